@@ -1,0 +1,90 @@
+package plantstore
+
+import "errors"
+
+// Code is an error of the domain and the number that the interface gives it.
+// Code values are the sentinels: errors.Is(err, ErrIDTaken) asks for one. The
+// hundreds of a Code are the HTTP status it is answered with. A number is never
+// used again for something else.
+type Code int32
+
+// The errors of the domain.
+const (
+	ErrNotJSON      Code = 40001 // the body is not JSON
+	ErrNotObject    Code = 40002 // the body is JSON, but no object
+	ErrMissing      Code = 40003 // a required field is missing
+	ErrType         Code = 40004 // a field has the wrong type
+	ErrRange        Code = 40005 // an id lies outside int64
+	ErrParameter    Code = 40006 // a query or path parameter is wrong
+	ErrIDTaken      Code = 40010 // another plant has this id
+	ErrNoToken      Code = 40101 // the request carries no token
+	ErrBadToken     Code = 40102 // the token is unknown, malformed or revoked
+	ErrTokenExpired Code = 40103 // the token has expired
+	ErrScope        Code = 40301 // the token lacks the scope
+	ErrNoPath       Code = 40401 // there is no such path
+	ErrNoPlant      Code = 40402 // there is no such plant
+	ErrMethod       Code = 40501 // the path does not know the method
+	ErrTimeout      Code = 40801 // the request did not arrive in time
+	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
+	ErrTooLarge     Code = 41301 // the body is too large
+	ErrMediaType    Code = 41501 // the body has the wrong media type
+	ErrRate         Code = 42901 // the caller asks too often
+	ErrHeaders      Code = 43101 // the request header is too large
+	ErrInternal     Code = 50001 // the server failed
+	ErrUnavailable  Code = 50301 // overloaded, or the store cannot be reached
+)
+
+var codeText = map[Code]string{
+	ErrNotJSON:      "the body is not JSON",
+	ErrNotObject:    "the body is not a JSON object",
+	ErrMissing:      "a required field is missing",
+	ErrType:         "a field has the wrong type",
+	ErrRange:        "the id is outside the range of int64",
+	ErrParameter:    "a parameter is wrong",
+	ErrIDTaken:      "another plant has this id",
+	ErrNoToken:      "no bearer token",
+	ErrBadToken:     "the token is unknown, malformed or revoked",
+	ErrTokenExpired: "the token has expired",
+	ErrScope:        "the token does not have the scope",
+	ErrNoPath:       "no such path",
+	ErrNoPlant:      "no such plant",
+	ErrMethod:       "the method is not allowed here",
+	ErrTimeout:      "the request did not arrive in time",
+	ErrPrecondition: "the plant has changed",
+	ErrTooLarge:     "the body is too large",
+	ErrMediaType:    "the body has the wrong media type",
+	ErrRate:         "too many requests",
+	ErrHeaders:      "the request header is too large",
+	ErrInternal:     "the server failed",
+	ErrUnavailable:  "the store is unavailable",
+}
+
+// Error returns a short text that says what the code stands for.
+func (c Code) Error() string { return codeText[c] }
+
+// Error is a [Code] with a message that names the thing, what is wrong with it
+// and what would be right. It is what a caller of the interface sees; Unwrap
+// gives the Code.
+type Error struct {
+	Code    Code
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns the error's Code, for errors.Is.
+func (e *Error) Unwrap() error { return e.Code }
+
+// Errors that a [Store] tells its writer and that no caller sees.
+var (
+	// ErrRetry says that a batch was not applied, or that nobody knows whether
+	// it was, and that applying it again may succeed.
+	ErrRetry = errors.New("apply the batch again")
+
+	// ErrUntrusted says that the store no longer knows what is durable, as after
+	// a failed fsync. The process must stop; opening the store again recovers.
+	ErrUntrusted = errors.New("the store can no longer be trusted")
+)
+
+// ErrNoSuchToken says that the store has no token with that hash.
+var ErrNoSuchToken = errors.New("no such token")

@@ -1,0 +1,157 @@
+package plantstore
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Scope is one thing that a token may do.
+type Scope string
+
+// The scopes.
+const (
+	ScopeWrite Scope = "plants:write" // create, replace, delete, import
+	ScopeRead  Scope = "plants:read"  // get, list, export
+	ScopeOps   Scope = "ops:read"     // metrics and profiles
+)
+
+// AllScopes lists every scope.
+func AllScopes() []Scope { return []Scope{ScopeWrite, ScopeRead, ScopeOps} }
+
+// ParseScopes reads scopes separated by commas or spaces, and refuses an unknown
+// one, a repeated one and none at all.
+func ParseScopes(text string) ([]Scope, error) {
+	var scopes []Scope
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		s := Scope(word)
+		if !slices.Contains(AllScopes(), s) {
+			return nil, fmt.Errorf("unknown scope %q: known are %s", word, FormatScopes(AllScopes()))
+		}
+		if slices.Contains(scopes, s) {
+			return nil, fmt.Errorf("scope %q is named twice", word)
+		}
+		scopes = append(scopes, s)
+	}
+	if scopes == nil {
+		return nil, fmt.Errorf("no scope: known are %s", FormatScopes(AllScopes()))
+	}
+	return scopes, nil
+}
+
+// FormatScopes is the inverse of [ParseScopes].
+func FormatScopes(scopes []Scope) string {
+	words := make([]string, len(scopes))
+	for i, s := range scopes {
+		words[i] = string(s)
+	}
+	return strings.Join(words, ",")
+}
+
+// TokenHash is the SHA-256 of a token's secret: all that is kept of it.
+type TokenHash [sha256.Size]byte
+
+// ID names the token for people: the start of its hash, which says nothing of
+// the secret.
+func (h TokenHash) ID() string { return hex.EncodeToString(h[:6]) }
+
+// Token is what the store knows of a bearer token. The secret itself is shown
+// once, when it is made, and kept nowhere. Times have a precision of seconds, and
+// the zero time stands for never.
+type Token struct {
+	Hash     TokenHash
+	Name     string
+	Scopes   []Scope
+	Created  time.Time
+	Expires  time.Time
+	Revoked  time.Time
+	LastUsed time.Time
+}
+
+// Allows reports whether the token has the scope.
+func (t *Token) Allows(s Scope) bool { return slices.Contains(t.Scopes, s) }
+
+// ExpiredAt reports whether the token's time is over.
+func (t *Token) ExpiredAt(now time.Time) bool {
+	return !t.Expires.IsZero() && !now.Before(t.Expires)
+}
+
+const (
+	secretPrefix = "plt_"
+	secretRandom = 30 // base62 characters, 178 bits
+	secretSum    = 6  // base62 characters of CRC-32
+	base62       = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+// NewSecret makes the secret of a new token: plt_, 30 random base62 characters,
+// and 6 that are their CRC-32, so that a scanner of leaked secrets and a typing
+// mistake are recognised without asking the store.
+func NewSecret() string {
+	random := make([]byte, 0, secretRandom)
+	var pool [64]byte
+	for len(random) < secretRandom {
+		rand.Read(pool[:])
+		for _, b := range pool {
+			// 248 is the largest multiple of 62 in a byte: above it, some
+			// characters would be likelier than others.
+			if b < 248 && len(random) < secretRandom {
+				random = append(random, base62[b%62])
+			}
+		}
+	}
+	return secretPrefix + string(random) + checksum(string(random))
+}
+
+// HashSecret returns the hash under which a secret's token is stored.
+func HashSecret(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
+
+// CheckSecret refuses a secret that can be no token: one that is not of the
+// characters RFC 6750 allows, or that begins like one of ours and has a wrong
+// length or checksum. The error never holds the secret.
+func CheckSecret(secret string) error {
+	if !isBearer(secret) {
+		return errors.New("the token has characters that no bearer token has")
+	}
+	body, ours := strings.CutPrefix(secret, secretPrefix)
+	if !ours {
+		return nil
+	}
+	if len(body) != secretRandom+secretSum {
+		return fmt.Errorf("a token that begins with %s has %d characters, this one has %d",
+			secretPrefix, len(secretPrefix)+secretRandom+secretSum, len(secret))
+	}
+	if checksum(body[:secretRandom]) != body[secretRandom:] {
+		return errors.New("the token's checksum is wrong: is it copied whole?")
+	}
+	return nil
+}
+
+// isBearer reports whether s is RFC 6750's b64token.
+func isBearer(s string) bool {
+	s = strings.TrimRight(s, "=")
+	for _, c := range []byte(s) {
+		switch {
+		case '0' <= c && c <= '9', 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z':
+		case c == '-', c == '.', c == '_', c == '~', c == '+', c == '/':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+func checksum(random string) string {
+	n := crc32.ChecksumIEEE([]byte(random))
+	var sum [secretSum]byte
+	for i := secretSum - 1; i >= 0; i-- {
+		sum[i] = base62[n%62]
+		n /= 62
+	}
+	return string(sum[:])
+}
