@@ -1,0 +1,124 @@
+// Command plantstore serves a store of plants, and works with one.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// version is what `plantstore version` says; CHANGELOG.md has an entry for each.
+const version = "0.1.0"
+
+// The exit codes: usage is for a command line that makes no sense.
+const (
+	exitOK = iota
+	exitFailure
+	exitUsage
+)
+
+type commands struct {
+	Serve   serveCommand   `cmd:"" help:"Serve the store over HTTP."`
+	Token   tokenCommand   `cmd:"" help:"Create, list and revoke the tokens that callers need."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+const description = `Plantstore keeps a store of plants behind the Plant Store interface.
+
+Start it:
+  plantstore serve
+
+It prints a first token and a curl line to try. Every flag can also be set by the environment variable that stands behind it.`
+
+// streams are where a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks, the second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// run runs the command line and returns the exit code.
+func run(ctx context.Context, args []string, std streams) int {
+	var cmd commands
+	exited := -1
+	parser, err := kong.New(&cmd,
+		kong.Name("plantstore"),
+		kong.Description(description),
+		kong.Writers(std.out, std.err),
+		kong.Exit(func(code int) { exited = code }),
+		kong.DefaultEnvars("PLANTSTORE"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(std),
+	)
+	if err != nil {
+		fmt.Fprintln(std.err, "plantstore:", err)
+		return exitFailure
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	line, err := parser.Parse(args)
+	if exited >= 0 { // --help has been printed
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(std.err, "plantstore: %v\nTry: plantstore --help\n", err)
+		return exitUsage
+	}
+	if err := line.Run(); err != nil {
+		fmt.Fprintln(std.err, "plantstore:", err)
+		if errors.Is(err, errUsage) {
+			return exitUsage
+		}
+		return exitFailure
+	}
+	return exitOK
+}
+
+// errUsage marks an error that is about the command line.
+var errUsage = errors.New("usage")
+
+func usage(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+type usageError struct{ error }
+
+func (usageError) Is(target error) bool { return target == errUsage }
+
+type versionCommand struct{}
+
+func (versionCommand) Run(std streams) error {
+	_, err := fmt.Fprintf(std.out, "plantstore %s%s, interface 1.0.0, %s %s/%s\n",
+		version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+// revision returns the commit that the binary was built from, if it knows.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return " (" + s.Value[:12] + ")"
+		}
+	}
+	return ""
+}

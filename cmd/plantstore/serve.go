@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+
+	"plantstore"
+	"plantstore/internal/auth"
+	"plantstore/internal/commit"
+	"plantstore/internal/server"
+	"plantstore/internal/sqlite"
+)
+
+// serveCommand is the whole configuration of a server.
+type serveCommand struct {
+	Addr    string   `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen (${default})."`
+	BaseURL *url.URL `name:"base-url" placeholder:"URL" help:"Where callers find the API; its path is where it is mounted (http://ADDR)."`
+	storeFlags
+
+	MaxBody   int64 `default:"1048576" placeholder:"BYTES" help:"The largest body of a request (${default})."`
+	MaxHeader int64 `default:"32768" placeholder:"BYTES" help:"The largest header of a request (${default})."`
+	MaxQueue  int   `default:"8192" placeholder:"N" help:"How many writes may wait before callers are told to come back later (${default})."`
+
+	ReadHeaderTimeout time.Duration `default:"5s" placeholder:"TIME" help:"How long a request's header may take to arrive (${default})."`
+	ReadTimeout       time.Duration `default:"30s" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
+	WriteTimeout      time.Duration `default:"90s" placeholder:"TIME" help:"How long a request may take from its header to the end of its answer (${default})."`
+	IdleTimeout       time.Duration `default:"120s" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
+	ShutdownTimeout   time.Duration `default:"10s" placeholder:"TIME" help:"How long requests under way may take to end after SIGTERM (${default})."`
+
+	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"debug logs every request; or info, warn, error (${default})."`
+	LogFormat string     `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
+}
+
+// Help is the long part of the help page.
+func (serveCommand) Help() string {
+	return `On an empty store, serve makes a first token and prints it, once. Where PLANTSTORE_BOOTSTRAP_TOKEN is set, that is the first token instead, and nothing secret is printed.
+
+SIGTERM and SIGINT end the server in order: it says that it is not ready, finishes the requests under way, commits what waits and closes the store. A second signal ends it at once.
+
+Examples:
+  plantstore serve
+  plantstore serve --addr :80 --db /var/lib/plantstore/plants.db --base-url https://example.com/v1`
+}
+
+// Run serves until ctx ends.
+func (c *serveCommand) Run(ctx context.Context, std streams) error {
+	log := newLogger(std.err, c.LogFormat, c.LogLevel)
+	// The listener comes first: a port that is taken must not cost a first token.
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen: %w: is another server running, or may this user not use the port?", err)
+	}
+	defer listener.Close()
+	base, err := c.baseURL(listener.Addr())
+	if err != nil {
+		return err
+	}
+	store, err := c.open(sqlite.Serve)
+	if err != nil {
+		return err
+	}
+	first, err := firstToken(ctx, store, log)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	if first != "" {
+		welcome(std.out, localURL(listener.Addr(), base), first)
+	}
+	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.DB, "version", version)
+	err = c.serve(ctx, listener, base, store, log)
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
+}
+
+// serve wires the parts together, runs them, and ends them in order.
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, log *slog.Logger) error {
+	var metrics *server.Metrics
+	writer := commit.New(store, commit.Options{
+		Queue:   c.MaxQueue,
+		Observe: func(size int, took time.Duration) { metrics.Committed(size, took) },
+	})
+	metrics = server.NewMetrics(version, writer.Depth)
+	guard := auth.New(store, log)
+	handler, err := server.New(server.Options{
+		Store: store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
+		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader,
+	})
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	web := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: c.ReadHeaderTimeout,
+		ReadTimeout:       c.ReadTimeout,
+		WriteTimeout:      c.WriteTimeout,
+		IdleTimeout:       c.IdleTimeout,
+		// Beyond twice the limit net/http refuses a header by itself; up to
+		// there the server does, with an Error.
+		MaxHeaderBytes: int(2 * c.MaxHeader),
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+
+	failed := make(chan error, 4)
+	stopStore := background(store.Run, failed)
+	stopGuard := background(guard.Run, failed)
+	stopWriter := background(writer.Run, failed)
+	go func() {
+		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	}()
+
+	select {
+	case <-ctx.Done():
+		log.Info("shutting down", "timeout", c.ShutdownTimeout)
+		err = c.drain(handler, web)
+	case err = <-failed:
+		web.Close()
+	}
+	return errors.Join(err, stopWriter(), stopGuard(), stopStore(), store.Close())
+}
+
+// drain ends the HTTP server when the requests under way have been answered.
+func (c *serveCommand) drain(handler *server.Server, web *http.Server) error {
+	handler.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), c.ShutdownTimeout)
+	defer cancel()
+	if err := web.Shutdown(ctx); err != nil {
+		web.Close()
+		return fmt.Errorf("requests were still under way after %s and were cut off: %w", c.ShutdownTimeout, err)
+	}
+	return nil
+}
+
+// background runs f until the returned function is called, which waits for it.
+// An error that comes before is sent to failed.
+func background(f func(context.Context) error, failed chan<- error) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		err := f(ctx)
+		if err != nil && ctx.Err() == nil {
+			failed <- err
+			err = nil // once is enough
+		}
+		done <- err
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func (c *serveCommand) baseURL(addr net.Addr) (*url.URL, error) {
+	base := c.BaseURL
+	if base == nil {
+		return localURL(addr, &url.URL{}), nil
+	}
+	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
+		return nil, usage("--base-url must look like https://example.com or https://example.com/path")
+	}
+	return base, nil
+}
+
+// localURL returns where this machine finds the API: the listener's address and
+// the path of the base URL.
+func localURL(addr net.Addr, base *url.URL) *url.URL {
+	host := addr.String()
+	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsUnspecified() {
+		host = fmt.Sprintf("127.0.0.1:%d", at.Port())
+	}
+	return &url.URL{Scheme: "http", Host: host, Path: base.Path, RawPath: base.RawPath}
+}
+
+// firstToken gives an empty store its first token, and returns its secret if it
+// is a new one that nobody has seen.
+func firstToken(ctx context.Context, store plantstore.Store, log *slog.Logger) (string, error) {
+	now := time.Now().UTC()
+	token := plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(defaultLifetime)}
+	secret, given := os.LookupEnv("PLANTSTORE_BOOTSTRAP_TOKEN")
+	if given {
+		if err := plantstore.CheckSecret(secret); err != nil {
+			return "", usage("PLANTSTORE_BOOTSTRAP_TOKEN: %w", err)
+		}
+		if len(secret) < 32 {
+			log.Warn("PLANTSTORE_BOOTSTRAP_TOKEN is short enough to be guessed: use 32 random characters or more")
+		}
+		token.Name, token.Expires = "bootstrap", time.Time{}
+	} else {
+		secret = plantstore.NewSecret()
+	}
+	token.Hash = plantstore.HashSecret(secret)
+	made, err := store.CreateFirstToken(ctx, token)
+	if err != nil {
+		return "", fmt.Errorf("make the first token: %w", err)
+	}
+	if !made || given {
+		return "", nil
+	}
+	return secret, nil
+}
+
+func welcome(out io.Writer, api *url.URL, secret string) {
+	fmt.Fprintf(out, `Plantstore is ready at %[1]s
+
+This store is new. Here is its first token, shown only now; it is good for 90 days:
+
+  %[2]s
+
+Create a plant:
+
+  curl -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[1]s/plants
+
+`, api, secret)
+}
+
+func newLogger(out io.Writer, format string, level slog.Level) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if format == "text" || format == "auto" && isTerminal(out) {
+		return slog.New(slog.NewTextHandler(out, opts))
+	}
+	return slog.New(slog.NewJSONHandler(out, opts))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/sqlite"
+)
+
+const defaultLifetime = 90 * 24 * time.Hour
+
+type tokenCommand struct {
+	Create tokenCreate `cmd:"" help:"Make a token and print it, this once."`
+	List   tokenList   `cmd:"" help:"List the tokens."`
+	Revoke tokenRevoke `cmd:"" help:"Revoke a token for good."`
+}
+
+// lifetime is how long a token is good: a duration that may count days, or never
+// ending, which is zero.
+type lifetime time.Duration
+
+func (l *lifetime) UnmarshalText(text []byte) error {
+	if string(text) == "never" {
+		*l = 0
+		return nil
+	}
+	if days, isDays := strings.CutSuffix(string(text), "d"); isDays {
+		if n, err := strconv.Atoi(days); err == nil && n > 0 && n <= 36500 {
+			*l = lifetime(n) * lifetime(24*time.Hour)
+			return nil
+		}
+	} else if d, err := time.ParseDuration(string(text)); err == nil && d >= time.Second {
+		*l = lifetime(d)
+		return nil
+	}
+	return fmt.Errorf("%q is no lifetime: write 90d, 12h or never", text)
+}
+
+type tokenCreate struct {
+	storeFlags
+	Name    string   `required:"" placeholder:"NAME" help:"What the token is for."`
+	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, ops:read (${default})."`
+	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is good: 90d, 12h, never (${default})."`
+}
+
+// Help is the long part of the help page.
+func (tokenCreate) Help() string {
+	return `The token alone goes to standard output, so that a script can take it:
+  TOKEN=$(plantstore token create --name ci)
+
+It works at once, also on a server that is running. Only its hash is stored: it cannot be shown again.`
+}
+
+func (c *tokenCreate) Run(ctx context.Context, std streams) error {
+	scopes, err := plantstore.ParseScopes(c.Scopes)
+	if err != nil {
+		return usage("--scopes: %w", err)
+	}
+	if strings.TrimSpace(c.Name) == "" {
+		return usage("--name: say what the token is for")
+	}
+	store, err := c.open(sqlite.Share)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	secret := plantstore.NewSecret()
+	now := time.Now().UTC().Truncate(time.Second)
+	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Created: now}
+	if c.Expires > 0 {
+		token.Expires = now.Add(time.Duration(c.Expires))
+	}
+	if err := store.CreateToken(ctx, token); err != nil {
+		return fmt.Errorf("cannot create the token: %w", err)
+	}
+	fmt.Fprintf(std.err, "Token %s (%s) may %s and expires %s. It is shown only now.\n",
+		token.Hash.ID(), token.Name, plantstore.FormatScopes(scopes), when(token.Expires))
+	_, err = fmt.Fprintln(std.out, secret)
+	return err
+}
+
+type tokenList struct {
+	storeFlags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (c *tokenList) Run(ctx context.Context, std streams) error {
+	store, err := c.open(sqlite.Existing)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	tokens, err := store.Tokens(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot list the tokens: %w", err)
+	}
+	if c.JSON {
+		return listJSON(std.out, tokens)
+	}
+	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAME\tSTATE\tSCOPES\tCREATED\tEXPIRES\tLAST USED")
+	for _, t := range tokens {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Hash.ID(), printable(t.Name), state(&t),
+			plantstore.FormatScopes(t.Scopes), when(t.Created), when(t.Expires), when(t.LastUsed))
+	}
+	return w.Flush()
+}
+
+func listJSON(out io.Writer, tokens []plantstore.Token) error {
+	type row struct {
+		ID       string             `json:"id"`
+		Name     string             `json:"name"`
+		State    string             `json:"state"`
+		Scopes   []plantstore.Scope `json:"scopes"`
+		Created  time.Time          `json:"created"`
+		Expires  time.Time          `json:"expires,omitzero"`
+		Revoked  time.Time          `json:"revoked,omitzero"`
+		LastUsed time.Time          `json:"lastUsed,omitzero"`
+	}
+	rows := make([]row, len(tokens))
+	for i, t := range tokens {
+		rows[i] = row{t.Hash.ID(), t.Name, state(&t), t.Scopes, t.Created, t.Expires, t.Revoked, t.LastUsed}
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(rows)
+}
+
+type tokenRevoke struct {
+	storeFlags
+	Token string `arg:"" name:"token" env:"" placeholder:"ID|NAME" help:"The token's id, or its name if only one has it."`
+}
+
+// Help is the long part of the help page.
+func (tokenRevoke) Help() string {
+	return `A running server refuses the token within two seconds. There is no way back.`
+}
+
+func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
+	store, err := c.open(sqlite.Existing)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	tokens, err := store.Tokens(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot read the tokens: %w", err)
+	}
+	token, err := pickToken(tokens, c.Token)
+	if err != nil {
+		return err
+	}
+	if err := store.RevokeToken(ctx, token.Hash, time.Now()); err != nil {
+		return fmt.Errorf("cannot revoke the token: %w", err)
+	}
+	_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.Hash.ID(), token.Name)
+	return err
+}
+
+// pickToken finds the token with that id, or the one that is not yet revoked and
+// has that name.
+func pickToken(tokens []plantstore.Token, key string) (plantstore.Token, error) {
+	var named []plantstore.Token
+	for _, t := range tokens {
+		if t.Hash.ID() == key {
+			return t, nil
+		}
+		if t.Name == key && t.Revoked.IsZero() {
+			named = append(named, t)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return plantstore.Token{}, fmt.Errorf("no token has the id or name %q: see plantstore token list", key)
+	case 1:
+		return named[0], nil
+	}
+	return plantstore.Token{}, fmt.Errorf("%d tokens are named %q: revoke one by its id, see plantstore token list", len(named), key)
+}
+
+func state(t *plantstore.Token) string {
+	switch {
+	case !t.Revoked.IsZero():
+		return "revoked"
+	case t.ExpiredAt(time.Now()):
+		return "expired"
+	}
+	return "active"
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format("2006-01-02 15:04")
+}
+
+// printable shows text in one column of a table, whatever is in it.
+func printable(text string) string {
+	quoted := strconv.Quote(text)
+	if quoted[1:len(quoted)-1] == text {
+		return text
+	}
+	return quoted
+}

@@ -1,0 +1,314 @@
+// Package commit gathers the writes that wait into one transaction: group commit.
+//
+// There is no timer. A batch is whatever arrived while the previous one was
+// committed, so an idle server adds no delay, and a loaded one commits more at
+// once instead of later.
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"plantstore"
+)
+
+// Applier is the part of a store that a [Writer] needs. [plantstore.Store] says
+// what Apply promises.
+type Applier interface {
+	Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error)
+}
+
+// Options adjust a [Writer]. The zero value of a field stands for its default.
+type Options struct {
+	// Queue is how many single writes may wait or be under way: 8192.
+	Queue int
+	// Flushers is how many batches may be under way at once: 1.
+	Flushers int
+	// Patience is how long a batch is applied again while the store asks for
+	// that, before its writes fail: 30 s.
+	Patience time.Duration
+	// Observe, if set, is told of every batch that was applied.
+	Observe func(size int, took time.Duration)
+}
+
+// The bounds between which the share of an import in one batch moves, and how
+// long a batch with such a share should take.
+const (
+	minBulk    = 256
+	maxBulk    = 8192
+	bulkTarget = 25 * time.Millisecond
+)
+
+// Writer applies writes to a store, as many at once as wait. [Writer.Run] must
+// run for them to be applied.
+type Writer struct {
+	store Applier
+	opts  Options
+
+	mu      sync.Mutex // guards what follows
+	next    *batch     // gathers writes until a flusher takes it
+	queued  int        // single writes that wait or are under way
+	stopped bool       // no further writes are taken
+
+	wake     chan struct{} // holds a token when next may have writes
+	stopping chan struct{} // closed when no flusher runs any more
+	bulk     chan *batch   // hands an import's batch to a flusher
+	bulkSize atomic.Int64  // writes of an import in one batch
+}
+
+// batch is a number of writes with one fate. Whoever adds a write keeps its
+// index and waits for done; results and err are set before done is closed.
+type batch struct {
+	writes  []plantstore.Write
+	done    chan struct{}
+	results []plantstore.Result
+	err     error
+}
+
+func newBatch(writes []plantstore.Write) *batch {
+	return &batch{writes: writes, done: make(chan struct{})}
+}
+
+// New returns a writer for the store.
+func New(store Applier, opts Options) *Writer {
+	if opts.Queue == 0 {
+		opts.Queue = 8192
+	}
+	if opts.Flushers == 0 {
+		opts.Flushers = 1
+	}
+	if opts.Patience == 0 {
+		opts.Patience = 30 * time.Second
+	}
+	w := &Writer{
+		store:    store,
+		opts:     opts,
+		next:     newBatch(nil),
+		wake:     make(chan struct{}, 1),
+		stopping: make(chan struct{}),
+		bulk:     make(chan *batch),
+	}
+	w.bulkSize.Store(minBulk)
+	return w
+}
+
+// Write applies one write and returns what it did once that is durable. It fails
+// with ErrUnavailable at once if too many writes wait, or later if the store
+// cannot be reached. A caller that goes away does not cancel its write, so there
+// is no context.
+func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
+	b, i, err := w.enqueue(write)
+	if err != nil {
+		return 0, err
+	}
+	<-b.done
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.results[i].Outcome, b.results[i].Err
+}
+
+// WriteAll applies the writes of an import, in order, in as many batches as it
+// takes to let single writes through between them, and returns a result for each
+// once all are durable. After an error, results holds those of the batches that
+// were applied. The writes must not be changed meanwhile.
+func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
+	for len(writes) > 0 {
+		n := min(len(writes), int(w.bulkSize.Load()))
+		b := newBatch(writes[:n])
+		select {
+		case w.bulk <- b:
+		case <-w.stopping:
+			return results, errStopping
+		case <-ctx.Done():
+			return results, ctx.Err()
+		}
+		<-b.done
+		if b.err != nil {
+			return results, b.err
+		}
+		results = append(results, b.results...)
+		writes = writes[n:]
+	}
+	return results, nil
+}
+
+// Depth returns how many single writes wait or are under way.
+func (w *Writer) Depth() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queued
+}
+
+var (
+	errStopping = &plantstore.Error{Code: plantstore.ErrUnavailable, Message: "the server is shutting down: try again"}
+	errFull     = &plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many writes are waiting: try again later"}
+)
+
+func (w *Writer) enqueue(write plantstore.Write) (*batch, int, error) {
+	w.mu.Lock()
+	if w.stopped {
+		w.mu.Unlock()
+		return nil, 0, errStopping
+	}
+	if w.queued >= w.opts.Queue {
+		w.mu.Unlock()
+		return nil, 0, errFull
+	}
+	w.queued++
+	b, i := w.next, len(w.next.writes)
+	b.writes = append(b.writes, write)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	return b, i, nil
+}
+
+// Run applies writes until ctx ends, then takes no new ones, applies all that
+// wait and returns nil. If the store can no longer be trusted it fails all that
+// wait and returns the store's error: the process must then stop.
+func (w *Writer) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var flushers sync.WaitGroup
+	for range w.opts.Flushers {
+		flushers.Go(func() {
+			if err := w.flush(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	flushers.Wait()
+	close(w.stopping)
+	last := w.stop()
+	if cause := context.Cause(ctx); errors.Is(cause, plantstore.ErrUntrusted) {
+		last.finish(nil, unavailable(cause))
+		return cause
+	}
+	return w.commit(last, nil)
+}
+
+// flush applies batches until ctx ends.
+func (w *Writer) flush(ctx context.Context) error {
+	for {
+		var bulk *batch
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.wake:
+			select {
+			case bulk = <-w.bulk:
+			default:
+			}
+		case bulk = <-w.bulk:
+		}
+		if err := w.commit(w.take(), bulk); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *Writer) take() *batch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.next
+	w.next = newBatch(nil)
+	return b
+}
+
+func (w *Writer) stop() *batch {
+	w.mu.Lock()
+	w.stopped = true
+	w.mu.Unlock()
+	return w.take()
+}
+
+// commit applies the single writes of live, and those of an import if bulk is
+// not nil, in one transaction. It returns an error only if the store can no
+// longer be trusted.
+func (w *Writer) commit(live, bulk *batch) error {
+	writes, singles := live.writes, len(live.writes)
+	switch {
+	case bulk != nil && singles == 0:
+		writes = bulk.writes
+	case bulk != nil:
+		writes = append(writes, bulk.writes...)
+	case singles == 0:
+		return nil
+	}
+	start := time.Now()
+	results, err := w.apply(writes)
+	took := time.Since(start)
+	if err != nil {
+		results = make([]plantstore.Result, len(writes))
+	} else if w.opts.Observe != nil {
+		w.opts.Observe(len(writes), took)
+	}
+	live.finish(results[:singles], err)
+	if bulk != nil {
+		bulk.finish(results[singles:], err)
+		w.pace(took)
+	}
+	w.mu.Lock()
+	w.queued -= singles
+	w.mu.Unlock()
+	if errors.Is(err, plantstore.ErrUntrusted) {
+		return err
+	}
+	return nil
+}
+
+func (b *batch) finish(results []plantstore.Result, err error) {
+	b.results, b.err = results, err
+	close(b.done)
+}
+
+// pace keeps batches with an import's share near bulkTarget, so that single
+// writes wait no longer than that whatever the store's speed.
+func (w *Writer) pace(took time.Duration) {
+	size := w.bulkSize.Load()
+	switch {
+	case took > bulkTarget:
+		w.bulkSize.Store(max(minBulk, size/2))
+	case took < bulkTarget/2:
+		w.bulkSize.Store(min(maxBulk, size*2))
+	}
+}
+
+// apply applies the writes, again and again while the store asks for that and
+// patience lasts.
+func (w *Writer) apply(writes []plantstore.Write) ([]plantstore.Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.opts.Patience)
+	defer cancel()
+	const first, longest = 20 * time.Millisecond, time.Second
+	for pause := time.Duration(first); ; pause = min(2*pause, longest) {
+		results, err := w.store.Apply(ctx, writes)
+		if err == nil {
+			return results, nil
+		}
+		if !errors.Is(err, plantstore.ErrRetry) {
+			return nil, unavailable(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, unavailable(err)
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		}
+	}
+}
+
+// unavailable marks an error of the store as one that concerns the store and not
+// the write.
+func unavailable(err error) error {
+	if errors.Is(err, plantstore.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
+}

@@ -1,0 +1,28 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"plantstore"
+)
+
+// healthz says that the process serves requests, and nothing of the store.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
+}
+
+// readyz says whether callers should be sent here now.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+	if s.draining.Load() {
+		return refuse(plantstore.ErrUnavailable, "the server is shutting down")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	if err := s.store.Ready(ctx); err != nil {
+		return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
+	}
+	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
+}

@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+)
+
+const (
+	// checkpointEvery is the number of writes after which a checkpoint is due.
+	checkpointEvery = 4096
+	// walBound is the length of the write-ahead log, in pages, at which writes
+	// wait until all of it is in the file, so that the log starts over.
+	walBound = 16 << 10
+	// smallRest is how many pages writes may wait for.
+	smallRest = 512
+	// chases is how many times a checkpoint follows a log that grows meanwhile.
+	chases = 4
+)
+
+// Run moves the write-ahead log into the file whenever enough was written, until
+// ctx ends. It returns an error that wraps [plantstore.ErrUntrusted] if the file
+// could not be synced: the process must then stop.
+func (s *Store) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.due:
+		}
+		err := explain(s.path, s.checkpoint())
+		if errors.Is(err, plantstore.ErrUntrusted) {
+			s.mu.Lock()
+			s.broken = err
+			s.mu.Unlock()
+			return err
+		}
+		// Any other failure leaves the log as it is, and the next checkpoint
+		// tries again: a full disk empties, a reader ends.
+	}
+}
+
+// wrote counts writes and marks a checkpoint as due when there were enough. The
+// caller holds the mutex.
+func (s *Store) wrote(n int) {
+	s.sinceDue += n
+	if s.sinceDue < checkpointEvery {
+		return
+	}
+	select {
+	case s.due <- struct{}{}:
+		s.sinceDue = 0
+	default: // one is under way
+	}
+}
+
+// checkpoint copies the log into the file while writes go on. Such a copy never
+// reaches the end of a log that grows, and only a log that was copied whole can
+// start over; so, where the log is too long, writes wait for the last few pages.
+func (s *Store) checkpoint() error {
+	before := 0
+	for range chases {
+		length, err := copyLog(s.checkpointer)
+		if err != nil || length < walBound {
+			return err
+		}
+		if length-before <= smallRest {
+			break
+		}
+		before = length
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := copyLog(s.checkpointer)
+	return err
+}
+
+// copyLog makes one passive checkpoint, which is complete unless a long read is
+// under way, and returns how many pages the log had when it began.
+func copyLog(c *sqlite.Conn) (length int, err error) {
+	err = sqlitex.Execute(c, "PRAGMA wal_checkpoint(PASSIVE)", &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error {
+			length = row.ColumnInt(1)
+			return nil
+		},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("checkpoint: %w", err)
+	}
+	return length, nil
+}

@@ -1,0 +1,81 @@
+package sqlite
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+// applicationID marks a file as ours: "plan" in ASCII.
+const applicationID = 0x706c616e
+
+//go:embed schema/*.sql
+var schemaFiles embed.FS
+
+// ErrNewerSchema says that a newer Plantstore wrote the file.
+var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
+
+// migrate brings the file's schema to the newest one that this binary knows, in
+// one transaction. The n-th file of schema/ makes version n, kept in the file's
+// user_version.
+func migrate(c *sqlite.Conn, path string) (err error) {
+	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
+	if err != nil {
+		return err
+	}
+	end, err := sqlitex.ImmediateTransaction(c)
+	if err != nil {
+		return err
+	}
+	defer end(&err)
+	version, err := ownedVersion(c, path)
+	if err != nil {
+		return err
+	}
+	if version > len(steps) {
+		return fmt.Errorf("open %s: %w: its schema is version %d, this binary knows up to %d; start the newer binary",
+			path, ErrNewerSchema, version, len(steps))
+	}
+	for i, step := range steps[version:] {
+		script, err := schemaFiles.ReadFile(step)
+		if err != nil {
+			return err
+		}
+		if err := sqlitex.ExecuteScript(c, string(script), nil); err != nil {
+			return fmt.Errorf("migrate %s to schema %d: %w", path, version+i+1, err)
+		}
+	}
+	if version == len(steps) {
+		return nil
+	}
+	return errors.Join(
+		pragma(c, fmt.Sprintf("application_id=%d", applicationID)),
+		pragma(c, fmt.Sprintf("user_version=%d", len(steps))),
+	)
+}
+
+// ownedVersion returns the file's schema version, 0 for an empty file, and
+// refuses a file that another program made.
+func ownedVersion(c *sqlite.Conn, path string) (int, error) {
+	var owner, version, objects int
+	for query, n := range map[string]*int{
+		"PRAGMA application_id":              &owner,
+		"PRAGMA user_version":                &version,
+		"SELECT count(*) FROM sqlite_schema": &objects,
+	} {
+		if err := sqlitex.ExecuteTransient(c, query, &sqlitex.ExecOptions{
+			ResultFunc: func(row *sqlite.Stmt) error { *n = row.ColumnInt(0); return nil },
+		}); err != nil {
+			return 0, err
+		}
+	}
+	empty := owner == 0 && version == 0 && objects == 0
+	if owner != applicationID && !empty {
+		return 0, fmt.Errorf("open %s: this SQLite file belongs to another program", path)
+	}
+	return version, nil
+}

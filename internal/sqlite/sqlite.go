@@ -1,0 +1,249 @@
+// Package sqlite keeps the store in one SQLite file: the embedded store.
+//
+// One connection writes, a pool of others reads, and one checkpoints, so that a
+// reader never waits for the writer nor the writer for a checkpoint. The file is
+// in WAL mode with synchronous=FULL: a commit returns after its fsync.
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+)
+
+// busyTimeout is how long a connection waits for one of another process.
+const busyTimeout = 5 * time.Second
+
+// readers is the number of connections that read, and scanners that of the long
+// reads that may run beside them.
+const (
+	readers  = 8
+	scanners = 8
+)
+
+// Mode says what a store is opened for.
+type Mode int
+
+const (
+	// Serve makes the file if it is not there, and holds a lock on it, so that a
+	// second server is refused.
+	Serve Mode = iota
+	// Share makes the file if it is not there, and works beside a server.
+	Share
+	// Existing works beside a server on a file that must be there.
+	Existing
+)
+
+// ErrLocked says that another server has the file open.
+var ErrLocked = errors.New("another server has this store open")
+
+// Store is a [plantstore.Store] in one file. [Store.Run] must run for its
+// write-ahead log to stay small.
+type Store struct {
+	path string
+	lock *flock.Flock // nil unless opened to serve
+	read *sqlitex.Pool
+	scan chan struct{} // holds a token for each long read under way
+
+	mu     sync.Mutex // guards what follows, and is held during every write
+	write  *writer
+	broken error // once set, the store refuses everything
+
+	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
+	checkpointer *sqlite.Conn
+	due          chan struct{}
+	sinceDue     int // writes since the last token, guarded by mu
+}
+
+var _ plantstore.Store = (*Store)(nil)
+
+// Open opens the store in the file at path, makes or migrates its schema, and
+// recovers what a crash left behind.
+func Open(path string, mode Mode) (_ *Store, err error) {
+	s := &Store{path: path, scan: make(chan struct{}, scanners), due: make(chan struct{}, 1)}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if mode == Serve {
+		if err := s.takeLock(); err != nil {
+			return nil, err
+		}
+	}
+	if err := makeFile(path, mode); err != nil {
+		return nil, err
+	}
+	conn, err := open(path)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	s.write = &writer{conn: conn}
+	if err := migrate(conn, path); err != nil {
+		return nil, explain(path, err)
+	}
+	if err := s.write.prepare(); err != nil {
+		return nil, explain(path, err)
+	}
+	if s.checkpointer, err = open(path); err != nil {
+		return nil, explain(path, err)
+	}
+	s.read, err = sqlitex.NewPool(path, sqlitex.PoolOptions{
+		Flags:       openFlags,
+		PoolSize:    readers,
+		PrepareConn: func(c *sqlite.Conn) error { return errors.Join(configure(c), pragma(c, "query_only=1")) },
+	})
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	return s, nil
+}
+
+// Close ends all connections. The last one moves the write-ahead log into the
+// file.
+func (s *Store) Close() error {
+	var errs []error
+	if s.read != nil {
+		errs = append(errs, s.read.Close())
+	}
+	if s.checkpointer != nil {
+		errs = append(errs, s.checkpointer.Close())
+	}
+	if s.write != nil {
+		errs = append(errs, s.write.conn.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// Ready returns nil while the file can be read and the store be trusted.
+func (s *Store) Ready(ctx context.Context) error {
+	s.mu.Lock()
+	broken := s.broken
+	s.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	return s.reading(ctx, func(c *sqlite.Conn) error {
+		return sqlitex.Execute(c, "SELECT 1 FROM plants LIMIT 1", nil)
+	})
+}
+
+func (s *Store) takeLock() error {
+	s.lock = flock.New(s.path+".lock", flock.SetPermissions(0o600))
+	held, err := s.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", s.path, err)
+	}
+	if !held {
+		return fmt.Errorf("open %s: %w", s.path, ErrLocked)
+	}
+	return nil
+}
+
+// makeFile makes an empty file that only its owner can read, where there is
+// none, and makes its name durable. It never opens a file that is there: closing
+// it would drop the locks that SQLite holds on it for this process.
+func makeFile(path string, mode Mode) error {
+	if mode == Existing {
+		_, err := os.Stat(path)
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
+
+func open(path string) (*sqlite.Conn, error) {
+	c, err := sqlite.OpenConn(path, openFlags)
+	if err != nil {
+		return nil, err
+	}
+	if err := configure(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func configure(c *sqlite.Conn) error {
+	c.SetBusyTimeout(busyTimeout)
+	return errors.Join(
+		pragma(c, "synchronous=FULL"),
+		// On macOS fsync does not reach the disk, F_FULLFSYNC does.
+		pragma(c, "fullfsync=1"),
+		pragma(c, "checkpoint_fullfsync=1"),
+		pragma(c, "wal_autocheckpoint=0"),
+		pragma(c, fmt.Sprintf("journal_size_limit=%d", walBound*4096)),
+		pragma(c, "trusted_schema=0"),
+	)
+}
+
+func pragma(c *sqlite.Conn, text string) error {
+	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
+}
+
+// reading runs f with a connection of the pool, which ctx interrupts.
+func (s *Store) reading(ctx context.Context, f func(*sqlite.Conn) error) error {
+	c, err := s.read.Take(ctx)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.path, err)
+	}
+	defer s.read.Put(c)
+	err = f(c)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("read %s: %w", s.path, ctx.Err())
+	}
+	return explain(s.path, err)
+}
+
+// explain gives an error of the engine a name that the domain knows.
+func explain(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch code := sqlite.ErrCode(err); {
+	case code == sqlite.ResultIOErrFsync, code == sqlite.ResultIOErrDirFsync,
+		code.ToPrimary() == sqlite.ResultCorrupt:
+		return fmt.Errorf("%s: %w: %w", path, plantstore.ErrUntrusted, err)
+	case code.ToPrimary() == sqlite.ResultNotADB:
+		return fmt.Errorf("%s is not a Plantstore store: %w", path, err)
+	case code.ToPrimary() == sqlite.ResultBusy:
+		return fmt.Errorf("%s is busy: %w: %w: %w", path, plantstore.ErrRetry, plantstore.ErrUnavailable, err)
+	case code.ToPrimary() == sqlite.ResultFull, code.ToPrimary() == sqlite.ResultIOErr,
+		code.ToPrimary() == sqlite.ResultReadOnly, code.ToPrimary() == sqlite.ResultCantOpen:
+		return fmt.Errorf("%s: %w: %w", path, plantstore.ErrUnavailable, err)
+	}
+	return err
+}
