@@ -119,13 +119,12 @@ type Condition struct {
 // Holds reports whether the condition holds where current is there, or nothing
 // if current is nil. A nil condition always holds.
 func (c *Condition) Holds(current *Plant) bool {
-	if c == nil {
-		return true
-	}
-	if len(c.Match) > 0 && !matches(c.Match, current) {
-		return false
-	}
-	return !c.excludes(current)
+	return c.MatchHolds(current) && !c.excludes(current)
+}
+
+// MatchHolds reports whether the Match of the condition holds.
+func (c *Condition) MatchHolds(current *Plant) bool {
+	return c == nil || len(c.Match) == 0 || matches(c.Match, current)
 }
 
 func (c *Condition) excludes(current *Plant) bool {

@@ -96,7 +96,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	guard := auth.New(store, log)
 	handler, err := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
-		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader,
+		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout,
 	})
 	if err != nil {
 		return errors.Join(err, store.Close())

@@ -23,6 +23,11 @@ type route struct {
 // routes is the whole API, and beside it what operators and tools ask for.
 var routes = []route{
 	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, (*Server).createPlant},
+	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, (*Server).listPlants},
+	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, (*Server).importPlants},
+	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, (*Server).getPlant},
+	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
+	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
 
 	{"GET", "/openapi.yaml", "openapiYAML", "", (*Server).openapiYAML},
 	{"GET", "/openapi.json", "openapiJSON", "", (*Server).openapiJSON},

@@ -36,6 +36,8 @@ type Options struct {
 	// MaxBody is the largest body, MaxHeader the largest header that is taken, in
 	// bytes.
 	MaxBody, MaxHeader int64
+	// StreamTimeout is how long a part of an import or export may take.
+	StreamTimeout time.Duration
 }
 
 // Server is the HTTP handler of the service.
@@ -45,11 +47,13 @@ type Server struct {
 	guard     *auth.Guard
 	metrics   *Metrics
 	log       *slog.Logger
-	base      string
+	baseURL   string
 	maxBody   int64
 	maxHeader int64
 	mux       *http.ServeMux
 	document  document
+
+	streamTimeout time.Duration
 
 	draining atomic.Bool
 	idPrefix string
@@ -68,15 +72,18 @@ func New(opts Options) (*Server, error) {
 		guard:     opts.Guard,
 		metrics:   opts.Metrics,
 		log:       opts.Log,
-		base:      strings.TrimRight(opts.BaseURL.EscapedPath(), "/"),
+		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
 		maxBody:   opts.MaxBody,
 		maxHeader: opts.MaxHeader,
 		mux:       http.NewServeMux(),
 		document:  doc,
 		idPrefix:  newIDPrefix(),
+
+		streamTimeout: opts.StreamTimeout,
 	}
+	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	for _, r := range routes {
-		pattern := r.method + " " + strings.Replace(r.path, "{base}", s.base, 1)
+		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)
 		s.mux.Handle(pattern, s.serve(r))
 	}
 	return s, nil
@@ -156,9 +163,8 @@ func (s *Server) serve(rt route) http.Handler {
 // and accounts for the request.
 func (s *Server) finish(a *answer, r *http.Request, id string, start time.Time, panicked any) {
 	if panicked == http.ErrAbortHandler {
-		panic(panicked)
-	}
-	if panicked != nil {
+		defer panic(panicked)
+	} else if panicked != nil {
 		a.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
 	if a.route == nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,8 +36,8 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
-// readNewPlant reads the request's body as a NewPlant.
-func (s *Server) readNewPlant(w http.ResponseWriter, r *http.Request) (plantstore.Plant, error) {
+// readPlant reads the request's body as a plant with these fields.
+func (s *Server) readPlant(w http.ResponseWriter, r *http.Request, want fields) (plantstore.Plant, error) {
 	if err := checkMedia(r, mediaJSON); err != nil {
 		return plantstore.Plant{}, err
 	}
@@ -47,7 +46,7 @@ func (s *Server) readNewPlant(w http.ResponseWriter, r *http.Request) (plantstor
 	if err := s.readBody(w, r, body); err != nil {
 		return plantstore.Plant{}, err
 	}
-	return decodePlant(body, newPlantFields)
+	return decodePlant(body, want)
 }
 
 // checkMedia refuses a body of another media type than want, or a compressed one.
@@ -80,20 +79,22 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Bu
 		return nil
 	case errors.As(err, &large):
 		return s.tooLarge()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refuse(plantstore.ErrTimeout, "the body did not arrive in time: send it faster")
 	}
-	return refuse(plantstore.ErrNotJSON, "the body could not be read: %v", err)
+	return bodyError(err)
 }
 
 func (s *Server) tooLarge() error {
 	return refuse(plantstore.ErrTooLarge, "the body is larger than the %d bytes that are allowed", s.maxBody)
 }
 
-// fields says which members a decoded plant has.
+// fields says which members a body has beside name and tag.
 type fields struct{ id bool }
 
-var newPlantFields = fields{id: true}
+// The bodies of the interface.
+var (
+	newPlantFields = fields{id: true}
+	plantFields    = fields{}
+)
 
 // problems gathers what is wrong with the fields of a body, so that the caller
 // hears of all at once. Its code is that of the first.
@@ -304,14 +305,41 @@ func notJSON(err error) error {
 func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 	answer := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(answer)
-	b := append(answer.AvailableBuffer(), `{"name":`...)
-	b = appendString(b, p.Name)
-	if text, ok := p.Tag.Text(); ok {
-		b = append(b, `,"tag":`...)
-		b = appendString(b, text)
-	}
-	answer.Write(append(b, '}', '\n'))
+	answer.Write(append(appendFields(append(answer.AvailableBuffer(), '{'), p), '\n'))
 	return writeJSON(w, http.StatusOK, answer.Bytes())
+}
+
+// writePlants answers with an array of NewPlants.
+func writePlants(w http.ResponseWriter, plants []plantstore.Plant) error {
+	answer := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(answer)
+	b := append(answer.AvailableBuffer(), '[')
+	for i, p := range plants {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendNewPlant(b, p)
+	}
+	answer.Write(append(b, "]\n"...))
+	return writeJSON(w, http.StatusOK, answer.Bytes())
+}
+
+func appendNewPlant(dst []byte, p plantstore.Plant) []byte {
+	dst = strconv.AppendInt(append(dst, `{"id":`...), int64(p.ID), 10)
+	return appendFields(append(dst, ','), p)
+}
+
+// appendFields writes name and tag and closes the object.
+func appendFields(dst []byte, p plantstore.Plant) []byte {
+	dst = appendString(append(dst, `"name":`...), p.Name)
+	if text, ok := p.Tag.Text(); ok {
+		dst = appendString(append(dst, `,"tag":`...), text)
+	}
+	return append(dst, '}')
+}
+
+func setETag(w http.ResponseWriter, p plantstore.Plant) {
+	w.Header()["Etag"] = []string{string(p.ETag())}
 }
 
 func appendString(dst []byte, s string) []byte {
@@ -337,6 +365,10 @@ func aboutPlant(id plantstore.ID, err error) error {
 	switch {
 	case errors.Is(err, plantstore.ErrIDTaken):
 		return refuse(plantstore.ErrIDTaken, `"id" %d is taken by another plant: choose another id`, id)
+	case errors.Is(err, plantstore.ErrNoPlant):
+		return refuse(plantstore.ErrNoPlant, "there is no plant with the id %d", id)
+	case errors.Is(err, plantstore.ErrPrecondition):
+		return refuse(plantstore.ErrPrecondition, "the plant with the id %d is not as the request expects: read it again", id)
 	}
 	return err
 }
@@ -376,8 +408,10 @@ func writeError(w http.ResponseWriter, err error) {
 	case plantstore.ErrTimeout, plantstore.ErrTooLarge, plantstore.ErrHeaders:
 		h.Set("Connection", "close")
 	}
-	b := strconv.AppendInt([]byte(`{"error":`), int64(answer.Code), 10)
-	b = append(b, `,"message":`...)
-	b = appendString(b, strings.ToValidUTF8(answer.Message, "\uFFFD"))
-	_ = writeJSON(w, status, append(b, '}', '\n'))
+	_ = writeJSON(w, status, append(appendError([]byte{'{'}, answer), "}\n"...))
+}
+
+func appendError(dst []byte, e plantstore.Error) []byte {
+	dst = strconv.AppendInt(append(dst, `"error":`...), int64(e.Code), 10)
+	return appendString(append(dst, `,"message":`...), strings.ToValidUTF8(e.Message, "\uFFFD"))
 }

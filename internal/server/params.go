@@ -1,0 +1,188 @@
+package server
+
+import (
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"plantstore"
+)
+
+// The number of plants on a page of a listing.
+const (
+	defaultLimit = 50
+	maxLimit     = 1000
+)
+
+func pathID(r *http.Request) (plantstore.ID, error) {
+	text := r.PathValue("id")
+	id, err := parseID(text)
+	if err != nil {
+		return 0, refuse(plantstore.ErrParameter, "the id in the path %v", err)
+	}
+	return id, nil
+}
+
+// parseID reads an id as it stands in a path or a query: in its one decimal
+// notation, so that a plant has one address.
+func parseID(text string) (plantstore.ID, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != text {
+		return 0, refuse(plantstore.ErrParameter, "must be an integer from -9223372036854775808 to 9223372036854775807, got %q", text)
+	}
+	return plantstore.ID(n), nil
+}
+
+// readQuery reads the query of a listing, strictly: a parameter with a typing
+// mistake must not mean all plants.
+func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
+	query := plantstore.Query{Limit: defaultLimit}
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return query, nil, refuse(plantstore.ErrParameter, "the query cannot be read: %v", err)
+	}
+	var bad problems
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		values := params[name]
+		if len(values) != 1 {
+			bad.add(plantstore.ErrParameter, "%q is given %d times: give it once", name, len(values))
+			continue
+		}
+		readParam(&query, name, values[0], &bad)
+	}
+	return query, params, bad.err()
+}
+
+func readParam(query *plantstore.Query, name, value string, bad *problems) {
+	if !utf8.ValidString(value) {
+		bad.add(plantstore.ErrParameter, "%q is not UTF-8", name)
+		return
+	}
+	switch name {
+	case "limit":
+		limit, ok := parseLimit(value)
+		if !ok {
+			bad.add(plantstore.ErrParameter, `"limit" must be an integer from 1 to %d, got %q`, maxLimit, value)
+		}
+		query.Limit = limit
+	case "after":
+		id, err := parseID(value)
+		if err != nil {
+			bad.add(plantstore.ErrParameter, `"after" %v`, err)
+		}
+		query.After = &id
+	case "tag":
+		query.Tag = plantstore.NewTag(value)
+	case "q":
+		query.Contains = value
+	default:
+		bad.add(plantstore.ErrParameter, "%q is not a parameter here: known are limit, after, tag, q", name)
+	}
+}
+
+// parseLimit reads a positive integer of any size and cuts it to maxLimit.
+func parseLimit(text string) (int, bool) {
+	digits := strings.TrimLeft(text, "0")
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	if digits == "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return maxLimit, true // too long for an int
+	}
+	return min(n, maxLimit), true
+}
+
+// nextLink returns the Link header of the page after the plant with that id.
+func (s *Server) nextLink(params url.Values, after plantstore.ID) string {
+	params.Set("after", strconv.FormatInt(int64(after), 10))
+	return "<" + s.baseURL + "/plants?" + params.Encode() + `>; rel="next"`
+}
+
+// readCondition reads If-Match and If-None-Match. It returns nil where there is
+// neither.
+func readCondition(r *http.Request) (*plantstore.Condition, error) {
+	match, noneMatch := r.Header["If-Match"], r.Header["If-None-Match"]
+	if match == nil && noneMatch == nil {
+		return nil, nil
+	}
+	var c plantstore.Condition
+	var bad problems
+	for _, tag := range entityTags("If-Match", match, &bad) {
+		// A weak tag never matches here, yet it is not the absence of one.
+		c.Match = append(c.Match, plantstore.ETag(tag))
+	}
+	for _, tag := range entityTags("If-None-Match", noneMatch, &bad) {
+		c.NoneMatch = append(c.NoneMatch, plantstore.ETag(strings.TrimPrefix(tag, "W/")))
+	}
+	return &c, bad.err()
+}
+
+// entityTags splits a list of entity tags (RFC 9110, 8.8.3). A comma may stand
+// within one.
+func entityTags(header string, values []string, bad *problems) []string {
+	var tags []string
+	for _, value := range values {
+		rest := strings.TrimLeft(value, " \t,")
+		for rest != "" {
+			tag, ok := cutEntityTag(rest)
+			if !ok {
+				bad.add(plantstore.ErrParameter, `%s must be * or a list of ETags in quotes, got %q`, header, value)
+				return nil
+			}
+			tags = append(tags, tag)
+			rest = strings.TrimLeft(rest[len(tag):], " \t,")
+		}
+	}
+	return tags
+}
+
+func cutEntityTag(text string) (string, bool) {
+	if text[0] == '*' {
+		return "*", true
+	}
+	opaque := strings.TrimPrefix(text, "W/")
+	if opaque == "" || opaque[0] != '"' {
+		return "", false
+	}
+	end := strings.IndexByte(opaque[1:], '"')
+	if end < 0 {
+		return "", false
+	}
+	return text[:len(text)-len(opaque)+end+2], true
+}
+
+// wantsNDJSON reports whether the caller would rather have all plants as lines
+// than a page of them.
+func wantsNDJSON(r *http.Request) bool {
+	lines, page := 0.0, 0.0
+	for _, value := range r.Header["Accept"] {
+		for part := range strings.SplitSeq(value, ",") {
+			media, params, err := mime.ParseMediaType(part)
+			if err != nil {
+				continue
+			}
+			weight := 1.0
+			if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
+				weight = q
+			}
+			switch media {
+			case mediaNDJSON:
+				lines = weight
+			case mediaJSON:
+				page = weight
+			}
+		}
+	}
+	return lines > 0 && lines >= page
+}
