@@ -36,12 +36,12 @@ type Options struct {
 	Observe func(size int, took time.Duration)
 }
 
-// The bounds between which the share of an import in one batch moves, and how
-// long a batch with such a share should take.
+// The bounds between which the size of an import's batches moves, and how long one
+// should take: a single write waits no longer than that for it.
 const (
-	minBulk    = 256
-	maxBulk    = 8192
-	bulkTarget = 25 * time.Millisecond
+	minBulk    = 1 << 10
+	maxBulk    = 32 << 10
+	bulkTarget = 50 * time.Millisecond
 )
 
 // Writer applies writes to a store, as many at once as wait. [Writer.Run] must
@@ -189,27 +189,27 @@ func (w *Writer) Run(ctx context.Context) error {
 	close(w.stopping)
 	last := w.stop()
 	if cause := context.Cause(ctx); errors.Is(cause, plantstore.ErrUntrusted) {
-		last.finish(nil, unavailable(cause))
+		last.err = unavailable(cause)
+		close(last.done)
 		return cause
 	}
-	return w.commit(last, nil)
+	return w.commitSingles(last)
 }
 
-// flush applies batches until ctx ends.
+// flush applies batches until ctx ends. Single writes and imports take turns where
+// both wait, so that neither is kept for longer than one batch of the other.
 func (w *Writer) flush(ctx context.Context) error {
 	for {
-		var bulk *batch
+		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-w.wake:
-			select {
-			case bulk = <-w.bulk:
-			default:
-			}
-		case bulk = <-w.bulk:
+			err = w.commitSingles(w.take())
+		case bulk := <-w.bulk:
+			err = w.commitBulk(bulk)
 		}
-		if err := w.commit(w.take(), bulk); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -230,56 +230,45 @@ func (w *Writer) stop() *batch {
 	return w.take()
 }
 
-// commit applies the single writes of live, and those of an import if bulk is
-// not nil, in one transaction. It returns an error only if the store can no
-// longer be trusted.
-func (w *Writer) commit(live, bulk *batch) error {
-	writes, singles := live.writes, len(live.writes)
-	switch {
-	case bulk != nil && singles == 0:
-		writes = bulk.writes
-	case bulk != nil:
-		writes = append(writes, bulk.writes...)
-	case singles == 0:
-		return nil
-	}
-	start := time.Now()
-	results, err := w.apply(writes)
-	took := time.Since(start)
-	if err != nil {
-		results = make([]plantstore.Result, len(writes))
-	} else if w.opts.Observe != nil {
-		w.opts.Observe(len(writes), took)
-	}
-	live.finish(results[:singles], err)
-	if bulk != nil {
-		bulk.finish(results[singles:], err)
-		w.pace(took)
-	}
+func (w *Writer) commitSingles(b *batch) error {
+	_, err := w.commit(b)
 	w.mu.Lock()
-	w.queued -= singles
+	w.queued -= len(b.writes)
 	w.mu.Unlock()
-	if errors.Is(err, plantstore.ErrUntrusted) {
-		return err
-	}
-	return nil
+	return err
 }
 
-func (b *batch) finish(results []plantstore.Result, err error) {
-	b.results, b.err = results, err
-	close(b.done)
-}
-
-// pace keeps batches with an import's share near bulkTarget, so that single
-// writes wait no longer than that whatever the store's speed.
-func (w *Writer) pace(took time.Duration) {
+// commitBulk applies a batch of an import, and sets the size of the next one so
+// that it takes about bulkTarget, whatever the store's speed.
+func (w *Writer) commitBulk(b *batch) error {
+	took, err := w.commit(b)
 	size := w.bulkSize.Load()
 	switch {
 	case took > bulkTarget:
 		w.bulkSize.Store(max(minBulk, size/2))
-	case took < bulkTarget/2:
+	case took < bulkTarget/2 && len(b.writes) == int(size):
 		w.bulkSize.Store(min(maxBulk, size*2))
 	}
+	return err
+}
+
+// commit applies a batch and tells those who wait for it. It returns an error only
+// if the store can no longer be trusted.
+func (w *Writer) commit(b *batch) (took time.Duration, err error) {
+	defer close(b.done)
+	if len(b.writes) == 0 {
+		return 0, nil
+	}
+	start := time.Now()
+	b.results, b.err = w.apply(b.writes)
+	took = time.Since(start)
+	if b.err == nil && w.opts.Observe != nil {
+		w.opts.Observe(len(b.writes), took)
+	}
+	if errors.Is(b.err, plantstore.ErrUntrusted) {
+		return took, b.err
+	}
+	return took, nil
 }
 
 // apply applies the writes, again and again while the store asks for that and

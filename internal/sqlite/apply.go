@@ -88,7 +88,7 @@ func (w *writer) transaction(f func(*writer) error) error {
 }
 
 func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
-	if write.Op == plantstore.Create {
+	if write.Op == plantstore.Create && write.If == nil {
 		bindPlant(w.insert, write.Plant)
 		if err := run(w.insert); err != nil {
 			return plantstore.Result{}, err

@@ -32,6 +32,9 @@ const (
 	scanners = 8
 )
 
+// writerCache is the memory for the pages that the writer works on, in bytes.
+const writerCache = 32 << 20
+
 // Mode says what a store is opened for.
 type Mode int
 
@@ -90,6 +93,11 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 		return nil, explain(path, err)
 	}
 	s.write = &writer{conn: conn}
+	// A large batch touches many pages, and each that does not fit the cache is
+	// written more than once.
+	if err := pragma(conn, fmt.Sprintf("cache_size=-%d", writerCache>>10)); err != nil {
+		return nil, explain(path, err)
+	}
 	if err := migrate(conn, path); err != nil {
 		return nil, explain(path, err)
 	}

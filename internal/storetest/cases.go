@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"plantstore"
+)
+
+// texts are short ones where a store could go wrong: by ending them at U+0000,
+// by taking them for a number, a pattern or a command, or by a collation that
+// finds different texts equal. No two are the same.
+var texts = []string{
+	"", " ", "\x00", "\x00\x00", "a", "A", "a ", " a", "a\x00", "a\x00b", "a\x00c", "\x00a",
+	"\x01\x02\x1f\x7f", "\t", "\n", "\r\n", "line one\nline two\r\n", `"`, `""`, `'`, `''`, "`", `\`, `\\`, `\0`, `\x00`, `\u0000`,
+	`say "fern" and 'rose'`, `'); DROP TABLE plants; --`, "$1", "?1", ":name", "{}", "[1,2]", "%", "_", "%%", "*",
+	"NULL", "null", "true", "0", "00", "0.0", "1", "1.0", "1e0", "9223372036854775808", "NaN", "2026-01-01",
+	"caf\u00e9", "cafe\u0301", "stra\u00dfe", "strasse", "STRASSE", "\u0131", "\u0130", "i", "I",
+	"\U0001f335", "\U0001f335\ufe0f", "\U0001f469\U0001f3fd\u200d\U0001f33e", "\U0001f1e8\U0001f1ed",
+	"\u05e9\u05d5\u05e9\u05e0\u05d4", "\u0635\u0628\u0627\u0631", "\u202etfel ot thgir\u202c", "\u4ed9\u4eba\u638c",
+	"\ufeff", "\ufeffa", "\u00a0", "\u200b", "\u2028", "\u0085", "\ufffd", "\ufffe", "\uffff", "\ue000", "\U0010ffff",
+}
+
+// longTexts returns texts of 100 KB and more: letters that no compression makes
+// short, so that they fit no index page either, some that take four bytes each,
+// and a run of U+0000. They end in an ASCII character.
+func longTexts() []string {
+	const size = 100 << 10
+	var b strings.Builder
+	sum := sha256.Sum256([]byte("plantstore"))
+	for b.Len() < size {
+		b.WriteString(hex.EncodeToString(sum[:]))
+		sum = sha256.Sum256(sum[:])
+	}
+	return []string{
+		b.String(),
+		strings.Repeat("\U0001f335", size/4) + ".",
+		"a" + strings.Repeat("\x00", size) + "b",
+	}
+}
+
+// variety is a plant without its id, or nil for none.
+type variety struct {
+	name string
+	tag  plantstore.Tag
+}
+
+func (v *variety) at(id plantstore.ID) plantstore.Plant {
+	return plantstore.Plant{ID: id, Name: v.name, Tag: v.tag}
+}
+
+// steps puts the variety there.
+func (v *variety) steps(id plantstore.ID) []step {
+	if v == nil {
+		return nil
+	}
+	return []step{{create(v.at(id)), created}}
+}
+
+func (v *variety) etag() plantstore.ETag { return v.at(0).ETag() }
+
+// writeCase is one write, what it meets and what it leaves there.
+type writeCase struct {
+	given *variety
+	op    plantstore.Op
+	asks  *variety
+	cond  *plantstore.Condition
+	want  plantstore.Result
+	left  *variety
+}
+
+func (c *writeCase) tried(id plantstore.ID) step {
+	return step{plantstore.Write{Op: c.op, Plant: c.asks.at(id), If: c.cond}, c.want}
+}
+
+// writeCases lists what each operation does, for each thing that it can meet and
+// each form of a condition.
+func writeCases() []writeCase {
+	const c, r, d = plantstore.Create, plantstore.Replace, plantstore.Delete
+	var (
+		fern  = &variety{name: "fern"}
+		empty = &variety{name: "fern", tag: plantstore.NewTag("")}
+		rose  = &variety{name: "rose"}
+		moss  = &variety{name: "moss", tag: plantstore.NewTag("wild")}
+		none  *variety
+
+		always = &plantstore.Condition{}
+		exists = match(plantstore.AnyETag)
+		absent = noneMatch(plantstore.AnyETag)
+		ifFern = match(fern.etag())
+		ifBoth = match(moss.etag(), fern.etag())
+		noFern = noneMatch(fern.etag())
+		noBoth = noneMatch(moss.etag(), fern.etag())
+		narrow = &plantstore.Condition{
+			Match:     []plantstore.ETag{plantstore.AnyETag},
+			NoneMatch: []plantstore.ETag{fern.etag()},
+		}
+	)
+	return []writeCase{
+		{none, c, fern, nil, created, fern},
+		{fern, c, fern, nil, unchanged, fern},
+		{fern, c, rose, nil, idTaken, fern},
+		{fern, c, empty, nil, idTaken, fern},
+		{empty, c, fern, nil, idTaken, empty},
+		{empty, c, empty, nil, unchanged, empty},
+		{none, r, fern, nil, created, fern},
+		{fern, r, fern, nil, unchanged, fern},
+		{fern, r, rose, nil, replaced, rose},
+		{fern, r, empty, nil, replaced, empty},
+		{empty, r, fern, nil, replaced, fern},
+		{moss, r, rose, nil, replaced, rose},
+		{none, d, fern, nil, noPlant, none},
+		{fern, d, fern, nil, deleted, none},
+		{fern, d, moss, nil, deleted, none},
+
+		{none, c, fern, always, created, fern},
+		{fern, c, rose, always, idTaken, fern},
+		{fern, r, rose, always, replaced, rose},
+		{fern, d, fern, always, deleted, none},
+
+		{none, c, fern, exists, unmet, none},
+		{fern, c, fern, exists, unchanged, fern},
+		{fern, c, rose, exists, idTaken, fern},
+		{none, r, fern, exists, unmet, none},
+		{fern, r, fern, exists, unchanged, fern},
+		{fern, r, rose, exists, replaced, rose},
+		{none, d, fern, exists, noPlant, none},
+		{fern, d, fern, exists, deleted, none},
+
+		{none, c, fern, absent, created, fern},
+		{fern, c, fern, absent, unmet, fern},
+		{fern, c, rose, absent, unmet, fern},
+		{none, r, fern, absent, created, fern},
+		{fern, r, fern, absent, unmet, fern},
+		{fern, r, rose, absent, unmet, fern},
+		{none, d, fern, absent, noPlant, none},
+		{fern, d, fern, absent, unmet, fern},
+
+		{none, c, rose, ifFern, unmet, none},
+		{fern, c, rose, ifFern, idTaken, fern},
+		{moss, c, rose, ifFern, unmet, moss},
+		{rose, c, rose, ifFern, unchanged, rose},
+		{none, r, rose, ifFern, unmet, none},
+		{fern, r, rose, ifFern, replaced, rose},
+		{empty, r, rose, ifFern, unmet, empty},
+		{moss, r, rose, ifFern, unmet, moss},
+		{rose, r, rose, ifFern, unchanged, rose},
+		{none, d, fern, ifFern, noPlant, none},
+		{fern, d, fern, ifFern, deleted, none},
+		{fern, d, moss, ifFern, deleted, none},
+		{moss, d, fern, ifFern, unmet, moss},
+
+		{fern, r, rose, ifBoth, replaced, rose},
+		{moss, r, rose, ifBoth, replaced, rose},
+		{empty, r, rose, ifBoth, unmet, empty},
+		{moss, d, moss, ifBoth, deleted, none},
+
+		{none, r, rose, noFern, created, rose},
+		{fern, r, rose, noFern, unmet, fern},
+		{fern, r, fern, noFern, unmet, fern},
+		{empty, r, rose, noFern, replaced, rose},
+		{moss, r, rose, noFern, replaced, rose},
+		{fern, d, fern, noFern, unmet, fern},
+		{moss, d, fern, noFern, deleted, none},
+		{moss, c, rose, noFern, idTaken, moss},
+		{moss, r, rose, noBoth, unmet, moss},
+		{rose, r, moss, noBoth, replaced, moss},
+
+		{none, r, rose, narrow, unmet, none},
+		{fern, r, rose, narrow, unmet, fern},
+		{moss, r, rose, narrow, replaced, rose},
+		{moss, d, moss, narrow, deleted, none},
+	}
+}
+
+func match(tags ...plantstore.ETag) *plantstore.Condition {
+	return &plantstore.Condition{Match: tags}
+}
+
+func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
+	return &plantstore.Condition{NoneMatch: tags}
+}

@@ -1,0 +1,185 @@
+package storetest
+
+import (
+	"errors"
+	"flag"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"plantstore"
+)
+
+// checkHistories walks fresh stores and the model through the same random
+// histories and compares all they say. rapid prints how to repeat a failure.
+func checkHistories(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
+	fewerChecks(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{s: start(rt, fresh(t)), model: NewModel()}
+		rt.Repeat(map[string]func(*rapid.T){
+			"apply":  h.apply,
+			"read":   h.read,
+			"token":  h.token,
+			"reopen": h.reopen,
+		})
+		h.compare(rt)
+	})
+}
+
+// fewerChecks makes rapid check less than it does by itself, unless it is told
+// otherwise: as much as a store can do within seconds under the race detector.
+func fewerChecks(t *testing.T) {
+	const rapids, ours = "100", "20"
+	checks := flag.Lookup("rapid.checks").Value
+	if checks.String() != rapids {
+		return
+	}
+	set := func(n string) {
+		if err := checks.Set(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(ours)
+	t.Cleanup(func() { set(rapids) })
+}
+
+// history is the life that a store and the model share.
+type history struct {
+	s     *subject
+	model *Model
+}
+
+func (h *history) compare(t *rapid.T) {
+	wantScan(t, h.s, plantstore.Query{}, h.found(t, plantstore.Query{}))
+	wantTokens(t, h.s, h.tokens(t)...)
+}
+
+func (h *history) apply(t *rapid.T) {
+	batch := rapid.SliceOfN(anyWrite, 0, 8).Draw(t, "batch")
+	results, err := h.model.Apply(t.Context(), batch)
+	if err != nil {
+		t.Fatalf("the model: %v", err)
+	}
+	steps := make([]step, len(batch))
+	for i, w := range batch {
+		t.Logf("%s: %s", showWrite(w), showResult(results[i]))
+		steps[i] = step{w, results[i]}
+	}
+	apply(t, h.s, steps...)
+}
+
+func (h *history) read(t *rapid.T) {
+	id := anyID.Draw(t, "id")
+	if p, err := h.model.Plant(t.Context(), id); err == nil {
+		wantPlants(t, h.s, p)
+	} else {
+		wantNoPlants(t, h.s, id)
+	}
+	q := anyQuery.Draw(t, "query")
+	found := h.found(t, q)
+	wantScan(t, h.s, q, found)
+	wantPages(t, h.s, q, found)
+}
+
+func (h *history) found(t *rapid.T, q plantstore.Query) []plantstore.Plant {
+	found, err := collect(h.model.Scan(t.Context(), q))
+	if err != nil {
+		t.Fatalf("the model: %v", err)
+	}
+	return found
+}
+
+func (h *history) token(t *rapid.T) {
+	tk := token(rapid.SampledFrom([]string{"ci", "laptop", "\x00"}).Draw(t, "token"))
+	at := noon.Add(time.Duration(rapid.IntRange(-4, 4).Draw(t, "half seconds")) * time.Second / 2)
+	_, err := h.model.Token(t.Context(), tk.Hash)
+	known := err == nil
+	switch action := rapid.SampledFrom([]string{"create", "first", "revoke", "touch"}).Draw(t, "token action"); {
+	case action == "create" && known:
+		t.Skip("what becomes of the same token again is left open")
+	case action == "create":
+		addToken(t, h.model, tk)
+		addToken(t, h.s, tk)
+	case action == "first":
+		first, err := h.model.CreateFirstToken(t.Context(), tk)
+		if err != nil {
+			t.Fatalf("the model: %v", err)
+		}
+		addFirstToken(t, h.s, tk, first)
+	case action == "revoke":
+		want, got := h.model.RevokeToken(t.Context(), tk.Hash, at), h.s.RevokeToken(t.Context(), tk.Hash, at)
+		if !errors.Is(got, want) {
+			t.Fatalf("RevokeToken(%q): error %v, want %v", tk.Name, got, want)
+		}
+	case action == "touch":
+		used := map[plantstore.TokenHash]time.Time{tk.Hash: at}
+		touch(t, h.model, used)
+		touch(t, h.s, used)
+	}
+}
+
+func (h *history) tokens(t *rapid.T) []plantstore.Token {
+	tokens, err := h.model.Tokens(t.Context())
+	if err != nil {
+		t.Fatalf("the model: %v", err)
+	}
+	return tokens
+}
+
+// reopen closes the store and opens it again, seldom, because that takes longer
+// than all the rest.
+func (h *history) reopen(t *rapid.T) {
+	if rapid.IntRange(0, 7).Draw(t, "patience") > 0 {
+		t.Skip("not yet")
+	}
+	h.s.reopen(t)
+	touchAgain(t, h.s, h.tokens(t))
+	h.compare(t)
+}
+
+// What histories are made of: few enough ids, names and tags that writes meet
+// each other.
+var (
+	anyID = rapid.SampledFrom([]plantstore.ID{
+		math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, math.MaxInt64 - 1, math.MaxInt64,
+	})
+	anyTag = rapid.SampledFrom([]plantstore.Tag{
+		{}, plantstore.NewTag(""), plantstore.NewTag("wild"),
+	})
+	anyPlant = rapid.Custom(func(t *rapid.T) plantstore.Plant {
+		return plantstore.Plant{
+			ID:   anyID.Draw(t, "id"),
+			Name: rapid.SampledFrom([]string{"fern", "Fern", "\x00"}).Draw(t, "name"),
+			Tag:  anyTag.Draw(t, "tag"),
+		}
+	})
+	anyETags = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) plantstore.ETag {
+		if rapid.IntRange(0, 3).Draw(t, "any") == 0 {
+			return plantstore.AnyETag
+		}
+		return anyPlant.Draw(t, "plant").ETag()
+	}), 0, 3)
+	anyWrite = rapid.Custom(func(t *rapid.T) plantstore.Write {
+		w := plantstore.Write{
+			Op:    rapid.SampledFrom([]plantstore.Op{plantstore.Create, plantstore.Replace, plantstore.Delete}).Draw(t, "op"),
+			Plant: anyPlant.Draw(t, "plant"),
+		}
+		if rapid.Bool().Draw(t, "conditional") {
+			w.If = &plantstore.Condition{Match: anyETags.Draw(t, "match"), NoneMatch: anyETags.Draw(t, "none match")}
+		}
+		return w
+	})
+	anyQuery = rapid.Custom(func(t *rapid.T) plantstore.Query {
+		q := plantstore.Query{
+			Tag:      anyTag.Draw(t, "tag"),
+			Contains: rapid.SampledFrom([]string{"", "FER", "n", "\x00", "oak"}).Draw(t, "contains"),
+			Limit:    rapid.IntRange(1, 5).Draw(t, "limit"),
+		}
+		if rapid.Bool().Draw(t, "continued") {
+			q.After = new(anyID.Draw(t, "after"))
+		}
+		return q
+	})
+)

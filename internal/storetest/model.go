@@ -1,0 +1,248 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"plantstore"
+)
+
+// Model is a [plantstore.Store] in memory: a mutex, a map and a slice. It is
+// slow and deliberately simple, so that it can be seen to be right by reading
+// it; the other stores are held against it. Nothing of it is durable, but Close
+// keeps what it holds, so that it can stand in for its own reopening.
+type Model struct {
+	mu     sync.Mutex // guards all below
+	plants map[plantstore.ID]plantstore.Plant
+	tokens []plantstore.Token // in the order of their creation
+}
+
+var _ plantstore.Store = (*Model)(nil)
+
+// NewModel returns an empty model.
+func NewModel() *Model {
+	return &Model{plants: make(map[plantstore.ID]plantstore.Plant)}
+}
+
+// Apply decides one write after the other while nobody else looks.
+func (m *Model) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	results := make([]plantstore.Result, len(batch))
+	for i, w := range batch {
+		results[i] = m.apply(w)
+	}
+	return results, nil
+}
+
+func (m *Model) apply(w plantstore.Write) plantstore.Result {
+	var current *plantstore.Plant
+	if p, ok := m.plants[w.Plant.ID]; ok {
+		current = &p
+	}
+	result := w.Decide(current)
+	switch {
+	case result.Err != nil:
+	case result.Outcome == plantstore.Deleted:
+		delete(m.plants, w.Plant.ID)
+	default:
+		m.plants[w.Plant.ID] = w.Plant
+	}
+	return result
+}
+
+// Plant returns the plant with that id, or ErrNoPlant.
+func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
+	if err := ctx.Err(); err != nil {
+		return plantstore.Plant{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.plants[id]
+	if !ok {
+		return plantstore.Plant{}, plantstore.ErrNoPlant
+	}
+	return p, nil
+}
+
+// List returns one page. Only its last page is ever short.
+func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
+	if err := ctx.Err(); err != nil {
+		return plantstore.Page{}, err
+	}
+	found := m.matching(q)
+	if len(found) <= q.Limit {
+		return plantstore.Page{Plants: found}, nil
+	}
+	next := found[q.Limit-1].ID
+	return plantstore.Page{Plants: found[:q.Limit], Next: &next}, nil
+}
+
+// Scan yields what matches at the moment the iteration begins.
+func (m *Model) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+	return func(yield func(plantstore.Plant, error) bool) {
+		for _, p := range m.matching(q) {
+			if ctx.Err() != nil {
+				break
+			}
+			if !yield(p, nil) {
+				return
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(plantstore.Plant{}, err)
+		}
+	}
+}
+
+// matching returns all plants that match the query, whatever its limit, in
+// ascending order of id.
+func (m *Model) matching(q plantstore.Query) []plantstore.Plant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := plantstore.NewMatcher(q.Contains)
+	_, tagged := q.Tag.Text()
+	var found []plantstore.Plant
+	for _, p := range m.plants {
+		if q.After != nil && p.ID <= *q.After {
+			continue
+		}
+		if tagged && p.Tag != q.Tag {
+			continue
+		}
+		if !name.Match(p.Name) {
+			continue
+		}
+		found = append(found, p)
+	}
+	slices.SortFunc(found, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
+	return found
+}
+
+// CreateToken adds a token. A second one with the same hash is refused.
+func (m *Model) CreateToken(ctx context.Context, t plantstore.Token) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.token(t.Hash) != nil {
+		return fmt.Errorf("token %s is there already", t.Hash.ID())
+	}
+	m.tokens = append(m.tokens, stored(t))
+	return nil
+}
+
+// CreateFirstToken adds a token if there is none. Tokens are never removed, so
+// there has never been one either.
+func (m *Model) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.tokens) > 0 {
+		return false, nil
+	}
+	m.tokens = append(m.tokens, stored(t))
+	return true, nil
+}
+
+// Tokens returns all tokens in the order of their creation.
+func (m *Model) Tokens(ctx context.Context) ([]plantstore.Token, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	tokens := make([]plantstore.Token, len(m.tokens))
+	for i, t := range m.tokens {
+		tokens[i] = stored(t)
+	}
+	return tokens, nil
+}
+
+// Token returns the token with that hash, or ErrNoSuchToken.
+func (m *Model) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
+	if err := ctx.Err(); err != nil {
+		return plantstore.Token{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.token(hash)
+	if t == nil {
+		return plantstore.Token{}, plantstore.ErrNoSuchToken
+	}
+	return stored(*t), nil
+}
+
+// RevokeToken notes the first time at which the token was revoked.
+func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.token(hash)
+	if t == nil {
+		return plantstore.ErrNoSuchToken
+	}
+	if t.Revoked.IsZero() {
+		t.Revoked = seconds(at)
+	}
+	return nil
+}
+
+// TouchTokens notes the latest time at which each token was used.
+func (m *Model) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for hash, at := range used {
+		t := m.token(hash)
+		if t != nil && seconds(at).After(t.LastUsed) {
+			t.LastUsed = seconds(at)
+		}
+	}
+	return nil
+}
+
+// Ready returns nil unless the context is over.
+func (m *Model) Ready(ctx context.Context) error { return ctx.Err() }
+
+// Close does nothing.
+func (m *Model) Close() error { return nil }
+
+// token returns the model's own token with that hash, or nil. The caller holds
+// the mutex.
+func (m *Model) token(hash plantstore.TokenHash) *plantstore.Token {
+	for i := range m.tokens {
+		if m.tokens[i].Hash == hash {
+			return &m.tokens[i]
+		}
+	}
+	return nil
+}
+
+// stored returns the token as a store gives it back: its times in whole seconds
+// of UTC, and nothing shared with the caller's.
+func stored(t plantstore.Token) plantstore.Token {
+	t.Scopes = slices.Clone(t.Scopes)
+	t.Created = seconds(t.Created)
+	t.Expires = seconds(t.Expires)
+	t.Revoked = seconds(t.Revoked)
+	t.LastUsed = seconds(t.LastUsed)
+	return t
+}
+
+func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }

@@ -1,0 +1,261 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"plantstore"
+)
+
+var readBehaviours = []behaviour{
+	{"EmptyStore", emptyStore},
+	{"PlantsAreListedInOrder", plantsAreListedInOrder},
+	{"AfterIsExclusive", afterIsExclusive},
+	{"LimitBoundsThePage", limitBoundsThePage},
+	{"PagesFollowWrites", pagesFollowWrites},
+	{"TagIsExact", tagIsExact},
+	{"ContainsIgnoresCase", containsIgnoresCase},
+	{"FiltersCombine", filtersCombine},
+	{"ReadyStore", readyStore},
+}
+
+func emptyStore(t *testing.T, s *subject) {
+	for range 2 {
+		wantNoPlants(t, s, ids...)
+		for _, q := range []plantstore.Query{
+			{},
+			{After: new(plantstore.ID(math.MinInt64))},
+			{After: new(plantstore.ID(math.MaxInt64))},
+			{Tag: plantstore.NewTag("")},
+			{Contains: "fern"},
+		} {
+			wantFound(t, s, q, nil)
+		}
+		s.reopen(t)
+	}
+}
+
+func plantsAreListedInOrder(t *testing.T, s *subject) {
+	plants := rows()
+	backwards := slices.Clone(plants)
+	slices.Reverse(backwards)
+	grow(t, s, backwards...)
+	wantFound(t, s, plantstore.Query{}, plants)
+}
+
+func afterIsExclusive(t *testing.T, s *subject) {
+	plants := rows()
+	grow(t, s, plants...)
+	for i, p := range plants {
+		wantFound(t, s, plantstore.Query{After: &p.ID}, plants[i+1:])
+	}
+	// Ids that no plant has.
+	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(5))}, plants[11:])
+	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(math.MinInt64 + 2))}, plants[2:])
+	apply(t, s, step{remove(math.MaxInt64), deleted}, step{remove(math.MinInt64), deleted})
+	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(math.MaxInt64))}, nil)
+	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(math.MaxInt64 - 1))}, nil)
+	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(math.MinInt64))}, plants[1:len(plants)-1])
+}
+
+func limitBoundsThePage(t *testing.T, s *subject) {
+	const n = 150
+	var plants []plantstore.Plant
+	for i := range plantstore.ID(n) {
+		plants = append(plants, tagged(i*i-1000, "fern", fmt.Sprintf("tag %d", i%7)))
+	}
+	grow(t, s, plants...)
+	third := slices.DeleteFunc(slices.Clone(plants), func(p plantstore.Plant) bool {
+		return p.Tag != plantstore.NewTag("tag 3")
+	})
+	for _, limit := range []int{1, 7, 21, 22, n - 1, n, n + 1, math.MaxInt32, math.MaxInt} {
+		wantPages(t, s, plantstore.Query{Limit: limit}, plants)
+		wantPages(t, s, plantstore.Query{Limit: limit, Tag: plantstore.NewTag("tag 3")}, third)
+		wantPages(t, s, plantstore.Query{Limit: limit, Contains: "FERN", After: &plants[49].ID}, plants[50:])
+	}
+}
+
+// pagesFollowWrites writes between two pages: each page is a read of its own.
+func pagesFollowWrites(t *testing.T, s *subject) {
+	grow(t, s, plant(10, "fern"), plant(20, "rose"), plant(30, "moss"))
+	page, err := s.List(t.Context(), plantstore.Query{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page.Next == nil || *page.Next >= 20 {
+		t.Fatalf("the page with %d plants of three has the wrong Next", len(page.Plants))
+	}
+	apply(t, s,
+		step{remove(20), deleted},
+		step{create(plant(9, "before")), created},
+		step{create(plant(25, "behind")), created},
+		step{replace(plant(30, "oak")), replaced},
+	)
+	left := []plantstore.Plant{plant(25, "behind"), plant(30, "oak")}
+	if *page.Next < 10 {
+		left = slices.Insert(left, 0, plant(10, "fern"))
+	}
+	if *page.Next < 9 {
+		left = slices.Insert(left, 0, plant(9, "before"))
+	}
+	wantPages(t, s, plantstore.Query{Limit: 1, After: page.Next}, left)
+}
+
+func tagIsExact(t *testing.T, s *subject) {
+	plants := []plantstore.Plant{plant(-1, "untagged"), plant(-2, "")}
+	for i, text := range texts {
+		plants = append(plants, tagged(plantstore.ID(i), "typed", text), plant(plantstore.ID(1000+i), text))
+	}
+	grow(t, s, plants...)
+	for i, text := range texts {
+		want := []plantstore.Plant{tagged(plantstore.ID(i), "typed", text)}
+		wantScan(t, s, plantstore.Query{Tag: plantstore.NewTag(text)}, want)
+		wantPages(t, s, plantstore.Query{Tag: plantstore.NewTag(text), Limit: 2}, want)
+	}
+	wantFound(t, s, plantstore.Query{Tag: plantstore.NewTag("no such tag")}, nil)
+	apply(t, s,
+		step{replace(plant(0, "now untagged")), replaced},
+		step{replace(tagged(1, "typed", "moved")), replaced},
+		step{remove(2), deleted},
+	)
+	for _, text := range texts[:3] {
+		wantFound(t, s, plantstore.Query{Tag: plantstore.NewTag(text)}, nil)
+	}
+	wantFound(t, s, plantstore.Query{Tag: plantstore.NewTag("moved")}, []plantstore.Plant{tagged(1, "typed", "moved")})
+}
+
+// garden has names that differ in case, in accents, and in what a pattern would
+// take for its own.
+func garden() []plantstore.Plant {
+	return []plantstore.Plant{
+		tagged(math.MinInt64, "Rose", "flower"),
+		plant(-5, "primROSE"),
+		tagged(-1, "rosemary", "herb"),
+		tagged(0, "Fern", ""),
+		tagged(1, "", "rose"),
+		tagged(2, "100% rose_water*", "Flower"),
+		plant(3, "ro\u017fe"), // the long s is an s
+		tagged(4, "\u00c4pfel", "flower"),
+		plant(5, "a\u0308pfel"),
+		plant(6, "\u039f\u0394\u039f\u03a3"), // the sigma at its end has two small forms
+		plant(7, "STRASSE"),
+		plant(8, "stra\u00dfe"),
+		plant(9, "STRA\u1e9eE"),
+		plant(10, "\u212aelvin"), // the Kelvin sign is a k
+		plant(11, "kelvin"),
+		plant(12, "\u0130stanbul"), // the dotted I is no i
+		plant(13, "istanbul"),
+		plant(14, "x\x00Y"),
+		plant(15, "x"),
+		tagged(16, `C:\path [q]?`, "flower"),
+		plant(17, "\u0401\u043b\u043a\u0430"),
+		plant(18, "\U00010400"),
+		plant(19, "\U0001f335\U0001f339"),
+		plant(20, "two\nlines"),
+		tagged(math.MaxInt64, "wild rose", "flower"),
+	}
+}
+
+// roses are the plants of the garden with rose in their names.
+var roses = []plantstore.ID{math.MinInt64, -5, -1, 2, 3, math.MaxInt64}
+
+func containsIgnoresCase(t *testing.T, s *subject) {
+	grow(t, s, garden()...)
+	for _, c := range []struct {
+		part string
+		ids  []plantstore.ID
+	}{
+		{"rose", roses},
+		{"ROSE", roses},
+		{"Ro\u017fE", roses},
+		{"rosem", []plantstore.ID{-1}},
+		{" rose", []plantstore.ID{2, math.MaxInt64}},
+		{"rose ", nil},
+		{"flower", nil},
+		{"%", []plantstore.ID{2}},
+		{"_", []plantstore.ID{2}},
+		{"r%e", nil},
+		{"ros_", nil},
+		{"ro*", nil},
+		{"*", []plantstore.ID{2}},
+		{"?", []plantstore.ID{16}},
+		{"[Q]", []plantstore.ID{16}},
+		{"[a-z]", nil},
+		{`\`, []plantstore.ID{16}},
+		{`\P`, []plantstore.ID{16}},
+		{"'", nil},
+		{"\u00e4P", []plantstore.ID{4}},
+		{"A\u0308", []plantstore.ID{5}},
+		{"\u03bf\u03b4\u03bf\u03c2", []plantstore.ID{6}},
+		{"\u03c3", []plantstore.ID{6}},
+		{"strasse", []plantstore.ID{7}},
+		{"STRA\u00dfE", []plantstore.ID{8, 9}},
+		{"stra\u1e9ee", []plantstore.ID{8, 9}},
+		{"K", []plantstore.ID{10, 11}},
+		{"\u212a", []plantstore.ID{10, 11}},
+		{"ist", []plantstore.ID{13}},
+		{"\u0130ST", []plantstore.ID{12}},
+		{"stanbul", []plantstore.ID{12, 13}},
+		{"\x00", []plantstore.ID{14}},
+		{"X\x00y", []plantstore.ID{14}},
+		{"x\x00\x00", nil},
+		{"\u0451\u041b\u041a", []plantstore.ID{17}},
+		{"\U00010428", []plantstore.ID{18}},
+		{"\U0001f339", []plantstore.ID{19}},
+		{"O\nL", []plantstore.ID{20}},
+		{"\n", []plantstore.ID{20}},
+	} {
+		wantFound(t, s, plantstore.Query{Contains: c.part}, only(garden(), func(p plantstore.Plant) bool {
+			return slices.Contains(c.ids, p.ID)
+		}))
+	}
+}
+
+func filtersCombine(t *testing.T, s *subject) {
+	grow(t, s, garden()...)
+	tags := []plantstore.Tag{{}}
+	for _, text := range []string{"", "flower", "FLOWER", "rose"} {
+		tags = append(tags, plantstore.NewTag(text))
+	}
+	afters := []*plantstore.ID{nil}
+	for _, id := range []plantstore.ID{math.MinInt64, -1, 2, math.MaxInt64 - 1, math.MaxInt64} {
+		afters = append(afters, &id)
+	}
+	for _, tag := range tags {
+		for _, after := range afters {
+			found := only(garden(), func(p plantstore.Plant) bool {
+				return (tag == plantstore.Tag{} || p.Tag == tag) && (after == nil || p.ID > *after)
+			})
+			q := plantstore.Query{Tag: tag, After: after, Limit: 3}
+			wantScan(t, s, q, found)
+			wantPages(t, s, q, found)
+			q.Contains = "roSE"
+			found = only(found, func(p plantstore.Plant) bool { return slices.Contains(roses, p.ID) })
+			wantScan(t, s, q, found)
+			wantPages(t, s, q, found)
+		}
+	}
+}
+
+// only returns the plants that are wanted.
+func only(plants []plantstore.Plant, wanted func(plantstore.Plant) bool) []plantstore.Plant {
+	var left []plantstore.Plant
+	for _, p := range plants {
+		if wanted(p) {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+func readyStore(t *testing.T, s *subject) {
+	for i := range plantstore.ID(3) {
+		if err := s.Ready(t.Context()); err != nil {
+			t.Fatalf("Ready: %v", err)
+		}
+		grow(t, s, plant(i, "fern"))
+		s.reopen(t)
+	}
+}

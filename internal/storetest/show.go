@@ -1,0 +1,82 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+
+	"plantstore"
+)
+
+// difference says where got first differs from want, or nothing.
+func difference(got, want []plantstore.Plant) string {
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			return fmt.Sprintf("%d plants instead of %d, %s is missing", len(got), len(want), showPlant(want[i]))
+		case i >= len(want):
+			return fmt.Sprintf("%d plants instead of %d, %s is too much", len(got), len(want), showPlant(got[i]))
+		case got[i] != want[i]:
+			return fmt.Sprintf("plant %d is %s, want %s", i+1, showPlant(got[i]), showPlant(want[i]))
+		}
+	}
+	return ""
+}
+
+func showPlant(p plantstore.Plant) string {
+	return fmt.Sprintf("{%d %s %s}", p.ID, showText(p.Name), showTag(p.Tag))
+}
+
+func showTag(t plantstore.Tag) string {
+	text, present := t.Text()
+	if !present {
+		return "untagged"
+	}
+	return showText(text)
+}
+
+func showText(s string) string {
+	const most = 60
+	if len(s) > most {
+		return fmt.Sprintf("%+q… (%d bytes)", s[:most], len(s))
+	}
+	return fmt.Sprintf("%+q", s)
+}
+
+func showWrite(w plantstore.Write) string {
+	op := [...]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete"}[w.Op]
+	if w.If == nil {
+		return op + " " + showPlant(w.Plant)
+	}
+	return fmt.Sprintf("%s %s if match %s, none match %s", op, showPlant(w.Plant), w.If.Match, w.If.NoneMatch)
+}
+
+func showResult(r plantstore.Result) string {
+	if r.Err != nil {
+		return fmt.Sprintf("refusal (%v)", r.Err)
+	}
+	switch r.Outcome {
+	case plantstore.Created:
+		return "created"
+	case plantstore.Unchanged:
+		return "unchanged"
+	case plantstore.Replaced:
+		return "replaced"
+	case plantstore.Deleted:
+		return "deleted"
+	}
+	return fmt.Sprintf("outcome %d", r.Outcome)
+}
+
+func showQuery(q plantstore.Query) string {
+	var parts []string
+	if q.After != nil {
+		parts = append(parts, fmt.Sprintf("after %d", *q.After))
+	}
+	if _, present := q.Tag.Text(); present {
+		parts = append(parts, "tag "+showTag(q.Tag))
+	}
+	if q.Contains != "" {
+		parts = append(parts, "contains "+showText(q.Contains))
+	}
+	return strings.Join(append(parts, fmt.Sprintf("limit %d", q.Limit)), ", ")
+}

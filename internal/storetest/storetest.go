@@ -1,0 +1,299 @@
+// Package storetest is the conformance suite that every [plantstore.Store]
+// passes, and the in-memory [Model] it is held against.
+//
+// The suite asks for each sentence of the contract of [plantstore.Store] that can
+// be seen from outside. Crashes, power cuts and failing disks cannot: they are
+// the business of each store's own tests and of e2e.
+//
+// A tour: this file opens stores and asks what they hold, show.go says what is
+// wrong with it; writes.go, with its tables in cases.go, reads.go, scans.go,
+// tokens.go and concurrency.go have the behaviours by theme; and histories.go
+// walks a store and the model through the same random life.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"plantstore"
+)
+
+// Run holds a store against the contract of [plantstore.Store]. Each call of
+// fresh prepares a new, empty place; the open that it returns opens the store in
+// that place, and opens it again, with all that it held, after the suite has
+// closed it. Run closes whatever it opened.
+//
+// The test of a store is then
+//
+//	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
+//		path := filepath.Join(t.TempDir(), "plants.db")
+//		return func() plantstore.Store { return open(t, path) }
+//	})
+func Run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
+	all := slices.Concat(writeBehaviours, readBehaviours, scanBehaviours, tokenBehaviours, concurrentBehaviours)
+	for _, b := range all {
+		t.Run(b.name, func(t *testing.T) { b.check(t, start(t, fresh(t))) })
+	}
+	t.Run("Histories", func(t *testing.T) { checkHistories(t, fresh) })
+}
+
+// behaviour is one thing that a store does. Its check begins with an empty store.
+type behaviour struct {
+	name  string
+	check func(t *testing.T, s *subject)
+}
+
+// tb is what *testing.T and *rapid.T have in common.
+type tb interface {
+	rapid.TB
+	Context() context.Context
+	Cleanup(func())
+}
+
+// subject is the store under test, and the way to open it again.
+type subject struct {
+	plantstore.Store // nil while closed
+	open             func() plantstore.Store
+}
+
+// start opens a subject that is closed when the test ends.
+func start(t tb, open func() plantstore.Store) *subject {
+	t.Helper()
+	s := &subject{Store: open(), open: open}
+	t.Cleanup(func() {
+		if s.Store != nil {
+			s.close(t)
+		}
+	})
+	return s
+}
+
+func (s *subject) close(t tb) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	s.Store = nil
+}
+
+func (s *subject) reopen(t tb) {
+	t.Helper()
+	s.close(t)
+	s.Store = s.open()
+}
+
+// step is a write, and what is to become of it.
+type step struct {
+	write plantstore.Write
+	want  plantstore.Result
+}
+
+// The results that a step can want.
+var (
+	created   = plantstore.Result{Outcome: plantstore.Created}
+	unchanged = plantstore.Result{Outcome: plantstore.Unchanged}
+	replaced  = plantstore.Result{Outcome: plantstore.Replaced}
+	deleted   = plantstore.Result{Outcome: plantstore.Deleted}
+	idTaken   = plantstore.Result{Err: plantstore.ErrIDTaken}
+	noPlant   = plantstore.Result{Err: plantstore.ErrNoPlant}
+	unmet     = plantstore.Result{Err: plantstore.ErrPrecondition}
+)
+
+func plant(id plantstore.ID, name string) plantstore.Plant {
+	return plantstore.Plant{ID: id, Name: name}
+}
+
+func tagged(id plantstore.ID, name, tag string) plantstore.Plant {
+	return plantstore.Plant{ID: id, Name: name, Tag: plantstore.NewTag(tag)}
+}
+
+func create(p plantstore.Plant) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Create, Plant: p}
+}
+
+func replace(p plantstore.Plant) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Replace, Plant: p}
+}
+
+func remove(id plantstore.ID) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}}
+}
+
+// applyBatch applies a batch as the contract asks of a caller: again after
+// ErrRetry. It may be called from any goroutine.
+func applyBatch(ctx context.Context, s plantstore.Store, batch []plantstore.Write) ([]plantstore.Result, error) {
+	const tries = 100
+	var err error
+	for range tries {
+		var results []plantstore.Result
+		results, err = s.Apply(ctx, batch)
+		if errors.Is(err, plantstore.ErrRetry) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("Apply: %w", err)
+		}
+		if len(results) != len(batch) {
+			return nil, fmt.Errorf("Apply of %d writes returned %d results", len(batch), len(results))
+		}
+		return results, nil
+	}
+	return nil, fmt.Errorf("Apply asked for a retry %d times: %w", tries, err)
+}
+
+// apply applies the steps as one batch and fails unless they go as wanted.
+func apply(t tb, s plantstore.Store, steps ...step) {
+	t.Helper()
+	batch := make([]plantstore.Write, len(steps))
+	for i, st := range steps {
+		batch[i] = st.write
+	}
+	results, err := applyBatch(t.Context(), s, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, st := range steps {
+		if !sameResult(results[i], st.want) {
+			t.Fatalf("write %d of %d, %s: got %s, want %s",
+				i+1, len(steps), showWrite(st.write), showResult(results[i]), showResult(st.want))
+		}
+	}
+}
+
+// grow creates the plants in one batch.
+func grow(t tb, s plantstore.Store, plants ...plantstore.Plant) {
+	t.Helper()
+	steps := make([]step, len(plants))
+	for i, p := range plants {
+		steps[i] = step{create(p), created}
+	}
+	apply(t, s, steps...)
+}
+
+func sameResult(got, want plantstore.Result) bool {
+	if want.Err != nil {
+		return errors.Is(got.Err, want.Err)
+	}
+	return got.Err == nil && got.Outcome == want.Outcome
+}
+
+// wantPlants fails unless Plant returns each of the plants.
+func wantPlants(t tb, s plantstore.Store, plants ...plantstore.Plant) {
+	t.Helper()
+	for _, want := range plants {
+		got, err := s.Plant(t.Context(), want.ID)
+		if err != nil {
+			t.Fatalf("Plant(%d): %v, want %s", want.ID, err, showPlant(want))
+		}
+		if got != want {
+			t.Fatalf("Plant(%d): got %s, want %s", want.ID, showPlant(got), showPlant(want))
+		}
+	}
+}
+
+// wantNoPlants fails unless Plant returns ErrNoPlant for each id.
+func wantNoPlants(t tb, s plantstore.Store, ids ...plantstore.ID) {
+	t.Helper()
+	for _, id := range ids {
+		got, err := s.Plant(t.Context(), id)
+		if err == nil {
+			t.Fatalf("Plant(%d): got %s, want none", id, showPlant(got))
+		}
+		if !errors.Is(err, plantstore.ErrNoPlant) {
+			t.Fatalf("Plant(%d): error %v, want ErrNoPlant", id, err)
+		}
+	}
+}
+
+// wantAll fails unless the store holds exactly the plants, in their order.
+func wantAll(t tb, s plantstore.Store, plants ...plantstore.Plant) {
+	t.Helper()
+	wantScan(t, s, plantstore.Query{}, plants)
+}
+
+// wantFound fails unless Scan, small pages and one page that has just or more
+// than enough room hold exactly the plants, in their order.
+func wantFound(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
+	t.Helper()
+	wantScan(t, s, q, want)
+	for _, limit := range []int{2, max(1, len(want)), len(want) + 1} {
+		q.Limit = limit
+		wantPages(t, s, q, want)
+	}
+}
+
+func wantScan(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
+	t.Helper()
+	got, err := collect(s.Scan(t.Context(), q))
+	if err != nil {
+		t.Fatalf("Scan(%s): %v", showQuery(q), err)
+	}
+	if d := difference(got, want); d != "" {
+		t.Fatalf("Scan(%s): %s", showQuery(q), d)
+	}
+}
+
+// collect returns what a scan yields, up to its error. It may be called from any
+// goroutine.
+func collect(scan iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error) {
+	var plants []plantstore.Plant
+	for p, err := range scan {
+		if err != nil {
+			return plants, err
+		}
+		plants = append(plants, p)
+	}
+	return plants, nil
+}
+
+// wantPages follows Next from the query's page to the last one.
+func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
+	t.Helper()
+	const enough = 20_000 // more than any test needs, were every page to hold one plant
+	for range enough {
+		page, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatalf("List(%s): %v", showQuery(q), err)
+		}
+		if p := pageProblem(page, q, want); p != "" {
+			t.Fatalf("List(%s): %s", showQuery(q), p)
+		}
+		if page.Next == nil {
+			return
+		}
+		want = want[len(page.Plants):]
+		q.After = page.Next
+	}
+	t.Fatalf("List(%s): still not the last page after %d", showQuery(q), enough)
+}
+
+// pageProblem says what is wrong with a page where all that match the query are
+// want, or nothing. A page may be short, but it leaves nothing out.
+func pageProblem(page plantstore.Page, q plantstore.Query, want []plantstore.Plant) string {
+	n := len(page.Plants)
+	if n > q.Limit {
+		return fmt.Sprintf("%d plants on the page", n)
+	}
+	if d := difference(page.Plants, want[:min(n, len(want))]); d != "" {
+		return d
+	}
+	switch next := page.Next; {
+	case next == nil && n < len(want):
+		return fmt.Sprintf("the last page leaves out %s", showPlant(want[n]))
+	case next == nil:
+		return ""
+	case q.After != nil && *next <= *q.After:
+		return fmt.Sprintf("Next is %d, which is no progress", *next)
+	case n > 0 && *next < page.Plants[n-1].ID:
+		return fmt.Sprintf("Next is %d, before the page's last plant %d", *next, page.Plants[n-1].ID)
+	case n < len(want) && *next >= want[n].ID:
+		return fmt.Sprintf("Next is %d, which skips %s", *next, showPlant(want[n]))
+	}
+	return ""
+}

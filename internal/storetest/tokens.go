@@ -1,0 +1,347 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"plantstore"
+)
+
+var tokenBehaviours = []behaviour{
+	{"NoTokens", noTokens},
+	{"TokenIsKept", tokenIsKept},
+	{"TokensAreListedInOrderOfCreation", tokensAreListedInOrderOfCreation},
+	{"TokenHashIsUnique", tokenHashIsUnique},
+	{"TokenTimesAreWholeSecondsOfUTC", tokenTimesAreWholeSecondsOfUTC},
+	{"TokenSharesNothing", tokenSharesNothing},
+	{"RevokedTokenKeepsItsFirstTime", revokedTokenKeepsItsFirstTime},
+	{"TouchOnlyGoesForward", touchOnlyGoesForward},
+	{"FirstTokenIsTheOnlyFirst", firstTokenIsTheOnlyFirst},
+	{"FirstTokenComesBeforeAll", firstTokenComesBeforeAll},
+	{"OneFirstTokenWins", oneFirstTokenWins},
+}
+
+// noon is a time in whole seconds of UTC.
+var noon = time.Date(2026, 3, 20, 12, 0, 0, 0, time.UTC)
+
+// token returns a token whose hash is made of its name.
+func token(name string) plantstore.Token {
+	return plantstore.Token{
+		Hash:    plantstore.HashSecret(name),
+		Name:    name,
+		Scopes:  []plantstore.Scope{plantstore.ScopeWrite, plantstore.ScopeRead},
+		Created: noon,
+		Expires: noon.AddDate(0, 3, 0),
+	}
+}
+
+func addToken(t tb, s plantstore.Store, tokens ...plantstore.Token) {
+	t.Helper()
+	for _, tk := range tokens {
+		if err := s.CreateToken(t.Context(), tk); err != nil {
+			t.Fatalf("CreateToken(%q): %v", tk.Name, err)
+		}
+	}
+}
+
+func addFirstToken(t tb, s plantstore.Store, tk plantstore.Token, want bool) {
+	t.Helper()
+	got, err := s.CreateFirstToken(t.Context(), tk)
+	if err != nil || got != want {
+		t.Fatalf("CreateFirstToken(%q): %v, %v, want %v", tk.Name, got, err, want)
+	}
+}
+
+func revoke(t tb, s plantstore.Store, tk plantstore.Token, at time.Time) {
+	t.Helper()
+	if err := s.RevokeToken(t.Context(), tk.Hash, at); err != nil {
+		t.Fatalf("RevokeToken(%q): %v", tk.Name, err)
+	}
+}
+
+func touch(t tb, s plantstore.Store, used map[plantstore.TokenHash]time.Time) {
+	t.Helper()
+	if err := s.TouchTokens(t.Context(), used); err != nil {
+		t.Fatalf("TouchTokens: %v", err)
+	}
+}
+
+// touchAgain tells a store that was opened again when tokens were last used,
+// which need not have been durable.
+func touchAgain(t tb, s plantstore.Store, tokens []plantstore.Token) {
+	t.Helper()
+	used := make(map[plantstore.TokenHash]time.Time)
+	for _, tk := range tokens {
+		if !tk.LastUsed.IsZero() {
+			used[tk.Hash] = tk.LastUsed
+		}
+	}
+	touch(t, s, used)
+}
+
+// wantTokens fails unless the store has exactly these tokens in this order, and
+// finds each by its hash. A time in whole seconds of UTC has one representation,
+// so tokens can be compared deeply.
+func wantTokens(t tb, s plantstore.Store, want ...plantstore.Token) {
+	t.Helper()
+	got, err := s.Tokens(t.Context())
+	if err != nil {
+		t.Fatalf("Tokens: %v", err)
+	}
+	if len(got) != len(want) {
+		t.Fatalf("Tokens: got %d, want %d", len(got), len(want))
+	}
+	for i, tk := range want {
+		if !reflect.DeepEqual(got[i], tk) {
+			t.Fatalf("Tokens: the one at %d is\n%+v, want\n%+v", i, got[i], tk)
+		}
+		found, err := s.Token(t.Context(), tk.Hash)
+		if err != nil {
+			t.Fatalf("Token(%q): %v", tk.Name, err)
+		}
+		if !reflect.DeepEqual(found, tk) {
+			t.Fatalf("Token(%q): got\n%+v, want\n%+v", tk.Name, found, tk)
+		}
+	}
+}
+
+func wantNoToken(t tb, s plantstore.Store, hash plantstore.TokenHash) {
+	t.Helper()
+	if _, err := s.Token(t.Context(), hash); !errors.Is(err, plantstore.ErrNoSuchToken) {
+		t.Fatalf("Token(%s): error %v, want ErrNoSuchToken", hash.ID(), err)
+	}
+}
+
+// stranger is a hash of no token, though it differs from one in its last bit
+// only.
+func stranger(tk plantstore.Token) plantstore.TokenHash {
+	hash := tk.Hash
+	hash[len(hash)-1] ^= 1
+	return hash
+}
+
+func noTokens(t *testing.T, s *subject) {
+	tk := token("ci")
+	for range 2 {
+		wantTokens(t, s)
+		for _, hash := range []plantstore.TokenHash{tk.Hash, stranger(tk), {}} {
+			wantNoToken(t, s, hash)
+			if err := s.RevokeToken(t.Context(), hash, noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
+				t.Fatalf("RevokeToken of an unknown one: error %v, want ErrNoSuchToken", err)
+			}
+			touch(t, s, map[plantstore.TokenHash]time.Time{hash: noon})
+		}
+		touch(t, s, nil)
+		wantTokens(t, s)
+		s.reopen(t)
+	}
+	addToken(t, s, tk)
+	wantNoToken(t, s, stranger(tk))
+	if err := s.RevokeToken(t.Context(), stranger(tk), noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
+		t.Fatalf("RevokeToken of a stranger: error %v, want ErrNoSuchToken", err)
+	}
+	wantTokens(t, s, tk)
+}
+
+func tokenIsKept(t *testing.T, s *subject) {
+	var want []plantstore.Token
+	for i, text := range texts {
+		tk := token(fmt.Sprintf("token %d", i))
+		tk.Name = text
+		want = append(want, tk)
+	}
+	for i, scopes := range [][]plantstore.Scope{
+		plantstore.AllScopes(),
+		{plantstore.ScopeRead},
+		{plantstore.ScopeOps, plantstore.ScopeRead, plantstore.ScopeWrite},
+	} {
+		tk := token(fmt.Sprintf("scopes %d", i))
+		tk.Scopes = scopes
+		want = append(want, tk)
+	}
+	// Never is the zero time, and no other time is never.
+	for i, at := range []time.Time{
+		{},
+		time.Unix(0, 0).UTC(),
+		time.Unix(-1, 0).UTC(),
+		time.Unix(1, 0).UTC(),
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+	} {
+		tk := token(fmt.Sprintf("time %d", i))
+		tk.Expires, tk.Revoked, tk.LastUsed = at, at, at
+		want = append(want, tk)
+	}
+	zero := token("")
+	zero.Hash = plantstore.TokenHash{}
+	want = append(want, zero)
+	addToken(t, s, want...)
+	wantTokens(t, s, want...)
+	s.reopen(t)
+	touchAgain(t, s, want)
+	wantTokens(t, s, want...)
+}
+
+// tokensAreListedInOrderOfCreation creates them within one second, so that
+// neither their times nor their names nor their hashes say the order.
+func tokensAreListedInOrderOfCreation(t *testing.T, s *subject) {
+	var want []plantstore.Token
+	for i := range 30 {
+		want = append(want, token(fmt.Sprintf("token %d", (i*7+3)%30)))
+	}
+	addFirstToken(t, s, want[0], true)
+	addToken(t, s, want[1:20]...)
+	want[3].Revoked = noon.Add(time.Hour)
+	revoke(t, s, want[3], want[3].Revoked)
+	s.reopen(t)
+	addToken(t, s, want[20:]...)
+	want[1].LastUsed = noon.Add(time.Minute)
+	touch(t, s, map[plantstore.TokenHash]time.Time{want[1].Hash: want[1].LastUsed})
+	wantTokens(t, s, want...)
+}
+
+// tokenHashIsUnique says that nothing is silently overwritten, tokens neither.
+func tokenHashIsUnique(t *testing.T, s *subject) {
+	tk := token("ci")
+	addToken(t, s, tk)
+	revoked := noon.Add(time.Hour)
+	revoke(t, s, tk, revoked)
+	other := token("other")
+	other.Hash = tk.Hash
+	if err := s.CreateToken(t.Context(), other); err == nil {
+		t.Error("CreateToken accepted another token with the same hash")
+	}
+	tk.Revoked = revoked
+	wantTokens(t, s, tk)
+}
+
+func tokenTimesAreWholeSecondsOfUTC(t *testing.T, s *subject) {
+	zone := time.FixedZone("away", 5*3600+1800)
+	fine := func(at time.Time) time.Time { return at.Add(time.Second - 1).In(zone) }
+	finely := func(tk plantstore.Token) plantstore.Token {
+		tk.Created, tk.Expires = fine(tk.Created), fine(tk.Expires)
+		return tk
+	}
+	first, second, third := token("first"), token("second"), token("third")
+	third.Created, third.Expires = noon.AddDate(-100, 0, 0), noon.AddDate(-60, 0, 0)
+	addFirstToken(t, s, finely(first), true)
+	addToken(t, s, finely(second), finely(third))
+	wantTokens(t, s, first, second, third)
+
+	second.Revoked = noon.Add(time.Hour)
+	revoke(t, s, second, fine(second.Revoked))
+	first.LastUsed = noon.Add(2 * time.Hour)
+	touch(t, s, map[plantstore.TokenHash]time.Time{first.Hash: fine(first.LastUsed)})
+	wantTokens(t, s, first, second, third)
+}
+
+func tokenSharesNothing(t *testing.T, s *subject) {
+	want := token("ci")
+	given := token("ci")
+	given.Scopes = slices.Clone(want.Scopes)
+	addToken(t, s, given)
+	given.Scopes[0] = plantstore.ScopeOps
+	listed, err := s.Tokens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed[0].Scopes[0] = plantstore.ScopeOps
+	listed[0].Name = "mine"
+	found, err := s.Token(t.Context(), want.Hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found.Scopes[0] = plantstore.ScopeOps
+	wantTokens(t, s, want)
+}
+
+func revokedTokenKeepsItsFirstTime(t *testing.T, s *subject) {
+	other, tk := token("other"), token("ci")
+	addToken(t, s, other, tk)
+	tk.Revoked = noon.Add(time.Hour)
+	revoke(t, s, tk, tk.Revoked)
+	wantTokens(t, s, other, tk)
+	revoke(t, s, tk, tk.Revoked.Add(time.Hour))
+	wantTokens(t, s, other, tk)
+	revoke(t, s, tk, tk.Revoked.Add(-time.Minute))
+	wantTokens(t, s, other, tk)
+	s.reopen(t)
+	wantTokens(t, s, other, tk)
+	revoke(t, s, tk, noon.AddDate(1, 0, 0))
+	wantTokens(t, s, other, tk)
+}
+
+func touchOnlyGoesForward(t *testing.T, s *subject) {
+	first, second, third := token("first"), token("second"), token("third")
+	third.Revoked = noon
+	addToken(t, s, first, second, third)
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	for _, c := range []struct{ first, second, wantFirst, wantSecond int }{
+		{10, 20, 10, 20},
+		{9, 21, 10, 21},
+		{10, 20, 10, 21},
+		{11, -3600, 11, 21},
+		{3600, 22, 3600, 22},
+		{0, 0, 3600, 22},
+	} {
+		touch(t, s, map[plantstore.TokenHash]time.Time{
+			first.Hash:      at(c.first),
+			stranger(first): at(c.first),
+			second.Hash:     at(c.second).In(time.FixedZone("away", -7*3600)),
+		})
+		first.LastUsed, second.LastUsed = at(c.wantFirst), at(c.wantSecond)
+		wantTokens(t, s, first, second, third)
+	}
+	touch(t, s, map[plantstore.TokenHash]time.Time{third.Hash: at(5)})
+	third.LastUsed = at(5)
+	wantTokens(t, s, first, second, third)
+	wantNoToken(t, s, stranger(first))
+}
+
+func firstTokenIsTheOnlyFirst(t *testing.T, s *subject) {
+	first := token("first")
+	addFirstToken(t, s, first, true)
+	addFirstToken(t, s, first, false)
+	addFirstToken(t, s, token("second"), false)
+	wantTokens(t, s, first)
+	wantNoToken(t, s, token("second").Hash)
+	s.reopen(t)
+	addFirstToken(t, s, token("third"), false)
+	addToken(t, s, token("second"))
+	wantTokens(t, s, first, token("second"))
+}
+
+// firstTokenComesBeforeAll says that a token counts however it came, and also
+// when it is of no more use.
+func firstTokenComesBeforeAll(t *testing.T, s *subject) {
+	old := token("old")
+	old.Expires = noon.AddDate(-1, 0, 0)
+	old.Revoked = noon.AddDate(-2, 0, 0)
+	addToken(t, s, old)
+	addFirstToken(t, s, token("first"), false)
+	s.reopen(t)
+	addFirstToken(t, s, token("first"), false)
+	wantTokens(t, s, old)
+}
+
+func oneFirstTokenWins(t *testing.T, s *subject) {
+	const n = 8
+	won := make([]bool, n)
+	together(t, n, func(i int) (err error) {
+		won[i], err = s.CreateFirstToken(t.Context(), token(fmt.Sprintf("replica %d", i)))
+		return err
+	})
+	var winners []plantstore.Token
+	for i, ok := range won {
+		if ok {
+			winners = append(winners, token(fmt.Sprintf("replica %d", i)))
+		}
+	}
+	if len(winners) != 1 {
+		t.Fatalf("%d of %d calls of CreateFirstToken were told that they were first", len(winners), n)
+	}
+	wantTokens(t, s, winners...)
+}
