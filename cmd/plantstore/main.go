@@ -26,9 +26,22 @@ const (
 )
 
 type commands struct {
-	Serve   serveCommand   `cmd:"" help:"Serve the store over HTTP."`
-	Token   tokenCommand   `cmd:"" help:"Create, list and revoke the tokens that callers need."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve serveCommand `cmd:"" help:"Serve the store over HTTP."`
+	Token tokenCommand `cmd:"" help:"Create, list and revoke the tokens that callers need."`
+
+	Create createCommand `cmd:"" help:"Create a plant."`
+	Get    getCommand    `cmd:"" help:"Show a plant."`
+	List   listCommand   `cmd:"" help:"List plants."`
+	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
+	Delete deleteCommand `cmd:"" help:"Delete a plant."`
+	Import importCommand `cmd:"" help:"Create the plants of a file."`
+	Export exportCommand `cmd:"" help:"Write all plants to a file."`
+
+	Backup backupCommand `cmd:"" help:"Copy the store to a file, while it is in use."`
+	Check  checkCommand  `cmd:"" help:"Look for damage in the store."`
+
+	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
 
 const description = `Plantstore keeps a store of plants behind the Plant Store interface.
@@ -62,6 +75,7 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.Exit(func(code int) { exited = code }),
 		kong.DefaultEnvars("PLANTSTORE"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.WithHyphenPrefixedParameters(true),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(std),
 	)
@@ -72,7 +86,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	line, err := parser.Parse(args)
+	line, err := parser.Parse(protect(args))
 	if exited >= 0 { // --help has been printed
 		return exited
 	}

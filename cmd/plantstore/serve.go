@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -18,6 +19,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
+	"plantstore/internal/console"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
 )
@@ -27,6 +29,7 @@ type serveCommand struct {
 	Addr    string   `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen (${default})."`
 	BaseURL *url.URL `name:"base-url" placeholder:"URL" help:"Where callers find the API; its path is where it is mounted (http://ADDR)."`
 	storeFlags
+	CORSOrigin []string `name:"cors-origin" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; several are separated by commas."`
 
 	MaxBody   int64 `default:"1048576" placeholder:"BYTES" help:"The largest body of a request (${default})."`
 	MaxHeader int64 `default:"32768" placeholder:"BYTES" help:"The largest header of a request (${default})."`
@@ -36,10 +39,11 @@ type serveCommand struct {
 	ReadTimeout       time.Duration `default:"30s" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
 	WriteTimeout      time.Duration `default:"90s" placeholder:"TIME" help:"How long a request may take from its header to the end of its answer (${default})."`
 	IdleTimeout       time.Duration `default:"120s" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
+	DrainDelay        time.Duration `default:"0s" placeholder:"TIME" help:"How long to go on after SIGTERM while /readyz says no, so that a load balancer turns away first (${default})."`
 	ShutdownTimeout   time.Duration `default:"10s" placeholder:"TIME" help:"How long requests under way may take to end after SIGTERM (${default})."`
 
-	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"debug logs every request; or info, warn, error (${default})."`
-	LogFormat string     `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"debug logs every request; or info, warn, error (${default})."`
+	LogFormat string `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
 }
 
 // Help is the long part of the help page.
@@ -55,6 +59,9 @@ Examples:
 
 // Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, std streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	log := newLogger(std.err, c.LogFormat, c.LogLevel)
 	// The listener comes first: a port that is taken must not cost a first token.
 	listener, err := net.Listen("tcp", c.Addr)
@@ -94,9 +101,14 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	})
 	metrics = server.NewMetrics(version, writer.Depth)
 	guard := auth.New(store, log)
+	pages, err := console.New(base)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
 	handler, err := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout,
+		Pages: pages.Page, Origins: c.CORSOrigin,
 	})
 	if err != nil {
 		return errors.Join(err, store.Close())
@@ -125,22 +137,24 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 
 	select {
 	case <-ctx.Done():
-		log.Info("shutting down", "timeout", c.ShutdownTimeout)
-		err = c.drain(handler, web)
+		log.Info("shutting down", "delay", c.DrainDelay, "timeout", c.ShutdownTimeout)
+		handler.Drain()
+		time.Sleep(c.DrainDelay)
+		err = drain(web, c.ShutdownTimeout)
 	case err = <-failed:
-		web.Close()
+		// Those who wait have their answers by now; let them read them.
+		err = errors.Join(err, drain(web, time.Second))
 	}
 	return errors.Join(err, stopWriter(), stopGuard(), stopStore(), store.Close())
 }
 
 // drain ends the HTTP server when the requests under way have been answered.
-func (c *serveCommand) drain(handler *server.Server, web *http.Server) error {
-	handler.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), c.ShutdownTimeout)
+func drain(web *http.Server, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := web.Shutdown(ctx); err != nil {
 		web.Close()
-		return fmt.Errorf("requests were still under way after %s and were cut off: %w", c.ShutdownTimeout, err)
+		return fmt.Errorf("requests were still under way after %s and were cut off: %w", timeout, err)
 	}
 	return nil
 }
@@ -175,6 +189,36 @@ func (c *serveCommand) baseURL(addr net.Addr) (*url.URL, error) {
 	return base, nil
 }
 
+// check refuses settings that make no sense, before anything is touched.
+func (c *serveCommand) check() error {
+	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
+		return usage("--max-body, --max-header and --max-queue must be greater than 0")
+	}
+	for _, text := range c.CORSOrigin {
+		// What no browser would send would never match. There is no way to allow
+		// all origins.
+		if !isOrigin(text) {
+			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)
+		}
+	}
+	if secret, given := os.LookupEnv(bootstrapEnv); given {
+		if err := plantstore.CheckSecret(secret); err != nil {
+			return usage("%s: %w", bootstrapEnv, err)
+		}
+	}
+	return nil
+}
+
+// isOrigin reports whether a browser would send this text as an origin: in lower
+// case, with no path, and with no port that the scheme has anyway.
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || text != strings.ToLower(u.Scheme+"://"+u.Host) {
+		return false
+	}
+	return u.Scheme == "http" && u.Port() != "80" || u.Scheme == "https" && u.Port() != "443"
+}
+
 // localURL returns where this machine finds the API: the listener's address and
 // the path of the base URL.
 func localURL(addr net.Addr, base *url.URL) *url.URL {
@@ -185,18 +229,17 @@ func localURL(addr net.Addr, base *url.URL) *url.URL {
 	return &url.URL{Scheme: "http", Host: host, Path: base.Path, RawPath: base.RawPath}
 }
 
+const bootstrapEnv = "PLANTSTORE_BOOTSTRAP_TOKEN"
+
 // firstToken gives an empty store its first token, and returns its secret if it
 // is a new one that nobody has seen.
 func firstToken(ctx context.Context, store plantstore.Store, log *slog.Logger) (string, error) {
 	now := time.Now().UTC()
 	token := plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(defaultLifetime)}
-	secret, given := os.LookupEnv("PLANTSTORE_BOOTSTRAP_TOKEN")
+	secret, given := os.LookupEnv(bootstrapEnv)
 	if given {
-		if err := plantstore.CheckSecret(secret); err != nil {
-			return "", usage("PLANTSTORE_BOOTSTRAP_TOKEN: %w", err)
-		}
 		if len(secret) < 32 {
-			log.Warn("PLANTSTORE_BOOTSTRAP_TOKEN is short enough to be guessed: use 32 random characters or more")
+			log.Warn(bootstrapEnv + " is short enough to be guessed: use 32 random characters or more")
 		}
 		token.Name, token.Expires = "bootstrap", time.Time{}
 	} else {
@@ -220,19 +263,31 @@ This store is new. Here is its first token, shown only now; it is good for 90 da
 
   %[2]s
 
-Create a plant:
+Open %[3]s in a browser and paste it there, or create a plant from here:
 
   curl -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[1]s/plants
 
-`, api, secret)
+`, api, secret, &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"})
 }
 
-func newLogger(out io.Writer, format string, level slog.Level) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level}
+func newLogger(out io.Writer, format, levelName string) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(levelName)); err != nil {
+		panic("a level that the flag allows: " + err.Error())
+	}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readableTimes}
 	if format == "text" || format == "auto" && isTerminal(out) {
 		return slog.New(slog.NewTextHandler(out, opts))
 	}
 	return slog.New(slog.NewJSONHandler(out, opts))
+}
+
+// readableTimes writes durations as people do; JSON would have nanoseconds.
+func readableTimes(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 func isTerminal(w io.Writer) bool {

@@ -18,6 +18,8 @@ type storeFlags struct {
 type openedStore interface {
 	plantstore.Store
 	Run(ctx context.Context) error
+	Check(ctx context.Context) (problems []string, err error)
+	Backup(ctx context.Context, file string) error
 }
 
 func (f storeFlags) open(mode sqlite.Mode) (openedStore, error) {

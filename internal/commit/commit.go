@@ -25,8 +25,9 @@ type Applier interface {
 
 // Options adjust a [Writer]. The zero value of a field stands for its default.
 type Options struct {
-	// Queue is how many single writes may wait or be under way: 8192.
-	Queue int
+	// Queue is how many single writes may wait or be under way, 8192, and
+	// QueueBytes how much text they may hold: 64 MiB.
+	Queue, QueueBytes int
 	// Flushers is how many batches may be under way at once: 1.
 	Flushers int
 	// Patience is how long a batch is applied again while the store asks for
@@ -53,6 +54,7 @@ type Writer struct {
 	mu      sync.Mutex // guards what follows
 	next    *batch     // gathers writes until a flusher takes it
 	queued  int        // single writes that wait or are under way
+	bytes   int        // of text that those hold
 	stopped bool       // no further writes are taken
 
 	wake     chan struct{} // holds a token when next may have writes
@@ -78,6 +80,9 @@ func newBatch(writes []plantstore.Write) *batch {
 func New(store Applier, opts Options) *Writer {
 	if opts.Queue == 0 {
 		opts.Queue = 8192
+	}
+	if opts.QueueBytes == 0 {
+		opts.QueueBytes = 64 << 20
 	}
 	if opts.Flushers == 0 {
 		opts.Flushers = 1
@@ -156,11 +161,12 @@ func (w *Writer) enqueue(write plantstore.Write) (*batch, int, error) {
 		w.mu.Unlock()
 		return nil, 0, errStopping
 	}
-	if w.queued >= w.opts.Queue {
+	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
 		w.mu.Unlock()
 		return nil, 0, errFull
 	}
 	w.queued++
+	w.bytes += size(&write)
 	b, i := w.next, len(w.next.writes)
 	b.writes = append(b.writes, write)
 	w.mu.Unlock()
@@ -219,7 +225,7 @@ func (w *Writer) take() *batch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.next
-	w.next = newBatch(nil)
+	w.next = newBatch(make([]plantstore.Write, 0, len(b.writes))) // likely as many again
 	return b
 }
 
@@ -234,8 +240,16 @@ func (w *Writer) commitSingles(b *batch) error {
 	_, err := w.commit(b)
 	w.mu.Lock()
 	w.queued -= len(b.writes)
+	for i := range b.writes {
+		w.bytes -= size(&b.writes[i])
+	}
 	w.mu.Unlock()
 	return err
+}
+
+func size(write *plantstore.Write) int {
+	tag, _ := write.Plant.Tag.Text()
+	return len(write.Plant.Name) + len(tag)
 }
 
 // commitBulk applies a batch of an import, and sets the size of the next one so

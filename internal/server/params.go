@@ -67,7 +67,7 @@ func readParam(query *plantstore.Query, name, value string, bad *problems) {
 	case "limit":
 		limit, ok := parseLimit(value)
 		if !ok {
-			bad.add(plantstore.ErrParameter, `"limit" must be an integer from 1 to %d, got %q`, maxLimit, value)
+			bad.add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
 		}
 		query.Limit = limit
 	case "after":

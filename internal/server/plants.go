@@ -84,7 +84,7 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Vary", "Accept")
+	w.Header().Add("Vary", "Accept")
 	if wantsNDJSON(r) {
 		return s.exportPlants(w, r, query, params)
 	}

@@ -29,6 +29,10 @@ var routes = []route{
 	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
 
+	{"GET", "/{$}", "console", "", (*Server).page},
+	{"GET", "/docs", "docs", "", (*Server).page},
+	{"GET", "/docs/{$}", "docs", "", (*Server).page},
+	{"GET", "/assets/", "assets", "", (*Server).page},
 	{"GET", "/openapi.yaml", "openapiYAML", "", (*Server).openapiYAML},
 	{"GET", "/openapi.json", "openapiJSON", "", (*Server).openapiJSON},
 	{"GET", "/healthz", "healthz", "", (*Server).healthz},

@@ -38,6 +38,11 @@ type Options struct {
 	MaxBody, MaxHeader int64
 	// StreamTimeout is how long a part of an import or export may take.
 	StreamTimeout time.Duration
+	// Pages returns the web page at a path, or nil if there is none. A server
+	// without Pages has none at all.
+	Pages func(path string) http.Handler
+	// Origins are those whose web pages may call the API, beside its own.
+	Origins []string
 }
 
 // Server is the HTTP handler of the service.
@@ -52,10 +57,13 @@ type Server struct {
 	maxHeader int64
 	mux       *http.ServeMux
 	document  document
+	pages     func(path string) http.Handler
+	foreign   foreignPages
 
 	streamTimeout time.Duration
 
 	draining atomic.Bool
+	warned   atomic.Int64 // the second of the last line about a failure
 	idPrefix string
 	idCount  atomic.Uint64
 }
@@ -77,11 +85,13 @@ func New(opts Options) (*Server, error) {
 		maxHeader: opts.MaxHeader,
 		mux:       http.NewServeMux(),
 		document:  doc,
+		pages:     opts.Pages,
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
 	}
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
+	s.foreign = foreignPages{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}
 	for _, r := range routes {
 		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)
 		s.mux.Handle(pattern, s.serve(r))
@@ -133,11 +143,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Request-Id"] = []string{id}
 	a := &answer{ResponseWriter: w}
 	defer func() { s.finish(a, r, id, start, recover()) }()
+	foreign := s.foreign.allow(w.Header(), r)
 	switch {
 	case s.maxHeader > 0 && headerSize(r) > s.maxHeader:
 		a.err = refuse(plantstore.ErrHeaders, "the header is larger than the %d bytes that are allowed", s.maxHeader)
 	case r.URL.Path != "/" && path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/"):
 		a.err = noPath(r)
+	case foreign && isPreflight(r):
+		a.route = s.metrics.route("preflight")
+		answerPreflight(a)
 	default:
 		s.mux.ServeHTTP(a, r)
 	}
@@ -195,15 +209,19 @@ func noPath(r *http.Request) error {
 	return refuse(plantstore.ErrNoPath, "there is nothing at %s: see /openapi.yaml for what there is", r.URL.Path)
 }
 
-// logRequest writes one line for a failure of ours, and for every other request
-// only when somebody looks: a line for each would cost more than the request.
+// logRequest writes one line for a failure of ours, at most one a second, and for
+// every other request only when somebody looks: a line for each would cost more
+// than the request, and a store that is down would fill the disk with them.
 func (s *Server) logRequest(a *answer, r *http.Request, id string, start time.Time) {
 	level := slog.LevelDebug
-	if a.status >= 500 {
-		level = slog.LevelError
-		if errors.Is(a.err, plantstore.ErrUnavailable) {
+	switch now := start.Unix(); {
+	case a.status < 500:
+	case errors.Is(a.err, plantstore.ErrUnavailable):
+		if s.warned.Swap(now) != now {
 			level = slog.LevelWarn
 		}
+	default:
+		level = slog.LevelError
 	}
 	if !s.log.Enabled(r.Context(), level) {
 		return

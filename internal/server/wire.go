@@ -71,7 +71,8 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Bu
 	if r.ContentLength > s.maxBody {
 		return s.tooLarge()
 	}
-	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	// The caller has not sent what it announces: memory comes with the bytes.
+	body.Grow(int(min(max(r.ContentLength, 0), keepBuffer/2)) + bytes.MinRead)
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, s.maxBody))
 	var large *http.MaxBytesError
 	switch {
@@ -130,7 +131,7 @@ func decodePlant(body *bytes.Buffer, want fields) (plantstore.Plant, error) {
 		if err := atEnd(dec); err != nil {
 			return plantstore.Plant{}, err
 		}
-		return plantstore.Plant{}, refuse(plantstore.ErrNotObject, "the body must be a JSON object, got %s", kindName(kind))
+		return plantstore.Plant{}, refuse(plantstore.ErrNotObject, "not a JSON object: got %s", kindName(kind))
 	}
 	plant, err := decodeMembers(dec, want)
 	if err != nil {
@@ -193,7 +194,7 @@ func atEnd(dec *jsontext.Decoder) error {
 	case err != nil:
 		return notJSON(err)
 	}
-	return refuse(plantstore.ErrNotJSON, "the body is not JSON: something follows the value before byte %d", dec.InputOffset())
+	return refuse(plantstore.ErrNotJSON, "not JSON: something follows the value before byte %d", dec.InputOffset())
 }
 
 // memberName returns the name of a member, or "" for one that is none of ours.
@@ -296,9 +297,9 @@ func notJSON(err error) error {
 	case errors.Is(err, io.EOF):
 		return refuse(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return refuse(plantstore.ErrNotJSON, "the body is not JSON: it ends too early, at byte %d", at)
+		return refuse(plantstore.ErrNotJSON, "not JSON: it ends too early, at byte %d", at)
 	}
-	return refuse(plantstore.ErrNotJSON, "the body is not JSON: %v at byte %d", err, at)
+	return refuse(plantstore.ErrNotJSON, "not JSON: %v at byte %d", err, at)
 }
 
 // writePlant answers with a Plant.

@@ -46,7 +46,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 				return err
 			}
 		}
-		s.wrote(len(batch))
+		s.wrote(batch)
 		return nil
 	})
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// checkpointEvery is the number of writes after which a checkpoint is due.
+	// checkpointEvery is the number of pages after which a checkpoint is due, if
+	// every write took one and long ones as many as their text fills.
 	checkpointEvery = 4096
 	// walBound is the length of the write-ahead log, in pages, at which writes
 	// wait until all of it is in the file, so that the log starts over.
@@ -21,6 +22,8 @@ const (
 	smallRest = 512
 	// chases is how many times a checkpoint follows a log that grows meanwhile.
 	chases = 4
+	// pageSize is SQLite's own default.
+	pageSize = 4096
 )
 
 // Run moves the write-ahead log into the file whenever enough was written, until
@@ -45,10 +48,13 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// wrote counts writes and marks a checkpoint as due when there were enough. The
-// caller holds the mutex.
-func (s *Store) wrote(n int) {
-	s.sinceDue += n
+// wrote counts what was written and marks a checkpoint as due when it was enough.
+// The caller holds the mutex.
+func (s *Store) wrote(batch []plantstore.Write) {
+	for i := range batch {
+		tag, _ := batch[i].Plant.Tag.Text()
+		s.sinceDue += 1 + (len(batch[i].Plant.Name)+len(tag))/pageSize
+	}
 	if s.sinceDue < checkpointEvery {
 		return
 	}

@@ -21,8 +21,9 @@ var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
 // migrate brings the file's schema to the newest one that this binary knows, in
 // one transaction. The n-th file of schema/ makes version n, kept in the file's
-// user_version.
-func migrate(c *sqlite.Conn, path string) (err error) {
+// user_version. With write it writes in any case, so that a file that cannot be
+// written is refused now and not at the first request.
+func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func migrate(c *sqlite.Conn, path string) (err error) {
 			return fmt.Errorf("migrate %s to schema %d: %w", path, version+i+1, err)
 		}
 	}
-	if version == len(steps) {
+	if version == len(steps) && !write {
 		return nil
 	}
 	return errors.Join(

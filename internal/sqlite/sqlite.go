@@ -16,11 +16,17 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	lib "modernc.org/sqlite/lib"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 )
+
+// SQLite before 3.51.3 could corrupt a file when one connection made a checkpoint
+// while another wrote, which is what this package does. An older one does not
+// compile here. See docs/decisions/0001-sqlite-release.md.
+const _ = uint(lib.SQLITE_VERSION_NUMBER - 3_051_003)
 
 // busyTimeout is how long a connection waits for one of another process.
 const busyTimeout = 5 * time.Second
@@ -66,7 +72,7 @@ type Store struct {
 	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
 	checkpointer *sqlite.Conn
 	due          chan struct{}
-	sinceDue     int // writes since the last token, guarded by mu
+	sinceDue     int // pages written since the last token, guarded by mu
 }
 
 var _ plantstore.Store = (*Store)(nil)
@@ -98,7 +104,7 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if err := pragma(conn, fmt.Sprintf("cache_size=-%d", writerCache>>10)); err != nil {
 		return nil, explain(path, err)
 	}
-	if err := migrate(conn, path); err != nil {
+	if err := migrate(conn, path, mode == Serve); err != nil {
 		return nil, explain(path, err)
 	}
 	if err := s.write.prepare(); err != nil {
@@ -183,12 +189,16 @@ func makeFile(path string, mode Mode) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
+	return syncDir(path)
+}
+
+// syncDir makes the name of the file at path durable.
+func syncDir(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
@@ -213,7 +223,7 @@ func configure(c *sqlite.Conn) error {
 		pragma(c, "fullfsync=1"),
 		pragma(c, "checkpoint_fullfsync=1"),
 		pragma(c, "wal_autocheckpoint=0"),
-		pragma(c, fmt.Sprintf("journal_size_limit=%d", walBound*4096)),
+		pragma(c, fmt.Sprintf("journal_size_limit=%d", walBound*pageSize)),
 		pragma(c, "trusted_schema=0"),
 	)
 }

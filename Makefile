@@ -1,0 +1,19 @@
+.PHONY: run build test fmt
+
+run:
+	go run ./cmd/plantstore serve
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/plantstore
+
+# test is everything that must hold before a commit.
+test:
+	.ci/deps
+	@bad=$$(go tool gofumpt -l .) && { test -z "$$bad" || { echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; }; }
+	go vet ./...
+	go tool staticcheck ./...
+	PLANTSTORE_TEST_ALL=1 go test -race -count=1 ./...
+	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
+
+fmt:
+	go tool gofumpt -w .

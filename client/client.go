@@ -1,0 +1,333 @@
+// Package client is the Go client of the Plant Store interface.
+//
+// A [Client] calls one server with one token:
+//
+//	c, err := client.New("https://plants.example.com", token, client.Options{})
+//	…
+//	err = c.Create(ctx, plantstore.Plant{ID: 1, Name: "Monstera"})
+//
+// # Errors
+//
+// What the server refuses comes back as a [*plantstore.Error], whose Code is the
+// one that the server gave it: errors.Is(err, plantstore.ErrIDTaken) asks for one.
+// A refusal by something else, such as a proxy, has the Code that goes with its
+// HTTP status where there is one. Every other error says what was attempted. No
+// error holds the token.
+//
+// # Repetition
+//
+// A call that finds no server, loses its answer, or is told to come back later
+// (429, 502, 503 and 504) is repeated after a pause, as [Options] say. Every write
+// may be repeated: creating the same plant again is a success, and so are
+// replacing a plant by what it is already and deleting what a lost attempt has
+// deleted. One thing a caller should know: where somebody else writes to the same
+// plant between a lost attempt and its repetition, a Replace or Delete without a
+// condition takes that write back. A [plantstore.Condition] prevents it.
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"plantstore"
+)
+
+// Options adjust a [Client]. The zero value of a field stands for its default.
+type Options struct {
+	// HTTP sends the requests. The default keeps up to 256 idle connections,
+	// waits 10 s for a connection, 45 s for the beginning of an answer and 10
+	// minutes for that of an import or export, which may have to work long before
+	// it; everything else is left to the context of a call. A client that is given
+	// here is copied. Its Timeout bounds whole imports and exports too, and its
+	// CheckRedirect is never asked, because redirects are refused: they would carry
+	// the token elsewhere.
+	HTTP *http.Client
+
+	// Retries is how often a failed call is repeated: 18 times. A negative number
+	// means never. The pauses between attempts double from 0.1 s up to 5 s, and each
+	// is cut by a random part of at most its half. 18 of them last 33 s at least, so
+	// that a fail-over of 30 s is ridden out. A Retry-After of the server is added
+	// to the pause.
+	Retries int
+
+	// Patience is how long after its first failure a call is repeated, if its
+	// attempts take long to fail: 1 minute.
+	Patience time.Duration
+}
+
+// The time-outs of the default HTTP client. A server works on a write for 30 s
+// before it gives up, so an answer may take a little longer than that.
+const (
+	connectTimeout = 10 * time.Second
+	answerTimeout  = 45 * time.Second
+	streamTimeout  = 10 * time.Minute
+)
+
+// Client calls a server. It is safe for concurrent use, and its calls share
+// connections.
+type Client struct {
+	base     string // without a slash at its end
+	token    string
+	calls    *http.Client
+	streams  *http.Client // for imports and exports
+	retries  int
+	patience time.Duration
+}
+
+// New returns a client of the server at that base URL. It touches no network, so
+// neither the URL nor the token is known to be good before the first call.
+func New(baseURL, token string, opts Options) (*Client, error) {
+	base, err := url.Parse(baseURL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Hostname() == "" ||
+		base.User != nil || strings.ContainsAny(baseURL, "?#") {
+		// The text is not shown: it may hold a password, or be the token.
+		return nil, errors.New("the base URL must look like https://example.com or https://example.com/path")
+	}
+	if err := plantstore.CheckSecret(token); err != nil {
+		return nil, err
+	}
+	c := &Client{
+		base:     strings.TrimRight(base.String(), "/"),
+		token:    token,
+		retries:  opts.Retries,
+		patience: opts.Patience,
+	}
+	if c.retries == 0 {
+		c.retries = defaultRetries
+	}
+	if c.patience == 0 {
+		c.patience = defaultPatience
+	}
+	if opts.HTTP != nil {
+		c.calls = withoutRedirects(*opts.HTTP)
+		c.streams = c.calls
+		return c, nil
+	}
+	// Streams have connections of their own, so that a call never waits behind
+	// one where a connection is shared (HTTP/2).
+	c.calls = withoutRedirects(http.Client{Transport: newTransport(answerTimeout)})
+	streams := newTransport(streamTimeout)
+	streams.ReadBufferSize, streams.WriteBufferSize = streamBuffer, streamBuffer
+	c.streams = withoutRedirects(http.Client{Transport: streams})
+	return c, nil
+}
+
+func newTransport(answer time.Duration) *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout:   connectTimeout,
+		ResponseHeaderTimeout: answer,
+		ExpectContinueTimeout: 5 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second, // less than the server's
+	}
+}
+
+func withoutRedirects(h http.Client) *http.Client {
+	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &h
+}
+
+// CloseIdleConnections closes the connections that no call uses. The client can
+// still be used.
+func (c *Client) CloseIdleConnections() {
+	c.calls.CloseIdleConnections()
+	c.streams.CloseIdleConnections()
+}
+
+// Create adds a plant. When it returns nil the plant is durable. The same plant
+// again is a success that changes nothing; it fails with ErrIDTaken where another
+// plant has the id.
+func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
+	what := fmt.Sprintf("create plant %d", p.ID)
+	body, err := appendNewPlant(nil, p)
+	if err != nil {
+		return c.fail(what, err)
+	}
+	return c.retry(ctx, what, func(bool) error {
+		a, err := c.call(ctx, http.StatusOK, http.MethodPost, "/plants", nil, body)
+		if err != nil {
+			return err
+		}
+		return a.confirm(p)
+	})
+}
+
+// Get returns the plant with that id, or ErrNoPlant. The plant's ETag method gives
+// what a [plantstore.Condition] needs.
+func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
+	var plant plantstore.Plant
+	err := c.retry(ctx, fmt.Sprintf("get plant %d", id), func(bool) error {
+		a, err := c.call(ctx, http.StatusOK, http.MethodGet, plantPath(id), nil, nil)
+		if err != nil {
+			return err
+		}
+		plant, err = a.plant()
+		return err
+	})
+	if err != nil {
+		return plantstore.Plant{}, err
+	}
+	plant.ID = id
+	return plant, nil
+}
+
+// Replace puts the plant under its id, in place of the one that may be there. When
+// it returns nil the plant is durable. With a condition that does not hold it
+// changes nothing and fails with ErrPrecondition; nil is no condition.
+func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantstore.Condition) error {
+	what := fmt.Sprintf("replace plant %d", p.ID)
+	body, err := appendPlant(nil, p)
+	if err != nil {
+		return c.fail(what, err)
+	}
+	header, err := conditionHeader(cond)
+	if err != nil {
+		return c.fail(what, err)
+	}
+	put := func(header http.Header) error {
+		a, err := c.call(ctx, http.StatusOK, http.MethodPut, plantPath(p.ID), header, body)
+		if err != nil {
+			return err
+		}
+		return a.confirm(p)
+	}
+	return c.retry(ctx, what, func(lost bool) error {
+		err := put(header)
+		if lost && errors.Is(err, plantstore.ErrPrecondition) && len(cond.NoneMatch) > 0 {
+			// The plant that stands in the way may be ours. Where it is, this
+			// succeeds and changes nothing; where it is not, it is refused.
+			return put(http.Header{"If-Match": {string(p.ETag())}})
+		}
+		return err
+	})
+}
+
+// Delete removes the plant with that id, or fails with ErrNoPlant. When it returns
+// nil the plant is gone for good. With a condition that does not hold it changes
+// nothing and fails with ErrPrecondition; nil is no condition. Where an attempt
+// was lost and the next finds no plant, the lost one is taken to have removed it.
+func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.Condition) error {
+	what := fmt.Sprintf("delete plant %d", id)
+	header, err := conditionHeader(cond)
+	if err != nil {
+		return c.fail(what, err)
+	}
+	return c.retry(ctx, what, func(lost bool) error {
+		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, plantPath(id), header, nil)
+		if lost && errors.Is(err, plantstore.ErrNoPlant) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Page returns one page of the plants that match the query, in ascending order of
+// id. It may hold fewer than the limit and still have a next one. A limit of 0
+// stands for the server's own, and the server cuts one that is too large for it.
+func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
+	const what = "list plants"
+	params, err := queryParams(q)
+	if err != nil {
+		return plantstore.Page{}, c.fail(what, err)
+	}
+	if q.Limit != 0 {
+		params.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var page plantstore.Page
+	err = c.retry(ctx, what, func(bool) error {
+		a, err := c.call(ctx, http.StatusOK, http.MethodGet, plantsPath(params), nil, nil)
+		if err != nil {
+			return err
+		}
+		page, err = a.page(q.After)
+		return err
+	})
+	if err != nil {
+		return plantstore.Page{}, err
+	}
+	return page, nil
+}
+
+// List yields every plant that matches the query, in ascending order of id, a page
+// at a time. The limit is that of a page; 0 stands for 1000. A plant that is
+// written meanwhile may or may not be seen: [Client.Export] gives one snapshot.
+// After an error it yields nothing more.
+func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+	if q.Limit == 0 {
+		q.Limit = 1000
+	}
+	return func(yield func(plantstore.Plant, error) bool) {
+		next := q
+		for {
+			page, err := c.Page(ctx, next)
+			if err != nil {
+				yield(plantstore.Plant{}, err)
+				return
+			}
+			for _, p := range page.Plants {
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if page.Next == nil {
+				return
+			}
+			next.After = page.Next
+		}
+	}
+}
+
+// call makes one attempt at a call and reads the whole answer, which must have
+// that status.
+func (c *Client) call(ctx context.Context, status int, method, path string, header http.Header, body []byte) (*answer, error) {
+	req, err := c.request(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Accept", mediaJSON)
+	if body != nil {
+		req.Header.Set("Content-Type", mediaJSON)
+	}
+	resp, err := c.calls.Do(req)
+	if err != nil {
+		return nil, unanswered(ctx, err)
+	}
+	defer resp.Body.Close()
+	return readAnswer(ctx, resp, status)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	return req, nil
+}
+
+func plantPath(id plantstore.ID) string {
+	return "/plants/" + strconv.FormatInt(int64(id), 10)
+}
+
+func plantsPath(params url.Values) string {
+	if len(params) == 0 {
+		return "/plants"
+	}
+	return "/plants?" + params.Encode()
+}

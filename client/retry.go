@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"plantstore"
+)
+
+// [Options] say what these mean.
+const (
+	firstPause      = 100 * time.Millisecond
+	longestPause    = 5 * time.Second
+	defaultRetries  = 18
+	defaultPatience = time.Minute
+)
+
+// transient is the failure of an attempt that another one may not meet.
+type transient struct {
+	err error
+	// after is how long the server wants to be left alone.
+	after time.Duration
+	// lost says that the server may have done what it was asked.
+	lost bool
+}
+
+func (t *transient) Error() string { return t.err.Error() }
+
+func (t *transient) Unwrap() error { return t.err }
+
+// retry makes attempts until one succeeds or fails for good, or until retries,
+// patience or ctx end. An attempt is told whether one before it was lost.
+func (c *Client) retry(ctx context.Context, what string, attempt func(lost bool) error) error {
+	lost := false
+	var failing time.Time
+	for n := 0; ; n++ {
+		err := attempt(lost)
+		if err == nil {
+			return nil
+		}
+		failed, ok := errors.AsType[*transient](err)
+		if !ok {
+			return c.fail(what, err)
+		}
+		lost = lost || failed.lost
+		if n == 0 {
+			failing = time.Now()
+		}
+		wait := failed.after + pause(n)
+		if n >= c.retries || time.Since(failing)+wait > c.patience {
+			return c.fail(what, gaveUp(n+1, failed.err))
+		}
+		select {
+		case <-ctx.Done():
+			return c.fail(what, fmt.Errorf("%w; before that: %w", ctx.Err(), gaveUp(n+1, failed.err)))
+		case <-time.After(wait):
+		}
+	}
+}
+
+func gaveUp(attempts int, err error) error {
+	if attempts == 1 {
+		return err
+	}
+	return fmt.Errorf("%d attempts failed, the last one: %w", attempts, err)
+}
+
+// pause returns how long to wait after the attempt with that number, from 0.
+func pause(attempt int) time.Duration {
+	whole := min(firstPause<<min(attempt, 10), longestPause)
+	return whole/2 + rand.N(whole/2)
+}
+
+// unanswered says what it means that a request could not be sent or its answer not
+// be read.
+func unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil || isHopeless(err) {
+		return err
+	}
+	dial, ok := errors.AsType[*net.OpError](err)
+	return &transient{err: err, lost: !ok || dial.Op != "dial"}
+}
+
+// isHopeless reports whether an error of the connection would only come again.
+func isHopeless(err error) bool {
+	if name, ok := errors.AsType[*net.DNSError](err); ok && name.IsNotFound {
+		return true
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return untrusted || errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// retryAfter reads the header of that name: seconds or a date.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+// fail is the way out for every error. It says what was attempted, unless the
+// server has said it, and takes the token out of what others wrote.
+func (c *Client) fail(what string, err error) error {
+	if refusal, ok := err.(*plantstore.Error); ok {
+		return &plantstore.Error{Code: refusal.Code, Message: c.redact(refusal.Message)}
+	}
+	err = fmt.Errorf("%s: %w", what, err)
+	if text := err.Error(); strings.Contains(text, c.token) {
+		return &redacted{c.redact(text), err}
+	}
+	return err
+}
+
+func (c *Client) redact(text string) string {
+	return strings.ReplaceAll(text, c.token, "[token]")
+}
+
+// redacted is an error whose own text must not be shown.
+type redacted struct {
+	text string
+	err  error
+}
+
+func (r *redacted) Error() string { return r.text }
+
+func (r *redacted) Unwrap() error { return r.err }

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// upload sends lines in one attempt or several. An HTTP transport may go on
+// reading the body of an attempt after that has failed, so every attempt has a
+// body of its own, and only that of the last may read.
+type upload struct {
+	lines io.Reader
+	// seeker is nil where the lines cannot be sent again, and start is where they
+	// begin.
+	seeker io.Seeker
+	start  int64
+
+	// turn holds a token while nobody reads. Who has taken it owns what follows.
+	turn  chan struct{}
+	sent  bool  // lines have been read
+	whole bool  // up to their end
+	err   error // why they could not be
+}
+
+// uploadBody is the body of one attempt.
+type uploadBody struct {
+	*upload
+	over atomic.Bool
+}
+
+func newUpload(lines io.Reader) *upload {
+	u := &upload{lines: lines, turn: make(chan struct{}, 1)}
+	u.turn <- struct{}{}
+	// Seeking fails on a file that is a pipe.
+	if seeker, ok := lines.(io.Seeker); ok {
+		if start, err := seeker.Seek(0, io.SeekCurrent); err == nil {
+			u.seeker, u.start = seeker, start
+		}
+	}
+	return u
+}
+
+// begin returns the body of the next attempt, which sends the lines from their
+// beginning. The attempt before must have ended.
+func (u *upload) begin() (*uploadBody, error) {
+	if u.sent {
+		if _, err := u.seeker.Seek(u.start, io.SeekStart); err != nil {
+			return nil, fmt.Errorf("begin the lines again: %w", err)
+		}
+		u.sent = false
+	}
+	return &uploadBody{upload: u}, nil
+}
+
+func (b *uploadBody) Read(p []byte) (int, error) {
+	<-b.turn
+	defer func() { b.turn <- struct{}{} }()
+	if b.over.Load() {
+		return 0, errImportEnded
+	}
+	n, err := b.lines.Read(p)
+	b.sent = b.sent || n > 0
+	b.whole = err == io.EOF
+	if err != nil && !b.whole {
+		b.err = err
+	}
+	return n, err
+}
+
+// Close leaves the lines to their owner.
+func (b *uploadBody) Close() error { return nil }
+
+// end ends an attempt and returns how: err, made final if the lines cannot be sent
+// again. It waits for a Read that is under way, but not for one that blocks.
+func (u *upload) end(ctx context.Context, body *uploadBody, err error) error {
+	body.over.Store(true)
+	reading := false
+	select {
+	case <-u.turn:
+		defer func() { u.turn <- struct{}{} }()
+	case <-ctx.Done():
+		reading = true
+	case <-time.After(time.Second):
+		reading = true
+	}
+	failed, again := errors.AsType[*transient](err)
+	switch {
+	case err == nil && (reading || !u.whole):
+		return errors.New("the server answered before it had all lines")
+	case err != nil && !reading && u.err != nil:
+		return fmt.Errorf("read the lines: %w", u.err)
+	case again && (reading || u.sent && u.seeker == nil):
+		return fmt.Errorf("%w: a part may have been kept, and importing the same again is safe", failed.err)
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+type exportCommand struct {
+	clientFlags
+	filterFlags
+	File   string `arg:"" placeholder:"FILE" help:"The file to write, or - for standard output."`
+	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv, where the file's name does not say."`
+}
+
+// Help is the long part of the help page.
+func (exportCommand) Help() string {
+	return `Writes every plant as it was at one moment, in order of id, in a format that import reads. The file appears under its name only when it is whole. ` + tokenHelp + `
+
+Examples:
+  plantstore export plants.ndjson
+  plantstore export --tag tropical --format csv - | head`
+}
+
+// Run exports to the file.
+func (c *exportCommand) Run(ctx context.Context, std streams) error {
+	format, err := pickFormat(c.File, c.Format)
+	if err != nil {
+		return err
+	}
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	run := &exportRun{api: api, query: c.query(), format: format, progress: newProgress(std.err, "exported", -1), started: time.Now()}
+	if c.File == "-" {
+		err = run.write(ctx, std.out)
+	} else {
+		err = writeWhole(c.File, func(out io.Writer) error { return run.write(ctx, out) })
+	}
+	run.progress.finish()
+	if err != nil {
+		return fmt.Errorf("the export broke off: %w", err)
+	}
+	took := time.Since(run.started)
+	fmt.Fprintf(std.err, "%d plants exported in %s (%.0f a second)\n",
+		run.plants, took.Round(time.Millisecond), float64(run.plants)/took.Seconds())
+	return nil
+}
+
+// writeWhole writes a file under another name and gives it its own when all of it
+// is on disk.
+func writeWhole(name string, write func(io.Writer) error) error {
+	partial := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s.%d.partial", filepath.Base(name), os.Getpid()))
+	f, err := os.Create(partial)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(partial) // where it has not become the file
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(partial, name)
+}
+
+// exportRun is an export under way.
+type exportRun struct {
+	api      *client.Client
+	query    plantstore.Query
+	format   string
+	progress *progress
+	started  time.Time
+	plants   int64
+	bytes    int64
+}
+
+func (r *exportRun) write(ctx context.Context, w io.Writer) error {
+	out := bufio.NewWriterSize(w, 256<<10)
+	var err error
+	if r.format == formatCSV {
+		err = r.writeCSV(ctx, out)
+	} else {
+		err = r.writeLines(ctx, out)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
+	if _, err := out.WriteString("id,name,tag\n"); err != nil {
+		return err
+	}
+	var record []byte
+	for plant, err := range r.api.Export(ctx, r.query) {
+		if err != nil {
+			return err
+		}
+		record = appendCSV(record[:0], plant)
+		if err := r.put(out, "", record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLines copies the server's lines, which are what the format has, or for a
+// JSON array its elements.
+func (r *exportRun) writeLines(ctx context.Context, out *bufio.Writer) error {
+	body, err := r.api.ExportLines(ctx, r.query)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := &lineReader{in: bufio.NewReaderSize(body, 256<<10)}
+	first, between, last := "", "\n", "\n"
+	if r.format == formatJSON {
+		first, between, last = "[\n", ",\n", "\n]\n"
+	}
+	lead := first
+	for {
+		rec, err := lines.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.put(out, lead, rec.json); err != nil {
+			return err
+		}
+		lead = between
+	}
+	switch {
+	case r.plants == 0 && r.format == formatJSON:
+		last = "[]\n"
+	case r.plants == 0:
+		last = ""
+	}
+	_, err = out.WriteString(last)
+	return err
+}
+
+func (r *exportRun) put(out *bufio.Writer, lead string, record []byte) error {
+	if _, err := out.WriteString(lead); err != nil {
+		return err
+	}
+	if _, err := out.Write(record); err != nil {
+		return err
+	}
+	r.plants++
+	r.bytes += int64(len(lead) + len(record))
+	if r.plants%10_000 == 0 {
+		r.progress.update(r.bytes, r.plants)
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"plantstore/client"
+)
+
+type importCommand struct {
+	clientFlags
+	File   string `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
+	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv, where the file's name does not say."`
+	Errors string `placeholder:"FILE" help:"Collect the lines that failed in this file, ready to mend and import."`
+}
+
+// Help is the long part of the help page.
+func (importCommand) Help() string {
+	return `Reads plants from a file and creates them: one JSON object a line (ndjson), a JSON array (json), or a header line and then a line a plant (csv, with the columns id, name and, if there are any, tag). Lines are independent of each other; the exit code is 1 if any failed.
+
+An import that was interrupted can be run again: what is there already stays as it is. ` + tokenHelp + `
+
+Examples:
+  plantstore import plants.csv
+  plantstore import --format ndjson --errors failed.ndjson - < plants`
+}
+
+// A chunk of a file is sent as one request, which can be repeated.
+const (
+	chunkRecords = 200_000
+	chunkBytes   = 16 << 20
+)
+
+// chunk is a part of a file: its records as NDJSON, and where they come from.
+type chunk struct {
+	body     []byte
+	starts   []int // of the lines in body
+	lines    []int // of the file
+	sources  [][]byte
+	rejected []failure // cannot be sent
+	read     int64     // bytes of the file up to the end of the chunk
+}
+
+// failure is a record that did not make it.
+type failure struct {
+	line    int
+	message string
+	source  []byte
+}
+
+// Run imports the file.
+func (c *importCommand) Run(ctx context.Context, std streams) error {
+	format, err := pickFormat(c.File, c.Format)
+	if err != nil {
+		return err
+	}
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	in, size, err := openInput(c.File, std)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	counted := &countingReader{in: in}
+	records, err := newRecordReader(format, counted)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	failed, err := newFailureLog(c.Errors, c.File, format, records.header(), std.err)
+	if err != nil {
+		return err
+	}
+	run := &importRun{api: api, records: records, counted: counted, failed: failed, started: time.Now()}
+	run.progress = newProgress(std.err, "imported", size)
+	err = run.all(ctx)
+	run.progress.finish()
+	err = errors.Join(err, failed.close())
+	run.summarise(std.err)
+	if err != nil {
+		return fmt.Errorf("the import of %s broke off; run it again, what is there already stays as it is: %w", c.File, err)
+	}
+	if failed.count > 0 {
+		return fmt.Errorf("%d of %d lines failed", failed.count, run.total())
+	}
+	return nil
+}
+
+func openInput(file string, std streams) (io.ReadCloser, int64, error) {
+	if file == "-" {
+		return io.NopCloser(std.in), -1, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	if info.IsDir() {
+		f.Close()
+		return nil, 0, fmt.Errorf("%s is a directory", file)
+	}
+	if !info.Mode().IsRegular() {
+		return f, -1, nil
+	}
+	return f, info.Size(), nil
+}
+
+// importRun is an import under way.
+type importRun struct {
+	api                *client.Client
+	records            recordReader
+	counted            *countingReader
+	failed             *failureLog
+	progress           *progress
+	started            time.Time
+	created, unchanged int64
+}
+
+func (r *importRun) total() int64 { return r.created + r.unchanged + int64(r.failed.count) }
+
+// all sends the file, a chunk at a time, and reads the next chunk meanwhile.
+func (r *importRun) all(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	chunks := make(chan *chunk)
+	readErr := make(chan error, 1)
+	go func() {
+		defer close(chunks)
+		readErr <- r.readChunks(ctx, chunks)
+	}()
+	var err error
+	for ch := range chunks {
+		if err = r.send(ctx, ch); err != nil {
+			break
+		}
+	}
+	cancel()
+	return errors.Join(err, <-readErr)
+}
+
+func (r *importRun) readChunks(ctx context.Context, chunks chan<- *chunk) error {
+	for {
+		ch, err := r.readChunk()
+		select {
+		case chunks <- ch:
+		case <-ctx.Done():
+			return nil
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readChunk reads the next chunk. What came before an error is in it too.
+func (r *importRun) readChunk() (*chunk, error) {
+	ch := &chunk{}
+	var err error
+	for len(ch.lines)+len(ch.rejected) < chunkRecords && len(ch.body) < chunkBytes {
+		var rec record
+		if rec, err = r.records.next(); err != nil {
+			break
+		}
+		if rec.problem != "" {
+			ch.rejected = append(ch.rejected, failure{rec.line, rec.problem, bytes.Clone(rec.source)})
+			continue
+		}
+		ch.starts = append(ch.starts, len(ch.body))
+		ch.lines = append(ch.lines, rec.line)
+		if r.failed.keepsSource {
+			ch.sources = append(ch.sources, bytes.Clone(rec.source))
+		}
+		ch.body = append(append(ch.body, rec.json...), '\n')
+	}
+	ch.read = r.counted.n.Load()
+	return ch, err
+}
+
+func (r *importRun) send(ctx context.Context, ch *chunk) error {
+	for _, f := range ch.rejected {
+		if err := r.failed.add(f); err != nil {
+			return err
+		}
+	}
+	if len(ch.lines) > 0 {
+		report, err := r.sendLines(ctx, ch, 0, len(ch.lines))
+		if err != nil {
+			return err
+		}
+		r.created += report.Created
+		r.unchanged += report.Unchanged
+	}
+	r.progress.update(ch.read, r.total())
+	return nil
+}
+
+// sendLines sends the lines from first up to last and logs those that failed. A
+// server names only the first lines that failed; where there are more and all are
+// wanted, each half is sent again.
+func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (client.ImportReport, error) {
+	end := len(ch.body)
+	if last < len(ch.starts) {
+		end = ch.starts[last]
+	}
+	report, err := r.api.ImportLines(ctx, bytes.NewReader(ch.body[ch.starts[first]:end]))
+	if err != nil {
+		return report, err
+	}
+	if r.failed.file != nil && report.Failed > int64(len(report.Errors)) {
+		middle := (first + last) / 2
+		if _, err := r.sendLines(ctx, ch, first, middle); err != nil {
+			return report, err
+		}
+		_, err := r.sendLines(ctx, ch, middle, last)
+		return report, err
+	}
+	for _, e := range report.Errors {
+		at := first + int(e.Line) - 1
+		if at < first || at >= last {
+			return report, fmt.Errorf("the server names line %d of %d", e.Line, last-first)
+		}
+		if err := r.failed.add(failure{ch.lines[at], e.Err.Message, ch.source(at)}); err != nil {
+			return report, err
+		}
+	}
+	r.failed.count += int(report.Failed) - len(report.Errors)
+	return report, nil
+}
+
+// source returns the record as the file has it.
+func (ch *chunk) source(at int) []byte {
+	if ch.sources != nil {
+		return ch.sources[at]
+	}
+	end := len(ch.body)
+	if at+1 < len(ch.starts) {
+		end = ch.starts[at+1]
+	}
+	return ch.body[ch.starts[at] : end-1]
+}
+
+func (r *importRun) summarise(out io.Writer) {
+	took := time.Since(r.started)
+	fmt.Fprintf(out, "%d created, %d unchanged, %d failed, in %s (%.0f a second)\n",
+		r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
+}
+
+// mostShown is how many failures are shown on the terminal.
+const mostShown = 10
+
+// failureLog shows the first failures and collects all of them in a file, in the
+// format that the import has.
+type failureLog struct {
+	file        *os.File // nil where none is wanted
+	format      string
+	show        io.Writer
+	count       int
+	written     int
+	keepsSource bool
+}
+
+func newFailureLog(name, input, format string, header []byte, show io.Writer) (*failureLog, error) {
+	log := &failureLog{format: format, show: show}
+	if name == "" {
+		return log, nil
+	}
+	log.keepsSource = format == formatCSV
+	if theirs, err := os.Stat(input); err == nil {
+		if ours, err := os.Stat(name); err == nil && os.SameFile(ours, theirs) {
+			return nil, usage("--errors %s is the file to import: name another", name)
+		}
+	}
+	var err error
+	if log.file, err = os.Create(name); err != nil {
+		return nil, err
+	}
+	if header != nil {
+		_, err = fmt.Fprintf(log.file, "%s\n", header)
+	}
+	return log, err
+}
+
+func (l *failureLog) add(f failure) error {
+	l.count++
+	switch {
+	case l.count <= mostShown:
+		fmt.Fprintf(l.show, "line %d: %s\n", f.line, f.message)
+	case l.count == mostShown+1 && l.file == nil:
+		fmt.Fprintln(l.show, "There are more. --errors FILE collects them all.")
+	}
+	if l.file == nil || f.source == nil {
+		return nil
+	}
+	lead, end := "", "\n"
+	if l.format == formatJSON {
+		lead, end = ",\n", ""
+		if l.written == 0 {
+			lead = "[\n"
+		}
+	}
+	l.written++
+	_, err := fmt.Fprintf(l.file, "%s%s%s", lead, f.source, end)
+	return err
+}
+
+func (l *failureLog) close() error {
+	if l.file == nil {
+		return nil
+	}
+	if l.format == formatJSON {
+		end := "\n]\n"
+		if l.written == 0 {
+			end = "[]\n"
+		}
+		if _, err := io.WriteString(l.file, end); err != nil {
+			return errors.Join(err, l.file.Close())
+		}
+	}
+	return l.file.Close()
+}
+
+// countingReader counts what was read.
+type countingReader struct {
+	in io.Reader
+	n  atomic.Int64
+}
+
+func (c *countingReader) Read(b []byte) (int, error) {
+	n, err := c.in.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"plantstore/internal/sqlite"
+)
+
+type checkCommand struct {
+	storeFlags
+}
+
+// Help is the long part of the help page.
+func (checkCommand) Help() string {
+	return `Reads the whole store, also while a server runs on it. Prints what is wrong and exits with 1, or exits with 0.`
+}
+
+func (c *checkCommand) Run(ctx context.Context, std streams) error {
+	store, err := c.open(sqlite.Existing)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	problems, err := store.Check(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot check the store: %w", err)
+	}
+	for _, problem := range problems {
+		fmt.Fprintln(std.out, problem)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("the store is damaged: %d problems; restore a backup", len(problems))
+	}
+	_, err = fmt.Fprintln(std.out, "ok")
+	return err
+}
+
+type backupCommand struct {
+	storeFlags
+	File string `arg:"" placeholder:"FILE" help:"The new file to write."`
+}
+
+// Help is the long part of the help page.
+func (backupCommand) Help() string {
+	return `Writes a copy of the store as it is at one moment, also while a server runs on it, and checks it. To restore, stop the server and give it the copy as its --db.
+
+Example:
+  plantstore backup --db plantstore.db plants-$(date +%F).db`
+}
+
+func (c *backupCommand) Run(ctx context.Context, std streams) error {
+	store, err := c.open(sqlite.Existing)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Backup(ctx, c.File); err != nil {
+		return fmt.Errorf("cannot back the store up: %w", err)
+	}
+	_, err = fmt.Fprintf(std.err, "%s is a whole copy of the store.\n", c.File)
+	return err
+}

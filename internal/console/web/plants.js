@@ -1,0 +1,284 @@
+// The table of plants: search, tag, pages, and what there is instead of rows.
+
+import { aborted, listPlants } from './api.js';
+import { $, STILL_WAITING, count, h, icon, short } from './dom.js';
+
+const PAGE = 50;
+const PAUSE = 200;
+
+const list = {
+  q: '',
+  tag: '',
+  pages: [], // of the pages up to this one: their query and the plants before them
+  plants: [],
+  next: null, // the query of the next page
+  known: false, // whether plants and next are what the server said last
+  running: new AbortController(),
+};
+
+let actions; // what the buttons of a row do
+
+export function startPlants(given) {
+  actions = given;
+  let pause;
+  const search = () => {
+    clearTimeout(pause);
+    find($('search').value, $('tag-filter').value);
+  };
+  $('search').addEventListener('input', () => {
+    clearTimeout(pause);
+    pause = setTimeout(search, PAUSE);
+  });
+  // A tag is found by the whole of it, so the page waits until it is written.
+  $('tag-filter').addEventListener('change', search);
+  $('tag-filter').addEventListener('input', () => {
+    if ($('tag-filter').value === '') {
+      search();
+    }
+  });
+  $('filters').addEventListener('submit', (event) => {
+    event.preventDefault();
+    search();
+  });
+  $('next').addEventListener('click', () => turn($('next'), nextPage));
+  $('previous').addEventListener('click', () => turn($('previous'), previousPage));
+}
+
+// find shows the first page of the plants with that part of a name and that tag.
+function find(q, tag) {
+  if (list.pages.length > 0 && q === list.q && tag === list.tag) {
+    return;
+  }
+  firstPage(q, tag);
+}
+
+export function firstPage(q = '', tag = '') {
+  list.q = q;
+  list.tag = tag;
+  $('search').value = q;
+  $('tag-filter').value = tag;
+  list.pages = [{ query: firstQuery(), before: 0 }];
+  return reload();
+}
+
+function firstQuery() {
+  return `?${new URLSearchParams({ limit: PAGE, ...filters() })}`;
+}
+
+// filters are the parameters that say which plants are meant.
+export function filters() {
+  return { ...(list.q && { q: list.q }), ...(list.tag && { tag: list.tag }) };
+}
+
+export const filtered = () => list.q !== '' || list.tag !== '';
+
+function nextPage() {
+  const { before } = list.pages.at(-1);
+  list.pages.push({ query: list.next, before: before + list.plants.length });
+  return reload();
+}
+
+function previousPage() {
+  list.pages.pop();
+  return reload();
+}
+
+// turn changes the page and brings its user to its top, with the focus on a
+// button that still works.
+async function turn(button, to) {
+  await to();
+  $('plants-title').scrollIntoView({ block: 'nearest' });
+  if (button.disabled) {
+    (button.id === 'next' ? $('previous') : $('next')).focus();
+  }
+}
+
+// reload reads the page again. What another reload had begun is given up.
+export async function reload({ fresh } = {}) {
+  list.running.abort();
+  list.running = new AbortController();
+  const { signal } = list.running;
+  const table = $('plants');
+  table.ariaBusy = 'true';
+  $('count').textContent = list.plants.length === 0 ? 'Loading…' : $('count').textContent;
+  try {
+    await readPage(signal);
+    list.known = true;
+    render(fresh);
+  } catch (err) {
+    if (!aborted(err)) {
+      renderFailure(err);
+    }
+  } finally {
+    if (!signal.aborted) {
+      table.ariaBusy = null;
+    }
+  }
+}
+
+// readPage reads plants until the page is full or there are no more: the server
+// bounds what one search looks at, and may answer with a part of a page.
+async function readPage(signal) {
+  const slow = () => {
+    $('count').textContent = STILL_WAITING;
+  };
+  let { query } = list.pages.at(-1);
+  const plants = [];
+  for (;;) {
+    const answer = await listPlants(query, { signal, slow });
+    plants.push(...answer.plants);
+    if (!answer.next || plants.length >= PAGE) {
+      list.next = answer.next && withLimit(answer.next, PAGE);
+      list.plants = plants;
+      return;
+    }
+    query = withLimit(answer.next, PAGE - plants.length);
+    list.plants = plants;
+    renderRows();
+    $('count').textContent = `Searching… ${count(plants.length)} found so far`;
+  }
+}
+
+function withLimit(query, limit) {
+  const parameters = new URLSearchParams(query);
+  parameters.set('limit', limit);
+  return `?${parameters}`;
+}
+
+function render(fresh) {
+  renderRows(fresh);
+  const { before } = list.pages.at(-1);
+  const last = before + list.plants.length;
+  $('count').textContent = list.plants.length > 0 ? shown(before + 1, last) : '';
+  $('previous').disabled = list.pages.length === 1;
+  $('next').disabled = !list.next;
+  $('pages').hidden = list.pages.length === 1 && !list.next;
+  $('state').hidden = list.plants.length > 0;
+  if (list.plants.length === 0) {
+    renderEmpty();
+  }
+  $('tags').replaceChildren(...tagsShown().map((tag) => h('option', { value: tag })));
+}
+
+function shown(first, last) {
+  const what = filtered() ? 'Matches' : 'Plants';
+  return `${what} ${count(first)}–${count(last)}${list.next ? ', more follow' : ` of ${count(last)}`}`;
+}
+
+function tagsShown() {
+  return [...new Set(list.plants.map((plant) => plant.tag).filter(Boolean))].filter((tag) => tag.length <= 100).sort();
+}
+
+function renderRows(fresh) {
+  $('plants').hidden = list.plants.length === 0;
+  $('rows').replaceChildren(...list.plants.map((plant) => row(plant, plant.id === fresh)));
+}
+
+function row(plant, fresh) {
+  const what = `plant ${plant.id}, ${short(plant.name, 60)}`;
+  const tool = (name, run) =>
+    h('button', { type: 'button', class: 'tool quiet', 'aria-label': `${name} ${what}`, title: name, 'data-do': name, onclick: run }, icon(name.toLowerCase()));
+  return h(
+    'tr',
+    { role: 'row', 'data-id': plant.id, class: fresh ? 'fresh' : undefined },
+    h('td', { role: 'cell', class: 'id' }, plant.id),
+    h('td', { role: 'cell', class: 'name-cell' }, text('name', plant.name, 300)),
+    h('td', { role: 'cell', class: 'tag-cell' }, tagCell(plant.tag)),
+    h('td', { role: 'cell', class: 'tools' }, tool('Edit', (event) => actions.edit(plant.id, event.currentTarget)), tool('Delete', (event) => actions.remove(plant.id, event.currentTarget))),
+  );
+}
+
+// text shows what the store holds, and says so where there is nothing to see.
+function text(style, content, most) {
+  return content.trim() === '' ? h('span', { class: 'blank' }, content === '' ? 'empty' : 'blank') : h('span', { class: style, dir: 'auto' }, short(content, most));
+}
+
+function tagCell(tag) {
+  if (tag === undefined) {
+    return h('span', { class: 'blank', 'aria-label': 'no tag' }, '–');
+  }
+  if (tag.trim() === '') {
+    return text('', tag, 1);
+  }
+  const only = `Only plants tagged ${short(tag, 60)}`;
+  return h('button', { type: 'button', class: 'tag', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, short(tag, 80)));
+}
+
+function renderEmpty() {
+  if (filtered()) {
+    renderState('No plant matches', `Nothing${list.q && ` has “${short(list.q, 80)}” in its name`}${list.q && list.tag && ' and'}${list.tag && ` has exactly the tag “${short(list.tag, 80)}”`}.`, ['Show all plants', () => firstPage()]);
+    return;
+  }
+  if (list.pages.length > 1) {
+    renderState('Nothing more here', 'The plants of this page are gone.', ['Back to the first page', () => firstPage()]);
+    return;
+  }
+  renderState('No plants yet', 'Create the first one, or drop a file of plants anywhere on this page.', ['New plant', () => $('create').click()], ['Import', () => $('import').click()]);
+}
+
+function renderFailure(err) {
+  list.known = false;
+  list.plants = [];
+  list.next = null;
+  renderRows();
+  $('count').textContent = '';
+  $('pages').hidden = true;
+  $('state').hidden = false;
+  if (err.status === 403) {
+    renderState('This token may not list plants', `${sentence(err.message)} You can still do what it allows.`);
+    return;
+  }
+  renderState(err.status === 0 ? 'No answer' : 'That did not work', sentence(err.message), ['Try again', () => reload()]);
+}
+
+export function sentence(message) {
+  const text = message[0].toUpperCase() + message.slice(1);
+  return /[.!?)]$/.test(text) ? text : `${text}.`;
+}
+
+function renderState(title, message, ...buttons) {
+  const children = [h('h2', {}, title), h('p', {}, message)];
+  if (buttons.length > 0) {
+    children.push(h('div', { class: 'actions' }, ...buttons.map(([name, run], i) => h('button', { type: 'button', class: i === 0 ? 'primary' : undefined, onclick: run }, name))));
+  }
+  $('state').replaceChildren(...children);
+}
+
+// clear forgets everything that was read.
+export function clear() {
+  list.running.abort();
+  list.pages = [];
+  list.plants = [];
+  list.next = null;
+  list.known = false;
+  $('rows').replaceChildren();
+  $('tags').replaceChildren();
+  $('state').replaceChildren();
+  $('count').textContent = '';
+}
+
+// freeID suggests the id of a new plant: the one after the last, if the last
+// plant of all is in sight.
+export function freeID() {
+  if (!list.known || filtered() || list.next) {
+    return '';
+  }
+  const last = list.plants.at(-1);
+  if (!last) {
+    return list.pages.length === 1 ? '1' : '';
+  }
+  const id = BigInt(last.id) + 1n;
+  return id < 2n ** 63n && id > 0n ? id.toString() : '';
+}
+
+// focusRow brings the focus back to a button of a plant's row, or near it.
+export function focusRow(id, name) {
+  const target = $('rows').querySelector(`tr[data-id="${id}"] [data-do="${name}"]`);
+  (target ?? $('plants-title')).focus();
+}
+
+// neighbour returns the id of the row after that plant's, or before it.
+export function neighbour(id) {
+  const at = list.plants.findIndex((plant) => plant.id === id);
+  return (list.plants[at + 1] ?? list.plants[at - 1])?.id;
+}

@@ -1,0 +1,214 @@
+// Import and export: whole files of plants, one a line.
+
+import { PLANTS, explain, failure, parse, token } from './api.js';
+import { $, busy, count, h, toast } from './dom.js';
+import { filters, filtered, reload, sentence } from './plants.js';
+
+const NDJSON = 'application/x-ndjson';
+
+const dialog = $('transfer');
+let request = null; // the import under way
+let file = null; // what it sends
+
+export function startTransfer() {
+  $('import').addEventListener('click', () => {
+    show('choose');
+    dialog.showModal();
+  });
+  $('choose-file').addEventListener('click', () => $('file').click());
+  $('file').addEventListener('change', () => take($('file').files));
+  $('again').addEventListener('click', () => send(file));
+  dialog.querySelector('.cancel').addEventListener('click', () => (request ? request.abort() : dialog.close()));
+  dialog.addEventListener('cancel', (event) => {
+    if (request) {
+      event.preventDefault();
+    }
+  });
+  startDrop();
+  $('export').addEventListener('click', () => busy($('export'), download));
+}
+
+// startDrop lets a file be dropped anywhere on the page, when nothing else waits
+// for an answer.
+function startDrop() {
+  const wanted = (event) => event.dataTransfer?.types.includes('Files') && !$('console').hidden && !request && !document.querySelector('dialog[open]:not(#transfer)');
+  let depth = 0; // of the elements under the pointer that were entered and not left
+  const over = (n) => {
+    depth = n;
+    $('drop').hidden = depth <= 0;
+  };
+  addEventListener('dragenter', (event) => wanted(event) && over(depth + 1));
+  addEventListener('dragleave', (event) => wanted(event) && over(depth - 1));
+  // Without this the browser would open the file instead of the page.
+  addEventListener('dragover', (event) => event.preventDefault());
+  addEventListener('drop', (event) => {
+    event.preventDefault();
+    over(0);
+    if (wanted(event)) {
+      take(event.dataTransfer.files);
+    }
+  });
+}
+
+function take(files) {
+  if (!dialog.open) {
+    dialog.showModal();
+  }
+  if (files.length !== 1) {
+    show('choose');
+    $('choose-problem').textContent = `These are ${files.length} files. Import one at a time.`;
+    return;
+  }
+  [file] = files;
+  $('file').value = ''; // so that the same file can be chosen again
+  send(file);
+}
+
+function show(part) {
+  for (const id of ['choose', 'progress', 'report']) {
+    $(id).hidden = id !== part;
+  }
+  $('again').hidden = true;
+  $('choose-problem').textContent = '';
+  dialog.querySelector('.cancel').textContent = part === 'progress' ? 'Stop' : 'Close';
+}
+
+// send uploads a file. XMLHttpRequest can tell how far an upload is; fetch cannot.
+function send(given) {
+  show('progress');
+  $('file-name').textContent = `${given.name}, ${size(given.size)}`;
+  progress(0, 'Sending…');
+  const xhr = new XMLHttpRequest();
+  request = xhr;
+  xhr.upload.addEventListener('progress', ({ loaded, total }) => {
+    if (loaded < total) {
+      progress((loaded / total) * 100, `Sending… ${Math.floor((loaded / total) * 100)} %`);
+    }
+  });
+  xhr.upload.addEventListener('load', () => progress(null, 'All is sent. The server is making it durable…'));
+  xhr.addEventListener('abort', () => stopped('The import was stopped. What the server had read by then is kept. Importing the same file again is safe.'));
+  xhr.addEventListener('error', () => stopped('The connection to the server broke, or the file cannot be read any more. A part of it may be kept. Importing the same file again is safe.'));
+  xhr.addEventListener('load', () => {
+    if (xhr.status !== 200) {
+      stopped(failure(xhr.status, xhr.responseText, xhr.getResponseHeader('X-Request-Id')).message);
+      return;
+    }
+    finished(parse(xhr.responseText));
+  });
+  xhr.open('POST', `${PLANTS}/import`);
+  xhr.setRequestHeader('Authorization', `Bearer ${token.read()}`);
+  xhr.setRequestHeader('Content-Type', NDJSON);
+  xhr.send(given);
+}
+
+function progress(percent, text) {
+  if (percent === null) {
+    $('bar').removeAttribute('value');
+  } else {
+    $('bar').value = percent;
+  }
+  $('progress-text').textContent = text;
+}
+
+function stopped(message) {
+  request = null;
+  show('report');
+  $('report').replaceChildren(h('p', { class: 'file' }, file.name), h('p', { class: 'problem', role: 'alert' }, sentence(message)));
+  $('again').hidden = false;
+  $('again').focus();
+  reload();
+}
+
+function finished(report) {
+  request = null;
+  show('report');
+  const figure = (name, value, bad) => h('div', { class: bad ? 'bad' : undefined }, h('dt', {}, name), h('dd', {}, count(BigInt(value))));
+  const failed = report.failed !== '0';
+  $('report').replaceChildren(
+    h('p', { class: 'file', role: 'status' }, failed ? `${file.name}: some lines were refused` : `${file.name} is imported`),
+    h('dl', { class: 'figures' }, figure('Created', report.created), figure('Already there', report.unchanged), figure('Failed', report.failed, failed)),
+  );
+  if (failed) {
+    $('report').append(...failedLines(report));
+  }
+  dialog.querySelector('.cancel').focus();
+  reload();
+}
+
+function failedLines({ failed, errors }) {
+  const title = BigInt(failed) > errors.length ? `The first ${errors.length} lines that failed` : 'Lines that failed';
+  return [
+    h('h3', { id: 'lines-title' }, title),
+    h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' }, ...errors.map(({ line, message }) => h('li', {}, h('span', {}, `Line ${count(BigInt(line))}`), h('span', {}, sentence(message))))),
+    h('p', { class: 'hint' }, 'Mend these lines and import the file again. The others are kept.'),
+  ];
+}
+
+// download saves what the filters show as a file. The browser keeps the bytes
+// that have arrived, on disk where they are many; the page never holds them all.
+async function download() {
+  const stop = new AbortController();
+  const action = { name: 'Stop', run: () => stop.abort() };
+  const close = toast('Exporting…', { action });
+  try {
+    const query = new URLSearchParams(filters()).toString();
+    const response = await fetch(PLANTS + (query && `?${query}`), {
+      headers: { Accept: NDJSON, Authorization: `Bearer ${token.read()}` },
+      signal: stop.signal,
+      cache: 'no-store',
+      credentials: 'omit',
+    });
+    if (!response.ok) {
+      throw failure(response.status, await response.text(), response.headers.get('X-Request-Id'));
+    }
+    const label = document.querySelector('#toasts span');
+    const blob = await new Response(response.body.pipeThrough(meter((bytes) => {
+      label.textContent = `Exporting… ${size(bytes)}`;
+    }))).blob();
+    offer(blob);
+    close();
+    toast(`${filtered() ? 'The matching plants are' : 'All plants are'} exported: ${size(blob.size)}.`);
+  } catch (err) {
+    close();
+    if (stop.signal.aborted) {
+      toast('The export was stopped. Nothing was saved.');
+      return;
+    }
+    const { status, message } = explain(err);
+    if (status !== 401) {
+      toast(status === 0 ? 'The export broke off: the connection to the server was lost. Nothing was saved. Try again.' : sentence(message), { bad: true });
+    }
+  }
+}
+
+function meter(tell) {
+  let bytes = 0;
+  let next = 0;
+  return new TransformStream({
+    transform(chunk, controller) {
+      bytes += chunk.byteLength;
+      if (performance.now() > next) {
+        next = performance.now() + 250;
+        tell(bytes);
+      }
+      controller.enqueue(chunk);
+    },
+  });
+}
+
+function offer(blob) {
+  const url = URL.createObjectURL(blob);
+  const link = h('a', { href: url, download: `plants-${new Date().toISOString().slice(0, 10)}.ndjson` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+function size(bytes) {
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
+  let n = bytes;
+  let i = 0;
+  for (; n >= 1000 && i < units.length - 1; i++) {
+    n /= 1000;
+  }
+  return `${i === 0 ? n : n.toPrecision(3)} ${units[i]}`;
+}
