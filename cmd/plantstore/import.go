@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -189,54 +191,58 @@ func (r *importRun) readChunk() (*chunk, error) {
 }
 
 func (r *importRun) send(ctx context.Context, ch *chunk) error {
-	for _, f := range ch.rejected {
-		if err := r.failed.add(f); err != nil {
-			return err
-		}
-	}
+	failed, unnamed := ch.rejected, 0
 	if len(ch.lines) > 0 {
-		report, err := r.sendLines(ctx, ch, 0, len(ch.lines))
+		report, named, err := r.sendLines(ctx, ch, 0, len(ch.lines))
 		if err != nil {
 			return err
 		}
 		r.created += report.Created
 		r.unchanged += report.Unchanged
+		failed = append(failed, named...)
+		unnamed = int(report.Failed) - len(named)
 	}
+	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.line, b.line) })
+	for _, f := range failed {
+		if err := r.failed.add(f); err != nil {
+			return err
+		}
+	}
+	r.failed.count += unnamed
 	r.progress.update(ch.read, r.total())
 	return nil
 }
 
-// sendLines sends the lines from first up to last and logs those that failed. A
-// server names only the first lines that failed; where there are more and all are
-// wanted, each half is sent again.
-func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (client.ImportReport, error) {
+// sendLines sends the lines from first up to last and returns those that failed. A
+// server names only the first of them; where there are more and all are wanted,
+// each half is sent again, which is safe.
+func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (client.ImportReport, []failure, error) {
 	end := len(ch.body)
 	if last < len(ch.starts) {
 		end = ch.starts[last]
 	}
 	report, err := r.api.ImportLines(ctx, bytes.NewReader(ch.body[ch.starts[first]:end]))
 	if err != nil {
-		return report, err
+		return report, nil, err
 	}
 	if r.failed.file != nil && report.Failed > int64(len(report.Errors)) {
 		middle := (first + last) / 2
-		if _, err := r.sendLines(ctx, ch, first, middle); err != nil {
-			return report, err
+		_, left, err := r.sendLines(ctx, ch, first, middle)
+		if err != nil {
+			return report, nil, err
 		}
-		_, err := r.sendLines(ctx, ch, middle, last)
-		return report, err
+		_, right, err := r.sendLines(ctx, ch, middle, last)
+		return report, append(left, right...), err
 	}
+	var failed []failure
 	for _, e := range report.Errors {
 		at := first + int(e.Line) - 1
 		if at < first || at >= last {
-			return report, fmt.Errorf("the server names line %d of %d", e.Line, last-first)
+			return report, nil, fmt.Errorf("the server names line %d of %d", e.Line, last-first)
 		}
-		if err := r.failed.add(failure{ch.lines[at], e.Err.Message, ch.source(at)}); err != nil {
-			return report, err
-		}
+		failed = append(failed, failure{ch.lines[at], e.Err.Message, ch.source(at)})
 	}
-	r.failed.count += int(report.Failed) - len(report.Errors)
-	return report, nil
+	return report, failed, nil
 }
 
 // source returns the record as the file has it.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,8 @@ type Store interface {
 type Guard struct {
 	store Store
 	log   *slog.Logger
+
+	mu    sync.Mutex // is held while known is replaced
 	known atomic.Pointer[reading]
 }
 
@@ -51,6 +54,8 @@ type reading struct {
 type entry struct {
 	token plantstore.Token
 	used  *atomic.Int64
+	// learned is when the store was asked for this token alone.
+	learned time.Time
 }
 
 // New returns a guard over the store's tokens.
@@ -106,11 +111,9 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 	token, err := g.store.Token(ctx, hash)
 	switch {
 	case err == nil && e != nil:
-		return &entry{token, e.used}, nil
+		return &entry{token: token, used: e.used}, nil
 	case err == nil:
-		e = &entry{token, new(atomic.Int64)}
-		g.learn(known, e)
-		return e, nil
+		return g.learn(token), nil
 	case errors.Is(err, plantstore.ErrNoSuchToken):
 		return nil, refuse(plantstore.ErrBadToken, "the token is not known here: is it copied whole, and for this server?")
 	case e != nil:
@@ -119,14 +122,21 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 	return nil, fmt.Errorf("look up a token: %w: %w", plantstore.ErrUnavailable, err)
 }
 
-// learn adds a token that the last reading did not have yet.
-func (g *Guard) learn(known *reading, e *entry) {
-	if known == nil {
-		return
+// learn adds a token that the last reading does not have yet.
+func (g *Guard) learn(token plantstore.Token) *entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := &reading{tokens: map[plantstore.TokenHash]*entry{}}
+	if known := g.known.Load(); known != nil {
+		if e := known.tokens[token.Hash]; e != nil {
+			return e
+		}
+		next = &reading{at: known.at, tokens: maps.Clone(known.tokens)}
 	}
-	next := &reading{at: known.at, tokens: maps.Clone(known.tokens)}
-	next.tokens[e.token.Hash] = e
-	g.known.CompareAndSwap(known, next) // or the next reading has it
+	e := &entry{token, new(atomic.Int64), time.Now()}
+	next.tokens[token.Hash] = e
+	g.known.Store(next)
+	return e
 }
 
 // Run reads the tokens again every second and writes down their last use now and
@@ -161,14 +171,25 @@ func (g *Guard) reload(ctx context.Context) {
 		}
 		return
 	}
-	next := &reading{at: at, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	last := g.known.Load()
+	if last == nil {
+		last = &reading{}
+	}
+	next := &reading{at: at, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
 	for _, t := range tokens {
-		used := new(atomic.Int64)
-		if last != nil && last.tokens[t.Hash] != nil {
-			used = last.tokens[t.Hash].used
+		e := &entry{token: t, used: new(atomic.Int64)}
+		if known := last.tokens[t.Hash]; known != nil {
+			e.used = known.used
 		}
-		next.tokens[t.Hash] = &entry{t, used}
+		next.tokens[t.Hash] = e
+	}
+	for hash, e := range last.tokens {
+		// What was learned meanwhile may be newer than this reading.
+		if next.tokens[hash] == nil && !e.learned.Before(at) {
+			next.tokens[hash] = e
+		}
 	}
 	g.known.Store(next)
 }

@@ -181,43 +181,79 @@ func (w *Writer) enqueue(write plantstore.Write) (*batch, int, error) {
 // wait and returns nil. If the store can no longer be trusted it fails all that
 // wait and returns the store's error: the process must then stop.
 func (w *Writer) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make(chan error, w.opts.Flushers)
 	var flushers sync.WaitGroup
 	for range w.opts.Flushers {
 		flushers.Go(func() {
 			if err := w.flush(ctx); err != nil {
-				cancel(err)
+				failed <- err
+				cancel()
 			}
 		})
 	}
 	flushers.Wait()
 	close(w.stopping)
 	last := w.stop()
-	if cause := context.Cause(ctx); errors.Is(cause, plantstore.ErrUntrusted) {
-		last.err = unavailable(cause)
-		close(last.done)
-		return cause
+	select {
+	case err := <-failed:
+		last.err = unavailable(err)
+		w.finish(last)
+		return err
+	default:
+		return w.commitSingles(last)
 	}
-	return w.commitSingles(last)
 }
 
 // flush applies batches until ctx ends. Single writes and imports take turns where
 // both wait, so that neither is kept for longer than one batch of the other.
 func (w *Writer) flush(ctx context.Context) error {
+	importsTurn := false
 	for {
-		var err error
-		select {
-		case <-ctx.Done():
+		bulk, ok := w.await(ctx, importsTurn)
+		if !ok {
 			return nil
-		case <-w.wake:
-			err = w.commitSingles(w.take())
-		case bulk := <-w.bulk:
+		}
+		importsTurn = bulk == nil
+		var err error
+		if bulk != nil {
 			err = w.commitBulk(bulk)
+		} else {
+			err = w.commitSingles(w.take())
 		}
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// await waits until there is something to do: a batch of an import, or single
+// writes if it returns nil. It reports false when ctx ends.
+func (w *Writer) await(ctx context.Context, importsTurn bool) (*batch, bool) {
+	if ctx.Err() != nil {
+		return nil, false
+	}
+	if importsTurn {
+		select {
+		case bulk := <-w.bulk:
+			return bulk, true
+		default:
+		}
+	} else {
+		select {
+		case <-w.wake:
+			return nil, true
+		default:
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return nil, false
+	case <-w.wake:
+		return nil, true
+	case bulk := <-w.bulk:
+		return bulk, true
 	}
 }
 
@@ -236,26 +272,29 @@ func (w *Writer) stop() *batch {
 	return w.take()
 }
 
+// commitSingles applies a batch of single writes. An answered write has left the
+// queue.
 func (w *Writer) commitSingles(b *batch) error {
-	_, err := w.commit(b)
+	w.commit(b)
+	w.finish(b)
+	return b.fatal()
+}
+
+// finish takes the batch's writes off the queue and tells those who wait for it.
+func (w *Writer) finish(b *batch) {
 	w.mu.Lock()
 	w.queued -= len(b.writes)
 	for i := range b.writes {
 		w.bytes -= size(&b.writes[i])
 	}
 	w.mu.Unlock()
-	return err
-}
-
-func size(write *plantstore.Write) int {
-	tag, _ := write.Plant.Tag.Text()
-	return len(write.Plant.Name) + len(tag)
+	close(b.done)
 }
 
 // commitBulk applies a batch of an import, and sets the size of the next one so
 // that it takes about bulkTarget, whatever the store's speed.
 func (w *Writer) commitBulk(b *batch) error {
-	took, err := w.commit(b)
+	took := w.commit(b)
 	size := w.bulkSize.Load()
 	switch {
 	case took > bulkTarget:
@@ -263,26 +302,35 @@ func (w *Writer) commitBulk(b *batch) error {
 	case took < bulkTarget/2 && len(b.writes) == int(size):
 		w.bulkSize.Store(min(maxBulk, size*2))
 	}
-	return err
+	close(b.done)
+	return b.fatal()
 }
 
-// commit applies a batch and tells those who wait for it. It returns an error only
-// if the store can no longer be trusted.
-func (w *Writer) commit(b *batch) (took time.Duration, err error) {
-	defer close(b.done)
+// commit applies a batch, sets its results or error, and returns how long it took.
+func (w *Writer) commit(b *batch) time.Duration {
 	if len(b.writes) == 0 {
-		return 0, nil
+		return 0
 	}
 	start := time.Now()
 	b.results, b.err = w.apply(b.writes)
-	took = time.Since(start)
+	took := time.Since(start)
 	if b.err == nil && w.opts.Observe != nil {
 		w.opts.Observe(len(b.writes), took)
 	}
+	return took
+}
+
+// fatal returns the batch's error if the store can no longer be trusted.
+func (b *batch) fatal() error {
 	if errors.Is(b.err, plantstore.ErrUntrusted) {
-		return took, b.err
+		return b.err
 	}
-	return took, nil
+	return nil
+}
+
+func size(write *plantstore.Write) int {
+	tag, _ := write.Plant.Tag.Text()
+	return len(write.Plant.Name) + len(tag)
 }
 
 // apply applies the writes, again and again while the store asks for that and

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"plantstore"
+)
+
+// readAll reads all records of a file in one format.
+func readAll(t testing.TB, format, file string) []record {
+	t.Helper()
+	r, err := newRecordReader(format, strings.NewReader(file))
+	if err != nil {
+		t.Fatalf("read %q as %s: %v", file, format, err)
+	}
+	var records []record
+	for {
+		rec, err := r.next()
+		if err == io.EOF {
+			return records
+		}
+		if err != nil {
+			t.Fatalf("read %q as %s: %v", file, format, err)
+		}
+		records = append(records, record{bytes.Clone(rec.json), bytes.Clone(rec.source), rec.line, rec.problem})
+	}
+}
+
+func TestRecordsOfAFile(t *testing.T) {
+	type want struct {
+		line          int
+		json, problem string
+	}
+	for _, test := range []struct {
+		name, format, file string
+		want               []want
+	}{
+		{"lines", formatNDJSON, "{\"id\":1}\n\n  {\"id\":2}\r\n{\"id\":3", []want{
+			{1, `{"id":1}`, ""}, {3, `{"id":2}`, ""}, {4, `{"id":3`, ""},
+		}},
+		{"an empty file of lines", formatNDJSON, "", nil},
+		{"an array", formatJSON, " [ {\"id\": 1, \"name\": \"a b\"},\n 5 ,[ ] ] \n", []want{
+			{1, `{"id":1,"name":"a b"}`, ""}, {2, `5`, ""}, {3, `[]`, ""},
+		}},
+		{"an array whose elements only a server should judge", formatJSON, `[{"id":1,"id":2},{"id":9007199254740993.0}]`, []want{
+			{1, `{"id":1,"id":2}`, ""}, {2, `{"id":9007199254740993.0}`, ""},
+		}},
+		{"an empty array", formatJSON, "[]", nil},
+		{"a table", formatCSV, "id,name,tag\n1,Oak,tree\n-2, Elm ,\n", []want{
+			{2, `{"id":1,"name":"Oak","tag":"tree"}`, ""}, {3, `{"id":-2,"name":" Elm "}`, ""},
+		}},
+		{"a table from a spreadsheet", formatCSV, "\uFEFFTag;x,Name , ID\r\na,Oak,7\r\n", []want{
+			{2, `{"id":7,"name":"Oak"}`, ""},
+		}},
+		{"quotes", formatCSV, "id,name,tag\n1,\"a,\"\"b\"\"\r\nc\",\"\"\n2,,\"x\"\n", []want{
+			{2, `{"id":1,"name":"a,\"b\"\r\nc","tag":""}`, ""}, {4, `{"id":2,"name":"","tag":"x"}`, ""},
+		}},
+		{"what is no number is left to the server", formatCSV, "id,name\nsix,a\n1e2,b\n,c\n007,d\n", []want{
+			{2, `{"id":"six","name":"a"}`, ""}, {3, `{"id":1e2,"name":"b"}`, ""},
+			{4, `{"id":"","name":"c"}`, ""}, {5, `{"id":"007","name":"d"}`, ""},
+		}},
+		{"records that cannot be sent", formatCSV, "id,name\n1\n2,\"a\"b\n3,\xff\n4,ok\n5,\"open\n6,in it", []want{
+			{2, "", "the record has 1 fields, and the header has 2"},
+			{3, "", "something stands between a closing quote and the comma"},
+			{4, "", "the record is not UTF-8"},
+			{5, `{"id":4,"name":"ok"}`, ""},
+			{6, "", "a quote is not closed"},
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []want
+			for _, rec := range readAll(t, test.format, test.file) {
+				got = append(got, want{rec.line, string(rec.json), rec.problem})
+			}
+			if fmt.Sprint(got) != fmt.Sprint(test.want) {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFileThatIsNotOfItsFormat(t *testing.T) {
+	for _, test := range []struct{ format, file, want string }{
+		{formatJSON, `{"id":1}`, "must be a JSON array"},
+		{formatJSON, ``, "must be a JSON array"},
+		{formatCSV, "a,b\n1,2\n", "must name the columns id and name"},
+		{formatCSV, "", "must name the columns id and name"},
+	} {
+		if _, err := newRecordReader(test.format, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s %q: got the error %v, want one that says %q", test.format, test.file, err, test.want)
+		}
+	}
+	for _, file := range []string{`[{"id":1},`, `[{"id":1}] 5`, `[{"id":1} {"id":2}]`} {
+		r, err := newRecordReader(formatJSON, strings.NewReader(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.next(); err != nil {
+			t.Errorf("%q: the first element: %v", file, err)
+		}
+		if _, err := r.next(); err == nil || err == io.EOF {
+			t.Errorf("%q: got %v where the array is broken", file, err)
+		}
+	}
+}
+
+func TestRecordThatIsTooLong(t *testing.T) {
+	long := strings.Repeat("x", longestRecord+1)
+	for format, file := range map[string]string{
+		formatNDJSON: long + "\n{\"id\":2}\n",
+		formatCSV:    "id,name\n1," + long + "\n2,b\n",
+	} {
+		records := readAll(t, format, file)
+		if len(records) != 2 || !strings.Contains(records[0].problem, "longer than") || records[1].problem != "" {
+			t.Errorf("%s: got %d records, the first with the problem %q", format, len(records), records[0].problem)
+		}
+	}
+}
+
+func TestFormatIsPickedByName(t *testing.T) {
+	for _, test := range []struct{ file, asked, want string }{
+		{"a.csv", "", formatCSV},
+		{"a.JSON", "", formatJSON},
+		{"a.ndjson", "", formatNDJSON},
+		{"a.jsonl", "", formatNDJSON},
+		{"-", "", formatNDJSON},
+		{"a.csv", formatJSON, formatJSON},
+		{"plants", formatCSV, formatCSV},
+	} {
+		if got, err := pickFormat(test.file, test.asked); err != nil || got != test.want {
+			t.Errorf("pickFormat(%q, %q) = %q, %v, want %q", test.file, test.asked, got, err, test.want)
+		}
+	}
+	if _, err := pickFormat("plants", ""); err == nil {
+		t.Error("a name that does not say its format is accepted")
+	}
+}
+
+// FuzzCSV writes a plant as a record and reads it back: nothing of it may change,
+// an absent tag against an empty one included.
+func FuzzCSV(f *testing.F) {
+	for _, text := range []string{"", "a", `"`, `""`, ",", "\n", "\r\n", "\r", " a ", "\x00", "🌱", "שלום", "\u2028", "#", "="} {
+		f.Add(int64(1), text, text, true)
+		f.Add(int64(-9223372036854775808), text, "", false)
+	}
+	f.Fuzz(func(t *testing.T, id int64, name, tag string, tagged bool) {
+		if !utf8.ValidString(name) || !utf8.ValidString(tag) {
+			t.Skip("no plant has such text")
+		}
+		want := plantstore.Plant{ID: plantstore.ID(id), Name: name}
+		if tagged {
+			want.Tag = plantstore.NewTag(tag)
+		}
+		file := appendCSV([]byte("id,name,tag\n"), want)
+		file = appendCSV(file, plantstore.Plant{ID: 5, Name: "next"})
+		records := readAll(t, formatCSV, string(file))
+		if len(records) != 2 || records[0].problem != "" {
+			t.Fatalf("%q: %d records, problem %q", file, len(records), records[0].problem)
+		}
+		var got struct {
+			ID   plantstore.ID
+			Name string
+			Tag  *string
+		}
+		if err := json.Unmarshal(records[0].json, &got); err != nil {
+			t.Fatalf("%q became %q: %v", file, records[0].json, err)
+		}
+		plant := plantstore.Plant{ID: got.ID, Name: got.Name}
+		if got.Tag != nil {
+			plant.Tag = plantstore.NewTag(*got.Tag)
+		}
+		if plant != want {
+			t.Errorf("%q became %+v, want %+v", file, plant, want)
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package plantstore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// floors is the house, from the ground up: a package may import what stands on a
+// floor below its own. A new package belongs here before anybody may use it.
+var floors = [][]string{
+	{"plantstore"},
+	{
+		"plantstore/client",
+		"plantstore/internal/auth",
+		"plantstore/internal/commit",
+		"plantstore/internal/sqlite",
+		"plantstore/internal/postgres",
+		"plantstore/internal/storetest",
+	},
+	{"plantstore/internal/server", "plantstore/internal/console"},
+	{"plantstore/cmd/plantstore"},
+	{"plantstore/e2e"},
+}
+
+// wired lists the packages that only the given ones may import: everything is
+// wired in cmd/plantstore, and the suite is for tests alone.
+var wired = map[string][]string{
+	"plantstore/internal/sqlite":    {"plantstore/cmd/plantstore"},
+	"plantstore/internal/postgres":  {"plantstore/cmd/plantstore"},
+	"plantstore/internal/storetest": {},
+	"plantstore/cmd/plantstore":     {},
+}
+
+// drivers says which store a database driver belongs to.
+var drivers = map[string]string{
+	"zombiezen.com/go/sqlite": "plantstore/internal/sqlite",
+	"modernc.org":             "plantstore/internal/sqlite",
+	"github.com/jackc":        "plantstore/internal/postgres",
+}
+
+// listed is what go list says of a package. Imports leaves out those of tests.
+type listed struct {
+	ImportPath string
+	Name       string
+	Standard   bool
+	Imports    []string
+}
+
+func listPackages(t *testing.T, args ...string) []listed {
+	t.Helper()
+	lookAtSources(t)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports"}, args...)...)
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		t.Fatalf("%s: %v\n%s", cmd, err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packages []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := dec.Decode(&p)
+		if err == io.EOF {
+			return packages
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// lookAtSources looks at every source file, as go list does in another process, so
+// that go test does not answer from its cache after one has changed.
+func lookAtSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case file == ".git":
+			return filepath.SkipDir
+		case filepath.Ext(file) != ".go":
+			return nil
+		}
+		_, err = os.Stat(file)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// floor returns the number of the floor that a package of ours stands on, or -1.
+func floor(importPath string) int {
+	return slices.IndexFunc(floors, func(f []string) bool { return slices.Contains(f, importPath) })
+}
+
+func isOurs(importPath string) bool {
+	return importPath == "plantstore" || strings.HasPrefix(importPath, "plantstore/")
+}
+
+func isUnder(importPath, root string) bool {
+	return importPath == root || strings.HasPrefix(importPath, root+"/")
+}
+
+func TestRootNeedsTheStandardLibraryOnly(t *testing.T) {
+	for _, p := range listPackages(t, "-deps", ".") {
+		if !p.Standard && p.ImportPath != "plantstore" {
+			t.Errorf("plantstore depends on %s", p.ImportPath)
+		}
+	}
+}
+
+func TestPackagesImportFloorsBelow(t *testing.T) {
+	for _, p := range listPackages(t, "./...") {
+		own := floor(p.ImportPath)
+		if own < 0 {
+			t.Errorf("%s has no place in the house: say in floors what it stands on", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !isOurs(imported) {
+				continue
+			}
+			if floor(imported) >= own {
+				t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+			}
+			if only, ok := wired[imported]; ok && !slices.Contains(only, p.ImportPath) {
+				t.Errorf("%s imports %s, which only %q may", p.ImportPath, imported, only)
+			}
+		}
+	}
+}
+
+func TestDriversStayInTheirStore(t *testing.T) {
+	for _, p := range listPackages(t, "./...") {
+		for _, imported := range p.Imports {
+			for driver, store := range drivers {
+				if isUnder(imported, driver) && p.ImportPath != store {
+					t.Errorf("%s imports %s, which belongs to %q", p.ImportPath, imported, store)
+				}
+			}
+		}
+	}
+}
+
+func TestNoPackageHasANameForEverything(t *testing.T) {
+	vague := []string{"utils", "util", "models", "common", "helpers", "config", "errors"}
+	for _, p := range listPackages(t, "./...") {
+		if slices.Contains(vague, p.Name) || slices.Contains(vague, path.Base(p.ImportPath)) {
+			t.Errorf("%s: the name does not say what the package provides", p.ImportPath)
+		}
+	}
+}

@@ -1,0 +1,716 @@
+package auth_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"plantstore"
+	"plantstore/internal/auth"
+	"plantstore/internal/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fault fails a call or holds it up.
+type fault func(ctx context.Context) error
+
+// store is the model with its faults and a memory of what it was asked.
+type store struct {
+	*storetest.Model
+
+	mu      sync.Mutex // guards what follows
+	faults  map[string]fault
+	lookups int
+	touches []map[plantstore.TokenHash]time.Time
+}
+
+// set gives the methods a fault, or none.
+func (s *store) set(f fault, methods ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range methods {
+		s.faults[m] = f
+	}
+}
+
+func (s *store) meet(ctx context.Context, method string) error {
+	s.mu.Lock()
+	f := s.faults[method]
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+func (s *store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
+	found, err := s.Model.Tokens(ctx)
+	if err := s.meet(ctx, "Tokens"); err != nil {
+		return nil, err
+	}
+	return found, err
+}
+
+func (s *store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
+	s.mu.Lock()
+	s.lookups++
+	s.mu.Unlock()
+	if err := s.meet(ctx, "Token"); err != nil {
+		return plantstore.Token{}, err
+	}
+	return s.Model.Token(ctx, hash)
+}
+
+func (s *store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
+	if err := s.meet(ctx, "TouchTokens"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.touches = append(s.touches, used)
+	s.mu.Unlock()
+	return s.Model.TouchTokens(ctx, used)
+}
+
+// takeLookups returns how many tokens were asked for one by one, and forgets them.
+func (s *store) takeLookups() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.lookups
+	s.lookups = 0
+	return n
+}
+
+func (s *store) touchCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.touches)
+}
+
+var errDown = errors.New("connection refused")
+
+func refuse(context.Context) error { return errDown }
+
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// slow answers late, by the bubble's clock, with what was true when it was asked.
+func slow(d time.Duration) fault {
+	return func(context.Context) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
+// subject is a guard over a store. Whatever it says is searched for secrets.
+type subject struct {
+	t       *testing.T
+	guard   *auth.Guard
+	store   *store
+	log     *bytes.Buffer
+	secrets []string
+	stop    func()
+}
+
+// newSubject returns a guard that does not run yet.
+func newSubject(t *testing.T) *subject {
+	t.Helper()
+	s := &subject{t: t, store: &store{Model: storetest.NewModel(), faults: map[string]fault{}}, log: new(bytes.Buffer), stop: func() {}}
+	s.guard = auth.New(s.store, slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	t.Cleanup(func() {
+		s.stop()
+		s.wantNoSecrets("the log", s.log.String())
+	})
+	return s
+}
+
+// run runs the guard until the test ends or stop is called, and returns when it
+// has read the tokens.
+func (s *subject) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.guard.Run(ctx); err != nil {
+			s.t.Errorf("Run: %v", err)
+		}
+	}()
+	s.stop = func() {
+		cancel()
+		<-done
+	}
+	synctest.Wait()
+}
+
+// add makes a token that may do everything, unless change says otherwise.
+func (s *subject) add(change ...func(*plantstore.Token)) (secret string) {
+	s.t.Helper()
+	secret = plantstore.NewSecret()
+	s.secrets = append(s.secrets, secret)
+	token := plantstore.Token{
+		Hash: plantstore.HashSecret(secret), Name: "ci", Scopes: plantstore.AllScopes(), Created: time.Now(),
+	}
+	for _, f := range change {
+		f(&token)
+	}
+	if err := s.store.CreateToken(s.t.Context(), token); err != nil {
+		s.t.Fatal(err)
+	}
+	return secret
+}
+
+func (s *subject) revoke(secret string) {
+	s.t.Helper()
+	if err := s.store.RevokeToken(s.t.Context(), plantstore.HashSecret(secret), time.Now()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *subject) check(secret string) error {
+	s.t.Helper()
+	_, err := s.guard.Check(s.t.Context(), []string{"Bearer " + secret}, plantstore.ScopeWrite)
+	if err != nil {
+		s.wantNoSecrets("the error", err.Error())
+	}
+	return err
+}
+
+func (s *subject) wantGood(secret string) {
+	s.t.Helper()
+	if err := s.check(secret); err != nil {
+		s.t.Errorf("Check: %v", err)
+	}
+}
+
+func (s *subject) wantRefused(secret string, want error) {
+	s.t.Helper()
+	if err := s.check(secret); !errors.Is(err, want) {
+		s.t.Errorf("Check: %v, want %v", err, want)
+	}
+}
+
+func (s *subject) wantNoSecrets(where, text string) {
+	s.t.Helper()
+	for _, secret := range s.secrets {
+		if strings.Contains(text, secret) || strings.Contains(text, secret[len("plt_"):]) {
+			s.t.Errorf("%s holds a secret: %s", where, text)
+		}
+	}
+}
+
+// wantLastUse fails unless the store knows the time as the token's last use.
+func (s *subject) wantLastUse(secret string, want time.Time) {
+	s.t.Helper()
+	token, err := s.store.Model.Token(s.t.Context(), plantstore.HashSecret(secret))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if !token.LastUsed.Equal(want) {
+		s.t.Fatalf("the last use is %s, want %s", token.LastUsed, want)
+	}
+}
+
+func expiresIn(d time.Duration) func(*plantstore.Token) {
+	return func(t *plantstore.Token) { t.Expires = time.Now().Add(d) }
+}
+
+func TestCheckReadsTheHeader(t *testing.T) {
+	s := newSubject(t)
+	good, other := s.add(), s.add()
+	tests := []struct {
+		name   string
+		header []string
+		want   error
+	}{
+		{"one token", []string{"Bearer " + good}, nil},
+		{"scheme in lower case", []string{"bearer " + good}, nil},
+		{"scheme in any case", []string{"bEARER " + good}, nil},
+		{"several spaces", []string{"Bearer    " + good}, nil},
+		{"space behind", []string{"Bearer " + good + "  "}, nil},
+
+		{"no header", nil, plantstore.ErrNoToken},
+		{"empty header", []string{""}, plantstore.ErrNoToken},
+		{"another scheme", []string{"Basic dXNlcjpwYXNzd29yZA=="}, plantstore.ErrNoToken},
+		{"another scheme with the token", []string{"Token " + good}, plantstore.ErrNoToken},
+		{"token alone", []string{good}, plantstore.ErrNoToken},
+		{"no space", []string{"Bearer" + good}, plantstore.ErrNoToken},
+		{"a tab", []string{"Bearer\t" + good}, plantstore.ErrNoToken},
+		{"space before", []string{" Bearer " + good}, plantstore.ErrNoToken},
+
+		{"scheme alone", []string{"Bearer"}, plantstore.ErrBadToken},
+		{"scheme and space", []string{"Bearer   "}, plantstore.ErrBadToken},
+		{"two tokens", []string{"Bearer " + good + " " + other}, plantstore.ErrBadToken},
+		{"a list of tokens", []string{"Bearer " + good + ",Bearer " + other}, plantstore.ErrBadToken},
+		{"two headers", []string{"Bearer " + good, "Bearer " + other}, plantstore.ErrBadToken},
+		{"the same header twice", []string{"Bearer " + good, "Bearer " + good}, plantstore.ErrBadToken},
+		{"another scheme beside it", []string{"Basic dXNlcjpwYXNzd29yZA==", "Bearer " + good}, plantstore.ErrBadToken},
+		{"quoted", []string{`Bearer "` + good + `"`}, plantstore.ErrBadToken},
+		{"cut off", []string{"Bearer " + good[:39]}, plantstore.ErrBadToken},
+		{"wrong checksum", []string{"Bearer " + good[:34] + "000000"}, plantstore.ErrBadToken},
+		{"a newline inside", []string{"Bearer " + good + "\nX: y"}, plantstore.ErrBadToken},
+		{"not ASCII", []string{"Bearer pflänzchen"}, plantstore.ErrBadToken},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s.store.takeLookups()
+			token, err := s.guard.Check(t.Context(), tt.header, plantstore.ScopeWrite)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("Check(%q): %v, want %v", tt.header, err, tt.want)
+			}
+			if tt.want == nil {
+				if token.Hash != plantstore.HashSecret(good) {
+					t.Errorf("Check(%q): token %s", tt.header, token.Hash.ID())
+				}
+				return
+			}
+			s.wantNoSecrets("the error", err.Error())
+			if token != nil {
+				t.Errorf("Check(%q): a refused call has the token %s", tt.header, token.Hash.ID())
+			}
+			if n := s.store.takeLookups(); n != 0 {
+				t.Errorf("the store was asked for what can be no token")
+			}
+		})
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	tests := []struct {
+		name    string
+		token   func(s *subject) string
+		want    plantstore.Code
+		message string // part of what the caller is told
+	}{
+		{
+			"an unknown token", func(s *subject) string {
+				secret := plantstore.NewSecret()
+				s.secrets = append(s.secrets, secret)
+				return secret
+			},
+			plantstore.ErrBadToken, "not known",
+		},
+		{
+			"another maker's token", func(*subject) string { return "hunter2" },
+			plantstore.ErrBadToken, "not known",
+		},
+		{
+			"a revoked token", func(s *subject) string {
+				secret := s.add()
+				s.revoke(secret)
+				return secret
+			},
+			plantstore.ErrBadToken, "revoked",
+		},
+		{
+			"a token that was revoked and has expired", func(s *subject) string {
+				secret := s.add(expiresIn(-time.Hour))
+				s.revoke(secret)
+				return secret
+			},
+			plantstore.ErrBadToken, "revoked",
+		},
+		{
+			"an expired token", func(s *subject) string { return s.add(expiresIn(-time.Second)) },
+			plantstore.ErrTokenExpired, "expired at 1999-12-31T23:59:59Z",
+		},
+		{
+			"a token without the scope", func(s *subject) string {
+				return s.add(func(t *plantstore.Token) { t.Scopes = []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeOps} })
+			},
+			plantstore.ErrScope, "needs the scope plants:write, and the token has plants:read,ops:read",
+		},
+	}
+	for _, running := range []bool{false, true} {
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s, running %t", tt.name, running), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSubject(t)
+					secret := tt.token(s)
+					if running {
+						s.run()
+					}
+					err := s.check(secret)
+					told, ok := errors.AsType[*plantstore.Error](err)
+					if !ok || told.Code != tt.want || !strings.Contains(told.Message, tt.message) {
+						t.Fatalf("Check: %v, want %v and %q", err, tt.want, tt.message)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestCheckReturnsTheTokenThatLacksTheScope(t *testing.T) {
+	s := newSubject(t)
+	secret := s.add(func(t *plantstore.Token) { t.Name, t.Scopes = "reader", []plantstore.Scope{plantstore.ScopeRead} })
+	for scope, want := range map[plantstore.Scope]error{
+		plantstore.ScopeRead: nil, plantstore.ScopeWrite: plantstore.ErrScope, plantstore.ScopeOps: plantstore.ErrScope,
+	} {
+		token, err := s.guard.Check(t.Context(), []string{"Bearer " + secret}, scope)
+		if !errors.Is(err, want) || token == nil || token.Name != "reader" {
+			t.Errorf("Check for %s: %v, %v, want %v", scope, token, err, want)
+		}
+	}
+}
+
+func TestTokenExpiresWhileTheServerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add(expiresIn(10 * time.Second))
+		s.run()
+		time.Sleep(10*time.Second - time.Nanosecond)
+		s.wantGood(secret)
+		time.Sleep(time.Nanosecond)
+		s.wantRefused(secret, plantstore.ErrTokenExpired)
+	})
+}
+
+func TestKnownTokenIsNotLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.run()
+		for range 50 {
+			s.wantGood(secret)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := s.store.takeLookups(); n != 0 {
+			t.Errorf("a known token was looked up %d times", n)
+		}
+	})
+}
+
+func TestNewTokenWorksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		s.add()
+		s.run()
+		secret := s.add()
+		start := time.Now()
+		s.wantGood(secret)
+		s.wantGood(secret)
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("the new token works after %s", waited)
+		}
+		if n := s.store.takeLookups(); n != 1 {
+			t.Errorf("the new token was looked up %d times, want once", n)
+		}
+		time.Sleep(time.Minute)
+		s.wantGood(secret)
+	})
+}
+
+func TestGuardWorksBeforeItRuns(t *testing.T) {
+	s := newSubject(t)
+	secret := s.add()
+	s.wantGood(secret)
+	s.revoke(secret)
+	s.wantRefused(secret, plantstore.ErrBadToken)
+}
+
+// The revocation comes at different moments between two readings, and also where
+// the readings fail, take long or do not come back.
+func TestRevocationIsEffectiveWithinTwoSeconds(t *testing.T) {
+	const promise = 2 * time.Second
+	readings := map[string]fault{
+		"readings succeed":  nil,
+		"readings fail":     refuse,
+		"readings hang":     hang,
+		"readings are slow": slow(1500 * time.Millisecond),
+	}
+	for name, tokens := range readings {
+		t.Run(name, func(t *testing.T) {
+			for offset := time.Duration(0); offset < 3*time.Second; offset += 130 * time.Millisecond {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSubject(t)
+					secret := s.add()
+					s.run()
+					s.wantGood(secret)
+					s.store.set(tokens, "Tokens")
+					time.Sleep(offset)
+					s.wantGood(secret)
+					s.revoke(secret)
+					time.Sleep(promise)
+					for range 5 {
+						s.wantRefused(secret, plantstore.ErrBadToken)
+						time.Sleep(time.Second)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestRevocationOfATokenThatWasLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		s.run()
+		time.Sleep(990 * time.Millisecond)
+		secret := s.add()
+		s.wantGood(secret)
+		s.revoke(secret)
+		time.Sleep(2 * time.Second)
+		s.wantRefused(secret, plantstore.ErrBadToken)
+	})
+}
+
+func TestUnreachableStore(t *testing.T) {
+	for name, fault := range map[string]fault{"refuses": refuse, "hangs": hang} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t)
+				known, revoked, expiring := s.add(), s.add(), s.add(expiresIn(30*time.Minute))
+				s.revoke(revoked)
+				s.run()
+				s.store.set(fault, "Tokens", "Token")
+				late := s.add()
+
+				for range 2 {
+					start := time.Now()
+					s.wantGood(known)
+					s.wantRefused(revoked, plantstore.ErrBadToken)
+					s.wantRefused(late, plantstore.ErrUnavailable)
+					if waited := time.Since(start); waited > 15*time.Second {
+						t.Errorf("three answers took %s", waited)
+					}
+					time.Sleep(time.Hour)
+				}
+				s.wantRefused(expiring, plantstore.ErrTokenExpired)
+
+				s.store.set(nil, "Tokens", "Token")
+				s.wantGood(late)
+				s.revoke(known)
+				time.Sleep(2 * time.Second)
+				s.wantRefused(known, plantstore.ErrBadToken)
+			})
+		})
+	}
+}
+
+func TestUnreachableStoreFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.store.set(refuse, "Tokens", "Token")
+		s.run()
+		err := s.check(secret)
+		if !errors.Is(err, plantstore.ErrUnavailable) || !errors.Is(err, errDown) {
+			t.Errorf("Check: %v, want ErrUnavailable and its cause", err)
+		}
+		s.store.set(nil, "Tokens", "Token")
+		s.wantGood(secret)
+		s.stop()
+		if !strings.Contains(s.log.String(), errDown.Error()) {
+			t.Errorf("the log says nothing of the failed reading: %s", s.log)
+		}
+	})
+}
+
+func TestLastUseIsWrittenLazily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		used, idle := s.add(), s.add()
+		s.run()
+		time.Sleep(3 * time.Second)
+		first := time.Now()
+		s.wantGood(used)
+		synctest.Wait()
+		if n := s.store.touchCount(); n != 0 {
+			t.Fatalf("a request wrote down its last use")
+		}
+		time.Sleep(10 * time.Second)
+		s.wantLastUse(used, first)
+		s.wantLastUse(idle, time.Time{})
+
+		time.Sleep(time.Minute)
+		if n := s.store.touchCount(); n != 1 {
+			t.Errorf("one use was written down %d times", n)
+		}
+		var second time.Time
+		for range 100 {
+			second = time.Now()
+			s.wantGood(used)
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		s.wantLastUse(used, second.Truncate(time.Second))
+		if n := s.store.touchCount(); n > 3 {
+			t.Errorf("uses within 5 s were written down %d times", n-1)
+		}
+	})
+}
+
+func TestLastUseNeverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.run()
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				for range 200 {
+					s.wantGood(secret)
+					time.Sleep(333 * time.Millisecond)
+				}
+			})
+		}
+		callers.Wait()
+		s.stop()
+		var last time.Time
+		for _, used := range s.store.touches {
+			for _, at := range used {
+				if !at.After(last) {
+					t.Errorf("%s was written down after %s", at, last)
+				}
+				last = at
+			}
+		}
+		if last.IsZero() {
+			t.Error("no use was written down")
+		}
+	})
+}
+
+// Were the write on the request's path, the clock would move until it gives up.
+func TestNoRequestWaitsForTheLastUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.store.set(hang, "TouchTokens")
+		s.run()
+		s.wantGood(secret)
+		time.Sleep(10*time.Second + time.Millisecond) // the guard hangs in its write
+		for range 10 {
+			start := time.Now()
+			s.wantGood(secret)
+			if waited := time.Since(start); waited != 0 {
+				t.Errorf("a request waited %s", waited)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestLastUseIsWrittenAgainAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.store.set(refuse, "TouchTokens")
+		s.run()
+		used := time.Now()
+		s.wantGood(secret)
+		time.Sleep(15 * time.Second)
+		s.wantLastUse(secret, time.Time{})
+		s.store.set(nil, "TouchTokens")
+		time.Sleep(10 * time.Second)
+		s.wantLastUse(secret, used)
+		s.stop()
+		if !strings.Contains(s.log.String(), errDown.Error()) {
+			t.Errorf("the log says nothing of the failed write: %s", s.log)
+		}
+	})
+}
+
+func TestLastUseIsWrittenAtShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		known := s.add()
+		s.run()
+		late := s.add()
+		time.Sleep(1200 * time.Millisecond)
+		s.wantGood(known)
+		s.wantGood(late)
+		used := time.Now()
+		s.stop()
+		s.wantLastUse(known, used.Truncate(time.Second))
+		s.wantLastUse(late, used.Truncate(time.Second))
+	})
+}
+
+func TestRefusedCallIsNoUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		expired := s.add(expiresIn(-time.Second))
+		reader := s.add(func(t *plantstore.Token) { t.Scopes = []plantstore.Scope{plantstore.ScopeRead} })
+		s.run()
+		s.wantRefused(expired, plantstore.ErrTokenExpired)
+		s.wantRefused(reader, plantstore.ErrScope)
+		s.stop()
+		s.wantLastUse(expired, time.Time{})
+		s.wantLastUse(reader, time.Time{})
+	})
+}
+
+// A token is made and used while the store still answers an older question, which
+// does not know of it.
+func TestUseDuringAReadingIsNotForgotten(t *testing.T) {
+	for name, before := range map[string]time.Duration{"the first": 0, "a later one": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSubject(t)
+				s.store.set(slow(700*time.Millisecond), "Tokens")
+				s.run()
+				time.Sleep(before)
+				secret := s.add()
+				used := time.Now()
+				s.wantGood(secret)
+				time.Sleep(30 * time.Second)
+				s.stop()
+				s.wantLastUse(secret, used.Truncate(time.Second))
+			})
+		})
+	}
+}
+
+func TestRunEndsWhereTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.run()
+		s.wantGood(secret)
+		s.store.set(hang, "Tokens", "Token", "TouchTokens")
+		time.Sleep(1500 * time.Millisecond)
+		start := time.Now()
+		s.stop()
+		if waited := time.Since(start); waited > 5*time.Second {
+			t.Errorf("Run ended after %s", waited)
+		}
+	})
+}
+
+// Callers come while tokens are made, revoked and read again.
+func TestCheckFromManyGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		good, bad := s.add(), s.add()
+		s.revoke(bad)
+		s.run()
+		var fresh []string
+		for range 20 {
+			fresh = append(fresh, s.add())
+		}
+		var callers sync.WaitGroup
+		for who := range 10 {
+			callers.Go(func() {
+				for i := range 100 {
+					s.wantGood(good)
+					s.wantRefused(bad, plantstore.ErrBadToken)
+					s.wantGood(fresh[(who+i)%len(fresh)])
+					time.Sleep(77 * time.Millisecond)
+				}
+			})
+		}
+		callers.Wait()
+	})
+}

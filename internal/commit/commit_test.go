@@ -1,0 +1,979 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"plantstore"
+	"plantstore/internal/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// applier is a store made of one function.
+type applier func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error)
+
+func (f applier) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	return f(ctx, batch)
+}
+
+// gate is a store that holds every batch until the test answers it.
+type gate struct {
+	calls chan *call
+	over  chan struct{} // closed when the test ends, however it does
+}
+
+// call is one batch at the gate.
+type call struct {
+	batch []plantstore.Write
+	reply chan error
+}
+
+func newGate(t *testing.T) *gate {
+	g := &gate{calls: make(chan *call), over: make(chan struct{})}
+	t.Cleanup(func() { close(g.over) })
+	return g
+}
+
+func (g *gate) Apply(_ context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	c := &call{batch: slices.Clone(batch), reply: make(chan error)}
+	select {
+	case g.calls <- c:
+	case <-g.over:
+		return nil, errors.New("the test is over")
+	}
+	select {
+	case err := <-c.reply:
+		return make([]plantstore.Result, len(batch)), err
+	case <-g.over:
+		return nil, errors.New("the test is over")
+	}
+}
+
+// next waits for the next batch and fails unless it holds the writes.
+func (g *gate) next(t *testing.T, want ...plantstore.Write) *call {
+	t.Helper()
+	c := <-g.calls
+	if !slices.Equal(c.batch, want) {
+		t.Fatalf("a batch of %v, want %v", ids(c.batch), ids(want))
+	}
+	return c
+}
+
+// idle fails if a batch is at the gate.
+func (g *gate) idle(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case c := <-g.calls:
+		t.Fatalf("an unexpected batch of %v", ids(c.batch))
+	default:
+	}
+}
+
+func (c *call) succeed()       { c.reply <- nil }
+func (c *call) fail(err error) { c.reply <- err }
+
+// run runs a writer until the test ends or stop is called, which returns Run's
+// error.
+func run(t *testing.T, store Applier, opts Options) (w *Writer, stop func() error) {
+	t.Helper()
+	w = New(store, opts)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { stop() })
+	return w, stop
+}
+
+// pending is a call of the writer under way in its own goroutine.
+type pending struct {
+	done    chan struct{}
+	outcome plantstore.Outcome
+	results []plantstore.Result
+	err     error
+}
+
+// begin writes, and returns once the write waits.
+func begin(w *Writer, write plantstore.Write) *pending {
+	p := &pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.outcome, p.err = w.Write(write)
+	}()
+	synctest.Wait()
+	return p
+}
+
+// beginAll imports, and returns once the import waits.
+func beginAll(ctx context.Context, w *Writer, writes []plantstore.Write) *pending {
+	p := &pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.results, p.err = w.WriteAll(ctx, writes)
+	}()
+	synctest.Wait()
+	return p
+}
+
+func (p *pending) isDone() bool {
+	synctest.Wait()
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// want waits for the call to end, and fails unless it does so with the error, or
+// without one.
+func (p *pending) want(t *testing.T, target error) {
+	t.Helper()
+	<-p.done
+	if !errors.Is(p.err, target) {
+		t.Fatalf("the write ended with the error %v, want %v", p.err, target)
+	}
+}
+
+func create(id plantstore.ID) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: id, Name: "fern"}}
+}
+
+func creates(from, to plantstore.ID) []plantstore.Write {
+	var writes []plantstore.Write
+	for id := from; id < to; id++ {
+		writes = append(writes, create(id))
+	}
+	return writes
+}
+
+func ids(batch []plantstore.Write) string {
+	var list []plantstore.ID
+	for _, w := range batch {
+		list = append(list, w.Plant.ID)
+	}
+	if len(list) > 6 {
+		return fmt.Sprintf("%d writes %d…%d", len(list), list[:3], list[len(list)-3:])
+	}
+	return fmt.Sprint(list)
+}
+
+func TestLoneWriteWaitsForOneApplyAndNoClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		model := storetest.NewModel()
+		w, stop := run(t, applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+			sizes = append(sizes, len(batch))
+			return model.Apply(ctx, batch)
+		}), Options{})
+		start := time.Now()
+		for id := range plantstore.ID(3) {
+			if outcome, err := w.Write(create(id)); err != nil || outcome != plantstore.Created {
+				t.Fatalf("Write: %v, %v", outcome, err)
+			}
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("the writes waited %s for the clock", waited)
+		}
+		if want := []int{1, 1, 1}; !slices.Equal(sizes, want) {
+			t.Errorf("batches of %d, want %d", sizes, want)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestWritesThatArriveDuringAnApplyGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		first := begin(w, create(1))
+		underWay := g.next(t, create(1))
+		var waiting []*pending
+		for id := plantstore.ID(2); id <= 6; id++ {
+			waiting = append(waiting, begin(w, create(id)))
+		}
+		underWay.succeed()
+		first.want(t, nil)
+		together := g.next(t, creates(2, 7)...)
+		for i, p := range waiting {
+			if p.isDone() {
+				t.Errorf("write %d was answered before its batch was applied", i+2)
+			}
+		}
+		together.succeed()
+		for _, p := range waiting {
+			p.want(t, nil)
+		}
+		g.idle(t)
+	})
+}
+
+func TestFullQueueRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{Queue: 3})
+		first := begin(w, create(1))
+		underWay := g.next(t, create(1))
+		second, third := begin(w, create(2)), begin(w, create(3))
+
+		refused := begin(w, create(4))
+		if !refused.isDone() {
+			t.Fatal("a write beyond the bound waits")
+		}
+		refused.want(t, plantstore.ErrUnavailable)
+
+		underWay.succeed()
+		first.want(t, nil)
+		together := g.next(t, create(2), create(3))
+		fifth := begin(w, create(5))
+		together.succeed()
+		second.want(t, nil)
+		third.want(t, nil)
+		g.next(t, create(5)).succeed()
+		fifth.want(t, nil)
+	})
+}
+
+func TestAnsweredWriteHasLeftTheQueue(t *testing.T) {
+	w, stop := run(t, storetest.NewModel(), Options{Queue: 1})
+	for id := range plantstore.ID(5000) {
+		if _, err := w.Write(create(id)); err != nil {
+			t.Fatalf("write %d, after all before it were answered: %v", id, err)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestRefusedWriteIsRefusedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := storetest.NewModel()
+		hold := make(chan struct{})
+		var sizes []int
+		w, _ := run(t, applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+			sizes = append(sizes, len(batch))
+			<-hold
+			return model.Apply(ctx, batch)
+		}), Options{})
+		other := plantstore.Plant{ID: 1, Name: "moss"}
+		writes := []struct {
+			write   plantstore.Write
+			outcome plantstore.Outcome
+			err     error
+		}{
+			{create(1), plantstore.Created, nil},
+			{plantstore.Write{Op: plantstore.Create, Plant: other}, 0, plantstore.ErrIDTaken},
+			{plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: 7}}, 0, plantstore.ErrNoPlant},
+			{create(1), plantstore.Unchanged, nil},
+			{plantstore.Write{Op: plantstore.Replace, Plant: other}, plantstore.Replaced, nil},
+			{create(2), plantstore.Created, nil},
+		}
+		var begun []*pending
+		for _, tt := range writes {
+			begun = append(begun, begin(w, tt.write))
+		}
+		close(hold)
+		for i, tt := range writes {
+			<-begun[i].done
+			if begun[i].outcome != tt.outcome || begun[i].err != tt.err {
+				t.Errorf("write %d: got %v, %v, want %v, %v", i, begun[i].outcome, begun[i].err, tt.outcome, tt.err)
+			}
+		}
+		if want := []int{1, 5}; !slices.Equal(sizes, want) {
+			t.Errorf("batches of %d, want %d", sizes, want)
+		}
+	})
+}
+
+func TestRetryAppliesTheSameBatchUntilItSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		first := begin(w, create(1))
+		g.next(t, create(1)).fail(fmt.Errorf("connection lost: %w", plantstore.ErrRetry))
+		late := begin(w, create(2)) // must not join a batch whose outcome is unknown
+		for range 20 {
+			before := time.Now()
+			again := g.next(t, create(1))
+			if pause := time.Since(before); pause <= 0 || pause > time.Second {
+				t.Fatalf("the batch is applied again after %s", pause)
+			}
+			if first.isDone() {
+				t.Fatal("the write was answered while its outcome was unknown")
+			}
+			again.fail(plantstore.ErrRetry)
+		}
+		g.next(t, create(1)).succeed()
+		first.want(t, nil)
+		g.next(t, create(2)).succeed()
+		late.want(t, nil)
+	})
+}
+
+func TestRetryGivesUpWhenPatienceEnds(t *testing.T) {
+	retry := func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
+		return nil, plantstore.ErrRetry
+	}
+	hang := func(ctx context.Context, _ []plantstore.Write) ([]plantstore.Result, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for _, tt := range []struct {
+		name     string
+		apply    applier
+		opts     Options
+		patience time.Duration
+	}{
+		{"retry", retry, Options{}, 30 * time.Second},
+		{"retry for a short while", retry, Options{Patience: 100 * time.Millisecond}, 100 * time.Millisecond},
+		{"hang", hang, Options{Patience: 5 * time.Second}, 5 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				model := storetest.NewModel()
+				reachable := false
+				w, stop := run(t, applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+					if reachable {
+						return model.Apply(ctx, batch)
+					}
+					return tt.apply(ctx, batch)
+				}), tt.opts)
+				start := time.Now()
+				if _, err := w.Write(create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
+					t.Errorf("Write: %v, want ErrUnavailable", err)
+				}
+				if waited := time.Since(start); waited != tt.patience {
+					t.Errorf("the write failed after %s, want %s", waited, tt.patience)
+				}
+				reachable = true
+				if _, err := w.Write(create(1)); err != nil {
+					t.Errorf("Write when the store is back: %v", err)
+				}
+				if err := stop(); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestOtherErrorFailsItsBatchOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, stop := run(t, g, Options{})
+		first := begin(w, create(1))
+		underWay := g.next(t, create(1))
+		second, third := begin(w, create(2)), begin(w, create(3))
+		underWay.succeed()
+		first.want(t, nil)
+
+		full := errors.New("disk full")
+		failing := g.next(t, create(2), create(3))
+		fourth := begin(w, create(4))
+		failing.fail(full)
+		for _, p := range []*pending{second, third} {
+			p.want(t, plantstore.ErrUnavailable)
+			p.want(t, full)
+		}
+		g.next(t, create(4)).succeed()
+		fourth.want(t, nil)
+		g.idle(t)
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+var errFsync = fmt.Errorf("fsync: input/output error: %w", plantstore.ErrUntrusted)
+
+func TestUntrustedStoreStopsTheWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w := New(g, Options{})
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(context.Background()) }()
+		underWay := []*pending{begin(w, create(1))}
+		failing := g.next(t, create(1))
+		waiting := append(underWay, begin(w, create(2)), begin(w, create(3)))
+		all := beginAll(t.Context(), w, creates(10, 20))
+
+		failing.fail(errFsync)
+		if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
+			t.Errorf("Run: %v, want ErrUntrusted", err)
+		}
+		for _, p := range append(waiting, all) {
+			p.want(t, plantstore.ErrUnavailable)
+		}
+		begin(w, create(4)).want(t, plantstore.ErrUnavailable)
+		beginAll(t.Context(), w, creates(20, 30)).want(t, plantstore.ErrUnavailable)
+		g.idle(t)
+		if depth := w.Depth(); depth != 0 {
+			t.Errorf("Depth is %d when all writes have been answered", depth)
+		}
+	})
+}
+
+func TestUntrustedStoreStopsAnImport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w := New(g, Options{})
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(context.Background()) }()
+		writes := creates(0, 4*minBulk)
+		all := beginAll(t.Context(), w, writes)
+		g.next(t, writes[:minBulk]...).succeed()
+		(<-g.calls).fail(errFsync)
+		if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
+			t.Errorf("Run: %v, want ErrUntrusted", err)
+		}
+		all.want(t, plantstore.ErrUnavailable)
+		if len(all.results) != minBulk {
+			t.Errorf("%d results, want those of the first batch", len(all.results))
+		}
+	})
+}
+
+// The flusher that still applies its batch answers for it, and no other begins.
+func TestUntrustedStoreStopsEveryFlusher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w := New(g, Options{Flushers: 2})
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(context.Background()) }()
+		first := begin(w, create(1))
+		failing := g.next(t, create(1))
+		second := begin(w, create(2))
+		other := g.next(t, create(2))
+		third := begin(w, create(3))
+
+		failing.fail(errFsync)
+		first.want(t, plantstore.ErrUnavailable)
+		g.idle(t)
+		other.succeed()
+		second.want(t, nil)
+		g.idle(t)
+		third.want(t, plantstore.ErrUnavailable)
+		if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
+			t.Errorf("Run: %v, want ErrUntrusted", err)
+		}
+	})
+}
+
+func TestUntrustedStoreIsReportedDuringShutdown(t *testing.T) {
+	for _, waiting := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d waiting", waiting), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t)
+				w := New(g, Options{})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- w.Run(ctx) }()
+				writes := []*pending{begin(w, create(1))}
+				failing := g.next(t, create(1))
+				for range waiting {
+					writes = append(writes, begin(w, create(2)))
+				}
+				cancel()
+				failing.fail(errFsync)
+				g.idle(t)
+				for _, p := range writes {
+					p.want(t, plantstore.ErrUnavailable)
+				}
+				if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
+					t.Errorf("Run: %v, want ErrUntrusted", err)
+				}
+			})
+		})
+	}
+}
+
+func TestShutdownDrainsTheQueue(t *testing.T) {
+	for _, flushers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d flushers", flushers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t)
+				w := New(g, Options{Flushers: flushers})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- w.Run(ctx) }()
+				var writes []*pending
+				var underWay []*call
+				for id := range plantstore.ID(flushers) {
+					writes = append(writes, begin(w, create(id)))
+					underWay = append(underWay, g.next(t, create(id)))
+				}
+				for id := plantstore.ID(10); id < 14; id++ {
+					writes = append(writes, begin(w, create(id)))
+				}
+				cancel()
+				g.idle(t)
+				for _, c := range underWay {
+					c.succeed()
+				}
+				g.next(t, creates(10, 14)...).succeed()
+				for _, p := range writes {
+					p.want(t, nil)
+				}
+				if err := <-ended; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				begin(w, create(20)).want(t, plantstore.ErrUnavailable)
+			})
+		})
+	}
+}
+
+// A write that comes while the last ones are applied is refused or applied, and
+// never forgotten.
+func TestShutdownAnswersThoseWhoComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, stop := run(t, g, Options{})
+		begin(w, create(1))
+		underWay := g.next(t, create(1))
+		begin(w, create(2))
+		ended := make(chan error, 1)
+		go func() { ended <- stop() }()
+		synctest.Wait()
+		applied := map[plantstore.ID]bool{}
+		late := map[plantstore.ID]*pending{3: begin(w, create(3))}
+		underWay.succeed()
+		for id := plantstore.ID(4); ; id++ {
+			select {
+			case c := <-g.calls:
+				late[id] = begin(w, create(id))
+				for _, write := range c.batch {
+					applied[write.Plant.ID] = true
+				}
+				c.succeed()
+				continue
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			}
+			break
+		}
+		for id, p := range late {
+			if applied[id] {
+				p.want(t, nil)
+			} else {
+				p.want(t, plantstore.ErrUnavailable)
+			}
+		}
+	})
+}
+
+func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, stop := run(t, applier(func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
+			t.Error("Apply was called")
+			return nil, nil
+		}), Options{Flushers: 2})
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if _, err := w.Write(create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
+			t.Errorf("Write after Run: %v, want ErrUnavailable", err)
+		}
+		results, err := w.WriteAll(t.Context(), creates(1, 3))
+		if !errors.Is(err, plantstore.ErrUnavailable) || len(results) != 0 {
+			t.Errorf("WriteAll after Run: %d results, %v, want ErrUnavailable", len(results), err)
+		}
+	})
+}
+
+func TestFlushersOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{Flushers: 2})
+		first := begin(w, create(1))
+		one := g.next(t, create(1))
+		second := begin(w, create(2))
+		two := g.next(t, create(2))
+		third, fourth := begin(w, create(3)), begin(w, create(4))
+		g.idle(t)
+
+		two.succeed()
+		second.want(t, nil)
+		three := g.next(t, create(3), create(4))
+		if first.isDone() {
+			t.Error("a write was answered before its own batch was applied")
+		}
+		three.succeed()
+		third.want(t, nil)
+		fourth.want(t, nil)
+		one.succeed()
+		first.want(t, nil)
+	})
+}
+
+// A single write that comes during a batch of an import is in the next batch, and
+// not behind the rest of the import.
+func TestWriteAllLetsSingleWritesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		all := beginAll(t.Context(), w, creates(0, 20*minBulk))
+		underWay := <-g.calls
+		for id := plantstore.ID(-1); id > -15; id-- {
+			single := begin(w, create(id))
+			time.Sleep(2 * bulkTarget) // a slow store keeps the import's batches small
+			underWay.succeed()
+			next := <-g.calls
+			if !slices.Contains(next.batch, create(id)) {
+				t.Fatalf("single write %d waits behind %s", -id, ids(next.batch))
+			}
+			next.succeed()
+			single.want(t, nil)
+			underWay = <-g.calls
+		}
+		if all.isDone() {
+			t.Fatal("the import was over too early to show anything")
+		}
+		underWay.fail(errors.New("enough"))
+	})
+}
+
+// However many single writes come, an import waits behind one batch of them only.
+func TestSingleWritesLetAnImportThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		singles := plantstore.ID(0)
+		beginSingle := func() {
+			singles--
+			begin(w, create(singles))
+		}
+		beginSingle()
+		underWay := <-g.calls
+		for round := range plantstore.ID(15) {
+			all := beginAll(t.Context(), w, []plantstore.Write{create(round)})
+			for waited := 0; !slices.Contains(underWay.batch, create(round)); waited++ {
+				if waited > 1 {
+					t.Fatalf("import %d waits behind a second batch, %s", round, ids(underWay.batch))
+				}
+				beginSingle()
+				underWay.succeed()
+				underWay = <-g.calls
+			}
+			beginSingle()
+			underWay.succeed()
+			all.want(t, nil)
+			underWay = <-g.calls
+		}
+		underWay.succeed()
+	})
+}
+
+// sized is a store that takes a given time for every batch, and notes its size.
+type sized struct {
+	takes time.Duration
+	sizes []int
+}
+
+func (s *sized) Apply(_ context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	s.sizes = append(s.sizes, len(batch))
+	time.Sleep(s.takes) // on the bubble's clock
+	return make([]plantstore.Result, len(batch)), nil
+}
+
+func TestWriteAllAdaptsToTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &sized{}
+		w, _ := run(t, store, Options{})
+		var growing, shrinking []int
+		for size := minBulk; size < maxBulk; size *= 2 {
+			growing = append(growing, size)
+			shrinking = append([]int{2 * size}, shrinking...)
+		}
+		for _, step := range []struct {
+			name  string
+			takes time.Duration
+			want  []int
+		}{
+			{"fast", time.Millisecond, append(growing, maxBulk, maxBulk, maxBulk)},
+			{"neither", bulkTarget * 3 / 4, []int{maxBulk, maxBulk, maxBulk, 7}},
+			{"slow", 10 * bulkTarget, append(shrinking, minBulk, minBulk, 7)},
+			{"slow still", bulkTarget + 1, []int{minBulk, minBulk, 7}},
+			{"fast again", 0, []int{minBulk, 2 * minBulk, 4 * minBulk, 7}},
+		} {
+			store.takes, store.sizes = step.takes, nil
+			writes := 0
+			for _, size := range step.want {
+				writes += size
+			}
+			results, err := w.WriteAll(t.Context(), make([]plantstore.Write, writes))
+			if err != nil || len(results) != writes {
+				t.Fatalf("%s: %d results, %v", step.name, len(results), err)
+			}
+			if !slices.Equal(store.sizes, step.want) {
+				t.Errorf("%s: batches of %d, want %d", step.name, store.sizes, step.want)
+			}
+		}
+	})
+}
+
+func TestWriteAllReturnsResultsInOrder(t *testing.T) {
+	var writes []plantstore.Write
+	for i := range plantstore.ID(5 * minBulk) {
+		p := plantstore.Plant{ID: i % 700, Name: fmt.Sprint(i % 3)}
+		writes = append(writes, plantstore.Write{Op: plantstore.Op(i % 7 % 3), Plant: p})
+	}
+	want, err := storetest.NewModel().Apply(t.Context(), writes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, stop := run(t, storetest.NewModel(), Options{})
+	got, err := w.WriteAll(t.Context(), writes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Error("the results differ from those of one batch")
+	}
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestWriteAllOfNothing(t *testing.T) {
+	w := New(storetest.NewModel(), Options{})
+	if results, err := w.WriteAll(t.Context(), nil); err != nil || len(results) != 0 {
+		t.Errorf("WriteAll of nothing: %v, %v", results, err)
+	}
+}
+
+func TestWriteAllReturnsWhatWasAppliedBeforeAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		writes := creates(0, 4*minBulk)
+		all := beginAll(t.Context(), w, writes)
+		g.next(t, writes[:minBulk]...).succeed()
+		full := errors.New("disk full")
+		(<-g.calls).fail(full)
+		all.want(t, full)
+		all.want(t, plantstore.ErrUnavailable)
+		if len(all.results) != minBulk {
+			t.Errorf("%d results, want those of the first batch", len(all.results))
+		}
+		g.idle(t)
+	})
+}
+
+func TestWriteAllEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		single := begin(w, create(-1))
+		underWay := g.next(t, create(-1))
+		ctx, cancel := context.WithCancel(t.Context())
+		all := beginAll(ctx, w, creates(0, 4*minBulk))
+		if all.isDone() {
+			t.Fatal("the import does not wait for its turn")
+		}
+		cancel()
+		if !all.isDone() {
+			t.Fatal("the import waits on after its context ended")
+		}
+		all.want(t, context.Canceled)
+		underWay.succeed()
+		single.want(t, nil)
+		g.idle(t)
+	})
+}
+
+// A batch under way cannot be called back: its results are returned with the
+// error.
+func TestWriteAllCancelledDuringABatchWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, stop := run(t, g, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		writes := creates(0, 4*minBulk)
+		all := beginAll(ctx, w, writes)
+		share := g.next(t, writes[:minBulk]...)
+		cancel()
+		if all.isDone() {
+			t.Fatal("the import was over while its batch was under way")
+		}
+		applied := minBulk
+		share.succeed()
+		for !all.isDone() {
+			c := <-g.calls
+			applied += len(c.batch)
+			c.succeed()
+		}
+		if applied < len(writes) {
+			all.want(t, context.Canceled)
+		}
+		if len(all.results) != applied {
+			t.Errorf("%d results, and %d writes were applied", len(all.results), applied)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestWriteAllEndsWhenTheWriterStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &sized{takes: 50 * time.Millisecond}
+		w, stop := run(t, store, Options{})
+		all := beginAll(t.Context(), w, creates(0, 100_000))
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if !all.isDone() {
+			t.Fatal("the import waits for a writer that has stopped")
+		}
+		all.want(t, plantstore.ErrUnavailable)
+		applied := 0
+		for _, size := range store.sizes {
+			applied += size
+		}
+		if len(all.results) != applied {
+			t.Errorf("%d results, and %d writes were applied", len(all.results), applied)
+		}
+	})
+}
+
+func TestObserveHearsOfEveryAppliedBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type batch struct {
+			size int
+			took time.Duration
+		}
+		var observed []batch
+		var fail error
+		model := storetest.NewModel()
+		w, _ := run(t, applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+			time.Sleep(7 * time.Millisecond) // on the bubble's clock
+			if fail != nil {
+				return nil, fail
+			}
+			return model.Apply(ctx, batch)
+		}), Options{Observe: func(size int, took time.Duration) { observed = append(observed, batch{size, took}) }})
+
+		if _, err := w.Write(create(1)); err != nil {
+			t.Fatal(err)
+		}
+		fail = errors.New("disk full")
+		if _, err := w.Write(create(2)); err == nil {
+			t.Fatal("a write succeeded that the store failed")
+		}
+		fail = nil
+		if _, err := w.WriteAll(t.Context(), creates(3, 13)); err != nil {
+			t.Fatal(err)
+		}
+		want := []batch{{1, 7 * time.Millisecond}, {10, 7 * time.Millisecond}}
+		if !slices.Equal(observed, want) {
+			t.Errorf("observed %v, want %v", observed, want)
+		}
+	})
+}
+
+func TestDepthCountsSingleWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		wantDepth := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.Depth(); got != want {
+				t.Errorf("Depth: got %d, want %d", got, want)
+			}
+		}
+		wantDepth(0)
+		begin(w, create(1))
+		underWay := g.next(t, create(1))
+		wantDepth(1)
+		begin(w, create(2))
+		begin(w, create(3))
+		wantDepth(3)
+		underWay.succeed()
+		last := g.next(t, create(2), create(3))
+		wantDepth(2)
+		last.fail(errors.New("disk full"))
+		wantDepth(0)
+
+		all := beginAll(t.Context(), w, creates(10, 20))
+		share := g.next(t, creates(10, 20)...)
+		wantDepth(0)
+		share.succeed()
+		all.want(t, nil)
+	})
+}
+
+// Every id is created by several callers at once, each with a plant of its own,
+// while an import creates them too: one wins, and each hears of its own fate.
+func TestEveryCallerHearsOfItsOwnWrite(t *testing.T) {
+	const callers, plants = 16, 400
+	model := storetest.NewModel()
+	w, stop := run(t, model, Options{Flushers: 2})
+	own := func(who int, id plantstore.ID) plantstore.Write {
+		return plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: id, Name: fmt.Sprint(who)}}
+	}
+	var won [callers + 1][plants]bool
+	var wg sync.WaitGroup
+	note := func(who int, id plantstore.ID, err error) {
+		if err != nil && !errors.Is(err, plantstore.ErrIDTaken) {
+			t.Errorf("caller %d, id %d: %v", who, id, err)
+		}
+		won[who][id] = err == nil
+	}
+	for who := range callers {
+		wg.Go(func() {
+			for i := range plantstore.ID(plants) {
+				id := (i*7 + plantstore.ID(who)*13) % plants
+				_, err := w.Write(own(who, id))
+				note(who, id, err)
+			}
+		})
+	}
+	wg.Go(func() {
+		var writes []plantstore.Write
+		for id := range plantstore.ID(plants) {
+			writes = append(writes, own(callers, plants-1-id))
+		}
+		results, err := w.WriteAll(t.Context(), writes)
+		if err != nil {
+			t.Errorf("WriteAll: %v", err)
+		}
+		for i, r := range results {
+			note(callers, writes[i].Plant.ID, r.Err)
+		}
+	})
+	wg.Wait()
+	if err := stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	for id := range plantstore.ID(plants) {
+		p, err := model.Plant(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for who := range won {
+			if won[who][id] != (p.Name == fmt.Sprint(who)) {
+				t.Errorf("id %d belongs to %s, and caller %d was told %t", id, p.Name, who, won[who][id])
+			}
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package plantstore_test
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"plantstore"
+)
+
+var (
+	flagName = regexp.MustCompile(`(?:^|[^-\w])(--[a-z][a-z-]*)`)
+	envName  = regexp.MustCompile(`PLANTSTORE_[A-Z_]+`)
+	code     = regexp.MustCompile(`\b[45]\d{4}\b`)
+	link     = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	command  = regexp.MustCompile(`(?m)^  ([a-z][a-z ]*[a-z])  `)
+)
+
+// forTests is what the documents name and the command does not read.
+var forTests = []string{"PLANTSTORE_TEST_ALL"}
+
+// documents returns the text of every page for readers, by its path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			pages[path] = read(t, path)
+		}
+	}
+	if pages["README.md"] == "" || pages["docs/contract.md"] == "" {
+		t.Fatalf("the documents are not where they should be: found %q", slices.Sorted(maps.Keys(pages)))
+	}
+	return pages
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// helpPages returns what every command says with --help, by the command's name.
+func helpPages(t *testing.T) map[string]string {
+	t.Helper()
+	lookAtSources(t)
+	binary := filepath.Join(t.TempDir(), "plantstore")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/plantstore").CombinedOutput(); err != nil {
+		t.Fatalf("build the command: %v\n%s", err, out)
+	}
+	help := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), binary, append(args, "--help")...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("plantstore %v --help: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	pages := map[string]string{"": help()}
+	for _, found := range command.FindAllStringSubmatch(pages[""], -1) {
+		pages[found[1]] = help(strings.Fields(found[1])...)
+	}
+	if pages["serve"] == "" || pages["token create"] == "" {
+		t.Fatalf("the help pages cannot be read any more: found %q", slices.Sorted(maps.Keys(pages)))
+	}
+	return pages
+}
+
+// names returns the flags and environment variables that a text names.
+func names(text string) []string {
+	found := envName.FindAllString(text, -1)
+	for _, match := range flagName.FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func TestDocumentsNameOptionsThatExist(t *testing.T) {
+	var known []string
+	for _, page := range helpPages(t) {
+		known = append(known, names(page)...)
+	}
+	known = append(known, forTests...)
+	for path, text := range documents(t) {
+		for _, name := range names(text) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s names %s, which no help page has", path, name)
+			}
+		}
+	}
+}
+
+func TestReadmeNamesEveryOptionOfServe(t *testing.T) {
+	named := names(read(t, "README.md"))
+	for _, name := range names(helpPages(t)["serve"]) {
+		if !slices.Contains(named, name) {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
+}
+
+func TestContractPageListsTheCodesOfTheInterface(t *testing.T) {
+	page := code.FindAllString(read(t, "docs/contract.md"), -1)
+	contract := code.FindAllString(string(plantstore.OpenAPI), -1)
+	for _, n := range contract {
+		if !slices.Contains(page, n) {
+			t.Errorf("docs/contract.md does not list %s", n)
+		}
+	}
+	for _, n := range page {
+		if !slices.Contains(contract, n) {
+			t.Errorf("docs/contract.md lists %s, which openapi.yaml does not have", n)
+		}
+	}
+}
+
+func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
+	for path, text := range documents(t) {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), found[1])); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package plantstore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"plantstore"
+)
+
+var (
+	fern = plantstore.Plant{ID: 1, Name: "fern", Tag: plantstore.NewTag("green")}
+	moss = plantstore.Plant{ID: 1, Name: "moss"}
+	oak  = plantstore.Plant{ID: 1, Name: "oak"}
+)
+
+// conditions are the columns of the tables below.
+var conditions = []struct {
+	name string
+	cond *plantstore.Condition
+}{
+	{"nil", nil},
+	{"empty", &plantstore.Condition{}},
+	{"match *", match(plantstore.AnyETag)},
+	{"match fern", match(fern.ETag())},
+	{"match moss", match(moss.ETag())},
+	{"match oak", match(oak.ETag())},
+	{"match oak, moss", match(oak.ETag(), moss.ETag())},
+	{"none match *", noneMatch(plantstore.AnyETag)},
+	{"none match fern", noneMatch(fern.ETag())},
+	{"none match moss", noneMatch(moss.ETag())},
+	{"none match oak", noneMatch(oak.ETag())},
+	{"none match oak, moss", noneMatch(oak.ETag(), moss.ETag())},
+	{"match *, none match moss", &plantstore.Condition{
+		Match: []plantstore.ETag{plantstore.AnyETag}, NoneMatch: []plantstore.ETag{moss.ETag()},
+	}},
+	{"match moss, none match *", &plantstore.Condition{
+		Match: []plantstore.ETag{moss.ETag()}, NoneMatch: []plantstore.ETag{plantstore.AnyETag},
+	}},
+}
+
+func match(tags ...plantstore.ETag) *plantstore.Condition {
+	return &plantstore.Condition{Match: tags}
+}
+
+func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
+	return &plantstore.Condition{NoneMatch: tags}
+}
+
+func TestConditionHolds(t *testing.T) {
+	tests := []struct {
+		name    string
+		current *plantstore.Plant
+		want    string // one word a condition
+	}{
+		{
+			"nothing", nil,
+			//           Match                    NoneMatch              both
+			// nil empty *   fern moss oak o+m    *   fern moss oak o+m  *+m m+*
+			"  yes yes   no  no   no   no  no     yes yes  yes  yes yes  no  no",
+		},
+		{
+			"fern", &fern,
+			"  yes yes   yes yes  no   no  no     no  no   yes  yes yes  yes no",
+		},
+		{
+			"moss", &moss,
+			"  yes yes   yes no   yes  no  yes    no  yes  no   yes no   no  no",
+		},
+	}
+	for _, tt := range tests {
+		for i, want := range words(t, tt.want) {
+			c := conditions[i]
+			if got := c.cond.Holds(tt.current); got != (want == "yes") {
+				t.Errorf("condition %q where there is %s: got %t, want %s", c.name, tt.name, got, want)
+			}
+		}
+	}
+}
+
+// Every write is of fern, so that fern is the repetition and moss another plant.
+func TestWriteDecide(t *testing.T) {
+	tests := []struct {
+		op      plantstore.Op
+		current *plantstore.Plant
+		want    string // one word a condition
+	}{
+		{
+			plantstore.Create, nil,
+			//              Match                          NoneMatch                      both
+			// nil   empty  *     fern  moss  oak   o+m    *     fern  moss  oak   o+m    *+m  m+*
+			"  new   new    pre   pre   pre   pre   pre    new   new   new   new   new    pre  pre",
+		},
+		{
+			plantstore.Create, &fern,
+			"  same  same   same  same  same  same  same   pre   pre   same  same  same   same pre",
+		},
+		{
+			plantstore.Create, &moss,
+			"  taken taken  taken pre   taken pre   taken  pre   taken pre   taken pre    pre  pre",
+		},
+		{
+			plantstore.Replace, nil,
+			"  new   new    pre   pre   pre   pre   pre    new   new   new   new   new    pre  pre",
+		},
+		{
+			plantstore.Replace, &fern,
+			"  same  same   same  same  same  same  same   pre   pre   same  same  same   same pre",
+		},
+		{
+			plantstore.Replace, &moss,
+			"  other other  other pre   other pre   other  pre   other pre   other pre    pre  pre",
+		},
+		{
+			plantstore.Delete, nil,
+			"  none  none   none  none  none  none  none   none  none  none  none  none   none none",
+		},
+		{
+			plantstore.Delete, &fern,
+			"  gone  gone   gone  gone  pre   pre   pre    pre   pre   gone  gone  gone   gone pre",
+		},
+		{
+			plantstore.Delete, &moss,
+			"  gone  gone   gone  pre   gone  pre   gone   pre   gone  pre   gone  pre    pre  pre",
+		},
+	}
+	results := map[string]plantstore.Result{
+		"new":   {Outcome: plantstore.Created},
+		"same":  {Outcome: plantstore.Unchanged},
+		"other": {Outcome: plantstore.Replaced},
+		"gone":  {Outcome: plantstore.Deleted},
+		"pre":   {Err: plantstore.ErrPrecondition},
+		"taken": {Err: plantstore.ErrIDTaken},
+		"none":  {Err: plantstore.ErrNoPlant},
+	}
+	ops := []string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete"}
+	for _, tt := range tests {
+		for i, want := range words(t, tt.want) {
+			w := plantstore.Write{Op: tt.op, Plant: fern, If: conditions[i].cond}
+			if got := w.Decide(tt.current); got != results[want] {
+				t.Errorf("%s fern where there is %s, condition %q: got %v, want %s",
+					ops[tt.op], show(tt.current), conditions[i].name, got, want)
+			}
+		}
+	}
+}
+
+func TestDeleteLooksAtTheIDOnly(t *testing.T) {
+	for _, p := range []plantstore.Plant{fern, moss, {ID: 1}} {
+		w := plantstore.Write{Op: plantstore.Delete, Plant: p}
+		if got := w.Decide(&oak); got != (plantstore.Result{Outcome: plantstore.Deleted}) {
+			t.Errorf("delete %s where there is oak: got %v", show(&p), got)
+		}
+	}
+}
+
+func TestDecideTellsAbsentTagsFromEmptyOnes(t *testing.T) {
+	absent := plantstore.Plant{ID: 1, Name: "fern"}
+	empty := plantstore.Plant{ID: 1, Name: "fern", Tag: plantstore.NewTag("")}
+	w := plantstore.Write{Op: plantstore.Create, Plant: absent}
+	if got := w.Decide(&empty); got.Err != plantstore.ErrIDTaken {
+		t.Errorf("create without a tag where the tag is empty: got %v", got)
+	}
+	w = plantstore.Write{Op: plantstore.Replace, Plant: empty}
+	if got := w.Decide(&absent); got != (plantstore.Result{Outcome: plantstore.Replaced}) {
+		t.Errorf("replace with an empty tag where there is none: got %v", got)
+	}
+}
+
+// words splits a row of a table into one word for each of the conditions.
+func words(t *testing.T, row string) []string {
+	t.Helper()
+	fields := strings.Fields(row)
+	if len(fields) != len(conditions) {
+		t.Fatalf("row %q has %d columns, want %d", row, len(fields), len(conditions))
+	}
+	return fields
+}
+
+func show(p *plantstore.Plant) string {
+	if p == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%q", p.Name)
+}
