@@ -95,7 +95,7 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 // asked for again.
 func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportReader, error) {
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, mediaNDJSON) {
-		return nil, refusal(resp)
+		return nil, refusal(ctx, resp)
 	}
 	if resp.ProtoMajor == 1 && resp.ContentLength < 0 && resp.TransferEncoding == nil && !resp.Uncompressed {
 		return nil, errors.New("the answer's end cannot be told from a break: is a proxy in between that speaks HTTP/1.0?")
@@ -175,16 +175,12 @@ type LineError struct {
 // plants. It is repeated only while nothing has been sent. A server may break off
 // an import that sends nothing for long.
 func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (ImportReport, error) {
-	type result struct {
-		report ImportReport
-		err    error
-	}
 	in, out := io.Pipe()
-	done := make(chan result, 1)
+	done := make(chan imported, 1)
 	go func() {
 		report, err := c.ImportLines(ctx, in)
 		in.CloseWithError(errImportEnded)
-		done <- result{report, err}
+		done <- imported{report, err}
 	}()
 	// The iterator may panic. Nobody must then take a part for the whole.
 	defer out.CloseWithError(errImportEnded)
@@ -198,6 +194,11 @@ func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) 
 	}
 	r.report.add(refused)
 	return r.report, nil
+}
+
+type imported struct {
+	report ImportReport
+	err    error
 }
 
 var errImportEnded = errors.New("the import has ended")
@@ -256,7 +257,7 @@ func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (ImportReport
 			return err
 		}
 		report, err = c.importOnce(ctx, body)
-		return up.end(ctx, body, err)
+		return up.end(body, err)
 	})
 	if err != nil {
 		return ImportReport{}, err
@@ -264,7 +265,23 @@ func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (ImportReport
 	return report, nil
 }
 
+// importOnce makes one attempt at an import. It is sent by a goroutine, because
+// net/http waits for a Read of the body that is under way even where ctx has ended.
 func (c *Client) importOnce(ctx context.Context, body *uploadBody) (ImportReport, error) {
+	done := make(chan imported, 1)
+	go func() {
+		report, err := c.sendImport(ctx, body)
+		done <- imported{report, err}
+	}()
+	select {
+	case r := <-done:
+		return r.report, r.err
+	case <-ctx.Done():
+		return ImportReport{}, ctx.Err()
+	}
+}
+
+func (c *Client) sendImport(ctx context.Context, body *uploadBody) (ImportReport, error) {
 	req, err := c.request(ctx, http.MethodPost, "/plants/import", body)
 	if err != nil {
 		return ImportReport{}, err

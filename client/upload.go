@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +24,9 @@ type upload struct {
 	whole bool  // up to their end
 	err   error // why they could not be
 }
+
+// readGrace is how long the end of a call waits for a Read that is under way.
+const readGrace = time.Second
 
 // uploadBody is the body of one attempt.
 type uploadBody struct {
@@ -75,16 +77,14 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 func (b *uploadBody) Close() error { return nil }
 
 // end ends an attempt and returns how: err, made final if the lines cannot be sent
-// again. It waits for a Read that is under way, but not for one that blocks.
-func (u *upload) end(ctx context.Context, body *uploadBody, err error) error {
+// again.
+func (u *upload) end(body *uploadBody, err error) error {
 	body.over.Store(true)
 	reading := false
 	select {
 	case <-u.turn:
 		defer func() { u.turn <- struct{}{} }()
-	case <-ctx.Done():
-		reading = true
-	case <-time.After(time.Second):
+	case <-time.After(readGrace):
 		reading = true
 	}
 	failed, again := errors.AsType[*transient](err)

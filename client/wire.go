@@ -137,7 +137,7 @@ type answer struct {
 // read to its end, so that the connection can be used again.
 func readAnswer(ctx context.Context, resp *http.Response, status int) (*answer, error) {
 	if resp.StatusCode != status {
-		return nil, refusal(resp)
+		return nil, refusal(ctx, resp)
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -150,15 +150,24 @@ func readAnswer(ctx context.Context, resp *http.Response, status int) (*answer, 
 const mostRefusal = 256 << 10
 
 // refusal returns the error that an answer stands for.
-func refusal(resp *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRefusal))
+func refusal(ctx context.Context, resp *http.Response) error {
+	body, broke := io.ReadAll(io.LimitReader(resp.Body, mostRefusal))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	a := &answer{resp.Status, resp.Header, body}
 	err := a.refusal(resp.StatusCode)
+	if broke != nil {
+		err = fmt.Errorf("the answer %q broke off: %w", a.status, broke)
+	}
 	switch resp.StatusCode {
-	case http.StatusTooManyRequests:
-		return &transient{err: err, after: retryAfter(resp.Header)}
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return &transient{err: err, after: retryAfter(resp.Header), lost: true}
+	case http.StatusTooManyRequests:
+		return &transient{err: err, after: retryAfter(resp.Header)}
+	}
+	if broke != nil {
+		return &transient{err: err}
 	}
 	return err
 }

@@ -39,14 +39,13 @@ func (w *writer) prepare() error {
 // Apply applies the batch in one transaction, which is on disk when it returns.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, len(batch))
-	err := s.writing(ctx, func(w *writer) error {
+	err := s.writing(ctx, pages(batch), func(w *writer) error {
 		for i := range batch {
 			var err error
 			if results[i], err = w.apply(&batch[i]); err != nil {
 				return err
 			}
 		}
-		s.wrote(batch)
 		return nil
 	})
 	if err != nil {
@@ -55,20 +54,22 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	return results, nil
 }
 
-// writing runs f in a transaction and commits it.
-func (s *Store) writing(ctx context.Context, f func(*writer) error) error {
+// writing runs f, which writes about so many pages, in a transaction and commits
+// it.
+func (s *Store) writing(ctx context.Context, pages int, f func(*writer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return s.broken
+	if err := s.trusted(); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	err := explain(s.path, s.write.transaction(f))
 	if errors.Is(err, plantstore.ErrUntrusted) {
-		s.broken = err
+		s.untrusted(err)
 	}
+	s.wrote(pages)
 	return err
 }
 

@@ -38,9 +38,7 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		err := explain(s.path, s.checkpoint())
 		if errors.Is(err, plantstore.ErrUntrusted) {
-			s.mu.Lock()
-			s.broken = err
-			s.mu.Unlock()
+			s.untrusted(err)
 			return err
 		}
 		// Any other failure leaves the log as it is, and the next checkpoint
@@ -48,13 +46,20 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// wrote counts what was written and marks a checkpoint as due when it was enough.
-// The caller holds the mutex.
-func (s *Store) wrote(batch []plantstore.Write) {
+// pages returns about how many pages a batch takes.
+func pages(batch []plantstore.Write) int {
+	n := len(batch)
 	for i := range batch {
 		tag, _ := batch[i].Plant.Tag.Text()
-		s.sinceDue += 1 + (len(batch[i].Plant.Name)+len(tag))/pageSize
+		n += (len(batch[i].Plant.Name) + len(tag)) / pageSize
 	}
+	return n
+}
+
+// wrote counts pages that were written and marks a checkpoint as due when there
+// were enough. The caller holds the mutex.
+func (s *Store) wrote(pages int) {
+	s.sinceDue += pages
 	if s.sinceDue < checkpointEvery {
 		return
 	}

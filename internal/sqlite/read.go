@@ -68,6 +68,9 @@ func (s *Store) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantsto
 }
 
 func (s *Store) scanning(ctx context.Context, q plantstore.Query, yield func(plantstore.Plant) bool) error {
+	if err := s.trusted(); err != nil {
+		return err
+	}
 	select {
 	case s.scan <- struct{}{}:
 		defer func() { <-s.scan }()

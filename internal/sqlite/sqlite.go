@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -65,9 +66,12 @@ type Store struct {
 	read *sqlitex.Pool
 	scan chan struct{} // holds a token for each long read under way
 
-	mu     sync.Mutex // guards what follows, and is held during every write
-	write  *writer
-	broken error // once set, the store refuses everything
+	// broken is set when the store can no longer be trusted. It then refuses
+	// everything.
+	broken atomic.Pointer[error]
+
+	mu    sync.Mutex // guards what follows, and is held during every write
+	write *writer
 
 	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
 	checkpointer *sqlite.Conn
@@ -94,7 +98,7 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if err := makeFile(path, mode); err != nil {
 		return nil, err
 	}
-	conn, err := open(path)
+	conn, err := openOwned(path)
 	if err != nil {
 		return nil, explain(path, err)
 	}
@@ -148,12 +152,6 @@ func (s *Store) Close() error {
 
 // Ready returns nil while the file can be read and the store be trusted.
 func (s *Store) Ready(ctx context.Context) error {
-	s.mu.Lock()
-	broken := s.broken
-	s.mu.Unlock()
-	if broken != nil {
-		return broken
-	}
 	return s.reading(ctx, func(c *sqlite.Conn) error {
 		return sqlitex.Execute(c, "SELECT 1 FROM plants LIMIT 1", nil)
 	})
@@ -201,7 +199,35 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// untrusted remembers an error after which the store cannot be trusted.
+func (s *Store) untrusted(err error) {
+	s.broken.CompareAndSwap(nil, &err)
+}
+
+// trusted returns why the store cannot be trusted, or nil if it can.
+func (s *Store) trusted() error {
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
+
+// openOwned opens the first connection to a file, and touches nothing in one that
+// is not ours.
+func openOwned(path string) (*sqlite.Conn, error) {
+	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return nil, err
+	}
+	c.SetBusyTimeout(busyTimeout)
+	_, err = ownedVersion(c, path)
+	if err := errors.Join(err, c.Close()); err != nil {
+		return nil, err
+	}
+	return open(path)
+}
 
 func open(path string) (*sqlite.Conn, error) {
 	c, err := sqlite.OpenConn(path, openFlags)
@@ -234,6 +260,9 @@ func pragma(c *sqlite.Conn, text string) error {
 
 // reading runs f with a connection of the pool, which ctx interrupts.
 func (s *Store) reading(ctx context.Context, f func(*sqlite.Conn) error) error {
+	if err := s.trusted(); err != nil {
+		return err
+	}
 	c, err := s.read.Take(ctx)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.path, err)

@@ -13,15 +13,19 @@ import (
 
 const tokenColumns = "hash, name, scopes, created, expires, revoked, used"
 
+// tokenPages is how many pages a new or changed token takes: in the table and in
+// the index.
+const tokenPages = 2
+
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
-	return s.writing(ctx, func(w *writer) error { return insertToken(w.conn, t) })
+	return s.writing(ctx, tokenPages, func(w *writer) error { return insertToken(w.conn, t) })
 }
 
 // CreateFirstToken adds a token to a store that never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.writing(ctx, func(w *writer) error {
+	err := s.writing(ctx, tokenPages, func(w *writer) error {
 		known, err := sqlitex.ResultInt64(w.conn.Prep("SELECT count(*) FROM tokens"))
 		if err != nil || known > 0 {
 			return err
@@ -72,7 +76,7 @@ func (s *Store) tokens(ctx context.Context, query string, args ...any) ([]plants
 
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
-	return s.writing(ctx, func(w *writer) error {
+	return s.writing(ctx, tokenPages, func(w *writer) error {
 		err := exec(w.conn, "UPDATE tokens SET revoked = coalesce(revoked, ?) WHERE hash = ?", at.Unix(), hash[:])
 		if err == nil && w.conn.Changes() == 0 {
 			return plantstore.ErrNoSuchToken
@@ -83,7 +87,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 
 // TouchTokens records when tokens were last used.
 func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
-	return s.writing(ctx, func(w *writer) error {
+	return s.writing(ctx, len(used), func(w *writer) error {
 		for hash, at := range used {
 			if err := exec(w.conn, "UPDATE tokens SET used = max(coalesce(used, ?1), ?1) WHERE hash = ?2", at.Unix(), hash[:]); err != nil {
 				return err

@@ -1,0 +1,116 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/storetest"
+)
+
+// pipes is a network in memory, so that a test may run where time is simulated. It
+// is a listener, and its dial connects to it.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes {
+	return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, refused
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// refused is the error of a connection that nobody takes.
+var refused = &net.OpError{Op: "dial", Net: "tcp", Err: syscallRefused}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "plants.test" }
+
+// inBubble runs a test with simulated time against the whole service over the
+// model of a store.
+func inBubble(t *testing.T, test func(t *testing.T, s *bubbleServer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		network := newPipes()
+		s := &bubbleServer{serve(storetest.NewModel(), network), network}
+		defer s.Stop()
+		test(t, s)
+	})
+}
+
+type bubbleServer struct {
+	*realServer
+	network *pipes
+}
+
+// client returns a client whose transports are wrapped, unless around is nil.
+func (s *bubbleServer) client(t *testing.T, opts client.Options, around func(http.RoundTripper) http.RoundTripper) *client.Client {
+	t.Helper()
+	return s.network.client(t, s.URL, s.Token, opts, around)
+}
+
+func (p *pipes) client(t *testing.T, baseURL, token string, opts client.Options, around func(http.RoundTripper) http.RoundTripper) *client.Client {
+	t.Helper()
+	c, err := client.New(baseURL, token, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.DialWith(p.dial)
+	if around != nil {
+		c.Wrap(around)
+	}
+	return c
+}
+
+// withFake runs a test with simulated time against a server that is only a
+// handler.
+func withFake(t *testing.T, handler http.HandlerFunc, opts client.Options, test func(t *testing.T, c *client.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		network := newPipes()
+		web := &http.Server{Handler: handler}
+		go web.Serve(network)
+		defer web.Close()
+		c := network.client(t, "http://plants.test", secret, opts, nil)
+		defer c.CloseIdleConnections()
+		test(t, c)
+	})
+}
+
+// secret is the token that fakes are called with.
+var secret = plantstore.NewSecret()

@@ -1,0 +1,545 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// varied are plants whose ids and texts ask for exactness.
+func varied() []plantstore.Plant {
+	texts := []string{
+		"", "Monstera", `a "quoted" \ name`, "two\nlines\r\n", "\x00", "a\x00b", "🌱🌵", "שיח", "\u2028\u2029", "\ufeff",
+		"<script>&amp;", "\U0010ffff", "é", "e\u0301", "\x7f\x01", "100%+&=?#/;",
+	}
+	ids := []plantstore.ID{
+		math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 - 1, -1, 0, 1, 7, 1 << 32, 1<<53 - 1, 1 << 53, 1<<53 + 1,
+		1<<62 + 1, math.MaxInt64 - 2, math.MaxInt64 - 1, math.MaxInt64,
+	}
+	slices.Sort(ids)
+	plants := make([]plantstore.Plant, len(ids))
+	for i, id := range ids {
+		plants[i] = plantstore.Plant{ID: id, Name: texts[i]}
+		if i%3 < 2 {
+			plants[i].Tag = plantstore.NewTag(texts[(i+5)%len(texts)])
+		}
+	}
+	plants[1].Tag = plantstore.NewTag("")
+	return plants
+}
+
+func collect(seq iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error) {
+	var plants []plantstore.Plant
+	for p, err := range seq {
+		if err != nil {
+			return plants, err
+		}
+		plants = append(plants, p)
+	}
+	return plants, nil
+}
+
+func TestEveryPlantComesBackExactly(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	ctx := t.Context()
+	want := varied()
+	for _, p := range want {
+		if err := c.Create(ctx, p); err != nil {
+			t.Fatalf("create %#v: %v", p, err)
+		}
+		if err := c.Create(ctx, p); err != nil {
+			t.Errorf("create %#v again: %v", p, err)
+		}
+		if got, err := c.Get(ctx, p.ID); err != nil || got != p {
+			t.Errorf("get %#v, %v, want %#v", got, err, p)
+		}
+	}
+	if got := s.plants(t); !slices.Equal(got, want) {
+		t.Errorf("the store has %#v, want %#v", got, want)
+	}
+	for _, limit := range []int{0, 1, 3, 1000} {
+		if got, err := collect(c.List(ctx, plantstore.Query{Limit: limit})); err != nil || !slices.Equal(got, want) {
+			t.Errorf("list by %d: %#v, %v, want %#v", limit, got, err, want)
+		}
+	}
+	if got, err := collect(c.Export(ctx, plantstore.Query{Limit: 1})); err != nil || !slices.Equal(got, want) {
+		t.Errorf("export %#v, %v, want %#v", got, err, want)
+	}
+}
+
+func TestExportAndImportAreInverse(t *testing.T) {
+	from, to, third := serving(t), serving(t), serving(t)
+	from.garden(t, varied()...)
+	ctx := t.Context()
+	exported := func(s *realServer) []byte {
+		lines, err := calling(t, s.URL, s.Token, client.Options{}).ExportLines(ctx, plantstore.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lines.Close()
+		text, err := io.ReadAll(lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	text := exported(from)
+	report, err := calling(t, to.URL, to.Token, client.Options{}).ImportLines(ctx, bytes.NewReader(text))
+	if n := int64(len(varied())); err != nil || report.Created != n || report.Unchanged+report.Failed != 0 {
+		t.Fatalf("import lines: %+v, %v, want %d created", report, err, n)
+	}
+	report, err = calling(t, third.URL, third.Token, client.Options{}).Import(ctx, slices.Values(varied()))
+	if n := int64(len(varied())); err != nil || report.Created != n || report.Unchanged+report.Failed != 0 {
+		t.Fatalf("import: %+v, %v, want %d created", report, err, n)
+	}
+	for _, s := range []*realServer{to, third} {
+		if got := exported(s); !bytes.Equal(got, text) {
+			t.Errorf("exported again:\n%s\nwant\n%s", got, text)
+		}
+	}
+}
+
+func TestFiltersReachTheServer(t *testing.T) {
+	s := serving(t)
+	s.garden(t, varied()...)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	after := plantstore.ID(-2)
+	for _, q := range []plantstore.Query{
+		{After: &after},
+		{Tag: plantstore.NewTag("")},
+		{Tag: plantstore.NewTag("a\x00b")},
+		{Tag: plantstore.NewTag("100%+&=?#/;")},
+		{Contains: "MONS"},
+		{Contains: "%+&=?#/;"},
+		{After: &after, Contains: "é"},
+	} {
+		want, err := collect(s.store.Scan(t.Context(), q))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(want) == 0 || len(want) == len(varied()) {
+			t.Fatalf("query %+v tells nothing apart", q)
+		}
+		if got, err := collect(c.Export(t.Context(), q)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("export %+v: %#v, %v, want %#v", q, got, err, want)
+		}
+		q.Limit = 2
+		if got, err := collect(c.List(t.Context(), q)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("list %+v: %#v, %v, want %#v", q, got, err, want)
+		}
+	}
+}
+
+func TestPageSaysWhereTheNextBegins(t *testing.T) {
+	s := serving(t)
+	all := varied()
+	s.garden(t, all...)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	page, err := c.Page(t.Context(), plantstore.Query{Limit: 3})
+	if err != nil || !slices.Equal(page.Plants, all[:3]) || page.Next == nil || *page.Next != all[2].ID {
+		t.Fatalf("first page %+v, %v", page, err)
+	}
+	page, err = c.Page(t.Context(), plantstore.Query{After: &all[len(all)-3].ID, Limit: 2})
+	if err != nil || !slices.Equal(page.Plants, all[len(all)-2:]) || page.Next != nil {
+		t.Fatalf("last page %+v, %v", page, err)
+	}
+	if page, err = c.Page(t.Context(), plantstore.Query{}); err != nil || len(page.Plants) != len(all) {
+		t.Fatalf("page without a limit %+v, %v", page, err)
+	}
+}
+
+func TestIteratorsCanBeLeftAndBegunAgain(t *testing.T) {
+	s := serving(t)
+	all := varied()
+	s.garden(t, all...)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	for name, seq := range map[string]iter.Seq2[plantstore.Plant, error]{
+		"list":   c.List(t.Context(), plantstore.Query{Limit: 2}),
+		"export": c.Export(t.Context(), plantstore.Query{}),
+	} {
+		for range 2 {
+			var got []plantstore.Plant
+			for p, err := range seq {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got = append(got, p); len(got) == 5 {
+					break
+				}
+			}
+			if !slices.Equal(got, all[:5]) {
+				t.Errorf("%s: the first five are %#v, want %#v", name, got, all[:5])
+			}
+		}
+	}
+}
+
+func TestRefusalsAreTheDomainsErrors(t *testing.T) {
+	s := serving(t)
+	oak := plantstore.Plant{ID: 1, Name: "Oak"}
+	s.garden(t, oak)
+	ctx := t.Context()
+	full := calling(t, s.URL, s.Token, client.Options{})
+	reader := calling(t, s.URL, s.newToken(plantstore.ScopeRead), client.Options{})
+	writer := calling(t, s.URL, s.newToken(plantstore.ScopeWrite), client.Options{})
+	stranger := calling(t, s.URL, plantstore.NewSecret(), client.Options{})
+	lost := calling(t, strings.TrimSuffix(s.URL, "/v1"), s.Token, client.Options{})
+	elm := plantstore.Plant{ID: 1, Name: "Elm"}
+	old := &plantstore.Condition{Match: []plantstore.ETag{elm.ETag()}}
+	none := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
+	for _, test := range []struct {
+		name string
+		want plantstore.Code
+		call func() error
+	}{
+		{"create under a taken id", plantstore.ErrIDTaken, func() error { return full.Create(ctx, elm) }},
+		{"get none", plantstore.ErrNoPlant, func() error { _, err := full.Get(ctx, 2); return err }},
+		{"delete none", plantstore.ErrNoPlant, func() error { return full.Delete(ctx, 2, nil) }},
+		{"replace what has changed", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, elm, old) }},
+		{"replace what should not be", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, oak, none) }},
+		{"delete what has changed", plantstore.ErrPrecondition, func() error { return full.Delete(ctx, 1, old) }},
+		{"a bad limit", plantstore.ErrParameter, func() error { _, err := full.Page(ctx, plantstore.Query{Limit: -1}); return err }},
+		{"a body too large", plantstore.ErrTooLarge, func() error {
+			return full.Create(ctx, plantstore.Plant{ID: 2, Name: strings.Repeat("x", 1<<20)})
+		}},
+		{"create without the scope", plantstore.ErrScope, func() error { return reader.Create(ctx, oak) }},
+		{"import without the scope", plantstore.ErrScope, func() error {
+			_, err := reader.Import(ctx, slices.Values(varied()))
+			return err
+		}},
+		{"list without the scope", plantstore.ErrScope, func() error { _, err := collect(writer.List(ctx, plantstore.Query{})); return err }},
+		{"export without the scope", plantstore.ErrScope, func() error { _, err := collect(writer.Export(ctx, plantstore.Query{})); return err }},
+		{"an unknown token", plantstore.ErrBadToken, func() error { return stranger.Create(ctx, oak) }},
+		{"import with an unknown token", plantstore.ErrBadToken, func() error {
+			_, err := stranger.ImportLines(ctx, strings.NewReader("{}\n"))
+			return err
+		}},
+		{"another base URL", plantstore.ErrNoPath, func() error { return lost.Create(ctx, oak) }},
+	} {
+		err := test.call()
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, err, test.want)
+		}
+		if e, ok := err.(*plantstore.Error); !ok || e.Code != test.want || e.Message == "" {
+			t.Errorf("%s: %#v is no refusal of the server", test.name, err)
+		}
+	}
+	if got := s.plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
+		t.Errorf("the store has changed: %#v", got)
+	}
+}
+
+func TestConditionsAreHonoured(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	ctx := t.Context()
+	oak := plantstore.Plant{ID: 1, Name: "Oak", Tag: plantstore.NewTag("tree")}
+	elm := plantstore.Plant{ID: 1, Name: "Elm"}
+	if err := c.Replace(ctx, oak, &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}); err != nil {
+		t.Fatal(err)
+	}
+	match := &plantstore.Condition{Match: []plantstore.ETag{`"other"`, oak.ETag()}}
+	if err := c.Replace(ctx, elm, match); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(ctx, 1, match); !errors.Is(err, plantstore.ErrPrecondition) {
+		t.Fatalf("delete: %v, want ErrPrecondition", err)
+	}
+	if err := c.Delete(ctx, 1, &plantstore.Condition{Match: []plantstore.ETag{elm.ETag()}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.plants(t); len(got) != 0 {
+		t.Errorf("the store has %#v, want nothing", got)
+	}
+}
+
+func TestImportReportsEveryLine(t *testing.T) {
+	s := serving(t)
+	s.garden(t, plantstore.Plant{ID: 1, Name: "Oak"}, plantstore.Plant{ID: 2, Name: "Elm"})
+	c := calling(t, s.URL, s.Token, client.Options{})
+	lines := `{"id":1,"name":"Oak"}
+{"id":2,"name":"Ash"}
+
+{"id":3,"name":"Fir"}
+{"id":4}
+{"id":5,"name":"` + "\xff" + `"}
+{"id":6,"name":"Yew"`
+	report, err := c.ImportLines(t.Context(), strings.NewReader(lines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(report.Created, report.Unchanged, report.Failed)
+	for _, e := range report.Errors {
+		got += fmt.Sprintf(" %d:%d", e.Line, e.Err.Code)
+	}
+	if want := "1 1 4 2:40010 5:40003 6:40001 7:40001"; got != want {
+		t.Errorf("report %s, want %s", got, want)
+	}
+}
+
+// A plant that cannot be sent must not keep the others from being imported.
+func TestImportReportsWhatCannotBeSent(t *testing.T) {
+	s := serving(t)
+	s.garden(t, plantstore.Plant{ID: 7, Name: "Oak"})
+	c := calling(t, s.URL, s.Token, client.Options{})
+	const plants = 300
+	seq := func(yield func(plantstore.Plant) bool) {
+		for id := range plantstore.ID(plants) {
+			p := plantstore.Plant{ID: id, Name: "Fir"}
+			if id%2 == 0 {
+				p.Tag = plantstore.NewTag("bad \xc3\x28")
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
+	report, err := c.Import(t.Context(), seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Created != 149 || report.Failed != 151 || report.Unchanged != 0 || len(report.Errors) != 100 {
+		t.Errorf("%d created, %d unchanged, %d failed, %d errors", report.Created, report.Unchanged, report.Failed, len(report.Errors))
+	}
+	// Lines 1, 3, 5, 7, 9 and so on cannot be sent, and line 8 is taken.
+	for i, want := range []int64{1, 3, 5, 7, 8, 9} {
+		e := report.Errors[i]
+		code := plantstore.ErrNotJSON
+		if want == 8 {
+			code = plantstore.ErrIDTaken
+		}
+		if e.Line != want || e.Err.Code != code {
+			t.Errorf("error %d is of line %d, %v, want line %d, %v", i, e.Line, e.Err, want, code)
+		}
+	}
+	if got := s.plants(t); len(got) != 150 {
+		t.Errorf("the store has %d plants, want 150", len(got))
+	}
+}
+
+func TestImportOfNothing(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	for _, lines := range []string{"", "\n", "\n \r\n"} {
+		report, err := c.ImportLines(t.Context(), strings.NewReader(lines))
+		if err != nil || report.Created+report.Unchanged+report.Failed != 0 || len(report.Errors) != 0 {
+			t.Errorf("import of %q: %+v, %v", lines, report, err)
+		}
+	}
+	report, err := c.Import(t.Context(), func(func(plantstore.Plant) bool) {})
+	if err != nil || report.Created+report.Unchanged+report.Failed != 0 {
+		t.Errorf("import of no plants: %+v, %v", report, err)
+	}
+}
+
+func TestImportStreamsMoreThanItsBuffers(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	const n = 3_000
+	name := strings.Repeat("long ", 20)
+	seq := func(yield func(plantstore.Plant) bool) {
+		for id := range plantstore.ID(n) {
+			if !yield(plantstore.Plant{ID: id, Name: name}) {
+				return
+			}
+		}
+	}
+	report, err := c.Import(t.Context(), seq)
+	if err != nil || report.Created != n {
+		t.Fatalf("%+v, %v, want %d created", report, err, n)
+	}
+	count := plantstore.ID(0)
+	for p, err := range c.Export(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.ID != count || p.Name != name {
+			t.Fatalf("plant %d is %+v", count, p)
+		}
+		count++
+	}
+	if count != n {
+		t.Errorf("exported %d plants, want %d", count, n)
+	}
+}
+
+func TestTextThatIsNotUTF8IsNotSent(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	ctx := t.Context()
+	const bad = "a\xffb"
+	for name, err := range map[string]error{
+		"create name":  c.Create(ctx, plantstore.Plant{Name: bad}),
+		"create tag":   c.Create(ctx, plantstore.Plant{Tag: plantstore.NewTag(bad)}),
+		"replace name": c.Replace(ctx, plantstore.Plant{Name: bad}, nil),
+		"replace tag":  c.Replace(ctx, plantstore.Plant{Tag: plantstore.NewTag(bad)}, nil),
+	} {
+		if !errors.Is(err, plantstore.ErrNotJSON) || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%s: %v, want ErrNotJSON", name, err)
+		}
+	}
+	for name, q := range map[string]plantstore.Query{
+		"tag": {Tag: plantstore.NewTag(bad)}, "contains": {Contains: bad},
+	} {
+		_, pageErr := c.Page(ctx, q)
+		_, exportErr := c.ExportLines(ctx, q)
+		for _, err := range []error{pageErr, exportErr} {
+			if !errors.Is(err, plantstore.ErrParameter) || !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("%s: %v, want ErrParameter", name, err)
+			}
+		}
+	}
+	if got := s.plants(t); len(got) != 0 {
+		t.Errorf("the store has %#v, want nothing", got)
+	}
+}
+
+func TestConditionOfBadETagsIsNotSent(t *testing.T) {
+	c := calling(t, "http://127.0.0.1:1", "token", client.Options{})
+	for _, tag := range []plantstore.ETag{"", "a", `"`, `"a`, `"a"b"`, "\"a\nb\"", `"a" "b"`, "W/a", "* "} {
+		for _, cond := range []plantstore.Condition{
+			{Match: []plantstore.ETag{`"good"`, tag}},
+			{Match: []plantstore.ETag{`"good"`}, NoneMatch: []plantstore.ETag{tag}},
+		} {
+			if err := c.Delete(t.Context(), 1, &cond); !errors.Is(err, plantstore.ErrParameter) {
+				t.Errorf("delete with %+q: %v, want ErrParameter", cond, err)
+			}
+			if err := c.Replace(t.Context(), plantstore.Plant{}, &cond); !errors.Is(err, plantstore.ErrParameter) {
+				t.Errorf("replace with %+q: %v, want ErrParameter", cond, err)
+			}
+		}
+	}
+}
+
+func TestNewRefusesWithoutRepeating(t *testing.T) {
+	good := plantstore.NewSecret()
+	for _, test := range []struct{ url, token string }{
+		{"", good},
+		{"127.0.0.1:8080", good},
+		{"ftp://example.com", good},
+		{"http://", good},
+		{"http://:80", good},
+		{"http:example.com", good},
+		{"http://example.com?x=1", good},
+		{"http://example.com?", good},
+		{"http://example.com/#top", good},
+		{"http://user:secret@example.com", good},
+		{"http://exa mple.com", good},
+		{"http://example.com:port", good},
+		{good, "http://example.com"},
+		{"http://example.com/" + good + "\x7f", good},
+		{"http://example.com", ""},
+		{"http://example.com", good[:len(good)-1]},
+		{"http://example.com", good + "0"},
+		{"http://example.com", "two words"},
+		{"http://example.com", "line\nfeed"},
+	} {
+		_, err := client.New(test.url, test.token, client.Options{})
+		if err == nil {
+			t.Errorf("New(%q, %q) succeeds", test.url, test.token)
+			continue
+		}
+		for _, secret := range []string{good, good[:len(good)-1], "secret", "words", "feed"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("New(%q, %q): the error holds it: %v", test.url, test.token, err)
+			}
+		}
+	}
+	for _, base := range []string{"http://example.com", "https://example.com/", "http://[::1]:8080/a/b/"} {
+		if _, err := client.New(base, good, client.Options{}); err != nil {
+			t.Errorf("New(%q): %v", base, err)
+		}
+	}
+}
+
+func TestSlashAtTheEndOfTheBaseURL(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL+"/", s.Token, client.Options{})
+	if err := c.Create(t.Context(), plantstore.Plant{ID: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCallsFromManyGoroutines(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	ctx := t.Context()
+	var callers sync.WaitGroup
+	for i := range plantstore.ID(32) {
+		callers.Go(func() {
+			p := plantstore.Plant{ID: i, Name: fmt.Sprint("plant ", i)}
+			_, importErr := c.Import(ctx, slices.Values([]plantstore.Plant{p}))
+			got, getErr := c.Get(ctx, i)
+			_, listErr := collect(c.List(ctx, plantstore.Query{Limit: 5}))
+			_, exportErr := collect(c.Export(ctx, plantstore.Query{}))
+			err := errors.Join(importErr, getErr, listErr, exportErr, c.Create(ctx, p))
+			if i%2 == 1 {
+				err = errors.Join(err, c.Delete(ctx, i, nil))
+			}
+			if err != nil || got != p {
+				t.Errorf("plant %d: %+v, %v", i, got, err)
+			}
+		})
+	}
+	callers.Wait()
+	if got := s.plants(t); len(got) != 16 {
+		t.Errorf("the store has %d plants, want 16", len(got))
+	}
+}
+
+func TestCancelledCallsEnd(t *testing.T) {
+	s := serving(t)
+	s.garden(t, varied()...)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, op := range operations() {
+		if err := op.call(ctx, c); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want context.Canceled", op.name, err)
+		}
+	}
+}
+
+// An import must never end as if it were whole because its source broke.
+func TestImportOfABrokenReader(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	broken := errors.New("the disk is gone")
+	lines := io.MultiReader(strings.NewReader("{\"id\":1,\"name\":\"Oak\"}\n"), errReader{broken})
+	if report, err := c.ImportLines(t.Context(), lines); !errors.Is(err, broken) {
+		t.Errorf("%+v, %v, want %v", report, err, broken)
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestPanicOfAnIteratorEndsTheImport(t *testing.T) {
+	s := serving(t)
+	c := calling(t, s.URL, s.Token, client.Options{})
+	defer func() {
+		if got := recover(); got != "no more plants" {
+			t.Errorf("recovered %v", got)
+		}
+		if got := s.plants(t); len(got) != 0 {
+			t.Errorf("the store has %#v, want nothing: a part was taken for the whole", got)
+		}
+	}()
+	_, _ = c.Import(t.Context(), func(yield func(plantstore.Plant) bool) {
+		yield(plantstore.Plant{ID: 1})
+		panic("no more plants")
+	})
+}

@@ -1,0 +1,245 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"strings"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// exampleClient starts a server in this process, plants a little garden in it, and
+// returns a client. Programs have a server, and call client.New as ExampleNew does.
+func exampleClient() (c *client.Client, stop func()) {
+	s := startServer()
+	c, err := client.New(s.URL, s.Token, client.Options{})
+	must(err)
+	_, err = c.Import(context.Background(), slices.Values([]plantstore.Plant{
+		{ID: 1, Name: "Monstera", Tag: plantstore.NewTag("tropical")},
+		{ID: 2, Name: "Oak", Tag: plantstore.NewTag("tree")},
+		{ID: 3, Name: "Elm", Tag: plantstore.NewTag("tree")},
+		{ID: 4, Name: "Moss"},
+	}))
+	must(err)
+	return c, func() {
+		c.CloseIdleConnections()
+		s.Stop()
+	}
+}
+
+func ExampleNew() {
+	server := startServer()
+	defer server.Stop()
+
+	c, err := client.New(server.URL, server.Token, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+
+	ctx := context.Background()
+	if err := c.Create(ctx, plantstore.Plant{ID: 1, Name: "Monstera"}); err != nil {
+		log.Fatal(err)
+	}
+	plant, err := c.Get(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(plant.Name)
+	// Output: Monstera
+}
+
+func ExampleClient_Create() {
+	c, stop := exampleClient()
+	defer stop()
+
+	ctx := context.Background()
+	fern := plantstore.Plant{ID: 5, Name: "Fern", Tag: plantstore.NewTag("shade")}
+	fmt.Println("created:", c.Create(ctx, fern))
+	fmt.Println("created again:", c.Create(ctx, fern))
+
+	err := c.Create(ctx, plantstore.Plant{ID: 5, Name: "Ivy"})
+	fmt.Println("taken:", errors.Is(err, plantstore.ErrIDTaken))
+	fmt.Println(err)
+	// Output:
+	// created: <nil>
+	// created again: <nil>
+	// taken: true
+	// "id" 5 is taken by another plant: choose another id
+}
+
+func ExampleClient_Get() {
+	c, stop := exampleClient()
+	defer stop()
+
+	plant, err := c.Get(context.Background(), 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	tag, tagged := plant.Tag.Text()
+	fmt.Println(plant.ID, plant.Name, tag, tagged)
+
+	_, err = c.Get(context.Background(), 99)
+	fmt.Println("not there:", errors.Is(err, plantstore.ErrNoPlant))
+	// Output:
+	// 2 Oak tree true
+	// not there: true
+}
+
+// The condition keeps two editors from overwriting each other: whoever comes
+// second reads the plant again.
+func ExampleClient_Replace() {
+	c, stop := exampleClient()
+	defer stop()
+
+	ctx := context.Background()
+	read, err := c.Get(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	asRead := &plantstore.Condition{Match: []plantstore.ETag{read.ETag()}}
+
+	mine := read
+	mine.Name = "Monstera deliciosa"
+	fmt.Println("mine:", c.Replace(ctx, mine, asRead))
+
+	theirs := read
+	theirs.Name = "Monstera adansonii"
+	err = c.Replace(ctx, theirs, asRead)
+	fmt.Println("theirs is too late:", errors.Is(err, plantstore.ErrPrecondition))
+	// Output:
+	// mine: <nil>
+	// theirs is too late: true
+}
+
+func ExampleClient_Delete() {
+	c, stop := exampleClient()
+	defer stop()
+
+	ctx := context.Background()
+	fmt.Println("deleted:", c.Delete(ctx, 4, nil))
+
+	err := c.Delete(ctx, 4, nil)
+	fmt.Println("gone already:", errors.Is(err, plantstore.ErrNoPlant))
+	// Output:
+	// deleted: <nil>
+	// gone already: true
+}
+
+func ExampleClient_Page() {
+	c, stop := exampleClient()
+	defer stop()
+
+	query := plantstore.Query{Limit: 3}
+	for {
+		page, err := c.Page(context.Background(), query)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("a page of", len(page.Plants))
+		if page.Next == nil {
+			break
+		}
+		query.After = page.Next
+	}
+	// Output:
+	// a page of 3
+	// a page of 1
+}
+
+func ExampleClient_List() {
+	c, stop := exampleClient()
+	defer stop()
+
+	trees := plantstore.Query{Tag: plantstore.NewTag("tree")}
+	for plant, err := range c.List(context.Background(), trees) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(plant.ID, plant.Name)
+	}
+	// Output:
+	// 2 Oak
+	// 3 Elm
+}
+
+func ExampleClient_Export() {
+	c, stop := exampleClient()
+	defer stop()
+
+	for plant, err := range c.Export(context.Background(), plantstore.Query{Contains: "mo"}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(plant.ID, plant.Name)
+	}
+	// Output:
+	// 1 Monstera
+	// 4 Moss
+}
+
+func ExampleClient_ExportLines() {
+	c, stop := exampleClient()
+	defer stop()
+
+	lines, err := c.ExportLines(context.Background(), plantstore.Query{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lines.Close()
+	if _, err := io.Copy(os.Stdout, lines); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// {"id":1,"name":"Monstera","tag":"tropical"}
+	// {"id":2,"name":"Oak","tag":"tree"}
+	// {"id":3,"name":"Elm","tag":"tree"}
+	// {"id":4,"name":"Moss"}
+}
+
+func ExampleClient_Import() {
+	c, stop := exampleClient()
+	defer stop()
+
+	seedlings := func(yield func(plantstore.Plant) bool) {
+		for id := range plantstore.ID(1000) {
+			if !yield(plantstore.Plant{ID: 1000 + id, Name: "Seedling"}) {
+				return
+			}
+		}
+	}
+	report, err := c.Import(context.Background(), seedlings)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Created, "created,", report.Unchanged, "unchanged,", report.Failed, "failed")
+	// Output: 1000 created, 0 unchanged, 0 failed
+}
+
+func ExampleClient_ImportLines() {
+	c, stop := exampleClient()
+	defer stop()
+
+	// A file does as well, and can be sent again if the connection breaks.
+	lines := strings.NewReader(`{"id":2,"name":"Oak","tag":"tree"}
+{"id":3,"name":"Yew","tag":"tree"}
+{"id":5,"name":"Fern"}
+`)
+	report, err := c.ImportLines(context.Background(), lines)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Created, "created,", report.Unchanged, "unchanged,", report.Failed, "failed")
+	for _, refused := range report.Errors {
+		fmt.Printf("line %d: %v\n", refused.Line, refused.Err)
+	}
+	// Output:
+	// 1 created, 1 unchanged, 1 failed
+	// line 2: "id" 3 is taken by another plant: choose another id
+}

@@ -1,0 +1,19 @@
+package client
+
+import (
+	"context"
+	"net"
+	"net/http"
+)
+
+// DialWith makes the client's own transports connect through dial.
+func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	c.calls.Transport.(*http.Transport).DialContext = dial
+	c.streams.Transport.(*http.Transport).DialContext = dial
+}
+
+// Wrap puts a transport of a test around each of the client's own.
+func (c *Client) Wrap(around func(http.RoundTripper) http.RoundTripper) {
+	c.calls.Transport = around(c.calls.Transport)
+	c.streams.Transport = around(c.streams.Transport)
+}

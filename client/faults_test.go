@@ -1,0 +1,239 @@
+package client_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+const syscallRefused = syscall.ECONNREFUSED
+
+// fault is what goes wrong with one request.
+type fault struct {
+	name string
+	// applied says that the server does what it is asked, and only its answer is
+	// lost.
+	applied bool
+	trip    func(next http.RoundTripper, r *http.Request) (*http.Response, error)
+}
+
+func faults() []fault {
+	return []fault{
+		{"refused connection", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+			return nil, errors.Join(refused, closeBody(r))
+		}},
+		{"overloaded server", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+			return respond(r, 503, "application/json", `{"error":50301,"message":"later"}`), closeBody(r)
+		}},
+		{"limited rate", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+			return respond(r, 429, "application/json", `{"error":42901,"message":"later"}`), closeBody(r)
+		}},
+		{"lost answer", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			_, err := discard(next.RoundTrip(r))
+			return nil, errors.Join(io.ErrUnexpectedEOF, err)
+		}},
+		{"answer without its body", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil && resp.StatusCode == http.StatusNoContent {
+				_, err = discard(resp, nil)
+				return nil, errors.Join(io.ErrUnexpectedEOF, err)
+			}
+			return cut(resp, err)
+		}},
+		{"unknown outcome", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			_, err := discard(next.RoundTrip(r))
+			return respond(r, 503, "application/json", `{"error":50301,"message":"nobody knows"}`), err
+		}},
+		{"gateway without its server", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			_, err := discard(next.RoundTrip(r))
+			return respond(r, 502, "text/html", "<h1>Bad Gateway</h1>"), err
+		}},
+		{"gateway without patience", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			_, err := discard(next.RoundTrip(r))
+			return respond(r, 504, "text/html", "<h1>Gateway Timeout</h1>"), err
+		}},
+	}
+}
+
+func closeBody(r *http.Request) error {
+	if r.Body == nil {
+		return nil
+	}
+	return r.Body.Close()
+}
+
+func respond(r *http.Request, status int, media, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(body)),
+		ContentLength: int64(len(body)), Request: r,
+	}
+}
+
+func discard(resp *http.Response, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	return io.Copy(io.Discard, resp.Body)
+}
+
+// cut takes the body off an answer.
+func cut(resp *http.Response, err error) (*http.Response, error) {
+	if _, err := discard(resp, err); err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(errReader{io.ErrUnexpectedEOF})
+	return resp, nil
+}
+
+// breaking returns a transport in which the first requests meet the fault.
+func (f *fault) breaking(first int64) func(http.RoundTripper) http.RoundTripper {
+	var requests atomic.Int64
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if requests.Add(1) <= first {
+				return f.trip(next, r)
+			}
+			return next.RoundTrip(r)
+		})
+	}
+}
+
+func TestEveryCallSurvivesEveryFault(t *testing.T) {
+	for _, fault := range faults() {
+		t.Run(fault.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *bubbleServer) {
+				for _, op := range operations() {
+					s.clear(t)
+					s.garden(t, op.before...)
+					err := op.call(t.Context(), s.client(t, client.Options{}, fault.breaking(3)))
+					// The plants of an iterator that were sent cannot be had again.
+					if op.name == "import" && fault.applied {
+						if err == nil || !strings.Contains(err.Error(), "importing the same again is safe") {
+							t.Errorf("%s ended with %v", op.name, err)
+						}
+						err = nil
+					}
+					if err != nil {
+						t.Errorf("%s: %v", op.name, err)
+					}
+					if got := s.plants(t); !slices.Equal(got, op.after) {
+						t.Errorf("%s: the store has %#v, want %#v", op.name, got, op.after)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestCallsFailWhereEveryAttemptDoes(t *testing.T) {
+	for _, fault := range faults() {
+		t.Run(fault.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *bubbleServer) {
+				for _, op := range operations() {
+					s.clear(t)
+					s.garden(t, op.before...)
+					err := op.call(t.Context(), s.client(t, client.Options{Retries: 2}, fault.breaking(1000)))
+					if err == nil {
+						t.Errorf("%s succeeds", op.name)
+						continue
+					}
+					want := "3 attempts failed"
+					if op.name == "import" && fault.applied {
+						want = "importing the same again is safe"
+					}
+					verb, _, _ := strings.Cut(op.name, " ")
+					if verb == "page" {
+						verb = "list"
+					}
+					if !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), verb+" plant") {
+						t.Errorf("%s: %q does not say %q", op.name, err, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A delete that was never sent, or sent and refused, has removed nothing.
+func TestDeleteOfNoPlantSucceedsOnlyAfterALostAttempt(t *testing.T) {
+	for _, fault := range faults() {
+		t.Run(fault.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *bubbleServer) {
+				err := s.client(t, client.Options{}, fault.breaking(1)).Delete(t.Context(), 1, nil)
+				// A 503 does not say whether the server did what it was asked, and a
+				// 404 says it even without a body.
+				lost := fault.applied || fault.name == "overloaded server"
+				lost = lost && fault.name != "answer without its body"
+				if lost && err != nil || !lost && !errors.Is(err, plantstore.ErrNoPlant) {
+					t.Errorf("delete: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Where a lost attempt to put a plant under a free id may have been applied, the
+// plant that is found there decides.
+func TestReplaceIfNoneAfterALostAttempt(t *testing.T) {
+	absent := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
+	lost := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		_, err := discard(next.RoundTrip(r))
+		return nil, errors.Join(io.ErrUnexpectedEOF, err)
+	}}
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		s.garden(t, oak)
+		if err := s.client(t, client.Options{}, lost.breaking(2)).Replace(t.Context(), elm, absent); !errors.Is(err, plantstore.ErrPrecondition) {
+			t.Errorf("another plant is there: %v, want ErrPrecondition", err)
+		}
+		if got := s.plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
+			t.Errorf("the store has %#v, want the oak", got)
+		}
+		if err := s.client(t, client.Options{}, nil).Replace(t.Context(), oak, absent); !errors.Is(err, plantstore.ErrPrecondition) {
+			t.Errorf("no attempt was lost: %v, want ErrPrecondition", err)
+		}
+	})
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		s.Token = s.newToken(plantstore.ScopeWrite)
+		if err := s.client(t, client.Options{}, lost.breaking(1)).Replace(t.Context(), elm, absent); err != nil {
+			t.Errorf("a token that may only write: %v", err)
+		}
+	})
+}
+
+// The import below loses its connection after a part was sent.
+func TestImportHalfSent(t *testing.T) {
+	half := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.Body = io.NopCloser(io.MultiReader(io.LimitReader(r.Body, 30), errReader{io.ErrUnexpectedEOF}))
+		_, err := discard(next.RoundTrip(r))
+		return nil, err
+	}}
+	const lines = "a line before\n" + `{"id":1,"name":"Oak"}` + "\n" + `{"id":2,"name":"Elm"}` + "\n"
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		seeker := strings.NewReader(lines)
+		must(seekTo(seeker, int64(strings.Index(lines, "{"))))
+		report, err := s.client(t, client.Options{}, half.breaking(2)).ImportLines(t.Context(), seeker)
+		if err != nil || report.Created != 2 || report.Failed != 0 {
+			t.Errorf("a reader that seeks: %+v, %v, want 2 created", report, err)
+		}
+		report, err = s.client(t, client.Options{}, half.breaking(1)).ImportLines(t.Context(), io.MultiReader(strings.NewReader(lines)))
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("a reader that does not seek: %+v, %v, want io.ErrUnexpectedEOF", report, err)
+		}
+	})
+}
+
+func seekTo(s io.Seeker, at int64) error {
+	_, err := s.Seek(at, io.SeekStart)
+	return err
+}

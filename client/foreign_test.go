@@ -1,0 +1,474 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// page returns a handler that reads its request and always gives the same answer.
+func page(status int, media, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", media)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// faking returns a client of a server on the loopback that is only a handler.
+func faking(t *testing.T, handler http.HandlerFunc, opts client.Options) *client.Client {
+	t.Helper()
+	web := httptest.NewServer(handler)
+	t.Cleanup(web.Close)
+	return calling(t, web.URL, secret, opts)
+}
+
+func TestAnswersOfAProxyKeepTheirStatus(t *testing.T) {
+	codes := map[int]plantstore.Code{
+		400: 0, 401: plantstore.ErrBadToken, 402: 0, 403: plantstore.ErrScope, 404: plantstore.ErrNoPath,
+		405: plantstore.ErrMethod, 408: plantstore.ErrTimeout, 409: 0, 412: plantstore.ErrPrecondition,
+		413: plantstore.ErrTooLarge, 415: plantstore.ErrMediaType, 429: plantstore.ErrRate,
+		431: plantstore.ErrHeaders, 451: 0, 500: plantstore.ErrInternal, 501: 0,
+		502: plantstore.ErrUnavailable, 503: plantstore.ErrUnavailable, 504: plantstore.ErrUnavailable, 507: 0,
+	}
+	for status, want := range codes {
+		bodies := map[string]string{
+			"text/html":                "<h1>no</h1>",
+			"application/json":         `{"error":"no","message":"no"}`,
+			"application/problem+json": fmt.Sprintf(`{"error":%d01,"message":"no"}`, status),
+			"":                         "",
+		}
+		for media, body := range bodies {
+			c := faking(t, page(status, media, body), client.Options{Retries: -1})
+			for _, op := range operations() {
+				err := op.call(t.Context(), c)
+				if err == nil || !strings.Contains(err.Error(), fmt.Sprint(status)) || !strings.Contains(err.Error(), "not from a Plant Store") {
+					t.Errorf("%s: %d %s: %v does not tell", op.name, status, media, err)
+				}
+				if got, _ := errors.AsType[plantstore.Code](err); got != want {
+					t.Errorf("%s: %d %s: code %d, want %d", op.name, status, media, got, want)
+				}
+			}
+		}
+	}
+}
+
+// What is 200 and not ours must not pass for a success.
+func TestSuccessOfAProxyIsNone(t *testing.T) {
+	for _, answer := range []struct {
+		status      int
+		media, body string
+	}{
+		{200, "text/html", "<h1>Welcome to the hotel</h1>"},
+		{200, "text/html", `{"name":"Oak"}`},
+		{200, "application/json", ""},
+		{200, "application/json", "null"},
+		{200, "application/json", "{}"},
+		{200, "application/json", "[1]"},
+		{200, "application/json", `{"name":"Oak"`},
+		{200, "application/json", `{"name":"Oak"} x`},
+		{200, "application/json", `{"name":1,"created":"1"}`},
+		{200, "application/json", `{"name":"Oak","name":"Elm"}`},
+		{200, "application/json", `{"created":1,"unchanged":0,"failed":0}`},
+		{200, "application/json", `{"created":1,"unchanged":0,"errors":[]}`},
+		{200, "application/json", `{"created":1,"unchanged":0,"failed":1,"errors":[{"line":1}]}`},
+		{200, "application/x-ndjson", "<h1>Welcome</h1>"},
+		{200, "application/x-ndjson", `{"id":1}` + "\n"},
+		{200, "application/x-ndjson", `{"name":"Oak"}` + "\n"},
+		{200, "application/x-ndjson", `{"id":1.5,"name":"Oak"}` + "\n"},
+		{200, "application/x-ndjson", `{"id":9223372036854775808,"name":"Oak"}` + "\n"},
+		{201, "application/json", `{"name":"Oak"}`},
+		{202, "application/x-ndjson", ""},
+		{206, "application/x-ndjson", `{"id":1,"name":"Oak"}` + "\n"},
+	} {
+		c := faking(t, page(answer.status, answer.media, answer.body), client.Options{Retries: -1})
+		for _, op := range operations() {
+			if err := op.call(t.Context(), c); err == nil {
+				t.Errorf("%s takes %v for a success", op.name, answer)
+			}
+		}
+	}
+}
+
+func TestAnotherPlantThanWasSentIsNoSuccess(t *testing.T) {
+	c := faking(t, page(200, "application/json", `{"name":"Oak","tag":""}`), client.Options{})
+	if err := c.Create(t.Context(), oak); err == nil {
+		t.Error("create succeeds")
+	}
+	if err := c.Replace(t.Context(), oak, nil); err == nil {
+		t.Error("replace succeeds")
+	}
+}
+
+func TestUnknownMembersAndCodesAreTaken(t *testing.T) {
+	c := faking(t, page(200, "application/json; charset=utf-8", `{"height":{"m":[3]},"name":"Oak","Name":1}`), client.Options{})
+	if got, err := c.Get(t.Context(), 1); err != nil || got != oak {
+		t.Errorf("get %#v, %v", got, err)
+	}
+	c = faking(t, page(200, "application/json", ` [ {"x":null,"id":1,"name":"Oak"} ] `), client.Options{})
+	if got, err := c.Page(t.Context(), plantstore.Query{}); err != nil || !slices.Equal(got.Plants, []plantstore.Plant{oak}) {
+		t.Errorf("page %#v, %v", got, err)
+	}
+	c = faking(t, page(400, "application/json", `{"error":40099,"message":"new","more":[]}`), client.Options{})
+	var e *plantstore.Error
+	if err := c.Create(t.Context(), oak); !errors.As(err, &e) || *e != (plantstore.Error{Code: 40099, Message: "new"}) {
+		t.Errorf("create: %#v", err)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	var reached atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer elsewhere.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
+		}
+		for _, given := range []*http.Client{nil, {Transport: &http.Transport{DisableKeepAlives: true}}} {
+			c := faking(t, handler, client.Options{HTTP: given})
+			for _, op := range operations() {
+				err := op.call(t.Context(), c)
+				if err == nil || !strings.Contains(err.Error(), "redirect") || !strings.Contains(err.Error(), elsewhere.URL) {
+					t.Errorf("%s: %d: %v does not tell of the redirect", op.name, status, err)
+				}
+			}
+			if given != nil && given.CheckRedirect != nil {
+				t.Error("the caller's HTTP client was changed")
+			}
+		}
+	}
+	if n := reached.Load(); n != 0 {
+		t.Errorf("%d requests went elsewhere", n)
+	}
+}
+
+// Only the id counts of a link to the next page: not its host, and no other
+// relation.
+func TestNextComesFromTheLink(t *testing.T) {
+	id := func(n plantstore.ID) *plantstore.ID { return &n }
+	for _, test := range []struct {
+		link []string
+		want *plantstore.ID
+		fail bool
+	}{
+		{link: nil},
+		{link: []string{`<http://elsewhere.test/plants?limit=1&after=9223372036854775807>; rel="next"`}, want: id(1<<63 - 1)},
+		{link: []string{`</plants?after=-9223372036854775808>;rel=next`}, want: id(-1 << 63)},
+		{link: []string{`<?after=9007199254740993&tag=a,b;c%3E> ; title="x" ; REL="prefetch NEXT"`}, want: id(1<<53 + 1)},
+		{link: []string{`</a>; rel="prev", <?after=5>; rel="next"`}, want: id(5)},
+		{link: []string{`</a>; rel="prev"`, `<?after=5>; rel="next"`}, want: id(5)},
+		{link: []string{`<?after=5>; rel="nextish"`}},
+		{link: []string{`<?after=5>; title="next"`}},
+		{link: []string{`<?after=5`}},
+		{link: []string{`<?limit=5>; rel="next"`}, fail: true},
+		{link: []string{`<?after=x>; rel="next"`}, fail: true},
+		{link: []string{`<?after=9223372036854775808>; rel="next"`}, fail: true},
+		{link: []string{"<%zz?after=5>; rel=\"next\""}, fail: true},
+	} {
+		c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Link"] = test.link
+			page(200, "application/json", "[]")(w, r)
+		}, client.Options{})
+		got, err := c.Page(t.Context(), plantstore.Query{})
+		if (err != nil) != test.fail || (got.Next == nil) != (test.want == nil) || got.Next != nil && *got.Next != *test.want {
+			t.Errorf("link %q: %+v, %v", test.link, got, err)
+		}
+	}
+}
+
+func TestListEndsWhereTheNextPageIsNotFurther(t *testing.T) {
+	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", `<?after=5>; rel="next"`)
+		page(200, "application/json", `[{"id":5,"name":"Oak"}]`)(w, r)
+	}, client.Options{})
+	plants, err := collect(c.List(t.Context(), plantstore.Query{}))
+	if err == nil || len(plants) != 1 {
+		t.Errorf("%d plants, then %v", len(plants), err)
+	}
+}
+
+const twoLines = `{"id":1,"name":"Oak"}` + "\n" + `{"id":2,"name":"Elm"}` + "\n"
+
+func TestExportThatBreaksOffEndsInAnError(t *testing.T) {
+	chunked := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			_, _ = io.WriteString(w, text)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		whole   int
+	}{
+		"after a line":     {chunked(twoLines), 2},
+		"within a line":    {chunked(twoLines[:30]), 1},
+		"within a length":  {raw("Content-Length: 100\r\n\r\n" + twoLines), 2},
+		"without a length": {raw("Connection: close\r\n\r\n" + twoLines), 0},
+		"a whole answer":   {page(200, "application/x-ndjson", twoLines[:len(twoLines)-1]), 2},
+		"a half answer":    {page(200, "application/x-ndjson", twoLines[:30]), 1},
+		"a chunk's middle": {raw("Transfer-Encoding: chunked\r\n\r\n100\r\n" + twoLines), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := faking(t, test.handler, client.Options{Retries: -1})
+			plants, err := collect(c.Export(t.Context(), plantstore.Query{}))
+			if err == nil || !strings.HasPrefix(err.Error(), "export plants: ") || len(plants) != test.whole {
+				t.Errorf("export: %d plants, then %v", len(plants), err)
+			}
+			lines, err := c.ExportLines(t.Context(), plantstore.Query{})
+			if err != nil {
+				return
+			}
+			defer lines.Close()
+			if text, err := io.ReadAll(lines); err == nil || !strings.HasPrefix(err.Error(), "export plants: ") {
+				t.Errorf("export lines: %q, then %v", text, err)
+			}
+			if n, err := lines.Read(make([]byte, 1)); n != 0 || err == nil || err == io.EOF {
+				t.Errorf("export lines, later: %d bytes, then %v", n, err)
+			}
+		})
+	}
+}
+
+// raw answers with a header and a body as they stand, and closes the connection.
+func raw(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		must(err)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"+text)
+	}
+}
+
+func TestExportCancelledHalfWayEndsInAnError(t *testing.T) {
+	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		_, _ = io.WriteString(w, twoLines)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}, client.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	plants := 0
+	var last error
+	for _, err := range c.Export(ctx, plantstore.Query{}) {
+		if last = err; err != nil {
+			break
+		}
+		if plants++; plants == 2 {
+			cancel()
+		}
+	}
+	if plants != 2 || !errors.Is(last, context.Canceled) {
+		t.Errorf("%d plants, then %v, want 2, then context.Canceled", plants, last)
+	}
+}
+
+// A connection that is reset while the answer comes is a lost answer.
+func TestResetConnections(t *testing.T) {
+	s := serving(t)
+	target := strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	var resets atomic.Int64
+	var relays sync.WaitGroup
+	relays.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			relays.Go(func() { relay(near, target, resets.Add(-1) >= 0) })
+		}
+	})
+	defer relays.Wait()
+	defer listener.Close()
+	for _, op := range operations() {
+		s.clear(t)
+		s.garden(t, op.before...)
+		c := calling(t, "http://"+listener.Addr().String()+"/v1", s.Token, client.Options{})
+		resets.Store(1)
+		err := op.call(t.Context(), c)
+		if op.name == "import" && err != nil && strings.Contains(err.Error(), "importing the same again is safe") {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("%s: %v", op.name, err)
+		}
+		if got := s.plants(t); !slices.Equal(got, op.after) {
+			t.Errorf("%s: the store has %#v, want %#v", op.name, got, op.after)
+		}
+		c.CloseIdleConnections()
+	}
+}
+
+// relay connects near with the target until one of them ends. If it is to reset,
+// it lets ten bytes of the final answer through.
+func relay(near net.Conn, target string, reset bool) {
+	defer near.Close()
+	far, err := net.Dial("tcp", target)
+	must(err)
+	defer far.Close()
+	var request sync.WaitGroup
+	defer request.Wait()
+	request.Go(func() {
+		_, _ = io.Copy(far, near)
+		_ = far.(*net.TCPConn).CloseWrite()
+	})
+	if !reset {
+		_, _ = io.Copy(near, far)
+		near.Close()
+		return
+	}
+	_, _ = io.CopyN(near, far, 10)
+	_ = near.(*net.TCPConn).SetLinger(0)
+	near.Close()
+}
+
+func TestTokenIsInNoError(t *testing.T) {
+	echo := func(status int, media, format string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			w.Header().Set("Content-Type", strings.ReplaceAll(media, "%", token))
+			if status/100 == 3 {
+				w.Header().Set("Location", "http://elsewhere.test/"+token)
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, strings.ReplaceAll(format, "%", token))
+		}
+	}
+	for name, handler := range map[string]http.HandlerFunc{
+		"error":      echo(400, "application/json", `{"error":40006,"message":"what is %?"}`),
+		"media":      echo(400, "text/html; token=%", ""),
+		"redirect":   echo(307, "text/html", ""),
+		"line":       echo(200, "application/x-ndjson", `{"id":1,"name":"%","name":"%"}`),
+		"later":      echo(503, "application/json", `{"error":50301,"message":"what is %?"}`),
+		"status":     malformed("HTTP/1.1 400 you sent %\r\nContent-Length: 0\r\n\r\n"),
+		"no HTTP":    malformed("you sent %\r\n\r\n"),
+		"bad header": malformed("HTTP/1.1 200 OK\r\nyou sent %\r\n\r\n"),
+		"bad link": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", `<?after=`+secret+`>; rel="next"`)
+			page(200, "application/json", "[]")(w, r)
+		},
+	} {
+		withFake(t, handler, client.Options{Retries: 1}, func(t *testing.T, c *client.Client) {
+			for _, op := range operations() {
+				err := op.call(t.Context(), c)
+				if err == nil || strings.Contains(fmt.Sprintf("%v %+v %s %q", err, err, err, err), secret) {
+					t.Errorf("%s: %s: %v", name, op.name, err)
+				}
+			}
+		})
+	}
+
+	told := `{"created":0,"unchanged":0,"failed":1,"errors":[{"line":1,"error":40001,"message":"` + secret + `"}]}`
+	c := faking(t, page(200, "application/json", told), client.Options{})
+	report, err := c.ImportLines(t.Context(), strings.NewReader("{}\n"))
+	if err != nil || len(report.Errors) != 1 || strings.Contains(report.Errors[0].Err.Message, secret) {
+		t.Errorf("import: %+v, %v", report, err)
+	}
+}
+
+// malformed answers with a text in which % stands for the token.
+func malformed(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		must(err)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, strings.ReplaceAll(text, "%", secret))
+	}
+}
+
+// A report that comes before all lines have been sent cannot be about them.
+func TestImportAnsweredTooEarlyIsNoSuccess(t *testing.T) {
+	c := faking(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"created":1,"unchanged":0,"failed":0,"errors":[]}`)
+	}, client.Options{})
+	if report, err := c.Import(t.Context(), slices.Values([]plantstore.Plant{oak})); err == nil {
+		t.Errorf("import: %+v", report)
+	}
+	if report, err := c.ImportLines(t.Context(), strings.NewReader(twoLines)); err == nil {
+		t.Errorf("import lines: %+v", report)
+	}
+}
+
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	s := serving(t)
+	s.garden(t, oak)
+	var dials atomic.Int64
+	c := calling(t, s.URL, s.Token, client.Options{})
+	c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	ctx := t.Context()
+	for range 10 {
+		_ = c.Create(ctx, oak)
+		_ = c.Create(ctx, elm) // taken
+		_, _ = c.Get(ctx, 2)   // none
+		_, _ = c.Page(ctx, plantstore.Query{})
+		_ = c.Replace(ctx, plantstore.Plant{ID: 3}, nil)
+		_ = c.Delete(ctx, 3, nil)
+		_ = c.Delete(ctx, 3, nil) // none
+	}
+	if n := dials.Swap(0); n != 1 {
+		t.Errorf("70 calls took %d connections, want 1", n)
+	}
+	for range 10 {
+		if _, err := collect(c.Export(ctx, plantstore.Query{})); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.ImportLines(ctx, strings.NewReader(`{"id":1,"name":"Oak"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := dials.Load(); n != 1 {
+		t.Errorf("20 imports and exports took %d connections, want 1", n)
+	}
+}
+
+// As many connections as are used at once must be there for the next time.
+func TestManyConnectionsStayIdle(t *testing.T) {
+	const callers = 200
+	var dials atomic.Int64
+	var arrived sync.WaitGroup
+	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+		arrived.Done()
+		arrived.Wait()
+		page(200, "application/json", `{"name":"Oak"}`)(w, r)
+	}, client.Options{})
+	c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	for range 3 {
+		arrived.Add(callers)
+		var calls sync.WaitGroup
+		for range callers {
+			calls.Go(func() {
+				if _, err := c.Get(t.Context(), 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+	}
+	if n := dials.Load(); n != callers {
+		t.Errorf("%d connections for %d callers", n, callers)
+	}
+}

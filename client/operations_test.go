@@ -1,0 +1,95 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// operation is one call of the client, and what the store holds before and after
+// it.
+type operation struct {
+	name   string
+	before []plantstore.Plant
+	after  []plantstore.Plant
+	call   func(context.Context, *client.Client) error
+}
+
+var (
+	oak = plantstore.Plant{ID: 1, Name: "Oak"}
+	elm = plantstore.Plant{ID: 1, Name: "Elm", Tag: plantstore.NewTag("tree")}
+)
+
+// operations returns every call, each with a plan that succeeds once.
+func operations() []operation {
+	has := func(plants ...plantstore.Plant) []plantstore.Plant { return plants }
+	match := func(p plantstore.Plant) *plantstore.Condition {
+		return &plantstore.Condition{Match: []plantstore.ETag{p.ETag()}}
+	}
+	absent := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
+	return []operation{
+		{"create", nil, has(oak), func(ctx context.Context, c *client.Client) error {
+			return c.Create(ctx, oak)
+		}},
+		{"get", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			p, err := c.Get(ctx, 1)
+			return wrong(err, p != oak, p)
+		}},
+		{"replace", has(oak), has(elm), func(ctx context.Context, c *client.Client) error {
+			return c.Replace(ctx, elm, nil)
+		}},
+		{"replace if match", has(oak), has(elm), func(ctx context.Context, c *client.Client) error {
+			return c.Replace(ctx, elm, match(oak))
+		}},
+		{"replace if none", nil, has(elm), func(ctx context.Context, c *client.Client) error {
+			return c.Replace(ctx, elm, absent)
+		}},
+		{"delete", has(oak), nil, func(ctx context.Context, c *client.Client) error {
+			return c.Delete(ctx, 1, nil)
+		}},
+		{"delete if match", has(oak), nil, func(ctx context.Context, c *client.Client) error {
+			return c.Delete(ctx, 1, match(oak))
+		}},
+		{"page", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			page, err := c.Page(ctx, plantstore.Query{})
+			return wrong(err, !slices.Equal(page.Plants, has(oak)), page)
+		}},
+		{"list", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			plants, err := collect(c.List(ctx, plantstore.Query{}))
+			return wrong(err, !slices.Equal(plants, has(oak)), plants)
+		}},
+		{"export", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			plants, err := collect(c.Export(ctx, plantstore.Query{}))
+			return wrong(err, !slices.Equal(plants, has(oak)), plants)
+		}},
+		{"export lines", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			lines, err := c.ExportLines(ctx, plantstore.Query{})
+			if err != nil {
+				return err
+			}
+			defer lines.Close()
+			text, err := io.ReadAll(lines)
+			return wrong(err, string(text) != "{\"id\":1,\"name\":\"Oak\"}\n", text)
+		}},
+		{"import lines", nil, has(oak), func(ctx context.Context, c *client.Client) error {
+			report, err := c.ImportLines(ctx, strings.NewReader("{\"id\":1,\"name\":\"Oak\"}\n"))
+			return wrong(err, report.Created+report.Unchanged != 1 || report.Failed != 0, report)
+		}},
+		{"import", nil, has(oak), func(ctx context.Context, c *client.Client) error {
+			report, err := c.Import(ctx, slices.Values(has(oak)))
+			return wrong(err, report.Created != 1 || report.Failed+report.Unchanged != 0, report)
+		}},
+	}
+}
+
+func wrong(err error, unexpected bool, got any) error {
+	if err == nil && unexpected {
+		return fmt.Errorf("unexpected result %#v", got)
+	}
+	return err
+}

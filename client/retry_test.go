@@ -1,0 +1,265 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// after returns a handler that answers as first does for some requests, and then
+// as the server of a single oak.
+func after(requests int, first http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if requests--; requests >= 0 {
+			first(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"name":"Oak"}`)
+	}
+}
+
+func unavailable(retryAfter string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":50301,"message":"later"}`)
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	const second = time.Second
+	for _, test := range []struct {
+		retryAfter  string
+		least, most time.Duration
+	}{
+		{"", 50 * time.Millisecond, 100 * time.Millisecond},
+		{"0", 50 * time.Millisecond, 100 * time.Millisecond},
+		{"7", 7*second + 50*time.Millisecond, 7*second + 100*time.Millisecond},
+		// The clock of a bubble begins at midnight of this day.
+		{"Sat, 01 Jan 2000 00:00:20 GMT", 20*second + 50*time.Millisecond, 20*second + 100*time.Millisecond},
+		{"Fri, 31 Dec 1999 00:00:00 GMT", 50 * time.Millisecond, 100 * time.Millisecond},
+		{"soon", 50 * time.Millisecond, 100 * time.Millisecond},
+		{"-5", 50 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		withFake(t, after(1, unavailable(test.retryAfter)), client.Options{}, func(t *testing.T, c *client.Client) {
+			start := time.Now()
+			if err := c.Create(t.Context(), oak); err != nil {
+				t.Errorf("Retry-After %q: %v", test.retryAfter, err)
+			}
+			if took := time.Since(start); took < test.least || took > test.most {
+				t.Errorf("Retry-After %q: waited %v, want %v to %v", test.retryAfter, took, test.least, test.most)
+			}
+		})
+	}
+}
+
+// Who is asked to come back in an hour must not keep a caller for so long.
+func TestRetryAfterBeyondPatienceEndsTheCall(t *testing.T) {
+	withFake(t, unavailable("3600"), client.Options{}, func(t *testing.T, c *client.Client) {
+		start := time.Now()
+		if err := c.Create(t.Context(), oak); !errors.Is(err, plantstore.ErrUnavailable) {
+			t.Errorf("%v, want ErrUnavailable", err)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("waited %v", took)
+		}
+	})
+}
+
+// attempts counts the requests of one call and the pauses between them.
+func attempts(t *testing.T, opts client.Options) (pauses []time.Duration, err error) {
+	t.Helper()
+	var last time.Time
+	count := func(w http.ResponseWriter, r *http.Request) {
+		if !last.IsZero() {
+			pauses = append(pauses, time.Since(last))
+		}
+		last = time.Now()
+		unavailable("")(w, r)
+	}
+	withFake(t, count, opts, func(t *testing.T, c *client.Client) { err = c.Create(t.Context(), oak) })
+	if last.IsZero() {
+		t.Fatal("there was no attempt")
+	}
+	return pauses, err
+}
+
+func TestPausesGrowAndEnd(t *testing.T) {
+	pauses, err := attempts(t, client.Options{})
+	if len(pauses) != 18 || !errors.Is(err, plantstore.ErrUnavailable) {
+		t.Errorf("%d retries, then %v, want 18, then ErrUnavailable", len(pauses), err)
+	}
+	whole, same := 100*time.Millisecond, 0
+	total := time.Duration(0)
+	for i, pause := range pauses {
+		if pause < whole/2 || pause > whole {
+			t.Errorf("pause %d is %v, want %v to %v", i, pause, whole/2, whole)
+		}
+		if pause == whole/2 {
+			same++
+		}
+		total += pause
+		whole = min(2*whole, 5*time.Second)
+	}
+	if same > 2 {
+		t.Errorf("the pauses have no random part: %v", pauses)
+	}
+	if total < 30*time.Second {
+		t.Errorf("all pauses are %v, which does not last out a fail-over of 30 s", total)
+	}
+}
+
+func TestRetriesAreCounted(t *testing.T) {
+	for _, test := range []struct{ retries, want int }{{-1, 0}, {1, 1}, {5, 5}} {
+		if pauses, err := attempts(t, client.Options{Retries: test.retries}); len(pauses) != test.want || err == nil {
+			t.Errorf("%d retries were allowed, %d made, then %v", test.retries, len(pauses), err)
+		}
+	}
+	pauses, _ := attempts(t, client.Options{Retries: 1000, Patience: time.Hour})
+	if len(pauses) < 600 || len(pauses) > 1000 {
+		t.Errorf("%d retries in an hour", len(pauses))
+	}
+}
+
+func TestFailOverIsRiddenOut(t *testing.T) {
+	for _, op := range operations() {
+		inBubble(t, func(t *testing.T, s *bubbleServer) {
+			s.garden(t, op.before...)
+			start := time.Now()
+			c := s.client(t, client.Options{}, nil)
+			c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if time.Since(start) < 30*time.Second {
+					return nil, refused
+				}
+				return s.network.dial(ctx, network, addr)
+			})
+			if err := op.call(t.Context(), c); err != nil {
+				t.Errorf("%s: %v", op.name, err)
+			}
+		})
+	}
+}
+
+// silence takes a request and never answers it.
+func silence(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
+// A server that does not even refuse costs the whole time-out of an attempt.
+func TestPatienceEndsBeforeManySlowAttempts(t *testing.T) {
+	withFake(t, silence, client.Options{}, func(t *testing.T, c *client.Client) {
+		start := time.Now()
+		err := c.Create(t.Context(), oak)
+		if err == nil || !strings.Contains(err.Error(), "timeout awaiting response headers") {
+			t.Errorf("%v does not tell of a time-out", err)
+		}
+		if took := time.Since(start); took < time.Minute || took > 3*time.Minute {
+			t.Errorf("gave up after %v", took)
+		}
+	})
+}
+
+func TestSlowHeadersEndAnAttempt(t *testing.T) {
+	for _, op := range operations() {
+		want := 45 * time.Second
+		if strings.HasPrefix(op.name, "import") || strings.HasPrefix(op.name, "export") {
+			want = 10 * time.Minute
+		}
+		withFake(t, silence, client.Options{Retries: -1}, func(t *testing.T, c *client.Client) {
+			start := time.Now()
+			err := op.call(t.Context(), c)
+			if took := time.Since(start); err == nil || took != want {
+				t.Errorf("%s ended after %v with %v, want %v", op.name, took, err, want)
+			}
+		})
+	}
+}
+
+func TestBackOffEndsWithTheContext(t *testing.T) {
+	for _, op := range operations() {
+		withFake(t, unavailable("30"), client.Options{}, func(t *testing.T, c *client.Client) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := op.call(ctx, c)
+			if took := time.Since(start); took != 20*time.Second {
+				t.Errorf("%s ended after %v", op.name, took)
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, plantstore.ErrUnavailable) {
+				t.Errorf("%s: %v, want context.DeadlineExceeded and ErrUnavailable", op.name, err)
+			}
+		})
+	}
+}
+
+// Errors that come again whatever one does are told at once.
+func TestHopelessConnectionsAreNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newPipes()
+		c := network.client(t, "http://plants.test", secret, client.Options{}, nil)
+		dials := 0
+		c.DialWith(func(context.Context, string, string) (net.Conn, error) {
+			dials++
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "plants.test", IsNotFound: true}}
+		})
+		err := c.Create(t.Context(), oak)
+		if dials != 1 || err == nil || !strings.Contains(err.Error(), "create plant 1: ") || !strings.Contains(err.Error(), "no such host") {
+			t.Errorf("%d attempts, then %v", dials, err)
+		}
+	})
+}
+
+// A reader that blocks, such as a terminal, must not keep a cancelled import.
+func TestCancelledImportLeavesABlockedReader(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, out := io.Pipe()
+		ended := make(chan error)
+		go func() {
+			_, err := s.client(t, client.Options{}, nil).ImportLines(ctx, in)
+			ended <- err
+		}()
+		if _, err := io.WriteString(out, "{\"id\":1,\"name\":\"Oak\"}\n"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // now the next Read blocks
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the import ended with %v, want context.Canceled", err)
+		}
+		out.CloseWithError(errors.New("left")) // lets the Read return, and the bubble end
+	})
+}
+
+// The server breaks off an import that sends nothing for 30 s. An iterator that
+// yields a plant now and then must not be taken for that.
+func TestSlowIteratorKeepsTheImportAlive(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		slowly := func(yield func(plantstore.Plant) bool) {
+			for id := range plantstore.ID(20) {
+				time.Sleep(20 * time.Second)
+				if !yield(plantstore.Plant{ID: id, Name: "Oak"}) {
+					return
+				}
+			}
+		}
+		report, err := s.client(t, client.Options{}, nil).Import(t.Context(), slowly)
+		if err != nil || report.Created != 20 {
+			t.Errorf("%+v, %v, want 20 created", report, err)
+		}
+	})
+}

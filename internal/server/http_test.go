@@ -1,0 +1,351 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+)
+
+// bodyOf returns a body of createPlant that is so many bytes long.
+func bodyOf(size int) string {
+	const head, tail = `{"id":1,"name":"`, `"}`
+	return head + strings.Repeat("f", size-len(head)-len(tail)) + tail
+}
+
+// chunked writes the text as one chunk, without the last one.
+func chunked(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
+
+func TestABodyMayBeAsLargeAsTheLimit(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	const limit = 1 << 20
+	if got := s.create(t, bodyOf(limit)); got.status != 200 {
+		t.Errorf("a body of %d bytes was answered %d %s", limit, got.status, got.body)
+	}
+	c := s.dialCreate(t, "Transfer-Encoding: chunked")
+	c.send(t, chunked(bodyOf(limit)[:limit/2])+chunked(bodyOf(limit)[limit/2:])+"0\r\n\r\n")
+	if got := c.reply(t); got.status != 200 {
+		t.Errorf("a chunked body of %d bytes was answered %d %s", limit, got.status, got.body)
+	}
+}
+
+func TestALargerBodyIsRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{maxBody: 1000})
+
+	t.Run("by its length, before it is sent", func(t *testing.T) {
+		c := s.dialCreate(t, "Content-Length: 1001")
+		got := c.reply(t)
+		got.wantError(t, plantstore.ErrTooLarge, "1000 bytes")
+		if !got.closes {
+			t.Error("the answer does not say that the connection ends")
+		}
+		c.wantClosed(t)
+	})
+	t.Run("by a length that is enormous", func(t *testing.T) {
+		for _, length := range []string{"1048577", "4294967297", "9223372036854775807"} {
+			s.dialCreate(t, "Content-Length: "+length).reply(t).wantError(t, plantstore.ErrTooLarge)
+		}
+	})
+	t.Run("by what is in the chunks", func(t *testing.T) {
+		c := s.dialCreate(t, "Transfer-Encoding: chunked")
+		c.send(t, chunked(bodyOf(1001)))
+		got := c.reply(t)
+		got.wantError(t, plantstore.ErrTooLarge, "1000 bytes")
+		if !got.closes {
+			t.Error("the answer does not say that the connection ends")
+		}
+		c.wantClosed(t)
+	})
+	t.Run("even where the JSON ends before", func(t *testing.T) {
+		body := bodyOf(900) + strings.Repeat(" ", 101)
+		s.create(t, body).wantError(t, plantstore.ErrTooLarge)
+		c := s.dialCreate(t, "Transfer-Encoding: chunked")
+		c.send(t, chunked(body))
+		c.reply(t).wantError(t, plantstore.ErrTooLarge)
+	})
+	t.Run("and no byte less is", func(t *testing.T) {
+		if got := s.create(t, bodyOf(1000)); got.status != 200 {
+			t.Errorf("answered %d %s", got.status, got.body)
+		}
+	})
+}
+
+func TestAContentLengthThatLiesHarmsNobody(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	const body = `{"id":1,"name":"Fern"}`
+
+	t.Run("too short", func(t *testing.T) {
+		c := s.dialCreate(t, "Content-Length: "+strconv.Itoa(len(body)-1))
+		c.send(t, body)
+		c.reply(t).wantError(t, plantstore.ErrNotJSON, "ends too early")
+		s.wantStored(t)
+	})
+	t.Run("too long", func(t *testing.T) {
+		c := s.dialCreate(t, "Content-Length: "+strconv.Itoa(len(body)+1))
+		c.send(t, body)
+		c.endSending(t)
+		c.reply(t).wantError(t, plantstore.ErrNotJSON, "could not be read")
+		s.wantStored(t)
+	})
+	t.Run("nothing comes", func(t *testing.T) {
+		c := s.dialCreate(t, "Content-Length: 5")
+		c.endSending(t)
+		c.reply(t).wantError(t, plantstore.ErrNotJSON)
+		s.wantStored(t)
+	})
+	t.Run("chunks that end early", func(t *testing.T) {
+		c := s.dialCreate(t, "Transfer-Encoding: chunked")
+		c.send(t, chunked(body)) // and no last chunk
+		c.endSending(t)
+		c.reply(t).wantError(t, plantstore.ErrNotJSON)
+		s.wantStored(t)
+	})
+	t.Run("chunks that are none", func(t *testing.T) {
+		c := s.dialCreate(t, "Transfer-Encoding: chunked")
+		c.send(t, body+"\r\n")
+		c.reply(t).wantError(t, plantstore.ErrNotJSON)
+		s.wantStored(t)
+	})
+	t.Run("what follows is another request", func(t *testing.T) {
+		c := s.dialCreate(t, "Content-Length: "+strconv.Itoa(len(body)))
+		c.send(t, body+"garbage\r\n\r\n")
+		c.reply(t).wantPlant(t, fern(1))
+		second, err := http.ReadResponse(c.in, nil)
+		if err != nil || second.StatusCode != 400 || !second.Close {
+			t.Errorf("the garbage behind the body was answered %v, %v", second, err)
+		}
+	})
+}
+
+func TestABodyThatComesTooSlowlyIsRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{readTimeout: 100 * time.Millisecond})
+	for _, c := range []*connection{
+		s.dialCreate(t, "Content-Length: 22"),
+		s.dialCreate(t, "Transfer-Encoding: chunked"),
+	} {
+		c.send(t, `{"id":1`[:5])
+		got := c.reply(t)
+		got.wantError(t, plantstore.ErrTimeout, "in time")
+		if !got.closes {
+			t.Error("the answer does not say that the connection ends")
+		}
+		c.wantClosed(t)
+	}
+	s.wantStored(t)
+}
+
+func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	const body = `{"id":1,"name":"Fern"}`
+	s.create(t, body, "X-Padding: "+strings.Repeat("p", 31<<10)).wantPlant(t, fern(1))
+
+	got := s.create(t, body, "X-Padding: "+strings.Repeat("p", 32<<10))
+	got.wantError(t, plantstore.ErrHeaders, "32768 bytes")
+	if err := s.send(t, "GET", "/healthz?"+strings.Repeat("p", 32<<10), ""); err.status != 431 {
+		t.Errorf("a long query was answered %d", err.status)
+	}
+	var lines []string
+	for i := range 4000 {
+		lines = append(lines, fmt.Sprintf("X-%d: p", i))
+	}
+	s.create(t, body, lines...).wantError(t, plantstore.ErrHeaders)
+
+	// Beyond twice the limit it is net/http that answers, and nothing is kept.
+	c := s.dial(t)
+	c.send(t, "POST "+s.plants()+" HTTP/1.1\r\nHost: x\r\nX-Padding: "+strings.Repeat("p", 80<<10)+"\r\n\r\n")
+	response, err := http.ReadResponse(c.in, nil)
+	if err != nil || response.StatusCode != 431 || !response.Close {
+		t.Errorf("an enormous header was answered %v, %v", response, err)
+	}
+}
+
+// A caller who asks first with Expect is told to go on only if the body is wanted.
+func TestTheBodyIsNotAskedForBeforeItIsWanted(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	reader := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeOps}})
+	const body = `{"id":1,"name":"Fern"}`
+	length := "Content-Length: " + strconv.Itoa(len(body))
+	const expect = "Expect: 100-continue"
+
+	s.dialCreate(t, length, expect, "Authorization:").reply(t).wantError(t, plantstore.ErrNoToken)
+	s.dialCreate(t, length, expect, "Authorization: Bearer unknown").reply(t).wantError(t, plantstore.ErrBadToken)
+	s.dialCreate(t, length, expect, "Authorization: Bearer "+reader).reply(t).wantError(t, plantstore.ErrScope)
+	s.dialCreate(t, length, expect, "Content-Type: text/plain").reply(t).wantError(t, plantstore.ErrMediaType)
+	s.dialCreate(t, "Content-Length: 1048577", expect).reply(t).wantError(t, plantstore.ErrTooLarge)
+
+	c := s.dialCreate(t, length, expect)
+	if got := c.reply(t); got.status != 100 {
+		t.Fatalf("answered %d %s, want 100", got.status, got.body)
+	}
+	c.send(t, body)
+	c.reply(t).wantPlant(t, fern(1))
+}
+
+// Without Expect, the answer does not wait for a body that is not worth reading.
+func TestALargeBodyIsNotReadForACallerWithoutToken(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	c := s.dialCreate(t, "Content-Length: 1000000", "Authorization:")
+	c.reply(t).wantError(t, plantstore.ErrNoToken)
+	c.wantClosed(t)
+}
+
+func TestUnknownPathsAreRefusedAndNeverRedirected(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	for _, path := range []string{
+		"/plant", "/Plants", "/PLANTS", "/plants/", "//plants", "/plants//", "/./plants", "/x/../plants", "/plants/.", "/plants/..", "/plants;x=1",
+		"/plants%2F", "/plants%20", "/plants%00", "/v1/plants", "/openapi", "/openapi.yml", "/healthz/", "/debug", "/favicon.ico", "/.env",
+	} {
+		for _, method := range []string{"GET", "POST", "OPTIONS"} {
+			got := s.send(t, method, path, "", s.withDefaults(nil)...)
+			got.wantError(t, plantstore.ErrNoPath, "/openapi.yaml")
+			got.wantHeader(t, "Location")
+		}
+	}
+	// Where only a slash is missing, net/http would say where to go.
+	got := s.send(t, "GET", "/debug/pprof", "")
+	got.wantError(t, plantstore.ErrNoPath)
+	got.wantHeader(t, "Location")
+}
+
+func TestAMethodThatAPathDoesNotKnowIsRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	doc := loadContract(t, plantstore.OpenAPI)
+	known := map[string][]string{"/healthz": {"GET"}, "/readyz": {"GET"}, "/openapi.yaml": {"GET"}, "/openapi.json": {"GET"}, "/metrics": {"GET"}}
+	for method := range doc.Paths.Value("/plants").Operations() {
+		known["/plants"] = append(known["/plants"], method)
+	}
+	for path, methods := range known {
+		if slices.Contains(methods, "GET") {
+			methods = append(methods, "HEAD")
+		}
+		slices.Sort(methods)
+		allow := strings.Join(methods, ", ")
+		for _, method := range []string{"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "post"} {
+			if slices.Contains(methods, method) {
+				continue
+			}
+			got := s.send(t, method, path, "", s.withDefaults(nil)...)
+			got.wantError(t, plantstore.ErrMethod, path, method, allow)
+			got.wantHeader(t, "Allow", allow)
+		}
+	}
+}
+
+func TestHeadIsAnsweredLikeGetWithoutTheBody(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	for _, tt := range []struct {
+		path   string
+		status int
+		header []string
+	}{
+		{"/healthz", 200, nil},
+		{"/readyz", 200, nil},
+		{"/openapi.json", 200, nil},
+		{"/nothing", 404, nil},
+		{"/metrics", 401, nil},
+	} {
+		get, head := s.send(t, "GET", tt.path, "", tt.header...), s.send(t, "HEAD", tt.path, "", tt.header...)
+		if get.status != tt.status || head.status != tt.status || len(head.body) != 0 {
+			t.Errorf("%s: GET was answered %d, HEAD %d with %d bytes; want %d", tt.path, get.status, head.status, len(head.body), tt.status)
+		}
+		head.wantHeader(t, "Content-Type", get.header.Get("Content-Type"))
+		head.wantHeader(t, "Content-Length", get.header.Values("Content-Length")...)
+	}
+}
+
+func TestEveryAnswerCarriesTheIDOfItsRequest(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	const body = `{"id":1,"name":"Fern"}`
+	for _, id := range []string{"a", "A.b-c_9", strings.Repeat("x", 64)} {
+		s.create(t, body, "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
+		s.create(t, "", "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
+		s.create(t, body, "Authorization:", "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
+		s.send(t, "GET", "/nothing", "", "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
+		if line := `"request":"` + id + `"`; strings.Count(s.log.String(), line) != 4 {
+			t.Errorf("the log has not 4 lines with %s", line)
+		}
+	}
+	made := map[string]bool{}
+	for _, header := range [][]string{
+		nil, nil,
+		{"X-Request-Id: " + strings.Repeat("x", 65)},
+		{"X-Request-Id: a b"},
+		{"X-Request-Id: a\tb"},
+		{"X-Request-Id: é"},
+		{`X-Request-Id: a"b`},
+		{"X-Request-Id: a", "X-Request-Id: a"},
+		{"X-Request-Id: <script>"},
+	} {
+		got := s.create(t, body, header...).header.Values("X-Request-Id")
+		if len(got) != 1 || !isRequestID(got[0]) || got[0] == "a" || made[got[0]] {
+			t.Errorf("with %q the id is %q, want a new one", header, got)
+			continue
+		}
+		made[got[0]] = true
+	}
+}
+
+func TestAConnectionServesOneRequestAfterTheOther(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	c := s.dial(t)
+	for i, body := range []string{`{"id":1,"name":"Fern"}`, `{`, `{"id":1,"name":"Oak"}`, `{"id":2,"name":"Oak"}`} {
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+			s.plants(), s.token, len(body), body)
+		response, err := http.ReadResponse(c.in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int{200, 400, 400, 200}[i]; response.StatusCode != want {
+			t.Errorf("%s was answered %d, want %d", body, response.StatusCode, want)
+		}
+	}
+}
+
+func TestTheAPIIsMountedWhereTheBaseURLSays(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		base, plants string
+		not          []string
+	}{
+		{"", "/plants", []string{"/v1/plants"}},
+		{"/", "/plants", []string{"//plants"}},
+		{"/v1", "/v1/plants", []string{"/plants", "/V1/plants", "/v1/v1/plants", "/v1plants", "/v1", "/v1/", "/v1/healthz", "/v1/openapi.yaml"}},
+		{"/v1/", "/v1/plants", []string{"/plants", "/v1//plants"}},
+		{"/shop/garden", "/shop/garden/plants", []string{"/plants", "/shop/plants", "/garden/plants"}},
+		{"/my%20shop", "/my%20shop/plants", []string{"/plants", "/my/plants", "/my+shop/plants"}},
+		{"/%7Bid%7D", "/%7Bid%7D/plants", []string{"/1/plants", "/plants"}},
+		{"https://plants.example", "/plants", []string{"/v1/plants"}},
+		{"https://plants.example/v1", "/v1/plants", []string{"/plants"}},
+	} {
+		s := start(t, setup{base: tt.base})
+		const body = `{"id":1,"name":"Fern"}`
+		s.send(t, "POST", tt.plants, body, s.withDefaults(nil)...).wantPlant(t, fern(1))
+		for _, path := range tt.not {
+			s.send(t, "POST", path, body, s.withDefaults(nil)...).wantError(t, plantstore.ErrNoPath)
+		}
+		if got := s.send(t, "GET", "/healthz", ""); got.status != 200 {
+			t.Errorf("with %s, /healthz was answered %d", tt.base, got.status)
+		}
+	}
+}

@@ -1,0 +1,787 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+	"plantstore/internal/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
+		path := newPath(t)
+		return func() plantstore.Store { return mustOpen(t, path, Serve) }
+	})
+}
+
+func newPath(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "plants.db")
+}
+
+// mustOpen opens a store that the caller closes.
+func mustOpen(t *testing.T, path string, mode Mode) *Store {
+	t.Helper()
+	s, err := Open(path, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// openStore opens a store that is closed when the test ends.
+func openStore(t *testing.T, path string, mode Mode) *Store {
+	t.Helper()
+	s := mustOpen(t, path, mode)
+	t.Cleanup(func() { mustClose(t, s) })
+	return s
+}
+
+func mustClose(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func fern(id plantstore.ID) plantstore.Plant {
+	return plantstore.Plant{ID: id, Name: "fern", Tag: plantstore.NewTag("green")}
+}
+
+func create(t *testing.T, s *Store, plants ...plantstore.Plant) {
+	t.Helper()
+	batch := make([]plantstore.Write, len(plants))
+	for i, p := range plants {
+		batch[i] = plantstore.Write{Op: plantstore.Create, Plant: p}
+	}
+	results, err := s.Apply(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r != (plantstore.Result{Outcome: plantstore.Created}) {
+			t.Fatalf("create %v: %v", plants[i], r)
+		}
+	}
+}
+
+func wantPlant(t *testing.T, s *Store, want plantstore.Plant) {
+	t.Helper()
+	if got, err := s.Plant(t.Context(), want.ID); err != nil || got != want {
+		t.Errorf("Plant(%d): %v, %v, want %v", want.ID, got, err, want)
+	}
+}
+
+func newToken(name string) plantstore.Token {
+	return plantstore.Token{
+		Hash: plantstore.HashSecret(name), Name: name, Scopes: plantstore.AllScopes(),
+		Created: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+}
+
+// openRaw opens the file as another program would, and closes it when the test
+// ends.
+func openRaw(t *testing.T, path string) *sqlite.Conn {
+	t.Helper()
+	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// runRaw runs a script on the file as another program would.
+func runRaw(t *testing.T, path, script string) {
+	t.Helper()
+	c := openRaw(t, path)
+	if err := sqlitex.ExecuteScript(c, script, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// text returns a column of all rows, a line each.
+func text(t *testing.T, c *sqlite.Conn, query string, column int) string {
+	t.Helper()
+	var lines []string
+	args := make([]any, strings.Count(query, "?"))
+	err := sqlitex.ExecuteTransient(c, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+		lines = append(lines, row.ColumnText(column))
+		return nil
+	}})
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestSecondServerIsRefused(t *testing.T) {
+	path := newPath(t)
+	first := mustOpen(t, path, Serve)
+	for range 2 {
+		second, err := Open(path, Serve)
+		if !errors.Is(err, ErrLocked) || second != nil {
+			t.Fatalf("a second server: %v, %v, want ErrLocked", second, err)
+		}
+		if !strings.Contains(err.Error(), path) {
+			t.Errorf("the error does not name the file: %v", err)
+		}
+	}
+	create(t, first, fern(1))
+	mustClose(t, first)
+	third := openStore(t, path, Serve)
+	wantPlant(t, third, fern(1))
+}
+
+func TestRefusedServerLeavesNoLockBehind(t *testing.T) {
+	path := newPath(t)
+	runRaw(t, path, "CREATE TABLE notes (text TEXT)")
+	for range 2 {
+		if _, err := Open(path, Serve); err == nil || errors.Is(err, ErrLocked) {
+			t.Fatalf("Open: %v, want the refusal of a foreign file", err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	openStore(t, path, Serve)
+}
+
+func TestShareWorksBesideAServer(t *testing.T) {
+	for _, mode := range []Mode{Share, Existing} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			path := newPath(t)
+			server := openStore(t, path, Serve)
+			create(t, server, fern(1))
+			guest := mustOpen(t, path, mode)
+			wantPlant(t, guest, fern(1))
+			create(t, guest, fern(2))
+			wantPlant(t, server, fern(2))
+			wantTokenSeen(t, guest, server, newToken("by the guest"))
+			wantTokenSeen(t, server, guest, newToken("by the server"))
+			mustClose(t, guest)
+			create(t, server, fern(3))
+			wantPlant(t, server, fern(3))
+		})
+	}
+}
+
+func wantTokenSeen(t *testing.T, writer, reader *Store, token plantstore.Token) {
+	t.Helper()
+	if err := writer.CreateToken(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Token(t.Context(), token.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.RevokeToken(t.Context(), token.Hash, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := reader.Token(t.Context(), token.Hash); err != nil || got.Revoked.IsZero() {
+		t.Errorf("a revoked token: %v, %v", got, err)
+	}
+}
+
+func TestServerWorksBesideAShare(t *testing.T) {
+	path := newPath(t)
+	guest := openStore(t, path, Share)
+	create(t, guest, fern(1))
+	server := mustOpen(t, path, Serve)
+	wantPlant(t, server, fern(1))
+	create(t, server, fern(2))
+	mustClose(t, server)
+	wantPlant(t, guest, fern(2))
+	create(t, guest, fern(3))
+}
+
+// Both wait for each other's transactions instead of failing.
+func TestShareAndServerWriteAtOnce(t *testing.T) {
+	path := newPath(t)
+	stores := []*Store{openStore(t, path, Serve), openStore(t, path, Share)}
+	var writers sync.WaitGroup
+	for who, s := range stores {
+		writers.Go(func() {
+			for i := range 100 {
+				p := fern(plantstore.ID(who*1000 + i))
+				results, err := s.Apply(t.Context(), []plantstore.Write{{Op: plantstore.Create, Plant: p}})
+				if err != nil || results[0].Err != nil {
+					t.Errorf("store %d, write %d: %v, %v", who, i, results, err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	for who := range stores {
+		wantPlant(t, stores[1-who], fern(plantstore.ID(who*1000+99)))
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	path := newPath(t)
+	s := mustOpen(t, path, Serve)
+	create(t, s, fern(1))
+	mustClose(t, s)
+	c := openRaw(t, path)
+	version, err := strconv.Atoi(text(t, c, "PRAGMA user_version", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	runRaw(t, path, fmt.Sprintf("PRAGMA user_version=%d", version+1))
+	for _, mode := range []Mode{Serve, Share, Existing} {
+		_, err := Open(path, mode)
+		if !errors.Is(err, ErrNewerSchema) {
+			t.Fatalf("mode %d: %v, want ErrNewerSchema", mode, err)
+		}
+		for _, part := range []string{path, fmt.Sprintf("version %d", version+1), fmt.Sprintf("up to %d", version)} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("mode %d: the error %q does not say %q", mode, err, part)
+			}
+		}
+	}
+	runRaw(t, path, fmt.Sprintf("PRAGMA user_version=%d", version))
+	wantPlant(t, openStore(t, path, Serve), fern(1))
+}
+
+// A file of another program is refused, and is afterwards what it was before.
+func TestForeignFileIsRefused(t *testing.T) {
+	scripts := map[string]string{
+		"tables":                   "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('mine')",
+		"tables of our names":      "CREATE TABLE plants (id INTEGER PRIMARY KEY, name TEXT); CREATE TABLE tokens (hash BLOB)",
+		"its own application id":   "PRAGMA application_id=7; CREATE TABLE notes (text TEXT)",
+		"an application id, empty": "PRAGMA application_id=7",
+		"a version, empty":         "PRAGMA user_version=1",
+	}
+	for name, script := range scripts {
+		for _, mode := range []string{"delete", "wal"} {
+			t.Run(name+", journal mode "+mode, func(t *testing.T) {
+				path := newPath(t)
+				runRaw(t, path, script)
+				c := openRaw(t, path)
+				text(t, c, "PRAGMA journal_mode="+mode, 0)
+				c.Close()
+				wantForeign(t, path)
+			})
+		}
+	}
+}
+
+func wantForeign(t *testing.T, path string) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []Mode{Serve, Share, Existing} {
+		_, err := Open(path, mode)
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another program") {
+			t.Fatalf("mode %d: %v, want a refusal that names the file", mode, err)
+		}
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Error("the file was changed")
+	}
+}
+
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
+	contents := map[string]string{
+		"a line":    "hello\n",
+		"long text": strings.Repeat("All work and no play makes Jack a dull boy.\n", 200),
+		"zeros":     strings.Repeat("\x00", 8192),
+	}
+	for name, content := range contents {
+		t.Run(name, func(t *testing.T) {
+			path := newPath(t)
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, mode := range []Mode{Serve, Share, Existing} {
+				_, err := Open(path, mode)
+				if err == nil || !strings.Contains(err.Error(), path+" is not a Plantstore store") {
+					t.Fatalf("mode %d: %v, want a refusal that names the file", mode, err)
+				}
+			}
+			if got, err := os.ReadFile(path); err != nil || string(got) != content {
+				t.Errorf("the file was changed: %v", err)
+			}
+		})
+	}
+}
+
+func TestEmptyFileBecomesAStore(t *testing.T) {
+	path := newPath(t)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	create(t, openStore(t, path, Serve), fern(1))
+}
+
+func TestDirectoryIsNoStore(t *testing.T) {
+	for _, mode := range []Mode{Serve, Share, Existing} {
+		path := t.TempDir()
+		if _, err := Open(path, mode); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("mode %d: %v, want an error that names the directory", mode, err)
+		}
+	}
+}
+
+func TestMissingDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "missing")
+	for _, mode := range []Mode{Serve, Share, Existing} {
+		if _, err := Open(filepath.Join(dir, "plants.db"), mode); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("mode %d: %v, want fs.ErrNotExist", mode, err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+}
+
+func TestExistingMakesNoFile(t *testing.T) {
+	path := newPath(t)
+	if _, err := Open(path, Existing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open: %v, want fs.ErrNotExist", err)
+	}
+	left, err := filepath.Glob(path + "*")
+	if err != nil || len(left) != 0 {
+		t.Errorf("Open left %q behind, %v", left, err)
+	}
+}
+
+func TestOnlyTheOwnerCanReadTheStore(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	for _, mode := range []Mode{Serve, Share} {
+		path := newPath(t)
+		s := mustOpen(t, path, mode)
+		create(t, s, fern(1))
+		files, err := filepath.Glob(path + "*")
+		if err != nil || len(files) < 3 {
+			t.Fatalf("files %q, %v: want the store, its log and its index", files, err)
+		}
+		for _, file := range files {
+			info, err := os.Stat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := info.Mode(); got != 0o600 {
+				t.Errorf("%s has the mode %o, want 600", filepath.Base(file), got)
+			}
+		}
+		mustClose(t, s)
+	}
+}
+
+// A store of each older schema is made by hand; Open brings it to the schema of a
+// new one, with all that it holds.
+func TestMigrationKeepsTheData(t *testing.T) {
+	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := newPath(t)
+	mustClose(t, mustOpen(t, newest, Serve))
+	want := describe(t, newest)
+
+	for version := 1; version < len(steps); version++ {
+		t.Run(fmt.Sprintf("from %d", version), func(t *testing.T) {
+			path := newPath(t)
+			for _, step := range steps[:version] {
+				script, err := schemaFiles.ReadFile(step)
+				if err != nil {
+					t.Fatal(err)
+				}
+				runRaw(t, path, string(script))
+			}
+			token := newToken("kept")
+			token.LastUsed = token.Created.Add(time.Hour)
+			runRaw(t, path, fmt.Sprintf(`
+				PRAGMA application_id=%d; PRAGMA user_version=%d;
+				INSERT INTO plants VALUES (1, 'fern', 'green'), (-5, '', NULL), (7, 'moss', '');
+				INSERT INTO tokens (hash, name, scopes, created, used) VALUES (x'%x', 'kept', '%s', %d, %d);`,
+				applicationID, version, token.Hash, plantstore.FormatScopes(token.Scopes),
+				token.Created.Unix(), token.LastUsed.Unix()))
+
+			s := mustOpen(t, path, Serve)
+			wantPlant(t, s, fern(1))
+			wantPlant(t, s, plantstore.Plant{ID: -5})
+			wantPlant(t, s, plantstore.Plant{ID: 7, Name: "moss", Tag: plantstore.NewTag("")})
+			if got, err := s.Token(t.Context(), token.Hash); err != nil || !reflect.DeepEqual(got, token) {
+				t.Errorf("Token: %v, %v, want %v", got, err, token)
+			}
+			page, err := s.List(t.Context(), plantstore.Query{Tag: plantstore.NewTag("green"), Limit: 10})
+			if err != nil || len(page.Plants) != 1 || page.Plants[0] != fern(1) {
+				t.Errorf("List by tag: %v, %v", page, err)
+			}
+			mustClose(t, s)
+			if got := describe(t, path); got != want {
+				t.Errorf("the schema is\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// describe returns the file's schema and its version.
+func describe(t *testing.T, path string) string {
+	t.Helper()
+	c := openRaw(t, path)
+	defer c.Close()
+	return text(t, c, "SELECT sql FROM sqlite_schema ORDER BY type, name", 0) +
+		"\nuser_version " + text(t, c, "PRAGMA user_version", 0) +
+		"\napplication_id " + text(t, c, "PRAGMA application_id", 0)
+}
+
+func TestFailedMigrationChangesNothing(t *testing.T) {
+	path := newPath(t)
+	script, err := schemaFiles.ReadFile("schema/0001_plants_and_tokens.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second step cannot make an index that is there already.
+	runRaw(t, path, fmt.Sprintf("%s; CREATE INDEX plants_by_tag ON plants (name); PRAGMA application_id=%d; PRAGMA user_version=1",
+		script, applicationID))
+	before := describe(t, path)
+	for range 2 {
+		if _, err := Open(path, Serve); err == nil || !strings.Contains(err.Error(), "to schema 2") {
+			t.Fatalf("Open: %v, want a failure of step 2", err)
+		}
+	}
+	if after := describe(t, path); after != before {
+		t.Errorf("the schema is\n%s\nwant\n%s", after, before)
+	}
+}
+
+func TestEveryConnectionIsDurable(t *testing.T) {
+	path := newPath(t)
+	s := openStore(t, path, Serve)
+	scanner, err := open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scanner.Close()
+	connections := map[string]*sqlite.Conn{
+		"the writer": s.write.conn, "the checkpointer": s.checkpointer, "a scanner": scanner,
+	}
+	for i := range readers {
+		c, err := s.read.Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.read.Put(c)
+		connections[fmt.Sprintf("reader %d", i)] = c
+		if got := text(t, c, "PRAGMA query_only", 0); got != "1" {
+			t.Errorf("reader %d: query_only is %s, want 1", i, got)
+		}
+	}
+	const full = "2"
+	for name, c := range connections {
+		for pragma, want := range map[string]string{
+			"synchronous": full, "journal_mode": "wal", "fullfsync": "1", "checkpoint_fullfsync": "1", "wal_autocheckpoint": "0",
+		} {
+			if got := text(t, c, "PRAGMA "+pragma, 0); got != want {
+				t.Errorf("%s: %s is %s, want %s", name, pragma, got, want)
+			}
+		}
+	}
+}
+
+// running opens a store with its Run in the background, and ends both with the
+// test.
+func running(t *testing.T, path string) *Store {
+	t.Helper()
+	s := openStore(t, path, Serve)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return s
+}
+
+// walLimit is how long the log may be, in bytes: it grows beyond its bound while a
+// checkpoint catches up.
+const walLimit = 5 * walBound * 4096 / 2
+
+func walSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// Without checkpoints the logs would be of 190 MiB and more.
+func TestLogStaysBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name                   string
+		size, perBatch, rounds int // bytes of a plant's name, plants, batches
+	}{
+		{"large plants", 256 << 10, 8, 95},
+		{"plants of one page", 3000, 2000, 25},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := newPath(t)
+			s := running(t, path)
+			var peak int64
+			batch := make([]plantstore.Write, tt.perBatch)
+			for round := range tt.rounds {
+				name := strings.Repeat(string(rune('a'+round%26)), tt.size)
+				for i := range batch {
+					batch[i] = plantstore.Write{Op: plantstore.Replace, Plant: plantstore.Plant{ID: plantstore.ID(i), Name: name}}
+				}
+				if _, err := s.Apply(t.Context(), batch); err != nil {
+					t.Fatal(err)
+				}
+				peak = max(peak, walSize(t, path))
+			}
+			if peak > walLimit {
+				t.Errorf("the log grew to %d MiB, want at most %d MiB", peak>>20, walLimit>>20)
+			}
+		})
+	}
+}
+
+// Every token has a page of its own, so that few writes fill the log: without
+// checkpoints it would be of 195 MiB.
+func TestLogStaysBoundedWhereOnlyTokensAreUsed(t *testing.T) {
+	const tokens, rounds = 400, 120
+	path := newPath(t)
+	s := running(t, path)
+	used := map[plantstore.TokenHash]time.Time{}
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i := range tokens {
+		token := newToken(fmt.Sprintf("%03000d", i))
+		used[token.Hash] = at
+		if err := s.CreateToken(t.Context(), token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range rounds {
+		at = at.Add(time.Second)
+		for hash := range used {
+			used[hash] = at
+		}
+		if err := s.TouchTokens(t.Context(), used); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size := walSize(t, path); size > walLimit {
+		t.Errorf("the log grew to %d MiB, want at most %d MiB", size>>20, walLimit>>20)
+	}
+}
+
+// The scan is in the middle of its iteration, so a writer that waited for it would
+// wait for ever.
+func TestScanHoldsUpNeitherWritersNorCheckpoints(t *testing.T) {
+	path := newPath(t)
+	s := openStore(t, path, Serve)
+	var plants []plantstore.Plant
+	for id := range plantstore.ID(1000) {
+		plants = append(plants, fern(id))
+	}
+	create(t, s, plants...)
+	var seen []plantstore.Plant
+	for p, err := range s.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, p)
+		if len(seen)%100 != 0 {
+			continue
+		}
+		create(t, s, fern(plantstore.ID(10_000+len(seen))))
+		if err := s.checkpoint(); err != nil {
+			t.Fatalf("checkpoint during a scan: %v", err)
+		}
+		wantPlant(t, s, fern(plantstore.ID(10_000+len(seen))))
+	}
+	if len(seen) != len(plants) {
+		t.Errorf("the scan saw %d plants, want the %d that were there when it began", len(seen), len(plants))
+	}
+}
+
+func TestScansWaitForOneAnother(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	create(t, s, fern(1))
+	var nested func(depth int)
+	nested = func(depth int) {
+		for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if depth > 1 {
+				nested(depth - 1)
+				return
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			for _, err := range s.Scan(ctx, plantstore.Query{}) {
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("a scan too many, cancelled: %v", err)
+				}
+			}
+			wantPlant(t, s, fern(1))
+		}
+	}
+	nested(scanners)
+}
+
+// The queries are those of the source: each one that asks for a tag is answered by
+// the index, in order, without sorting.
+func TestTagQueriesUseTheIndex(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	queries := tagQueries(t)
+	if len(queries) == 0 {
+		t.Fatal("no query asks for a tag")
+	}
+	c, err := s.read.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.read.Put(c)
+	for _, query := range queries {
+		const detail = 3
+		plan := text(t, c, "EXPLAIN QUERY PLAN "+query, detail)
+		if !strings.Contains(plan, "SEARCH plants USING INDEX plants_by_tag (tag=?") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\n%s", query, plan)
+		}
+	}
+}
+
+// tagQueries returns the SELECTs of this package that compare a tag.
+func tagQueries(t *testing.T) (queries []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if query, err := strconv.Unquote(lit.Value); err == nil && strings.HasPrefix(query, "SELECT") && strings.Contains(query, "tag = ?") {
+					queries = append(queries, query)
+				}
+			}
+			return true
+		})
+	}
+	return queries
+}
+
+// A page of the plants is destroyed. The first write that finds out makes the
+// store refuse everything, the tokens too, which are not harmed.
+func TestUntrustedStoreRefusesEverything(t *testing.T) {
+	path := newPath(t)
+	s := mustOpen(t, path, Serve)
+	create(t, s, fern(1))
+	token := newToken("ci")
+	if err := s.CreateToken(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	c := openRaw(t, path)
+	root, err := strconv.Atoi(text(t, c, "SELECT rootpage FROM sqlite_schema WHERE name = 'plants'", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pageSize, err := strconv.Atoi(text(t, c, "PRAGMA page_size", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, pageSize), int64((root-1)*pageSize)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = openStore(t, path, Serve)
+	ctx := t.Context()
+	write := []plantstore.Write{{Op: plantstore.Create, Plant: fern(2)}}
+	if _, err := s.Apply(ctx, write); !errors.Is(err, plantstore.ErrUntrusted) {
+		t.Fatalf("Apply to a broken file: %v, want ErrUntrusted", err)
+	}
+	for name, call := range map[string]func() error{
+		"Apply":            func() error { _, err := s.Apply(ctx, write); return err },
+		"Plant":            func() error { _, err := s.Plant(ctx, 1); return err },
+		"List":             func() error { _, err := s.List(ctx, plantstore.Query{Limit: 1}); return err },
+		"Scan":             func() error { return scanError(s.Scan(ctx, plantstore.Query{})) },
+		"CreateToken":      func() error { return s.CreateToken(ctx, newToken("another")) },
+		"CreateFirstToken": func() error { _, err := s.CreateFirstToken(ctx, newToken("first")); return err },
+		"Tokens":           func() error { _, err := s.Tokens(ctx); return err },
+		"Token":            func() error { _, err := s.Token(ctx, token.Hash); return err },
+		"RevokeToken":      func() error { return s.RevokeToken(ctx, token.Hash, time.Now()) },
+		"TouchTokens": func() error {
+			return s.TouchTokens(ctx, map[plantstore.TokenHash]time.Time{token.Hash: time.Now()})
+		},
+		"Ready": func() error { return s.Ready(ctx) },
+	} {
+		if err := call(); !errors.Is(err, plantstore.ErrUntrusted) {
+			t.Errorf("%s: %v, want ErrUntrusted", name, err)
+		}
+	}
+}
+
+func scanError(scan func(func(plantstore.Plant, error) bool)) error {
+	for _, err := range scan {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
