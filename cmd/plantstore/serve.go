@@ -186,6 +186,7 @@ func (c *serveCommand) baseURL(addr net.Addr) (*url.URL, error) {
 	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
 		return nil, usage("--base-url must look like https://example.com or https://example.com/path")
 	}
+	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	return base, nil
 }
 
