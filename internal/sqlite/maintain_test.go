@@ -1,0 +1,167 @@
+package sqlite
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+)
+
+// filled returns the path of a closed store with n plants.
+func filled(t *testing.T, n int) string {
+	t.Helper()
+	path := newPath(t)
+	s := mustOpen(t, path, Serve)
+	var batch []plantstore.Write
+	for i := range n {
+		batch = append(batch, plantstore.Write{Plant: plantstore.Plant{
+			ID: plantstore.ID(i), Name: fmt.Sprint("plant ", i), Tag: plantstore.NewTag(fmt.Sprint(i % 7)),
+		}})
+	}
+	if _, err := s.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	return path
+}
+
+func checked(t *testing.T, path string) []string {
+	t.Helper()
+	s := openStore(t, path, Existing)
+	problems, err := s.Check(t.Context())
+	if err != nil {
+		t.Fatalf("Check: %v", err)
+	}
+	return problems
+}
+
+func TestCheckFindsDamage(t *testing.T) {
+	for name, test := range map[string]struct {
+		damage string // SQL
+		want   string
+	}{
+		"none":                                {"SELECT 1", ""},
+		"text that is not UTF-8":              {"INSERT INTO plants VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
+		"a token that cannot be read":         {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
+		"an index that misses a plant":        {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO plants VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
+		"a page that is no page of its table": {"", "Tree"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filled(t, 2000)
+			if test.damage == "" {
+				overwrite(t, path)
+			} else {
+				runScript(t, path, test.damage)
+			}
+			problems := strings.Join(checked(t, path), "\n")
+			if (test.want == "") != (problems == "") || !strings.Contains(problems, test.want) {
+				t.Errorf("got the problems %q, want %q", problems, test.want)
+			}
+		})
+	}
+}
+
+func runScript(t *testing.T, path, script string) {
+	t.Helper()
+	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDefensive(false); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range strings.Split(script, "; ") {
+		if err := sqlitex.ExecuteTransient(c, statement, nil); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// overwrite spoils the last page of the file.
+func overwrite(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte(strings.Repeat("x", pageSize)), info.Size()-pageSize); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A backup that is made while batches of ten are written holds whole batches, and
+// all that were answered before it began.
+func TestBackupDuringWrites(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	const size = 10
+	var answered atomic.Int64
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for n := int64(0); ; n++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			var batch []plantstore.Write
+			for i := range int64(size) {
+				batch = append(batch, plantstore.Write{Plant: plantstore.Plant{ID: plantstore.ID(n*size + i)}})
+			}
+			if _, err := s.Apply(t.Context(), batch); err != nil {
+				done <- err
+				return
+			}
+			answered.Store((n + 1) * size)
+		}
+	}()
+	for answered.Load() < 100*size {
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+	}
+	before := answered.Load()
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if err := s.Backup(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if problems := checked(t, copied); problems != nil {
+		t.Errorf("the backup is damaged: %q", problems)
+	}
+	b := openStore(t, copied, Existing)
+	count := int64(0)
+	for p, err := range b.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(p.ID) != count {
+			t.Fatalf("plant %d comes after %d others", p.ID, count)
+		}
+		count++
+	}
+	if count < before || count%size != 0 {
+		t.Errorf("the backup has %d plants, want whole tens and %d at least", count, before)
+	}
+	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the backup has the mode %v, %v", info.Mode(), err)
+	}
+}
