@@ -1,7 +1,7 @@
 // The console over the store: who is signed in, and the parts that they see.
 
 import { listPlants, onRefused, token } from './api.js';
-import { $, STILL_WAITING, busy } from './dom.js';
+import { $, STILL_WAITING, busy, refocus } from './dom.js';
 import { startLive, stopLive } from './live.js';
 import { editPlant, removePlant, startPlant } from './plant.js';
 import { clear, firstPage, reload, sentence, startPlants } from './plants.js';
@@ -90,8 +90,13 @@ dialog.querySelector('form').addEventListener('submit', (event) => {
   busy(button, signIn);
 });
 dialog.addEventListener('cancel', (event) => event.preventDefault());
-// A browser closes a dialog in the end if somebody insists.
-dialog.addEventListener('close', () => token.read() || askToken(''));
+dialog.addEventListener('close', () => {
+  if (token.read()) {
+    refocus();
+    return;
+  }
+  askToken(''); // a browser closes a dialog in the end if somebody insists
+});
 $('show-token').addEventListener('change', (event) => {
   $('token').type = event.target.checked ? 'text' : 'password';
 });

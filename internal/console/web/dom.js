@@ -70,3 +70,12 @@ export async function busy(button, f) {
     button.ariaBusy = null;
   }
 }
+
+// refocus is for when a dialog over another has closed. The browser has given the
+// focus back, but Chromium lets a field that was inert take no text until it is
+// focused once more.
+export function refocus() {
+  const { activeElement } = document;
+  activeElement.blur();
+  activeElement.focus();
+}

@@ -3,7 +3,7 @@
 import { metrics } from './api.js';
 import { $, svg } from './dom.js';
 
-const EVERY = 2000;
+const EVERY = 1000;
 const POINTS = 60;
 const WIDTH = 240;
 const HEIGHT = 44;
@@ -75,36 +75,19 @@ function push(values, value) {
 
 const figure = (n) => (n >= 1000 ? new Intl.NumberFormat('en', { notation: 'compact' }).format(n) : n.toFixed(n > 0 && n < 10 ? 1 : 0));
 
-// draw draws the newest value at the right edge, and nothing where there is none.
+// draw draws a bar for each value, the newest at the right edge, and none where
+// there is no value.
 function draw(name, values, title, format) {
   const known = values.filter((value) => value !== null);
   const most = Math.max(...known, 1e-9);
-  const x = (i) => WIDTH - (values.length - 1 - i) * (WIDTH / (POINTS - 1));
-  const y = (value) => HEIGHT - 2 - (value / most) * (HEIGHT - 6);
-  const parts = [svg('line', { class: 'ground', x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 })];
-  for (const run of runs(values)) {
-    const points = run.map((i) => `${x(i).toFixed(1)},${y(values[i]).toFixed(1)}`);
-    parts.push(svg('polygon', { class: 'area', points: [`${x(run[0]).toFixed(1)},${HEIGHT}`, ...points, `${x(run.at(-1)).toFixed(1)},${HEIGHT}`].join(' ') }));
-    parts.push(svg('polyline', { class: 'line', points: (points.length > 1 ? points : [points[0], points[0]]).join(' ') }));
-  }
+  const step = WIDTH / POINTS;
+  const bars = values.map((value, i) => {
+    const height = value && Math.max(1.5, (value / most) * HEIGHT);
+    return height && svg('rect', { x: WIDTH - (values.length - i) * step, y: HEIGHT - height, width: step * 0.7, height, rx: 0.5 });
+  });
   const chart = $(`${name}-chart`);
-  chart.replaceChildren(...parts);
+  chart.replaceChildren(svg('rect', { class: 'ground', x: 0, y: HEIGHT - 1, width: WIDTH, height: 1 }), ...bars.filter(Boolean));
   const now = values.at(-1);
   $(`${name}-now`).textContent = now === null ? '–' : format(now);
-  chart.ariaLabel = known.length === 0 ? `${title}: nothing yet` : `${title}: ${now === null ? 'nothing now' : `${format(now)} now`}, at most ${format(most)} in the last two minutes`;
-}
-
-// runs returns the indices of the values, split where one is missing.
-function runs(values) {
-  const all = [];
-  let run = [];
-  values.forEach((value, i) => {
-    if (value !== null) {
-      run.push(i);
-    } else if (run.length > 0) {
-      all.push(run);
-      run = [];
-    }
-  });
-  return run.length > 0 ? [...all, run] : all;
+  chart.ariaLabel = known.length === 0 ? `${title}: nothing yet` : `${title}: ${now === null ? 'nothing now' : `${format(now)} now`}, at most ${format(most)} in the last minute`;
 }

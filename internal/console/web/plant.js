@@ -2,7 +2,7 @@
 // when somebody else was faster.
 
 import { createPlant, deletePlant, getPlant, replacePlant } from './api.js';
-import { $, STILL_WAITING, busy, h, toast } from './dom.js';
+import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { focusRow, freeID, neighbour, reload, sentence } from './plants.js';
 
 const dialog = $('plant');
@@ -22,15 +22,18 @@ export function startPlant() {
     busy(save, submit);
   });
   form.querySelector('.cancel').addEventListener('click', () => dialog.close());
-  // Names and tags may hold any text, lines included, but are rarely more than one.
-  for (const field of [fields.name, fields.tag]) {
-    field.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        form.requestSubmit();
-      }
-    });
-  }
+  // Names and tags may hold any text, lines included, but are rarely more than one:
+  // Enter sends the form, Shift and Enter begins a line.
+  let shift = false;
+  form.addEventListener('keydown', (event) => {
+    shift = event.shiftKey;
+  });
+  form.addEventListener('beforeinput', (event) => {
+    if (event.inputType === 'insertLineBreak' && event.target.tagName === 'TEXTAREA' && !shift) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
+  });
   dialog.addEventListener('cancel', (event) => {
     if (changed() && !warned) {
       event.preventDefault();
@@ -168,12 +171,17 @@ function choose(mine, theirs) {
     ? 'Somebody saved it while you were editing. Which version should stay?'
     : 'Somebody deleted it while you were editing. Should yours be put back?';
   $('conflict-theirs').textContent = theirs ? 'Keep the store’s' : 'Leave it deleted';
+  $('conflict-mine').textContent = theirs ? 'Save mine' : 'Put it back';
   $('versions').replaceChildren(...(theirs ? [version('In the store now', theirs, mine)] : []), version('Yours', mine, theirs ?? mine));
   choice.returnValue = '';
   choice.showModal();
   $('conflict-back').focus();
   return new Promise((resolve) => {
-    choice.addEventListener('close', () => resolve(choice.returnValue), { once: true });
+    const closed = () => {
+      refocus();
+      resolve(choice.returnValue);
+    };
+    choice.addEventListener('close', closed, { once: true });
   });
 }
 

@@ -58,6 +58,7 @@ export function firstPage(q = '', tag = '') {
   $('search').value = q;
   $('tag-filter').value = tag;
   list.pages = [{ query: firstQuery(), before: 0 }];
+  $('pages').hidden = true;
   return reload();
 }
 
@@ -84,8 +85,11 @@ function previousPage() {
 }
 
 // turn changes the page and brings its user to its top, with the focus on a
-// button that still works.
+// button that still works. It waits for the page before, which knows the next.
 async function turn(button, to) {
+  if ($('plants').ariaBusy) {
+    return;
+  }
   await to();
   $('plants-title').scrollIntoView({ block: 'nearest' });
   if (button.disabled) {
@@ -100,6 +104,7 @@ export async function reload({ fresh } = {}) {
   const { signal } = list.running;
   const table = $('plants');
   table.ariaBusy = 'true';
+  $('pager').hidden = false;
   $('count').textContent = list.plants.length === 0 ? 'Loading…' : $('count').textContent;
   try {
     await readPage(signal);
@@ -134,9 +139,15 @@ async function readPage(signal) {
     }
     query = withLimit(answer.next, PAGE - plants.length);
     list.plants = plants;
-    renderRows();
-    $('count').textContent = `Searching… ${count(plants.length)} found so far`;
+    renderSearching(new URLSearchParams(query).get('after'));
   }
+}
+
+function renderSearching(id) {
+  renderRows();
+  $('count').textContent = `Searching… ${count(list.plants.length)} found up to id ${id}`;
+  $('state').hidden = list.plants.length > 0;
+  renderState('Searching…', 'There are many plants. What is found appears here as the search goes on.');
 }
 
 function withLimit(query, limit) {
@@ -153,6 +164,7 @@ function render(fresh) {
   $('previous').disabled = list.pages.length === 1;
   $('next').disabled = !list.next;
   $('pages').hidden = list.pages.length === 1 && !list.next;
+  $('pager').hidden = $('pages').hidden && list.plants.length === 0;
   $('state').hidden = list.plants.length > 0;
   if (list.plants.length === 0) {
     renderEmpty();
@@ -222,7 +234,7 @@ function renderFailure(err) {
   list.next = null;
   renderRows();
   $('count').textContent = '';
-  $('pages').hidden = true;
+  $('pager').hidden = true;
   $('state').hidden = false;
   if (err.status === 403) {
     renderState('This token may not list plants', `${sentence(err.message)} You can still do what it allows.`);

@@ -28,23 +28,26 @@ export function startTransfer() {
   $('export').addEventListener('click', () => busy($('export'), download));
 }
 
-// startDrop lets a file be dropped anywhere on the page, when nothing else waits
-// for an answer.
+// startDrop lets a file be dropped anywhere on the page, unless something else
+// waits for an answer.
 function startDrop() {
-  const wanted = (event) => event.dataTransfer?.types.includes('Files') && !$('console').hidden && !request && !document.querySelector('dialog[open]:not(#transfer)');
-  let depth = 0; // of the elements under the pointer that were entered and not left
-  const over = (n) => {
-    depth = n;
-    $('drop').hidden = depth <= 0;
-  };
-  addEventListener('dragenter', (event) => wanted(event) && over(depth + 1));
-  addEventListener('dragleave', (event) => wanted(event) && over(depth - 1));
-  // Without this the browser would open the file instead of the page.
-  addEventListener('dragover', (event) => event.preventDefault());
-  addEventListener('drop', (event) => {
-    event.preventDefault();
-    over(0);
-    if (wanted(event)) {
+  const ready = () => !$('console').hidden && !request && !document.querySelector('dialog[open]:not(#transfer)');
+  const on = (name, f) =>
+    addEventListener(name, (event) => {
+      if (event.dataTransfer.types.includes('Files')) {
+        event.preventDefault(); // or the browser would open the file in place of the page
+        f(event);
+      }
+    });
+  on('dragover', () => {
+    $('drop').hidden = !ready();
+  });
+  on('dragleave', (event) => {
+    $('drop').hidden ||= event.relatedTarget === null;
+  });
+  on('drop', (event) => {
+    $('drop').hidden = true;
+    if (ready()) {
       take(event.dataTransfer.files);
     }
   });

@@ -1,0 +1,493 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// until waits until the condition holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for !holds() {
+		select {
+		case <-again.C:
+		case <-deadline:
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// put creates or replaces a plant behind the page's back.
+func (s *server) put(id, body string) {
+	s.t.Helper()
+	if status, answer := s.call(bootstrap, "PUT", "/plants/"+id, body); status != http.StatusOK {
+		s.t.Fatalf("put plant %s: %d %s", id, status, answer)
+	}
+}
+
+// plant returns what the API says of a plant.
+func (s *server) plant(id string) string {
+	s.t.Helper()
+	_, answer := s.call(bootstrap, "GET", "/plants/"+id, "")
+	return strings.TrimSpace(answer)
+}
+
+// fill adds the plants of the lines.
+func (s *server) fill(lines string) {
+	s.t.Helper()
+	status, answer := s.call(bootstrap, "POST", "/plants/import", lines, "Content-Type", "application/x-ndjson")
+	if status != http.StatusOK || !strings.Contains(answer, `"failed":0`) {
+		s.t.Fatalf("import: %d %s", status, answer)
+	}
+}
+
+// garden returns n plants with the ids from 1.
+func garden(n int) string {
+	names := []string{"Monstera deliciosa", "Snake plant", "Weeping fig", "Peace lily", "Aloe vera", "Boston fern", "Jade plant", "English lavender", "Rosemary", "Japanese maple", "Common oak"}
+	tags := []string{"tropical", "succulent", "tree", "", "herb"}
+	var lines strings.Builder
+	for i := range n {
+		tag := ""
+		if text := tags[i%len(tags)]; text != "" {
+			tag = fmt.Sprintf(`,"tag":%q`, text)
+		}
+		fmt.Fprintf(&lines, "{\"id\":%d,\"name\":%q%s}\n", i+1, names[i%len(names)], tag)
+	}
+	return lines.String()
+}
+
+func (b *tab) row(id string) string { return fmt.Sprintf(`tr[data-id="%s"]`, id) }
+
+func (b *tab) edit(id string)   { b.t.Helper(); b.click(b.row(id) + ` [data-do="Edit"]`) }
+func (b *tab) remove(id string) { b.t.Helper(); b.click(b.row(id) + ` [data-do="Delete"]`) }
+
+// create writes a plant into the form and sends it.
+func (b *tab) create(id, name, tag string) {
+	b.t.Helper()
+	b.click("#create")
+	b.write("#plant-id", id)
+	b.write("#plant-name", name)
+	b.write("#plant-tag", tag)
+	b.click("#plant .primary")
+}
+
+func TestBrowserFirstPlant(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := openTab(t, "http://"+s.addr+"/")
+	b.see("#sign-in", "Sign in to Plantstore")
+	b.wait("document.title === 'Sign in · Plantstore' && document.activeElement.id === 'token'")
+	b.shot("sign-in")
+	b.signIn(bootstrap)
+	b.wait("document.title === 'Plants · Plantstore'")
+	b.see("#state", "No plants yet")
+	b.shot("empty")
+	b.click("#state .primary")
+	b.wait("document.activeElement.id === 'plant-name'")
+	b.press("Monstera" + kb.Tab + "tropical")
+	b.shot("create")
+	b.press(kb.Enter)
+	b.see("#rows tr", "Monstera")
+	b.see("#count", "Plants 1–1 of 1")
+	b.shot("first-plant")
+	if got, want := s.plant("1"), `{"name":"Monstera","tag":"tropical"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+}
+
+func TestBrowserSignInAndOut(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := openTab(t, "http://"+s.addr+"/")
+	b.expect("status of 401")
+	b.write("#token", "plt_tooshort"+kb.Enter)
+	b.see("#sign-in-reason", "Malformed token: a token that begins with plt_ has 40 characters, this one has 12.")
+	b.shot("sign-in-refused")
+	b.write("#token", "an-unknown-token"+kb.Enter)
+	b.see("#sign-in-reason", "The token is not known here")
+	b.write("#token", "not a token ☃"+kb.Enter)
+	b.see("#sign-in-reason", "A token has no spaces")
+	if got := b.value("#token"); got != "not a token ☃" {
+		t.Errorf("the token that was typed became %q", got)
+	}
+	b.press(kb.Escape)
+	b.signIn(bootstrap)
+
+	b.do(chromedp.Reload())
+	b.see("#state", "No plants yet")
+	if where := evaluate[string](b, "location.href"); where != "http://"+s.addr+"/" {
+		t.Errorf("the page is at %s", where)
+	}
+	b.click("#sign-out")
+	b.see("#sign-in", "Sign in")
+	b.gone("#console")
+	b.do(chromedp.Reload())
+	b.see("#sign-in", "Sign in")
+	if kept := evaluate[int](b, "sessionStorage.length + localStorage.length"); kept != 0 || evaluate[string](b, "document.cookie") != "" {
+		t.Error("the browser still keeps something after the sign-out")
+	}
+}
+
+func TestBrowserTokenThatMayNotRead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	writer := s.command("token", "create", "--name", "writer", "--scopes", "plants:write")
+	b := openTab(t, "http://"+s.addr+"/")
+	b.expect("status of 403")
+	b.signIn(writer)
+	b.see("#state", "This needs the scope plants:read, and the token has plants:write.")
+	b.shot("forbidden")
+	b.create("7", "Fern", "")
+	b.see(".toast", "Plant 7 is created.")
+	b.gone("#live")
+}
+
+func TestBrowserFindsPlants(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--base-url", "http://plants.test/a%20store/v1/")
+	s.fill(garden(120))
+	_, port, _ := strings.Cut(s.addr, ":")
+	b := openTab(t, "http://plants.test:"+port+"/")
+	b.signIn(bootstrap)
+	b.see("#count", "Plants 1–50, more follow")
+	b.shot("fifty")
+
+	b.click("#next")
+	b.see("#count", "Plants 51–100, more follow")
+	b.click("#next")
+	b.see("#count", "Plants 101–120 of 120")
+	b.wait("document.querySelector('#next').disabled && document.activeElement.id === 'previous'")
+	b.click("#previous")
+	b.see("#count", "Plants 51–100")
+	b.click("#previous")
+	b.see("#count", "Plants 1–50")
+
+	b.write("#search", "MAPLE")
+	b.see("#count", "Matches 1–11 of 11")
+	b.write("#tag-filter", "tree"+kb.Enter)
+	b.see("#count", "Matches 1–2 of 2")
+	b.shot("search")
+	b.write("#search", "maples <b>")
+	b.see("#state", "Nothing has “maples <b>” in its name and has exactly the tag “tree”.")
+	b.shot("no-match")
+	b.click("#state button")
+	b.see("#count", "Plants 1–50")
+	b.click("#rows button.tag")
+	b.see("#count", "Matches 1–24 of 24")
+	if got := b.value("#tag-filter"); got != "tropical" {
+		t.Errorf("the tag field says %q", got)
+	}
+}
+
+// The server looks at so many plants in one search, and no more.
+func TestBrowserSearchGoesOnToTheEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var hay []byte
+	for i := range 200_001 {
+		hay = append(strconv.AppendInt(append(hay, `{"name":"","id":`...), int64(i), 10), "}\n"...)
+	}
+	s.fill(string(hay) + `{"id":9000000,"name":"The needle in the haystack"}`)
+	b := openConsole(s)
+	b.write("#search", "needle")
+	b.see("#rows", "The needle in the haystack")
+	b.see("#count", "Matches 1–1 of 1")
+}
+
+func TestBrowserEditsAndDeletes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(3))
+	s.put("4", `{"name":"two\r\nlines","tag":""}`)
+	b := openConsole(s)
+	b.edit("2")
+	b.see("#plant", "Edit plant")
+	b.write("#plant-name", "Snake plant, the tall one")
+	b.shot("edit")
+	b.press(kb.Enter)
+	b.see("#rows", "Snake plant, the tall one")
+	b.wait(`document.activeElement.ariaLabel === 'Edit plant 2, Snake plant, the tall one'`)
+
+	// What the form cannot show stays as it is where nobody changes it.
+	b.edit("4")
+	b.see("#plant", "Edit plant")
+	b.click("#plant .primary")
+	b.see(".toast", "Plant 4 is saved.")
+	if got, want := s.plant("4"), `{"name":"two\r\nlines","tag":""}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+
+	b.remove("3")
+	b.see("#delete", "Weeping fig")
+	b.wait(`document.activeElement.matches('#delete .cancel')`)
+	b.shot("delete")
+	b.press(kb.Enter)
+	b.gone("#delete")
+	b.remove("3")
+	b.click("#delete .danger")
+	b.see(".toast", "Plant 3 is deleted.")
+	b.gone(b.row("3"))
+	b.wait(`document.activeElement.ariaLabel.startsWith('Delete plant 4')`)
+	if status, _ := s.call(bootstrap, "GET", "/plants/3", ""); status != http.StatusNotFound {
+		t.Errorf("the deleted plant answers %d", status)
+	}
+}
+
+func TestBrowserShowsTheServersWordsBesideTheField(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(1))
+	b := openConsole(s)
+	b.expect("status of 400")
+	for _, c := range []struct{ id, says string }{
+		{"", `"id" is missing: send an integer`},
+		{"one", `"id" must be an integer, got a string`},
+		{"1.5", `"id" must be an integer, got 1.5`},
+		{"9223372036854775808", `"id" must be from -9223372036854775808 to 9223372036854775807, got 9223372036854775808`},
+		{"1", `"id" 1 is taken by another plant: choose another id`},
+	} {
+		b.create(c.id, "Fern", "green")
+		b.see("#plant-id-problem", c.says)
+		b.wait(`document.activeElement.id === 'plant-id' && document.activeElement.ariaInvalid === 'true'`)
+		if b.value("#plant-id") != c.id || b.value("#plant-name") != "Fern" || b.value("#plant-tag") != "green" {
+			t.Errorf("what was typed is lost after %q", c.says)
+		}
+		if c.id == "1" {
+			b.shot("create-refused")
+		}
+		b.click("#plant .cancel")
+		b.gone("#plant")
+	}
+	b.create("2", "Fern", "")
+	b.see("#rows", "Fern")
+}
+
+func TestBrowserIDsAreExact(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := openConsole(s)
+	for _, id := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993"} {
+		b.create(id, "Ancient oak", "")
+		b.see(b.row(id)+" .id", id)
+		b.edit(id)
+		b.wait(fmt.Sprintf(`document.querySelector('#plant').open && document.querySelector('#plant-id').value === %q`, id))
+		b.write("#plant-tag", "tree")
+		b.press(kb.Enter)
+		b.see(b.row(id), "tree")
+		if got, want := s.plant(id), `{"name":"Ancient oak","tag":"tree"}`; got != want {
+			t.Errorf("plant %s is %s, want %s", id, got, want)
+		}
+	}
+	b.shot("exact-ids")
+	for _, id := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993"} {
+		b.remove(id)
+		b.see("#delete", id)
+		b.click("#delete .danger")
+		b.gone(b.row(id))
+		if status, _ := s.call(bootstrap, "GET", "/plants/"+id, ""); status != http.StatusNotFound {
+			t.Errorf("plant %s is still there", id)
+		}
+	}
+	b.see("#state", "No plants yet")
+}
+
+func TestBrowserShowsNamesAsText(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const evil = `<img src=x onerror=alert(1)>`
+	s.put("1", fmt.Sprintf(`{"name":%q,"tag":"<script>alert(2)</script>"}`, evil))
+	s.put("2", `{"name":""}`)
+	s.put("3", `{"name":"\u202Eright to left","tag":" "}`)
+	s.put("4", fmt.Sprintf(`{"name":%q,"tag":%q}`, strings.Repeat("Llanfairpwllgwyngyll", 30), strings.Repeat("verylongtag", 20)))
+	s.put("5", fmt.Sprintf(`{"name":"%s"}`, strings.Repeat(`\\\"{`, 150_000)))
+	b := openConsole(s)
+	if got := b.text(b.row("1") + " .name"); got != evil {
+		t.Errorf("the name is shown as %q", got)
+	}
+	b.shot("names-are-text")
+	b.edit("1")
+	b.wait(fmt.Sprintf(`document.querySelector('#plant').open && document.querySelector('#plant-name').value === %q`, evil))
+	b.press(kb.Escape)
+	b.gone("#plant")
+	b.remove("1")
+	b.see("#delete-what", evil)
+	b.press(kb.Escape)
+	b.write("#search", evil)
+	b.see("#count", "Matches 1–1 of 1")
+	if n := evaluate[int](b, "document.querySelectorAll('main img, dialog img, #rows script').length"); n != 0 {
+		t.Errorf("%d elements came out of the store", n)
+	}
+	b.size(360, 740)
+	b.write("#search", "")
+	b.see("#count", "Plants 1–5 of 5")
+	b.fits()
+	b.shot("long-names-narrow")
+}
+
+func TestBrowserLostRaceShowsBothVersions(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(3))
+	b := openConsole(s)
+	b.expect("status of 412", "status of 404")
+
+	change := func(id, mine, theirs string) {
+		t.Helper()
+		b.edit(id)
+		b.wait("document.querySelector('#plant').open")
+		b.write("#plant-name", mine)
+		if theirs != "" {
+			s.put(id, theirs)
+		} else {
+			s.call(bootstrap, "DELETE", "/plants/"+id, "")
+		}
+		b.press(kb.Enter)
+		b.wait("document.querySelector('#conflict').open")
+	}
+	change("1", "Mine", `{"name":"Theirs","tag":"house"}`)
+	b.see("#versions", "Theirs")
+	b.see("#versions", "Mine")
+	b.shot("conflict")
+	b.click("#conflict-back")
+	b.gone("#conflict")
+	if got := b.value("#plant-name"); got != "Mine" {
+		t.Errorf("what was typed became %q", got)
+	}
+	b.wait("!document.querySelector('#plant .primary').ariaBusy")
+	b.press(kb.Enter)
+	b.click("#conflict-mine")
+	b.see(b.row("1"), "Mine")
+	if got, want := s.plant("1"), `{"name":"Mine","tag":"tropical"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+
+	change("2", "Mine", `{"name":"Theirs"}`)
+	b.click("#conflict-theirs")
+	b.see(b.row("2"), "Theirs")
+
+	change("3", "Mine again", "")
+	b.see("#conflict", "The plant was deleted")
+	b.shot("conflict-deleted")
+	b.click("#conflict-mine")
+	b.see(b.row("3"), "Mine again")
+
+	b.remove("3")
+	b.see("#delete", "Mine again")
+	s.put("3", `{"name":"Saved at the last moment"}`)
+	b.click("#delete .danger")
+	b.see("#delete-problem", "Somebody changed it meanwhile")
+	b.see("#delete-what", "Saved at the last moment")
+	b.shot("delete-changed")
+	b.click("#delete .danger")
+	b.gone(b.row("3"))
+}
+
+func TestBrowserRefusedTokenKeepsWhatWasTyped(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := openTab(t, "http://"+s.addr+"/")
+	b.expect("status of 401")
+
+	expired := s.command("token", "create", "--name", "short", "--expires", "1s")
+	until(t, "the token has expired", func() bool {
+		status, _ := s.call(expired, "GET", "/plants", "")
+		return status == http.StatusUnauthorized
+	})
+	b.write("#token", expired+kb.Enter)
+	b.see("#sign-in-reason", "The token expired at")
+
+	visitor := s.command("token", "create", "--name", "visitor")
+	b.expect("status of 403")
+	b.signIn(visitor)
+	b.click("#create")
+	b.write("#plant-id", "12")
+	b.write("#plant-name", "A name that took long to write")
+	s.command("token", "revoke", "visitor")
+	until(t, "the token is refused", func() bool {
+		status, _ := s.call(visitor, "GET", "/plants", "")
+		return status == http.StatusUnauthorized
+	})
+	b.press(kb.Enter)
+	b.see("#sign-in-reason", "The token has been revoked: ask for a new one.")
+	b.shot("token-revoked")
+	b.write("#token", bootstrap+kb.Enter)
+	b.gone("#sign-in")
+	if got := b.value("#plant-name"); got != "A name that took long to write" {
+		t.Errorf("what was typed became %q", got)
+	}
+	b.press(", and longer" + kb.Enter)
+	b.see("#rows", "A name that took long to write, and longer")
+}
+
+func TestBrowserDeadServerKeepsWhatWasTyped(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(2))
+	b := openConsole(s)
+	b.expect("net::ERR_")
+	b.click("#create")
+	b.write("#plant-name", "A rose")
+	s.stop()
+	b.press(kb.Enter)
+	b.see("#plant-problem", "The server cannot be reached.")
+	b.shot("create-dead-server")
+	b.click("#plant .cancel")
+	b.edit("1")
+	b.see(".toast", "The server cannot be reached.")
+	b.write("#search", "fig")
+	b.see("#state", "No answer")
+	b.shot("dead-server")
+	s.run()
+	b.click("#state button")
+	b.see("#state", "No plant matches")
+	if got := b.value("#search"); got != "fig" {
+		t.Errorf("what was typed became %q", got)
+	}
+}
+
+func TestBrowserSlowServerSaysSo(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(2))
+	b := openConsole(s)
+	b.click("#create")
+	b.write("#plant-name", "A slow rose")
+	s.pause()
+	b.press(kb.Enter)
+	b.see("#plant .waiting", "The server is slow. Still waiting…")
+	b.shot("slow-server")
+	s.resume()
+	b.see("#rows", "A slow rose")
+}
+
+func TestBrowserLiveFigures(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(60))
+	b := openConsole(s)
+	b.see("#live", "Creates per second")
+	id := 1000
+	until(t, "the charts show creates and their commits", func() bool {
+		id++
+		s.put(fmt.Sprint(id), `{"name":"Fern"}`)
+		if status, answer := s.call(bootstrap, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
+			t.Fatalf("create: %d %s", status, answer)
+		}
+		return evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate-now').textContent) && / ms$/.test(document.querySelector('#commit-now').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`)
+	})
+	b.shot("live")
+	b.click("#sign-out")
+	b.expect("status of 403")
+	b.signIn(s.command("token", "create", "--name", "gardener"))
+	b.gone("#live")
+}

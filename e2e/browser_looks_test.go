@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+func TestBrowserLooks(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fill(garden(60))
+	s.put("7", `{"name":"A plant whose name is so long that it does not fit on one line of the table, nor on two lines of a narrow telephone, and yet must not push anything else out of its place","tag":"a rather long tag for a plant"}`)
+	b := openConsole(s)
+	states := []struct {
+		name        string
+		open, close func()
+	}{
+		{"table", func() { b.gone("dialog") }, func() {}},
+		{"form", func() { b.click("#create"); b.see("#plant", "New plant") }, func() { b.press(kb.Escape) }},
+		{"question", func() { b.remove("2"); b.see("#delete", "Delete this plant?") }, func() { b.press(kb.Escape) }},
+		{"import", func() { b.click("#import"); b.see("#transfer", "Import plants") }, func() { b.press(kb.Escape) }},
+		{"end", func() { b.eval("scrollTo(0, document.body.scrollHeight)") }, func() { b.eval("scrollTo(0, 0)") }},
+		{"sign-in", func() { b.click("#sign-out"); b.see("#sign-in", "Sign in") }, func() { b.signIn(bootstrap) }},
+	}
+	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.size(screen.width, screen.height)
+			b.scheme(scheme)
+			for _, state := range states {
+				name := fmt.Sprintf("%s-%d-%s", state.name, screen.width, scheme)
+				t.Log(name) // what the failures that follow are about
+				state.open()
+				b.shot(name)
+				b.fits()
+				b.readable()
+				if scheme == "light" { // names have no colour
+					b.named()
+				}
+				state.close()
+			}
+		}
+	}
+}
+
+// fits fails where the page is wider than its window.
+func (b *tab) fits() {
+	b.t.Helper()
+	if over := evaluate[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+		b.t.Errorf("the page is %d pixels wider than the window", over)
+	}
+}
+
+// readable fails where a text that can be seen has less contrast than WCAG 2 AA
+// asks for.
+func (b *tab) readable() {
+	b.t.Helper()
+	poor := evaluate[[]string](b, `(() => {
+		const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number); return [r, g, b, a]; };
+		const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
+		const ground = (e) => {
+			if (!e) return getComputedStyle(document.documentElement).colorScheme && parse(getComputedStyle(document.body).backgroundColor);
+			const own = parse(getComputedStyle(e).backgroundColor);
+			return own[3] === 1 ? own : over(own, ground(e.parentElement));
+		};
+		const light = (c) => c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+		const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+		const poor = [];
+		const look = (e, pseudo, text) => {
+			const style = getComputedStyle(e, pseudo);
+			const back = ground(e);
+			const got = ratio(over(parse(style.color), back), back);
+			const size = parseFloat(style.fontSize);
+			const least = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
+			if (got < least) poor.push(got.toFixed(2) + ': ' + text.slice(0, 40) + ' (' + style.color + ' on ' + back + ')');
+		};
+		const top = [...document.querySelectorAll('dialog[open]')].at(-1) ?? document.body;
+		for (const e of top.querySelectorAll('*')) {
+			if (!e.checkVisibility({opacityProperty: true}) || e.disabled || e.closest('.hidden-text')) continue;
+			const text = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join('');
+			if (text) look(e, null, text);
+			if (e.placeholder) look(e, '::placeholder', e.placeholder);
+		}
+		return poor;
+	})()`)
+	for _, text := range poor {
+		b.t.Errorf("too little contrast: %s", text)
+	}
+}
+
+// named fails where a screen reader has no name for what can be operated.
+func (b *tab) named() {
+	b.t.Helper()
+	tree, err := chromedp.Call(b.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	operable := []string{"button", "textbox", "searchbox", "combobox", "checkbox", "link", "dialog", "alertdialog", "table", "image", "progressbar"}
+	for _, node := range tree.Nodes {
+		if node.Ignored || node.Role == nil {
+			continue
+		}
+		role := string(node.Role.Value)
+		if len(role) > 2 && slices.Contains(operable, role[1:len(role)-1]) && (node.Name == nil || string(node.Name.Value) == `""`) {
+			b.t.Errorf("a %s has no name", role)
+		}
+	}
+}
+
+func TestBrowserKeyboardAlone(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := openTab(t, "http://"+s.addr+"/")
+	b.wait("document.activeElement.id === 'token'")
+	b.press(bootstrap + kb.Enter)
+	b.loaded()
+	// to presses Tab until the element has the focus.
+	to := func(selector string) {
+		t.Helper()
+		for range 40 {
+			if evaluate[bool](b, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+				return
+			}
+			b.press(kb.Tab)
+		}
+		t.Fatalf("the Tab key does not come to %s", selector)
+	}
+	to("#create")
+	b.press(kb.Enter)
+	b.wait("document.activeElement.id === 'plant-name'")
+	b.press("Fern" + kb.Tab + "green" + kb.Enter)
+	b.see("#rows", "Fern")
+	b.wait("document.activeElement.id === 'create'")
+	b.shot("focus")
+
+	to(`[data-do="Edit"]`)
+	b.press(kb.Enter)
+	b.wait("document.querySelector('#plant').open && document.activeElement.id === 'plant-name'")
+	b.press("s")
+	b.press(kb.Escape)
+	b.see("#plant .waiting", "What you typed is not saved.")
+	b.press(kb.Escape)
+	b.gone("#plant")
+	b.wait(`document.activeElement.matches('[data-do="Edit"]')`)
+
+	to(`[data-do="Delete"]`)
+	b.press(kb.Enter)
+	b.wait(`document.activeElement.matches('#delete .cancel')`)
+	b.press(kb.Tab + kb.Enter)
+	b.see("#state", "No plants yet")
+	b.wait("document.activeElement.id === 'plants-title'")
+}

@@ -1,0 +1,210 @@
+package console
+
+import (
+	"compress/gzip"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func newConsole(t *testing.T, base string) *Console {
+	t.Helper()
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// get asks for a page that must be there.
+func get(t *testing.T, c *Console, path string, header ...string) *http.Response {
+	t.Helper()
+	page := c.Page(path)
+	if page == nil {
+		t.Fatalf("there is nothing at %s", path)
+	}
+	r := httptest.NewRequest("GET", path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t *testing.T, r *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestPagesMayLoadOnlyWhatIsTheirs(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	for _, path := range []string{"/", "/docs"} {
+		h := get(t, c, path).Header
+		policy := h.Get("Content-Security-Policy")
+		for _, rule := range []string{
+			"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self' data:",
+			"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+		} {
+			if !strings.Contains(policy+";", rule+";") {
+				t.Errorf("%s: the policy %q lacks %s", path, policy, rule)
+			}
+		}
+		for _, loose := range []string{"unsafe", "*", "http:", "https:"} {
+			if strings.Contains(policy, loose) {
+				t.Errorf("%s: the policy %q has %s", path, policy, loose)
+			}
+		}
+	}
+	if policy := get(t, c, "/").Header.Get("Content-Security-Policy"); !strings.Contains(policy, "require-trusted-types-for 'script'; trusted-types 'none'") {
+		t.Errorf("the policy of the console %q lets strings become markup", policy)
+	}
+}
+
+func TestEverythingHasTheSecurityHeaders(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	for path := range c.pages {
+		if path == "/docs/" {
+			continue
+		}
+		h := get(t, c, path).Header
+		for name, want := range map[string]string{
+			"X-Content-Type-Options":       "nosniff",
+			"Referrer-Policy":              "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin",
+		} {
+			if got := h.Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		if h.Get("Content-Type") == "application/octet-stream" {
+			t.Errorf("%s has no media type of its own", path)
+		}
+	}
+}
+
+func TestPagesHoldNoInlineScriptOrStyle(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	inline := regexp.MustCompile(`(?i)<script[^>]*>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:|https?://`)
+	for _, path := range []string{"/", "/docs"} {
+		if found := inline.FindString(body(t, get(t, c, path))); found != "" {
+			t.Errorf("%s holds %q", path, found)
+		}
+	}
+}
+
+func TestPagesAreAskedForAgainAndFilesAreKept(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	for _, path := range []string{"/", "/docs"} {
+		first := get(t, c, path)
+		if got := first.Header.Get("Cache-Control"); got != "no-cache" {
+			t.Errorf("%s: Cache-Control is %q", path, got)
+		}
+		if again := get(t, c, path, "If-None-Match", first.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s, unchanged, answers %d", path, again.StatusCode)
+		}
+	}
+	loads := regexp.MustCompile(`(?:src|href)="(assets/[0-9a-f]{16}/[^"]+)"`).FindAllStringSubmatch(body(t, get(t, c, "/"))+body(t, get(t, c, "/docs")), -1)
+	if len(loads) < 10 {
+		t.Fatalf("the pages load %d files", len(loads))
+	}
+	for _, m := range loads {
+		r := get(t, c, "/"+m[1])
+		if got := r.Header.Get("Cache-Control"); r.StatusCode != http.StatusOK || got != "public, max-age=31536000, immutable" {
+			t.Errorf("%s answers %d with the Cache-Control %q", m[1], r.StatusCode, got)
+		}
+	}
+}
+
+func TestFolderChangesWithTheFiles(t *testing.T) {
+	one := files{{name: "a.js", body: []byte("1")}, {name: "b.js", body: []byte("2")}}
+	other := files{{name: "a.js", body: []byte("1")}, {name: "b.js", body: []byte("3")}}
+	if one.folder() == other.folder() {
+		t.Error("another content has the same folder")
+	}
+	if again := (files{{name: "a.js", body: []byte("1")}, {name: "b.js", body: []byte("2")}}); one.folder() != again.folder() {
+		t.Error("the same content has another folder")
+	}
+}
+
+func TestPagesKnowThePathOfTheAPI(t *testing.T) {
+	for base, want := range map[string]string{
+		"http://127.0.0.1:8080":              `content=""`,
+		"http://127.0.0.1:8080/":             `content=""`,
+		"https://example.com/store/v1/":      `content="/store/v1"`,
+		"https://example.com/a%20b/%22%3E":   `content="/a%20b/%22%3E"`,
+		`https://example.com/"><script>x&'`:  `content="/%22%3E%3Cscript%3Ex&amp;%27"`,
+		"https://example.com//evil.test/api": `content="//evil.test/api"`,
+	} {
+		c := newConsole(t, base)
+		for _, path := range []string{"/", "/docs"} {
+			if html := body(t, get(t, c, path)); !strings.Contains(html, `<meta name="plantstore-base" `+want+`>`) {
+				t.Errorf("%s over %s does not say %s", path, base, want)
+			}
+		}
+	}
+}
+
+func TestUnknownPathsHaveNoPage(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	for _, path := range []string{"", "/index.html", "/assets/", "/assets/0123456789abcdef/console.js", "/web/index.html"} {
+		if c.Page(path) != nil {
+			t.Errorf("there is something at %s", path)
+		}
+	}
+}
+
+func TestTheConsoleIsSmall(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	size := len(body(t, get(t, c, "/")))
+	err := fs.WalkDir(web, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), "docs.") || d.Name() == "index.html" {
+			return err
+		}
+		info, err := d.Info()
+		size += int(info.Size())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size >= 100_000 {
+		t.Errorf("the console has %d bytes, and may have 100,000", size)
+	}
+}
+
+func TestSwaggerUIComesZippedOrPlain(t *testing.T) {
+	c := newConsole(t, "http://127.0.0.1:8080")
+	for path := range c.pages {
+		if !strings.HasSuffix(path, "/swagger-ui-bundle.js") {
+			continue
+		}
+		plain := body(t, get(t, c, path))
+		zipped := get(t, c, path, "Accept-Encoding", "gzip, br")
+		if zipped.Header.Get("Content-Encoding") != "gzip" || zipped.Header.Get("Vary") != "Accept-Encoding" {
+			t.Fatalf("the headers are %v", zipped.Header)
+		}
+		in, err := gzip.NewReader(zipped.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unzipped, err := io.ReadAll(in); err != nil || string(unzipped) != plain || !strings.Contains(plain, "SwaggerUIBundle") {
+			t.Errorf("zipped and plain differ: %v", err)
+		}
+		return
+	}
+	t.Error("there is no Swagger UI")
+}
