@@ -114,7 +114,7 @@ func TestAnErrorSaysWhereTheBodyStopsBeingJSON(t *testing.T) {
 		{`{"id":1,"name":"Fern"`, "ends too early"},
 		{`{"id":1,"name":"Fern"}x`, "byte 22"},
 		{`{"id":1,"name":"Fern"} {}`, "follows"},
-		{`{"id":1,"id":2,"name":"Fern"}`, "duplicate"},
+		{`{"id":1,"id":2,"name":"Fern"}`, `the member "id" comes twice`},
 	} {
 		s.create(t, tt.body).wantError(t, plantstore.ErrNotJSON, tt.part)
 	}
@@ -178,6 +178,7 @@ func TestOnlyJSONIsTaken(t *testing.T) {
 	} {
 		s.create(t, body, "Content-Type: "+media).wantError(t, plantstore.ErrMediaType, "application/json", "Content-Type")
 	}
+	s.create(t, body, "Content-Type: application/json", "Content-Type: text/plain").wantError(t, plantstore.ErrMediaType)
 	s.create(t, body, "Content-Type:").wantError(t, plantstore.ErrMediaType, "application/json", "no Content-Type")
 	s.create(t, "", "Content-Type:").wantError(t, plantstore.ErrMediaType)
 }
@@ -190,6 +191,7 @@ func TestACompressedBodyIsRefused(t *testing.T) {
 		s.create(t, body, "Content-Encoding: "+encoding).wantError(t, plantstore.ErrMediaType, "Content-Encoding", encoding)
 	}
 	s.create(t, body, "Content-Encoding: identity").wantPlant(t, fern(1))
+	s.create(t, body, "Content-Encoding: identity", "Content-Encoding: gzip").wantError(t, plantstore.ErrMediaType)
 }
 
 func TestParametersOfTheQueryAreNotTheContractsAndChangeNothing(t *testing.T) {

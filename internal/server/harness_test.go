@@ -261,12 +261,12 @@ func (s *service) receive(t *testing.T, r *http.Request, sent []byte, response *
 	return got
 }
 
-// connection is one to the service that carries one request, byte for byte as
-// the test writes it.
+// connection is one to the service that carries requests byte for byte as the
+// test writes them, one after the other.
 type connection struct {
 	net.Conn
 	service *service
-	sent    bytes.Buffer
+	sent    bytes.Buffer // since the last answer
 	in      *bufio.Reader
 }
 
@@ -288,9 +288,15 @@ func (s *service) dial(t *testing.T) *connection {
 func (s *service) dialCreate(t *testing.T, header ...string) *connection {
 	t.Helper()
 	c := s.dial(t)
-	lines := append([]string{"POST " + s.plants() + " HTTP/1.1", "Host: " + s.base.Host}, s.withDefaults(header)...)
-	c.send(t, strings.Join(lines, "\r\n")+"\r\n\r\n")
+	c.sendHeader(t, header...)
 	return c
+}
+
+// sendHeader sends the header of a createPlant.
+func (c *connection) sendHeader(t *testing.T, header ...string) {
+	t.Helper()
+	lines := append([]string{"POST " + c.service.plants() + " HTTP/1.1", "Host: " + c.service.addr}, c.service.withDefaults(header)...)
+	c.send(t, strings.Join(lines, "\r\n")+"\r\n\r\n")
 }
 
 // send sends the text. Whether the server still reads it is its own business.
@@ -326,6 +332,7 @@ func (c *connection) reply(t *testing.T) reply {
 	if response.StatusCode < 200 {
 		return reply{status: response.StatusCode, header: response.Header}
 	}
+	c.sent.Reset()
 	return c.service.receive(t, r, body, response)
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -306,18 +305,21 @@ func TestAConnectionServesOneRequestAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s := start(t, setup{})
 	c := s.dial(t)
-	for i, body := range []string{`{"id":1,"name":"Fern"}`, `{`, `{"id":1,"name":"Oak"}`, `{"id":2,"name":"Oak"}`} {
-		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-			s.plants(), s.token, len(body), body)
-		response, err := http.ReadResponse(c.in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Fatal(err)
-		}
-		if want := []int{200, 400, 400, 200}[i]; response.StatusCode != want {
-			t.Errorf("%s was answered %d, want %d", body, response.StatusCode, want)
+	for _, tt := range []struct {
+		body string
+		code plantstore.Code
+	}{
+		{`{"id":1,"name":"Fern"}`, 0},
+		{`{`, plantstore.ErrNotJSON},
+		{`{"id":1,"name":"Oak"}`, plantstore.ErrIDTaken},
+		{`{"id":1,"name":"Fern"}`, 0},
+	} {
+		c.sendHeader(t, "Content-Length: "+strconv.Itoa(len(tt.body)))
+		c.send(t, tt.body)
+		if got := c.reply(t); tt.code == 0 {
+			got.wantPlant(t, fern(1))
+		} else {
+			got.wantError(t, tt.code)
 		}
 	}
 }

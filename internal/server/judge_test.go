@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -42,21 +43,28 @@ type judge struct {
 
 func newJudge(t *testing.T, base *url.URL) *judge {
 	t.Helper()
-	doc := loadContract(t, plantstore.OpenAPI)
-	doc.Servers = nil // the judge finds its way by base
-	router, err := legacy.NewRouter(doc)
+	j, err := commonJudge()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &judge{
-		base: strings.TrimRight(base.Path, "/"), doc: doc, router: router,
-		options: &openapi3filter.Options{
-			IncludeResponseStatus: true,
-			SkipSettingDefaults:   true,
-			AuthenticationFunc:    openapi3filter.AuthenticationFunc(hasBearer),
-		},
-	}
+	j.base = strings.TrimRight(base.Path, "/")
+	return &j
 }
+
+// commonJudge reads the contract once for all tests.
+var commonJudge = sync.OnceValues(func() (judge, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(plantstore.OpenAPI)
+	if err != nil {
+		return judge{}, err
+	}
+	doc.Servers = nil // the judge finds its way by base
+	router, err := legacy.NewRouter(doc)
+	return judge{doc: doc, router: router, options: &openapi3filter.Options{
+		IncludeResponseStatus: true,
+		SkipSettingDefaults:   true,
+		AuthenticationFunc:    openapi3filter.AuthenticationFunc(hasBearer),
+	}}, err
+})
 
 func loadContract(t *testing.T, text []byte) *openapi3.T {
 	t.Helper()

@@ -51,10 +51,13 @@ func (s *Server) readPlant(w http.ResponseWriter, r *http.Request, want fields) 
 
 // checkMedia refuses a body of another media type than want, or a compressed one.
 func checkMedia(r *http.Request, want string) error {
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return refuse(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", encoding)
+	for _, encoding := range r.Header["Content-Encoding"] {
+		if !strings.EqualFold(encoding, "identity") {
+			return refuse(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", encoding)
+		}
 	}
-	got := r.Header.Get("Content-Type")
+	// Several lines are one, with commas.
+	got := strings.Join(r.Header["Content-Type"], ", ")
 	if got == want {
 		return nil
 	}
@@ -290,10 +293,13 @@ func shorten(number []byte) string {
 
 func notJSON(err error) error {
 	at := int64(0)
+	member := ""
 	if bad, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		at, err = bad.ByteOffset, bad.Err
+		at, member, err = bad.ByteOffset, bad.JSONPointer.LastToken(), bad.Err
 	}
 	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return refuse(plantstore.ErrNotJSON, "not JSON: the member %q comes twice, again at byte %d", shorten([]byte(member)), at)
 	case errors.Is(err, io.EOF):
 		return refuse(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
