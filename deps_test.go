@@ -28,7 +28,7 @@ var floors = [][]string{
 	},
 	{"plantstore/internal/server", "plantstore/internal/console"},
 	{"plantstore/cmd/plantstore"},
-	{"plantstore/e2e"},
+	{"plantstore/e2e", "plantstore/deploy"},
 }
 
 // wired lists the packages that only the given ones may import: everything is

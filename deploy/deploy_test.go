@@ -1,0 +1,386 @@
+// Package deploy_test holds the deploy files against the binary: they may name
+// only what it knows.
+package deploy_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"plantstore"
+)
+
+// binary is the plantstore that the files deploy, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "plantstore-deploy-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "plantstore")
+	build := exec.Command("go", "build", "-o", binary, "plantstore/cmd/plantstore")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the binary:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+type labels map[string]string
+
+type selector struct {
+	MatchLabels labels `yaml:"matchLabels"`
+}
+
+type probe struct {
+	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+}
+
+type deployment struct {
+	Spec struct {
+		Selector selector
+		Template struct {
+			Metadata struct{ Labels labels }
+			Spec     struct {
+				Grace  int `yaml:"terminationGracePeriodSeconds"`
+				Spread []struct {
+					Selector selector `yaml:"labelSelector"`
+				} `yaml:"topologySpreadConstraints"`
+				Containers []struct {
+					Args []string
+					Env  []struct {
+						Name      string
+						ValueFrom struct {
+							Secret struct{ Name, Key string } `yaml:"secretKeyRef"`
+						} `yaml:"valueFrom"`
+					}
+					Ports []struct {
+						Name          string
+						ContainerPort int `yaml:"containerPort"`
+					}
+					Readiness probe `yaml:"readinessProbe"`
+					Liveness  probe `yaml:"livenessProbe"`
+				}
+			}
+		}
+	}
+}
+
+type secret struct {
+	Metadata   struct{ Name string }
+	StringData map[string]string `yaml:"stringData"`
+}
+
+type compose struct {
+	Services map[string]struct {
+		Command   []string
+		StopGrace time.Duration `yaml:"stop_grace_period"`
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func readYAML[T any](t *testing.T, file string) (doc T) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(read(t, file)), &doc); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return doc
+}
+
+// find returns what the pattern's group matches in the file, everywhere.
+func find(t *testing.T, file, pattern string) []string {
+	t.Helper()
+	var found []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
+		found = append(found, m[1])
+	}
+	if found == nil {
+		t.Fatalf("%s has no %s", file, pattern)
+	}
+	return found
+}
+
+// commandLine is how a file starts the binary, and how long it lets it end.
+type commandLine struct {
+	file  string
+	args  []string
+	grace time.Duration
+}
+
+func commandLines(t *testing.T) []commandLine {
+	t.Helper()
+	pod := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec
+	service := readYAML[compose](t, "compose.yaml").Services["plantstore"]
+	unit := "plantstore.service"
+	stop, err := time.ParseDuration(find(t, unit, `(?m)^TimeoutStopSec=(\d+)$`)[0] + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []commandLine{
+		{"kubernetes/deployment.yaml", pod.Containers[0].Args, time.Duration(pod.Grace) * time.Second},
+		{"compose.yaml", service.Command, service.StopGrace},
+		{unit, strings.Fields(find(t, unit, `(?m)^ExecStart=\S+/plantstore (.*)$`)[0]), stop},
+	}
+}
+
+func TestEnvironmentIsWhatServeReads(t *testing.T) {
+	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable := regexp.MustCompile(`PLANTSTORE_[A-Z_]+`)
+	known := variable.FindAllString(string(help), -1)
+	for _, file := range []string{"Dockerfile", "compose.yaml", "env.example", "plantstore.service", "kubernetes/deployment.yaml"} {
+		// Comments may name what must not be there.
+		text := regexp.MustCompile(`(?m)#.*$`).ReplaceAllString(read(t, file), "")
+		named := variable.FindAllString(text, -1)
+		if named == nil {
+			t.Errorf("%s sets nothing", file)
+		}
+		for _, name := range named {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s sets %s, which serve does not read", file, name)
+			}
+		}
+	}
+}
+
+// Each command line starts a server that answers what the probes and the load
+// balancer ask for.
+func TestCommandLinesServeWhatProbesAsk(t *testing.T) {
+	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
+	asked := []string{container.Readiness.HTTPGet.Path, container.Liveness.HTTPGet.Path}
+	if want := []string{"/readyz", "/healthz"}; !slices.Equal(asked, want) {
+		t.Errorf("the readiness and liveness probes ask for %q, want %q", asked, want)
+	}
+	asked = append(asked, find(t, "haproxy.cfg", `option httpchk GET (\S+)`)...)
+	for _, line := range commandLines(t) {
+		t.Run(line.file, func(t *testing.T) {
+			addr := serve(t, line.args)
+			for _, path := range asked {
+				resp, err := http.Get("http://" + addr + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("GET %s: %s", path, resp.Status)
+				}
+			}
+		})
+	}
+}
+
+// serve runs the binary on a new store until the test ends, and returns where it
+// listens.
+func serve(t *testing.T, args []string) string {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(),
+		"PLANTSTORE_ADDR=127.0.0.1:0",
+		"PLANTSTORE_DB="+filepath.Join(t.TempDir(), "plants.db"),
+		"PLANTSTORE_BOOTSTRAP_TOKEN="+plantstore.NewSecret())
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Killed: --drain-delay would make the test wait.
+		cmd.Process.Signal(syscall.SIGKILL)
+		cmd.Wait()
+	})
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		var line struct{ Msg, Addr string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" {
+			return line.Addr
+		}
+		t.Log(lines.Text())
+	}
+	t.Fatalf("plantstore %q did not serve", args)
+	return ""
+}
+
+func TestStoppingLeavesTimeToDrain(t *testing.T) {
+	for _, line := range commandLines(t) {
+		var need time.Duration
+		for _, arg := range line.args {
+			flag, value, _ := strings.Cut(arg, "=")
+			if flag != "--drain-delay" && flag != "--shutdown-timeout" {
+				continue
+			}
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				t.Errorf("%s: %s: %v", line.file, arg, err)
+			}
+			need += d
+		}
+		if need == 0 || line.grace < need+5*time.Second {
+			t.Errorf("%s ends the server after %s, but it may take %s and a few seconds more", line.file, line.grace, need)
+		}
+	}
+}
+
+func TestEverybodyMeansTheSamePort(t *testing.T) {
+	want := find(t, "Dockerfile", `PLANTSTORE_ADDR=:(\d+)`)[0]
+	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
+	service := readYAML[struct {
+		Spec struct {
+			Ports []struct {
+				TargetPort string `yaml:"targetPort"`
+			}
+		}
+	}](t, "kubernetes/service.yaml")
+	got := map[string]string{
+		"Dockerfile's EXPOSE":  find(t, "Dockerfile", `EXPOSE (\d+)`)[0],
+		"haproxy.cfg's server": find(t, "haproxy.cfg", `plantstore:(\d+)`)[0],
+		"deployment.yaml":      fmt.Sprint(container.Ports[0].ContainerPort),
+		"haproxy.cfg's bind":   find(t, "haproxy.cfg", `bind :(\d+)`)[0],
+		"compose.yaml":         find(t, "compose.yaml", `"127\.0\.0\.1:8080:(\d+)"`)[0],
+	}
+	for where, port := range got {
+		if port != want {
+			t.Errorf("%s says port %s, the image listens on %s", where, port, want)
+		}
+	}
+	name := container.Ports[0].Name
+	for _, port := range []string{container.Readiness.HTTPGet.Port, container.Liveness.HTTPGet.Port, service.Spec.Ports[0].TargetPort} {
+		if port != name {
+			t.Errorf("a probe or the service means port %q, the container calls it %q", port, name)
+		}
+	}
+}
+
+func TestSelectorsFindThePods(t *testing.T) {
+	d := readYAML[deployment](t, "kubernetes/deployment.yaml")
+	service := readYAML[struct{ Spec struct{ Selector labels } }](t, "kubernetes/service.yaml")
+	budget := readYAML[struct{ Spec struct{ Selector selector } }](t, "kubernetes/poddisruptionbudget.yaml")
+	selectors := []labels{d.Spec.Selector.MatchLabels, service.Spec.Selector, budget.Spec.Selector.MatchLabels}
+	for _, spread := range d.Spec.Template.Spec.Spread {
+		selectors = append(selectors, spread.Selector.MatchLabels)
+	}
+	for _, s := range selectors {
+		if len(s) == 0 {
+			t.Error("a selector is empty")
+		}
+		for key, value := range s {
+			if d.Spec.Template.Metadata.Labels[key] != value {
+				t.Errorf("a selector wants %s=%s, which the pods do not have", key, value)
+			}
+		}
+	}
+}
+
+func TestSecretTemplateIsComplete(t *testing.T) {
+	template := readYAML[secret](t, "kubernetes/secret.example.yaml")
+	pods := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec
+	used := 0
+	for _, env := range pods.Containers[0].Env {
+		ref := env.ValueFrom.Secret
+		if ref.Name == "" {
+			continue
+		}
+		used++
+		if _, ok := template.StringData[ref.Key]; !ok || ref.Name != template.Metadata.Name {
+			t.Errorf("%s wants %s of secret %s, which the template does not have", env.Name, ref.Key, ref.Name)
+		}
+	}
+	if used != len(template.StringData) {
+		t.Errorf("the template has %d values, the pods use %d", len(template.StringData), used)
+	}
+}
+
+// A template that somebody applies as it is must not open the store to everybody
+// who has read it.
+func TestPlaceholderTokenIsRefused(t *testing.T) {
+	for key, value := range readYAML[secret](t, "kubernetes/secret.example.yaml").StringData {
+		if !strings.Contains(value, "<") {
+			t.Errorf("%s has a value that looks real", key)
+		}
+		if key == "bootstrap-token" && plantstore.CheckSecret(value) == nil {
+			t.Errorf("%q would be a valid token", value)
+		}
+	}
+	for _, value := range find(t, "env.example", `(?m)^[A-Z_]+=(.*)$`) {
+		if value != "" {
+			t.Errorf("env.example has the value %q", value)
+		}
+	}
+}
+
+func TestKustomizationHasEveryManifestButTheSecret(t *testing.T) {
+	k := readYAML[struct{ Resources []string }](t, "kubernetes/kustomization.yaml")
+	files, err := filepath.Glob("kubernetes/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if name == "kustomization.yaml" || name == "secret.yaml" {
+			continue
+		}
+		if want := name != "secret.example.yaml"; slices.Contains(k.Resources, name) != want {
+			t.Errorf("%s is a resource: %t, want %t", name, !want, want)
+		}
+	}
+}
+
+// Dockerfile.dockerignore lets in only what it names: a package in a new place
+// would be missing from the build.
+func TestImageIsBuiltFromWhatTheBinaryNeeds(t *testing.T) {
+	allowed := find(t, "Dockerfile.dockerignore", `(?m)^!(.+)$`)
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		`{{$p := .ImportPath}}{{if .Module}}{{if .Module.Main}}{{range .GoFiles}}{{$p}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$p}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`,
+		"plantstore/cmd/plantstore")
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := strings.Fields(string(out))
+	if len(files) == 0 {
+		t.Fatal("go list names no file")
+	}
+	for _, file := range files {
+		file = strings.TrimPrefix(file, "plantstore/")
+		top, _, _ := strings.Cut(file, "/")
+		in := slices.ContainsFunc(allowed, func(pattern string) bool {
+			ok, _ := path.Match(pattern, top)
+			return ok
+		})
+		if !in || strings.Contains(file, "testdata/") {
+			t.Errorf("%s is left out of the image's build", file)
+		}
+	}
+}
