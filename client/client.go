@@ -218,7 +218,8 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 // Delete removes the plant with that id, or fails with ErrNoPlant. When it returns
 // nil the plant is gone for good. With a condition that does not hold it changes
 // nothing and fails with ErrPrecondition; nil is no condition. Where an attempt
-// was lost and the next finds no plant, the lost one is taken to have removed it.
+// was lost, or answered with 502, 503 or 504, and the next finds no plant, the
+// earlier one is taken to have removed it.
 func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.Condition) error {
 	what := fmt.Sprintf("delete plant %d", id)
 	header, err := conditionHeader(cond)

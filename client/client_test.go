@@ -8,10 +8,13 @@ import (
 	"io"
 	"iter"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -375,9 +378,19 @@ func TestImportStreamsMoreThanItsBuffers(t *testing.T) {
 	}
 }
 
+// unsent returns a client that fails the test when it sends anything.
+func unsent(t *testing.T) *client.Client {
+	return calling(t, "http://plants.test", secret, client.Options{
+		HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			t.Errorf("%s %s was sent", r.Method, r.URL)
+			return nil, errors.New("sent")
+		})},
+		Retries: -1,
+	})
+}
+
 func TestTextThatIsNotUTF8IsNotSent(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	c := unsent(t)
 	ctx := t.Context()
 	const bad = "a\xffb"
 	for name, err := range map[string]error{
@@ -401,13 +414,10 @@ func TestTextThatIsNotUTF8IsNotSent(t *testing.T) {
 			}
 		}
 	}
-	if got := s.plants(t); len(got) != 0 {
-		t.Errorf("the store has %#v, want nothing", got)
-	}
 }
 
 func TestConditionOfBadETagsIsNotSent(t *testing.T) {
-	c := calling(t, "http://127.0.0.1:1", "token", client.Options{})
+	c := unsent(t)
 	for _, tag := range []plantstore.ETag{"", "a", `"`, `"a`, `"a"b"`, "\"a\nb\"", `"a" "b"`, "W/a", "* "} {
 		for _, cond := range []plantstore.Condition{
 			{Match: []plantstore.ETag{`"good"`, tag}},
@@ -517,8 +527,14 @@ func TestImportOfABrokenReader(t *testing.T) {
 	s := serving(t)
 	c := calling(t, s.URL, s.Token, client.Options{})
 	broken := errors.New("the disk is gone")
-	lines := io.MultiReader(strings.NewReader("{\"id\":1,\"name\":\"Oak\"}\n"), errReader{broken})
-	if report, err := c.ImportLines(t.Context(), lines); !errors.Is(err, broken) {
+	whole := strings.NewReader("{\"id\":1,\"name\":\"Oak\"}\n")
+	// That it can be read again does not help.
+	lines := struct {
+		io.Reader
+		io.Seeker
+	}{io.MultiReader(whole, errReader{broken}), whole}
+	report, err := c.ImportLines(t.Context(), lines)
+	if !errors.Is(err, broken) || err.Error() != "import plants: read the lines: the disk is gone" {
 		t.Errorf("%+v, %v, want %v", report, err, broken)
 	}
 }
@@ -528,18 +544,21 @@ type errReader struct{ err error }
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 func TestPanicOfAnIteratorEndsTheImport(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
-	defer func() {
-		if got := recover(); got != "no more plants" {
-			t.Errorf("recovered %v", got)
-		}
-		if got := s.plants(t); len(got) != 0 {
-			t.Errorf("the store has %#v, want nothing: a part was taken for the whole", got)
-		}
-	}()
-	_, _ = c.Import(t.Context(), func(yield func(plantstore.Plant) bool) {
-		yield(plantstore.Plant{ID: 1})
-		panic("no more plants")
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		defer func() {
+			if got := recover(); got != "no more plants" {
+				t.Errorf("recovered %v", got)
+			}
+			synctest.Wait() // now the import has ended
+			if got := s.plants(t); len(got) != 0 {
+				t.Errorf("the store has %#v, want nothing: a part was taken for the whole", got)
+			}
+		}()
+		_, _ = s.client(t, client.Options{}, nil).Import(t.Context(), func(yield func(plantstore.Plant) bool) {
+			yield(plantstore.Plant{ID: 1})
+			time.Sleep(2 * time.Second) // then the next plant makes it send
+			yield(plantstore.Plant{ID: 2})
+			panic("no more plants")
+		})
 	})
 }

@@ -233,6 +233,30 @@ func TestImportHalfSent(t *testing.T) {
 	})
 }
 
+// A transport may read the body of an attempt when the next is under way already.
+func TestBodyOfAnEarlierAttemptIsEmpty(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		var earlier io.Reader
+		c := s.client(t, client.Options{}, func(next http.RoundTripper) http.RoundTripper {
+			return roundTrip(func(r *http.Request) (*http.Response, error) {
+				if earlier == nil {
+					earlier = r.Body
+					_, err := io.ReadFull(r.Body, make([]byte, 5))
+					return nil, errors.Join(io.ErrUnexpectedEOF, err)
+				}
+				if n, err := earlier.Read(make([]byte, 5)); n != 0 || err == nil || err == io.EOF {
+					t.Errorf("the earlier body gives %d bytes, %v", n, err)
+				}
+				return next.RoundTrip(r)
+			})
+		})
+		report, err := c.ImportLines(t.Context(), strings.NewReader(twoLines))
+		if err != nil || report.Created != 2 {
+			t.Errorf("%+v, %v, want 2 created", report, err)
+		}
+	})
+}
+
 func seekTo(s io.Seeker, at int64) error {
 	_, err := s.Seek(at, io.SeekStart)
 	return err

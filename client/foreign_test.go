@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -45,23 +46,46 @@ func TestAnswersOfAProxyKeepTheirStatus(t *testing.T) {
 		502: plantstore.ErrUnavailable, 503: plantstore.ErrUnavailable, 504: plantstore.ErrUnavailable, 507: 0,
 	}
 	for status, want := range codes {
-		bodies := map[string]string{
-			"text/html":                "<h1>no</h1>",
-			"application/json":         `{"error":"no","message":"no"}`,
-			"application/problem+json": fmt.Sprintf(`{"error":%d01,"message":"no"}`, status),
-			"":                         "",
-		}
-		for media, body := range bodies {
-			c := faking(t, page(status, media, body), client.Options{Retries: -1})
+		for _, answer := range []struct{ media, body string }{
+			{"text/html", "<h1>no</h1>"},
+			{"application/json", `{"error":"no","message":"no"}`},
+			{"application/json", `{"error":5,"message":"no"}`},
+			{"application/json", fmt.Sprintf(`{"error":%d01}`, status)},
+			{"application/json", `{"message":"no"}`},
+			{"application/json", `{"error":4294967296,"message":"no"}`},
+			{"application/problem+json", fmt.Sprintf(`{"error":%d01,"message":"no"}`, status)},
+			{"", ""},
+		} {
+			c := faking(t, page(status, answer.media, answer.body), client.Options{Retries: -1})
 			for _, op := range operations() {
 				err := op.call(t.Context(), c)
 				if err == nil || !strings.Contains(err.Error(), fmt.Sprint(status)) || !strings.Contains(err.Error(), "not from a Plant Store") {
-					t.Errorf("%s: %d %s: %v does not tell", op.name, status, media, err)
+					t.Errorf("%s: %d %s: %v does not tell", op.name, status, answer, err)
 				}
 				if got, _ := errors.AsType[plantstore.Code](err); got != want {
-					t.Errorf("%s: %d %s: code %d, want %d", op.name, status, media, got, want)
+					t.Errorf("%s: %d %s: code %d, want %d", op.name, status, answer, got, want)
 				}
 			}
+		}
+	}
+}
+
+// The end of a long refusal is not waited for, and its connection is given up:
+// else the server below would write for ever.
+func TestLongRefusalsAreLeft(t *testing.T) {
+	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusForbidden)
+		for {
+			if _, err := io.WriteString(w, strings.Repeat("no ", 10_000)); err != nil {
+				return
+			}
+		}
+	}, client.Options{})
+	for _, op := range operations() {
+		// No end of a context ends these calls.
+		if err := op.call(context.Background(), c); !errors.Is(err, plantstore.ErrScope) {
+			t.Errorf("%s: %v, want ErrScope", op.name, err)
 		}
 	}
 }
@@ -74,6 +98,7 @@ func TestSuccessOfAProxyIsNone(t *testing.T) {
 	}{
 		{200, "text/html", "<h1>Welcome to the hotel</h1>"},
 		{200, "text/html", `{"name":"Oak"}`},
+		{200, "text/html", ""},
 		{200, "application/json", ""},
 		{200, "application/json", "null"},
 		{200, "application/json", "{}"},
@@ -96,8 +121,11 @@ func TestSuccessOfAProxyIsNone(t *testing.T) {
 	} {
 		c := faking(t, page(answer.status, answer.media, answer.body), client.Options{Retries: -1})
 		for _, op := range operations() {
-			if err := op.call(t.Context(), c); err == nil {
-				t.Errorf("%s takes %v for a success", op.name, answer)
+			if op.name == "export lines" && answer.media == "application/x-ndjson" {
+				continue // the lines are given as they come
+			}
+			if err := op.call(t.Context(), c); err == nil || errors.Is(err, errWrong) {
+				t.Errorf("%s takes %v for a success: %v", op.name, answer, err)
 			}
 		}
 	}
@@ -226,7 +254,7 @@ func TestExportThatBreaksOffEndsInAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := faking(t, test.handler, client.Options{Retries: -1})
 			plants, err := collect(c.Export(t.Context(), plantstore.Query{}))
-			if err == nil || !strings.HasPrefix(err.Error(), "export plants: ") || len(plants) != test.whole {
+			if err == nil || !strings.HasPrefix(err.Error(), "export plants: the answer") || len(plants) != test.whole {
 				t.Errorf("export: %d plants, then %v", len(plants), err)
 			}
 			lines, err := c.ExportLines(t.Context(), plantstore.Query{})
@@ -251,6 +279,33 @@ func raw(text string) http.HandlerFunc {
 		must(err)
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"+text)
+	}
+}
+
+// An export that its reader leaves must not go on: else the server below would
+// write for ever.
+func TestExportThatIsLeftEnds(t *testing.T) {
+	c := faking(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		for {
+			if _, err := io.WriteString(w, twoLines); err != nil {
+				return
+			}
+		}
+	}, client.Options{})
+	ctx := context.Background() // which does not end the exports
+	for _, err := range c.Export(ctx, plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	lines, err := c.ExportLines(ctx, plantstore.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lines.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -337,6 +392,58 @@ func relay(near net.Conn, target string, reset bool) {
 	_, _ = io.CopyN(near, far, 10)
 	_ = near.(*net.TCPConn).SetLinger(0)
 	near.Close()
+}
+
+// Errors that a certificate or a scheme causes come again whatever one does.
+func TestHopelessHandshakesAreNotTriedAgain(t *testing.T) {
+	secure := httptest.NewUnstartedServer(nil)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
+	for name, test := range map[string]struct{ url, want string }{
+		"unknown certificate": {secure.URL, "certificate"},
+		"no TLS":              {strings.Replace(plain.URL, "http:", "https:", 1), "HTTP response to HTTPS client"},
+	} {
+		err := calling(t, test.url, secret, client.Options{}).Create(t.Context(), oak)
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "attempts failed") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHTTP2(t *testing.T) {
+	s := serving(t)
+	web := httptest.NewUnstartedServer(s.handler)
+	web.EnableHTTP2 = true
+	web.StartTLS()
+	defer web.Close()
+	var versions sync.Map
+	over := web.Client().Transport
+	given := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		resp, err := over.RoundTrip(r)
+		if err == nil {
+			versions.Store(resp.Proto, true)
+		}
+		return resp, err
+	})}
+	c := calling(t, web.URL+"/v1", s.Token, client.Options{HTTP: given})
+	for _, op := range operations() {
+		s.clear(t)
+		s.garden(t, op.before...)
+		if err := op.call(t.Context(), c); err != nil {
+			t.Errorf("%s: %v", op.name, err)
+		}
+		if got := s.plants(t); !slices.Equal(got, op.after) {
+			t.Errorf("%s: the store has %#v, want %#v", op.name, got, op.after)
+		}
+	}
+	for version := range versions.Range {
+		if version != "HTTP/2.0" {
+			t.Errorf("an answer came with %s", version)
+		}
+	}
 }
 
 func TestTokenIsInNoError(t *testing.T) {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -87,9 +88,12 @@ func operations() []operation {
 	}
 }
 
+// errWrong says that a call succeeded with another result than it should have.
+var errWrong = errors.New("wrong result")
+
 func wrong(err error, unexpected bool, got any) error {
 	if err == nil && unexpected {
-		return fmt.Errorf("unexpected result %#v", got)
+		return fmt.Errorf("%w: %#v", errWrong, got)
 	}
 	return err
 }

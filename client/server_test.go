@@ -32,7 +32,9 @@ type realServer struct {
 	URL   string
 	Token string
 	Stop  func()
-	store plantstore.Store
+
+	store   plantstore.Store
+	handler http.Handler
 }
 
 // startServer starts a server over an empty SQLite store on the loopback. It
@@ -80,7 +82,7 @@ func serve(store plantstore.Store, listener net.Listener, run ...func(context.Co
 			panic(err)
 		}
 	})
-	s := &realServer{URL: base.String(), store: store}
+	s := &realServer{URL: base.String(), store: store, handler: handler}
 	s.Token = s.newToken(plantstore.AllScopes()...)
 	s.Stop = func() {
 		must(web.Shutdown(context.Background()))

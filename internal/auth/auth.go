@@ -234,6 +234,9 @@ func bearer(authorization []string) (string, error) {
 		return "", refuse(plantstore.ErrNoToken, "the Authorization header has no bearer token: %s", hint)
 	}
 	secret = strings.Trim(secret, " ")
+	if secret == "" {
+		return "", refuse(plantstore.ErrBadToken, "there is no token behind Bearer: %s", hint)
+	}
 	if err := plantstore.CheckSecret(secret); err != nil {
 		return "", refuse(plantstore.ErrBadToken, "malformed token: %v", err)
 	}
