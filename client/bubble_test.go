@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -31,14 +32,14 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case p.conns <- far:
 		return near, nil
 	case <-p.closed:
-		return nil, refused
+		return nil, errRefused
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// refused is the error of a connection that nobody takes.
-var refused = &net.OpError{Op: "dial", Net: "tcp", Err: syscallRefused}
+// errRefused is the error of a connection that nobody takes.
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {

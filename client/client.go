@@ -11,15 +11,18 @@
 // What the server refuses comes back as a [*plantstore.Error], whose Code is the
 // one that the server gave it: errors.Is(err, plantstore.ErrIDTaken) asks for one.
 // A refusal by something else, such as a proxy, has the Code that goes with its
-// HTTP status where there is one. Every other error says what was attempted. No
-// error holds the token.
+// HTTP status where there is one. Text that is not valid UTF-8 is refused before it
+// is sent, with ErrNotJSON, or ErrParameter in a query. Every other error says what
+// was attempted. No error holds the token.
 //
 // # Repetition
 //
 // A call that finds no server, loses its answer, or is told to come back later
-// (429, 502, 503 and 504) is repeated after a pause, as [Options] say. Every write
-// may be repeated: creating the same plant again is a success, and so are
-// replacing a plant by what it is already and deleting what a lost attempt has
+// (429, 502, 503 and 504) is repeated after a pause, as [Options] say. What would
+// only come again, such as an unknown host or a wrong certificate, ends it at once.
+//
+// Every write may be repeated: creating the same plant again is a success, and so
+// are replacing a plant by what it is already and deleting what a lost attempt has
 // deleted. One thing a caller should know: where somebody else writes to the same
 // plant between a lost attempt and its repetition, a Replace or Delete without a
 // condition takes that write back. A [plantstore.Condition] prevents it.
@@ -61,7 +64,8 @@ type Options struct {
 	Retries int
 
 	// Patience is how long after its first failure a call is repeated, if its
-	// attempts take long to fail: 1 minute.
+	// attempts take long to fail: 1 minute. A Retry-After beyond it ends the call at
+	// once.
 	Patience time.Duration
 }
 

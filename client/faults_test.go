@@ -7,14 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"plantstore"
 	"plantstore/client"
 )
-
-const syscallRefused = syscall.ECONNREFUSED
 
 // fault is what goes wrong with one request.
 type fault struct {
@@ -28,7 +25,7 @@ type fault struct {
 func faults() []fault {
 	return []fault{
 		{"refused connection", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
-			return nil, errors.Join(refused, closeBody(r))
+			return nil, errors.Join(errRefused, closeBody(r))
 		}},
 		{"overloaded server", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return respond(r, 503, "application/json", `{"error":50301,"message":"later"}`), closeBody(r)

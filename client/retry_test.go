@@ -142,7 +142,7 @@ func TestFailOverIsRiddenOut(t *testing.T) {
 			c := s.client(t, client.Options{}, nil)
 			c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if time.Since(start) < 30*time.Second {
-					return nil, refused
+					return nil, errRefused
 				}
 				return s.network.dial(ctx, network, addr)
 			})

@@ -168,8 +168,8 @@ type LineError struct {
 // Import creates many plants, each as [Client.Create] does: independent of the
 // others, and a success where the same plant is there already. The n-th plant is
 // line n of the report. When Import returns a report, all that it counts is
-// durable. After an error a part has been kept, and importing the same plants again
-// is safe.
+// durable. After an error a part may have been kept, and importing the same plants
+// again is safe.
 //
 // Import runs the iterator on the caller's goroutine, as fast as it can send the
 // plants. It is repeated only while nothing has been sent. A server may break off
