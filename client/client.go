@@ -67,6 +67,10 @@ type Options struct {
 	// attempts take long to fail: 1 minute. A Retry-After beyond it ends the call at
 	// once.
 	Patience time.Duration
+
+	// Retrying, if set, is told why an attempt failed and how long the pause before
+	// the next one is. The error holds no token.
+	Retrying func(err error, pause time.Duration)
 }
 
 // The time-outs of the default HTTP client. A server works on a write for 30 s
@@ -86,6 +90,7 @@ type Client struct {
 	streams  *http.Client // for imports and exports
 	retries  int
 	patience time.Duration
+	retrying func(err error, pause time.Duration)
 }
 
 // New returns a client of the server at that base URL. It touches no network, so
@@ -105,6 +110,7 @@ func New(baseURL, token string, opts Options) (*Client, error) {
 		token:    token,
 		retries:  opts.Retries,
 		patience: opts.Patience,
+		retrying: opts.Retrying,
 	}
 	if c.retries == 0 {
 		c.retries = defaultRetries

@@ -58,6 +58,9 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(lost bool)
 		if n >= c.retries || time.Since(failing)+wait > c.patience {
 			return c.fail(what, gaveUp(n+1, failed.err))
 		}
+		if c.retrying != nil {
+			c.retrying(c.fail(what, failed.err), wait)
+		}
 		select {
 		case <-ctx.Done():
 			return c.fail(what, fmt.Errorf("%w; before that: %w", ctx.Err(), gaveUp(n+1, failed.err)))

@@ -36,7 +36,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	api, err := c.client()
+	api, err := c.client(std, filePatience)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	api, err := c.client()
+	api, err := c.client(std, filePatience)
 	if err != nil {
 		return err
 	}

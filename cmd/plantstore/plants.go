@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
+	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -24,12 +26,22 @@ type clientFlags struct {
 
 const tokenHelp = "The token is taken from the environment variable PLANTSTORE_TOKEN."
 
-func (f clientFlags) client() (*client.Client, error) {
+// How long a command tries to reach the server: not long where a person waits for
+// one answer, and long enough for a fail-over where a file is under way.
+const (
+	callPatience = 5 * time.Second
+	filePatience = time.Minute
+)
+
+func (f clientFlags) client(std streams, patience time.Duration) (*client.Client, error) {
 	token := os.Getenv("PLANTSTORE_TOKEN")
 	if token == "" {
 		return nil, usage("no token: set PLANTSTORE_TOKEN to one that serve printed or that plantstore token create made")
 	}
-	c, err := client.New(f.URL, token, client.Options{})
+	var once sync.Once
+	c, err := client.New(f.URL, token, client.Options{Patience: patience, Retrying: func(err error, _ time.Duration) {
+		once.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; trying again for up to %s\n", err, patience) })
+	}})
 	if err != nil {
 		return nil, usage("%w", err)
 	}
@@ -102,7 +114,7 @@ Example:
 }
 
 func (c *createCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client()
+	api, err := c.client(std, callPatience)
 	if err != nil {
 		return err
 	}
@@ -121,7 +133,7 @@ type putCommand struct {
 func (putCommand) Help() string { return tokenHelp }
 
 func (c *putCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client()
+	api, err := c.client(std, callPatience)
 	if err != nil {
 		return err
 	}
@@ -141,7 +153,7 @@ type getCommand struct {
 func (getCommand) Help() string { return tokenHelp }
 
 func (c *getCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client()
+	api, err := c.client(std, callPatience)
 	if err != nil {
 		return err
 	}
@@ -160,8 +172,8 @@ type deleteCommand struct {
 // Help is the long part of the help page.
 func (deleteCommand) Help() string { return tokenHelp }
 
-func (c *deleteCommand) Run(ctx context.Context) error {
-	api, err := c.client()
+func (c *deleteCommand) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callPatience)
 	if err != nil {
 		return err
 	}
@@ -207,7 +219,7 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	if c.Limit < 0 {
 		return usage("--limit: give a number that is not negative")
 	}
-	api, err := c.client()
+	api, err := c.client(std, callPatience)
 	if err != nil {
 		return err
 	}

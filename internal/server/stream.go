@@ -23,6 +23,10 @@ const mediaNDJSON = "application/x-ndjson"
 // snapshot. What breaks it off half-way breaks off the connection too, so that
 // nobody takes a part for the whole.
 func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plantstore.Query, params url.Values) error {
+	if !r.ProtoAtLeast(1, 1) {
+		// There the end of an answer cannot be told from a break.
+		return refuse(plantstore.ErrParameter, "an export needs HTTP/1.1, the request came over %s", r.Proto)
+	}
 	if params.Has("limit") {
 		return refuse(plantstore.ErrParameter, `"limit" does not go with %s, which is every plant`, mediaNDJSON)
 	}
