@@ -6,12 +6,15 @@
 // This package needs the standard library only, and everything else may import
 // it. Above it stand packages that never import each other:
 //
-//   - internal/sqlite keeps the store in one file, internal/storetest is the
-//     suite that every store passes, with the in-memory model it is held against.
+//   - internal/sqlite keeps the store in one file, internal/postgres in a database
+//     that many servers share, and internal/storetest is the suite that every store
+//     passes, with the in-memory model it is held against.
 //   - internal/commit gathers the writes that wait into one transaction.
 //   - internal/auth knows who is calling.
+//   - client calls a server over HTTP.
 //
-// internal/server speaks HTTP over those, and cmd/plantstore wires everything
+// internal/server speaks HTTP over those, internal/console is its web page, and
+// cmd/plantstore wires everything
 // together, and only there.
 //
 // # One create, top to bottom

@@ -62,8 +62,10 @@ func TestRecordsOfAFile(t *testing.T) {
 			{2, `{"id":1,"name":"a,\"b\"\r\nc","tag":""}`, ""}, {4, `{"id":2,"name":"","tag":"x"}`, ""},
 		}},
 		{"what is no number is left to the server", formatCSV, "id,name\nsix,a\n1e2,b\n,c\n007,d\n", []want{
-			{2, `{"id":"six","name":"a"}`, ""}, {3, `{"id":1e2,"name":"b"}`, ""},
-			{4, `{"id":"","name":"c"}`, ""}, {5, `{"id":"007","name":"d"}`, ""},
+			{2, `{"id":"six","name":"a"}`, ""},
+			{3, `{"id":1e2,"name":"b"}`, ""},
+			{4, `{"id":"","name":"c"}`, ""},
+			{5, `{"id":"007","name":"d"}`, ""},
 		}},
 		{"records that cannot be sent", formatCSV, "id,name\n1\n2,\"a\"b\n3,\xff\n4,ok\n5,\"open\n6,in it", []want{
 			{2, "", "the record has 1 fields, and the header has 2"},

@@ -17,7 +17,10 @@ func (checkCommand) Help() string {
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {
-	store, err := c.open(sqlite.Existing)
+	if c.isPostgres() {
+		return usage("a PostgreSQL store is checked with PostgreSQL's own pg_amcheck")
+	}
+	store, err := openFile(c.DB, sqlite.Existing)
 	if err != nil {
 		return err
 	}
@@ -50,7 +53,10 @@ Example:
 }
 
 func (c *backupCommand) Run(ctx context.Context, std streams) error {
-	store, err := c.open(sqlite.Existing)
+	if c.isPostgres() {
+		return usage("a PostgreSQL store is backed up with PostgreSQL's own pg_dump or pg_basebackup")
+	}
+	store, err := openFile(c.DB, sqlite.Existing)
 	if err != nil {
 		return err
 	}

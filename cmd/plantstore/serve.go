@@ -33,9 +33,11 @@ type serveCommand struct {
 	storeFlags
 	CORSOrigin []string `name:"cors-origin" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; several are separated by commas."`
 
-	MaxBody   int64 `default:"1048576" placeholder:"BYTES" help:"The largest body of a request (${default})."`
-	MaxHeader int64 `default:"32768" placeholder:"BYTES" help:"The largest header of a request (${default})."`
-	MaxQueue  int   `default:"8192" placeholder:"N" help:"How many writes may wait before callers are told to come back later (${default})."`
+	MaxBody   int64         `default:"1048576" placeholder:"BYTES" help:"The largest body of a request (${default})."`
+	MaxHeader int64         `default:"32768" placeholder:"BYTES" help:"The largest header of a request (${default})."`
+	Patience  time.Duration `default:"30s" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached, before it gets 503 (${default})."`
+
+	MaxQueue int `default:"8192" placeholder:"N" help:"How many writes may wait before callers are told to come back later (${default})."`
 
 	ReadHeaderTimeout time.Duration `default:"5s" placeholder:"TIME" help:"How long a request's header may take to arrive (${default})."`
 	ReadTimeout       time.Duration `default:"30s" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
@@ -76,19 +78,27 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	store, err := c.open(sqlite.Serve)
+	store, err := c.open(sqlite.Serve, c.Patience, log)
 	if err != nil {
 		return err
 	}
-	first, err := firstToken(ctx, store, log)
-	if err != nil {
+	greet := func(ctx context.Context) error {
+		first, err := firstToken(ctx, store, log)
+		if first != "" {
+			welcome(std.out, localURL(listener.Addr(), base), first)
+		}
+		return err
+	}
+	// A store that cannot be reached yet is greeted when it can.
+	soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err = greet(soon); err == nil {
+		greet = func(context.Context) error { return nil }
+	} else if !c.isPostgres() {
 		return errors.Join(err, store.Close())
 	}
-	if first != "" {
-		welcome(std.out, localURL(listener.Addr(), base), first)
-	}
-	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.DB, "version", version)
-	err = c.serve(ctx, listener, base, store, log)
+	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", version)
+	err = c.serve(ctx, listener, base, store, greet, log)
 	if err == nil {
 		log.Info("stopped")
 	}
@@ -109,10 +119,14 @@ func tuneRuntime() {
 }
 
 // serve wires the parts together, runs them, and ends them in order.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, log *slog.Logger) error {
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, greet func(context.Context) error, log *slog.Logger) error {
+	flushers := 1
+	if c.isPostgres() {
+		flushers = 2 // measured best
+	}
 	var metrics *server.Metrics
 	writer := commit.New(store, commit.Options{
-		Queue:   c.MaxQueue,
+		Queue: c.MaxQueue, Flushers: flushers, Patience: c.Patience,
 		Observe: func(size int, took time.Duration) { metrics.Committed(size, took) },
 	})
 	metrics = server.NewMetrics(version, writer.Depth)
@@ -141,10 +155,16 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 
-	failed := make(chan error, 4)
+	failed := make(chan error, 5)
 	stopStore := background(store.Run, failed)
 	stopGuard := background(guard.Run, failed)
 	stopWriter := background(writer.Run, failed)
+	stopGreeting := background(func(ctx context.Context) error {
+		if err := greet(ctx); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	}, failed)
 	go func() {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
@@ -161,7 +181,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// Those who wait have their answers by now; let them read them.
 		err = errors.Join(err, drain(web, time.Second))
 	}
-	return errors.Join(err, stopWriter(), stopGuard(), stopStore(), store.Close())
+	return errors.Join(err, stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
 }
 
 // drain ends the HTTP server when the requests under way have been answered.
@@ -264,6 +284,9 @@ func firstToken(ctx context.Context, store plantstore.Store, log *slog.Logger) (
 	}
 	token.Hash = plantstore.HashSecret(secret)
 	made, err := store.CreateFirstToken(ctx, token)
+	for errors.Is(err, plantstore.ErrRetry) && ctx.Err() == nil {
+		made, err = store.CreateFirstToken(ctx, token)
+	}
 	if err != nil {
 		return "", fmt.Errorf("make the first token: %w", err)
 	}

@@ -3,32 +3,64 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"time"
 
 	"plantstore"
+	"plantstore/internal/postgres"
 	"plantstore/internal/sqlite"
 )
 
 // storeFlags say which store a command opens itself.
 type storeFlags struct {
-	DB string `name:"db" default:"plantstore.db" placeholder:"FILE" help:"The store: the path of a file (${default})."`
+	DB string `name:"db" default:"plantstore.db" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
 }
 
 // openedStore is a store with its work in the background, which Run does.
 type openedStore interface {
 	plantstore.Store
 	Run(ctx context.Context) error
-	Check(ctx context.Context) (problems []string, err error)
-	Backup(ctx context.Context, file string) error
 }
 
-func (f storeFlags) open(mode sqlite.Mode) (openedStore, error) {
-	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL {
-		return nil, usage("--db: a %s store is not known: give the path of a file", scheme)
+// isPostgres reports whether the store is shared, and not a file.
+func (f storeFlags) isPostgres() bool {
+	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
+}
+
+// open opens a store. patience is how long its reads wait for a server.
+func (f storeFlags) open(mode sqlite.Mode, patience time.Duration, log *slog.Logger) (openedStore, error) {
+	if f.isPostgres() {
+		store, err := postgres.Open(f.DB, postgres.Options{Patience: patience, Log: log})
+		if err != nil {
+			return nil, usage("--db: %w", err)
+		}
+		return store, nil
 	}
-	store, err := sqlite.Open(f.DB, mode)
+	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL {
+		return nil, usage("--db: a %s store is not known: give the path of a file, or a URL that begins with postgres://", scheme)
+	}
+	return openFile(f.DB, mode)
+}
+
+// openBeside opens the store for a command that works beside a server.
+func (f storeFlags) openBeside(mode sqlite.Mode) (openedStore, error) {
+	return f.open(mode, callPatience, slog.New(slog.DiscardHandler))
+}
+
+// openFile opens the store in a file.
+func openFile(path string, mode sqlite.Mode) (*sqlite.Store, error) {
+	store, err := sqlite.Open(path, mode)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
 	return store, nil
+}
+
+// name returns the store as a log may have it: without a password.
+func (f storeFlags) name(store openedStore) string {
+	if shared, ok := store.(fmt.Stringer); ok {
+		return shared.String()
+	}
+	return f.DB
 }

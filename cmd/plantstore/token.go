@@ -66,7 +66,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if strings.TrimSpace(c.Name) == "" {
 		return usage("--name: say what the token is for")
 	}
-	store, err := c.open(sqlite.Share)
+	store, err := c.openBeside(sqlite.Share)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ type tokenList struct {
 }
 
 func (c *tokenList) Run(ctx context.Context, std streams) error {
-	store, err := c.open(sqlite.Existing)
+	store, err := c.openBeside(sqlite.Existing)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (tokenRevoke) Help() string {
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
-	store, err := c.open(sqlite.Existing)
+	store, err := c.openBeside(sqlite.Existing)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
+	"plantstore/internal/postgres"
+	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/sqlite"
 )
 
@@ -32,6 +34,18 @@ var stores = []struct {
 	open func(t *testing.T) plantstore.Store
 }{
 	{"sqlite", openSQLite},
+	{"postgres", openPostgres},
+}
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func openPostgres(t *testing.T) plantstore.Store {
+	t.Helper()
+	store, err := postgres.Open(pgtest.Fresh(t), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 func openSQLite(t *testing.T) plantstore.Store {

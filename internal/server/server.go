@@ -5,6 +5,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -180,6 +181,9 @@ func (s *Server) finish(a *answer, r *http.Request, id string, start time.Time, 
 		defer panic(panicked)
 	} else if panicked != nil {
 		a.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+	}
+	if errors.Is(a.err, context.Canceled) && r.Context().Err() != nil {
+		a.err = refuse(plantstore.ErrTimeout, "the caller went away")
 	}
 	if a.route == nil {
 		a.route = s.metrics.route("none")

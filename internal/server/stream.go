@@ -153,10 +153,10 @@ func (s *Server) importLines(ctx context.Context, lines *lineReader) (importRepo
 	readErr := readWindows(ctx, lines, windows)
 	close(windows)
 	<-written
-	if err := context.Cause(ctx); err != nil {
-		return report, err
+	if readErr != nil {
+		return report, readErr
 	}
-	return report, readErr
+	return report, context.Cause(ctx)
 }
 
 // readWindows reads windows until the lines end.

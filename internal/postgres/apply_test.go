@@ -1,0 +1,301 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"plantstore"
+	"plantstore/internal/postgres/pgtest"
+)
+
+func plant(id plantstore.ID, name string) plantstore.Plant {
+	return plantstore.Plant{ID: id, Name: name}
+}
+
+func create(p plantstore.Plant) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Create, Plant: p}
+}
+
+func replace(p plantstore.Plant, cond *plantstore.Condition) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Replace, Plant: p, If: cond}
+}
+
+func remove(id plantstore.ID) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}}
+}
+
+func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
+	return &plantstore.Condition{NoneMatch: tags}
+}
+
+// insist applies a batch again after ErrRetry, as commit.Writer does.
+func insist(ctx context.Context, s *Store, batch []plantstore.Write) ([]plantstore.Result, error) {
+	for {
+		results, err := s.Apply(ctx, batch)
+		if !errors.Is(err, plantstore.ErrRetry) || ctx.Err() != nil {
+			return results, err
+		}
+	}
+}
+
+// apply applies the writes as one batch, none of which may be refused.
+func apply(t testing.TB, s *Store, batch ...plantstore.Write) {
+	t.Helper()
+	results, err := insist(t.Context(), s, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			t.Fatalf("write %d of %d: %v", i+1, len(batch), r.Err)
+		}
+	}
+}
+
+// TestReplicasCreateTheSameIDs lets two stores create the same ids at the same
+// time, all the same plants or each its own, each batch in an order of its own.
+func TestReplicasCreateTheSameIDs(t *testing.T) {
+	const rounds, places, writers = 10, 512, 4
+	for _, equal := range []bool{true, false} {
+		t.Run(fmt.Sprintf("equal=%v", equal), func(t *testing.T) {
+			url := pgtest.Fresh(t)
+			stores := []*Store{use(t, url), use(t, url)}
+			want := int32(1)
+			if equal {
+				want = writers
+			}
+			for round := range rounds {
+				var wins [places]atomic.Int32
+				together(t, writers, func(who int) error {
+					order := rand.Perm(places)
+					var batch []plantstore.Write
+					for _, place := range order {
+						p := plant(plantstore.ID(round*places+place), "fern")
+						if !equal {
+							p.Name = fmt.Sprintf("fern %d", who)
+						}
+						batch = append(batch, create(p))
+					}
+					results, err := insist(t.Context(), stores[who%2], batch)
+					if err != nil {
+						return err
+					}
+					for i, r := range results {
+						switch {
+						case r.Err == nil:
+							wins[order[i]].Add(1)
+						case equal || !errors.Is(r.Err, plantstore.ErrIDTaken):
+							return fmt.Errorf("create %d: %w", batch[i].Plant.ID, r.Err)
+						}
+					}
+					return nil
+				})
+				for place := range wins {
+					if got := wins[place].Load(); got != want {
+						t.Errorf("%d of %d writers were told that they have created %d, want %d", got, writers, round*places+place, want)
+					}
+				}
+			}
+			wantNoDeadlock(t, url)
+		})
+	}
+}
+
+// TestReplicasNeverWaitInACircle has two stores apply all kinds of writes to the
+// same few ids, each batch in an order of its own.
+func TestReplicasNeverWaitInACircle(t *testing.T) {
+	url := pgtest.Fresh(t)
+	stores := []*Store{use(t, url), use(t, url)}
+	together(t, 6, func(who int) error {
+		for range 60 {
+			var batch []plantstore.Write
+			for _, id := range rand.Perm(24)[:12] {
+				batch = append(batch, anyWrite(plantstore.ID(id), who))
+			}
+			if _, err := insist(t.Context(), stores[who%2], batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	wantNoDeadlock(t, url)
+}
+
+func anyWrite(id plantstore.ID, who int) plantstore.Write {
+	p := plant(id, fmt.Sprint(who))
+	switch rand.IntN(5) {
+	case 0:
+		return replace(p, nil)
+	case 1:
+		return remove(id)
+	case 2:
+		return replace(p, noneMatch(plantstore.AnyETag))
+	}
+	return create(p)
+}
+
+// wantNoDeadlock fails if the server had to end one. It tells all that happened
+// in the database, in other tests too.
+func wantNoDeadlock(t *testing.T, url string) {
+	t.Helper()
+	query(t, url, "SELECT pg_stat_force_next_flush()")
+	if got := query(t, url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); got[0] != "0" {
+		t.Errorf("there were %s deadlocks", got[0])
+	}
+}
+
+// TestReplicasAreLinearizable has two stores write and read a few ids, in batches,
+// and asks whether one order explains all that they said of each id.
+func TestReplicasAreLinearizable(t *testing.T) {
+	const clients, turns, places = 6, 60, 3
+	url := pgtest.Fresh(t)
+	stores := []*Store{use(t, url), use(t, url)}
+	var mu sync.Mutex
+	var history []porcupine.Operation
+	begin := time.Now()
+	now := func() int64 { return int64(time.Since(begin)) }
+	note := func(client int, call, end int64, in plantstore.Write, out any) {
+		mu.Lock()
+		defer mu.Unlock()
+		history = append(history, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
+	}
+	together(t, clients, func(who int) error {
+		s := stores[who%2]
+		for range turns {
+			call := now()
+			if rand.IntN(4) == 0 {
+				id := plantstore.ID(rand.IntN(places))
+				p, err := s.Plant(t.Context(), id)
+				if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
+					return err
+				}
+				note(who, call, now(), remove(id), seen{p, err == nil})
+				continue
+			}
+			var batch []plantstore.Write
+			for _, id := range rand.Perm(places)[:1+rand.IntN(places)] {
+				batch = append(batch, anyWrite(plantstore.ID(id), who))
+			}
+			results, err := insist(t.Context(), s, batch)
+			if err != nil {
+				return err
+			}
+			end := now()
+			for i, w := range batch {
+				note(who, call, end, w, results[i])
+			}
+		}
+		return nil
+	})
+	if !porcupine.CheckOperations(plantModel, history) {
+		t.Error("no order of the writes explains their results")
+	}
+}
+
+// seen is what a read saw.
+type seen struct {
+	plant plantstore.Plant
+	found bool
+}
+
+// plantModel is what stands under one id. An operation's output is a
+// plantstore.Result where it is a write, and what was seen where it is a read.
+var plantModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		byID := map[plantstore.ID][]porcupine.Operation{}
+		for _, op := range history {
+			id := op.Input.(plantstore.Write).Plant.ID
+			byID[id] = append(byID[id], op)
+		}
+		var parts [][]porcupine.Operation
+		for _, part := range byID {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return seen{} },
+	Step: func(state, input, output any) (bool, any) {
+		now := state.(seen)
+		if read, ok := output.(seen); ok {
+			return read == now, now
+		}
+		var current *plantstore.Plant
+		if now.found {
+			current = &now.plant
+		}
+		w := input.(plantstore.Write)
+		result := w.Decide(current)
+		if result != output.(plantstore.Result) {
+			return false, now
+		}
+		switch {
+		case result.Err != nil:
+			return true, now
+		case result.Outcome == plantstore.Deleted:
+			return true, seen{}
+		}
+		return true, seen{w.Plant, true}
+	},
+}
+
+// TestBatchLargerThanAStatement applies more text than goes into one statement.
+func TestBatchLargerThanAStatement(t *testing.T) {
+	const n = 6
+	s := use(t, pgtest.Fresh(t))
+	var creates, replaces []plantstore.Write
+	for i := range plantstore.ID(n) {
+		creates = append(creates, create(plant(i, strings.Repeat("x", 1<<20))))
+		replaces = append(replaces, replace(plant(i, strings.Repeat("y", 1<<20)), nil))
+	}
+	for _, batch := range [][]plantstore.Write{creates, replaces} {
+		apply(t, s, batch...)
+		for _, w := range batch {
+			if got, err := s.Plant(t.Context(), w.Plant.ID); err != nil || got != w.Plant {
+				t.Fatalf("plant %d has %d bytes, %v", w.Plant.ID, len(got.Name), err)
+			}
+		}
+	}
+}
+
+// BenchmarkCreate creates plants in batches of 256 on a server that syncs.
+func BenchmarkCreate(b *testing.B) {
+	const size = 256
+	server := pgtest.Start(b, "fsync=on")
+	s := use(b, server.URL())
+	if err := s.Ready(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for _, flushers := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("flushers=%d", flushers), func(b *testing.B) {
+			var batches atomic.Int64
+			var last atomic.Int64
+			last.Store(rand.Int64())
+			b.ResetTimer()
+			together(b, flushers, func(int) error {
+				for batches.Add(1) <= int64(b.N) {
+					first := last.Add(size)
+					batch := make([]plantstore.Write, size)
+					for i := range batch {
+						p := plant(plantstore.ID(first+int64(i)), "Monstera deliciosa")
+						p.Tag = plantstore.NewTag("tropical")
+						batch[i] = create(p)
+					}
+					if _, err := s.Apply(context.Background(), batch); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			b.ReportMetric(float64(size*b.N)/b.Elapsed().Seconds(), "plants/s")
+		})
+	}
+}

@@ -1,0 +1,311 @@
+// Package pgtest starts PostgreSQL servers for tests, and only for tests: real
+// ones, on loopback ports and in temporary folders, that end with the test.
+//
+// Where PostgreSQL is not installed, a test that needs it is skipped, unless
+// PLANTSTORE_TEST_ALL=1 is set: then it fails.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// startTimeout is how long a server may take to start, its recovery included.
+const startTimeout = 60 * time.Second
+
+// Server is one PostgreSQL server. It may be used by one goroutine at a time.
+type Server struct {
+	dir      string // holds its data and its log
+	port     int
+	settings []string
+	process  *exec.Cmd     // nil while it is down
+	exited   chan struct{} // closed when the process has ended
+}
+
+// shared is the server of [Fresh], which [Main] removes.
+var shared struct {
+	sync.Mutex // guards what follows
+	server     *Server
+	err        error
+	made       int // schemas
+}
+
+// Main is for a TestMain: it runs the tests, ends the server that they have in
+// common, and returns the code to exit with.
+func Main(m *testing.M) int {
+	defer func() {
+		if shared.server != nil {
+			shared.server.remove()
+		}
+	}()
+	return m.Run()
+}
+
+// Fresh returns the URL of an empty place for a store, on a server that all tests
+// of a package have in common: a schema, which is made faster than a database.
+// The package's TestMain must call [Main].
+func Fresh(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil && shared.err == nil {
+		shared.server, shared.err = launch(nil)
+	}
+	check(t, shared.err)
+	shared.made++
+	schema := fmt.Sprintf("test%d", shared.made)
+	shared.server.Exec(t, "CREATE SCHEMA "+schema)
+	return shared.server.URL() + "&search_path=" + schema
+}
+
+// Start starts a server of the test's own, which is removed when the test ends. A
+// setting looks like "deadlock_timeout=100ms".
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := launch(settings)
+	check(t, err)
+	t.Cleanup(s.remove)
+	return s
+}
+
+// errNone says that PostgreSQL is not installed.
+var errNone = errors.New("PostgreSQL is not installed: apt-get install postgresql")
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, errNone) && os.Getenv("PLANTSTORE_TEST_ALL") != "1" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// launch makes a server's files and starts it.
+func launch(settings []string) (_ *Server, err error) {
+	s, err := newServer(settings)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.remove()
+		}
+	}()
+	err = s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+	if err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+// newServer returns a server without data, in a folder and on a port of its own.
+func newServer(settings []string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "pgtest-")
+	if err != nil {
+		return nil, err
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = errors.Join(giveAway(dir), free.Close())
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return &Server{dir: dir, port: free.Addr().(*net.TCPAddr).Port, settings: settings}, nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// Addr returns the host and port on which the server listens.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// URL returns the URL of the server's database.
+func (s *Server) URL() string {
+	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", s.Addr())
+}
+
+// Exec executes a statement in the server's database.
+func (s *Server) Exec(t testing.TB, statement string) {
+	t.Helper()
+	// The test's own context is over while it cleans up.
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	c, err := pgx.Connect(ctx, s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.Exec(ctx, statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// Kill ends the server as a crash would.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	s.end(syscall.SIGKILL)
+}
+
+// Restart starts a server that was killed, and waits until it has recovered.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Standby starts a second server that follows this one, under a name that can
+// stand in synchronous_standby_names.
+func (s *Server) Standby(t testing.TB, name string) *Server {
+	t.Helper()
+	standby, err := newServer(s.settings)
+	check(t, err)
+	t.Cleanup(standby.remove)
+	primary := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", s.port, name)
+	err = standby.command("pg_basebackup", "-d", primary, "-D", standby.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.start(); err != nil {
+		t.Fatal(err)
+	}
+	return standby
+}
+
+// Promote makes a standby a primary, and waits until it takes writes.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.Exec(t, "SELECT pg_promote(true, 60)")
+}
+
+func (s *Server) start() error {
+	for deadline := time.Now().Add(startTimeout); ; {
+		err := s.startOnce(deadline)
+		// After a crash, some of the old processes may still be on their way out.
+		if err == nil || !strings.Contains(err.Error(), "shared memory block") || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (s *Server) startOnce(deadline time.Time) error {
+	// A test cannot cut the power: nothing is lost by not syncing the disk.
+	args := []string{"-D", s.data(), "-p", fmt.Sprint(s.port)}
+	for _, setting := range slices.Concat([]string{
+		"fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200", "shared_buffers=64MB",
+	}, s.settings) {
+		args = append(args, "-c", setting)
+	}
+	cmd, err := command("postgres", args...)
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.process, s.exited = cmd, make(chan struct{})
+	go func(exited chan struct{}) {
+		cmd.Wait() // the log has the reason
+		close(exited)
+	}(s.exited)
+	return s.await(deadline)
+}
+
+// await waits until the server answers.
+func (s *Server) await(deadline time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	for {
+		c, err := pgx.Connect(ctx, s.URL())
+		if err == nil {
+			return c.Close(ctx)
+		}
+		select {
+		case <-s.exited:
+			s.process = nil
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			return fmt.Errorf("postgres did not start:\n%s", log)
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// end ends the process by a signal and waits for it.
+func (s *Server) end(signal os.Signal) {
+	if s.process == nil {
+		return
+	}
+	s.process.Process.Signal(signal)
+	<-s.exited
+	s.process = nil
+}
+
+// remove ends the server at once and removes its files.
+func (s *Server) remove() {
+	s.end(syscall.SIGQUIT)
+	os.RemoveAll(s.dir)
+}
+
+// command runs a program of PostgreSQL's to its end.
+func (s *Server) command(name string, args ...string) error {
+	cmd, err := command(name, args...)
+	if err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// command returns a program of PostgreSQL's, run by a user who may.
+func command(name string, args ...string) (*exec.Cmd, error) {
+	path, err := program(name)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = os.TempDir()
+	cmd.SysProcAttr, err = attributes()
+	return cmd, err
+}
+
+// program finds a program of PostgreSQL's, the newest version of it.
+func program(name string) (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if err != nil {
+		return "", err
+	}
+	if len(found) > 0 {
+		// Two-digit versions sort as text does.
+		return slices.Max(found), nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", errNone
+	}
+	return path, nil
+}

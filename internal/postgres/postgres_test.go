@@ -1,0 +1,311 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"plantstore"
+	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/storetest"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
+		url := pgtest.Fresh(t)
+		return func() plantstore.Store { return open(t, url) }
+	})
+}
+
+// open opens a store that the test closes.
+func open(t testing.TB, url string) *Store {
+	t.Helper()
+	s, err := Open(url, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// use opens a store that is closed when the test ends.
+func use(t testing.TB, url string) *Store {
+	t.Helper()
+	s := open(t, url)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// query returns the first column of a query's rows as text.
+func query(t testing.TB, url, sql string) []string {
+	t.Helper()
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	rows, err := c.Query(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		return string(row.RawValues()[0]), nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return texts
+}
+
+// until waits until a condition holds.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// together calls do in n goroutines at once, and waits for them all.
+func together(t testing.TB, n int, do func(i int) error) {
+	t.Helper()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func token(name string) plantstore.Token {
+	return plantstore.Token{
+		Hash: plantstore.HashSecret(name), Name: name, Scopes: plantstore.AllScopes(),
+		Created: time.Unix(1_800_000_000, 0).UTC(),
+	}
+}
+
+func TestTenStoresStartAtOnce(t *testing.T) {
+	const replicas = 10
+	url := pgtest.Fresh(t)
+	var stores []*Store
+	for range replicas {
+		stores = append(stores, use(t, url))
+	}
+	first := make([]bool, replicas)
+	together(t, replicas, func(i int) (err error) {
+		first[i], err = stores[i].CreateFirstToken(t.Context(), token(fmt.Sprintf("replica %d", i)))
+		return err
+	})
+	tokens, err := stores[0].Tokens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tokens) != 1 {
+		t.Fatalf("the store has %d first tokens", len(tokens))
+	}
+	for i, made := range first {
+		if is := tokens[0].Name == fmt.Sprintf("replica %d", i); is != made {
+			t.Errorf("replica %d was told %v of its token, and %v is true", i, made, is)
+		}
+	}
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "2" {
+		t.Errorf("the schema has the versions %s", got)
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	url := pgtest.Fresh(t)
+	if err := use(t, url).Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	query(t, url, "UPDATE plantstore_schema SET version = 99")
+	s := use(t, url)
+	for what, err := range map[string]error{
+		"Ready": s.Ready(t.Context()),
+		"Run":   s.Run(t.Context()),
+		"Plant": func() error { _, err := s.Plant(t.Context(), 1); return err }(),
+	} {
+		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "start the newer binary") {
+			t.Errorf("%s of a store with schema 99: %v", what, err)
+		}
+	}
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); got[0] != "99" {
+		t.Errorf("the schema's version has become %s", got)
+	}
+}
+
+func TestAnotherProgramsTablesAreLeftAlone(t *testing.T) {
+	url := pgtest.Fresh(t)
+	query(t, url, "CREATE TABLE plants (watered date)")
+	err := use(t, url).Ready(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("Ready: %v", err)
+	}
+	if got := query(t, url, "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'plants'"); len(got) != 1 {
+		t.Errorf("the table has the columns %s", got)
+	}
+}
+
+func TestTextIsReadableInTheDatabase(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := use(t, url)
+	apply(t, s, create(plantstore.Plant{ID: 1, Name: "caf\u00e9 \U0001f335", Tag: plantstore.NewTag("a\x00b")}))
+	if got := query(t, url, "SELECT name || ' ' || tag FROM plants"); got[0] != "caf\u00e9 \U0001f335 a\u2400b" {
+		t.Errorf("the row reads %+q", got)
+	}
+}
+
+// TestServerIsAbsentAtStart opens a store on a server that is down, uses it all
+// the same, and starts the server.
+func TestServerIsAbsentAtStart(t *testing.T) {
+	server := pgtest.Start(t)
+	server.Kill(t)
+	var log syncBuffer
+	s, err := Open(server.URL(), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	defer running.Wait()
+	defer stop()
+
+	if err := s.Ready(ctx); !errors.Is(err, plantstore.ErrUnavailable) {
+		t.Errorf("Ready without a server: %v", err)
+	}
+	_, err = s.Apply(ctx, []plantstore.Write{create(plant(1, "fern"))})
+	if !errors.Is(err, plantstore.ErrRetry) || !errors.Is(err, plantstore.ErrUnavailable) {
+		t.Errorf("Apply without a server: %v", err)
+	}
+	until(t, "the log says so", func() bool { return strings.Contains(log.String(), "PostgreSQL cannot be used") })
+
+	var waited error
+	running.Go(func() { _, waited = s.Plant(ctx, 1) })
+	server.Restart(t)
+	until(t, "the log says that it can", func() bool { return strings.Contains(log.String(), "PostgreSQL can be used") })
+	if err := s.Ready(ctx); err != nil {
+		t.Errorf("Ready with a server: %v", err)
+	}
+	apply(t, s, create(plant(1, "fern")))
+	stop()
+	running.Wait()
+	if waited != nil && !errors.Is(waited, plantstore.ErrNoPlant) {
+		t.Errorf("the read that waited for the server: %v", waited)
+	}
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestPasswordStaysSecret makes every kind of mistake with a URL.
+func TestPasswordStaysSecret(t *testing.T) {
+	const secret = "hunter2"
+	for _, url := range []string{
+		"postgres://gardener:hunter2@host:port/db",
+		"postgres://gardener:hunter2@host/db?sslmode=sometimes",
+		"postgres://gardener:hunter2@host/db?pool_max_conns=many",
+		"postgres://gardener:hunter2@host/db?connect_timeout=soon",
+		"postgres://gardener:hunter2@host/db?target_session_attrs=whatever",
+		"postgres://gardener:hunter2%zz@host/db",
+		"postgres://gardener:hunter2%@host:1:2/db",
+		"postgres://gardener:hunter2/x@host/db",
+		"postgres://gardener:hunter2?x@host/db",
+		"postgres://gardener:hunter2#x@host/db",
+		"postgres://gardener:x:hunter2@host/db",
+		"postgres://gardener:x@hunter2:y@host/db",
+		"postgres://gardener:1/hunter2@host/db",
+		"postgres://gardener:1?hunter2=@host/db",
+		"postgres://gardener:1@hunter2@host/db",
+		"postgres://gardener:hunter2",
+		"postgres://host/db?password=hunter2&sslmode=sometimes",
+		"postgres://a@host/db?password=hunter2&sslmode=sometimes",
+		"postgres://host:x/db?sslpassword=hunter2",
+		"postgres://[::1:hunter2@host",
+	} {
+		s, err := Open(url, Options{})
+		if err == nil {
+			s.Close()
+			err = errors.New(s.String())
+		}
+		if strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), secret) {
+			t.Errorf("Open(%q): %v", url, err)
+		}
+	}
+
+	fresh := strings.Replace(pgtest.Fresh(t), "postgres@", "postgres:hunter2@", 1)
+	for _, url := range []string{
+		"postgres://gardener:hunter2@127.0.0.1:1/db",
+		"postgres://gardener:hunter2@127.0.0.1:1,127.0.0.1:2/db",
+		"postgres://gardener:hunter2@no.such.host.invalid/db",
+		strings.Replace(fresh, "/postgres?", "/nosuchdatabase?", 1),
+		strings.Replace(fresh, "postgres:hunter2", "gardener:hunter2", 1),
+		strings.Replace(fresh, "disable", "require", 1),
+	} {
+		var log syncBuffer
+		s, err := Open(url, Options{Patience: time.Nanosecond, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, plant := s.Plant(t.Context(), 1)
+		_, applied := s.Apply(t.Context(), []plantstore.Write{create(plantstore.Plant{})})
+		ctx, stop := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- s.Run(ctx) }()
+		until(t, "Run has logged", func() bool { return log.String() != "" })
+		stop()
+		<-stopped
+		s.Close()
+		for what, err := range map[string]error{"Plant": plant, "Apply": applied, "Run": errors.New(log.String()), "String": errors.New(s.String())} {
+			if err == nil || strings.Contains(err.Error(), secret) {
+				t.Errorf("%s, %s: %v", url, what, err)
+			}
+		}
+		if !errors.Is(plant, plantstore.ErrUnavailable) {
+			t.Errorf("%s: %v, which is not ErrUnavailable", url, plant)
+		}
+	}
+}

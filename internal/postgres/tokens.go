@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+)
+
+const (
+	tokenColumns = `hash, name, scopes, created, expires, revoked, used`
+	insertToken  = `INSERT INTO tokens (` + tokenColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	// confirmToken changes nothing, but its commit waits for the standbys.
+	confirmToken = `UPDATE tokens SET hash = hash WHERE hash = $1`
+	revokeToken  = `UPDATE tokens SET revoked = coalesce(revoked, $2) WHERE hash = $1`
+	touchToken   = `UPDATE tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
+	countTokens  = `SELECT count(*) FROM tokens`
+	selectTokens = `SELECT ` + tokenColumns + ` FROM tokens ORDER BY seq`
+	selectToken  = `SELECT ` + tokenColumns + ` FROM tokens WHERE hash = $1`
+)
+
+// CreateToken adds a token.
+func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
+	return s.adding(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, insertToken, tokenRow(t)...)
+		return err
+	})
+}
+
+// CreateFirstToken adds a token to a store that never had one. Replicas that do
+// so at once take turns by a lock on the row of the schema's version.
+func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
+	first := false
+	err := s.adding(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
+			var known int
+			if err := tx.QueryRow(ctx, lockVersion).Scan(&known); err != nil {
+				return err
+			}
+			err := tx.QueryRow(ctx, countTokens).Scan(&known)
+			first = known == 0
+			if err != nil || !first {
+				return err
+			}
+			_, err = tx.Exec(ctx, insertToken, tokenRow(t)...)
+			return err
+		})
+	})
+	return first && err == nil, err
+}
+
+// adding runs f, which adds a token, again if the connection gets lost or the
+// commit did not wait for the standbys, unless the token is there by then.
+func (s *Store) adding(ctx context.Context, hash plantstore.TokenHash, f func(context.Context, *pgx.Conn) error) error {
+	unknown := false
+	return s.writing(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		if unknown {
+			tag, err := c.Exec(ctx, confirmToken, hash[:])
+			if err != nil || tag.RowsAffected() > 0 {
+				return err
+			}
+		}
+		err := f(ctx, c)
+		unknown = unknown || err == nil || c.IsClosed()
+		return err
+	})
+}
+
+// Tokens returns all tokens in the order of their creation.
+func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
+	return s.tokens(ctx, selectTokens)
+}
+
+// Token returns the token with that hash.
+func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
+	found, err := s.tokens(ctx, selectToken, hash[:])
+	if err != nil {
+		return plantstore.Token{}, err
+	}
+	if len(found) == 0 {
+		return plantstore.Token{}, plantstore.ErrNoSuchToken
+	}
+	return found[0], nil
+}
+
+func (s *Store) tokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
+	err = s.reading(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		tokens, err = pgx.CollectRows(rows, rowToken)
+		return err
+	})
+	return tokens, err
+}
+
+// RevokeToken revokes a token, once.
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
+	return s.writing(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, revokeToken, hash[:], at.Unix())
+		if err == nil && tag.RowsAffected() == 0 {
+			return plantstore.ErrNoSuchToken
+		}
+		return err
+	})
+}
+
+// TouchTokens records when tokens were last used. It goes through them in order,
+// so that replicas do not wait for each other in a circle.
+func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
+	if len(used) == 0 {
+		return nil
+	}
+	hashes := slices.SortedFunc(maps.Keys(used), func(a, b plantstore.TokenHash) int { return bytes.Compare(a[:], b[:]) })
+	return s.writing(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		var b pgx.Batch
+		for _, hash := range hashes {
+			b.Queue(touchToken, hash[:], used[hash].Unix())
+		}
+		return c.SendBatch(ctx, &b).Close()
+	})
+}
+
+func tokenRow(t plantstore.Token) []any {
+	return []any{
+		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed),
+	}
+}
+
+func rowToken(row pgx.CollectableRow) (plantstore.Token, error) {
+	var t plantstore.Token
+	var hash []byte
+	var scopes string
+	var created int64
+	var expires, revoked, used *int64
+	if err := row.Scan(&hash, &t.Name, &scopes, &created, &expires, &revoked, &used); err != nil {
+		return t, err
+	}
+	copy(t.Hash[:], hash)
+	t.Name = unescape(t.Name)
+	t.Created = time.Unix(created, 0).UTC()
+	t.Expires = timeOrZero(expires)
+	t.Revoked = timeOrZero(revoked)
+	t.LastUsed = timeOrZero(used)
+	var err error
+	if t.Scopes, err = plantstore.ParseScopes(scopes); err != nil {
+		return t, fmt.Errorf("token %s: %w", t.Hash.ID(), err)
+	}
+	return t, nil
+}
+
+func timeOrZero(unix *int64) time.Time {
+	if unix == nil {
+		return time.Time{}
+	}
+	return time.Unix(*unix, 0).UTC()
+}
+
+func unixOrNull(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	return new(t.Unix())
+}

@@ -1,0 +1,492 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+)
+
+func plant(id plantstore.ID, name string, tag ...string) plantstore.Plant {
+	p := plantstore.Plant{ID: id, Name: name}
+	if len(tag) > 0 {
+		p.Tag = plantstore.NewTag(tag[0])
+	}
+	return p
+}
+
+// fill puts plants into the store.
+func (s *service) fill(t *testing.T, plants ...plantstore.Plant) {
+	t.Helper()
+	var batch []plantstore.Write
+	for _, p := range plants {
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: p})
+	}
+	if _, err := s.store.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call sends a request with the service's token to a path below that of the
+// plants.
+func (s *service) call(t *testing.T, method, path, body string, header ...string) reply {
+	t.Helper()
+	return s.send(t, method, s.plants()+path, body, s.withDefaults(header)...)
+}
+
+// wantPlants fails unless the answer is an array of exactly these plants.
+func (r reply) wantPlants(t *testing.T, want ...plantstore.Plant) {
+	t.Helper()
+	var rows []struct {
+		ID   plantstore.ID
+		Name string
+		Tag  *string
+	}
+	if err := json.Unmarshal(r.body, &rows); err != nil || r.status != http.StatusOK || rows == nil {
+		t.Fatalf("answered %d %.300q, want an array", r.status, r.body)
+	}
+	var got []plantstore.Plant
+	for _, row := range rows {
+		p := plantstore.Plant{ID: row.ID, Name: row.Name}
+		if row.Tag != nil {
+			p.Tag = plantstore.NewTag(*row.Tag)
+		}
+		got = append(got, p)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("answered %.300q, want %.300s", r.body, fmt.Sprint(want))
+	}
+}
+
+// wantStatus fails unless the answer has the status and no body.
+func (r reply) wantStatus(t *testing.T, want int) {
+	t.Helper()
+	if r.status != want || len(r.body) > 0 {
+		t.Fatalf("answered %d %.300q, want %d without a body", r.status, r.body, want)
+	}
+}
+
+func TestPlantIsReadByItsID(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		all := []plantstore.Plant{
+			plant(math.MinInt64, "least"), plant(-1, "", ""), plant(0, "nul\x00", "\x00"), plant(math.MaxInt64, "🌱", "שלום"),
+		}
+		s.fill(t, all...)
+		for _, p := range all {
+			got := s.call(t, "GET", fmt.Sprintf("/%d", p.ID), "")
+			got.wantPlant(t, p)
+			got.wantHeader(t, "ETag", string(p.ETag()))
+			s.call(t, "HEAD", fmt.Sprintf("/%d", p.ID), "").wantStatus(t, 200)
+		}
+		s.call(t, "GET", "/7", "").wantError(t, plantstore.ErrNoPlant, "7")
+	})
+}
+
+func TestPlantHasOneAddress(t *testing.T) {
+	s := start(t, setup{})
+	s.fill(t, plant(7, "fern"))
+	for _, id := range []string{"x", "07", "+7", "7.0", "-0", " 7", "9223372036854775808", "0x7", "import"} {
+		for _, method := range []string{"GET", "PUT", "DELETE"} {
+			s.call(t, method, "/"+url.PathEscape(id), `{"name":"fern"}`).wantError(t, plantstore.ErrParameter, "integer", id)
+		}
+	}
+	s.call(t, "GET", "/%37", "").wantPlant(t, plant(7, "fern"))
+	s.call(t, "GET", "/7/", "").wantError(t, plantstore.ErrNoPath)
+	s.call(t, "POST", "/7", `{"name":"fern"}`).wantHeader(t, "Allow", "DELETE, GET, HEAD, PUT")
+}
+
+func TestReplaceCreatesOrReplaces(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		for _, want := range []plantstore.Plant{plant(5, "fern", "green"), plant(5, "fern", ""), plant(5, "moss"), plant(5, "moss")} {
+			body, err := json.Marshal(map[string]any{"name": want.Name, "id": 99, "other": []int{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, ok := want.Tag.Text(); ok {
+				body = fmt.Appendf(body[:len(body)-1], `,"tag":%q}`, text)
+			}
+			got := s.call(t, "PUT", "/5", string(body))
+			got.wantPlant(t, want)
+			got.wantHeader(t, "ETag", string(want.ETag()))
+			s.wantStored(t, want)
+		}
+		s.call(t, "PUT", "/5", `{"tag":"x"}`).wantError(t, plantstore.ErrMissing, `"name"`)
+		s.call(t, "PUT", "/5", `{"name":1}`).wantError(t, plantstore.ErrType, `"name"`)
+		s.call(t, "PUT", "/5", `{"name":"x"}`, "Content-Type: text/plain").wantError(t, plantstore.ErrMediaType)
+		s.wantStored(t, plant(5, "moss"))
+	})
+}
+
+func TestDeleteRemoves(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.fill(t, plant(5, "fern"), plant(6, "moss"))
+		s.call(t, "DELETE", "/5", "").wantStatus(t, 204)
+		s.wantStored(t, plant(6, "moss"))
+		s.call(t, "DELETE", "/5", "").wantError(t, plantstore.ErrNoPlant, "5")
+		s.create(t, `{"id":5,"name":"new"}`).wantPlant(t, plant(5, "new"))
+	})
+}
+
+func TestConditionsKeepEditorsApart(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		old, now := plant(5, "old"), plant(5, "now")
+		s.fill(t, now)
+		is, was := string(now.ETag()), string(old.ETag())
+		for _, tt := range []struct {
+			header string
+			get    int
+			write  bool // whether a write happens
+		}{
+			{"If-Match: " + is, 200, true},
+			{"If-Match: *", 200, true},
+			{"If-Match: " + was + ` , "a,b", ` + is, 200, true},
+			{"If-Match: " + was, 412, false},
+			{"If-Match: W/" + is, 412, false},
+			{"If-None-Match: " + was, 200, true},
+			{"If-None-Match: " + is, 304, false},
+			{"If-None-Match: W/" + is, 304, false},
+			{"If-None-Match: *", 304, false},
+			{`If-None-Match: "x", ` + is, 304, false},
+		} {
+			got := s.call(t, "GET", "/5", "", tt.header)
+			if got.status != tt.get {
+				t.Errorf("GET with %s: %d %s, want %d", tt.header, got.status, got.body, tt.get)
+			}
+			if tt.get == 412 {
+				got.wantError(t, plantstore.ErrPrecondition, "5")
+			} else {
+				got.wantHeader(t, "ETag", is)
+			}
+			for method, done := range map[string]int{"PUT": 200, "DELETE": 204} {
+				got := s.call(t, method, "/5", `{"name":"mine"}`, tt.header)
+				if !tt.write {
+					got.wantError(t, plantstore.ErrPrecondition, "5")
+					s.wantStored(t, now)
+				} else if got.status != done {
+					t.Errorf("%s with %s: %d %s, want %d", method, tt.header, got.status, got.body, done)
+				}
+				s.call(t, "PUT", "/5", `{"name":"now"}`).wantPlant(t, now)
+			}
+		}
+		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-Match: *").wantError(t, plantstore.ErrPrecondition)
+		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-None-Match: *").wantPlant(t, plant(6, "x"))
+		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-None-Match: *").wantError(t, plantstore.ErrPrecondition)
+		// The repetition of a replace whose answer was lost.
+		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-Match: "+was).wantPlant(t, plant(6, "x"))
+		for _, bad := range []string{"abc", `"open`, `"a" b`, "W/", `W/"`} {
+			for _, name := range []string{"If-Match", "If-None-Match"} {
+				s.call(t, "GET", "/5", "", name+": "+bad).wantError(t, plantstore.ErrParameter, name)
+			}
+		}
+	})
+}
+
+func TestListIsFollowedByItsLinks(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		var all, tagged []plantstore.Plant
+		for i := range plantstore.ID(23) {
+			p := plant(i*i*i-50, fmt.Sprintf("Plant №%d", i))
+			if i%3 == 0 {
+				p.Tag = plantstore.NewTag("a&b=c ü")
+				tagged = append(tagged, p)
+			}
+			all = append(all, p)
+		}
+		s.fill(t, all...)
+		s.follow(t, "?limit=5", all, 5)
+		s.follow(t, "?limit=23", all, 1)
+		s.follow(t, "?limit=1", all, 23)
+		s.follow(t, "", all, 1)
+		s.follow(t, "?limit=3&tag="+url.QueryEscape("a&b=c ü"), tagged, 3)
+		s.follow(t, "?limit=2&q="+url.QueryEscape("pLANT №1")+"&tag="+url.QueryEscape("a&b=c ü"),
+			[]plantstore.Plant{tagged[4], tagged[5], tagged[6]}[:2+1], 2)
+		s.call(t, "GET", fmt.Sprintf("?after=%d", all[20].ID), "").wantPlants(t, all[21:]...)
+		s.call(t, "GET", fmt.Sprintf("?after=%d", math.MaxInt64), "").wantPlants(t)
+		s.call(t, "GET", "?tag=", "").wantPlants(t)
+		s.call(t, "GET", "?q=nothing", "").wantPlants(t)
+	})
+}
+
+// follow asks for a listing page by page, as its links say.
+func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pages int) {
+	t.Helper()
+	path := s.plants() + query
+	for n := 1; ; n++ {
+		got := s.send(t, "GET", path, "", s.withDefaults(nil)...)
+		link := got.header.Get("Link")
+		var page []json.RawMessage
+		if err := json.Unmarshal(got.body, &page); err != nil || len(page) > len(want) {
+			t.Fatalf("GET %s: %d %.300s", path, got.status, got.body)
+		}
+		got.wantPlants(t, want[:len(page)]...)
+		want = want[len(page):]
+		if link == "" {
+			if len(want) > 0 || n != pages {
+				t.Fatalf("%s ended after %d pages without %v, want %d pages", query, n, want, pages)
+			}
+			return
+		}
+		target, ok := strings.CutSuffix(link, `>; rel="next"`)
+		path, ok = strings.CutPrefix(target, "<http://"+s.addr)
+		if !ok {
+			t.Fatalf("the link is %q, want an absolute one", link)
+		}
+	}
+}
+
+func TestListIsBounded(t *testing.T) {
+	s := start(t, setup{})
+	var all []plantstore.Plant
+	for i := range plantstore.ID(1100) {
+		all = append(all, plant(i, "fern"))
+	}
+	s.fill(t, all...)
+	s.call(t, "GET", "", "").wantPlants(t, all[:50]...)
+	for _, limit := range []string{"1000", "1001", "9223372036854775807", "0001000"} {
+		s.call(t, "GET", "?limit="+limit, "").wantPlants(t, all[:1000]...)
+	}
+}
+
+func TestListRefusesWhatItDoesNotKnow(t *testing.T) {
+	s := start(t, setup{})
+	for query, parts := range map[string][]string{
+		"limit=0":            {`"limit"`, `"0"`},
+		"limit=-1":           {`"limit"`, `"-1"`},
+		"limit=x":            {`"limit"`},
+		"limit=1.0":          {`"limit"`},
+		"limit=":             {`"limit"`},
+		"after=x":            {`"after"`},
+		"after=":             {`"after"`},
+		"after=1e3":          {`"after"`},
+		"limt=5":             {`"limt"`, "limit, after, tag, q"},
+		"Limit=5":            {`"Limit"`},
+		"tag=a&tag=b":        {`"tag"`, "2 times"},
+		"tag=%ff":            {`"tag"`, "UTF-8"},
+		"q=%zz":              {"query"},
+		"a=1&limit=x&z=1":    {`"a"`, `"limit"`, `"z"`},
+		"limit=5;after=1":    {"query"},
+		"after=1&after=1":    {`"after"`},
+		"cursor=abc&limit=5": {`"cursor"`},
+	} {
+		s.call(t, "GET", "?"+query, "").wantError(t, plantstore.ErrParameter, parts...)
+	}
+}
+
+func TestExportIsEveryPlantAsALine(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		const accept = "Accept: application/x-ndjson"
+		if got := s.call(t, "GET", "", "", accept); got.status != 200 || len(got.body) > 0 {
+			t.Fatalf("an empty store: %d %q", got.status, got.body)
+		}
+		s.fill(t, plant(2, "b\n", "x"), plant(-1, "a", ""), plant(3, "c\x00"))
+		got := s.call(t, "GET", "", "", accept)
+		got.wantHeader(t, "Content-Type", "application/x-ndjson")
+		got.wantHeader(t, "Vary", "Accept")
+		want := `{"id":-1,"name":"a","tag":""}` + "\n" + `{"id":2,"name":"b\n","tag":"x"}` + "\n" + `{"id":3,"name":"c\u0000"}` + "\n"
+		if string(got.body) != want {
+			t.Errorf("exported %q, want %q", got.body, want)
+		}
+		if got := s.call(t, "GET", "?after=-1&tag=x", "", accept); strings.Count(string(got.body), "\n") != 1 {
+			t.Errorf("filters do not apply: %q", got.body)
+		}
+		s.call(t, "GET", "?limit=5", "", accept).wantError(t, plantstore.ErrParameter, "limit")
+		for value, lines := range map[string]bool{
+			"application/json": false,
+			"*/*":              false,
+			"application/json, application/x-ndjson;q=0.5":   false,
+			"application/x-ndjson;q=0":                       false,
+			"application/json;q=0.5, application/x-ndjson":   true,
+			"text/html, APPLICATION/X-NDJSON; charset=utf-8": true,
+		} {
+			if got := s.call(t, "GET", "", "", "Accept: "+value).header.Get("Content-Type") == mediaNDJSON; got != lines {
+				t.Errorf("Accept: %s gives lines: %t, want %t", value, got, lines)
+			}
+		}
+	})
+}
+
+// Over HTTP/1.0 a break looks like the end.
+func TestExportNeedsItsEnd(t *testing.T) {
+	s := start(t, setup{})
+	c := s.dial(t)
+	c.send(t, "GET /plants HTTP/1.0\r\nAccept: application/x-ndjson\r\nAuthorization: Bearer "+s.token+"\r\n\r\n")
+	c.reply(t).wantError(t, plantstore.ErrParameter, "HTTP/1.1")
+}
+
+const ndjson = "Content-Type: application/x-ndjson"
+
+// wantReport fails unless the answer is that report of an import.
+func (r reply) wantReport(t *testing.T, created, unchanged, failed int, codes ...string) {
+	t.Helper()
+	var got struct {
+		Created, Unchanged, Failed int
+		Errors                     []struct {
+			Line    int
+			Error   plantstore.Code
+			Message string
+		}
+	}
+	if err := json.Unmarshal(r.body, &got); err != nil || r.status != 200 || got.Errors == nil {
+		t.Fatalf("answered %d %.300q, want a report", r.status, r.body)
+	}
+	var lines []string
+	for _, e := range got.Errors {
+		lines = append(lines, fmt.Sprintf("%d:%d", e.Line, e.Error))
+	}
+	if got.Created != created || got.Unchanged != unchanged || got.Failed != failed || !slices.Equal(lines, codes) {
+		t.Fatalf("answered %.500s, want %d, %d, %d, %q", r.body, created, unchanged, failed, codes)
+	}
+}
+
+func TestImportTakesEveryLineOnItsOwn(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.fill(t, plant(1, "there"))
+		body := strings.Join([]string{
+			`{"id":3,"name":"c"}`,
+			``,
+			`{"id":1,"name":"there"}`,
+			`{"id":1,"name":"other"}`,
+			"  \t\r",
+			`{"id":2,"name":"b","tag":"x"}` + "\r",
+			`{"id":2,"name":"b"}`,
+			`[1]`,
+			`{"id":9223372036854775808,"name":"far"}`,
+			`{"name":5}`,
+			`{"id":4,"na`,
+			`{"id":-5,"name":"last"}`,
+		}, "\n")
+		want := []string{"4:40010", "7:40010", "8:40002", "9:40005", "10:40004", "11:40001"}
+		s.call(t, "POST", "/import", body, ndjson).wantReport(t, 3, 1, 6, want...)
+		s.wantStored(t, plant(-5, "last"), plant(1, "there"), plant(2, "b", "x"), plant(3, "c"))
+		s.call(t, "POST", "/import", body, ndjson).wantReport(t, 0, 4, 6, want...)
+		s.call(t, "POST", "/import", "", ndjson).wantReport(t, 0, 0, 0)
+		s.call(t, "POST", "/import", `{"id":1,"name":"there"}`).wantError(t, plantstore.ErrMediaType, "application/x-ndjson")
+	})
+}
+
+func TestFirstOfTwoLinesWins(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		body := "{\"id\":9,\"name\":\"first\"}\n{\"id\":1,\"name\":\"x\"}\n{\"id\":9,\"name\":\"second\"}\n"
+		s.call(t, "POST", "/import", body, ndjson).wantReport(t, 2, 0, 1, "3:40010")
+		s.wantStored(t, plant(1, "x"), plant(9, "first"))
+	})
+}
+
+func TestImportPassesOverALineThatIsTooLong(t *testing.T) {
+	s := start(t, setup{maxBody: 1000})
+	fits := fmt.Sprintf(`{"id":2,"name":%q}`, strings.Repeat("x", 1000-len(`{"id":2,"name":""}`)))
+	long := strings.Replace(fits, "x", "xx", 1)
+	huge := `{"id":4,"name":"` + strings.Repeat("y", 1<<20)
+	body := "{\"id\":1,\"name\":\"a\"}\n" + fits + "\n" + long + "\n" + huge + "\n{\"id\":5,\"name\":\"b\"}\n" + huge
+	s.call(t, "POST", "/import", body, ndjson).wantReport(t, 3, 0, 3, "3:41301", "4:41301", "6:41301")
+}
+
+func TestImportNamesTheFirstHundredErrors(t *testing.T) {
+	s := start(t, setup{})
+	var want []string
+	for i := range 100 {
+		want = append(want, fmt.Sprintf("%d:40003", i+1))
+	}
+	s.call(t, "POST", "/import", strings.Repeat("{\"id\":1}\n", 250), ndjson).wantReport(t, 0, 0, 250, want...)
+}
+
+// An import of more than one window, in no order, with an id in two of them.
+func TestImportOfManyWindows(t *testing.T) {
+	s := start(t, setup{})
+	var body strings.Builder
+	const n = windowPlants + 5000
+	for i := range n {
+		fmt.Fprintf(&body, "{\"id\":%d,\"name\":\"%d\"}\n", (i*7919)%n, (i*7919)%n)
+	}
+	body.WriteString("{\"id\":0,\"name\":\"other\"}\n")
+	s.call(t, "POST", "/import", body.String(), ndjson).wantReport(t, n, 0, 1, fmt.Sprintf("%d:40010", n+1))
+	seen := plantstore.ID(0)
+	for p, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil || p.ID != seen || p.Name != fmt.Sprint(seen) {
+			t.Fatalf("after %d plants: %v, %v", seen, p, err)
+		}
+		seen++
+	}
+	if seen != n {
+		t.Errorf("%d plants, want %d", seen, n)
+	}
+}
+
+// A connection that breaks in the middle of a line: what came before may be kept,
+// the half line must not be, and sending all of it again is a success.
+func TestBrokenImportCanBeRepeated(t *testing.T) {
+	s := start(t, setup{})
+	c := s.dial(t)
+	c.send(t, "POST /plants/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.token+"\r\n"+ndjson+"\r\nContent-Length: 1000\r\n\r\n"+
+		"{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"name\":\"half\"}")
+	c.endSending(t)
+	c.reply(t).wantError(t, plantstore.ErrNotJSON, "could not be read")
+	for p, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil || p != plant(1, "a") {
+			t.Errorf("the store has %v, %v", p, err)
+		}
+	}
+	s.call(t, "POST", "/import", "{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"name\":\"half and more\"}\n", ndjson)
+	s.wantStored(t, plant(1, "a"), plant(2, "half and more"))
+}
+
+// An import may take longer than a request, as long as it keeps moving.
+func TestSlowImportIsNotCutOff(t *testing.T) {
+	s := start(t, setup{readTimeout: 300 * time.Millisecond})
+	in, out := io.Pipe()
+	go func() {
+		for i := range 10 {
+			fmt.Fprintf(out, "{\"id\":%d,\"name\":\"x\"}\n", i)
+			time.Sleep(60 * time.Millisecond) // what is tested is a slow sender
+		}
+		out.Close()
+	}()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.addr+"/plants/import", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Authorization": {"Bearer " + s.token}, "Content-Type": {mediaNDJSON}}
+	response, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.receive(t, r, []byte("{}"), response).wantReport(t, 10, 0, 0)
+}
+
+func TestEveryOperationNeedsItsScope(t *testing.T) {
+	s := start(t, setup{})
+	s.fill(t, plant(1, "a"))
+	scopes := map[plantstore.Scope]string{}
+	for _, scope := range plantstore.AllScopes() {
+		scopes[scope] = s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{scope}})
+	}
+	for _, r := range routes {
+		if r.scope == "" || strings.HasPrefix(r.path, "/debug/") {
+			continue
+		}
+		path := strings.NewReplacer("{base}", "", "{id}", "1").Replace(r.path)
+		s.send(t, r.method, path, "").wantError(t, plantstore.ErrNoToken)
+		for scope, secret := range scopes {
+			got := s.send(t, r.method, path, `{"id":1,"name":"a"}`, "Authorization: Bearer "+secret, "Content-Type: application/json")
+			if refused := got.status == 403; refused == (scope == r.scope) {
+				t.Errorf("%s with a token for %s: %d %s", r.name, scope, got.status, got.body)
+			}
+		}
+	}
+}
+
+func TestLimitOfAnySize(t *testing.T) {
+	for text, want := range map[string]int{"1": 1, "999": 999, "1000": 1000, "1001": 1000, "00012": 12, strings.Repeat("9", 500): 1000} {
+		if got, ok := parseLimit(text); !ok || got != want {
+			t.Errorf("parseLimit(%q) = %d, %t, want %d", text, got, ok, want)
+		}
+	}
+}
