@@ -234,9 +234,10 @@ func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pa
 			}
 			return
 		}
-		target, ok := strings.CutSuffix(link, `>; rel="next"`)
-		path, ok = strings.CutPrefix(target, "<http://"+s.addr)
-		if !ok {
+		target, isNext := strings.CutSuffix(link, `>; rel="next"`)
+		next, isAbsolute := strings.CutPrefix(target, "<http://"+s.addr)
+		path = next
+		if !isNext || !isAbsolute {
 			t.Fatalf("the link is %q, want an absolute one", link)
 		}
 	}
