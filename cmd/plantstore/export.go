@@ -57,8 +57,15 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 }
 
 // writeWhole writes a file under another name and gives it its own when all of it
-// is on disk.
+// is on disk. What is no file, such as a pipe or a device, is written to as it is.
 func writeWhole(name string, write func(io.Writer) error) error {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
 	partial := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s.%d.partial", filepath.Base(name), os.Getpid()))
 	f, err := os.Create(partial)
 	if err != nil {

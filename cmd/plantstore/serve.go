@@ -82,10 +82,11 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
+	first, unseen := newFirstToken(log)
 	greet := func(ctx context.Context) error {
-		first, err := firstToken(ctx, store, log)
-		if first != "" {
-			welcome(std.out, localURL(listener.Addr(), base), first)
+		made, err := giveFirstToken(ctx, store, first)
+		if made && unseen != "" {
+			welcome(std.out, localURL(listener.Addr(), base), unseen)
 		}
 		return err
 	}
@@ -268,32 +269,40 @@ func localURL(addr net.Addr, base *url.URL) *url.URL {
 
 const bootstrapEnv = "PLANTSTORE_BOOTSTRAP_TOKEN"
 
-// firstToken gives an empty store its first token, and returns its secret if it
+// newFirstToken returns the token that an empty store gets, and its secret if that
 // is a new one that nobody has seen.
-func firstToken(ctx context.Context, store plantstore.Store, log *slog.Logger) (string, error) {
+func newFirstToken(log *slog.Logger) (token plantstore.Token, unseen string) {
 	now := time.Now().UTC()
-	token := plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(defaultLifetime)}
-	secret, given := os.LookupEnv(bootstrapEnv)
-	if given {
+	token = plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(defaultLifetime)}
+	if secret, given := os.LookupEnv(bootstrapEnv); given {
 		if len(secret) < 32 {
 			log.Warn(bootstrapEnv + " is short enough to be guessed: use 32 random characters or more")
 		}
-		token.Name, token.Expires = "bootstrap", time.Time{}
-	} else {
-		secret = plantstore.NewSecret()
+		token.Name, token.Expires, token.Hash = "bootstrap", time.Time{}, plantstore.HashSecret(secret)
+		return token, ""
 	}
-	token.Hash = plantstore.HashSecret(secret)
-	made, err := store.CreateFirstToken(ctx, token)
-	for errors.Is(err, plantstore.ErrRetry) && ctx.Err() == nil {
-		made, err = store.CreateFirstToken(ctx, token)
+	unseen = plantstore.NewSecret()
+	token.Hash = plantstore.HashSecret(unseen)
+	return token, unseen
+}
+
+// giveFirstToken gives the token to the store if it never had one, and reports
+// whether the store has it now. Where an earlier try was lost, it may be there
+// already.
+func giveFirstToken(ctx context.Context, store plantstore.Store, token plantstore.Token) (bool, error) {
+	for {
+		made, err := store.CreateFirstToken(ctx, token)
+		if err == nil && !made {
+			_, err = store.Token(ctx, token.Hash)
+			made = err == nil
+		}
+		switch {
+		case err == nil, errors.Is(err, plantstore.ErrNoSuchToken):
+			return made, nil
+		case !errors.Is(err, plantstore.ErrRetry) || ctx.Err() != nil:
+			return false, fmt.Errorf("make the first token: %w", err)
+		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("make the first token: %w", err)
-	}
-	if !made || given {
-		return "", nil
-	}
-	return secret, nil
 }
 
 func welcome(out io.Writer, api *url.URL, secret string) {
