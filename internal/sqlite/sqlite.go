@@ -40,7 +40,7 @@ const (
 )
 
 // writerCache is the memory for the pages that the writer works on, in bytes.
-const writerCache = 32 << 20
+const writerCache = 16 << 20
 
 // Mode says what a store is opened for.
 type Mode int
@@ -251,6 +251,7 @@ func configure(c *sqlite.Conn) error {
 		pragma(c, "wal_autocheckpoint=0"),
 		pragma(c, fmt.Sprintf("journal_size_limit=%d", walBound*pageSize)),
 		pragma(c, "trusted_schema=0"),
+		pragma(c, "temp_store=MEMORY"),
 	)
 }
 
