@@ -89,8 +89,10 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 // id, which spares the store from touching the same page again and again, and
 // written while the next window is read.
 const (
-	windowPlants = 100_000
-	windowBytes  = 8 << 20
+	windowPlants = 200_000
+	windowBytes  = 16 << 20
+	// orderedWindow is enough for lines that come in order of id anyway.
+	orderedWindow = 20_000
 	// mostErrors is how many failed lines an import tells of one by one.
 	mostErrors = 100
 )
@@ -103,10 +105,27 @@ type lineError struct {
 
 // window is a part of an import.
 type window struct {
-	writes []plantstore.Write
-	lines  []int // the line that each write came from
-	bytes  int
-	failed []lineError
+	writes    []plantstore.Write
+	lines     []int // the line that each write came from
+	bytes     int
+	unordered bool // by id
+	failed    []lineError
+}
+
+func (win *window) add(p plantstore.Plant, line, bytes int) {
+	if n := len(win.writes); n > 0 && win.writes[n-1].Plant.ID > p.ID {
+		win.unordered = true
+	}
+	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p})
+	win.lines = append(win.lines, line)
+	win.bytes += bytes
+}
+
+func (win *window) isFull() bool {
+	if !win.unordered && len(win.writes) >= orderedWindow {
+		return true
+	}
+	return len(win.writes)+len(win.failed) >= windowPlants || win.bytes >= windowBytes
 }
 
 // importReport is the answer to an import.
@@ -202,18 +221,16 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *importRep
 
 // sort orders the window by id, and lines with the same id as they came.
 func (win *window) sort() {
+	if !win.unordered {
+		return
+	}
 	type key struct {
 		id plantstore.ID
 		at int
 	}
 	keys := make([]key, len(win.writes))
-	sorted := true
 	for i := range win.writes {
 		keys[i] = key{win.writes[i].Plant.ID, i}
-		sorted = sorted && (i == 0 || keys[i-1].id <= keys[i].id)
-	}
-	if sorted {
-		return
 	}
 	slices.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.at, b.at))
@@ -240,7 +257,7 @@ func newLineReader(in io.Reader, most int) *lineReader {
 // window reads the next window. It returns io.EOF with the last one.
 func (l *lineReader) window() (*window, error) {
 	win := &window{}
-	for len(win.writes) < windowPlants && win.bytes < windowBytes && len(win.failed) < windowPlants {
+	for !win.isFull() {
 		err := l.next()
 		tooLong := errors.Is(err, bufio.ErrTooLong)
 		if err != nil && err != io.EOF && !tooLong {
@@ -256,9 +273,7 @@ func (l *lineReader) window() (*window, error) {
 				win.failed = append(win.failed, lineError{l.line, bad})
 				break
 			}
-			win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: plant})
-			win.lines = append(win.lines, l.line)
-			win.bytes += length
+			win.add(plant, l.line, length)
 		}
 		if err == io.EOF {
 			return win, io.EOF
