@@ -42,7 +42,7 @@ type Options struct {
 const (
 	minBulk    = 1 << 10
 	maxBulk    = 32 << 10
-	bulkTarget = 50 * time.Millisecond
+	bulkTarget = 30 * time.Millisecond
 )
 
 // Writer applies writes to a store, as many at once as wait. [Writer.Run] must
