@@ -1,4 +1,4 @@
-.PHONY: run build test fmt
+.PHONY: run build test bench fmt
 
 run:
 	go run ./cmd/plantstore serve
@@ -14,6 +14,10 @@ test:
 	go tool staticcheck ./...
 	PLANTSTORE_TEST_ALL=1 go test -race -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
+
+# bench compares creates with a handler that does nothing. Run it with nothing else running.
+bench:
+	cd bench && go run .
 
 fmt:
 	go tool gofumpt -w .

@@ -182,7 +182,17 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// Those who wait have their answers by now; let them read them.
 		err = errors.Join(err, drain(web, time.Second))
 	}
-	return errors.Join(err, stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
+	closed := make(chan error, 1)
+	go func() {
+		closed <- errors.Join(stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
+	}()
+	select {
+	case closing := <-closed:
+		return errors.Join(err, closing)
+	case <-time.After(c.ShutdownTimeout):
+		// What was answered is durable without it.
+		return errors.Join(err, fmt.Errorf("the store could not be closed within %s", c.ShutdownTimeout))
+	}
 }
 
 // drain ends the HTTP server when the requests under way have been answered.

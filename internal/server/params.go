@@ -19,6 +19,16 @@ const (
 	maxLimit     = 1000
 )
 
+// readTarget reads which plant a request is about, and the condition under which.
+func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	condition, err := readCondition(r)
+	return id, condition, err
+}
+
 func pathID(r *http.Request) (plantstore.ID, error) {
 	text := r.PathValue("id")
 	id, err := parseID(text)

@@ -18,11 +18,7 @@ func (s *Server) createPlant(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	condition, err := readCondition(r)
+	id, condition, err := readTarget(r)
 	if err != nil {
 		return err
 	}
@@ -42,11 +38,7 @@ func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) replacePlant(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	condition, err := readCondition(r)
+	id, condition, err := readTarget(r)
 	if err != nil {
 		return err
 	}
@@ -63,11 +55,7 @@ func (s *Server) replacePlant(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) deletePlant(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	condition, err := readCondition(r)
+	id, condition, err := readTarget(r)
 	if err != nil {
 		return err
 	}

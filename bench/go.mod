@@ -1,0 +1,3 @@
+module plantstore/bench
+
+go 1.26
