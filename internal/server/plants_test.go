@@ -209,7 +209,7 @@ func TestListIsFollowedByItsLinks(t *testing.T) {
 		s.follow(t, "?limit=2&q="+url.QueryEscape("pLANT №1")+"&tag="+url.QueryEscape("a&b=c ü"),
 			[]plantstore.Plant{tagged[4], tagged[5], tagged[6]}[:2+1], 2)
 		s.call(t, "GET", fmt.Sprintf("?after=%d", all[20].ID), "").wantPlants(t, all[21:]...)
-		s.call(t, "GET", fmt.Sprintf("?after=%d", math.MaxInt64), "").wantPlants(t)
+		s.call(t, "GET", fmt.Sprintf("?after=%d", int64(math.MaxInt64)), "").wantPlants(t)
 		s.call(t, "GET", "?tag=", "").wantPlants(t)
 		s.call(t, "GET", "?q=nothing", "").wantPlants(t)
 	})
