@@ -74,10 +74,7 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 		return fmt.Errorf("cannot listen: %w: is another server running, or may this user not use the port?", err)
 	}
 	defer listener.Close()
-	base, err := c.baseURL(listener.Addr())
-	if err != nil {
-		return err
-	}
+	base := c.baseURL(listener.Addr())
 	store, err := c.open(sqlite.Serve, c.Patience, log)
 	if err != nil {
 		return err
@@ -225,22 +222,26 @@ func background(f func(context.Context) error, failed chan<- error) (stop func()
 	}
 }
 
-func (c *serveCommand) baseURL(addr net.Addr) (*url.URL, error) {
-	base := c.BaseURL
-	if base == nil {
-		return localURL(addr, &url.URL{}), nil
+// baseURL returns where callers find the API, without a slash at its end.
+func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
+	if c.BaseURL == nil {
+		return localURL(addr, &url.URL{})
 	}
-	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
-		return nil, usage("--base-url must look like https://example.com or https://example.com/path")
-	}
+	base := *c.BaseURL
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
-	return base, nil
+	return &base
 }
 
 // check refuses settings that make no sense, before anything is touched.
 func (c *serveCommand) check() error {
 	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
 		return usage("--max-body, --max-header and --max-queue must be greater than 0")
+	}
+	if err := c.storeFlags.check(); err != nil {
+		return err
+	}
+	if b := c.BaseURL; b != nil && ((b.Scheme != "http" && b.Scheme != "https") || b.Host == "" || b.RawQuery != "" || b.Fragment != "" || b.User != nil) {
+		return usage("--base-url must look like https://example.com or https://example.com/path")
 	}
 	for _, text := range c.CORSOrigin {
 		// What no browser would send would never match. There is no way to allow

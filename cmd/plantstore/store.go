@@ -28,17 +28,25 @@ func (f storeFlags) isPostgres() bool {
 	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
 }
 
+// check refuses a store that is neither a file nor one we know.
+func (f storeFlags) check() error {
+	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL && !f.isPostgres() {
+		return usage("--db: a %s store is not known: give the path of a file, or a URL that begins with postgres://", scheme)
+	}
+	return nil
+}
+
 // open opens a store. patience is how long its reads wait for a server.
 func (f storeFlags) open(mode sqlite.Mode, patience time.Duration, log *slog.Logger) (openedStore, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
 	if f.isPostgres() {
 		store, err := postgres.Open(f.DB, postgres.Options{Patience: patience, Log: log})
 		if err != nil {
 			return nil, usage("--db: %w", err)
 		}
 		return store, nil
-	}
-	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL {
-		return nil, usage("--db: a %s store is not known: give the path of a file, or a URL that begins with postgres://", scheme)
 	}
 	return openFile(f.DB, mode)
 }
