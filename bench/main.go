@@ -149,7 +149,7 @@ type result struct {
 
 var (
 	rateLine = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
-	p99Line  = regexp.MustCompile(`99%\s+(\S+)`)
+	p99Line  = regexp.MustCompile(`(?m)^\s+99%\s+(\S+)`)
 )
 
 // measure sends creates for so many seconds. An answer that is no success makes
