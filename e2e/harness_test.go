@@ -14,6 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"plantstore/client"
+	"plantstore/internal/postgres/pgtest"
 )
 
 // binary is the plantstore under test, built once.
@@ -48,7 +51,19 @@ func buildAndRun(m *testing.M) int {
 			f()
 		}
 	}()
-	return m.Run()
+	return pgtest.Main(m)
+}
+
+// torture reports whether the long forms of the tests are asked for.
+func torture() bool { return os.Getenv("PLANTSTORE_TORTURE") == "1" }
+
+// times returns how often a test does what it does: the first number, or the
+// second in the long form.
+func times(short, long int) int {
+	if torture() {
+		return long
+	}
+	return short
 }
 
 // server is a plantstore that runs.
@@ -64,7 +79,13 @@ type server struct {
 // start runs a server on a new store until the test ends.
 func start(t *testing.T, flags ...string) *server {
 	t.Helper()
-	s := &server{t: t, db: filepath.Join(t.TempDir(), "plants.db"), addr: "127.0.0.1:0"}
+	return startOn(t, filepath.Join(t.TempDir(), "plants.db"), flags...)
+}
+
+// startOn runs a server on the store, a file or a URL, until the test ends.
+func startOn(t *testing.T, db string, flags ...string) *server {
+	t.Helper()
+	s := &server{t: t, db: db, addr: "127.0.0.1:0"}
 	s.run(flags...)
 	t.Cleanup(s.stop)
 	return s
@@ -127,6 +148,25 @@ func (s *server) stop() {
 		s.t.Errorf("the server ended: %v", err)
 	}
 	s.cmd = nil
+}
+
+// kill ends the server as a crash would. It can be run again.
+func (s *server) kill() {
+	s.t.Helper()
+	s.signal(syscall.SIGKILL)
+	<-s.done
+	s.cmd = nil
+}
+
+// client returns a client of the server with the first token.
+func (s *server) client(opts client.Options) *client.Client {
+	s.t.Helper()
+	c, err := client.New(s.api, bootstrap, opts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.CloseIdleConnections)
+	return c
 }
 
 // pause makes the server do nothing until resume.
