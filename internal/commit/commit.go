@@ -30,8 +30,9 @@ type Options struct {
 	Queue, QueueBytes int
 	// Flushers is how many batches may be under way at once: 1.
 	Flushers int
-	// Patience is how long a batch is applied again while the store asks for
-	// that, before its writes fail: 30 s.
+	// Patience is how long a write waits while the store asks for its batch to be
+	// applied again, before it fails: 30 s. A write that had to wait behind others
+	// has what is left of it, and a sixth at least.
 	Patience time.Duration
 	// Observe, if set, is told of every batch that was applied.
 	Observe func(size int, took time.Duration)
@@ -66,6 +67,7 @@ type Writer struct {
 // batch is a number of writes with one fate. Whoever adds a write keeps its
 // index and waits for done; results and err are set before done is closed.
 type batch struct {
+	since   time.Time // when the first write was added
 	writes  []plantstore.Write
 	done    chan struct{}
 	results []plantstore.Result
@@ -73,7 +75,7 @@ type batch struct {
 }
 
 func newBatch(writes []plantstore.Write) *batch {
-	return &batch{writes: writes, done: make(chan struct{})}
+	return &batch{since: time.Now(), writes: writes, done: make(chan struct{})}
 }
 
 // New returns a writer for the store.
@@ -168,6 +170,9 @@ func (w *Writer) enqueue(write plantstore.Write) (*batch, int, error) {
 	w.queued++
 	w.bytes += size(&write)
 	b, i := w.next, len(w.next.writes)
+	if i == 0 {
+		b.since = time.Now()
+	}
 	b.writes = append(b.writes, write)
 	w.mu.Unlock()
 	select {
@@ -312,7 +317,7 @@ func (w *Writer) commit(b *batch) time.Duration {
 		return 0
 	}
 	start := time.Now()
-	b.results, b.err = w.apply(b.writes)
+	b.results, b.err = w.apply(b)
 	took := time.Since(start)
 	if b.err == nil && w.opts.Observe != nil {
 		w.opts.Observe(len(b.writes), took)
@@ -333,14 +338,15 @@ func size(write *plantstore.Write) int {
 	return len(write.Plant.Name) + len(tag)
 }
 
-// apply applies the writes, again and again while the store asks for that and
+// apply applies the batch, again and again while the store asks for that and
 // patience lasts.
-func (w *Writer) apply(writes []plantstore.Write) ([]plantstore.Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.opts.Patience)
+func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
+	left := max(w.opts.Patience-time.Since(b.since), w.opts.Patience/6)
+	ctx, cancel := context.WithTimeout(context.Background(), left)
 	defer cancel()
 	const first, longest = 20 * time.Millisecond, time.Second
 	for pause := time.Duration(first); ; pause = min(2*pause, longest) {
-		results, err := w.store.Apply(ctx, writes)
+		results, err := w.store.Apply(ctx, b.writes)
 		if err == nil {
 			return results, nil
 		}

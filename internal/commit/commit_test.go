@@ -410,6 +410,35 @@ func TestRetryGivesUpWhenPatienceEnds(t *testing.T) {
 	}
 }
 
+// TestPatienceCountsFromTheCall has writes come while another one waits for the
+// store. Their patience has begun already when it is their turn.
+func TestPatienceCountsFromTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, stop := run(t, applier(func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
+			return nil, plantstore.ErrRetry
+		}), Options{Patience: 30 * time.Second})
+		var writers sync.WaitGroup
+		// When the first fails, the second has waited for 29 s, and the third comes
+		// with it: both have 5 s more. The fourth comes then, and has its own 30 s.
+		for id, call := range []struct{ at, want time.Duration }{{0, 30}, {1, 34}, {28, 7}, {33, 30}} {
+			writers.Go(func() {
+				time.Sleep(call.at * time.Second)
+				start := time.Now()
+				if _, err := w.Write(create(plantstore.ID(id))); !errors.Is(err, plantstore.ErrUnavailable) {
+					t.Errorf("Write: %v, want ErrUnavailable", err)
+				}
+				if waited := time.Since(start); waited != call.want*time.Second {
+					t.Errorf("the write that came after %d s failed after %s, want %d s", call.at, waited, call.want)
+				}
+			})
+		}
+		writers.Wait()
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 func TestOtherErrorFailsItsBatchOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
