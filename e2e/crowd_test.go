@@ -35,6 +35,8 @@ type writer struct {
 	fates   []fate // of the plants first, first+1, …
 	longest time.Duration
 	errs    []error
+	// acknowledged counts its own. Everybody may read it at any time.
+	acknowledged atomic.Int64
 }
 
 // fate is what a writer knows of a plant.
@@ -104,6 +106,7 @@ func (w *writer) run(ctx context.Context) {
 		default:
 			w.fates[at].is = &write.Plant
 		}
+		w.acknowledged.Add(1)
 		w.crowd.acknowledged.Add(1)
 	}
 }

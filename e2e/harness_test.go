@@ -4,6 +4,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,9 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 
 	"plantstore/client"
 	"plantstore/internal/postgres/pgtest"
@@ -32,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
 }
 
-func buildAndRun(m *testing.M) int {
+func buildAndRun(m *testing.M) (code int) {
 	dir, err := os.MkdirTemp("", "plantstore-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,6 +55,11 @@ func buildAndRun(m *testing.M) int {
 	defer func() {
 		for _, f := range atEnd {
 			f()
+		}
+		http.DefaultClient.CloseIdleConnections()
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
 		}
 	}()
 	return pgtest.Main(m)
@@ -68,12 +79,34 @@ func times(short, long int) int {
 
 // server is a plantstore that runs.
 type server struct {
+	program string   // what runs in place of the binary under test
+	env     []string // more of its environment
+
 	t    *testing.T
 	cmd  *exec.Cmd
 	db   string
 	addr string // HOST:PORT
 	api  string // the URL of the API on that address
 	done chan error
+	log  *text // what it has logged since it was started
+}
+
+// text gathers what is written to it, also while somebody reads it.
+type text struct {
+	mu  sync.Mutex // guards all
+	all bytes.Buffer
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all.Write(p)
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all.String()
 }
 
 // start runs a server on a new store until the test ends.
@@ -95,8 +128,16 @@ func startOn(t *testing.T, db string, flags ...string) *server {
 // comes back with the same store, at the same address.
 func (s *server) run(flags ...string) {
 	s.t.Helper()
-	s.cmd = exec.Command(binary, append([]string{"serve", "--addr", s.addr, "--db", s.db, "--log-format", "json"}, flags...)...)
-	s.cmd.Env = append(os.Environ(), "PLANTSTORE_BOOTSTRAP_TOKEN="+bootstrap)
+	if err := s.try(flags...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// try is run for a server that may have a reason to end before it serves.
+func (s *server) try(flags ...string) error {
+	s.t.Helper()
+	s.cmd = exec.Command(cmp.Or(s.program, binary), append([]string{"serve", "--addr", s.addr, "--db", s.db, "--log-format", "json"}, flags...)...)
+	s.cmd.Env = slices.Concat(os.Environ(), []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + bootstrap}, s.env)
 	log, err := s.cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -104,16 +145,18 @@ func (s *server) run(flags ...string) {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	serving, said := make(chan struct{}), new(bytes.Buffer)
-	s.done = make(chan error, 1)
+	serving := make(chan struct{})
+	s.done, s.log = make(chan error, 1), new(text)
 	go func() {
-		s.readLog(io.TeeReader(log, said), serving)
+		s.readLog(io.TeeReader(log, s.log), serving)
 		s.done <- s.cmd.Wait()
 	}()
 	select {
 	case <-serving:
+		return nil
 	case err := <-s.done:
-		s.t.Fatalf("the server ended: %v\n%s", err, said)
+		s.cmd = nil
+		return fmt.Errorf("the server ended: %w\n%s", err, s.log)
 	}
 }
 
@@ -181,16 +224,42 @@ func (s *server) signal(sig syscall.Signal) {
 	}
 }
 
+// awaitReady waits until the server's /readyz answers with that status.
+func (s *server) awaitReady(want int) {
+	s.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		status, answer := s.call("", "GET", "/readyz", "")
+		if status == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("/readyz says %d after a minute, want %d: %s", status, want, answer)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // command runs another command of the binary on the server's store and returns
 // what it prints.
 func (s *server) command(args ...string) string {
 	s.t.Helper()
+	out, err := s.tryCommand(args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// tryCommand is command for one that may have a reason to fail.
+func (s *server) tryCommand(args ...string) (string, error) {
 	cmd := exec.Command(binary, append(args, "--db", s.db)...)
+	complaint := new(bytes.Buffer)
+	cmd.Stderr = complaint
 	out, err := cmd.Output()
 	if err != nil {
-		s.t.Fatalf("plantstore %s: %v", strings.Join(args, " "), err)
+		return "", fmt.Errorf("plantstore %s: %w\n%s%s", strings.Join(args, " "), err, out, complaint)
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), nil
 }
 
 // call sends a request to the API with the token and returns status and body.

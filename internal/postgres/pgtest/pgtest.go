@@ -31,8 +31,7 @@ type Server struct {
 	dir      string // holds its data and its log
 	port     int
 	settings []string
-	process  *exec.Cmd     // nil while it is down
-	exited   chan struct{} // closed when the process has ended
+	process  *process // nil while it is down
 }
 
 // shared is the server of [Fresh], which [Main] removes.
@@ -81,12 +80,15 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// errNone says that PostgreSQL is not installed.
-var errNone = errors.New("PostgreSQL is not installed: apt-get install postgresql")
+// What may not be installed.
+var (
+	errNone      = errors.New("PostgreSQL is not installed: apt-get install postgresql")
+	errNoCluster = errors.New("no Patroni or no etcd is installed: apt-get install patroni etcd-server")
+)
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if errors.Is(err, errNone) && os.Getenv("PLANTSTORE_TEST_ALL") != "1" {
+	if (errors.Is(err, errNone) || errors.Is(err, errNoCluster)) && os.Getenv("PLANTSTORE_TEST_ALL") != "1" {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -131,6 +133,8 @@ func newServer(settings []string) (*Server, error) {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
+func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
 // Addr returns the host and port on which the server listens.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
@@ -153,6 +157,16 @@ func (s *Server) Exec(t testing.TB, statement string) {
 	if _, err := c.Exec(ctx, statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
+}
+
+// Log returns what the server has logged since it was started.
+func (s *Server) Log(t testing.TB) string {
+	t.Helper()
+	log, err := os.ReadFile(s.log())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
 }
 
 // Kill ends the server as a crash would.
@@ -215,21 +229,41 @@ func (s *Server) startOnce(deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(s.dir, "log"))
-	if err != nil {
+	if s.process, err = run(cmd, s.log()); err != nil {
 		return err
+	}
+	return s.await(deadline)
+}
+
+// process is one that runs until it is ended.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended
+}
+
+// run starts a process that writes a log of its own.
+func run(cmd *exec.Cmd, logFile string) (*process, error) {
+	log, err := os.Create(logFile)
+	if err != nil {
+		return nil, err
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	s.process, s.exited = cmd, make(chan struct{})
-	go func(exited chan struct{}) {
+	p := &process{cmd, make(chan struct{})}
+	go func() {
 		cmd.Wait() // the log has the reason
-		close(exited)
-	}(s.exited)
-	return s.await(deadline)
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// end ends the process by a signal and waits for it.
+func (p *process) end(signal os.Signal) {
+	p.cmd.Process.Signal(signal)
+	<-p.exited
 }
 
 // await waits until the server answers.
@@ -242,9 +276,9 @@ func (s *Server) await(deadline time.Time) error {
 			return c.Close(ctx)
 		}
 		select {
-		case <-s.exited:
+		case <-s.process.exited:
 			s.process = nil
-			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			log, _ := os.ReadFile(s.log())
 			return fmt.Errorf("postgres did not start:\n%s", log)
 		case <-ctx.Done():
 			return err
@@ -253,13 +287,12 @@ func (s *Server) await(deadline time.Time) error {
 	}
 }
 
-// end ends the process by a signal and waits for it.
+// end ends the server by a signal and waits for it.
 func (s *Server) end(signal os.Signal) {
 	if s.process == nil {
 		return
 	}
-	s.process.Process.Signal(signal)
-	<-s.exited
+	s.process.end(signal)
 	s.process = nil
 }
 
