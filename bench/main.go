@@ -1,176 +1,159 @@
-// Command bench compares the rate of creates with that of a handler that does
-// nothing, in turns on the same machine. Rates on their own say little: look at the
-// ratios.
+// Command bench measures Plantstore side by side with its limit, a handler that does
+// nothing, and with what a user would pick instead. Rates on their own say little:
+// look at the ratios to the limit, which was measured just before and just after.
+//
+// A measurement in which the machine had other things to do is repeated, and where
+// that does not help nothing is reported.
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
+	"time"
 )
 
-// token is the first one of the store under test.
-const token = "bench-bootstrap-token-0123456789abcdef"
-
-func main() {
-	rounds := flag.Int("rounds", 3, "how many times each is measured")
-	connections := flag.Int("connections", 256, "how many connections send at once")
-	seconds := flag.Int("seconds", 5, "how long each measurement lasts")
-	noop := flag.Bool("noop", false, "serve the handler that does nothing (bench starts itself with this)")
-	flag.Parse()
-	if *noop {
-		fatal(serveNothing())
-	}
-	fatal(run(*rounds, *connections, *seconds))
+// bench is one run of all that was asked for.
+type bench struct {
+	dir     string // everything is made here, and removed at the end
+	fastify string // the directory of the Fastify service
+	rounds  int
+	seconds int  // of a measurement; the reference takes half
+	noisy   bool // measurements count whatever else the machine does
+	next    int64
+	samples []sample
+	facts   []fact
 }
 
-func fatal(err error) {
-	if err != nil {
+// fact is a figure that has no reference.
+type fact struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+func main() {
+	quick := flag.Bool("quick", false, "a few workloads in under 3 minutes; writes no file")
+	rounds := flag.Int("rounds", 3, "how many times each contender is measured")
+	seconds := flag.Int("seconds", 4, "how long a measurement lasts")
+	plants := flag.Int("plants", 10_000_000, "how many plants a large store holds")
+	only := flag.String("only", "", "only the workloads whose names have this in them; writes no file")
+	against := flag.String("against", "", "only the contenders whose names have one of these, separated by commas, in them; writes no file")
+	noisy := flag.Bool("noisy", false, "measure whatever else the machine does; writes no file")
+	flag.Parse()
+	plan := fullPlan(*plants)
+	if *quick {
+		plan, *seconds = quickPlan(), 3
+	}
+	plan = plan.restrict(*only, strings.Split(*against, ","))
+	publish := !*quick && !*noisy && *only == "" && *against == ""
+	b := &bench{rounds: *rounds, seconds: *seconds, noisy: *noisy, next: 1_000_000_000}
+	if err := b.runAll(plan, publish); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// serveNothing reads every body and gives the same answer.
-func serveNothing() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("{\"addr\":%q}\n", listener.Addr())
-	answer := []byte(`{"name":"Monstera deliciosa","tag":"tropical"}`)
-	return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header()["Content-Type"] = []string{"application/json"}
-		_, _ = w.Write(answer)
-	}))
-}
-
-func run(rounds, connections, seconds int) error {
-	if _, err := exec.LookPath("wrk"); err != nil {
-		return errors.New("wrk is not installed: apt-get install wrk")
+// runAll runs the plan and prints what it found. Where that is to be published, the
+// files in docs are written too.
+func (b *bench) runAll(plan plan, publish bool) error {
+	for _, program := range []string{"wrk", "node", "npm", "psql"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is not installed: apt-get install wrk nginx-light postgresql nodejs npm", program)
+		}
 	}
 	dir, err := os.MkdirTemp("", "plantstore-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "plantstore")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/plantstore")
-	build.Dir, build.Stderr = "..", os.Stderr
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build plantstore: %w", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
+	b.dir = dir
+	began := time.Now()
+	if err := b.build(plan); err != nil {
 		return err
 	}
-	limit, err := start(exec.Command(self, "-noop"))
-	if err != nil {
-		return err
+	for _, stage := range plan {
+		if err := b.runStage(stage); err != nil {
+			return err
+		}
 	}
-	defer limit.stop()
-	ours, err := start(exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--db", filepath.Join(dir, "plants.db")))
-	if err != nil {
-		return err
+	r := b.report(time.Since(began))
+	fmt.Print("\n", r.tables())
+	if !publish {
+		return nil
 	}
-	defer ours.stop()
+	return r.write(filepath.Join("..", "docs"))
+}
 
-	fmt.Printf("creates with sequential ids, %d connections, SQLite\n", connections)
-	fmt.Printf("%5s  %10s  %10s  %5s  %8s\n", "round", "no-op/s", "creates/s", "ratio", "p99")
-	var ratios []float64
-	for round := 1; round <= rounds; round++ {
-		base, err := limit.measure(round, connections, seconds)
+// built returns the path of a program that build has made.
+func (b *bench) built(name string) string { return filepath.Join(b.dir, name) }
+
+// build makes the contenders of the plan.
+func (b *bench) build(p plan) error {
+	fmt.Println("building the contenders")
+	if err := run("..", "go", "build", "-trimpath", "-o", b.dir, "./cmd/plantstore"); err != nil {
+		return err
+	}
+	for _, peer := range []string{"noop", "plain", "pocketbase"} {
+		if peer == "pocketbase" && !p.has("PocketBase") {
+			continue
+		}
+		if err := run(".", "go", "build", "-trimpath", "-o", b.dir, "./peers/"+peer); err != nil {
+			return err
+		}
+	}
+	if !p.has("Fastify") {
+		return nil
+	}
+	return b.buildFastify()
+}
+
+// buildFastify installs the Fastify service where the next run finds it again: its
+// SQLite may have to be compiled, which takes minutes.
+func (b *bench) buildFastify() error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	b.fastify = filepath.Join(cache, "plantstore-bench", "fastify")
+	if err := os.MkdirAll(b.fastify, 0o700); err != nil {
+		return err
+	}
+	changed := false
+	for _, name := range []string{"package.json", "server.js"} {
+		text, err := os.ReadFile(filepath.Join("peers", "fastify", name))
 		if err != nil {
 			return err
 		}
-		got, err := ours.measure(round, connections, seconds)
-		if err != nil {
+		old, err := os.ReadFile(filepath.Join(b.fastify, name))
+		if err == nil && slices.Equal(old, text) {
+			continue
+		}
+		changed = changed || name == "package.json"
+		if err := os.WriteFile(filepath.Join(b.fastify, name), text, 0o600); err != nil {
 			return err
 		}
-		ratio := got.rate / base.rate
-		ratios = append(ratios, ratio)
-		fmt.Printf("%5d  %10.0f  %10.0f  %5.2f  %8s\n", round, base.rate, got.rate, ratio, got.p99)
 	}
-	slices.Sort(ratios)
-	fmt.Printf("median ratio %.2f, spread %.2f to %.2f\n", ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
-	fmt.Printf("most memory that plantstore had: %s\n", ours.memory())
-	return nil
+	if _, err := os.Stat(filepath.Join(b.fastify, "node_modules")); err == nil && !changed {
+		return nil
+	}
+	return run(b.fastify, "npm", "install", "--no-package-lock", "--no-audit", "--no-fund")
 }
 
-// contender is a server that runs.
-type contender struct {
-	cmd  *exec.Cmd
-	addr string
-}
-
-// start starts a server, which says where it listens in a line of JSON.
-func start(cmd *exec.Cmd) (*contender, error) {
-	cmd.Env = append(os.Environ(), "PLANTSTORE_BOOTSTRAP_TOKEN="+token)
-	out, in := io.Pipe()
-	cmd.Stdout, cmd.Stderr = in, in
-	if err := cmd.Start(); err != nil {
+// startContender starts one of a kind in a directory of its own.
+func (b *bench) startContender(k kind) (*contender, error) {
+	dir, err := os.MkdirTemp(b.dir, "contender-")
+	if err != nil {
 		return nil, err
 	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		var line struct{ Addr string }
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Addr != "" {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return &contender{cmd, line.Addr}, nil
-		}
+	c := &contender{name: k.name, dir: dir, path: "/plants", token: token, dialect: "plain"}
+	if err := k.start(b, c); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", k.name, err), os.RemoveAll(dir))
 	}
-	return nil, fmt.Errorf("%s did not say where it listens", cmd.Path)
-}
-
-func (c *contender) stop() {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	_ = c.cmd.Wait()
-}
-
-type result struct {
-	rate float64
-	p99  string
-}
-
-var (
-	rateLine = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
-	p99Line  = regexp.MustCompile(`(?m)^\s+99%\s+(\S+)`)
-)
-
-// measure sends creates for so many seconds. An answer that is no success makes
-// the run invalid.
-func (c *contender) measure(round, connections, seconds int) (result, error) {
-	out, err := exec.Command("wrk", "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", seconds), "--latency",
-		"-s", "create.lua", "http://"+c.addr, "--", strconv.Itoa(round), token).CombinedOutput()
-	text := string(out)
-	rate, p99 := rateLine.FindStringSubmatch(text), p99Line.FindStringSubmatch(text)
-	if err != nil || rate == nil || p99 == nil || strings.Contains(text, "Non-2xx") || strings.Contains(text, "Socket errors") {
-		return result{}, fmt.Errorf("the run is not valid: %v\n%s", err, text)
-	}
-	n, err := strconv.ParseFloat(rate[1], 64)
-	return result{n, p99[1]}, err
-}
-
-// memory returns the most memory that the process had, as Linux tells it.
-func (c *contender) memory() string {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
-	if m := regexp.MustCompile(`VmHWM:\s+(.*)`).FindSubmatch(status); m != nil {
-		return string(m[1])
-	}
-	return "unknown"
+	return c, nil
 }

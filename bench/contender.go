@@ -1,0 +1,334 @@
+package main
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	_ "modernc.org/sqlite"
+)
+
+// token is the one of every contender that lets us choose.
+const token = "bench-bootstrap-token-0123456789abcdef"
+
+// contender is a server that is measured.
+type contender struct {
+	name      string
+	addrs     []string // more than one has replicas
+	path      string   // where the plants are
+	token     string
+	dialect   string
+	servers   []*process
+	dir       string
+	processes []*process // the servers, and the database where there is one
+
+	// count returns how many plants the store holds, once the servers are stopped.
+	// It is nil where nothing is stored.
+	count func() (int64, error)
+	// fill puts the first n random plants into the store.
+	fill func(n int) error
+	// again starts the servers again after a kill.
+	again func() error
+
+	filled, acknowledged, unanswered int64
+}
+
+// kind says how contenders of a kind are started, in a directory of their own.
+type kind struct {
+	name  string
+	start func(b *bench, c *contender) error
+}
+
+// reference is the handler that does nothing, to which everything is compared.
+var reference = kind{"no-op net/http handler", startNoop}
+
+const (
+	ours         = "Plantstore, SQLite"
+	oursPostgres = "Plantstore, PostgreSQL"
+	oursReplicas = "Plantstore, PostgreSQL, two replicas"
+
+	plainSQLite   = "plain Go, SQLite"
+	plainPostgres = "plain Go, PostgreSQL"
+)
+
+// kinds are all that is measured against the reference.
+var kinds = []kind{
+	{"nginx, constant answer", startNginx},
+	{ours, startOurs},
+	{oursPostgres, func(b *bench, c *contender) error { return startOursPostgres(b, c, 1) }},
+	{oursReplicas, func(b *bench, c *contender) error { return startOursPostgres(b, c, 2) }},
+	{plainSQLite, startPlain},
+	{plainPostgres, startPlainPostgres},
+	{"Fastify, better-sqlite3", startFastify},
+	{"PocketBase, its default", func(b *bench, c *contender) error { return startPocketBase(b, c, false) }},
+	{"PocketBase, synchronous FULL", func(b *bench, c *contender) error { return startPocketBase(b, c, true) }},
+}
+
+// stores reports whether the contender keeps plants.
+func (c *contender) stores() bool { return c.count != nil }
+
+// serve starts a server of the contender, which greets.
+func (c *contender) serve(cmd *exec.Cmd) error {
+	cmd.Env = append(os.Environ(), "TOKEN="+token, "PLANTSTORE_BOOTSTRAP_TOKEN="+token)
+	p, err := launch(filepath.Join(c.dir, fmt.Sprintf("server-%d.log", len(c.servers))), cmd)
+	if err != nil {
+		return err
+	}
+	c.servers, c.processes = append(c.servers, p), append(c.processes, p)
+	g, err := p.greeted()
+	if err != nil {
+		return err
+	}
+	c.addrs = append(c.addrs, g.Addr)
+	if g.Token != "" {
+		c.token = g.Token
+	}
+	return nil
+}
+
+// stop ends all processes of the contender. The servers go first.
+func (c *contender) stop(signal os.Signal) {
+	for _, p := range c.processes {
+		p.stop(signal)
+	}
+}
+
+// verify stops the contender and compares what it holds with what it has said.
+func (c *contender) verify() error {
+	for _, p := range c.servers {
+		p.stop(syscall.SIGTERM)
+	}
+	defer c.stop(syscall.SIGINT)
+	if !c.stores() {
+		return nil
+	}
+	n, err := c.count()
+	if err != nil {
+		return fmt.Errorf("count the plants of %s: %w", c.name, err)
+	}
+	// When the time is over, wrk does not wait for the answers that are still due.
+	least := c.filled + c.acknowledged
+	if n < least || n > least+c.unanswered {
+		return fmt.Errorf("%s holds %d plants, though it has acknowledged %d", c.name, n, least)
+	}
+	return nil
+}
+
+func startNoop(b *bench, c *contender) error {
+	return c.serve(exec.Command(b.built("noop")))
+}
+
+func startNginx(b *bench, c *contender) error {
+	nginx, err := exec.LookPath("nginx")
+	if err != nil {
+		nginx = "/usr/sbin/nginx"
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	addr := free.Addr().String()
+	free.Close()
+	config := filepath.Join(c.dir, "nginx.conf")
+	err = os.WriteFile(config, []byte(fmt.Sprintf(`daemon off;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr crit;
+events { worker_connections 4096; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s;
+	proxy_temp_path %[1]s;
+	fastcgi_temp_path %[1]s;
+	uwsgi_temp_path %[1]s;
+	scgi_temp_path %[1]s;
+	keepalive_requests 1000000000;
+	server {
+		listen %[2]s backlog=4096;
+		default_type application/json;
+		location / { return 200 '{"name":"Monstera deliciosa","tag":"tropical"}'; }
+	}
+}
+`, c.dir, addr)), 0o600)
+	if err != nil {
+		return err
+	}
+	p, err := launch(filepath.Join(c.dir, "nginx.log"), exec.Command(nginx, "-c", config, "-p", c.dir))
+	if err != nil {
+		return err
+	}
+	c.servers, c.processes, c.addrs = []*process{p}, []*process{p}, []string{addr}
+	for range 100 {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			return conn.Close()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return p.failed()
+}
+
+func startOurs(b *bench, c *contender) error {
+	db := filepath.Join(c.dir, "plants.db")
+	addr := "127.0.0.1:0"
+	start := func() error {
+		return c.serve(exec.Command(b.built("plantstore"), "serve", "--addr", addr, "--db", db, "--log-format", "json"))
+	}
+	if err := start(); err != nil {
+		return err
+	}
+	c.count = func() (int64, error) { return countSQLite(db) }
+	c.fill = func(n int) error { return c.importPlants(b, n) }
+	c.again = func() error {
+		addr, c.servers, c.processes, c.addrs = c.addrs[0], nil, nil, nil
+		return start()
+	}
+	return nil
+}
+
+func startOursPostgres(b *bench, c *contender, replicas int) error {
+	db, err := startPostgres(c.dir)
+	if err != nil {
+		return err
+	}
+	c.processes = []*process{db.process}
+	for range replicas {
+		err := c.serve(exec.Command(b.built("plantstore"), "serve", "--addr", "127.0.0.1:0", "--db", db.url, "--log-format", "json"))
+		if err != nil {
+			return err
+		}
+	}
+	c.count = db.count
+	c.fill = func(n int) error { return c.importPlants(b, n) }
+	return nil
+}
+
+// importPlants fills a Plantstore in the way that a user would.
+func (c *contender) importPlants(b *bench, n int) error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	go func() {
+		_ = writeLines(write, held(n)) // an import that breaks off says so itself
+		write.Close()
+	}()
+	_, err = b.plantstore(c, read, "import", "-")
+	return err
+}
+
+func startPlain(b *bench, c *contender) error {
+	db := filepath.Join(c.dir, "plants.db")
+	if err := c.serve(exec.Command(b.built("plain"), "-db", db)); err != nil {
+		return err
+	}
+	c.count = func() (int64, error) { return countSQLite(db) }
+	c.fill = func(n int) error {
+		return c.refill(db, n, "INSERT INTO plants (id, name, tag) VALUES (?, ?, ?)", func(p plant) any { return p.id },
+			func() error { return c.serve(exec.Command(b.built("plain"), "-db", db)) })
+	}
+	return nil
+}
+
+func startPlainPostgres(b *bench, c *contender) error {
+	db, err := startPostgres(c.dir)
+	if err != nil {
+		return err
+	}
+	c.processes = []*process{db.process}
+	c.count, c.fill = db.count, db.fill
+	return c.serve(exec.Command(b.built("plain"), "-db", db.url))
+}
+
+func startFastify(b *bench, c *contender) error {
+	db := filepath.Join(c.dir, "plants.db")
+	start := func() error {
+		return c.serve(exec.Command("node", filepath.Join(b.fastify, "server.js"), db))
+	}
+	if err := start(); err != nil {
+		return err
+	}
+	c.count = func() (int64, error) { return countSQLite(db) }
+	c.fill = func(n int) error {
+		return c.refill(db, n, "INSERT INTO plants (id, name, tag) VALUES (?, ?, ?)", func(p plant) any { return p.id }, start)
+	}
+	return nil
+}
+
+func startPocketBase(b *bench, c *contender, full bool) error {
+	c.path, c.dialect = "/api/collections/plants/records", "pocketbase"
+	db := filepath.Join(c.dir, "data.db")
+	start := func() error {
+		return c.serve(exec.Command(b.built("pocketbase"), "-dir", c.dir, "-full="+strconv.FormatBool(full)))
+	}
+	if err := start(); err != nil {
+		return err
+	}
+	c.count = func() (int64, error) { return countSQLite(db) }
+	c.fill = func(n int) error {
+		return c.refill(db, n, "INSERT INTO plants (id, name, tag) VALUES (?, ?, ?)", func(p plant) any { return strconv.FormatInt(p.id, 10) }, start)
+	}
+	return nil
+}
+
+// refill stops the server, puts plants into its SQLite file, and starts it again.
+func (c *contender) refill(db string, n int, insert string, id func(plant) any, start func() error) error {
+	c.stop(syscall.SIGTERM)
+	c.servers, c.processes, c.addrs = nil, nil, nil
+	if err := fillSQLite(db, n, insert, id); err != nil {
+		return err
+	}
+	return start()
+}
+
+func fillSQLite(path string, n int, insert string, id func(plant) any) error {
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=synchronous(OFF)&_pragma=cache_size(-200000)")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	tx, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	stmt, err := tx.Prepare(insert)
+	if err != nil {
+		return err
+	}
+	for p := range held(n) {
+		if _, err := stmt.Exec(id(p), p.name, p.tag); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+func countSQLite(path string) (n int64, err error) {
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	err = db.QueryRow("SELECT count(*) FROM plants").Scan(&n)
+	return n, err
+}
+
+// plantstore runs a command of ours as a client of the contender, and returns what
+// it prints.
+func (b *bench) plantstore(c *contender, in *os.File, args ...string) (string, error) {
+	cmd := exec.Command(b.built("plantstore"), args...)
+	cmd.Env = append(os.Environ(), "PLANTSTORE_URL=http://"+c.addrs[0], "PLANTSTORE_TOKEN="+c.token)
+	if in == nil {
+		return output(cmd, strings.NewReader(""))
+	}
+	return output(cmd, in)
+}

@@ -1,0 +1,84 @@
+-- One client of every contender. The arguments say what to send:
+--   work    create, get, list or mixed
+--   ids     sequential or random
+--   first   the number of the first plant to create
+--   held    how many random plants the store holds
+--   path    where the plants are
+--   token
+--   dialect plain, or pocketbase where ids are text and lists have other names
+local bit = require("bit")
+
+local work, ids, next_plant, held, path, dialect
+local calls = 0
+
+function init(args)
+  work, ids = args[1], args[2]
+  next_plant, held = tonumber(args[3]), tonumber(args[4])
+  path, dialect = args[5], args[7]
+  wrk.headers["Authorization"] = "Bearer " .. args[6]
+end
+
+-- scatter turns the number of a plant into a random id of 63 bits (splitmix64).
+-- scatter in ids.go does the same.
+local function scatter(n)
+  local z = (n + 1ULL) * 0x9E3779B97F4A7C15ULL
+  z = bit.bxor(z, bit.rshift(z, 30)) * 0xBF58476D1CE4E5B9ULL
+  z = bit.bxor(z, bit.rshift(z, 27)) * 0x94D049BB133111EBULL
+  z = bit.rshift(bit.bxor(z, bit.rshift(z, 31)), 1)
+  local high = tonumber(z / 1000000000ULL)
+  if high == 0 then
+    return string.format("%d", tonumber(z))
+  end
+  return string.format("%d%09d", high, tonumber(z % 1000000000ULL))
+end
+
+local function create()
+  local n = next_plant
+  next_plant = n + 1
+  local id = ids == "random" and scatter(n) or string.format("%d", n)
+  if dialect == "pocketbase" then
+    id = '"' .. id .. '"'
+  end
+  local body = string.format('{"id":%s,"name":"Monstera deliciosa %d","tag":"tropical %d"}', id, n, n % 20)
+  return wrk.format("POST", path, { ["Content-Type"] = "application/json", ["Authorization"] = wrk.headers["Authorization"] }, body)
+end
+
+-- some returns the id of a plant that the store holds.
+local function some()
+  return scatter((calls * 7919) % held)
+end
+
+local function get()
+  return wrk.format("GET", path .. "/" .. some())
+end
+
+local function list()
+  if dialect == "pocketbase" then
+    return wrk.format("GET", path .. "?perPage=100&skipTotal=1&sort=id&filter=(id%3E'" .. some() .. "')")
+  end
+  return wrk.format("GET", path .. "?limit=100&after=" .. some())
+end
+
+function request()
+  calls = calls + 1
+  if work == "create" then
+    return create()
+  elseif work == "get" then
+    return get()
+  elseif work == "list" then
+    return list()
+  elseif calls % 10 == 0 then
+    return create()
+  elseif calls % 100 == 5 then
+    return list()
+  end
+  return get()
+end
+
+function done(summary, latency)
+  local e = summary.errors
+  print(string.format(
+    'RESULT {"requests":%d,"micros":%d,"p50":%d,"p99":%d,"max":%d,"errors":%d}',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), latency.max,
+    e.connect + e.read + e.write + e.status + e.timeout))
+end

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A measurement does not count where the machine had other things to do.
+const (
+	mostSteal   = 0.03 // of all processors' time, taken by the hypervisor
+	mostForeign = 0.08 // and by processes that do not belong to the measurement
+)
+
+// clock is the processors' time since the start of the machine.
+type clock struct{ busy, steal, all time.Duration }
+
+func readClock() (clock, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return clock{}, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	var c clock
+	// user nice system idle iowait irq softirq steal
+	for i, f := range strings.Fields(line)[1:9] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return clock{}, err
+		}
+		d := time.Duration(n) * tick
+		c.all += d
+		switch i {
+		case 3, 4:
+		case 7:
+			c.steal += d
+		default:
+			c.busy += d
+		}
+	}
+	return c, nil
+}
+
+// noise is what else the machine did during a measurement, as parts of all
+// processors' time.
+type noise struct{ Steal, Foreign float64 }
+
+// noiseBetween returns the noise, where the measurement itself used own. The
+// kernel's own threads count as foreign, such as those that write pages to the disk.
+func noiseBetween(from, to clock, own time.Duration) noise {
+	all := float64(to.all - from.all)
+	return noise{
+		Steal:   float64(to.steal-from.steal) / all,
+		Foreign: max(0, float64(to.busy-from.busy-own)/all),
+	}
+}
+
+func (n noise) tooMuch() bool { return n.Steal > mostSteal || n.Foreign > mostForeign }
+
+func (n noise) String() string {
+	return fmt.Sprintf("%.1f %% stolen, %.1f %% foreign", 100*n.Steal, 100*n.Foreign)
+}
+
+// machine describes where the figures come from.
+func machine() string {
+	model := "unknown processor"
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	kernel, _ := exec.Command("uname", "-sr").Output()
+	memory := int64(0)
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		_, _ = fmt.Sscanf(string(text), "MemTotal: %d kB", &memory)
+	}
+	return fmt.Sprintf("%d × %s, %d GiB of memory, %s, %s",
+		runtime.NumCPU(), model, (memory+1<<19)>>20, strings.TrimSpace(string(kernel)), runtime.Version())
+}

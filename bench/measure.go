@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// sample is one measurement. Latencies are in microseconds.
+type sample struct {
+	Workload     string  `json:"workload"`
+	Contender    string  `json:"contender"`
+	Holds        int     `json:"holds"`
+	Round        int     `json:"round"`
+	Rate         float64 `json:"per_second"`
+	Reference    float64 `json:"reference_per_second"`
+	Ratio        float64 `json:"ratio"`
+	P50          float64 `json:"p50"`
+	P99          float64 `json:"p99"`
+	Max          float64 `json:"max"`
+	ReferenceP50 float64 `json:"reference_p50"`
+	Sync         float64 `json:"fdatasync_p50"`
+	CPU          float64 `json:"cpu_seconds_per_million"`
+	Written      float64 `json:"bytes_written_per_request"`
+	Memory       int64   `json:"memory"`
+	Noise        noise   `json:"noise"`
+}
+
+// attempts is how often a measurement is made before the machine is given up.
+const attempts = 6
+
+// quiet measures until the machine had nothing else to do.
+func (b *bench) quiet(c *contender, w workload, holds, seconds int) (sample, error) {
+	var heard noise
+	for range attempts {
+		s, err := b.send(c, w, holds, seconds)
+		if err != nil || b.noisy || !s.Noise.tooMuch() {
+			return s, err
+		}
+		heard = s.Noise
+		fmt.Printf("     %s: measured again, %s\n", c.name, heard)
+		time.Sleep(2 * time.Second)
+	}
+	return sample{}, fmt.Errorf("the machine is too busy to measure %s (%s): nothing is reported", c.name, heard)
+}
+
+// answered is what load.lua prints at its end.
+type answered struct {
+	Requests, Micros, Errors int64
+	P50, P99, Max            float64
+}
+
+// send sends the workload for so many seconds. An answer that is no success makes
+// the run invalid.
+func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, error) {
+	used0, err := used(c.processes...)
+	if err != nil {
+		return sample{}, err
+	}
+	clock0, err := readClock()
+	if err != nil {
+		return sample{}, err
+	}
+	self0 := selfTime()
+	total, load, err := b.sendAll(c, w, holds, seconds)
+	if err != nil {
+		return sample{}, err
+	}
+	clock1, err := readClock()
+	if err != nil {
+		return sample{}, err
+	}
+	used1, err := used(c.processes...)
+	if err != nil {
+		return sample{}, err
+	}
+	spent := used1.minus(used0)
+	if w.work == "create" && c.stores() {
+		c.acknowledged += total.Requests
+		c.unanswered += int64(w.connections)
+	}
+	if w.work == "mixed" && c.stores() {
+		// wrk does not say how many of its answers were those of creates.
+		c.unanswered += total.Requests
+	}
+	requests := float64(total.Requests)
+	return sample{
+		Workload: w.name, Contender: c.name, Holds: holds,
+		Rate: requests / (float64(total.Micros) / 1e6),
+		P50:  total.P50, P99: total.P99, Max: total.Max,
+		CPU:     spent.cpu.Seconds() / requests * 1e6,
+		Written: float64(spent.written) / requests,
+		Memory:  spent.memory,
+		Noise:   noiseBetween(clock0, clock1, spent.cpu+load+selfTime()-self0),
+	}, nil
+}
+
+// sendAll runs a load generator for each address of the contender. It returns what
+// was answered and the processor time that the load took.
+func (b *bench) sendAll(c *contender, w workload, holds, seconds int) (answered, time.Duration, error) {
+	type part struct {
+		answered
+		cpu time.Duration
+		err error
+	}
+	parts := make(chan part)
+	for _, addr := range c.addrs {
+		connections := max(1, w.connections/len(c.addrs))
+		first := b.next
+		b.next += 10_000_000
+		cmd := exec.Command("wrk", "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", seconds), "--timeout", "30s", "-s", "load.lua", "http://"+addr,
+			"--", w.work, w.ids, strconv.FormatInt(first, 10), strconv.Itoa(max(holds, 1)), c.path, c.token, c.dialect)
+		go func() {
+			text, err := cmd.CombinedOutput()
+			p := part{err: err}
+			_, result, ok := strings.Cut(string(text), "RESULT ")
+			switch {
+			case err != nil || !ok:
+				p.err = fmt.Errorf("wrk: %v\n%s", err, text)
+			default:
+				p.err = json.Unmarshal([]byte(result), &p.answered)
+				p.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+			}
+			if p.err == nil && (p.Errors > 0 || p.Requests == 0) {
+				p.err = fmt.Errorf("%s: the run is not valid, %d of %d requests failed\n%s", c.name, p.Errors, p.Requests, text)
+			}
+			parts <- p
+		}()
+	}
+	var sum answered
+	var cpu time.Duration
+	var errs []error
+	for range c.addrs {
+		p := <-parts
+		errs = append(errs, p.err)
+		sum.Requests += p.Requests
+		sum.Micros = max(sum.Micros, p.Micros)
+		sum.P50, sum.P99, sum.Max = max(sum.P50, p.P50), max(sum.P99, p.P99), max(sum.Max, p.Max)
+		cpu += p.cpu
+	}
+	return sum, cpu, errors.Join(errs...)
+}
+
+func selfTime() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// syncTime returns the median time of one write of 4 KiB and one fdatasync, in
+// microseconds.
+func syncTime(dir string) (float64, error) {
+	file, err := os.Create(filepath.Join(dir, "sync"))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	page := make([]byte, 4096)
+	const writes = 300
+	for i := range writes {
+		if _, err := file.WriteAt(page, int64(i*len(page))); err != nil {
+			return 0, err
+		}
+	}
+	if err := file.Sync(); err != nil {
+		return 0, err
+	}
+	var took []float64
+	for i := range writes {
+		began := time.Now()
+		if _, err := file.WriteAt(page, int64(i*len(page))); err != nil {
+			return 0, err
+		}
+		if err := syscall.Fdatasync(int(file.Fd())); err != nil {
+			return 0, err
+		}
+		took = append(took, float64(time.Since(began).Nanoseconds())/1000)
+	}
+	slices.Sort(took)
+	return took[writes/2], nil
+}
+
+func removeAll(dir string) { _ = os.RemoveAll(dir) }

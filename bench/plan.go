@@ -1,0 +1,204 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// plan is what a run does, a stage after the other.
+type plan []stage
+
+// stage is a number of workloads on the same stores.
+type stage struct {
+	holds     int // random plants, from the beginning
+	kinds     []kind
+	workloads []workload
+	// extra, where it is set, measures what only we have, at the end.
+	extra func(b *bench, c *contender) error
+}
+
+// workload is what is sent to every contender of a stage, in turns.
+type workload struct {
+	name        string
+	work, ids   string // as load.lua takes them
+	connections int
+}
+
+// named returns the kinds with these names.
+func named(names ...string) []kind {
+	var some []kind
+	for _, k := range kinds {
+		if slices.Contains(names, k.name) {
+			some = append(some, k)
+		}
+	}
+	return some
+}
+
+func creates(connections int, ids, store string) workload {
+	return workload{fmt.Sprintf("create, %d connections, %s ids, %s", connections, ids, store), "create", ids, connections}
+}
+
+// growing are those whose cost is measured as the store grows.
+var growing = []string{ours, oursPostgres, plainSQLite, plainPostgres}
+
+func fullPlan(plants int) plan {
+	large := million(plants)
+	var p plan
+	for _, connections := range []int{256, 64, 1000, 1} {
+		p = append(p, stage{kinds: kinds, workloads: []workload{creates(connections, "sequential", "empty store")}})
+	}
+	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
+	p = append(p, stage{kinds: named(ours), extra: importSequential})
+	for _, holds := range []int{10_000, 1_000_000} {
+		p = append(p, stage{
+			holds: holds, kinds: named(growing...),
+			workloads: []workload{creates(256, "random", million(holds))},
+		})
+	}
+	return append(p, stage{
+		holds: plants,
+		kinds: slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.name == oursReplicas || strings.Contains(k.name, "FULL") }),
+		workloads: []workload{
+			{"get by id, 256 connections, " + large, "get", "random", 256},
+			{"page of 100, 64 connections, " + large, "list", "random", 64},
+			creates(256, "random", large),
+			{"mixed, 90 % reads, 256 connections, " + large, "mixed", "random", 256},
+		},
+		extra: onLarge,
+	})
+}
+
+func quickPlan() plan {
+	some := named(ours, oursPostgres, plainSQLite)
+	return plan{
+		{kinds: some, workloads: []workload{creates(256, "sequential", "empty store")}},
+		{holds: 100_000, kinds: some[:1], workloads: []workload{
+			{"get by id, 256 connections, 0.1 million plants", "get", "random", 256},
+			creates(256, "random", "0.1 million plants"),
+		}},
+	}
+}
+
+func million(n int) string { return fmt.Sprintf("%g million plants", float64(n)/1e6) }
+
+// restrict leaves out the workloads and contenders that were not asked for.
+func (p plan) restrict(only string, against []string) plan {
+	var rest plan
+	for _, s := range p {
+		s.workloads = slices.DeleteFunc(s.workloads, func(w workload) bool { return !strings.Contains(w.name, only) })
+		s.kinds = slices.DeleteFunc(slices.Clone(s.kinds), func(k kind) bool {
+			return !slices.ContainsFunc(against, func(a string) bool { return strings.Contains(k.name, a) })
+		})
+		if only != "" && only != "extra" {
+			s.extra = nil
+		}
+		if len(s.kinds) > 0 && (len(s.workloads) > 0 || s.extra != nil) {
+			rest = append(rest, s)
+		}
+	}
+	return rest
+}
+
+// has reports whether a contender with that name takes part.
+func (p plan) has(name string) bool {
+	return slices.ContainsFunc(p, func(s stage) bool {
+		return slices.ContainsFunc(s.kinds, func(k kind) bool { return strings.HasPrefix(k.name, name) })
+	})
+}
+
+// runStage starts the contenders, runs the workloads, and looks whether every
+// acknowledged plant is there.
+func (b *bench) runStage(s stage) (err error) {
+	limit, err := b.startContender(reference)
+	if err != nil {
+		return err
+	}
+	defer limit.stop(syscall.SIGKILL)
+	var all []*contender
+	defer func() {
+		for _, c := range all {
+			c.stop(syscall.SIGKILL)
+			removeAll(c.dir)
+		}
+	}()
+	for _, k := range s.kinds {
+		c, err := b.startContender(k)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+		if s.holds == 0 || !c.stores() {
+			continue
+		}
+		began := time.Now()
+		if err := c.fill(s.holds); err != nil {
+			return fmt.Errorf("fill %s: %w", c.name, err)
+		}
+		c.filled = int64(s.holds)
+		fmt.Printf("%s holds %s after %.0f s\n", c.name, million(s.holds), time.Since(began).Seconds())
+	}
+	for _, w := range s.workloads {
+		if err := b.runWorkload(w, s.holds, limit, all); err != nil {
+			return err
+		}
+	}
+	if s.extra != nil {
+		for _, c := range all {
+			if c.name != ours {
+				continue
+			}
+			if err := s.extra(b, c); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range all {
+		if err := c.verify(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runWorkload measures the contenders in turns, the reference before and after each.
+func (b *bench) runWorkload(w workload, holds int, limit *contender, all []*contender) error {
+	fmt.Printf("\n%s\n", w.name)
+	for _, c := range append([]*contender{limit}, all...) {
+		if _, err := b.send(c, w, holds, 1); err != nil {
+			return fmt.Errorf("warm %s: %w", c.name, err)
+		}
+	}
+	for round := 1; round <= b.rounds; round++ {
+		sync, err := syncTime(b.dir)
+		if err != nil {
+			return err
+		}
+		before, err := b.quiet(limit, w, holds, (b.seconds+1)/2)
+		if err != nil {
+			return err
+		}
+		for _, c := range all {
+			got, err := b.quiet(c, w, holds, b.seconds)
+			if err != nil {
+				return err
+			}
+			after, err := b.quiet(limit, w, holds, (b.seconds+1)/2)
+			if err != nil {
+				return err
+			}
+			got.Round, got.Sync = round, sync
+			got.Reference = (before.Rate + after.Rate) / 2
+			got.ReferenceP50 = (before.P50 + after.P50) / 2
+			got.Ratio = got.Rate / got.Reference
+			b.samples = append(b.samples, got)
+			fmt.Printf("  %d  %-36s %8.0f/s  %5.3f of %6.0f/s  p99 %.1f ms  %s\n",
+				round, c.name, got.Rate, got.Ratio, got.Reference, got.P99/1000, got.Noise)
+			before = after
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report is what a run has found.
+type report struct {
+	Machine string   `json:"machine"`
+	Date    string   `json:"date"`
+	Commit  string   `json:"commit"`
+	Took    string   `json:"took"`
+	Rounds  int      `json:"rounds"`
+	Seconds int      `json:"seconds_each"`
+	Samples []sample `json:"samples"`
+	Facts   []fact   `json:"facts"`
+}
+
+func (b *bench) report(took time.Duration) *report {
+	commit, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
+	return &report{
+		Machine: machine(),
+		Date:    time.Now().UTC().Format(time.DateOnly),
+		Commit:  strings.TrimSpace(string(commit)),
+		Took:    took.Round(time.Second).String(),
+		Rounds:  b.rounds, Seconds: b.seconds,
+		Samples: b.samples, Facts: b.facts,
+	}
+}
+
+// group is all rounds of one contender in one workload.
+type group []sample
+
+// each returns a figure of every round, in ascending order.
+func (g group) each(figure func(sample) float64) []float64 {
+	var all []float64
+	for _, s := range g {
+		all = append(all, figure(s))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (g group) median(figure func(sample) float64) float64 {
+	all := g.each(figure)
+	return all[len(all)/2]
+}
+
+// workloads returns the names of the workloads in their order.
+func (r *report) workloads() []string {
+	var names []string
+	for _, s := range r.Samples {
+		if !slices.Contains(names, s.Workload) {
+			names = append(names, s.Workload)
+		}
+	}
+	return names
+}
+
+// groups returns the contenders of a workload in their order.
+func (r *report) groups(workload string) []group {
+	var all []group
+	for _, s := range r.Samples {
+		if s.Workload != workload {
+			continue
+		}
+		at := slices.IndexFunc(all, func(g group) bool { return g[0].Contender == s.Contender })
+		if at < 0 {
+			all = append(all, group{s})
+			continue
+		}
+		all[at] = append(all[at], s)
+	}
+	return all
+}
+
+// tables returns all figures as Markdown.
+func (r *report) tables() string {
+	var t strings.Builder
+	for _, workload := range r.workloads() {
+		fmt.Fprintf(&t, "### %s%s\n\n", strings.ToUpper(workload[:1]), workload[1:])
+		groups := r.groups(workload)
+		reference := group(slices.Concat(groups...)).median(func(s sample) float64 { return s.Reference })
+		fmt.Fprintf(&t, "The no-op handler: %.0f a second (median).\n\n", reference)
+		fmt.Fprint(&t, "| contender | a second | of the no-op: median (least to most) | p50 ms | p99 ms | max ms | CPU s per million | bytes written each | MB |\n")
+		fmt.Fprint(&t, "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		for _, g := range groups {
+			ratios := g.each(func(s sample) float64 { return s.Ratio })
+			fmt.Fprintf(&t, "| %s | %.0f | **%.3f** (%.3f to %.3f) | %.2f | %.2f | %.1f | %.1f | %.0f | %d |\n",
+				g[0].Contender, g.median(func(s sample) float64 { return s.Rate }),
+				ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1],
+				g.median(func(s sample) float64 { return s.P50 })/1000,
+				g.median(func(s sample) float64 { return s.P99 })/1000,
+				g.each(func(s sample) float64 { return s.Max })[len(g)-1]/1000,
+				g.median(func(s sample) float64 { return s.CPU }),
+				g.median(func(s sample) float64 { return s.Written }),
+				int64(g.median(func(s sample) float64 { return float64(s.Memory) })/1e6))
+		}
+		t.WriteString(r.oneConnection(groups))
+		t.WriteString("\n")
+	}
+	if len(r.Facts) > 0 {
+		t.WriteString("### And besides\n\n| what | seen |\n|---|---|\n")
+		for i, f := range r.Facts {
+			if i > 0 && r.Facts[i-1].Name == f.Name {
+				continue
+			}
+			var values []string
+			for _, g := range r.Facts {
+				if g.Name == f.Name {
+					values = append(values, number(g.Value))
+				}
+			}
+			fmt.Fprintf(&t, "| %s | %s %s |\n", f.Name, strings.Join(values, ", "), f.Unit)
+		}
+		t.WriteString("\n")
+	}
+	return t.String()
+}
+
+func number(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// oneConnection compares our time for a lone create with what it cannot do without.
+func (r *report) oneConnection(groups []group) string {
+	var t strings.Builder
+	for _, g := range groups {
+		if !strings.HasPrefix(g[0].Workload, "create, 1 connections") || g[0].Contender != ours {
+			continue
+		}
+		over := g.each(func(s sample) float64 { return s.P50 - s.Sync - s.ReferenceP50 })
+		fmt.Fprintf(&t, "\nOne write with fdatasync takes %.0f µs and a no-op round trip %.0f µs (medians); a create takes %.0f µs longer than both together (%.0f to %.0f).\n",
+			g.median(func(s sample) float64 { return s.Sync }), g.median(func(s sample) float64 { return s.ReferenceP50 }),
+			over[len(over)/2], over[0], over[len(over)-1])
+	}
+	return t.String()
+}
+
+// The page is written by hand but for what stands between these lines.
+const (
+	begin = "<!-- begin: written by make bench -->\n"
+	end   = "<!-- end: written by make bench -->\n"
+)
+
+// write puts the figures into the folder of the documentation.
+func (r *report) write(docs string) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(docs, "performance.json"), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(docs, "images", "performance.svg"), []byte(r.chart()), 0o644); err != nil {
+		return err
+	}
+	page := filepath.Join(docs, "performance.md")
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	head, rest, ok := strings.Cut(string(old), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no place for the figures", page)
+	}
+	intro := fmt.Sprintf("`make bench`, %s, commit %s, %d rounds of %d s each, %s in all.\nMachine: %s.\n\n",
+		r.Date, r.Commit, r.Rounds, r.Seconds, r.Took, r.Machine)
+	return os.WriteFile(page, []byte(head+begin+"\n"+intro+r.tables()+end+tail), 0o644)
+}
