@@ -44,6 +44,9 @@ func newCSVReader(in io.Reader) (*csvReader, error) {
 	if err := r.read(); err != nil && err != io.EOF {
 		return nil, err
 	}
+	if r.problem != "" {
+		return nil, fmt.Errorf("the header cannot be read: %s", r.problem)
+	}
 	for i, f := range r.fields {
 		switch strings.ToLower(string(bytes.TrimSpace(f.text))) {
 		case "id":
@@ -151,6 +154,11 @@ func (r *csvReader) split() {
 			continue
 		}
 		text, after, more := bytes.Cut(rest, []byte{','})
+		if bytes.IndexByte(text, '"') >= 0 {
+			// The line may have been taken for one with the next.
+			r.problem = "a quote stands in a field that does not begin with one: put the field in quotes, and the quote twice"
+			return
+		}
 		r.fields = append(r.fields, csvField{text, false})
 		if !more {
 			return

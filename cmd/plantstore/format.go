@@ -93,7 +93,7 @@ func (l *lineReader) next() (record, error) {
 		if len(text) > longestRecord {
 			return record{line: l.line, problem: fmt.Sprintf("the line is longer than %d bytes", longestRecord)}, nil
 		}
-		text = bytes.TrimSpace(text)
+		text = bytes.Trim(text, " \t\r\n") // what JSON takes for space
 		if len(text) > 0 {
 			return record{json: text, source: text, line: l.line}, nil
 		}

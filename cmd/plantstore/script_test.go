@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,11 +24,43 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"plantstore": main})
+	testscript.Main(leakless{m}, map[string]func(){"plantstore": leaklessMain})
 }
+
+// leakless runs the tests and fails if they leave a goroutine behind.
+type leakless struct{ *testing.M }
+
+func (m leakless) Run() int { return withoutLeak(m.M.Run()) }
+
+// leaklessMain is what the scripts run: main, and a failure if the command leaves a
+// goroutine behind, which the end of the process would hide.
+func leaklessMain() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	stop()
+	os.Exit(withoutLeak(code))
+}
+
+// withoutLeak returns the code, or another one if goroutines are left. Those of the
+// client's connections may be: they end with the process.
+func withoutLeak(code int) int {
+	if err := goleak.Find(
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+	); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitLeak
+	}
+	return code
+}
+
+// exitLeak is an exit code that no script wants.
+const exitLeak = 100
 
 // patience is how long a script waits for what should come at once.
 const patience = time.Minute

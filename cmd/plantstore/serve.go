@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -242,6 +243,12 @@ func (c *serveCommand) check() error {
 	}
 	if b := c.BaseURL; b != nil && ((b.Scheme != "http" && b.Scheme != "https") || b.Host == "" || b.RawQuery != "" || b.Fragment != "" || b.User != nil) {
 		return usage("--base-url must look like https://example.com or https://example.com/path")
+	}
+	if b := c.BaseURL; b != nil {
+		// Requests are not cleaned, so nothing would ever be found below such a path.
+		if at := strings.TrimRight(b.Path, "/"); at != "" && path.Clean(at) != at {
+			return usage("--base-url must have no //, /./ or /../ in its path, got %q", b.Path)
+		}
 	}
 	for _, text := range c.CORSOrigin {
 		// What no browser would send would never match. There is no way to allow

@@ -10,7 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newConsole(t *testing.T, base string) *Console {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -49,7 +50,7 @@ func (v verdict) String() string {
 //   - both refuse what is nested deeper than 10,000 levels.
 //   - jsonschema would work out what 1e999999999 is. It never gets to see a
 //     number that costs more than it says: see [settle].
-type outsider struct{ newPlant *jsonschema.Schema }
+type outsider struct{ newPlant, plant *jsonschema.Schema }
 
 func newOutsider(t testing.TB) outsider {
 	t.Helper()
@@ -64,11 +65,14 @@ func newOutsider(t testing.TB) outsider {
 	if err := compiler.AddResource("contract:openapi", doc); err != nil {
 		t.Fatal(err)
 	}
-	schema, err := compiler.Compile("contract:openapi#/components/schemas/NewPlant")
-	if err != nil {
-		t.Fatal(err)
+	schema := func(name string) *jsonschema.Schema {
+		schema, err := compiler.Compile("contract:openapi#/components/schemas/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schema
 	}
-	return outsider{schema}
+	return outsider{newPlant: schema("NewPlant"), plant: schema("Plant")}
 }
 
 // isInt64 is the format int64, which JSON Schema leaves to its users. A number
@@ -295,9 +299,46 @@ func sameText(plant plantstore.Plant, members map[string]any) error {
 	return nil
 }
 
+// awkward are bodies that the table lacks: what only the size of a buffer, the
+// depth of a value or the length of a number can break.
+func awkward() []string {
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	var all []string
+	for _, length := range []int{62, 63, 64, 65, 510, 512, 514, 4094, 4096, 4098} {
+		// The end of the name, of an escape and of a rune at each place near the end
+		// of a buffer.
+		all = append(all, `{"id":1,"name":"`+strings.Repeat("x", length-17)+`"}`,
+			`{"name":"`+strings.Repeat("x", length-9)+`\ud83c\udf31","id":1}`,
+			`{"name":"`+strings.Repeat("x", length-10)+`🌱","id":1,"tag":"\u0000"}`,
+			strings.Repeat(" ", length)+`{"id":1,"name":"x"}`+strings.Repeat("\n", length))
+	}
+	for _, levels := range []int{9_998, 9_999, 10_000, 10_001} {
+		all = append(all, `{"id":1,"name":"x","more":`+nested(levels)+`}`, nested(levels), strings.Repeat("[", levels))
+	}
+	for _, digits := range []int{17, 18, 19, 20, 400, 4000} {
+		zeros := strings.Repeat("0", digits)
+		for _, number := range []string{
+			"1" + zeros, "1" + zeros + "e-" + strconv.Itoa(digits), "0." + zeros + "1e" + strconv.Itoa(digits+1), "-0." + zeros, "1." + zeros, "1." + zeros + "1",
+			"9223372036854775807." + zeros, "9223372036854775808" + zeros + "e-" + strconv.Itoa(digits), "-9223372036854775808" + zeros + "E-0" + strconv.Itoa(digits), "1e-" + zeros, "1e+" + zeros + "5",
+		} {
+			all = append(all, withID(number))
+		}
+	}
+	var members strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&members, `"m%d":%d,`, i, i)
+	}
+	return append(all, "{"+members.String()+`"id":1,"name":"x"}`, "{"+members.String()+`"m299":0,"id":1,"name":"x"}`,
+		`{"ID":1,"Id":2,"NAME":"x","id":3,"name":"y"}`, `{"\u006eame":"a","id":1}`, `{"\u006eame":"a","name":"b","id":1}`, `{"ta\u0067":null,"name":"b","id":1}`,
+		`{"id":1,"name":"x"}{"id":1,"name":"x"}`, "\ufeff"+`{"id":1,"name":"x"}`, `{"id":1,"name":"x"}`+"\x00", "\x1e"+`{"id":1,"name":"x"}`+"\n", `{"":{"":{"":1}},"id":1,"name":""}`)
+}
+
 func FuzzDecodeNewPlant(f *testing.F) {
 	for _, tt := range bodies {
 		f.Add([]byte(tt.body))
+	}
+	for _, body := range awkward() {
+		f.Add([]byte(body))
 	}
 	o := newOutsider(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -305,6 +346,50 @@ func FuzzDecodeNewPlant(f *testing.F) {
 			t.Errorf("%q: %v", body, err)
 		}
 	})
+}
+
+// FuzzDecodePlant does the same for the body of a replace, in which an id is a
+// member like any other.
+func FuzzDecodePlant(f *testing.F) {
+	for _, tt := range bodies {
+		f.Add([]byte(tt.body))
+	}
+	for _, body := range awkward() {
+		f.Add([]byte(strings.Replace(body, `"id":1,`, "", 1)))
+	}
+	o := newOutsider(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		theirs, members := o.judgePlant(body)
+		plant, refusal := decodePlant(bytes.NewBuffer(bytes.Clone(body)), plantFields)
+		ours, err := verdictOf(refusal)
+		if err == nil && ours != theirs {
+			err = fmt.Errorf("we take it for %v (%v), the outside judge for %v", ours, refusal, theirs)
+		}
+		if err == nil && ours == valid {
+			err = sameText(plant, members)
+		}
+		if err != nil || plant.ID != 0 {
+			t.Errorf("%q: %v, with the id %d", body, err, plant.ID)
+		}
+	})
+}
+
+// judgePlant is judge for a Plant, whose fields are no numbers: the others are
+// none of the schema's business.
+func (o outsider) judgePlant(body []byte) (verdict, map[string]any) {
+	value, err := readStrictly(body)
+	if err != nil {
+		return notIJSON, nil
+	}
+	members, ok := value.(map[string]any)
+	if !ok {
+		return notObject, nil
+	}
+	maps.DeleteFunc(members, func(name string, _ any) bool { return name != "name" && name != "tag" })
+	if o.plant.Validate(members) != nil {
+		return invalid, nil
+	}
+	return valid, members
 }
 
 // The fuzzer's work in small, so that every run of the tests does some of it.

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
@@ -31,15 +33,22 @@ import (
 // stores are the stores that the service is tested on.
 var stores = []struct {
 	name string
-	open func(t *testing.T) plantstore.Store
+	open func(t testing.TB) plantstore.Store
 }{
 	{"sqlite", openSQLite},
 	{"postgres", openPostgres},
 }
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
 
-func openPostgres(t *testing.T) plantstore.Store {
+func openPostgres(t testing.TB) plantstore.Store {
 	t.Helper()
 	store, err := postgres.Open(pgtest.Fresh(t), postgres.Options{})
 	if err != nil {
@@ -48,7 +57,7 @@ func openPostgres(t *testing.T) plantstore.Store {
 	return store
 }
 
-func openSQLite(t *testing.T) plantstore.Store {
+func openSQLite(t testing.TB) plantstore.Store {
 	t.Helper()
 	store, err := sqlite.Open(filepath.Join(t.TempDir(), "plants.db"), sqlite.Serve)
 	if err != nil {
@@ -93,7 +102,7 @@ type service struct {
 }
 
 // start starts a service that is stopped when the test ends.
-func start(t *testing.T, with setup) *service {
+func start(t testing.TB, with setup) *service {
 	t.Helper()
 	if with.store == nil {
 		with.store = stores[0].open(t)
@@ -126,7 +135,7 @@ func start(t *testing.T, with setup) *service {
 }
 
 // run wires the service as plantstore serve does, and ends it in the same order.
-func (s *service) run(t *testing.T, with setup, listener net.Listener) {
+func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 	t.Helper()
 	const maxHeader = 32 << 10
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -181,7 +190,7 @@ func (s *service) run(t *testing.T, with setup, listener net.Listener) {
 }
 
 // background runs f until the returned function is called, which waits for it.
-func background(t *testing.T, f func(context.Context) error) (stop func()) {
+func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f(ctx) }()
@@ -193,7 +202,7 @@ func background(t *testing.T, f func(context.Context) error) (stop func()) {
 	}
 }
 
-func (s *service) wantNoSecretsLogged(t *testing.T) {
+func (s *service) wantNoSecretsLogged(t testing.TB) {
 	for _, secret := range s.secrets {
 		if strings.Contains(s.log.String(), secret) {
 			t.Errorf("the secret of a token is in the log")
@@ -202,7 +211,7 @@ func (s *service) wantNoSecretsLogged(t *testing.T) {
 }
 
 // newToken adds a token to the store and returns its secret.
-func (s *service) newToken(t *testing.T, token plantstore.Token) string {
+func (s *service) newToken(t testing.TB, token plantstore.Token) string {
 	t.Helper()
 	secret := plantstore.NewSecret()
 	token.Hash = plantstore.HashSecret(secret)

@@ -41,7 +41,7 @@ type judge struct {
 	options *openapi3filter.Options
 }
 
-func newJudge(t *testing.T, base *url.URL) *judge {
+func newJudge(t testing.TB, base *url.URL) *judge {
 	t.Helper()
 	j, err := commonJudge()
 	if err != nil {

@@ -267,7 +267,7 @@ func (l *lineReader) window() (*window, error) {
 		case tooLong:
 			win.failed = append(win.failed, lineError{l.line, refuse(plantstore.ErrTooLarge,
 				"the line is longer than the %d bytes that are allowed", l.most)})
-		case length > 0 && len(bytes.TrimSpace(l.body.Bytes())) > 0:
+		case len(bytes.Trim(l.body.Bytes(), " \t\r")) > 0: // what JSON takes for space
 			plant, bad := decodePlant(&l.body, newPlantFields)
 			if bad != nil {
 				win.failed = append(win.failed, lineError{l.line, bad})
@@ -282,18 +282,21 @@ func (l *lineReader) window() (*window, error) {
 	return win, nil
 }
 
-// next reads a line into the body. It returns io.EOF with the last line, which
-// needs no line feed, and bufio.ErrTooLong for a line that it passed over.
+// next reads a line into the body, without its line feed. It returns io.EOF with
+// the last line, which needs none, and bufio.ErrTooLong for a line that it passed
+// over.
 func (l *lineReader) next() error {
 	l.body.Reset()
 	l.line++
 	for {
 		part, err := l.in.ReadSlice('\n')
-		if l.body.Len()+len(part) <= l.most+1 {
-			l.body.Write(part)
-		} else {
+		if err == nil {
+			part = part[:len(part)-1] // the line feed
+		}
+		if l.body.Len()+len(part) > l.most {
 			return l.passOver(err)
 		}
+		l.body.Write(part)
 		if err != bufio.ErrBufferFull {
 			return err
 		}

@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/big"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/auth"
+	"plantstore/internal/commit"
+	"plantstore/internal/server"
+	"plantstore/internal/storetest"
+)
+
+// fileServer is a real server, in this process and over the model, for imports
+// and exports of files.
+type fileServer struct {
+	store *storetest.Model
+	api   *client.Client
+}
+
+func newFileServer(f *testing.F) fileServer {
+	f.Helper()
+	store := storetest.NewModel()
+	var metrics *server.Metrics
+	writer := commit.New(store, commit.Options{Observe: func(size int, took time.Duration) { metrics.Committed(size, took) }})
+	metrics = server.NewMetrics("test", writer.Depth)
+	log := slog.New(slog.DiscardHandler)
+	handler, err := server.New(server.Options{
+		Store: store, Writer: writer, Guard: auth.New(store, log), Metrics: metrics, Log: log,
+		BaseURL: &url.URL{}, MaxBody: 1 << 20, MaxHeader: 32 << 10, StreamTimeout: 30 * time.Second,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- writer.Run(ctx) }()
+	web := httptest.NewServer(handler)
+	secret := plantstore.NewSecret()
+	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Scopes: plantstore.AllScopes(), Created: time.Now()}
+	if err := store.CreateToken(ctx, token); err != nil {
+		f.Fatal(err)
+	}
+	api, err := client.New(web.URL, secret, client.Options{Retries: -1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		api.CloseIdleConnections()
+		web.Close()
+		cancel()
+		if err := <-done; err != nil {
+			f.Errorf("Run: %v", err)
+		}
+	})
+	return fileServer{store, api}
+}
+
+func (s fileServer) plants(t *testing.T) []plantstore.Plant {
+	t.Helper()
+	var all []plantstore.Plant
+	for p, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func (s fileServer) clear(t *testing.T) {
+	t.Helper()
+	var batch []plantstore.Write
+	for _, p := range s.plants(t) {
+		batch = append(batch, plantstore.Write{Op: plantstore.Delete, Plant: p})
+	}
+	if _, err := s.store.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load imports a file as the command does, and returns how many plants it counts
+// as created and unchanged and how many lines as failed.
+func (s fileServer) load(t *testing.T, format string, file []byte) (created, unchanged, failed int, err error) {
+	t.Helper()
+	counted := &countingReader{in: bytes.NewReader(file)}
+	records, err := newRecordReader(format, counted)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	log, err := newFailureLog("", "", format, records.header(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", -1), started: time.Now()}
+	err = run.all(t.Context())
+	return int(run.created), int(run.unchanged), log.count, err
+}
+
+// cell is a field of a table.
+type cell struct {
+	text   string
+	quoted bool
+}
+
+// row is a record of a table, and the line on which it begins.
+type row struct {
+	line  int
+	cells []cell
+}
+
+// readTable reads RFC 4180 one character after the other. It stops at the first
+// record whose quotes are wrong, and returns its line, or 0.
+func readTable(file string) (rows []row, broken int) {
+	file = strings.TrimPrefix(file, "\ufeff")
+	line := 1
+	for file != "" {
+		r := row{line: line}
+		for end := false; !end; {
+			text, rest, quoted, ok := cutCell(file)
+			if !ok {
+				return rows, r.line
+			}
+			line += strings.Count(file[:len(file)-len(rest)], "\n")
+			end = rest == "" || rest[0] == '\n'
+			if end && !quoted {
+				text = strings.TrimSuffix(text, "\r")
+			}
+			r.cells = append(r.cells, cell{text, quoted})
+			if rest != "" {
+				rest = rest[1:]
+			}
+			file = rest
+			if end {
+				line++
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows, 0
+}
+
+// cutCell cuts the first field off. The rest is nothing, or begins with the comma
+// or line feed that ends the field.
+func cutCell(file string) (text, rest string, quoted, ok bool) {
+	if !strings.HasPrefix(file, `"`) {
+		end := strings.IndexAny(file, ",\n")
+		if end < 0 {
+			end = len(file)
+		}
+		return file[:end], file[end:], false, !strings.Contains(file[:end], `"`)
+	}
+	for i := 1; i < len(file); i++ {
+		switch {
+		case file[i] != '"':
+			text += file[i : i+1]
+		case strings.HasPrefix(file[i:], `""`):
+			text += `"`
+			i++
+		default:
+			rest = file[i+1:]
+			if rest == "\r" || strings.HasPrefix(rest, "\r\n") {
+				rest = rest[1:]
+			}
+			return text, rest, true, rest == "" || rest[0] == ',' || rest[0] == '\n'
+		}
+	}
+	return "", "", true, false
+}
+
+// columns finds the columns of a header.
+func columns(header row) (id, name, tag int) {
+	id, name, tag = -1, -1, -1
+	for i, c := range header.cells {
+		switch strings.ToLower(strings.TrimSpace(c.text)) {
+		case "id":
+			id = i
+		case "name":
+			name = i
+		case "tag":
+			tag = i
+		}
+	}
+	return id, name, tag
+}
+
+var jsonNumber = regexp.MustCompile(`\A-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?\z`)
+
+// tablePlan is what the import of a table must do.
+type tablePlan struct {
+	created, unchanged, failed int
+	plants                     map[plantstore.ID]plantstore.Plant
+}
+
+func planOf(header row, rows []row) tablePlan {
+	plan := tablePlan{plants: map[plantstore.ID]plantstore.Plant{}}
+	for _, r := range rows {
+		p, ok := plantOf(header, r)
+		there, taken := plan.plants[p.ID]
+		switch {
+		case len(r.cells) == 1 && r.cells[0] == cell{}: // an empty line
+		case !ok || taken && there != p:
+			plan.failed++
+		case taken:
+			plan.unchanged++
+		default:
+			plan.created++
+			plan.plants[p.ID] = p
+		}
+	}
+	return plan
+}
+
+func plantOf(header, r row) (plantstore.Plant, bool) {
+	if len(r.cells) != len(header.cells) {
+		return plantstore.Plant{}, false
+	}
+	for _, c := range r.cells {
+		if !utf8.ValidString(c.text) {
+			return plantstore.Plant{}, false
+		}
+	}
+	id, name, tag := columns(header)
+	number := strings.TrimSpace(r.cells[id].text)
+	value, ok := new(big.Rat).SetString(number)
+	if !ok || !jsonNumber.MatchString(number) || !value.IsInt() || !value.Num().IsInt64() {
+		return plantstore.Plant{}, false
+	}
+	p := plantstore.Plant{ID: plantstore.ID(value.Num().Int64()), Name: r.cells[name].text}
+	if tag >= 0 && r.cells[tag] != (cell{}) {
+		p.Tag = plantstore.NewTag(r.cells[tag].text)
+	}
+	return p, true
+}
+
+// FuzzImportCSV imports any bytes as a table. What is created and counted is what
+// a reader finds that goes one character after the other, up to a record whose
+// quotes are wrong, which fails; and the export of it, imported, is the same again.
+func FuzzImportCSV(f *testing.F) {
+	for _, file := range []string{
+		"", "\n", "id", "id,name", "id,name\n", "id,name\r\n1,Oak\r\n", "id,name,tag\n1,Oak,tree\n2,Elm,\n3,Ash,\"\"\n", "\ufeffTag,Name , ID\r\na,Oak,7\r\n", "id,name\n1,\"a\nb\"\n2,c", "id,name\n1,\"a\r\nb\"\r\n2,c\r\n",
+		"id,name\n1,\"\"\"\"\n", "id,name\n1,\"a\"\"b\"\n1,\"a\"\"b\"\n1,c\n", "id,name\n\n\n1,a\n\n2,b", "id,name\n1\n1,2,3\n,\n", "id,name\n1,\"open\n2,b\n", "id,name\n1,\"a\"b\n2,c\n", "id,name\n1,a\"b\n2,c\"d\n3,e\n",
+		"id,name,tag\n1,5\" pot\n2,6\" pot\n", "id,name\n1,a\"b\"c\n", "id,name\n\"1\",a\n 2 ,b\n1e2,c\n1.0,d\n-0,e\n007,f\n+1,g\n0x1,h\n1e30,i\n1.5,j\n", "id,name\n9223372036854775807,a\n9223372036854775808,b\n-9223372036854775808,c\n",
+		"id,name\n1,\xff\n2,\x00\n3,🌱\n", "name,id,id\na,1,2\n", "id,name,\"x\"y\n1,a,b\n", "\"id\",\"na\"\"me\",name\n1,x,y\n", "ID,NAME,TAG,tag\n1,a,b,c\n", "id,name\n1,a\r", "id,name\r1,a\r", "id,name\n1,\"a\"\r\n2,\"b\"\r", "id,name\n1,\"a\"\rb\n",
+		"id,name,\n1,a,\n", "id;name\n1;a\n", "id,name\n1,=cmd()\n2,#x\n3,'y\n", "\"id\nx\",id,name\n1,2,a\n", "id,name\n\u00a01\u00a0,a\n", "id,name\n1,a,\n2,b\n", "id,name,tag\n1,,\n2,\"\",\n3,,\"\"\n", "\ufeff\ufeffid,name\n1,a\n", "id,name\n \n\t\n\r\n,",
+	} {
+		f.Add([]byte(file))
+	}
+	s := newFileServer(f)
+	f.Fuzz(func(t *testing.T, file []byte) {
+		s.clear(t)
+		created, unchanged, failed, err := s.load(t, formatCSV, file)
+		rows, broken := readTable(string(file))
+		if len(rows) == 0 {
+			if err == nil {
+				t.Fatalf("%q was imported without a header", file)
+			}
+			return
+		}
+		if id, name, _ := columns(rows[0]); id < 0 || name < 0 {
+			if err == nil {
+				t.Fatalf("%q was imported without an id and a name", file)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", file, err)
+		}
+		want := planOf(rows[0], rows[1:])
+		stored := s.plants(t)
+		if broken > 0 {
+			wantBroken(t, file, broken, created+unchanged+failed)
+			if created < want.created || failed <= want.failed {
+				t.Errorf("%q: %d created, %d failed, want %d at least before line %d, which fails", file, created, failed, want.created, broken)
+			}
+			stored = slices.DeleteFunc(stored, func(p plantstore.Plant) bool { _, known := want.plants[p.ID]; return !known })
+		} else if created != want.created || unchanged != want.unchanged || failed != want.failed {
+			t.Errorf("%q: %d created, %d unchanged, %d failed, want %+v", file, created, unchanged, failed, want)
+		}
+		byID := func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) }
+		if planned := slices.SortedFunc(maps.Values(want.plants), byID); !slices.Equal(stored, planned) {
+			t.Errorf("%q: stored are %+v, want %+v", file, stored, planned)
+		}
+		s.wantSameAgain(t)
+	})
+}
+
+// wantBroken fails unless the record at that line fails, and all records count.
+func wantBroken(t *testing.T, file []byte, line, counted int) {
+	t.Helper()
+	records := readAll(t, formatCSV, string(file))
+	if len(records) != counted {
+		t.Errorf("%q has %d records, and %d were counted", file, len(records), counted)
+	}
+	if !slices.ContainsFunc(records, func(r record) bool { return r.line == line && r.problem != "" }) {
+		t.Errorf("%q: nothing is wrong with line %d", file, line)
+	}
+}
+
+// wantSameAgain exports everything in every format, and imports that into an empty
+// store: it must hold the same plants, whose export is the same.
+func (s fileServer) wantSameAgain(t *testing.T) {
+	t.Helper()
+	want := s.plants(t)
+	for _, format := range []string{formatCSV, formatJSON, formatNDJSON} {
+		file := s.export(t, format)
+		s.clear(t)
+		created, unchanged, failed, err := s.load(t, format, file)
+		if err != nil || created != len(want) || unchanged+failed > 0 || !slices.Equal(s.plants(t), want) {
+			t.Fatalf("%q became %d plants, %d unchanged, %d failed, %v; want %+v", file, created, unchanged, failed, err, want)
+		}
+		if again := s.export(t, format); !bytes.Equal(again, file) {
+			t.Errorf("%q became %q", file, again)
+		}
+	}
+}
+
+func (s fileServer) export(t *testing.T, format string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	run := &exportRun{api: s.api, format: format, progress: newProgress(io.Discard, "exported", -1), started: time.Now()}
+	if err := run.write(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// FuzzRecords reads any bytes as NDJSON and as a JSON array. The records of the one
+// are its lines, those of the other what encoding/json finds; and where that finds
+// no array, the file is refused, sooner or later, and never taken for a shorter one.
+func FuzzRecords(f *testing.F) {
+	for _, file := range []string{
+		"", "\n", " \r\n\t\n", "{}", "{}\n", "a\r\nb\n\n c ", "\u00a0\n\u0085x\n", "\v\f", "x\ry", "[]", " [ ] ", "[1,2]", "[1,\n2\n]\n", "[1 2]", "[1,]", "[,1]", "[1", "[", "[1]]", "[1] 2", "[1],", "{}[", "[[],{}]", "[null,\"\\ud800\"]",
+		"[\"\xff\"]", "[{\"id\":1,\"id\":1.0}]", "[1e400, -0]", "[\"\\u0000\"]", "\ufeff[]", "[\"\n\"]", "[01]", "[nul]", "[\"" + strings.Repeat("x", 5000) + "\"]", strings.Repeat("[", 50) + strings.Repeat("]", 50),
+	} {
+		f.Add([]byte(file))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		var want []string
+		for i, line := range strings.Split(string(file), "\n") {
+			if line = strings.Trim(line, " \t\r"); line != "" {
+				want = append(want, fmt.Sprint(i+1, " ", strconv.Quote(line)))
+			}
+		}
+		var got []string
+		for _, r := range readAll(t, formatNDJSON, string(file)) {
+			got = append(got, fmt.Sprint(r.line, " ", strconv.Quote(string(r.json))))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q has the lines %v, want %v", file, got, want)
+		}
+		checkArray(t, file)
+	})
+}
+
+func checkArray(t *testing.T, file []byte) {
+	t.Helper()
+	var want []json.RawMessage
+	whole := json.Unmarshal(file, &want) == nil && want != nil
+	var got []string
+	r, err := newRecordReader(formatJSON, bytes.NewReader(file))
+	for err == nil {
+		var rec record
+		if rec, err = r.next(); err == nil {
+			got = append(got, string(rec.json))
+		}
+	}
+	if (err == io.EOF) != whole {
+		t.Fatalf("%q is an array to encoding/json: %t, and to the command: %v", file, whole, err)
+	}
+	if !whole {
+		return
+	}
+	for i, element := range want {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, element); err != nil || i >= len(got) || got[i] != compact.String() {
+			t.Fatalf("%q has the elements %q, want %q as number %d: %v", file, got, element, i+1, err)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%q has %d elements, want %d", file, len(got), len(want))
+	}
+}

@@ -1,0 +1,357 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"plantstore"
+)
+
+// garden are plants whose ids, names and tags are hard on a listing.
+var garden = []plantstore.Plant{
+	plant(-9223372036854775808, "first"), plant(-9223372036854775807, "", ""), plant(-1, "Kelvin \u212a", "k"),
+	plant(0, "straße", "STRASSE"), plant(1, "Monstera", "tropical"), plant(2, "monstera deliciosa", "tropical"), plant(3, "a&b=c;d+e%20f", "a&b=c;d+e%20f"),
+	plant(10, "\x00", "\x00"), plant(11, "<>;rel=\"next\"", "<>;rel=\"next\""), plant(100, "שלום 🌱", "🌱"), plant(101, "\ufffd", "\ufffd"),
+	plant(9007199254740993, "beyond 2^53", "tropical"), plant(9223372036854775806, "MONSTERA", ""), plant(9223372036854775807, "last", "tropical"),
+}
+
+// expectation is what a listing must answer: plants, or a refusal that names these.
+type expectation struct {
+	query plantstore.Query
+	bad   []string
+}
+
+// expect reads a query by hand, as docs/contract.md describes it.
+func expect(raw string) expectation {
+	want := expectation{query: plantstore.Query{Limit: 50}}
+	values := map[string][]string{}
+	for pair := range strings.SplitSeq(raw, "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(pair, "=")
+		name, good := unescape(name)
+		value, goodValue := unescape(value)
+		if !good || !goodValue || strings.Contains(pair, ";") {
+			return expectation{bad: []string{"the query cannot be read"}}
+		}
+		values[name] = append(values[name], value)
+	}
+	for name, all := range values {
+		if len(all) != 1 || !utf8.ValidString(all[0]) || !want.take(name, all[0]) {
+			want.bad = append(want.bad, strconv.Quote(name))
+		}
+	}
+	return want
+}
+
+var positive = regexp.MustCompile(`\A0*[1-9][0-9]*\z`)
+
+// take puts a parameter into the query, if there is such a one.
+func (e *expectation) take(name, value string) bool {
+	switch name {
+	case "limit":
+		e.query.Limit = 1000
+		if n, err := strconv.Atoi(value); err == nil {
+			e.query.Limit = min(n, 1000)
+		}
+		return positive.MatchString(value)
+	case "after":
+		n, err := strconv.ParseInt(value, 10, 64)
+		e.query.After = (*plantstore.ID)(&n)
+		return err == nil && strconv.FormatInt(n, 10) == value
+	case "tag":
+		e.query.Tag = plantstore.NewTag(value)
+		return true
+	case "q":
+		e.query.Contains = value
+		return true
+	}
+	return false
+}
+
+// unescape reads one part of a query (the form encoding of HTML).
+func unescape(text string) (string, bool) {
+	var out []byte
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '+':
+			out = append(out, ' ')
+		case text[i] != '%':
+			out = append(out, text[i])
+		default:
+			n, err := strconv.ParseUint(text[min(i+1, len(text)):min(i+3, len(text))], 16, 8)
+			if err != nil || i+3 > len(text) {
+				return "", false
+			}
+			out = append(out, byte(n))
+			i += 2
+		}
+	}
+	return string(out), true
+}
+
+// matching returns which of the plants, which are in order of id, the query asks
+// for, whatever its limit.
+func (e *expectation) matching(plants []plantstore.Plant) []plantstore.Plant {
+	name := plantstore.NewMatcher(e.query.Contains)
+	_, tagged := e.query.Tag.Text()
+	var found []plantstore.Plant
+	for _, p := range plants {
+		if (e.query.After == nil || p.ID > *e.query.After) && (!tagged || p.Tag == e.query.Tag) && name.Match(p.Name) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// wireSafe escapes what cannot stand in the line of a request.
+func wireSafe(raw string) string {
+	var out strings.Builder
+	for _, c := range []byte(raw) {
+		if c <= ' ' || c == 0x7f {
+			fmt.Fprintf(&out, "%%%02X", c)
+			continue
+		}
+		out.WriteByte(c)
+	}
+	return out.String()
+}
+
+// list asks for a listing with exactly this query. An outside judge whose integers
+// end at int64 is not asked about limits that do not.
+func (s *service) list(t *testing.T, raw, accept string) reply {
+	t.Helper()
+	target := &url.URL{Scheme: "http", Host: s.addr, Path: "/plants", RawQuery: raw}
+	header := http.Header{"Authorization": {"Bearer " + s.token}, "Accept": {accept}}
+	r := (&http.Request{Method: "GET", URL: target, Header: header}).WithContext(t.Context())
+	response, err := s.client.Do(r)
+	if err != nil {
+		t.Fatalf("GET /plants?%s: %v", raw, err)
+	}
+	if limit, err := strconv.ParseUint(target.Query().Get("limit"), 10, 63); err != nil && limit > 0 {
+		r.URL = &url.URL{Path: "/plants"}
+	}
+	return s.receive(t, r, nil, response)
+}
+
+var listSeeds = []string{
+	"", "&", "=", "&&=&", "?", "#", "limit=1", "limit=5&after=1", "limit=0", "limit=-1", "limit=+1", "limit=%2B1", "limit=01", "limit=1e1", "limit=1.0", "limit=0x1", "limit=1_0",
+	"limit=", "limit", "limit=1&limit=1", "limit=1000", "limit=1001", "limit=9223372036854775807", "limit=9223372036854775808", "limit=99999999999999999999999999",
+	"limit=%31", "l%69mit=2", "limit=٣", "limit=1%00", "limit= 1", "limit=1;after=1", "Limit=1", "limt=1", "limit[]=1", "LIMIT=1&limit=1",
+	"after=0", "after=-0", "after=+0", "after=00", "after=-1", "after=1", "after=9223372036854775807", "after=9223372036854775808", "after=-9223372036854775808",
+	"after=-9223372036854775809", "after=", "after=1e3", "after=x&after=y", "after=%2d1", "after=9223372036854775806&limit=1",
+	"tag=tropical", "tag=tropical&limit=1", "tag=", "tag", "tag=%00", "tag=%F0%9F%8C%B1", "tag=\xf0\x9f\x8c\xb1", "tag=%ff", "tag=\xff", "tag=%ED%A0%80", "tag=%", "tag=%f", "tag=%zz", "tag=%%41",
+	"tag=a%26b%3Dc%3Bd%2Be%2520f", "tag=a&b=c;d+e%20f", "tag=%3C%3E%3Brel%3D%22next%22", "tag=<>;rel=\"next\"", "tag==", "tag=k=", "tag=k&=", "tag=TROPICAL", "tag=%EF%BF%BD",
+	"q=monstera", "q=MONSTERA&limit=1", "q=", "q=%E2%84%AA", "q=K", "q=ß", "q=SS", "q=%00", "q=+", "q=%20", "q=%2B", "q=%C3", "q=a&q=b", "q=monstera&tag=tropical&limit=1&after=1",
+	"cursor=1", "%00=1", "\xff=1", "q=%EF%BF%BD", "limit=1&tag=tropical&q=o&after=-5&x=1&y=2&limit=3", "access_token=x", "tag=" + "a%20", "a\"b=1", "%22limit%22=1",
+	"limit=1#limit=2", "q=%u0041", "q=%E0%80%80", "q=a%0Ab", "q=a%0D%0Ab",
+}
+
+// FuzzListQuery asks for listings and exports with any query. The answer is a page
+// or every plant, exactly those that a reading by hand finds, or 400 with 40006 and
+// a message that names each bad parameter; and asked again, the same.
+func FuzzListQuery(f *testing.F) {
+	for i, raw := range listSeeds {
+		f.Add(raw, i%3 == 0)
+	}
+	s := start(f, setup{store: fuzzStore()})
+	f.Fuzz(func(t *testing.T, raw string, lines bool) {
+		s.restore(t)
+		raw = wireSafe(raw[:min(len(raw), 8<<10)])
+		accept := mediaJSON
+		if lines {
+			accept = mediaNDJSON
+		}
+		got, again := s.list(t, raw, accept), s.list(t, raw, accept)
+		if got.status != again.status || !bytes.Equal(got.body, again.body) || got.header.Get("Link") != again.header.Get("Link") {
+			t.Errorf("%q was answered %d %q, and then %d %q", raw, got.status, got.body, again.status, again.body)
+		}
+		want := expect(raw)
+		if lines && len(want.bad) == 0 && strings.Contains(raw, "=") && slices.Contains(names(raw), "limit") {
+			want.bad = []string{`"limit" does not go with`}
+		}
+		if len(want.bad) > 0 {
+			got.wantError(t, plantstore.ErrParameter, want.bad...)
+			return
+		}
+		found := want.matching(garden)
+		if lines {
+			got.wantLines(t, found...)
+			return
+		}
+		got.wantPlants(t, found[:min(len(found), want.query.Limit)]...)
+		// A search may find only on the next page that there is nothing more.
+		more, linked := len(found) > want.query.Limit, got.header.Get("Link") != ""
+		if more && !linked || linked && !more && want.query.Contains == "" {
+			t.Errorf("%q: %d plants match, and the Link of the first page is %q", raw, len(found), got.header.Get("Link"))
+		}
+		s.forgetLog(t)
+	})
+}
+
+// names returns the names of a query's parameters.
+func names(raw string) []string {
+	var all []string
+	for pair := range strings.SplitSeq(raw, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		name, _ = unescape(name)
+		all = append(all, name)
+	}
+	return all
+}
+
+// wantLines fails unless the answer is an export of exactly these plants.
+func (r reply) wantLines(t *testing.T, want ...plantstore.Plant) {
+	t.Helper()
+	text, whole := bytes.CutSuffix(r.body, []byte("\n"))
+	if r.header.Get("Content-Type") != mediaNDJSON || !whole && len(text) > 0 {
+		t.Fatalf("answered %d %.300q, want whole lines", r.status, r.body)
+	}
+	r.body = slices.Concat([]byte("["), bytes.ReplaceAll(text, []byte("\n"), []byte(",")), []byte("]"))
+	r.wantPlants(t, want...)
+}
+
+// linkTarget is a Link header (RFC 8288) with one link, whose target has none but
+// the characters of a URI (RFC 3986), and whose only parameter is rel="next".
+var linkTarget = regexp.MustCompile(`\A<((?:[A-Za-z0-9._~:/?@!$&'()*+,;=\[\]-]|%[0-9A-Fa-f]{2})+)>; rel="next"\z`)
+
+// FuzzPages walks a listing page by page, over any plants, filters, limits and
+// base URLs, by its links alone. The pages together are exactly what matches, each
+// but the last is full, and each link stands below the base URL.
+func FuzzPages(f *testing.F) {
+	f.Add("", "Monstera\nmonstera\nOak", "a", "", uint64(1), int64(1), uint16(0))
+	f.Add("/v1", "a\nb\nc\nd\ne\nf\ng\nh", "a&b=c;d+e%20f", "", uint64(1)<<60, int64(-1<<63), uint16(0))
+	f.Add("/my%20shop/", "\x00\n\n\u212a\nk", "\x00", "K", uint64(1)<<63, int64(1<<62), uint16(1))
+	f.Add("/a%2Fb/%7Bid%7D", "x\nX\nxx", "🌱", "x", uint64(7), int64(-7), uint16(1))
+	f.Add("/a,b;c'(d)!*$&=@:~", "<\n>\n\"", "<>;rel=\"next\"", "", ^uint64(0), int64(0), uint16(1))
+	f.Add("/ü/%ff/[x]", "ß\nSS\nſ\ns", "", "S", uint64(3), int64(1<<63-9), uint16(3))
+	f.Add("/plants", "a\nb", "plants", "", uint64(0), int64(9), uint16(1000))
+	f.Add("/%", "a\nb\nc", "%", "%", uint64(1), int64(9), uint16(0))
+	f.Add("/a//b", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
+	f.Add("/a/../b", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
+	f.Add("/docs", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
+	f.Add("/assets", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
+	s := start(f, setup{store: fuzzStore()})
+	f.Fuzz(func(t *testing.T, basePath, texts, tag, q string, step uint64, first int64, limit uint16) {
+		base, err := url.Parse("https://plants.example" + basePath)
+		if err != nil || base.Host != "plants.example" || base.RawQuery != "" || base.Fragment != "" {
+			t.Skip("serve refuses such a base URL")
+		}
+		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
+		if base.Path != "" && path.Clean(base.Path) != base.Path {
+			t.Skip("serve refuses such a base URL")
+		}
+		if !utf8.ValidString(texts) || !utf8.ValidString(tag) || !utf8.ValidString(q) || len(tag)+len(q) > 2000 {
+			t.Skip("no plant has such text")
+		}
+		plants := plantsOf(texts, tag, step, first)
+		s.clear(t)
+		s.fill(t, plants...)
+		handler, err := New(Options{
+			Store: s.store, Writer: s.handler.writer, Guard: s.handler.guard, Metrics: s.handler.metrics, Log: s.handler.log,
+			BaseURL: base, MaxBody: 1 << 20, MaxHeader: 32 << 10,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		walk := walk{handler: handler, base: base.String(), token: s.token}
+		for _, filter := range []plantstore.Tag{{}, plantstore.NewTag(tag)} {
+			want := expectation{query: plantstore.Query{Contains: q, Tag: filter, Limit: 1 + int(limit)%7}}
+			params := url.Values{"limit": {strconv.Itoa(want.query.Limit)}}
+			if q != "" {
+				params.Set("q", q)
+			}
+			if text, ok := filter.Text(); ok {
+				params.Set("tag", text)
+			}
+			walk.run(t, base.EscapedPath()+"/plants?"+params.Encode(), want.matching(plants), want.query.Limit, q != "")
+		}
+		s.forgetLog(t)
+	})
+}
+
+// plantsOf returns a plant for each line of texts, in order of id. The ids are far
+// from each other or near, and may run over the end of int64.
+func plantsOf(texts, tag string, step uint64, first int64) []plantstore.Plant {
+	distinct := map[plantstore.ID]plantstore.Plant{}
+	for i, name := range strings.Split(texts, "\n") {
+		p := plant(plantstore.ID(first+int64(uint64(i)*step)), name)
+		if i%3 > 0 {
+			p.Tag = plantstore.NewTag(tag)
+		}
+		if len(distinct) < 40 {
+			distinct[p.ID] = p
+		}
+	}
+	return slices.SortedFunc(maps.Values(distinct), byID)
+}
+
+// walk is a caller who follows links and knows no other way to the next page.
+type walk struct {
+	handler http.Handler
+	base    string
+	token   string
+}
+
+func (w walk) run(t *testing.T, target string, want []plantstore.Plant, limit int, searches bool) {
+	t.Helper()
+	for range len(want) + 2 {
+		r := httptest.NewRequest("GET", target, nil)
+		r.Header.Set("Authorization", "Bearer "+w.token)
+		recorder := httptest.NewRecorder()
+		w.handler.ServeHTTP(recorder, r)
+		got := reply{status: recorder.Code, header: recorder.Header(), body: recorder.Body.Bytes()}
+		page := want[:min(limit, len(want))]
+		got.wantPlants(t, page...)
+		want = want[len(page):]
+		links := got.header.Values("Link")
+		// A search may find only on the next page that there is nothing more.
+		if len(links) == 0 && len(want) == 0 {
+			return
+		}
+		if len(links) != 1 || len(want) == 0 && !searches {
+			t.Fatalf("%s has the links %q, and %d plants are missing", target, links, len(want))
+		}
+		target = w.follow(t, links[0])
+	}
+	t.Fatalf("the pages do not end: the next one is %s", target)
+}
+
+// follow returns the path and query of a link, which stands below the base URL.
+func (w walk) follow(t *testing.T, link string) string {
+	t.Helper()
+	parts := linkTarget.FindStringSubmatch(link)
+	if parts == nil {
+		t.Fatalf("the link %q is none of RFC 8288", link)
+	}
+	next, err := url.Parse(parts[1])
+	if err != nil || !next.IsAbs() || next.Host == "" {
+		t.Fatalf("the link %q is not absolute: %v", link, err)
+	}
+	if query, below := strings.CutPrefix(parts[1], w.base+"/plants?"); !below || query != next.RawQuery {
+		t.Fatalf("the link %q does not stand below %s", link, w.base)
+	}
+	return next.RequestURI()
+}
+
+// forgetLog fails if a secret was logged, and forgets what was, so that a long run
+// does not keep all of it.
+func (s *service) forgetLog(t *testing.T) {
+	t.Helper()
+	s.wantNoSecretsLogged(t)
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.log.text.Reset()
+}
