@@ -2,10 +2,12 @@
 //
 // There is no timer. A batch is whatever arrived while the previous one was
 // committed, so an idle server adds no delay, and a loaded one commits more at
-// once instead of later.
+// once instead of later. A write that finds nothing under way is committed by its
+// own caller, which spares it the way to another goroutine and back.
 package commit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +49,7 @@ const (
 )
 
 // Writer applies writes to a store, as many at once as wait. [Writer.Run] must
-// run for them to be applied.
+// run for those that wait to be applied.
 type Writer struct {
 	store Applier
 	opts  Options
@@ -58,9 +60,11 @@ type Writer struct {
 	bytes   int        // of text that those hold
 	stopped bool       // no further writes are taken
 
+	slots    chan struct{} // holds a token for each batch under way
+	broken   chan error    // holds why the store can no longer be trusted
 	wake     chan struct{} // holds a token when next may have writes
-	stopping chan struct{} // closed when no flusher runs any more
-	bulk     chan *batch   // hands an import's batch to a flusher
+	imports  chan struct{} // holds a token for each import that has a slot, or is next
+	stopping chan struct{} // closed when no further batch of an import begins
 	bulkSize atomic.Int64  // writes of an import in one batch
 }
 
@@ -96,9 +100,11 @@ func New(store Applier, opts Options) *Writer {
 		store:    store,
 		opts:     opts,
 		next:     newBatch(nil),
+		slots:    make(chan struct{}, opts.Flushers),
+		broken:   make(chan error, opts.Flushers),
 		wake:     make(chan struct{}, 1),
+		imports:  make(chan struct{}, opts.Flushers),
 		stopping: make(chan struct{}),
-		bulk:     make(chan *batch),
 	}
 	w.bulkSize.Store(minBulk)
 	return w
@@ -109,9 +115,12 @@ func New(store Applier, opts Options) *Writer {
 // cannot be reached. A caller that goes away does not cancel its write, so there
 // is no context.
 func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
-	b, i, err := w.enqueue(write)
+	b, i, leads, err := w.enqueue(write)
 	if err != nil {
 		return 0, err
+	}
+	if leads {
+		w.lead(b)
 	}
 	<-b.done
 	if b.err != nil {
@@ -128,16 +137,8 @@ func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (resul
 	for len(writes) > 0 {
 		n := min(len(writes), int(w.bulkSize.Load()))
 		b := newBatch(writes[:n])
-		select {
-		case w.bulk <- b:
-		case <-w.stopping:
-			return results, errStopping
-		case <-ctx.Done():
-			return results, ctx.Err()
-		}
-		<-b.done
-		if b.err != nil {
-			return results, b.err
+		if err := w.commitBulk(ctx, b); err != nil {
+			return results, err
 		}
 		results = append(results, b.results...)
 		writes = writes[n:]
@@ -157,29 +158,51 @@ var (
 	errFull     = &plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many writes are waiting: try again later"}
 )
 
-func (w *Writer) enqueue(write plantstore.Write) (*batch, int, error) {
+// enqueue adds a write to the next batch and returns where it is there. If leads is
+// true the batch has left the queue, and the caller must lead it.
+func (w *Writer) enqueue(write plantstore.Write) (b *batch, i int, leads bool, err error) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.stopped {
-		w.mu.Unlock()
-		return nil, 0, errStopping
+		return nil, 0, false, errStopping
 	}
 	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
-		w.mu.Unlock()
-		return nil, 0, errFull
+		return nil, 0, false, errFull
 	}
 	w.queued++
 	w.bytes += size(&write)
-	b, i := w.next, len(w.next.writes)
+	b, i = w.next, len(w.next.writes)
 	if i == 0 {
 		b.since = time.Now()
 	}
 	b.writes = append(b.writes, write)
-	w.mu.Unlock()
+	if i == 0 {
+		select {
+		case w.slots <- struct{}{}:
+			return w.takeNext(), i, true, nil
+		default:
+		}
+	}
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	return b, i, nil
+	return b, i, false, nil
+}
+
+// lead commits a batch on behalf of its only caller.
+func (w *Writer) lead(b *batch) {
+	w.release(w.commitSingles(b))
+}
+
+// release ends the turn of who has a slot. With an error the store can no longer be
+// trusted, and the slot is kept: Run counts on that.
+func (w *Writer) release(err error) {
+	if err != nil {
+		w.broken <- err
+		return
+	}
+	<-w.slots
 }
 
 // Run applies writes until ctx ends, then takes no new ones, applies all that
@@ -188,83 +211,73 @@ func (w *Writer) enqueue(write plantstore.Write) (*batch, int, error) {
 func (w *Writer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := make(chan error, w.opts.Flushers)
 	var flushers sync.WaitGroup
 	for range w.opts.Flushers {
-		flushers.Go(func() {
-			if err := w.flush(ctx); err != nil {
-				failed <- err
-				cancel()
-			}
-		})
+		flushers.Go(func() { w.flush(ctx) })
 	}
-	flushers.Wait()
-	close(w.stopping)
-	last := w.stop()
+	var broken error
+	held := 0 // slots that nobody else will have
 	select {
-	case err := <-failed:
-		last.err = unavailable(err)
-		w.finish(last)
-		return err
-	default:
-		return w.commitSingles(last)
+	case broken = <-w.broken:
+		held++
+		cancel()
+	case <-ctx.Done():
 	}
-}
-
-// flush applies batches until ctx ends. Single writes and imports take turns where
-// both wait, so that neither is kept for longer than one batch of the other.
-func (w *Writer) flush(ctx context.Context) error {
-	importsTurn := false
-	for {
-		bulk, ok := w.await(ctx, importsTurn)
-		if !ok {
-			return nil
-		}
-		importsTurn = bulk == nil
-		var err error
-		if bulk != nil {
-			err = w.commitBulk(bulk)
-		} else {
-			err = w.commitSingles(w.take())
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// await waits until there is something to do: a batch of an import, or single
-// writes if it returns nil. It reports false when ctx ends.
-func (w *Writer) await(ctx context.Context, importsTurn bool) (*batch, bool) {
-	if ctx.Err() != nil {
-		return nil, false
-	}
-	if importsTurn {
+	close(w.stopping)
+	flushers.Wait()
+	last := w.stop()
+	for ; held < w.opts.Flushers; held++ {
 		select {
-		case bulk := <-w.bulk:
-			return bulk, true
-		default:
+		case w.slots <- struct{}{}:
+		case err := <-w.broken:
+			broken = cmp.Or(broken, err)
 		}
-	} else {
+	}
+	if broken != nil {
+		last.err = unavailable(broken)
+		w.finish(last)
+		return broken
+	}
+	return w.commitSingles(last)
+}
+
+// flush applies the writes that wait until ctx ends.
+func (w *Writer) flush(ctx context.Context) {
+	for {
 		select {
 		case <-w.wake:
-			return nil, true
-		default:
+		case <-ctx.Done():
+			return
 		}
-	}
-	select {
-	case <-ctx.Done():
-		return nil, false
-	case <-w.wake:
-		return nil, true
-	case bulk := <-w.bulk:
-		return bulk, true
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		var err error
+		if b := w.take(); b != nil {
+			err = w.commitSingles(b)
+		}
+		w.release(err)
+		if err != nil {
+			return
+		}
 	}
 }
 
+// take takes the batch of those who wait, or nil if there are none.
 func (w *Writer) take() *batch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.next.writes) == 0 {
+		return nil
+	}
+	return w.takeNext()
+}
+
+// takeNext takes the next batch off the queue. Who has it must commit it. The
+// caller holds the mutex.
+func (w *Writer) takeNext() *batch {
 	b := w.next
 	w.next = newBatch(make([]plantstore.Write, 0, len(b.writes))) // likely as many again
 	return b
@@ -272,9 +285,9 @@ func (w *Writer) take() *batch {
 
 func (w *Writer) stop() *batch {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.stopped = true
-	w.mu.Unlock()
-	return w.take()
+	return w.takeNext()
 }
 
 // commitSingles applies a batch of single writes. An answered write has left the
@@ -298,8 +311,19 @@ func (w *Writer) finish(b *batch) {
 
 // commitBulk applies a batch of an import, and sets the size of the next one so
 // that it takes about bulkTarget, whatever the store's speed.
-func (w *Writer) commitBulk(b *batch) error {
+//
+// Who waits for a slot has it in turn. No more imports wait than there are slots,
+// so that single writes are kept for one batch at most.
+func (w *Writer) commitBulk(ctx context.Context, b *batch) error {
+	if err := w.await(ctx, w.imports); err != nil {
+		return err
+	}
+	defer func() { <-w.imports }()
+	if err := w.await(ctx, w.slots); err != nil {
+		return err
+	}
 	took := w.commit(b)
+	w.release(b.fatal())
 	size := w.bulkSize.Load()
 	switch {
 	case took > bulkTarget:
@@ -307,8 +331,24 @@ func (w *Writer) commitBulk(b *batch) error {
 	case took < bulkTarget/2 && len(b.writes) == int(size):
 		w.bulkSize.Store(min(maxBulk, size*2))
 	}
-	close(b.done)
-	return b.fatal()
+	return b.err
+}
+
+// await waits for a place in the channel.
+func (w *Writer) await(ctx context.Context, places chan<- struct{}) error {
+	select {
+	case <-w.stopping:
+		return errStopping
+	default:
+	}
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-w.stopping:
+		return errStopping
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // commit applies a batch, sets its results or error, and returns how long it took.

@@ -439,6 +439,29 @@ func TestPatienceCountsFromTheCall(t *testing.T) {
 	})
 }
 
+// A write that finds nothing under way needs no flusher.
+func TestLoneWriteIsAppliedByItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w := New(g, Options{}) // and nobody runs it
+		first := begin(w, create(1))
+		underWay := g.next(t, create(1))
+		second := begin(w, create(2))
+		underWay.succeed()
+		first.want(t, nil)
+		g.idle(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		g.next(t, create(2)).succeed()
+		second.want(t, nil)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 func TestOtherErrorFailsItsBatchOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
