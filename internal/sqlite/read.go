@@ -18,8 +18,8 @@ const searchBudget = 200_000
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
 	var found *plantstore.Plant
-	err := s.reading(ctx, func(c *sqlite.Conn) (err error) {
-		found, err = plantByID(c.Prep("SELECT id, name, tag FROM plants WHERE id = ?"), id)
+	err := s.readingBriefly(ctx, func(r *reader) (err error) {
+		found, err = plantByID(r.plant, id)
 		return err
 	})
 	if err != nil {

@@ -32,12 +32,8 @@ const _ = uint(lib.SQLITE_VERSION_NUMBER - 3_051_003)
 // busyTimeout is how long a connection waits for one of another process.
 const busyTimeout = 5 * time.Second
 
-// readers is the number of connections that read, and scanners that of the long
-// reads that may run beside them.
-const (
-	readers  = 8
-	scanners = 8
-)
+// scanners is the number of long reads that may run beside the others.
+const scanners = 8
 
 // writerCache is the memory for the pages that the writer works on, in bytes.
 const writerCache = 16 << 20
@@ -63,7 +59,7 @@ var ErrLocked = errors.New("another server has this store open")
 type Store struct {
 	path string
 	lock *flock.Flock // nil unless opened to serve
-	read *sqlitex.Pool
+	read *readers
 	scan chan struct{} // holds a token for each long read under way
 
 	// broken is set when the store can no longer be trusted. It then refuses
@@ -117,14 +113,7 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if s.checkpointer, err = open(path); err != nil {
 		return nil, explain(path, err)
 	}
-	s.read, err = sqlitex.NewPool(path, sqlitex.PoolOptions{
-		Flags:       openFlags,
-		PoolSize:    readers,
-		PrepareConn: func(c *sqlite.Conn) error { return errors.Join(configure(c), pragma(c, "query_only=1")) },
-	})
-	if err != nil {
-		return nil, explain(path, err)
-	}
+	s.read = newReaders(path)
 	return s, nil
 }
 
@@ -259,17 +248,25 @@ func pragma(c *sqlite.Conn, text string) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
 }
 
-// reading runs f with a connection of the pool, which ctx interrupts.
+// reading runs f with a connection, which ctx interrupts.
 func (s *Store) reading(ctx context.Context, f func(*sqlite.Conn) error) error {
+	return s.readingBriefly(ctx, func(r *reader) error {
+		r.conn.SetInterrupt(ctx.Done())
+		defer r.conn.SetInterrupt(nil)
+		return f(r.conn)
+	})
+}
+
+// readingBriefly runs f with a reader, and nothing interrupts it.
+func (s *Store) readingBriefly(ctx context.Context, f func(*reader) error) error {
 	if err := s.trusted(); err != nil {
 		return err
 	}
-	c, err := s.read.Take(ctx)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", s.path, err)
+	r, err := s.read.take(ctx)
+	if err == nil {
+		defer s.read.put(r)
+		err = f(r)
 	}
-	defer s.read.Put(c)
-	err = f(c)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("read %s: %w", s.path, ctx.Err())
 	}

@@ -491,14 +491,14 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 	connections := map[string]*sqlite.Conn{
 		"the writer": s.write.conn, "the checkpointer": s.checkpointer, "a scanner": scanner,
 	}
-	for i := range readers {
-		c, err := s.read.Take(t.Context())
+	for i := range readerCount {
+		r, err := s.read.take(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.read.Put(c)
-		connections[fmt.Sprintf("reader %d", i)] = c
-		if got := text(t, c, "PRAGMA query_only", 0); got != "1" {
+		defer s.read.put(r)
+		connections[fmt.Sprintf("reader %d", i)] = r.conn
+		if got := text(t, r.conn, "PRAGMA query_only", 0); got != "1" {
 			t.Errorf("reader %d: query_only is %s, want 1", i, got)
 		}
 	}
@@ -668,14 +668,14 @@ func TestTagQueriesUseTheIndex(t *testing.T) {
 	if len(queries) == 0 {
 		t.Fatal("no query asks for a tag")
 	}
-	c, err := s.read.Take(t.Context())
+	r, err := s.read.take(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.read.Put(c)
+	defer s.read.put(r)
 	for _, query := range queries {
 		const detail = 3
-		plan := text(t, c, "EXPLAIN QUERY PLAN "+query, detail)
+		plan := text(t, r.conn, "EXPLAIN QUERY PLAN "+query, detail)
 		if !strings.Contains(plan, "SEARCH plants USING INDEX plants_by_tag (tag=?") || strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\n%s", query, plan)
 		}
