@@ -15,6 +15,7 @@ import (
 // no other way. Sent together, many such statements take one round trip.
 const (
 	begin        = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	insertPlant  = `INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`
 	insertPlants = `INSERT INTO plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO NOTHING RETURNING id`
@@ -195,8 +196,11 @@ func (w *work) ask(ctx context.Context, c *pgx.Conn) (known bool, err error) {
 // insert adds the plants of the places, in their order, and returns the places
 // that are taken.
 func insert(ctx context.Context, c *pgx.Conn, places []*place) (taken []*place, err error) {
-	if len(places) == 0 {
+	switch len(places) {
+	case 0:
 		return nil, nil
+	case 1:
+		return insertOne(ctx, c, places)
 	}
 	var b pgx.Batch
 	added := make([]int64, 0, len(places))
@@ -221,4 +225,14 @@ func insert(ctx context.Context, c *pgx.Conn, places []*place) (taken []*place, 
 		_, found := slices.BinarySearch(added, int64(p.id))
 		return !found
 	}), nil
+}
+
+// insertOne is insert for one place, which a simpler statement takes.
+func insertOne(ctx context.Context, c *pgx.Conn, places []*place) (taken []*place, err error) {
+	id, name, tag := columns(places[0])
+	done, err := c.Exec(ctx, insertPlant, id, name, tag)
+	if err != nil || done.RowsAffected() == 1 {
+		return nil, err
+	}
+	return places, nil
 }

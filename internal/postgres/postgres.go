@@ -86,6 +86,7 @@ type Store struct {
 	write    *pgxpool.Pool
 	read     *pgxpool.Pool
 	scan     chan struct{} // holds a token for each long read under way
+	lookups  lookups
 
 	migrating chan struct{} // holds a token while the schema is being looked at
 	migrated  atomic.Bool   // the schema is known to be ours
@@ -117,6 +118,7 @@ func Open(url string, opts Options) (*Store, error) {
 		timeout:   callTimeout,
 		log:       opts.Log,
 		scan:      make(chan struct{}, max(1, config.MaxConns/2)),
+		lookups:   newLookups(),
 		migrating: make(chan struct{}, 1),
 	}
 	if s.read, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {

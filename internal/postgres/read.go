@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,27 +34,6 @@ const (
 			AND (left(tag, 100) COLLATE "C") <= $3
 		ORDER BY (left(tag, 100) COLLATE "C"), id LIMIT $2`
 )
-
-// Plant returns the plant with that id.
-func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	var plant plantstore.Plant
-	err := s.reading(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		found := false
-		rows, err := c.Query(ctx, selectPlant, int64(id))
-		if err != nil {
-			return err
-		}
-		err = eachPlant(rows, func(p plantstore.Plant) bool {
-			plant, found = p, true
-			return true
-		})
-		if err == nil && !found {
-			return plantstore.ErrNoPlant
-		}
-		return err
-	})
-	return plant, err
-}
 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
@@ -145,40 +125,75 @@ func matcher(q plantstore.Query) func(plantstore.Plant) bool {
 // after its After, in order of id, until f returns false. It fetches so many at a
 // time, all from one snapshot.
 func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.Plant) bool) error {
-	first := int64(math.MinInt64)
-	if q.After != nil {
-		if *q.After == math.MaxInt64 {
-			return nil
-		}
-		first = int64(*q.After) + 1
+	at, ok := newCursor(q, fetch)
+	if !ok {
+		return nil
 	}
-	query, args := selectPage, []any{first, fetch}
-	if text, ok := q.Tag.Text(); ok {
-		query, args = selectTagged, append(args, start(escape(text), tagStart))
+	if isOneFetch(q, fetch) { // a statement is a snapshot
+		_, err := at.fetch(ctx, c, f)
+		return err
 	}
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return pgx.BeginTxFunc(ctx, c, snapshot, func(tx pgx.Tx) error {
-		for more := true; more; {
-			rows, err := tx.Query(ctx, query, args...)
-			if err != nil {
+		for {
+			more, err := at.fetch(ctx, tx, f)
+			if err != nil || !more {
 				return err
 			}
-			fetched := 0
-			var last plantstore.ID
-			err = eachPlant(rows, func(p plantstore.Plant) bool {
-				fetched++
-				last = p.ID
-				more = f(p)
-				return more
-			})
-			if err != nil {
-				return err
-			}
-			more = more && fetched == fetch && last < math.MaxInt64
-			args[0] = int64(last) + 1
 		}
-		return nil
 	})
+}
+
+// isOneFetch reports whether one fetch holds a page of the query and what comes
+// after it: all of it counts, and it is more than the limit.
+func isOneFetch(q plantstore.Query, fetch int) bool {
+	tag, _ := q.Tag.Text()
+	return q.Contains == "" && 0 < q.Limit && q.Limit < fetch && utf8.RuneCountInString(escape(tag)) < tagStart
+}
+
+// cursor is how far a reader has come through the plants that a query asks for.
+type cursor struct {
+	query string
+	args  []any // the first id, how many to fetch, and what tags begin with
+	limit int
+}
+
+// newCursor returns a cursor, or false if nothing can come after the query's After.
+func newCursor(q plantstore.Query, fetch int) (*cursor, bool) {
+	first := int64(math.MinInt64)
+	if q.After != nil {
+		if *q.After == math.MaxInt64 {
+			return nil, false
+		}
+		first = int64(*q.After) + 1
+	}
+	at := &cursor{selectPage, []any{first, fetch}, fetch}
+	if text, ok := q.Tag.Text(); ok {
+		at.query, at.args = selectTagged, append(at.args, start(escape(text), tagStart))
+	}
+	return at, true
+}
+
+// fetch calls f with what it fetches, until f returns false, and reports whether
+// there may be more that f wants.
+func (at *cursor) fetch(ctx context.Context, from interface {
+	Query(context.Context, string, ...any) (pgx.Rows, error)
+}, f func(plantstore.Plant) bool,
+) (more bool, err error) {
+	rows, err := from.Query(ctx, at.query, at.args...)
+	if err != nil {
+		return false, err
+	}
+	fetched := 0
+	var last plantstore.ID
+	err = eachPlant(rows, func(p plantstore.Plant) bool {
+		fetched++
+		last = p.ID
+		more = f(p)
+		return more
+	})
+	at.args[0] = int64(last) + 1
+	return more && fetched == at.limit && last < math.MaxInt64, err
 }
 
 // start returns the first n characters of a text, or all of it.

@@ -136,15 +136,20 @@ func textSize(p *plantstore.Plant) int {
 }
 
 func arrays(places []*place) []any {
-	names, tags, texts := make([]string, len(places)), make([]*string, len(places)), make([]string, len(places))
+	ids, names, tags := make([]int64, len(places)), make([]string, len(places)), make([]*string, len(places))
 	for i, p := range places {
-		names[i] = escape(p.after.Name)
-		if text, ok := p.after.Tag.Text(); ok {
-			texts[i] = escape(text)
-			tags[i] = &texts[i]
-		}
+		ids[i], names[i], tags[i] = columns(p)
 	}
-	return []any{ids(places), names, tags}
+	return []any{ids, names, tags}
+}
+
+// columns returns what is to be at the place as the database has it.
+func columns(p *place) (id int64, name string, tag *string) {
+	if text, ok := p.after.Tag.Text(); ok {
+		text = escape(text)
+		tag = &text
+	}
+	return int64(p.id), escape(p.after.Name), tag
 }
 
 // encode returns the results as the database keeps them: an outcome, or the code
