@@ -154,7 +154,9 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 
-	failed := make(chan error, 5)
+	watched := server.NewListener(listener)
+	failed := make(chan error, 6)
+	stopDeadlines := background(watched.Run, failed)
 	stopStore := background(store.Run, failed)
 	stopGuard := background(guard.Run, failed)
 	stopWriter := background(writer.Run, failed)
@@ -165,7 +167,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		return nil
 	}, failed)
 	go func() {
-		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.Serve(watched); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	}()
@@ -182,7 +184,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	closed := make(chan error, 1)
 	go func() {
-		closed <- errors.Join(stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
+		closed <- errors.Join(stopDeadlines(), stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
 	}()
 	select {
 	case closing := <-closed:

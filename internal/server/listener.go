@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// lookInterval is how often deadlines are looked at, and so how late one may be.
+const lookInterval = 250 * time.Millisecond
+
+// Listener takes the connections of another one and keeps their deadlines in
+// memory, where [Listener.Run] looks at them now and then. net/http sets four for
+// each request, and a timer for each costs a twentieth of a request.
+type Listener struct {
+	net.Listener
+
+	mu    sync.Mutex // guards conns
+	conns map[*conn]struct{}
+}
+
+// NewListener returns a listener that takes its connections from l.
+func NewListener(l net.Listener) *Listener {
+	return &Listener{Listener: l, conns: make(map[*conn]struct{})}
+}
+
+// Accept waits for the next connection.
+func (l *Listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted, from: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[c] = struct{}{}
+	return c, nil
+}
+
+// Run enforces deadlines until ctx ends.
+func (l *Listener) Run(ctx context.Context) error {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			l.look(now)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (l *Listener) look(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		c.read.enforce(now, c.Conn.SetReadDeadline)
+		c.write.enforce(now, c.Conn.SetWriteDeadline)
+	}
+}
+
+// conn is a connection whose deadlines are looked after by its listener.
+type conn struct {
+	net.Conn
+	from        *Listener
+	read, write deadline
+}
+
+// Close closes the connection, and the listener forgets it.
+func (c *conn) Close() error {
+	c.from.mu.Lock()
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	return c.read.set(t, c.Conn.SetReadDeadline)
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	return c.write.set(t, c.Conn.SetWriteDeadline)
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// deadline is one that the connection itself knows only when it is over.
+type deadline struct {
+	mu       sync.Mutex // guards what follows
+	at       time.Time  // zero is never
+	enforced bool       // the connection knows it
+}
+
+// longAgo is before every deadline that anybody means: net/http interrupts a read
+// by the first second of 1970.
+var longAgo = time.Unix(1_000_000, 0)
+
+func (d *deadline) set(at time.Time, tell func(time.Time) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at = at
+	now := !at.IsZero() && at.Before(longAgo)
+	if !now && !d.enforced {
+		return nil
+	}
+	d.enforced = now
+	if now {
+		return tell(at)
+	}
+	return tell(time.Time{})
+}
+
+func (d *deadline) enforce(now time.Time, tell func(time.Time) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.enforced || d.at.IsZero() || now.Before(d.at) {
+		return
+	}
+	d.enforced = true
+	_ = tell(d.at) // it fails where the connection is closed already
+}
