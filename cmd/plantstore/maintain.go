@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"plantstore/internal/sqlite"
@@ -33,7 +34,7 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 		fmt.Fprintln(std.out, problem)
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("the store is damaged: %d problems; restore a backup", len(problems))
+		return errors.New("the store is damaged: restore a backup")
 	}
 	_, err = fmt.Fprintln(std.out, "ok")
 	return err

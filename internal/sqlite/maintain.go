@@ -31,8 +31,10 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	c.SetInterrupt(ctx.Done())
 	err = sqlitex.ExecuteTransient(c, fmt.Sprintf("PRAGMA integrity_check(%d)", mostProblems), &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {
-			if text := row.ColumnText(0); text != "ok" {
-				problems = append(problems, strings.Split(text, "\n")...)
+			for line := range strings.SplitSeq(row.ColumnText(0), "\n") {
+				if line != "ok" && line != "*** in database main ***" {
+					problems = append(problems, line)
+				}
 			}
 			return nil
 		},
