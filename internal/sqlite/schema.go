@@ -28,6 +28,10 @@ func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	if err != nil {
 		return err
 	}
+	// Where there is nothing to write, a server beside us need not wait.
+	if version, err := ownedVersion(c, path); err != nil || (version == len(steps) && !write) {
+		return err
+	}
 	end, err := sqlitex.ImmediateTransaction(c)
 	if err != nil {
 		return err
@@ -49,9 +53,6 @@ func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 		if err := sqlitex.ExecuteScript(c, string(script), nil); err != nil {
 			return fmt.Errorf("migrate %s to schema %d: %w", path, version+i+1, err)
 		}
-	}
-	if version == len(steps) && !write {
-		return nil
 	}
 	return errors.Join(
 		pragma(c, fmt.Sprintf("application_id=%d", applicationID)),

@@ -99,6 +99,11 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 		return nil, explain(path, err)
 	}
 	s.write = &writer{conn: conn}
+	// The log has been made, and SQLite does not tell when its name could not be
+	// made durable: a power cut would take the log away with all that it holds.
+	if err := syncDir(path); err != nil {
+		return nil, err
+	}
 	// A large batch touches many pages, and each that does not fit the cache is
 	// written more than once.
 	if err := pragma(conn, fmt.Sprintf("cache_size=-%d", writerCache>>10)); err != nil {
@@ -223,11 +228,24 @@ func open(path string) (*sqlite.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := configure(c); err != nil {
+	if err := errors.Join(configure(c), wantLog(c)); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// wantLog fails if the file is not in WAL mode. The driver asks for it when it
+// opens a connection, and does not tell when that failed.
+func wantLog(c *sqlite.Conn) error {
+	return sqlitex.ExecuteTransient(c, "PRAGMA journal_mode", &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error {
+			if mode := row.ColumnText(0); mode != "wal" {
+				return fmt.Errorf("the journal mode is %s, want wal", mode)
+			}
+			return nil
+		},
+	})
 }
 
 func configure(c *sqlite.Conn) error {
