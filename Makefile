@@ -1,4 +1,6 @@
-.PHONY: run build test bench fmt
+TORTURE ?= .
+
+.PHONY: run build test torture bench bench-quick fmt
 
 run:
 	go run ./cmd/plantstore serve
@@ -10,14 +12,25 @@ build:
 test:
 	.ci/deps
 	@bad=$$(go tool gofumpt -l .) && { test -z "$$bad" || { echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; }; }
-	go vet ./... && go -C bench vet .
+	go vet ./... && go -C bench vet ./...
 	go tool staticcheck ./...
 	PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -race -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
 
-# bench compares creates with a handler that does nothing. Run it with nothing else running.
+# torture is the long form of the tests that kill, cut the power, break the disk and
+# abuse. It takes hours. TORTURE chooses some of them.
+torture:
+	.ci/deps
+	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e
+
+# bench measures everything against its limit and its peers, and writes
+# docs/performance.md. Run it with nothing else running.
 bench:
 	cd bench && go run .
+
+# bench-quick takes less than three minutes and writes nothing.
+bench-quick:
+	cd bench && go run . -quick
 
 fmt:
 	go tool gofumpt -w .
