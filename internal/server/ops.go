@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
+	runtime "runtime/pprof"
+	"strings"
 	"time"
 
 	"plantstore"
@@ -25,4 +28,15 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
 	}
 	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
+}
+
+// profile answers with a profile of the runtime's, or with the page that lists
+// them. There is no cmdline: the command line may hold the database's password.
+func (s *Server) profile(w http.ResponseWriter, r *http.Request) error {
+	name := strings.TrimPrefix(r.URL.Path, "/debug/pprof/")
+	if name != "" && runtime.Lookup(name) == nil {
+		return noPath(r)
+	}
+	pprof.Index(w, r)
+	return nil
 }

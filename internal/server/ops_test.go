@@ -59,7 +59,7 @@ func TestMetricsAndProfilesNeedTheirScope(t *testing.T) {
 	operator := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeOps}})
 	gardener := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeWrite, plantstore.ScopeRead}})
 	for _, path := range []string{
-		"/metrics", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap?debug=1", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol",
+		"/metrics", "/debug/pprof/", "/debug/pprof/heap?debug=1", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol",
 	} {
 		got := s.send(t, "GET", path, "")
 		got.wantError(t, plantstore.ErrNoToken)
@@ -70,6 +70,16 @@ func TestMetricsAndProfilesNeedTheirScope(t *testing.T) {
 		if got := s.send(t, "GET", path, "", "Authorization: Bearer "+operator); got.status != 200 {
 			t.Errorf("%s was answered %d %s", path, got.status, got.body)
 		}
+	}
+}
+
+func TestThereAreNoOtherProfilesThanTheRuntimes(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	// The command line may hold the database's password.
+	for _, name := range []string{"cmdline", "cmdline/", "nonsense", "heap/", "heap/x", "Heap", "%00"} {
+		got := s.send(t, "GET", "/debug/pprof/"+name, "", "Authorization: Bearer "+s.token)
+		got.wantError(t, plantstore.ErrNoPath, "/openapi.yaml")
 	}
 }
 
