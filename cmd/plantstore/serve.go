@@ -113,7 +113,7 @@ func tuneRuntime() {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200)
+		debug.SetGCPercent(400)
 	}
 }
 
