@@ -83,6 +83,7 @@ func (s *Store) scanning(ctx context.Context, q plantstore.Query, yield func(pla
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", s.name, ctx.Err())
 	}
+	q.Limit = 0 // it does not count
 	match := matcher(q)
 	begun, stopped := false, false
 	var broken error

@@ -34,7 +34,7 @@ var meadowQueries = []plantstore.Query{
 }
 
 func scanIgnoresTheLimit(t *testing.T, s *subject) {
-	plants := rows()
+	plants := meadow()
 	grow(t, s, plants...)
 	for _, limit := range []int{-1, 0, 1, 2, math.MaxInt} {
 		wantScan(t, s, plantstore.Query{Limit: limit}, plants)
