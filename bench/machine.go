@@ -12,7 +12,7 @@ import (
 
 // A measurement does not count where the machine had other things to do.
 const (
-	mostSteal   = 0.03 // of all processors' time, taken by the hypervisor
+	mostSteal   = 0.05 // of all processors' time, taken by the hypervisor
 	mostForeign = 0.08 // and by processes that do not belong to the measurement
 )
 

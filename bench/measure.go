@@ -35,7 +35,7 @@ type sample struct {
 }
 
 // attempts is how often a measurement is made before the machine is given up.
-const attempts = 6
+const attempts = 12
 
 // quiet measures until the machine had nothing else to do.
 func (b *bench) quiet(c *contender, w workload, holds, seconds int) (sample, error) {
