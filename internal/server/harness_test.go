@@ -163,7 +163,8 @@ func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 		MaxHeaderBytes:    2 * maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	runs := []func(context.Context) error{writer.Run, guard.Run}
+	watched := NewListener(listener)
+	runs := []func(context.Context) error{watched.Run, writer.Run, guard.Run}
 	if store, ok := s.store.(interface{ Run(context.Context) error }); ok {
 		runs = append(runs, store.Run)
 	}
@@ -172,7 +173,7 @@ func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 		stops = append(stops, background(t, run))
 	}
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
+	go func() { served <- web.Serve(watched) }()
 	t.Cleanup(func() {
 		s.client.CloseIdleConnections()
 		web.Close()

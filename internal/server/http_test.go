@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -350,4 +351,25 @@ func TestTheAPIIsMountedWhereTheBaseURLSays(t *testing.T) {
 			t.Errorf("with %s, /healthz was answered %d", tt.base, got.status)
 		}
 	}
+}
+
+// TestLargeBodiesHaveACommonBound has a body that may be large stall on its way,
+// where there is room for one.
+func TestLargeBodiesHaveACommonBound(t *testing.T) {
+	s := start(t, setup{maxBody: bodiesAtOnce})
+	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", smallBody) + `"}`
+	length := fmt.Sprintf("Content-Length: %d", len(large))
+	first := s.dialCreate(t, length)
+	first.send(t, large[:10])
+	for len(s.handler.largeBodies) == 0 {
+		runtime.Gosched() // until the server has begun to read it
+	}
+	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
+	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")
+	unknown.send(t, chunked(`{"id":3,"name":"Fern"}`)+"0\r\n\r\n")
+	unknown.reply(t).wantError(t, plantstore.ErrUnavailable, "large bodies")
+	s.create(t, `{"id":2,"name":"Fern"}`).wantPlant(t, fern(2))
+	first.send(t, large[10:])
+	first.reply(t).wantPlant(t, fern(1))
+	s.create(t, large).wantPlant(t, fern(1))
 }

@@ -62,6 +62,7 @@ type Server struct {
 	foreign   foreignPages
 
 	streamTimeout time.Duration
+	largeBodies   chan struct{} // holds a token for each that is on its way
 
 	draining atomic.Bool
 	warned   atomic.Int64 // the second of the last line about a failure
@@ -90,6 +91,7 @@ func New(opts Options) (*Server, error) {
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
+		largeBodies:   make(chan struct{}, max(1, bodiesAtOnce/opts.MaxBody)),
 	}
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.foreign = foreignPages{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}

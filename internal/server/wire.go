@@ -74,6 +74,14 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Bu
 	if r.ContentLength > s.maxBody {
 		return s.tooLarge()
 	}
+	if r.ContentLength < 0 || r.ContentLength > smallBody {
+		select {
+		case s.largeBodies <- struct{}{}:
+			defer func() { <-s.largeBodies }()
+		default:
+			return refuse(plantstore.ErrUnavailable, "too many large bodies are on their way: try again later")
+		}
+	}
 	// The caller has not sent what it announces: memory comes with the bytes.
 	body.Grow(int(min(max(r.ContentLength, 0), keepBuffer/2)) + bytes.MinRead)
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, s.maxBody))
@@ -90,6 +98,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Bu
 func (s *Server) tooLarge() error {
 	return refuse(plantstore.ErrTooLarge, "the body is larger than the %d bytes that are allowed", s.maxBody)
 }
+
+// Bodies that may be large have a common bound while they are on their way: callers
+// that send slowly could fill the memory with them.
+const (
+	smallBody    = 64 << 10
+	bodiesAtOnce = 64 << 20
+)
 
 // fields says which members a body has beside name and tag.
 type fields struct{ id bool }
