@@ -43,14 +43,14 @@ func main() {
 	seconds := flag.Int("seconds", 4, "how long a measurement lasts")
 	plants := flag.Int("plants", 10_000_000, "how many plants a large store holds")
 	only := flag.String("only", "", "only the workloads whose names have this in them; writes no file")
-	against := flag.String("against", "", "only the contenders whose names have one of these, separated by commas, in them; writes no file")
+	against := flag.String("against", "", "only the contenders whose names have one of these, separated by semicolons, in them; writes no file")
 	noisy := flag.Bool("noisy", false, "measure whatever else the machine does; writes no file")
 	flag.Parse()
 	plan := fullPlan(*plants)
 	if *quick {
 		plan, *seconds = quickPlan(), 3
 	}
-	plan = plan.restrict(*only, strings.Split(*against, ","))
+	plan = plan.restrict(*only, strings.Split(*against, ";"))
 	publish := !*quick && !*noisy && *only == "" && *against == ""
 	b := &bench{rounds: *rounds, seconds: *seconds, noisy: *noisy, next: 1_000_000_000}
 	if err := b.runAll(plan, publish); err != nil {
