@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -85,7 +84,7 @@ func TestLinearizableFailover(t *testing.T) {
 				// What is left of it may serve for a moment, and must not any more
 				// when there is another.
 				for _, s := range replicas {
-					awaitReady(t, s, http.StatusServiceUnavailable)
+					s.awaitReady(503)
 				}
 				standby.Promote(t)
 			})
@@ -94,20 +93,6 @@ func TestLinearizableFailover(t *testing.T) {
 		})
 	}
 	t.Log(sum)
-}
-
-// awaitReady waits until the server's /readyz has the status.
-func awaitReady(t *testing.T, s *server, status int) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
-		got, body := s.call(bootstrap, "GET", "/readyz", "")
-		if got == status {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("/readyz says %d after a minute, want %d: %s", got, status, body)
-		}
-	}
 }
 
 // sever keeps the primary from sending anything to its standby, and waits until

@@ -149,9 +149,6 @@ func TestDowngrade(t *testing.T) {
 	files := schemas(t)
 	newest := len(files)
 	t.Run("older binary", func(t *testing.T) {
-		if !torture() {
-			t.Skip("this one has to be built: only with PLANTSTORE_TORTURE=1")
-		}
 		wantRefused(t, buildBefore(t, files[newest-1:]), copyStore(t, keptStore(newest)), newest)
 	})
 	t.Run("newer store", func(t *testing.T) {
