@@ -142,8 +142,10 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
+	watched := server.NewListener(listener)
 	web := &http.Server{
 		Handler:           handler,
+		ConnContext:       watched.Context,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
 		ReadTimeout:       c.ReadTimeout,
 		WriteTimeout:      c.WriteTimeout,
@@ -154,7 +156,6 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 
-	watched := server.NewListener(listener)
 	failed := make(chan error, 6)
 	stopDeadlines := background(watched.Run, failed)
 	stopStore := background(store.Run, failed)

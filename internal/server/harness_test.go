@@ -154,8 +154,10 @@ func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 		t.Fatal(err)
 	}
 	s.handler = handler
+	watched := NewListener(listener)
 	web := &http.Server{
 		Handler:           handler,
+		ConnContext:       watched.Context,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       with.readTimeout,
 		WriteTimeout:      90 * time.Second,
@@ -163,7 +165,6 @@ func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 		MaxHeaderBytes:    2 * maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	watched := NewListener(listener)
 	runs := []func(context.Context) error{watched.Run, writer.Run, guard.Run}
 	if store, ok := s.store.(interface{ Run(context.Context) error }); ok {
 		runs = append(runs, store.Run)

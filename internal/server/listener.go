@@ -4,15 +4,21 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// lookInterval is how often deadlines are looked at, and so how late one may be.
+// lookInterval is how often connections are looked at, and so how late a deadline
+// may be.
 const lookInterval = 250 * time.Millisecond
 
-// Listener takes the connections of another one and keeps their deadlines in
-// memory, where [Listener.Run] looks at them now and then. net/http sets four for
-// each request, and a timer for each costs a twentieth of a request.
+// Listener takes the connections of another one and does two things for all of
+// them now and then, in [Listener.Run], that net/http does for each request.
+//
+// It keeps their deadlines: net/http sets four for each request, and a timer for
+// each costs a twentieth of a request. And it looks whether callers are still there:
+// net/http begins a read for that while a request is handled and interrupts it
+// again, which costs as much.
 type Listener struct {
 	net.Listener
 
@@ -38,7 +44,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Run enforces deadlines until ctx ends.
+// Context returns the context of the requests on a connection of this listener,
+// which ends when its caller is gone. It is an [http.Server]'s ConnContext.
+func (l *Listener) Context(ctx context.Context, c net.Conn) context.Context {
+	ctx, c.(*conn).cancel = context.WithCancel(ctx)
+	return ctx
+}
+
+// Run looks after the connections until ctx ends.
 func (l *Listener) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
@@ -58,14 +71,39 @@ func (l *Listener) look(now time.Time) {
 	for c := range l.conns {
 		c.read.enforce(now, c.Conn.SetReadDeadline)
 		c.write.enforce(now, c.Conn.SetWriteDeadline)
+		c.attend()
 	}
 }
 
-// conn is a connection whose deadlines are looked after by its listener.
+// conn is a connection that is looked after by its listener.
 type conn struct {
 	net.Conn
 	from        *Listener
 	read, write deadline
+
+	cancel  context.CancelFunc // ends the context of its requests
+	handled atomic.Bool        // a request is handled, and nothing is read meanwhile
+	long    bool               // it was handled at the last look already; Run's own
+}
+
+// Read reads, unless it is net/http's read of one byte by which it learns that a
+// caller is gone: that one returns nothing at once, and net/http leaves it at that.
+// Whoever else wants a single byte reads again and has it.
+func (c *conn) Read(b []byte) (int, error) {
+	if len(b) == 1 && c.handled.CompareAndSwap(false, true) {
+		return 0, nil
+	}
+	c.handled.Store(false)
+	return c.Conn.Read(b)
+}
+
+// attend ends the context of a request that takes long and whose caller is gone.
+func (c *conn) attend() {
+	handled := c.handled.Load()
+	if handled && c.long && isClosed(c.Conn) {
+		c.cancel()
+	}
+	c.long = handled
 }
 
 // Close closes the connection, and the listener forgets it.

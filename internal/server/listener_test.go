@@ -1,10 +1,14 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +17,15 @@ import (
 // pipes is a listener whose connections are handed to it.
 type pipes chan net.Conn
 
-func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
-func (p pipes) Close() error              { return nil }
-func (p pipes) Addr() net.Addr            { return nil }
+func (p pipes) Accept() (net.Conn, error) {
+	if c := <-p; c != nil {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return nil }
 
 // watched returns both ends of a connection, the first of which a listener looks
 // after, with that listener.
@@ -62,7 +72,7 @@ func TestDeadlinesAreEnforced(t *testing.T) {
 					if err := call.set(ours, began.Add(deadline)); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := call.use(ours, make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+					if _, err := call.use(ours, make([]byte, 2)); !errors.Is(err, os.ErrDeadlineExceeded) {
 						t.Errorf("the call ended with %v", err)
 					}
 					if late := time.Since(began) - deadline; late < 0 || late > lookInterval {
@@ -86,7 +96,7 @@ func TestDeadlineThatMovesOnDoesNotCount(t *testing.T) {
 			time.Sleep(time.Hour)
 			theirs.Write([]byte("x"))
 		}()
-		if _, err := ours.Read(make([]byte, 1)); err != nil {
+		if _, err := ours.Read(make([]byte, 2)); err != nil {
 			t.Errorf("a read without a deadline: %v", err)
 		}
 	})
@@ -102,7 +112,7 @@ func TestDeadlineOfLongAgoCountsAtOnce(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			ours.SetReadDeadline(time.Unix(1, 0))
 		}()
-		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := ours.Read(make([]byte, 2)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the read ended with %v", err)
 		}
 		if took := time.Since(began); took != time.Millisecond {
@@ -110,7 +120,7 @@ func TestDeadlineOfLongAgoCountsAtOnce(t *testing.T) {
 		}
 		ours.SetReadDeadline(time.Time{})
 		go theirs.Write([]byte("x"))
-		if _, err := ours.Read(make([]byte, 1)); err != nil {
+		if _, err := ours.Read(make([]byte, 2)); err != nil {
 			t.Errorf("a read when the deadline was taken back: %v", err)
 		}
 	})
@@ -122,5 +132,131 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 	ours.Close()
 	if len(l.conns) != 0 {
 		t.Errorf("%d connections are kept", len(l.conns))
+	}
+}
+
+// A read of one byte is net/http's own, unless it is asked again.
+func TestSingleByteIsReadWhenAskedAgain(t *testing.T) {
+	ours, theirs, _ := watched(t)
+	go theirs.Write([]byte("xyz"))
+	one := make([]byte, 1)
+	for i, want := range []string{"", "x", "", "y"} {
+		n, err := ours.Read(one)
+		if got := string(one[:n]); got != want || err != nil {
+			t.Errorf("read %d returned %q and %v, want %q", i+1, got, err, want)
+		}
+	}
+}
+
+// A part of a header can leave room for a single byte in net/http's buffer.
+func TestHeaderThatFillsTheBufferButOneByte(t *testing.T) {
+	accepted, theirs := net.Pipe()
+	defer theirs.Close()
+	in := make(pipes, 1)
+	in <- accepted
+	close(in)
+	web := &http.Server{Handler: http.NotFoundHandler()}
+	web.Serve(NewListener(in)) // ends after the only connection came
+	defer web.Close()
+	const buffer = 4096
+	start := "GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: "
+	// A write to a pipe ends when all of it has been read.
+	io.WriteString(theirs, start+strings.Repeat("a", buffer-1-len(start)))
+	go io.WriteString(theirs, "aa\r\n\r\n")
+	response, err := http.ReadResponse(bufio.NewReader(theirs), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusNotFound {
+		t.Errorf("status %d", response.StatusCode)
+	}
+}
+
+// serveWatched serves with a listener that looks after its connections, and returns
+// where.
+func serveWatched(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := NewListener(listener)
+	stop := background(t, watched.Run)
+	web := &http.Server{Handler: handler, ConnContext: watched.Context}
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(watched) }()
+	t.Cleanup(func() {
+		web.Close()
+		<-served
+		stop()
+	})
+	return listener.Addr().String()
+}
+
+func TestRequestEndsWhenItsCallerIsGone(t *testing.T) {
+	for name, leave := range map[string]func(*net.TCPConn) error{
+		"closed":      (*net.TCPConn).Close,
+		"half closed": (*net.TCPConn).CloseWrite,
+		"reset": func(c *net.TCPConn) error {
+			return errors.Join(c.SetLinger(0), c.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun, ended := make(chan struct{}), make(chan struct{})
+			addr := serveWatched(t, func(_ http.ResponseWriter, r *http.Request) {
+				close(begun)
+				<-r.Context().Done()
+				close(ended)
+			})
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			<-begun
+			if err := leave(c.(*net.TCPConn)); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Error("the request goes on")
+				c.Close()
+			}
+		})
+	}
+}
+
+// A caller who is there is not taken for one who is gone, also when it has sent its
+// next request already.
+func TestRequestGoesOnWhileItsCallerWaits(t *testing.T) {
+	addr := serveWatched(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+			w.WriteHeader(http.StatusTeapot)
+		case <-time.After(4 * lookInterval):
+		}
+	})
+	for name, sent := range map[string]int{"one request": 1, "two at once": 2} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", sent))
+			answers := bufio.NewReader(c)
+			for range sent {
+				response, err := http.ReadResponse(answers, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if response.StatusCode != http.StatusOK {
+					t.Errorf("status %d", response.StatusCode)
+				}
+			}
+		})
 	}
 }
