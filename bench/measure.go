@@ -61,6 +61,8 @@ type answered struct {
 // send sends the workload for so many seconds. An answer that is no success makes
 // the run invalid.
 func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, error) {
+	syscall.Sync() // what others have left behind is not counted
+	written0 := diskWritten(b.dir)
 	used0, err := used(c.processes...)
 	if err != nil {
 		return sample{}, err
@@ -97,7 +99,7 @@ func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, erro
 		Rate: requests / (float64(total.Micros) / 1e6),
 		P50:  total.P50, P99: total.P99, Max: total.Max,
 		CPU:     spent.cpu.Seconds() / requests * 1e6,
-		Written: float64(spent.written) / requests,
+		Written: float64(diskWritten(b.dir)-written0) / requests,
 		Memory:  spent.memory,
 		Noise:   noiseBetween(clock0, clock1, spent.cpu+load+selfTime()-self0),
 	}, nil

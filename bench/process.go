@@ -92,13 +92,12 @@ func (p *process) stop(signal os.Signal) {
 
 // usage is what processes have used so far.
 type usage struct {
-	cpu     time.Duration
-	written int64 // bytes, to the disk
-	memory  int64 // bytes, resident now
+	cpu    time.Duration
+	memory int64 // bytes, resident now
 }
 
 func (u usage) minus(v usage) usage {
-	return usage{u.cpu - v.cpu, u.written - v.written, u.memory}
+	return usage{u.cpu - v.cpu, u.memory}
 }
 
 // tick is the unit of time in /proc, which is the same on every Linux.
@@ -132,7 +131,6 @@ func used(roots ...*process) (usage, error) {
 			continue
 		}
 		sum.cpu += cpu[pid]
-		sum.written += field(pid, "io", "write_bytes:")
 		// Shared memory would count once for each process that uses it.
 		if anon := field(pid, "status", "RssAnon:"); anon > 0 {
 			sum.memory += anon << 10
