@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,9 +41,8 @@ const mostMemory = 256 << 20
 // abused is a server whose limits of time are short, so that the test is.
 type abused struct {
 	*server
-	header, request, idle time.Duration   // the limits
-	plants                atomic.Int64    // ids that honest callers have used
-	quiet                 []time.Duration // what the calls of one took when it was alone
+	header, request, idle time.Duration // the limits
+	plants                int64         // how many ids honest callers have used
 }
 
 func startAbused(t *testing.T) *abused {
@@ -57,69 +58,134 @@ func startAbused(t *testing.T) *abused {
 	return a
 }
 
-// beside runs the abuse while an honest caller goes about its business, and the
-// first time lets the caller do so alone before. The caller must be served well, and the server
-// must stay small.
+// beside lets an honest caller go about its business, alone at first and then while
+// the abuse goes on. The caller must be served well, and the server must stay small.
 func (a *abused) beside(t *testing.T, abuse func()) {
 	t.Helper()
-	if a.quiet == nil {
-		a.quiet = a.converse(t, func(calls int) bool { return calls == 200 })
-	}
+	quiet := a.converse(t, times(200, 5000), func() {})
 	before := a.resetPeak(t)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		abuse()
-	}()
-	loud := a.converse(t, func(calls int) bool {
-		select {
-		case <-ended:
-			return calls >= 50
-		default:
-			return false
+	loud := a.converse(t, 50, func() {
+		if torture() { // in the short form other tests may need all of the machine
+			defer setApart(t)()
 		}
+		abuse()
 	})
-	<-ended
 	peak := memory(t, a.cmd.Process.Pid, "VmHWM")
 	if peak > mostMemory {
 		t.Errorf("the server had %d MB resident, and may have %d", peak>>20, mostMemory>>20)
 	}
-	ratio := float64(percentile(loud, 99)) / float64(percentile(a.quiet, 99))
-	t.Logf("honest calls: quiet %s; beside it %s (%d calls); p99 %.1f times; memory %d MB before, %d MB at most",
-		latencies(a.quiet), latencies(loud), len(loud), ratio, before>>20, peak>>20)
+	ratio := float64(percentile(loud, 99)) / float64(percentile(quiet, 99))
+	t.Logf("honest calls: quiet %s (%d calls); beside it %s (%d calls); p99 %.1f times; memory %d MB before, %d MB at most",
+		latencies(quiet), len(quiet), latencies(loud), len(loud), ratio, before>>20, peak>>20)
+}
+
+// converse has an honest caller make at least so many calls while f runs, and
+// returns how long each of them took.
+func (a *abused) converse(t *testing.T, least int, f func()) []time.Duration {
+	t.Helper()
+	business, err := json.Marshal(honest{API: a.api, Used: a.plants, Least: least})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), honestVariable+"="+string(business))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var h honest
+	said := json.NewDecoder(out)
+	func() {
+		defer func() {
+			in.Close()
+			err = errors.Join(err, said.Decode(&h), cmd.Wait())
+		}()
+		if err = said.Decode(&h); err == nil { // it is there
+			f()
+		}
+	}()
+	if err != nil {
+		t.Fatalf("the honest caller: %v", err)
+	}
+	if h.Failed != "" {
+		t.Error("an honest " + h.Failed)
+	}
+	a.plants = h.Used
+	return h.Took
+}
+
+// honestVariable makes the test binary an honest caller. It is a process of its own,
+// because the abusers may have less of the processor than it has.
+const honestVariable = "PLANTSTORE_TEST_HONEST"
+
+// honest is an honest caller: first its business, and then what came of it.
+type honest struct {
+	API    string          // where to call
+	Used   int64           // how many ids are used up
+	Least  int             // how many calls to make, also if they should end
+	Took   []time.Duration // how long each call took
+	Failed string          // the call that was not answered well, after which there is none
+}
+
+// mainHonest says that it is there, does the business until its input ends, and says
+// what came of it. It returns how the process should exit.
+func mainHonest(business string) int {
+	var h honest
+	if err := json.Unmarshal([]byte(business), &h); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", honestVariable, err)
+		return 1
+	}
+	var ended atomic.Bool
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		ended.Store(true)
+	}()
+	say := json.NewEncoder(os.Stdout)
+	err := say.Encode(h)
+	h.converse(&ended)
+	if err = errors.Join(err, say.Encode(h)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // converse creates and reads plants, one after the other, on one connection and on
-// new ones in turns, until enough says so. It returns how long each call took.
-func (a *abused) converse(t *testing.T, enough func(calls int) bool) (took []time.Duration) {
-	t.Helper()
+// new ones in turns.
+func (h *honest) converse(ended *atomic.Bool) {
 	kept := &http.Client{Transport: &http.Transport{}, Timeout: honestBound}
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: honestBound}
-	defer kept.CloseIdleConnections()
-	var id int64
-	for calls := 0; !enough(calls); calls++ {
-		method, path, body := "GET", "/plants/"+strconv.FormatInt(id, 10), ""
+	for calls := 0; calls < h.Least || !ended.Load(); calls++ {
+		method, path, body := "GET", "/plants/"+strconv.FormatInt(-h.Used, 10), ""
 		if calls%2 == 0 {
-			id = -a.plants.Add(1)
-			method, path, body = "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"honest"}`, id)
+			h.Used++
+			method, path, body = "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"honest"}`, -h.Used)
 		}
 		by := kept
 		if calls%4 > 1 {
 			by = fresh
 		}
 		began := time.Now()
-		if err := a.once(by, method, path, body); err != nil {
-			t.Errorf("an honest %s %s: %v", method, path, err)
-			return append(took, time.Since(began))
+		err := h.once(by, method, path, body)
+		h.Took = append(h.Took, time.Since(began))
+		if err != nil {
+			h.Failed = fmt.Sprintf("%s %s: %v", method, path, err)
+			return
 		}
-		took = append(took, time.Since(began))
 	}
-	return took
 }
 
 // once makes one call, which must be answered 200 and with the honest plant.
-func (a *abused) once(by *http.Client, method, path, body string) error {
-	req, err := http.NewRequest(method, a.api+path, strings.NewReader(body))
+func (h *honest) once(by *http.Client, method, path, body string) error {
+	req, err := http.NewRequest(method, h.API+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -919,13 +985,14 @@ func TestAmbiguousRequests(t *testing.T) {
 		want string
 		next bool
 	}{
-		{"chunked", post + "Transfer-Encoding: chunked\r\n\r\n" + two, "200", true},
+		{"chunked", post + "Transfer-Encoding: chunked\r\n\r\n" + two, "200", false},
 		{"of a length", post + "Content-Length: 19\r\n\r\n" + one, "200", true},
-		// These are read as chunks, whatever the length says. RFC 9112 wants the
-		// connection to end too; net/http does not, and shows no handler the length.
-		{"length and chunks", post + "Content-Length: 19\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "200", true},
-		{"chunks and length", post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + two, "200", true},
-		{"length 0 and chunks", post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "200", true},
+		// These are read as chunks, whatever the length says, and the connection ends, as
+		// RFC 9112 wants it. net/http does not show the length, so chunks alone have to
+		// be enough for that.
+		{"length and chunks", post + "Content-Length: 19\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "200", false},
+		{"chunks and length", post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + two, "200", false},
+		{"length 0 and chunks", post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "200", false},
 		{"length that is none, and chunks", post + "Content-Length: x\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "400", false},
 		{"two lengths", post + "Content-Length: 19\r\nContent-Length: 20\r\n\r\n" + one, "400", false},
 		{"two lengths, one of them 0", post + "Content-Length: 19\r\nContent-Length: 0\r\n\r\n" + one, "400", false},
@@ -946,14 +1013,14 @@ func TestAmbiguousRequests(t *testing.T) {
 		{"chunked and then identity", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + two, "501", false},
 		{"quoted chunked", post + "Transfer-Encoding: \"chunked\"\r\n\r\n" + two, "501", false},
 		{"chunked with a vertical tab", post + "Transfer-Encoding: \vchunked\r\n\r\n" + two, "400", false},
-		{"Chunked", post + "transfer-encoding: Chunked\r\n\r\n" + two, "200", true},
+		{"Chunked", post + "transfer-encoding: Chunked\r\n\r\n" + two, "200", false},
 		{"empty encoding", post + "Transfer-Encoding:\r\nContent-Length: 19\r\n\r\n" + one, "501", false},
 		{"space before the colon of a length", post + "Content-Length : 19\r\n\r\n" + one, "400", false},
 		{"space before the colon of an encoding", post + "Transfer-Encoding : chunked\r\n\r\n" + two, "400", false},
 		{"tab before the colon", post + "Transfer-Encoding\t: chunked\r\n\r\n" + two, "400", false},
 		{"space before a name", "POST /plants HTTP/1.1\r\n Host: x\r\nContent-Length: 19\r\n\r\n" + one, "400", false},
 		{"folded length", post + "Content-Length:\r\n 19\r\n\r\n" + one, "200", true},
-		{"folded encoding", post + "Transfer-Encoding:\r\n chunked\r\n\r\n" + two, "200", true},
+		{"folded encoding", post + "Transfer-Encoding:\r\n chunked\r\n\r\n" + two, "200", false},
 		{"folded away encoding", post + "X: y\r\n Transfer-Encoding: chunked\r\nContent-Length: 19\r\n\r\n" + one, "200", true},
 		{"line without a colon", post + "Content-Length\r\n\r\n" + one, "400", false},
 		{"empty name", post + ": 19\r\n\r\n" + one, "400", false},
@@ -977,14 +1044,14 @@ func TestAmbiguousRequests(t *testing.T) {
 		{"chunk smaller than its size", post + "Transfer-Encoding: chunked\r\n\r\n14\r\n" + one + "\r\n0\r\n\r\n", "400", false},
 		{"chunk size that ends with a bare LF", post + "Transfer-Encoding: chunked\r\n\r\n13\n" + one + "\r\n0\r\n\r\n", "400", false},
 		{"chunk that ends with a bare LF", post + "Transfer-Encoding: chunked\r\n\r\n13\r\n" + one + "\n0\r\n\r\n", "400", false},
-		{"chunk extension", post + "Transfer-Encoding: chunked\r\n\r\n13;a=b\r\n" + one + "\r\n0\r\n\r\n", "200", true},
-		{"chunk extension of garbage", post + "Transfer-Encoding: chunked\r\n\r\n13;\x00;;=\"\r\n" + one + "\r\n0\r\n\r\n", "200", true},
+		{"chunk extension", post + "Transfer-Encoding: chunked\r\n\r\n13;a=b\r\n" + one + "\r\n0\r\n\r\n", "200", false},
+		{"chunk extension of garbage", post + "Transfer-Encoding: chunked\r\n\r\n13;\x00;;=\"\r\n" + one + "\r\n0\r\n\r\n", "200", false},
 		{"chunk extension with a bare LF", post + "Transfer-Encoding: chunked\r\n\r\n13;a\nb\r\n" + one + "\r\n0\r\n\r\n", "400", false},
 		{"chunk extension with a bare CR", post + "Transfer-Encoding: chunked\r\n\r\n13;a\rb\r\n" + one + "\r\n0\r\n\r\n", "400", false},
-		{"trailer with a length", post + "Transfer-Encoding: chunked\r\n\r\n13\r\n" + one + "\r\n0\r\nContent-Length: 4\r\n\r\n", "200", true},
+		{"trailer with a length", post + "Transfer-Encoding: chunked\r\n\r\n13\r\n" + one + "\r\n0\r\nContent-Length: 4\r\n\r\n", "200", false},
 		{"HTTP/1.0 with chunks", strings.Replace(post, "1.1", "1.0", 1) + "Transfer-Encoding: chunked\r\n\r\n" + two, "400", false},
 		{"HTTP/1.0 with chunks, kept alive", strings.Replace(post, "1.1", "1.0", 1) + "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "400 400", false},
-		{"HTTP/1.0 with a length and chunks, kept alive", strings.Replace(post, "1.1", "1.0", 1) + "Connection: keep-alive\r\nContent-Length: 19\r\nTransfer-Encoding: chunked\r\n\r\n" + one, "200", true},
+		{"HTTP/1.0 with a length and chunks, kept alive", strings.Replace(post, "1.1", "1.0", 1) + "Connection: keep-alive\r\nContent-Length: 19\r\nTransfer-Encoding: chunked\r\n\r\n" + one, "200", false},
 		{"HTTP/1.2", strings.Replace(post, "1.1", "1.2", 1) + "Content-Length: 19\r\n\r\n" + one, "200", true},
 		{"HTTP/2.0", strings.Replace(post, "1.1", "2.0", 1) + "Content-Length: 19\r\n\r\n" + one, "505", false},
 		{"HTTP/2's preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "404", false},
@@ -997,7 +1064,7 @@ func TestAmbiguousRequests(t *testing.T) {
 		{"space in the target", "GET /healthz /x HTTP/1.1\r\nHost: x\r\n\r\n", "400", false},
 		{"two spaces in the line", "GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "400", false},
 		{"body of a GET", get + "Content-Length: 19\r\n\r\n" + one, "200", true},
-		{"chunked body of a GET", get + "Transfer-Encoding: chunked\r\n\r\n" + two, "200", true},
+		{"chunked body of a GET", get + "Transfer-Encoding: chunked\r\n\r\n" + two, "200", false},
 		{"create as the body of a GET", get + "Content-Length: BEHIND\r\n\r\n", "200", false},
 		{"create as the body of a caller without a token", "POST /plants HTTP/1.1\r\nHost: x\r\nContent-Length: BEHIND\r\n\r\n", "401", false},
 		{"create as the body of a body that is too large", post + "Content-Length: 1048577\r\n\r\n", "413", false},

@@ -35,6 +35,9 @@ var atEnd []func()
 const bootstrap = "e2e-bootstrap-token-0123456789abcdef"
 
 func TestMain(m *testing.M) {
+	if business := os.Getenv(honestVariable); business != "" {
+		os.Exit(mainHonest(business))
+	}
 	os.Exit(buildAndRun(m))
 }
 

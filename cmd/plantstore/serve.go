@@ -113,7 +113,7 @@ func tuneRuntime() {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(200)
 	}
 }
 
@@ -156,6 +156,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 
+	web.RegisterOnShutdown(watched.Drain)
 	failed := make(chan error, 6)
 	stopDeadlines := background(watched.Run, failed)
 	stopStore := background(store.Run, failed)

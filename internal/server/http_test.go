@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"slices"
@@ -322,6 +323,43 @@ func TestAConnectionServesOneRequestAfterTheOther(t *testing.T) {
 		} else {
 			got.wantError(t, tt.code)
 		}
+	}
+}
+
+// What a proxy may read otherwise must be the last thing on its connection.
+func TestAConnectionEndsAfterARequestWithADoubtfulEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t, setup{})
+	const body = `{"id":1,"name":"Fern"}`
+	chunk := chunked(body) + "0\r\n\r\n"
+	length := "Content-Length: " + strconv.Itoa(len(body))
+	for name, tt := range map[string]struct {
+		version, header, body string
+		ends                  bool
+	}{
+		"length":                    {"1.1", length, body, false},
+		"chunks":                    {"1.1", "Transfer-Encoding: chunked", chunk, true},
+		"length and chunks":         {"1.1", length + "\r\nTransfer-Encoding: chunked", chunk, true},
+		"HTTP/1.0":                  {"1.0", "Connection: keep-alive\r\n" + length, body, true},
+		"HTTP/1.0, chunks":          {"1.0", "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n" + length, body, true},
+		"HTTP/1.0 without any body": {"1.0", "Connection: keep-alive", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := s.dial(t)
+			c.send(t, "POST /plants HTTP/"+tt.version+"\r\nHost: x\r\nAuthorization: Bearer "+s.token+
+				"\r\nContent-Type: application/json\r\n"+tt.header+"\r\n\r\n"+tt.body+"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			answer, err := http.ReadResponse(c.in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, answer.Body)
+			if answer.Close != tt.ends {
+				t.Errorf("the answer says that the connection ends: %t", answer.Close)
+			}
+			if _, err := http.ReadResponse(c.in, nil); (err != nil) != tt.ends {
+				t.Errorf("the next request was answered: %t", err == nil)
+			}
+		})
 	}
 }
 

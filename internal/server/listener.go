@@ -21,6 +21,7 @@ const lookInterval = 250 * time.Millisecond
 // again, which costs as much.
 type Listener struct {
 	net.Listener
+	draining atomic.Bool
 
 	mu    sync.Mutex // guards conns
 	conns map[*conn]struct{}
@@ -51,6 +52,10 @@ func (l *Listener) Context(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
+// Drain has connections closed on which nothing comes. An orderly stop of net/http
+// would wait for five seconds whether they are used after all.
+func (l *Listener) Drain() { l.draining.Store(true) }
+
 // Run looks after the connections until ctx ends.
 func (l *Listener) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookInterval)
@@ -71,7 +76,7 @@ func (l *Listener) look(now time.Time) {
 	for c := range l.conns {
 		c.read.enforce(now, c.Conn.SetReadDeadline)
 		c.write.enforce(now, c.Conn.SetWriteDeadline)
-		c.attend()
+		c.attend(l.draining.Load())
 	}
 }
 
@@ -82,8 +87,10 @@ type conn struct {
 	read, write deadline
 
 	cancel  context.CancelFunc // ends the context of its requests
+	used    atomic.Bool        // something has been read
 	handled atomic.Bool        // a request is handled, and nothing is read meanwhile
-	long    bool               // it was handled at the last look already; Run's own
+
+	long, unused bool // it was handled, and not used, at the last look; Run's own
 }
 
 // Read reads, unless it is net/http's read of one byte by which it learns that a
@@ -94,16 +101,24 @@ func (c *conn) Read(b []byte) (int, error) {
 		return 0, nil
 	}
 	c.handled.Store(false)
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.used.Load() {
+		c.used.Store(true)
+	}
+	return n, err
 }
 
-// attend ends the context of a request that takes long and whose caller is gone.
-func (c *conn) attend() {
-	handled := c.handled.Load()
+// attend ends the context of a request that takes long and whose caller is gone, and
+// a connection that nobody will use any more.
+func (c *conn) attend(draining bool) {
+	handled, unused := c.handled.Load(), !c.used.Load()
 	if handled && c.long && isClosed(c.Conn) {
 		c.cancel()
 	}
-	c.long = handled
+	if draining && unused && c.unused {
+		_ = c.Conn.Close() // who waits for it to be read learns of it
+	}
+	c.long, c.unused = handled, unused
 }
 
 // Close closes the connection, and the listener forgets it.

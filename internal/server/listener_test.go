@@ -229,6 +229,35 @@ func TestRequestEndsWhenItsCallerIsGone(t *testing.T) {
 	}
 }
 
+// net/http itself would wait for five seconds.
+func TestUnusedConnectionDoesNotDelayAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unused, theirs, l := watched(t)
+		used, peer, other := watched(t)
+		go peer.Write([]byte("GET"))
+		if _, err := used.Read(make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+		l.Drain()
+		other.Drain()
+		began := time.Now()
+		if _, err := unused.Read(make([]byte, 10)); err == nil {
+			t.Error("something was read")
+		}
+		if took := time.Since(began); took < lookInterval || took > 2*lookInterval {
+			t.Errorf("it was closed after %v", took)
+		}
+		if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the other end sees %v", err)
+		}
+		time.Sleep(time.Minute)
+		go peer.Write([]byte(" / "))
+		if n, err := used.Read(make([]byte, 10)); n != 3 || err != nil {
+			t.Errorf("from the connection in use came %d bytes and %v", n, err)
+		}
+	})
+}
+
 // A caller who is there is not taken for one who is gone, also when it has sent its
 // next request already.
 func TestRequestGoesOnWhileItsCallerWaits(t *testing.T) {

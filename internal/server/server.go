@@ -144,6 +144,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	id := s.requestID(r)
 	w.Header()["X-Request-Id"] = []string{id}
+	if hasDoubtfulEnd(r) {
+		w.Header()["Connection"] = headerClose
+	}
 	a := &answer{ResponseWriter: w}
 	defer func() { s.finish(a, r, id, start, recover()) }()
 	foreign := s.foreign.allow(w.Header(), r)
@@ -158,6 +161,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.mux.ServeHTTP(a, r)
 	}
+}
+
+// hasDoubtfulEnd reports whether a proxy may differ about where the request ends, so
+// that nothing behind it may be taken for another one. net/http hides a length that
+// comes with chunks, and chunks that come with HTTP/1.0.
+func hasDoubtfulEnd(r *http.Request) bool {
+	return r.ContentLength < 0 || r.ContentLength > 0 && !r.ProtoAtLeast(1, 1)
 }
 
 // serve returns the handler of a route: who is calling, then the call.

@@ -22,6 +22,7 @@ const mediaJSON = "application/json"
 var (
 	headerJSON    = []string{mediaJSON}
 	headerNosniff = []string{"nosniff"}
+	headerClose   = []string{"close"}
 )
 
 // buffers holds bodies and answers. One that grew large is left to the collector.

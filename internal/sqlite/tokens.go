@@ -61,8 +61,8 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 
 func (s *Store) tokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
 	var tokens []plantstore.Token
-	err := s.reading(ctx, func(c *sqlite.Conn) error {
-		return sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+	err := s.readingBriefly(ctx, func(r *reader) error {
+		return sqlitex.Execute(r.conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
 			t, err := rowToken(row)
 			tokens = append(tokens, t)
 			return err
