@@ -148,6 +148,7 @@ type disk struct {
 	counts map[operation]int
 	quota  int64 // of bytes in all files, if not 0
 
+	stalled  chan struct{} // if not nil, closed when the fsyncs need not wait any more
 	fault    *fault
 	hit      string        // the file that met the fault, or the directory
 	cutAfter int           // operations; negative for never
@@ -301,6 +302,11 @@ func (d *disk) admit(op operation, file string) (happens bool, told fuse.Status)
 	if !d.alive() {
 		return false, fuse.EIO
 	}
+	if stalled := d.stalled; stalled != nil && (op == opSync || op == opSyncDir) {
+		d.mu.Unlock()
+		<-stalled
+		d.mu.Lock()
+	}
 	d.cutAfter--
 	d.counts[op]++
 	if f := d.fault; f != nil && f.op == op && d.counts[op] == f.n {
@@ -330,6 +336,15 @@ func (d *disk) limit(more int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.quota = d.used() + more
+}
+
+// stall has every fsync wait until resume is called, which may be called again.
+func (d *disk) stall() (resume func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	stalled := make(chan struct{})
+	d.stalled = stalled
+	return sync.OnceFunc(func() { close(stalled) })
 }
 
 func (d *disk) unlimit() {

@@ -1,0 +1,189 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+	"plantstore/internal/postgres/pgtest"
+)
+
+// keptPlants are what every store in testdata holds, in order of id.
+var keptPlants = []plantstore.Plant{
+	{ID: math.MinInt64, Name: "the least"},
+	{ID: -1, Name: "before zero", Tag: plantstore.NewTag("tropical")},
+	{ID: 0, Name: "", Tag: plantstore.NewTag("")},
+	{ID: 1, Name: "nothing\x00in the middle", Tag: plantstore.NewTag("\x00")},
+	{ID: 2, Name: "the symbols \u2400 and \u241b", Tag: plantstore.NewTag("\u2400\x00")},
+	{ID: 1<<53 + 1, Name: "beyond a double"},
+	{ID: math.MaxInt64, Name: "the greatest", Tag: plantstore.NewTag("tropical")},
+}
+
+// keptToken is the only token of every store in testdata.
+var keptToken = plantstore.Token{
+	Hash:     plantstore.HashSecret("the secret of long ago"),
+	Name:     "a gate\x00keeper",
+	Scopes:   []plantstore.Scope{plantstore.ScopeWrite, plantstore.ScopeRead},
+	Created:  time.Unix(1_700_000_000, 0).UTC(),
+	Expires:  time.Unix(4_000_000_000, 0).UTC(),
+	LastUsed: time.Unix(1_700_000_060, 0).UTC(),
+}
+
+// older returns the URL of a store of an older schema. It is a file in testdata,
+// made neither by today's code nor by today's schema files, which may have changed.
+// When a schema is added, write the file of the one before it down by hand.
+func older(t *testing.T, version int) string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("store-%04d.sql", version)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := pgtest.Fresh(t)
+	query(t, url, string(script))
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); !slices.Equal(got, []string{fmt.Sprint(version)}) {
+		t.Fatalf("the store of schema %d has the versions %s", version, got)
+	}
+	return url
+}
+
+// eachOlder runs a test on a store of every schema but the newest.
+func eachOlder(t *testing.T, test func(t *testing.T, url string)) {
+	files, err := schemaFiles.ReadDir("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version := 1; version < len(files); version++ {
+		t.Run(fmt.Sprintf("%04d", version), func(t *testing.T) { test(t, older(t, version)) })
+	}
+}
+
+// tables returns what the database says of its tables, in order.
+func tables(t *testing.T, url string) []string {
+	t.Helper()
+	return query(t, url, `
+		SELECT concat_ws(' ', table_name, ordinal_position, column_name, data_type, is_nullable, column_default, identity_generation) AS line
+			FROM information_schema.columns WHERE table_schema = current_schema()
+		UNION ALL SELECT replace(indexdef, current_schema() || '.', '')
+			FROM pg_indexes WHERE schemaname = current_schema()
+		UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid))
+			FROM pg_constraint WHERE connamespace = current_schema()::regnamespace
+		ORDER BY line`)
+}
+
+// rows returns every row and the transaction that wrote it last, in order.
+func rows(t *testing.T, url string) (all []string) {
+	t.Helper()
+	for _, table := range query(t, url, "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1") {
+		all = append(all, table)
+		all = append(all, query(t, url, fmt.Sprintf("SELECT concat_ws(' ', r.xmin, r.ctid, r) FROM %s AS r ORDER BY r", table))...)
+	}
+	return all
+}
+
+// wantHeld fails unless the store holds these plants, however it is asked.
+func wantHeld(t *testing.T, s *Store, want []plantstore.Plant) {
+	t.Helper()
+	wantAll(t, s, want...)
+	tropical := plantstore.NewTag("tropical")
+	var wantTropical []plantstore.Plant
+	for _, p := range want {
+		if got, err := s.Plant(t.Context(), p.ID); err != nil || got != p {
+			t.Errorf("plant %d is %+v, %v, want %+v", p.ID, got, err, p)
+		}
+		if p.Tag == tropical {
+			wantTropical = append(wantTropical, p)
+		}
+	}
+	page, err := s.List(t.Context(), plantstore.Query{Tag: tropical, Limit: 100})
+	if err != nil || !slices.Equal(page.Plants, wantTropical) {
+		t.Errorf("with that tag there are %+v, %v, want %+v", page.Plants, err, wantTropical)
+	}
+}
+
+// wantKept fails unless the store holds what those in testdata do.
+func wantKept(t *testing.T, s *Store) {
+	t.Helper()
+	wantHeld(t, s, keptPlants)
+	tokens, err := s.Tokens(t.Context())
+	if err != nil || !reflect.DeepEqual(tokens, []plantstore.Token{keptToken}) {
+		t.Errorf("the tokens are %+v, %v, want %+v", tokens, err, keptToken)
+	}
+	if first, err := s.CreateFirstToken(t.Context(), token("an intruder")); first || err != nil {
+		t.Errorf("the store takes another first token: %v, %v", first, err)
+	}
+}
+
+func TestOlderSchemaIsUpgraded(t *testing.T) {
+	fresh := pgtest.Fresh(t)
+	if err := use(t, fresh).Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eachOlder(t, func(t *testing.T, url string) {
+		wantKept(t, use(t, url))
+		if got, want := tables(t, url), tables(t, fresh); !slices.Equal(got, want) {
+			t.Errorf("the tables have become\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		upgraded := rows(t, url)
+		s := use(t, url)
+		wantKept(t, s)
+		if got := rows(t, url); !slices.Equal(got, upgraded) {
+			t.Errorf("opened again, the store has become\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(upgraded, "\n"))
+		}
+
+		want := slices.Clone(keptPlants)
+		want[0].Tag = plantstore.NewTag("tropical")
+		fern := plantstore.Plant{ID: 3, Name: "fern\x00", Tag: plantstore.NewTag("tropical")}
+		want = slices.Insert(want, 5, fern)
+		last := want[len(want)-1]
+		want = want[:len(want)-1]
+		apply(t, s, create(fern))
+		apply(t, s, replace(want[0], &plantstore.Condition{Match: []plantstore.ETag{keptPlants[0].ETag()}}))
+		apply(t, s, remove(last.ID))
+		wantHeld(t, s, want)
+	})
+}
+
+// TestOlderSchemaIsUpgradedOnce holds two stores up until both are about to upgrade.
+func TestOlderSchemaIsUpgradedOnce(t *testing.T) {
+	eachOlder(t, func(t *testing.T, url string) {
+		c, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(context.Background())
+		if _, err := c.Exec(t.Context(), "BEGIN; SELECT FROM plantstore_schema FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		var stores [2]*Store
+		var errs [2]error
+		var upgrades sync.WaitGroup
+		for i := range stores {
+			stores[i] = use(t, url+"&application_name=upgrades")
+			upgrades.Go(func() { errs[i] = stores[i].Ready(t.Context()) })
+		}
+		until(t, "both wait", func() bool {
+			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'upgrades' AND wait_event_type = 'Lock'")) == len(stores)
+		})
+		if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		upgrades.Wait()
+		for i, s := range stores {
+			if errs[i] != nil {
+				t.Fatal(errs[i])
+			}
+			wantKept(t, s)
+		}
+	})
+}
