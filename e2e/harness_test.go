@@ -121,7 +121,13 @@ func start(t *testing.T, flags ...string) *server {
 // startOn runs a server on the store, a file or a URL, until the test ends.
 func startOn(t *testing.T, db string, flags ...string) *server {
 	t.Helper()
-	s := &server{t: t, db: db, addr: "127.0.0.1:0"}
+	return startProgram(t, binary, db, flags...)
+}
+
+// startProgram is startOn for another program than the binary under test.
+func startProgram(t *testing.T, program, db string, flags ...string) *server {
+	t.Helper()
+	s := &server{t: t, program: program, db: db, addr: "127.0.0.1:0"}
 	s.run(flags...)
 	t.Cleanup(s.stop)
 	return s

@@ -22,8 +22,10 @@ import (
 
 // TestIOFaults lets one operation on the disk after the other fail in a small run.
 // What the clients were told must be so after a restart.
-func TestIOFaults(t *testing.T) {
-	clean := runWithFault(t, nil, false)
+func TestIOFaults(t *testing.T) { bothBuilds(t, testIOFaults) }
+
+func testIOFaults(t *testing.T, program string) {
+	clean := runWithFault(t, program, nil, false)
 	t.Logf("a run without faults: %v", clean)
 	var faults []fault
 	for _, op := range []operation{opWrite, opSync, opSyncDir, opTruncate, opCreate, opRename, opUnlink} {
@@ -45,7 +47,7 @@ func TestIOFaults(t *testing.T) {
 			name := fmt.Sprintf("%s %d %s persists=%v cut=%v", f.op, f.n, unix.ErrnoName(syscall.Errno(f.status)), f.persists, cut)
 			t.Run(name, func(t *testing.T) {
 				runs++
-				if runWithFault(t, &f, cut) != nil {
+				if runWithFault(t, program, &f, cut) != nil {
 					met++
 				}
 			})
@@ -74,10 +76,10 @@ func sample(faults []fault, n int) []fault {
 // stops, all with the fault, then starts it again without and looks for what was
 // acknowledged. In between the power may fail. It returns how often each operation
 // was done, or nil if the fault was not met.
-func runWithFault(t *testing.T, f *fault, cut bool) map[operation]int {
+func runWithFault(t *testing.T, program string, f *fault, cut bool) map[operation]int {
 	d := newDrive(t)
 	d.disk.fail(f)
-	s := &server{t: t, db: d.path("plants.db"), addr: "127.0.0.1:0"}
+	s := &server{t: t, program: program, db: d.path("plants.db"), addr: "127.0.0.1:0"}
 	t.Cleanup(s.stop)
 	seed := rand.Uint64()
 	run := &faultyRun{server: s, disk: d.disk, backup: d.path("copy.db")}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,11 +11,13 @@ import (
 
 // TestKill kills the server at random moments while 64 clients create, replace and
 // delete. What they were told must be so.
-func TestKill(t *testing.T) {
+func TestKill(t *testing.T) { bothBuilds(t, testKill) }
+
+func testKill(t *testing.T, program string) {
 	kills, seed := times(20, 1000), rand.Uint64()
 	t.Logf("%d kills, seed %#x", kills, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	s := start(t)
+	s := startProgram(t, program, filepath.Join(t.TempDir(), "plants.db"))
 	c := gather(t, 64, false, seed, s.client(client.Options{}))
 	for range kills {
 		c.await(random.Int64N(300))

@@ -31,11 +31,13 @@ import (
 // same few plants while the server is killed and started again. There must be one
 // order of all they did, each between its call and its answer, that explains every
 // answer.
-func TestLinearizable(t *testing.T) {
+func TestLinearizable(t *testing.T) { bothBuilds(t, testLinearizable) }
+
+func testLinearizable(t *testing.T, program string) {
 	histories, seed := times(12, 600), rand.Uint64()
 	t.Logf("%d histories, seed %#x", histories, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	s := start(t)
+	s := startProgram(t, program, filepath.Join(t.TempDir(), "plants.db"))
 	var sum tally
 	for n := range histories {
 		p := newPlot(t, seed, n, 2, 12, s.client(client.Options{Retries: -1}))

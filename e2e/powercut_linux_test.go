@@ -2,12 +2,8 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,11 +22,12 @@ const cutsPerStore = 10
 // clients that create, replace, delete and import, and under one that only imports.
 // What they were told must be so.
 func TestPowerCut(t *testing.T) {
-	for range times(1, 50) {
+	programs := []string{binary, restless(t)}
+	for i := range times(2, 50) {
 		for _, writers := range []int{32, 0} {
 			seed := rand.Uint64()
-			t.Run(fmt.Sprintf("%d writers, seed %#x", writers, seed), func(t *testing.T) {
-				c, err := cutPower(t, t, binary, writers, seed, client.Options{})
+			t.Run(fmt.Sprintf("%d writers, restless %t, seed %#x", writers, i%2 == 1, seed), func(t *testing.T) {
+				c, err := cutPower(t, t, programs[i%2], writers, seed, client.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -222,36 +219,4 @@ func (w *witness) watch(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// buildPatched builds the binary with a text in one of its files replaced, which
-// must be there once.
-func buildPatched(t *testing.T, file, text, by string) string {
-	t.Helper()
-	source, err := filepath.Abs(filepath.Join("..", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(code), text); n != 1 {
-		t.Fatalf("%s has %q %d times", file, text, n)
-	}
-	dir := t.TempDir()
-	patched, overlay, built := filepath.Join(dir, "patched.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "plantstore")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: patched}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, content := range map[string]string{patched: strings.Replace(string(code), text, by, 1), overlay: string(replace)} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if out, err := exec.Command("go", "build", "-overlay", overlay, "-o", built, "plantstore/cmd/plantstore").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return built
 }

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -11,29 +13,60 @@ import (
 	"plantstore"
 )
 
-// groupSize is how many creates one statement takes.
-const groupSize = 32
+// The statements that return a plant.
+const (
+	selectPlant  = "SELECT id, name, tag FROM plants WHERE id = ?"
+	selectRecent = "SELECT id, name, tag FROM recent WHERE seq = ?"
+)
 
 // writer is the one connection that writes, with its statements. The store's
-// mutex guards it.
+// mutex guards it, but for recent.
 type writer struct {
 	conn                    *sqlite.Conn
 	begin, commit, rollback *sqlite.Stmt
 	insert, insertGroup     *sqlite.Stmt
 	sel, update, del        *sqlite.Stmt
+	taken, setMoving        *sqlite.Stmt
+	insertRecent, selRecent *sqlite.Stmt
+	delRecent, moveRecent   *sqlite.Stmt
+	trimRecent              *sqlite.Stmt
+
+	recent   atomic.Pointer[recent] // what waits to be moved; anybody may read it
+	moving   moving                 // how far the moves have come
+	target   int                    // how many are to wait
+	appended int                    // how many came to wait with the last batch
+	batch    []entry                // those that are moved
+
+	// What the transaction under way does to the first two, and whether it does.
+	change  change
+	next    moving
+	changed bool
+
+	// largest has the largest id of each of the last batches, in a ring. Where all ids
+	// are beyond the oldest of them, the edge, they likely come in order.
+	largest [lookback]plantstore.ID
+	batches int
 }
 
 func (w *writer) prepare() error {
+	const three, five = "(?, ?, ?)", "(?, ?, ?, ?, ?)"
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
 		"BEGIN IMMEDIATE": &w.begin,
 		"COMMIT":          &w.commit,
 		"ROLLBACK":        &w.rollback,
-		"INSERT INTO plants (id, name, tag) VALUES (?, ?, ?) ON CONFLICT DO NOTHING":                       &w.insert,
-		"INSERT INTO plants (id, name, tag) VALUES (?, ?, ?)" + strings.Repeat(", (?, ?, ?)", groupSize-1): &w.insertGroup,
-		"SELECT id, name, tag FROM plants WHERE id = ?":                                                    &w.sel,
-		"UPDATE plants SET name = ?2, tag = ?3 WHERE id = ?1":                                              &w.update,
-		"DELETE FROM plants WHERE id = ?":                                                                  &w.del,
+		"INSERT INTO plants (id, name, tag) VALUES " + three + " ON CONFLICT DO NOTHING":               &w.insert,
+		"INSERT INTO plants (id, name, tag) VALUES " + three + strings.Repeat(", "+three, groupSize-1): &w.insertGroup,
+		selectPlant: &w.sel,
+		"UPDATE plants SET name = ?2, tag = ?3 WHERE id = ?1":                                                   &w.update,
+		"DELETE FROM plants WHERE id = ?":                                                                       &w.del,
+		"SELECT 1 FROM plants WHERE id IN (?" + strings.Repeat(", ?", groupSize-1) + ") LIMIT 1":                &w.taken,
+		"UPDATE moving SET version = ?, pass = ?, next_id = ?, first_seq = ?, dead_seq = ?":                     &w.setMoving,
+		"INSERT INTO recent (seq, pass, id, name, tag) VALUES " + five + strings.Repeat(", "+five, groupSize-1): &w.insertRecent,
+		selectRecent: &w.selRecent,
+		"INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM recent WHERE seq IN (?" + strings.Repeat(", ?", groupSize-1) + ")": &w.moveRecent,
+		"DELETE FROM recent WHERE seq = ?": &w.delRecent,
+		"DELETE FROM recent WHERE seq < ?": &w.trimRecent,
 	} {
 		var err error
 		*stmt, err = w.conn.Prepare(query)
@@ -68,6 +101,7 @@ func (s *Store) writing(ctx context.Context, pages int, f func(*writer) error) e
 		s.untrusted(err)
 	}
 	s.wrote(pages)
+	s.writes.Add(1)
 	return err
 }
 
@@ -75,9 +109,20 @@ func (w *writer) transaction(f func(*writer) error) error {
 	if err := run(w.begin); err != nil {
 		return err
 	}
-	err := f(w)
+	err := w.refresh()
+	w.change.reset()
+	w.next, w.changed = w.moving, false
+	if err == nil {
+		err = f(w)
+	}
+	if err == nil {
+		err = w.keep()
+	}
 	if err == nil {
 		err = run(w.commit)
+	}
+	if err == nil {
+		w.publish()
 	}
 	// Some errors end the transaction by themselves.
 	if err != nil && !w.conn.AutocommitEnabled() {
@@ -87,9 +132,12 @@ func (w *writer) transaction(f func(*writer) error) error {
 }
 
 // applyAll applies the writes in their order. Creates that stand together go in
-// groups of one statement, which is cheaper than one each. Where an id of a group is
-// taken, the statement changes nothing, and its writes are applied one by one.
+// groups, which is cheaper than one each. Where an id of a group is taken, its writes
+// are applied one by one.
 func (w *writer) applyAll(batch []plantstore.Write, results []plantstore.Result) error {
+	if err := w.move(w.due()); err != nil {
+		return err
+	}
 	for i := 0; i < len(batch); {
 		end := i + 1
 		if rest := batch[i:]; len(rest) >= groupSize && areCreates(rest[:groupSize]) {
@@ -110,8 +158,17 @@ func (w *writer) applyAll(batch []plantstore.Write, results []plantstore.Result)
 			}
 		}
 	}
+	largest := firstID
+	for i := range batch {
+		largest = max(largest, batch[i].Plant.ID)
+	}
+	w.batches++
+	w.largest[w.batches%lookback] = largest
 	return nil
 }
+
+// edge is the largest id of some batches ago.
+func (w *writer) edge() plantstore.ID { return w.largest[(w.batches+1)%lookback] }
 
 func areCreates(writes []plantstore.Write) bool {
 	for i := range writes {
@@ -123,18 +180,65 @@ func areCreates(writes []plantstore.Write) bool {
 }
 
 // createGroup creates all plants of a group, or none if one of the ids is taken.
+//
+// Where ids come in order, and so fall on few pages, or where plants fill pages of
+// their own, they go to their place at once. Others wait, to be moved there with many
+// more.
 func (w *writer) createGroup(group []plantstore.Write) (bool, error) {
+	waiting, edge := w.recent.Load(), w.edge()
+	inOrder := true
+	for i := range group {
+		id := group[i].Plant.ID
+		if _, found := w.change.find(waiting, id); found {
+			return false, nil
+		}
+		inOrder = inOrder && id > edge
+	}
+	if inOrder || pages(group) > len(group) {
+		err := w.insertNew(group)
+		if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultConstraint {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	free, err := w.areFree(group)
+	if !free || err != nil {
+		return false, err
+	}
+	return true, w.appendGroup(group)
+}
+
+// insertNew adds a group to the table plants, or nothing of it if an id is taken.
+func (w *writer) insertNew(group []plantstore.Write) error {
 	for i := range group {
 		bindPlant(w.insertGroup, 3*i, group[i].Plant)
 	}
-	err := run(w.insertGroup)
-	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultConstraint {
-		return false, nil
+	return run(w.insertGroup)
+}
+
+// areFree reports whether all ids of a group differ and none is in the table plants.
+func (w *writer) areFree(group []plantstore.Write) (bool, error) {
+	for i := range group {
+		id := group[i].Plant.ID
+		for j := range i {
+			if group[j].Plant.ID == id {
+				return false, nil
+			}
+		}
+		w.taken.BindInt64(i+1, int64(id))
 	}
-	return err == nil, err
+	found, err := w.taken.Step()
+	if err != nil {
+		w.taken.Reset() // repeats the error
+		return false, err
+	}
+	return !found, w.taken.Reset()
 }
 
 func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
+	if waiting, found := w.change.find(w.recent.Load(), write.Plant.ID); found {
+		return w.applyWaiting(write, waiting)
+	}
 	if write.Op == plantstore.Create && write.If == nil {
 		bindPlant(w.insert, 0, write.Plant)
 		if err := run(w.insert); err != nil {
@@ -144,7 +248,7 @@ func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
 			return plantstore.Result{Outcome: plantstore.Created}, nil
 		}
 	}
-	current, err := plantByID(w.sel, write.Plant.ID)
+	current, err := plantByKey(w.sel, int64(write.Plant.ID))
 	if err != nil {
 		return plantstore.Result{}, err
 	}
@@ -164,6 +268,24 @@ func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
 		err = run(w.del)
 	}
 	return result, err
+}
+
+// applyWaiting applies a write to a plant that waits to be moved. Where it changes,
+// it waits no more.
+func (w *writer) applyWaiting(write *plantstore.Write, waiting entry) (plantstore.Result, error) {
+	current, err := plantByKey(w.selRecent, waiting.seq)
+	if err != nil || current == nil {
+		return plantstore.Result{}, cmp.Or(err, errMissing(waiting.id))
+	}
+	result := write.Decide(current)
+	if result.Err != nil || result.Outcome != plantstore.Replaced && result.Outcome != plantstore.Deleted {
+		return result, nil
+	}
+	if err := w.forget(waiting); err != nil || result.Outcome == plantstore.Deleted {
+		return result, err
+	}
+	bindPlant(w.insert, 0, write.Plant)
+	return result, run(w.insert)
 }
 
 // bindPlant binds the three parameters after the first so many.
@@ -186,9 +308,10 @@ func run(stmt *sqlite.Stmt) error {
 	return stmt.Reset()
 }
 
-// plantByID returns the plant, or nil if there is none.
-func plantByID(stmt *sqlite.Stmt, id plantstore.ID) (*plantstore.Plant, error) {
-	stmt.BindInt64(1, int64(id))
+// plantByKey returns the plant that the statement finds by its only parameter, or nil
+// if there is none.
+func plantByKey(stmt *sqlite.Stmt, key int64) (*plantstore.Plant, error) {
+	stmt.BindInt64(1, key)
 	found, err := stmt.Step()
 	if err != nil || !found {
 		stmt.Reset()
@@ -200,11 +323,14 @@ func plantByID(stmt *sqlite.Stmt, id plantstore.ID) (*plantstore.Plant, error) {
 
 // rowPlant reads the columns id, name and tag.
 func rowPlant(row *sqlite.Stmt) plantstore.Plant {
-	p := plantstore.Plant{ID: plantstore.ID(row.ColumnInt64(0)), Name: row.ColumnText(1)}
-	if !row.ColumnIsNull(2) {
-		p.Tag = plantstore.NewTag(row.ColumnText(2))
+	return plantstore.Plant{ID: plantstore.ID(row.ColumnInt64(0)), Name: row.ColumnText(1), Tag: columnTag(row, 2)}
+}
+
+func columnTag(row *sqlite.Stmt, column int) plantstore.Tag {
+	if row.ColumnIsNull(column) {
+		return plantstore.Tag{}
 	}
-	return p
+	return plantstore.NewTag(row.ColumnText(column))
 }
 
 // exec runs a statement that is not worth keeping.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -14,7 +15,7 @@ import (
 const (
 	// checkpointEvery is the number of pages after which a checkpoint is due, if
 	// every write took one and long ones as many as their text fills.
-	checkpointEvery = 4096
+	checkpointEvery = 1024
 	// walBound is the length of the write-ahead log, in pages, at which writes
 	// wait until all of it is in the file, so that the log starts over.
 	walBound = 16 << 10
@@ -22,28 +23,56 @@ const (
 	smallRest = 512
 	// chases is how many times a checkpoint follows a log that grows meanwhile.
 	chases = 4
+	// settleSize is how many of the plants that wait are moved at once when nobody
+	// pushes them. That happens every settleAfter, and every settlePause if nobody
+	// wrote meanwhile.
+	settleSize  = 256
+	settleAfter = 100 * time.Millisecond
+	settlePause = time.Millisecond
 	// pageSize is SQLite's own default.
 	pageSize = 4096
 )
 
-// Run moves the write-ahead log into the file whenever enough was written, until
-// ctx ends. It returns an error that wraps [plantstore.ErrUntrusted] if the file
-// could not be synced: the process must then stop.
+// Run moves the write-ahead log into the file whenever enough was written, and plants
+// that wait to their place, all of them while there is nothing else to do, until ctx
+// ends. It returns an error that wraps [plantstore.ErrUntrusted] if the file could
+// not be synced: the process must then stop.
 func (s *Store) Run(ctx context.Context) error {
+	pause := time.NewTimer(settleAfter)
+	defer pause.Stop()
+	seen := s.writes.Load()
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.due:
+			err = explain(s.path, s.checkpoint())
+		case <-pause.C:
+			idle := s.writes.Load() == seen
+			err = s.settle(ctx)
+			seen = s.writes.Load()
+			next := settleAfter
+			if idle && err == nil && s.write.recent.Load().size > 0 {
+				next = settlePause
+			}
+			pause.Reset(next)
 		}
-		err := explain(s.path, s.checkpoint())
 		if errors.Is(err, plantstore.ErrUntrusted) {
 			s.untrusted(err)
 			return err
 		}
-		// Any other failure leaves the log as it is, and the next checkpoint
-		// tries again: a full disk empties, a reader ends.
+		// Any other failure leaves things as they are, and the next time tries
+		// again: a full disk empties, a reader ends.
 	}
+}
+
+// settle moves some of the plants that wait to their place, if there are any.
+func (s *Store) settle(ctx context.Context) error {
+	if s.write.recent.Load().size == 0 {
+		return nil
+	}
+	return s.writing(ctx, settleSize, func(w *writer) error { return w.move(settleSize) })
 }
 
 // pages returns about how many pages a batch takes.

@@ -42,7 +42,12 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err != nil {
 		return problems, checkError(ctx, s.path, err, &problems)
 	}
-	err = each(c, plantstore.Query{}, func(p plantstore.Plant) bool {
+	var last *plantstore.ID
+	err = s.each(c, plantstore.Query{}, func(p plantstore.Plant) bool {
+		if last != nil && p.ID <= *last {
+			problems = append(problems, fmt.Sprintf("plant %d: it is there twice", p.ID))
+		}
+		last = &p.ID
 		tag, _ := p.Tag.Text()
 		if !utf8.ValidString(p.Name) || !utf8.ValidString(tag) {
 			problems = append(problems, fmt.Sprintf("plant %d: its name or tag is not UTF-8", p.ID))

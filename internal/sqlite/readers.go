@@ -11,10 +11,10 @@ import (
 // readerCount is the number of connections that read.
 const readerCount = 8
 
-// reader is a connection that reads, with the statement that it runs most.
+// reader is a connection that reads, with the statements that it runs most.
 type reader struct {
-	conn  *sqlite.Conn
-	plant *sqlite.Stmt
+	conn          *sqlite.Conn
+	plant, recent *sqlite.Stmt
 }
 
 // readers lends connections, and opens them when they are needed. The one that
@@ -83,7 +83,10 @@ func openReader(path string) (*reader, error) {
 	}
 	r := &reader{conn: c}
 	if err = pragma(c, "query_only=1"); err == nil {
-		r.plant, err = c.Prepare("SELECT id, name, tag FROM plants WHERE id = ?")
+		r.plant, err = c.Prepare(selectPlant)
+	}
+	if err == nil {
+		r.recent, err = c.Prepare(selectRecent)
 	}
 	if err != nil {
 		c.Close()

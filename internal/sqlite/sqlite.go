@@ -3,6 +3,10 @@
 // One connection writes, a pool of others reads, and one checkpoints, so that a
 // reader never waits for the writer nor the writer for a checkpoint. The file is
 // in WAL mode with synchronous=FULL: a commit returns after its fsync.
+//
+// Plants that come many at once and in no order wait in a table of their own before
+// they are moved to their place: see recent.go, move.go and
+// docs/decisions/0006-plants-that-wait.md.
 package sqlite
 
 import (
@@ -72,7 +76,8 @@ type Store struct {
 	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
 	checkpointer *sqlite.Conn
 	due          chan struct{}
-	sinceDue     int // pages written since the last token, guarded by mu
+	sinceDue     int           // pages written since the last token, guarded by mu
+	writes       atomic.Uint64 // transactions so far
 }
 
 var _ plantstore.Store = (*Store)(nil)
@@ -112,8 +117,13 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if err := migrate(conn, path, mode == Serve); err != nil {
 		return nil, explain(path, err)
 	}
-	if err := s.write.prepare(); err != nil {
+	if err := s.write.start(); err != nil {
 		return nil, explain(path, err)
+	}
+	if mode == Serve {
+		if err := s.write.transaction(func(*writer) error { return nil }); err != nil {
+			return nil, explain(path, err)
+		}
 	}
 	if s.checkpointer, err = open(path); err != nil {
 		return nil, explain(path, err)
