@@ -110,8 +110,7 @@ func (w *writer) transaction(f func(*writer) error) error {
 		return err
 	}
 	err := w.refresh()
-	w.change.reset()
-	w.next, w.changed = w.moving, false
+	w.change, w.next, w.changed = newChange(), w.moving, false
 	if err == nil {
 		err = f(w)
 	}

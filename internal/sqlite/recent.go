@@ -138,12 +138,8 @@ type change struct {
 	gone  map[plantstore.ID]bool // of those that were there before
 }
 
-func (c *change) reset() {
-	if c.added == nil {
-		c.added, c.gone = make(map[plantstore.ID]entry), make(map[plantstore.ID]bool)
-	}
-	clear(c.added)
-	clear(c.gone)
+func newChange() change {
+	return change{added: make(map[plantstore.ID]entry), gone: make(map[plantstore.ID]bool)}
 }
 
 // find returns the plant with that id as r and the change have it.

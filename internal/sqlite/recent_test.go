@@ -329,8 +329,7 @@ func TestRecentAgreesWithAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 0))
 	r, want := new(recent), map[plantstore.ID]entry{}
 	for round := range 300 {
-		var c change
-		c.reset()
+		c := newChange()
 		for range random.IntN(400) {
 			id := plantstore.ID(random.IntN(2000))
 			if e, found := c.find(r, id); found {
