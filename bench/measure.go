@@ -34,22 +34,25 @@ type sample struct {
 	Noise        noise   `json:"noise"`
 }
 
-// attempts is how often a measurement is made before the machine is given up.
-const attempts = 12
+// patience is how long a measurement is made again before the machine is given up,
+// and pause the time between two tries.
+const (
+	patience = 10 * time.Minute
+	pause    = 5 * time.Second
+)
 
 // quiet measures until the machine had nothing else to do.
 func (b *bench) quiet(c *contender, w workload, holds, seconds int) (sample, error) {
-	var heard noise
-	for range attempts {
+	for began := time.Now(); ; time.Sleep(pause) {
 		s, err := b.send(c, w, holds, seconds)
 		if err != nil || b.noisy || !s.Noise.tooMuch() {
 			return s, err
 		}
-		heard = s.Noise
-		fmt.Printf("     %s: measured again, %s\n", c.name, heard)
-		time.Sleep(2 * time.Second)
+		if time.Since(began) > patience {
+			return sample{}, fmt.Errorf("the machine is too busy to measure %s (%s): nothing is reported", c.name, s.Noise)
+		}
+		fmt.Printf("     %s: measured again, %s\n", c.name, s.Noise)
 	}
-	return sample{}, fmt.Errorf("the machine is too busy to measure %s (%s): nothing is reported", c.name, heard)
 }
 
 // answered is what load.lua prints at its end.

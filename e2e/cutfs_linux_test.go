@@ -147,6 +147,7 @@ type disk struct {
 	moves  []move           // of names, not durable yet
 	counts map[operation]int
 	quota  int64 // of bytes in all files, if not 0
+	opened []int // for each open file, by its handle, the failures that it knows of
 
 	stalled  chan struct{} // if not nil, closed when the fsyncs need not wait any more
 	fault    *fault
@@ -161,6 +162,9 @@ type node struct {
 	content []byte   // as processes see it
 	synced  []byte   // as it is durable
 	changes []change // of the content, not durable yet
+	// failures is how many fsyncs have failed. Linux tells everybody who has the file
+	// open of each, at their next fsync.
+	failures int
 }
 
 // change is a write, or a truncation at an offset if data is nil.
@@ -527,7 +531,14 @@ func (d *disk) Create(_ <-chan struct{}, _ *fuse.CreateIn, name string, out *fus
 	d.move(move{to: name, node: n})
 	fillEntry(n, &out.EntryOut)
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
+	out.Fh = d.handle(n)
 	return told
+}
+
+// handle returns a new handle of a file.
+func (d *disk) handle(n *node) uint64 {
+	d.opened = append(d.opened, n.failures)
+	return uint64(len(d.opened) - 1)
 }
 
 func (d *disk) Unlink(_ <-chan struct{}, _ *fuse.InHeader, name string) fuse.Status {
@@ -557,6 +568,7 @@ func (d *disk) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		return fuse.EIO
 	}
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
+	out.Fh = d.handle(d.nodes[in.NodeId])
 	if in.Flags&syscall.O_TRUNC != 0 {
 		return d.truncate(d.nodes[in.NodeId], 0)
 	}
@@ -597,7 +609,7 @@ func (d *disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 }
 
 // Fsync makes a file durable. Where it fails, the kernel still forgets what there
-// was to write: a later fsync does not make up for it.
+// was to write, whoever wrote it: a later fsync does not make up for it.
 func (d *disk) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -609,6 +621,12 @@ func (d *disk) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	case !d.isDark():
 		n.changes = nil
 	}
+	if told != fuse.OK {
+		n.failures++
+	} else if d.opened[in.Fh] < n.failures {
+		told = fuse.EIO
+	}
+	d.opened[in.Fh] = n.failures
 	return told
 }
 

@@ -133,8 +133,13 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 }
 
 // Close ends all connections. The last one moves the write-ahead log into the
-// file.
+// file, unless the store can no longer be trusted: then nothing more is written, the
+// connections are left to end with the process, and the next start recovers what the
+// log has.
 func (s *Store) Close() error {
+	if s.trusted() != nil {
+		return s.unlock()
+	}
 	var errs []error
 	if s.read != nil {
 		errs = append(errs, s.read.Close())
@@ -145,13 +150,18 @@ func (s *Store) Close() error {
 	if s.write != nil {
 		errs = append(errs, s.write.conn.Close())
 	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
-	}
+	errs = append(errs, s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", s.path, err)
 	}
 	return nil
+}
+
+func (s *Store) unlock() error {
+	if s.lock == nil {
+		return nil
+	}
+	return s.lock.Close()
 }
 
 // Ready returns nil while the file can be read and the store be trusted.

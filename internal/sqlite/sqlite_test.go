@@ -711,6 +711,27 @@ func tagQueries(t *testing.T) (queries []string) {
 
 // A page of the plants is destroyed. The first write that finds out makes the
 // store refuse everything, the tokens too, which are not harmed.
+// What the log has is left for the next start, and not moved by who cannot be trusted.
+func TestUntrustedStoreWritesNothingWhenItCloses(t *testing.T) {
+	path := newPath(t)
+	s := mustOpen(t, path, Serve)
+	create(t, s, fern(1))
+	s.untrusted(plantstore.ErrUntrusted)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path + "-wal"); err != nil || info.Size() == 0 || !bytes.Equal(before, after) {
+		t.Errorf("the log has gone into the file: %v, %v", info, err)
+	}
+	wantPlant(t, openStore(t, path, Serve), fern(1))
+}
+
 func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	path := newPath(t)
 	s := mustOpen(t, path, Serve)
