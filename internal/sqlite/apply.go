@@ -35,7 +35,7 @@ type writer struct {
 	moving   moving                 // how far the moves have come
 	target   int                    // how many are to wait
 	appended int                    // how many came to wait with the last batch
-	batch    []entry                // those that are moved
+	batch    []entry                // room for those that are moved
 
 	// What the transaction under way does to the first two, and whether it does.
 	change  change
