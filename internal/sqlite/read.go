@@ -46,9 +46,6 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	var page plantstore.Page
-	if err := s.refresh(ctx); err != nil {
-		return page, err
-	}
 	err := s.reading(ctx, func(c *sqlite.Conn) error {
 		matcher := plantstore.NewMatcher(q.Contains)
 		seen := 0
@@ -116,7 +113,7 @@ func (s *Store) scanning(ctx context.Context, q plantstore.Query, yield func(pla
 }
 
 // refresh makes sure that what waits to be moved is known, also where a server works
-// on the file beside this store. The server itself knows.
+// on the file beside this store. The server itself knows, and a snapshot looks itself.
 func (s *Store) refresh(ctx context.Context) error {
 	if s.lock != nil {
 		return nil
