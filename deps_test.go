@@ -22,6 +22,7 @@ var floors = [][]string{
 		"plantstore/client",
 		"plantstore/internal/auth",
 		"plantstore/internal/commit",
+		"plantstore/internal/http1",
 		"plantstore/internal/sqlite",
 		"plantstore/internal/postgres",
 		"plantstore/internal/postgres/pgtest",
@@ -37,6 +38,7 @@ var floors = [][]string{
 var wired = map[string][]string{
 	"plantstore/internal/sqlite":          {"plantstore/cmd/plantstore"},
 	"plantstore/internal/postgres":        {"plantstore/cmd/plantstore"},
+	"plantstore/internal/http1":           {"plantstore/cmd/plantstore"},
 	"plantstore/internal/storetest":       {},
 	"plantstore/internal/postgres/pgtest": {},
 	"plantstore/cmd/plantstore":           {},

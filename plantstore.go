@@ -11,11 +11,12 @@
 //     passes, with the in-memory model it is held against.
 //   - internal/commit gathers the writes that wait into one transaction.
 //   - internal/auth knows who is calling.
+//   - internal/http1 serves connections: plain requests by itself, all others by
+//     net/http.
 //   - client calls a server over HTTP.
 //
 // internal/server speaks HTTP over those, internal/console is its web page, and
-// cmd/plantstore wires everything
-// together, and only there.
+// cmd/plantstore wires everything together, and only there.
 //
 // # One create, top to bottom
 //

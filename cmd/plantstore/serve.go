@@ -23,6 +23,7 @@ import (
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
 	"plantstore/internal/console"
+	"plantstore/internal/http1"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
 )
@@ -142,10 +143,8 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	watched := server.NewListener(listener)
-	web := &http.Server{
+	web := http1.New(&http.Server{
 		Handler:           handler,
-		ConnContext:       watched.Context,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
 		ReadTimeout:       c.ReadTimeout,
 		WriteTimeout:      c.WriteTimeout,
@@ -154,11 +153,9 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// there the server does, with an Error.
 		MaxHeaderBytes: int(2 * c.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	})
 
-	web.RegisterOnShutdown(watched.Drain)
-	failed := make(chan error, 6)
-	stopDeadlines := background(watched.Run, failed)
+	failed := make(chan error, 5)
 	stopStore := background(store.Run, failed)
 	stopGuard := background(guard.Run, failed)
 	stopWriter := background(writer.Run, failed)
@@ -169,7 +166,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		return nil
 	}, failed)
 	go func() {
-		if err := web.Serve(watched); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	}()
@@ -186,7 +183,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	closed := make(chan error, 1)
 	go func() {
-		closed <- errors.Join(stopDeadlines(), stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
+		closed <- errors.Join(stopGreeting(), stopWriter(), stopGuard(), stopStore(), store.Close())
 	}()
 	select {
 	case closing := <-closed:
@@ -198,7 +195,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 }
 
 // drain ends the HTTP server when the requests under way have been answered.
-func drain(web *http.Server, timeout time.Duration) error {
+func drain(web *http1.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := web.Shutdown(ctx); err != nil {

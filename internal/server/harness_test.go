@@ -25,6 +25,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
+	"plantstore/internal/http1"
 	"plantstore/internal/postgres"
 	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/sqlite"
@@ -154,18 +155,16 @@ func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 		t.Fatal(err)
 	}
 	s.handler = handler
-	watched := NewListener(listener)
-	web := &http.Server{
+	web := http1.New(&http.Server{
 		Handler:           handler,
-		ConnContext:       watched.Context,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       with.readTimeout,
 		WriteTimeout:      90 * time.Second,
 		IdleTimeout:       120 * time.Second,
 		MaxHeaderBytes:    2 * maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	runs := []func(context.Context) error{watched.Run, writer.Run, guard.Run}
+	})
+	runs := []func(context.Context) error{writer.Run, guard.Run}
 	if store, ok := s.store.(interface{ Run(context.Context) error }); ok {
 		runs = append(runs, store.Run)
 	}
@@ -174,7 +173,7 @@ func (s *service) run(t testing.TB, with setup, listener net.Listener) {
 		stops = append(stops, background(t, run))
 	}
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(watched) }()
+	go func() { served <- web.Serve(listener) }()
 	t.Cleanup(func() {
 		s.client.CloseIdleConnections()
 		web.Close()

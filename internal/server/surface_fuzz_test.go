@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/http1"
 	"plantstore/internal/storetest"
 )
 
@@ -300,10 +301,10 @@ func newLineServer(f *testing.F, s *service) *lineServer {
 	if err != nil {
 		f.Fatal(err)
 	}
-	web := &http.Server{
+	web := http1.New(&http.Server{
 		Handler: l, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(s.handler.log.Handler(), slog.LevelDebug),
-	}
+	})
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	f.Cleanup(func() {

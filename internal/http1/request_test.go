@@ -1,0 +1,271 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// usedRequest returns one that a handler has had before and has left its traces in.
+func usedRequest(t testing.TB) *request {
+	t.Helper()
+	end, _ := net.Pipe()
+	r := &newExchange(&conn{Conn: end, ctx: context.Background()}).request
+	const before = "PUT /before?old=1 HTTP/1.1\r\nHost: old\r\nX-Old: 1\r\nX-Old: 2\r\nAccept: old\r\n" +
+		"Connection: keep-alive\r\nContent-Length: 4\r\n\r\nbody"
+	if n := r.parse([]byte(before)); n != len(before) {
+		t.Fatalf("of the request before, %d bytes are plain", n)
+	}
+	if err := r.ParseForm(); err != nil {
+		t.Fatal(err)
+	}
+	r.SetPathValue("id", "old")
+	r.Pattern = "PUT /before"
+	r.Header.Add("X-Old", "3")
+	r.Header.Set("X-Added", "1")
+	r.URL.Fragment, r.URL.RawPath, r.URL.ForceQuery = "old", "/old", true
+	r.Body.Read(make([]byte, 1))
+	return r
+}
+
+// meaning is what a handler can learn from a request.
+type meaning struct {
+	Method, Target, Proto string
+	Major, Minor          int
+	URL                   url.URL
+	Header, Trailer       http.Header
+	Host                  string
+	Length                int64
+	Encoding              []string
+	Close                 bool
+	NoBody                bool
+	Body                  string
+	Form, PostForm        url.Values
+	Pattern, PathValue    string
+	Rest                  string // what follows the request
+}
+
+func meaningOf(t testing.TB, r *http.Request, rest io.Reader) meaning {
+	t.Helper()
+	m := meaning{
+		Method: r.Method, Target: r.RequestURI, Proto: r.Proto, Major: r.ProtoMajor, Minor: r.ProtoMinor,
+		URL: *r.URL, Header: r.Header, Trailer: r.Trailer, Host: r.Host, Length: r.ContentLength,
+		Encoding: r.TransferEncoding, Close: r.Close, NoBody: r.Body == http.NoBody,
+		Form: r.Form, PostForm: r.PostForm, Pattern: r.Pattern, PathValue: r.PathValue("id"),
+	}
+	m.Body = readAll(t, r.Body)
+	m.Rest = readAll(t, rest)
+	return m
+}
+
+func readAll(t testing.TB, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Errorf("after %q: %v", b, err)
+	}
+	return string(b)
+}
+
+// parsePlain returns how long the request at the start of b is, and checks that
+// net/http understands it in the same way.
+func parsePlain(t testing.TB, b []byte) int {
+	t.Helper()
+	r := usedRequest(t)
+	size := r.parse(b)
+	if size == 0 {
+		return 0
+	}
+	got := meaningOf(t, &r.Request, bytes.NewReader(b[size:]))
+	from := bufio.NewReader(bytes.NewReader(b))
+	judge, err := http.ReadRequest(from)
+	if err != nil {
+		t.Fatalf("%q is plain, but net/http says: %v", b, err)
+	}
+	if want := meaningOf(t, judge, from); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q is understood as\n%+v\nand by net/http as\n%+v", b, got, want)
+	}
+	return size
+}
+
+// with returns a request with more lines in its header.
+func with(lines string) string {
+	return "GET /plants HTTP/1.1\r\nHost: localhost\r\n" + lines + "\r\n"
+}
+
+// post returns a request with a body.
+func post(lines, body string) string {
+	return "POST /plants HTTP/1.1\r\nHost: localhost\r\n" + lines + "\r\n" + body
+}
+
+// to returns a request with another first line.
+func to(line string) string { return line + "\r\nHost: localhost\r\n\r\n" }
+
+var plainRequests = map[string]string{
+	"the shortest":            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"usual fields":            with("User-Agent: curl/8.5.0\r\nAccept: */*\r\nAuthorization: Bearer a.b-c_d=\r\n"),
+	"query":                   to("GET /plants?name=a%20b+c&x=1,2:*&=&&/ HTTP/1.1"),
+	"bad escape in the query": to("GET /plants?name=%zz HTTP/1.1"),
+	"dots and slashes":        to("GET /a//b/../.~_-/ HTTP/1.1"),
+	"delete":                  to("DELETE /plants/1 HTTP/1.1"),
+	"post without a length":   post("", ""),
+	"empty body":              post("Content-Length: 0\r\n", ""),
+	"body":                    post("Content-Type: application/json\r\nContent-Length: 2\r\n", "{}"),
+	"any byte in the body":    post("Content-Length: 5\r\n", "\r\n\r\n\x00"),
+	"put":                     "PUT /plants/1 HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 2\r\n\r\n{}",
+	"zeros before the length": post("Content-Length: 0002\r\n", "{}"),
+	"field of two lines":      with("Accept: a\r\nX-Other: 1\r\naccept: b\r\nACCEPT: c\r\n"),
+	"field without a value":   with("X-Empty:\r\nX-Blank: \t \r\n"),
+	"space around a value":    with("X-Space: \t a \t b \t \r\n"),
+	"no space":                with("X-Tight:a\r\n"),
+	"odd name":                with("x!#$%&'*+.^_`|~9: a\r\n"),
+	"keep-alive":              with("Connection: keep-alive\r\n"),
+	"Keep-Alive in capitals":  with("connection: Keep-Alive\r\n"),
+	"host at the end":         "GET / HTTP/1.1\r\nAccept: */*\r\nhOST: a.example:8080\r\n\r\n",
+	"many fields":             with(strings.Repeat("X-Many: 1\r\n", maxFields-1)),
+}
+
+var unusualRequests = map[string]string{
+	"too many fields":               with(strings.Repeat("X-Many: 1\r\n", maxFields)),
+	"nothing":                       "",
+	"part of a header":              "GET / HTTP/1.1\r\nHost: localhost\r\n",
+	"header but the last byte":      "GET / HTTP/1.1\r\nHost: localhost\r\n\r",
+	"no header":                     "GET / HTTP/1.1\r\n\r\n",
+	"part of a body":                post("Content-Length: 3\r\n", "{}"),
+	"no body yet":                   post("Content-Length: 3\r\n", ""),
+	"chunked":                       post("Transfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+	"chunked with a length":         post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+	"length after chunked":          post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"),
+	"identity":                      post("Transfer-Encoding: identity\r\nContent-Length: 2\r\n", "{}"),
+	"same length twice":             post("Content-Length: 2\r\nContent-Length: 2\r\n", "{}"),
+	"two lengths":                   post("Content-Length: 2\r\nContent-Length: 1\r\n", "{}"),
+	"two lengths in a line":         post("Content-Length: 2, 2\r\n", "{}"),
+	"length with a plus":            post("Content-Length: +2\r\n", "{}"),
+	"length with a minus":           post("Content-Length: -2\r\n", "{}"),
+	"length in hex":                 post("Content-Length: 0x2\r\n", "{}"),
+	"length with a space":           post("Content-Length: 1 0\r\n", "0123456789"),
+	"no length":                     post("Content-Length:\r\n", ""),
+	"huge length":                   post("Content-Length: 99999999999999999999\r\n", "{}"),
+	"five digits":                   post("Content-Length: 00002\r\n", "{}"),
+	"get with a length":             with("Content-Length: 0\r\n"),
+	"bare LF after the first line":  "GET / HTTP/1.1\nHost: localhost\r\n\r\n",
+	"bare LF after a field":         "GET / HTTP/1.1\r\nHost: localhost\nX: 1\r\n\r\n",
+	"bare LF at the end":            "GET / HTTP/1.1\r\nHost: localhost\n\n",
+	"bare LF in the middle":         "GET / HTTP/1.1\r\nHost: localhost\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"bare CR":                       with("X-Broken: a\rb\r\n"),
+	"two CR":                        with("X-Broken: a\r\r\n"),
+	"folded line":                   with("X-Folded: a\r\n b\r\n"),
+	"folded line with a tab":        with("X-Folded: a\r\n\tb: c\r\n"),
+	"folded first line":             "GET / HTTP/1.1\r\n Host: localhost\r\nHost: localhost\r\n\r\n",
+	"space before the colon":        with("Content-Type : a\r\n"),
+	"no colon":                      with("Accept\r\n"),
+	"no name":                       with(": a\r\n"),
+	"NUL in a value":                with("X-Nul: a\x00b\r\n"),
+	"control character in a value":  with("X-Bell: \a\r\n"),
+	"DEL in a value":                with("X-Del: \x7f\r\n"),
+	"8-bit byte in a value":         with("X-High: \xfc\r\n"),
+	"UTF-8 in a value":              with("X-High: ü\r\n"),
+	"8-bit byte in a name":          with("X-\xfc: a\r\n"),
+	"no host":                       "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
+	"empty host":                    "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+	"two hosts":                     with("Host: localhost\r\n"),
+	"second host is empty":          with("Host:\r\n"),
+	"host with a user":              "GET / HTTP/1.1\r\nHost: me@localhost\r\n\r\n",
+	"host with a path":              "GET / HTTP/1.1\r\nHost: localhost/x\r\n\r\n",
+	"host with a space":             "GET / HTTP/1.1\r\nHost: local host\r\n\r\n",
+	"absolute form":                 to("GET http://localhost/plants HTTP/1.1"),
+	"authority form":                to("CONNECT localhost:80 HTTP/1.1"),
+	"asterisk":                      to("OPTIONS * HTTP/1.1"),
+	"asterisk to get":               to("GET * HTTP/1.1"),
+	"path with two slashes first":   to("GET //plants HTTP/1.1"),
+	"path without a slash":          to("GET plants HTTP/1.1"),
+	"query only":                    to("GET ?a=1 HTTP/1.1"),
+	"no target":                     to("GET HTTP/1.1"),
+	"escape in the path":            to("GET /plants/%41 HTTP/1.1"),
+	"escaped slash":                 to("GET /plants/a%2Fb HTTP/1.1"),
+	"bad escape in the path":        to("GET /plants/% HTTP/1.1"),
+	"semicolon in the path":         to("GET /plants;a=1 HTTP/1.1"),
+	"fragment":                      to("GET /plants#a HTTP/1.1"),
+	"8-bit byte in the path":        to("GET /\xfc HTTP/1.1"),
+	"NUL in the path":               to("GET /\x00 HTTP/1.1"),
+	"8-bit byte in the query":       to("GET /?a=\xfc HTTP/1.1"),
+	"semicolon in the query":        to("GET /?a=1;b=2 HTTP/1.1"),
+	"second question mark":          to("GET /?a=?b HTTP/1.1"),
+	"empty query":                   to("GET /plants? HTTP/1.1"),
+	"HTTP/1.0":                      to("GET / HTTP/1.0"),
+	"HTTP/2.0":                      to("GET / HTTP/2.0"),
+	"HTTP/0.9":                      "GET /\r\n\r\n",
+	"lower-case protocol":           to("GET / http/1.1"),
+	"head":                          to("HEAD / HTTP/1.1"),
+	"options":                       to("OPTIONS / HTTP/1.1"),
+	"patch":                         to("PATCH / HTTP/1.1"),
+	"trace":                         to("TRACE / HTTP/1.1"),
+	"lower-case method":             to("get / HTTP/1.1"),
+	"no method":                     to("/ HTTP/1.1"),
+	"start of HTTP/2":               "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	"two spaces after the method":   to("GET  / HTTP/1.1"),
+	"two spaces after the target":   to("GET /  HTTP/1.1"),
+	"space after the protocol":      to("GET / HTTP/1.1 "),
+	"space before the method":       to(" GET / HTTP/1.1"),
+	"tab instead of a space":        to("GET\t/ HTTP/1.1"),
+	"line break first":              "\r\n" + to("GET / HTTP/1.1"),
+	"only line breaks":              "\r\n\r\n",
+	"Expect":                        post("Expect: 100-continue\r\nContent-Length: 2\r\n", "{}"),
+	"Upgrade":                       with("Upgrade: websocket\r\n"),
+	"HTTP/2 upgrade":                with("HTTP2-Settings: AAMAAABk\r\n"),
+	"Connection: close":             with("Connection: close\r\n"),
+	"Connection: Upgrade":           with("Connection: Upgrade\r\n"),
+	"Connection of two words":       with("Connection: keep-alive, close\r\n"),
+	"two Connections":               with("Connection: keep-alive\r\nConnection: keep-alive\r\n"),
+	"close after keep-alive":        with("Connection: keep-alive\r\nconnection: close\r\n"),
+	"empty Connection":              with("Connection:\r\n"),
+	"Te":                            with("TE: trailers\r\n"),
+	"Trailer":                       post("Trailer: X-Sum\r\nContent-Length: 2\r\n", "{}"),
+	"Pragma":                        with("Pragma: no-cache\r\n"),
+	"length that counts two bodies": post("Content-Length: 9999\r\n", with("")),
+}
+
+func TestPlainRequests(t *testing.T) {
+	for name, text := range plainRequests {
+		t.Run(name, func(t *testing.T) {
+			for _, next := range []string{"", "GET /next", "\r\n"} {
+				if size := parsePlain(t, []byte(text+next)); size != len(text) {
+					t.Errorf("%d bytes of %d before %q", size, len(text), next)
+				}
+			}
+			for i := range len(text) {
+				if size := parsePlain(t, []byte(text[:i])); size != 0 {
+					t.Errorf("%d bytes of a part, %q", size, text[:i])
+				}
+			}
+		})
+	}
+}
+
+func TestUnusualRequests(t *testing.T) {
+	for name, text := range unusualRequests {
+		t.Run(name, func(t *testing.T) {
+			if size := usedRequest(t).parse([]byte(text)); size != 0 {
+				t.Errorf("%d bytes of %q are plain", size, text)
+			}
+		})
+	}
+}
+
+// What is plain here must mean the same to net/http, whatever it is.
+func FuzzPlainRequest(f *testing.F) {
+	for _, table := range []map[string]string{plainRequests, unusualRequests} {
+		for _, text := range table {
+			f.Add([]byte(text))
+			f.Add([]byte(text + with("")))
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) { parsePlain(t, b) })
+}
