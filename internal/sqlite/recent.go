@@ -45,7 +45,7 @@ type recent struct {
 
 // find returns the plant with that id.
 func (r *recent) find(id plantstore.ID) (entry, bool) {
-	part := sort.Search(len(r.parts), func(i int) bool { return r.parts[i][0].id > id }) - 1
+	part := partOf(r.parts, id)
 	if part < 0 {
 		return entry{}, false
 	}
@@ -56,12 +56,18 @@ func (r *recent) find(id plantstore.ID) (entry, bool) {
 	return r.parts[part][i], true
 }
 
+// partOf returns the index of the part in which a plant with that id would be, or -1
+// if it would be before all.
+func partOf(parts [][]entry, id plantstore.ID) int {
+	return sort.Search(len(parts), func(i int) bool { return parts[i][0].id > id }) - 1
+}
+
 func byID(e entry, id plantstore.ID) int { return cmp.Compare(e.id, id) }
 
 // from yields the plants whose ids are not below first, in order.
 func (r *recent) from(first plantstore.ID) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
-		start := max(0, sort.Search(len(r.parts), func(i int) bool { return r.parts[i][0].id > first })-1)
+		start := max(0, partOf(r.parts, first))
 		for _, part := range r.parts[start:] {
 			for i := range part {
 				if part[i].id >= first && !yield(part[i]) {
@@ -73,21 +79,40 @@ func (r *recent) from(first plantstore.ID) iter.Seq[entry] {
 }
 
 // next returns what is left when the plants of gone have gone and those of added
-// have come. Both are in order of id.
+// have come. Both are in order of id. It looks only at the parts that change.
 func (r *recent) next(version int64, added []entry, gone []plantstore.ID) *recent {
-	next := &recent{version: version, parts: make([][]entry, 0, len(r.parts)+len(added)/maxPart+1)}
-	for i, part := range r.parts {
+	next := &recent{
+		version: version,
+		size:    r.size + len(added) - len(gone),
+		parts:   make([][]entry, 0, len(r.parts)+len(added)/maxPart+1),
+	}
+	parts := r.parts
+	for len(parts) > 0 && len(added)+len(gone) > 0 {
+		i := max(0, partOf(parts, firstOf(added, gone)))
 		here, left := added, gone
-		if i+1 < len(r.parts) {
-			end := r.parts[i+1][0].id
+		if i+1 < len(parts) {
+			end := parts[i+1][0].id
 			here = added[:below(added, end, byID)]
 			left = gone[:below(gone, end, cmp.Compare[plantstore.ID])]
 		}
-		next.add(part, here, left)
-		added, gone = added[len(here):], gone[len(left):]
+		next.parts = append(next.parts, parts[:i]...)
+		next.add(merge(parts[i], here, left))
+		added, gone, parts = added[len(here):], gone[len(left):], parts[i+1:]
 	}
-	next.add(nil, added, nil)
+	next.parts = append(next.parts, parts...)
+	next.add(added)
 	return next
+}
+
+// firstOf returns the smallest id of both, one of which may be empty.
+func firstOf(added []entry, gone []plantstore.ID) plantstore.ID {
+	switch {
+	case len(added) == 0:
+		return gone[0]
+	case len(gone) == 0:
+		return added[0].id
+	}
+	return min(added[0].id, gone[0])
 }
 
 // below returns how many of the first elements are below the id. There are few.
@@ -100,12 +125,8 @@ func below[E any](elements []E, id plantstore.ID, compare func(E, plantstore.ID)
 	return len(elements)
 }
 
-// add adds a part at the end, without those who have gone and with those who came.
-func (r *recent) add(part, added []entry, gone []plantstore.ID) {
-	if len(added)+len(gone) > 0 {
-		part = merge(part, added, gone)
-	}
-	r.size += len(part)
+// add adds a part at the end, or several if it is too long for one.
+func (r *recent) add(part []entry) {
 	for len(part) > maxPart {
 		half := min(len(part)/2, maxPart)
 		r.parts = append(r.parts, part[:half:half])
@@ -116,20 +137,22 @@ func (r *recent) add(part, added []entry, gone []plantstore.ID) {
 	}
 }
 
+// merge returns a part without those who have gone and with those who came.
 func merge(part, added []entry, gone []plantstore.ID) []entry {
-	merged := make([]entry, 0, len(part)+len(added))
-	for _, e := range part {
-		for len(added) > 0 && added[0].id < e.id {
-			merged = append(merged, added[0])
-			added = added[1:]
+	merged := make([]entry, 0, len(part)+len(added)-len(gone))
+	for len(added)+len(gone) > 0 {
+		id := firstOf(added, gone)
+		i, _ := slices.BinarySearchFunc(part, id, byID)
+		merged = append(merged, part[:i]...)
+		part = part[i:]
+		if len(gone) > 0 && gone[0] == id {
+			part, gone = part[1:], gone[1:]
 		}
-		if len(gone) > 0 && gone[0] == e.id {
-			gone = gone[1:]
-			continue
+		if len(added) > 0 && added[0].id == id {
+			merged, added = append(merged, added[0]), added[1:]
 		}
-		merged = append(merged, e)
 	}
-	return append(merged, added...)
+	return append(merged, part...)
 }
 
 // change gathers what a transaction does to a recent, until it is committed.
