@@ -37,10 +37,15 @@ func (r *report) chart() string {
 func (r *report) bars(s *strings.Builder) {
 	workload := creates(256, "sequential", "empty store").name
 	fmt.Fprintf(s, "<text x=\"16\" y=\"28\" font-size=\"15\">Creates, 256 connections: part of a no-op handler’s rate</text>\n")
-	const left, width = 240, 170
+	const left, width = 240, 190
+	ratioOf := func(g group) float64 { return g.median(func(s sample) float64 { return s.Ratio }) }
+	most := 1.0
+	for _, g := range r.groups(workload) {
+		most = max(most, ratioOf(g))
+	}
 	for i, g := range r.groups(workload) {
-		ratio, y := g.median(func(s sample) float64 { return s.Ratio }), 52+i*32
-		shown := min(ratio, 1)
+		ratio, y := ratioOf(g), 52+i*32
+		shown := ratio / most
 		fmt.Fprintf(s, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", left-10, y+14, html.EscapeString(g[0].Contender))
 		fmt.Fprintf(s, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"20\" rx=\"2\" fill=\"%s\"/>\n", left, y, shown*width, colour(g[0].Contender))
 		fmt.Fprintf(s, "<text x=\"%.1f\" y=\"%d\" class=\"quiet\">%.2f</text>\n", left+shown*width+6, y+14, ratio)
@@ -50,7 +55,7 @@ func (r *report) bars(s *strings.Builder) {
 // curves draws the right half: processor time a create, by the size of the store.
 func (r *report) curves(s *strings.Builder) {
 	fmt.Fprintf(s, "<text x=\"500\" y=\"28\" font-size=\"15\">Random ids: processor time a create, as the store grows</text>\n")
-	const left, right, top, bottom = 550.0, 930.0, 52.0, 300.0
+	const left, right, top, bottom = 550.0, 900.0, 52.0, 300.0
 	points := make(map[string][][2]float64) // plants, microseconds
 	var order []string
 	most := 1.0
@@ -71,7 +76,7 @@ func (r *report) curves(s *strings.Builder) {
 			most = max(most, cpu)
 		}
 	}
-	most = math.Ceil(most/50) * 50
+	most = math.Ceil(most/40) * 40
 	x := func(plants float64) float64 { return left + (math.Log10(plants)-4)/3*(right-left) }
 	y := func(cpu float64) float64 { return bottom - cpu/most*(bottom-top) }
 	for i := range 5 {
@@ -94,6 +99,6 @@ func (r *report) curves(s *strings.Builder) {
 		}
 		fmt.Fprintf(s, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"%s\"/>\n", colour(c), dash, strings.Join(path, " "))
 		fmt.Fprintf(s, "<line x1=\"%d\" x2=\"%d\" y1=\"340\" y2=\"340\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" y=\"344\">%s</text>\n",
-			400+i*140, 424+i*140, colour(c), dash, 430+i*140, html.EscapeString(c))
+			230+i*180, 254+i*180, colour(c), dash, 260+i*180, html.EscapeString(c))
 	}
 }

@@ -6,8 +6,9 @@
 // not answered. So what is difficult about HTTP is decided in one place only, and
 // that is net/http; here the one duty is to be sure.
 //
-// The package knows nothing of plants. An [http.Server] in its place behaves the
-// same.
+// The package knows nothing of plants. An [http.Server] in its place behaves the same,
+// for a handler that keeps nothing of a request when it returns and needs no more
+// than an answer here can do: no Hijacker, no status before the last, no trailers.
 package http1
 
 import (

@@ -827,3 +827,23 @@ func TestRequestGoesOnWhileItsCallerWaits(t *testing.T) {
 		}
 	}
 }
+
+// A profile that takes longer than answers may take finds the server there, and with
+// it how long that is.
+func TestContextKnowsItsServer(t *testing.T) {
+	for name, request := range map[string]string{"plain": partOfOne + "\r\n", "unusual": unusually} {
+		t.Run(name, func(t *testing.T) {
+			web := &http.Server{}
+			known := make(chan bool, 1)
+			web.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+				known <- r.Context().Value(http.ServerContextKey) == web && addr != nil
+			})
+			c := servePipes(t, web).dial(t)
+			c.send(request)
+			if !<-known {
+				t.Error("the context has no server or no address")
+			}
+		})
+	}
+}
