@@ -53,7 +53,7 @@ func (s *Store) Run(ctx context.Context) error {
 			err = s.settle(ctx)
 			seen = s.writes.Load()
 			next := settleAfter
-			if idle && err == nil && s.write.recent.Load().size > 0 {
+			if idle && err == nil && s.write.recent.Load().rows > 0 {
 				next = settlePause
 			}
 			pause.Reset(next)
@@ -67,9 +67,10 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// settle moves some of the plants that wait to their place, if there are any.
+// settle moves some of the plants that wait to their place, if there are any, and
+// removes what was left of them.
 func (s *Store) settle(ctx context.Context) error {
-	if s.write.recent.Load().size == 0 {
+	if s.write.recent.Load().rows == 0 {
 		return nil
 	}
 	return s.writing(ctx, settleSize, func(w *writer) error { return w.move(settleSize) })

@@ -42,6 +42,10 @@ func (m *moving) passOf(id plantstore.ID) int64 {
 	return m.pass
 }
 
+// rows is about how many rows the table recent has: those that wait, and those that
+// have been moved or changed and not been removed.
+func (m *moving) rows() int64 { return m.seq - m.trimmed }
+
 // endPass ends a pass, after which so many plants are left. What came before it began
 // has been moved.
 func (m *moving) endPass(left int) {
@@ -98,7 +102,9 @@ func load(c *sqlite.Conn) (*recent, moving, error) {
 		}
 	}
 	slices.SortFunc(waiting, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
-	return new(recent).next(m.version, waiting, nil), m, nil
+	read := new(recent).next(m.version, waiting, nil)
+	read.rows = m.rows()
+	return read, m, nil
 }
 
 // start prepares the statements. What waits to be moved is read by the first
@@ -147,7 +153,9 @@ func (w *writer) keep() error {
 // publish shows readers what the transaction did, now that it is committed.
 func (w *writer) publish() {
 	if w.changed {
-		w.recent.Store(w.change.apply(w.recent.Load(), w.next.version))
+		next := w.change.apply(w.recent.Load(), w.next.version)
+		next.rows = w.next.rows()
+		w.recent.Store(next)
 		w.moving = w.next
 	}
 	w.appended = len(w.change.added)
@@ -187,10 +195,14 @@ func (w *writer) due() int {
 // then under way.
 func (w *writer) move(n int) error {
 	waiting := w.recent.Load()
-	if n == 0 || waiting.size == 0 {
+	if n == 0 || waiting.rows == 0 {
 		return nil
 	}
 	w.changed = true
+	if waiting.size == 0 {
+		w.next.deadSeq = w.next.seq
+		return w.trim(2 * n)
+	}
 	batch := w.batch[:0]
 	for e := range waiting.from(w.next.nextID) {
 		if len(batch) == n {

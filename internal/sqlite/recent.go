@@ -39,6 +39,7 @@ func hashTag(tag plantstore.Tag) uint64 {
 // likes.
 type recent struct {
 	version int64 // of the table moving that it belongs to
+	rows    int64 // about how many the table recent has
 	size    int
 	parts   [][]entry // none is empty or longer than maxPart
 }

@@ -220,25 +220,50 @@ func TestPlantsThatWaitAreThereLikeOthers(t *testing.T) {
 
 // What has been moved does not stay in the table recent for ever.
 func TestNothingWaitsInTheEnd(t *testing.T) {
-	l := newLife(t, 1)
-	for range 20 {
-		l.apply(t, l.creates(t, 300, 0))
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			l := newLife(t, seed)
+			for range 20 {
+				l.apply(t, l.creates(t, 300, 0))
+			}
+			l.settleAll(t, 6000/settleSize+2)
+			l.compare(t, l.store)
+		})
 	}
+}
+
+// Nor do plants that were deleted while they waited keep the store busy.
+func TestNothingWaitsWhenAllWasDeleted(t *testing.T) {
+	l := newLife(t, 1)
+	batch := l.creates(t, fewWait, 0)
+	l.apply(t, batch)
+	var deletes []plantstore.Write
+	for _, e := range l.store.write.recent.Load().all() {
+		deletes = append(deletes, plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: e.id}})
+	}
+	l.settleAll(t, 2, deletes...)
+	l.compare(t, l.store)
+}
+
+// settleAll applies the writes while plants wait, and settles the store so many times
+// at most. Then nothing may be left to do.
+func (l *life) settleAll(t *testing.T, times int, writes ...plantstore.Write) {
+	t.Helper()
 	if l.store.write.recent.Load().size == 0 {
 		t.Fatal("nothing waits")
 	}
-	for range 6000/settleSize + 2 {
+	l.apply(t, writes)
+	for range times {
 		if err := l.store.settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if size := l.store.write.recent.Load().size; size > 0 {
-		t.Errorf("%d plants wait", size)
+	if r := l.store.write.recent.Load(); r.size > 0 || r.rows > 0 {
+		t.Errorf("%d plants wait, in about %d rows", r.size, r.rows)
 	}
 	if left := text(t, l.store.write.conn, "SELECT count(*) FROM recent", 0); left != "0" {
 		t.Errorf("the table has %s rows", left)
 	}
-	l.compare(t, l.store)
 }
 
 // A transaction that fails leaves those that wait as they were.
