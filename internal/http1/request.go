@@ -80,7 +80,7 @@ func (r *request) parse(b []byte) int {
 	return size
 }
 
-// cutLine cuts off the first line. A line break that is not CRLF stays in it.
+// cutLine cuts off the first line, which must end in CRLF.
 func cutLine(text string) (line, rest string, ok bool) {
 	i := strings.IndexByte(text, '\n')
 	if i < 1 || text[i-1] != '\r' {

@@ -47,7 +47,8 @@ func (m *moving) passOf(id plantstore.ID) int64 {
 func (m *moving) rows() int64 { return m.seq - m.trimmed }
 
 // endPass ends a pass, after which so many plants are left. What came before it began
-// has been moved.
+// has been moved. deadSeq is never beyond firstSeq: the next plant is numbered from
+// there after a restart, if the table is empty then.
 func (m *moving) endPass(left int) {
 	m.pass, m.nextID = m.pass+1, firstID
 	m.deadSeq, m.firstSeq = m.firstSeq, m.seq
@@ -200,7 +201,7 @@ func (w *writer) move(n int) error {
 	}
 	w.changed = true
 	if waiting.size == 0 {
-		w.next.deadSeq = w.next.seq
+		w.next.endPass(0)
 		return w.trim(2 * n)
 	}
 	batch := w.batch[:0]
