@@ -1,6 +1,9 @@
 package plantstore
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Code is an error of the domain and the number that the interface gives it.
 // Code values are the sentinels: errors.Is(err, ErrIDTaken) asks for one. The
@@ -68,6 +71,11 @@ func (c Code) Error() string { return codeText[c] }
 type Error struct {
 	Code    Code
 	Message string
+}
+
+// Errorf returns an [*Error] with the code and a formatted message.
+func Errorf(code Code, format string, args ...any) error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 func (e *Error) Error() string { return e.Message }

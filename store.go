@@ -185,12 +185,15 @@ type Query struct {
 	After *ID
 	// Tag, where it is present, asks for plants with exactly this tag.
 	Tag Tag
-	// Contains, where it is not empty, asks for plants whose name has it as a
-	// part, whatever the case of its letters.
+	// Contains, where it is not empty, asks for plants whose name contains this
+	// text, ignoring case.
 	Contains string
 	// Limit is the most that a page may hold, 1 at least.
 	Limit int
 }
+
+// matchesTag reports whether the plant has the tag that the query asks for.
+func (q *Query) matchesTag(p Plant) bool { return !q.Tag.present || p.Tag == q.Tag }
 
 // Page is one page of plants.
 type Page struct {
