@@ -120,13 +120,13 @@ func tuneRuntime() {
 
 // serve wires the parts together, runs them, and ends them in order.
 func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, greet func(context.Context) error, log *slog.Logger) error {
-	flushers := 1
+	inFlight := 1
 	if c.isPostgres() {
-		flushers = 2 // measured best
+		inFlight = 2 // measured best
 	}
 	var metrics *server.Metrics
 	writer := commit.New(store, commit.Options{
-		Queue: c.MaxQueue, Flushers: flushers, Patience: c.Patience,
+		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.Patience,
 		Observe: func(size int, took time.Duration) { metrics.Committed(size, took) },
 	})
 	metrics = server.NewMetrics(version, writer.Depth)

@@ -1,9 +1,10 @@
-// Package commit gathers the writes that wait into one transaction: group commit.
+// Package commit is group commit: it applies concurrent writes to a store in one
+// transaction.
 //
 // There is no timer. A batch is whatever arrived while the previous one was
 // committed, so an idle server adds no delay, and a loaded one commits more at
-// once instead of later. A write that finds nothing under way is committed by its
-// own caller, which spares it the way to another goroutine and back.
+// once instead of later. The first write of a batch leads it: its caller waits for
+// a slot, closes the batch, and applies it on behalf of all.
 package commit
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,52 +29,58 @@ type Applier interface {
 
 // Options adjust a [Writer]. The zero value of a field stands for its default.
 type Options struct {
-	// Queue is how many single writes may wait or be under way, 8192, and
-	// QueueBytes how much text they may hold: 64 MiB.
+	// Queue is how many single writes may wait or be in flight, 8192, and
+	// QueueBytes how much text they may hold, 64 MiB.
 	Queue, QueueBytes int
-	// Flushers is how many batches may be under way at once: 1.
-	Flushers int
-	// Patience is how long a write waits while the store asks for its batch to be
-	// applied again, before it fails: 30 s. A write that had to wait behind others
-	// has what is left of it, and a sixth at least.
-	Patience time.Duration
-	// Observe, if set, is told of every batch that was applied.
+	// InFlight is how many batches may be in flight at once: 1.
+	InFlight int
+	// StoreTimeout is how long a batch is retried while the store asks for that:
+	// 30 s. Time spent in the queue counts, but at least a sixth is left to every
+	// batch.
+	StoreTimeout time.Duration
+	// Observe, if set, is called after every batch that was applied.
 	Observe func(size int, took time.Duration)
 }
 
-// The bounds between which the size of an import's batches moves, and how long one
-// should take: a single write waits no longer than that for it.
+// The size of an import's batches varies between these limits, so that each takes
+// about importTarget: a single write waits no longer than that for an import.
 const (
-	minBulk    = 1 << 10
-	maxBulk    = 32 << 10
-	bulkTarget = 30 * time.Millisecond
+	minImport    = 1 << 10
+	maxImport    = 32 << 10
+	importTarget = 30 * time.Millisecond
 )
 
-// Writer applies writes to a store, as many at once as wait. [Writer.Run] must
-// run for those that wait to be applied.
+// Writer applies writes to a store, in batches. All methods may be called from any
+// number of goroutines at once. Writes need no [Writer.Run]: it only stops the
+// writer in order, and reports a store that can no longer be trusted.
 type Writer struct {
 	store Applier
 	opts  Options
 
-	mu      sync.Mutex // guards what follows
-	next    *batch     // gathers writes until a flusher takes it
-	queued  int        // single writes that wait or are under way
-	bytes   int        // of text that those hold
-	stopped bool       // no further writes are taken
+	inFlight   chan struct{}  // holds a token for each batch in flight
+	importGate chan struct{}  // holds a token for each import batch in flight or next in line
+	importSize atomic.Int64   // writes in an import's next batch
+	leaders    sync.WaitGroup // counts the callers that lead a batch
 
-	slots    chan struct{} // holds a token for each batch under way
-	broken   chan error    // holds why the store can no longer be trusted
-	wake     chan struct{} // holds a token when next may have writes
-	imports  chan struct{} // holds a token for each import that has a slot, or is next
-	stopping chan struct{} // closed when no further batch of an import begins
-	bulkSize atomic.Int64  // writes of an import in one batch
+	broken   context.Context // ends when the store can no longer be trusted, with its error as the cause
+	fail     context.CancelCauseFunc
+	stopping context.Context // ends with broken, or when no more writes are accepted
+	stop     context.CancelFunc
+
+	mu       sync.Mutex // guards what follows
+	next     *batch     // accepts writes until its leader closes it; nil if there is none
+	lastSize int        // writes in the last batch that was closed
+	queued   int        // single writes that wait or are in flight
+	bytes    int        // length of their text
 }
 
-// batch is a number of writes with one fate. Whoever adds a write keeps its
-// index and waits for done; results and err are set before done is closed.
+// batch is a number of writes that share one transaction. A caller that adds a
+// write keeps its index and waits for done; results and err are set before that is
+// closed.
 type batch struct {
-	since   time.Time // when the first write was added
+	since   time.Time // when the first write arrived
 	writes  []plantstore.Write
+	bytes   int // length of their text
 	done    chan struct{}
 	results []plantstore.Result
 	err     error
@@ -84,42 +92,32 @@ func newBatch(writes []plantstore.Write) *batch {
 
 // New returns a writer for the store.
 func New(store Applier, opts Options) *Writer {
-	if opts.Queue == 0 {
-		opts.Queue = 8192
-	}
-	if opts.QueueBytes == 0 {
-		opts.QueueBytes = 64 << 20
-	}
-	if opts.Flushers == 0 {
-		opts.Flushers = 1
-	}
-	if opts.Patience == 0 {
-		opts.Patience = 30 * time.Second
-	}
+	opts.Queue = cmp.Or(opts.Queue, 8192)
+	opts.QueueBytes = cmp.Or(opts.QueueBytes, 64<<20)
+	opts.InFlight = cmp.Or(opts.InFlight, 1)
+	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	w := &Writer{
-		store:    store,
-		opts:     opts,
-		next:     newBatch(nil),
-		slots:    make(chan struct{}, opts.Flushers),
-		broken:   make(chan error, opts.Flushers),
-		wake:     make(chan struct{}, 1),
-		imports:  make(chan struct{}, opts.Flushers),
-		stopping: make(chan struct{}),
+		store:      store,
+		opts:       opts,
+		inFlight:   make(chan struct{}, opts.InFlight),
+		importGate: make(chan struct{}, opts.InFlight),
 	}
-	w.bulkSize.Store(minBulk)
+	w.broken, w.fail = context.WithCancelCause(context.Background())
+	w.stopping, w.stop = context.WithCancel(w.broken)
+	w.importSize.Store(minImport)
 	return w
 }
 
-// Write applies one write and returns what it did once that is durable. It fails
-// with ErrUnavailable at once if too many writes wait, or later if the store
-// cannot be reached. A caller that goes away does not cancel its write, so there
-// is no context.
+// Write applies one write and returns its outcome once that is durable. It fails
+// with ErrUnavailable at once if the queue is full, or later if the store cannot be
+// reached. There is no context: a client that disconnects does not cancel its
+// write.
 func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
-	b, i, leads, err := w.enqueue(write)
+	b, i, err := w.join(write)
 	if err != nil {
 		return 0, err
 	}
-	if leads {
+	if i == 0 {
 		w.lead(b)
 	}
 	<-b.done
@@ -129,15 +127,66 @@ func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
 	return b.results[i].Outcome, b.results[i].Err
 }
 
+var (
+	errStopping = plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down: try again")
+	errFull     = plantstore.Errorf(plantstore.ErrUnavailable, "too many writes are waiting: try again later")
+)
+
+// join adds a write to the next batch and returns its index there. The caller with
+// index 0 must lead the batch.
+func (w *Writer) join(write plantstore.Write) (b *batch, i int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping.Err() != nil {
+		return nil, 0, errStopping
+	}
+	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
+		return nil, 0, errFull
+	}
+	if w.next == nil {
+		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // likely as many again
+		w.leaders.Add(1)
+	}
+	b, i = w.next, len(w.next.writes)
+	tag, _ := write.Plant.Tag.Text()
+	size := len(write.Plant.Name) + len(tag)
+	b.writes = append(b.writes, write)
+	b.bytes += size
+	w.queued++
+	w.bytes += size
+	return b, i, nil
+}
+
+// lead commits a batch of single writes when it is its turn.
+func (w *Writer) lead(b *batch) {
+	defer w.leaders.Done()
+	w.inFlight <- struct{}{}
+	defer func() { <-w.inFlight }()
+	defer w.finish(b)
+	w.mu.Lock() // close the batch
+	w.next, w.lastSize = nil, len(b.writes)
+	w.mu.Unlock()
+	w.commit(b)
+}
+
+// finish removes the batch's writes from the queue and wakes their callers.
+func (w *Writer) finish(b *batch) {
+	w.mu.Lock()
+	w.queued -= len(b.writes)
+	w.bytes -= b.bytes
+	w.mu.Unlock()
+	close(b.done)
+}
+
 // WriteAll applies the writes of an import, in order, in as many batches as it
 // takes to let single writes through between them, and returns a result for each
 // once all are durable. After an error, results holds those of the batches that
 // were applied. The writes must not be changed meanwhile.
 func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
 	for len(writes) > 0 {
-		n := min(len(writes), int(w.bulkSize.Load()))
+		n := min(len(writes), int(w.importSize.Load()))
 		b := newBatch(writes[:n])
-		if err := w.commitBulk(ctx, b); err != nil {
+		if err := w.commitImport(ctx, b); err != nil {
 			return results, err
 		}
 		results = append(results, b.results...)
@@ -146,266 +195,120 @@ func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (resul
 	return results, nil
 }
 
-// Depth returns how many single writes wait or are under way.
-func (w *Writer) Depth() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.queued
-}
-
-var (
-	errStopping = &plantstore.Error{Code: plantstore.ErrUnavailable, Message: "the server is shutting down: try again"}
-	errFull     = &plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many writes are waiting: try again later"}
-)
-
-// enqueue adds a write to the next batch and returns where it is there. If leads is
-// true the batch has left the queue, and the caller must lead it.
-func (w *Writer) enqueue(write plantstore.Write) (b *batch, i int, leads bool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopped {
-		return nil, 0, false, errStopping
-	}
-	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
-		return nil, 0, false, errFull
-	}
-	w.queued++
-	w.bytes += size(&write)
-	b, i = w.next, len(w.next.writes)
-	if i == 0 {
-		b.since = time.Now()
-	}
-	b.writes = append(b.writes, write)
-	if i == 0 {
-		select {
-		case w.slots <- struct{}{}:
-			return w.takeNext(), i, true, nil
-		default:
-		}
-	}
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-	return b, i, false, nil
-}
-
-// lead commits a batch on behalf of its only caller.
-func (w *Writer) lead(b *batch) {
-	w.release(w.commitSingles(b))
-}
-
-// release ends the turn of who has a slot. With an error the store can no longer be
-// trusted, and the slot is kept: Run counts on that.
-func (w *Writer) release(err error) {
-	if err != nil {
-		w.broken <- err
-		return
-	}
-	<-w.slots
-}
-
-// Run applies writes until ctx ends, then takes no new ones, applies all that
-// wait and returns nil. If the store can no longer be trusted it fails all that
-// wait and returns the store's error: the process must then stop.
-func (w *Writer) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var flushers sync.WaitGroup
-	for range w.opts.Flushers {
-		flushers.Go(func() { w.flush(ctx) })
-	}
-	var broken error
-	held := 0 // slots that nobody else will have
-	select {
-	case broken = <-w.broken:
-		held++
-		cancel()
-	case <-ctx.Done():
-	}
-	close(w.stopping)
-	flushers.Wait()
-	last := w.stop()
-	for ; held < w.opts.Flushers; held++ {
-		select {
-		case w.slots <- struct{}{}:
-		case err := <-w.broken:
-			broken = cmp.Or(broken, err)
-		}
-	}
-	if broken != nil {
-		last.err = unavailable(broken)
-		w.finish(last)
-		return broken
-	}
-	return w.commitSingles(last)
-}
-
-// flush applies the writes that wait until ctx ends.
-func (w *Writer) flush(ctx context.Context) {
-	for {
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case w.slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		var err error
-		if b := w.take(); b != nil {
-			err = w.commitSingles(b)
-		}
-		w.release(err)
-		if err != nil {
-			return
-		}
-	}
-}
-
-// take takes the batch of those who wait, or nil if there are none.
-func (w *Writer) take() *batch {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.next.writes) == 0 {
-		return nil
-	}
-	return w.takeNext()
-}
-
-// takeNext takes the next batch off the queue. Who has it must commit it. The
-// caller holds the mutex.
-func (w *Writer) takeNext() *batch {
-	b := w.next
-	w.next = newBatch(make([]plantstore.Write, 0, len(b.writes))) // likely as many again
-	return b
-}
-
-func (w *Writer) stop() *batch {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stopped = true
-	return w.takeNext()
-}
-
-// commitSingles applies a batch of single writes. An answered write has left the
-// queue.
-func (w *Writer) commitSingles(b *batch) error {
-	w.commit(b)
-	w.finish(b)
-	return b.fatal()
-}
-
-// finish takes the batch's writes off the queue and tells those who wait for it.
-func (w *Writer) finish(b *batch) {
-	w.mu.Lock()
-	w.queued -= len(b.writes)
-	for i := range b.writes {
-		w.bytes -= size(&b.writes[i])
-	}
-	w.mu.Unlock()
-	close(b.done)
-}
-
-// commitBulk applies a batch of an import, and sets the size of the next one so
-// that it takes about bulkTarget, whatever the store's speed.
+// commitImport commits a batch of an import when it is its turn, and adapts the
+// size of the next one to the store's speed.
 //
-// Who waits for a slot has it in turn. No more imports wait than there are slots,
-// so that single writes are kept for one batch at most.
-func (w *Writer) commitBulk(ctx context.Context, b *batch) error {
-	if err := w.await(ctx, w.imports); err != nil {
+// Slots are granted in the order in which they are asked for. No more imports wait
+// for one than there are, so a single write waits for one import batch at most.
+func (w *Writer) commitImport(ctx context.Context, b *batch) error {
+	if err := w.acquire(ctx, w.importGate); err != nil {
 		return err
 	}
-	defer func() { <-w.imports }()
-	if err := w.await(ctx, w.slots); err != nil {
+	defer func() { <-w.importGate }()
+	if err := w.acquire(ctx, w.inFlight); err != nil {
 		return err
 	}
+	defer func() { <-w.inFlight }()
 	took := w.commit(b)
-	w.release(b.fatal())
-	size := w.bulkSize.Load()
+	size := w.importSize.Load()
 	switch {
-	case took > bulkTarget:
-		w.bulkSize.Store(max(minBulk, size/2))
-	case took < bulkTarget/2 && len(b.writes) == int(size):
-		w.bulkSize.Store(min(maxBulk, size*2))
+	case took > importTarget:
+		w.importSize.Store(max(minImport, size/2))
+	case took < importTarget/2 && len(b.writes) == int(size):
+		w.importSize.Store(min(maxImport, size*2))
 	}
 	return b.err
 }
 
-// await waits for a place in the channel.
-func (w *Writer) await(ctx context.Context, places chan<- struct{}) error {
-	select {
-	case <-w.stopping:
+// acquire adds a token to the channel, unless the writer stops or ctx ends first.
+func (w *Writer) acquire(ctx context.Context, tokens chan<- struct{}) error {
+	if w.stopping.Err() != nil {
 		return errStopping
-	default:
 	}
 	select {
-	case places <- struct{}{}:
+	case tokens <- struct{}{}:
 		return nil
-	case <-w.stopping:
+	case <-w.stopping.Done():
 		return errStopping
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// commit applies a batch, sets its results or error, and returns how long it took.
-func (w *Writer) commit(b *batch) time.Duration {
-	if len(b.writes) == 0 {
+// Depth returns how many single writes wait or are in flight.
+func (w *Writer) Depth() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queued
+}
+
+// Run blocks until ctx ends, then accepts no more writes, waits until those in the
+// queue are committed, and returns nil. If the store can no longer be trusted, it
+// returns the store's error once all writes in the queue have failed: the process
+// must then stop. Run may be called once.
+func (w *Writer) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-w.broken.Done():
+	}
+	w.mu.Lock() // a write either counts its leader before the Wait below, or is refused
+	w.stop()
+	w.mu.Unlock()
+	w.leaders.Wait()
+	for range w.opts.InFlight { // and never release a slot, so that no import starts another batch
+		w.inFlight <- struct{}{}
+	}
+	return context.Cause(w.broken)
+}
+
+// commit applies a batch, sets its results or error, and returns how long that
+// took. The caller holds a slot. After a panic nobody knows what the store has
+// done, so it can no longer be trusted.
+func (w *Writer) commit(b *batch) (took time.Duration) {
+	if b.err = context.Cause(w.broken); b.err != nil {
 		return 0
 	}
+	returned := false
+	defer func() {
+		if !returned { // after a panic or runtime.Goexit
+			b.err = fmt.Errorf("%w: panic: %v\n%s", plantstore.ErrUntrusted, recover(), debug.Stack())
+		}
+		if b.err != nil && !errors.Is(b.err, plantstore.ErrUnavailable) {
+			b.err = fmt.Errorf("%w: %w", plantstore.ErrUnavailable, b.err)
+		}
+		if errors.Is(b.err, plantstore.ErrUntrusted) {
+			w.fail(b.err)
+		}
+	}()
 	start := time.Now()
 	b.results, b.err = w.apply(b)
-	took := time.Since(start)
+	took = time.Since(start)
+	if b.err == nil && len(b.results) != len(b.writes) {
+		b.err = fmt.Errorf("%w: %d results for %d writes", plantstore.ErrUntrusted, len(b.results), len(b.writes))
+	}
 	if b.err == nil && w.opts.Observe != nil {
 		w.opts.Observe(len(b.writes), took)
 	}
+	returned = true
 	return took
 }
 
-// fatal returns the batch's error if the store can no longer be trusted.
-func (b *batch) fatal() error {
-	if errors.Is(b.err, plantstore.ErrUntrusted) {
-		return b.err
-	}
-	return nil
-}
-
-func size(write *plantstore.Write) int {
-	tag, _ := write.Plant.Tag.Text()
-	return len(write.Plant.Name) + len(tag)
-}
-
-// apply applies the batch, again and again while the store asks for that and
-// patience lasts.
+// apply applies the batch, and retries with backoff while the store asks for that
+// and there is time.
 func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
-	left := max(w.opts.Patience-time.Since(b.since), w.opts.Patience/6)
+	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
 	ctx, cancel := context.WithTimeout(context.Background(), left)
 	defer cancel()
 	const first, longest = 20 * time.Millisecond, time.Second
 	for pause := time.Duration(first); ; pause = min(2*pause, longest) {
 		results, err := w.store.Apply(ctx, b.writes)
-		if err == nil {
-			return results, nil
-		}
 		if !errors.Is(err, plantstore.ErrRetry) {
-			return nil, unavailable(err)
+			return results, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, unavailable(err)
+			return nil, err
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		}
 	}
-}
-
-// unavailable marks an error of the store as one that concerns the store and not
-// the write.
-func unavailable(err error) error {
-	if errors.Is(err, plantstore.ErrUnavailable) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
 }

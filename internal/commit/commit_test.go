@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +28,10 @@ func (f applier) Apply(ctx context.Context, batch []plantstore.Write) ([]plantst
 	return f(ctx, batch)
 }
 
-// gate is a store that holds every batch until the test answers it.
+// gate is a store that blocks every batch until the test replies to it.
 type gate struct {
 	calls chan *call
-	over  chan struct{} // closed when the test ends, however it does
+	over  chan struct{} // closed when the test ends
 	open  func()        // closes over
 }
 
@@ -99,14 +101,14 @@ func run(t *testing.T, store Applier, opts Options) (w *Writer, stop func() erro
 	})
 	t.Cleanup(func() {
 		if g, ok := store.(*gate); ok {
-			g.open() // or a batch that nobody answers would hold Run up
+			g.open() // or a batch without a reply would block Run
 		}
 		stop()
 	})
 	return w, stop
 }
 
-// pending is a call of the writer under way in its own goroutine.
+// pending is a call of the writer in a goroutine of its own.
 type pending struct {
 	done    chan struct{}
 	outcome plantstore.Outcome
@@ -114,7 +116,7 @@ type pending struct {
 	err     error
 }
 
-// begin writes, and returns once the write waits.
+// begin starts a write, and returns once it blocks or is done.
 func begin(w *Writer, write plantstore.Write) *pending {
 	p := &pending{done: make(chan struct{})}
 	go func() {
@@ -125,7 +127,7 @@ func begin(w *Writer, write plantstore.Write) *pending {
 	return p
 }
 
-// beginAll imports, and returns once the import waits.
+// beginAll starts an import, and returns once it blocks or is done.
 func beginAll(ctx context.Context, w *Writer, writes []plantstore.Write) *pending {
 	p := &pending{done: make(chan struct{})}
 	go func() {
@@ -146,13 +148,12 @@ func (p *pending) isDone() bool {
 	}
 }
 
-// want waits for the call to end, and fails unless it does so with the error, or
-// without one.
+// want waits for the call to return, and fails unless it returns the error, or nil.
 func (p *pending) want(t *testing.T, target error) {
 	t.Helper()
 	<-p.done
 	if !errors.Is(p.err, target) {
-		t.Fatalf("the write ended with the error %v, want %v", p.err, target)
+		t.Fatalf("the write returned %v, want %v", p.err, target)
 	}
 }
 
@@ -179,7 +180,7 @@ func ids(batch []plantstore.Write) string {
 	return fmt.Sprint(list)
 }
 
-func TestLoneWriteWaitsForOneApplyAndNoClock(t *testing.T) {
+func TestLoneWriteTakesOneApplyAndNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		model := storetest.NewModel()
@@ -194,7 +195,7 @@ func TestLoneWriteWaitsForOneApplyAndNoClock(t *testing.T) {
 			}
 		}
 		if waited := time.Since(start); waited != 0 {
-			t.Errorf("the writes waited %s for the clock", waited)
+			t.Errorf("the writes waited %s for a timer", waited)
 		}
 		if want := []int{1, 1, 1}; !slices.Equal(sizes, want) {
 			t.Errorf("batches of %d, want %d", sizes, want)
@@ -205,22 +206,22 @@ func TestLoneWriteWaitsForOneApplyAndNoClock(t *testing.T) {
 	})
 }
 
-func TestWritesThatArriveDuringAnApplyGoTogether(t *testing.T) {
+func TestWritesThatArriveDuringAnApplyShareABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
 		first := begin(w, create(1))
-		underWay := g.next(t, create(1))
+		inFlight := g.next(t, create(1))
 		var waiting []*pending
 		for id := plantstore.ID(2); id <= 6; id++ {
 			waiting = append(waiting, begin(w, create(id)))
 		}
-		underWay.succeed()
+		inFlight.succeed()
 		first.want(t, nil)
 		together := g.next(t, creates(2, 7)...)
 		for i, p := range waiting {
 			if p.isDone() {
-				t.Errorf("write %d was answered before its batch was applied", i+2)
+				t.Errorf("write %d returned before its batch was applied", i+2)
 			}
 		}
 		together.succeed()
@@ -236,16 +237,16 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{Queue: 3})
 		first := begin(w, create(1))
-		underWay := g.next(t, create(1))
+		inFlight := g.next(t, create(1))
 		second, third := begin(w, create(2)), begin(w, create(3))
 
 		refused := begin(w, create(4))
 		if !refused.isDone() {
-			t.Fatal("a write beyond the bound waits")
+			t.Fatal("a write beyond the limit waits")
 		}
 		refused.want(t, plantstore.ErrUnavailable)
 
-		underWay.succeed()
+		inFlight.succeed()
 		first.want(t, nil)
 		together := g.next(t, create(2), create(3))
 		fifth := begin(w, create(5))
@@ -257,7 +258,7 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 	})
 }
 
-func TestFullQueueIsBoundedByItsTextToo(t *testing.T) {
+func TestQueueIsLimitedByBytesToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{QueueBytes: 100})
@@ -265,18 +266,18 @@ func TestFullQueueIsBoundedByItsTextToo(t *testing.T) {
 			p := plantstore.Plant{ID: id, Name: strings.Repeat("x", name), Tag: plantstore.NewTag(strings.Repeat("y", tag))}
 			return plantstore.Write{Op: plantstore.Create, Plant: p}
 		}
-		// A write is never too long for an empty queue.
+		// No write is too long for an empty queue.
 		first := begin(w, long(1, 1000, 0))
-		underWay := g.next(t, long(1, 1000, 0))
+		inFlight := g.next(t, long(1, 1000, 0))
 		begin(w, create(2)).want(t, plantstore.ErrUnavailable)
-		underWay.succeed()
+		inFlight.succeed()
 		first.want(t, nil)
 
 		second := begin(w, long(2, 50, 49))
-		underWay = g.next(t, long(2, 50, 49))
+		inFlight = g.next(t, long(2, 50, 49))
 		third := begin(w, create(3))
 		begin(w, create(4)).want(t, plantstore.ErrUnavailable)
-		underWay.fail(errors.New("disk full"))
+		inFlight.fail(errors.New("disk full"))
 		second.want(t, plantstore.ErrUnavailable)
 		g.next(t, create(3)).succeed()
 		third.want(t, nil)
@@ -286,13 +287,22 @@ func TestFullQueueIsBoundedByItsTextToo(t *testing.T) {
 	})
 }
 
-func TestAnsweredWriteHasLeftTheQueue(t *testing.T) {
-	w, stop := run(t, storetest.NewModel(), Options{Queue: 1})
-	for id := range plantstore.ID(5000) {
-		if _, err := w.Write(create(id)); err != nil {
-			t.Fatalf("write %d, after all before it were answered: %v", id, err)
-		}
+// No more writes than fit are in the queue at any time, so none is refused.
+func TestWriteThatReturnsHasLeftTheQueue(t *testing.T) {
+	const writers = 4
+	w, stop := run(t, storetest.NewModel(), Options{Queue: writers})
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for id := range plantstore.ID(5000) {
+				if _, err := w.Write(create(id)); err != nil {
+					t.Errorf("write %d, after all before it returned: %v", id, err)
+					return
+				}
+			}
+		})
 	}
+	wg.Wait()
 	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
@@ -321,15 +331,15 @@ func TestRefusedWriteIsRefusedAlone(t *testing.T) {
 			{plantstore.Write{Op: plantstore.Replace, Plant: other}, plantstore.Replaced, nil},
 			{create(2), plantstore.Created, nil},
 		}
-		var begun []*pending
+		var calls []*pending
 		for _, tt := range writes {
-			begun = append(begun, begin(w, tt.write))
+			calls = append(calls, begin(w, tt.write))
 		}
 		close(hold)
 		for i, tt := range writes {
-			<-begun[i].done
-			if begun[i].outcome != tt.outcome || begun[i].err != tt.err {
-				t.Errorf("write %d: got %v, %v, want %v, %v", i, begun[i].outcome, begun[i].err, tt.outcome, tt.err)
+			<-calls[i].done
+			if calls[i].outcome != tt.outcome || calls[i].err != tt.err {
+				t.Errorf("write %d: got %v, %v, want %v, %v", i, calls[i].outcome, calls[i].err, tt.outcome, tt.err)
 			}
 		}
 		if want := []int{1, 5}; !slices.Equal(sizes, want) {
@@ -349,10 +359,10 @@ func TestRetryAppliesTheSameBatchUntilItSucceeds(t *testing.T) {
 			before := time.Now()
 			again := g.next(t, create(1))
 			if pause := time.Since(before); pause <= 0 || pause > time.Second {
-				t.Fatalf("the batch is applied again after %s", pause)
+				t.Fatalf("the batch was retried after %s", pause)
 			}
 			if first.isDone() {
-				t.Fatal("the write was answered while its outcome was unknown")
+				t.Fatal("the write returned while its outcome was unknown")
 			}
 			again.fail(plantstore.ErrRetry)
 		}
@@ -363,7 +373,7 @@ func TestRetryAppliesTheSameBatchUntilItSucceeds(t *testing.T) {
 	})
 }
 
-func TestRetryGivesUpWhenPatienceEnds(t *testing.T) {
+func TestRetryGivesUpAfterTheStoreTimeout(t *testing.T) {
 	retry := func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
 		return nil, plantstore.ErrRetry
 	}
@@ -372,14 +382,14 @@ func TestRetryGivesUpWhenPatienceEnds(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	for _, tt := range []struct {
-		name     string
-		apply    applier
-		opts     Options
-		patience time.Duration
+		name  string
+		apply applier
+		opts  Options
+		want  time.Duration
 	}{
 		{"retry", retry, Options{}, 30 * time.Second},
-		{"retry for a short while", retry, Options{Patience: 100 * time.Millisecond}, 100 * time.Millisecond},
-		{"hang", hang, Options{Patience: 5 * time.Second}, 5 * time.Second},
+		{"retry with a short timeout", retry, Options{StoreTimeout: 100 * time.Millisecond}, 100 * time.Millisecond},
+		{"hang", hang, Options{StoreTimeout: 5 * time.Second}, 5 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -395,8 +405,8 @@ func TestRetryGivesUpWhenPatienceEnds(t *testing.T) {
 				if _, err := w.Write(create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
 					t.Errorf("Write: %v, want ErrUnavailable", err)
 				}
-				if waited := time.Since(start); waited != tt.patience {
-					t.Errorf("the write failed after %s, want %s", waited, tt.patience)
+				if waited := time.Since(start); waited != tt.want {
+					t.Errorf("the write failed after %s, want %s", waited, tt.want)
 				}
 				reachable = true
 				if _, err := w.Write(create(1)); err != nil {
@@ -410,16 +420,15 @@ func TestRetryGivesUpWhenPatienceEnds(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromTheCall has writes come while another one waits for the
-// store. Their patience has begun already when it is their turn.
-func TestPatienceCountsFromTheCall(t *testing.T) {
+func TestStoreTimeoutIncludesTimeInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, stop := run(t, applier(func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
 			return nil, plantstore.ErrRetry
-		}), Options{Patience: 30 * time.Second})
+		}), Options{StoreTimeout: 30 * time.Second})
 		var writers sync.WaitGroup
-		// When the first fails, the second has waited for 29 s, and the third comes
-		// with it: both have 5 s more. The fourth comes then, and has its own 30 s.
+		// When the first fails, the second has waited for 29 s, and the third shares
+		// its batch: both have 5 s more. The fourth arrives during those, and has 30 s
+		// in all.
 		for id, call := range []struct{ at, want time.Duration }{{0, 30}, {1, 34}, {28, 7}, {33, 30}} {
 			writers.Go(func() {
 				time.Sleep(call.at * time.Second)
@@ -428,7 +437,7 @@ func TestPatienceCountsFromTheCall(t *testing.T) {
 					t.Errorf("Write: %v, want ErrUnavailable", err)
 				}
 				if waited := time.Since(start); waited != call.want*time.Second {
-					t.Errorf("the write that came after %d s failed after %s, want %d s", call.at, waited, call.want)
+					t.Errorf("the write that arrived after %d s failed after %s, want %d s", call.at, waited, call.want)
 				}
 			})
 		}
@@ -439,25 +448,25 @@ func TestPatienceCountsFromTheCall(t *testing.T) {
 	})
 }
 
-// A write that finds nothing under way needs no flusher.
-func TestLoneWriteIsAppliedByItsCaller(t *testing.T) {
+func TestWritesNeedNoRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
-		w := New(g, Options{}) // and nobody runs it
+		w := New(g, Options{})
 		first := begin(w, create(1))
-		underWay := g.next(t, create(1))
-		second := begin(w, create(2))
-		underWay.succeed()
+		inFlight := g.next(t, create(1))
+		second, third := begin(w, create(2)), begin(w, create(3))
+		inFlight.succeed()
 		first.want(t, nil)
-		g.idle(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- w.Run(ctx) }()
-		g.next(t, create(2)).succeed()
+		inFlight = g.next(t, create(2), create(3))
+		all := beginAll(t.Context(), w, creates(10, 20))
+		inFlight.succeed()
 		second.want(t, nil)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
+		third.want(t, nil)
+		g.next(t, creates(10, 20)...).fail(errFsync)
+		all.want(t, plantstore.ErrUnavailable)
+		begin(w, create(4)).want(t, plantstore.ErrUnavailable)
+		if err := w.Run(t.Context()); !errors.Is(err, plantstore.ErrUntrusted) {
+			t.Errorf("Run: %v, want ErrUntrusted", err)
 		}
 	})
 }
@@ -467,9 +476,9 @@ func TestOtherErrorFailsItsBatchOnce(t *testing.T) {
 		g := newGate(t)
 		w, stop := run(t, g, Options{})
 		first := begin(w, create(1))
-		underWay := g.next(t, create(1))
+		inFlight := g.next(t, create(1))
 		second, third := begin(w, create(2)), begin(w, create(3))
-		underWay.succeed()
+		inFlight.succeed()
 		first.want(t, nil)
 
 		full := errors.New("disk full")
@@ -497,9 +506,9 @@ func TestUntrustedStoreStopsTheWriter(t *testing.T) {
 		w := New(g, Options{})
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(context.Background()) }()
-		underWay := []*pending{begin(w, create(1))}
+		inFlight := []*pending{begin(w, create(1))}
 		failing := g.next(t, create(1))
-		waiting := append(underWay, begin(w, create(2)), begin(w, create(3)))
+		waiting := append(inFlight, begin(w, create(2)), begin(w, create(3)))
 		all := beginAll(t.Context(), w, creates(10, 20))
 
 		failing.fail(errFsync)
@@ -513,7 +522,7 @@ func TestUntrustedStoreStopsTheWriter(t *testing.T) {
 		beginAll(t.Context(), w, creates(20, 30)).want(t, plantstore.ErrUnavailable)
 		g.idle(t)
 		if depth := w.Depth(); depth != 0 {
-			t.Errorf("Depth is %d when all writes have been answered", depth)
+			t.Errorf("Depth is %d after all writes have returned", depth)
 		}
 	})
 }
@@ -524,27 +533,118 @@ func TestUntrustedStoreStopsAnImport(t *testing.T) {
 		w := New(g, Options{})
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(context.Background()) }()
-		writes := creates(0, 4*minBulk)
+		writes := creates(0, 4*minImport)
 		all := beginAll(t.Context(), w, writes)
-		g.next(t, writes[:minBulk]...).succeed()
+		g.next(t, writes[:minImport]...).succeed()
 		(<-g.calls).fail(errFsync)
 		if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
 			t.Errorf("Run: %v, want ErrUntrusted", err)
 		}
 		all.want(t, plantstore.ErrUnavailable)
-		if len(all.results) != minBulk {
+		if len(all.results) != minImport {
 			t.Errorf("%d results, want those of the first batch", len(all.results))
 		}
 	})
 }
 
-// The flusher that still applies its batch answers for it, and no other begins. It
-// is tried often, because a wrong flusher might do right by chance.
-func TestUntrustedStoreStopsEveryFlusher(t *testing.T) {
+// A store that breaks its promises stops the writer: whatever else holds a slot or
+// waits for one fails, and nothing hangs.
+func TestBrokenStoreStopsTheWriter(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		apply   applier
+		observe func(int, time.Duration)
+		want    []string // parts of Run's error
+	}{
+		{
+			name:  "panic",
+			apply: func(context.Context, []plantstore.Write) ([]plantstore.Result, error) { panic("index out of range") },
+			want:  []string{"index out of range", "commit_test.go"},
+		},
+		{
+			name:    "panic in Observe",
+			apply:   storetest.NewModel().Apply,
+			observe: func(int, time.Duration) { panic("no such metric") },
+			want:    []string{"no such metric", "commit_test.go"},
+		},
+		{
+			name: "goexit",
+			apply: func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
+				runtime.Goexit()
+				return nil, nil
+			},
+			want: []string{"commit_test.go"},
+		},
+		{
+			name:  "too few results",
+			apply: func(context.Context, []plantstore.Write) ([]plantstore.Result, error) { return nil, nil },
+			want:  []string{"0 results for"},
+		},
+	} {
+		for _, first := range []string{"write", "import"} {
+			t.Run(tt.name+" during "+first, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					applies := 0
+					hold := make(chan struct{})
+					w := New(applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+						applies++
+						<-hold
+						return tt.apply(ctx, batch)
+					}), Options{Observe: tt.observe})
+					ended := make(chan error, 1)
+					go func() { ended <- w.Run(context.Background()) }()
+					var inFlight *pending
+					if first == "write" {
+						inFlight = begin(w, create(1))
+					} else {
+						inFlight = beginAll(t.Context(), w, creates(100, 110))
+					}
+					waiting := []*pending{
+						begin(w, create(2)), begin(w, create(3)), begin(w, create(4)),
+						beginAll(t.Context(), w, creates(10, 20)), beginAll(t.Context(), w, creates(20, 30)),
+					}
+					close(hold)
+					synctest.Wait()
+					select {
+					case err := <-ended:
+						if !errors.Is(err, plantstore.ErrUntrusted) {
+							t.Errorf("Run: %v, want ErrUntrusted", err)
+						}
+						for _, want := range tt.want {
+							if !strings.Contains(err.Error(), want) {
+								t.Errorf("Run: %v, want %q in it", err, want)
+							}
+						}
+					default:
+						t.Fatal("Run does not return")
+					}
+					if tt.name != "goexit" { // which ends the caller too
+						inFlight.want(t, plantstore.ErrUnavailable)
+					}
+					for _, p := range waiting {
+						p.want(t, plantstore.ErrUnavailable)
+					}
+					begin(w, create(5)).want(t, plantstore.ErrUnavailable)
+					beginAll(t.Context(), w, creates(30, 40)).want(t, plantstore.ErrUnavailable)
+					if applies != 1 {
+						t.Errorf("Apply was called %d times, want once", applies)
+					}
+					if depth := w.Depth(); depth != 0 {
+						t.Errorf("Depth is %d after all writes have returned", depth)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The other batch in flight gets its own result, and no other starts. The test runs
+// often, because a wrong order may turn out right by chance.
+func TestUntrustedStoreStartsNoOtherBatch(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(t)
-			w := New(g, Options{Flushers: 2})
+			w := New(g, Options{InFlight: 2})
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(context.Background()) }()
 			first := begin(w, create(1))
@@ -596,26 +696,26 @@ func TestUntrustedStoreIsReportedDuringShutdown(t *testing.T) {
 }
 
 func TestShutdownDrainsTheQueue(t *testing.T) {
-	for _, flushers := range []int{1, 2} {
-		t.Run(fmt.Sprintf("%d flushers", flushers), func(t *testing.T) {
+	for _, slots := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d in flight", slots), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t)
-				w := New(g, Options{Flushers: flushers})
+				w := New(g, Options{InFlight: slots})
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- w.Run(ctx) }()
 				var writes []*pending
-				var underWay []*call
-				for id := range plantstore.ID(flushers) {
+				var inFlight []*call
+				for id := range plantstore.ID(slots) {
 					writes = append(writes, begin(w, create(id)))
-					underWay = append(underWay, g.next(t, create(id)))
+					inFlight = append(inFlight, g.next(t, create(id)))
 				}
 				for id := plantstore.ID(10); id < 14; id++ {
 					writes = append(writes, begin(w, create(id)))
 				}
 				cancel()
 				g.idle(t)
-				for _, c := range underWay {
+				for _, c := range inFlight {
 					c.succeed()
 				}
 				g.next(t, creates(10, 14)...).succeed()
@@ -631,21 +731,21 @@ func TestShutdownDrainsTheQueue(t *testing.T) {
 	}
 }
 
-// A write that comes while the last ones are applied is refused or applied, and
-// never forgotten.
-func TestShutdownAnswersThoseWhoComeLate(t *testing.T) {
+// A write that arrives while the last ones are applied is refused or applied, and
+// never lost.
+func TestShutdownAnswersLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, stop := run(t, g, Options{})
 		begin(w, create(1))
-		underWay := g.next(t, create(1))
+		inFlight := g.next(t, create(1))
 		begin(w, create(2))
 		ended := make(chan error, 1)
 		go func() { ended <- stop() }()
 		synctest.Wait()
 		applied := map[plantstore.ID]bool{}
 		late := map[plantstore.ID]*pending{3: begin(w, create(3))}
-		underWay.succeed()
+		inFlight.succeed()
 		for id := plantstore.ID(4); ; id++ {
 			select {
 			case c := <-g.calls:
@@ -677,7 +777,7 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 		w, stop := run(t, applier(func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
 			t.Error("Apply was called")
 			return nil, nil
-		}), Options{Flushers: 2})
+		}), Options{InFlight: 2})
 		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -691,10 +791,87 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 	})
 }
 
-func TestFlushersOverlap(t *testing.T) {
+// A batch has a leader before it waits for a slot, and Run must not take that slot
+// away.
+func TestShutdownWaitsForALeaderWithoutASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, stop := run(t, storetest.NewModel(), Options{})
+		b, _, err := w.join(create(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- stop() }()
+		synctest.Wait()
+		w.lead(b)
+		if b.err != nil {
+			t.Errorf("the write returned %v", b.err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestShutdownStartsNoImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
-		w, _ := run(t, g, Options{Flushers: 2})
+		w, stop := run(t, g, Options{InFlight: 2})
+		single := begin(w, create(1))
+		inFlight := g.next(t, create(1))
+		ended := make(chan error, 1)
+		go func() { ended <- stop() }()
+		synctest.Wait()
+		for range 20 { // a free slot must not win by chance
+			all := beginAll(t.Context(), w, creates(10, 20))
+			g.idle(t)
+			all.want(t, plantstore.ErrUnavailable)
+		}
+		inFlight.succeed()
+		single.want(t, nil)
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// The store is closed after Run, and nothing may be called then.
+func TestNothingIsAppliedAfterRun(t *testing.T) {
+	for range 200 {
+		var closed atomic.Bool
+		w, stop := run(t, applier(func(_ context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+			runtime.Gosched()
+			if closed.Load() {
+				t.Error("Apply was called after Run returned")
+			}
+			return make([]plantstore.Result, len(batch)), nil
+		}), Options{InFlight: 2})
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for err := error(nil); err == nil; {
+					_, err = w.Write(create(1))
+				}
+			})
+			callers.Go(func() {
+				for err := error(nil); err == nil; {
+					_, err = w.WriteAll(t.Context(), creates(1, 3))
+				}
+			})
+		}
+		runtime.Gosched()
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		closed.Store(true)
+		callers.Wait()
+	}
+}
+
+func TestBatchesInFlightOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{InFlight: 2})
 		first := begin(w, create(1))
 		one := g.next(t, create(1))
 		second := begin(w, create(2))
@@ -706,7 +883,7 @@ func TestFlushersOverlap(t *testing.T) {
 		second.want(t, nil)
 		three := g.next(t, create(3), create(4))
 		if first.isDone() {
-			t.Error("a write was answered before its own batch was applied")
+			t.Error("a write returned before its own batch was applied")
 		}
 		three.succeed()
 		third.want(t, nil)
@@ -716,32 +893,32 @@ func TestFlushersOverlap(t *testing.T) {
 	})
 }
 
-// A single write that comes during a batch of an import is in the next batch, and
-// behind neither the rest of the import nor another one.
+// A single write that arrives during a batch of an import is in the next batch: it
+// waits neither for the rest of the import nor for another one.
 func TestWriteAllLetsSingleWritesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
 		for range 2 {
-			beginAll(t.Context(), w, creates(0, 20*minBulk))
+			beginAll(t.Context(), w, creates(0, 20*minImport))
 		}
-		underWay := <-g.calls
+		inFlight := <-g.calls
 		for id := plantstore.ID(-1); id > -15; id-- {
 			single := begin(w, create(id))
-			time.Sleep(2 * bulkTarget) // a slow store keeps the batches of imports small
-			underWay.succeed()
+			time.Sleep(2 * importTarget) // a slow store keeps the batches of imports small
+			inFlight.succeed()
 			next := <-g.calls
 			if !slices.Contains(next.batch, create(id)) {
-				t.Fatalf("single write %d waits behind %s", -id, ids(next.batch))
+				t.Fatalf("single write %d waits for %s", -id, ids(next.batch))
 			}
 			next.succeed()
 			single.want(t, nil)
-			underWay = <-g.calls
+			inFlight = <-g.calls
 		}
 	})
 }
 
-// However many single writes come, an import waits behind one batch of them only.
+// However many single writes arrive, an import waits for one batch of them only.
 func TestSingleWritesLetAnImportThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
@@ -752,27 +929,27 @@ func TestSingleWritesLetAnImportThrough(t *testing.T) {
 			begin(w, create(singles))
 		}
 		beginSingle()
-		underWay := <-g.calls
+		inFlight := <-g.calls
 		for round := range plantstore.ID(15) {
 			all := beginAll(t.Context(), w, []plantstore.Write{create(round)})
-			for waited := 0; !slices.Contains(underWay.batch, create(round)); waited++ {
+			for waited := 0; !slices.Contains(inFlight.batch, create(round)); waited++ {
 				if waited > 1 {
-					t.Fatalf("import %d waits behind a second batch, %s", round, ids(underWay.batch))
+					t.Fatalf("import %d waits for a second batch, %s", round, ids(inFlight.batch))
 				}
 				beginSingle()
-				underWay.succeed()
-				underWay = <-g.calls
+				inFlight.succeed()
+				inFlight = <-g.calls
 			}
 			beginSingle()
-			underWay.succeed()
+			inFlight.succeed()
 			all.want(t, nil)
-			underWay = <-g.calls
+			inFlight = <-g.calls
 		}
-		underWay.succeed()
+		inFlight.succeed()
 	})
 }
 
-// sized is a store that takes a given time for every batch, and notes its size.
+// sized is a store that takes a given time for every batch, and records its size.
 type sized struct {
 	takes time.Duration
 	sizes []int
@@ -789,7 +966,7 @@ func TestWriteAllAdaptsToTheStore(t *testing.T) {
 		store := &sized{}
 		w, _ := run(t, store, Options{})
 		var growing, shrinking []int
-		for size := minBulk; size < maxBulk; size *= 2 {
+		for size := minImport; size < maxImport; size *= 2 {
 			growing = append(growing, size)
 			shrinking = append([]int{2 * size}, shrinking...)
 		}
@@ -798,11 +975,11 @@ func TestWriteAllAdaptsToTheStore(t *testing.T) {
 			takes time.Duration
 			want  []int
 		}{
-			{"fast", time.Millisecond, append(growing, maxBulk, maxBulk, maxBulk)},
-			{"neither", bulkTarget * 3 / 4, []int{maxBulk, maxBulk, maxBulk, 7}},
-			{"slow", 10 * bulkTarget, append(shrinking, minBulk, minBulk, 7)},
-			{"slow still", bulkTarget + 1, []int{minBulk, minBulk, 7}},
-			{"fast again", 0, []int{minBulk, 2 * minBulk, 4 * minBulk, 7}},
+			{"fast", time.Millisecond, append(growing, maxImport, maxImport, maxImport)},
+			{"on target", importTarget * 3 / 4, []int{maxImport, maxImport, maxImport, 7}},
+			{"slow", 10 * importTarget, append(shrinking, minImport, minImport, 7)},
+			{"slow still", importTarget + 1, []int{minImport, minImport, 7}},
+			{"fast again", 0, []int{minImport, 2 * minImport, 4 * minImport, 7}},
 		} {
 			store.takes, store.sizes = step.takes, nil
 			writes := 0
@@ -822,7 +999,7 @@ func TestWriteAllAdaptsToTheStore(t *testing.T) {
 
 func TestWriteAllReturnsResultsInOrder(t *testing.T) {
 	var writes []plantstore.Write
-	for i := range plantstore.ID(5 * minBulk) {
+	for i := range plantstore.ID(5 * minImport) {
 		p := plantstore.Plant{ID: i % 700, Name: fmt.Sprint(i % 3)}
 		writes = append(writes, plantstore.Write{Op: plantstore.Op(i % 7 % 3), Plant: p})
 	}
@@ -854,14 +1031,14 @@ func TestWriteAllReturnsWhatWasAppliedBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
-		writes := creates(0, 4*minBulk)
+		writes := creates(0, 4*minImport)
 		all := beginAll(t.Context(), w, writes)
-		g.next(t, writes[:minBulk]...).succeed()
+		g.next(t, writes[:minImport]...).succeed()
 		full := errors.New("disk full")
 		(<-g.calls).fail(full)
 		all.want(t, full)
 		all.want(t, plantstore.ErrUnavailable)
-		if len(all.results) != minBulk {
+		if len(all.results) != minImport {
 			t.Errorf("%d results, want those of the first batch", len(all.results))
 		}
 		g.idle(t)
@@ -873,39 +1050,38 @@ func TestWriteAllEndsWithItsContext(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
 		single := begin(w, create(-1))
-		underWay := g.next(t, create(-1))
+		inFlight := g.next(t, create(-1))
 		ctx, cancel := context.WithCancel(t.Context())
-		all := beginAll(ctx, w, creates(0, 4*minBulk))
+		all := beginAll(ctx, w, creates(0, 4*minImport))
 		if all.isDone() {
-			t.Fatal("the import does not wait for its turn")
+			t.Fatal("the import does not wait for a slot")
 		}
 		cancel()
 		if !all.isDone() {
-			t.Fatal("the import waits on after its context ended")
+			t.Fatal("the import still waits after its context ended")
 		}
 		all.want(t, context.Canceled)
-		underWay.succeed()
+		inFlight.succeed()
 		single.want(t, nil)
 		g.idle(t)
 	})
 }
 
-// A batch under way cannot be called back: its results are returned with the
-// error.
+// A batch in flight cannot be cancelled: its results are returned with the error.
 func TestWriteAllCancelledDuringABatchWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, stop := run(t, g, Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		writes := creates(0, 4*minBulk)
+		writes := creates(0, 4*minImport)
 		all := beginAll(ctx, w, writes)
-		share := g.next(t, writes[:minBulk]...)
+		inFlight := g.next(t, writes[:minImport]...)
 		cancel()
 		if all.isDone() {
-			t.Fatal("the import was over while its batch was under way")
+			t.Fatal("the import returned while its batch was in flight")
 		}
-		applied := minBulk
-		share.succeed()
+		applied := minImport
+		inFlight.succeed()
 		for !all.isDone() {
 			c := <-g.calls
 			applied += len(c.batch)
@@ -932,7 +1108,7 @@ func TestWriteAllEndsWhenTheWriterStops(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		if !all.isDone() {
-			t.Fatal("the import waits for a writer that has stopped")
+			t.Fatal("the import waits for a stopped writer")
 		}
 		all.want(t, plantstore.ErrUnavailable)
 		applied := 0
@@ -945,7 +1121,7 @@ func TestWriteAllEndsWhenTheWriterStops(t *testing.T) {
 	})
 }
 
-func TestObserveHearsOfEveryAppliedBatch(t *testing.T) {
+func TestObserveIsCalledForEveryAppliedBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type batch struct {
 			size int
@@ -993,48 +1169,48 @@ func TestDepthCountsSingleWrites(t *testing.T) {
 		}
 		wantDepth(0)
 		begin(w, create(1))
-		underWay := g.next(t, create(1))
+		inFlight := g.next(t, create(1))
 		wantDepth(1)
 		begin(w, create(2))
 		begin(w, create(3))
 		wantDepth(3)
-		underWay.succeed()
+		inFlight.succeed()
 		last := g.next(t, create(2), create(3))
 		wantDepth(2)
 		last.fail(errors.New("disk full"))
 		wantDepth(0)
 
 		all := beginAll(t.Context(), w, creates(10, 20))
-		share := g.next(t, creates(10, 20)...)
+		inFlight = g.next(t, creates(10, 20)...)
 		wantDepth(0)
-		share.succeed()
+		inFlight.succeed()
 		all.want(t, nil)
 	})
 }
 
 // Every id is created by several callers at once, each with a plant of its own,
-// while an import creates them too: one wins, and each hears of its own fate.
-func TestEveryCallerHearsOfItsOwnWrite(t *testing.T) {
+// while an import creates them too: one wins, and each gets its own result.
+func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 	const callers, plants = 16, 400
 	model := storetest.NewModel()
-	w, stop := run(t, model, Options{Flushers: 2})
-	own := func(who int, id plantstore.ID) plantstore.Write {
-		return plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: id, Name: fmt.Sprint(who)}}
+	w, stop := run(t, model, Options{InFlight: 2})
+	own := func(caller int, id plantstore.ID) plantstore.Write {
+		return plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: id, Name: fmt.Sprint(caller)}}
 	}
 	var won [callers + 1][plants]bool
 	var wg sync.WaitGroup
-	note := func(who int, id plantstore.ID, err error) {
+	record := func(caller int, id plantstore.ID, err error) {
 		if err != nil && !errors.Is(err, plantstore.ErrIDTaken) {
-			t.Errorf("caller %d, id %d: %v", who, id, err)
+			t.Errorf("caller %d, id %d: %v", caller, id, err)
 		}
-		won[who][id] = err == nil
+		won[caller][id] = err == nil
 	}
-	for who := range callers {
+	for caller := range callers {
 		wg.Go(func() {
 			for i := range plantstore.ID(plants) {
-				id := (i*7 + plantstore.ID(who)*13) % plants
-				_, err := w.Write(own(who, id))
-				note(who, id, err)
+				id := (i*7 + plantstore.ID(caller)*13) % plants
+				_, err := w.Write(own(caller, id))
+				record(caller, id, err)
 			}
 		})
 	}
@@ -1048,7 +1224,7 @@ func TestEveryCallerHearsOfItsOwnWrite(t *testing.T) {
 			t.Errorf("WriteAll: %v", err)
 		}
 		for i, r := range results {
-			note(callers, writes[i].Plant.ID, r.Err)
+			record(callers, writes[i].Plant.ID, r.Err)
 		}
 	})
 	wg.Wait()
@@ -1060,9 +1236,9 @@ func TestEveryCallerHearsOfItsOwnWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for who := range won {
-			if won[who][id] != (p.Name == fmt.Sprint(who)) {
-				t.Errorf("id %d belongs to %s, and caller %d was told %t", id, p.Name, who, won[who][id])
+		for caller := range won {
+			if won[caller][id] != (p.Name == fmt.Sprint(caller)) {
+				t.Errorf("id %d belongs to %s, and caller %d was told %t", id, p.Name, caller, won[caller][id])
 			}
 		}
 	}

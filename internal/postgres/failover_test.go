@@ -334,7 +334,7 @@ func underLoad(t *testing.T, url string, happen func(s *Store, progress func()))
 	var writers, load sync.WaitGroup
 	for r := range plantstore.ID(2) {
 		s := use(t, url)
-		w := commit.New(s, commit.Options{Flushers: 2})
+		w := commit.New(s, commit.Options{InFlight: 2})
 		writers.Go(func() {
 			if err := w.Run(ctx); err != nil {
 				t.Error(err)
