@@ -1,4 +1,4 @@
-// Package auth knows who is calling, and whether they may.
+// Package auth decides who is calling and what they may do.
 package auth
 
 import (
@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// reloadEvery is how often the tokens are read again, and freshFor how long
-	// a reading counts. A revocation is effective within freshFor.
-	reloadEvery = time.Second
-	freshFor    = 1900 * time.Millisecond
-	// touchEvery is how often the last use of tokens is written down.
-	touchEvery = 10 * time.Second
-	// lookupTimeout bounds the wait for a store that does not answer.
+	// reloadInterval is how often the cache is loaded, and cacheTTL how long it is
+	// fresh. A revocation takes effect within cacheTTL.
+	reloadInterval = time.Second
+	cacheTTL       = 1900 * time.Millisecond
+	// touchInterval is how often the last use of tokens is recorded.
+	touchInterval = 10 * time.Second
+	// lookupTimeout limits the wait for a store that does not respond.
 	lookupTimeout = 5 * time.Second
 )
 
@@ -33,29 +33,33 @@ type Store interface {
 	TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error
 }
 
-// Guard decides by the bearer token who is calling and what they may do. It
-// knows the store's tokens by heart, and asks the store for one it does not know,
-// so that a new token works at once. [Guard.Run] must run for that to be quick.
+// Guard decides by the bearer token who is calling and what they may do. It caches
+// all tokens, and looks up one that is not in the cache, so that a new token works
+// at once. Without [Guard.Run] it works too, but the cache goes stale and every
+// token is looked up. All methods may be called from any number of goroutines at
+// once.
 type Guard struct {
 	store Store
 	log   *slog.Logger
 
-	mu    sync.Mutex // is held while known is replaced
-	known atomic.Pointer[reading]
+	mu    sync.Mutex // held while cache is replaced
+	cache atomic.Pointer[snapshot]
 }
 
-// reading is what the store said of its tokens at some time.
-type reading struct {
-	at     time.Time
+// snapshot is the store's tokens at some time. It is immutable, but for the last
+// use of its tokens.
+type snapshot struct {
+	loaded time.Time
 	tokens map[plantstore.TokenHash]*entry
 }
 
-// entry is a token and its last use in Unix seconds, which outlives the reading.
+// entry is a token and its last use in Unix seconds, which the next snapshot
+// shares.
 type entry struct {
 	token plantstore.Token
 	used  *atomic.Int64
-	// learned is when the store was asked for this token alone.
-	learned time.Time
+	// added is when a lookup of this token alone added it to the cache.
+	added time.Time
 }
 
 // New returns a guard over the store's tokens.
@@ -63,17 +67,17 @@ func New(store Store, log *slog.Logger) *Guard {
 	return &Guard{store: store, log: log}
 }
 
-// Check returns the token that the values of the Authorization header name, if
-// it is good and has the scope. Otherwise it fails with ErrNoToken, ErrBadToken,
-// ErrTokenExpired or ErrScope, or with ErrUnavailable where the store must be
-// asked and does not answer. The token is returned with ErrScope too.
+// Check returns the token in the values of the Authorization header, if it is valid
+// and has the scope. Otherwise it fails with ErrNoToken, ErrBadToken,
+// ErrTokenExpired or ErrScope, or with ErrUnavailable if the token must be looked up
+// and the store does not respond. The token is returned with ErrScope too.
 func (g *Guard) Check(ctx context.Context, authorization []string, scope plantstore.Scope) (*plantstore.Token, error) {
 	secret, err := bearer(authorization)
 	if err != nil {
 		return nil, err
 	}
-	// The map is searched by the secret's SHA-256. How long that takes tells an
-	// attacker about a hash that they cannot steer, and nothing of the secret.
+	// The map's key is the secret's SHA-256. How long a lookup takes tells an
+	// attacker about a hash that they cannot choose, and nothing about the secret.
 	e, err := g.find(ctx, plantstore.HashSecret(secret))
 	if err != nil {
 		return nil, err
@@ -81,11 +85,11 @@ func (g *Guard) Check(ctx context.Context, authorization []string, scope plantst
 	now := time.Now()
 	switch {
 	case !e.token.Revoked.IsZero():
-		return nil, refuse(plantstore.ErrBadToken, "the token has been revoked: ask for a new one")
+		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token has been revoked: ask for a new one")
 	case e.token.ExpiredAt(now):
-		return nil, refuse(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.token.Expires.Format(time.RFC3339))
+		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.token.Expires.Format(time.RFC3339))
 	case !e.token.Allows(scope):
-		return &e.token, refuse(plantstore.ErrScope, "this needs the scope %s, and the token has %s",
+		return &e.token, plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, and the token has %s",
 			scope, plantstore.FormatScopes(e.token.Scopes))
 	}
 	if second := now.Unix(); e.used.Load() < second {
@@ -94,15 +98,15 @@ func (g *Guard) Check(ctx context.Context, authorization []string, scope plantst
 	return &e.token, nil
 }
 
-// find returns what is known of the hash: from the last reading if that is fresh
-// and has it, else from the store. While the store cannot be reached, an older
-// reading counts: nothing can be read or written with it before the store is back.
+// find returns the entry with the hash: from the cache if that is fresh and has it,
+// else from the store. While the store cannot be reached a stale entry is good
+// enough: nothing can be read or written with it until the store is back.
 func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, error) {
-	known := g.known.Load()
+	cache := g.cache.Load()
 	var e *entry
-	if known != nil {
-		e = known.tokens[hash]
-		if e != nil && time.Since(known.at) < freshFor {
+	if cache != nil {
+		e = cache.tokens[hash]
+		if e != nil && time.Since(cache.loaded) < cacheTTL {
 			return e, nil
 		}
 	}
@@ -113,96 +117,96 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 	case err == nil && e != nil:
 		return &entry{token: token, used: e.used}, nil
 	case err == nil:
-		return g.learn(token), nil
+		return g.add(token), nil
 	case errors.Is(err, plantstore.ErrNoSuchToken):
-		return nil, refuse(plantstore.ErrBadToken, "the token is not known here: is it copied whole, and for this server?")
+		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token is not known here: is it complete, and is it for this server?")
 	case e != nil:
 		return e, nil
 	}
 	return nil, fmt.Errorf("look up a token: %w: %w", plantstore.ErrUnavailable, err)
 }
 
-// learn adds a token that the last reading does not have yet.
-func (g *Guard) learn(token plantstore.Token) *entry {
+// add adds a token to the cache.
+func (g *Guard) add(token plantstore.Token) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next := &reading{tokens: map[plantstore.TokenHash]*entry{}}
-	if known := g.known.Load(); known != nil {
-		if e := known.tokens[token.Hash]; e != nil {
+	next := &snapshot{tokens: map[plantstore.TokenHash]*entry{}}
+	if cache := g.cache.Load(); cache != nil {
+		if e := cache.tokens[token.Hash]; e != nil {
 			return e
 		}
-		next = &reading{at: known.at, tokens: maps.Clone(known.tokens)}
+		next = &snapshot{loaded: cache.loaded, tokens: maps.Clone(cache.tokens)}
 	}
 	e := &entry{token, new(atomic.Int64), time.Now()}
 	next.tokens[token.Hash] = e
-	g.known.Store(next)
+	g.cache.Store(next)
 	return e
 }
 
-// Run reads the tokens again every second and writes down their last use now and
-// then, until ctx ends.
+// Run loads the cache every second and records the last use of tokens every ten
+// seconds, until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
-	written := map[plantstore.TokenHash]int64{}
-	reload, touch := time.NewTicker(reloadEvery), time.NewTicker(touchEvery)
+	recorded := map[plantstore.TokenHash]int64{}
+	reload, touch := time.NewTicker(reloadInterval), time.NewTicker(touchInterval)
 	defer reload.Stop()
 	defer touch.Stop()
 	g.reload(ctx)
 	for {
 		select {
 		case <-ctx.Done():
-			g.touch(context.WithoutCancel(ctx), written)
+			g.touch(context.WithoutCancel(ctx), recorded)
 			return nil
 		case <-reload.C:
 			g.reload(ctx)
 		case <-touch.C:
-			g.touch(ctx, written)
+			g.touch(ctx, recorded)
 		}
 	}
 }
 
 func (g *Guard) reload(ctx context.Context) {
-	at := time.Now()
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	tokens, err := g.store.Tokens(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			g.log.Warn("cannot read the tokens", "err", err)
+			g.log.Warn("cannot load the tokens", "err", err)
 		}
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	last := g.known.Load()
+	last := g.cache.Load()
 	if last == nil {
-		last = &reading{}
+		last = &snapshot{}
 	}
-	next := &reading{at: at, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
+	next := &snapshot{loaded: start, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
 	for _, t := range tokens {
 		e := &entry{token: t, used: new(atomic.Int64)}
-		if known := last.tokens[t.Hash]; known != nil {
-			e.used = known.used
+		if cached := last.tokens[t.Hash]; cached != nil {
+			e.used = cached.used
 		}
 		next.tokens[t.Hash] = e
 	}
 	for hash, e := range last.tokens {
-		// What was learned meanwhile may be newer than this reading.
-		if next.tokens[hash] == nil && !e.learned.Before(at) {
+		// What was added meanwhile may be newer than what the store returned.
+		if next.tokens[hash] == nil && !e.added.Before(start) {
 			next.tokens[hash] = e
 		}
 	}
-	g.known.Store(next)
+	g.cache.Store(next)
 }
 
-// touch writes down the uses that are newer than what it wrote before.
-func (g *Guard) touch(ctx context.Context, written map[plantstore.TokenHash]int64) {
-	known := g.known.Load()
-	if known == nil {
+// touch records the uses that are newer than those recorded before.
+func (g *Guard) touch(ctx context.Context, recorded map[plantstore.TokenHash]int64) {
+	cache := g.cache.Load()
+	if cache == nil {
 		return
 	}
 	used := map[plantstore.TokenHash]time.Time{}
-	for hash, e := range known.tokens {
-		if second := e.used.Load(); second > written[hash] {
+	for hash, e := range cache.tokens {
+		if second := e.used.Load(); second > recorded[hash] {
 			used[hash] = time.Unix(second, 0).UTC()
 		}
 	}
@@ -212,11 +216,11 @@ func (g *Guard) touch(ctx context.Context, written map[plantstore.TokenHash]int6
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if err := g.store.TouchTokens(ctx, used); err != nil {
-		g.log.Warn("cannot write down the last use of tokens", "err", err)
+		g.log.Warn("cannot record the last use of tokens", "err", err)
 		return
 	}
 	for hash, at := range used {
-		written[hash] = at.Unix()
+		recorded[hash] = at.Unix()
 	}
 }
 
@@ -224,25 +228,21 @@ func (g *Guard) touch(ctx context.Context, written map[plantstore.TokenHash]int6
 func bearer(authorization []string) (string, error) {
 	const hint = "send the header Authorization: Bearer <token>"
 	if len(authorization) == 0 {
-		return "", refuse(plantstore.ErrNoToken, "no token: %s", hint)
+		return "", plantstore.Errorf(plantstore.ErrNoToken, "no token: %s", hint)
 	}
 	if len(authorization) > 1 {
-		return "", refuse(plantstore.ErrBadToken, "the request has %d Authorization headers: send one", len(authorization))
+		return "", plantstore.Errorf(plantstore.ErrBadToken, "the request has %d Authorization headers: send one", len(authorization))
 	}
 	scheme, secret, _ := strings.Cut(authorization[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return "", refuse(plantstore.ErrNoToken, "the Authorization header has no bearer token: %s", hint)
+		return "", plantstore.Errorf(plantstore.ErrNoToken, "the Authorization header has no bearer token: %s", hint)
 	}
 	secret = strings.Trim(secret, " ")
 	if secret == "" {
-		return "", refuse(plantstore.ErrBadToken, "there is no token behind Bearer: %s", hint)
+		return "", plantstore.Errorf(plantstore.ErrBadToken, "no token after Bearer: %s", hint)
 	}
 	if err := plantstore.CheckSecret(secret); err != nil {
-		return "", refuse(plantstore.ErrBadToken, "malformed token: %v", err)
+		return "", plantstore.Errorf(plantstore.ErrBadToken, "malformed token: %v", err)
 	}
 	return secret, nil
-}
-
-func refuse(code plantstore.Code, format string, args ...any) error {
-	return &plantstore.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fault fails a call or holds it up.
 type fault func(ctx context.Context) error
 
-// store is the model with its faults and a memory of what it was asked.
+// store is the model with injected faults and a record of its calls.
 type store struct {
 	*storetest.Model
 
@@ -34,7 +34,7 @@ type store struct {
 	touches []map[plantstore.TokenHash]time.Time
 }
 
-// set gives the methods a fault, or none.
+// set injects a fault into the methods, or removes it.
 func (s *store) set(f fault, methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *store) set(f fault, methods ...string) {
 	}
 }
 
-func (s *store) meet(ctx context.Context, method string) error {
+func (s *store) inject(ctx context.Context, method string) error {
 	s.mu.Lock()
 	f := s.faults[method]
 	s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *store) meet(ctx context.Context, method string) error {
 
 func (s *store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 	found, err := s.Model.Tokens(ctx)
-	if err := s.meet(ctx, "Tokens"); err != nil {
+	if err := s.inject(ctx, "Tokens"); err != nil {
 		return nil, err
 	}
 	return found, err
@@ -65,14 +65,14 @@ func (s *store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 	s.mu.Lock()
 	s.lookups++
 	s.mu.Unlock()
-	if err := s.meet(ctx, "Token"); err != nil {
+	if err := s.inject(ctx, "Token"); err != nil {
 		return plantstore.Token{}, err
 	}
 	return s.Model.Token(ctx, hash)
 }
 
 func (s *store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
-	if err := s.meet(ctx, "TouchTokens"); err != nil {
+	if err := s.inject(ctx, "TouchTokens"); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 	return s.Model.TouchTokens(ctx, used)
 }
 
-// takeLookups returns how many tokens were asked for one by one, and forgets them.
+// takeLookups returns how many tokens were looked up since the last call.
 func (s *store) takeLookups() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,14 +98,14 @@ func (s *store) touchCount() int {
 
 var errDown = errors.New("connection refused")
 
-func refuse(context.Context) error { return errDown }
+func fail(context.Context) error { return errDown }
 
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// slow answers late, by the bubble's clock, with what was true when it was asked.
+// slow returns late, by the bubble's clock, with what was true at the call.
 func slow(d time.Duration) fault {
 	return func(context.Context) error {
 		time.Sleep(d)
@@ -113,7 +113,7 @@ func slow(d time.Duration) fault {
 	}
 }
 
-// subject is a guard over a store. Whatever it says is searched for secrets.
+// subject is a guard over a store. Its log and its errors must hold no secrets.
 type subject struct {
 	t       *testing.T
 	guard   *auth.Guard
@@ -135,8 +135,8 @@ func newSubject(t *testing.T) *subject {
 	return s
 }
 
-// run runs the guard until the test ends or stop is called, and returns when it
-// has read the tokens.
+// run runs the guard until the test ends or stop is called, and returns when the
+// cache is loaded.
 func (s *subject) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -153,7 +153,7 @@ func (s *subject) run() {
 	synctest.Wait()
 }
 
-// add makes a token that may do everything, unless change says otherwise.
+// add creates a token with all scopes, and applies the changes to it.
 func (s *subject) add(change ...func(*plantstore.Token)) (secret string) {
 	s.t.Helper()
 	secret = plantstore.NewSecret()
@@ -186,7 +186,7 @@ func (s *subject) check(secret string) error {
 	return err
 }
 
-func (s *subject) wantGood(secret string) {
+func (s *subject) wantValid(secret string) {
 	s.t.Helper()
 	if err := s.check(secret); err != nil {
 		s.t.Errorf("Check: %v", err)
@@ -209,7 +209,7 @@ func (s *subject) wantNoSecrets(where, text string) {
 	}
 }
 
-// wantLastUse fails unless the store knows the time as the token's last use.
+// wantLastUse fails unless the store has the time as the token's last use.
 func (s *subject) wantLastUse(secret string, want time.Time) {
 	s.t.Helper()
 	token, err := s.store.Model.Token(s.t.Context(), plantstore.HashSecret(secret))
@@ -237,7 +237,7 @@ func TestCheckReadsTheHeader(t *testing.T) {
 		{"scheme in lower case", []string{"bearer " + good}, nil},
 		{"scheme in any case", []string{"bEARER " + good}, nil},
 		{"several spaces", []string{"Bearer    " + good}, nil},
-		{"space behind", []string{"Bearer " + good + "  "}, nil},
+		{"space after", []string{"Bearer " + good + "  "}, nil},
 
 		{"no header", nil, plantstore.ErrNoToken},
 		{"empty header", []string{""}, plantstore.ErrNoToken},
@@ -254,7 +254,7 @@ func TestCheckReadsTheHeader(t *testing.T) {
 		{"a list of tokens", []string{"Bearer " + good + ",Bearer " + other}, plantstore.ErrBadToken},
 		{"two headers", []string{"Bearer " + good, "Bearer " + other}, plantstore.ErrBadToken},
 		{"the same header twice", []string{"Bearer " + good, "Bearer " + good}, plantstore.ErrBadToken},
-		{"another scheme beside it", []string{"Basic dXNlcjpwYXNzd29yZA==", "Bearer " + good}, plantstore.ErrBadToken},
+		{"another scheme before it", []string{"Basic dXNlcjpwYXNzd29yZA==", "Bearer " + good}, plantstore.ErrBadToken},
 		{"quoted", []string{`Bearer "` + good + `"`}, plantstore.ErrBadToken},
 		{"cut off", []string{"Bearer " + good[:39]}, plantstore.ErrBadToken},
 		{"wrong checksum", []string{"Bearer " + good[:34] + "000000"}, plantstore.ErrBadToken},
@@ -279,7 +279,7 @@ func TestCheckReadsTheHeader(t *testing.T) {
 				t.Errorf("Check(%q): a refused call has the token %s", tt.header, token.Hash.ID())
 			}
 			if n := s.store.takeLookups(); n != 0 {
-				t.Errorf("the store was asked for what can be no token")
+				t.Errorf("the store was asked for a malformed token")
 			}
 		})
 	}
@@ -290,7 +290,7 @@ func TestCheckRefuses(t *testing.T) {
 		name    string
 		token   func(s *subject) string
 		want    plantstore.Code
-		message string // part of what the caller is told
+		message string // part of the error's message
 	}{
 		{
 			"an unknown token", func(s *subject) string {
@@ -301,7 +301,7 @@ func TestCheckRefuses(t *testing.T) {
 			plantstore.ErrBadToken, "not known",
 		},
 		{
-			"another maker's token", func(*subject) string { return "hunter2" },
+			"a token of another service", func(*subject) string { return "hunter2" },
 			plantstore.ErrBadToken, "not known",
 		},
 		{
@@ -370,23 +370,23 @@ func TestTokenExpiresWhileTheServerRuns(t *testing.T) {
 		secret := s.add(expiresIn(10 * time.Second))
 		s.run()
 		time.Sleep(10*time.Second - time.Nanosecond)
-		s.wantGood(secret)
+		s.wantValid(secret)
 		time.Sleep(time.Nanosecond)
 		s.wantRefused(secret, plantstore.ErrTokenExpired)
 	})
 }
 
-func TestKnownTokenIsNotLookedUp(t *testing.T) {
+func TestCachedTokenIsNotLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		secret := s.add()
 		s.run()
 		for range 50 {
-			s.wantGood(secret)
+			s.wantValid(secret)
 			time.Sleep(100 * time.Millisecond)
 		}
 		if n := s.store.takeLookups(); n != 0 {
-			t.Errorf("a known token was looked up %d times", n)
+			t.Errorf("a cached token was looked up %d times", n)
 		}
 	})
 }
@@ -398,8 +398,8 @@ func TestNewTokenWorksAtOnce(t *testing.T) {
 		s.run()
 		secret := s.add()
 		start := time.Now()
-		s.wantGood(secret)
-		s.wantGood(secret)
+		s.wantValid(secret)
+		s.wantValid(secret)
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("the new token works after %s", waited)
 		}
@@ -407,39 +407,39 @@ func TestNewTokenWorksAtOnce(t *testing.T) {
 			t.Errorf("the new token was looked up %d times, want once", n)
 		}
 		time.Sleep(time.Minute)
-		s.wantGood(secret)
+		s.wantValid(secret)
 	})
 }
 
 func TestGuardWorksBeforeItRuns(t *testing.T) {
 	s := newSubject(t)
 	secret := s.add()
-	s.wantGood(secret)
+	s.wantValid(secret)
 	s.revoke(secret)
 	s.wantRefused(secret, plantstore.ErrBadToken)
 }
 
-// The revocation comes at different moments between two readings, and also where
-// the readings fail, take long or do not come back.
+// The token is revoked at different moments between two reloads, and also while
+// reloads fail, are slow or hang.
 func TestRevocationIsEffectiveWithinTwoSeconds(t *testing.T) {
 	const promise = 2 * time.Second
-	readings := map[string]fault{
-		"readings succeed":  nil,
-		"readings fail":     refuse,
-		"readings hang":     hang,
-		"readings are slow": slow(1500 * time.Millisecond),
+	reloads := map[string]fault{
+		"reloads succeed":  nil,
+		"reloads fail":     fail,
+		"reloads hang":     hang,
+		"reloads are slow": slow(1500 * time.Millisecond),
 	}
-	for name, tokens := range readings {
+	for name, tokens := range reloads {
 		t.Run(name, func(t *testing.T) {
 			for offset := time.Duration(0); offset < 3*time.Second; offset += 130 * time.Millisecond {
 				synctest.Test(t, func(t *testing.T) {
 					s := newSubject(t)
 					secret := s.add()
 					s.run()
-					s.wantGood(secret)
+					s.wantValid(secret)
 					s.store.set(tokens, "Tokens")
 					time.Sleep(offset)
-					s.wantGood(secret)
+					s.wantValid(secret)
 					s.revoke(secret)
 					time.Sleep(promise)
 					for range 5 {
@@ -458,7 +458,7 @@ func TestRevocationOfATokenThatWasLookedUp(t *testing.T) {
 		s.run()
 		time.Sleep(990 * time.Millisecond)
 		secret := s.add()
-		s.wantGood(secret)
+		s.wantValid(secret)
 		s.revoke(secret)
 		time.Sleep(2 * time.Second)
 		s.wantRefused(secret, plantstore.ErrBadToken)
@@ -466,11 +466,11 @@ func TestRevocationOfATokenThatWasLookedUp(t *testing.T) {
 }
 
 func TestUnreachableStore(t *testing.T) {
-	for name, fault := range map[string]fault{"refuses": refuse, "hangs": hang} {
+	for name, fault := range map[string]fault{"fails": fail, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t)
-				known, revoked, expiring := s.add(), s.add(), s.add(expiresIn(30*time.Minute))
+				cached, revoked, expiring := s.add(), s.add(), s.add(expiresIn(30*time.Minute))
 				s.revoke(revoked)
 				s.run()
 				s.store.set(fault, "Tokens", "Token")
@@ -478,21 +478,21 @@ func TestUnreachableStore(t *testing.T) {
 
 				for range 2 {
 					start := time.Now()
-					s.wantGood(known)
+					s.wantValid(cached)
 					s.wantRefused(revoked, plantstore.ErrBadToken)
 					s.wantRefused(late, plantstore.ErrUnavailable)
 					if waited := time.Since(start); waited > 15*time.Second {
-						t.Errorf("three answers took %s", waited)
+						t.Errorf("three checks took %s", waited)
 					}
 					time.Sleep(time.Hour)
 				}
 				s.wantRefused(expiring, plantstore.ErrTokenExpired)
 
 				s.store.set(nil, "Tokens", "Token")
-				s.wantGood(late)
-				s.revoke(known)
+				s.wantValid(late)
+				s.revoke(cached)
 				time.Sleep(2 * time.Second)
-				s.wantRefused(known, plantstore.ErrBadToken)
+				s.wantRefused(cached, plantstore.ErrBadToken)
 			})
 		})
 	}
@@ -502,32 +502,32 @@ func TestUnreachableStoreFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		secret := s.add()
-		s.store.set(refuse, "Tokens", "Token")
+		s.store.set(fail, "Tokens", "Token")
 		s.run()
 		err := s.check(secret)
 		if !errors.Is(err, plantstore.ErrUnavailable) || !errors.Is(err, errDown) {
 			t.Errorf("Check: %v, want ErrUnavailable and its cause", err)
 		}
 		s.store.set(nil, "Tokens", "Token")
-		s.wantGood(secret)
+		s.wantValid(secret)
 		s.stop()
 		if !strings.Contains(s.log.String(), errDown.Error()) {
-			t.Errorf("the log says nothing of the failed reading: %s", s.log)
+			t.Errorf("the log does not mention the failed reload: %s", s.log)
 		}
 	})
 }
 
-func TestLastUseIsWrittenLazily(t *testing.T) {
+func TestLastUseIsRecordedLazily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		used, idle := s.add(), s.add()
 		s.run()
 		time.Sleep(3 * time.Second)
 		first := time.Now()
-		s.wantGood(used)
+		s.wantValid(used)
 		synctest.Wait()
 		if n := s.store.touchCount(); n != 0 {
-			t.Fatalf("a request wrote down its last use")
+			t.Fatalf("a request recorded its last use")
 		}
 		time.Sleep(10 * time.Second)
 		s.wantLastUse(used, first)
@@ -535,18 +535,18 @@ func TestLastUseIsWrittenLazily(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		if n := s.store.touchCount(); n != 1 {
-			t.Errorf("one use was written down %d times", n)
+			t.Errorf("one use was recorded %d times", n)
 		}
 		var second time.Time
 		for range 100 {
 			second = time.Now()
-			s.wantGood(used)
+			s.wantValid(used)
 			time.Sleep(50 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Second)
 		s.wantLastUse(used, second.Truncate(time.Second))
 		if n := s.store.touchCount(); n > 3 {
-			t.Errorf("uses within 5 s were written down %d times", n-1)
+			t.Errorf("uses within 5 s were recorded %d times", n-1)
 		}
 	})
 }
@@ -560,7 +560,7 @@ func TestLastUseNeverGoesBack(t *testing.T) {
 		for range 8 {
 			callers.Go(func() {
 				for range 200 {
-					s.wantGood(secret)
+					s.wantValid(secret)
 					time.Sleep(333 * time.Millisecond)
 				}
 			})
@@ -571,29 +571,29 @@ func TestLastUseNeverGoesBack(t *testing.T) {
 		for _, used := range s.store.touches {
 			for _, at := range used {
 				if !at.After(last) {
-					t.Errorf("%s was written down after %s", at, last)
+					t.Errorf("%s was recorded after %s", at, last)
 				}
 				last = at
 			}
 		}
 		if last.IsZero() {
-			t.Error("no use was written down")
+			t.Error("no use was recorded")
 		}
 	})
 }
 
-// Were the write on the request's path, the clock would move until it gives up.
+// If the write were on the request's path, the clock would move until it gives up.
 func TestNoRequestWaitsForTheLastUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		secret := s.add()
 		s.store.set(hang, "TouchTokens")
 		s.run()
-		s.wantGood(secret)
-		time.Sleep(10*time.Second + time.Millisecond) // the guard hangs in its write
+		s.wantValid(secret)
+		time.Sleep(10*time.Second + time.Millisecond) // the guard hangs in TouchTokens
 		for range 10 {
 			start := time.Now()
-			s.wantGood(secret)
+			s.wantValid(secret)
 			if waited := time.Since(start); waited != 0 {
 				t.Errorf("a request waited %s", waited)
 			}
@@ -602,14 +602,14 @@ func TestNoRequestWaitsForTheLastUse(t *testing.T) {
 	})
 }
 
-func TestLastUseIsWrittenAgainAfterAFailure(t *testing.T) {
+func TestLastUseIsRecordedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		secret := s.add()
-		s.store.set(refuse, "TouchTokens")
+		s.store.set(fail, "TouchTokens")
 		s.run()
 		used := time.Now()
-		s.wantGood(secret)
+		s.wantValid(secret)
 		time.Sleep(15 * time.Second)
 		s.wantLastUse(secret, time.Time{})
 		s.store.set(nil, "TouchTokens")
@@ -617,28 +617,28 @@ func TestLastUseIsWrittenAgainAfterAFailure(t *testing.T) {
 		s.wantLastUse(secret, used)
 		s.stop()
 		if !strings.Contains(s.log.String(), errDown.Error()) {
-			t.Errorf("the log says nothing of the failed write: %s", s.log)
+			t.Errorf("the log does not mention the failed write: %s", s.log)
 		}
 	})
 }
 
-func TestLastUseIsWrittenAtShutdown(t *testing.T) {
+func TestLastUseIsRecordedAtShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
-		known := s.add()
+		cached := s.add()
 		s.run()
 		late := s.add()
 		time.Sleep(1200 * time.Millisecond)
-		s.wantGood(known)
-		s.wantGood(late)
+		s.wantValid(cached)
+		s.wantValid(late)
 		used := time.Now()
 		s.stop()
-		s.wantLastUse(known, used.Truncate(time.Second))
+		s.wantLastUse(cached, used.Truncate(time.Second))
 		s.wantLastUse(late, used.Truncate(time.Second))
 	})
 }
 
-func TestRefusedCallIsNoUse(t *testing.T) {
+func TestRefusedCallIsNotAUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		expired := s.add(expiresIn(-time.Second))
@@ -652,9 +652,9 @@ func TestRefusedCallIsNoUse(t *testing.T) {
 	})
 }
 
-// A token is made and used while the store still answers an older question, which
-// does not know of it.
-func TestUseDuringAReadingIsNotForgotten(t *testing.T) {
+// A token is created and used while a reload that does not include it is still in
+// progress.
+func TestUseDuringAReloadIsNotLost(t *testing.T) {
 	for name, before := range map[string]time.Duration{"the first": 0, "a later one": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -664,7 +664,7 @@ func TestUseDuringAReadingIsNotForgotten(t *testing.T) {
 				time.Sleep(before)
 				secret := s.add()
 				used := time.Now()
-				s.wantGood(secret)
+				s.wantValid(secret)
 				time.Sleep(30 * time.Second)
 				s.stop()
 				s.wantLastUse(secret, used.Truncate(time.Second))
@@ -673,12 +673,12 @@ func TestUseDuringAReadingIsNotForgotten(t *testing.T) {
 	}
 }
 
-func TestRunEndsWhereTheStoreHangs(t *testing.T) {
+func TestRunEndsIfTheStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		secret := s.add()
 		s.run()
-		s.wantGood(secret)
+		s.wantValid(secret)
 		s.store.set(hang, "Tokens", "Token", "TouchTokens")
 		time.Sleep(1500 * time.Millisecond)
 		start := time.Now()
@@ -689,7 +689,7 @@ func TestRunEndsWhereTheStoreHangs(t *testing.T) {
 	})
 }
 
-// Callers come while tokens are made, revoked and read again.
+// Requests are checked while tokens are created, revoked and reloaded.
 func TestCheckFromManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
@@ -701,12 +701,12 @@ func TestCheckFromManyGoroutines(t *testing.T) {
 			fresh = append(fresh, s.add())
 		}
 		var callers sync.WaitGroup
-		for who := range 10 {
+		for caller := range 10 {
 			callers.Go(func() {
 				for i := range 100 {
-					s.wantGood(good)
+					s.wantValid(good)
 					s.wantRefused(bad, plantstore.ErrBadToken)
-					s.wantGood(fresh[(who+i)%len(fresh)])
+					s.wantValid(fresh[(caller+i)%len(fresh)])
 					time.Sleep(77 * time.Millisecond)
 				}
 			})
