@@ -1,34 +1,35 @@
 package plantstore
 
 // PageBuilder builds the [Page] of a query from plants that a store reads in
-// ascending order of id. Every store uses it, so that pages end alike.
+// ascending order of id. Every store uses it, so that their pages end alike.
 type PageBuilder struct {
-	query   Query
-	matcher *Matcher
-	budget  int // how many more plants may be examined
-	last    ID  // the one examined last
+	matches func(Plant) bool
+	limit   int // plants that fit on the page
+	budget  int // plants that may still be examined
+	last    ID  // the plant examined last
 	page    Page
 }
 
 // NewPageBuilder returns a builder for one page of the query. After examining
-// budget plants the page ends, however few of them matched.
+// budget plants, 1 at least, the page ends, however few of them matched.
 func NewPageBuilder(q Query, budget int) *PageBuilder {
-	return &PageBuilder{query: q, matcher: NewMatcher(q.Contains), budget: budget}
+	return &PageBuilder{matches: q.Filter(), limit: q.Limit, budget: budget}
 }
 
-// Add examines the next plant and reports whether the page can take another.
+// Add examines the next plant and reports whether the builder wants another. The
+// plant that it returns false for is not on the page: it starts the next one.
 func (b *PageBuilder) Add(p Plant) bool {
-	if len(b.page.Plants) == b.query.Limit || b.budget == 0 {
+	if len(b.page.Plants) == b.limit || b.budget == 0 {
 		b.page.Next = &b.last
 		return false
 	}
 	b.budget--
 	b.last = p.ID
-	if b.query.matchesTag(p) && b.matcher.Match(p.Name) {
+	if b.matches(p) {
 		b.page.Plants = append(b.page.Plants, p)
 	}
 	return true
 }
 
-// Page returns the page.
+// Page returns the page of the plants added so far.
 func (b *PageBuilder) Page() Page { return b.page }

@@ -192,8 +192,14 @@ type Query struct {
 	Limit int
 }
 
-// matchesTag reports whether the plant has the tag that the query asks for.
-func (q *Query) matchesTag(p Plant) bool { return !q.Tag.present || p.Tag == q.Tag }
+// Filter returns a function that reports whether a plant has the tag and the name
+// that the query asks for. The function is not safe for concurrent use.
+func (q Query) Filter() func(Plant) bool {
+	name := NewMatcher(q.Contains)
+	return func(p Plant) bool {
+		return (!q.Tag.present || p.Tag == q.Tag) && name.Match(p.Name)
+	}
+}
 
 // Page is one page of plants.
 type Page struct {
