@@ -250,7 +250,7 @@ func TestPostgresIsAbsentAtStart(t *testing.T) {
 	s := startOn(t, db.URL(), "--patience", "1s")
 	s.awaitReady(503)
 	until(t, "the log says that PostgreSQL is absent", func() bool {
-		return strings.Contains(s.log.String(), "PostgreSQL cannot be used: trying again")
+		return strings.Contains(s.log.String(), "PostgreSQL is unavailable, retrying")
 	})
 	wantNotNow(s)
 	db.Restart(t)

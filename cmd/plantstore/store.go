@@ -42,7 +42,7 @@ func (f storeFlags) open(mode sqlite.Mode, patience time.Duration, log *slog.Log
 		return nil, err
 	}
 	if f.isPostgres() {
-		store, err := postgres.Open(f.DB, postgres.Options{Patience: patience, Log: log})
+		store, err := postgres.Open(f.DB, postgres.Options{StoreTimeout: patience, Log: log})
 		if err != nil {
 			return nil, usage("--db: %w", err)
 		}

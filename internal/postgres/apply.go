@@ -11,8 +11,8 @@ import (
 	"plantstore"
 )
 
-// The statements of a batch. A row is locked by its id alone because Citus knows
-// no other way. Sent together, many such statements take one round trip.
+// The statements of a batch. Rows are locked one by one, by id alone, because Citus
+// supports nothing else. Sent together, the statements take one round trip.
 const (
 	begin        = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	insertPlant  = `INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`
@@ -22,105 +22,105 @@ const (
 	replacePlants = `INSERT INTO plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
-	deletePlants = `DELETE FROM plants WHERE id = ANY ($1::bigint[])`
-	selectPlants = `SELECT id, name, tag FROM plants WHERE id = ANY ($1::bigint[])`
-	lockPlant    = `SELECT id, name, tag FROM plants WHERE id = $1 FOR UPDATE`
-	keepResults  = `INSERT INTO batches (id, results) VALUES ($1, $2)`
-	askResults   = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
+	deletePlants  = `DELETE FROM plants WHERE id = ANY ($1::bigint[])`
+	selectPlants  = `SELECT id, name, tag FROM plants WHERE id = ANY ($1::bigint[])`
+	lockPlant     = `SELECT id, name, tag FROM plants WHERE id = $1 FOR UPDATE`
+	insertResults = `INSERT INTO batches (id, results) VALUES ($1, $2)`
+	fetchResults  = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
 )
 
-// errMoved says that somebody else wrote under one of the ids between two
-// statements, so that the transaction must begin again.
-var errMoved = errors.New("another writer was faster")
+// errConflict says that another writer changed a row between two statements, so
+// that the transaction must start over.
+var errConflict = errors.New("a concurrent write changed the same plant")
 
 // Apply applies the batch in one transaction, which is on disk when it returns,
-// and on the synchronous standbys where there are any.
+// and on the synchronous standbys if there are any.
 //
-// A batch of creates without conditions takes one statement; those of them whose
-// id is taken are compared in a transaction after it. Such a batch can be applied
-// again as it is, after ErrRetry. (Should its first application have succeeded
-// unnoticed, and somebody have deleted a plant of it since, that plant is created
-// again: to rule that out would cost every create.)
+// A batch of creates without conditions takes one statement. Those whose id is
+// taken are compared in a second transaction. Such a batch can be applied again
+// as it is after ErrRetry. (If the first application succeeded unnoticed, and
+// another client has deleted one of its plants since, that plant is created again:
+// ruling that out would make every create more expensive.)
 //
-// Any other batch cannot: a delete would find nothing the second time. It leaves
-// its results in the database, in the same transaction, and where the outcome of
-// that is unknown, Apply asks for them until ctx ends. Only then it returns
-// ErrRetry and nobody knows.
+// Any other batch cannot be repeated: a delete would find nothing the second time.
+// It stores its results in the database, in the same transaction. If the outcome
+// of that transaction is unknown, Apply queries the results until ctx ends. Only
+// then does it return ErrRetry with the outcome unknown.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return nil, err
 	}
-	w := newWork(batch)
-	err := s.apply(ctx, w)
+	p := newPlan(batch)
+	err := s.apply(ctx, p)
 	if err == nil {
-		return w.results, nil
+		return p.results, nil
 	}
-	if (w.begun || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) {
+	if (p.maybeApplied || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) {
 		err = fmt.Errorf("%w: %w: %w", plantstore.ErrRetry, plantstore.ErrUnavailable, err)
 	}
 	return nil, err
 }
 
-func (s *Store) apply(ctx context.Context, w *work) error {
-	if w.isSimple() {
-		err := s.using(ctx, s.write, s.timeout, w.create)
-		if err != nil || len(w.places) == 0 {
+func (s *Store) apply(ctx context.Context, p *plan) error {
+	if p.isOneInsert() {
+		err := s.withConn(ctx, s.write, s.callTimeout, p.create)
+		if err != nil || len(p.rows) == 0 {
 			return err
 		}
-		w.begun = true
+		p.maybeApplied = true
 	}
-	for p := soon; ; {
-		err := s.using(ctx, s.write, s.timeout, w.transact)
-		if err == nil || !w.begun || !errors.Is(err, plantstore.ErrRetry) || !p.wait(ctx) {
+	for backoff := fastBackoff; ; {
+		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
+		if err == nil || !p.maybeApplied || !errors.Is(err, plantstore.ErrRetry) || !backoff.Wait(ctx) {
 			return err
 		}
 	}
 }
 
 // create applies creates without conditions in a transaction of one statement. It
-// leaves the places that are taken in w.
-func (w *work) create(ctx context.Context, c *pgx.Conn) error {
-	for _, p := range w.places {
-		w.decide(p, nil)
+// leaves the rows whose id is taken in the plan.
+func (p *plan) create(ctx context.Context, c *pgx.Conn) error {
+	for _, r := range p.rows {
+		p.decide(r, nil)
 	}
-	taken, err := insert(ctx, c, w.places)
-	w.places = taken
+	taken, err := insert(ctx, c, p.rows)
+	p.rows = taken
 	return err
 }
 
-// transact applies the batch in one transaction. No two of these wait for each
-// other: each locks the rows that are there in the order of their ids, then
-// inserts the others in that order, and after that does nothing that can wait. A
-// row that is only locked keeps no insert waiting.
-func (w *work) transact(ctx context.Context, c *pgx.Conn) error {
-	if w.unknown {
-		known, err := w.ask(ctx, c)
-		if err != nil || known {
+// transact applies the batch in one transaction. Two of them never deadlock: each
+// locks the rows that exist in the order of their ids, then inserts the others in
+// that order, and waits for nothing after that. A row that is only locked does not
+// block an insert.
+func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
+	if p.maybeCommitted {
+		found, err := p.fetchResults(ctx, c)
+		if err != nil || found {
 			return err
 		}
 	}
-	if err := w.lock(ctx, c); err != nil {
+	if err := p.lock(ctx, c); err != nil {
 		return err
 	}
-	if err := w.insert(ctx, c); err != nil {
+	if err := p.insert(ctx, c); err != nil {
 		return err
 	}
-	return w.finish(ctx, c)
+	return p.finish(ctx, c)
 }
 
-// lock begins the transaction, and locks and reads what stands in the way of all
-// but plain creates.
-func (w *work) lock(ctx context.Context, c *pgx.Conn) error {
+// lock begins the transaction, and locks and reads the plants that exist. It skips
+// rows with creates only.
+func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
 	b.Queue(begin)
-	for _, p := range w.places {
-		w.decide(p, nil)
-		if p.plain {
+	for _, r := range p.rows {
+		p.decide(r, nil)
+		if r.createsOnly {
 			continue
 		}
-		b.Queue(lockPlant, int64(p.id)).Query(func(rows pgx.Rows) error {
-			return eachPlant(rows, func(found plantstore.Plant) bool {
-				w.decide(p, &found)
+		b.Queue(lockPlant, int64(r.id)).Query(func(found pgx.Rows) error {
+			return eachPlant(found, func(current plantstore.Plant) bool {
+				p.decide(r, &current)
 				return true
 			})
 		})
@@ -128,87 +128,88 @@ func (w *work) lock(ctx context.Context, c *pgx.Conn) error {
 	return c.SendBatch(ctx, &b).Close()
 }
 
-// insert adds the plants where none was found, and compares those where a plain
-// create finds one only now.
-func (w *work) insert(ctx context.Context, c *pgx.Conn) error {
-	taken, err := insert(ctx, c, only(w.places, func(p *place) bool { return p.before == nil && p.after != nil }))
+// insert adds plants to the rows where none was found. Where a create turns out to
+// meet a plant after all, it compares the two.
+func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
+	taken, err := insert(ctx, c, filter(p.rows, func(r *row) bool { return r.before == nil && r.after != nil }))
 	if err != nil || len(taken) == 0 {
 		return err
 	}
-	if slices.ContainsFunc(taken, func(p *place) bool { return !p.plain }) {
-		return errMoved
+	if slices.ContainsFunc(taken, func(r *row) bool { return !r.createsOnly }) {
+		return errConflict
 	}
 	rows, err := c.Query(ctx, selectPlants, ids(taken))
 	if err != nil {
 		return err
 	}
 	found := 0
-	err = eachPlant(rows, func(plant plantstore.Plant) bool {
-		w.decide(find(taken, plant.ID), &plant)
+	err = eachPlant(rows, func(current plantstore.Plant) bool {
+		p.decide(rowByID(taken, current.ID), &current)
 		found++
 		return true
 	})
 	if err == nil && found < len(taken) {
-		return errMoved
+		return errConflict
 	}
 	return err
 }
 
-// finish replaces and deletes, leaves the results, and commits. The results come
-// first: where an earlier try has left them after all, nothing else happens. They
-// are also what makes a batch wait for the standbys in which nothing changes.
-func (w *work) finish(ctx context.Context, c *pgx.Conn) error {
+// finish replaces and deletes, stores the results, and commits. The results come
+// first: if an earlier attempt has stored them after all, nothing else happens.
+// They also make a batch that changes nothing wait for the standbys.
+func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
-	b.Queue(keepResults, w.mark, encode(w.results))
-	changed := only(w.places, func(p *place) bool { return p.before != nil && p.after != nil && *p.before != *p.after })
+	b.Queue(insertResults, p.batchID, encode(p.results))
+	changed := filter(p.rows, func(r *row) bool { return r.before != nil && r.after != nil && *r.before != *r.after })
 	for arrays := range statements(changed) {
 		b.Queue(replacePlants, arrays...)
 	}
-	if gone := only(w.places, func(p *place) bool { return p.before != nil && p.after == nil }); len(gone) > 0 {
-		b.Queue(deletePlants, ids(gone))
+	if deleted := filter(p.rows, func(r *row) bool { return r.before != nil && r.after == nil }); len(deleted) > 0 {
+		b.Queue(deletePlants, ids(deleted))
 	}
 	b.Queue("COMMIT")
 	err := c.SendBatch(ctx, &b).Close()
 	switch code := sqlState(err); {
 	case err == nil, c.IsClosed(), code == statementCompletionUnknown:
-		w.begun, w.unknown = true, true
+		p.maybeApplied, p.maybeCommitted = true, true
 	case code == uniqueViolation:
-		return errMoved
+		return errConflict
 	}
 	return err
 }
 
-// ask asks for the results that an earlier try may have left. It does so by an
-// update, whose commit waits for the standbys as the lost one may not have.
-func (w *work) ask(ctx context.Context, c *pgx.Conn) (known bool, err error) {
-	var left []int32
-	err = c.QueryRow(ctx, askResults, w.mark).Scan(&left)
+// fetchResults fetches the results that an earlier attempt may have stored. It does
+// so by an update, whose commit waits for the standbys: the earlier commit may not
+// have.
+func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
+	var stored []int32
+	err = c.QueryRow(ctx, fetchResults, p.batchID).Scan(&stored)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	w.results = decode(left)
+	p.results = decode(stored)
 	return true, nil
 }
 
-// insert adds the plants of the places, in their order, and returns the places
-// that are taken.
-func insert(ctx context.Context, c *pgx.Conn, places []*place) (taken []*place, err error) {
-	switch len(places) {
+// insert inserts the plants of the rows, in their order, and returns the rows whose
+// id is taken.
+func insert(ctx context.Context, c *pgx.Conn, rows []*row) (taken []*row, err error) {
+	switch len(rows) {
 	case 0:
 		return nil, nil
 	case 1:
-		return insertOne(ctx, c, places)
+		return insertOne(ctx, c, rows)
 	}
 	var b pgx.Batch
-	added := make([]int64, 0, len(places))
-	for arrays := range statements(places) {
-		b.Queue(insertPlants, arrays...).Query(func(rows pgx.Rows) error {
+	inserted := make([]int64, 0, len(rows))
+	for arrays := range statements(rows) {
+		b.Queue(insertPlants, arrays...).Query(func(returned pgx.Rows) error {
 			var id int64
-			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-				added = append(added, id)
+			_, err := pgx.ForEachRow(returned, []any{&id}, func() error {
+				inserted = append(inserted, id)
 				return nil
 			})
 			return err
@@ -217,22 +218,22 @@ func insert(ctx context.Context, c *pgx.Conn, places []*place) (taken []*place, 
 	if err := c.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
-	if len(added) == len(places) {
+	if len(inserted) == len(rows) {
 		return nil, nil
 	}
-	slices.Sort(added)
-	return only(places, func(p *place) bool {
-		_, found := slices.BinarySearch(added, int64(p.id))
+	slices.Sort(inserted)
+	return filter(rows, func(r *row) bool {
+		_, found := slices.BinarySearch(inserted, int64(r.id))
 		return !found
 	}), nil
 }
 
-// insertOne is insert for one place, which a simpler statement takes.
-func insertOne(ctx context.Context, c *pgx.Conn, places []*place) (taken []*place, err error) {
-	id, name, tag := columns(places[0])
+// insertOne is insert for one row, which a simpler statement does.
+func insertOne(ctx context.Context, c *pgx.Conn, rows []*row) (taken []*row, err error) {
+	id, name, tag := columns(rows[0])
 	done, err := c.Exec(ctx, insertPlant, id, name, tag)
 	if err != nil || done.RowsAffected() == 1 {
 		return nil, err
 	}
-	return places, nil
+	return rows, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,8 +39,8 @@ func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
 	return &plantstore.Condition{NoneMatch: tags}
 }
 
-// insist applies a batch again after ErrRetry, as commit.Writer does.
-func insist(ctx context.Context, s *Store, batch []plantstore.Write) ([]plantstore.Result, error) {
+// applyRetrying applies a batch again after ErrRetry, as commit.Writer does.
+func applyRetrying(ctx context.Context, s *Store, batch []plantstore.Write) ([]plantstore.Result, error) {
 	for {
 		results, err := s.Apply(ctx, batch)
 		if !errors.Is(err, plantstore.ErrRetry) || ctx.Err() != nil {
@@ -50,7 +52,7 @@ func insist(ctx context.Context, s *Store, batch []plantstore.Write) ([]plantsto
 // apply applies the writes as one batch, none of which may be refused.
 func apply(t testing.TB, s *Store, batch ...plantstore.Write) {
 	t.Helper()
-	results, err := insist(t.Context(), s, batch)
+	results, err := applyRetrying(t.Context(), s, batch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,31 +63,31 @@ func apply(t testing.TB, s *Store, batch ...plantstore.Write) {
 	}
 }
 
-// TestReplicasCreateTheSameIDs lets two stores create the same ids at the same
-// time, all the same plants or each its own, each batch in an order of its own.
+// TestReplicasCreateTheSameIDs has two stores create the same ids at the same time,
+// with equal or different plants, each batch in a random order.
 func TestReplicasCreateTheSameIDs(t *testing.T) {
-	const rounds, places, writers = 10, 512, 4
+	const rounds, ids, writers = 10, 512, 4
 	for _, equal := range []bool{true, false} {
 		t.Run(fmt.Sprintf("equal=%v", equal), func(t *testing.T) {
 			url := pgtest.Fresh(t)
-			stores := []*Store{use(t, url), use(t, url)}
+			stores := []*Store{openStore(t, url), openStore(t, url)}
 			want := int32(1)
 			if equal {
 				want = writers
 			}
 			for round := range rounds {
-				var wins [places]atomic.Int32
-				together(t, writers, func(who int) error {
-					order := rand.Perm(places)
+				var wins [ids]atomic.Int32
+				inParallel(t, writers, func(writer int) error {
+					order := rand.Perm(ids)
 					var batch []plantstore.Write
-					for _, place := range order {
-						p := plant(plantstore.ID(round*places+place), "fern")
+					for _, i := range order {
+						p := plant(plantstore.ID(round*ids+i), "fern")
 						if !equal {
-							p.Name = fmt.Sprintf("fern %d", who)
+							p.Name = fmt.Sprintf("fern %d", writer)
 						}
 						batch = append(batch, create(p))
 					}
-					results, err := insist(t.Context(), stores[who%2], batch)
+					results, err := applyRetrying(t.Context(), stores[writer%2], batch)
 					if err != nil {
 						return err
 					}
@@ -99,9 +101,9 @@ func TestReplicasCreateTheSameIDs(t *testing.T) {
 					}
 					return nil
 				})
-				for place := range wins {
-					if got := wins[place].Load(); got != want {
-						t.Errorf("%d of %d writers were told that they have created %d, want %d", got, writers, round*places+place, want)
+				for i := range wins {
+					if got := wins[i].Load(); got != want {
+						t.Errorf("%d of %d writers were told that they created %d, want %d", got, writers, round*ids+i, want)
 					}
 				}
 			}
@@ -110,18 +112,18 @@ func TestReplicasCreateTheSameIDs(t *testing.T) {
 	}
 }
 
-// TestReplicasNeverWaitInACircle has two stores apply all kinds of writes to the
-// same few ids, each batch in an order of its own.
-func TestReplicasNeverWaitInACircle(t *testing.T) {
+// TestReplicasNeverDeadlock has two stores apply all kinds of writes to the same few
+// ids, each batch in a random order.
+func TestReplicasNeverDeadlock(t *testing.T) {
 	url := pgtest.Fresh(t)
-	stores := []*Store{use(t, url), use(t, url)}
-	together(t, 6, func(who int) error {
+	stores := []*Store{openStore(t, url), openStore(t, url)}
+	inParallel(t, 6, func(client int) error {
 		for range 60 {
 			var batch []plantstore.Write
 			for _, id := range rand.Perm(24)[:12] {
-				batch = append(batch, anyWrite(plantstore.ID(id), who))
+				batch = append(batch, randomWrite(plantstore.ID(id), client))
 			}
-			if _, err := insist(t.Context(), stores[who%2], batch); err != nil {
+			if _, err := applyRetrying(t.Context(), stores[client%2], batch); err != nil {
 				return err
 			}
 		}
@@ -130,8 +132,8 @@ func TestReplicasNeverWaitInACircle(t *testing.T) {
 	wantNoDeadlock(t, url)
 }
 
-func anyWrite(id plantstore.ID, who int) plantstore.Write {
-	p := plant(id, fmt.Sprint(who))
+func randomWrite(id plantstore.ID, client int) plantstore.Write {
+	p := plant(id, fmt.Sprint(client))
 	switch rand.IntN(5) {
 	case 0:
 		return replace(p, nil)
@@ -143,8 +145,8 @@ func anyWrite(id plantstore.ID, who int) plantstore.Write {
 	return create(p)
 }
 
-// wantNoDeadlock fails if the server had to end one. It tells all that happened
-// in the database, in other tests too.
+// wantNoDeadlock fails if the server had to resolve a deadlock. It counts those of
+// other tests in the same database too.
 func wantNoDeadlock(t *testing.T, url string) {
 	t.Helper()
 	query(t, url, "SELECT pg_stat_force_next_flush()")
@@ -154,44 +156,44 @@ func wantNoDeadlock(t *testing.T, url string) {
 }
 
 // TestReplicasAreLinearizable has two stores write and read a few ids, in batches,
-// and asks whether one order explains all that they said of each id.
+// and checks that one order of the operations explains their results, id by id.
 func TestReplicasAreLinearizable(t *testing.T) {
-	const clients, turns, places = 6, 60, 3
+	const clients, rounds, ids = 6, 60, 3
 	url := pgtest.Fresh(t)
-	stores := []*Store{use(t, url), use(t, url)}
+	stores := []*Store{openStore(t, url), openStore(t, url)}
 	var mu sync.Mutex
 	var history []porcupine.Operation
-	begin := time.Now()
-	now := func() int64 { return int64(time.Since(begin)) }
-	note := func(client int, call, end int64, in plantstore.Write, out any) {
+	start := time.Now()
+	now := func() int64 { return int64(time.Since(start)) }
+	record := func(client int, call, end int64, in plantstore.Write, out any) {
 		mu.Lock()
 		defer mu.Unlock()
 		history = append(history, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
 	}
-	together(t, clients, func(who int) error {
-		s := stores[who%2]
-		for range turns {
+	inParallel(t, clients, func(client int) error {
+		s := stores[client%2]
+		for range rounds {
 			call := now()
 			if rand.IntN(4) == 0 {
-				id := plantstore.ID(rand.IntN(places))
+				id := plantstore.ID(rand.IntN(ids))
 				p, err := s.Plant(t.Context(), id)
 				if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
 					return err
 				}
-				note(who, call, now(), remove(id), seen{p, err == nil})
+				record(client, call, now(), remove(id), seen{p, err == nil})
 				continue
 			}
 			var batch []plantstore.Write
-			for _, id := range rand.Perm(places)[:1+rand.IntN(places)] {
-				batch = append(batch, anyWrite(plantstore.ID(id), who))
+			for _, id := range rand.Perm(ids)[:1+rand.IntN(ids)] {
+				batch = append(batch, randomWrite(plantstore.ID(id), client))
 			}
-			results, err := insist(t.Context(), s, batch)
+			results, err := applyRetrying(t.Context(), s, batch)
 			if err != nil {
 				return err
 			}
 			end := now()
 			for i, w := range batch {
-				note(who, call, end, w, results[i])
+				record(client, call, end, w, results[i])
 			}
 		}
 		return nil
@@ -201,14 +203,14 @@ func TestReplicasAreLinearizable(t *testing.T) {
 	}
 }
 
-// seen is what a read saw.
+// seen is the result of a read.
 type seen struct {
 	plant plantstore.Plant
 	found bool
 }
 
-// plantModel is what stands under one id. An operation's output is a
-// plantstore.Result where it is a write, and what was seen where it is a read.
+// plantModel models one id. The output of a write is a plantstore.Result, and that
+// of a read is what was seen.
 var plantModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byID := map[plantstore.ID][]porcupine.Operation{}
@@ -216,11 +218,7 @@ var plantModel = porcupine.Model{
 			id := op.Input.(plantstore.Write).Plant.ID
 			byID[id] = append(byID[id], op)
 		}
-		var parts [][]porcupine.Operation
-		for _, part := range byID {
-			parts = append(parts, part)
-		}
-		return parts
+		return slices.Collect(maps.Values(byID))
 	},
 	Init: func() any { return seen{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -247,10 +245,10 @@ var plantModel = porcupine.Model{
 	},
 }
 
-// TestBatchLargerThanAStatement applies more text than goes into one statement.
+// TestBatchLargerThanAStatement applies more text than fits into one statement.
 func TestBatchLargerThanAStatement(t *testing.T) {
 	const n = 6
-	s := use(t, pgtest.Fresh(t))
+	s := openStore(t, pgtest.Fresh(t))
 	var creates, replaces []plantstore.Write
 	for i := range plantstore.ID(n) {
 		creates = append(creates, create(plant(i, strings.Repeat("x", 1<<20))))
@@ -270,7 +268,7 @@ func TestBatchLargerThanAStatement(t *testing.T) {
 func BenchmarkCreate(b *testing.B) {
 	const size = 256
 	server := pgtest.Start(b, "fsync=on")
-	s := use(b, server.URL())
+	s := openStore(b, server.URL())
 	if err := s.Ready(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -280,7 +278,7 @@ func BenchmarkCreate(b *testing.B) {
 			var last atomic.Int64
 			last.Store(rand.Int64())
 			b.ResetTimer()
-			together(b, flushers, func(int) error {
+			inParallel(b, flushers, func(int) error {
 				for batches.Add(1) <= int64(b.N) {
 					first := last.Add(size)
 					batch := make([]plantstore.Write, size)

@@ -2,10 +2,10 @@ package postgres
 
 import "strings"
 
-// PostgreSQL's text refuses U+0000. It is kept as U+2400, the symbol for it, and
-// where that symbol is meant itself, U+241B, the symbol for escape, stands before
-// it, as it does before itself. So different texts stay different, and all that
-// has none of the three is kept as it is.
+// PostgreSQL's type text rejects U+0000. It is stored as U+2400, the symbol for it.
+// A U+2400 that stands for itself is stored with U+241B, the symbol for escape, in
+// front of it, and so is U+241B. That way different texts stay different, and a
+// text that contains none of the three is stored as it is.
 var (
 	escapes = strings.NewReplacer(
 		"\x00", "\u2400",
@@ -19,11 +19,11 @@ var (
 	)
 )
 
-// symbols is how both symbols begin in UTF-8. Most texts have neither, and to see
-// that is much faster than to replace nothing.
+// symbols is how both symbols begin in UTF-8. Most texts contain neither, and
+// checking for it is much faster than replacing nothing.
 const symbols = "\xe2\x90"
 
-// escape returns the text as it is kept.
+// escape returns the text as it is stored.
 func escape(text string) string {
 	if strings.IndexByte(text, 0) < 0 && !strings.Contains(text, symbols) {
 		return text
@@ -32,9 +32,9 @@ func escape(text string) string {
 }
 
 // unescape is the inverse of [escape].
-func unescape(kept string) string {
-	if !strings.Contains(kept, symbols) {
-		return kept
+func unescape(stored string) string {
+	if !strings.Contains(stored, symbols) {
+		return stored
 	}
-	return unescapes.Replace(kept)
+	return unescapes.Replace(stored)
 }

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// TestEscapeKeepsTextsApart tries all short texts of the characters that count
-// and of one that does not.
-func TestEscapeKeepsTextsApart(t *testing.T) {
+// TestEscapeIsInjective tries all short texts made of the special characters and an
+// ordinary one.
+func TestEscapeIsInjective(t *testing.T) {
 	texts := []string{""}
-	kept := map[string]string{}
+	seen := map[string]string{}
 	for range 6 {
 		var longer []string
 		for _, text := range texts {
@@ -21,25 +21,25 @@ func TestEscapeKeepsTextsApart(t *testing.T) {
 		}
 		for _, text := range longer {
 			checkEscape(t, text)
-			if other, taken := kept[escape(text)]; taken {
-				t.Fatalf("%+q and %+q are both kept as %+q", text, other, escape(text))
+			if other, ok := seen[escape(text)]; ok {
+				t.Fatalf("%+q and %+q are both stored as %+q", text, other, escape(text))
 			}
-			kept[escape(text)] = text
+			seen[escape(text)] = text
 		}
 		texts = longer
 	}
 }
 
-func TestOrdinaryTextIsKeptAsItIs(t *testing.T) {
+func TestOrdinaryTextIsStoredUnchanged(t *testing.T) {
 	for _, text := range []string{
 		"", "Monstera deliciosa", `C:\plants\0`, `\u0000 %00 &#0;`, "caf\u00e9 \U0001f335", "\u23ff\u2401\u241a\u241c\u2300",
 	} {
 		if got := escape(text); got != text {
-			t.Errorf("%+q is kept as %+q", text, got)
+			t.Errorf("%+q is stored as %+q", text, got)
 		}
 	}
 	if got := escape("a\x00b"); got != "a\u2400b" {
-		t.Errorf("U+0000 is kept as %+q", got)
+		t.Errorf("U+0000 is stored as %+q", got)
 	}
 }
 
@@ -54,18 +54,18 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// checkEscape fails unless the text comes back, which makes escape injective, and
-// PostgreSQL takes what is kept of it.
+// checkEscape fails unless PostgreSQL accepts the escaped text and unescape reverses
+// it.
 func checkEscape(t *testing.T, text string) {
 	t.Helper()
-	kept := escape(text)
-	if got := unescape(kept); got != text {
-		t.Fatalf("%+q is kept as %+q and comes back as %+q", text, kept, got)
+	stored := escape(text)
+	if got := unescape(stored); got != text {
+		t.Fatalf("%+q is stored as %+q and read as %+q", text, stored, got)
 	}
-	if strings.Contains(kept, "\x00") || !utf8.ValidString(kept) {
-		t.Fatalf("%+q is kept as %+q, which PostgreSQL refuses", text, kept)
+	if strings.Contains(stored, "\x00") || !utf8.ValidString(stored) {
+		t.Fatalf("%+q is stored as %+q, which PostgreSQL rejects", text, stored)
 	}
-	if !strings.ContainsFunc(text, func(r rune) bool { return slices.Contains([]rune{0, 0x2400, 0x241b}, r) }) && kept != text {
-		t.Fatalf("%+q is kept as %+q", text, kept)
+	if !strings.ContainsFunc(text, func(r rune) bool { return slices.Contains([]rune{0, 0x2400, 0x241b}, r) }) && stored != text {
+		t.Fatalf("%+q is stored as %+q", text, stored)
 	}
 }

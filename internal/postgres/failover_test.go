@@ -16,8 +16,8 @@ import (
 )
 
 // TestUnknownOutcome cuts the connection before a batch's commit, and between the
-// commit and its answer. Either way Apply must leave and report what one
-// application does.
+// commit and its response. Either way the batch must take effect once, and Apply must
+// report what it did.
 func TestUnknownOutcome(t *testing.T) {
 	fern, rose := plant(1, "fern"), plant(1, "rose")
 	created := plantstore.Result{Outcome: plantstore.Created}
@@ -36,13 +36,13 @@ func TestUnknownOutcome(t *testing.T) {
 			nil,
 		},
 		{
-			"delete of nothing", nil,
+			"delete of a missing plant", nil,
 			[]plantstore.Write{remove(1)},
 			[]plantstore.Result{{Err: plantstore.ErrNoPlant}},
 			nil,
 		},
 		{
-			"replace where there is none", nil,
+			"replace of a missing plant", nil,
 			[]plantstore.Write{replace(fern, noneMatch(plantstore.AnyETag))},
 			[]plantstore.Result{created},
 			[]plantstore.Plant{fern},
@@ -55,7 +55,7 @@ func TestUnknownOutcome(t *testing.T) {
 			[]plantstore.Plant{rose},
 		},
 		{
-			"all at once",
+			"mixed",
 			[]plantstore.Plant{fern},
 			[]plantstore.Write{create(rose), create(plant(2, "ivy")), remove(1), create(rose), create(fern), remove(3)},
 			[]plantstore.Result{
@@ -80,7 +80,7 @@ func TestUnknownOutcome(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, committed=%v", c.name, committed), func(t *testing.T) {
 				url := pgtest.Fresh(t)
 				p, through := newProxy(t, addr(url), url)
-				s := use(t, through)
+				s := openStore(t, through)
 				if err := s.Ready(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -132,18 +132,17 @@ func wantAll(t testing.TB, s *Store, want ...plantstore.Plant) {
 		got = append(got, p)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("the store holds %v, want %v", got, want)
+		t.Errorf("the store contains %v, want %v", got, want)
 	}
 }
 
-// TestUnknownOutcomeOfCreates is about the batches that Apply leaves to its caller
-// to repeat.
+// TestUnknownOutcomeOfCreates covers the batches that the caller of Apply repeats.
 func TestUnknownOutcomeOfCreates(t *testing.T) {
 	for committed, want := range map[bool]plantstore.Outcome{false: plantstore.Created, true: plantstore.Unchanged} {
 		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {
 			url := pgtest.Fresh(t)
 			p, through := newProxy(t, addr(url), url)
-			s := use(t, through)
+			s := openStore(t, through)
 			if err := s.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -163,14 +162,14 @@ func TestUnknownOutcomeOfCreates(t *testing.T) {
 	}
 }
 
-// TestCreatesAreSeenThrough cuts the connection when some creates of a batch have
-// been committed and others wait to be compared. To apply all of it again would
-// say of the first that they were there before.
-func TestCreatesAreSeenThrough(t *testing.T) {
+// TestPartlyCommittedCreatesAreFinished cuts the connection when some creates of a
+// batch have been committed and others have yet to be compared. Applying the whole
+// batch again would report the first ones as unchanged.
+func TestPartlyCommittedCreatesAreFinished(t *testing.T) {
 	for _, statement := range []string{"BEGIN", "SELECT"} {
 		url := pgtest.Fresh(t)
 		p, through := newProxy(t, addr(url), url)
-		s := use(t, through)
+		s := openStore(t, through)
 		apply(t, s, create(plant(1, "fern")))
 		f := p.arm(statement, true)
 		results, err := s.Apply(t.Context(), []plantstore.Write{create(plant(1, "fern")), create(plant(2, "rose"))})
@@ -181,12 +180,12 @@ func TestCreatesAreSeenThrough(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeEnds cuts a delete off from a server that does not come back
-// before its context ends.
-func TestUnknownOutcomeEnds(t *testing.T) {
+// TestUnknownOutcomeOfADeadServer cuts a delete off from a server that does not come
+// back before the context ends.
+func TestUnknownOutcomeOfADeadServer(t *testing.T) {
 	url := pgtest.Fresh(t)
 	p, through := newProxy(t, addr(url), url)
-	s := use(t, through)
+	s := openStore(t, through)
 	apply(t, s, create(plant(1, "fern")))
 	f := p.arm("COMMIT", true)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -208,14 +207,14 @@ func TestUnknownOutcomeOfTokens(t *testing.T) {
 		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {
 			url := pgtest.Fresh(t)
 			p, through := newProxy(t, addr(url), url)
-			s := use(t, through)
+			s := openStore(t, through)
 			if err := s.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			first, second := token("first"), token("second")
 			f := p.arm("COMMIT", committed)
-			if made, err := s.CreateFirstToken(t.Context(), first); err != nil || !made {
-				t.Errorf("CreateFirstToken: %v, %v", made, err)
+			if created, err := s.CreateFirstToken(t.Context(), first); err != nil || !created {
+				t.Errorf("CreateFirstToken: %v, %v", created, err)
 			}
 			wantCut(t, f)
 			f = p.arm("INSERT", committed)
@@ -236,17 +235,17 @@ func TestUnknownOutcomeOfTokens(t *testing.T) {
 	}
 }
 
-// TestNothingIsAcknowledgedBeforeTheStandbyHasIt waits for a standby that is not
-// there, and cancels the wait: PostgreSQL then commits, with a warning.
+// TestNothingIsAcknowledgedBeforeTheStandbyHasIt waits for a standby that does not
+// exist, and cancels the wait: PostgreSQL then commits with a warning.
 func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 	server := pgtest.Start(t, "synchronous_standby_names=nobody")
-	apply(t, use(t, server.URL()+"&synchronous_commit=local"), create(plant(1, "fern")))
+	apply(t, openStore(t, server.URL()+"&synchronous_commit=local"), create(plant(1, "fern")))
 	url := server.URL()
-	s := use(t, url)
+	s := openStore(t, url)
 	const waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'plantstore'"
 	batch := func(writes ...plantstore.Write) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := insist(ctx, s, writes)
+			_, err := applyRetrying(ctx, s, writes)
 			return err
 		}
 	}
@@ -263,33 +262,33 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- write(ctx) }()
 			for range 3 {
-				until(t, "a commit waits", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
+				waitFor(t, "a commit to wait for the standby", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
 				query(t, url, "SELECT pg_cancel_backend(pid) "+waiting)
 			}
-			until(t, "the next commit waits", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
+			waitFor(t, "the next commit to wait for the standby", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
 			select {
 			case err := <-done:
-				t.Fatalf("it was acknowledged: %v", err)
+				t.Fatalf("the write returned before the standby had it: %v", err)
 			default:
 			}
 			cancel()
 			<-done
-			until(t, "no commit waits", func() bool { return len(query(t, url, "SELECT pid "+waiting)) == 0 })
+			waitFor(t, "the commit to end", func() bool { return len(query(t, url, "SELECT pid "+waiting)) == 0 })
 		})
 	}
 }
 
-// client creates plants of its own through a writer, replaces and deletes some of
-// them, and keeps account of what it was told.
+// client creates plants through a writer, replaces and deletes some of them, and
+// records what was acknowledged.
 type client struct {
-	writer *commit.Writer
-	next   plantstore.ID
-	there  map[plantstore.ID]plantstore.Plant
-	gone   []plantstore.ID
+	writer  *commit.Writer
+	next    plantstore.ID
+	plants  map[plantstore.ID]plantstore.Plant
+	deleted []plantstore.ID
 }
 
-// run writes until stop is closed. Nobody else touches its ids, so no write may
-// be refused, however often its connection was lost.
+// run writes until stop is closed. No other client uses its ids, so no write may be
+// refused, however often the connection is lost.
 func (c *client) run(stop <-chan struct{}, done *atomic.Int64) error {
 	for i := 0; ; i++ {
 		select {
@@ -302,38 +301,39 @@ func (c *client) run(stop <-chan struct{}, done *atomic.Int64) error {
 		if _, err := c.writer.Write(create(p)); err != nil {
 			return fmt.Errorf("create %d: %w", p.ID, err)
 		}
-		c.there[p.ID] = p
+		c.plants[p.ID] = p
 		switch i % 8 {
 		case 1:
 			old := p
 			p.Name = "rose"
 			w := replace(p, &plantstore.Condition{Match: []plantstore.ETag{old.ETag()}})
-			if did, err := c.writer.Write(w); err != nil || did != plantstore.Replaced {
-				return fmt.Errorf("replace %d: %v, %w", p.ID, did, err)
+			if outcome, err := c.writer.Write(w); err != nil || outcome != plantstore.Replaced {
+				return fmt.Errorf("replace %d: %v, %w", p.ID, outcome, err)
 			}
-			c.there[p.ID] = p
+			c.plants[p.ID] = p
 		case 2:
-			if did, err := c.writer.Write(remove(p.ID)); err != nil || did != plantstore.Deleted {
-				return fmt.Errorf("delete %d: %v, %w", p.ID, did, err)
+			if outcome, err := c.writer.Write(remove(p.ID)); err != nil || outcome != plantstore.Deleted {
+				return fmt.Errorf("delete %d: %v, %w", p.ID, outcome, err)
 			}
-			delete(c.there, p.ID)
-			c.gone = append(c.gone, p.ID)
+			delete(c.plants, p.ID)
+			c.deleted = append(c.deleted, p.ID)
 		}
 		done.Add(1)
 	}
 }
 
-// underLoad runs clients on two replicas of a store, lets happen what must, and
-// fails unless everything that the clients were told is true afterwards.
-func underLoad(t *testing.T, url string, happen func(s *Store, progress func())) {
+// underLoad runs clients on two replicas of a store while inject injects faults. It
+// fails unless the store then contains what was acknowledged to the clients. progress
+// waits until the clients make progress.
+func underLoad(t *testing.T, url string, inject func(s *Store, progress func())) {
 	t.Helper()
-	const each = 16
+	const perReplica = 16
 	var clients []*client
 	var stores []*Store
 	ctx, stopWriters := context.WithCancel(t.Context())
 	var writers, load sync.WaitGroup
 	for r := range plantstore.ID(2) {
-		s := use(t, url)
+		s := openStore(t, url)
 		w := commit.New(s, commit.Options{InFlight: 2})
 		writers.Go(func() {
 			if err := w.Run(ctx); err != nil {
@@ -341,8 +341,8 @@ func underLoad(t *testing.T, url string, happen func(s *Store, progress func()))
 			}
 		})
 		stores = append(stores, s)
-		for i := range plantstore.ID(each) {
-			clients = append(clients, &client{writer: w, next: (r*each + i) << 32, there: map[plantstore.ID]plantstore.Plant{}})
+		for i := range plantstore.ID(perReplica) {
+			clients = append(clients, &client{writer: w, next: (r*perReplica + i) << 32, plants: map[plantstore.ID]plantstore.Plant{}})
 		}
 	}
 	stop := make(chan struct{})
@@ -357,54 +357,54 @@ func underLoad(t *testing.T, url string, happen func(s *Store, progress func()))
 	progress := func() {
 		t.Helper()
 		before := done.Load()
-		until(t, "all clients get on", func() bool { return done.Load() > before+10*int64(len(clients)) })
+		waitFor(t, "all clients to make progress", func() bool { return done.Load() > before+10*int64(len(clients)) })
 	}
 	progress()
-	happen(stores[0], progress)
+	inject(stores[0], progress)
 	close(stop)
 	load.Wait()
 	stopWriters()
 	writers.Wait()
-	wantAccounts(t, stores[1], clients)
+	wantAcknowledged(t, stores[1], clients)
 	t.Logf("%d rounds", done.Load())
 }
 
-// wantAccounts fails unless the store holds exactly what the clients created.
-func wantAccounts(t *testing.T, s *Store, clients []*client) {
+// wantAcknowledged fails unless the store contains exactly what was acknowledged.
+func wantAcknowledged(t *testing.T, s *Store, clients []*client) {
 	t.Helper()
-	held := map[plantstore.ID]plantstore.Plant{}
+	stored := map[plantstore.ID]plantstore.Plant{}
 	for p, err := range s.Scan(t.Context(), plantstore.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held[p.ID] = p
+		stored[p.ID] = p
 	}
 	for _, c := range clients {
-		for id, want := range c.there {
-			if got, found := held[id]; !found || got != want {
-				t.Errorf("plant %d was acknowledged as %v, and is %v, %v", id, want, got, found)
+		for id, want := range c.plants {
+			if got, found := stored[id]; !found || got != want {
+				t.Errorf("plant %d was acknowledged as %v, the store has %v, %v", id, want, got, found)
 			}
-			delete(held, id)
+			delete(stored, id)
 		}
-		for _, id := range c.gone {
-			if _, found := held[id]; found {
-				t.Errorf("plant %d is back", id)
+		for _, id := range c.deleted {
+			if _, found := stored[id]; found {
+				t.Errorf("plant %d was deleted and exists again", id)
 			}
 		}
-		// The last create of a client that gave up may be there or not.
-		delete(held, c.next-1)
+		// The last create of a client that failed may have been applied or not.
+		delete(stored, c.next-1)
 	}
-	if len(held) > 0 {
-		t.Errorf("%d plants were created by nobody", len(held))
+	if len(stored) > 0 {
+		t.Errorf("the store has %d plants that no client created", len(stored))
 	}
 }
 
-// wantNotReady waits until the store says that it is not ready: what is left of a
+// wantNotReady waits until the store is not ready: the remaining processes of a
 // killed server may serve for a moment.
 func wantNotReady(t *testing.T, s *Store) {
 	t.Helper()
 	var err error
-	until(t, "the store is not ready", func() bool {
+	waitFor(t, "the store to be not ready", func() bool {
 		err = s.Ready(t.Context())
 		return err != nil
 	})
@@ -428,10 +428,10 @@ func TestServerIsKilledUnderLoad(t *testing.T) {
 // TestStandbyTakesOver kills a primary and promotes its synchronous standby.
 func TestStandbyTakesOver(t *testing.T) {
 	primary := pgtest.Start(t)
-	standby := primary.Standby(t, "heir")
-	primary.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'heir'")
+	standby := primary.Standby(t, "standby")
+	primary.Exec(t, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
 	primary.Exec(t, "SELECT pg_reload_conf()")
-	primary.Exec(t, "CHECKPOINT") // by the process that puts the setting into effect
+	primary.Exec(t, "CHECKPOINT") // done by the process that applies the setting
 	url := strings.Replace(primary.URL(), primary.Addr(), standby.Addr()+","+primary.Addr(), 1)
 	underLoad(t, url, func(s *Store, progress func()) {
 		primary.Kill(t)
@@ -444,11 +444,11 @@ func TestStandbyTakesOver(t *testing.T) {
 	})
 }
 
-// TestPrimaryTurnsReadOnly has a server refuse writes on connections that are
-// open, as one behind a load balancer does that has become a standby.
+// TestPrimaryTurnsReadOnly has a server refuse writes on open connections, as a
+// server behind a load balancer does when it has become a standby.
 func TestPrimaryTurnsReadOnly(t *testing.T) {
 	server := pgtest.Start(t)
-	s := use(t, server.URL())
+	s := openStore(t, server.URL())
 	apply(t, s, create(plant(1, "fern")))
 	server.Exec(t, "ALTER SYSTEM SET default_transaction_read_only = on")
 	server.Exec(t, "SELECT pg_reload_conf()")
@@ -459,17 +459,17 @@ func TestPrimaryTurnsReadOnly(t *testing.T) {
 	}
 	server.Exec(t, "ALTER SYSTEM RESET default_transaction_read_only")
 	server.Exec(t, "SELECT pg_reload_conf()")
-	until(t, "the store is ready", func() bool { return s.Ready(t.Context()) == nil })
+	waitFor(t, "the store to be ready", func() bool { return s.Ready(t.Context()) == nil })
 	apply(t, s, create(plant(2, "rose")))
 }
 
-// TestHungServerIsLeft has a server hang with its connections open, and another
-// host to go to.
-func TestHungServerIsLeft(t *testing.T) {
+// TestHungServerIsAbandoned has a server hang with its connections open while the
+// URL has another host.
+func TestHungServerIsAbandoned(t *testing.T) {
 	url := pgtest.Fresh(t)
 	p, through := newProxy(t, addr(url), url)
-	s := use(t, strings.Replace(through, addr(through), addr(through)+","+addr(url), 1)+"&connect_timeout=1")
-	s.timeout = 2 * time.Second
+	s := openStore(t, strings.Replace(through, addr(through), addr(through)+","+addr(url), 1)+"&connect_timeout=1")
+	s.callTimeout = 2 * time.Second
 	t.Cleanup(p.stop)
 	apply(t, s, create(plant(1, "fern")))
 	p.stall()

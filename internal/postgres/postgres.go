@@ -3,27 +3,27 @@
 //
 // # Failover
 //
-// The store needs no server to be opened. It connects when it is used, always to
-// one that takes writes, and connects again when a connection is lost, so a URL
-// with several hosts follows the primary of a cluster. What is asked of it
-// meanwhile waits, up to a bound.
+// Opening the store needs no database server. The store connects when it is used,
+// always to a server that accepts writes, and reconnects when a connection is lost,
+// so a URL with several hosts follows the primary of a cluster. Requests that arrive
+// in the meantime wait, up to a bound.
 //
-// With synchronous replication nothing that was acknowledged is lost, whatever
-// the order in which servers fail. A commit waits for the standby, a read does
-// not; so Apply answers only after a commit that came after all that it read.
+// With synchronous replication no acknowledged write is lost, whatever the order in
+// which servers fail. A commit waits for the standby but a read does not, so Apply
+// returns only after a commit that follows everything it read.
 //
 // # Tokens
 //
-// A revocation is effective everywhere because auth.Guard reads all tokens once a
-// second. LISTEN would save that little query, and would need it again after
-// every lost connection; it also needs a connection of its own, which poolers and
-// the distributed engines do not give.
+// A revocation takes effect everywhere because auth.Guard reads all tokens once a
+// second. LISTEN would save that small query, but would need it again after every
+// lost connection. It also needs a dedicated connection, which poolers and the
+// distributed engines do not provide.
 //
 // # Other engines
 //
-// The SQL is such that CockroachDB, YugabyteDB and Citus, with plants distributed
-// by id, accept it too: no advisory locks, and a row is locked by its id alone.
-// A transaction that they give up with a serialization failure is repeated.
+// CockroachDB, YugabyteDB and Citus, with plants distributed by id, accept the SQL
+// too: there are no advisory locks, and rows are locked by id alone. A transaction
+// that they abort with a serialization failure is retried.
 package postgres
 
 import (
@@ -45,87 +45,88 @@ import (
 	"plantstore"
 )
 
-// The most connections that a store has. Those that write are apart, so that
-// reads cannot keep them waiting; two are in use, and the others are for when a
-// server hangs and its connections take their time to close. Of those that read,
-// half may be taken by long reads.
+// The connections that a store may open. Writes have a pool of their own, so that
+// they never wait for reads. Two of its connections are in use; the others are
+// spares for when a server hangs and its connections are slow to close. Scans may
+// take half of those that read.
 const (
-	writers = 6
-	readers = 6
+	maxWriters = 6
+	maxReaders = 6
 )
 
 const (
-	// connectTimeout is how long a host may take to answer, unless the URL says
-	// otherwise.
+	// connectTimeout is how long a host may take to accept a connection, unless
+	// the URL says otherwise.
 	connectTimeout = 3 * time.Second
-	// callTimeout is how long a server may take for a call before the store takes
-	// it for dead and looks for another.
+	// callTimeout is how long a server may take for a call before the store assumes
+	// that it is dead and looks for another.
 	callTimeout = 10 * time.Second
-	// closeTimeout is how long Close waits for a server.
+	// closeTimeout is how long Close waits for the connections to close.
 	closeTimeout = 5 * time.Second
-	// pingTimeout is how long a connection may take to prove that it is alive.
+	// pingTimeout is how long an idle connection may take to prove that it is alive.
 	pingTimeout = 2 * time.Second
 )
 
 // Options adjust a [Store]. The zero value of a field stands for its default.
 type Options struct {
-	// Patience is how long a read, or a change of a token, waits for a server to
-	// come back: 30 s. How long Apply waits is its caller's business.
-	Patience time.Duration
-	// Log is told by Run when the server cannot be used, and when it can again.
+	// StoreTimeout is how long a read, or a change to a token, waits for a server
+	// to come back: 30 s. For Apply, its caller decides that.
+	StoreTimeout time.Duration
+	// Log receives a record from Run when the server becomes unavailable, and when
+	// it is available again.
 	Log *slog.Logger
 }
 
 // Store is a [plantstore.Store] in a PostgreSQL database. It never returns
 // ErrUntrusted: a server that cannot sync its disk stops by itself.
 type Store struct {
-	name     string // the store as people may see it
-	patience time.Duration
-	timeout  time.Duration // of a call
-	log      *slog.Logger
-	write    *pgxpool.Pool
-	read     *pgxpool.Pool
-	scan     chan struct{} // holds a token for each long read under way
-	lookups  lookups
+	name         string // where the store is, without user and password
+	storeTimeout time.Duration
+	callTimeout  time.Duration
+	log          *slog.Logger
+	write        *pgxpool.Pool
+	read         *pgxpool.Pool
+	scans        chan struct{} // holds a token for each scan in progress
+	reads        coalescer
 
-	migrating chan struct{} // holds a token while the schema is being looked at
-	migrated  atomic.Bool   // the schema is known to be ours
+	migrating chan struct{} // holds a token while a call checks or migrates the schema
+	migrated  atomic.Bool   // the schema is known to be current
 }
 
 var _ plantstore.Store = (*Store)(nil)
 
-// Open returns the store in the database at a postgres:// URL. It fails only if
-// the URL makes no sense: it does not connect. The first use does, and makes or
-// migrates the schema. No error that a store returns holds the URL's password.
+// Open returns the store in the database at a postgres:// URL. It does not connect,
+// so it fails only if the URL is invalid. The first use connects, and creates or
+// migrates the schema. No error that a store returns contains the URL's password.
 //
-// Of several hosts, the store uses the one that takes writes, also where the URL
-// does not ask for target_session_attrs=read-write. The URL's pool_max_conns is
-// the number of connections that read, 6; there are up to 6 more that write.
+// Of several hosts, the store uses the one that accepts writes, even if the URL
+// does not set target_session_attrs=read-write. The URL's pool_max_conns limits
+// the connections that read, 6 by default; up to 6 more write.
 func Open(url string, opts Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
 		return nil, err
 	}
-	if opts.Patience == 0 {
-		opts.Patience = 30 * time.Second
+	if opts.StoreTimeout == 0 {
+		opts.StoreTimeout = 30 * time.Second
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		name:      name(config.ConnConfig),
-		patience:  opts.Patience,
-		timeout:   callTimeout,
-		log:       opts.Log,
-		scan:      make(chan struct{}, max(1, config.MaxConns/2)),
-		lookups:   newLookups(),
-		migrating: make(chan struct{}, 1),
+		name:         name(config.ConnConfig),
+		storeTimeout: opts.StoreTimeout,
+		callTimeout:  callTimeout,
+		log:          opts.Log,
+		scans:        make(chan struct{}, max(1, config.MaxConns/2)),
+		reads:        newCoalescer(),
+		migrating:    make(chan struct{}, 1),
 	}
 	if s.read, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		return nil, err
 	}
 	config = config.Copy()
-	config.MaxConns = writers
+	config.MaxConns = maxWriters
 	if s.write, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		s.read.Close()
 		return nil, err
@@ -136,8 +137,8 @@ func Open(url string, opts Options) (*Store, error) {
 // String returns where the store is, without its user and password.
 func (s *Store) String() string { return s.name }
 
-// Close ends all connections. Where a server hangs it does not wait for long: all
-// that was acknowledged is on disk without a goodbye.
+// Close closes all connections. It does not wait long for a server that hangs:
+// everything that was acknowledged is on disk.
 func (s *Store) Close() error {
 	closed := make(chan struct{})
 	go func() {
@@ -152,9 +153,10 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ready returns nil if a server that takes writes answers now and has our schema.
+// Ready returns nil if a server that accepts writes responds and has the current
+// schema.
 func (s *Store) Ready(ctx context.Context) error {
-	return s.using(ctx, s.write, s.timeout, func(ctx context.Context, c *pgx.Conn) error {
+	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, c.PgConn())
 	})
 }
@@ -162,10 +164,10 @@ func (s *Store) Ready(ctx context.Context) error {
 func parse(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil || isAmbiguous(url) {
-		return nil, explainURL(url)
+		return nil, urlError(url)
 	}
 	if !strings.Contains(url, "pool_max_conns=") {
-		config.MaxConns = readers
+		config.MaxConns = maxReaders
 	}
 	if config.PingTimeout == 0 {
 		config.PingTimeout = pingTimeout
@@ -181,14 +183,14 @@ func parse(url string) (*pgxpool.Config, error) {
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "plantstore"
 	}
-	conn.OnNotice = noteWarning
-	config.AfterConnect = prepare
+	conn.OnNotice = recordWarning
+	config.AfterConnect = configure
 	return config, nil
 }
 
-// isAmbiguous reports whether a URL has an @ elsewhere than before its hosts. It
-// is likely part of a password then, the rest of which has been taken for a host
-// or a database, and would be named as such.
+// isAmbiguous reports whether a URL has an @ anywhere but in front of its hosts. It
+// is then likely part of a password, and the rest of the password would be taken
+// for a host or a database and shown as such.
 func isAmbiguous(url string) bool {
 	_, rest, _ := strings.Cut(url, "://")
 	end := strings.IndexAny(rest, "/?")
@@ -198,9 +200,9 @@ func isAmbiguous(url string) bool {
 	return strings.Count(rest[:end], "@") > 1 || strings.Contains(rest[end:], "@")
 }
 
-// explainURL says what is wrong with a URL. The driver's own words may hold a
-// password where that is what is malformed, so it is asked about the rest alone.
-func explainURL(url string) error {
+// urlError says what is wrong with a URL. The driver's message may contain a
+// malformed password, so the driver is given only the part after it.
+func urlError(url string) error {
 	const shape = "the store's URL must look like postgres://user:password@host:5432/database; " +
 		"in a password, write %25 for %, %2F for /, %3A for : and %40 for @"
 	i := strings.LastIndex(url, "@")
@@ -217,7 +219,7 @@ func name(c *pgx.ConnConfig) string {
 	join := func(host string, port uint16) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
 	hosts := []string{join(c.Host, c.Port)}
 	for _, f := range c.Fallbacks {
-		// A host is there twice where TLS may but need not be used.
+		// A host is listed twice where TLS is optional.
 		if host := join(f.Host, f.Port); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
@@ -225,32 +227,32 @@ func name(c *pgx.ConnConfig) string {
 	return fmt.Sprintf("postgres://%s/%s", strings.Join(hosts, ","), c.Database)
 }
 
-// The settings of a session. A commit is to be on disk when it returns, also where
-// the server, the database or the role has synchronous_commit=off. And rows are to
-// come in the order of an index: to collect all of them and sort them, which looks
-// cheap where the planner thinks that they are few, is not bounded. An engine that
-// does not know these has no need of them.
+// The settings of a session. A commit must be on disk when it returns, even if the
+// server, the database or the role has synchronous_commit=off. And rows must come
+// in the order of an index: collecting and sorting them, which looks cheap to a
+// planner that expects few, is unbounded work. Engines that lack these settings do
+// not need them.
 const (
-	neverAsynchronous = `SELECT set_config('synchronous_commit', 'on', false)
+	forceSyncCommit = `SELECT set_config('synchronous_commit', 'on', false)
 		WHERE current_setting('synchronous_commit', true) = 'off'`
-	alwaysInOrder = `SELECT set_config('enable_bitmapscan', 'off', false), set_config('enable_sort', 'off', false)
+	forceIndexOrder = `SELECT set_config('enable_bitmapscan', 'off', false), set_config('enable_sort', 'off', false)
 		WHERE current_setting('enable_bitmapscan', true) = 'on'`
 )
 
-func prepare(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, neverAsynchronous+";"+alwaysInOrder)
+func configure(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.Exec(ctx, forceSyncCommit+";"+forceIndexOrder)
 	return err
 }
 
-// errNotReplicated says that a commit was not allowed to wait for the standbys.
+// errNotReplicated says that a commit did not wait for the standbys.
 var errNotReplicated = errors.New("the wait for a synchronous standby was cancelled")
 
-// warned is the key under which a connection keeps a warning.
+// warned is the key of a warning in a connection's custom data.
 const warned = "warned"
 
-// noteWarning takes down the warning with which a server tells that somebody
-// cancelled a commit's wait for the standbys. The commit itself does not fail.
-func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
+// recordWarning records the warning that a server sends when a commit's wait for
+// the standbys is cancelled. The commit itself does not fail.
+func recordWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	if n.SeverityUnlocalized == "WARNING" && n.Code == "01000" {
 		c.CustomData()[warned] = true
 	}
@@ -258,67 +260,66 @@ func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 
 func wasWarned(c *pgx.Conn) bool { return c.PgConn().CustomData()[warned] != nil }
 
-// using runs f with a connection to a server that has our schema, for no longer
-// than the limit, if that is not 0, and gives its error a name that the domain
-// knows. What f left of a transaction is rolled back.
-func (s *Store) using(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, f func(context.Context, *pgx.Conn) error) error {
+// withConn runs f with a connection to a server that has the current schema, for no
+// longer than the limit, unless that is 0, and classifies its error. A transaction
+// that f leaves open is rolled back.
+func (s *Store) withConn(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, f func(context.Context, *pgx.Conn) error) error {
+	if err := s.migrate(ctx); err != nil {
+		return s.classify(ctx, err)
+	}
 	limited := ctx
 	if limit > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	if err := s.migrate(ctx, limited); err != nil {
-		return s.explain(ctx, err)
-	}
-	return s.explain(ctx, s.with(limited, pool, f))
+	return s.classify(ctx, s.withPooledConn(limited, pool, f))
 }
 
-// with runs f with a connection of the pool. An error that cost the connection
-// is a [lostError].
-func (s *Store) with(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
-	held, err := pool.Acquire(ctx)
+// withPooledConn runs f with a connection of the pool. An error that cost the
+// connection is a [connError].
+func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
+	acquired, err := pool.Acquire(ctx)
 	if err != nil {
-		return lostError{err}
+		return connError{err}
 	}
-	defer held.Release()
-	c := held.Conn()
+	defer acquired.Release()
+	c := acquired.Conn()
 	clear(c.PgConn().CustomData())
 	err = f(ctx, c)
 	if err == nil && wasWarned(c) {
 		err = errNotReplicated
 	}
 	if err != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
-		c.Exec(ctx, "ROLLBACK") // or Release drops the connection
+		c.Exec(ctx, "ROLLBACK") // if it fails, Release drops the connection
 	}
 	switch {
 	case err == nil:
 		return nil
 	case c.IsClosed(), errors.Is(err, errNotReplicated):
-		return lostError{err}
+		return connError{err}
 	case sqlState(err) == readOnly, errors.Is(err, pgconn.ErrReadOnlyConnection):
-		// The primary has become a standby under our feet, so the other
-		// connections are of no more use than this one.
+		// The primary has become a standby, so the other connections are as useless
+		// as this one.
 		s.write.Reset()
 		s.read.Reset()
-		return lostError{err}
+		return connError{err}
 	}
 	return err
 }
 
-// lostError says that there is no connection, or none any more. Whether the
-// server did what it was asked for last is not known.
-type lostError struct{ error }
+// connError says that there is no connection, or that it was lost. Whether the
+// server executed the last statement is unknown.
+type connError struct{ error }
 
-func (e lostError) Unwrap() error { return e.error }
+func (e connError) Unwrap() error { return e.error }
 
-// isLost reports whether an error is a [lostError].
-func isLost(err error) bool {
-	var lost lostError
-	return errors.As(err, &lost)
+func isConnError(err error) bool {
+	_, ok := errors.AsType[connError](err)
+	return ok
 }
 
-// The SQLSTATE codes that need to be told apart.
+// The SQLSTATE codes that the store acts on.
 const (
 	readOnly           = "25006"
 	uniqueViolation    = "23505"
@@ -326,21 +327,20 @@ const (
 	duplicateTable     = "42P07"
 	tooManyConnections = "53300"
 	lockNotAvailable   = "55P03"
-	// statementCompletionUnknown is CockroachDB's for a commit with no known
-	// outcome.
+	// statementCompletionUnknown is CockroachDB's code for a commit whose outcome is
+	// unknown.
 	statementCompletionUnknown = "40003"
 )
 
 func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""
 }
 
-// explain gives an error of the engine a name that the domain knows.
-func (s *Store) explain(ctx context.Context, err error) error {
+// classify wraps an error of the engine in the domain's errors.
+func (s *Store) classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -350,13 +350,13 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	code := sqlState(err)
 	class := code[:min(2, len(code))]
 	switch {
-	case isLost(err), errors.Is(err, errMoved),
+	case isConnError(err), errors.Is(err, errConflict),
 		class == "08", // connection exceptions
 		class == "40", // serialization failures, deadlocks
 		class == "57", // cancelled, shutting down, starting up
 		code == tooManyConnections, code == lockNotAvailable:
 		return fmt.Errorf("%s: %w: %w: %w", s.name, plantstore.ErrRetry, plantstore.ErrUnavailable, err)
-	case class == "53", class == "58": // out of disk or memory; the machine failed
+	case class == "53", class == "58": // out of disk or memory, I/O errors
 		return fmt.Errorf("%s: %w: %w", s.name, plantstore.ErrUnavailable, err)
 	case code != "":
 		return fmt.Errorf("%s: %w", s.name, err)
@@ -364,23 +364,23 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// persist calls f again while it fails with ErrRetry and patience lasts.
-func (s *Store) persist(ctx context.Context, f func() error) error {
-	deadline := time.Now().Add(s.patience)
-	for p := soon; ; {
+// retry calls f again while it fails with ErrRetry, until the store timeout.
+func (s *Store) retry(ctx context.Context, f func() error) error {
+	deadline := time.Now().Add(s.storeTimeout)
+	for backoff := fastBackoff; ; {
 		err := f()
-		if !errors.Is(err, plantstore.ErrRetry) || time.Now().After(deadline) || !p.wait(ctx) {
+		if !errors.Is(err, plantstore.ErrRetry) || time.Now().After(deadline) || !backoff.Wait(ctx) {
 			return err
 		}
 	}
 }
 
-// writing runs f with a connection, again if that gets lost.
-func (s *Store) writing(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return s.persist(ctx, func() error { return s.using(ctx, s.write, s.timeout, f) })
+// retryWrite runs f with a connection that writes, again if the connection is lost.
+func (s *Store) retryWrite(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	return s.retry(ctx, func() error { return s.withConn(ctx, s.write, s.callTimeout, f) })
 }
 
-// reading runs f with a connection, again if that gets lost.
-func (s *Store) reading(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return s.persist(ctx, func() error { return s.using(ctx, s.read, s.timeout, f) })
+// retryRead runs f with a connection that reads, again if the connection is lost.
+func (s *Store) retryRead(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	return s.retry(ctx, func() error { return s.withConn(ctx, s.read, s.callTimeout, f) })
 }

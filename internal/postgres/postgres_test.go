@@ -32,12 +32,12 @@ func TestMain(m *testing.M) {
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
 		url := pgtest.Fresh(t)
-		return func() plantstore.Store { return open(t, url) }
+		return func() plantstore.Store { return mustOpen(t, url) }
 	})
 }
 
-// open opens a store that the test closes.
-func open(t testing.TB, url string) *Store {
+// mustOpen opens a store that the caller closes.
+func mustOpen(t testing.TB, url string) *Store {
 	t.Helper()
 	s, err := Open(url, Options{})
 	if err != nil {
@@ -46,10 +46,10 @@ func open(t testing.TB, url string) *Store {
 	return s
 }
 
-// use opens a store that is closed when the test ends.
-func use(t testing.TB, url string) *Store {
+// openStore opens a store that is closed when the test ends.
+func openStore(t testing.TB, url string) *Store {
 	t.Helper()
-	s := open(t, url)
+	s := mustOpen(t, url)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -76,18 +76,18 @@ func query(t testing.TB, url, sql string) []string {
 	return texts
 }
 
-// until waits until a condition holds.
-func until(t testing.TB, what string, holds func() bool) {
+// waitFor waits for a condition, which what describes: "the server to start".
+func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// together calls do in n goroutines at once, and waits for them all.
-func together(t testing.TB, n int, do func(i int) error) {
+// inParallel calls do in n goroutines at once, and waits for all of them.
+func inParallel(t testing.TB, n int, do func(i int) error) {
 	t.Helper()
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -107,15 +107,15 @@ func token(name string) plantstore.Token {
 	}
 }
 
-func TestTenStoresStartAtOnce(t *testing.T) {
+func TestTenReplicasStartAtOnce(t *testing.T) {
 	const replicas = 10
 	url := pgtest.Fresh(t)
 	var stores []*Store
 	for range replicas {
-		stores = append(stores, use(t, url))
+		stores = append(stores, openStore(t, url))
 	}
 	first := make([]bool, replicas)
-	together(t, replicas, func(i int) (err error) {
+	inParallel(t, replicas, func(i int) (err error) {
 		first[i], err = stores[i].CreateFirstToken(t.Context(), token(fmt.Sprintf("replica %d", i)))
 		return err
 	})
@@ -126,23 +126,23 @@ func TestTenStoresStartAtOnce(t *testing.T) {
 	if len(tokens) != 1 {
 		t.Fatalf("the store has %d first tokens", len(tokens))
 	}
-	for i, made := range first {
-		if is := tokens[0].Name == fmt.Sprintf("replica %d", i); is != made {
-			t.Errorf("replica %d was told %v of its token, and %v is true", i, made, is)
+	for i, got := range first {
+		if want := tokens[0].Name == fmt.Sprintf("replica %d", i); got != want {
+			t.Errorf("CreateFirstToken of replica %d returned %v, want %v", i, got, want)
 		}
 	}
 	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "2" {
-		t.Errorf("the schema has the versions %s", got)
+		t.Errorf("plantstore_schema has the versions %s, want one row with 2", got)
 	}
 }
 
 func TestNewerSchemaIsRefused(t *testing.T) {
 	url := pgtest.Fresh(t)
-	if err := use(t, url).Ready(t.Context()); err != nil {
+	if err := openStore(t, url).Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	query(t, url, "UPDATE plantstore_schema SET version = 99")
-	s := use(t, url)
+	s := openStore(t, url)
 	for what, err := range map[string]error{
 		"Ready": s.Ready(t.Context()),
 		"Run":   s.Run(t.Context()),
@@ -153,14 +153,14 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		}
 	}
 	if got := query(t, url, "SELECT version FROM plantstore_schema"); got[0] != "99" {
-		t.Errorf("the schema's version has become %s", got)
+		t.Errorf("the version of the schema changed to %s", got)
 	}
 }
 
-func TestAnotherProgramsTablesAreLeftAlone(t *testing.T) {
+func TestForeignTablesAreLeftAlone(t *testing.T) {
 	url := pgtest.Fresh(t)
 	query(t, url, "CREATE TABLE plants (watered date)")
-	err := use(t, url).Ready(t.Context())
+	err := openStore(t, url).Ready(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "another program") {
 		t.Errorf("Ready: %v", err)
 	}
@@ -171,16 +171,16 @@ func TestAnotherProgramsTablesAreLeftAlone(t *testing.T) {
 
 func TestTextIsReadableInTheDatabase(t *testing.T) {
 	url := pgtest.Fresh(t)
-	s := use(t, url)
+	s := openStore(t, url)
 	apply(t, s, create(plantstore.Plant{ID: 1, Name: "caf\u00e9 \U0001f335", Tag: plantstore.NewTag("a\x00b")}))
 	if got := query(t, url, "SELECT name || ' ' || tag FROM plants"); got[0] != "caf\u00e9 \U0001f335 a\u2400b" {
-		t.Errorf("the row reads %+q", got)
+		t.Errorf("the row contains %+q", got)
 	}
 }
 
-// TestServerIsAbsentAtStart opens a store on a server that is down, uses it all
-// the same, and starts the server.
-func TestServerIsAbsentAtStart(t *testing.T) {
+// TestServerIsDownAtStart opens a store on a server that is down, uses the store,
+// and starts the server.
+func TestServerIsDownAtStart(t *testing.T) {
 	server := pgtest.Start(t)
 	server.Kill(t)
 	var log syncBuffer
@@ -206,24 +206,24 @@ func TestServerIsAbsentAtStart(t *testing.T) {
 	if !errors.Is(err, plantstore.ErrRetry) || !errors.Is(err, plantstore.ErrUnavailable) {
 		t.Errorf("Apply without a server: %v", err)
 	}
-	until(t, "the log says so", func() bool { return strings.Contains(log.String(), "PostgreSQL cannot be used") })
+	waitFor(t, "a warning in the log", func() bool { return strings.Contains(log.String(), "PostgreSQL is unavailable, retrying") })
 
-	var waited error
-	running.Go(func() { _, waited = s.Plant(ctx, 1) })
+	var readErr error
+	running.Go(func() { _, readErr = s.Plant(ctx, 1) })
 	server.Restart(t)
-	until(t, "the log says that it can", func() bool { return strings.Contains(log.String(), "PostgreSQL can be used") })
+	waitFor(t, "the all-clear in the log", func() bool { return strings.Contains(log.String(), "PostgreSQL is available") })
 	if err := s.Ready(ctx); err != nil {
 		t.Errorf("Ready with a server: %v", err)
 	}
 	apply(t, s, create(plant(1, "fern")))
 	stop()
 	running.Wait()
-	if waited != nil && !errors.Is(waited, plantstore.ErrNoPlant) {
-		t.Errorf("the read that waited for the server: %v", waited)
+	if readErr != nil && !errors.Is(readErr, plantstore.ErrNoPlant) {
+		t.Errorf("the read that waited for the server: %v", readErr)
 	}
 }
 
-// syncBuffer is a buffer for several goroutines.
+// syncBuffer is a buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
@@ -241,7 +241,7 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestPasswordStaysSecret makes every kind of mistake with a URL.
+// TestPasswordStaysSecret tries every kind of mistake in a URL.
 func TestPasswordStaysSecret(t *testing.T) {
 	const secret = "hunter2"
 	for _, url := range []string{
@@ -286,7 +286,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 		strings.Replace(fresh, "disable", "require", 1),
 	} {
 		var log syncBuffer
-		s, err := Open(url, Options{Patience: time.Nanosecond, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		s, err := Open(url, Options{StoreTimeout: time.Nanosecond, Log: slog.New(slog.NewJSONHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error)
 		go func() { stopped <- s.Run(ctx) }()
-		until(t, "Run has logged", func() bool { return log.String() != "" })
+		waitFor(t, "a record in the log", func() bool { return log.String() != "" })
 		stop()
 		<-stopped
 		s.Close()
@@ -305,7 +305,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 			}
 		}
 		if !errors.Is(plant, plantstore.ErrUnavailable) {
-			t.Errorf("%s: %v, which is not ErrUnavailable", url, plant)
+			t.Errorf("%s: %v, want ErrUnavailable", url, plant)
 		}
 	}
 }

@@ -11,30 +11,30 @@ import (
 	"testing"
 )
 
-// proxy stands between a store and its server, and cuts a connection where a test
+// proxy sits between a store and its server, and cuts a connection where a test
 // wants it to.
 type proxy struct {
 	listener net.Listener
 	target   string
 
-	stalled chan struct{} // closed when nothing passes any more
-	stopped chan struct{} // closed when all connections are to end
+	stalled chan struct{} // closed when messages are held back
+	stopped chan struct{} // closed when all connections must end
 	stop    func()
 
 	mu    sync.Mutex // guards armed
 	armed *fault
 }
 
-// fault is the place where a connection is cut, once: before the server gets a
-// statement that begins like this, or before the client gets the answer to it.
+// fault says where a connection is cut, once: before the server receives a statement
+// that starts like this, or before the client receives the response to it.
 type fault struct {
 	statement string
-	answered  bool
+	executed  bool          // cut the response, not the statement
 	cut       chan struct{} // closed when it has happened
 }
 
-// newProxy returns a proxy for the server at a URL, and the URL with the proxy in
-// its place.
+// newProxy returns a proxy for the server at target, and the URL with the proxy's
+// address instead of the target's.
 func newProxy(t *testing.T, target, url string) (*proxy, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,21 +61,21 @@ func newProxy(t *testing.T, target, url string) (*proxy, string) {
 	return p, strings.Replace(url, target, l.Addr().String(), 1)
 }
 
-// arm has the next statement that fits cut off.
-func (p *proxy) arm(statement string, answered bool) *fault {
-	f := &fault{statement: statement, answered: answered, cut: make(chan struct{})}
+// arm cuts the connection at the next statement that matches.
+func (p *proxy) arm(statement string, executed bool) *fault {
+	f := &fault{statement: statement, executed: executed, cut: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed = f
 	return f
 }
 
-// stall has nothing pass any more, though connections are accepted and stay open,
+// stall holds back all messages from now on. Connections are accepted and stay open,
 // as with a server that hangs.
 func (p *proxy) stall() { close(p.stalled) }
 
-// pass writes a message, or never if the proxy is stalled.
-func (p *proxy) pass(w io.Writer, message []byte) error {
+// forward writes a message, or holds it back if the proxy is stalled.
+func (p *proxy) forward(w io.Writer, message []byte) error {
 	select {
 	case <-p.stalled:
 		<-p.stopped
@@ -86,12 +86,12 @@ func (p *proxy) pass(w io.Writer, message []byte) error {
 	}
 }
 
-// hits reports whether the armed fault is to happen here, and disarms it.
-func (p *proxy) hits(statement string, answered bool) bool {
+// hits reports whether the armed fault happens here, and disarms it.
+func (p *proxy) hits(statement string, executed bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.armed
-	if f == nil || f.answered != answered || !strings.HasPrefix(strings.ToUpper(statement), f.statement) {
+	if f == nil || f.executed != executed || !strings.HasPrefix(strings.ToUpper(statement), f.statement) {
 		return false
 	}
 	close(f.cut)
@@ -109,15 +109,15 @@ func (p *proxy) serve(client net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer client.Close()
-		p.answers(client, bufio.NewReader(server))
+		p.responses(client, bufio.NewReader(server))
 	})
 	p.statements(server, bufio.NewReader(client))
 	server.Close()
 	both.Wait()
 }
 
-// statements passes on what the client sends: its first message, which has no
-// type, and then others.
+// statements forwards what the client sends: a first message, which has no type, and
+// then others.
 func (p *proxy) statements(server io.Writer, client *bufio.Reader) {
 	prepared := map[string]string{}
 	for first := true; ; first = false {
@@ -132,28 +132,28 @@ func (p *proxy) statements(server io.Writer, client *bufio.Reader) {
 		case 'P': // parse: a name and its text
 			name := cString(message[5:])
 			prepared[name] = cString(message[5+len(name)+1:])
-		case 'B': // bind: a portal and the name of what was prepared
+		case 'B': // bind: a portal and the name of a prepared statement
 			portal := cString(message[5:])
 			text = prepared[cString(message[5+len(portal)+1:])]
 		}
 		if text != "" && p.hits(text, false) {
 			return
 		}
-		if err := p.pass(server, message); err != nil {
+		if err := p.forward(server, message); err != nil {
 			return
 		}
 	}
 }
 
-// answers passes on what the server sends.
-func (p *proxy) answers(client io.Writer, server *bufio.Reader) {
+// responses forwards what the server sends.
+func (p *proxy) responses(client io.Writer, server *bufio.Reader) {
 	for {
 		kind, message, err := readMessage(server, false)
-		// A command is complete with a tag that begins like its statement.
+		// The tag that completes a command starts like its statement.
 		if err != nil || kind == 'C' && p.hits(cString(message[5:]), true) {
 			return
 		}
-		if err := p.pass(client, message); err != nil {
+		if err := p.forward(client, message); err != nil {
 			return
 		}
 	}

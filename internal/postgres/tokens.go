@@ -27,24 +27,24 @@ const (
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
-	return s.adding(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
+	return s.addToken(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, insertToken, tokenRow(t)...)
 		return err
 	})
 }
 
-// CreateFirstToken adds a token to a store that never had one. Replicas that do
-// so at once take turns by a lock on the row of the schema's version.
+// CreateFirstToken adds a token to a store that has never had one. Replicas that do
+// so at once take turns by locking the row of the schema's version.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.adding(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
+	err := s.addToken(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
-			var known int
-			if err := tx.QueryRow(ctx, lockVersion).Scan(&known); err != nil {
+			var n int
+			if err := tx.QueryRow(ctx, lockVersion).Scan(&n); err != nil {
 				return err
 			}
-			err := tx.QueryRow(ctx, countTokens).Scan(&known)
-			first = known == 0
+			err := tx.QueryRow(ctx, countTokens).Scan(&n)
+			first = n == 0
 			if err != nil || !first {
 				return err
 			}
@@ -55,19 +55,19 @@ func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 	return first && err == nil, err
 }
 
-// adding runs f, which adds a token, again if the connection gets lost or the
-// commit did not wait for the standbys, unless the token is there by then.
-func (s *Store) adding(ctx context.Context, hash plantstore.TokenHash, f func(context.Context, *pgx.Conn) error) error {
-	unknown := false
-	return s.writing(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		if unknown {
+// addToken runs f, which adds a token. If the connection is lost, or the commit did
+// not wait for the standbys, it runs f again unless the token exists by then.
+func (s *Store) addToken(ctx context.Context, hash plantstore.TokenHash, f func(context.Context, *pgx.Conn) error) error {
+	maybeAdded := false
+	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		if maybeAdded {
 			tag, err := c.Exec(ctx, confirmToken, hash[:])
 			if err != nil || tag.RowsAffected() > 0 {
 				return err
 			}
 		}
 		err := f(ctx, c)
-		unknown = unknown || err == nil || c.IsClosed()
+		maybeAdded = maybeAdded || err == nil || c.IsClosed()
 		return err
 	})
 }
@@ -90,7 +90,7 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 }
 
 func (s *Store) tokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
-	err = s.reading(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryRead(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, query, args...)
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (s *Store) tokens(ctx context.Context, query string, args ...any) (tokens [
 
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
-	return s.writing(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		tag, err := c.Exec(ctx, revokeToken, hash[:], at.Unix())
 		if err == nil && tag.RowsAffected() == 0 {
 			return plantstore.ErrNoSuchToken
@@ -112,14 +112,14 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 	})
 }
 
-// TouchTokens records when tokens were last used. It goes through them in order,
-// so that replicas do not wait for each other in a circle.
+// TouchTokens records when tokens were last used. It updates them in the order of
+// their hashes, so that replicas do not deadlock.
 func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
 	if len(used) == 0 {
 		return nil
 	}
 	hashes := slices.SortedFunc(maps.Keys(used), func(a, b plantstore.TokenHash) int { return bytes.Compare(a[:], b[:]) })
-	return s.writing(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
 		for _, hash := range hashes {
 			b.Queue(touchToken, hash[:], used[hash].Unix())

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -19,8 +20,8 @@ import (
 	"plantstore/internal/postgres/pgtest"
 )
 
-// keptPlants are what every store in testdata holds, in order of id.
-var keptPlants = []plantstore.Plant{
+// oldPlants are the plants of every store in testdata, in order of id.
+var oldPlants = []plantstore.Plant{
 	{ID: math.MinInt64, Name: "the least"},
 	{ID: -1, Name: "before zero", Tag: plantstore.NewTag("tropical")},
 	{ID: 0, Name: "", Tag: plantstore.NewTag("")},
@@ -30,8 +31,8 @@ var keptPlants = []plantstore.Plant{
 	{ID: math.MaxInt64, Name: "the greatest", Tag: plantstore.NewTag("tropical")},
 }
 
-// keptToken is the only token of every store in testdata.
-var keptToken = plantstore.Token{
+// oldToken is the only token of every store in testdata.
+var oldToken = plantstore.Token{
 	Hash:     plantstore.HashSecret("the secret of long ago"),
 	Name:     "a gate\x00keeper",
 	Scopes:   []plantstore.Scope{plantstore.ScopeWrite, plantstore.ScopeRead},
@@ -40,10 +41,10 @@ var keptToken = plantstore.Token{
 	LastUsed: time.Unix(1_700_000_060, 0).UTC(),
 }
 
-// older returns the URL of a store of an older schema. It is a file in testdata,
-// made neither by today's code nor by today's schema files, which may have changed.
-// When a schema is added, write the file of the one before it down by hand.
-func older(t *testing.T, version int) string {
+// oldStore returns the URL of a store with an older schema. It comes from a file in
+// testdata, not from the schema files, which may have changed since. When you add a
+// schema, write the file of the one before it by hand.
+func oldStore(t *testing.T, version int) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("store-%04d.sql", version)))
 	if err != nil {
@@ -52,24 +53,25 @@ func older(t *testing.T, version int) string {
 	url := pgtest.Fresh(t)
 	query(t, url, string(script))
 	if got := query(t, url, "SELECT version FROM plantstore_schema"); !slices.Equal(got, []string{fmt.Sprint(version)}) {
-		t.Fatalf("the store of schema %d has the versions %s", version, got)
+		t.Fatalf("the store with schema %d has the versions %s", version, got)
 	}
 	return url
 }
 
-// eachOlder runs a test on a store of every schema but the newest.
-func eachOlder(t *testing.T, test func(t *testing.T, url string)) {
+// forEachOldSchema runs a test on a store of every schema but the newest.
+func forEachOldSchema(t *testing.T, test func(t *testing.T, url string)) {
 	files, err := schemaFiles.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for version := 1; version < len(files); version++ {
-		t.Run(fmt.Sprintf("%04d", version), func(t *testing.T) { test(t, older(t, version)) })
+		t.Run(fmt.Sprintf("%04d", version), func(t *testing.T) { test(t, oldStore(t, version)) })
 	}
 }
 
-// tables returns what the database says of its tables, in order.
-func tables(t *testing.T, url string) []string {
+// describeTables returns the columns, indexes and constraints of the database, in
+// order.
+func describeTables(t *testing.T, url string) []string {
 	t.Helper()
 	return query(t, url, `
 		SELECT concat_ws(' ', table_name, ordinal_position, column_name, data_type, is_nullable, column_default, identity_generation) AS line
@@ -81,8 +83,8 @@ func tables(t *testing.T, url string) []string {
 		ORDER BY line`)
 }
 
-// rows returns every row and the transaction that wrote it last, in order.
-func rows(t *testing.T, url string) (all []string) {
+// dumpRows returns every row and the transaction that wrote it last, in order.
+func dumpRows(t *testing.T, url string) (all []string) {
 	t.Helper()
 	for _, table := range query(t, url, "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1") {
 		all = append(all, table)
@@ -91,8 +93,8 @@ func rows(t *testing.T, url string) (all []string) {
 	return all
 }
 
-// wantHeld fails unless the store holds these plants, however it is asked.
-func wantHeld(t *testing.T, s *Store, want []plantstore.Plant) {
+// wantPlants fails unless Scan, Plant and List return these plants.
+func wantPlants(t *testing.T, s *Store, want []plantstore.Plant) {
 	t.Helper()
 	wantAll(t, s, want...)
 	tropical := plantstore.NewTag("tropical")
@@ -107,56 +109,56 @@ func wantHeld(t *testing.T, s *Store, want []plantstore.Plant) {
 	}
 	page, err := s.List(t.Context(), plantstore.Query{Tag: tropical, Limit: 100})
 	if err != nil || !slices.Equal(page.Plants, wantTropical) {
-		t.Errorf("with that tag there are %+v, %v, want %+v", page.Plants, err, wantTropical)
+		t.Errorf("List by tag: %+v, %v, want %+v", page.Plants, err, wantTropical)
 	}
 }
 
-// wantKept fails unless the store holds what those in testdata do.
-func wantKept(t *testing.T, s *Store) {
+// wantOldData fails unless the store contains what those in testdata do.
+func wantOldData(t *testing.T, s *Store) {
 	t.Helper()
-	wantHeld(t, s, keptPlants)
+	wantPlants(t, s, oldPlants)
 	tokens, err := s.Tokens(t.Context())
-	if err != nil || !reflect.DeepEqual(tokens, []plantstore.Token{keptToken}) {
-		t.Errorf("the tokens are %+v, %v, want %+v", tokens, err, keptToken)
+	if err != nil || !reflect.DeepEqual(tokens, []plantstore.Token{oldToken}) {
+		t.Errorf("the tokens are %+v, %v, want %+v", tokens, err, oldToken)
 	}
 	if first, err := s.CreateFirstToken(t.Context(), token("an intruder")); first || err != nil {
-		t.Errorf("the store takes another first token: %v, %v", first, err)
+		t.Errorf("CreateFirstToken: %v, %v, want false", first, err)
 	}
 }
 
 func TestOlderSchemaIsUpgraded(t *testing.T) {
 	fresh := pgtest.Fresh(t)
-	if err := use(t, fresh).Ready(t.Context()); err != nil {
+	if err := openStore(t, fresh).Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eachOlder(t, func(t *testing.T, url string) {
-		wantKept(t, use(t, url))
-		if got, want := tables(t, url), tables(t, fresh); !slices.Equal(got, want) {
-			t.Errorf("the tables have become\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	forEachOldSchema(t, func(t *testing.T, url string) {
+		wantOldData(t, openStore(t, url))
+		if got, want := describeTables(t, url), describeTables(t, fresh); !slices.Equal(got, want) {
+			t.Errorf("the tables are now\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		upgraded := rows(t, url)
-		s := use(t, url)
-		wantKept(t, s)
-		if got := rows(t, url); !slices.Equal(got, upgraded) {
-			t.Errorf("opened again, the store has become\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(upgraded, "\n"))
+		upgraded := dumpRows(t, url)
+		s := openStore(t, url)
+		wantOldData(t, s)
+		if got := dumpRows(t, url); !slices.Equal(got, upgraded) {
+			t.Errorf("after it was reopened, the store is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(upgraded, "\n"))
 		}
 
-		want := slices.Clone(keptPlants)
+		want := slices.Clone(oldPlants)
 		want[0].Tag = plantstore.NewTag("tropical")
 		fern := plantstore.Plant{ID: 3, Name: "fern\x00", Tag: plantstore.NewTag("tropical")}
 		want = slices.Insert(want, 5, fern)
 		last := want[len(want)-1]
 		want = want[:len(want)-1]
 		apply(t, s, create(fern))
-		apply(t, s, replace(want[0], &plantstore.Condition{Match: []plantstore.ETag{keptPlants[0].ETag()}}))
+		apply(t, s, replace(want[0], &plantstore.Condition{Match: []plantstore.ETag{oldPlants[0].ETag()}}))
 		apply(t, s, remove(last.ID))
-		wantHeld(t, s, want)
+		wantPlants(t, s, want)
 	})
 }
 
-// TestOlderSchemaIsUpgradedOnce holds two stores up until both are about to upgrade.
+// TestOlderSchemaIsUpgradedOnce blocks two stores until both are about to upgrade.
 func TestOlderSchemaIsUpgradedOnce(t *testing.T) {
-	eachOlder(t, func(t *testing.T, url string) {
+	forEachOldSchema(t, func(t *testing.T, url string) {
 		c, err := pgx.Connect(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
@@ -169,10 +171,10 @@ func TestOlderSchemaIsUpgradedOnce(t *testing.T) {
 		var errs [2]error
 		var upgrades sync.WaitGroup
 		for i := range stores {
-			stores[i] = use(t, url+"&application_name=upgrades")
+			stores[i] = openStore(t, url+"&application_name=upgrades")
 			upgrades.Go(func() { errs[i] = stores[i].Ready(t.Context()) })
 		}
-		until(t, "both wait", func() bool {
+		waitFor(t, "both to wait for the lock", func() bool {
 			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'upgrades' AND wait_event_type = 'Lock'")) == len(stores)
 		})
 		if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
@@ -183,7 +185,36 @@ func TestOlderSchemaIsUpgradedOnce(t *testing.T) {
 			if errs[i] != nil {
 				t.Fatal(errs[i])
 			}
-			wantKept(t, s)
+			wantOldData(t, s)
 		}
 	})
+}
+
+// TestSchemaCheckTimesOut blocks the first query of a store, as a server that hangs
+// would.
+func TestSchemaCheckTimesOut(t *testing.T) {
+	url := pgtest.Fresh(t)
+	if err := openStore(t, url).Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	if _, err := c.Exec(t.Context(), "BEGIN; LOCK TABLE plantstore_schema"); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, url)
+	s.callTimeout, s.storeTimeout = time.Second, time.Nanosecond
+	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, plantstore.ErrUnavailable) {
+		t.Errorf("Plant while the schema cannot be read: %v, want ErrUnavailable", err)
+	}
+	if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	s.callTimeout = callTimeout
+	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, plantstore.ErrNoPlant) {
+		t.Errorf("Plant afterwards: %v, want ErrNoPlant", err)
+	}
 }

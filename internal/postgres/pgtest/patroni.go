@@ -23,38 +23,39 @@ import (
 )
 
 const (
-	// clusterSize is how many PostgreSQL servers a cluster has, and how many etcd.
+	// clusterSize is how many PostgreSQL servers a cluster has, and how many etcd
+	// servers.
 	clusterSize = 3
 	// wholeTimeout is how long a cluster may take to become whole: a member that
-	// was killed has to recover, and to go back to where the others part from it.
+	// was killed has to recover, and to rewind to where its timeline forked.
 	wholeTimeout = 2 * time.Minute
 )
 
-// Cluster is three PostgreSQL servers under Patroni, and the three etcd by which
-// they agree on who leads. It may be used by one goroutine at a time.
+// Cluster is three PostgreSQL servers under Patroni, and the three etcd servers by
+// which they elect a leader. It may be used by one goroutine at a time.
 type Cluster struct {
-	dir     string // holds everything; its processes work in folders below it
+	dir     string // contains everything; the processes work in folders below it
 	etcds   []etcd
 	members []*Member
-	bury    io.Closer // has everything ended and removed, also if this process dies
-	buried  chan struct{}
+	reap    io.Closer     // kills and removes everything, even if this process dies
+	reaped  chan struct{} // closed when that is done
 }
 
-// etcd is one of those of a cluster. These are its addresses.
+// etcd is an etcd server of a cluster, with its addresses.
 type etcd struct{ name, client, peer string }
 
 // Member is one PostgreSQL server of a [Cluster], with its Patroni.
 type Member struct {
 	name    string
-	dir     string   // holds its configuration, its data and its log
+	dir     string   // contains its configuration, its data and its log
 	addr    string   // of PostgreSQL
 	api     string   // of Patroni
 	patroni *process // nil while it is down
 }
 
 // StartCluster starts a cluster and waits until it is whole. The configuration is
-// what Patroni calls the dynamic one, in YAML. The cluster is removed when the
-// test ends.
+// Patroni's dynamic configuration, in YAML. The cluster is removed when the test
+// ends.
 func StartCluster(t testing.TB, configuration string) *Cluster {
 	t.Helper()
 	_, noPatroni := exec.LookPath("patroni")
@@ -66,7 +67,7 @@ func StartCluster(t testing.TB, configuration string) *Cluster {
 	check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			c.tell(t)
+			c.logMembers(t)
 		}
 		c.remove()
 	})
@@ -82,14 +83,14 @@ func StartCluster(t testing.TB, configuration string) *Cluster {
 	return c
 }
 
-// newCluster returns a cluster in a folder and on ports of its own. Nothing of it
-// runs but the process that will end the others.
+// newCluster returns a cluster with its own folder and ports. Only the process that
+// will kill the others is running.
 func newCluster(configuration string) (_ *Cluster, err error) {
 	bin, err := program("postgres")
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{buried: make(chan struct{})}
+	c := &Cluster{reaped: make(chan struct{})}
 	if c.dir, err = os.MkdirTemp("", "pgtest-"); err != nil {
 		return nil, err
 	}
@@ -122,20 +123,20 @@ func newCluster(configuration string) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
-	if err := giveAway(c.dir); err != nil {
+	if err := chown(c.dir); err != nil {
 		return nil, err
 	}
-	return c, c.startBurial()
+	return c, c.startReaper()
 }
 
-// freeAddrs returns addresses on which nobody listens.
+// freeAddrs returns unused addresses.
 func freeAddrs(n int) (addrs []string, err error) {
 	for range n {
 		free, listenErr := net.Listen("tcp", "127.0.0.1:0")
 		if listenErr != nil {
 			return nil, listenErr
 		}
-		// Only at the end, so that each is another.
+		// Only at the end, so that all differ.
 		defer func() { err = errors.Join(err, free.Close()) }()
 		addrs = append(addrs, free.Addr().String())
 	}
@@ -146,14 +147,14 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	return giveAway(dir)
+	return chown(dir)
 }
 
-// burial waits until its input ends, which it does with the process that has the
-// other end, and kills all that works below a folder: Patroni puts its PostgreSQL
-// into a session of its own, which would go on without it. Once may not be enough,
-// as one that is killed may have started another.
-const burial = `cat >/dev/null
+// reaper waits until its input ends, at the latest with the process at the other
+// end, and kills every process that works below a folder: Patroni puts PostgreSQL
+// into a session of its own, which would outlive it. Once may not be enough, since
+// a process may start another before it is killed.
+const reaper = `cat >/dev/null
 for round in 1 2 3; do
 	for process in /proc/[0-9]*; do
 		case $(readlink "$process/cwd") in
@@ -163,38 +164,38 @@ for round in 1 2 3; do
 done 2>/dev/null
 rm -rf "$1"`
 
-func (c *Cluster) startBurial() error {
-	cmd := exec.Command("sh", "-c", burial, "sh", c.dir)
+func (c *Cluster) startReaper() error {
+	cmd := exec.Command("sh", "-c", reaper, "sh", c.dir)
 	cmd.Dir = os.TempDir()
 	var err error
 	if cmd.SysProcAttr, err = attributes(); err != nil {
 		return err
 	}
-	// It outlives what kills the others.
+	// It must outlive the signal that kills the others.
 	cmd.SysProcAttr.Pdeathsig = 0
 	cmd.SysProcAttr.Setsid = true
-	if c.bury, err = cmd.StdinPipe(); err != nil {
+	if c.reap, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	go func() {
-		cmd.Wait() // there is nothing to be done if it fails
-		close(c.buried)
+		cmd.Wait() // nothing can be done if it fails
+		close(c.reaped)
 	}()
 	return nil
 }
 
-// remove ends all processes at once and removes all files.
+// remove kills all processes and removes all files.
 func (c *Cluster) remove() {
-	c.bury.Close()
-	<-c.buried
+	c.reap.Close()
+	<-c.reaped
 	os.RemoveAll(c.dir)
 }
 
-// memberConfiguration returns what Patroni reads. Of PostgreSQL's parameters it
-// has only those that suit a test, which cannot cut the power.
+// memberConfiguration returns the configuration file of a member's Patroni. fsync is
+// off because a test cannot cut the power.
 func (c *Cluster) memberConfiguration(m *Member, bin, dynamic string) string {
 	var hosts []string
 	for _, e := range c.etcds {
@@ -225,8 +226,8 @@ watchdog: {mode: 'off'}
 		m.addr, filepath.Join(m.dir, "data"), bin, filepath.Join(m.dir, "pgpass"))
 }
 
-// runEtcd starts an etcd. It is patient with the others, because they share a
-// machine that tests keep busy.
+// runEtcd starts an etcd server. Its timeouts are long, because the servers share a
+// machine with the tests.
 func (c *Cluster) runEtcd(e etcd) (*process, error) {
 	var all []string
 	for _, e := range c.etcds {
@@ -239,7 +240,7 @@ func (c *Cluster) runEtcd(e etcd) (*process, error) {
 		"--initial-cluster", strings.Join(all, ","), "--heartbeat-interval", "300", "--election-timeout", "3000")
 }
 
-// URL returns a URL that finds the member that takes writes.
+// URL returns a URL that finds the member that accepts writes.
 func (c *Cluster) URL() string {
 	var hosts []string
 	for _, m := range c.members {
@@ -248,14 +249,14 @@ func (c *Cluster) URL() string {
 	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable&target_session_attrs=read-write", strings.Join(hosts, ","))
 }
 
-// AwaitWhole waits until a member leads, the others stream from it, and one of
-// them is the synchronous standby that would be next. It returns the leader.
+// AwaitWhole waits until one member leads, the others stream from it, and one of
+// them is a synchronous standby. It returns the leader.
 func (c *Cluster) AwaitWhole(t testing.TB) *Member {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), wholeTimeout)
 	defer cancel()
 	for {
-		leader, err := c.look(ctx)
+		leader, err := c.leader(ctx)
 		if err == nil {
 			return leader
 		}
@@ -267,9 +268,9 @@ func (c *Cluster) AwaitWhole(t testing.TB) *Member {
 	}
 }
 
-// look returns the leader of a cluster that is whole, or says what is amiss.
-func (c *Cluster) look(ctx context.Context) (*Member, error) {
-	var amiss error
+// leader returns the leader of a whole cluster, or an error that says what is missing.
+func (c *Cluster) leader(ctx context.Context) (*Member, error) {
+	var missing error
 	for _, m := range c.members {
 		roles, err := m.roles(ctx)
 		switch {
@@ -279,13 +280,13 @@ func (c *Cluster) look(ctx context.Context) (*Member, error) {
 		case !hasValue(roles, "sync_standby"):
 			err = errors.New("there is no synchronous standby")
 		default:
-			if err = m.isFollowed(ctx); err == nil {
+			if err = m.checkStandbys(ctx); err == nil {
 				return m, nil
 			}
 		}
-		amiss = errors.Join(amiss, fmt.Errorf("%s: %w", m.name, err))
+		missing = errors.Join(missing, fmt.Errorf("%s: %w", m.name, err))
 	}
-	return nil, amiss
+	return nil, missing
 }
 
 func hasValue(m map[string]string, want string) bool {
@@ -297,8 +298,8 @@ func hasValue(m map[string]string, want string) bool {
 	return false
 }
 
-// tell logs the end of what the members said.
-func (c *Cluster) tell(t testing.TB) {
+// logMembers logs the end of each member's log.
+func (c *Cluster) logMembers(t testing.TB) {
 	for _, m := range c.members {
 		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
 		t.Logf("%s, Patroni and PostgreSQL:\n%s", m.name, log[max(0, len(log)-8<<10):])
@@ -310,16 +311,16 @@ func (m *Member) config() string { return filepath.Join(m.dir, "patroni.yml") }
 // String returns the member's name.
 func (m *Member) String() string { return m.name }
 
-// Kill ends PostgreSQL with all its processes, and its Patroni, as the end of
-// their machine would.
+// Kill kills PostgreSQL with all its processes, and its Patroni, as a crash of their
+// machine would.
 func (m *Member) Kill(t testing.TB) {
 	t.Helper()
-	m.patroni.end(syscall.SIGKILL)
+	m.patroni.stop(syscall.SIGKILL)
 	m.patroni = nil
 	deadline := time.Now().Add(startTimeout)
 	for killBelow(m.dir) > 0 {
 		if time.Now().After(deadline) {
-			t.Fatalf("processes of %s do not end", m.name)
+			t.Fatalf("processes of %s do not exit", m.name)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -332,7 +333,7 @@ func killBelow(dir string) (found int) {
 	for _, p := range processes {
 		cwd, err := os.Readlink(filepath.Join(p, "cwd"))
 		if err != nil || (cwd != dir && !strings.HasPrefix(cwd, dir+"/")) {
-			continue // or it has ended
+			continue // another process, or one that has exited
 		}
 		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
 			syscall.Kill(pid, syscall.SIGKILL)
@@ -342,7 +343,7 @@ func killBelow(dir string) (found int) {
 	return found
 }
 
-// Restart starts the Patroni of a member that was killed, which does the rest.
+// Restart starts the Patroni of a killed member, which does the rest.
 func (m *Member) Restart(t testing.TB) {
 	t.Helper()
 	var err error
@@ -351,7 +352,7 @@ func (m *Member) Restart(t testing.TB) {
 	}
 }
 
-// roles returns which role each member has, as this one's Patroni knows it.
+// roles returns the role of each member according to this member's Patroni.
 func (m *Member) roles(ctx context.Context) (map[string]string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.api+"/cluster", nil)
 	if err != nil {
@@ -373,9 +374,9 @@ func (m *Member) roles(ctx context.Context) (map[string]string, error) {
 	return roles, nil
 }
 
-// isFollowed fails unless all other members stream from this one, which waits for
-// one of them.
-func (m *Member) isFollowed(ctx context.Context) error {
+// checkStandbys fails unless all other members stream from this one, at least one of
+// them synchronously.
+func (m *Member) checkStandbys(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable&target_session_attrs=read-write", m.addr))
 	if err != nil {
 		return err
@@ -393,7 +394,7 @@ func (m *Member) isFollowed(ctx context.Context) error {
 	return nil
 }
 
-// runIn starts a program that works in the folder and writes its log there.
+// runIn starts a program in the folder, where it writes its log.
 func runIn(dir, name string, args ...string) (*process, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

@@ -1,8 +1,8 @@
-// Package pgtest starts PostgreSQL servers for tests, and only for tests: real
-// ones, on loopback ports and in temporary folders, that end with the test.
+// Package pgtest starts real PostgreSQL servers for tests, on loopback ports and in
+// temporary folders. They stop with the test.
 //
-// Where PostgreSQL is not installed, a test that needs it is skipped, unless
-// PLANTSTORE_TEST_ALL=1 is set: then it fails.
+// If PostgreSQL is not installed, a test that needs it is skipped, or fails if
+// PLANTSTORE_TEST_ALL=1 is set.
 package pgtest
 
 import (
@@ -31,7 +31,7 @@ type Server struct {
 	dir      string // holds its data and its log
 	port     int
 	settings []string
-	process  *process // nil while it is down
+	process  *process // nil while the server is down
 }
 
 // shared is the server of [Fresh], which [Main] removes.
@@ -39,11 +39,11 @@ var shared struct {
 	sync.Mutex // guards what follows
 	server     *Server
 	err        error
-	made       int // schemas
+	schemas    int // created so far
 }
 
-// Main is for a TestMain: it runs the tests, ends the server that they have in
-// common, and returns the code to exit with.
+// Main is for a TestMain: it runs the tests, stops the server that they share, and
+// returns the exit code.
 func Main(m *testing.M) int {
 	defer func() {
 		if shared.server != nil {
@@ -53,9 +53,9 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Fresh returns the URL of an empty place for a store, on a server that all tests
-// of a package have in common: a schema, which is made faster than a database.
-// The package's TestMain must call [Main].
+// Fresh returns the URL of an empty schema on a server that all tests of a package
+// share. A schema is created faster than a database. The package's TestMain must
+// call [Main].
 func Fresh(t testing.TB) string {
 	t.Helper()
 	shared.Lock()
@@ -64,13 +64,13 @@ func Fresh(t testing.TB) string {
 		shared.server, shared.err = launch(nil)
 	}
 	check(t, shared.err)
-	shared.made++
-	schema := fmt.Sprintf("test%d", shared.made)
+	shared.schemas++
+	schema := fmt.Sprintf("test%d", shared.schemas)
 	shared.server.Exec(t, "CREATE SCHEMA "+schema)
 	return shared.server.URL() + "&search_path=" + schema
 }
 
-// Start starts a server of the test's own, which is removed when the test ends. A
+// Start starts a server for this test alone, which is removed when the test ends. A
 // setting looks like "deadlock_timeout=100ms".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
@@ -80,15 +80,14 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// What may not be installed.
 var (
-	errNone      = errors.New("PostgreSQL is not installed: apt-get install postgresql")
-	errNoCluster = errors.New("no Patroni or no etcd is installed: apt-get install patroni etcd-server")
+	errNoPostgres = errors.New("PostgreSQL is not installed: apt-get install postgresql")
+	errNoCluster  = errors.New("needs Patroni and etcd: apt-get install patroni etcd-server")
 )
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if (errors.Is(err, errNone) || errors.Is(err, errNoCluster)) && os.Getenv("PLANTSTORE_TEST_ALL") != "1" {
+	if (errors.Is(err, errNoPostgres) || errors.Is(err, errNoCluster)) && os.Getenv("PLANTSTORE_TEST_ALL") != "1" {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -96,7 +95,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// launch makes a server's files and starts it.
+// launch creates a server's files and starts it.
 func launch(settings []string) (_ *Server, err error) {
 	s, err := newServer(settings)
 	if err != nil {
@@ -114,7 +113,7 @@ func launch(settings []string) (_ *Server, err error) {
 	return s, s.start()
 }
 
-// newServer returns a server without data, in a folder and on a port of its own.
+// newServer returns a server without data, with its own folder and port.
 func newServer(settings []string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "pgtest-")
 	if err != nil {
@@ -122,7 +121,7 @@ func newServer(settings []string) (*Server, error) {
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
-		err = errors.Join(giveAway(dir), free.Close())
+		err = errors.Join(chown(dir), free.Close())
 	}
 	if err != nil {
 		os.RemoveAll(dir)
@@ -146,7 +145,7 @@ func (s *Server) URL() string {
 // Exec executes a statement in the server's database.
 func (s *Server) Exec(t testing.TB, statement string) {
 	t.Helper()
-	// The test's own context is over while it cleans up.
+	// The test's own context has ended when cleanups run.
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	c, err := pgx.Connect(ctx, s.URL())
@@ -159,7 +158,7 @@ func (s *Server) Exec(t testing.TB, statement string) {
 	}
 }
 
-// Log returns what the server has logged since it was started.
+// Log returns what the server has logged since it started.
 func (s *Server) Log(t testing.TB) string {
 	t.Helper()
 	log, err := os.ReadFile(s.log())
@@ -169,13 +168,13 @@ func (s *Server) Log(t testing.TB) string {
 	return string(log)
 }
 
-// Kill ends the server as a crash would.
+// Kill stops the server as a crash would.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
-	s.end(syscall.SIGKILL)
+	s.stop(syscall.SIGKILL)
 }
 
-// Restart starts a server that was killed, and waits until it has recovered.
+// Restart starts a killed server, and waits until it has recovered.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	if err := s.start(); err != nil {
@@ -183,8 +182,8 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Standby starts a second server that follows this one, under a name that can
-// stand in synchronous_standby_names.
+// Standby starts a second server that replicates this one, under a name for
+// synchronous_standby_names.
 func (s *Server) Standby(t testing.TB, name string) *Server {
 	t.Helper()
 	standby, err := newServer(s.settings)
@@ -201,7 +200,7 @@ func (s *Server) Standby(t testing.TB, name string) *Server {
 	return standby
 }
 
-// Promote makes a standby a primary, and waits until it takes writes.
+// Promote makes a standby a primary, and waits until it accepts writes.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
 	s.Exec(t, "SELECT pg_promote(true, 60)")
@@ -210,7 +209,7 @@ func (s *Server) Promote(t testing.TB) {
 func (s *Server) start() error {
 	for deadline := time.Now().Add(startTimeout); ; {
 		err := s.startOnce(deadline)
-		// After a crash, some of the old processes may still be on their way out.
+		// After a crash, some of the old processes may still be running.
 		if err == nil || !strings.Contains(err.Error(), "shared memory block") || time.Now().After(deadline) {
 			return err
 		}
@@ -218,7 +217,7 @@ func (s *Server) start() error {
 }
 
 func (s *Server) startOnce(deadline time.Time) error {
-	// A test cannot cut the power: nothing is lost by not syncing the disk.
+	// A test cannot cut the power, so nothing is lost by not syncing the disk.
 	args := []string{"-D", s.data(), "-p", fmt.Sprint(s.port)}
 	for _, setting := range slices.Concat([]string{
 		"fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200", "shared_buffers=64MB",
@@ -235,13 +234,13 @@ func (s *Server) startOnce(deadline time.Time) error {
 	return s.await(deadline)
 }
 
-// process is one that runs until it is ended.
+// process is a running program.
 type process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended
+	exited chan struct{} // closed when it has exited
 }
 
-// run starts a process that writes a log of its own.
+// run starts a process that writes to its own log.
 func run(cmd *exec.Cmd, logFile string) (*process, error) {
 	log, err := os.Create(logFile)
 	if err != nil {
@@ -260,13 +259,13 @@ func run(cmd *exec.Cmd, logFile string) (*process, error) {
 	return p, nil
 }
 
-// end ends the process by a signal and waits for it.
-func (p *process) end(signal os.Signal) {
+// stop sends the process a signal and waits for its exit.
+func (p *process) stop(signal os.Signal) {
 	p.cmd.Process.Signal(signal)
 	<-p.exited
 }
 
-// await waits until the server answers.
+// await waits until the server accepts connections.
 func (s *Server) await(deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -287,22 +286,22 @@ func (s *Server) await(deadline time.Time) error {
 	}
 }
 
-// end ends the server by a signal and waits for it.
-func (s *Server) end(signal os.Signal) {
+// stop sends the server a signal and waits for its exit.
+func (s *Server) stop(signal os.Signal) {
 	if s.process == nil {
 		return
 	}
-	s.process.end(signal)
+	s.process.stop(signal)
 	s.process = nil
 }
 
-// remove ends the server at once and removes its files.
+// remove stops the server at once and removes its files.
 func (s *Server) remove() {
-	s.end(syscall.SIGQUIT)
+	s.stop(syscall.SIGQUIT)
 	os.RemoveAll(s.dir)
 }
 
-// command runs a program of PostgreSQL's to its end.
+// command runs one of PostgreSQL's programs.
 func (s *Server) command(name string, args ...string) error {
 	cmd, err := command(name, args...)
 	if err != nil {
@@ -314,7 +313,7 @@ func (s *Server) command(name string, args ...string) error {
 	return nil
 }
 
-// command returns a program of PostgreSQL's, run by a user who may.
+// command returns one of PostgreSQL's programs, run by a user that may run it.
 func command(name string, args ...string) (*exec.Cmd, error) {
 	path, err := program(name)
 	if err != nil {
@@ -326,7 +325,7 @@ func command(name string, args ...string) (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// program finds a program of PostgreSQL's, the newest version of it.
+// program finds the newest version of one of PostgreSQL's programs.
 func program(name string) (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if err != nil {
@@ -338,7 +337,7 @@ func program(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", errNone
+		return "", errNoPostgres
 	}
 	return path, nil
 }

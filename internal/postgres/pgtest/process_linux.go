@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// attributes returns those of a process that ends with this one, and that root
-// gives to the user postgres: PostgreSQL refuses to be run by root.
+// attributes returns those of a process that is killed with this one. If this one
+// is root, the process runs as the user postgres: PostgreSQL refuses to run as root.
 func attributes() (*syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if os.Getuid() != 0 {
@@ -23,8 +23,8 @@ func attributes() (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-// giveAway gives a folder to the user whose processes use it.
-func giveAway(dir string) error {
+// chown gives a folder to the user whose processes use it.
+func chown(dir string) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
@@ -38,7 +38,7 @@ func giveAway(dir string) error {
 func postgres() (uid, gid int, err error) {
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return 0, 0, fmt.Errorf("%w: %w", errNone, err)
+		return 0, 0, fmt.Errorf("%w: %w", errNoPostgres, err)
 	}
 	if uid, err = strconv.Atoi(u.Uid); err != nil {
 		return 0, 0, err

@@ -6,4 +6,4 @@ import "syscall"
 
 func attributes() (*syscall.SysProcAttr, error) { return nil, nil }
 
-func giveAway(string) error { return nil }
+func chown(string) error { return nil }

@@ -1,12 +1,12 @@
--- Text is as escape.go writes it: U+0000 stands there as U+2400.
+-- Text is escaped by escape.go: U+0000 is stored as U+2400.
 CREATE TABLE plants (
   id   bigint PRIMARY KEY,
   name text NOT NULL,
   tag  text
 );
 
--- An entry of an index must be shorter than a tag may be, so it holds the tag's
--- start. COLLATE "C" orders by bytes, on every machine alike.
+-- A tag can be longer than an index entry may be, so the index has only its start.
+-- COLLATE "C" orders by bytes, the same way on every machine.
 CREATE INDEX plants_by_tag ON plants ((left(tag, 100) COLLATE "C"), id) WHERE tag IS NOT NULL;
 
 -- Times are Unix seconds; NULL stands for never.

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+)
+
+// maxReadsInFlight is how many coalesced reads may be in flight at once.
+const maxReadsInFlight = 2
+
+// coalescer combines concurrent reads of single plants into one query, as group
+// commit does for writes: the ids that arrive while other reads are in flight go
+// together. There is no timer, so a lone caller never waits.
+type coalescer struct {
+	inFlight chan struct{}  // holds a token for each read in flight
+	mu       sync.Mutex     // guards next
+	next     *coalescedRead // collects ids until it is closed
+}
+
+// coalescedRead is one query for several plants. The caller that adds the first id
+// runs it. plants and err are set before done is closed.
+type coalescedRead struct {
+	ids    []int64
+	done   chan struct{}
+	plants map[plantstore.ID]plantstore.Plant
+	err    error
+}
+
+func newCoalescer() coalescer {
+	return coalescer{inFlight: make(chan struct{}, maxReadsInFlight), next: newCoalescedRead()}
+}
+
+func newCoalescedRead() *coalescedRead { return &coalescedRead{done: make(chan struct{})} }
+
+// Plant returns the plant with that id.
+func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
+	r, first := s.reads.join(id)
+	if first {
+		// The other callers must get their plants even if this one disconnects.
+		s.runRead(context.WithoutCancel(ctx), r)
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return plantstore.Plant{}, ctx.Err()
+	}
+	if r.err != nil {
+		return plantstore.Plant{}, r.err
+	}
+	plant, ok := r.plants[id]
+	if !ok {
+		return plantstore.Plant{}, plantstore.ErrNoPlant
+	}
+	return plant, nil
+}
+
+// join adds an id to the next read, and reports whether it is the first one.
+func (c *coalescer) join(id plantstore.ID) (*coalescedRead, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next.ids = append(c.next.ids, int64(id))
+	return c.next, len(c.next.ids) == 1
+}
+
+// closeNext closes the next read: callers that arrive later join another one.
+func (c *coalescer) closeNext() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next = newCoalescedRead()
+}
+
+// runRead waits for its turn, then closes the read and runs it.
+func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
+	s.reads.inFlight <- struct{}{}
+	defer func() { <-s.reads.inFlight }()
+	s.reads.closeNext()
+	defer close(r.done)
+	r.err = s.retryRead(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		r.plants = make(map[plantstore.ID]plantstore.Plant, len(r.ids))
+		rows, err := queryPlants(ctx, c, r.ids)
+		if err != nil {
+			return err
+		}
+		return eachPlant(rows, func(p plantstore.Plant) bool {
+			r.plants[p.ID] = p
+			return true
+		})
+	})
+}
+
+func queryPlants(ctx context.Context, c *pgx.Conn, ids []int64) (pgx.Rows, error) {
+	if len(ids) == 1 {
+		return c.Query(ctx, selectPlant, ids[0])
+	}
+	return c.Query(ctx, selectPlants, ids)
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"plantstore"
+	"plantstore/internal/postgres/pgtest"
+)
+
+// storeWithReadsBlocked returns a store with some plants whose reads of single
+// plants cannot start until release is called.
+func storeWithReadsBlocked(t *testing.T) (s *Store, release func()) {
+	t.Helper()
+	s = openStore(t, pgtest.Fresh(t))
+	for i := range 10 {
+		apply(t, s, create(plant(plantstore.ID(i), fmt.Sprint("fern ", i))))
+	}
+	for range maxReadsInFlight {
+		s.reads.inFlight <- struct{}{}
+	}
+	return s, func() {
+		for range maxReadsInFlight {
+			<-s.reads.inFlight
+		}
+	}
+}
+
+// TestConcurrentReadsAreCoalesced reads plants while no read can start. They become
+// one query, which finds the plants of some callers and not those of others.
+func TestConcurrentReadsAreCoalesced(t *testing.T) {
+	s, release := storeWithReadsBlocked(t)
+	var callers sync.WaitGroup
+	const reads = 20 // every other one of a plant that exists
+	for i := range reads {
+		callers.Go(func() {
+			id := plantstore.ID(i / 2)
+			if i%2 == 1 {
+				id += 1000
+			}
+			got, err := s.Plant(t.Context(), id)
+			switch {
+			case i%2 == 0 && (err != nil || got != plant(id, fmt.Sprint("fern ", id))):
+				t.Errorf("plant %d: %+v, %v", id, got, err)
+			case i%2 == 1 && !errors.Is(err, plantstore.ErrNoPlant):
+				t.Errorf("plant %d: %+v, %v, want ErrNoPlant", id, got, err)
+			}
+		})
+	}
+	waitFor(t, "all reads to be queued", func() bool { return queuedReads(s) == reads })
+	release()
+	callers.Wait()
+	if n := queuedReads(s); n != 0 {
+		t.Errorf("%d reads are queued after all callers have returned", n)
+	}
+}
+
+// TestCoalescedReadSurvivesItsFirstCaller cancels the caller that would run the query
+// for all of them.
+func TestCoalescedReadSurvivesItsFirstCaller(t *testing.T) {
+	s, release := storeWithReadsBlocked(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	callers.Go(func() {
+		if _, err := s.Plant(ctx, 1); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("the cancelled caller: %v", err)
+		}
+	})
+	waitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
+	callers.Go(func() {
+		if got, err := s.Plant(t.Context(), 2); err != nil || got != plant(2, "fern 2") {
+			t.Errorf("the other caller: %+v, %v", got, err)
+		}
+	})
+	waitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
+	cancel()
+	release()
+	callers.Wait()
+}
+
+// queuedReads returns how many ids the next read has collected.
+func queuedReads(s *Store) int {
+	s.reads.mu.Lock()
+	defer s.reads.mu.Unlock()
+	return len(s.reads.next.ids)
+}

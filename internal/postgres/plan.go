@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"iter"
+	"slices"
+
+	"plantstore"
+)
+
+// statementSize is about how many bytes of text go into one statement. PostgreSQL
+// rejects a message of a gigabyte.
+const statementSize = 4 << 20
+
+// plan is how a batch is applied: what becomes of each row, and what may have been
+// applied so far.
+type plan struct {
+	batchID [16]byte // the key of the batch's results in the database
+	batch   []plantstore.Write
+	results []plantstore.Result
+	rows    []*row // in ascending order of id
+	// maybeApplied says that part of the batch may have been applied, and
+	// maybeCommitted that the transaction with its results may have been.
+	maybeApplied, maybeCommitted bool
+}
+
+// row is a row of the table plants that a batch writes to.
+type row struct {
+	id          plantstore.ID
+	writes      []int             // indexes into the batch, in order
+	createsOnly bool              // all of those are creates without a condition
+	before      *plantstore.Plant // the plant found there, or nil
+	after       *plantstore.Plant // the plant to leave there, or nil
+}
+
+func newPlan(batch []plantstore.Write) *plan {
+	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch))}
+	rand.Read(p.batchID[:])
+	order := make([]int, len(batch))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(batch[a].Plant.ID, batch[b].Plant.ID) })
+	p.rows = make([]*row, 0, len(batch))
+	all := make([]row, len(batch)) // one allocation; ids that repeat leave gaps
+	for start, end := 0, 0; start < len(order); start = end {
+		r := &all[start]
+		r.id, r.createsOnly = batch[order[start]].Plant.ID, true
+		for ; end < len(order) && batch[order[end]].Plant.ID == r.id; end++ {
+			write := &batch[order[end]]
+			r.createsOnly = r.createsOnly && write.Op == plantstore.Create && write.If == nil
+		}
+		r.writes = order[start:end]
+		p.rows = append(p.rows, r)
+	}
+	return p
+}
+
+// isOneInsert reports whether all writes are creates without a condition that fit
+// into one statement.
+func (p *plan) isOneInsert() bool {
+	size := 0
+	for _, r := range p.rows {
+		if !r.createsOnly {
+			return false
+		}
+		size += textSize(&p.batch[r.writes[0]].Plant)
+	}
+	return size <= statementSize
+}
+
+// decide decides the writes to a row that holds current.
+func (p *plan) decide(r *row, current *plantstore.Plant) {
+	r.before = current
+	for _, i := range r.writes {
+		write := &p.batch[i]
+		p.results[i] = write.Decide(current)
+		switch {
+		case p.results[i].Err != nil:
+		case p.results[i].Outcome == plantstore.Deleted:
+			current = nil
+		default:
+			current = &write.Plant
+		}
+	}
+	r.after = current
+}
+
+// filter returns the rows for which keep returns true.
+func filter(rows []*row, keep func(*row) bool) []*row {
+	var kept []*row
+	for _, r := range rows {
+		if keep(r) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// rowByID returns the row with that id, which is one of the rows.
+func rowByID(rows []*row, id plantstore.ID) *row {
+	i, _ := slices.BinarySearchFunc(rows, id, func(r *row, id plantstore.ID) int { return cmp.Compare(r.id, id) })
+	return rows[i]
+}
+
+func ids(rows []*row) []int64 {
+	ids := make([]int64, len(rows))
+	for i, r := range rows {
+		ids[i] = int64(r.id)
+	}
+	return ids
+}
+
+// statements yields the arguments of the statements that write the rows: arrays of
+// ids, names and tags of about statementSize.
+func statements(rows []*row) iter.Seq[[]any] {
+	return func(yield func([]any) bool) {
+		for len(rows) > 0 {
+			n, size := 0, 0
+			for n < len(rows) && (n == 0 || size < statementSize) {
+				size += textSize(rows[n].after)
+				n++
+			}
+			if !yield(arrays(rows[:n])) {
+				return
+			}
+			rows = rows[n:]
+		}
+	}
+}
+
+func textSize(p *plantstore.Plant) int {
+	text, _ := p.Tag.Text()
+	return len(p.Name) + len(text)
+}
+
+func arrays(rows []*row) []any {
+	ids, names, tags := make([]int64, len(rows)), make([]string, len(rows)), make([]*string, len(rows))
+	for i, r := range rows {
+		ids[i], names[i], tags[i] = columns(r)
+	}
+	return []any{ids, names, tags}
+}
+
+// columns returns the plant to leave in the row as the database stores it.
+func columns(r *row) (id int64, name string, tag *string) {
+	if text, ok := r.after.Tag.Text(); ok {
+		text = escape(text)
+		tag = &text
+	}
+	return int64(r.id), escape(r.after.Name), tag
+}
+
+// encode returns the results as the database stores them: an outcome, or the code
+// of a refusal.
+func encode(results []plantstore.Result) []int32 {
+	codes := make([]int32, len(results))
+	for i, r := range results {
+		codes[i] = int32(r.Outcome)
+		var refused plantstore.Code
+		if errors.As(r.Err, &refused) {
+			codes[i] = int32(refused)
+		}
+	}
+	return codes
+}
+
+// decode is the inverse of [encode].
+func decode(codes []int32) []plantstore.Result {
+	results := make([]plantstore.Result, len(codes))
+	for i, code := range codes {
+		if code <= int32(plantstore.Deleted) {
+			results[i].Outcome = plantstore.Outcome(code)
+			continue
+		}
+		results[i].Err = plantstore.Code(code)
+	}
+	return results
+}
