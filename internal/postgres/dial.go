@@ -5,25 +5,18 @@ import (
 	"time"
 )
 
-// A machine that loses its power neither answers nor hangs up. These bound how
-// long a connection waits for one: silence first, then so many probes.
-const (
-	keepAliveIdle     = 4 * time.Second
-	keepAliveInterval = 2 * time.Second
-	keepAliveCount    = 3
-	silence           = keepAliveIdle + keepAliveCount*keepAliveInterval
-)
-
-// dialer returns the dialer of all connections.
+// dialer returns the dialer of all connections. A machine that loses power neither
+// answers nor closes its connections: keep-alive probes find that out within ten
+// seconds. They are not sent while a request is unacknowledged, so every call has a
+// timeout too.
 func dialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		Timeout: timeout,
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable:   true,
-			Idle:     keepAliveIdle,
-			Interval: keepAliveInterval,
-			Count:    keepAliveCount,
+			Idle:     4 * time.Second,
+			Interval: 2 * time.Second,
+			Count:    3,
 		},
-		Control: limitSilence,
 	}
 }

@@ -477,3 +477,56 @@ func TestHungServerIsAbandoned(t *testing.T) {
 	apply(t, s, create(plant(2, "rose")))
 	wantAll(t, s, plant(2, "rose"))
 }
+
+// TestScanOfAHungServerEnds has a server hang in the middle of a scan, which has no
+// other timeout than that of its fetches.
+func TestScanOfAHungServerEnds(t *testing.T) {
+	url := pgtest.Fresh(t)
+	p, through := newProxy(t, addr(url), url)
+	s := openStore(t, through)
+	s.callTimeout = 2 * time.Second
+	t.Cleanup(p.stop)
+	applyMany(t, s, 2*fetchSize)
+	n := 0
+	var failed error
+	for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
+		if n++; n == 1 {
+			p.stall()
+		}
+		failed = err
+	}
+	if !errors.Is(failed, plantstore.ErrUnavailable) {
+		t.Errorf("the scan ended after %d plants with %v, want ErrUnavailable", n, failed)
+	}
+}
+
+// TestSlowConsumerOfAScan has the consumer take longer than a fetch may.
+func TestSlowConsumerOfAScan(t *testing.T) {
+	s := openStore(t, pgtest.Fresh(t))
+	s.callTimeout = time.Second
+	applyMany(t, s, 2*fetchSize)
+	n := 0
+	for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatalf("after %d plants: %v", n, err)
+		}
+		if n++; n == fetchSize/2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*s.callTimeout)
+			<-ctx.Done()
+			cancel()
+		}
+	}
+	if n != 2*fetchSize {
+		t.Errorf("the scan yielded %d plants, want %d", n, 2*fetchSize)
+	}
+}
+
+// applyMany creates n plants in one batch.
+func applyMany(t *testing.T, s *Store, n int) {
+	t.Helper()
+	batch := make([]plantstore.Write, n)
+	for i := range batch {
+		batch[i] = create(plant(plantstore.ID(i), "fern"))
+	}
+	apply(t, s, batch...)
+}

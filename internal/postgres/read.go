@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -76,11 +77,18 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 	var broken error
 	err := s.retry(ctx, func() error {
 		err := s.withConn(ctx, s.read, 0, func(ctx context.Context, c *pgx.Conn) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			// Only the wait for the server is limited, not the consumer's time.
+			timeout := time.AfterFunc(s.callTimeout, cancel)
+			defer timeout.Stop()
 			return each(ctx, c, q, fetchSize, func(p plantstore.Plant) bool {
+				timeout.Stop()
 				if matches(p) {
 					yielded = true
 					stopped = !yield(p)
 				}
+				timeout.Reset(s.callTimeout)
 				return !stopped
 			})
 		})
