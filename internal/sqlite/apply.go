@@ -16,34 +16,34 @@ import (
 // The statements that return a plant.
 const (
 	selectPlant  = "SELECT id, name, tag FROM plants WHERE id = ?"
-	selectRecent = "SELECT id, name, tag FROM recent WHERE seq = ?"
+	selectStaged = "SELECT id, name, tag FROM recent WHERE seq = ?"
 )
 
-// writer is the one connection that writes, with its statements. The store's
-// mutex guards it, but for recent.
+// writer is the only connection that writes, with its statements. The store's mutex
+// guards it, except for staging.
 type writer struct {
-	conn                    *sqlite.Conn
-	begin, commit, rollback *sqlite.Stmt
-	insert, insertGroup     *sqlite.Stmt
-	sel, update, del        *sqlite.Stmt
-	taken, setMoving        *sqlite.Stmt
-	insertRecent, selRecent *sqlite.Stmt
-	delRecent, moveRecent   *sqlite.Stmt
-	trimRecent              *sqlite.Stmt
+	conn                      *sqlite.Conn
+	begin, commit, rollback   *sqlite.Stmt
+	insert, insertGroup       *sqlite.Stmt
+	sel, update, del          *sqlite.Stmt
+	taken, setState           *sqlite.Stmt
+	insertStaged, selStaged   *sqlite.Stmt
+	deleteStaged, flushStaged *sqlite.Stmt
+	trimStaged                *sqlite.Stmt
 
-	recent   atomic.Pointer[recent] // what waits to be moved; anybody may read it
-	moving   moving                 // how far the moves have come
-	target   int                    // how many are to wait
-	appended int                    // how many came to wait with the last batch
-	batch    []entry                // room for those that are moved
+	staging  atomic.Pointer[staging] // the staged plants; any goroutine may read it
+	state    flushState
+	target   int     // how many plants to keep staged
+	appended int     // how many plants the last batch staged
+	batch    []entry // scratch space for flush
 
-	// What the transaction under way does to the first two, and whether it does.
-	change  change
-	next    moving
-	changed bool
+	// What the current transaction changes in staging and state, and whether it does.
+	delta     delta
+	nextState flushState
+	changed   bool
 
-	// largest has the largest id of each of the last batches, in a ring. Where all ids
-	// are beyond the oldest of them, the edge, they likely come in order.
+	// largest has the largest id of each of the last batches, in a ring. If all ids
+	// are above the oldest of them, the high-water mark, they likely come in order.
 	largest [lookback]plantstore.ID
 	batches int
 }
@@ -61,12 +61,12 @@ func (w *writer) prepare() error {
 		"UPDATE plants SET name = ?2, tag = ?3 WHERE id = ?1":                                                   &w.update,
 		"DELETE FROM plants WHERE id = ?":                                                                       &w.del,
 		"SELECT 1 FROM plants WHERE id IN (?" + strings.Repeat(", ?", groupSize-1) + ") LIMIT 1":                &w.taken,
-		"UPDATE moving SET version = ?, pass = ?, next_id = ?, first_seq = ?, dead_seq = ?":                     &w.setMoving,
-		"INSERT INTO recent (seq, pass, id, name, tag) VALUES " + five + strings.Repeat(", "+five, groupSize-1): &w.insertRecent,
-		selectRecent: &w.selRecent,
-		"INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM recent WHERE seq IN (?" + strings.Repeat(", ?", groupSize-1) + ")": &w.moveRecent,
-		"DELETE FROM recent WHERE seq = ?": &w.delRecent,
-		"DELETE FROM recent WHERE seq < ?": &w.trimRecent,
+		"UPDATE moving SET version = ?, pass = ?, next_id = ?, first_seq = ?, dead_seq = ?":                     &w.setState,
+		"INSERT INTO recent (seq, pass, id, name, tag) VALUES " + five + strings.Repeat(", "+five, groupSize-1): &w.insertStaged,
+		selectStaged: &w.selStaged,
+		"INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM recent WHERE seq IN (?" + strings.Repeat(", ?", groupSize-1) + ")": &w.flushStaged,
+		"DELETE FROM recent WHERE seq = ?": &w.deleteStaged,
+		"DELETE FROM recent WHERE seq < ?": &w.trimStaged,
 	} {
 		var err error
 		*stmt, err = w.conn.Prepare(query)
@@ -78,29 +78,29 @@ func (w *writer) prepare() error {
 // Apply applies the batch in one transaction, which is on disk when it returns.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, len(batch))
-	err := s.writing(ctx, pages(batch), func(w *writer) error { return w.applyAll(batch, results) })
+	err := s.withWriter(ctx, pages(batch), func(w *writer) error { return w.applyAll(batch, results) })
 	if err != nil {
 		return nil, err
 	}
 	return results, nil
 }
 
-// writing runs f, which writes about so many pages, in a transaction and commits
+// withWriter runs f, which writes about that many pages, in a transaction and commits
 // it.
-func (s *Store) writing(ctx context.Context, pages int, f func(*writer) error) error {
+func (s *Store) withWriter(ctx context.Context, pages int, f func(*writer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.trusted(); err != nil {
+	if err := s.checkTrusted(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := explain(s.path, s.write.transaction(f))
+	err := classify(s.path, s.write.transaction(f))
 	if errors.Is(err, plantstore.ErrUntrusted) {
-		s.untrusted(err)
+		s.markUntrusted(err)
 	}
-	s.wrote(pages)
+	s.countPages(pages)
 	s.writes.Add(1)
 	return err
 }
@@ -110,12 +110,12 @@ func (w *writer) transaction(f func(*writer) error) error {
 		return err
 	}
 	err := w.refresh()
-	w.change, w.next, w.changed = newChange(), w.moving, false
+	w.delta, w.nextState, w.changed = newDelta(), w.state, false
 	if err == nil {
 		err = f(w)
 	}
 	if err == nil {
-		err = w.keep()
+		err = w.saveState()
 	}
 	if err == nil {
 		err = run(w.commit)
@@ -123,18 +123,18 @@ func (w *writer) transaction(f func(*writer) error) error {
 	if err == nil {
 		w.publish()
 	}
-	// Some errors end the transaction by themselves.
+	// Some errors roll the transaction back by themselves.
 	if err != nil && !w.conn.AutocommitEnabled() {
 		return errors.Join(err, run(w.rollback))
 	}
 	return err
 }
 
-// applyAll applies the writes in their order. Creates that stand together go in
-// groups, which is cheaper than one each. Where an id of a group is taken, its writes
+// applyAll applies the writes in their order. Consecutive creates are applied in
+// groups, which is cheaper than one by one. If an id of a group is taken, its writes
 // are applied one by one.
 func (w *writer) applyAll(batch []plantstore.Write, results []plantstore.Result) error {
-	if err := w.move(w.due()); err != nil {
+	if err := w.flush(w.flushSize()); err != nil {
 		return err
 	}
 	for i := 0; i < len(batch); {
@@ -166,8 +166,8 @@ func (w *writer) applyAll(batch []plantstore.Write, results []plantstore.Result)
 	return nil
 }
 
-// edge is the largest id of some batches ago.
-func (w *writer) edge() plantstore.ID { return w.largest[(w.batches+1)%lookback] }
+// highWaterMark is the largest id of the batch that is lookback batches old.
+func (w *writer) highWaterMark() plantstore.ID { return w.largest[(w.batches+1)%lookback] }
 
 func areCreates(writes []plantstore.Write) bool {
 	for i := range writes {
@@ -180,18 +180,18 @@ func areCreates(writes []plantstore.Write) bool {
 
 // createGroup creates all plants of a group, or none if one of the ids is taken.
 //
-// Where ids come in order, and so fall on few pages, or where plants fill pages of
-// their own, they go to their place at once. Others wait, to be moved there with many
-// more.
+// Ids that come in order fall on few pages, and large plants fill whole pages: both
+// are inserted into the table plants at once. Others are staged, to be flushed
+// together with many more.
 func (w *writer) createGroup(group []plantstore.Write) (bool, error) {
-	waiting, edge := w.recent.Load(), w.edge()
+	staged, mark := w.staging.Load(), w.highWaterMark()
 	inOrder := true
 	for i := range group {
 		id := group[i].Plant.ID
-		if _, found := w.change.find(waiting, id); found {
+		if _, found := w.delta.find(staged, id); found {
 			return false, nil
 		}
-		inOrder = inOrder && id > edge
+		inOrder = inOrder && id > mark
 	}
 	if inOrder || pages(group) > len(group) {
 		err := w.insertNew(group)
@@ -204,7 +204,7 @@ func (w *writer) createGroup(group []plantstore.Write) (bool, error) {
 	if !free || err != nil {
 		return false, err
 	}
-	return true, w.appendGroup(group)
+	return true, w.stageGroup(group)
 }
 
 // insertNew adds a group to the table plants, or nothing of it if an id is taken.
@@ -235,8 +235,8 @@ func (w *writer) areFree(group []plantstore.Write) (bool, error) {
 }
 
 func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
-	if waiting, found := w.change.find(w.recent.Load(), write.Plant.ID); found {
-		return w.applyWaiting(write, waiting)
+	if staged, found := w.delta.find(w.staging.Load(), write.Plant.ID); found {
+		return w.applyStaged(write, staged)
 	}
 	if write.Op == plantstore.Create && write.If == nil {
 		bindPlant(w.insert, 0, write.Plant)
@@ -269,25 +269,25 @@ func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
 	return result, err
 }
 
-// applyWaiting applies a write to a plant that waits to be moved. Where it changes,
-// it waits no more.
-func (w *writer) applyWaiting(write *plantstore.Write, waiting entry) (plantstore.Result, error) {
-	current, err := plantByKey(w.selRecent, waiting.seq)
+// applyStaged applies a write to a staged plant. A plant that changes is no longer
+// staged.
+func (w *writer) applyStaged(write *plantstore.Write, staged entry) (plantstore.Result, error) {
+	current, err := plantByKey(w.selStaged, staged.seq)
 	if err != nil || current == nil {
-		return plantstore.Result{}, cmp.Or(err, errMissing(waiting.id))
+		return plantstore.Result{}, cmp.Or(err, errMissing(staged.id))
 	}
 	result := write.Decide(current)
 	if result.Err != nil || result.Outcome != plantstore.Replaced && result.Outcome != plantstore.Deleted {
 		return result, nil
 	}
-	if err := w.forget(waiting); err != nil || result.Outcome == plantstore.Deleted {
+	if err := w.unstage(staged); err != nil || result.Outcome == plantstore.Deleted {
 		return result, err
 	}
 	bindPlant(w.insert, 0, write.Plant)
 	return result, run(w.insert)
 }
 
-// bindPlant binds the three parameters after the first so many.
+// bindPlant binds the three parameters after the first ones.
 func bindPlant(stmt *sqlite.Stmt, after int, p plantstore.Plant) {
 	stmt.BindInt64(after+1, int64(p.ID))
 	stmt.BindText(after+2, p.Name)
@@ -298,7 +298,7 @@ func bindPlant(stmt *sqlite.Stmt, after int, p plantstore.Plant) {
 	}
 }
 
-// run steps a statement that returns no row.
+// run runs a statement that returns no rows.
 func run(stmt *sqlite.Stmt) error {
 	if _, err := stmt.Step(); err != nil {
 		stmt.Reset() // repeats the error
@@ -332,7 +332,7 @@ func columnTag(row *sqlite.Stmt, column int) plantstore.Tag {
 	return plantstore.NewTag(row.ColumnText(column))
 }
 
-// exec runs a statement that is not worth keeping.
+// exec runs a statement that has no field of its own.
 func exec(c *sqlite.Conn, query string, args ...any) error {
 	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args})
 }

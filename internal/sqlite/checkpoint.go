@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// checkpointEvery is the number of pages after which a checkpoint is due, if
-	// every write took one and long ones as many as their text fills.
+	// checkpointEvery is the number of pages after which a checkpoint is due, counting
+	// one for every write and as many as its text fills for a long one.
 	checkpointEvery = 1024
-	// walBound is the length of the write-ahead log, in pages, at which writes
-	// wait until all of it is in the file, so that the log starts over.
-	walBound = 16 << 10
-	// smallRest is how many pages writes may wait for.
-	smallRest = 512
-	// chases is how many times a checkpoint follows a log that grows meanwhile.
-	chases = 4
-	// settleSize is how many of the plants that wait are moved at once when nobody
-	// pushes them. That happens every settleAfter, and every settlePause if nobody
-	// wrote meanwhile.
-	settleSize  = 256
-	settleAfter = 100 * time.Millisecond
-	settlePause = time.Millisecond
-	// pageSize is SQLite's own default.
+	// maxLog is the length of the write-ahead log, in pages, at which writes wait
+	// until all of it is in the file, so that the log can start over.
+	maxLog = 16 << 10
+	// maxBlockingPages is how many pages may be copied while writes wait.
+	maxBlockingPages = 512
+	// maxPasses is how many times a checkpoint follows a log that keeps growing.
+	maxPasses = 4
+	// idleFlushSize is how many staged plants are flushed at once without a write that
+	// asks for it. That happens every idleFlushInterval, and every idleFlushPause
+	// while there are no writes.
+	idleFlushSize     = 256
+	idleFlushInterval = 100 * time.Millisecond
+	idleFlushPause    = time.Millisecond
+	// pageSize is SQLite's default.
 	pageSize = 4096
 )
 
-// Run moves the write-ahead log into the file whenever enough was written, and plants
-// that wait to their place, all of them while there is nothing else to do, until ctx
-// ends. It returns an error that wraps [plantstore.ErrUntrusted] if the file could
-// not be synced: the process must then stop.
+// Run copies the write-ahead log into the file whenever enough was written, and
+// flushes staged plants, all of them while there are no writes, until ctx ends. It
+// returns an error that wraps [plantstore.ErrUntrusted] if the file could not be
+// synced: the process must then stop.
 func (s *Store) Run(ctx context.Context) error {
-	pause := time.NewTimer(settleAfter)
+	pause := time.NewTimer(idleFlushInterval)
 	defer pause.Stop()
 	seen := s.writes.Load()
 	for {
@@ -47,33 +47,33 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.due:
-			err = explain(s.path, s.checkpoint())
+			err = classify(s.path, s.checkpoint())
 		case <-pause.C:
 			idle := s.writes.Load() == seen
-			err = s.settle(ctx)
+			err = s.idleFlush(ctx)
 			seen = s.writes.Load()
-			next := settleAfter
-			if idle && err == nil && s.write.recent.Load().rows > 0 {
-				next = settlePause
+			next := idleFlushInterval
+			if idle && err == nil && s.write.staging.Load().rows > 0 {
+				next = idleFlushPause
 			}
 			pause.Reset(next)
 		}
 		if errors.Is(err, plantstore.ErrUntrusted) {
-			s.untrusted(err)
+			s.markUntrusted(err)
 			return err
 		}
-		// Any other failure leaves things as they are, and the next time tries
-		// again: a full disk empties, a reader ends.
+		// After any other failure the next round tries again: disk space is freed, a
+		// reader ends.
 	}
 }
 
-// settle moves some of the plants that wait to their place, if there are any, and
-// removes what was left of them.
-func (s *Store) settle(ctx context.Context) error {
-	if s.write.recent.Load().rows == 0 {
+// idleFlush flushes some of the staged plants, if there are any, and deletes rows that
+// are no longer needed.
+func (s *Store) idleFlush(ctx context.Context) error {
+	if s.write.staging.Load().rows == 0 {
 		return nil
 	}
-	return s.writing(ctx, settleSize, func(w *writer) error { return w.move(settleSize) })
+	return s.withWriter(ctx, idleFlushSize, func(w *writer) error { return w.flush(idleFlushSize) })
 }
 
 // pages returns about how many pages a batch takes.
@@ -86,31 +86,31 @@ func pages(batch []plantstore.Write) int {
 	return n
 }
 
-// wrote counts pages that were written and marks a checkpoint as due when there
-// were enough. The caller holds the mutex.
-func (s *Store) wrote(pages int) {
-	s.sinceDue += pages
-	if s.sinceDue < checkpointEvery {
+// countPages counts written pages and requests a checkpoint when there are enough.
+// The caller holds the mutex.
+func (s *Store) countPages(pages int) {
+	s.pages += pages
+	if s.pages < checkpointEvery {
 		return
 	}
 	select {
 	case s.due <- struct{}{}:
-		s.sinceDue = 0
-	default: // one is under way
+		s.pages = 0
+	default: // one has been requested already
 	}
 }
 
-// checkpoint copies the log into the file while writes go on. Such a copy never
-// reaches the end of a log that grows, and only a log that was copied whole can
-// start over; so, where the log is too long, writes wait for the last few pages.
+// checkpoint copies the log into the file while writes continue. Such a copy never
+// reaches the end of a log that grows, and only a log that was copied entirely can
+// start over. So if the log is too long, writes wait for its last few pages.
 func (s *Store) checkpoint() error {
 	before := 0
-	for range chases {
+	for range maxPasses {
 		length, err := copyLog(s.checkpointer)
-		if err != nil || length < walBound {
+		if err != nil || length < maxLog {
 			return err
 		}
-		if length-before <= smallRest {
+		if length-before <= maxBlockingPages {
 			break
 		}
 		before = length
@@ -121,8 +121,8 @@ func (s *Store) checkpoint() error {
 	return err
 }
 
-// copyLog makes one passive checkpoint, which is complete unless a long read is
-// under way, and returns how many pages the log had when it began.
+// copyLog runs one passive checkpoint, which is complete unless a long read is in
+// progress, and returns how many pages the log had when it started.
 func copyLog(c *sqlite.Conn) (length int, err error) {
 	err = sqlitex.Execute(c, "PRAGMA wal_checkpoint(PASSIVE)", &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {

@@ -15,21 +15,21 @@ import (
 	"plantstore"
 )
 
-// mostProblems is how many problems Check names.
-const mostProblems = 100
+// maxProblems is how many problems Check reports.
+const maxProblems = 100
 
-// Check reads the whole file and returns what is wrong with it: pages that make
-// no sense, an index that disagrees with its table, text that is not UTF-8, a
-// token that cannot be read. It works beside a server. An error says that the
-// check itself could not be made.
+// Check reads the whole file and returns what is wrong with it: corrupt pages, an
+// index that disagrees with its table, text that is not UTF-8, a token that cannot
+// be read. A server may have the file open. An error says that the check itself
+// could not be done.
 func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	c, err := open(s.path)
 	if err != nil {
-		return nil, explain(s.path, err)
+		return nil, classify(s.path, err)
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	err = sqlitex.ExecuteTransient(c, fmt.Sprintf("PRAGMA integrity_check(%d)", mostProblems), &sqlitex.ExecOptions{
+	err = sqlitex.ExecuteTransient(c, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems), &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {
 			for line := range strings.SplitSeq(row.ColumnText(0), "\n") {
 				if line != "ok" && line != "*** in database main ***" {
@@ -45,14 +45,14 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	var last *plantstore.ID
 	err = s.each(c, plantstore.Query{}, func(p plantstore.Plant) bool {
 		if last != nil && p.ID <= *last {
-			problems = append(problems, fmt.Sprintf("plant %d: it is there twice", p.ID))
+			problems = append(problems, fmt.Sprintf("plant %d: it exists twice", p.ID))
 		}
 		last = &p.ID
 		tag, _ := p.Tag.Text()
 		if !utf8.ValidString(p.Name) || !utf8.ValidString(tag) {
 			problems = append(problems, fmt.Sprintf("plant %d: its name or tag is not UTF-8", p.ID))
 		}
-		return len(problems) < mostProblems
+		return len(problems) < maxProblems
 	})
 	if err != nil {
 		return problems, checkError(ctx, s.path, err, &problems)
@@ -63,28 +63,27 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	return problems, nil
 }
 
-// checkError tells damage that the engine stumbles over, which is a finding, from
-// a check that could not be made.
+// checkError adds an error to the problems if it says that the file is damaged, and
+// otherwise returns it: the check could not be done.
 func checkError(ctx context.Context, path string, err error, problems *[]string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := explain(path, err); !errors.Is(err, plantstore.ErrUntrusted) {
+	if err := classify(path, err); !errors.Is(err, plantstore.ErrUntrusted) {
 		return err
 	}
 	*problems = append(*problems, err.Error())
 	return nil
 }
 
-// Backup writes the store, as it is at one moment, to a new file at path, while
-// reads and writes go on. The copy is on disk, and has been checked, before it
-// gets its name.
+// Backup writes a snapshot of the store to a new file at path, while reads and writes
+// continue. The copy has been synced and checked before it gets its name.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is there already: name a new file", path)
+		return fmt.Errorf("%s already exists: name a new file", path)
 	}
 	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())
-	defer os.Remove(partial) // where it has not become the backup
+	defer os.Remove(partial) // if it has not been renamed
 	if err := s.copyTo(ctx, partial); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
 	}
@@ -103,12 +102,11 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 func (s *Store) copyTo(ctx context.Context, path string) error {
 	c, err := open(s.path)
 	if err != nil {
-		return explain(s.path, err)
+		return classify(s.path, err)
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	// The copy is made by VACUUM, which needs an empty file or none. This one only
-	// its owner can read.
+	// VACUUM needs an empty file or none. Only the owner can read this one.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -116,7 +114,7 @@ func (s *Store) copyTo(ctx context.Context, path string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return explain(s.path, exec(c, "VACUUM INTO ?", path))
+	return classify(s.path, exec(c, "VACUUM INTO ?", path))
 }
 
 func verify(ctx context.Context, path string) error {
@@ -126,12 +124,16 @@ func verify(ctx context.Context, path string) error {
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	verdict, err := sqlitex.ResultText(c.Prep("PRAGMA integrity_check(1)"))
+	check, err := c.Prepare("PRAGMA integrity_check(1)")
 	if err != nil {
 		return err
 	}
-	if verdict != "ok" {
-		return errors.New(verdict)
+	result, err := sqlitex.ResultText(check)
+	if err != nil {
+		return err
+	}
+	if result != "ok" {
+		return errors.New(result)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"plantstore"
 )
 
-// filled returns the path of a closed store with n plants.
-func filled(t *testing.T, n int) string {
+// closedStore returns the path of a closed store with n plants.
+func closedStore(t *testing.T, n int) string {
 	t.Helper()
 	path := newPath(t)
 	s := mustOpen(t, path, Serve)
@@ -32,7 +32,8 @@ func filled(t *testing.T, n int) string {
 	return path
 }
 
-func checked(t *testing.T, path string) []string {
+// check returns the problems of the store at path.
+func check(t *testing.T, path string) []string {
 	t.Helper()
 	s := openStore(t, path, Existing)
 	problems, err := s.Check(t.Context())
@@ -47,20 +48,20 @@ func TestCheckFindsDamage(t *testing.T) {
 		damage string // SQL
 		want   string
 	}{
-		"none":                                {"SELECT 1", ""},
-		"text that is not UTF-8":              {"INSERT INTO plants VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
-		"a token that cannot be read":         {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
-		"an index that misses a plant":        {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO plants VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
-		"a page that is no page of its table": {"", "Tree"},
+		"none":                         {"SELECT 1", ""},
+		"text that is not UTF-8":       {"INSERT INTO plants VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
+		"a token that cannot be read":  {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
+		"an index that misses a plant": {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO plants VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
+		"a corrupt page":               {"", "Tree"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filled(t, 2000)
+			path := closedStore(t, 2000)
 			if test.damage == "" {
-				overwrite(t, path)
+				corruptLastPage(t, path)
 			} else {
 				runScript(t, path, test.damage)
 			}
-			problems := strings.Join(checked(t, path), "\n")
+			problems := strings.Join(check(t, path), "\n")
 			if (test.want == "") != (problems == "") || !strings.Contains(problems, test.want) {
 				t.Errorf("got the problems %q, want %q", problems, test.want)
 			}
@@ -85,8 +86,8 @@ func runScript(t *testing.T, path, script string) {
 	}
 }
 
-// overwrite spoils the last page of the file.
-func overwrite(t *testing.T, path string) {
+// corruptLastPage overwrites the last page of the file.
+func corruptLastPage(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -102,12 +103,12 @@ func overwrite(t *testing.T, path string) {
 	}
 }
 
-// A backup that is made while batches of ten are written holds whole batches, and
-// all that were answered before it began.
+// A backup taken while batches of ten are written contains whole batches, and all that
+// were acknowledged before it began.
 func TestBackupDuringWrites(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	const size = 10
-	var answered atomic.Int64
+	var acknowledged atomic.Int64
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for n := int64(0); ; n++ {
@@ -125,17 +126,17 @@ func TestBackupDuringWrites(t *testing.T) {
 				done <- err
 				return
 			}
-			answered.Store((n + 1) * size)
+			acknowledged.Store((n + 1) * size)
 		}
 	}()
-	for answered.Load() < 100*size {
+	for acknowledged.Load() < 100*size {
 		select {
 		case err := <-done:
 			t.Fatal(err)
 		default:
 		}
 	}
-	before := answered.Load()
+	before := acknowledged.Load()
 	copied := filepath.Join(t.TempDir(), "copy.db")
 	if err := s.Backup(t.Context(), copied); err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func TestBackupDuringWrites(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if problems := checked(t, copied); problems != nil {
+	if problems := check(t, copied); problems != nil {
 		t.Errorf("the backup is damaged: %q", problems)
 	}
 	b := openStore(t, copied, Existing)
@@ -159,7 +160,7 @@ func TestBackupDuringWrites(t *testing.T) {
 		count++
 	}
 	if count < before || count%size != 0 {
-		t.Errorf("the backup has %d plants, want whole tens and %d at least", count, before)
+		t.Errorf("the backup has %d plants, want a multiple of ten, at least %d", count, before)
 	}
 	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup has the mode %v, %v", info.Mode(), err)

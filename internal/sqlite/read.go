@@ -13,8 +13,8 @@ import (
 	"plantstore"
 )
 
-// searchBudget is how many plants one List looks at in search of a name: what is
-// read in about a fifth of a second.
+// searchBudget is how many plants one List examines in a search for a name. They take
+// about a fifth of a second to read.
 const searchBudget = 200_000
 
 // Plant returns the plant with that id.
@@ -22,14 +22,14 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	if err := s.refresh(ctx); err != nil {
 		return plantstore.Plant{}, err
 	}
-	waiting, waits := s.write.recent.Load().find(id)
+	staged, isStaged := s.write.staging.Load().find(id)
 	var found *plantstore.Plant
-	err := s.readingBriefly(ctx, func(r *reader) (err error) {
-		if waits {
-			found, err = plantByKey(r.recent, waiting.seq)
+	err := s.withReader(ctx, func(r *reader) (err error) {
+		if isStaged {
+			found, err = plantByKey(r.staged, staged.seq)
 		}
 		if found == nil && err == nil {
-			// It does not wait, or was moved or replaced just now.
+			// It is not staged, or has just been flushed or replaced.
 			found, err = plantByKey(r.plant, int64(id))
 		}
 		return err
@@ -45,60 +45,44 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	var page plantstore.Page
-	err := s.reading(ctx, func(c *sqlite.Conn) error {
-		matcher := plantstore.NewMatcher(q.Contains)
-		seen := 0
-		var last plantstore.ID
-		return s.each(c, q, func(p plantstore.Plant) bool {
-			if len(page.Plants) == q.Limit || seen == searchBudget {
-				page.Next = &last
-				return false
-			}
-			seen++
-			last = p.ID
-			if matcher.Match(p.Name) {
-				page.Plants = append(page.Plants, p)
-			}
-			return true
-		})
-	})
+	b := plantstore.NewPageBuilder(q, searchBudget)
+	err := s.withConn(ctx, func(c *sqlite.Conn) error { return s.each(c, q, b.Add) })
 	if err != nil {
 		return plantstore.Page{}, err
 	}
-	return page, nil
+	return b.Page(), nil
 }
 
-// Scan yields all plants from one snapshot, on a connection of its own: it lasts
-// as long as its reader, and must not keep short reads waiting.
+// Scan yields all plants from one snapshot, on a dedicated connection: it takes as
+// long as its consumer does, and short reads must not wait for it.
 func (s *Store) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
-		if err := s.scanning(ctx, q, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
+		if err := s.runScan(ctx, q, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
 			yield(plantstore.Plant{}, err)
 		}
 	}
 }
 
-func (s *Store) scanning(ctx context.Context, q plantstore.Query, yield func(plantstore.Plant) bool) error {
-	if err := s.trusted(); err != nil {
+func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plantstore.Plant) bool) error {
+	if err := s.checkTrusted(); err != nil {
 		return err
 	}
 	select {
-	case s.scan <- struct{}{}:
-		defer func() { <-s.scan }()
+	case s.scans <- struct{}{}:
+		defer func() { <-s.scans }()
 	case <-ctx.Done():
 		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
 	}
 	c, err := open(s.path)
 	if err != nil {
-		return explain(s.path, err)
+		return classify(s.path, err)
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	matcher := plantstore.NewMatcher(q.Contains)
+	matches := q.Filter()
 	stopped := false
 	err = s.each(c, q, func(p plantstore.Plant) bool {
-		if matcher.Match(p.Name) {
+		if matches(p) {
 			stopped = !yield(p)
 		}
 		return !stopped
@@ -109,20 +93,20 @@ func (s *Store) scanning(ctx context.Context, q plantstore.Query, yield func(pla
 	if ctx.Err() != nil {
 		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
 	}
-	return explain(s.path, err)
+	return classify(s.path, err)
 }
 
-// refresh makes sure that what waits to be moved is known, also where a server works
-// on the file beside this store. The server itself knows, and a snapshot looks itself.
+// refresh reloads the staged plants if a server has the file open besides this store.
+// The server's own are always current, and a snapshot checks by itself.
 func (s *Store) refresh(ctx context.Context) error {
 	if s.lock != nil {
 		return nil
 	}
-	return s.writing(ctx, 0, func(*writer) error { return nil })
+	return s.withWriter(ctx, 0, func(*writer) error { return nil })
 }
 
-// each calls f with the plants that have the query's tag and come after its
-// After, in order of id, until f returns false. All are of one snapshot.
+// each calls f with the plants that have the query's tag and an id greater than its
+// After, in order of id, until f returns false. All come from one snapshot.
 func (s *Store) each(c *sqlite.Conn, q plantstore.Query, f func(plantstore.Plant) bool) error {
 	first := firstID
 	if q.After != nil {
@@ -131,30 +115,39 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, f func(plantstore.Plant
 		}
 		first = *q.After + 1
 	}
-	waiting, err := s.snapshot(c)
+	staged, err := s.snapshot(c)
 	defer endSnapshot(c)
 	if err != nil {
 		return err
 	}
-	stmt := c.Prep("SELECT id, name, tag FROM plants WHERE id >= ? ORDER BY id")
-	if text, ok := q.Tag.Text(); ok {
-		stmt = c.Prep("SELECT id, name, tag FROM plants WHERE id >= ? AND tag = ? ORDER BY id")
-		stmt.BindText(2, text)
+	query := "SELECT id, name, tag FROM plants WHERE id >= ? ORDER BY id"
+	text, tagged := q.Tag.Text()
+	if tagged {
+		query = "SELECT id, name, tag FROM plants WHERE id >= ? AND tag = ? ORDER BY id"
+	}
+	stmt, err := c.Prepare(query)
+	if err != nil {
+		return err
+	}
+	stagedByKey, err := c.Prepare(selectStaged)
+	if err != nil {
+		return err
 	}
 	stmt.BindInt64(1, int64(first))
+	if tagged {
+		stmt.BindText(2, text)
+	}
 	defer stmt.Reset()
 	row, err := stmt.Step()
 	if err != nil {
 		return err
 	}
-	_, tagged := q.Tag.Text()
 	tag := hashTag(q.Tag)
-	recent := c.Prep(selectRecent)
-	for e := range waiting.from(first) {
+	for e := range staged.from(first) {
 		if tagged && e.tag != tag {
 			continue
 		}
-		p, err := plantByKey(recent, e.seq)
+		p, err := plantByKey(stagedByKey, e.seq)
 		if err != nil || p == nil {
 			return cmp.Or(err, errMissing(e.id))
 		}
@@ -184,36 +177,36 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, f func(plantstore.Plant
 	return nil
 }
 
-// catchUp is how long a snapshot waits for what is in memory to be that of the file.
-// A commit is seen in the file a moment earlier.
-const catchUp = time.Second
+// catchUpTimeout is how long a snapshot waits for the staging in memory to match the
+// file. A commit is visible in the file a moment earlier.
+const catchUpTimeout = time.Second
 
-// snapshot begins a transaction that reads, and returns what waited to be moved at
-// its moment. endSnapshot must follow, also after an error.
-func (s *Store) snapshot(c *sqlite.Conn) (*recent, error) {
-	for began := time.Now(); ; time.Sleep(20 * time.Microsecond) {
-		waiting := s.write.recent.Load()
-		if err := run(c.Prep("BEGIN")); err != nil {
+// snapshot begins a read transaction and returns the plants staged in its snapshot.
+// endSnapshot must follow, even after an error.
+func (s *Store) snapshot(c *sqlite.Conn) (*staging, error) {
+	for start := time.Now(); ; time.Sleep(20 * time.Microsecond) {
+		staged := s.write.staging.Load()
+		if err := exec(c, "BEGIN"); err != nil {
 			return nil, err
 		}
-		m, err := readMoving(c)
-		if err != nil || m.version == waiting.version {
-			return waiting, err
+		f, err := readFlushState(c)
+		if err != nil || f.version == staged.version {
+			return staged, err
 		}
-		if s.lock == nil || time.Since(began) > catchUp {
-			// Another process works on the file.
-			waiting, _, err := load(c)
-			return waiting, err
+		if s.lock == nil || time.Since(start) > catchUpTimeout {
+			// Another process has changed the file.
+			staged, _, err := loadStaging(c)
+			return staged, err
 		}
 		endSnapshot(c)
 	}
 }
 
-// endSnapshot ends the transaction, also where the reader has been interrupted.
+// endSnapshot ends the transaction, even if the connection has been interrupted.
 func endSnapshot(c *sqlite.Conn) {
 	interrupt := c.SetInterrupt(nil)
 	defer c.SetInterrupt(interrupt)
 	if !c.AutocommitEnabled() {
-		_ = run(c.Prep("ROLLBACK"))
+		_ = exec(c, "ROLLBACK")
 	}
 }

@@ -8,42 +8,42 @@ import (
 	"zombiezen.com/go/sqlite"
 )
 
-// readerCount is the number of connections that read.
-const readerCount = 8
+// maxReaders is the number of connections that read.
+const maxReaders = 8
 
 // reader is a connection that reads, with the statements that it runs most.
 type reader struct {
 	conn          *sqlite.Conn
-	plant, recent *sqlite.Stmt
+	plant, staged *sqlite.Stmt
 }
 
-// readers lends connections, and opens them when they are needed. The one that
-// came back last goes out first: its cache is the warmest, and what a quiet server
-// does not need is never opened.
+// readers is a pool of connections, which are opened when they are needed. The one
+// released last is acquired first: its cache is the warmest, and a quiet server never
+// opens more than it needs.
 type readers struct {
 	path  string
-	lent  chan struct{} // holds a token for each that is out
-	mu    sync.Mutex    // guards what follows
-	spare []*reader
+	inUse chan struct{} // holds a token for each reader in use
+	mu    sync.Mutex    // guards idle
+	idle  []*reader
 }
 
 func newReaders(path string) *readers {
-	return &readers{path: path, lent: make(chan struct{}, readerCount)}
+	return &readers{path: path, inUse: make(chan struct{}, maxReaders)}
 }
 
-// take returns a reader, which put must give back.
-func (r *readers) take(ctx context.Context) (*reader, error) {
+// acquire returns a reader, which the caller must release.
+func (r *readers) acquire(ctx context.Context) (*reader, error) {
 	select {
-	case r.lent <- struct{}{}:
+	case r.inUse <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if spare := r.pop(); spare != nil {
-		return spare, nil
+	if idle := r.pop(); idle != nil {
+		return idle, nil
 	}
 	opened, err := openReader(r.path)
 	if err != nil {
-		<-r.lent
+		<-r.inUse
 		return nil, err
 	}
 	return opened, nil
@@ -52,26 +52,26 @@ func (r *readers) take(ctx context.Context) (*reader, error) {
 func (r *readers) pop() *reader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.spare) == 0 {
+	if len(r.idle) == 0 {
 		return nil
 	}
-	last := r.spare[len(r.spare)-1]
-	r.spare = r.spare[:len(r.spare)-1]
+	last := r.idle[len(r.idle)-1]
+	r.idle = r.idle[:len(r.idle)-1]
 	return last
 }
 
-func (r *readers) put(back *reader) {
+func (r *readers) release(used *reader) {
 	r.mu.Lock()
-	r.spare = append(r.spare, back)
+	r.idle = append(r.idle, used)
 	r.mu.Unlock()
-	<-r.lent
+	<-r.inUse
 }
 
-// Close closes all readers. None may be out.
+// Close closes all readers. None may be in use.
 func (r *readers) Close() error {
 	var errs []error
-	for _, spare := range r.spare {
-		errs = append(errs, spare.conn.Close())
+	for _, idle := range r.idle {
+		errs = append(errs, idle.conn.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -86,7 +86,7 @@ func openReader(path string) (*reader, error) {
 		r.plant, err = c.Prepare(selectPlant)
 	}
 	if err == nil {
-		r.recent, err = c.Prepare(selectRecent)
+		r.staged, err = c.Prepare(selectStaged)
 	}
 	if err != nil {
 		c.Close()

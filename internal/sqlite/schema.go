@@ -10,7 +10,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 )
 
-// applicationID marks a file as ours: "plan" in ASCII.
+// applicationID marks a file as a Plantstore store: "plan" in ASCII.
 const applicationID = 0x706c616e
 
 //go:embed schema/*.sql
@@ -19,16 +19,16 @@ var schemaFiles embed.FS
 // ErrNewerSchema says that a newer Plantstore wrote the file.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
-// migrate brings the file's schema to the newest one that this binary knows, in
-// one transaction. The n-th file of schema/ makes version n, kept in the file's
-// user_version. With write it writes in any case, so that a file that cannot be
-// written is refused now and not at the first request.
+// migrate brings the file's schema to the newest version that this binary knows, in
+// one transaction. The n-th file of schema/ makes version n, which is stored in the
+// file's user_version. With write it writes in any case, so that a read-only file is
+// refused at once and not at the first request.
 func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
 		return err
 	}
-	// Where there is nothing to write, a server beside us need not wait.
+	// If there is nothing to write, a server that has the file open need not wait.
 	if version, err := ownedVersion(c, path); err != nil || (version == len(steps) && !write) {
 		return err
 	}
@@ -60,8 +60,8 @@ func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	)
 }
 
-// ownedVersion returns the file's schema version, 0 for an empty file, and
-// refuses a file that another program made.
+// ownedVersion returns the file's schema version, or 0 for an empty file. It refuses
+// a file of another program.
 func ownedVersion(c *sqlite.Conn, path string) (int, error) {
 	var owner, version, objects int
 	for query, n := range map[string]*int{

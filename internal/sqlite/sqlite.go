@@ -1,12 +1,12 @@
 // Package sqlite keeps the store in one SQLite file: the embedded store.
 //
 // One connection writes, a pool of others reads, and one checkpoints, so that a
-// reader never waits for the writer nor the writer for a checkpoint. The file is
-// in WAL mode with synchronous=FULL: a commit returns after its fsync.
+// reader never waits for the writer, nor the writer for a checkpoint. The file is in
+// WAL mode with synchronous=FULL: a commit returns after its fsync.
 //
-// Plants that come many at once and in no order wait in a table of their own before
-// they are moved to their place: see recent.go, move.go and
-// docs/decisions/0006-plants-that-wait.md.
+// Plants with random ids that are created in large batches are staged in a table of
+// their own before they are flushed to the table plants: see staging.go, flush.go and
+// docs/decisions/0006-staged-plants.md.
 package sqlite
 
 import (
@@ -28,30 +28,30 @@ import (
 	"plantstore"
 )
 
-// SQLite before 3.51.3 could corrupt a file when one connection made a checkpoint
-// while another wrote, which is what this package does. An older one does not
-// compile here. See docs/decisions/0001-sqlite-release.md.
+// SQLite before 3.51.3 could corrupt a file when one connection ran a checkpoint
+// while another wrote, which is what this package does. With an older version this
+// does not compile. See docs/decisions/0001-sqlite-release.md.
 const _ = uint(lib.SQLITE_VERSION_NUMBER - 3_051_003)
 
-// busyTimeout is how long a connection waits for one of another process.
+// busyTimeout is how long a connection waits for a lock of another process.
 const busyTimeout = 5 * time.Second
 
-// scanners is the number of long reads that may run beside the others.
-const scanners = 8
+// maxScans is how many scans may run at once.
+const maxScans = 8
 
-// writerCache is the memory for the pages that the writer works on, in bytes.
+// writerCache is the size of the writer's page cache, in bytes.
 const writerCache = 16 << 20
 
 // Mode says what a store is opened for.
 type Mode int
 
 const (
-	// Serve makes the file if it is not there, and holds a lock on it, so that a
-	// second server is refused.
+	// Serve creates the file if it does not exist, and locks it, so that a second
+	// server is refused.
 	Serve Mode = iota
-	// Share makes the file if it is not there, and works beside a server.
+	// Share creates the file if it does not exist. A server may have it open.
 	Share
-	// Existing works beside a server on a file that must be there.
+	// Existing requires that the file exists. A server may have it open.
 	Existing
 )
 
@@ -61,31 +61,31 @@ var ErrLocked = errors.New("another server has this store open")
 // Store is a [plantstore.Store] in one file. [Store.Run] must run for its
 // write-ahead log to stay small.
 type Store struct {
-	path string
-	lock *flock.Flock // nil unless opened to serve
-	read *readers
-	scan chan struct{} // holds a token for each long read under way
+	path  string
+	lock  *flock.Flock // nil unless opened to serve
+	read  *readers
+	scans chan struct{} // holds a token for each scan in progress
 
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
 	broken atomic.Pointer[error]
 
-	mu    sync.Mutex // guards what follows, and is held during every write
+	mu    sync.Mutex // guards write and pages, and is held during every write
 	write *writer
+	pages int // written since the last token in due
 
 	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
 	checkpointer *sqlite.Conn
 	due          chan struct{}
-	sinceDue     int           // pages written since the last token, guarded by mu
 	writes       atomic.Uint64 // transactions so far
 }
 
 var _ plantstore.Store = (*Store)(nil)
 
-// Open opens the store in the file at path, makes or migrates its schema, and
-// recovers what a crash left behind.
+// Open opens the store in the file at path, creates or migrates its schema, and
+// recovers from a crash.
 func Open(path string, mode Mode) (_ *Store, err error) {
-	s := &Store{path: path, scan: make(chan struct{}, scanners), due: make(chan struct{}, 1)}
+	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -96,48 +96,47 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 			return nil, err
 		}
 	}
-	if err := makeFile(path, mode); err != nil {
+	if err := createFile(path, mode); err != nil {
 		return nil, err
 	}
 	conn, err := openOwned(path)
 	if err != nil {
-		return nil, explain(path, err)
+		return nil, classify(path, err)
 	}
 	s.write = &writer{conn: conn}
-	// The log has been made, and SQLite does not tell when its name could not be
-	// made durable: a power cut would take the log away with all that it holds.
+	// The log exists now. SQLite does not report it if the log's name could not be
+	// made durable, and then a power cut would lose the log and its contents.
 	if err := syncDir(path); err != nil {
 		return nil, err
 	}
-	// A large batch touches many pages, and each that does not fit the cache is
+	// A large batch touches many pages. Those that do not fit into the cache are
 	// written more than once.
 	if err := pragma(conn, fmt.Sprintf("cache_size=-%d", writerCache>>10)); err != nil {
-		return nil, explain(path, err)
+		return nil, classify(path, err)
 	}
 	if err := migrate(conn, path, mode == Serve); err != nil {
-		return nil, explain(path, err)
+		return nil, classify(path, err)
 	}
 	if err := s.write.start(); err != nil {
-		return nil, explain(path, err)
+		return nil, classify(path, err)
 	}
 	if mode == Serve {
 		if err := s.write.transaction(func(*writer) error { return nil }); err != nil {
-			return nil, explain(path, err)
+			return nil, classify(path, err)
 		}
 	}
 	if s.checkpointer, err = open(path); err != nil {
-		return nil, explain(path, err)
+		return nil, classify(path, err)
 	}
 	s.read = newReaders(path)
 	return s, nil
 }
 
-// Close ends all connections. The last one moves the write-ahead log into the
-// file, unless the store can no longer be trusted: then nothing more is written, the
-// connections are left to end with the process, and the next start recovers what the
-// log has.
+// Close closes all connections. The last one copies the write-ahead log into the file.
+// If the store can no longer be trusted, nothing more is written: the connections are
+// left to end with the process, and the next start recovers from the log.
 func (s *Store) Close() error {
-	if s.trusted() != nil {
+	if s.checkTrusted() != nil {
 		return s.unlock()
 	}
 	var errs []error
@@ -164,9 +163,9 @@ func (s *Store) unlock() error {
 	return s.lock.Close()
 }
 
-// Ready returns nil while the file can be read and the store be trusted.
+// Ready returns nil if the file can be read and the store can be trusted.
 func (s *Store) Ready(ctx context.Context) error {
-	return s.reading(ctx, func(c *sqlite.Conn) error {
+	return s.withConn(ctx, func(c *sqlite.Conn) error {
 		return sqlitex.Execute(c, "SELECT 1 FROM plants LIMIT 1", nil)
 	})
 }
@@ -183,10 +182,10 @@ func (s *Store) takeLock() error {
 	return nil
 }
 
-// makeFile makes an empty file that only its owner can read, where there is
-// none, and makes its name durable. It never opens a file that is there: closing
-// it would drop the locks that SQLite holds on it for this process.
-func makeFile(path string, mode Mode) error {
+// createFile creates an empty file that only its owner can read, unless the file
+// exists, and makes its name durable. It never opens an existing file: closing it
+// would drop the locks that SQLite holds on it for this process.
+func createFile(path string, mode Mode) error {
 	if mode == Existing {
 		_, err := os.Stat(path)
 		return err
@@ -213,13 +212,13 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// untrusted remembers an error after which the store cannot be trusted.
-func (s *Store) untrusted(err error) {
+// markUntrusted records an error after which the store cannot be trusted.
+func (s *Store) markUntrusted(err error) {
 	s.broken.CompareAndSwap(nil, &err)
 }
 
-// trusted returns why the store cannot be trusted, or nil if it can.
-func (s *Store) trusted() error {
+// checkTrusted returns why the store cannot be trusted, or nil if it can.
+func (s *Store) checkTrusted() error {
 	if err := s.broken.Load(); err != nil {
 		return *err
 	}
@@ -228,8 +227,8 @@ func (s *Store) trusted() error {
 
 const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
 
-// openOwned opens the first connection to a file, and touches nothing in one that
-// is not ours.
+// openOwned opens the first connection to a file. It changes nothing in a file of
+// another program.
 func openOwned(path string) (*sqlite.Conn, error) {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
@@ -248,16 +247,16 @@ func open(path string) (*sqlite.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(configure(c), wantLog(c)); err != nil {
+	if err := errors.Join(configure(c), requireWAL(c)); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// wantLog fails if the file is not in WAL mode. The driver asks for it when it
-// opens a connection, and does not tell when that failed.
-func wantLog(c *sqlite.Conn) error {
+// requireWAL fails if the file is not in WAL mode. The driver requests it when it opens
+// a connection, but does not report a failure.
+func requireWAL(c *sqlite.Conn) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA journal_mode", &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {
 			if mode := row.ColumnText(0); mode != "wal" {
@@ -272,11 +271,11 @@ func configure(c *sqlite.Conn) error {
 	c.SetBusyTimeout(busyTimeout)
 	return errors.Join(
 		pragma(c, "synchronous=FULL"),
-		// On macOS fsync does not reach the disk, F_FULLFSYNC does.
+		// On macOS only F_FULLFSYNC reaches the disk, fsync does not.
 		pragma(c, "fullfsync=1"),
 		pragma(c, "checkpoint_fullfsync=1"),
 		pragma(c, "wal_autocheckpoint=0"),
-		pragma(c, fmt.Sprintf("journal_size_limit=%d", walBound*pageSize)),
+		pragma(c, fmt.Sprintf("journal_size_limit=%d", maxLog*pageSize)),
 		pragma(c, "trusted_schema=0"),
 		pragma(c, "temp_store=MEMORY"),
 	)
@@ -286,33 +285,33 @@ func pragma(c *sqlite.Conn, text string) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
 }
 
-// reading runs f with a connection, which ctx interrupts.
-func (s *Store) reading(ctx context.Context, f func(*sqlite.Conn) error) error {
-	return s.readingBriefly(ctx, func(r *reader) error {
+// withConn runs f with a connection that reads, and interrupts it when ctx ends.
+func (s *Store) withConn(ctx context.Context, f func(*sqlite.Conn) error) error {
+	return s.withReader(ctx, func(r *reader) error {
 		r.conn.SetInterrupt(ctx.Done())
 		defer r.conn.SetInterrupt(nil)
 		return f(r.conn)
 	})
 }
 
-// readingBriefly runs f with a reader, and nothing interrupts it.
-func (s *Store) readingBriefly(ctx context.Context, f func(*reader) error) error {
-	if err := s.trusted(); err != nil {
+// withReader runs f with a reader. f must be brief: ctx does not interrupt it.
+func (s *Store) withReader(ctx context.Context, f func(*reader) error) error {
+	if err := s.checkTrusted(); err != nil {
 		return err
 	}
-	r, err := s.read.take(ctx)
+	r, err := s.read.acquire(ctx)
 	if err == nil {
-		defer s.read.put(r)
+		defer s.read.release(r)
 		err = f(r)
 	}
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("read %s: %w", s.path, ctx.Err())
 	}
-	return explain(s.path, err)
+	return classify(s.path, err)
 }
 
-// explain gives an error of the engine a name that the domain knows.
-func explain(path string, err error) error {
+// classify wraps an error of the engine in the domain's errors.
+func classify(path string, err error) error {
 	if err == nil {
 		return nil
 	}

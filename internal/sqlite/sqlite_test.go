@@ -101,8 +101,7 @@ func newToken(name string) plantstore.Token {
 	}
 }
 
-// openRaw opens the file as another program would, and closes it when the test
-// ends.
+// openRaw opens the file as another program would, and closes it when the test ends.
 func openRaw(t *testing.T, path string) *sqlite.Conn {
 	t.Helper()
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
@@ -125,7 +124,7 @@ func runRaw(t *testing.T, path, script string) {
 	}
 }
 
-// text returns a column of all rows, a line each.
+// text returns a column of all rows, one line each.
 func text(t *testing.T, c *sqlite.Conn, query string, column int) string {
 	t.Helper()
 	var lines []string
@@ -158,7 +157,7 @@ func TestSecondServerIsRefused(t *testing.T) {
 	wantPlant(t, third, fern(1))
 }
 
-func TestRefusedServerLeavesNoLockBehind(t *testing.T) {
+func TestRefusedServerReleasesItsLock(t *testing.T) {
 	path := newPath(t)
 	runRaw(t, path, "CREATE TABLE notes (text TEXT)")
 	for range 2 {
@@ -172,19 +171,19 @@ func TestRefusedServerLeavesNoLockBehind(t *testing.T) {
 	openStore(t, path, Serve)
 }
 
-func TestShareWorksBesideAServer(t *testing.T) {
+func TestShareWhileServing(t *testing.T) {
 	for _, mode := range []Mode{Share, Existing} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			path := newPath(t)
 			server := openStore(t, path, Serve)
 			create(t, server, fern(1))
-			guest := mustOpen(t, path, mode)
-			wantPlant(t, guest, fern(1))
-			create(t, guest, fern(2))
+			other := mustOpen(t, path, mode)
+			wantPlant(t, other, fern(1))
+			create(t, other, fern(2))
 			wantPlant(t, server, fern(2))
-			wantTokenSeen(t, guest, server, newToken("by the guest"))
-			wantTokenSeen(t, server, guest, newToken("by the server"))
-			mustClose(t, guest)
+			wantTokenSeen(t, other, server, newToken("by the other"))
+			wantTokenSeen(t, server, other, newToken("by the server"))
+			mustClose(t, other)
 			create(t, server, fern(3))
 			wantPlant(t, server, fern(3))
 		})
@@ -207,38 +206,38 @@ func wantTokenSeen(t *testing.T, writer, reader *Store, token plantstore.Token) 
 	}
 }
 
-func TestServerWorksBesideAShare(t *testing.T) {
+func TestServeWhileSharing(t *testing.T) {
 	path := newPath(t)
-	guest := openStore(t, path, Share)
-	create(t, guest, fern(1))
+	other := openStore(t, path, Share)
+	create(t, other, fern(1))
 	server := mustOpen(t, path, Serve)
 	wantPlant(t, server, fern(1))
 	create(t, server, fern(2))
 	mustClose(t, server)
-	wantPlant(t, guest, fern(2))
-	create(t, guest, fern(3))
+	wantPlant(t, other, fern(2))
+	create(t, other, fern(3))
 }
 
-// Both wait for each other's transactions instead of failing.
+// Each waits for the other's transactions instead of failing.
 func TestShareAndServerWriteAtOnce(t *testing.T) {
 	path := newPath(t)
 	stores := []*Store{openStore(t, path, Serve), openStore(t, path, Share)}
 	var writers sync.WaitGroup
-	for who, s := range stores {
+	for n, s := range stores {
 		writers.Go(func() {
 			for i := range 100 {
-				p := fern(plantstore.ID(who*1000 + i))
+				p := fern(plantstore.ID(n*1000 + i))
 				results, err := s.Apply(t.Context(), []plantstore.Write{{Op: plantstore.Create, Plant: p}})
 				if err != nil || results[0].Err != nil {
-					t.Errorf("store %d, write %d: %v, %v", who, i, results, err)
+					t.Errorf("store %d, write %d: %v, %v", n, i, results, err)
 					return
 				}
 			}
 		})
 	}
 	writers.Wait()
-	for who := range stores {
-		wantPlant(t, stores[1-who], fern(plantstore.ID(who*1000+99)))
+	for n := range stores {
+		wantPlant(t, stores[1-n], fern(plantstore.ID(n*1000+99)))
 	}
 }
 
@@ -269,7 +268,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	wantPlant(t, openStore(t, path, Serve), fern(1))
 }
 
-// A file of another program is refused, and is afterwards what it was before.
+// A file of another program is refused and not changed.
 func TestForeignFileIsRefused(t *testing.T) {
 	scripts := map[string]string{
 		"tables":                   "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('mine')",
@@ -313,7 +312,7 @@ func wantForeign(t *testing.T, path string) {
 	}
 }
 
-func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
+func TestFileThatIsNotADatabaseIsRefused(t *testing.T) {
 	contents := map[string]string{
 		"a line":    "hello\n",
 		"long text": strings.Repeat("All work and no play makes Jack a dull boy.\n", 200),
@@ -346,7 +345,7 @@ func TestEmptyFileBecomesAStore(t *testing.T) {
 	create(t, openStore(t, path, Serve), fern(1))
 }
 
-func TestDirectoryIsNoStore(t *testing.T) {
+func TestDirectoryIsNotAStore(t *testing.T) {
 	for _, mode := range []Mode{Serve, Share, Existing} {
 		path := t.TempDir()
 		if _, err := Open(path, mode); err == nil || !strings.Contains(err.Error(), path) {
@@ -363,18 +362,18 @@ func TestMissingDirectory(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory was made: %v", err)
+		t.Errorf("the directory was created: %v", err)
 	}
 }
 
-func TestExistingMakesNoFile(t *testing.T) {
+func TestExistingCreatesNoFile(t *testing.T) {
 	path := newPath(t)
 	if _, err := Open(path, Existing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Open: %v, want fs.ErrNotExist", err)
 	}
 	left, err := filepath.Glob(path + "*")
 	if err != nil || len(left) != 0 {
-		t.Errorf("Open left %q behind, %v", left, err)
+		t.Errorf("Open left %q, %v", left, err)
 	}
 }
 
@@ -401,8 +400,8 @@ func TestOnlyTheOwnerCanReadTheStore(t *testing.T) {
 	}
 }
 
-// A store of each older schema is made by hand; Open brings it to the schema of a
-// new one, with all that it holds.
+// A store of each older schema is made by hand. Open migrates it to the newest schema
+// and keeps its data.
 func TestMigrationKeepsTheData(t *testing.T) {
 	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
@@ -466,7 +465,7 @@ func TestFailedMigrationChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second step cannot make an index that is there already.
+	// The second step cannot create an index that exists already.
 	runRaw(t, path, fmt.Sprintf("%s; CREATE INDEX plants_by_tag ON plants (name); PRAGMA application_id=%d; PRAGMA user_version=1",
 		script, applicationID))
 	before := describe(t, path)
@@ -491,12 +490,12 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 	connections := map[string]*sqlite.Conn{
 		"the writer": s.write.conn, "the checkpointer": s.checkpointer, "a scanner": scanner,
 	}
-	for i := range readerCount {
-		r, err := s.read.take(t.Context())
+	for i := range maxReaders {
+		r, err := s.read.acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.read.put(r)
+		defer s.read.release(r)
 		connections[fmt.Sprintf("reader %d", i)] = r.conn
 		if got := text(t, r.conn, "PRAGMA query_only", 0); got != "1" {
 			t.Errorf("reader %d: query_only is %s, want 1", i, got)
@@ -514,9 +513,9 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 	}
 }
 
-// running opens a store with its Run in the background, and ends both with the
+// openRunning opens a store and calls its Run in the background. Both end with the
 // test.
-func running(t *testing.T, path string) *Store {
+func openRunning(t *testing.T, path string) *Store {
 	t.Helper()
 	s := openStore(t, path, Serve)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -531,9 +530,9 @@ func running(t *testing.T, path string) *Store {
 	return s
 }
 
-// walLimit is how long the log may be, in bytes: it grows beyond its bound while a
+// walLimit is how long the log may be, in bytes: it grows beyond maxLog while a
 // checkpoint catches up.
-const walLimit = 5 * walBound * 4096 / 2
+const walLimit = 5 * maxLog * pageSize / 2
 
 func walSize(t *testing.T, path string) int64 {
 	t.Helper()
@@ -544,7 +543,7 @@ func walSize(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// Without checkpoints the logs would be of 190 MiB and more.
+// Without checkpoints the logs would grow to 190 MiB and more.
 func TestLogStaysBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name                   string
@@ -555,7 +554,7 @@ func TestLogStaysBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := newPath(t)
-			s := running(t, path)
+			s := openRunning(t, path)
 			var peak int64
 			batch := make([]plantstore.Write, tt.perBatch)
 			for round := range tt.rounds {
@@ -575,12 +574,12 @@ func TestLogStaysBounded(t *testing.T) {
 	}
 }
 
-// Every token has a page of its own, so that few writes fill the log: without
-// checkpoints it would be of 195 MiB.
-func TestLogStaysBoundedWhereOnlyTokensAreUsed(t *testing.T) {
+// Every token fills a page, so few writes fill the log: without checkpoints it would
+// grow to 195 MiB.
+func TestLogStaysBoundedWhenOnlyTokensAreUsed(t *testing.T) {
 	const tokens, rounds = 400, 120
 	path := newPath(t)
-	s := running(t, path)
+	s := openRunning(t, path)
 	used := map[plantstore.TokenHash]time.Time{}
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for i := range tokens {
@@ -604,9 +603,9 @@ func TestLogStaysBoundedWhereOnlyTokensAreUsed(t *testing.T) {
 	}
 }
 
-// The scan is in the middle of its iteration, so a writer that waited for it would
-// wait for ever.
-func TestScanHoldsUpNeitherWritersNorCheckpoints(t *testing.T) {
+// The scan is in the middle of its iteration, so a writer that waited for it would wait
+// forever.
+func TestScanBlocksNeitherWritersNorCheckpoints(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path, Serve)
 	var plants []plantstore.Plant
@@ -630,11 +629,11 @@ func TestScanHoldsUpNeitherWritersNorCheckpoints(t *testing.T) {
 		wantPlant(t, s, fern(plantstore.ID(10_000+len(seen))))
 	}
 	if len(seen) != len(plants) {
-		t.Errorf("the scan saw %d plants, want the %d that were there when it began", len(seen), len(plants))
+		t.Errorf("the scan saw %d plants, want the %d that existed when it began", len(seen), len(plants))
 	}
 }
 
-func TestScansWaitForOneAnother(t *testing.T) {
+func TestScansAreLimited(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))
 	var nested func(depth int)
@@ -651,28 +650,28 @@ func TestScansWaitForOneAnother(t *testing.T) {
 			cancel()
 			for _, err := range s.Scan(ctx, plantstore.Query{}) {
 				if !errors.Is(err, context.Canceled) {
-					t.Errorf("a scan too many, cancelled: %v", err)
+					t.Errorf("a cancelled scan beyond the limit: %v", err)
 				}
 			}
 			wantPlant(t, s, fern(1))
 		}
 	}
-	nested(scanners)
+	nested(maxScans)
 }
 
-// The queries are those of the source: each one that asks for a tag is answered by
-// the index, in order, without sorting.
+// Every query in the source that compares a tag uses the index, in order, without
+// sorting.
 func TestTagQueriesUseTheIndex(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	queries := tagQueries(t)
 	if len(queries) == 0 {
-		t.Fatal("no query asks for a tag")
+		t.Fatal("no query compares a tag")
 	}
-	r, err := s.read.take(t.Context())
+	r, err := s.read.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.read.put(r)
+	defer s.read.release(r)
 	for _, query := range queries {
 		const detail = 3
 		plan := text(t, r.conn, "EXPLAIN QUERY PLAN "+query, detail)
@@ -709,14 +708,13 @@ func tagQueries(t *testing.T) (queries []string) {
 	return queries
 }
 
-// A page of the plants is destroyed. The first write that finds out makes the
-// store refuse everything, the tokens too, which are not harmed.
-// What the log has is left for the next start, and not moved by who cannot be trusted.
+// The log is left for the next start to recover: a store that cannot be trusted does
+// not copy it into the file.
 func TestUntrustedStoreWritesNothingWhenItCloses(t *testing.T) {
 	path := newPath(t)
 	s := mustOpen(t, path, Serve)
 	create(t, s, fern(1))
-	s.untrusted(plantstore.ErrUntrusted)
+	s.markUntrusted(plantstore.ErrUntrusted)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -727,11 +725,13 @@ func TestUntrustedStoreWritesNothingWhenItCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path + "-wal"); err != nil || info.Size() == 0 || !bytes.Equal(before, after) {
-		t.Errorf("the log has gone into the file: %v, %v", info, err)
+		t.Errorf("the log was copied into the file: %v, %v", info, err)
 	}
 	wantPlant(t, openStore(t, path, Serve), fern(1))
 }
 
+// A page of the plants is corrupt. The first write that finds it makes the store refuse
+// everything, even the intact tokens.
 func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	path := newPath(t)
 	s := mustOpen(t, path, Serve)
@@ -804,5 +804,23 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	cancel()
 	if err := s.Run(ctx); err != nil {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// A statement that cannot be prepared is an error, not a panic.
+func TestMissingTables(t *testing.T) {
+	path := newPath(t)
+	s := openStore(t, path, Serve)
+	runRaw(t, path, "DROP TABLE moving; DROP TABLE recent; DROP TABLE tokens")
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"Apply":            func() error { _, err := s.Apply(ctx, []plantstore.Write{{Plant: fern(1)}}); return err },
+		"List":             func() error { _, err := s.List(ctx, plantstore.Query{Limit: 1}); return err },
+		"Scan":             func() error { return scanError(s.Scan(ctx, plantstore.Query{})) },
+		"CreateFirstToken": func() error { _, err := s.CreateFirstToken(ctx, newToken("first")); return err },
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "no such table") {
+			t.Errorf("%s: %v, want an error about a missing table", name, err)
+		}
 	}
 }

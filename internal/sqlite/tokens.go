@@ -13,21 +13,25 @@ import (
 
 const tokenColumns = "hash, name, scopes, created, expires, revoked, used"
 
-// tokenPages is how many pages a new or changed token takes: in the table and in
-// the index.
+// tokenPages is how many pages a new or changed token takes: one in the table and one
+// in the index.
 const tokenPages = 2
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
-	return s.writing(ctx, tokenPages, func(w *writer) error { return insertToken(w.conn, t) })
+	return s.withWriter(ctx, tokenPages, func(w *writer) error { return insertToken(w.conn, t) })
 }
 
-// CreateFirstToken adds a token to a store that never had one.
+// CreateFirstToken adds a token to a store that has never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.writing(ctx, tokenPages, func(w *writer) error {
-		known, err := sqlitex.ResultInt64(w.conn.Prep("SELECT count(*) FROM tokens"))
-		if err != nil || known > 0 {
+	err := s.withWriter(ctx, tokenPages, func(w *writer) error {
+		count, err := w.conn.Prepare("SELECT count(*) FROM tokens")
+		if err != nil {
+			return err
+		}
+		n, err := sqlitex.ResultInt64(count)
+		if err != nil || n > 0 {
 			return err
 		}
 		first = true
@@ -61,7 +65,7 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 
 func (s *Store) tokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
 	var tokens []plantstore.Token
-	err := s.readingBriefly(ctx, func(r *reader) error {
+	err := s.withReader(ctx, func(r *reader) error {
 		return sqlitex.Execute(r.conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
 			t, err := rowToken(row)
 			tokens = append(tokens, t)
@@ -76,7 +80,7 @@ func (s *Store) tokens(ctx context.Context, query string, args ...any) ([]plants
 
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
-	return s.writing(ctx, tokenPages, func(w *writer) error {
+	return s.withWriter(ctx, tokenPages, func(w *writer) error {
 		err := exec(w.conn, "UPDATE tokens SET revoked = coalesce(revoked, ?) WHERE hash = ?", at.Unix(), hash[:])
 		if err == nil && w.conn.Changes() == 0 {
 			return plantstore.ErrNoSuchToken
@@ -87,7 +91,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 
 // TouchTokens records when tokens were last used.
 func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
-	return s.writing(ctx, len(used), func(w *writer) error {
+	return s.withWriter(ctx, len(used), func(w *writer) error {
 		for hash, at := range used {
 			if err := exec(w.conn, "UPDATE tokens SET used = max(coalesce(used, ?1), ?1) WHERE hash = ?2", at.Unix(), hash[:]); err != nil {
 				return err

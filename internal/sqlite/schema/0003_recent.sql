@@ -1,7 +1,8 @@
--- Plants that came lately, in the order in which they came. They are not in plants
--- yet: they are moved there in passes over all ids, many at once and in order, which
--- touches far fewer pages. pass is the one that moves the plant. What has been moved
--- stays here for a while, because it is removed in the order in which it came.
+-- Staged plants, in the order in which they were created. They are not in the table
+-- plants yet: they are flushed to it in sweeps over all ids, many at once and in order
+-- of id, which touches far fewer pages. pass is the number of the sweep that flushes
+-- the plant. Rows of flushed plants stay for a while, because rows are deleted in the
+-- order of seq.
 CREATE TABLE recent (
   seq  INTEGER PRIMARY KEY,
   pass INTEGER NOT NULL,
@@ -10,10 +11,10 @@ CREATE TABLE recent (
   tag  TEXT
 ) STRICT;
 
--- How far that has come, in one row. All plants of earlier passes have been moved,
--- and those of this pass whose ids are below next_id. The pass began when seq was
--- first_seq, and nothing before dead_seq is needed any more. The version changes
--- whenever one of the two tables does.
+-- The flush state, in one row. All plants of earlier sweeps have been flushed, and
+-- those of the sweep pass whose ids are below next_id. The sweep began when seq was
+-- first_seq, and no row before dead_seq is needed. The version changes whenever one of
+-- the two tables does.
 CREATE TABLE moving (
   version   INTEGER NOT NULL,
   pass      INTEGER NOT NULL,
