@@ -8,9 +8,9 @@ import (
 	"plantstore"
 )
 
-// texts are short ones where a store could go wrong: by ending them at U+0000,
-// by taking them for a number, a pattern or a command, or by a collation that
-// finds different texts equal. No two are the same.
+// texts are short texts that a store could mishandle: by truncating them at U+0000, by
+// interpreting them as a number, a pattern or a command, or by a collation that
+// considers different texts equal. No two are the same.
 var texts = []string{
 	"", " ", "\x00", "\x00\x00", "a", "A", "a ", " a", "a\x00", "a\x00b", "a\x00c", "\x00a",
 	"\x01\x02\x1f\x7f", "\t", "\n", "\r\n", "line one\nline two\r\n", `"`, `""`, `'`, `''`, "`", `\`, `\\`, `\0`, `\x00`, `\u0000`,
@@ -22,9 +22,9 @@ var texts = []string{
 	"\ufeff", "\ufeffa", "\u00a0", "\u200b", "\u2028", "\u0085", "\ufffd", "\ufffe", "\uffff", "\ue000", "\U0010ffff",
 }
 
-// longTexts returns texts of 100 KB and more: letters that no compression makes
-// short, so that they fit no index page either, some that take four bytes each,
-// and a run of U+0000. They end in an ASCII character.
+// longTexts returns texts of 100 KB and more: one that compression does not shorten,
+// so that it fits into no index page, one of characters with four bytes each, and one
+// with a run of U+0000. They end in an ASCII character.
 func longTexts() []string {
 	const size = 100 << 10
 	var b strings.Builder
@@ -40,7 +40,7 @@ func longTexts() []string {
 	}
 }
 
-// variety is a plant without its id, or nil for none.
+// variety is a plant without its id. A nil variety stands for no plant.
 type variety struct {
 	name string
 	tag  plantstore.Tag
@@ -50,7 +50,7 @@ func (v *variety) at(id plantstore.ID) plantstore.Plant {
 	return plantstore.Plant{ID: id, Name: v.name, Tag: v.tag}
 }
 
-// steps puts the variety there.
+// steps creates the variety under the id.
 func (v *variety) steps(id plantstore.ID) []step {
 	if v == nil {
 		return nil
@@ -60,22 +60,22 @@ func (v *variety) steps(id plantstore.ID) []step {
 
 func (v *variety) etag() plantstore.ETag { return v.at(0).ETag() }
 
-// writeCase is one write, what it meets and what it leaves there.
+// writeCase is one write, with the plant before and after it.
 type writeCase struct {
 	given *variety
 	op    plantstore.Op
-	asks  *variety
+	plant *variety
 	cond  *plantstore.Condition
 	want  plantstore.Result
 	left  *variety
 }
 
-func (c *writeCase) tried(id plantstore.ID) step {
-	return step{plantstore.Write{Op: c.op, Plant: c.asks.at(id), If: c.cond}, c.want}
+func (c *writeCase) step(id plantstore.ID) step {
+	return step{plantstore.Write{Op: c.op, Plant: c.plant.at(id), If: c.cond}, c.want}
 }
 
-// writeCases lists what each operation does, for each thing that it can meet and
-// each form of a condition.
+// writeCases lists what each operation does, for each plant that it can find and each
+// form of condition.
 func writeCases() []writeCase {
 	const c, r, d = plantstore.Create, plantstore.Replace, plantstore.Delete
 	var (

@@ -14,67 +14,67 @@ var concurrentBehaviours = []behaviour{
 	{"OneCreateWins", oneCreateWins},
 	{"OneDeleteWins", oneDeleteWins},
 	{"NoUpdateIsLost", noUpdateIsLost},
-	{"BatchIsSeenWhole", batchIsSeenWhole},
+	{"BatchIsAtomic", batchIsAtomic},
 }
 
-// together calls do in n goroutines that begin at once, and waits for them all.
-func together(t tb, n int, do func(i int) error) {
+// inParallel calls do in n goroutines that start at once, and waits for all of them.
+func inParallel(t tb, n int, do func(i int) error) {
 	t.Helper()
-	begin := make(chan struct{})
+	start := make(chan struct{})
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			<-begin
+			<-start
 			errs[i] = do(i)
 		})
 	}
-	close(begin)
+	close(start)
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The size of a contest. Each contender has its own order of the places because
-// their number is a power of two, and so has no factor in common with an odd one.
-const contenders, places = 8, 64
+// The size of a contest. Each contender goes through the ids in an order of its own:
+// their number is a power of two, which has no factor in common with an odd step.
+const contenders, contested = 8, 64
 
-// contest lets every contender apply a write of its own to each of the places,
-// several in a batch. It returns who was not refused, by place, and fails unless
-// the others were refused with the given error.
-func contest(t tb, s plantstore.Store, refused error, write func(who, place int) plantstore.Write) [][]int {
+// contest lets every contender apply its own write to each of the contested ids,
+// several in a batch. It returns the winners by id, and fails unless all other writes
+// were refused with the given error.
+func contest(t tb, s plantstore.Store, refused error, write func(contender, id int) plantstore.Write) [][]int {
 	t.Helper()
 	const size = 8
 	results := make([][]plantstore.Result, contenders)
-	together(t, contenders, func(who int) error {
-		results[who] = make([]plantstore.Result, places)
-		for start := 0; start < places; start += size {
+	inParallel(t, contenders, func(contender int) error {
+		results[contender] = make([]plantstore.Result, contested)
+		for start := 0; start < contested; start += size {
 			var batch []plantstore.Write
 			var order []int
 			for i := start; i < start+size; i++ {
-				place := (i*(2*who+1) + who) % places
-				order = append(order, place)
-				batch = append(batch, write(who, place))
+				id := (i*(2*contender+1) + contender) % contested
+				order = append(order, id)
+				batch = append(batch, write(contender, id))
 			}
 			got, err := applyBatch(t.Context(), s, batch)
 			if err != nil {
 				return err
 			}
-			for i, place := range order {
-				results[who][place] = got[i]
+			for i, id := range order {
+				results[contender][id] = got[i]
 			}
 		}
 		return nil
 	})
-	winners := make([][]int, places)
-	for who := range contenders {
-		for place, r := range results[who] {
+	winners := make([][]int, contested)
+	for contender := range contenders {
+		for id, r := range results[contender] {
 			switch {
 			case r.Err == nil:
-				winners[place] = append(winners[place], who)
+				winners[id] = append(winners[id], contender)
 			case !errors.Is(r.Err, refused):
-				t.Fatalf("contender %d at %d: %s, want %v", who, place, showResult(r), refused)
+				t.Fatalf("contender %d, id %d: %s, want %v", contender, id, showResult(r), refused)
 			}
 		}
 	}
@@ -82,18 +82,18 @@ func contest(t tb, s plantstore.Store, refused error, write func(who, place int)
 }
 
 func oneCreateWins(t *testing.T, s *subject) {
-	entry := func(who, place int) plantstore.Plant {
-		return tagged(plantstore.ID(place), "fern", fmt.Sprintf("contender %d", who))
+	entry := func(contender, id int) plantstore.Plant {
+		return tagged(plantstore.ID(id), "fern", fmt.Sprintf("contender %d", contender))
 	}
-	winners := contest(t, s, plantstore.ErrIDTaken, func(who, place int) plantstore.Write {
-		return create(entry(who, place))
+	winners := contest(t, s, plantstore.ErrIDTaken, func(contender, id int) plantstore.Write {
+		return create(entry(contender, id))
 	})
 	var left []plantstore.Plant
-	for place, won := range winners {
+	for id, won := range winners {
 		if len(won) != 1 {
-			t.Fatalf("id %d was created by %d contenders %d", place, len(won), won)
+			t.Fatalf("id %d was created by %d contenders %d", id, len(won), won)
 		}
-		left = append(left, entry(won[0], place))
+		left = append(left, entry(won[0], id))
 	}
 	wantAll(t, s, left...)
 	s.reopen(t)
@@ -101,27 +101,27 @@ func oneCreateWins(t *testing.T, s *subject) {
 }
 
 func oneDeleteWins(t *testing.T, s *subject) {
-	for place := range plantstore.ID(places) {
-		grow(t, s, plant(place, "fern"))
+	for id := range plantstore.ID(contested) {
+		mustCreate(t, s, plant(id, "fern"))
 	}
-	winners := contest(t, s, plantstore.ErrNoPlant, func(_, place int) plantstore.Write {
-		return remove(plantstore.ID(place))
+	winners := contest(t, s, plantstore.ErrNoPlant, func(_, id int) plantstore.Write {
+		return remove(plantstore.ID(id))
 	})
-	for place, won := range winners {
+	for id, won := range winners {
 		if len(won) != 1 {
-			t.Fatalf("id %d was deleted by %d contenders %d", place, len(won), won)
+			t.Fatalf("id %d was deleted by %d contenders %d", id, len(won), won)
 		}
 	}
 	wantAll(t, s)
 }
 
-// noUpdateIsLost counts in a plant's name, each goroutine by reading it and
-// replacing what it read.
+// noUpdateIsLost has several goroutines increment a counter in a plant's name, each by
+// reading the plant and replacing what it read.
 func noUpdateIsLost(t *testing.T, s *subject) {
-	const counters, turns = 4, 15
-	grow(t, s, plant(1, "0"))
-	together(t, counters, func(who int) error {
-		for done := 0; done < turns; {
+	const counters, increments = 4, 15
+	mustCreate(t, s, plant(1, "0"))
+	inParallel(t, counters, func(counter int) error {
+		for done := 0; done < increments; {
 			current, err := s.Plant(t.Context(), 1)
 			if err != nil {
 				return err
@@ -130,9 +130,9 @@ func noUpdateIsLost(t *testing.T, s *subject) {
 			if err != nil {
 				return err
 			}
-			// The tag tells the goroutines apart: the same plant again would
-			// be taken for a repetition.
-			w := replace(tagged(1, strconv.Itoa(n+1), strconv.Itoa(who)))
+			// The tags differ because a replace by an equal plant would be taken for
+			// a retry.
+			w := replace(tagged(1, strconv.Itoa(n+1), strconv.Itoa(counter)))
 			w.If = match(current.ETag())
 			results, err := applyBatch(t.Context(), s, []plantstore.Write{w})
 			switch {
@@ -150,18 +150,18 @@ func noUpdateIsLost(t *testing.T, s *subject) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := strconv.Itoa(counters * turns); got.Name != want {
+	if want := strconv.Itoa(counters * increments); got.Name != want {
 		t.Fatalf("%s updates were counted, want %s", got.Name, want)
 	}
 }
 
-// batchIsSeenWhole writes generations of plants, a batch each, while others look.
-func batchIsSeenWhole(t *testing.T, s *subject) {
+// batchIsAtomic writes generations of plants, one batch each, while others read.
+func batchIsAtomic(t *testing.T, s *subject) {
 	const readers, generations = 4, 60
-	grow(t, s, generation(0)...)
+	mustCreate(t, s, generation(0)...)
 	done := make(chan struct{})
-	together(t, 1+readers, func(who int) error {
-		if who > 0 {
+	inParallel(t, 1+readers, func(i int) error {
+		if i > 0 {
 			return watchGenerations(t, s, generations-1, done)
 		}
 		defer close(done)
@@ -179,8 +179,8 @@ func batchIsSeenWhole(t *testing.T, s *subject) {
 	})
 }
 
-// generation returns the plants of a generation: all are named after it, and the
-// last one has moved on from its id in the generation before.
+// generation returns the plants of a generation. All are named after it, and the last
+// one has another id than in the generation before.
 func generation(g int) []plantstore.Plant {
 	const size = 10
 	var plants []plantstore.Plant
@@ -190,22 +190,22 @@ func generation(g int) []plantstore.Plant {
 	return append(plants, tagged(plantstore.ID(size+g), strconv.Itoa(g), "batch"))
 }
 
-// watchGenerations reads until done, and once more. It fails on a generation
-// that is not whole, on one that comes before one already seen, and unless it
-// sees the last one at the end.
+// watchGenerations reads until done, and once more. It fails if a generation is
+// incomplete or older than one already read, and if the last read does not return the
+// last generation.
 func watchGenerations(t tb, s plantstore.Store, last int, done <-chan struct{}) error {
 	seen := 0
-	for look := 0; ; look++ {
+	for n := 0; ; n++ {
 		over := isClosed(done)
-		g, err := glimpse(t, s, look)
+		g, err := readGeneration(t, s, n)
 		if err != nil {
 			return err
 		}
 		if g < seen {
-			return fmt.Errorf("generation %d is seen after %d", g, seen)
+			return fmt.Errorf("generation %d was read after %d", g, seen)
 		}
 		if over && g != last {
-			return fmt.Errorf("generation %d is seen after the last write, %d", g, last)
+			return fmt.Errorf("generation %d was read after the last write, of %d", g, last)
 		}
 		if over {
 			return nil
@@ -214,13 +214,13 @@ func watchGenerations(t tb, s plantstore.Store, last int, done <-chan struct{}) 
 	}
 }
 
-// glimpse reads the plants, each look in another way, and returns their
-// generation.
-func glimpse(t tb, s plantstore.Store, look int) (int, error) {
+// readGeneration reads the plants in one of several ways, which n selects, and returns
+// their generation.
+func readGeneration(t tb, s plantstore.Store, n int) (int, error) {
 	var plants []plantstore.Plant
 	var err error
 	whole := true
-	switch look % 4 {
+	switch n % 4 {
 	case 0:
 		plants, err = collect(s.Scan(t.Context(), plantstore.Query{}))
 	case 1:
@@ -237,7 +237,7 @@ func glimpse(t tb, s plantstore.Store, look int) (int, error) {
 		return 0, err
 	}
 	if len(plants) == 0 {
-		return 0, errors.New("no plants are seen at all")
+		return 0, errors.New("there are no plants")
 	}
 	g, err := strconv.Atoi(plants[0].Name)
 	if err != nil {
@@ -248,7 +248,7 @@ func glimpse(t tb, s plantstore.Store, look int) (int, error) {
 		want = want[:len(plants)]
 	}
 	if d := difference(plants, want); d != "" {
-		return 0, fmt.Errorf("generation %d is not seen whole: %s", g, d)
+		return 0, fmt.Errorf("generation %d is incomplete: %s", g, d)
 	}
 	return g, nil
 }

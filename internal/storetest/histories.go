@@ -12,10 +12,10 @@ import (
 	"plantstore"
 )
 
-// checkHistories walks fresh stores and the model through the same random
-// histories and compares all they say. rapid prints how to repeat a failure.
+// checkHistories applies the same random histories to fresh stores and to the model,
+// and compares all results. rapid prints how to reproduce a failure.
 func checkHistories(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
-	fewerChecks(t)
+	limitChecks(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &history{s: start(rt, fresh(t)), model: NewModel()}
 		rt.Repeat(map[string]func(*rapid.T){
@@ -28,12 +28,12 @@ func checkHistories(t *testing.T, fresh func(t *testing.T) (open func() plantsto
 	})
 }
 
-// fewerChecks makes rapid check less than it does by itself, unless it is told
-// otherwise: as much as a store can do within seconds under the race detector.
-func fewerChecks(t *testing.T) {
-	const rapids, ours = "100", "20"
+// limitChecks lowers rapid's default number of checks to what a store can do within
+// seconds under the race detector. An explicit -rapid.checks is respected.
+func limitChecks(t *testing.T) {
+	const byDefault, limit = "100", "20"
 	checks := flag.Lookup("rapid.checks").Value
-	if checks.String() != rapids {
+	if checks.String() != byDefault {
 		return
 	}
 	set := func(n string) {
@@ -41,11 +41,11 @@ func fewerChecks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set(ours)
-	t.Cleanup(func() { set(rapids) })
+	set(limit)
+	t.Cleanup(func() { set(byDefault) })
 }
 
-// history is the life that a store and the model share.
+// history is a sequence of operations on a store and the model.
 type history struct {
 	s     *subject
 	model *Model
@@ -98,7 +98,7 @@ func (h *history) token(t *rapid.T) {
 	known := err == nil
 	switch action := rapid.SampledFrom([]string{"create", "first", "revoke", "touch"}).Draw(t, "token action"); {
 	case action == "create" && known:
-		t.Skip("what becomes of the same token again is left open")
+		t.Skip("the contract does not say what happens to an existing token")
 	case action == "create":
 		addToken(t, h.model, tk)
 		addToken(t, h.s, tk)
@@ -128,19 +128,19 @@ func (h *history) tokens(t *rapid.T) []plantstore.Token {
 	return tokens
 }
 
-// reopen closes the store and opens it again, seldom, because that takes longer
-// than all the rest.
+// reopen closes and reopens the store. It does so rarely, because that takes longer
+// than everything else.
 func (h *history) reopen(t *rapid.T) {
-	if rapid.IntRange(0, 7).Draw(t, "patience") > 0 {
-		t.Skip("not yet")
+	if rapid.IntRange(0, 7).Draw(t, "skip") > 0 {
+		t.Skip("not this time")
 	}
 	h.s.reopen(t)
 	touchAgain(t, h.s, h.tokens(t))
 	h.compare(t)
 }
 
-// What histories are made of: few enough ids, names and tags that writes meet
-// each other.
+// The building blocks of histories. There are so few ids, names and tags that writes
+// affect each other.
 var (
 	anyID = rapid.SampledFrom([]plantstore.ID{
 		math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, math.MaxInt64 - 1, math.MaxInt64,

@@ -12,12 +12,12 @@ import (
 	"plantstore"
 )
 
-// Model is a [plantstore.Store] in memory: a mutex, a map and a slice. It is
-// slow and deliberately simple, so that it can be seen to be right by reading
-// it; the other stores are held against it. Nothing of it is durable, but Close
-// keeps what it holds, so that it can stand in for its own reopening.
+// Model is a [plantstore.Store] in memory: a mutex, a map and a slice. It is slow and
+// deliberately simple, so that reading it shows that it is correct. Other stores are
+// compared with it. Nothing in it is durable, but Close keeps its contents, so that it
+// can be reopened.
 type Model struct {
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards what follows
 	plants map[plantstore.ID]plantstore.Plant
 	tokens []plantstore.Token // in the order of their creation
 }
@@ -29,7 +29,7 @@ func NewModel() *Model {
 	return &Model{plants: make(map[plantstore.ID]plantstore.Plant)}
 }
 
-// Apply decides one write after the other while nobody else looks.
+// Apply decides one write after the other under the mutex.
 func (m *Model) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	return p, nil
 }
 
-// List returns one page. Only its last page is ever short.
+// List returns one page. Only the last page is short.
 func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return plantstore.Page{}, err
@@ -86,7 +86,7 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	return plantstore.Page{Plants: found[:q.Limit], Next: &next}, nil
 }
 
-// Scan yields what matches at the moment the iteration begins.
+// Scan yields the plants that match when the iteration begins.
 func (m *Model) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		for _, p := range m.matching(q) {
@@ -135,14 +135,14 @@ func (m *Model) CreateToken(ctx context.Context, t plantstore.Token) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.token(t.Hash) != nil {
-		return fmt.Errorf("token %s is there already", t.Hash.ID())
+		return fmt.Errorf("token %s already exists", t.Hash.ID())
 	}
 	m.tokens = append(m.tokens, stored(t))
 	return nil
 }
 
-// CreateFirstToken adds a token if there is none. Tokens are never removed, so
-// there has never been one either.
+// CreateFirstToken adds a token if there is none. Tokens are never removed, so then
+// there has never been one.
 func (m *Model) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -184,7 +184,7 @@ func (m *Model) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 	return stored(*t), nil
 }
 
-// RevokeToken notes the first time at which the token was revoked.
+// RevokeToken records the first time at which the token was revoked.
 func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 	return nil
 }
 
-// TouchTokens notes the latest time at which each token was used.
+// TouchTokens records the latest time at which each token was used.
 func (m *Model) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -217,14 +217,14 @@ func (m *Model) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 	return nil
 }
 
-// Ready returns nil unless the context is over.
+// Ready returns nil unless the context has ended.
 func (m *Model) Ready(ctx context.Context) error { return ctx.Err() }
 
 // Close does nothing.
 func (m *Model) Close() error { return nil }
 
-// token returns the model's own token with that hash, or nil. The caller holds
-// the mutex.
+// token returns a pointer to the token with that hash, or nil. The caller holds the
+// mutex.
 func (m *Model) token(hash plantstore.TokenHash) *plantstore.Token {
 	for i := range m.tokens {
 		if m.tokens[i].Hash == hash {
@@ -234,8 +234,8 @@ func (m *Model) token(hash plantstore.TokenHash) *plantstore.Token {
 	return nil
 }
 
-// stored returns the token as a store gives it back: its times in whole seconds
-// of UTC, and nothing shared with the caller's.
+// stored returns the token as a store returns it: with times in whole seconds of UTC,
+// sharing no memory with the caller's.
 func stored(t plantstore.Token) plantstore.Token {
 	t.Scopes = slices.Clone(t.Scopes)
 	t.Created = seconds(t.Created)

@@ -14,7 +14,7 @@ var readBehaviours = []behaviour{
 	{"PlantsAreListedInOrder", plantsAreListedInOrder},
 	{"AfterIsExclusive", afterIsExclusive},
 	{"LimitBoundsThePage", limitBoundsThePage},
-	{"PagesFollowWrites", pagesFollowWrites},
+	{"PagesSeeLaterWrites", pagesSeeLaterWrites},
 	{"TagIsExact", tagIsExact},
 	{"ContainsIgnoresCase", containsIgnoresCase},
 	{"FiltersCombine", filtersCombine},
@@ -38,20 +38,20 @@ func emptyStore(t *testing.T, s *subject) {
 }
 
 func plantsAreListedInOrder(t *testing.T, s *subject) {
-	plants := rows()
+	plants := onePerID()
 	backwards := slices.Clone(plants)
 	slices.Reverse(backwards)
-	grow(t, s, backwards...)
+	mustCreate(t, s, backwards...)
 	wantFound(t, s, plantstore.Query{}, plants)
 }
 
 func afterIsExclusive(t *testing.T, s *subject) {
-	plants := rows()
-	grow(t, s, plants...)
+	plants := onePerID()
+	mustCreate(t, s, plants...)
 	for i, p := range plants {
 		wantFound(t, s, plantstore.Query{After: &p.ID}, plants[i+1:])
 	}
-	// Ids that no plant has.
+	// Ids without a plant.
 	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(5))}, plants[11:])
 	wantFound(t, s, plantstore.Query{After: new(plantstore.ID(math.MinInt64 + 2))}, plants[2:])
 	apply(t, s, step{remove(math.MaxInt64), deleted}, step{remove(math.MinInt64), deleted})
@@ -66,7 +66,7 @@ func limitBoundsThePage(t *testing.T, s *subject) {
 	for i := range plantstore.ID(n) {
 		plants = append(plants, tagged(i*i-1000, "fern", fmt.Sprintf("tag %d", i%7)))
 	}
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	third := slices.DeleteFunc(slices.Clone(plants), func(p plantstore.Plant) bool {
 		return p.Tag != plantstore.NewTag("tag 3")
 	})
@@ -77,9 +77,9 @@ func limitBoundsThePage(t *testing.T, s *subject) {
 	}
 }
 
-// pagesFollowWrites writes between two pages: each page is a read of its own.
-func pagesFollowWrites(t *testing.T, s *subject) {
-	grow(t, s, plant(10, "fern"), plant(20, "rose"), plant(30, "moss"))
+// pagesSeeLaterWrites writes between two pages: each page is a separate read.
+func pagesSeeLaterWrites(t *testing.T, s *subject) {
+	mustCreate(t, s, plant(10, "fern"), plant(20, "rose"), plant(30, "moss"))
 	page, err := s.List(t.Context(), plantstore.Query{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +90,10 @@ func pagesFollowWrites(t *testing.T, s *subject) {
 	apply(t, s,
 		step{remove(20), deleted},
 		step{create(plant(9, "before")), created},
-		step{create(plant(25, "behind")), created},
+		step{create(plant(25, "after")), created},
 		step{replace(plant(30, "oak")), replaced},
 	)
-	left := []plantstore.Plant{plant(25, "behind"), plant(30, "oak")}
+	left := []plantstore.Plant{plant(25, "after"), plant(30, "oak")}
 	if *page.Next < 10 {
 		left = slices.Insert(left, 0, plant(10, "fern"))
 	}
@@ -108,7 +108,7 @@ func tagIsExact(t *testing.T, s *subject) {
 	for i, text := range texts {
 		plants = append(plants, tagged(plantstore.ID(i), "typed", text), plant(plantstore.ID(1000+i), text))
 	}
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	for i, text := range texts {
 		want := []plantstore.Plant{tagged(plantstore.ID(i), "typed", text)}
 		wantScan(t, s, plantstore.Query{Tag: plantstore.NewTag(text)}, want)
@@ -126,8 +126,8 @@ func tagIsExact(t *testing.T, s *subject) {
 	wantFound(t, s, plantstore.Query{Tag: plantstore.NewTag("moved")}, []plantstore.Plant{tagged(1, "typed", "moved")})
 }
 
-// garden has names that differ in case, in accents, and in what a pattern would
-// take for its own.
+// garden has names that differ in case and accents, and names with the special
+// characters of patterns.
 func garden() []plantstore.Plant {
 	return []plantstore.Plant{
 		tagged(math.MinInt64, "Rose", "flower"),
@@ -145,7 +145,7 @@ func garden() []plantstore.Plant {
 		plant(9, "STRA\u1e9eE"),
 		plant(10, "\u212aelvin"), // the Kelvin sign is a k
 		plant(11, "kelvin"),
-		plant(12, "\u0130stanbul"), // the dotted I is no i
+		plant(12, "\u0130stanbul"), // the dotted I is not an i
 		plant(13, "istanbul"),
 		plant(14, "x\x00Y"),
 		plant(15, "x"),
@@ -162,7 +162,7 @@ func garden() []plantstore.Plant {
 var roses = []plantstore.ID{math.MinInt64, -5, -1, 2, 3, math.MaxInt64}
 
 func containsIgnoresCase(t *testing.T, s *subject) {
-	grow(t, s, garden()...)
+	mustCreate(t, s, garden()...)
 	for _, c := range []struct {
 		part string
 		ids  []plantstore.ID
@@ -207,14 +207,14 @@ func containsIgnoresCase(t *testing.T, s *subject) {
 		{"O\nL", []plantstore.ID{20}},
 		{"\n", []plantstore.ID{20}},
 	} {
-		wantFound(t, s, plantstore.Query{Contains: c.part}, only(garden(), func(p plantstore.Plant) bool {
+		wantFound(t, s, plantstore.Query{Contains: c.part}, filter(garden(), func(p plantstore.Plant) bool {
 			return slices.Contains(c.ids, p.ID)
 		}))
 	}
 }
 
 func filtersCombine(t *testing.T, s *subject) {
-	grow(t, s, garden()...)
+	mustCreate(t, s, garden()...)
 	tags := []plantstore.Tag{{}}
 	for _, text := range []string{"", "flower", "FLOWER", "rose"} {
 		tags = append(tags, plantstore.NewTag(text))
@@ -225,29 +225,29 @@ func filtersCombine(t *testing.T, s *subject) {
 	}
 	for _, tag := range tags {
 		for _, after := range afters {
-			found := only(garden(), func(p plantstore.Plant) bool {
+			found := filter(garden(), func(p plantstore.Plant) bool {
 				return (tag == plantstore.Tag{} || p.Tag == tag) && (after == nil || p.ID > *after)
 			})
 			q := plantstore.Query{Tag: tag, After: after, Limit: 3}
 			wantScan(t, s, q, found)
 			wantPages(t, s, q, found)
 			q.Contains = "roSE"
-			found = only(found, func(p plantstore.Plant) bool { return slices.Contains(roses, p.ID) })
+			found = filter(found, func(p plantstore.Plant) bool { return slices.Contains(roses, p.ID) })
 			wantScan(t, s, q, found)
 			wantPages(t, s, q, found)
 		}
 	}
 }
 
-// only returns the plants that are wanted.
-func only(plants []plantstore.Plant, wanted func(plantstore.Plant) bool) []plantstore.Plant {
-	var left []plantstore.Plant
+// filter returns the plants for which keep returns true.
+func filter(plants []plantstore.Plant, keep func(plantstore.Plant) bool) []plantstore.Plant {
+	var kept []plantstore.Plant
 	for _, p := range plants {
-		if wanted(p) {
-			left = append(left, p)
+		if keep(p) {
+			kept = append(kept, p)
 		}
 	}
-	return left
+	return kept
 }
 
 func readyStore(t *testing.T, s *subject) {
@@ -255,7 +255,7 @@ func readyStore(t *testing.T, s *subject) {
 		if err := s.Ready(t.Context()); err != nil {
 			t.Fatalf("Ready: %v", err)
 		}
-		grow(t, s, plant(i, "fern"))
+		mustCreate(t, s, plant(i, "fern"))
 		s.reopen(t)
 	}
 }

@@ -11,12 +11,12 @@ import (
 var scanBehaviours = []behaviour{
 	{"ScanIgnoresTheLimit", scanIgnoresTheLimit},
 	{"ScanIsASnapshot", scanIsASnapshot},
-	{"ReadsGoOnDuringAScan", readsGoOnDuringAScan},
-	{"AbandonedScanLeavesNothingBehind", abandonedScanLeavesNothingBehind},
+	{"ReadsContinueDuringAScan", readsContinueDuringAScan},
+	{"AbandonedScanReleasesItsResources", abandonedScanReleasesItsResources},
 	{"CancelledScanEndsWithAnError", cancelledScanEndsWithAnError},
 }
 
-// meadow returns so many plants that a store does not fetch them all at once.
+// meadow returns more plants than a store fetches at once.
 func meadow() []plantstore.Plant {
 	plants := make([]plantstore.Plant, 1200)
 	for i := range plants {
@@ -25,7 +25,7 @@ func meadow() []plantstore.Plant {
 	return plants
 }
 
-// meadowQueries all find the whole meadow, by different roads.
+// meadowQueries all find the whole meadow, by different query plans.
 var meadowQueries = []plantstore.Query{
 	{},
 	{Tag: plantstore.NewTag("wild")},
@@ -35,18 +35,18 @@ var meadowQueries = []plantstore.Query{
 
 func scanIgnoresTheLimit(t *testing.T, s *subject) {
 	plants := meadow()
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	for _, limit := range []int{-1, 0, 1, 2, math.MaxInt} {
 		wantScan(t, s, plantstore.Query{Limit: limit}, plants)
 	}
 }
 
-// scanIsASnapshot writes at the start and in the middle of a scan, behind it and
-// ahead of it. Were a write to wait for the scan, this would not end.
+// scanIsASnapshot writes at the start and in the middle of a scan, before and after its
+// position. It would hang if a write waited for the scan.
 func scanIsASnapshot(t *testing.T, s *subject) {
 	plants := meadow()
 	half, last := len(plants)/2, len(plants)-1
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	for _, q := range meadowQueries {
 		var got []plantstore.Plant
 		for p, err := range s.Scan(t.Context(), q) {
@@ -87,9 +87,9 @@ func scanIsASnapshot(t *testing.T, s *subject) {
 	}
 }
 
-func readsGoOnDuringAScan(t *testing.T, s *subject) {
+func readsContinueDuringAScan(t *testing.T, s *subject) {
 	plants := meadow()
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	n := 0
 	for p, err := range s.Scan(t.Context(), plantstore.Query{}) {
 		if err != nil {
@@ -107,11 +107,11 @@ func readsGoOnDuringAScan(t *testing.T, s *subject) {
 	}
 }
 
-// abandonedScanLeavesNothingBehind breaks more iterations off than a store has
+// abandonedScanReleasesItsResources abandons more iterations than a store has
 // connections.
-func abandonedScanLeavesNothingBehind(t *testing.T, s *subject) {
+func abandonedScanReleasesItsResources(t *testing.T, s *subject) {
 	plants := meadow()
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	for i := range 40 {
 		n := 0
 		for p, err := range s.Scan(t.Context(), meadowQueries[i%len(meadowQueries)]) {
@@ -135,7 +135,7 @@ func abandonedScanLeavesNothingBehind(t *testing.T, s *subject) {
 
 func cancelledScanEndsWithAnError(t *testing.T, s *subject) {
 	plants := meadow()
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	for _, q := range meadowQueries {
 		for _, after := range []int{0, 1, len(plants) / 2} {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -7,14 +7,14 @@ import (
 	"plantstore"
 )
 
-// difference says where got first differs from want, or nothing.
+// difference says where got first differs from want. It returns "" if they are equal.
 func difference(got, want []plantstore.Plant) string {
 	for i := range max(len(got), len(want)) {
 		switch {
 		case i >= len(got):
 			return fmt.Sprintf("%d plants instead of %d, %s is missing", len(got), len(want), showPlant(want[i]))
 		case i >= len(want):
-			return fmt.Sprintf("%d plants instead of %d, %s is too much", len(got), len(want), showPlant(got[i]))
+			return fmt.Sprintf("%d plants instead of %d, %s is unexpected", len(got), len(want), showPlant(got[i]))
 		case got[i] != want[i]:
 			return fmt.Sprintf("plant %d is %s, want %s", i+1, showPlant(got[i]), showPlant(want[i]))
 		}
@@ -35,9 +35,9 @@ func showTag(t plantstore.Tag) string {
 }
 
 func showText(s string) string {
-	const most = 60
-	if len(s) > most {
-		return fmt.Sprintf("%+q… (%d bytes)", s[:most], len(s))
+	const maxBytes = 60
+	if len(s) > maxBytes {
+		return fmt.Sprintf("%+q… (%d bytes)", s[:maxBytes], len(s))
 	}
 	return fmt.Sprintf("%+q", s)
 }

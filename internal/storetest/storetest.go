@@ -1,14 +1,14 @@
-// Package storetest is the conformance suite that every [plantstore.Store]
-// passes, and the in-memory [Model] it is held against.
+// Package storetest is the conformance suite that every [plantstore.Store] passes,
+// and the in-memory [Model] that stores are compared with.
 //
-// The suite asks for each sentence of the contract of [plantstore.Store] that can
-// be seen from outside. Crashes, power cuts and failing disks cannot: they are
-// the business of each store's own tests and of e2e.
+// The suite covers each sentence of the contract of [plantstore.Store] that can be
+// observed from outside. Crashes, power cuts and failing disks cannot: each store's
+// own tests and e2e cover them.
 //
-// A tour: this file opens stores and asks what they hold, show.go says what is
-// wrong with it; writes.go, with its tables in cases.go, reads.go, scans.go,
-// tokens.go and concurrency.go have the behaviours by theme; and histories.go
-// walks a store and the model through the same random life.
+// A tour: this file opens stores and compares what they contain, show.go formats
+// differences. writes.go, with its tables in cases.go, reads.go, scans.go, tokens.go
+// and concurrency.go have the behaviours by theme. histories.go applies the same
+// random histories to a store and to the model.
 package storetest
 
 import (
@@ -24,10 +24,10 @@ import (
 	"plantstore"
 )
 
-// Run holds a store against the contract of [plantstore.Store]. Each call of
-// fresh prepares a new, empty place; the open that it returns opens the store in
-// that place, and opens it again, with all that it held, after the suite has
-// closed it. Run closes whatever it opened.
+// Run tests a store against the contract of [plantstore.Store]. Each call of fresh
+// prepares a new, empty store. The open that it returns opens that store, and reopens
+// it with its contents after the suite has closed it. Run closes every store that it
+// opened.
 //
 // The test of a store is then
 //
@@ -43,20 +43,20 @@ func Run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) 
 	t.Run("Histories", func(t *testing.T) { checkHistories(t, fresh) })
 }
 
-// behaviour is one thing that a store does. Its check begins with an empty store.
+// behaviour is one behaviour of a store. Its check starts with an empty store.
 type behaviour struct {
 	name  string
 	check func(t *testing.T, s *subject)
 }
 
-// tb is what *testing.T and *rapid.T have in common.
+// tb is the common part of *testing.T and *rapid.T.
 type tb interface {
 	rapid.TB
 	Context() context.Context
 	Cleanup(func())
 }
 
-// subject is the store under test, and the way to open it again.
+// subject is the store under test, and the function that reopens it.
 type subject struct {
 	plantstore.Store // nil while closed
 	open             func() plantstore.Store
@@ -88,13 +88,13 @@ func (s *subject) reopen(t tb) {
 	s.Store = s.open()
 }
 
-// step is a write, and what is to become of it.
+// step is a write and its expected result.
 type step struct {
 	write plantstore.Write
 	want  plantstore.Result
 }
 
-// The results that a step can want.
+// The results that a step can expect.
 var (
 	created   = plantstore.Result{Outcome: plantstore.Created}
 	unchanged = plantstore.Result{Outcome: plantstore.Unchanged}
@@ -125,12 +125,12 @@ func remove(id plantstore.ID) plantstore.Write {
 	return plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}}
 }
 
-// applyBatch applies a batch as the contract asks of a caller: again after
+// applyBatch applies a batch as the contract requires of a caller: again after
 // ErrRetry. It may be called from any goroutine.
 func applyBatch(ctx context.Context, s plantstore.Store, batch []plantstore.Write) ([]plantstore.Result, error) {
-	const tries = 100
+	const attempts = 100
 	var err error
-	for range tries {
+	for range attempts {
 		var results []plantstore.Result
 		results, err = s.Apply(ctx, batch)
 		if errors.Is(err, plantstore.ErrRetry) {
@@ -144,10 +144,10 @@ func applyBatch(ctx context.Context, s plantstore.Store, batch []plantstore.Writ
 		}
 		return results, nil
 	}
-	return nil, fmt.Errorf("Apply asked for a retry %d times: %w", tries, err)
+	return nil, fmt.Errorf("Apply returned ErrRetry %d times: %w", attempts, err)
 }
 
-// apply applies the steps as one batch and fails unless they go as wanted.
+// apply applies the steps as one batch and fails unless they have the wanted results.
 func apply(t tb, s plantstore.Store, steps ...step) {
 	t.Helper()
 	batch := make([]plantstore.Write, len(steps))
@@ -166,8 +166,8 @@ func apply(t tb, s plantstore.Store, steps ...step) {
 	}
 }
 
-// grow creates the plants in one batch.
-func grow(t tb, s plantstore.Store, plants ...plantstore.Plant) {
+// mustCreate creates the plants in one batch.
+func mustCreate(t tb, s plantstore.Store, plants ...plantstore.Plant) {
 	t.Helper()
 	steps := make([]step, len(plants))
 	for i, p := range plants {
@@ -211,14 +211,14 @@ func wantNoPlants(t tb, s plantstore.Store, ids ...plantstore.ID) {
 	}
 }
 
-// wantAll fails unless the store holds exactly the plants, in their order.
+// wantAll fails unless the store contains exactly the plants, in their order.
 func wantAll(t tb, s plantstore.Store, plants ...plantstore.Plant) {
 	t.Helper()
 	wantScan(t, s, plantstore.Query{}, plants)
 }
 
-// wantFound fails unless Scan, small pages and one page that has just or more
-// than enough room hold exactly the plants, in their order.
+// wantFound fails unless Scan, small pages, and pages with a limit of exactly as many
+// plants or one more return exactly the plants, in their order.
 func wantFound(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
 	t.Helper()
 	wantScan(t, s, q, want)
@@ -239,8 +239,8 @@ func wantScan(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Pl
 	}
 }
 
-// collect returns what a scan yields, up to its error. It may be called from any
-// goroutine.
+// collect returns the plants that a scan yields before its error. It may be called
+// from any goroutine.
 func collect(scan iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error) {
 	var plants []plantstore.Plant
 	for p, err := range scan {
@@ -252,11 +252,11 @@ func collect(scan iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error
 	return plants, nil
 }
 
-// wantPages follows Next from the query's page to the last one.
+// wantPages follows Next from the query's page to the last page.
 func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
 	t.Helper()
-	const enough = 20_000 // more than any test needs, were every page to hold one plant
-	for range enough {
+	const maxPages = 20_000 // more than any test needs with one plant on each
+	for range maxPages {
 		page, err := s.List(t.Context(), q)
 		if err != nil {
 			t.Fatalf("List(%s): %v", showQuery(q), err)
@@ -270,11 +270,11 @@ func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.P
 		want = want[len(page.Plants):]
 		q.After = page.Next
 	}
-	t.Fatalf("List(%s): still not the last page after %d", showQuery(q), enough)
+	t.Fatalf("List(%s): %d pages without a last one", showQuery(q), maxPages)
 }
 
-// pageProblem says what is wrong with a page where all that match the query are
-// want, or nothing. A page may be short, but it leaves nothing out.
+// pageProblem says what is wrong with a page if want is all that matches the query. It
+// returns "" if nothing is. A page may be short, but must not skip a plant.
 func pageProblem(page plantstore.Page, q plantstore.Query, want []plantstore.Plant) string {
 	n := len(page.Plants)
 	if n > q.Limit {
@@ -285,11 +285,11 @@ func pageProblem(page plantstore.Page, q plantstore.Query, want []plantstore.Pla
 	}
 	switch next := page.Next; {
 	case next == nil && n < len(want):
-		return fmt.Sprintf("the last page leaves out %s", showPlant(want[n]))
+		return fmt.Sprintf("the last page omits %s", showPlant(want[n]))
 	case next == nil:
 		return ""
 	case q.After != nil && *next <= *q.After:
-		return fmt.Sprintf("Next is %d, which is no progress", *next)
+		return fmt.Sprintf("Next is %d, which is not after the query's After", *next)
 	case n > 0 && *next < page.Plants[n-1].ID:
 		return fmt.Sprintf("Next is %d, before the page's last plant %d", *next, page.Plants[n-1].ID)
 	case n < len(want) && *next >= want[n].ID:

@@ -13,22 +13,22 @@ import (
 
 var tokenBehaviours = []behaviour{
 	{"NoTokens", noTokens},
-	{"TokenIsKept", tokenIsKept},
+	{"TokenIsStoredUnchanged", tokenIsStoredUnchanged},
 	{"TokensAreListedInOrderOfCreation", tokensAreListedInOrderOfCreation},
 	{"TokenHashIsUnique", tokenHashIsUnique},
 	{"TokenTimesAreWholeSecondsOfUTC", tokenTimesAreWholeSecondsOfUTC},
-	{"TokenSharesNothing", tokenSharesNothing},
+	{"TokenSharesNoMemory", tokenSharesNoMemory},
 	{"RevokedTokenKeepsItsFirstTime", revokedTokenKeepsItsFirstTime},
 	{"TouchOnlyGoesForward", touchOnlyGoesForward},
-	{"FirstTokenIsTheOnlyFirst", firstTokenIsTheOnlyFirst},
-	{"FirstTokenComesBeforeAll", firstTokenComesBeforeAll},
+	{"FirstTokenIsCreatedOnce", firstTokenIsCreatedOnce},
+	{"FirstTokenNeedsAnEmptyStore", firstTokenNeedsAnEmptyStore},
 	{"OneFirstTokenWins", oneFirstTokenWins},
 }
 
 // noon is a time in whole seconds of UTC.
 var noon = time.Date(2026, 3, 20, 12, 0, 0, 0, time.UTC)
 
-// token returns a token whose hash is made of its name.
+// token returns a token whose hash is derived from its name.
 func token(name string) plantstore.Token {
 	return plantstore.Token{
 		Hash:    plantstore.HashSecret(name),
@@ -70,8 +70,8 @@ func touch(t tb, s plantstore.Store, used map[plantstore.TokenHash]time.Time) {
 	}
 }
 
-// touchAgain tells a store that was opened again when tokens were last used,
-// which need not have been durable.
+// touchAgain repeats when tokens were last used after a store was reopened, since that
+// need not be durable.
 func touchAgain(t tb, s plantstore.Store, tokens []plantstore.Token) {
 	t.Helper()
 	used := make(map[plantstore.TokenHash]time.Time)
@@ -83,9 +83,9 @@ func touchAgain(t tb, s plantstore.Store, tokens []plantstore.Token) {
 	touch(t, s, used)
 }
 
-// wantTokens fails unless the store has exactly these tokens in this order, and
-// finds each by its hash. A time in whole seconds of UTC has one representation,
-// so tokens can be compared deeply.
+// wantTokens fails unless the store has exactly these tokens in this order, and finds
+// each by its hash. A time in whole seconds of UTC has one representation, so tokens
+// can be compared with reflect.DeepEqual.
 func wantTokens(t tb, s plantstore.Store, want ...plantstore.Token) {
 	t.Helper()
 	got, err := s.Tokens(t.Context())
@@ -97,7 +97,7 @@ func wantTokens(t tb, s plantstore.Store, want ...plantstore.Token) {
 	}
 	for i, tk := range want {
 		if !reflect.DeepEqual(got[i], tk) {
-			t.Fatalf("Tokens: the one at %d is\n%+v, want\n%+v", i, got[i], tk)
+			t.Fatalf("Tokens: token %d is\n%+v, want\n%+v", i, got[i], tk)
 		}
 		found, err := s.Token(t.Context(), tk.Hash)
 		if err != nil {
@@ -116,9 +116,9 @@ func wantNoToken(t tb, s plantstore.Store, hash plantstore.TokenHash) {
 	}
 }
 
-// stranger is a hash of no token, though it differs from one in its last bit
+// unknownHash returns the hash of no token. It differs from the token's in the last bit
 // only.
-func stranger(tk plantstore.Token) plantstore.TokenHash {
+func unknownHash(tk plantstore.Token) plantstore.TokenHash {
 	hash := tk.Hash
 	hash[len(hash)-1] ^= 1
 	return hash
@@ -128,10 +128,10 @@ func noTokens(t *testing.T, s *subject) {
 	tk := token("ci")
 	for range 2 {
 		wantTokens(t, s)
-		for _, hash := range []plantstore.TokenHash{tk.Hash, stranger(tk), {}} {
+		for _, hash := range []plantstore.TokenHash{tk.Hash, unknownHash(tk), {}} {
 			wantNoToken(t, s, hash)
 			if err := s.RevokeToken(t.Context(), hash, noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
-				t.Fatalf("RevokeToken of an unknown one: error %v, want ErrNoSuchToken", err)
+				t.Fatalf("RevokeToken of an unknown hash: error %v, want ErrNoSuchToken", err)
 			}
 			touch(t, s, map[plantstore.TokenHash]time.Time{hash: noon})
 		}
@@ -140,14 +140,14 @@ func noTokens(t *testing.T, s *subject) {
 		s.reopen(t)
 	}
 	addToken(t, s, tk)
-	wantNoToken(t, s, stranger(tk))
-	if err := s.RevokeToken(t.Context(), stranger(tk), noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
-		t.Fatalf("RevokeToken of a stranger: error %v, want ErrNoSuchToken", err)
+	wantNoToken(t, s, unknownHash(tk))
+	if err := s.RevokeToken(t.Context(), unknownHash(tk), noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
+		t.Fatalf("RevokeToken of a similar hash: error %v, want ErrNoSuchToken", err)
 	}
 	wantTokens(t, s, tk)
 }
 
-func tokenIsKept(t *testing.T, s *subject) {
+func tokenIsStoredUnchanged(t *testing.T, s *subject) {
 	var want []plantstore.Token
 	for i, text := range texts {
 		tk := token(fmt.Sprintf("token %d", i))
@@ -163,7 +163,7 @@ func tokenIsKept(t *testing.T, s *subject) {
 		tk.Scopes = scopes
 		want = append(want, tk)
 	}
-	// Never is the zero time, and no other time is never.
+	// Only the zero time means never.
 	for i, at := range []time.Time{
 		{},
 		time.Unix(0, 0).UTC(),
@@ -185,8 +185,8 @@ func tokenIsKept(t *testing.T, s *subject) {
 	wantTokens(t, s, want...)
 }
 
-// tokensAreListedInOrderOfCreation creates them within one second, so that
-// neither their times nor their names nor their hashes say the order.
+// tokensAreListedInOrderOfCreation creates tokens within one second, so that neither
+// their times nor their names nor their hashes reveal the order.
 func tokensAreListedInOrderOfCreation(t *testing.T, s *subject) {
 	var want []plantstore.Token
 	for i := range 30 {
@@ -203,7 +203,7 @@ func tokensAreListedInOrderOfCreation(t *testing.T, s *subject) {
 	wantTokens(t, s, want...)
 }
 
-// tokenHashIsUnique says that nothing is silently overwritten, tokens neither.
+// tokenHashIsUnique checks that a token is never silently overwritten.
 func tokenHashIsUnique(t *testing.T, s *subject) {
 	tk := token("ci")
 	addToken(t, s, tk)
@@ -238,7 +238,7 @@ func tokenTimesAreWholeSecondsOfUTC(t *testing.T, s *subject) {
 	wantTokens(t, s, first, second, third)
 }
 
-func tokenSharesNothing(t *testing.T, s *subject) {
+func tokenSharesNoMemory(t *testing.T, s *subject) {
 	want := token("ci")
 	given := token("ci")
 	given.Scopes = slices.Clone(want.Scopes)
@@ -288,9 +288,9 @@ func touchOnlyGoesForward(t *testing.T, s *subject) {
 		{0, 0, 3600, 22},
 	} {
 		touch(t, s, map[plantstore.TokenHash]time.Time{
-			first.Hash:      at(c.first),
-			stranger(first): at(c.first),
-			second.Hash:     at(c.second).In(time.FixedZone("away", -7*3600)),
+			first.Hash:         at(c.first),
+			unknownHash(first): at(c.first),
+			second.Hash:        at(c.second).In(time.FixedZone("away", -7*3600)),
 		})
 		first.LastUsed, second.LastUsed = at(c.wantFirst), at(c.wantSecond)
 		wantTokens(t, s, first, second, third)
@@ -298,10 +298,10 @@ func touchOnlyGoesForward(t *testing.T, s *subject) {
 	touch(t, s, map[plantstore.TokenHash]time.Time{third.Hash: at(5)})
 	third.LastUsed = at(5)
 	wantTokens(t, s, first, second, third)
-	wantNoToken(t, s, stranger(first))
+	wantNoToken(t, s, unknownHash(first))
 }
 
-func firstTokenIsTheOnlyFirst(t *testing.T, s *subject) {
+func firstTokenIsCreatedOnce(t *testing.T, s *subject) {
 	first := token("first")
 	addFirstToken(t, s, first, true)
 	addFirstToken(t, s, first, false)
@@ -314,9 +314,9 @@ func firstTokenIsTheOnlyFirst(t *testing.T, s *subject) {
 	wantTokens(t, s, first, token("second"))
 }
 
-// firstTokenComesBeforeAll says that a token counts however it came, and also
-// when it is of no more use.
-func firstTokenComesBeforeAll(t *testing.T, s *subject) {
+// firstTokenNeedsAnEmptyStore checks that every token counts, whether it was created as
+// the first one or not, and even if it has expired or been revoked.
+func firstTokenNeedsAnEmptyStore(t *testing.T, s *subject) {
 	old := token("old")
 	old.Expires = noon.AddDate(-1, 0, 0)
 	old.Revoked = noon.AddDate(-2, 0, 0)
@@ -330,7 +330,7 @@ func firstTokenComesBeforeAll(t *testing.T, s *subject) {
 func oneFirstTokenWins(t *testing.T, s *subject) {
 	const n = 8
 	won := make([]bool, n)
-	together(t, n, func(i int) (err error) {
+	inParallel(t, n, func(i int) (err error) {
 		won[i], err = s.CreateFirstToken(t.Context(), token(fmt.Sprintf("replica %d", i)))
 		return err
 	})
@@ -341,7 +341,7 @@ func oneFirstTokenWins(t *testing.T, s *subject) {
 		}
 	}
 	if len(winners) != 1 {
-		t.Fatalf("%d of %d calls of CreateFirstToken were told that they were first", len(winners), n)
+		t.Fatalf("%d of %d calls of CreateFirstToken returned true", len(winners), n)
 	}
 	wantTokens(t, s, winners...)
 }

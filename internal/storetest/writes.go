@@ -12,31 +12,31 @@ import (
 )
 
 var writeBehaviours = []behaviour{
-	{"CreateKeepsEveryID", createKeepsEveryID},
-	{"TextIsKeptByteForByte", textIsKeptByteForByte},
-	{"AlikeTextsAreDifferent", alikeTextsAreDifferent},
-	{"LongTextIsKept", longTextIsKept},
+	{"EveryIDIsValid", everyIDIsValid},
+	{"TextIsStoredByteForByte", textIsStoredByteForByte},
+	{"SimilarTextsAreDifferent", similarTextsAreDifferent},
+	{"LongTextIsStored", longTextIsStored},
 	{"EveryWriteHasItsOutcome", everyWriteHasItsOutcome},
 	{"OneIDManyTimesInABatch", oneIDManyTimesInABatch},
-	{"RefusedAlone", refusedAlone},
+	{"RefusedWriteDoesNotStopOthers", refusedWriteDoesNotStopOthers},
 	{"EmptyBatch", emptyBatch},
 	{"LargeBatch", largeBatch},
-	{"BatchStaysTheCallers", batchStaysTheCallers},
+	{"BatchBelongsToTheCaller", batchBelongsToTheCaller},
 	{"RepeatedBatchChangesNothing", repeatedBatchChangesNothing},
-	{"FailedBatchLeavesNothing", failedBatchLeavesNothing},
-	{"PlantsOutliveClose", plantsOutliveClose},
+	{"FailedBatchIsNotApplied", failedBatchIsNotApplied},
+	{"PlantsSurviveClose", plantsSurviveClose},
 }
 
-// ids are those where a store could go wrong, in ascending order: the ends of
-// int64, both sides of zero, and what float64 or 32 bits would bend.
+// ids are ids that a store could mishandle, in ascending order: the limits of int64,
+// both sides of zero, and those that float64 or 32 bits cannot represent.
 var ids = []plantstore.ID{
 	math.MinInt64, math.MinInt64 + 1, -1<<53 - 1, -1<<53 + 1, -1<<32 - 1, -1 << 31, -2, -1,
 	0, 1, 2, 9, 10, 1<<31 - 1, 1 << 31, 1 << 32, 1<<53 - 1, 1<<53 + 1, 1<<53 + 3,
 	math.MaxInt64 - 1, math.MaxInt64,
 }
 
-// rows returns a plant for each of the ids, none like the other.
-func rows() []plantstore.Plant {
+// onePerID returns a plant for each of the ids. No two are alike.
+func onePerID() []plantstore.Plant {
 	plants := make([]plantstore.Plant, len(ids))
 	for i, id := range ids {
 		plants[i] = plant(id, fmt.Sprintf("plant %d", i))
@@ -44,10 +44,10 @@ func rows() []plantstore.Plant {
 	return plants
 }
 
-func createKeepsEveryID(t *testing.T, s *subject) {
+func everyIDIsValid(t *testing.T, s *subject) {
 	wantAll(t, s)
 	wantNoPlants(t, s, ids...)
-	for _, p := range rows() {
+	for _, p := range onePerID() {
 		apply(t, s, step{create(p), created})
 		wantPlants(t, s, p)
 		apply(t, s, step{create(p), unchanged})
@@ -55,17 +55,17 @@ func createKeepsEveryID(t *testing.T, s *subject) {
 		apply(t, s, step{create(tagged(p.ID, p.Name, "new")), idTaken})
 		wantPlants(t, s, p)
 	}
-	wantAll(t, s, rows()...)
+	wantAll(t, s, onePerID()...)
 	wantNoPlants(t, s, -3, 3, 1<<53, -1<<53, math.MaxInt32-1)
 }
 
-func textIsKeptByteForByte(t *testing.T, s *subject) {
+func textIsStoredByteForByte(t *testing.T, s *subject) {
 	var plants []plantstore.Plant
 	for i, text := range texts {
 		id := plantstore.ID(3 * i)
 		plants = append(plants, plant(id, text), tagged(id+1, "", text), tagged(id+2, text, text))
 	}
-	grow(t, s, plants...)
+	mustCreate(t, s, plants...)
 	wantPlants(t, s, plants...)
 	wantFound(t, s, plantstore.Query{}, plants)
 	var again []step
@@ -78,9 +78,9 @@ func textIsKeptByteForByte(t *testing.T, s *subject) {
 	wantAll(t, s, plants...)
 }
 
-// alikeTextsAreDifferent puts each text against those that follow it in texts,
-// where those that look alike stand together.
-func alikeTextsAreDifferent(t *testing.T, s *subject) {
+// similarTextsAreDifferent compares each text with those that follow it in texts, where
+// similar ones are next to each other.
+func similarTextsAreDifferent(t *testing.T, s *subject) {
 	const near = 20
 	for i, text := range texts {
 		named, typed := plant(plantstore.ID(2*i), text), tagged(plantstore.ID(2*i+1), "fern", text)
@@ -101,7 +101,7 @@ func alikeTextsAreDifferent(t *testing.T, s *subject) {
 	}
 }
 
-func longTextIsKept(t *testing.T, s *subject) {
+func longTextIsStored(t *testing.T, s *subject) {
 	var plants []plantstore.Plant
 	for i, text := range longTexts() {
 		id := plantstore.ID(10 * i)
@@ -123,25 +123,25 @@ func longTextIsKept(t *testing.T, s *subject) {
 	wantAll(t, s, plants...)
 }
 
-// everyWriteHasItsOutcome walks the table of writes three times: with the plant
-// that a write meets put there by an earlier batch, by the same batch, and with
-// all cases in one batch.
+// everyWriteHasItsOutcome goes through the table of writes three times: with the plant
+// that a write finds created by an earlier batch, by the same batch, and with all
+// cases in one batch.
 func everyWriteHasItsOutcome(t *testing.T, s *subject) {
 	var before, all []step
 	var after []plantstore.Plant
 	for i, c := range writeCases() {
 		for round := range plantstore.ID(3) {
 			id := plantstore.ID(100*i) + round
-			given, tried := c.given.steps(id), c.tried(id)
+			given, tested := c.given.steps(id), c.step(id)
 			switch round {
 			case 0:
 				apply(t, s, given...)
-				apply(t, s, tried)
+				apply(t, s, tested)
 			case 1:
-				apply(t, s, append(given, tried)...)
+				apply(t, s, append(given, tested)...)
 			case 2:
 				before = append(before, given...)
-				all = append(all, tried)
+				all = append(all, tested)
 			}
 			if left := c.left; left != nil {
 				after = append(after, left.at(id))
@@ -185,8 +185,8 @@ func oneIDManyTimesInABatch(t *testing.T, s *subject) {
 	wantAll(t, s, rose, plant(2, "oak"))
 }
 
-func refusedAlone(t *testing.T, s *subject) {
-	grow(t, s, plant(1, "fern"), plant(2, "rose"))
+func refusedWriteDoesNotStopOthers(t *testing.T, s *subject) {
+	mustCreate(t, s, plant(1, "fern"), plant(2, "rose"))
 	guarded := replace(plant(2, "moss"))
 	guarded.If = noneMatch(plantstore.AnyETag)
 	apply(t, s,
@@ -205,7 +205,7 @@ func refusedAlone(t *testing.T, s *subject) {
 }
 
 func emptyBatch(t *testing.T, s *subject) {
-	grow(t, s, plant(1, "fern"))
+	mustCreate(t, s, plant(1, "fern"))
 	for _, batch := range [][]plantstore.Write{nil, {}} {
 		results, err := s.Apply(t.Context(), batch)
 		if err != nil || len(results) != 0 {
@@ -244,15 +244,15 @@ func largeBatch(t *testing.T, s *subject) {
 		}
 		left = append(left, p)
 	}
-	grow(t, s, before...)
-	// Backwards, so that no store finds them in order by luck.
+	mustCreate(t, s, before...)
+	// Backwards, so that they are not in order by chance.
 	slices.Reverse(steps)
 	apply(t, s, steps...)
 	wantAll(t, s, left...)
 	wantPages(t, s, plantstore.Query{Limit: 10, Contains: "PLANT 4999"}, left[len(left)-1:])
 }
 
-func batchStaysTheCallers(t *testing.T, s *subject) {
+func batchBelongsToTheCaller(t *testing.T, s *subject) {
 	guarded := replace(plant(-7, "oak"))
 	guarded.If = noneMatch(plantstore.AnyETag)
 	batch := []plantstore.Write{create(plant(2, "fern")), create(plant(1, "rose")), guarded}
@@ -263,7 +263,7 @@ func batchStaysTheCallers(t *testing.T, s *subject) {
 	}
 	for i, w := range batch {
 		if w != before[i] {
-			t.Errorf("write %d: Apply made it %s", i+1, showWrite(w))
+			t.Errorf("write %d: Apply changed it to %s", i+1, showWrite(w))
 		}
 		batch[i] = remove(99)
 		results[i] = idTaken
@@ -272,10 +272,10 @@ func batchStaysTheCallers(t *testing.T, s *subject) {
 	wantAll(t, s, plant(-7, "oak"), plant(1, "rose"), plant(2, "fern"))
 }
 
-// repeatedBatchChangesNothing is what makes a retry safe.
+// repeatedBatchChangesNothing checks that a retry is safe.
 func repeatedBatchChangesNothing(t *testing.T, s *subject) {
 	fern, rose, moss := plant(1, "fern"), plant(2, "rose"), plant(3, "moss")
-	grow(t, s, plant(2, "oak"), plant(4, "elm"), moss)
+	mustCreate(t, s, plant(2, "oak"), plant(4, "elm"), moss)
 	moved := replace(tagged(3, "moss", "moved"))
 	moved.If = match(moss.ETag())
 	apply(t, s,
@@ -296,9 +296,9 @@ func repeatedBatchChangesNothing(t *testing.T, s *subject) {
 	wantAll(t, s, fern, rose, moved.Plant)
 }
 
-// failedBatchLeavesNothing cancels batches before and while they are applied.
-// Whatever Apply answers must be true.
-func failedBatchLeavesNothing(t *testing.T, s *subject) {
+// failedBatchIsNotApplied cancels batches before and while they are applied. Whatever
+// Apply returns must be true.
+func failedBatchIsNotApplied(t *testing.T, s *subject) {
 	const attempts, size = 10, 200
 	var left []plantstore.Plant
 	for attempt := range attempts {
@@ -314,7 +314,7 @@ func failedBatchLeavesNothing(t *testing.T, s *subject) {
 			cancel()
 		}
 		var err error
-		together(t, 2, func(i int) error {
+		inParallel(t, 2, func(i int) error {
 			if i == 0 {
 				cancel()
 				return nil
@@ -337,9 +337,9 @@ func failedBatchLeavesNothing(t *testing.T, s *subject) {
 	}
 }
 
-func plantsOutliveClose(t *testing.T, s *subject) {
-	plants := rows()
-	grow(t, s, plants...)
+func plantsSurviveClose(t *testing.T, s *subject) {
+	plants := onePerID()
+	mustCreate(t, s, plants...)
 	s.reopen(t)
 	wantFound(t, s, plantstore.Query{}, plants)
 	apply(t, s,
