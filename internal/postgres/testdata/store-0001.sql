@@ -1,5 +1,5 @@
--- A store as the first schema kept it. No later change of that schema's file, nor of
--- the code, may change what stands here.
+-- A store with the first schema. Later changes to the schema file or to the code must
+-- not change this file.
 CREATE TABLE plantstore_schema (id integer PRIMARY KEY, version integer NOT NULL);
 INSERT INTO plantstore_schema (id, version) VALUES (1, 1);
 
