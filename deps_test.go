@@ -18,6 +18,7 @@ import (
 // floor below its own. A new package belongs here before anybody may use it.
 var floors = [][]string{
 	{"plantstore"},
+	{"plantstore/internal/wire"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",

@@ -3,6 +3,8 @@ package plantstore
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 )
 
 // Code is an error of the domain and the number that the interface gives it.
@@ -82,6 +84,50 @@ func (e *Error) Error() string { return e.Message }
 
 // Unwrap returns the error's Code, for errors.Is.
 func (e *Error) Unwrap() error { return e.Code }
+
+// Problems collects what is wrong with a request, so that the caller hears of
+// everything at once. The zero value is ready to use.
+type Problems struct {
+	code  Code // that of the first
+	texts []string
+}
+
+// Add adds a problem.
+func (p *Problems) Add(code Code, format string, args ...any) {
+	if len(p.texts) == 0 {
+		p.code = code
+	}
+	p.texts = append(p.texts, fmt.Sprintf(format, args...))
+}
+
+// Wrap adds what is wrong with a field, where err is not nil. It is an [*Error].
+func (p *Problems) Wrap(field string, err error) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		p.Add(e.Code, "%q %s", field, e.Message)
+	}
+}
+
+// Err returns all problems as one [*Error] with the code of the first, or nil if
+// there are none.
+func (p *Problems) Err() error {
+	if len(p.texts) == 0 {
+		return nil
+	}
+	return &Error{Code: p.code, Message: strings.Join(p.texts, "; ")}
+}
+
+// Shorten returns the text as an error message quotes it: its first 40 bytes or so.
+func Shorten(text string) string {
+	const size = 40
+	if len(text) <= size {
+		return text
+	}
+	end := size
+	for end > size-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
 
 // Errors that a [Store] tells its writer and that no caller sees.
 var (

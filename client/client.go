@@ -8,24 +8,25 @@
 //
 // # Errors
 //
-// What the server refuses comes back as a [*plantstore.Error], whose Code is the
-// one that the server gave it: errors.Is(err, plantstore.ErrIDTaken) asks for one.
-// A refusal by something else, such as a proxy, has the Code that goes with its
-// HTTP status where there is one. Text that is not valid UTF-8 is refused before it
-// is sent, with ErrNotJSON, or ErrParameter in a query. Every other error says what
-// was attempted. No error holds the token.
+// What the server refuses comes back as a [*plantstore.Error] with the server's Code:
+// errors.Is(err, plantstore.ErrIDTaken) asks for one. An error response from
+// something else, such as a proxy, has the Code that goes with its HTTP status where
+// there is one. Text that is not valid UTF-8 is refused before it is sent, with
+// ErrNotJSON, or ErrParameter in a query. Every other error says what was attempted.
+// No error holds the token.
 //
-// # Repetition
+// # Retries
 //
-// A call that finds no server, loses its answer, or is told to come back later
-// (429, 502, 503 and 504) is repeated after a pause, as [Options] say. What would
-// only come again, such as an unknown host or a wrong certificate, ends it at once.
+// The client retries requests that fail in transit, and those that the server or a
+// proxy answers with 429, 502, 503 or 504, after a pause, as [Options] say. What
+// would fail in the same way again, such as an unknown host or a bad certificate,
+// ends the call at once.
 //
-// Every write may be repeated: creating the same plant again is a success, and so
-// are replacing a plant by what it is already and deleting what a lost attempt has
-// deleted. One thing a caller should know: where somebody else writes to the same
-// plant between a lost attempt and its repetition, a Replace or Delete without a
-// condition takes that write back. A [plantstore.Condition] prevents it.
+// Every write can be retried: creating the same plant again is a success, and so are
+// replacing a plant with what it already is and deleting what a lost attempt has
+// deleted. One caveat: if someone else writes the same plant between a lost attempt
+// and its retry, a Replace or Delete without a condition undoes that write. A
+// [plantstore.Condition] prevents it.
 package client
 
 import (
@@ -43,58 +44,58 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // Options adjust a [Client]. The zero value of a field stands for its default.
 type Options struct {
-	// HTTP sends the requests. The default keeps up to 256 idle connections,
-	// waits 10 s for a connection, 45 s for the beginning of an answer and 10
-	// minutes for that of an import or export, which may have to work long before
-	// it; everything else is left to the context of a call. A client that is given
-	// here is copied. Its Timeout bounds whole imports and exports too, and its
-	// CheckRedirect is never asked, because redirects are refused: they would carry
-	// the token elsewhere.
+	// HTTP sends the requests. The default keeps up to 256 idle connections, waits
+	// 10 s for a connection, 45 s for the start of a response, and 10 minutes for
+	// that of an import or export, which may take long to produce one. Everything
+	// else is left to the context of a call. A client given here is copied. Its
+	// Timeout applies to whole imports and exports too. Its CheckRedirect is never
+	// called: redirects are refused, because they would carry the token elsewhere.
 	HTTP *http.Client
 
-	// Retries is how often a failed call is repeated: 18 times. A negative number
+	// Retries is how often a failed call is retried: 18 times. A negative number
 	// means never. The pauses between attempts double from 0.1 s up to 5 s, and each
-	// is cut by a random part of at most its half. 18 of them last 33 s at least, so
-	// that a fail-over of 30 s is ridden out. A Retry-After of the server is added
-	// to the pause.
+	// is cut by a random part of at most its half. 18 of them take at least 33 s,
+	// enough for a failover of 30 s. A Retry-After of the server is added to the
+	// pause.
 	Retries int
 
-	// Patience is how long after its first failure a call is repeated, if its
-	// attempts take long to fail: 1 minute. A Retry-After beyond it ends the call at
-	// once.
-	Patience time.Duration
+	// RetryTimeout is how long after its first failure a call is retried, however
+	// long its attempts take to fail: 1 minute. A Retry-After beyond it ends the call
+	// at once.
+	RetryTimeout time.Duration
 
 	// Retrying, if set, is told why an attempt failed and how long the pause before
 	// the next one is. The error holds no token.
 	Retrying func(err error, pause time.Duration)
 }
 
-// The time-outs of the default HTTP client. A server works on a write for 30 s
-// before it gives up, so an answer may take a little longer than that.
+// The timeouts of the default HTTP client. A server tries to write for 30 s before it
+// gives up, so a response may take a little longer than that.
 const (
-	connectTimeout = 10 * time.Second
-	answerTimeout  = 45 * time.Second
-	streamTimeout  = 10 * time.Minute
+	connectTimeout  = 10 * time.Second
+	responseTimeout = 45 * time.Second
+	streamTimeout   = 10 * time.Minute
 )
 
 // Client calls a server. It is safe for concurrent use, and its calls share
 // connections.
 type Client struct {
-	base     string // without a slash at its end
-	token    string
-	calls    *http.Client
-	streams  *http.Client // for imports and exports
-	retries  int
-	patience time.Duration
-	retrying func(err error, pause time.Duration)
+	base         string // without a slash at its end
+	token        string
+	calls        *http.Client
+	streams      *http.Client // for imports and exports
+	retries      int
+	retryTimeout time.Duration
+	retrying     func(err error, pause time.Duration)
 }
 
-// New returns a client of the server at that base URL. It touches no network, so
-// neither the URL nor the token is known to be good before the first call.
+// New returns a client of the server at that base URL. It does not connect, so the
+// first call is what shows whether the URL and the token are good.
 func New(baseURL, token string, opts Options) (*Client, error) {
 	base, err := url.Parse(baseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Hostname() == "" ||
@@ -106,38 +107,38 @@ func New(baseURL, token string, opts Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		base:     strings.TrimRight(base.String(), "/"),
-		token:    token,
-		retries:  opts.Retries,
-		patience: opts.Patience,
-		retrying: opts.Retrying,
+		base:         strings.TrimRight(base.String(), "/"),
+		token:        token,
+		retries:      opts.Retries,
+		retryTimeout: opts.RetryTimeout,
+		retrying:     opts.Retrying,
 	}
 	if c.retries == 0 {
 		c.retries = defaultRetries
 	}
-	if c.patience == 0 {
-		c.patience = defaultPatience
+	if c.retryTimeout == 0 {
+		c.retryTimeout = defaultRetryTimeout
 	}
 	if opts.HTTP != nil {
 		c.calls = withoutRedirects(*opts.HTTP)
 		c.streams = c.calls
 		return c, nil
 	}
-	// Streams have connections of their own, so that a call never waits behind
-	// one where a connection is shared (HTTP/2).
-	c.calls = withoutRedirects(http.Client{Transport: newTransport(answerTimeout)})
+	// Streams have connections of their own, so that a call never waits for one on
+	// a shared connection (HTTP/2).
+	c.calls = withoutRedirects(http.Client{Transport: newTransport(responseTimeout)})
 	streams := newTransport(streamTimeout)
 	streams.ReadBufferSize, streams.WriteBufferSize = streamBuffer, streamBuffer
 	c.streams = withoutRedirects(http.Client{Transport: streams})
 	return c, nil
 }
 
-func newTransport(answer time.Duration) *http.Transport {
+func newTransport(response time.Duration) *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		TLSHandshakeTimeout:   connectTimeout,
-		ResponseHeaderTimeout: answer,
+		ResponseHeaderTimeout: response,
 		ExpectContinueTimeout: 5 * time.Second,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   256,
@@ -162,16 +163,16 @@ func (c *Client) CloseIdleConnections() {
 // plant has the id.
 func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
 	what := fmt.Sprintf("create plant %d", p.ID)
-	body, err := appendNewPlant(nil, p)
+	body, err := wire.AppendNewPlant(nil, p)
 	if err != nil {
 		return c.fail(what, err)
 	}
 	return c.retry(ctx, what, func(bool) error {
-		a, err := c.call(ctx, http.StatusOK, http.MethodPost, "/plants", nil, body)
+		resp, err := c.call(ctx, http.StatusOK, http.MethodPost, "/plants", nil, body)
 		if err != nil {
 			return err
 		}
-		return a.confirm(p)
+		return resp.confirm(p)
 	})
 }
 
@@ -180,11 +181,11 @@ func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
 func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
 	var plant plantstore.Plant
 	err := c.retry(ctx, fmt.Sprintf("get plant %d", id), func(bool) error {
-		a, err := c.call(ctx, http.StatusOK, http.MethodGet, plantPath(id), nil, nil)
+		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, plantPath(id), nil, nil)
 		if err != nil {
 			return err
 		}
-		plant, err = a.plant()
+		plant, err = resp.plant()
 		return err
 	})
 	if err != nil {
@@ -194,12 +195,12 @@ func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, e
 	return plant, nil
 }
 
-// Replace puts the plant under its id, in place of the one that may be there. When
-// it returns nil the plant is durable. With a condition that does not hold it
-// changes nothing and fails with ErrPrecondition; nil is no condition.
+// Replace creates the plant, or replaces the one with its id. When it returns nil the
+// plant is durable. If the condition does not hold it changes nothing and fails with
+// ErrPrecondition; a nil condition always holds.
 func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantstore.Condition) error {
 	what := fmt.Sprintf("replace plant %d", p.ID)
-	body, err := appendPlant(nil, p)
+	body, err := wire.AppendPlant(nil, p)
 	if err != nil {
 		return c.fail(what, err)
 	}
@@ -208,17 +209,17 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 		return c.fail(what, err)
 	}
 	put := func(header http.Header) error {
-		a, err := c.call(ctx, http.StatusOK, http.MethodPut, plantPath(p.ID), header, body)
+		resp, err := c.call(ctx, http.StatusOK, http.MethodPut, plantPath(p.ID), header, body)
 		if err != nil {
 			return err
 		}
-		return a.confirm(p)
+		return resp.confirm(p)
 	}
-	return c.retry(ctx, what, func(lost bool) error {
+	return c.retry(ctx, what, func(maybeApplied bool) error {
 		err := put(header)
-		if lost && errors.Is(err, plantstore.ErrPrecondition) && len(cond.NoneMatch) > 0 {
-			// The plant that stands in the way may be ours. Where it is, this
-			// succeeds and changes nothing; where it is not, it is refused.
+		if maybeApplied && errors.Is(err, plantstore.ErrPrecondition) && len(cond.NoneMatch) > 0 {
+			// The existing plant may be the one that an earlier attempt wrote. If
+			// so, this succeeds and changes nothing; if not, it is refused.
 			return put(http.Header{"If-Match": {string(p.ETag())}})
 		}
 		return err
@@ -226,19 +227,19 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 }
 
 // Delete removes the plant with that id, or fails with ErrNoPlant. When it returns
-// nil the plant is gone for good. With a condition that does not hold it changes
-// nothing and fails with ErrPrecondition; nil is no condition. Where an attempt
-// was lost, or answered with 502, 503 or 504, and the next finds no plant, the
-// earlier one is taken to have removed it.
+// nil the deletion is durable. If the condition does not hold it changes nothing and
+// fails with ErrPrecondition; a nil condition always holds. If an attempt fails in
+// transit, or with 502, 503 or 504, and the next one finds no plant, the earlier one
+// is taken to have deleted it.
 func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.Condition) error {
 	what := fmt.Sprintf("delete plant %d", id)
 	header, err := conditionHeader(cond)
 	if err != nil {
 		return c.fail(what, err)
 	}
-	return c.retry(ctx, what, func(lost bool) error {
+	return c.retry(ctx, what, func(maybeApplied bool) error {
 		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, plantPath(id), header, nil)
-		if lost && errors.Is(err, plantstore.ErrNoPlant) {
+		if maybeApplied && errors.Is(err, plantstore.ErrNoPlant) {
 			return nil
 		}
 		return err
@@ -246,8 +247,8 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 }
 
 // Page returns one page of the plants that match the query, in ascending order of
-// id. It may hold fewer than the limit and still have a next one. A limit of 0
-// stands for the server's own, and the server cuts one that is too large for it.
+// id. It may hold fewer than the limit and still have a next page. A limit of 0 means
+// the server's default, and the server caps a limit that is too large.
 func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	const what = "list plants"
 	params, err := queryParams(q)
@@ -259,11 +260,11 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 	}
 	var page plantstore.Page
 	err = c.retry(ctx, what, func(bool) error {
-		a, err := c.call(ctx, http.StatusOK, http.MethodGet, plantsPath(params), nil, nil)
+		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, plantsPath(params), nil, nil)
 		if err != nil {
 			return err
 		}
-		page, err = a.page(q.After)
+		page, err = resp.page(q.After)
 		return err
 	})
 	if err != nil {
@@ -273,8 +274,8 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 }
 
 // List yields every plant that matches the query, in ascending order of id, a page
-// at a time. The limit is that of a page; 0 stands for 1000. A plant that is
-// written meanwhile may or may not be seen: [Client.Export] gives one snapshot.
+// at a time. The limit is that of a page; 0 means 1000. A plant that is written
+// meanwhile may or may not be seen: [Client.Export] reads one snapshot.
 // After an error it yields nothing more.
 func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
 	if q.Limit == 0 {
@@ -301,9 +302,9 @@ func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantst
 	}
 }
 
-// call makes one attempt at a call and reads the whole answer, which must have
-// that status.
-func (c *Client) call(ctx context.Context, status int, method, path string, header http.Header, body []byte) (*answer, error) {
+// call makes one attempt at a call and reads the whole response, which must have
+// the status.
+func (c *Client) call(ctx context.Context, status int, method, path string, header http.Header, body []byte) (*response, error) {
 	req, err := c.request(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -311,16 +312,16 @@ func (c *Client) call(ctx context.Context, status int, method, path string, head
 	for name, values := range header {
 		req.Header[name] = values
 	}
-	req.Header.Set("Accept", mediaJSON)
+	req.Header.Set("Accept", wire.MediaJSON)
 	if body != nil {
-		req.Header.Set("Content-Type", mediaJSON)
+		req.Header.Set("Content-Type", wire.MediaJSON)
 	}
 	resp, err := c.calls.Do(req)
 	if err != nil {
-		return nil, unanswered(ctx, err)
+		return nil, transportError(ctx, err)
 	}
 	defer resp.Body.Close()
-	return readAnswer(ctx, resp, status)
+	return readResponse(ctx, resp, status)
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {

@@ -17,32 +17,33 @@ import (
 
 // [Options] say what these mean.
 const (
-	firstPause      = 100 * time.Millisecond
-	longestPause    = 5 * time.Second
-	defaultRetries  = 18
-	defaultPatience = time.Minute
+	firstPause          = 100 * time.Millisecond
+	longestPause        = 5 * time.Second
+	defaultRetries      = 18
+	defaultRetryTimeout = time.Minute
 )
 
-// transient is the failure of an attempt that another one may not meet.
+// transient is a failure that a retry may not meet again.
 type transient struct {
 	err error
-	// after is how long the server wants to be left alone.
+	// after is how long the server asks to wait.
 	after time.Duration
-	// lost says that the server may have done what it was asked.
-	lost bool
+	// maybeApplied says that the server may have done what it was asked to.
+	maybeApplied bool
 }
 
 func (t *transient) Error() string { return t.err.Error() }
 
 func (t *transient) Unwrap() error { return t.err }
 
-// retry makes attempts until one succeeds or fails for good, or until retries,
-// patience or ctx end. An attempt is told whether one before it was lost.
-func (c *Client) retry(ctx context.Context, what string, attempt func(lost bool) error) error {
-	lost := false
+// retry makes attempts until one succeeds or fails permanently, or until the retries,
+// the retry timeout or ctx end. An attempt is told whether an earlier one may have
+// been applied.
+func (c *Client) retry(ctx context.Context, what string, attempt func(maybeApplied bool) error) error {
+	maybeApplied := false
 	var failing time.Time
 	for n := 0; ; n++ {
-		err := attempt(lost)
+		err := attempt(maybeApplied)
 		if err == nil {
 			return nil
 		}
@@ -50,12 +51,12 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(lost bool)
 		if !ok {
 			return c.fail(what, err)
 		}
-		lost = lost || failed.lost
+		maybeApplied = maybeApplied || failed.maybeApplied
 		if n == 0 {
 			failing = time.Now()
 		}
 		wait := failed.after + pause(n)
-		if n >= c.retries || time.Since(failing)+wait > c.patience {
+		if n >= c.retries || time.Since(failing)+wait > c.retryTimeout {
 			return c.fail(what, gaveUp(n+1, failed.err))
 		}
 		if c.retrying != nil {
@@ -82,18 +83,18 @@ func pause(attempt int) time.Duration {
 	return whole/2 + rand.N(whole/2)
 }
 
-// unanswered says what it means that a request could not be sent or its answer not
-// be read.
-func unanswered(ctx context.Context, err error) error {
-	if ctx.Err() != nil || isHopeless(err) {
+// transportError classifies a request that could not be sent, or whose response
+// could not be read.
+func transportError(ctx context.Context, err error) error {
+	if ctx.Err() != nil || isPermanent(err) {
 		return err
 	}
 	dial, ok := errors.AsType[*net.OpError](err)
-	return &transient{err: err, lost: !ok || dial.Op != "dial"}
+	return &transient{err: err, maybeApplied: !ok || dial.Op != "dial"}
 }
 
-// isHopeless reports whether an error of the connection would only come again.
-func isHopeless(err error) bool {
+// isPermanent reports whether a retry would fail in the same way.
+func isPermanent(err error) bool {
 	if name, ok := errors.AsType[*net.DNSError](err); ok && name.IsNotFound {
 		return true
 	}
@@ -114,10 +115,10 @@ func retryAfter(h http.Header) time.Duration {
 }
 
 // fail is the way out for every error. It says what was attempted, unless the
-// server has said it, and takes the token out of what others wrote.
+// server has said what is wrong, and removes the token from texts of others.
 func (c *Client) fail(what string, err error) error {
-	if refusal, ok := err.(*plantstore.Error); ok {
-		return &plantstore.Error{Code: refusal.Code, Message: c.redact(refusal.Message)}
+	if e, ok := err.(*plantstore.Error); ok {
+		return &plantstore.Error{Code: e.Code, Message: c.redact(e.Message)}
 	}
 	err = fmt.Errorf("%s: %w", what, err)
 	if text := err.Error(); strings.Contains(text, c.token) {
@@ -130,7 +131,7 @@ func (c *Client) redact(text string) string {
 	return strings.ReplaceAll(text, c.token, "[token]")
 }
 
-// redacted is an error whose own text must not be shown.
+// redacted is an error whose own text holds the token.
 type redacted struct {
 	text string
 	err  error

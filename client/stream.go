@@ -12,17 +12,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // streamBuffer is how much of a stream is sent or received at once.
 const streamBuffer = 64 << 10
 
 // Export yields every plant that matches the query, in ascending order of id, from
-// one snapshot. The query's limit does not count. After an error, as where the
-// export breaks off, it yields nothing more. A server may break off an export whose
+// one snapshot. The query's limit is ignored. After an error, for example when the
+// export is cut off, it yields nothing more. A server may cut off an export whose
 // reader does not keep up.
 func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
@@ -32,15 +31,14 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 			return
 		}
 		defer lines.Close()
-		dec := jsontext.NewDecoder(lines)
+		plants := wire.NewPlantReader(lines)
 		for {
-			var plant plantstore.Plant
-			err := decodePlant(dec, &plant, true)
+			plant, err := plants.Next()
 			if err == io.EOF {
 				return
 			}
 			if err != nil {
-				yield(plantstore.Plant{}, lines.explain(err))
+				yield(plantstore.Plant{}, lines.classify(err))
 				return
 			}
 			if !yield(plant, nil) {
@@ -50,10 +48,9 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 	}
 }
 
-// ExportLines returns every plant that matches the query as lines of JSON, one a
-// plant, as [Client.Export] yields them and [Client.ImportLines] takes them. Where
-// the export breaks off, reading ends in an error and never in io.EOF. The caller
-// closes the reader; ctx must live until then.
+// ExportLines returns every plant that matches the query as NDJSON, which
+// [Client.ImportLines] takes. If the export is cut off, reading ends in an error and
+// never in io.EOF. The caller closes the reader; ctx must live until then.
 func (c *Client) ExportLines(ctx context.Context, q plantstore.Query) (io.ReadCloser, error) {
 	lines, err := c.openExport(ctx, q)
 	if err != nil {
@@ -75,10 +72,10 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 		if err != nil {
 			return err
 		}
-		req.Header.Set("Accept", mediaNDJSON)
+		req.Header.Set("Accept", wire.MediaNDJSON)
 		resp, err := c.streams.Do(req)
 		if err != nil {
-			return unanswered(ctx, err)
+			return transportError(ctx, err)
 		}
 		if lines, err = c.readExport(ctx, resp); err != nil {
 			resp.Body.Close()
@@ -92,23 +89,22 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 }
 
 // readExport waits for the first byte of an export. Until then, the export can be
-// asked for again.
+// retried.
 func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportReader, error) {
-	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, mediaNDJSON) {
-		return nil, refusal(ctx, resp)
+	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, wire.MediaNDJSON) {
+		return nil, responseError(ctx, resp)
 	}
 	if resp.ProtoMajor == 1 && resp.ContentLength < 0 && resp.TransferEncoding == nil && !resp.Uncompressed {
-		return nil, errors.New("the answer's end cannot be told from a break: is a proxy in between that speaks HTTP/1.0?")
+		return nil, errors.New("the end of the response cannot be told from a cut: is there a proxy in between that speaks HTTP/1.0?")
 	}
 	in := bufio.NewReader(resp.Body)
 	if _, err := in.Peek(1); err != nil && err != io.EOF {
-		return nil, unanswered(ctx, err)
+		return nil, transportError(ctx, err)
 	}
 	return &exportReader{client: c, in: in, body: resp.Body}, nil
 }
 
-// exportReader reads an export and makes sure that it ends where the server meant
-// it to.
+// exportReader reads an export and makes sure that it is complete.
 type exportReader struct {
 	client *Client
 	in     *bufio.Reader
@@ -129,52 +125,34 @@ func (r *exportReader) Read(b []byte) (int, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil && err != io.EOF {
-		err = r.client.fail(exportPlants, fmt.Errorf("the answer broke off: %w", err))
+		err = r.client.fail(exportPlants, fmt.Errorf("the response was cut off: %w", err))
 	}
 	r.err = err
 	return n, err
 }
 
-// explain returns why a line could not be decoded: because the answer broke off
+// classify returns why a line could not be decoded: because the response was cut off
 // there, or because of what it says.
-func (r *exportReader) explain(err error) error {
+func (r *exportReader) classify(err error) error {
 	if r.err != nil && r.err != io.EOF {
 		return r.err
 	}
-	return r.client.fail(exportPlants, fmt.Errorf("a line of the answer is not a plant: %w", err))
+	return r.client.fail(exportPlants, fmt.Errorf("a line of the response is not a plant: %w", err))
 }
 
 func (r *exportReader) Close() error { return r.body.Close() }
 
-// ImportReport is what became of the lines of an import.
-type ImportReport struct {
-	// Created counts the plants that are new, Unchanged those that were there
-	// already, exactly so, and Failed the lines that were refused. Where an import
-	// was repeated, what the lost attempt created is Unchanged.
-	Created, Unchanged, Failed int64
-	// Errors says of the first 100 refused lines why, in their order.
-	Errors []LineError
-}
-
-// mostErrors is how many errors a report holds.
-const mostErrors = 100
-
-// LineError is why a line of an import was refused.
-type LineError struct {
-	Line int64 // from 1
-	Err  *plantstore.Error
-}
-
 // Import creates many plants, each as [Client.Create] does: independent of the
 // others, and a success where the same plant is there already. The n-th plant is
-// line n of the report. When Import returns a report, all that it counts is
-// durable. After an error a part may have been kept, and importing the same plants
-// again is safe.
+// line n of the report. When Import returns a report, everything it counts is
+// durable. After an error some plants may have been created, and importing the same
+// plants again is safe.
 //
 // Import runs the iterator on the caller's goroutine, as fast as it can send the
-// plants. It is repeated only while nothing has been sent. A server may break off
-// an import that sends nothing for long.
-func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (ImportReport, error) {
+// plants. It is retried only while nothing has been sent. A server may cut off an
+// import that sends nothing for long. Where an import was retried, what a lost
+// attempt created counts as unchanged.
+func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
 	in, out := io.Pipe()
 	done := make(chan imported, 1)
 	go func() {
@@ -182,7 +160,7 @@ func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) 
 		in.CloseWithError(errImportEnded)
 		done <- imported{report, err}
 	}()
-	// The iterator may panic. Nobody must then take a part for the whole.
+	// If the iterator panics, the server must not take a part for the whole.
 	defer out.CloseWithError(errImportEnded)
 	refused, err := writePlants(out, plants)
 	if err == nil {
@@ -190,23 +168,23 @@ func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) 
 	}
 	r := <-done
 	if r.err != nil {
-		return ImportReport{}, r.err
+		return plantstore.ImportReport{}, r.err
 	}
-	r.report.add(refused)
+	addReport(&r.report, refused)
 	return r.report, nil
 }
 
 type imported struct {
-	report ImportReport
+	report plantstore.ImportReport
 	err    error
 }
 
 var errImportEnded = errors.New("the import has ended")
 
-// writePlants writes a line for each plant. A plant that cannot be sent leaves an
-// empty one, which the server passes over, and is in the report that is returned.
-func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (ImportReport, error) {
-	var refused ImportReport
+// writePlants writes a line for each plant. A plant that cannot be sent becomes a
+// blank line, which the server skips, and is in the report that is returned.
+func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
+	var refused plantstore.ImportReport
 	line := int64(0)
 	buf := make([]byte, 0, 2*streamBuffer)
 	written := time.Now()
@@ -214,12 +192,12 @@ func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (ImportReport
 		line++
 		whole := len(buf)
 		var err error
-		if buf, err = appendNewPlant(buf, p); err != nil {
+		if buf, err = wire.AppendNewPlant(buf, p); err != nil {
 			buf = buf[:whole]
-			refused.add(ImportReport{Failed: 1, Errors: []LineError{{line, err.(*plantstore.Error)}}})
+			addReport(&refused, plantstore.ImportReport{Failed: 1, Errors: []plantstore.LineError{{Line: line, Err: err.(*plantstore.Error)}}})
 		}
 		buf = append(buf, '\n')
-		// A slow iterator must not look like a caller that has gone away.
+		// A slow iterator must not look like a disconnected client.
 		if len(buf) < streamBuffer && time.Since(written) < time.Second {
 			continue
 		}
@@ -232,25 +210,25 @@ func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (ImportReport
 	return refused, err
 }
 
-// add adds another report on the same lines.
-func (r *ImportReport) add(other ImportReport) {
+// addReport adds another report on the same lines.
+func addReport(r *plantstore.ImportReport, other plantstore.ImportReport) {
 	r.Created += other.Created
 	r.Unchanged += other.Unchanged
 	r.Failed += other.Failed
 	r.Errors = append(r.Errors, other.Errors...)
-	slices.SortStableFunc(r.Errors, func(a, b LineError) int { return cmp.Compare(a.Line, b.Line) })
-	r.Errors = r.Errors[:min(len(r.Errors), mostErrors)]
+	slices.SortStableFunc(r.Errors, func(a, b plantstore.LineError) int { return cmp.Compare(a.Line, b.Line) })
+	r.Errors = r.Errors[:min(len(r.Errors), plantstore.MaxLineErrors)]
 }
 
-// ImportLines does what [Client.Import] does for plants that are lines of JSON
-// already, such as [Client.ExportLines] gives, and streams them as they are. Where
-// lines is an [io.Seeker], an import that is lost half-way is repeated from where
-// lines stood at the beginning; otherwise only while nothing has been sent.
+// ImportLines does what [Client.Import] does for plants that are NDJSON already, such
+// as [Client.ExportLines] returns, and streams them as they are. If lines is an
+// [io.Seeker], an import that fails half-way is retried from where lines stood at the
+// beginning; otherwise it is retried only while nothing has been sent.
 //
 // A Read of lines that blocks when the call ends early may outlast the call.
-func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (ImportReport, error) {
+func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (plantstore.ImportReport, error) {
 	up := newUpload(lines)
-	var report ImportReport
+	var report plantstore.ImportReport
 	err := c.retry(ctx, "import plants", func(bool) error {
 		body, err := up.begin()
 		if err != nil {
@@ -260,14 +238,14 @@ func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (ImportReport
 		return up.end(body, err)
 	})
 	if err != nil {
-		return ImportReport{}, err
+		return plantstore.ImportReport{}, err
 	}
 	return report, nil
 }
 
-// importOnce makes one attempt at an import. It is sent by a goroutine, because
-// net/http waits for a Read of the body that is under way even where ctx has ended.
-func (c *Client) importOnce(ctx context.Context, body *uploadBody) (ImportReport, error) {
+// importOnce makes one attempt at an import. A goroutine sends it, because net/http
+// waits for a Read of the body to return even after ctx has ended.
+func (c *Client) importOnce(ctx context.Context, body *uploadBody) (plantstore.ImportReport, error) {
 	done := make(chan imported, 1)
 	go func() {
 		report, err := c.sendImport(ctx, body)
@@ -277,29 +255,29 @@ func (c *Client) importOnce(ctx context.Context, body *uploadBody) (ImportReport
 	case r := <-done:
 		return r.report, r.err
 	case <-ctx.Done():
-		return ImportReport{}, ctx.Err()
+		return plantstore.ImportReport{}, ctx.Err()
 	}
 }
 
-func (c *Client) sendImport(ctx context.Context, body *uploadBody) (ImportReport, error) {
+func (c *Client) sendImport(ctx context.Context, body *uploadBody) (plantstore.ImportReport, error) {
 	req, err := c.request(ctx, http.MethodPost, "/plants/import", body)
 	if err != nil {
-		return ImportReport{}, err
+		return plantstore.ImportReport{}, err
 	}
-	req.Header.Set("Accept", mediaJSON)
-	req.Header.Set("Content-Type", mediaNDJSON)
-	// A server that refuses the import says so before a line is sent.
+	req.Header.Set("Accept", wire.MediaJSON)
+	req.Header.Set("Content-Type", wire.MediaNDJSON)
+	// A server that refuses the import can say so before a line is sent.
 	req.Header.Set("Expect", "100-continue")
 	resp, err := c.streams.Do(req)
 	if err != nil {
-		return ImportReport{}, unanswered(ctx, err)
+		return plantstore.ImportReport{}, transportError(ctx, err)
 	}
 	defer resp.Body.Close()
-	a, err := readAnswer(ctx, resp, http.StatusOK)
+	whole, err := readResponse(ctx, resp, http.StatusOK)
 	if err != nil {
-		return ImportReport{}, err
+		return plantstore.ImportReport{}, err
 	}
-	report, err := a.report()
+	report, err := whole.report()
 	for i := range report.Errors {
 		report.Errors[i].Err.Message = c.redact(report.Errors[i].Err.Message)
 	}

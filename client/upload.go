@@ -8,24 +8,23 @@ import (
 	"time"
 )
 
-// upload sends lines in one attempt or several. An HTTP transport may go on
-// reading the body of an attempt after that has failed, so every attempt has a
-// body of its own, and only that of the last may read.
+// upload sends lines in one attempt or several. An HTTP transport may go on reading
+// the body of an attempt after that has failed, so every attempt has a body of its
+// own, and only the latest one may read.
 type upload struct {
 	lines io.Reader
-	// seeker is nil where the lines cannot be sent again, and start is where they
-	// begin.
+	// seeker is nil if the lines cannot be sent again. start is where they begin.
 	seeker io.Seeker
 	start  int64
 
-	// turn holds a token while nobody reads. Who has taken it owns what follows.
+	// turn holds a token while nobody reads. Its holder owns the following fields.
 	turn  chan struct{}
 	sent  bool  // lines have been read
 	whole bool  // up to their end
 	err   error // why they could not be
 }
 
-// readGrace is how long the end of a call waits for a Read that is under way.
+// readGrace is how long the end of a call waits for a Read to return.
 const readGrace = time.Second
 
 // uploadBody is the body of one attempt.
@@ -51,7 +50,7 @@ func newUpload(lines io.Reader) *upload {
 func (u *upload) begin() (*uploadBody, error) {
 	if u.sent {
 		if _, err := u.seeker.Seek(u.start, io.SeekStart); err != nil {
-			return nil, fmt.Errorf("begin the lines again: %w", err)
+			return nil, fmt.Errorf("rewind the lines: %w", err)
 		}
 		u.sent = false
 	}
@@ -76,8 +75,8 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 // Close leaves the lines to their owner.
 func (b *uploadBody) Close() error { return nil }
 
-// end ends an attempt and returns how: err, made final if the lines cannot be sent
-// again.
+// end ends an attempt and returns its error, made permanent if the lines cannot be
+// sent again.
 func (u *upload) end(body *uploadBody, err error) error {
 	body.over.Store(true)
 	reading := false
@@ -90,11 +89,11 @@ func (u *upload) end(body *uploadBody, err error) error {
 	failed, again := errors.AsType[*transient](err)
 	switch {
 	case err == nil && (reading || !u.whole):
-		return errors.New("the server answered before it had all lines")
+		return errors.New("the server responded before it had read all lines")
 	case err != nil && !reading && u.err != nil:
 		return fmt.Errorf("read the lines: %w", u.err)
 	case again && (reading || u.sent && u.seeker == nil):
-		return fmt.Errorf("%w: a part may have been kept, and importing the same again is safe", failed.err)
+		return fmt.Errorf("%w: some plants may have been created, and importing the same lines again is safe", failed.err)
 	}
 	return err
 }

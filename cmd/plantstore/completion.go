@@ -14,13 +14,13 @@ type completionCommand struct {
 
 // Help is the long part of the help page.
 func (completionCommand) Help() string {
-	return `Load it where your shell starts:
+	return `Load it in your shell's startup file:
   bash: source <(plantstore completion bash)
   zsh:  source <(plantstore completion zsh)
   fish: plantstore completion fish | source`
 }
 
-// Run prints the script, made from the commands and flags there are.
+// Run prints the script, generated from the commands and flags.
 func (c *completionCommand) Run(app *kong.Kong, std streams) error {
 	if c.Shell == "fish" {
 		return fishCompletion(std.out, app.Model.Node)
@@ -28,8 +28,8 @@ func (c *completionCommand) Run(app *kong.Kong, std streams) error {
 	return bashCompletion(std.out, app.Model.Node, c.Shell == "zsh")
 }
 
-// bashCompletion writes a function that looks the words typed so far up in a
-// table. zsh can run it too.
+// bashCompletion writes a function that looks up the words typed so far in a table.
+// zsh can run it too.
 func bashCompletion(out io.Writer, root *kong.Node, zsh bool) error {
 	var b strings.Builder
 	if zsh {

@@ -14,10 +14,9 @@ import (
 	"plantstore"
 )
 
-// csvReader reads RFC 4180. It is ours because encoding/csv does not keep what we
-// must: a carriage return before a line feed within quotes, and the difference
-// between an empty field and one with nothing in its quotes, which is the
-// difference between no tag and the empty tag.
+// csvReader reads RFC 4180. encoding/csv does not keep what must be kept: a carriage
+// return before a line feed within quotes, and the difference between an empty field
+// and a quoted empty one, which is the difference between no tag and the empty tag.
 type csvReader struct {
 	in            *bufio.Reader
 	line          int // where the last record began
@@ -30,7 +29,7 @@ type csvReader struct {
 	problem       string // of the last record
 }
 
-// csvField is a part of source, its quotes taken off.
+// csvField is a field of source, without its quotes.
 type csvField struct {
 	text   []byte
 	quoted bool
@@ -45,7 +44,7 @@ func newCSVReader(in io.Reader) (*csvReader, error) {
 		return nil, err
 	}
 	if r.problem != "" {
-		return nil, fmt.Errorf("the header cannot be read: %s", r.problem)
+		return nil, fmt.Errorf("malformed header: %s", r.problem)
 	}
 	for i, f := range r.fields {
 		switch strings.ToLower(string(bytes.TrimSpace(f.text))) {
@@ -60,7 +59,7 @@ func newCSVReader(in io.Reader) (*csvReader, error) {
 	r.columns = len(r.fields)
 	r.head = append([]byte(nil), r.source...)
 	if r.id < 0 || r.name < 0 {
-		return nil, fmt.Errorf("the header must name the columns id and name, and may name tag, got %q", shortText(r.source))
+		return nil, fmt.Errorf("the header must name the columns id and name, and may name tag, got %q", plantstore.Shorten(string(r.source)))
 	}
 	return r, nil
 }
@@ -80,9 +79,9 @@ func (r *csvReader) next() (record, error) {
 	switch {
 	case rec.problem != "":
 	case len(r.fields) != r.columns:
-		rec.problem = fmt.Sprintf("the record has %d fields, and the header has %d", len(r.fields), r.columns)
+		rec.problem = fmt.Sprintf("the record has %d fields, but the header has %d", len(r.fields), r.columns)
 	case !utf8.Valid(r.source):
-		rec.problem = "the record is not UTF-8"
+		rec.problem = "the record is not valid UTF-8"
 	}
 	if rec.problem != "" {
 		return rec, nil
@@ -105,7 +104,7 @@ func (r *csvReader) read() error {
 	quoted := false
 	for {
 		part, err := r.in.ReadSlice('\n')
-		if len(r.source) <= longestRecord {
+		if len(r.source) <= maxRecord {
 			r.source = append(r.source, part...)
 		}
 		if bytes.Count(part, []byte{'"'})%2 == 1 {
@@ -126,10 +125,10 @@ func (r *csvReader) read() error {
 		}
 		r.source = bytes.TrimSuffix(bytes.TrimSuffix(r.source, []byte{'\n'}), []byte{'\r'})
 		switch {
-		case len(r.source) > longestRecord:
-			r.problem = fmt.Sprintf("the record is longer than %d bytes", longestRecord)
+		case len(r.source) > maxRecord:
+			r.problem = fmt.Sprintf("the record is longer than %d bytes", maxRecord)
 		case quoted:
-			r.problem = "a quote is not closed"
+			r.problem = "unclosed quote"
 		default:
 			r.split()
 		}
@@ -137,13 +136,13 @@ func (r *csvReader) read() error {
 	}
 }
 
-// split cuts source into fields. The text of a quoted field is a copy.
+// split splits source into fields. The text of a quoted field is a copy.
 func (r *csvReader) split() {
 	for rest := r.source; ; {
 		if len(rest) > 0 && rest[0] == '"' {
 			text, after, ok := cutQuoted(rest)
 			if !ok {
-				r.problem = "something stands between a closing quote and the comma"
+				r.problem = "unexpected text after a closing quote"
 				return
 			}
 			r.fields = append(r.fields, csvField{text, true})
@@ -155,8 +154,8 @@ func (r *csvReader) split() {
 		}
 		text, after, more := bytes.Cut(rest, []byte{','})
 		if bytes.IndexByte(text, '"') >= 0 {
-			// The line may have been taken for one with the next.
-			r.problem = "a quote stands in a field that does not begin with one: put the field in quotes, and the quote twice"
+			// The quote may have joined this line to the next.
+			r.problem = "a quote in an unquoted field: quote the field and double the quote"
 			return
 		}
 		r.fields = append(r.fields, csvField{text, false})
@@ -167,7 +166,7 @@ func (r *csvReader) split() {
 	}
 }
 
-// cutQuoted cuts a quoted field off. What follows is nothing or a comma.
+// cutQuoted cuts off a quoted field, which ends at the end or before a comma.
 func cutQuoted(rest []byte) (text, after []byte, ok bool) {
 	for i := 1; i < len(rest); i++ {
 		switch {
@@ -184,8 +183,8 @@ func cutQuoted(rest []byte) (text, after []byte, ok bool) {
 	return nil, nil, false
 }
 
-// appendNumber writes text as a JSON number if it is one, and as a string if not,
-// so that the server says what is wrong with it.
+// appendNumber appends text as a JSON number if it is one, and as a string if not, so
+// that the server says what is wrong with it.
 func appendNumber(dst, text []byte) []byte {
 	if number := jsontext.Value(text); number.Kind() == '0' && number.IsValid() {
 		return append(dst, text...)
@@ -201,7 +200,7 @@ func appendQuoted(dst, text []byte) []byte {
 	return dst
 }
 
-// appendCSV writes a plant as a record that csvReader reads as the same plant.
+// appendCSV appends a plant as a record that csvReader reads as the same plant.
 func appendCSV(dst []byte, p plantstore.Plant) []byte {
 	dst = strconv.AppendInt(dst, int64(p.ID), 10)
 	dst = appendField(append(dst, ','), p.Name, false)
@@ -212,8 +211,8 @@ func appendCSV(dst []byte, p plantstore.Plant) []byte {
 	return append(dst, '\n')
 }
 
-// appendField writes a field, in quotes where it needs them. An empty one that is
-// not an absent one needs them.
+// appendField appends a field, quoted where necessary. An optional field that is
+// present but empty is quoted.
 func appendField(dst []byte, text string, optional bool) []byte {
 	if !strings.ContainsAny(text, "\",\r\n") && (text != "" || !optional) {
 		return append(dst, text...)
@@ -221,13 +220,4 @@ func appendField(dst []byte, text string, optional bool) []byte {
 	dst = append(dst, '"')
 	dst = append(dst, strings.ReplaceAll(text, `"`, `""`)...)
 	return append(dst, '"')
-}
-
-func shortText(b []byte) string {
-	const most = 60
-	text := strings.ToValidUTF8(string(b), "\uFFFD")
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return text
 }

@@ -18,12 +18,12 @@ type exportCommand struct {
 	clientFlags
 	filterFlags
 	File   string `arg:"" placeholder:"FILE" help:"The file to write, or - for standard output."`
-	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv, where the file's name does not say."`
+	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
 }
 
 // Help is the long part of the help page.
 func (exportCommand) Help() string {
-	return `Writes every plant as it was at one moment, in order of id, in a format that import reads. The file appears under its name only when it is whole. ` + tokenHelp + `
+	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete. ` + tokenHelp + `
 
 Examples:
   plantstore export plants.ndjson
@@ -36,7 +36,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	api, err := c.client(std, filePatience)
+	api, err := c.client(std, fileTimeout)
 	if err != nil {
 		return err
 	}
@@ -44,11 +44,11 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if c.File == "-" {
 		err = run.write(ctx, std.out)
 	} else {
-		err = writeWhole(c.File, func(out io.Writer) error { return run.write(ctx, out) })
+		err = writeAtomically(c.File, func(out io.Writer) error { return run.write(ctx, out) })
 	}
 	run.progress.finish()
 	if err != nil {
-		return fmt.Errorf("the export broke off: %w", err)
+		return fmt.Errorf("the export failed: %w", err)
 	}
 	took := time.Since(run.started)
 	fmt.Fprintf(std.err, "%d plants exported in %s (%.0f a second)\n",
@@ -56,9 +56,9 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	return nil
 }
 
-// writeWhole writes a file under another name and gives it its own when all of it
-// is on disk. What is no file, such as a pipe or a device, is written to as it is.
-func writeWhole(name string, write func(io.Writer) error) error {
+// writeAtomically writes a file under a temporary name and renames it once all of it
+// is on disk. A pipe or a device is written to directly.
+func writeAtomically(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
@@ -71,14 +71,14 @@ func writeWhole(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(partial) // where it has not become the file
+	defer os.Remove(partial) // unless it has been renamed
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(partial, name)
 }
 
-// exportRun is an export under way.
+// exportRun is an export in progress.
 type exportRun struct {
 	api      *client.Client
 	query    plantstore.Query
@@ -117,15 +117,15 @@ func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
 	return nil
 }
 
-// writeLines copies the server's lines, which are what the format has, or for a
-// JSON array its elements.
+// writeLines copies the server's lines, as they are or as the elements of a JSON
+// array.
 func (r *exportRun) writeLines(ctx context.Context, out *bufio.Writer) error {
 	body, err := r.api.ExportLines(ctx, r.query)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	lines := &lineReader{in: bufio.NewReaderSize(body, 256<<10)}
+	lines := newLineReader(body)
 	first, between, last := "", "\n", "\n"
 	if r.format == formatJSON {
 		first, between, last = "[\n", ",\n", "\n]\n"

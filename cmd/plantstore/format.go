@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,17 +8,19 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"plantstore/internal/wire"
 )
 
 // The formats of a file of plants.
 const (
-	formatNDJSON = "ndjson" // one NewPlant a line
+	formatNDJSON = "ndjson" // one NewPlant per line
 	formatJSON   = "json"   // an array of NewPlants
 	formatCSV    = "csv"    // a header line, then id, name and tag
 )
 
-// pickFormat returns the format that was asked for, or else the one that the
-// file's name ends in.
+// pickFormat returns the format that was asked for, or else that of the file name's
+// extension.
 func pickFormat(file, asked string) (string, error) {
 	if asked != "" {
 		return asked, nil
@@ -36,28 +36,28 @@ func pickFormat(file, asked string) (string, error) {
 	if file == "-" {
 		return formatNDJSON, nil
 	}
-	return "", usage("%s: its name does not say its format: give --format ndjson, json or csv", file)
+	return "", usage("%s: the format is not clear from the name: use --format ndjson, json or csv", file)
 }
 
-// longestRecord bounds the memory that one record of a file can take. It is far
-// above what a server takes.
-const longestRecord = 16 << 20
+// maxRecord bounds the memory for one record of a file. It is far above what a server
+// accepts.
+const maxRecord = 16 << 20
 
-// record is one plant of a file: its JSON in one line, which the server judges,
-// and where it stands.
+// record is one plant of a file: its JSON on one line, which the server validates, and
+// where it comes from.
 type record struct {
 	json []byte
-	// source is the record as the file has it, for the file of errors.
+	// source is the record as it is in the file, for the file of errors.
 	source []byte
 	// line is the number of the line where it begins; in a JSON array, of the
 	// element.
 	line int
-	// problem is set where the record cannot be sent at all.
+	// problem is set if the record cannot be sent at all.
 	problem string
 }
 
-// recordReader reads the records of a file. The slices of a record are good until
-// the next call. It returns io.EOF after the last one.
+// recordReader reads the records of a file. The slices of a record are valid until the
+// next call. It returns io.EOF after the last one.
 type recordReader interface {
 	next() (record, error)
 	// header is what the file of errors begins with.
@@ -71,57 +71,29 @@ func newRecordReader(format string, in io.Reader) (recordReader, error) {
 	case formatCSV:
 		return newCSVReader(in)
 	}
-	return &lineReader{in: bufio.NewReaderSize(in, 256<<10)}, nil
+	return newLineReader(in), nil
 }
 
 // lineReader reads NDJSON.
-type lineReader struct {
-	in   *bufio.Reader
-	line int
-	long []byte
-}
+type lineReader struct{ lines *wire.LineReader }
+
+func newLineReader(in io.Reader) *lineReader { return &lineReader{wire.NewLineReader(in, maxRecord)} }
 
 func (*lineReader) header() []byte { return nil }
 
 func (l *lineReader) next() (record, error) {
-	for {
-		text, err := l.read()
-		l.line++
-		if err != nil && err != io.EOF {
-			return record{}, err
-		}
-		if len(text) > longestRecord {
-			return record{line: l.line, problem: fmt.Sprintf("the line is longer than %d bytes", longestRecord)}, nil
-		}
-		text = bytes.Trim(text, " \t\r\n") // what JSON takes for space
-		if len(text) > 0 {
-			return record{json: text, source: text, line: l.line}, nil
-		}
-		if err == io.EOF {
-			return record{}, io.EOF
-		}
+	text, err := l.lines.Next()
+	if errors.Is(err, wire.ErrLineTooLong) {
+		return record{line: l.lines.Line(), problem: fmt.Sprintf("the line is longer than %d bytes", maxRecord)}, nil
 	}
+	if err != nil {
+		return record{}, err
+	}
+	return record{json: text.Bytes(), source: text.Bytes(), line: l.lines.Line()}, nil
 }
 
-// read returns the next line, of which it keeps no more than longestRecord and a
-// part.
-func (l *lineReader) read() ([]byte, error) {
-	part, err := l.in.ReadSlice('\n')
-	if err != bufio.ErrBufferFull {
-		return part, err
-	}
-	l.long = append(l.long[:0], part...)
-	for err == bufio.ErrBufferFull {
-		part, err = l.in.ReadSlice('\n')
-		if len(l.long) <= longestRecord {
-			l.long = append(l.long, part...)
-		}
-	}
-	return l.long, err
-}
-
-// arrayReader reads a JSON array. It leaves it to the server to judge what is
-// wrong with one element, so that the others are not lost.
+// arrayReader reads a JSON array. The server says what is wrong with an element, so
+// that the others are not lost.
 type arrayReader struct {
 	dec   *jsontext.Decoder
 	count int
@@ -130,7 +102,7 @@ type arrayReader struct {
 func newArrayReader(in io.Reader) (*arrayReader, error) {
 	dec := jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if dec.PeekKind() != '[' {
-		return nil, errors.New("the file must be a JSON array of plants; for one plant a line, use --format ndjson")
+		return nil, errors.New("the file must be a JSON array of plants; for one plant per line, use --format ndjson")
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, err
@@ -146,7 +118,7 @@ func (a *arrayReader) next() (record, error) {
 			return record{}, err
 		}
 		if _, err := a.dec.ReadToken(); err != io.EOF {
-			return record{}, errors.New("something follows the JSON array")
+			return record{}, errors.New("unexpected data after the JSON array")
 		}
 		return record{}, io.EOF
 	}

@@ -12,28 +12,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	"plantstore"
 	"plantstore/client"
 )
 
 type importCommand struct {
 	clientFlags
 	File   string `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
-	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv, where the file's name does not say."`
-	Errors string `placeholder:"FILE" help:"Collect the lines that failed in this file, ready to mend and import."`
+	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
+	Errors string `placeholder:"FILE" help:"Write the lines that failed to this file, ready to fix and import."`
 }
 
 // Help is the long part of the help page.
 func (importCommand) Help() string {
-	return `Reads plants from a file and creates them: one JSON object a line (ndjson), a JSON array (json), or a header line and then a line a plant (csv, with the columns id, name and, if there are any, tag). Lines are independent of each other; the exit code is 1 if any failed.
+	return `Creates the plants in a file: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
 
-An import that was interrupted can be run again: what is there already stays as it is. ` + tokenHelp + `
+An interrupted import can be run again: plants that exist already stay as they are. ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv
   plantstore import --format ndjson --errors failed.ndjson - < plants`
 }
 
-// A chunk of a file is sent as one request, which can be repeated.
+// A chunk of a file is sent as one request, which can be retried.
 const (
 	chunkRecords = 200_000
 	chunkBytes   = 16 << 20
@@ -45,11 +46,11 @@ type chunk struct {
 	starts   []int // of the lines in body
 	lines    []int // of the file
 	sources  [][]byte
-	rejected []failure // cannot be sent
+	rejected []failure // records that cannot be sent
 	read     int64     // bytes of the file up to the end of the chunk
 }
 
-// failure is a record that did not make it.
+// failure is a record that was not imported.
 type failure struct {
 	line    int
 	message string
@@ -62,7 +63,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	api, err := c.client(std, filePatience)
+	api, err := c.client(std, fileTimeout)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	err = errors.Join(err, failed.close())
 	run.summarise(std.err)
 	if err != nil {
-		return fmt.Errorf("the import of %s broke off; run it again, what is there already stays as it is: %w", c.File, err)
+		return fmt.Errorf("the import of %s was interrupted; run it again, plants that exist already stay as they are: %w", c.File, err)
 	}
 	if failed.count > 0 {
 		return fmt.Errorf("%d of %d lines failed", failed.count, run.total())
@@ -117,7 +118,7 @@ func openInput(file string, std streams) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// importRun is an import under way.
+// importRun is an import in progress.
 type importRun struct {
 	api                *client.Client
 	records            recordReader
@@ -130,7 +131,7 @@ type importRun struct {
 
 func (r *importRun) total() int64 { return r.created + r.unchanged + int64(r.failed.count) }
 
-// all sends the file, a chunk at a time, and reads the next chunk meanwhile.
+// all sends the file, one chunk while it reads the next.
 func (r *importRun) all(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	chunks := make(chan *chunk)
@@ -166,7 +167,7 @@ func (r *importRun) readChunks(ctx context.Context, chunks chan<- *chunk) error 
 	}
 }
 
-// readChunk reads the next chunk. What came before an error is in it too.
+// readChunk reads the next chunk. It holds what came before an error too.
 func (r *importRun) readChunk() (*chunk, error) {
 	ch := &chunk{}
 	var err error
@@ -214,9 +215,9 @@ func (r *importRun) send(ctx context.Context, ch *chunk) error {
 }
 
 // sendLines sends the lines from first up to last and returns those that failed. A
-// server names only the first of them; where there are more and all are wanted,
-// each half is sent again, which is safe.
-func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (client.ImportReport, []failure, error) {
+// server reports only the first of them; if there are more and all are wanted, each
+// half is sent again, which is safe.
+func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (plantstore.ImportReport, []failure, error) {
 	end := len(ch.body)
 	if last < len(ch.starts) {
 		end = ch.starts[last]
@@ -238,14 +239,14 @@ func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (
 	for _, e := range report.Errors {
 		at := first + int(e.Line) - 1
 		if at < first || at >= last {
-			return report, nil, fmt.Errorf("the server names line %d of %d", e.Line, last-first)
+			return report, nil, fmt.Errorf("the server reports line %d of %d", e.Line, last-first)
 		}
 		failed = append(failed, failure{ch.lines[at], e.Err.Message, ch.source(at)})
 	}
 	return report, failed, nil
 }
 
-// source returns the record as the file has it.
+// source returns the record as it is in the file.
 func (ch *chunk) source(at int) []byte {
 	if ch.sources != nil {
 		return ch.sources[at]
@@ -263,13 +264,13 @@ func (r *importRun) summarise(out io.Writer) {
 		r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
 }
 
-// mostShown is how many failures are shown on the terminal.
-const mostShown = 10
+// maxShown is how many failures are printed.
+const maxShown = 10
 
-// failureLog shows the first failures and collects all of them in a file, in the
-// format that the import has.
+// failureLog prints the first failures and writes all of them to a file, in the format
+// of the import.
 type failureLog struct {
-	file        *os.File // nil where none is wanted
+	file        *os.File // nil if none is wanted
 	format      string
 	show        io.Writer
 	count       int
@@ -285,7 +286,7 @@ func newFailureLog(name, input, format string, header []byte, show io.Writer) (*
 	log.keepsSource = format == formatCSV
 	if theirs, err := os.Stat(input); err == nil {
 		if ours, err := os.Stat(name); err == nil && os.SameFile(ours, theirs) {
-			return nil, usage("--errors %s is the file to import: name another", name)
+			return nil, usage("--errors %s is the file being imported: use another", name)
 		}
 	}
 	var err error
@@ -301,10 +302,10 @@ func newFailureLog(name, input, format string, header []byte, show io.Writer) (*
 func (l *failureLog) add(f failure) error {
 	l.count++
 	switch {
-	case l.count <= mostShown:
+	case l.count <= maxShown:
 		fmt.Fprintf(l.show, "line %d: %s\n", f.line, f.message)
-	case l.count == mostShown+1 && l.file == nil:
-		fmt.Fprintln(l.show, "There are more. --errors FILE collects them all.")
+	case l.count == maxShown+1 && l.file == nil:
+		fmt.Fprintln(l.show, "There are more: use --errors FILE to get them all.")
 	}
 	if l.file == nil || f.source == nil {
 		return nil
@@ -337,7 +338,7 @@ func (l *failureLog) close() error {
 	return l.file.Close()
 }
 
-// countingReader counts what was read.
+// countingReader counts the bytes read.
 type countingReader struct {
 	in io.Reader
 	n  atomic.Int64

@@ -1,4 +1,4 @@
-// Command plantstore serves a store of plants, and works with one.
+// Command plantstore serves a store of plants, and is a client of one.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 // version is what `plantstore version` says; CHANGELOG.md has an entry for each.
 const version = "0.1.0"
 
-// The exit codes: usage is for a command line that makes no sense.
+// The exit codes. exitUsage is for an invalid command line.
 const (
 	exitOK = iota
 	exitFailure
@@ -27,7 +27,7 @@ const (
 
 type commands struct {
 	Serve serveCommand `cmd:"" help:"Serve the store over HTTP."`
-	Token tokenCommand `cmd:"" help:"Create, list and revoke the tokens that callers need."`
+	Token tokenCommand `cmd:"" help:"Create, list and revoke the tokens that clients need."`
 
 	Create createCommand `cmd:"" help:"Create a plant."`
 	Get    getCommand    `cmd:"" help:"Show a plant."`
@@ -38,7 +38,7 @@ type commands struct {
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`
 
 	Backup backupCommand `cmd:"" help:"Copy the store to a file, while it is in use."`
-	Check  checkCommand  `cmd:"" help:"Look for damage in the store."`
+	Check  checkCommand  `cmd:"" help:"Check the store for damage."`
 
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
@@ -49,7 +49,7 @@ const description = `Plantstore keeps a store of plants behind the Plant Store i
 Start it:
   plantstore serve
 
-It prints a first token and a curl line to try. Every flag can also be set by the environment variable that stands behind it.`
+It prints a first token and a curl command to try. Every flag can also be set by the environment variable shown after it.`
 
 // streams are where a command reads and writes.
 type streams struct {
@@ -59,7 +59,7 @@ type streams struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks, the second one ends the process at once.
+	// The first signal shuts down gracefully, the second ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
 }
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	line, err := parser.Parse(protect(args))
+	line, err := parser.Parse(protectNegative(args))
 	if exited >= 0 { // --help has been printed
 		return exited
 	}
@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	return exitOK
 }
 
-// errUsage marks an error that is about the command line.
+// errUsage marks an error in the command line.
 var errUsage = errors.New("usage")
 
 func usage(format string, args ...any) error {
@@ -123,7 +123,7 @@ func (versionCommand) Run(std streams) error {
 	return err
 }
 
-// revision returns the commit that the binary was built from, if it knows.
+// revision returns the commit that the binary was built from, if known.
 func revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -14,12 +14,12 @@ type checkCommand struct {
 
 // Help is the long part of the help page.
 func (checkCommand) Help() string {
-	return `Reads the whole store, also while a server runs on it. Prints what is wrong and exits with 1, or exits with 0.`
+	return `Reads the whole store, even while a server is using it. Prints what is wrong and exits with 1, or exits with 0.`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	if c.isPostgres() {
-		return usage("a PostgreSQL store is checked with PostgreSQL's own pg_amcheck")
+		return usage("check a PostgreSQL store with PostgreSQL's own pg_amcheck")
 	}
 	store, err := openFile(c.DB, sqlite.Existing)
 	if err != nil {
@@ -47,7 +47,7 @@ type backupCommand struct {
 
 // Help is the long part of the help page.
 func (backupCommand) Help() string {
-	return `Writes a copy of the store as it is at one moment, also while a server runs on it, and checks it. To restore, stop the server and give it the copy as its --db.
+	return `Writes a consistent copy of the store, even while a server is using it, and checks it. To restore, stop the server and start it with the copy as its --db.
 
 Example:
   plantstore backup --db plantstore.db plants-$(date +%F).db`
@@ -55,7 +55,7 @@ Example:
 
 func (c *backupCommand) Run(ctx context.Context, std streams) error {
 	if c.isPostgres() {
-		return usage("a PostgreSQL store is backed up with PostgreSQL's own pg_dump or pg_basebackup")
+		return usage("back up a PostgreSQL store with PostgreSQL's own pg_dump or pg_basebackup")
 	}
 	store, err := openFile(c.DB, sqlite.Existing)
 	if err != nil {
@@ -63,8 +63,8 @@ func (c *backupCommand) Run(ctx context.Context, std streams) error {
 	}
 	defer store.Close()
 	if err := store.Backup(ctx, c.File); err != nil {
-		return fmt.Errorf("cannot back the store up: %w", err)
+		return fmt.Errorf("cannot back up the store: %w", err)
 	}
-	_, err = fmt.Fprintf(std.err, "%s is a whole copy of the store.\n", c.File)
+	_, err = fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", c.File)
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,31 +15,32 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/wire"
 )
 
-// clientFlags say which server a command talks to. The token has no flag: a
-// command line can be read by everybody on the machine.
+// clientFlags say which server a command calls. The token has no flag: every user of
+// the machine can read a command line.
 type clientFlags struct {
 	URL string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"The base URL of the server (${default})."`
 }
 
-const tokenHelp = "The token is taken from the environment variable PLANTSTORE_TOKEN."
+const tokenHelp = "The token is read from the environment variable PLANTSTORE_TOKEN."
 
-// How long a command tries to reach the server: not long where a person waits for
-// one answer, and long enough for a fail-over where a file is under way.
+// How long a command tries to reach the server: briefly where a person waits for one
+// response, and long enough for a failover where a file is transferred.
 const (
-	callPatience = 5 * time.Second
-	filePatience = time.Minute
+	callTimeout = 5 * time.Second
+	fileTimeout = time.Minute
 )
 
-func (f clientFlags) client(std streams, patience time.Duration) (*client.Client, error) {
+func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client, error) {
 	token := os.Getenv("PLANTSTORE_TOKEN")
 	if token == "" {
-		return nil, usage("no token: set PLANTSTORE_TOKEN to one that serve printed or that plantstore token create made")
+		return nil, usage("no token: set PLANTSTORE_TOKEN to the token that serve printed, or one from plantstore token create")
 	}
 	var once sync.Once
-	c, err := client.New(f.URL, token, client.Options{Patience: patience, Retrying: func(err error, _ time.Duration) {
-		once.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; trying again for up to %s\n", err, patience) })
+	c, err := client.New(f.URL, token, client.Options{RetryTimeout: timeout, Retrying: func(err error, _ time.Duration) {
+		once.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; retrying for up to %s\n", err, timeout) })
 	}})
 	if err != nil {
 		return nil, usage("%w", err)
@@ -48,18 +48,18 @@ func (f clientFlags) client(std streams, patience time.Duration) (*client.Client
 	return c, nil
 }
 
-// negative finds arguments that are negative numbers and not flags. protect marks
-// them with a NUL, which no argument can have, so that the parser leaves them to
-// plantID and text, which take the mark off.
+// negative matches arguments that are negative numbers and not flags. protectNegative
+// marks them with a NUL, which no argument can contain, so that the parser leaves them
+// to plantID and text, which remove the mark.
 var negative = regexp.MustCompile(`^-[0-9]+$`)
 
-const mark = "\x00"
+const negativeMark = "\x00"
 
-func protect(args []string) []string {
+func protectNegative(args []string) []string {
 	protected := make([]string, len(args))
 	for i, arg := range args {
 		if negative.MatchString(arg) {
-			arg = mark + arg
+			arg = negativeMark + arg
 		}
 		protected[i] = arg
 	}
@@ -69,10 +69,10 @@ func protect(args []string) []string {
 type plantID plantstore.ID
 
 func (id *plantID) UnmarshalText(b []byte) error {
-	digits := strings.TrimPrefix(string(b), mark)
+	digits := strings.TrimPrefix(string(b), negativeMark)
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return fmt.Errorf("an id is an integer from -9223372036854775808 to 9223372036854775807, got %q", digits)
+		return fmt.Errorf("an id must be an integer from -9223372036854775808 to 9223372036854775807, got %q", digits)
 	}
 	*id = plantID(n)
 	return nil
@@ -81,15 +81,15 @@ func (id *plantID) UnmarshalText(b []byte) error {
 type text string
 
 func (t *text) UnmarshalText(b []byte) error {
-	*t = text(strings.TrimPrefix(string(b), mark))
+	*t = text(strings.TrimPrefix(string(b), negativeMark))
 	return nil
 }
 
 // plantArgs are a plant as a person types it.
 type plantArgs struct {
-	ID   plantID `arg:"" placeholder:"ID" help:"The identification number of the plant."`
-	Name text    `arg:"" placeholder:"NAME" help:"The name of the plant."`
-	Tag  *text   `placeholder:"TAG" help:"The type of the plant."`
+	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
+	Name text    `arg:"" placeholder:"NAME" help:"The plant's name."`
+	Tag  *text   `placeholder:"TAG" help:"The plant's tag, which says its type."`
 }
 
 func (a plantArgs) plant() plantstore.Plant {
@@ -114,7 +114,7 @@ Example:
 }
 
 func (c *createCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callPatience)
+	api, err := c.client(std, callTimeout)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ type putCommand struct {
 func (putCommand) Help() string { return tokenHelp }
 
 func (c *putCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callPatience)
+	api, err := c.client(std, callTimeout)
 	if err != nil {
 		return err
 	}
@@ -145,15 +145,15 @@ func (c *putCommand) Run(ctx context.Context, std streams) error {
 
 type getCommand struct {
 	clientFlags
-	ID   plantID `arg:"" placeholder:"ID" help:"The identification number of the plant."`
-	JSON bool    `name:"json" help:"Print JSON, also on a terminal."`
+	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
+	JSON bool    `name:"json" help:"Print JSON on a terminal too."`
 }
 
 // Help is the long part of the help page.
 func (getCommand) Help() string { return tokenHelp }
 
 func (c *getCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callPatience)
+	api, err := c.client(std, callTimeout)
 	if err != nil {
 		return err
 	}
@@ -166,24 +166,24 @@ func (c *getCommand) Run(ctx context.Context, std streams) error {
 
 type deleteCommand struct {
 	clientFlags
-	ID plantID `arg:"" placeholder:"ID" help:"The identification number of the plant."`
+	ID plantID `arg:"" placeholder:"ID" help:"The plant's id."`
 }
 
 // Help is the long part of the help page.
 func (deleteCommand) Help() string { return tokenHelp }
 
 func (c *deleteCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callPatience)
+	api, err := c.client(std, callTimeout)
 	if err != nil {
 		return err
 	}
 	return api.Delete(ctx, plantstore.ID(c.ID), nil)
 }
 
-// filterFlags say which plants a listing or an export has.
+// filterFlags say which plants a list or an export has.
 type filterFlags struct {
 	Tag      *text    `placeholder:"TAG" help:"Only plants with exactly this tag."`
-	Contains text     `name:"q" placeholder:"TEXT" help:"Only plants whose name has this as a part, whatever the case of its letters."`
+	Contains text     `name:"q" placeholder:"TEXT" help:"Only plants whose name contains this text, ignoring case."`
 	After    *plantID `placeholder:"ID" help:"Only plants with a greater id."`
 }
 
@@ -203,12 +203,12 @@ type listCommand struct {
 	clientFlags
 	filterFlags
 	Limit int  `default:"50" placeholder:"N" help:"The most plants to list; 0 for all (${default})."`
-	JSON  bool `name:"json" help:"Print a JSON array, also on a terminal."`
+	JSON  bool `name:"json" help:"Print a JSON array on a terminal too."`
 }
 
 // Help is the long part of the help page.
 func (listCommand) Help() string {
-	return `On a terminal the plants are a table, elsewhere a JSON array. ` + tokenHelp + `
+	return `Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
 
 Examples:
   plantstore list --q monst
@@ -217,9 +217,9 @@ Examples:
 
 func (c *listCommand) Run(ctx context.Context, std streams) error {
 	if c.Limit < 0 {
-		return usage("--limit: give a number that is not negative")
+		return usage("--limit must not be negative")
 	}
-	api, err := c.client(std, callPatience)
+	api, err := c.client(std, callTimeout)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	return show.close()
 }
 
-// listing shows plants as a table on a terminal, and as a JSON array elsewhere.
+// listing prints plants as a table on a terminal, and as a JSON array elsewhere.
 type listing struct {
 	table *tabwriter.Writer
 	out   io.Writer
@@ -275,7 +275,7 @@ func (l *listing) add(p plantstore.Plant) error {
 		lead = "[\n"
 	}
 	l.count++
-	line, err := plantJSON(p)
+	line, err := wire.AppendNewPlant(nil, p)
 	if err != nil {
 		return err
 	}
@@ -295,34 +295,16 @@ func (l *listing) close() error {
 	return err
 }
 
-// showPlant shows one plant: readable on a terminal, JSON elsewhere.
+// showPlant prints one plant: as a table on a terminal, as JSON elsewhere.
 func showPlant(out io.Writer, p plantstore.Plant, asJSON bool) error {
 	if !asJSON && isTerminal(out) {
 		one := newListing(out, false)
 		return errors.Join(one.add(p), one.close())
 	}
-	line, err := plantJSON(p)
+	line, err := wire.AppendNewPlant(nil, p)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s\n", line)
 	return err
-}
-
-func plantJSON(p plantstore.Plant) ([]byte, error) {
-	row := struct {
-		ID   plantstore.ID `json:"id"`
-		Name string        `json:"name"`
-		Tag  *string       `json:"tag,omitempty"`
-	}{ID: p.ID, Name: p.Name}
-	if tag, ok := p.Tag.Text(); ok {
-		row.Tag = &tag
-	}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(row); err != nil {
-		return nil, err
-	}
-	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
 }

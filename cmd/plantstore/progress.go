@@ -8,22 +8,22 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progress tells how far an import or export is: a bar on a terminal, a line now
-// and then elsewhere.
+// progress shows how far an import or export is: a bar on a terminal, a line every
+// few seconds elsewhere.
 type progress struct {
 	out     io.Writer
 	verb    string
 	size    int64 // bytes in all, or -1
 	bar     *progressbar.ProgressBar
 	started time.Time
-	told    time.Time
+	printed time.Time
 }
 
-// tellEvery is how often a line is written where there is no terminal.
-const tellEvery = 5 * time.Second
+// printEvery is how often a line is printed if there is no terminal.
+const printEvery = 5 * time.Second
 
 func newProgress(out io.Writer, verb string, size int64) *progress {
-	p := &progress{out: out, verb: verb, size: size, started: time.Now(), told: time.Now()}
+	p := &progress{out: out, verb: verb, size: size, started: time.Now(), printed: time.Now()}
 	if isTerminal(out) {
 		p.bar = progressbar.NewOptions64(size,
 			progressbar.OptionSetWriter(out),
@@ -37,7 +37,7 @@ func newProgress(out io.Writer, verb string, size int64) *progress {
 	return p
 }
 
-// update says that so many bytes and plants are done.
+// update shows how many bytes and plants are done.
 func (p *progress) update(bytes, plants int64) {
 	rate := float64(plants) / time.Since(p.started).Seconds()
 	if p.bar != nil {
@@ -45,10 +45,10 @@ func (p *progress) update(bytes, plants int64) {
 		_ = p.bar.Set64(bytes)
 		return
 	}
-	if time.Since(p.told) < tellEvery {
+	if time.Since(p.printed) < printEvery {
 		return
 	}
-	p.told = time.Now()
+	p.printed = time.Now()
 	of := ""
 	if p.size > 0 {
 		of = fmt.Sprintf(", %d %%", 100*bytes/p.size)

@@ -12,12 +12,12 @@ import (
 	"plantstore/internal/sqlite"
 )
 
-// storeFlags say which store a command opens itself.
+// storeFlags say which store a command opens.
 type storeFlags struct {
 	DB string `name:"db" default:"plantstore.db" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
 }
 
-// openedStore is a store with its work in the background, which Run does.
+// openedStore is a store whose background work Run does.
 type openedStore interface {
 	plantstore.Store
 	Run(ctx context.Context) error
@@ -28,21 +28,21 @@ func (f storeFlags) isPostgres() bool {
 	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
 }
 
-// check refuses a store that is neither a file nor one we know.
+// check refuses a URL of an unknown kind.
 func (f storeFlags) check() error {
 	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL && !f.isPostgres() {
-		return usage("--db: a %s store is not known: give the path of a file, or a URL that begins with postgres://", scheme)
+		return usage("--db: unknown scheme %s://: use the path of a file, or a URL that begins with postgres://", scheme)
 	}
 	return nil
 }
 
-// open opens a store. patience is how long its reads wait for a server.
-func (f storeFlags) open(mode sqlite.Mode, patience time.Duration, log *slog.Logger) (openedStore, error) {
+// open opens a store. timeout is how long its reads wait for a server.
+func (f storeFlags) open(mode sqlite.Mode, timeout time.Duration, log *slog.Logger) (openedStore, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
 	if f.isPostgres() {
-		store, err := postgres.Open(f.DB, postgres.Options{StoreTimeout: patience, Log: log})
+		store, err := postgres.Open(f.DB, postgres.Options{StoreTimeout: timeout, Log: log})
 		if err != nil {
 			return nil, usage("--db: %w", err)
 		}
@@ -51,9 +51,9 @@ func (f storeFlags) open(mode sqlite.Mode, patience time.Duration, log *slog.Log
 	return openFile(f.DB, mode)
 }
 
-// openBeside opens the store for a command that works beside a server.
+// openBeside opens the store for a command that may run beside a server.
 func (f storeFlags) openBeside(mode sqlite.Mode) (openedStore, error) {
-	return f.open(mode, callPatience, slog.New(slog.DiscardHandler))
+	return f.open(mode, callTimeout, slog.New(slog.DiscardHandler))
 }
 
 // openFile opens the store in a file.
@@ -65,7 +65,7 @@ func openFile(path string, mode sqlite.Mode) (*sqlite.Store, error) {
 	return store, nil
 }
 
-// name returns the store as a log may have it: without a password.
+// name returns the store as it may be logged: without a password.
 func (f storeFlags) name(store openedStore) string {
 	if shared, ok := store.(fmt.Stringer); ok {
 		return shared.String()

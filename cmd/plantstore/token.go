@@ -17,13 +17,13 @@ import (
 const defaultLifetime = 90 * 24 * time.Hour
 
 type tokenCommand struct {
-	Create tokenCreate `cmd:"" help:"Make a token and print it, this once."`
+	Create tokenCreate `cmd:"" help:"Create a token and print it, only this once."`
 	List   tokenList   `cmd:"" help:"List the tokens."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a token for good."`
 }
 
-// lifetime is how long a token is good: a duration that may count days, or never
-// ending, which is zero.
+// lifetime is how long a token is valid: a duration that may be in days, or zero for
+// never expiring.
 type lifetime time.Duration
 
 func (l *lifetime) UnmarshalText(text []byte) error {
@@ -40,22 +40,22 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 		*l = lifetime(d)
 		return nil
 	}
-	return fmt.Errorf("%q is no lifetime: write 90d, 12h or never", text)
+	return fmt.Errorf("%q is not a valid lifetime: use 90d, 12h or never", text)
 }
 
 type tokenCreate struct {
 	storeFlags
 	Name    string   `required:"" placeholder:"NAME" help:"What the token is for."`
 	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, ops:read (${default})."`
-	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is good: 90d, 12h, never (${default})."`
+	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (${default})."`
 }
 
 // Help is the long part of the help page.
 func (tokenCreate) Help() string {
-	return `The token alone goes to standard output, so that a script can take it:
+	return `Only the token goes to standard output, so that a script can capture it:
   TOKEN=$(plantstore token create --name ci)
 
-It works at once, also on a server that is running. Only its hash is stored: it cannot be shown again.`
+It works at once, even on a running server. Only its hash is stored, so it cannot be shown again.`
 }
 
 func (c *tokenCreate) Run(ctx context.Context, std streams) error {
@@ -64,7 +64,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 		return usage("--scopes: %w", err)
 	}
 	if strings.TrimSpace(c.Name) == "" {
-		return usage("--name: say what the token is for")
+		return usage("--name must not be blank: say what the token is for")
 	}
 	store, err := c.openBeside(sqlite.Share)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if err := store.CreateToken(ctx, token); err != nil {
 		return fmt.Errorf("cannot create the token: %w", err)
 	}
-	fmt.Fprintf(std.err, "Token %s (%s) may %s and expires %s. It is shown only now.\n",
-		token.Hash.ID(), token.Name, plantstore.FormatScopes(scopes), when(token.Expires))
+	fmt.Fprintf(std.err, "Token %s (%s) has the scopes %s and %s. It is shown only now.\n",
+		token.Hash.ID(), token.Name, strings.Join(strings.Split(plantstore.FormatScopes(scopes), ","), ", "), expiry(token.Expires))
 	_, err = fmt.Fprintln(std.out, secret)
 	return err
 }
@@ -135,12 +135,12 @@ func listJSON(out io.Writer, tokens []plantstore.Token) error {
 
 type tokenRevoke struct {
 	storeFlags
-	Token string `arg:"" name:"token" env:"" placeholder:"ID|NAME" help:"The token's id, or its name if only one has it."`
+	Token string `arg:"" name:"token" env:"" placeholder:"ID|NAME" help:"The token's id, or its name if it is unique."`
 }
 
 // Help is the long part of the help page.
 func (tokenRevoke) Help() string {
-	return `A running server refuses the token within two seconds. There is no way back.`
+	return `A running server refuses the token within two seconds. Revocation cannot be undone.`
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
@@ -164,8 +164,7 @@ func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
 	return err
 }
 
-// pickToken finds the token with that id, or the one that is not yet revoked and
-// has that name.
+// pickToken finds the token with that id, or the only unrevoked one with that name.
 func pickToken(tokens []plantstore.Token, key string) (plantstore.Token, error) {
 	var named []plantstore.Token
 	for _, t := range tokens {
@@ -195,6 +194,13 @@ func state(t *plantstore.Token) string {
 	return "active"
 }
 
+func expiry(t time.Time) string {
+	if t.IsZero() {
+		return "never expires"
+	}
+	return "expires " + when(t)
+}
+
 func when(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -202,7 +208,7 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04")
 }
 
-// printable shows text in one column of a table, whatever is in it.
+// printable returns text in a form that fits one cell of a table.
 func printable(text string) string {
 	quoted := strconv.Quote(text)
 	if quoted[1:len(quoted)-1] == text {

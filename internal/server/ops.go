@@ -12,15 +12,15 @@ import (
 	"plantstore"
 )
 
-// healthz says that the process serves requests, and nothing of the store.
+// healthz says that the process serves requests, whatever the state of the store.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
 }
 
-// readyz says whether callers should be sent here now.
+// readyz says whether a load balancer should send requests here.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.draining.Load() {
-		return refuse(plantstore.ErrUnavailable, "the server is shutting down")
+		return plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
@@ -30,8 +30,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
 }
 
-// profile answers with a profile of the runtime's, or with the page that lists
-// them. There is no cmdline: the command line may hold the database's password.
+// profile serves a runtime profile, or the page that lists them. There is no
+// cmdline: the command line may hold the database's password.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(r.URL.Path, "/debug/pprof/")
 	if name != "" && runtime.Lookup(name) == nil {

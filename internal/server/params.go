@@ -11,15 +11,16 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
-// The number of plants on a page of a listing.
+// The number of plants on a page.
 const (
 	defaultLimit = 50
 	maxLimit     = 1000
 )
 
-// readTarget reads which plant a request is about, and the condition under which.
+// readTarget reads which plant a request is about, and its conditions.
 func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
 	id, err := pathID(r)
 	if err != nil {
@@ -30,60 +31,59 @@ func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
 }
 
 func pathID(r *http.Request) (plantstore.ID, error) {
-	text := r.PathValue("id")
-	id, err := parseID(text)
+	id, err := parseID(r.PathValue("id"))
 	if err != nil {
-		return 0, refuse(plantstore.ErrParameter, "the id in the path %v", err)
+		return 0, plantstore.Errorf(plantstore.ErrParameter, "the id in the path %v", err)
 	}
 	return id, nil
 }
 
-// parseID reads an id as it stands in a path or a query: in its one decimal
-// notation, so that a plant has one address.
+// parseID reads an id from a path or a query. Only the canonical decimal form is an
+// id, so that a plant has one URL.
 func parseID(text string) (plantstore.ID, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != text {
-		return 0, refuse(plantstore.ErrParameter, "must be an integer from -9223372036854775808 to 9223372036854775807, got %q", text)
+		return 0, plantstore.Errorf(plantstore.ErrParameter, "must be an integer from -9223372036854775808 to 9223372036854775807, got %q", text)
 	}
 	return plantstore.ID(n), nil
 }
 
-// readQuery reads the query of a listing, strictly: a parameter with a typing
-// mistake must not mean all plants.
+// readQuery reads the query of a list, strictly: a misspelt parameter must not mean
+// all plants.
 func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 	query := plantstore.Query{Limit: defaultLimit}
 	params, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return query, nil, refuse(plantstore.ErrParameter, "the query cannot be read: %v", err)
+		return query, nil, plantstore.Errorf(plantstore.ErrParameter, "malformed query: %v", err)
 	}
-	var bad problems
+	var problems plantstore.Problems
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		values := params[name]
 		if len(values) != 1 {
-			bad.add(plantstore.ErrParameter, "%q is given %d times: give it once", name, len(values))
+			problems.Add(plantstore.ErrParameter, "%q is given %d times: give it once", name, len(values))
 			continue
 		}
-		readParam(&query, name, values[0], &bad)
+		readParam(&query, name, values[0], &problems)
 	}
-	return query, params, bad.err()
+	return query, params, problems.Err()
 }
 
-func readParam(query *plantstore.Query, name, value string, bad *problems) {
+func readParam(query *plantstore.Query, name, value string, problems *plantstore.Problems) {
 	if !utf8.ValidString(value) {
-		bad.add(plantstore.ErrParameter, "%q is not UTF-8", name)
+		problems.Add(plantstore.ErrParameter, "%q is not UTF-8", name)
 		return
 	}
 	switch name {
 	case "limit":
 		limit, ok := parseLimit(value)
 		if !ok {
-			bad.add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
+			problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
 		}
 		query.Limit = limit
 	case "after":
 		id, err := parseID(value)
 		if err != nil {
-			bad.add(plantstore.ErrParameter, `"after" %v`, err)
+			problems.Add(plantstore.ErrParameter, `"after" %v`, err)
 		}
 		query.After = &id
 	case "tag":
@@ -91,11 +91,11 @@ func readParam(query *plantstore.Query, name, value string, bad *problems) {
 	case "q":
 		query.Contains = value
 	default:
-		bad.add(plantstore.ErrParameter, "%q is not a parameter here: known are limit, after, tag, q", name)
+		problems.Add(plantstore.ErrParameter, "unknown parameter %q; known: limit, after, tag, q", name)
 	}
 }
 
-// parseLimit reads a positive integer of any size and cuts it to maxLimit.
+// parseLimit reads a positive integer of any size and caps it at maxLimit.
 func parseLimit(text string) (int, bool) {
 	digits := strings.TrimLeft(text, "0")
 	for _, c := range []byte(digits) {
@@ -127,27 +127,27 @@ func readCondition(r *http.Request) (*plantstore.Condition, error) {
 		return nil, nil
 	}
 	var c plantstore.Condition
-	var bad problems
-	for _, tag := range entityTags("If-Match", match, &bad) {
-		// A weak tag never matches here, yet it is not the absence of one.
+	var problems plantstore.Problems
+	for _, tag := range entityTags("If-Match", match, &problems) {
+		// A weak tag never matches in If-Match, but it is still a condition.
 		c.Match = append(c.Match, plantstore.ETag(tag))
 	}
-	for _, tag := range entityTags("If-None-Match", noneMatch, &bad) {
+	for _, tag := range entityTags("If-None-Match", noneMatch, &problems) {
 		c.NoneMatch = append(c.NoneMatch, plantstore.ETag(strings.TrimPrefix(tag, "W/")))
 	}
-	return &c, bad.err()
+	return &c, problems.Err()
 }
 
-// entityTags splits a list of entity tags (RFC 9110, 8.8.3). A comma may stand
-// within one.
-func entityTags(header string, values []string, bad *problems) []string {
+// entityTags splits a list of entity tags (RFC 9110, 8.8.3), which may contain
+// commas.
+func entityTags(header string, values []string, problems *plantstore.Problems) []string {
 	var tags []string
 	for _, value := range values {
 		rest := strings.TrimLeft(value, " \t,")
 		for rest != "" {
 			tag, ok := cutEntityTag(rest)
 			if !ok {
-				bad.add(plantstore.ErrParameter, `%s must be * or a list of ETags in quotes, got %q`, header, value)
+				problems.Add(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got %q", header, value)
 				return nil
 			}
 			tags = append(tags, tag)
@@ -172,8 +172,8 @@ func cutEntityTag(text string) (string, bool) {
 	return text[:len(text)-len(opaque)+end+2], true
 }
 
-// wantsNDJSON reports whether the caller would rather have all plants as lines
-// than a page of them.
+// wantsNDJSON reports whether the client prefers all plants as NDJSON to a page of
+// JSON.
 func wantsNDJSON(r *http.Request) bool {
 	lines, page := 0.0, 0.0
 	for _, value := range r.Header["Accept"] {
@@ -187,9 +187,9 @@ func wantsNDJSON(r *http.Request) bool {
 				weight = q
 			}
 			switch media {
-			case mediaNDJSON:
+			case wire.MediaNDJSON:
 				lines = weight
-			case mediaJSON:
+			case wire.MediaJSON:
 				page = weight
 			}
 		}

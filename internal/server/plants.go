@@ -4,15 +4,16 @@ import (
 	"net/http"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 func (s *Server) createPlant(w http.ResponseWriter, r *http.Request) error {
-	plant, err := s.readPlant(w, r, newPlantFields)
+	plant, err := s.readPlant(w, r, wire.DecodeNewPlant)
 	if err != nil {
 		return err
 	}
 	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Create, Plant: plant}); err != nil {
-		return aboutPlant(plant.ID, err)
+		return withPlantID(plant.ID, err)
 	}
 	return writePlant(w, plant)
 }
@@ -24,14 +25,14 @@ func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
 	}
 	plant, err := s.store.Plant(r.Context(), id)
 	if err != nil {
-		return aboutPlant(id, err)
+		return withPlantID(id, err)
 	}
 	setETag(w, plant)
 	if condition.Holds(&plant) {
 		return writePlant(w, plant)
 	}
 	if !condition.MatchHolds(&plant) {
-		return aboutPlant(id, plantstore.ErrPrecondition)
+		return withPlantID(id, plantstore.ErrPrecondition)
 	}
 	w.WriteHeader(http.StatusNotModified)
 	return nil
@@ -42,13 +43,13 @@ func (s *Server) replacePlant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	plant, err := s.readPlant(w, r, plantFields)
+	plant, err := s.readPlant(w, r, wire.DecodePlant)
 	if err != nil {
 		return err
 	}
 	plant.ID = id
 	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition}); err != nil {
-		return aboutPlant(id, err)
+		return withPlantID(id, err)
 	}
 	setETag(w, plant)
 	return writePlant(w, plant)
@@ -59,9 +60,9 @@ func (s *Server) deletePlant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	gone := plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: condition}
-	if _, err := s.writer.Write(gone); err != nil {
-		return aboutPlant(id, err)
+	write := plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: condition}
+	if _, err := s.writer.Write(write); err != nil {
+		return withPlantID(id, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

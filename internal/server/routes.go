@@ -10,17 +10,17 @@ import (
 // route is one row of the API.
 type route struct {
 	method string
-	// path is a pattern of net/http. {base} stands for the path of the base URL.
+	// path is a pattern of net/http's ServeMux. {base} is the path of the base URL.
 	path string
 	// name is the operationId in openapi.yaml, and the operation in the metrics.
 	name string
 	// scope is what the caller's token needs; without one the route is open.
 	scope plantstore.Scope
-	// handle answers the request, or returns why it cannot.
+	// handle responds to the request, or returns why it cannot.
 	handle func(*Server, http.ResponseWriter, *http.Request) error
 }
 
-// routes is the whole API, and beside it what operators and tools ask for.
+// routes is the whole API, and what operators, tools and browsers need beside it.
 var routes = []route{
 	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, (*Server).createPlant},
 	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, (*Server).listPlants},
@@ -39,12 +39,12 @@ var routes = []route{
 	{"GET", "/readyz", "readyz", "", (*Server).readyz},
 	{"GET", "/metrics", "metrics", plantstore.ScopeOps, (*Server).metricsPage},
 	{"GET", "/debug/pprof/", "pprof", plantstore.ScopeOps, (*Server).profile},
-	{"GET", "/debug/pprof/profile", "pprof", plantstore.ScopeOps, plain(pprof.Profile)},
-	{"GET", "/debug/pprof/symbol", "pprof", plantstore.ScopeOps, plain(pprof.Symbol)},
-	{"GET", "/debug/pprof/trace", "pprof", plantstore.ScopeOps, plain(pprof.Trace)},
+	{"GET", "/debug/pprof/profile", "pprof", plantstore.ScopeOps, handler(pprof.Profile)},
+	{"GET", "/debug/pprof/symbol", "pprof", plantstore.ScopeOps, handler(pprof.Symbol)},
+	{"GET", "/debug/pprof/trace", "pprof", plantstore.ScopeOps, handler(pprof.Trace)},
 }
 
-func plain(h http.HandlerFunc) func(*Server, http.ResponseWriter, *http.Request) error {
+func handler(h http.HandlerFunc) func(*Server, http.ResponseWriter, *http.Request) error {
 	return func(_ *Server, w http.ResponseWriter, r *http.Request) error {
 		h(w, r)
 		return nil

@@ -1,7 +1,7 @@
 // Package server speaks the Plant Store interface over HTTP.
 //
 // routes.go is the whole API as one table. A handler decodes, makes one call and
-// encodes; wire.go owns all three, and the table from errors to statuses.
+// encodes; wire.go has the helpers for both, and the table from errors to statuses.
 package server
 
 import (
@@ -32,17 +32,17 @@ type Options struct {
 	Guard   *auth.Guard
 	Metrics *Metrics
 	Log     *slog.Logger
-	// BaseURL is where callers find the API. Its path is where it is mounted.
+	// BaseURL is where clients find the API. Its path is where it is mounted.
 	BaseURL *url.URL
-	// MaxBody is the largest body, MaxHeader the largest header that is taken, in
-	// bytes.
+	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
 	MaxBody, MaxHeader int64
-	// StreamTimeout is how long a part of an import or export may take.
+	// StreamTimeout is how long one read of an import or write of an export may
+	// take.
 	StreamTimeout time.Duration
 	// Pages returns the web page at a path, or nil if there is none. A server
 	// without Pages has none at all.
 	Pages func(path string) http.Handler
-	// Origins are those whose web pages may call the API, beside its own.
+	// Origins are the other origins whose web pages may call the API.
 	Origins []string
 }
 
@@ -59,23 +59,19 @@ type Server struct {
 	mux       *http.ServeMux
 	document  document
 	pages     func(path string) http.Handler
-	foreign   foreignPages
+	cors      cors
 
 	streamTimeout time.Duration
-	largeBodies   chan struct{} // holds a token for each that is on its way
+	largeBodies   chan struct{} // holds a token for each being received
 
 	draining atomic.Bool
-	warned   atomic.Int64 // the second of the last line about a failure
+	warned   atomic.Int64 // the second of the last warning
 	idPrefix string
 	idCount  atomic.Uint64
 }
 
 // New returns a server.
-func New(opts Options) (*Server, error) {
-	doc, err := newDocument(opts.BaseURL)
-	if err != nil {
-		return nil, err
-	}
+func New(opts Options) *Server {
 	s := &Server{
 		store:     opts.Store,
 		writer:    opts.Writer,
@@ -86,153 +82,153 @@ func New(opts Options) (*Server, error) {
 		maxBody:   opts.MaxBody,
 		maxHeader: opts.MaxHeader,
 		mux:       http.NewServeMux(),
-		document:  doc,
+		document:  newDocument(opts.BaseURL),
 		pages:     opts.Pages,
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
-		largeBodies:   make(chan struct{}, max(1, bodiesAtOnce/opts.MaxBody)),
+		largeBodies:   make(chan struct{}, max(1, maxLargeBodies/opts.MaxBody)),
 	}
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
-	s.foreign = foreignPages{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}
+	s.cors = cors{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}
+	s.metrics.watchQueue(opts.Writer.Depth)
 	for _, r := range routes {
 		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)
 		s.mux.Handle(pattern, s.serve(r))
 	}
-	return s, nil
+	return s
 }
 
-// Drain makes the server say that it is not ready, so that no new callers are
-// sent to it. It goes on serving those who come.
+// Drain makes /readyz say no, so that a load balancer sends no new requests. Those
+// that come are still served.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// answer is the response of one request on its way out. Until a route has taken
-// the request over, what is written to it are the mux's own answers, which are
-// not ours: it keeps their status and drops the rest.
-type answer struct {
+// recorder records what became of a request. Until a route has taken the request
+// over, the mux's own responses are written to it: it keeps their status and drops
+// the rest, because ours are Errors.
+type recorder struct {
 	http.ResponseWriter
-	route  *routeMetrics // nil while no route has the request
-	token  *plantstore.Token
-	status int
-	err    error
+	operation string // "" while no route has the request
+	token     *plantstore.Token
+	status    int
+	err       error
 }
 
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
+func (rec *recorder) WriteHeader(status int) {
+	if rec.status == 0 {
+		rec.status = status
 	}
-	if a.route != nil {
-		a.ResponseWriter.WriteHeader(status)
+	if rec.operation != "" {
+		rec.ResponseWriter.WriteHeader(status)
 	}
 }
 
-func (a *answer) Write(b []byte) (int, error) {
-	if a.route == nil {
+func (rec *recorder) Write(b []byte) (int, error) {
+	if rec.operation == "" {
 		return len(b), nil
 	}
-	if a.status == 0 {
-		a.status = http.StatusOK
+	if rec.status == 0 {
+		rec.status = http.StatusOK
 	}
-	return a.ResponseWriter.Write(b)
+	return rec.ResponseWriter.Write(b)
 }
 
 // Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
-// ServeHTTP answers one request: its id, its limits, its route, its log line.
+// ServeHTTP serves one request: its id, its limits, its route, its log line.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	id := s.requestID(r)
 	w.Header()["X-Request-Id"] = []string{id}
-	if hasDoubtfulEnd(r) {
+	if hasAmbiguousFraming(r) {
 		w.Header()["Connection"] = headerClose
 	}
-	a := &answer{ResponseWriter: w}
-	defer func() { s.finish(a, r, id, start, recover()) }()
-	foreign := s.foreign.allow(w.Header(), r)
+	rec := &recorder{ResponseWriter: w}
+	defer func() { s.finish(rec, r, id, start, recover()) }()
+	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {
 	case s.maxHeader > 0 && headerSize(r) > s.maxHeader:
-		a.err = refuse(plantstore.ErrHeaders, "the header is larger than the %d bytes that are allowed", s.maxHeader)
+		rec.err = plantstore.Errorf(plantstore.ErrHeaders, "the header is larger than the limit of %d bytes", s.maxHeader)
 	case r.URL.Path != "/" && path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/"):
-		a.err = noPath(r)
-	case foreign && isPreflight(r):
-		a.route = s.metrics.route("preflight")
-		answerPreflight(a)
+		rec.err = noPath(r)
+	case crossOrigin && isPreflight(r):
+		rec.operation = "preflight"
+		writePreflight(rec)
 	default:
-		s.mux.ServeHTTP(a, r)
+		s.mux.ServeHTTP(rec, r)
 	}
 }
 
-// hasDoubtfulEnd reports whether a proxy may differ about where the request ends, so
-// that nothing behind it may be taken for another one. net/http hides a length that
-// comes with chunks, and chunks that come with HTTP/1.0.
-func hasDoubtfulEnd(r *http.Request) bool {
+// hasAmbiguousFraming reports whether a proxy may disagree about where the request
+// ends, so that nothing after it may be taken for another request. net/http hides a
+// Content-Length that comes with chunks, and chunks that come with HTTP/1.0.
+func hasAmbiguousFraming(r *http.Request) bool {
 	return r.ContentLength < 0 || r.ContentLength > 0 && !r.ProtoAtLeast(1, 1)
 }
 
 // serve returns the handler of a route: who is calling, then the call.
 func (s *Server) serve(rt route) http.Handler {
-	metrics := s.metrics.route(rt.name)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := w.(*answer)
-		a.route = metrics
+		rec := w.(*recorder)
+		rec.operation = rt.name
 		if rt.scope != "" {
-			a.token, a.err = s.guard.Check(r.Context(), r.Header["Authorization"], rt.scope)
-			if a.err != nil {
+			rec.token, rec.err = s.guard.Check(r.Context(), r.Header["Authorization"], rt.scope)
+			if rec.err != nil {
 				return
 			}
 		}
-		a.err = rt.handle(s, a, r)
+		rec.err = rt.handle(s, rec, r)
 	})
 }
 
-// finish writes the answer where the route left an error or there was no route,
-// and accounts for the request.
-func (s *Server) finish(a *answer, r *http.Request, id string, start time.Time, panicked any) {
+// finish responds where the route left an error or there was no route, and accounts
+// for the request.
+func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Time, panicked any) {
 	if panicked == http.ErrAbortHandler {
 		defer panic(panicked)
 	} else if panicked != nil {
-		a.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+		rec.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
-	if errors.Is(a.err, context.Canceled) && r.Context().Err() != nil {
-		a.err = refuse(plantstore.ErrTimeout, "the caller went away")
+	if errors.Is(rec.err, context.Canceled) && r.Context().Err() != nil {
+		rec.err = plantstore.Errorf(plantstore.ErrTimeout, "the client disconnected")
 	}
-	if a.route == nil {
-		a.route = s.metrics.route("none")
-		if a.err == nil {
-			a.err = noRoute(a, r)
+	if rec.operation == "" {
+		rec.operation = "none"
+		if rec.err == nil {
+			rec.err = noRoute(rec, r)
 		}
-		a.status = 0
+		rec.status = 0
 	}
-	if a.err != nil && a.status == 0 {
-		writeError(a, a.err)
+	if rec.err != nil && rec.status == 0 {
+		writeError(rec, rec.err)
 	}
-	a.route.observe(a.status, time.Since(start))
-	s.logRequest(a, r, id, start)
+	s.metrics.observe(rec.operation, rec.status, time.Since(start))
+	s.logRequest(rec, r, id, start)
 }
 
-// noRoute puts the mux's answer into our words.
-func noRoute(a *answer, r *http.Request) error {
-	if a.status == http.StatusMethodNotAllowed {
-		return refuse(plantstore.ErrMethod, "%s does not know the method %s: it knows %s",
-			r.URL.Path, r.Method, a.Header().Get("Allow"))
+// noRoute turns the mux's response into an error.
+func noRoute(rec *recorder, r *http.Request) error {
+	if rec.status == http.StatusMethodNotAllowed {
+		return plantstore.Errorf(plantstore.ErrMethod, "%s is not allowed on %s; allowed: %s",
+			r.Method, r.URL.Path, rec.Header().Get("Allow"))
 	}
-	a.Header().Del("Location")
+	rec.Header().Del("Location")
 	return noPath(r)
 }
 
 func noPath(r *http.Request) error {
-	return refuse(plantstore.ErrNoPath, "there is nothing at %s: see /openapi.yaml for what there is", r.URL.Path)
+	return plantstore.Errorf(plantstore.ErrNoPath, "there is nothing at %s: /openapi.yaml lists the paths", r.URL.Path)
 }
 
-// logRequest writes one line for a failure of ours, at most one a second, and for
-// every other request only when somebody looks: a line for each would cost more
-// than the request, and a store that is down would fill the disk with them.
-func (s *Server) logRequest(a *answer, r *http.Request, id string, start time.Time) {
+// logRequest logs a failure of the server, and every other request at the debug
+// level only: a line for each would cost more than the request. While the store is
+// unavailable it logs one line per second, so that the log does not fill the disk.
+func (s *Server) logRequest(rec *recorder, r *http.Request, id string, start time.Time) {
 	level := slog.LevelDebug
 	switch now := start.Unix(); {
-	case a.status < 500:
-	case errors.Is(a.err, plantstore.ErrUnavailable):
+	case rec.status < 500:
+	case errors.Is(rec.err, plantstore.ErrUnavailable):
 		if s.warned.Swap(now) != now {
 			level = slog.LevelWarn
 		}
@@ -244,19 +240,19 @@ func (s *Server) logRequest(a *answer, r *http.Request, id string, start time.Ti
 	}
 	attrs := []slog.Attr{
 		slog.String("request", id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.Int("status", a.status), slog.Duration("took", time.Since(start)), slog.String("from", r.RemoteAddr),
+		slog.Int("status", rec.status), slog.Duration("took", time.Since(start)), slog.String("from", r.RemoteAddr),
 	}
-	if a.token != nil {
-		attrs = append(attrs, slog.String("token", a.token.Hash.ID()))
+	if rec.token != nil {
+		attrs = append(attrs, slog.String("token", rec.token.Hash.ID()))
 	}
-	if a.err != nil {
-		attrs = append(attrs, slog.Any("err", a.err))
+	if rec.err != nil {
+		attrs = append(attrs, slog.Any("err", rec.err))
 	}
 	s.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// requestID returns the id that the caller or a proxy gave the request, if it can
-// stand in a log, or a new one.
+// requestID returns the id that the client or a proxy gave the request, if it is
+// safe to log, or a new one.
 func (s *Server) requestID(r *http.Request) string {
 	if given := r.Header["X-Request-Id"]; len(given) == 1 && isRequestID(given[0]) {
 		return given[0]
@@ -282,7 +278,7 @@ func newIDPrefix() string {
 	return hex.EncodeToString(b[:]) + "-"
 }
 
-// headerSize is about what the request's line and header took on the wire.
+// headerSize is about the size of the request line and header on the wire.
 func headerSize(r *http.Request) int64 {
 	n := len(r.Method) + len(r.RequestURI) + len(r.Host)
 	for name, values := range r.Header {

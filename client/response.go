@@ -1,0 +1,279 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+func queryParams(q plantstore.Query) (url.Values, error) {
+	params := url.Values{}
+	if q.After != nil {
+		params.Set("after", strconv.FormatInt(int64(*q.After), 10))
+	}
+	if text, ok := q.Tag.Text(); ok {
+		params.Set("tag", text)
+	}
+	if q.Contains != "" {
+		params.Set("q", q.Contains)
+	}
+	for name, values := range params {
+		if !utf8.ValidString(values[0]) {
+			return nil, plantstore.Errorf(plantstore.ErrParameter, "%q must be valid UTF-8, got %q", name, plantstore.Shorten(values[0]))
+		}
+	}
+	return params, nil
+}
+
+func conditionHeader(cond *plantstore.Condition) (http.Header, error) {
+	header := http.Header{}
+	if cond == nil {
+		return header, nil
+	}
+	return header, errors.Join(
+		setETags(header, "If-Match", cond.Match), setETags(header, "If-None-Match", cond.NoneMatch))
+}
+
+func setETags(header http.Header, name string, tags []plantstore.ETag) error {
+	if len(tags) == 0 {
+		return nil
+	}
+	texts := make([]string, len(tags))
+	for i, tag := range tags {
+		if !isETag(string(tag)) {
+			return plantstore.Errorf(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got %q", name, plantstore.Shorten(string(tag)))
+		}
+		texts[i] = string(tag)
+	}
+	header.Set(name, strings.Join(texts, ", "))
+	return nil
+}
+
+func isETag(text string) bool {
+	if text == string(plantstore.AnyETag) {
+		return true
+	}
+	opaque := strings.TrimPrefix(text, "W/")
+	if len(opaque) < 2 || opaque[0] != '"' || opaque[len(opaque)-1] != '"' {
+		return false
+	}
+	for _, c := range []byte(opaque[1 : len(opaque)-1]) {
+		if c <= ' ' || c == '"' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// response is a response that has been read to its end.
+type response struct {
+	status string
+	header http.Header
+	body   []byte
+}
+
+// readResponse reads a response that must have the status. It reads to the end, so
+// that the connection can be used again.
+func readResponse(ctx context.Context, resp *http.Response, status int) (*response, error) {
+	if resp.StatusCode != status {
+		return nil, responseError(ctx, resp)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, transportError(ctx, fmt.Errorf("the response was cut off: %w", err))
+	}
+	return &response{resp.Status, resp.Header, body}, nil
+}
+
+// maxErrorBody is how much of the body of an error is read.
+const maxErrorBody = 256 << 10
+
+// responseError returns the error that a response stands for.
+func responseError(ctx context.Context, resp *http.Response) error {
+	body, cut := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r := &response{resp.Status, resp.Header, body}
+	err := r.err(resp.StatusCode)
+	if cut != nil {
+		err = fmt.Errorf("the response %q was cut off: %w", r.status, cut)
+	}
+	switch resp.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return &transient{err: err, after: retryAfter(resp.Header), maybeApplied: true}
+	case http.StatusTooManyRequests:
+		return &transient{err: err, after: retryAfter(resp.Header)}
+	}
+	if cut != nil {
+		return &transient{err: err}
+	}
+	return err
+}
+
+// err returns the error in the response, or one made from its status if something
+// other than a Plant Store sent it.
+func (r *response) err(status int) error {
+	if r.isJSON() {
+		if e, err := wire.DecodeError(r.body); err == nil && int(e.Code)/100 == status {
+			return e
+		}
+	}
+	err := r.unexpected()
+	if code, ok := codeOf[status]; ok {
+		return &plantstore.Error{Code: code, Message: err.Error()}
+	}
+	return err
+}
+
+// codeOf has the codes for the statuses of proxies and other servers. A 404 of theirs
+// says nothing about a plant.
+var codeOf = map[int]plantstore.Code{
+	http.StatusUnauthorized:                plantstore.ErrBadToken,
+	http.StatusForbidden:                   plantstore.ErrScope,
+	http.StatusNotFound:                    plantstore.ErrNoPath,
+	http.StatusMethodNotAllowed:            plantstore.ErrMethod,
+	http.StatusRequestTimeout:              plantstore.ErrTimeout,
+	http.StatusPreconditionFailed:          plantstore.ErrPrecondition,
+	http.StatusRequestEntityTooLarge:       plantstore.ErrTooLarge,
+	http.StatusUnsupportedMediaType:        plantstore.ErrMediaType,
+	http.StatusTooManyRequests:             plantstore.ErrRate,
+	http.StatusRequestHeaderFieldsTooLarge: plantstore.ErrHeaders,
+	http.StatusInternalServerError:         plantstore.ErrInternal,
+	http.StatusBadGateway:                  plantstore.ErrUnavailable,
+	http.StatusServiceUnavailable:          plantstore.ErrUnavailable,
+	http.StatusGatewayTimeout:              plantstore.ErrUnavailable,
+}
+
+// unexpected says that the response does not come from a Plant Store.
+func (r *response) unexpected() error {
+	if to := r.header.Get("Location"); to != "" {
+		return fmt.Errorf("the response is %q, a redirect to %q, which is not followed: is the base URL right?", r.status, plantstore.Shorten(to))
+	}
+	media := r.header.Get("Content-Type")
+	if media == "" {
+		media = "no Content-Type"
+	}
+	return fmt.Errorf("the response is %q with %s and not from a Plant Store: is the base URL right, and is there a proxy in between?", r.status, media)
+}
+
+// confirm checks that the response to a write is the plant that was sent.
+func (r *response) confirm(sent plantstore.Plant) error {
+	got, err := r.plant()
+	if err != nil {
+		return err
+	}
+	if got.Name != sent.Name || got.Tag != sent.Tag {
+		return fmt.Errorf("the response is %q with a plant other than the one sent", r.status)
+	}
+	return nil
+}
+
+func (r *response) plant() (plantstore.Plant, error) {
+	if r.isJSON() {
+		if plant, err := wire.DecodePlant(bytes.NewBuffer(r.body)); err == nil {
+			return plant, nil
+		}
+	}
+	return plantstore.Plant{}, r.unexpected()
+}
+
+// page reads a page of plants after the given one.
+func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) {
+	if !r.isJSON() {
+		return page, r.unexpected()
+	}
+	if page.Plants, err = wire.DecodeNewPlants(r.body); err != nil {
+		return plantstore.Page{}, r.unexpected()
+	}
+	link, ok := nextLink(r.header["Link"])
+	if !ok {
+		return page, nil
+	}
+	next, err := linkAfter(link)
+	if err != nil {
+		return page, err
+	}
+	if after != nil && next <= *after {
+		return page, fmt.Errorf("the next page is after %d, but so was this one: %d", next, *after)
+	}
+	page.Next = &next
+	return page, nil
+}
+
+func (r *response) report() (plantstore.ImportReport, error) {
+	if r.isJSON() {
+		if report, err := wire.DecodeReport(r.body); err == nil {
+			return report, nil
+		}
+	}
+	return plantstore.ImportReport{}, r.unexpected()
+}
+
+func (r *response) isJSON() bool { return isMedia(r.header, wire.MediaJSON) }
+
+func isMedia(h http.Header, want string) bool {
+	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && media == want
+}
+
+// nextLink returns the target of the link with rel="next" (RFC 8288).
+func nextLink(values []string) (string, bool) {
+	for _, rest := range values {
+		for {
+			_, tail, open := strings.Cut(rest, "<")
+			target, tail, closed := strings.Cut(tail, ">")
+			if !open || !closed {
+				break
+			}
+			// The parameters last until the next target. This service sends no
+			// quoted < in them.
+			params, _, _ := strings.Cut(tail, "<")
+			if isNext(params) {
+				return target, true
+			}
+			rest = tail
+		}
+	}
+	return "", false
+}
+
+func isNext(params string) bool {
+	for param := range strings.FieldsFuncSeq(params, func(r rune) bool { return r == ';' || r == ',' }) {
+		name, value, _ := strings.Cut(param, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "rel") {
+			continue
+		}
+		for rel := range strings.FieldsSeq(strings.Trim(strings.TrimSpace(value), `"`)) {
+			if strings.EqualFold(rel, "next") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// linkAfter returns the id after which the linked page begins. Nothing else of the
+// link is used: the token must not go to another host.
+func linkAfter(link string) (plantstore.ID, error) {
+	target, err := url.Parse(link)
+	if err != nil {
+		return 0, fmt.Errorf("read the link to the next page: %w", err)
+	}
+	after, err := strconv.ParseInt(target.Query().Get("after"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf(`read "after" in the link to the next page: %w`, err)
+	}
+	return plantstore.ID(after), nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"plantstore"
+)
+
+const bootstrapEnv = "PLANTSTORE_BOOTSTRAP_TOKEN"
+
+// newFirstToken returns the token that an empty store gets, and its secret if that
+// was generated and has to be shown.
+func newFirstToken(log *slog.Logger) (token plantstore.Token, newSecret string) {
+	now := time.Now().UTC()
+	token = plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(defaultLifetime)}
+	if secret, given := os.LookupEnv(bootstrapEnv); given {
+		if len(secret) < 32 {
+			log.Warn(bootstrapEnv + " is short enough to be guessed: use at least 32 random characters")
+		}
+		token.Name, token.Expires, token.Hash = "bootstrap", time.Time{}, plantstore.HashSecret(secret)
+		return token, ""
+	}
+	newSecret = plantstore.NewSecret()
+	token.Hash = plantstore.HashSecret(newSecret)
+	return token, newSecret
+}
+
+// createFirstToken creates the token if the store has never had one, and reports
+// whether the store has it now: an earlier attempt whose outcome is unknown may have
+// created it.
+func createFirstToken(ctx context.Context, store plantstore.Store, token plantstore.Token) (bool, error) {
+	for {
+		made, err := store.CreateFirstToken(ctx, token)
+		if err == nil && !made {
+			_, err = store.Token(ctx, token.Hash)
+			made = err == nil
+		}
+		switch {
+		case err == nil, errors.Is(err, plantstore.ErrNoSuchToken):
+			return made, nil
+		case !errors.Is(err, plantstore.ErrRetry) || ctx.Err() != nil:
+			return false, fmt.Errorf("create the first token: %w", err)
+		}
+	}
+}
+
+func welcome(out io.Writer, api *url.URL, secret string) {
+	fmt.Fprintf(out, `Plantstore is ready at %[1]s
+
+This store is new. Here is its first token. It is shown only now and expires in 90 days:
+
+  %[2]s
+
+Open %[3]s in a browser and paste it there, or create a plant from the command line:
+
+  curl -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[1]s/plants
+
+`, api, secret, &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"})
+}

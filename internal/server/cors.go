@@ -1,0 +1,48 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// cors lets web pages of other origins call the API, with a bearer token. There are
+// no cookies, so no credentials are ever allowed.
+type cors struct {
+	origins []string
+	api     string // the path of the plants
+}
+
+// allow sets the headers that let a browser's page read the response, if its origin
+// is an allowed one, and reports whether it is.
+func (c *cors) allow(h http.Header, r *http.Request) bool {
+	if len(c.origins) == 0 || !c.appliesTo(r.URL.Path) {
+		return false
+	}
+	h.Add("Vary", "Origin")
+	origin := r.Header.Get("Origin")
+	if !slices.Contains(c.origins, origin) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "ETag, Link, Retry-After, WWW-Authenticate, X-Request-Id")
+	return true
+}
+
+func (c *cors) appliesTo(path string) bool {
+	rest, ok := strings.CutPrefix(path, c.api)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// isPreflight reports whether a browser asks for permission to send a request.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+func writePreflight(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id")
+	h.Set("Access-Control-Max-Age", "7200")
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,295 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"plantstore"
+)
+
+var allowInvalidUTF8 = jsontext.AllowInvalidUTF8(true)
+
+// Plants are on the path of every request, so they are written and read without
+// reflection.
+
+// AppendNewPlant appends the plant as a NewPlant: with its id. It fails with
+// ErrNotJSON if a text is not valid UTF-8.
+func AppendNewPlant(dst []byte, p plantstore.Plant) ([]byte, error) {
+	dst = strconv.AppendInt(append(dst, `{"id":`...), int64(p.ID), 10)
+	return appendFields(append(dst, ','), p)
+}
+
+// AppendPlant appends the plant as a Plant: without its id. It fails with
+// ErrNotJSON if a text is not valid UTF-8.
+func AppendPlant(dst []byte, p plantstore.Plant) ([]byte, error) {
+	return appendFields(append(dst, '{'), p)
+}
+
+// AppendNewPlants appends an array of NewPlants.
+func AppendNewPlants(dst []byte, plants []plantstore.Plant) (_ []byte, err error) {
+	dst = append(dst, '[')
+	for i, p := range plants {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = AppendNewPlant(dst, p); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+// appendFields appends name and tag and closes the object.
+func appendFields(dst []byte, p plantstore.Plant) ([]byte, error) {
+	dst, err := appendText(append(dst, `"name":`...), "name", p.Name)
+	if err != nil {
+		return dst, err
+	}
+	if text, ok := p.Tag.Text(); ok {
+		if dst, err = appendText(append(dst, `,"tag":`...), "tag", text); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendText(dst []byte, field, text string) ([]byte, error) {
+	dst, err := jsontext.AppendQuote(dst, text)
+	if err != nil {
+		return dst, plantstore.Errorf(plantstore.ErrNotJSON, "%q must be valid UTF-8, got %q", field, plantstore.Shorten(text))
+	}
+	return dst, nil
+}
+
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// DecodeNewPlant reads a body that is one NewPlant. It fails with an
+// [*plantstore.Error] that names everything that is wrong with it. The body is
+// consumed.
+func DecodeNewPlant(body *bytes.Buffer) (plantstore.Plant, error) { return decode(body, true) }
+
+// DecodePlant reads a body that is one Plant, which has no id.
+func DecodePlant(body *bytes.Buffer) (plantstore.Plant, error) { return decode(body, false) }
+
+func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
+	dec := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(dec)
+	dec.Reset(body)
+	plant, err := decodeValue(dec, withID)
+	if err == io.EOF {
+		return plantstore.Plant{}, plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
+	}
+	// What is wrong with a field matters only in a body that is JSON to its end.
+	if broken := expectEnd(dec, err); broken != nil {
+		return plantstore.Plant{}, broken
+	}
+	return plant, nil
+}
+
+// expectEnd refuses anything after the value that err is about.
+func expectEnd(dec *jsontext.Decoder, err error) error {
+	if errors.Is(err, plantstore.ErrNotJSON) {
+		return err
+	}
+	switch _, end := dec.ReadToken(); {
+	case end == io.EOF:
+		return err
+	case end != nil:
+		return notJSON(end)
+	}
+	return plantstore.Errorf(plantstore.ErrNotJSON, "not JSON: unexpected data after the value, at byte %d", dec.InputOffset())
+}
+
+// DecodeNewPlants reads a body that is an array of NewPlants.
+func DecodeNewPlants(body []byte) (plants []plantstore.Plant, err error) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(body))
+	if dec.PeekKind() != '[' {
+		return nil, errors.New("not a JSON array")
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	for dec.PeekKind() != ']' {
+		plant, err := decodeValue(dec, true)
+		if err != nil {
+			return nil, err
+		}
+		plants = append(plants, plant)
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	return plants, expectEnd(dec, nil)
+}
+
+// PlantReader reads a stream of NewPlants.
+type PlantReader struct{ dec *jsontext.Decoder }
+
+// NewPlantReader returns a reader of the NewPlants in r.
+func NewPlantReader(r io.Reader) *PlantReader { return &PlantReader{jsontext.NewDecoder(r)} }
+
+// Next returns the next plant, or io.EOF after the last.
+func (r *PlantReader) Next() (plantstore.Plant, error) { return decodeValue(r.dec, true) }
+
+// decodeValue reads the next value as a NewPlant, or as a Plant. It returns io.EOF
+// if there is none, and reads the whole value unless that is not JSON.
+func decodeValue(dec *jsontext.Decoder, withID bool) (plantstore.Plant, error) {
+	kind := dec.PeekKind()
+	if kind != '{' {
+		switch err := dec.SkipValue(); {
+		case err == io.EOF:
+			return plantstore.Plant{}, err
+		case err != nil:
+			return plantstore.Plant{}, notJSON(err)
+		}
+		return plantstore.Plant{}, plantstore.Errorf(plantstore.ErrNotObject, "not a JSON object: got %s", kindName(kind))
+	}
+	var m members
+	if err := m.read(dec, withID); err != nil {
+		return plantstore.Plant{}, notJSON(err)
+	}
+	if withID && !m.hasID {
+		m.problems.Add(plantstore.ErrMissing, `"id" is missing: send an integer`)
+	}
+	if !m.hasName {
+		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
+	}
+	return m.plant, m.problems.Err()
+}
+
+// members are the members of an object that have been read.
+type members struct {
+	plant          plantstore.Plant
+	hasID, hasName bool
+	problems       plantstore.Problems
+}
+
+// read reads an object. An error says that it is not JSON.
+func (m *members) read(dec *jsontext.Decoder, withID bool) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		switch member := memberName(name); {
+		case member == "id" && withID:
+			m.hasID = true
+			err = m.readID(dec)
+		case member == "name":
+			m.hasName = true
+			_, err = m.readText(dec, "name", &m.plant.Name)
+		case member == "tag":
+			var text string
+			var ok bool
+			if ok, err = m.readText(dec, "tag", &text); ok {
+				m.plant.Tag = plantstore.NewTag(text)
+			}
+		default:
+			err = dec.SkipValue()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+func (m *members) readID(dec *jsontext.Decoder) error {
+	kind := dec.PeekKind()
+	value, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if kind != '0' {
+		m.problems.Add(plantstore.ErrType, `"id" must be an integer, got %s`, kindName(kind))
+		return nil
+	}
+	m.problems.Wrap("id", m.plant.ID.UnmarshalJSON(value))
+	return nil
+}
+
+func (m *members) readText(dec *jsontext.Decoder, field string, into *string) (bool, error) {
+	kind := dec.PeekKind()
+	if kind != '"' {
+		if err := dec.SkipValue(); err != nil {
+			return false, err
+		}
+		m.problems.Add(plantstore.ErrType, "%q must be a string, got %s", field, kindName(kind))
+		return false, nil
+	}
+	value, err := dec.ReadValue()
+	if err != nil {
+		return false, err
+	}
+	*into = unquote(value)
+	return true, nil
+}
+
+// memberName returns the name of a member, or "" for an unknown one. Only an
+// escaped name needs to be unquoted.
+func memberName(quoted jsontext.Value) string {
+	switch string(quoted) {
+	case `"id"`:
+		return "id"
+	case `"name"`:
+		return "name"
+	case `"tag"`:
+		return "tag"
+	}
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return ""
+	}
+	return unquote(quoted)
+}
+
+func unquote(quoted jsontext.Value) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	text, err := jsontext.AppendUnquote(nil, quoted)
+	if err != nil {
+		panic("unquote what the decoder accepted: " + err.Error())
+	}
+	return string(text)
+}
+
+func kindName(kind jsontext.Kind) string {
+	switch kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '[':
+		return "an array"
+	}
+	return "an object"
+}
+
+// notJSON says why a text is not JSON, and where.
+func notJSON(err error) error {
+	at, member := int64(0), ""
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at, member, err = syntax.ByteOffset, syntax.JSONPointer.LastToken(), syntax.Err
+	}
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		err = fmt.Errorf("duplicate member %q", plantstore.Shorten(member))
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("unexpected end")
+	}
+	return plantstore.Errorf(plantstore.ErrNotJSON, "not JSON: %v at byte %d", err, at)
+}

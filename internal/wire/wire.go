@@ -1,0 +1,103 @@
+// Package wire is the JSON of the interface: plants, errors and import reports,
+// encoded and decoded in one place for the server, the client and the command.
+//
+// Everything is strict: RFC 8259 and I-JSON (RFC 7493), so no duplicate names, no
+// invalid UTF-8 and no unpaired surrogates. Unknown members are ignored.
+package wire
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json"
+
+	"plantstore"
+)
+
+// The media types of the interface.
+const (
+	MediaJSON   = "application/json"
+	MediaNDJSON = "application/x-ndjson" // one JSON value per line
+)
+
+// errIncomplete says that JSON lacks a required member.
+var errIncomplete = errors.New("a required member is missing")
+
+// errorBody is the interface's Error.
+type errorBody struct {
+	Code    *plantstore.Code `json:"error"`
+	Message *string          `json:"message"`
+}
+
+// lineErrorBody is the Error of one line of an import.
+type lineErrorBody struct {
+	Line  int64 `json:"line"`
+	errorBody `json:",inline"`
+}
+
+// reportBody is the interface's ImportReport.
+type reportBody struct {
+	Created   *int64           `json:"created"`
+	Unchanged *int64           `json:"unchanged"`
+	Failed    *int64           `json:"failed"`
+	Errors    *[]lineErrorBody `json:"errors"`
+}
+
+func (b errorBody) value() (*plantstore.Error, error) {
+	if b.Code == nil || b.Message == nil {
+		return nil, errIncomplete
+	}
+	return &plantstore.Error{Code: *b.Code, Message: *b.Message}, nil
+}
+
+// marshal is for what always has a JSON form. A message that quotes invalid UTF-8
+// is repaired.
+func marshal(body any) []byte {
+	b, err := json.Marshal(body, json.Deterministic(true), allowInvalidUTF8)
+	if err != nil {
+		panic("marshal " + err.Error())
+	}
+	return b
+}
+
+// EncodeError returns an error as JSON.
+func EncodeError(e *plantstore.Error) []byte {
+	return marshal(errorBody{&e.Code, &e.Message})
+}
+
+// DecodeError reads an Error.
+func DecodeError(body []byte) (*plantstore.Error, error) {
+	var e errorBody
+	if err := json.Unmarshal(body, &e); err != nil {
+		return nil, err
+	}
+	return e.value()
+}
+
+// EncodeReport returns an import's report as JSON.
+func EncodeReport(r plantstore.ImportReport) []byte {
+	lines := make([]lineErrorBody, len(r.Errors))
+	for i, e := range r.Errors {
+		lines[i] = lineErrorBody{e.Line, errorBody{&e.Err.Code, &e.Err.Message}}
+	}
+	return marshal(reportBody{&r.Created, &r.Unchanged, &r.Failed, &lines})
+}
+
+// DecodeReport reads an import's report.
+func DecodeReport(body []byte) (plantstore.ImportReport, error) {
+	var b reportBody
+	if err := json.Unmarshal(body, &b); err != nil {
+		return plantstore.ImportReport{}, err
+	}
+	if b.Created == nil || b.Unchanged == nil || b.Failed == nil || b.Errors == nil {
+		return plantstore.ImportReport{}, errIncomplete
+	}
+	report := plantstore.ImportReport{Created: *b.Created, Unchanged: *b.Unchanged, Failed: *b.Failed}
+	for _, line := range *b.Errors {
+		e, err := line.value()
+		if err != nil {
+			return plantstore.ImportReport{}, err
+		}
+		report.Errors = append(report.Errors, plantstore.LineError{Line: line.Line, Err: e})
+	}
+	return report, nil
+}
