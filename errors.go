@@ -7,33 +7,32 @@ import (
 	"unicode/utf8"
 )
 
-// Code is an error of the domain and the number that the interface gives it.
-// Code values are the sentinels: errors.Is(err, ErrIDTaken) asks for one. The
-// hundreds of a Code are the HTTP status it is answered with. A number is never
-// used again for something else.
+// Code is an error of the domain, and its number in the interface. Codes are
+// sentinels: use errors.Is(err, ErrIDTaken). A Code divided by 100 is the HTTP
+// status of the response. Numbers are never reused.
 type Code int32
 
 // The errors of the domain.
 const (
 	ErrNotJSON      Code = 40001 // the body is not JSON
-	ErrNotObject    Code = 40002 // the body is JSON, but no object
+	ErrNotObject    Code = 40002 // the body is JSON, but not an object
 	ErrMissing      Code = 40003 // a required field is missing
 	ErrType         Code = 40004 // a field has the wrong type
-	ErrRange        Code = 40005 // an id lies outside int64
-	ErrParameter    Code = 40006 // a query or path parameter is wrong
+	ErrRange        Code = 40005 // an id is outside the range of int64
+	ErrParameter    Code = 40006 // a path, query or condition parameter is invalid
 	ErrIDTaken      Code = 40010 // another plant has this id
-	ErrNoToken      Code = 40101 // the request carries no token
+	ErrNoToken      Code = 40101 // the request has no token
 	ErrBadToken     Code = 40102 // the token is unknown, malformed or revoked
 	ErrTokenExpired Code = 40103 // the token has expired
 	ErrScope        Code = 40301 // the token lacks the scope
 	ErrNoPath       Code = 40401 // there is no such path
 	ErrNoPlant      Code = 40402 // there is no such plant
-	ErrMethod       Code = 40501 // the path does not know the method
+	ErrMethod       Code = 40501 // the method is not allowed on this path
 	ErrTimeout      Code = 40801 // the request did not arrive in time
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
 	ErrMediaType    Code = 41501 // the body has the wrong media type
-	ErrRate         Code = 42901 // the caller asks too often
+	ErrRate         Code = 42901 // the client sends too many requests
 	ErrHeaders      Code = 43101 // the request header is too large
 	ErrInternal     Code = 50001 // the server failed
 	ErrUnavailable  Code = 50301 // overloaded, or the store cannot be reached
@@ -64,12 +63,11 @@ var codeText = map[Code]string{
 	ErrUnavailable:  "the store is unavailable",
 }
 
-// Error returns a short text that says what the code stands for.
+// Error returns a short description of the code.
 func (c Code) Error() string { return codeText[c] }
 
-// Error is a [Code] with a message that names the thing, what is wrong with it
-// and what would be right. It is what a caller of the interface sees; Unwrap
-// gives the Code.
+// Error is a [Code] with a message that names the thing, what is wrong with it and
+// what would be right. It is what a client of the interface sees.
 type Error struct {
 	Code    Code
 	Message string
@@ -85,10 +83,10 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap returns the error's Code, for errors.Is.
 func (e *Error) Unwrap() error { return e.Code }
 
-// Problems collects what is wrong with a request, so that the caller hears of
-// everything at once. The zero value is ready to use.
+// Problems collects everything that is wrong with a request, so that one response
+// can report it all. The zero value is ready to use.
 type Problems struct {
-	code  Code // that of the first
+	code  Code // of the first problem
 	texts []string
 }
 
@@ -100,7 +98,7 @@ func (p *Problems) Add(code Code, format string, args ...any) {
 	p.texts = append(p.texts, fmt.Sprintf(format, args...))
 }
 
-// Wrap adds what is wrong with a field, where err is not nil. It is an [*Error].
+// Wrap adds a problem with a field. err is nil, which adds nothing, or an [*Error].
 func (p *Problems) Wrap(field string, err error) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		p.Add(e.Code, "%q %s", field, e.Message)
@@ -129,16 +127,16 @@ func Shorten(text string) string {
 	return text[:end] + "…"
 }
 
-// Errors that a [Store] tells its writer and that no caller sees.
+// Errors between a [Store] and its writer. Clients never see them.
 var (
-	// ErrRetry says that a batch was not applied, or that nobody knows whether
-	// it was, and that applying it again may succeed.
+	// ErrRetry means that a batch was not applied or that its outcome is unknown,
+	// and that applying it again may succeed.
 	ErrRetry = errors.New("apply the batch again")
 
-	// ErrUntrusted says that the store no longer knows what is durable, as after
-	// a failed fsync. The process must stop; opening the store again recovers.
+	// ErrUntrusted means that the store no longer knows what is durable, for example
+	// after a failed fsync. The process must stop; opening the store again recovers.
 	ErrUntrusted = errors.New("the store can no longer be trusted")
 )
 
-// ErrNoSuchToken says that the store has no token with that hash.
+// ErrNoSuchToken means that the store has no token with this hash.
 var ErrNoSuchToken = errors.New("no such token")

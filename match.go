@@ -6,21 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// Matcher decides whether names have a query's text as a part. The zero Matcher
+// Matcher reports whether names contain a text, ignoring case. The zero Matcher
 // matches every name. It is not safe for concurrent use.
 type Matcher struct {
 	part   []byte
 	folded []byte // scratch
 }
 
-// NewMatcher returns a matcher for names that have part in them, whatever the
-// case of its letters: letters are alike that Unicode's simple case folding makes
-// equal, on every store and in every locale.
+// NewMatcher returns a matcher for names that contain part, ignoring case by
+// Unicode's simple case folding, so that every store and locale agree.
 func NewMatcher(part string) *Matcher {
 	return &Matcher{part: fold(nil, part)}
 }
 
-// Match reports whether the name has the matcher's text as a part.
+// Match reports whether the name contains the matcher's text.
 func (m *Matcher) Match(name string) bool {
 	if len(m.part) == 0 {
 		return true
@@ -43,8 +42,8 @@ func fold(dst []byte, s string) []byte {
 	return dst
 }
 
-// foldRune returns the same rune for all that differ in case only: the smallest
-// of them, or its lower case where that is ASCII (the Kelvin sign is a k).
+// foldRune maps runes that differ only in case to the same rune: the smallest of
+// them, or its lower case if that is ASCII (the Kelvin sign becomes k).
 func foldRune(r rune) rune {
 	least := r
 	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {

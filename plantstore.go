@@ -1,28 +1,44 @@
-// Package plantstore holds the words of the domain: [Plant], [Write], [Query],
-// [Token], the errors, and the [Store] that keeps them.
+// Package plantstore defines the domain: [Plant], [Write], [Query], [Token], the
+// errors, and the [Store] interface that every store implements.
 //
 // # A tour of the code, bottom up
 //
-// This package needs the standard library only, and everything else may import
-// it. Above it stand packages that never import each other:
+// This package depends on the standard library only, and every other package may
+// import it. internal/wire sits on top of it: it encodes and decodes all JSON of the
+// interface, once for the server, the client and the command. The packages above
+// internal/wire do not import each other:
 //
-//   - internal/sqlite keeps the store in one file, internal/postgres in a database
-//     that many servers share, and internal/storetest is the suite that every store
-//     passes, with the in-memory model it is held against.
-//   - internal/commit gathers the writes that wait into one transaction.
-//   - internal/auth knows who is calling.
-//   - internal/http1 serves connections: plain requests by itself, all others by
-//     net/http.
-//   - client calls a server over HTTP.
+//   - internal/sqlite stores plants in one file, internal/postgres in a database
+//     that many servers share. internal/storetest is the conformance suite for
+//     stores, and the in-memory model they are compared with.
+//   - internal/commit is group commit: it applies concurrent writes in one
+//     transaction.
+//   - internal/auth checks tokens and scopes.
+//   - internal/http1 serves connections: a fast path for requests on one plant, and
+//     net/http for everything else.
+//   - client is the Go client.
 //
-// internal/server speaks HTTP over those, internal/console is its web page, and
-// cmd/plantstore wires everything together, and only there.
+// On top of those, internal/server is the HTTP API, internal/console is the web
+// console and the API reference, and internal/servertest runs one real server in a
+// test. Only cmd/plantstore wires everything together.
 //
 // # One create, top to bottom
 //
-// A request enters at server.Server.ServeHTTP, finds its row in routes.go, is
-// authorised by auth.Guard, decoded by wire.go, queued by commit.Writer.Write,
-// made durable by sqlite.Store.Apply, and answered on the way back.
+//  1. internal/http1/http1.go accepts the connection.
+//  2. internal/http1/conn.go reads and parses one request. If the request is not
+//     eligible for the fast path, the connection is handed off to net/http together
+//     with the bytes already read. Both call the same handler.
+//  3. internal/server/server.go assigns the request id, checks the limits and finds
+//     the route.
+//  4. internal/auth/auth.go checks the token.
+//  5. internal/server/plants.go has createPlant.
+//  6. internal/wire/plant.go decodes the body.
+//  7. internal/commit/commit.go adds the write to a batch. The first write of a batch
+//     leads it: it waits for a slot, closes the batch and applies it.
+//  8. internal/sqlite/apply.go applies the batch in one transaction, with one fsync
+//     at COMMIT.
+//
+// The response takes the same way back. docs/architecture.md has the details.
 package plantstore
 
 import (
@@ -31,42 +47,41 @@ import (
 	"encoding/binary"
 )
 
-// ID is the identification number of a plant. The caller chooses it; every
-// int64 is one, zero and the negative ones too.
+// ID is the identification number of a plant, chosen by the client. Every int64 is
+// a valid ID, including zero and negative numbers.
 type ID int64
 
-// Plant is one plant of the store. Plants are compared with ==.
+// Plant is one plant. Plants can be compared with ==.
 type Plant struct {
 	ID ID
-	// Name is any Unicode text, the empty one and U+0000 included. It is valid
-	// UTF-8.
+	// Name is any text in valid UTF-8. It may be empty or contain U+0000.
 	Name string
 	Tag  Tag
 }
 
-// Tag says the type of a plant. The zero Tag is an absent one, which is not the
-// same as [NewTag]("").
+// Tag is the type of a plant. The zero Tag is absent, which is not the same as
+// [NewTag]("").
 type Tag struct {
 	text    string
 	present bool
 }
 
-// NewTag returns a tag that is present and reads text, which is valid UTF-8.
+// NewTag returns a tag with this text, which must be valid UTF-8.
 func NewTag(text string) Tag { return Tag{text: text, present: true} }
 
-// Text returns what the tag reads, and whether there is one.
+// Text returns the tag's text, and whether the tag is present.
 func (t Tag) Text() (string, bool) { return t.text, t.present }
 
-// ETag is the entity tag of a plant's representation: equal plants have equal
-// ETags, and plants that differ in name or tag have different ones. It holds the
-// quotes that HTTP writes around it.
+// ETag is the entity tag of a plant: plants with equal names and tags have equal
+// ETags, and plants that differ in either have different ones. It includes the
+// quotes that HTTP requires.
 type ETag string
 
-// AnyETag stands for every plant that exists, as * does in If-Match.
+// AnyETag matches every plant that exists, like * in If-Match.
 const AnyETag ETag = "*"
 
-// ETag returns the entity tag of the plant's name and tag. It is derived from
-// them alone, so that every replica gives the same one and nothing is stored.
+// ETag returns the plant's entity tag. It is derived from the name and the tag
+// alone, so every replica returns the same one and nothing is stored.
 func (p Plant) ETag() ETag {
 	h := sha256.New()
 	var head [9]byte

@@ -7,78 +7,78 @@ import (
 	"time"
 )
 
-// Store keeps plants and tokens. All methods may be called from any number of
-// goroutines at once.
+// Store stores plants and tokens. All methods are safe for concurrent use.
 //
 // # Durability
 //
 // When Apply returns without an error, every write that it does not report as
-// refused MUST survive a crash of the process, of the operating system and of
-// the power. A store MUST NOT answer from a cache that the disk does not yet
-// hold. What CreateToken, CreateFirstToken and RevokeToken report as done is
-// durable in the same way; TouchTokens need not be.
+// refused MUST survive a crash of the process, a crash of the operating system and
+// a power failure. A store MUST NOT report success for anything that is not on disk
+// yet. CreateToken, CreateFirstToken and RevokeToken are durable in the same way;
+// TouchTokens need not be.
 //
 // # Order and visibility
 //
-// A write that Apply has reported is seen by every read that begins afterwards,
-// on every replica that shares the store. A batch becomes visible at once or not
-// at all. Within a batch, writes take effect in their order: a create after a
-// delete of the same id succeeds.
+// Once Apply has returned, its writes are visible to every read that starts later,
+// on every replica that shares the store. A batch becomes visible as a whole or not
+// at all. Within a batch, writes take effect in order: a create after a delete of
+// the same id succeeds.
 //
 // # Failure
 //
-// A refused write (Result.Err) is refused alone and MUST NOT keep the others of
-// its batch from being applied. An error of Apply itself concerns the whole batch:
+// A write can be refused on its own (Result.Err), which MUST NOT prevent the rest of
+// its batch from being applied. An error returned by Apply is about the whole batch:
 //
 //   - ErrUntrusted: the store no longer knows what is durable. It MUST refuse
-//     everything from then on; the process stops.
-//   - ErrRetry: not applied, or nobody knows. The caller applies the same batch
-//     again. Doing so MUST leave the store as if it had been applied once.
-//   - any other: nothing of the batch has been applied.
+//     everything from then on, and the process stops.
+//   - ErrRetry: the batch was not applied, or its outcome is unknown. The caller
+//     applies the same batch again, which MUST leave the store as if the batch had
+//     been applied once.
+//   - any other error: nothing in the batch was applied.
 type Store interface {
 	// Apply applies the batch in one transaction and returns a result for each
-	// write, in their order. It does not keep the slice.
+	// write, in the same order. It does not retain the slice.
 	Apply(ctx context.Context, batch []Write) ([]Result, error)
 
-	// Plant returns the plant with that id, or ErrNoPlant.
+	// Plant returns the plant with this id, or ErrNoPlant.
 	Plant(ctx context.Context, id ID) (Plant, error)
 
 	// List returns one page of the plants that match the query, in ascending
-	// order of id. It does a bounded amount of work, so a page may hold fewer
-	// plants than the limit and still have a next one.
+	// order of id. It does a bounded amount of work, so a page may have fewer
+	// plants than the limit and still not be the last.
 	List(ctx context.Context, q Query) (Page, error)
 
 	// Scan yields every plant that matches the query, in ascending order of id,
-	// from one snapshot: no write that happens meanwhile is seen, and none waits.
-	// The query's limit does not count. After an error it yields nothing more.
+	// from one snapshot: it neither sees nor blocks concurrent writes. It ignores
+	// the query's limit. After an error it yields nothing more.
 	Scan(ctx context.Context, q Query) iter.Seq2[Plant, error]
 
 	// CreateToken adds a token.
 	CreateToken(ctx context.Context, t Token) error
 
-	// CreateFirstToken adds a token if the store has never had any, and reports
-	// whether it did. Of several replicas that ask at once, one does.
+	// CreateFirstToken adds a token if the store has never had one, and reports
+	// whether it did. If several replicas call it at once, one of them succeeds.
 	CreateFirstToken(ctx context.Context, t Token) (bool, error)
 
-	// Tokens returns all tokens, the revoked and the expired too, in the order
-	// of their creation.
+	// Tokens returns all tokens, including revoked and expired ones, in order of
+	// creation.
 	Tokens(ctx context.Context) ([]Token, error)
 
-	// Token returns the token with that hash, or ErrNoSuchToken.
+	// Token returns the token with this hash, or ErrNoSuchToken.
 	Token(ctx context.Context, hash TokenHash) (Token, error)
 
-	// RevokeToken revokes a token for good, or returns ErrNoSuchToken. Revoking
-	// it again keeps the first time.
+	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking
+	// it again does not change the time of revocation.
 	RevokeToken(ctx context.Context, hash TokenHash, at time.Time) error
 
-	// TouchTokens records when tokens were last used. An earlier time than the
-	// one known is ignored, and so is an unknown token.
+	// TouchTokens records when tokens were last used. It ignores unknown tokens,
+	// and times before the recorded one.
 	TouchTokens(ctx context.Context, used map[TokenHash]time.Time) error
 
 	// Ready returns nil if the store can serve reads and writes now.
 	Ready(ctx context.Context) error
 
-	// Close releases the store. Nothing may be called during or after it.
+	// Close releases the store. No other method may be called during or after it.
 	Close() error
 }
 
@@ -87,42 +87,42 @@ type Op uint8
 
 // The operations.
 const (
-	// Create adds a plant. The same plant under the same id is a success that
-	// changes nothing; another one is refused with ErrIDTaken.
+	// Create adds a plant. If the same plant exists already, it succeeds and
+	// changes nothing; if another plant has the id, it is refused with ErrIDTaken.
 	Create Op = iota
-	// Replace adds a plant or takes the place of the one with its id.
+	// Replace adds a plant, or replaces the one with the same id.
 	Replace
-	// Delete removes the plant with the id, or is refused with ErrNoPlant. Only
-	// the id of Write.Plant counts.
+	// Delete removes the plant with the id of Write.Plant, or is refused with
+	// ErrNoPlant. It ignores the rest of Write.Plant.
 	Delete
 )
 
-// Write is one change that a [Store] is asked for.
+// Write is one change to a [Store].
 type Write struct {
 	Op    Op
 	Plant Plant
-	// If, where it is set, must hold or the write is refused with
-	// ErrPrecondition.
+	// If is the precondition of the write, or nil. If it does not hold, the write
+	// is refused with ErrPrecondition.
 	If *Condition
 }
 
-// Condition says which plant must stand under the id for a write to happen.
+// Condition is a precondition on the plant that exists under an id.
 type Condition struct {
-	// Match, where it is not empty, lists what is allowed to be there: one of
-	// these, or with AnyETag any plant at all.
+	// Match, if not empty, requires the plant to have one of these ETags. AnyETag
+	// requires it to exist.
 	Match []ETag
-	// NoneMatch lists what must not be there: none of these, or with AnyETag no
-	// plant at all.
+	// NoneMatch requires the plant to have none of these ETags. AnyETag requires
+	// that there is no plant.
 	NoneMatch []ETag
 }
 
-// Holds reports whether the condition holds where current is there, or nothing
-// if current is nil. A nil condition always holds.
+// Holds reports whether the condition holds for the current plant, which is nil if
+// there is none. A nil condition always holds.
 func (c *Condition) Holds(current *Plant) bool {
 	return c.MatchHolds(current) && !c.excludes(current)
 }
 
-// MatchHolds reports whether the Match of the condition holds.
+// MatchHolds is like Holds, for Match alone.
 func (c *Condition) MatchHolds(current *Plant) bool {
 	return c == nil || len(c.Match) == 0 || matches(c.Match, current)
 }
@@ -138,29 +138,28 @@ func matches(tags []ETag, current *Plant) bool {
 	return slices.Contains(tags, AnyETag) || slices.Contains(tags, current.ETag())
 }
 
-// Outcome says what an accepted write did.
+// Outcome is what a write did.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Created   Outcome = iota // there was none, now there is
-	Unchanged                // it was there already, exactly so
-	Replaced                 // another one was there
-	Deleted                  // it is gone
+	Created   Outcome = iota // there was no plant with this id
+	Unchanged                // the same plant existed already
+	Replaced                 // a different plant existed
+	Deleted
 )
 
-// Result is what became of one write: an Outcome, or the reason it was refused.
+// Result is the result of one write: its Outcome, or why it was refused.
 type Result struct {
 	Outcome Outcome
 	Err     error
 }
 
-// Decide returns what the write does where current is under its id, or nothing
-// if current is nil. It is the whole semantics of a write, so that every store
-// has the same.
+// Decide returns what the write does to the current plant, which is nil if there is
+// none. It defines the semantics of writes for every store.
 //
-// A Replace that asks for what is already there succeeds even where its Match no
-// longer holds: it is taken for the repetition of one that was applied.
+// A Replace with the plant that exists already succeeds even if its Match no longer
+// holds: it is treated as a retry of one that was applied.
 func (w *Write) Decide(current *Plant) Result {
 	switch {
 	case w.Op == Delete && current == nil:
@@ -179,16 +178,16 @@ func (w *Write) Decide(current *Plant) Result {
 	return Result{Outcome: Replaced}
 }
 
-// Query says which plants are wanted.
+// Query selects plants.
 type Query struct {
-	// After, where it is set, asks for greater ids only.
+	// After, if not nil, selects plants with a greater id.
 	After *ID
-	// Tag, where it is present, asks for plants with exactly this tag.
+	// Tag, if present, selects plants with exactly this tag.
 	Tag Tag
-	// Contains, where it is not empty, asks for plants whose name contains this
-	// text, ignoring case.
+	// Contains, if not empty, selects plants whose name contains this text,
+	// ignoring case.
 	Contains string
-	// Limit is the most that a page may hold, 1 at least.
+	// Limit is the maximum number of plants on a page. It must be at least 1.
 	Limit int
 }
 
@@ -204,7 +203,6 @@ func (q Query) Filter() func(Plant) bool {
 // Page is one page of plants.
 type Page struct {
 	Plants []Plant
-	// Next, where it is set, is the After of the next page. Where it is nil this
-	// page is the last.
+	// Next is the After of the next page, or nil if this page is the last.
 	Next *ID
 }

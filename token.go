@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Scope is one thing that a token may do.
+// Scope is a permission of a token.
 type Scope string
 
 // The scopes.
@@ -25,8 +25,8 @@ const (
 // AllScopes lists every scope.
 func AllScopes() []Scope { return []Scope{ScopeWrite, ScopeRead, ScopeOps} }
 
-// ParseScopes reads scopes separated by commas or spaces, and refuses an unknown
-// one, a repeated one and none at all.
+// ParseScopes parses scopes separated by commas or spaces. Unknown and duplicate
+// scopes are errors, and so is an empty list.
 func ParseScopes(text string) ([]Scope, error) {
 	var scopes []Scope
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -54,16 +54,15 @@ func FormatScopes(scopes []Scope) string {
 	return strings.Join(words, ",")
 }
 
-// TokenHash is the SHA-256 of a token's secret: all that is kept of it.
+// TokenHash is the SHA-256 of a token's secret. The secret itself is never stored.
 type TokenHash [sha256.Size]byte
 
-// ID names the token for people: the start of its hash, which says nothing of
-// the secret.
+// ID returns the token's id for people: the start of its hash, which reveals nothing
+// about the secret.
 func (h TokenHash) ID() string { return hex.EncodeToString(h[:6]) }
 
-// Token is what the store knows of a bearer token. The secret itself is shown
-// once, when it is made, and kept nowhere. Times have a precision of seconds, and
-// the zero time stands for never.
+// Token is what the store knows about a bearer token. Times have a precision of
+// seconds; the zero time means never.
 type Token struct {
 	Hash     TokenHash
 	Name     string
@@ -77,7 +76,7 @@ type Token struct {
 // Allows reports whether the token has the scope.
 func (t *Token) Allows(s Scope) bool { return slices.Contains(t.Scopes, s) }
 
-// ExpiredAt reports whether the token's time is over.
+// ExpiredAt reports whether the token has expired at this time.
 func (t *Token) ExpiredAt(now time.Time) bool {
 	return !t.Expires.IsZero() && !now.Before(t.Expires)
 }
@@ -89,17 +88,17 @@ const (
 	base62       = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewSecret makes the secret of a new token: plt_, 30 random base62 characters,
-// and 6 that are their CRC-32, so that a scanner of leaked secrets and a typing
-// mistake are recognised without asking the store.
+// NewSecret returns the secret of a new token: plt_, 30 random base62 characters,
+// and 6 characters of CRC-32. The checksum lets secret scanners recognise a leaked
+// token, and detects typing mistakes without a lookup.
 func NewSecret() string {
 	random := make([]byte, 0, secretRandom)
 	var pool [64]byte
 	for len(random) < secretRandom {
 		rand.Read(pool[:])
 		for _, b := range pool {
-			// 248 is the largest multiple of 62 in a byte: above it, some
-			// characters would be likelier than others.
+			// 248 is the largest multiple of 62 in a byte. Using the values above
+			// it would make some characters more likely than others.
 			if b < 248 && len(random) < secretRandom {
 				random = append(random, base62[b%62])
 			}
@@ -108,12 +107,12 @@ func NewSecret() string {
 	return secretPrefix + string(random) + checksum(string(random))
 }
 
-// HashSecret returns the hash under which a secret's token is stored.
+// HashSecret returns the hash under which the token with this secret is stored.
 func HashSecret(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
 
-// CheckSecret refuses a secret that can be no token: one that is not of the
-// characters RFC 6750 allows, or that begins like one of ours and has a wrong
-// length or checksum. The error never holds the secret.
+// CheckSecret returns an error if the secret cannot be a token: if it contains
+// characters that RFC 6750 does not allow, or begins with plt_ and has the wrong
+// length or checksum. The error never contains the secret.
 func CheckSecret(secret string) error {
 	if !isBearer(secret) {
 		return errors.New("the token has characters that no bearer token has")
