@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// colours tell the contenders apart, in both halves of the chart.
+// colours are the colours of the contenders in both charts.
 var colours = map[string]string{ours: "#2a7d4f", oursPostgres: "#4a86c5", oursReplicas: "#4a86c5"}
 
 func colour(contender string) string {
@@ -18,8 +18,8 @@ func colour(contender string) string {
 	return "#9a9a9a"
 }
 
-// chart draws the creates a second of all contenders, and how the cost of one grows
-// with the store.
+// chart draws the create rate of all contenders, and how the cost of a create grows with
+// the store.
 func (r *report) chart() string {
 	var s strings.Builder
 	fmt.Fprint(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 360" font-family="system-ui, sans-serif" font-size="12">
@@ -36,51 +36,51 @@ func (r *report) chart() string {
 // bars draws the left half: ratios to the no-op handler.
 func (r *report) bars(s *strings.Builder) {
 	workload := creates(256, "sequential", "empty store").name
-	fmt.Fprintf(s, "<text x=\"16\" y=\"28\" font-size=\"15\">Creates, 256 connections: part of a no-op handler’s rate</text>\n")
+	fmt.Fprintf(s, "<text x=\"16\" y=\"28\" font-size=\"15\">Creates, 256 connections: ratio to a no-op handler</text>\n")
 	const left, width = 240, 190
 	ratioOf := func(g group) float64 { return g.median(func(s sample) float64 { return s.Ratio }) }
-	most := 1.0
+	maxRatio := 1.0
 	for _, g := range r.groups(workload) {
-		most = max(most, ratioOf(g))
+		maxRatio = max(maxRatio, ratioOf(g))
 	}
 	for i, g := range r.groups(workload) {
 		ratio, y := ratioOf(g), 52+i*32
-		shown := ratio / most
+		shown := ratio / maxRatio
 		fmt.Fprintf(s, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", left-10, y+14, html.EscapeString(g[0].Contender))
 		fmt.Fprintf(s, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"20\" rx=\"2\" fill=\"%s\"/>\n", left, y, shown*width, colour(g[0].Contender))
 		fmt.Fprintf(s, "<text x=\"%.1f\" y=\"%d\" class=\"quiet\">%.2f</text>\n", left+shown*width+6, y+14, ratio)
 	}
 }
 
-// curves draws the right half: processor time a create, by the size of the store.
+// curves draws the right half: CPU time per create, by the size of the store.
 func (r *report) curves(s *strings.Builder) {
-	fmt.Fprintf(s, "<text x=\"500\" y=\"28\" font-size=\"15\">Random ids: processor time a create, as the store grows</text>\n")
+	fmt.Fprintf(s, "<text x=\"500\" y=\"28\" font-size=\"15\">Random ids: CPU time per create, as the store grows</text>\n")
 	const left, right, top, bottom = 550.0, 900.0, 52.0, 300.0
 	points := make(map[string][][2]float64) // plants, microseconds
 	var order []string
-	most := 1.0
+	maxCPU := 1.0
 	for _, workload := range r.workloads() {
 		if !strings.HasPrefix(workload, "create, 256 connections, random ids") {
 			continue
 		}
 		for _, g := range r.groups(workload) {
 			c := g[0].Contender
-			if g[0].Holds == 0 || !slices.Contains(growing, c) {
+			if g[0].Preloaded == 0 || !slices.Contains(growing, c) {
 				continue
 			}
 			if points[c] == nil {
 				order = append(order, c)
 			}
 			cpu := g.median(func(s sample) float64 { return s.CPU })
-			points[c] = append(points[c], [2]float64{float64(g[0].Holds), cpu})
-			most = max(most, cpu)
+			points[c] = append(points[c], [2]float64{float64(g[0].Preloaded), cpu})
+			maxCPU = max(maxCPU, cpu)
 		}
 	}
-	most = math.Ceil(most/40) * 40
+	maxCPU = math.Ceil(maxCPU/40) * 40
 	x := func(plants float64) float64 { return left + (math.Log10(plants)-4)/3*(right-left) }
-	y := func(cpu float64) float64 { return bottom - cpu/most*(bottom-top) }
+	y := func(cpu float64) float64 { return bottom - cpu/maxCPU*(bottom-top) }
 	for i := range 5 {
-		at := most / 4 * float64(i)
+		at := maxCPU / 4 * float64(i)
 		fmt.Fprintf(s, "<line class=\"line\" x1=\"%g\" x2=\"%g\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"quiet\" x=\"%g\" y=\"%.1f\" text-anchor=\"end\">%.0f µs</text>\n",
 			left, right, y(at), y(at), left-8, y(at)+4, at)
 	}

@@ -15,38 +15,40 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// token is the one of every contender that lets us choose.
+// token is the token of every contender that lets us choose it.
 const token = "bench-bootstrap-token-0123456789abcdef"
 
 // contender is a server that is measured.
 type contender struct {
 	name      string
-	addrs     []string // more than one has replicas
+	addrs     []string // one per replica
 	path      string   // where the plants are
 	token     string
 	dialect   string
 	servers   []*process
 	dir       string
-	processes []*process // the servers, and the database where there is one
+	processes []*process // the servers, and the database if there is one
 
-	// count returns how many plants the store holds, once the servers are stopped.
-	// It is nil where nothing is stored.
+	// count returns how many plants are in the store, after the servers have stopped.
+	// It is nil if the contender stores nothing.
 	count func() (int64, error)
 	// fill puts the first n random plants into the store.
 	fill func(n int) error
-	// again starts the servers again after a kill.
-	again func() error
+	// restart starts the servers again after a kill.
+	restart func() error
 
-	filled, acknowledged, unanswered int64
+	preloaded    int64
+	acknowledged int64
+	maybeStored  int64 // requests for which no response was counted
 }
 
-// kind says how contenders of a kind are started, in a directory of their own.
+// kind says how to start a contender.
 type kind struct {
 	name  string
 	start func(b *bench, c *contender) error
 }
 
-// reference is the handler that does nothing, to which everything is compared.
+// reference is the handler that does nothing, with which everything is compared.
 var reference = kind{"no-op net/http handler", startNoop}
 
 const (
@@ -58,23 +60,23 @@ const (
 	plainPostgres = "plain Go, PostgreSQL"
 )
 
-// kinds are all that is measured against the reference.
+// kinds lists everything that is compared with the reference.
 var kinds = []kind{
-	{"nginx, constant answer", startNginx},
+	{"nginx, constant response", startNginx},
 	{ours, startOurs},
 	{oursPostgres, func(b *bench, c *contender) error { return startOursPostgres(b, c, 1) }},
 	{oursReplicas, func(b *bench, c *contender) error { return startOursPostgres(b, c, 2) }},
 	{plainSQLite, startPlain},
 	{plainPostgres, startPlainPostgres},
 	{"Fastify, better-sqlite3", startFastify},
-	{"PocketBase, its default", func(b *bench, c *contender) error { return startPocketBase(b, c, false) }},
+	{"PocketBase, default", func(b *bench, c *contender) error { return startPocketBase(b, c, false) }},
 	{"PocketBase, synchronous FULL", func(b *bench, c *contender) error { return startPocketBase(b, c, true) }},
 }
 
-// stores reports whether the contender keeps plants.
+// stores reports whether the contender stores plants.
 func (c *contender) stores() bool { return c.count != nil }
 
-// serve starts a server of the contender, which greets.
+// serve starts a server of the contender, which prints where it listens.
 func (c *contender) serve(cmd *exec.Cmd) error {
 	cmd.Env = append(os.Environ(), "TOKEN="+token, "PLANTSTORE_BOOTSTRAP_TOKEN="+token)
 	p, err := launch(filepath.Join(c.dir, fmt.Sprintf("server-%d.log", len(c.servers))), cmd)
@@ -82,25 +84,25 @@ func (c *contender) serve(cmd *exec.Cmd) error {
 		return err
 	}
 	c.servers, c.processes = append(c.servers, p), append(c.processes, p)
-	g, err := p.greeted()
+	at, err := p.waitForEndpoint()
 	if err != nil {
 		return err
 	}
-	c.addrs = append(c.addrs, g.Addr)
-	if g.Token != "" {
-		c.token = g.Token
+	c.addrs = append(c.addrs, at.Addr)
+	if at.Token != "" {
+		c.token = at.Token
 	}
 	return nil
 }
 
-// stop ends all processes of the contender. The servers go first.
+// stop stops all processes of the contender, the servers first.
 func (c *contender) stop(signal os.Signal) {
 	for _, p := range c.processes {
 		p.stop(signal)
 	}
 }
 
-// verify stops the contender and compares what it holds with what it has said.
+// verify stops the contender and compares what it stored with what it acknowledged.
 func (c *contender) verify() error {
 	for _, p := range c.servers {
 		p.stop(syscall.SIGTERM)
@@ -113,10 +115,10 @@ func (c *contender) verify() error {
 	if err != nil {
 		return fmt.Errorf("count the plants of %s: %w", c.name, err)
 	}
-	// When the time is over, wrk does not wait for the answers that are still due.
-	least := c.filled + c.acknowledged
-	if n < least || n > least+c.unanswered {
-		return fmt.Errorf("%s holds %d plants, though it has acknowledged %d", c.name, n, least)
+	// At the end, wrk does not wait for the responses to requests in flight.
+	want := c.preloaded + c.acknowledged
+	if n < want || n > want+c.maybeStored {
+		return fmt.Errorf("%s has %d plants, but acknowledged %d", c.name, n, want)
 	}
 	return nil
 }
@@ -186,7 +188,7 @@ func startOurs(b *bench, c *contender) error {
 	}
 	c.count = func() (int64, error) { return countSQLite(db, allOurs) }
 	c.fill = func(n int) error { return c.importPlants(b, n) }
-	c.again = func() error {
+	c.restart = func() error {
 		addr, c.servers, c.processes, c.addrs = c.addrs[0], nil, nil, nil
 		return start()
 	}
@@ -210,7 +212,7 @@ func startOursPostgres(b *bench, c *contender, replicas int) error {
 	return nil
 }
 
-// importPlants fills a Plantstore in the way that a user would.
+// importPlants fills a Plantstore the way a user would.
 func (c *contender) importPlants(b *bench, n int) error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -218,7 +220,7 @@ func (c *contender) importPlants(b *bench, n int) error {
 	}
 	defer read.Close()
 	go func() {
-		_ = writeLines(write, held(n)) // an import that breaks off says so itself
+		_ = writeLines(write, preload(n)) // an import that fails reports that itself
 		write.Close()
 	}()
 	_, err = b.plantstore(c, read, "import", "-")
@@ -304,7 +306,7 @@ func fillSQLite(path string, n int, insert string, id func(plant) any) error {
 	if err != nil {
 		return err
 	}
-	for p := range held(n) {
+	for p := range preload(n) {
 		if _, err := stmt.Exec(id(p), p.name, p.tag); err != nil {
 			return err
 		}
@@ -312,7 +314,7 @@ func fillSQLite(path string, n int, insert string, id func(plant) any) error {
 	return tx.Commit()
 }
 
-// allOurs counts our plants, those included that wait to be moved to their place.
+// allOurs counts Plantstore's plants, including staged ones.
 const allOurs = `SELECT (SELECT count(*) FROM plants) + (SELECT count(*) FROM recent, moving
 	WHERE recent.pass > moving.pass OR recent.pass = moving.pass AND recent.id >= moving.next_id)`
 
@@ -326,8 +328,8 @@ func countSQLite(path, query string) (n int64, err error) {
 	return n, err
 }
 
-// plantstore runs a command of ours as a client of the contender, and returns what
-// it prints.
+// plantstore runs the plantstore command as a client of the contender, and returns its
+// output.
 func (b *bench) plantstore(c *contender, in *os.File, args ...string) (string, error) {
 	cmd := exec.Command(b.built("plantstore"), args...)
 	cmd.Env = append(os.Environ(), "PLANTSTORE_URL=http://"+c.addrs[0], "PLANTSTORE_TOKEN="+c.token)

@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// imported is how many plants an import has that is measured.
+// imported is the number of plants in a measured import.
 const imported = 1_000_000
 
-// importSequential measures an import of plants in the order of their ids into an
-// empty store.
+// importSequential measures imports in order of id into an empty store.
 func importSequential(b *bench, c *contender) error {
 	return b.timeImports(c, "import, sequential ids, empty store", func(n int64) int64 { return n })
 }
 
-// onLarge measures what only a large store shows.
-func onLarge(b *bench, c *contender) error {
-	now, err := used(c.processes...)
+// measureLarge measures what depends on a large store.
+func measureLarge(b *bench, c *contender) error {
+	now, err := usageOf(c.processes...)
 	if err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func onLarge(b *bench, c *contender) error {
 		return err
 	}
 	for range b.rounds {
-		took, err := restart(c)
+		took, err := timeRestart(c)
 		if err != nil {
 			return err
 		}
@@ -45,7 +44,7 @@ func (b *bench) note(name string, value float64, unit string) {
 	fmt.Printf("%s: %.3g %s\n", name, value, unit)
 }
 
-// timeImports imports a million new plants, some times over.
+// timeImports imports a million new plants in each round.
 func (b *bench) timeImports(c *contender, name string, id func(int64) int64) error {
 	for range b.rounds {
 		first := b.next
@@ -75,7 +74,7 @@ func (b *bench) timeImports(c *contender, name string, id func(int64) int64) err
 		b.note(name, imported/time.Since(began).Seconds(), "plants/s")
 		c.acknowledged += imported
 	}
-	now, err := used(c.processes...)
+	now, err := usageOf(c.processes...)
 	if err != nil {
 		return err
 	}
@@ -83,11 +82,11 @@ func (b *bench) timeImports(c *contender, name string, id func(int64) int64) err
 	return nil
 }
 
-// restart kills the server and returns how long it takes to be ready again.
-func restart(c *contender) (time.Duration, error) {
+// timeRestart kills the server and returns how long it takes until it is ready again.
+func timeRestart(c *contender) (time.Duration, error) {
 	c.stop(syscall.SIGKILL)
 	began := time.Now()
-	if err := c.again(); err != nil {
+	if err := c.restart(); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

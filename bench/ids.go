@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// scatter turns the number of a plant into a random id of 63 bits (splitmix64).
-// scatter in load.lua does the same.
+// scatter maps the number of a plant to a random id of 63 bits (splitmix64), like
+// scatter in load.lua.
 func scatter(n uint64) int64 {
 	z := (n + 1) * 0x9E3779B97F4A7C15
 	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
@@ -16,20 +16,20 @@ func scatter(n uint64) int64 {
 	return int64((z ^ z>>31) >> 1)
 }
 
-// passes is in how many passes over the ids a store is filled. Each is in order, so
-// that a fill takes minutes and not an hour; the later ones split the pages that the
-// first has filled, as plants that come in no order do.
+// passes is the number of passes over the ids in which a store is filled. Each is
+// sorted, so that filling takes minutes and not an hour. The later ones split the
+// pages that the first one filled, as inserts in random order do.
 const passes = 4
 
-// plant is one of the plants that a store is filled with.
+// plant is a plant that a store is filled with.
 type plant struct {
 	id   int64
 	name string
 	tag  string
 }
 
-// held yields the first n random plants in the order in which a store is filled.
-func held(n int) func(yield func(plant) bool) {
+// preload yields the first n random plants in the order in which a store is filled.
+func preload(n int) func(yield func(plant) bool) {
 	type numbered struct{ id, number int64 }
 	return func(yield func(plant) bool) {
 		for pass := range passes {
@@ -56,7 +56,7 @@ func newPlant(id, number int64) plant {
 	return plant{id, fmt.Sprintf("Monstera deliciosa %d", number), fmt.Sprintf("tropical %d", number%20)}
 }
 
-// writeLines writes plants as an import takes them.
+// writeLines writes plants as NDJSON, for an import.
 func writeLines(to io.Writer, plants func(yield func(plant) bool)) error {
 	w := bufio.NewWriterSize(to, 1<<20)
 	for p := range plants {

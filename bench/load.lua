@@ -1,25 +1,25 @@
--- One client of every contender. The arguments say what to send:
---   work    create, get, list or mixed
---   ids     sequential or random
---   first   the number of the first plant to create
---   held    how many random plants the store holds
---   path    where the plants are
+-- The load for every contender. Arguments:
+--   work      create, get, list or mixed
+--   ids       sequential or random
+--   first     the number of the first plant to create
+--   preloaded how many random plants are in the store
+--   path      the path of the plants
 --   token
---   dialect plain, or pocketbase where ids are text and lists have other names
+--   dialect   plain, or pocketbase, where ids are strings and lists have other parameters
 local bit = require("bit")
 
-local work, ids, next_plant, held, path, dialect
+local work, ids, next_plant, preloaded, path, dialect
 local calls = 0
 
 function init(args)
   work, ids = args[1], args[2]
-  next_plant, held = tonumber(args[3]), tonumber(args[4])
+  next_plant, preloaded = tonumber(args[3]), tonumber(args[4])
   path, dialect = args[5], args[7]
   wrk.headers["Authorization"] = "Bearer " .. args[6]
 end
 
--- scatter turns the number of a plant into a random id of 63 bits (splitmix64).
--- scatter in ids.go does the same.
+-- scatter maps the number of a plant to a random id of 63 bits (splitmix64), like
+-- scatter in ids.go.
 local function scatter(n)
   local z = (n + 1ULL) * 0x9E3779B97F4A7C15ULL
   z = bit.bxor(z, bit.rshift(z, 30)) * 0xBF58476D1CE4E5B9ULL
@@ -43,9 +43,9 @@ local function create()
   return wrk.format("POST", path, { ["Content-Type"] = "application/json", ["Authorization"] = wrk.headers["Authorization"] }, body)
 end
 
--- some returns the id of a plant that the store holds.
+-- some returns the id of a plant in the store.
 local function some()
-  return scatter((calls * 7919) % held)
+  return scatter((calls * 7919) % preloaded)
 end
 
 local function get()

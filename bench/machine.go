@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// A measurement does not count where the machine had other things to do.
+// A measurement does not count if the machine was busy with something else. These are
+// fractions of the time of all CPUs.
 const (
-	mostSteal   = 0.05 // of all processors' time, taken by the hypervisor
-	mostForeign = 0.08 // and by processes that do not belong to the measurement
+	maxSteal = 0.05 // taken by the hypervisor
+	maxOther = 0.08 // used by processes that are not part of the measurement
 )
 
-// clock is the processors' time since the start of the machine.
+// clock is the CPU time since the machine was started.
 type clock struct{ busy, steal, all time.Duration }
 
 func readClock() (clock, error) {
@@ -46,27 +47,28 @@ func readClock() (clock, error) {
 	return c, nil
 }
 
-// noise is what else the machine did during a measurement, as parts of all
-// processors' time.
-type noise struct{ Steal, Foreign float64 }
+// noise is what else the machine did during a measurement, as fractions of the time
+// of all CPUs.
+type noise struct{ Steal, Other float64 }
 
-// noiseBetween returns the noise, where the measurement itself used own. The
-// kernel's own threads count as foreign, such as those that write pages to the disk.
+// noiseBetween returns the noise between two readings of the clock, given the CPU time
+// that the measurement itself used. Kernel threads, such as those that write pages to
+// the disk, count as other processes.
 func noiseBetween(from, to clock, own time.Duration) noise {
 	all := float64(to.all - from.all)
 	return noise{
-		Steal:   float64(to.steal-from.steal) / all,
-		Foreign: max(0, float64(to.busy-from.busy-own)/all),
+		Steal: float64(to.steal-from.steal) / all,
+		Other: max(0, float64(to.busy-from.busy-own)/all),
 	}
 }
 
-func (n noise) tooMuch() bool { return n.Steal > mostSteal || n.Foreign > mostForeign }
+func (n noise) isTooHigh() bool { return n.Steal > maxSteal || n.Other > maxOther }
 
 func (n noise) String() string {
-	return fmt.Sprintf("%.1f %% stolen, %.1f %% foreign", 100*n.Steal, 100*n.Foreign)
+	return fmt.Sprintf("%.1f %% stolen, %.1f %% used by others", 100*n.Steal, 100*n.Other)
 }
 
-// machine describes where the figures come from.
+// machine describes the machine that was measured on.
 func machine() string {
 	model := "unknown processor"
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -86,9 +88,9 @@ func machine() string {
 		runtime.NumCPU(), model, (memory+1<<19)>>20, strings.TrimSpace(string(kernel)), runtime.Version())
 }
 
-// diskWritten returns how many bytes have been written to the disk that holds dir,
-// by anyone, or 0 where that is not known. What the kernel says of a process is no
-// help: a page of 4 KiB may count there as the large part of a file that it is in.
+// diskWritten returns how many bytes all processes have written to the disk that has
+// dir, or 0 if that is unknown. The kernel's figures per process are not usable: they
+// may count a 4 KiB page as the whole large folio that it belongs to.
 func diskWritten(dir string) int64 {
 	info, err := os.Stat(dir)
 	if err != nil {

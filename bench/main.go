@@ -1,9 +1,9 @@
-// Command bench measures Plantstore side by side with its limit, a handler that does
-// nothing, and with what a user would pick instead. Rates on their own say little:
-// look at the ratios to the limit, which was measured just before and just after.
+// Command bench compares Plantstore with its upper bound, a handler that does nothing,
+// and with what a user might choose instead. Absolute rates mean little: look at the
+// ratios to the upper bound, which is measured right before and right after.
 //
-// A measurement in which the machine had other things to do is repeated, and where
-// that does not help nothing is reported.
+// A measurement that was disturbed by other processes is repeated. If that does not
+// help, nothing is reported.
 package main
 
 import (
@@ -18,19 +18,19 @@ import (
 	"time"
 )
 
-// bench is one run of all that was asked for.
+// bench is one run.
 type bench struct {
-	dir     string // everything is made here, and removed at the end
+	dir     string // temporary, removed at the end
 	fastify string // the directory of the Fastify service
 	rounds  int
-	seconds int  // of a measurement; the reference takes half
-	noisy   bool // measurements count whatever else the machine does
+	seconds int  // per measurement; the reference takes half
+	noisy   bool // accept measurements on a busy machine
 	next    int64
 	samples []sample
 	facts   []fact
 }
 
-// fact is a figure that has no reference.
+// fact is a measurement without a reference.
 type fact struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -38,13 +38,13 @@ type fact struct {
 }
 
 func main() {
-	quick := flag.Bool("quick", false, "a few workloads in under 3 minutes; writes no file")
-	rounds := flag.Int("rounds", 3, "how many times each contender is measured")
+	quick := flag.Bool("quick", false, "run a few workloads in under 3 minutes; writes no files")
+	rounds := flag.Int("rounds", 3, "how many times to measure each contender")
 	seconds := flag.Int("seconds", 4, "how long a measurement lasts")
-	plants := flag.Int("plants", 10_000_000, "how many plants a large store holds")
-	only := flag.String("only", "", "only the workloads whose names have this in them; writes no file")
-	against := flag.String("against", "", "only the contenders whose names have one of these, separated by semicolons, in them; writes no file")
-	noisy := flag.Bool("noisy", false, "measure whatever else the machine does; writes no file")
+	plants := flag.Int("plants", 10_000_000, "how many plants a large store has")
+	only := flag.String("only", "", "run only the workloads whose names contain this text; writes no files")
+	against := flag.String("against", "", "run only the contenders whose names contain one of these texts, separated by semicolons; writes no files")
+	noisy := flag.Bool("noisy", false, "measure even if the machine is busy; writes no files")
 	flag.Parse()
 	plan := fullPlan(*plants)
 	if *quick {
@@ -59,8 +59,8 @@ func main() {
 	}
 }
 
-// runAll runs the plan and prints what it found. Where that is to be published, the
-// files in docs are written too.
+// runAll runs the plan and prints the results. If publish is true it also writes them
+// to bench/results and docs.
 func (b *bench) runAll(plan plan, publish bool) error {
 	for _, program := range []string{"wrk", "node", "npm", "psql"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -87,13 +87,13 @@ func (b *bench) runAll(plan plan, publish bool) error {
 	if !publish {
 		return nil
 	}
-	return r.write(filepath.Join("..", "docs"))
+	return r.write("results", filepath.Join("..", "docs"))
 }
 
-// built returns the path of a program that build has made.
+// built returns the path of a program that was built by build.
 func (b *bench) built(name string) string { return filepath.Join(b.dir, name) }
 
-// build makes the contenders of the plan.
+// build builds the contenders of the plan.
 func (b *bench) build(p plan) error {
 	fmt.Println("building the contenders")
 	if err := run("..", "go", "build", "-trimpath", "-o", b.dir, "./cmd/plantstore"); err != nil {
@@ -113,7 +113,7 @@ func (b *bench) build(p plan) error {
 	return b.buildFastify()
 }
 
-// buildFastify installs the Fastify service where the next run finds it again: its
+// buildFastify installs the Fastify service in the user's cache, for the next run: its
 // SQLite may have to be compiled, which takes minutes.
 func (b *bench) buildFastify() error {
 	cache, err := os.UserCacheDir()
@@ -145,7 +145,7 @@ func (b *bench) buildFastify() error {
 	return run(b.fastify, "npm", "install", "--no-package-lock", "--no-audit", "--no-fund")
 }
 
-// startContender starts one of a kind in a directory of its own.
+// startContender starts a contender in a directory of its own.
 func (b *bench) startContender(k kind) (*contender, error) {
 	dir, err := os.MkdirTemp(b.dir, "contender-")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 type sample struct {
 	Workload     string  `json:"workload"`
 	Contender    string  `json:"contender"`
-	Holds        int     `json:"holds"`
+	Preloaded    int     `json:"preloaded"`
 	Round        int     `json:"round"`
 	Rate         float64 `json:"per_second"`
 	Reference    float64 `json:"reference_per_second"`
@@ -34,39 +34,39 @@ type sample struct {
 	Noise        noise   `json:"noise"`
 }
 
-// patience is how long a measurement is made again before the machine is given up,
-// and pause the time between two tries.
+// A measurement on a busy machine is repeated until retryTimeout, with pauses of
+// retryPause.
 const (
-	patience = 10 * time.Minute
-	pause    = 5 * time.Second
+	retryTimeout = 10 * time.Minute
+	retryPause   = 5 * time.Second
 )
 
-// quiet measures until the machine had nothing else to do.
-func (b *bench) quiet(c *contender, w workload, holds, seconds int) (sample, error) {
-	for began := time.Now(); ; time.Sleep(pause) {
-		s, err := b.send(c, w, holds, seconds)
-		if err != nil || b.noisy || !s.Noise.tooMuch() {
+// measure measures until the machine was not busy with anything else.
+func (b *bench) measure(c *contender, w workload, preloaded, seconds int) (sample, error) {
+	for began := time.Now(); ; time.Sleep(retryPause) {
+		s, err := b.send(c, w, preloaded, seconds)
+		if err != nil || b.noisy || !s.Noise.isTooHigh() {
 			return s, err
 		}
-		if time.Since(began) > patience {
+		if time.Since(began) > retryTimeout {
 			return sample{}, fmt.Errorf("the machine is too busy to measure %s (%s): nothing is reported", c.name, s.Noise)
 		}
-		fmt.Printf("     %s: measured again, %s\n", c.name, s.Noise)
+		fmt.Printf("     %s: measuring again, %s\n", c.name, s.Noise)
 	}
 }
 
-// answered is what load.lua prints at its end.
-type answered struct {
+// loadResult is what load.lua prints at the end.
+type loadResult struct {
 	Requests, Micros, Errors int64
 	P50, P99, Max            float64
 }
 
-// send sends the workload for so many seconds. An answer that is no success makes
+// send sends the workload for this many seconds. A response without success makes
 // the run invalid.
-func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, error) {
-	syscall.Sync() // what others have left behind is not counted
+func (b *bench) send(c *contender, w workload, preloaded, seconds int) (sample, error) {
+	syscall.Sync() // do not count what others have written before
 	written0 := diskWritten(b.dir)
-	used0, err := used(c.processes...)
+	usage0, err := usageOf(c.processes...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -75,7 +75,7 @@ func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, erro
 		return sample{}, err
 	}
 	self0 := selfTime()
-	total, load, err := b.sendAll(c, w, holds, seconds)
+	total, load, err := b.sendAll(c, w, preloaded, seconds)
 	if err != nil {
 		return sample{}, err
 	}
@@ -83,22 +83,22 @@ func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, erro
 	if err != nil {
 		return sample{}, err
 	}
-	used1, err := used(c.processes...)
+	usage1, err := usageOf(c.processes...)
 	if err != nil {
 		return sample{}, err
 	}
-	spent := used1.minus(used0)
+	spent := usage1.minus(usage0)
 	if w.work == "create" && c.stores() {
 		c.acknowledged += total.Requests
-		c.unanswered += int64(w.connections)
+		c.maybeStored += int64(w.connections)
 	}
 	if w.work == "mixed" && c.stores() {
-		// wrk does not say how many of its answers were those of creates.
-		c.unanswered += total.Requests
+		// wrk does not report how many of the responses were to creates.
+		c.maybeStored += total.Requests
 	}
 	requests := float64(total.Requests)
 	return sample{
-		Workload: w.name, Contender: c.name, Holds: holds,
+		Workload: w.name, Contender: c.name, Preloaded: preloaded,
 		Rate: requests / (float64(total.Micros) / 1e6),
 		P50:  total.P50, P99: total.P99, Max: total.Max,
 		CPU:     spent.cpu.Seconds() / requests * 1e6,
@@ -108,11 +108,11 @@ func (b *bench) send(c *contender, w workload, holds, seconds int) (sample, erro
 	}, nil
 }
 
-// sendAll runs a load generator for each address of the contender. It returns what
-// was answered and the processor time that the load took.
-func (b *bench) sendAll(c *contender, w workload, holds, seconds int) (answered, time.Duration, error) {
+// sendAll runs a load generator for each address of the contender. It returns the
+// total, and the CPU time of the load generators.
+func (b *bench) sendAll(c *contender, w workload, preloaded, seconds int) (loadResult, time.Duration, error) {
 	type part struct {
-		answered
+		loadResult
 		cpu time.Duration
 		err error
 	}
@@ -122,7 +122,7 @@ func (b *bench) sendAll(c *contender, w workload, holds, seconds int) (answered,
 		first := b.next
 		b.next += 10_000_000
 		cmd := exec.Command("wrk", "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", seconds), "--timeout", "30s", "-s", "load.lua", "http://"+addr,
-			"--", w.work, w.ids, strconv.FormatInt(first, 10), strconv.Itoa(max(holds, 1)), c.path, c.token, c.dialect)
+			"--", w.work, w.ids, strconv.FormatInt(first, 10), strconv.Itoa(max(preloaded, 1)), c.path, c.token, c.dialect)
 		go func() {
 			text, err := cmd.CombinedOutput()
 			p := part{err: err}
@@ -131,16 +131,16 @@ func (b *bench) sendAll(c *contender, w workload, holds, seconds int) (answered,
 			case err != nil || !ok:
 				p.err = fmt.Errorf("wrk: %v\n%s", err, text)
 			default:
-				p.err = json.Unmarshal([]byte(result), &p.answered)
+				p.err = json.Unmarshal([]byte(result), &p.loadResult)
 				p.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 			}
 			if p.err == nil && (p.Errors > 0 || p.Requests == 0) {
-				p.err = fmt.Errorf("%s: the run is not valid, %d of %d requests failed\n%s", c.name, p.Errors, p.Requests, text)
+				p.err = fmt.Errorf("%s: the run is invalid: %d of %d requests failed\n%s", c.name, p.Errors, p.Requests, text)
 			}
 			parts <- p
 		}()
 	}
-	var sum answered
+	var sum loadResult
 	var cpu time.Duration
 	var errs []error
 	for range c.addrs {
@@ -160,8 +160,7 @@ func selfTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// syncTime returns the median time of one write of 4 KiB and one fdatasync, in
-// microseconds.
+// syncTime returns the median time of a 4 KiB write with fdatasync, in microseconds.
 func syncTime(dir string) (float64, error) {
 	file, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// plan is what a run does, a stage after the other.
+// plan is the stages of a run, in order.
 type plan []stage
 
 // stage is a number of workloads on the same stores.
 type stage struct {
-	holds     int // random plants, from the beginning
+	preload   int // random plants in each store at the start
 	kinds     []kind
 	workloads []workload
-	// extra, where it is set, measures what only we have, at the end.
+	// extra, if not nil, measures what only Plantstore has, at the end.
 	extra func(b *bench, c *contender) error
 }
 
 // workload is what is sent to every contender of a stage, in turns.
 type workload struct {
 	name        string
-	work, ids   string // as load.lua takes them
+	work, ids   string // arguments of load.lua
 	connections int
 }
 
@@ -39,10 +39,14 @@ func named(names ...string) []kind {
 }
 
 func creates(connections int, ids, store string) workload {
-	return workload{fmt.Sprintf("create, %d connections, %s ids, %s", connections, ids, store), "create", ids, connections}
+	plural := "s"
+	if connections == 1 {
+		plural = ""
+	}
+	return workload{fmt.Sprintf("create, %d connection%s, %s ids, %s", connections, plural, ids, store), "create", ids, connections}
 }
 
-// growing are those whose cost is measured as the store grows.
+// growing lists the contenders whose cost is measured as the store grows.
 var growing = []string{ours, oursPostgres, plainSQLite, plainPostgres}
 
 func fullPlan(plants int) plan {
@@ -53,10 +57,10 @@ func fullPlan(plants int) plan {
 	}
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
 	p = append(p, stage{kinds: named(ours), extra: importSequential})
-	for _, holds := range []int{10_000, 1_000_000} {
+	for _, n := range []int{10_000, 1_000_000} {
 		p = append(p, stage{
-			holds: holds, kinds: named(growing...),
-			workloads: []workload{creates(256, "random", million(holds))},
+			preload: n, kinds: named(growing...),
+			workloads: []workload{creates(256, "random", million(n))},
 		})
 	}
 	some := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.name == oursReplicas || strings.Contains(k.name, "FULL") })
@@ -68,11 +72,11 @@ func fullPlan(plants int) plan {
 		creates(256, "random", large),
 		{"mixed, 90 % reads, 256 connections, " + large, "mixed", "random", 256},
 	}
-	// PocketBase reads with so many plants, but does not answer a create in time.
+	// With this many plants, PocketBase can serve reads, but creates time out.
 	isPocketBase := func(k kind) bool { return strings.HasPrefix(k.name, "PocketBase") }
 	return append(p,
-		stage{holds: plants, kinds: slices.DeleteFunc(slices.Clone(some), func(k kind) bool { return !isPocketBase(k) }), workloads: reads},
-		stage{holds: plants, kinds: slices.DeleteFunc(some, isPocketBase), workloads: slices.Concat(reads, writes), extra: onLarge},
+		stage{preload: plants, kinds: slices.DeleteFunc(slices.Clone(some), func(k kind) bool { return !isPocketBase(k) }), workloads: reads},
+		stage{preload: plants, kinds: slices.DeleteFunc(some, isPocketBase), workloads: slices.Concat(reads, writes), extra: measureLarge},
 	)
 }
 
@@ -80,7 +84,7 @@ func quickPlan() plan {
 	some := named(ours, oursPostgres, plainSQLite)
 	return plan{
 		{kinds: some, workloads: []workload{creates(256, "sequential", "empty store")}},
-		{holds: 100_000, kinds: some[:1], workloads: []workload{
+		{preload: 100_000, kinds: some[:1], workloads: []workload{
 			{"get by id, 256 connections, 0.1 million plants", "get", "random", 256},
 			creates(256, "random", "0.1 million plants"),
 		}},
@@ -89,7 +93,7 @@ func quickPlan() plan {
 
 func million(n int) string { return fmt.Sprintf("%g million plants", float64(n)/1e6) }
 
-// restrict leaves out the workloads and contenders that were not asked for.
+// restrict removes the workloads and contenders that were not selected.
 func (p plan) restrict(only string, against []string) plan {
 	var rest plan
 	for _, s := range p {
@@ -107,21 +111,21 @@ func (p plan) restrict(only string, against []string) plan {
 	return rest
 }
 
-// has reports whether a contender with that name takes part.
+// has reports whether the plan has a contender whose name starts with this.
 func (p plan) has(name string) bool {
 	return slices.ContainsFunc(p, func(s stage) bool {
 		return slices.ContainsFunc(s.kinds, func(k kind) bool { return strings.HasPrefix(k.name, name) })
 	})
 }
 
-// runStage starts the contenders, runs the workloads, and looks whether every
-// acknowledged plant is there.
+// runStage starts the contenders, runs the workloads, and verifies that every
+// acknowledged plant was stored.
 func (b *bench) runStage(s stage) (err error) {
-	limit, err := b.startContender(reference)
+	ref, err := b.startContender(reference)
 	if err != nil {
 		return err
 	}
-	defer limit.stop(syscall.SIGKILL)
+	defer ref.stop(syscall.SIGKILL)
 	var all []*contender
 	defer func() {
 		for _, c := range all {
@@ -135,18 +139,18 @@ func (b *bench) runStage(s stage) (err error) {
 			return err
 		}
 		all = append(all, c)
-		if s.holds == 0 || !c.stores() {
+		if s.preload == 0 || !c.stores() {
 			continue
 		}
 		began := time.Now()
-		if err := c.fill(s.holds); err != nil {
+		if err := c.fill(s.preload); err != nil {
 			return fmt.Errorf("fill %s: %w", c.name, err)
 		}
-		c.filled = int64(s.holds)
-		fmt.Printf("%s holds %s after %.0f s\n", c.name, million(s.holds), time.Since(began).Seconds())
+		c.preloaded = int64(s.preload)
+		fmt.Printf("%s was filled with %s in %.0f s\n", c.name, million(s.preload), time.Since(began).Seconds())
 	}
 	for _, w := range s.workloads {
-		if err := b.runWorkload(w, s.holds, limit, all); err != nil {
+		if err := b.runWorkload(w, s.preload, ref, all); err != nil {
 			return err
 		}
 	}
@@ -168,12 +172,13 @@ func (b *bench) runStage(s stage) (err error) {
 	return nil
 }
 
-// runWorkload measures the contenders in turns, the reference before and after each.
-func (b *bench) runWorkload(w workload, holds int, limit *contender, all []*contender) error {
+// runWorkload measures the contenders in turns, with the reference before and after
+// each of them.
+func (b *bench) runWorkload(w workload, preloaded int, ref *contender, all []*contender) error {
 	fmt.Printf("\n%s\n", w.name)
-	for _, c := range append([]*contender{limit}, all...) {
-		if _, err := b.send(c, w, holds, 1); err != nil {
-			return fmt.Errorf("warm %s: %w", c.name, err)
+	for _, c := range append([]*contender{ref}, all...) {
+		if _, err := b.send(c, w, preloaded, 1); err != nil {
+			return fmt.Errorf("warm up %s: %w", c.name, err)
 		}
 	}
 	for round := 1; round <= b.rounds; round++ {
@@ -181,16 +186,16 @@ func (b *bench) runWorkload(w workload, holds int, limit *contender, all []*cont
 		if err != nil {
 			return err
 		}
-		before, err := b.quiet(limit, w, holds, (b.seconds+1)/2)
+		before, err := b.measure(ref, w, preloaded, (b.seconds+1)/2)
 		if err != nil {
 			return err
 		}
 		for _, c := range all {
-			got, err := b.quiet(c, w, holds, b.seconds)
+			got, err := b.measure(c, w, preloaded, b.seconds)
 			if err != nil {
 				return err
 			}
-			after, err := b.quiet(limit, w, holds, (b.seconds+1)/2)
+			after, err := b.measure(ref, w, preloaded, (b.seconds+1)/2)
 			if err != nil {
 				return err
 			}

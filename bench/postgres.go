@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// postgres is a PostgreSQL server of a contender's own. It syncs every commit.
+// postgres is a PostgreSQL server for one contender. It syncs every commit.
 type postgres struct {
 	process *process
 	url     string
@@ -62,8 +62,8 @@ func startPostgres(dir string) (*postgres, error) {
 	return nil, errors.Join(err, p.failed())
 }
 
-// ownerOf gives the directory to the user who runs PostgreSQL, which refuses to be
-// run by root.
+// ownerOf changes the owner of the directory to the user that runs PostgreSQL, which
+// refuses to run as root.
 func ownerOf(dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return &syscall.SysProcAttr{}, nil
@@ -108,10 +108,10 @@ func (db *postgres) fill(n int) error {
 	defer read.Close()
 	go func() {
 		w := bufio.NewWriterSize(write, 1<<20)
-		for p := range held(n) {
+		for p := range preload(n) {
 			fmt.Fprintf(w, "%d\t%s\t%s\n", p.id, p.name, p.tag)
 		}
-		_ = w.Flush() // a COPY that breaks off says so itself
+		_ = w.Flush() // a COPY that fails reports that itself
 		write.Close()
 	}()
 	_, err = db.query("COPY plants (id, name, tag) FROM STDIN", read)

@@ -18,15 +18,15 @@ import (
 // process is a program that runs until it is stopped.
 type process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended
-	log    string        // the file with all that it said
+	exited chan struct{} // closed when it has exited
+	log    string        // the file with its output
 }
 
-// greeting is the line in which a server says where it listens, and with which
-// token it is to be used.
-type greeting struct{ Addr, Token string }
+// endpoint is the address of a server, and its token if it chose one. Every server
+// prints it as a line of JSON.
+type endpoint struct{ Addr, Token string }
 
-// launch starts a program whose words go to a file.
+// launch starts a program and writes its output to a file.
 func launch(log string, cmd *exec.Cmd) (*process, error) {
 	out, err := os.Create(log)
 	if err != nil {
@@ -49,37 +49,37 @@ func launch(log string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// greeted waits for the greeting.
-func (p *process) greeted() (greeting, error) {
+// waitForEndpoint waits until the server has printed its endpoint.
+func (p *process) waitForEndpoint() (endpoint, error) {
 	for range 600 {
 		file, err := os.Open(p.log)
 		if err != nil {
-			return greeting{}, err
+			return endpoint{}, err
 		}
 		lines := bufio.NewScanner(file)
 		for lines.Scan() {
-			var g greeting
-			if json.Unmarshal(lines.Bytes(), &g) == nil && g.Addr != "" {
+			var at endpoint
+			if json.Unmarshal(lines.Bytes(), &at) == nil && at.Addr != "" {
 				file.Close()
-				return g, nil
+				return at, nil
 			}
 		}
 		file.Close()
 		select {
 		case <-p.exited:
-			return greeting{}, p.failed()
+			return endpoint{}, p.failed()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return greeting{}, fmt.Errorf("%s did not say where it listens", p.cmd)
+	return endpoint{}, fmt.Errorf("%s did not print where it listens", p.cmd)
 }
 
 func (p *process) failed() error {
 	log, _ := os.ReadFile(p.log)
-	return fmt.Errorf("%s ended: %s\n%s", p.cmd.Path, p.cmd.ProcessState, log)
+	return fmt.Errorf("%s exited: %s\n%s", p.cmd.Path, p.cmd.ProcessState, log)
 }
 
-// stop ends the program in order.
+// stop stops the program with a signal, and kills it if that takes too long.
 func (p *process) stop(signal os.Signal) {
 	_ = p.cmd.Process.Signal(signal)
 	select {
@@ -90,7 +90,7 @@ func (p *process) stop(signal os.Signal) {
 	}
 }
 
-// usage is what processes have used so far.
+// usage is the resources that processes have used.
 type usage struct {
 	cpu    time.Duration
 	memory int64 // bytes, resident now
@@ -100,11 +100,11 @@ func (u usage) minus(v usage) usage {
 	return usage{u.cpu - v.cpu, u.memory}
 }
 
-// tick is the unit of time in /proc, which is the same on every Linux.
+// tick is the unit of time in /proc. It is the same on every Linux.
 const tick = 10 * time.Millisecond
 
-// used adds up what the processes and all that come from them have used.
-func used(roots ...*process) (usage, error) {
+// usageOf returns the usage of the processes and all their descendants.
+func usageOf(roots ...*process) (usage, error) {
 	parents, cpu := make(map[int]int), make(map[int]time.Duration)
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -113,14 +113,14 @@ func used(roots ...*process) (usage, error) {
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // it has exited in the meantime
 		}
-		// The name of the program stands in parentheses and may hold anything.
+		// The name of the program is in parentheses and may contain anything.
 		head, rest, _ := strings.Cut(string(text), " (")
 		fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])
 		pid, _ := strconv.Atoi(head)
 		parents[pid], _ = strconv.Atoi(fields[1])
-		for _, i := range []int{11, 12, 13, 14} { // user, system, and both of ended children
+		for _, i := range []int{11, 12, 13, 14} { // user and system time, of the process and of its exited children
 			n, _ := strconv.ParseInt(fields[i], 10, 64)
 			cpu[pid] += time.Duration(n) * tick
 		}
@@ -131,7 +131,7 @@ func used(roots ...*process) (usage, error) {
 			continue
 		}
 		sum.cpu += cpu[pid]
-		// Shared memory would count once for each process that uses it.
+		// Count shared memory only once, for the roots.
 		if anon := field(pid, "status", "RssAnon:"); anon > 0 {
 			sum.memory += anon << 10
 		}
@@ -154,7 +154,7 @@ func descends(pid int, parents map[int]int, roots []*process) bool {
 	return false
 }
 
-// field returns a number that a file of a process has, or 0.
+// field returns a number from a file in the process's /proc directory, or 0.
 func field(pid int, file, name string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	for line := range strings.Lines(string(text)) {
@@ -166,7 +166,7 @@ func field(pid int, file, name string) int64 {
 	return 0
 }
 
-// run runs a program to its end.
+// run runs a program and waits for it.
 func run(dir string, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
@@ -177,7 +177,7 @@ func run(dir string, name string, args ...string) error {
 	return nil
 }
 
-// output runs a program to its end and returns what it prints.
+// output runs a program and returns its standard output.
 func output(cmd *exec.Cmd, in io.Reader) (string, error) {
 	cmd.Stdin = in
 	out, err := cmd.Output()

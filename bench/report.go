@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// report is what a run has found.
+// report is the results of a run.
 type report struct {
 	Machine string   `json:"machine"`
 	Date    string   `json:"date"`
@@ -35,10 +35,10 @@ func (b *bench) report(took time.Duration) *report {
 	}
 }
 
-// group is all rounds of one contender in one workload.
+// group is the samples of one contender in one workload.
 type group []sample
 
-// each returns a figure of every round, in ascending order.
+// each returns a figure of every sample, in ascending order.
 func (g group) each(figure func(sample) float64) []float64 {
 	var all []float64
 	for _, s := range g {
@@ -53,7 +53,7 @@ func (g group) median(figure func(sample) float64) float64 {
 	return all[len(all)/2]
 }
 
-// workloads returns the names of the workloads in their order.
+// workloads returns the names of the workloads, in order.
 func (r *report) workloads() []string {
 	var names []string
 	for _, s := range r.Samples {
@@ -64,7 +64,7 @@ func (r *report) workloads() []string {
 	return names
 }
 
-// groups returns the contenders of a workload in their order.
+// groups returns the samples of a workload by contender, in order.
 func (r *report) groups(workload string) []group {
 	var all []group
 	for _, s := range r.Samples {
@@ -81,15 +81,15 @@ func (r *report) groups(workload string) []group {
 	return all
 }
 
-// tables returns all figures as Markdown.
+// tables returns the results as Markdown.
 func (r *report) tables() string {
 	var t strings.Builder
 	for _, workload := range r.workloads() {
 		fmt.Fprintf(&t, "### %s%s\n\n", strings.ToUpper(workload[:1]), workload[1:])
 		groups := r.groups(workload)
 		reference := group(slices.Concat(groups...)).median(func(s sample) float64 { return s.Reference })
-		fmt.Fprintf(&t, "The no-op handler: %.0f a second (median).\n\n", reference)
-		fmt.Fprint(&t, "| contender | a second | of the no-op: median (least to most) | p50 ms | p99 ms | max ms | CPU s per million | bytes written each | MB |\n")
+		fmt.Fprintf(&t, "The no-op handler served %.0f requests per second (median).\n\n", reference)
+		fmt.Fprint(&t, "| contender | per second | ratio to no-op: median (min to max) | p50 ms | p99 ms | max ms | CPU s per million | bytes written per request | memory MB |\n")
 		fmt.Fprint(&t, "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 		for _, g := range groups {
 			ratios := g.each(func(s sample) float64 { return s.Ratio })
@@ -107,7 +107,7 @@ func (r *report) tables() string {
 		t.WriteString("\n")
 	}
 	if len(r.Facts) > 0 {
-		t.WriteString("### And besides\n\n| what | seen |\n|---|---|\n")
+		t.WriteString("### Other measurements\n\n| what | measured |\n|---|---|\n")
 		for i, f := range r.Facts {
 			if i > 0 && r.Facts[i-1].Name == f.Name {
 				continue
@@ -132,34 +132,36 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// oneConnection compares our time for a lone create with what it cannot do without.
+// oneConnection compares the latency of a create on one connection with its lower
+// bound: one fdatasync and one round trip.
 func (r *report) oneConnection(groups []group) string {
 	var t strings.Builder
 	for _, g := range groups {
-		if !strings.HasPrefix(g[0].Workload, "create, 1 connections") || g[0].Contender != ours {
+		if !strings.HasPrefix(g[0].Workload, "create, 1 connection,") || g[0].Contender != ours {
 			continue
 		}
 		over := g.each(func(s sample) float64 { return s.P50 - s.Sync - s.ReferenceP50 })
-		fmt.Fprintf(&t, "\nOne write with fdatasync takes %.0f µs and a no-op round trip %.0f µs (medians); a create takes %.0f µs longer than both together (%.0f to %.0f).\n",
+		fmt.Fprintf(&t, "\nA write with fdatasync takes %.0f µs and a no-op round trip takes %.0f µs (medians). A create takes %.0f µs longer than both together (%.0f to %.0f).\n",
 			g.median(func(s sample) float64 { return s.Sync }), g.median(func(s sample) float64 { return s.ReferenceP50 }),
 			over[len(over)/2], over[0], over[len(over)-1])
 	}
 	return t.String()
 }
 
-// The page is written by hand but for what stands between these lines.
+// The part of docs/performance.md between these lines is generated.
 const (
 	begin = "<!-- begin: written by make bench -->\n"
 	end   = "<!-- end: written by make bench -->\n"
 )
 
-// write puts the figures into the folder of the documentation.
-func (r *report) write(docs string) error {
+// write writes all samples to the results directory, and the tables and the chart to
+// the docs directory.
+func (r *report) write(results, docs string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(docs, "performance.json"), append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(results, "performance.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(docs, "images", "performance.svg"), []byte(r.chart()), 0o644); err != nil {
@@ -173,9 +175,9 @@ func (r *report) write(docs string) error {
 	head, rest, ok := strings.Cut(string(old), begin)
 	_, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return fmt.Errorf("%s has no place for the figures", page)
+		return fmt.Errorf("%s lacks the lines that mark the generated part", page)
 	}
-	intro := fmt.Sprintf("`make bench`, %s, commit %s, %d rounds of %d s each, %s in all.\nMachine: %s.\n\n",
+	intro := fmt.Sprintf("`make bench`, %s, commit %s, %d rounds of %d s each, %s in total.\nMachine: %s.\n\n",
 		r.Date, r.Commit, r.Rounds, r.Seconds, r.Took, r.Machine)
 	return os.WriteFile(page, []byte(head+begin+"\n"+intro+r.tables()+end+tail), 0o644)
 }

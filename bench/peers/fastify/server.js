@@ -1,4 +1,4 @@
-// The same service in JavaScript: Fastify with better-sqlite3, one INSERT a request.
+// The same service in JavaScript: Fastify with better-sqlite3, one INSERT per request.
 import { createHash } from "node:crypto";
 import Database from "better-sqlite3";
 import Fastify from "fastify";
@@ -15,7 +15,7 @@ const page = db.prepare("SELECT id, name, tag FROM plants WHERE id > ? ORDER BY 
 const hash = (token) => createHash("sha256").update(token).digest("hex");
 const tokens = new Set([hash(process.env.TOKEN)]);
 
-// JSON.parse rounds ids beyond 2^53, so that they are read as text.
+// JSON.parse rounds ids above 2^53, so they are parsed from the text.
 const app = Fastify({ bodyLimit: 1 << 20 });
 app.removeContentTypeParser("application/json");
 app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {

@@ -1,4 +1,4 @@
-// Command noop is the limit: it reads every body and gives the same answer.
+// Command noop is the upper bound: it reads every body and sends a constant response.
 package main
 
 import (
@@ -15,10 +15,10 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("{\"addr\":%q}\n", listener.Addr())
-	answer := []byte(`{"name":"Monstera deliciosa","tag":"tropical"}`)
+	response := []byte(`{"name":"Monstera deliciosa","tag":"tropical"}`)
 	log.Fatal(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header()["Content-Type"] = []string{"application/json"}
-		_, _ = w.Write(answer)
+		_, _ = w.Write(response)
 	})))
 }

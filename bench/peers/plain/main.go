@@ -1,5 +1,5 @@
 // Command plain is the service that an engineer writes in an hour: net/http,
-// encoding/json, database/sql, and one INSERT a request.
+// encoding/json, database/sql, and one INSERT per request.
 package main
 
 import (
@@ -66,7 +66,7 @@ func (s *service) open(db string) error {
 		if s.write, err = sql.Open("sqlite", dsn); err != nil {
 			return err
 		}
-		// More than one connection that writes would only wait for the others.
+		// SQLite has one writer at a time: more connections would only wait.
 		s.write.SetMaxOpenConns(1)
 		if s.read, err = sql.Open("sqlite", dsn); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.ID = nil
-	answer(w, http.StatusOK, p)
+	respond(w, http.StatusOK, p)
 }
 
 func (s *service) get(w http.ResponseWriter, r *http.Request) {
@@ -119,7 +119,7 @@ func (s *service) get(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		fail(w, http.StatusInternalServerError, err.Error())
 	default:
-		answer(w, http.StatusOK, p)
+		respond(w, http.StatusOK, p)
 	}
 }
 
@@ -145,15 +145,15 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer(w, http.StatusOK, plants)
+	respond(w, http.StatusOK, plants)
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func respond(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
 }
 
 func fail(w http.ResponseWriter, status int, message string) {
-	answer(w, status, map[string]any{"error": status, "message": message})
+	respond(w, status, map[string]any{"error": status, "message": message})
 }

@@ -1,5 +1,5 @@
-// Command pocketbase runs PocketBase with a collection of plants and one user, whose
-// token it prints.
+// Command pocketbase runs PocketBase with a collection of plants and one user, and
+// prints the user's token.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "pb_data", "where the data is")
+	dir := flag.String("dir", "pb_data", "the data directory")
 	full := flag.Bool("full", false, "sync at every commit, as Plantstore does, instead of PocketBase's default")
 	flag.Parse()
 	config := pocketbase.Config{DefaultDataDir: *dir, HideStartBanner: true}
@@ -39,14 +39,14 @@ func main() {
 		fmt.Printf("{\"addr\":%q,\"token\":%q}\n", listener.Addr(), token)
 		return e.Next()
 	})
-	// PocketBase looks at the arguments of the process itself.
+	// PocketBase parses the arguments of the process itself.
 	os.Args = []string{os.Args[0], "serve", "--http", listener.Addr().String()}
 	if err := app.Start(); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// connectFull connects as PocketBase does, but for synchronous.
+// connectFull connects as PocketBase does, except for synchronous.
 func connectFull(path string) (*dbx.DB, error) {
 	pragmas := []string{
 		"busy_timeout(10000)", "journal_mode(WAL)", "journal_size_limit(200000000)", "synchronous(FULL)",
@@ -55,8 +55,8 @@ func connectFull(path string) (*dbx.DB, error) {
 	return dbx.Open("sqlite", path+"?_pragma="+strings.Join(pragmas, "&_pragma="))
 }
 
-// prepare makes the collection and the user, where they are not there, and returns
-// a token of the user.
+// prepare creates the collection and the user unless they exist, and returns a token
+// of the user.
 func prepare(app core.App) (string, error) {
 	if _, err := app.FindCollectionByNameOrId("plants"); err != nil {
 		plants := core.NewBaseCollection("plants")
@@ -66,7 +66,7 @@ func prepare(app core.App) (string, error) {
 		rule := types.Pointer("@request.auth.id != ''")
 		plants.CreateRule, plants.ViewRule, plants.ListRule = rule, rule, rule
 		if err := app.Save(plants); err != nil {
-			return "", fmt.Errorf("make the collection: %w", err)
+			return "", fmt.Errorf("create the collection: %w", err)
 		}
 	}
 	const email = "bench@example.com"
@@ -78,10 +78,10 @@ func prepare(app core.App) (string, error) {
 		}
 		user = core.NewRecord(users)
 		user.SetEmail(email)
-		user.SetPassword("a password of no worth")
+		user.SetPassword("not a real password")
 		user.SetVerified(true)
 		if err := app.Save(user); err != nil {
-			return "", fmt.Errorf("make the user: %w", err)
+			return "", fmt.Errorf("create the user: %w", err)
 		}
 	}
 	return user.NewStaticAuthToken(24 * time.Hour)
