@@ -1,5 +1,5 @@
-// Package deploy_test holds the deploy files against the binary: they may name
-// only what it knows.
+// Package deploy_test checks the deployment files against the binary: they may use
+// only options and paths that exist.
 package deploy_test
 
 import (
@@ -116,7 +116,7 @@ func readYAML[T any](t *testing.T, file string) (doc T) {
 	return doc
 }
 
-// find returns what the pattern's group matches in the file, everywhere.
+// find returns what the pattern's group matches in the file.
 func find(t *testing.T, file, pattern string) []string {
 	t.Helper()
 	var found []string
@@ -129,7 +129,7 @@ func find(t *testing.T, file, pattern string) []string {
 	return found
 }
 
-// commandLine is how a file starts the binary, and how long it lets it end.
+// commandLine is how a file starts the binary, and how long it allows for a shutdown.
 type commandLine struct {
 	file  string
 	args  []string
@@ -160,7 +160,7 @@ func TestEnvironmentIsWhatServeReads(t *testing.T) {
 	variable := regexp.MustCompile(`PLANTSTORE_[A-Z_]+`)
 	known := variable.FindAllString(string(help), -1)
 	for _, file := range []string{"Dockerfile", "compose.yaml", "env.example", "plantstore.service", "kubernetes/deployment.yaml"} {
-		// Comments may name what must not be there.
+		// Comments may name variables that must not be set.
 		text := regexp.MustCompile(`(?m)#.*$`).ReplaceAllString(read(t, file), "")
 		named := variable.FindAllString(text, -1)
 		if named == nil {
@@ -174,19 +174,19 @@ func TestEnvironmentIsWhatServeReads(t *testing.T) {
 	}
 }
 
-// Each command line starts a server that answers what the probes and the load
-// balancer ask for.
-func TestCommandLinesServeWhatProbesAsk(t *testing.T) {
+// Each command line starts a server that responds to the probes and to the load
+// balancer's health checks.
+func TestCommandLinesServeWhatIsProbed(t *testing.T) {
 	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
-	asked := []string{container.Readiness.HTTPGet.Path, container.Liveness.HTTPGet.Path}
-	if want := []string{"/readyz", "/healthz"}; !slices.Equal(asked, want) {
-		t.Errorf("the readiness and liveness probes ask for %q, want %q", asked, want)
+	probed := []string{container.Readiness.HTTPGet.Path, container.Liveness.HTTPGet.Path}
+	if want := []string{"/readyz", "/healthz"}; !slices.Equal(probed, want) {
+		t.Errorf("the readiness and liveness probes get %q, want %q", probed, want)
 	}
-	asked = append(asked, find(t, "haproxy.cfg", `option httpchk GET (\S+)`)...)
+	probed = append(probed, find(t, "haproxy.cfg", `option httpchk GET (\S+)`)...)
 	for _, line := range commandLines(t) {
 		t.Run(line.file, func(t *testing.T) {
 			addr := serve(t, line.args)
-			for _, path := range asked {
+			for _, path := range probed {
 				resp, err := http.Get("http://" + addr + path)
 				if err != nil {
 					t.Fatal(err)
@@ -200,8 +200,7 @@ func TestCommandLinesServeWhatProbesAsk(t *testing.T) {
 	}
 }
 
-// serve runs the binary on a new store until the test ends, and returns where it
-// listens.
+// serve runs the binary on a new store until the test ends, and returns its address.
 func serve(t *testing.T, args []string) string {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -217,7 +216,7 @@ func serve(t *testing.T, args []string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Killed: --drain-delay would make the test wait.
+		// SIGTERM would make the test wait for --drain-delay.
 		cmd.Process.Signal(syscall.SIGKILL)
 		cmd.Wait()
 	})
@@ -248,12 +247,12 @@ func TestStoppingLeavesTimeToDrain(t *testing.T) {
 			need += d
 		}
 		if need == 0 || line.grace < need+5*time.Second {
-			t.Errorf("%s ends the server after %s, but it may take %s and a few seconds more", line.file, line.grace, need)
+			t.Errorf("%s kills the server after %s, but it may need %s and a few seconds more", line.file, line.grace, need)
 		}
 	}
 }
 
-func TestEverybodyMeansTheSamePort(t *testing.T) {
+func TestFilesAgreeOnThePort(t *testing.T) {
 	want := find(t, "Dockerfile", `PLANTSTORE_ADDR=:(\d+)`)[0]
 	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
 	service := readYAML[struct {
@@ -272,18 +271,18 @@ func TestEverybodyMeansTheSamePort(t *testing.T) {
 	}
 	for where, port := range got {
 		if port != want {
-			t.Errorf("%s says port %s, the image listens on %s", where, port, want)
+			t.Errorf("%s has port %s, the image listens on %s", where, port, want)
 		}
 	}
 	name := container.Ports[0].Name
 	for _, port := range []string{container.Readiness.HTTPGet.Port, container.Liveness.HTTPGet.Port, service.Spec.Ports[0].TargetPort} {
 		if port != name {
-			t.Errorf("a probe or the service means port %q, the container calls it %q", port, name)
+			t.Errorf("a probe or the service uses port %q, the container names it %q", port, name)
 		}
 	}
 }
 
-func TestSelectorsFindThePods(t *testing.T) {
+func TestSelectorsMatchThePods(t *testing.T) {
 	d := readYAML[deployment](t, "kubernetes/deployment.yaml")
 	service := readYAML[struct{ Spec struct{ Selector labels } }](t, "kubernetes/service.yaml")
 	budget := readYAML[struct{ Spec struct{ Selector selector } }](t, "kubernetes/poddisruptionbudget.yaml")
@@ -297,7 +296,7 @@ func TestSelectorsFindThePods(t *testing.T) {
 		}
 		for key, value := range s {
 			if d.Spec.Template.Metadata.Labels[key] != value {
-				t.Errorf("a selector wants %s=%s, which the pods do not have", key, value)
+				t.Errorf("a selector requires %s=%s, which the pods do not have", key, value)
 			}
 		}
 	}
@@ -314,7 +313,7 @@ func TestSecretTemplateIsComplete(t *testing.T) {
 		}
 		used++
 		if _, ok := template.StringData[ref.Key]; !ok || ref.Name != template.Metadata.Name {
-			t.Errorf("%s wants %s of secret %s, which the template does not have", env.Name, ref.Key, ref.Name)
+			t.Errorf("%s refers to %s in secret %s, which the template does not have", env.Name, ref.Key, ref.Name)
 		}
 	}
 	if used != len(template.StringData) {
@@ -322,8 +321,7 @@ func TestSecretTemplateIsComplete(t *testing.T) {
 	}
 }
 
-// A template that somebody applies as it is must not open the store to everybody
-// who has read it.
+// A template that is applied unchanged must not create a token that is public.
 func TestPlaceholderTokenIsRefused(t *testing.T) {
 	for key, value := range readYAML[secret](t, "kubernetes/secret.example.yaml").StringData {
 		if !strings.Contains(value, "<") {
@@ -340,7 +338,7 @@ func TestPlaceholderTokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestKustomizationHasEveryManifestButTheSecret(t *testing.T) {
+func TestKustomizationHasEveryManifestExceptTheSecret(t *testing.T) {
 	k := readYAML[struct{ Resources []string }](t, "kubernetes/kustomization.yaml")
 	files, err := filepath.Glob("kubernetes/*.yaml")
 	if err != nil {
@@ -357,8 +355,8 @@ func TestKustomizationHasEveryManifestButTheSecret(t *testing.T) {
 	}
 }
 
-// Dockerfile.dockerignore lets in only what it names: a package in a new place
-// would be missing from the build.
+// Dockerfile.dockerignore excludes everything that it does not list: a package in a
+// new directory would be missing from the build.
 func TestImageIsBuiltFromWhatTheBinaryNeeds(t *testing.T) {
 	allowed := find(t, "Dockerfile.dockerignore", `(?m)^!(.+)$`)
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
@@ -370,7 +368,7 @@ func TestImageIsBuiltFromWhatTheBinaryNeeds(t *testing.T) {
 	}
 	files := strings.Fields(string(out))
 	if len(files) == 0 {
-		t.Fatal("go list names no file")
+		t.Fatal("go list returned no files")
 	}
 	for _, file := range files {
 		file = strings.TrimPrefix(file, "plantstore/")
@@ -380,7 +378,7 @@ func TestImageIsBuiltFromWhatTheBinaryNeeds(t *testing.T) {
 			return ok
 		})
 		if !in || strings.Contains(file, "testdata/") {
-			t.Errorf("%s is left out of the image's build", file)
+			t.Errorf("%s is excluded from the image's build", file)
 		}
 	}
 }
