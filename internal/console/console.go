@@ -1,10 +1,9 @@
-// Package console holds the web pages: a console over the store, and the API
-// reference. Both are inside the binary and need nothing from elsewhere. They
-// talk to the same API as everybody, with the token of the person in front of
-// them, so they can do no more than that token allows.
+// Package console has the web pages: the console and the API reference. Both are
+// embedded in the binary and load nothing from other hosts. They use the public API
+// with the user's token, so they can do exactly what the token allows.
 //
-// web/ holds the pages as they are served: there is no build step. index.html and
-// docs.html are templates that learn where the API and the files are.
+// web/ has the pages as they are served: there is no build step. index.html and
+// docs.html are templates that get the paths of the API and of the assets.
 package console
 
 import (
@@ -21,13 +20,13 @@ import (
 //go:embed web
 var web embed.FS
 
-// Console is the web pages and the files that they load.
+// Console serves the web pages and their assets.
 type Console struct {
 	pages map[string]http.Handler // by path
 }
 
-// New returns the pages over an API whose callers find it at base. The pages ask
-// for it at the path of base on the host that they came from themselves.
+// New returns the pages for the API with this public URL. The pages call the API at
+// the path of base, on the host that they were loaded from.
 func New(base *url.URL) (*Console, error) {
 	files, err := readFiles()
 	if err != nil {
@@ -53,7 +52,7 @@ func New(base *url.URL) (*Console, error) {
 		}
 		c.pages[path] = newPage(html, p.policy)
 	}
-	// The links of the page are relative to /docs.
+	// The links on the page are relative to /docs.
 	c.pages["/docs/"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "../docs")
 		w.WriteHeader(http.StatusPermanentRedirect)
@@ -61,14 +60,14 @@ func New(base *url.URL) (*Console, error) {
 	return c, nil
 }
 
-// Page returns the handler of the page or file at that path, or nil if there is
+// Page returns the handler of the page or asset at this path, or nil if there is
 // none.
 func (c *Console) Page(path string) http.Handler { return c.pages[path] }
 
-// pageData is what the templates know.
+// pageData is the data of the templates.
 type pageData struct {
-	Base    string   // the path of the API, without a slash at its end
-	Assets  string   // the folder of the files, with one
+	Base    string   // the path of the API, without a trailing slash
+	Assets  string   // the folder of the assets, with a trailing slash
 	Modules []string // the scripts that the console loads
 }
 
@@ -84,8 +83,8 @@ func render(name string, data pageData) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// modules returns the scripts that console.js imports, so that a browser can ask
-// for all of them at once.
+// modules returns the scripts that console.js imports, so that browsers can preload
+// them.
 func (f files) modules() []string {
 	var names []string
 	for _, file := range f {

@@ -15,12 +15,12 @@ import (
 	"github.com/swaggest/swgui/v5/static"
 )
 
-// What a browser lets the pages do. The console loads its own files and asks its
-// own server, and nothing else: no script or style stands in the page, no string
-// becomes markup or code, no other page frames it.
+// The content security policies. The console may load its own assets and call its own
+// server, and nothing else: no inline scripts or styles, no strings as markup or code,
+// no framing by other pages.
 //
-// Swagger UI writes markup from strings, so the reference cannot have Trusted
-// Types, and it draws its arrows from data: URLs.
+// Swagger UI creates markup from strings, so the reference cannot require Trusted
+// Types, and it uses data: URLs for its arrows.
 const (
 	commonPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 		"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -28,8 +28,8 @@ const (
 	docsPolicy    = commonPolicy
 )
 
-// page is an HTML page. A browser asks every time whether it has changed, because
-// it names the files of this version.
+// page is an HTML page. Browsers revalidate it every time, because it refers to the
+// assets of this version.
 type page struct {
 	html   []byte
 	etag   string
@@ -50,15 +50,15 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.html))
 }
 
-// secure sets the headers of everything that a browser loads.
+// secure sets the security headers of every page and asset.
 func secure(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// file is a file that the pages load. The name of its folder changes with the
-// content, so a browser may keep it for good.
+// file is an asset of the pages. The name of its folder changes with the content, so
+// browsers may cache it forever.
 type file struct {
 	name   string
 	body   []byte
@@ -67,12 +67,12 @@ type file struct {
 
 type files []file
 
-// docsScripts are the scripts of the reference, which the console does not load.
+// docsScripts lists the scripts of the reference, which the console does not load.
 var docsScripts = []string{"docs.js", "swagger-ui-bundle.js"}
 
-// readFiles returns our own files and those of Swagger UI that the reference
-// needs. The page that swgui has for them holds an inline script, which would need
-// a hole in the policy; ours does not.
+// readFiles returns the console's own assets and those of Swagger UI that the
+// reference needs. swgui's own page has an inline script, which the policy would have
+// to allow; docs.html has none.
 func readFiles() (files, error) {
 	var all files
 	entries, err := fs.ReadDir(web, "web")
@@ -99,8 +99,8 @@ func readFiles() (files, error) {
 	return all, nil
 }
 
-// folder returns where the files are, by the hash of them all: scripts import
-// each other by their plain names, so they change their folder together.
+// folder returns the folder of the assets, named after the hash of them all: scripts
+// import each other by name, so they must all change their folder together.
 func (f files) folder() string {
 	sums := make([]byte, 0, len(f)*sha256.Size)
 	for _, file := range f {
@@ -135,18 +135,18 @@ func (f file) handler() http.Handler {
 	})
 }
 
-// unzip is for the rare client that does not take gzip.
+// unzip is for the rare client that does not accept gzip.
 func (f file) unzip(w http.ResponseWriter) {
 	in, err := gzip.NewReader(bytes.NewReader(f.body))
 	if err != nil {
 		panic("an embedded file is not gzip: " + err.Error())
 	}
-	// A client that does not wait for the file does not make it a failure.
+	// A client that disconnects is not an error.
 	_, _ = io.Copy(w, in)
 }
 
-// mediaType does not ask the operating system, which may have its own idea of
-// what a script is.
+// mediaType does not depend on the operating system's media types, which may be wrong
+// for scripts.
 func mediaType(name string) string {
 	switch path.Ext(name) {
 	case ".js":

@@ -1,24 +1,24 @@
-// The one place that talks to the server: the same API as everybody's, with the
-// token of the person in front of the page.
+// The only module that talks to the server. It uses the public API, with the user's
+// token.
 
 const KEY = 'plantstore.token';
 const SLOW = 2500;
-const LIMIT = 30_000;
+const TIMEOUT = 30_000;
 
 const base = document.querySelector('meta[name="plantstore-base"]').content;
 
-// The origin is written out, so that no path can be taken for another host.
+// The URL includes the origin, so that a path like //host cannot become another host.
 export const PLANTS = `${location.origin}${base}/plants`;
 const METRICS = `${location.origin}/metrics`;
 
 export const token = {
   read: () => sessionStorage.getItem(KEY) ?? '',
-  keep: (text) => sessionStorage.setItem(KEY, text),
-  forget: () => sessionStorage.removeItem(KEY),
+  save: (text) => sessionStorage.setItem(KEY, text),
+  clear: () => sessionStorage.removeItem(KEY),
 };
 
-// Failure is a call that did not succeed. Its message is a sentence for people,
-// its status 0 where there was no answer.
+// Failure is a failed call. Its message is for the user. Its status is 0 if there was
+// no response.
 export class Failure extends Error {
   constructor(status, message) {
     super(message);
@@ -26,23 +26,24 @@ export class Failure extends Error {
   }
 }
 
-const unreachable = () => new Failure(0, 'The server cannot be reached. Is it running, and is the network up? Nothing you typed is lost: try again.');
-const tooSlow = () => new Failure(0, `The server did not answer within ${LIMIT / 1000} seconds. Nothing you typed is lost, and trying again is safe.`);
+const unreachable = () => new Failure(0, 'The server cannot be reached. Check that it is running and that you are online. Nothing you typed is lost: try again.');
+const tooSlow = () => new Failure(0, `The server did not respond within ${TIMEOUT / 1000} seconds. Nothing you typed is lost, and trying again is safe.`);
 
-// What is told when the server refuses the token, and with which words.
-let refused = () => {};
-export function onRefused(f) {
-  refused = f;
+// onUnauthorized sets the function to call, with a message, when the server refuses the
+// token.
+let unauthorized = () => {};
+export function onUnauthorized(f) {
+  unauthorized = f;
 }
 
-// parse reads JSON and keeps every number as the text that it is written with:
-// an id has 64 bits, and a JavaScript number holds 53 of them.
+// parse parses JSON and keeps every number as a string: an id has 64 bits, and a
+// JavaScript number only 53.
 export function parse(text) {
   return JSON.parse(text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, (part) => (part[0] === '"' ? part : `"${part}"`)));
 }
 
-// plantJSON writes a plant. The id goes out as it was typed if it is a number,
-// and as a string otherwise, so that the server's words say what is wrong.
+// plantJSON encodes a plant. The id is sent as typed if it is a number, and as a string
+// otherwise, so that the server's error message says what is wrong.
 export function plantJSON({ id, name, tag }) {
   const members = [];
   if (id !== undefined && id !== '') {
@@ -62,10 +63,10 @@ function idJSON(text) {
   return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(text) ? text : JSON.stringify(text);
 }
 
-// call sends one request and returns the answer with its text. slow is called
-// when the answer takes its time.
+// call sends one request and returns the response and its text. It calls slow if the
+// response takes a while.
 export async function call(method, url, { headers, body, signal, slow = () => {}, secret = token.read() } = {}) {
-  const timeout = AbortSignal.timeout(LIMIT);
+  const timeout = AbortSignal.timeout(TIMEOUT);
   const timer = setTimeout(slow, SLOW);
   try {
     const response = await fetch(url, {
@@ -83,23 +84,23 @@ export async function call(method, url, { headers, body, signal, slow = () => {}
     }
     return { response, text };
   } catch (err) {
-    throw explain(err, signal, timeout);
+    throw classify(err, signal, timeout);
   } finally {
     clearTimeout(timer);
   }
 }
 
-// explain turns what fetch throws into a Failure. What the page itself gave up
-// stays an AbortError.
-export function explain(err, signal, timeout) {
+// classify turns an error of fetch into a Failure. If the page itself aborted the call,
+// the error stays an AbortError.
+export function classify(err, signal, timeout) {
   if (err instanceof Failure || signal?.aborted) {
     return err;
   }
   return timeout?.aborted ? tooSlow() : unreachable();
 }
 
-// failure puts an answer that is no success into words: the server's, where it
-// has some.
+// failure returns the Failure for an error response, with the server's message if it has
+// one.
 export function failure(status, text, requestID) {
   if (status === 0) {
     return unreachable();
@@ -108,22 +109,22 @@ export function failure(status, text, requestID) {
   try {
     message = parse(text).message ?? '';
   } catch {
-    // It is not an Error of ours: a proxy answered.
+    // Not an Error from Plantstore: a proxy responded.
   }
-  message ||= `The server answered with the status ${status}. Try again in a moment.`;
+  message ||= `The server responded with status ${status}. Try again in a moment.`;
   if (status >= 500 && requestID) {
     message += ` (request ${requestID})`;
   }
   if (status === 401) {
-    refused(message);
+    unauthorized(message);
   }
   return new Failure(status, message);
 }
 
 export const aborted = (err) => err.name === 'AbortError';
 
-// listPlants returns the plants of one page and the query of the next one, which
-// the Link header names, or null after the last.
+// listPlants returns the plants on one page, and the query of the next page from the Link
+// header, or null on the last page.
 export async function listPlants(query, options) {
   const { response, text } = await call('GET', PLANTS + query, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
@@ -140,7 +141,7 @@ export function createPlant(plant, options) {
   return call('POST', PLANTS, { ...options, body: plantJSON(plant), headers: { 'Content-Type': 'application/json' } });
 }
 
-// replacePlant puts the plant in place of the one with that ETag, or of none.
+// replacePlant replaces the plant with this ETag, or creates it if there is no ETag.
 export function replacePlant({ id, name, tag }, etag, options) {
   const condition = etag ? { 'If-Match': etag } : { 'If-None-Match': '*' };
   return call('PUT', `${PLANTS}/${id}`, {

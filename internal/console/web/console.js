@@ -1,6 +1,6 @@
-// The console over the store: who is signed in, and the parts that they see.
+// The console: signing in and out, and starting the parts of the page.
 
-import { listPlants, onRefused, token } from './api.js';
+import { listPlants, onUnauthorized, token } from './api.js';
 import { $, STILL_WAITING, busy, refocus } from './dom.js';
 import { startLive, stopLive } from './live.js';
 import { editPlant, removePlant, startPlant } from './plant.js';
@@ -10,10 +10,10 @@ import { startTransfer } from './transfer.js';
 const dialog = $('sign-in');
 const button = dialog.querySelector('.primary');
 
-// askToken shows the sign-in: alone, or over whatever is open, where text that was
-// typed stays.
-function askToken(reason) {
-  token.forget();
+// showSignIn shows the sign-in dialog: on its own, or on top of what is open, so that
+// typed text is kept.
+function showSignIn(reason) {
+  token.clear();
   stopLive();
   $('sign-in-reason').textContent = reason && sentence(reason);
   $('token').value = '';
@@ -34,7 +34,7 @@ async function signIn() {
   const waiting = dialog.querySelector('.waiting');
   reason.textContent = '';
   if (!/^[\x21-\x7e]+$/.test(secret)) {
-    reason.textContent = secret ? 'A token has no spaces and only plain characters. Is it copied whole?' : 'Paste a token first.';
+    reason.textContent = secret ? 'A token has no spaces or special characters. Did you copy all of it?' : 'Paste a token first.';
     $('token').focus();
     return;
   }
@@ -46,7 +46,7 @@ async function signIn() {
       },
     });
   } catch (err) {
-    if (err.status !== 403) { // a token that may not read is still a good one
+    if (err.status !== 403) { // a token without plants:read is still valid
       reason.textContent = sentence(err.message);
       $('token').focus();
       return;
@@ -54,19 +54,19 @@ async function signIn() {
   } finally {
     waiting.textContent = '';
   }
-  token.keep(secret);
+  token.save(secret);
   $('token').value = '';
   dialog.close();
   enter();
 }
 
 function enter() {
-  const back = !$('console').hidden;
+  const resumed = !$('console').hidden;
   document.title = 'Plants · Plantstore';
   $('console').hidden = false;
   $('sign-out').hidden = false;
   startLive();
-  if (back) {
+  if (resumed) {
     reload();
     return;
   }
@@ -77,12 +77,12 @@ function signOut() {
   $('console').hidden = true;
   $('sign-out').hidden = true;
   clear();
-  askToken('');
+  showSignIn('');
 }
 
-onRefused((reason) => {
+onUnauthorized((reason) => {
   if (token.read()) {
-    askToken(reason);
+    showSignIn(reason);
   }
 });
 dialog.querySelector('form').addEventListener('submit', (event) => {
@@ -95,7 +95,7 @@ dialog.addEventListener('close', () => {
     refocus();
     return;
   }
-  askToken(''); // a browser closes a dialog in the end if somebody insists
+  showSignIn(''); // browsers let users close any dialog eventually
 });
 $('show-token').addEventListener('change', (event) => {
   $('token').type = event.target.checked ? 'text' : 'password';
@@ -108,5 +108,5 @@ startTransfer();
 if (token.read()) {
   enter();
 } else {
-  askToken('');
+  showSignIn('');
 }

@@ -9,8 +9,8 @@ try {
     throw new Error(`status ${response.status}`);
   }
   const spec = await response.json();
-  // The page may have been opened under another name of the server than the base
-  // URL's. What is tried out goes to where the page came from.
+  // The page may have been opened under a different host name than the one in the
+  // base URL. "Try it out" calls the host that the page came from.
   spec.servers = [{ url: location.origin + base }];
   globalThis.SwaggerUIBundle({
     spec,
@@ -24,6 +24,6 @@ try {
 } catch (err) {
   const problem = document.createElement('p');
   problem.className = 'problem';
-  problem.textContent = `The description of the API could not be loaded (${err.message}). Reload the page to try again.`;
+  problem.textContent = `The API description could not be loaded (${err.message}). Reload the page to try again.`;
   place.replaceChildren(problem);
 }

@@ -1,9 +1,9 @@
-// Small things that every part of the page needs. Text from the store enters the
-// page through h and textContent only, so that it can be nothing but text.
+// Helpers for all parts of the page. Text from the store enters the page only through h
+// and textContent, so it is never interpreted as markup.
 
 export const $ = (id) => document.getElementById(id);
 
-// h makes an element. A property that begins with "on" is a listener.
+// h creates an element. A property whose name starts with "on" is an event listener.
 export function h(name, properties, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties ?? {})) {
@@ -31,23 +31,22 @@ export function icon(name) {
   return element;
 }
 
-// short cuts a text that is too long to look at.
-export function short(text, most) {
-  return text.length > most ? `${text.slice(0, most).toWellFormed()}…` : text;
+// shorten truncates a text that is too long to display.
+export function shorten(text, max) {
+  return text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
 }
 
-const plain = new Intl.NumberFormat('en');
-export const count = (n) => plain.format(n);
+const numbers = new Intl.NumberFormat('en');
+export const count = (n) => numbers.format(n);
 
-// toast shows a message at the bottom of the page. A failure stays until it is
-// closed.
+// toast shows a message at the bottom of the page. An error stays until it is closed.
 export function toast(message, { bad = false, action } = {}) {
   const close = () => element.remove();
   const element = h('div', { class: bad ? 'toast bad' : 'toast' }, h('span', {}, message));
   if (action) {
     element.append(h('button', { type: 'button', class: 'text', onclick: action.run }, action.name));
   }
-  element.append(h('button', { type: 'button', 'aria-label': 'Close the message', onclick: close }, icon('close')));
+  element.append(h('button', { type: 'button', 'aria-label': 'Dismiss', onclick: close }, icon('close')));
   $('toasts').replaceChildren(element);
   if (!bad && !action) {
     setTimeout(close, 6000);
@@ -57,8 +56,8 @@ export function toast(message, { bad = false, action } = {}) {
 
 export const STILL_WAITING = 'The server is slow. Still waiting…';
 
-// busy runs f while the button says so, and ignores the button meanwhile. It
-// stays in the tab order, where its user is.
+// busy marks the button as busy while f runs, and ignores clicks on it. The button
+// keeps the focus.
 export async function busy(button, f) {
   if (button.ariaBusy === 'true') {
     return;
@@ -71,9 +70,9 @@ export async function busy(button, f) {
   }
 }
 
-// refocus is for when a dialog over another has closed. The browser has given the
-// focus back, but Chromium lets a field that was inert take no text until it is
-// focused once more.
+// refocus is for after a dialog on top of another has closed. The browser restores the
+// focus, but in Chromium a field that was inert accepts no text until it is focused
+// again.
 export function refocus() {
   const { activeElement } = document;
   activeElement.blur();

@@ -1,4 +1,4 @@
-// The live figures: what /metrics says, as two small charts.
+// The live metrics: two small charts from /metrics.
 
 import { metrics } from './api.js';
 import { $, svg } from './dom.js';
@@ -11,7 +11,7 @@ const HEIGHT = 44;
 let timer;
 let running = new AbortController();
 
-// startLive draws the charts if the token may see the figures, and until stopLive.
+// startLive draws the charts until stopLive, if the token has the scope ops:read.
 export function startLive() {
   stopLive();
   running = new AbortController();
@@ -34,7 +34,7 @@ async function watch(signal) {
       now = document.hidden ? null : sample(await metrics({ signal }));
     } catch (err) {
       if (signal.aborted || err.status === 401 || err.status === 403) {
-        return; // the token does not have the scope, or is gone
+        return; // the token lacks the scope, or is no longer valid
       }
     }
     if (signal.aborted) {
@@ -47,20 +47,20 @@ async function watch(signal) {
     push(latencies, now && last && now.commits > last.commits ? ((now.seconds - last.seconds) / (now.commits - last.commits)) * 1000 : null);
     last = now;
     draw('rate', rates, 'Creates per second', (n) => figure(n));
-    draw('commit', latencies, 'Commit latency, on average', (n) => `${figure(n)} ms`);
+    draw('commit', latencies, 'Average commit latency', (n) => `${figure(n)} ms`);
     timer = setTimeout(tick, EVERY);
   };
   await tick();
 }
 
-// sample reads the counters. Creates are the writes that were committed, imports
-// included, without those that replaced or deleted.
+// sample reads the counters. Creates are all committed writes, including imports,
+// except for those that replaced or deleted a plant.
 function sample(text) {
   const read = (name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))?.[1] ?? 0);
-  const answered = (operation) => read(`plantstore_requests_total\\{operation="${operation}",status="20[04]"\\}`);
+  const succeeded = (operation) => read(`plantstore_requests_total\\{operation="${operation}",status="20[04]"\\}`);
   return {
     at: performance.now(),
-    creates: read('plantstore_commit_batch_size_sum') - answered('replacePlant') - answered('deletePlant'),
+    creates: read('plantstore_commit_batch_size_sum') - succeeded('replacePlant') - succeeded('deletePlant'),
     commits: read('plantstore_commit_seconds_count'),
     seconds: read('plantstore_commit_seconds_sum'),
   };
@@ -75,19 +75,19 @@ function push(values, value) {
 
 const figure = (n) => (n >= 1000 ? new Intl.NumberFormat('en', { notation: 'compact' }).format(n) : n.toFixed(n > 0 && n < 10 ? 1 : 0));
 
-// draw draws a bar for each value, the newest at the right edge, and none where
-// there is no value.
+// draw draws a bar for each value, the newest one on the right, and a gap if there is no
+// value.
 function draw(name, values, title, format) {
   const known = values.filter((value) => value !== null);
-  const most = Math.max(...known, 1e-9);
+  const peak = Math.max(...known, 1e-9);
   const step = WIDTH / POINTS;
   const bars = values.map((value, i) => {
-    const height = value && Math.max(1.5, (value / most) * HEIGHT);
+    const height = value && Math.max(1.5, (value / peak) * HEIGHT);
     return height && svg('rect', { x: WIDTH - (values.length - i) * step, y: HEIGHT - height, width: step * 0.7, height, rx: 0.5 });
   });
   const chart = $(`${name}-chart`);
   chart.replaceChildren(svg('rect', { class: 'ground', x: 0, y: HEIGHT - 1, width: WIDTH, height: 1 }), ...bars.filter(Boolean));
   const now = values.at(-1);
   $(`${name}-now`).textContent = now === null ? '–' : format(now);
-  chart.ariaLabel = known.length === 0 ? `${title}: nothing yet` : `${title}: ${now === null ? 'nothing now' : `${format(now)} now`}, at most ${format(most)} in the last minute`;
+  chart.ariaLabel = known.length === 0 ? `${title}: no data yet` : `${title}: ${now === null ? 'no data' : `${format(now)} now`}, peak ${format(peak)} in the last minute`;
 }

@@ -1,5 +1,5 @@
-// The dialogs about one plant: create, edit, delete, and the choice that is left
-// when somebody else was faster.
+// The dialogs for one plant: create, edit, delete, and the choice between two versions if
+// someone else saved first.
 
 import { createPlant, deletePlant, getPlant, replacePlant } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
@@ -11,9 +11,9 @@ const save = form.querySelector('.primary');
 const waiting = form.querySelector('.waiting');
 const fields = { id: $('plant-id'), name: $('plant-name'), tag: $('plant-tag') };
 
-let edited = null; // the plant as it was read, or null while a new one is written
-let shown = {}; // what the fields held when the dialog opened
-let warned = false; // of text that Escape would drop
+let edited = null; // the plant as it was read, or null for a new one
+let initial = {}; // the values of the fields when the dialog opened
+let warned = false; // that Escape would discard unsaved text
 
 export function startPlant() {
   $('create').addEventListener('click', () => open(null));
@@ -22,8 +22,8 @@ export function startPlant() {
     busy(save, submit);
   });
   form.querySelector('.cancel').addEventListener('click', () => dialog.close());
-  // Names and tags may hold any text, lines included, but are rarely more than one:
-  // Enter sends the form, Shift and Enter begins a line.
+  // Names and tags can have several lines, but rarely do: Enter submits the form, and
+  // Shift+Enter starts a new line.
   let shift = false;
   form.addEventListener('keydown', (event) => {
     shift = event.shiftKey;
@@ -38,7 +38,7 @@ export function startPlant() {
     if (changed() && !warned) {
       event.preventDefault();
       warned = true;
-      waiting.textContent = 'What you typed is not saved. Save it, or press Escape again to drop it.';
+      waiting.textContent = 'You have unsaved changes. Save them, or press Escape again to discard them.';
     }
   });
   startDelete();
@@ -54,40 +54,40 @@ function open(plant) {
   fields.id.value = plant ? plant.id : freeID();
   fields.name.value = plant ? plant.name : '';
   fields.tag.value = plant?.tag ?? '';
-  shown = { id: fields.id.value, name: fields.name.value, tag: fields.tag.value };
+  initial = { id: fields.id.value, name: fields.name.value, tag: fields.tag.value };
   clearProblems();
   dialog.showModal();
   (fields.id.value ? fields.name : fields.id).focus();
 }
 
-const changed = () => Object.entries(fields).some(([name, field]) => field.value !== shown[name]);
+const changed = () => Object.entries(fields).some(([name, field]) => field.value !== initial[name]);
 
-// written returns the plant that the fields say. A field that nobody touched
-// stands for what was read, which it may not be able to hold: a text area knows
-// one kind of line end only.
-function written() {
+// formPlant returns the plant in the form. A field that was not edited keeps the value
+// that was read, because a text area cannot represent every text: it normalises line
+// breaks.
+function formPlant() {
   const { id, name, tag } = fields;
   return {
     id: id.value.trim(),
-    name: edited && name.value === shown.name ? edited.name : name.value,
-    tag: tag.value === shown.tag ? edited?.tag : tag.value || undefined,
+    name: edited && name.value === initial.name ? edited.name : name.value,
+    tag: tag.value === initial.tag ? edited?.tag : tag.value || undefined,
   };
 }
 
 async function submit() {
   clearProblems();
-  const plant = written();
+  const plant = formPlant();
   try {
     if (!edited) {
       await createPlant(plant, { slow });
-      await done(`Plant ${plant.id} is created.`, plant.id, () => $('create').focus());
+      await done(`Plant ${plant.id} was created.`, plant.id, () => $('create').focus());
       return;
     }
     await replacePlant(plant, edited.etag, { slow });
-    await done(`Plant ${plant.id} is saved.`, plant.id, () => focusRow(plant.id, 'Edit'));
+    await done(`Plant ${plant.id} was saved.`, plant.id, () => focusRow(plant.id, 'Edit'));
   } catch (err) {
     if (err.status === 412) {
-      await settle(plant);
+      await resolveConflict(plant);
       return;
     }
     showProblems(err);
@@ -100,8 +100,8 @@ const slow = () => {
   waiting.textContent = STILL_WAITING;
 };
 
-// done closes the dialog. The browser gives the focus back to what opened it, and
-// where the new rows do not have that any more, focus finds another place.
+// done closes the dialog. The browser restores the focus to the element that opened it.
+// If the new rows do not have that element, focus chooses another.
 async function done(message, id, focus) {
   dialog.close();
   toast(message);
@@ -120,10 +120,10 @@ function clearProblems() {
   }
 }
 
-// showProblems puts the server's words beside the fields that they name.
+// showProblems shows the parts of the server's message next to the fields that they name.
 function showProblems(err) {
   if (err.status === 401) {
-    return; // the sign-in says it
+    return; // the sign-in dialog shows it
   }
   let first = null;
   for (const part of err.message.split(/; (?="(?:id|name|tag)" )/)) {
@@ -139,8 +139,9 @@ function showProblems(err) {
   first?.focus();
 }
 
-// settle shows both versions after a lost race, and does what their user chooses.
-async function settle(mine) {
+// resolveConflict shows both versions if someone else saved first, and keeps the one that
+// the user chooses.
+async function resolveConflict(mine) {
   let theirs = null;
   try {
     theirs = await getPlant(mine.id, { slow });
@@ -162,17 +163,17 @@ async function settle(mine) {
   }
 }
 
-// choose returns what the user wants to keep: mine, theirs, or '' to go on
+// choose returns which version the user wants to keep: mine, theirs, or '' to continue
 // editing. theirs is null if the plant was deleted.
 function choose(mine, theirs) {
   const choice = $('conflict');
   $('conflict-title').textContent = theirs ? 'The plant has changed' : 'The plant was deleted';
   $('conflict-text').textContent = theirs
-    ? 'Somebody saved it while you were editing. Which version should stay?'
-    : 'Somebody deleted it while you were editing. Should yours be put back?';
-  $('conflict-theirs').textContent = theirs ? 'Keep the store’s' : 'Leave it deleted';
-  $('conflict-mine').textContent = theirs ? 'Save mine' : 'Put it back';
-  $('versions').replaceChildren(...(theirs ? [version('In the store now', theirs, mine)] : []), version('Yours', mine, theirs ?? mine));
+    ? 'Someone saved it while you were editing. Which version do you want to keep?'
+    : 'Someone deleted it while you were editing. Do you want to create it again?';
+  $('conflict-theirs').textContent = theirs ? 'Keep theirs' : 'Leave it deleted';
+  $('conflict-mine').textContent = theirs ? 'Save mine' : 'Create it again';
+  $('versions').replaceChildren(...(theirs ? [version('Saved version', theirs, mine)] : []), version('Your version', mine, theirs ?? mine));
   choice.returnValue = '';
   choice.showModal();
   $('conflict-back').focus();
@@ -201,7 +202,7 @@ function value(text) {
   return text === '' ? h('span', { class: 'blank' }, 'empty') : text;
 }
 
-// read gets the plant for a dialog, or says why it cannot.
+// read gets the plant for a dialog, or shows why it cannot.
 async function read(button, id, then) {
   await busy(button, async () => {
     let close = () => {};
@@ -216,7 +217,7 @@ async function read(button, id, then) {
     } catch (err) {
       close();
       if (err.status === 404) {
-        toast(`Plant ${id} is not there any more.`);
+        toast(`Plant ${id} no longer exists.`);
         await reload();
         return;
       }
@@ -229,7 +230,7 @@ async function read(button, id, then) {
 
 export const editPlant = (id, button) => read(button, id, open);
 
-let doomed; // the plant that the dialog asks about
+let target; // the plant in the delete dialog
 
 export const removePlant = (id, button) => read(button, id, askDelete);
 
@@ -243,10 +244,10 @@ function startDelete() {
 }
 
 function askDelete(plant) {
-  doomed = plant;
+  target = plant;
   const entry = (name, content) => [h('dt', {}, name), h('dd', { dir: 'auto' }, content)];
   $('delete-problem').textContent = '';
-  $('delete-what').replaceChildren(...entry('Id', plant.id), ...entry('Name', value(plant.name)), ...entry('Tag', value(plant.tag)));
+  $('delete-what').replaceChildren(...entry('ID', plant.id), ...entry('Name', value(plant.name)), ...entry('Tag', value(plant.tag)));
   if (!$('delete').open) {
     $('delete').showModal();
   }
@@ -260,11 +261,11 @@ async function remove() {
   };
   $('delete-problem').textContent = '';
   try {
-    await deletePlant(doomed.id, doomed.etag, { slow: wait });
-    await gone(`Plant ${doomed.id} is deleted.`);
+    await deletePlant(target.id, target.etag, { slow: wait });
+    await finishDelete(`Plant ${target.id} was deleted.`);
   } catch (err) {
     if (err.status === 404) {
-      await gone(`Plant ${doomed.id} was deleted already.`);
+      await finishDelete(`Plant ${target.id} was already deleted.`);
     } else if (err.status === 412) {
       await askAgain(wait);
     } else if (err.status !== 401) {
@@ -275,22 +276,22 @@ async function remove() {
   }
 }
 
-// askAgain shows what the plant has become since the question was asked.
+// askAgain shows the current version of a plant that changed in the meantime.
 async function askAgain(slow) {
   try {
-    askDelete(await getPlant(doomed.id, { slow }));
-    $('delete-problem').textContent = 'Somebody changed it meanwhile. This is what it is now: delete it still?';
+    askDelete(await getPlant(target.id, { slow }));
+    $('delete-problem').textContent = 'Someone changed it in the meantime. This is the current version. Delete it anyway?';
   } catch (err) {
     if (err.status === 404) {
-      await gone(`Plant ${doomed.id} was deleted already.`);
+      await finishDelete(`Plant ${target.id} was already deleted.`);
     } else if (err.status !== 401) {
       $('delete-problem').textContent = sentence(err.message);
     }
   }
 }
 
-async function gone(message) {
-  const near = neighbour(doomed.id);
+async function finishDelete(message) {
+  const near = neighbour(target.id);
   $('delete').close();
   toast(message);
   await reload();

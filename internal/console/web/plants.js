@@ -1,7 +1,7 @@
-// The table of plants: search, tag, pages, and what there is instead of rows.
+// The table of plants: search, tag filter, pages, and messages in place of rows.
 
 import { aborted, listPlants } from './api.js';
-import { $, STILL_WAITING, count, h, icon, short } from './dom.js';
+import { $, STILL_WAITING, count, h, icon, shorten } from './dom.js';
 
 const PAGE = 50;
 const PAUSE = 200;
@@ -9,10 +9,10 @@ const PAUSE = 200;
 const list = {
   q: '',
   tag: '',
-  pages: [], // of the pages up to this one: their query and the plants before them
+  pages: [], // for each page up to the current one: its query and the number of plants before it
   plants: [],
   next: null, // the query of the next page
-  known: false, // whether plants and next are what the server said last
+  loaded: false, // whether plants and next are from the last response
   running: new AbortController(),
 };
 
@@ -29,7 +29,7 @@ export function startPlants(given) {
     clearTimeout(pause);
     pause = setTimeout(search, PAUSE);
   });
-  // A tag is found by the whole of it, so the page waits until it is written.
+  // A tag must match exactly, so wait until it is complete.
   $('tag-filter').addEventListener('change', search);
   $('tag-filter').addEventListener('input', () => {
     if ($('tag-filter').value === '') {
@@ -40,11 +40,11 @@ export function startPlants(given) {
     event.preventDefault();
     search();
   });
-  $('next').addEventListener('click', () => turn($('next'), nextPage));
-  $('previous').addEventListener('click', () => turn($('previous'), previousPage));
+  $('next').addEventListener('click', () => turnPage($('next'), nextPage));
+  $('previous').addEventListener('click', () => turnPage($('previous'), previousPage));
 }
 
-// find shows the first page of the plants with that part of a name and that tag.
+// find shows the first page of the plants with this text in their name and this tag.
 function find(q, tag) {
   if (list.pages.length > 0 && q === list.q && tag === list.tag) {
     return;
@@ -66,7 +66,7 @@ function firstQuery() {
   return `?${new URLSearchParams({ limit: PAGE, ...filters() })}`;
 }
 
-// filters are the parameters that say which plants are meant.
+// filters returns the query parameters of the current search.
 export function filters() {
   return { ...(list.q && { q: list.q }), ...(list.tag && { tag: list.tag }) };
 }
@@ -84,9 +84,10 @@ function previousPage() {
   return reload();
 }
 
-// turn changes the page and brings its user to its top, with the focus on a
-// button that still works. It waits for the page before, which knows the next.
-async function turn(button, to) {
+// turnPage changes the page, scrolls to its top, and moves the focus if the button is now
+// disabled. It does nothing while a page is loading, because that page has the query of
+// the next one.
+async function turnPage(button, to) {
   if ($('plants').ariaBusy) {
     return;
   }
@@ -97,7 +98,7 @@ async function turn(button, to) {
   }
 }
 
-// reload reads the page again. What another reload had begun is given up.
+// reload loads the page again, and aborts a reload in progress.
 export async function reload({ fresh } = {}) {
   list.running.abort();
   list.running = new AbortController();
@@ -108,7 +109,7 @@ export async function reload({ fresh } = {}) {
   $('count').textContent = list.plants.length === 0 ? 'Loading…' : $('count').textContent;
   try {
     await readPage(signal);
-    list.known = true;
+    list.loaded = true;
     render(fresh);
   } catch (err) {
     if (!aborted(err)) {
@@ -121,8 +122,8 @@ export async function reload({ fresh } = {}) {
   }
 }
 
-// readPage reads plants until the page is full or there are no more: the server
-// bounds what one search looks at, and may answer with a part of a page.
+// readPage reads plants until the page is full or there are no more: the server limits
+// the work of one search and may return a partial page.
 async function readPage(signal) {
   const slow = () => {
     $('count').textContent = STILL_WAITING;
@@ -130,14 +131,14 @@ async function readPage(signal) {
   let { query } = list.pages.at(-1);
   const plants = [];
   for (;;) {
-    const answer = await listPlants(query, { signal, slow });
-    plants.push(...answer.plants);
-    if (!answer.next || plants.length >= PAGE) {
-      list.next = answer.next && withLimit(answer.next, PAGE);
+    const response = await listPlants(query, { signal, slow });
+    plants.push(...response.plants);
+    if (!response.next || plants.length >= PAGE) {
+      list.next = response.next && withLimit(response.next, PAGE);
       list.plants = plants;
       return;
     }
-    query = withLimit(answer.next, PAGE - plants.length);
+    query = withLimit(response.next, PAGE - plants.length);
     list.plants = plants;
     renderSearching(new URLSearchParams(query).get('after'));
   }
@@ -145,9 +146,9 @@ async function readPage(signal) {
 
 function renderSearching(id) {
   renderRows();
-  $('count').textContent = `Searching… ${count(list.plants.length)} found up to id ${id}`;
+  $('count').textContent = `Searching… ${count(list.plants.length)} found up to ID ${id}`;
   $('state').hidden = list.plants.length > 0;
-  renderState('Searching…', 'There are many plants. What is found appears here as the search goes on.');
+  renderState('Searching…', 'There are many plants. Matches appear here as they are found.');
 }
 
 function withLimit(query, limit) {
@@ -174,7 +175,7 @@ function render(fresh) {
 
 function shown(first, last) {
   const what = filtered() ? 'Matches' : 'Plants';
-  return `${what} ${count(first)}–${count(last)}${list.next ? ', more follow' : ` of ${count(last)}`}`;
+  return `${what} ${count(first)}–${count(last)} of ${count(last)}${list.next ? '+' : ''}`;
 }
 
 function tagsShown() {
@@ -187,7 +188,7 @@ function renderRows(fresh) {
 }
 
 function row(plant, fresh) {
-  const what = `plant ${plant.id}, ${short(plant.name, 60)}`;
+  const what = `plant ${plant.id}, ${shorten(plant.name, 60)}`;
   const tool = (name, run) =>
     h('button', { type: 'button', class: 'tool quiet', 'aria-label': `${name} ${what}`, title: name, 'data-do': name, onclick: run }, icon(name.toLowerCase()));
   return h(
@@ -200,9 +201,9 @@ function row(plant, fresh) {
   );
 }
 
-// text shows what the store holds, and says so where there is nothing to see.
-function text(style, content, most) {
-  return content.trim() === '' ? h('span', { class: 'blank' }, content === '' ? 'empty' : 'blank') : h('span', { class: style, dir: 'auto' }, short(content, most));
+// text shows a name or a tag, or says that there is nothing to see.
+function text(style, content, max) {
+  return content.trim() === '' ? h('span', { class: 'blank' }, content === '' ? 'empty' : 'blank') : h('span', { class: style, dir: 'auto' }, shorten(content, max));
 }
 
 function tagCell(tag) {
@@ -212,24 +213,24 @@ function tagCell(tag) {
   if (tag.trim() === '') {
     return text('', tag, 1);
   }
-  const only = `Only plants tagged ${short(tag, 60)}`;
-  return h('button', { type: 'button', class: 'tag', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, short(tag, 80)));
+  const only = `Only plants tagged ${shorten(tag, 60)}`;
+  return h('button', { type: 'button', class: 'tag', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, shorten(tag, 80)));
 }
 
 function renderEmpty() {
   if (filtered()) {
-    renderState('No plant matches', `Nothing${list.q && ` has “${short(list.q, 80)}” in its name`}${list.q && list.tag && ' and'}${list.tag && ` has exactly the tag “${short(list.tag, 80)}”`}.`, ['Show all plants', () => firstPage()]);
+    renderState('No matches', `No plant has ${list.q && `“${shorten(list.q, 80)}” in its name`}${list.q && list.tag && ' and '}${list.tag && `the tag “${shorten(list.tag, 80)}”`}.`, ['Show all plants', () => firstPage()]);
     return;
   }
   if (list.pages.length > 1) {
-    renderState('Nothing more here', 'The plants of this page are gone.', ['Back to the first page', () => firstPage()]);
+    renderState('This page is empty', 'Its plants have been deleted.', ['Back to the first page', () => firstPage()]);
     return;
   }
   renderState('No plants yet', 'Create the first one, or drop a file of plants anywhere on this page.', ['New plant', () => $('create').click()], ['Import', () => $('import').click()]);
 }
 
 function renderFailure(err) {
-  list.known = false;
+  list.loaded = false;
   list.plants = [];
   list.next = null;
   renderRows();
@@ -237,10 +238,10 @@ function renderFailure(err) {
   $('pager').hidden = true;
   $('state').hidden = false;
   if (err.status === 403) {
-    renderState('This token may not list plants', `${sentence(err.message)} You can still do what it allows.`);
+    renderState('This token cannot list plants', `${sentence(err.message)} You can still use everything else that it allows.`);
     return;
   }
-  renderState(err.status === 0 ? 'No answer' : 'That did not work', sentence(err.message), ['Try again', () => reload()]);
+  renderState(err.status === 0 ? 'No response' : 'Something went wrong', sentence(err.message), ['Try again', () => reload()]);
 }
 
 export function sentence(message) {
@@ -256,23 +257,23 @@ function renderState(title, message, ...buttons) {
   $('state').replaceChildren(...children);
 }
 
-// clear forgets everything that was read.
+// clear removes everything that was loaded.
 export function clear() {
   list.running.abort();
   list.pages = [];
   list.plants = [];
   list.next = null;
-  list.known = false;
+  list.loaded = false;
   $('rows').replaceChildren();
   $('tags').replaceChildren();
   $('state').replaceChildren();
   $('count').textContent = '';
 }
 
-// freeID suggests the id of a new plant: the one after the last, if the last
-// plant of all is in sight.
+// freeID suggests an id for a new plant: the one after the last plant, if that is on this
+// page.
 export function freeID() {
-  if (!list.known || filtered() || list.next) {
+  if (!list.loaded || filtered() || list.next) {
     return '';
   }
   const last = list.plants.at(-1);
@@ -283,13 +284,13 @@ export function freeID() {
   return id < 2n ** 63n && id > 0n ? id.toString() : '';
 }
 
-// focusRow brings the focus back to a button of a plant's row, or near it.
+// focusRow moves the focus to a button in a plant's row, or to the title if there is none.
 export function focusRow(id, name) {
   const target = $('rows').querySelector(`tr[data-id="${id}"] [data-do="${name}"]`);
   (target ?? $('plants-title')).focus();
 }
 
-// neighbour returns the id of the row after that plant's, or before it.
+// neighbour returns the id of the plant after this one, or before it if it is the last.
 export function neighbour(id) {
   const at = list.plants.findIndex((plant) => plant.id === id);
   return (list.plants[at + 1] ?? list.plants[at - 1])?.id;

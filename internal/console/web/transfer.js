@@ -1,14 +1,14 @@
-// Import and export: whole files of plants, one a line.
+// Import and export: files with one plant per line.
 
-import { PLANTS, explain, failure, parse, token } from './api.js';
+import { PLANTS, classify, failure, parse, token } from './api.js';
 import { $, busy, count, h, toast } from './dom.js';
 import { filters, filtered, reload, sentence } from './plants.js';
 
 const NDJSON = 'application/x-ndjson';
 
 const dialog = $('transfer');
-let request = null; // the import under way
-let file = null; // what it sends
+let request = null; // the import in progress
+let file = null; // the file being imported
 
 export function startTransfer() {
   $('import').addEventListener('click', () => {
@@ -28,14 +28,13 @@ export function startTransfer() {
   $('export').addEventListener('click', () => busy($('export'), download));
 }
 
-// startDrop lets a file be dropped anywhere on the page, unless something else
-// waits for an answer.
+// startDrop lets a file be dropped anywhere on the page, unless another dialog is open.
 function startDrop() {
   const ready = () => !$('console').hidden && !request && !document.querySelector('dialog[open]:not(#transfer)');
   const on = (name, f) =>
     addEventListener(name, (event) => {
       if (event.dataTransfer.types.includes('Files')) {
-        event.preventDefault(); // or the browser would open the file in place of the page
+        event.preventDefault(); // otherwise the browser opens the file
         f(event);
       }
     });
@@ -59,7 +58,7 @@ function take(files) {
   }
   if (files.length !== 1) {
     show('choose');
-    $('choose-problem').textContent = `These are ${files.length} files. Import one at a time.`;
+    $('choose-problem').textContent = `You chose ${files.length} files. Import one file at a time.`;
     return;
   }
   [file] = files;
@@ -76,21 +75,21 @@ function show(part) {
   dialog.querySelector('.cancel').textContent = part === 'progress' ? 'Stop' : 'Close';
 }
 
-// send uploads a file. XMLHttpRequest can tell how far an upload is; fetch cannot.
+// send uploads a file. XMLHttpRequest reports the progress of an upload; fetch does not.
 function send(given) {
   show('progress');
   $('file-name').textContent = `${given.name}, ${size(given.size)}`;
-  progress(0, 'Sending…');
+  progress(0, 'Uploading…');
   const xhr = new XMLHttpRequest();
   request = xhr;
   xhr.upload.addEventListener('progress', ({ loaded, total }) => {
     if (loaded < total) {
-      progress((loaded / total) * 100, `Sending… ${Math.floor((loaded / total) * 100)} %`);
+      progress((loaded / total) * 100, `Uploading… ${Math.floor((loaded / total) * 100)} %`);
     }
   });
-  xhr.upload.addEventListener('load', () => progress(null, 'All is sent. The server is making it durable…'));
-  xhr.addEventListener('abort', () => stopped('The import was stopped. What the server had read by then is kept. Importing the same file again is safe.'));
-  xhr.addEventListener('error', () => stopped('The connection to the server broke, or the file cannot be read any more. A part of it may be kept. Importing the same file again is safe.'));
+  xhr.upload.addEventListener('load', () => progress(null, 'Uploaded. Waiting until everything is saved…'));
+  xhr.addEventListener('abort', () => stopped('The import was stopped. Plants that were already imported are kept. Importing the same file again is safe.'));
+  xhr.addEventListener('error', () => stopped('The connection to the server was lost, or the file can no longer be read. Part of it may have been imported. Importing the same file again is safe.'));
   xhr.addEventListener('load', () => {
     if (xhr.status !== 200) {
       stopped(failure(xhr.status, xhr.responseText, xhr.getResponseHeader('X-Request-Id')).message);
@@ -128,8 +127,8 @@ function finished(report) {
   const figure = (name, value, bad) => h('div', { class: bad ? 'bad' : undefined }, h('dt', {}, name), h('dd', {}, count(BigInt(value))));
   const failed = report.failed !== '0';
   $('report').replaceChildren(
-    h('p', { class: 'file', role: 'status' }, failed ? `${file.name}: some lines were refused` : `${file.name} is imported`),
-    h('dl', { class: 'figures' }, figure('Created', report.created), figure('Already there', report.unchanged), figure('Failed', report.failed, failed)),
+    h('p', { class: 'file', role: 'status' }, failed ? `${file.name}: some lines could not be imported` : `${file.name} was imported`),
+    h('dl', { class: 'figures' }, figure('Created', report.created), figure('Unchanged', report.unchanged), figure('Failed', report.failed, failed)),
   );
   if (failed) {
     $('report').append(...failedLines(report));
@@ -139,16 +138,16 @@ function finished(report) {
 }
 
 function failedLines({ failed, errors }) {
-  const title = BigInt(failed) > errors.length ? `The first ${errors.length} lines that failed` : 'Lines that failed';
+  const title = BigInt(failed) > errors.length ? `First ${errors.length} failed lines` : 'Failed lines';
   return [
     h('h3', { id: 'lines-title' }, title),
     h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' }, ...errors.map(({ line, message }) => h('li', {}, h('span', {}, `Line ${count(BigInt(line))}`), h('span', {}, sentence(message))))),
-    h('p', { class: 'hint' }, 'Mend these lines and import the file again. The others are kept.'),
+    h('p', { class: 'hint' }, 'Fix these lines and import the file again. The other plants have been imported.'),
   ];
 }
 
-// download saves what the filters show as a file. The browser keeps the bytes
-// that have arrived, on disk where they are many; the page never holds them all.
+// download saves the plants that match the filters to a file. The browser stores the
+// bytes as they arrive, on disk if there are many; the page never has them all in memory.
 async function download() {
   const stop = new AbortController();
   const action = { name: 'Stop', run: () => stop.abort() };
@@ -170,16 +169,16 @@ async function download() {
     }))).blob();
     offer(blob);
     close();
-    toast(`${filtered() ? 'The matching plants are' : 'All plants are'} exported: ${size(blob.size)}.`);
+    toast(`${filtered() ? 'The matching plants were' : 'All plants were'} exported: ${size(blob.size)}.`);
   } catch (err) {
     close();
     if (stop.signal.aborted) {
       toast('The export was stopped. Nothing was saved.');
       return;
     }
-    const { status, message } = explain(err);
+    const { status, message } = classify(err);
     if (status !== 401) {
-      toast(status === 0 ? 'The export broke off: the connection to the server was lost. Nothing was saved. Try again.' : sentence(message), { bad: true });
+      toast(status === 0 ? 'The export failed: the connection to the server was lost. Nothing was saved. Try again.' : sentence(message), { bad: true });
     }
   }
 }
