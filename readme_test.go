@@ -19,12 +19,14 @@ var (
 	code     = regexp.MustCompile(`\b[45]\d{4}\b`)
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 	command  = regexp.MustCompile(`(?m)^  ([a-z][a-z ]*[a-z])  `)
+	shell    = regexp.MustCompile("(?s)```sh\n.*?```")
 )
 
-// forTests is what the documents name and the command does not read.
-var forTests = []string{"PLANTSTORE_TEST_ALL"}
+// notInHelp lists what the documentation names and no help page does: a variable of
+// the tests, and the old name of --store-timeout, which still works.
+var notInHelp = []string{"PLANTSTORE_TEST_ALL", "--patience"}
 
-// documents returns the text of every page for readers, by its path.
+// documents returns the text of every page of the documentation, by its path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
@@ -38,7 +40,7 @@ func documents(t *testing.T) map[string]string {
 		}
 	}
 	if pages["README.md"] == "" || pages["docs/contract.md"] == "" {
-		t.Fatalf("the documents are not where they should be: found %q", slices.Sorted(maps.Keys(pages)))
+		t.Fatalf("README.md or docs/contract.md is missing: found %q", slices.Sorted(maps.Keys(pages)))
 	}
 	return pages
 }
@@ -52,7 +54,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// helpPages returns what every command says with --help, by the command's name.
+// helpPages returns the help page of every command, by the command's name.
 func helpPages(t *testing.T) map[string]string {
 	t.Helper()
 	lookAtSources(t)
@@ -72,12 +74,12 @@ func helpPages(t *testing.T) map[string]string {
 		pages[found[1]] = help(strings.Fields(found[1])...)
 	}
 	if pages["serve"] == "" || pages["token create"] == "" {
-		t.Fatalf("the help pages cannot be read any more: found %q", slices.Sorted(maps.Keys(pages)))
+		t.Fatalf("the help pages cannot be parsed: found %q", slices.Sorted(maps.Keys(pages)))
 	}
 	return pages
 }
 
-// names returns the flags and environment variables that a text names.
+// names returns the flags and environment variables in a text.
 func names(text string) []string {
 	found := envName.FindAllString(text, -1)
 	for _, match := range flagName.FindAllStringSubmatch(text, -1) {
@@ -87,31 +89,31 @@ func names(text string) []string {
 	return slices.Compact(found)
 }
 
-func TestDocumentsNameOptionsThatExist(t *testing.T) {
+func TestDocumentationNamesOnlyOptionsThatExist(t *testing.T) {
 	var known []string
 	for _, page := range helpPages(t) {
 		known = append(known, names(page)...)
 	}
-	known = append(known, forTests...)
+	known = append(known, notInHelp...)
 	for path, text := range documents(t) {
 		for _, name := range names(text) {
 			if !slices.Contains(known, name) {
-				t.Errorf("%s names %s, which no help page has", path, name)
+				t.Errorf("%s names %s, which is not on any help page", path, name)
 			}
 		}
 	}
 }
 
-func TestReadmeNamesEveryOptionOfServe(t *testing.T) {
-	named := names(read(t, "README.md"))
+func TestConfigurationPageNamesEveryOptionOfServe(t *testing.T) {
+	named := names(read(t, "docs/configuration.md"))
 	for _, name := range names(helpPages(t)["serve"]) {
 		if !slices.Contains(named, name) {
-			t.Errorf("README.md does not name %s", name)
+			t.Errorf("docs/configuration.md does not name %s", name)
 		}
 	}
 }
 
-func TestContractPageListsTheCodesOfTheInterface(t *testing.T) {
+func TestContractPageListsEveryErrorNumber(t *testing.T) {
 	page := code.FindAllString(read(t, "docs/contract.md"), -1)
 	contract := code.FindAllString(string(plantstore.OpenAPI), -1)
 	for _, n := range contract {
@@ -121,16 +123,29 @@ func TestContractPageListsTheCodesOfTheInterface(t *testing.T) {
 	}
 	for _, n := range page {
 		if !slices.Contains(contract, n) {
-			t.Errorf("docs/contract.md lists %s, which openapi.yaml does not have", n)
+			t.Errorf("docs/contract.md lists %s, which is not in openapi.yaml", n)
 		}
 	}
 }
 
-func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
+func TestLinksBetweenPagesAreValid(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), found[1])); err != nil {
 				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}
+
+// An interactive zsh takes a pasted comment for arguments.
+func TestShellBlocksHaveNoComments(t *testing.T) {
+	pages := documents(t)
+	pages["deploy/README.md"] = read(t, "deploy/README.md")
+	for path, text := range pages {
+		for _, block := range shell.FindAllString(text, -1) {
+			if strings.Contains(block, "#") {
+				t.Errorf("%s has a comment in\n%s", path, block)
 			}
 		}
 	}
