@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -17,8 +16,8 @@ import (
 
 // [Options] say what these mean.
 const (
-	firstPause          = 100 * time.Millisecond
-	longestPause        = 5 * time.Second
+	minPause            = 100 * time.Millisecond
+	maxPause            = 5 * time.Second
 	defaultRetries      = 18
 	defaultRetryTimeout = time.Minute
 )
@@ -42,6 +41,7 @@ func (t *transient) Unwrap() error { return t.err }
 func (c *Client) retry(ctx context.Context, what string, attempt func(maybeApplied bool) error) error {
 	maybeApplied := false
 	var failing time.Time
+	backoff := plantstore.Backoff{Min: minPause, Max: maxPause}
 	for n := 0; ; n++ {
 		err := attempt(maybeApplied)
 		if err == nil {
@@ -55,7 +55,7 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(maybeAppli
 		if n == 0 {
 			failing = time.Now()
 		}
-		wait := failed.after + pause(n)
+		wait := failed.after + backoff.Next()
 		if n >= c.retries || time.Since(failing)+wait > c.retryTimeout {
 			return c.fail(what, gaveUp(n+1, failed.err))
 		}
@@ -75,12 +75,6 @@ func gaveUp(attempts int, err error) error {
 		return err
 	}
 	return fmt.Errorf("%d attempts failed, the last one: %w", attempts, err)
-}
-
-// pause returns how long to wait after the attempt with that number, from 0.
-func pause(attempt int) time.Duration {
-	whole := min(firstPause<<min(attempt, 10), longestPause)
-	return whole/2 + rand.N(whole/2)
 }
 
 // transportError classifies a request that could not be sent, or whose response

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -299,16 +298,11 @@ func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
 	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
 	ctx, cancel := context.WithTimeout(context.Background(), left)
 	defer cancel()
-	const first, longest = 20 * time.Millisecond, time.Second
-	for pause := time.Duration(first); ; pause = min(2*pause, longest) {
+	backoff := plantstore.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	for {
 		results, err := w.store.Apply(ctx, b.writes)
-		if !errors.Is(err, plantstore.ErrRetry) {
+		if !errors.Is(err, plantstore.ErrRetry) || !backoff.Wait(ctx) {
 			return results, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause/2 + rand.N(pause/2)):
 		}
 	}
 }

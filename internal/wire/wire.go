@@ -30,7 +30,7 @@ type errorBody struct {
 
 // lineErrorBody is the Error of one line of an import.
 type lineErrorBody struct {
-	Line  int64 `json:"line"`
+	Line      int64 `json:"line"`
 	errorBody `json:",inline"`
 }
 
