@@ -17,11 +17,11 @@ test:
 	PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -race -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
 
-# torture is the long form of the tests that kill, cut the power, break the disk and
-# abuse. It takes hours. TORTURE chooses some of them.
+# torture is the long form of the tests in e2e. It takes hours. TORTURE selects some of
+# them by name. They run one after the other, so that their timings mean something.
 torture:
 	.ci/deps
-	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e
+	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/...
 
 # bench measures everything against its limit and its peers, and writes
 # docs/performance.md. Run it with nothing else running.

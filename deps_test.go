@@ -31,7 +31,8 @@ var floors = [][]string{
 	},
 	{"plantstore/internal/server", "plantstore/internal/console"},
 	{"plantstore/cmd/plantstore"},
-	{"plantstore/e2e", "plantstore/deploy"},
+	{"plantstore/e2e/harness"},
+	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/deploy"},
 }
 
 // wired lists the packages that only the given ones may import: everything is
@@ -43,6 +44,7 @@ var wired = map[string][]string{
 	"plantstore/internal/storetest":       {},
 	"plantstore/internal/postgres/pgtest": {},
 	"plantstore/cmd/plantstore":           {},
+	"plantstore/e2e/harness":              {},
 }
 
 // drivers says which store a database driver belongs to.

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -9,19 +9,21 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"plantstore/e2e/harness"
 )
 
-func TestBrowserReferenceCreatesAPlant(t *testing.T) {
+func TestReferenceCreatesAPlant(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--base-url", "http://plants.test/store/v1")
-	_, port, _ := strings.Cut(s.addr, ":")
+	s := startServer(t, "--base-url", "http://plants.test/store/v1")
+	_, port, _ := strings.Cut(s.Addr, ":")
 	b := openTab(t, "http://plants.test:"+port+"/docs/")
 	b.see(".swagger-ui .info", "Plant Store")
 	b.shot("docs")
 
 	b.click(".swagger-ui .btn.authorize")
 	b.see(".swagger-ui .modal-ux", "bearer")
-	b.write(".swagger-ui .modal-ux input", bootstrap)
+	b.write(".swagger-ui .modal-ux input", harness.Token)
 	b.shot("docs-authorize")
 	b.click(".swagger-ui .modal-ux .btn.authorize")
 	b.see(".swagger-ui .modal-ux", "Logout")
@@ -42,37 +44,36 @@ func TestBrowserReferenceCreatesAPlant(t *testing.T) {
 	b.shot("docs-narrow")
 }
 
-// Pages of other origins may call the API where --cors-origin names them, and
-// nothing else.
-func TestBrowserOtherOrigins(t *testing.T) {
+// Pages of the origins that --cors-origin lists may call the API, and nothing else.
+func TestOnlyListedOriginsCanCallTheAPI(t *testing.T) {
 	t.Parallel()
-	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		io.WriteString(w, "<!doctype html><link rel=icon href=data:,><title>another page</title>")
 	}))
-	defer foreign.Close()
-	s := start(t, "--cors-origin", foreign.URL+",https://example.com")
-	b := openTab(t, foreign.URL)
+	defer other.Close()
+	s := startServer(t, "--cors-origin", other.URL+",https://example.com")
+	b := openTab(t, other.URL)
 	fetch := func(url, options string) string {
 		return evaluate[string](b, fmt.Sprintf(`fetch(%q, %s).then(async (r) => r.status + ' ' + r.headers.get('ETag') + ' ' + await r.text(), (err) => 'blocked')`, url, options))
 	}
-	put := fmt.Sprintf(`{method: 'PUT', body: '{"name":"Fern"}', headers: {Authorization: 'Bearer %s', 'Content-Type': 'application/json', 'If-None-Match': '*'}}`, bootstrap)
-	if got := fetch(s.api+"/plants/1", put); !strings.HasPrefix(got, "200 \"") || !strings.Contains(got, "Fern") {
+	put := fmt.Sprintf(`{method: 'PUT', body: '{"name":"Fern"}', headers: {Authorization: 'Bearer %s', 'Content-Type': 'application/json', 'If-None-Match': '*'}}`, harness.Token)
+	if got := fetch(s.API+"/plants/1", put); !strings.HasPrefix(got, "200 \"") || !strings.Contains(got, "Fern") {
 		t.Errorf("PUT from an allowed origin: %s", got)
 	}
 	b.expect("status of 401")
-	if got := fetch(s.api+"/plants", "{}"); !strings.HasPrefix(got, "401 ") || !strings.Contains(got, "40101") {
+	if got := fetch(s.API+"/plants", "{}"); !strings.HasPrefix(got, "401 ") || !strings.Contains(got, "40101") {
 		t.Errorf("without a token from an allowed origin: %s", got)
 	}
 	b.expect("blocked by CORS policy", "net::ERR_FAILED")
-	if got := fetch("http://"+s.addr+"/metrics", fmt.Sprintf(`{headers: {Authorization: 'Bearer %s'}}`, bootstrap)); got != "blocked" {
+	if got := fetch("http://"+s.Addr+"/metrics", fmt.Sprintf(`{headers: {Authorization: 'Bearer %s'}}`, harness.Token)); got != "blocked" {
 		t.Errorf("/metrics from another origin: %s", got)
 	}
-	closed := start(t)
-	if got := fetch(closed.api+"/plants/1", put); got != "blocked" {
+	closed := startServer(t)
+	if got := fetch(closed.API+"/plants/1", put); got != "blocked" {
 		t.Errorf("PUT where no origin is allowed: %s", got)
 	}
-	if _, answer := closed.call(bootstrap, "GET", "/plants", ""); answer != "[]\n" {
+	if _, answer := closed.Call(harness.Token, "GET", "/plants", ""); answer != "[]\n" {
 		t.Errorf("the closed store has %s", answer)
 	}
 }

@@ -1,57 +1,57 @@
-package e2e
+package browser
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"plantstore/e2e/harness"
 )
 
-// until waits until the condition holds.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for !holds() {
-		select {
-		case <-again.C:
-		case <-deadline:
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
+// server is a server whose plants a test changes without the page.
+type server struct {
+	*harness.Server
+	t *testing.T
 }
 
-// put creates or replaces a plant behind the page's back.
+func startServer(t *testing.T, flags ...string) *server {
+	t.Helper()
+	return &server{harness.Start(t, flags...), t}
+}
+
+// put creates or replaces a plant.
 func (s *server) put(id, body string) {
 	s.t.Helper()
-	if status, answer := s.call(bootstrap, "PUT", "/plants/"+id, body); status != http.StatusOK {
+	if status, answer := s.Call(harness.Token, "PUT", "/plants/"+id, body); status != http.StatusOK {
 		s.t.Fatalf("put plant %s: %d %s", id, status, answer)
 	}
 }
 
-// plant returns what the API says of a plant.
+// plant returns a plant as the API does.
 func (s *server) plant(id string) string {
 	s.t.Helper()
-	_, answer := s.call(bootstrap, "GET", "/plants/"+id, "")
+	_, answer := s.Call(harness.Token, "GET", "/plants/"+id, "")
 	return strings.TrimSpace(answer)
 }
 
-// fill adds the plants of the lines.
-func (s *server) fill(lines string) {
+// awaitRefused waits until the server refuses the token.
+func (s *server) awaitRefused(token string) {
 	s.t.Helper()
-	status, answer := s.call(bootstrap, "POST", "/plants/import", lines, "Content-Type", "application/x-ndjson")
-	if status != http.StatusOK || !strings.Contains(answer, `"failed":0`) {
-		s.t.Fatalf("import: %d %s", status, answer)
-	}
+	harness.Eventually(s.t, func() error {
+		if status, body := s.Call(token, "GET", "/plants", ""); status != http.StatusUnauthorized {
+			return fmt.Errorf("the token is answered %d %s", status, body)
+		}
+		return nil
+	})
 }
 
-// garden returns n plants with the ids from 1.
+// garden returns n plants with the ids from 1, one a line.
 func garden(n int) string {
 	names := []string{"Monstera deliciosa", "Snake plant", "Weeping fig", "Peace lily", "Aloe vera", "Boston fern", "Jade plant", "English lavender", "Rosemary", "Japanese maple", "Common oak"}
 	tags := []string{"tropical", "succulent", "tree", "", "herb"}
@@ -71,7 +71,7 @@ func (b *tab) row(id string) string { return fmt.Sprintf(`tr[data-id="%s"]`, id)
 func (b *tab) edit(id string)   { b.t.Helper(); b.click(b.row(id) + ` [data-do="Edit"]`) }
 func (b *tab) remove(id string) { b.t.Helper(); b.click(b.row(id) + ` [data-do="Delete"]`) }
 
-// create writes a plant into the form and sends it.
+// create fills in the form for a plant and submits it.
 func (b *tab) create(id, name, tag string) {
 	b.t.Helper()
 	b.click("#create")
@@ -81,14 +81,14 @@ func (b *tab) create(id, name, tag string) {
 	b.click("#plant .primary")
 }
 
-func TestBrowserFirstPlant(t *testing.T) {
+func TestFirstPlantIsCreatedInTheForm(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	b := openTab(t, "http://"+s.addr+"/")
+	s := startServer(t)
+	b := openTab(t, "http://"+s.Addr+"/")
 	b.see("#sign-in", "Sign in to Plantstore")
 	b.wait("document.title === 'Sign in · Plantstore' && document.activeElement.id === 'token'")
 	b.shot("sign-in")
-	b.signIn(bootstrap)
+	b.signIn(harness.Token)
 	b.wait("document.title === 'Plants · Plantstore'")
 	b.see("#state", "No plants yet")
 	b.shot("empty")
@@ -105,10 +105,10 @@ func TestBrowserFirstPlant(t *testing.T) {
 	}
 }
 
-func TestBrowserSignInAndOut(t *testing.T) {
+func TestSignOutForgetsTheToken(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	b := openTab(t, "http://"+s.addr+"/")
+	s := startServer(t)
+	b := openTab(t, "http://"+s.Addr+"/")
 	b.expect("status of 401")
 	b.write("#token", "plt_tooshort"+kb.Enter)
 	b.see("#sign-in-reason", "Malformed token: a token that begins with plt_ has 40 characters, this one has 12.")
@@ -118,14 +118,14 @@ func TestBrowserSignInAndOut(t *testing.T) {
 	b.write("#token", "not a token ☃"+kb.Enter)
 	b.see("#sign-in-reason", "A token has no spaces")
 	if got := b.value("#token"); got != "not a token ☃" {
-		t.Errorf("the token that was typed became %q", got)
+		t.Errorf("the token field has become %q", got)
 	}
 	b.press(kb.Escape)
-	b.signIn(bootstrap)
+	b.signIn(harness.Token)
 
 	b.do(chromedp.Reload())
 	b.see("#state", "No plants yet")
-	if where := evaluate[string](b, "location.href"); where != "http://"+s.addr+"/" {
+	if where := evaluate[string](b, "location.href"); where != "http://"+s.Addr+"/" {
 		t.Errorf("the page is at %s", where)
 	}
 	b.click("#sign-out")
@@ -134,15 +134,15 @@ func TestBrowserSignInAndOut(t *testing.T) {
 	b.do(chromedp.Reload())
 	b.see("#sign-in", "Sign in")
 	if kept := evaluate[int](b, "sessionStorage.length + localStorage.length"); kept != 0 || evaluate[string](b, "document.cookie") != "" {
-		t.Error("the browser still keeps something after the sign-out")
+		t.Error("the browser stores something after the sign-out")
 	}
 }
 
-func TestBrowserTokenThatMayNotRead(t *testing.T) {
+func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	writer := s.command("token", "create", "--name", "writer", "--scopes", "plants:write")
-	b := openTab(t, "http://"+s.addr+"/")
+	s := startServer(t)
+	writer := s.Command("token", "create", "--name", "writer", "--scopes", "plants:write")
+	b := openTab(t, "http://"+s.Addr+"/")
 	b.expect("status of 403")
 	b.signIn(writer)
 	b.see("#state", "This needs the scope plants:read, and the token has plants:write.")
@@ -152,13 +152,13 @@ func TestBrowserTokenThatMayNotRead(t *testing.T) {
 	b.gone("#live")
 }
 
-func TestBrowserFindsPlants(t *testing.T) {
+func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--base-url", "http://plants.test/a%20store/v1/")
-	s.fill(garden(120))
-	_, port, _ := strings.Cut(s.addr, ":")
+	s := startServer(t, "--base-url", "http://plants.test/a%20store/v1/")
+	s.Import(garden(120))
+	_, port, _ := strings.Cut(s.Addr, ":")
 	b := openTab(t, "http://plants.test:"+port+"/")
-	b.signIn(bootstrap)
+	b.signIn(harness.Token)
 	b.see("#count", "Plants 1–50, more follow")
 	b.shot("fifty")
 
@@ -189,25 +189,25 @@ func TestBrowserFindsPlants(t *testing.T) {
 	}
 }
 
-// The server looks at so many plants in one search, and no more.
-func TestBrowserSearchGoesOnToTheEnd(t *testing.T) {
+// The server examines a limited number of plants in one search.
+func TestSearchContinuesPastTheScanLimit(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startServer(t)
 	var hay []byte
 	for i := range 200_001 {
 		hay = append(strconv.AppendInt(append(hay, `{"name":"","id":`...), int64(i), 10), "}\n"...)
 	}
-	s.fill(string(hay) + `{"id":9000000,"name":"The needle in the haystack"}`)
+	s.Import(string(hay) + `{"id":9000000,"name":"The needle in the haystack"}`)
 	b := openConsole(s)
 	b.write("#search", "needle")
 	b.see("#rows", "The needle in the haystack")
 	b.see("#count", "Matches 1–1 of 1")
 }
 
-func TestBrowserEditsAndDeletes(t *testing.T) {
+func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(3))
+	s := startServer(t)
+	s.Import(garden(3))
 	s.put("4", `{"name":"two\r\nlines","tag":""}`)
 	b := openConsole(s)
 	b.edit("2")
@@ -218,7 +218,7 @@ func TestBrowserEditsAndDeletes(t *testing.T) {
 	b.see("#rows", "Snake plant, the tall one")
 	b.wait(`document.activeElement.ariaLabel === 'Edit plant 2, Snake plant, the tall one'`)
 
-	// What the form cannot show stays as it is where nobody changes it.
+	// A line break, which the form cannot show, is kept if the field is not changed.
 	b.edit("4")
 	b.see("#plant", "Edit plant")
 	b.click("#plant .primary")
@@ -238,15 +238,15 @@ func TestBrowserEditsAndDeletes(t *testing.T) {
 	b.see(".toast", "Plant 3 is deleted.")
 	b.gone(b.row("3"))
 	b.wait(`document.activeElement.ariaLabel.startsWith('Delete plant 4')`)
-	if status, _ := s.call(bootstrap, "GET", "/plants/3", ""); status != http.StatusNotFound {
+	if status, _ := s.Call(harness.Token, "GET", "/plants/3", ""); status != http.StatusNotFound {
 		t.Errorf("the deleted plant answers %d", status)
 	}
 }
 
-func TestBrowserShowsTheServersWordsBesideTheField(t *testing.T) {
+func TestErrorsAreShownBesideTheField(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(1))
+	s := startServer(t)
+	s.Import(garden(1))
 	b := openConsole(s)
 	b.expect("status of 400")
 	for _, c := range []struct{ id, says string }{
@@ -260,7 +260,7 @@ func TestBrowserShowsTheServersWordsBesideTheField(t *testing.T) {
 		b.see("#plant-id-problem", c.says)
 		b.wait(`document.activeElement.id === 'plant-id' && document.activeElement.ariaInvalid === 'true'`)
 		if b.value("#plant-id") != c.id || b.value("#plant-name") != "Fern" || b.value("#plant-tag") != "green" {
-			t.Errorf("what was typed is lost after %q", c.says)
+			t.Errorf("the input is lost after %q", c.says)
 		}
 		if c.id == "1" {
 			b.shot("create-refused")
@@ -272,9 +272,9 @@ func TestBrowserShowsTheServersWordsBesideTheField(t *testing.T) {
 	b.see("#rows", "Fern")
 }
 
-func TestBrowserIDsAreExact(t *testing.T) {
+func TestIDsAreExact(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startServer(t)
 	b := openConsole(s)
 	for _, id := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993"} {
 		b.create(id, "Ancient oak", "")
@@ -294,16 +294,16 @@ func TestBrowserIDsAreExact(t *testing.T) {
 		b.see("#delete", id)
 		b.click("#delete .danger")
 		b.gone(b.row(id))
-		if status, _ := s.call(bootstrap, "GET", "/plants/"+id, ""); status != http.StatusNotFound {
+		if status, _ := s.Call(harness.Token, "GET", "/plants/"+id, ""); status != http.StatusNotFound {
 			t.Errorf("plant %s is still there", id)
 		}
 	}
 	b.see("#state", "No plants yet")
 }
 
-func TestBrowserShowsNamesAsText(t *testing.T) {
+func TestNamesAreShownAsText(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startServer(t)
 	const evil = `<img src=x onerror=alert(1)>`
 	s.put("1", fmt.Sprintf(`{"name":%q,"tag":"<script>alert(2)</script>"}`, evil))
 	s.put("2", `{"name":""}`)
@@ -334,10 +334,10 @@ func TestBrowserShowsNamesAsText(t *testing.T) {
 	b.shot("long-names-narrow")
 }
 
-func TestBrowserLostRaceShowsBothVersions(t *testing.T) {
+func TestEditConflictShowsBothVersions(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(3))
+	s := startServer(t)
+	s.Import(garden(3))
 	b := openConsole(s)
 	b.expect("status of 412", "status of 404")
 
@@ -349,7 +349,7 @@ func TestBrowserLostRaceShowsBothVersions(t *testing.T) {
 		if theirs != "" {
 			s.put(id, theirs)
 		} else {
-			s.call(bootstrap, "DELETE", "/plants/"+id, "")
+			s.Call(harness.Token, "DELETE", "/plants/"+id, "")
 		}
 		b.press(kb.Enter)
 		b.wait("document.querySelector('#conflict').open")
@@ -361,7 +361,7 @@ func TestBrowserLostRaceShowsBothVersions(t *testing.T) {
 	b.click("#conflict-back")
 	b.gone("#conflict")
 	if got := b.value("#plant-name"); got != "Mine" {
-		t.Errorf("what was typed became %q", got)
+		t.Errorf("the input has become %q", got)
 	}
 	b.wait("!document.querySelector('#plant .primary').ariaBusy")
 	b.press(kb.Enter)
@@ -392,52 +392,46 @@ func TestBrowserLostRaceShowsBothVersions(t *testing.T) {
 	b.gone(b.row("3"))
 }
 
-func TestBrowserRefusedTokenKeepsWhatWasTyped(t *testing.T) {
+func TestRefusedTokenKeepsTheInput(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	b := openTab(t, "http://"+s.addr+"/")
+	s := startServer(t)
+	b := openTab(t, "http://"+s.Addr+"/")
 	b.expect("status of 401")
 
-	expired := s.command("token", "create", "--name", "short", "--expires", "1s")
-	until(t, "the token has expired", func() bool {
-		status, _ := s.call(expired, "GET", "/plants", "")
-		return status == http.StatusUnauthorized
-	})
+	expired := s.Command("token", "create", "--name", "short", "--expires", "1s")
+	s.awaitRefused(expired)
 	b.write("#token", expired+kb.Enter)
 	b.see("#sign-in-reason", "The token expired at")
 
-	visitor := s.command("token", "create", "--name", "visitor")
+	visitor := s.Command("token", "create", "--name", "visitor")
 	b.expect("status of 403")
 	b.signIn(visitor)
 	b.click("#create")
 	b.write("#plant-id", "12")
 	b.write("#plant-name", "A name that took long to write")
-	s.command("token", "revoke", "visitor")
-	until(t, "the token is refused", func() bool {
-		status, _ := s.call(visitor, "GET", "/plants", "")
-		return status == http.StatusUnauthorized
-	})
+	s.Command("token", "revoke", "visitor")
+	s.awaitRefused(visitor)
 	b.press(kb.Enter)
 	b.see("#sign-in-reason", "The token has been revoked: ask for a new one.")
 	b.shot("token-revoked")
-	b.write("#token", bootstrap+kb.Enter)
+	b.write("#token", harness.Token+kb.Enter)
 	b.gone("#sign-in")
 	if got := b.value("#plant-name"); got != "A name that took long to write" {
-		t.Errorf("what was typed became %q", got)
+		t.Errorf("the input has become %q", got)
 	}
 	b.press(", and longer" + kb.Enter)
 	b.see("#rows", "A name that took long to write, and longer")
 }
 
-func TestBrowserDeadServerKeepsWhatWasTyped(t *testing.T) {
+func TestUnreachableServerKeepsTheInput(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(2))
+	s := startServer(t)
+	s.Import(garden(2))
 	b := openConsole(s)
 	b.expect("net::ERR_")
 	b.click("#create")
 	b.write("#plant-name", "A rose")
-	s.stop()
+	s.Stop()
 	b.press(kb.Enter)
 	b.see("#plant-problem", "The server cannot be reached.")
 	b.shot("create-dead-server")
@@ -447,47 +441,50 @@ func TestBrowserDeadServerKeepsWhatWasTyped(t *testing.T) {
 	b.write("#search", "fig")
 	b.see("#state", "No answer")
 	b.shot("dead-server")
-	s.run()
+	s.Run()
 	b.click("#state button")
 	b.see("#state", "No plant matches")
 	if got := b.value("#search"); got != "fig" {
-		t.Errorf("what was typed became %q", got)
+		t.Errorf("the input has become %q", got)
 	}
 }
 
-func TestBrowserSlowServerSaysSo(t *testing.T) {
+func TestSlowServerIsReported(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(2))
+	s := startServer(t)
+	s.Import(garden(2))
 	b := openConsole(s)
 	b.click("#create")
 	b.write("#plant-name", "A slow rose")
-	s.pause()
+	s.Pause()
 	b.press(kb.Enter)
 	b.see("#plant .waiting", "The server is slow. Still waiting…")
 	b.shot("slow-server")
-	s.resume()
+	s.Resume()
 	b.see("#rows", "A slow rose")
 }
 
-func TestBrowserLiveFigures(t *testing.T) {
+func TestLiveFiguresAreShown(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(60))
+	s := startServer(t)
+	s.Import(garden(60))
 	b := openConsole(s)
 	b.see("#live", "Creates per second")
 	id := 1000
-	until(t, "the charts show creates and their commits", func() bool {
+	harness.Eventually(t, func() error {
 		id++
 		s.put(fmt.Sprint(id), `{"name":"Fern"}`)
-		if status, answer := s.call(bootstrap, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
+		if status, answer := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
 			t.Fatalf("create: %d %s", status, answer)
 		}
-		return evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate-now').textContent) && / ms$/.test(document.querySelector('#commit-now').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`)
+		if !evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate-now').textContent) && / ms$/.test(document.querySelector('#commit-now').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`) {
+			return errors.New("the charts do not show creates and their commits")
+		}
+		return nil
 	})
 	b.shot("live")
 	b.click("#sign-out")
 	b.expect("status of 403")
-	b.signIn(s.command("token", "create", "--name", "gardener"))
+	b.signIn(s.Command("token", "create", "--name", "gardener"))
 	b.gone("#live")
 }

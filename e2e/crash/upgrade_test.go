@@ -1,9 +1,8 @@
-package e2e
+package crash
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,26 +17,25 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/e2e/harness"
 )
 
-// makeStores makes the store files in testdata that are missing, one for each
-// schema:
+// makeStores creates the store files in testdata that are missing, one for each schema:
 //
-//	go test -run TestUpgrade -make-stores ./e2e
+//	go test -run TestStoresOfEverySchemaAreMigrated ./e2e/crash -make-stores
 //
-// A file that is there is never made again, because no later binary writes what the
-// one of its time wrote. So run this when a schema is added, and commit the file
-// with it.
+// Run it when a schema is added, and commit the file with it. A file that exists is never
+// made again, because only the binary of its time writes exactly that.
 //
-// Each is written by a server. For a schema that is not the newest one, the later
-// ones are hidden from the build.
-var makeStores = flag.Bool("make-stores", false, "make the store files in testdata that are missing")
+// Each is written by a server. For a schema that is not the newest one, the later ones
+// are hidden from the build.
+var makeStores = flag.Bool("make-stores", false, "create the store files in testdata that are missing")
 
-// keptToken is the secret of the only token in the store files.
-const keptToken = "e2e-kept-token-0123456789abcdef0123"
+// storedToken is the secret of the only token in the store files.
+const storedToken = "e2e-kept-token-0123456789abcdef0123"
 
-// keptPlants are what every store file holds, in order of id.
-var keptPlants = []plantstore.Plant{
+// storedPlants is the content of every store file, in order of id.
+var storedPlants = []plantstore.Plant{
 	{ID: math.MinInt64, Name: "the least"},
 	{ID: -1, Name: "before zero", Tag: plantstore.NewTag("negative")},
 	{ID: 0, Name: "", Tag: plantstore.NewTag("")},
@@ -51,7 +49,7 @@ var keptPlants = []plantstore.Plant{
 // schemas returns the absolute paths of the schema files, in order.
 func schemas(t *testing.T) []string {
 	t.Helper()
-	dir, err := filepath.Abs("../internal/sqlite/schema")
+	dir, err := filepath.Abs(filepath.Join(harness.Root, "internal/sqlite/schema"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,50 +60,49 @@ func schemas(t *testing.T) []string {
 	return files
 }
 
-// keptStore returns the path of a schema's store file. Git ignores names that end
+// storeFile returns the path of a schema's store file. Git ignores names that end
 // in .db.
-func keptStore(version int) string {
+func storeFile(version int) string {
 	return filepath.Join("testdata", fmt.Sprintf("store-%04d.sqlite", version))
 }
 
-// TestUpgrade opens a store of every schema there ever was. If it says that one is
-// missing, see makeStores.
-func TestUpgrade(t *testing.T) {
+// If a store file is missing, see makeStores.
+func TestStoresOfEverySchemaAreMigrated(t *testing.T) {
 	newest := len(schemas(t))
 	for version := 1; version <= newest; version++ {
 		t.Run(fmt.Sprintf("%04d", version), func(t *testing.T) {
-			kept := keptStore(version)
-			if _, err := os.Stat(kept); errors.Is(err, os.ErrNotExist) {
+			file := storeFile(version)
+			if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 				if !*makeStores {
-					t.Fatalf("there is no %s: go test -run TestUpgrade ./e2e -make-stores makes it", kept)
+					t.Fatalf("%s is missing: see makeStores", file)
 				}
 				makeStore(t, version)
 			}
-			db := copyStore(t, kept)
+			db := copyStore(t, file)
 			if got := schemaOf(t, db); got != version {
-				t.Fatalf("%s has schema %d", kept, got)
+				t.Fatalf("%s has schema %d", file, got)
 			}
-			s := startOn(t, db)
-			wantKept(t, s)
-			status, body := s.call(keptToken, "POST", "/plants", `{"id":4,"name":"fern","tag":"tropical"}`)
+			s := harness.StartOn(t, db)
+			wantStoredPlants(t, s)
+			status, body := s.Call(storedToken, "POST", "/plants", `{"id":4,"name":"fern","tag":"tropical"}`)
 			if status != 200 {
 				t.Errorf("create: %d %s", status, body)
 			}
-			s.stop()
+			s.Stop()
 			if got := schemaOf(t, db); got != newest {
 				t.Errorf("the store has schema %d after it was opened, want %d", got, newest)
 			}
-			if got := s.command("check"); got != "ok" {
+			if got := s.Command("check"); got != "ok" {
 				t.Errorf("check: %s", got)
 			}
 		})
 	}
 }
 
-// wantKept fails unless the server has what the store files hold, and nothing else.
-func wantKept(t *testing.T, s *server) {
+// wantStoredPlants fails unless the server has exactly what the store files have.
+func wantStoredPlants(t *testing.T, s *harness.Server) {
 	t.Helper()
-	c, err := client.New(s.api, keptToken, client.Options{})
+	c, err := client.New(s.API, storedToken, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +114,8 @@ func wantKept(t *testing.T, s *server) {
 		}
 		all = append(all, p)
 	}
-	if !slices.Equal(all, keptPlants) {
-		t.Errorf("the store holds %+v, want %+v", all, keptPlants)
+	if !slices.Equal(all, storedPlants) {
+		t.Errorf("the store has %+v, want %+v", all, storedPlants)
 	}
 	tag := plantstore.NewTag("tropical")
 	for p, err := range c.List(t.Context(), plantstore.Query{Tag: tag}) {
@@ -127,7 +124,7 @@ func wantKept(t *testing.T, s *server) {
 		}
 		tropical = append(tropical, p)
 	}
-	for _, want := range keptPlants {
+	for _, want := range storedPlants {
 		if got, err := c.Get(t.Context(), want.ID); err != nil || got != want {
 			t.Errorf("get %d: %+v, %v", want.ID, got, err)
 		}
@@ -136,23 +133,22 @@ func wantKept(t *testing.T, s *server) {
 		}
 	}
 	if !slices.Equal(tropical, wantTropical) {
-		t.Errorf("the store has %+v with that tag, want %+v", tropical, wantTropical)
+		t.Errorf("with that tag the store has %+v, want %+v", tropical, wantTropical)
 	}
-	if status, _ := s.call(bootstrap, "GET", "/plants", ""); status != 401 {
-		t.Errorf("a token that the store does not have gets %d", status)
+	if status, _ := s.Call(harness.Token, "GET", "/plants", ""); status != 401 {
+		t.Errorf("an unknown token is answered %d", status)
 	}
 }
 
-// TestDowngrade opens a store of the newest schema with a binary that does not know
-// it, and one of the schema after that with this one.
-func TestDowngrade(t *testing.T) {
+// An older binary refuses a store of the newest schema, and this one a store of the next.
+func TestNewerSchemasAreRefused(t *testing.T) {
 	files := schemas(t)
 	newest := len(files)
 	t.Run("older binary", func(t *testing.T) {
-		wantRefused(t, buildBefore(t, files[newest-1:]), copyStore(t, keptStore(newest)), newest)
+		wantRefused(t, harness.BuildWithout(t, files[newest-1]), copyStore(t, storeFile(newest)), newest)
 	})
 	t.Run("newer store", func(t *testing.T) {
-		db := copyStore(t, keptStore(newest))
+		db := copyStore(t, storeFile(newest))
 		store, err := os.ReadFile(db)
 		if err != nil {
 			t.Fatal(err)
@@ -161,12 +157,12 @@ func TestDowngrade(t *testing.T) {
 		if err := os.WriteFile(db, store, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantRefused(t, binary, db, newest+1)
+		wantRefused(t, harness.Binary(), db, newest+1)
 	})
 }
 
-// wantRefused fails unless every command of the program refuses the store, says
-// why, and leaves it as it is.
+// wantRefused fails unless every command of the program refuses the store, says why, and
+// does not change it.
 func wantRefused(t *testing.T, program, db string, version int) {
 	t.Helper()
 	before, err := os.ReadFile(db)
@@ -181,7 +177,7 @@ func wantRefused(t *testing.T, program, db string, version int) {
 		{"token", "list"},
 		{"serve", "--addr", "127.0.0.1:0"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // serve would not end by itself
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // serve would not end by itself
 		defer cancel()
 		out, err := exec.CommandContext(ctx, program, append(args, "--db", db)...).CombinedOutput()
 		exit, ok := errors.AsType[*exec.ExitError](err)
@@ -198,11 +194,11 @@ func wantRefused(t *testing.T, program, db string, version int) {
 	}
 }
 
-// schemaAt is where SQLite keeps the number of a file's schema, in four bytes with
-// the least one at the end.
+// schemaAt is where a SQLite file has its user_version, as four bytes in big-endian
+// order.
 const schemaAt = 60
 
-// schemaOf returns the number of the schema of a file that nobody has open.
+// schemaOf returns the schema version of a file that no process has open.
 func schemaOf(t *testing.T, db string) int {
 	t.Helper()
 	store, err := os.ReadFile(db)
@@ -219,64 +215,41 @@ func copyStore(t *testing.T, from string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := filepath.Join(t.TempDir(), "plants.db")
+	db := filepath.Join(t.TempDir(), "plants.DB")
 	if err := os.WriteFile(db, store, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return db
 }
 
-// makeStore makes the store file of a schema.
+// makeStore creates the store file of a schema.
 func makeStore(t *testing.T, version int) {
 	t.Helper()
-	s := &server{t: t, addr: "127.0.0.1:0", env: []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + keptToken}}
-	s.db = filepath.Join(t.TempDir(), "plants.db")
+	s := harness.New(t, filepath.Join(t.TempDir(), "plants.db"))
+	s.Env = []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + storedToken}
 	if later := schemas(t)[version:]; len(later) > 0 {
-		s.program = buildBefore(t, later)
+		s.Program = harness.BuildWithout(t, later...)
 	}
-	s.run()
-	c, err := client.New(s.api, keptToken, client.Options{})
+	s.Run()
+	c, err := client.New(s.API, storedToken, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.CloseIdleConnections()
-	for _, p := range keptPlants {
+	for _, p := range storedPlants {
 		if err := c.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.stop()
-	store, err := os.ReadFile(s.db)
+	s.Stop()
+	store, err := os.ReadFile(s.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(keptStore(version), store, 0o644); err != nil {
+	if err := os.WriteFile(storeFile(version), store, 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// buildBefore builds the binary as it would be without those schema files.
-func buildBefore(t *testing.T, hidden []string) string {
-	t.Helper()
-	replace := make(map[string]string)
-	for _, file := range hidden {
-		replace[file] = "" // which go build takes for a file that is not there
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	list, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "plantstore")
-	if err := os.WriteFile(list, overlay, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.Command("go", "build", "-overlay", list, "-o", program, "plantstore/cmd/plantstore")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build an older binary: %v\n%s", err, out)
-	}
-	return program
 }

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"context"
@@ -16,13 +16,14 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"plantstore/e2e/harness"
 )
 
-// patience is how long a page may take to become what a test waits for. It is
-// long because a test machine may be busy; nothing waits for it in vain.
-const patience = 20 * time.Second
+// pageTimeout ends a wait for a page that would never end.
+const pageTimeout = time.Minute
 
-// chromium starts the one browser of all tests.
+// chromium starts the browser, which all tests share.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -38,7 +39,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("lang", "en"),
-		// A name that is not the machine's own, for what browsers allow only there.
+		// A host that is not localhost, where browsers allow more than elsewhere.
 		chromedp.Flag("host-resolver-rules", "MAP plants.test 127.0.0.1"),
 		chromedp.WindowSize(1280, 800),
 	)
@@ -47,7 +48,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	browser, closeBrowser := chromedp.NewContext(allocator)
-	atEnd = append(atEnd, func() {
+	harness.AtExit(func() {
 		closeBrowser()
 		stop()
 		os.RemoveAll(profile)
@@ -55,15 +56,15 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	return browser, chromedp.Do(browser)
 })
 
-// tab is a tab of a browser with nothing in its storage.
+// tab is a tab of the browser, with a storage of its own.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
-	expected []string      // guarded by mu: parts of what the log may say
-	logged   []string      // guarded by mu: what it said else
-	end      chan struct{} // closed when the log has told everything
+	expected []string      // guarded by mu: parts of messages that the log may have
+	logged   []string      // guarded by mu: other errors and warnings
+	end      chan struct{} // closed when the log has been read to its end
 }
 
 const endOfLog = "the test is over"
@@ -73,8 +74,8 @@ const endOfLog = "the test is over"
 func openTab(t *testing.T, url string) *tab {
 	t.Helper()
 	browser, err := chromium()
-	if errors.Is(err, exec.ErrNotFound) && os.Getenv("PLANTSTORE_TEST_ALL") == "" {
-		t.Skip("there is no chromium here; PLANTSTORE_TEST_ALL=1 makes this a failure")
+	if errors.Is(err, exec.ErrNotFound) {
+		harness.Lacks(t, "chromium is not installed")
 	}
 	if err != nil {
 		t.Fatalf("start the browser: %v", err)
@@ -90,12 +91,12 @@ func openTab(t *testing.T, url string) *tab {
 			if err != nil || m.Text == endOfLog {
 				return
 			}
-			b.hear(m)
+			b.note(m)
 		}
 	}()
 	b.size(1280, 800)
 	b.scheme("light")
-	// Tests share the screen, where one window has the focus.
+	// Tests share the screen, where only one window has the focus.
 	if _, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func openTab(t *testing.T, url string) *tab {
 	return b
 }
 
-func (b *tab) hear(m chromedp.ConsoleMessage) {
+func (b *tab) note(m chromedp.ConsoleMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleWarning && !m.IsException() && m.Source != "security" {
@@ -117,8 +118,8 @@ func (b *tab) hear(m chromedp.ConsoleMessage) {
 	b.logged = append(b.logged, fmt.Sprintf("%s (%s %s)", m, m.Source, m.URL))
 }
 
-// expect says that the browser's log may hold errors with that text. A browser
-// logs every answer of 400 and more.
+// expect allows errors with these texts in the browser's log. A browser logs every
+// response with a status of 400 or more.
 func (b *tab) expect(parts ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,13 +135,13 @@ func (b *tab) checkLog() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, line := range b.logged {
-		b.t.Errorf("the browser's log says: %s", line)
+		b.t.Errorf("the browser logged: %s", line)
 	}
 }
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatal(err)
@@ -149,7 +150,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 
 func evaluate[T any](b *tab, script string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -163,14 +164,14 @@ func (b *tab) eval(script string) { b.t.Helper(); evaluate[chromedp.Void](b, scr
 // wait waits until the expression is true.
 func (b *tab) wait(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
 	defer cancel()
 	script := fmt.Sprintf(`new Promise((done) => {
 		const look = () => { let ok = false; try { ok = %s; } catch {} ok ? done(true) : setTimeout(look, 15); };
 		look();
 	})`, expression)
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script, chromedp.EvalAwaitPromise)); err != nil {
-		b.t.Fatalf("waited for %s: %v\nthe page says:\n%s", expression, err, evaluate[string](b, "document.body.innerText"))
+		b.t.Fatalf("wait for %s: %v\nthe page shows:\n%s", expression, err, evaluate[string](b, "document.body.innerText"))
 	}
 }
 
@@ -191,8 +192,7 @@ func (b *tab) click(selector string) {
 	b.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// write puts the text in place of what the field holds. A kb.Enter at its end is
-// pressed.
+// write replaces the content of the field. A kb.Enter at the end is pressed.
 func (b *tab) write(selector, text string) {
 	b.t.Helper()
 	b.do(chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible))
@@ -236,25 +236,21 @@ func (b *tab) scheme(name string) {
 	}
 }
 
-// shot keeps a picture of the page in the folder PLANTSTORE_ARTIFACTS, if there
-// is one.
+// shot keeps a screenshot among the artifacts.
 func (b *tab) shot(name string) {
 	b.t.Helper()
-	dir := os.Getenv("PLANTSTORE_ARTIFACTS")
+	dir := harness.Artifacts()
 	if dir == "" {
-		dir = b.t.TempDir()
-	}
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Errorf("take a picture: %v", err)
 		return
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		b.t.Fatal(err)
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
+	defer cancel()
+	screenshot, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Errorf("take a screenshot: %v", err)
+		return
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), screenshot, 0o666); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -269,7 +265,7 @@ func (b *tab) signIn(token string) {
 	b.loaded()
 }
 
-// loaded waits until the table shows what the server said last.
+// loaded waits until the table shows the server's last response.
 func (b *tab) loaded() {
 	b.t.Helper()
 	b.wait(`!document.querySelector('#plants').ariaBusy && (document.querySelector('#rows tr') || document.querySelector('#state h2')) && !document.querySelector('#count').textContent.endsWith('…')`)
@@ -278,7 +274,7 @@ func (b *tab) loaded() {
 // openConsole opens the console of the server and signs in.
 func openConsole(s *server) *tab {
 	s.t.Helper()
-	b := openTab(s.t, "http://"+s.addr+"/")
-	b.signIn(bootstrap)
+	b := openTab(s.t, "http://"+s.Addr+"/")
+	b.signIn(harness.Token)
 	return b
 }

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -8,13 +8,15 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"plantstore/e2e/harness"
 )
 
-func TestBrowserLooks(t *testing.T) {
+func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(60))
-	s.put("7", `{"name":"A plant whose name is so long that it does not fit on one line of the table, nor on two lines of a narrow telephone, and yet must not push anything else out of its place","tag":"a rather long tag for a plant"}`)
+	s := startServer(t)
+	s.Import(garden(60))
+	s.put("7", `{"name":"A plant whose name is so long that it does not fit on one line of the table, nor on two lines of a phone, and still must not push anything else aside","tag":"a rather long tag for a plant"}`)
 	b := openConsole(s)
 	states := []struct {
 		name        string
@@ -25,7 +27,7 @@ func TestBrowserLooks(t *testing.T) {
 		{"question", func() { b.remove("2"); b.see("#delete", "Delete this plant?") }, func() { b.press(kb.Escape) }},
 		{"import", func() { b.click("#import"); b.see("#transfer", "Import plants") }, func() { b.press(kb.Escape) }},
 		{"end", func() { b.eval("scrollTo(0, document.body.scrollHeight)") }, func() { b.eval("scrollTo(0, 0)") }},
-		{"sign-in", func() { b.click("#sign-out"); b.see("#sign-in", "Sign in") }, func() { b.signIn(bootstrap) }},
+		{"sign-in", func() { b.click("#sign-out"); b.see("#sign-in", "Sign in") }, func() { b.signIn(harness.Token) }},
 	}
 	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -33,12 +35,12 @@ func TestBrowserLooks(t *testing.T) {
 			b.scheme(scheme)
 			for _, state := range states {
 				name := fmt.Sprintf("%s-%d-%s", state.name, screen.width, scheme)
-				t.Log(name) // what the failures that follow are about
+				t.Log(name) // the subject of the failures that follow
 				state.open()
 				b.shot(name)
 				b.fits()
 				b.readable()
-				if scheme == "light" { // names have no colour
+				if scheme == "light" { // names do not depend on it
 					b.named()
 				}
 				state.close()
@@ -55,8 +57,7 @@ func (b *tab) fits() {
 	}
 }
 
-// readable fails where a text that can be seen has less contrast than WCAG 2 AA
-// asks for.
+// readable fails where a visible text has less contrast than WCAG 2 AA requires.
 func (b *tab) readable() {
 	b.t.Helper()
 	poor := evaluate[[]string](b, `(() => {
@@ -92,7 +93,7 @@ func (b *tab) readable() {
 	}
 }
 
-// named fails where a screen reader has no name for what can be operated.
+// named fails where a control has no name for a screen reader.
 func (b *tab) named() {
 	b.t.Helper()
 	tree, err := chromedp.Call(b.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -111,12 +112,12 @@ func (b *tab) named() {
 	}
 }
 
-func TestBrowserKeyboardAlone(t *testing.T) {
+func TestKeyboardIsEnough(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	b := openTab(t, "http://"+s.addr+"/")
+	s := startServer(t)
+	b := openTab(t, "http://"+s.Addr+"/")
 	b.wait("document.activeElement.id === 'token'")
-	b.press(bootstrap + kb.Enter)
+	b.press(harness.Token + kb.Enter)
 	b.loaded()
 	// to presses Tab until the element has the focus.
 	to := func(selector string) {
@@ -127,7 +128,7 @@ func TestBrowserKeyboardAlone(t *testing.T) {
 			}
 			b.press(kb.Tab)
 		}
-		t.Fatalf("the Tab key does not come to %s", selector)
+		t.Fatalf("the Tab key does not reach %s", selector)
 	}
 	to("#create")
 	b.press(kb.Enter)

@@ -1,4 +1,4 @@
-package e2e
+package browser
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// file writes a file for an import.
+// file writes a file to import.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -22,9 +22,9 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-func TestBrowserImportsAFile(t *testing.T) {
+func TestFileIsImported(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startServer(t)
 	b := openConsole(s)
 	b.click("#import")
 	b.see("#transfer", "one plant a line")
@@ -37,10 +37,10 @@ func TestBrowserImportsAFile(t *testing.T) {
 	b.see("#count", "Plants 1–20 of 20")
 }
 
-func TestBrowserImportReportsBadLines(t *testing.T) {
+func TestImportReportsBadLines(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(2))
+	s := startServer(t)
+	s.Import(garden(2))
 	b := openConsole(s)
 	bad := file(t, "mixed.ndjson", strings.Join([]string{
 		`{"id":1,"name":"Monstera deliciosa","tag":"tropical"}`,
@@ -86,9 +86,9 @@ func (b *tab) drop(path string) {
 	}
 }
 
-func TestBrowserImportShowsProgressAndCanBeStopped(t *testing.T) {
+func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := startServer(t)
 	b := openConsole(s)
 	big := file(t, "big.ndjson", strings.Repeat(garden(1000), 100))
 	b.click("#import")
@@ -101,23 +101,23 @@ func TestBrowserImportShowsProgressAndCanBeStopped(t *testing.T) {
 	b.expect("net::ERR_ABORTED", "net::ERR_FAILED")
 	b.click("#transfer .cancel")
 	b.click("#import")
-	// A server that does not read keeps the import under way for as long as this
-	// test needs it.
-	s.pause()
+	// A server that does not read keeps the import running for as long as this test
+	// needs it.
+	s.Pause()
 	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{big}))
 	b.see("#progress", "big.ndjson, ")
 	b.shot("importing")
 	b.click("#transfer .cancel")
 	b.see("#report", "The import was stopped.")
-	s.resume()
+	s.Resume()
 	b.click("#again")
 	b.see("#report", "big.ndjson is imported")
 }
 
-func TestBrowserExportsAFile(t *testing.T) {
+func TestPlantsAreExportedToAFile(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.fill(garden(300))
+	s := startServer(t)
+	s.Import(garden(300))
 	s.put("-9223372036854775808", `{"name":"The first <of> all\n"}`)
 	b := openConsole(s)
 	all := b.download("#export")
@@ -136,7 +136,7 @@ func TestBrowserExportsAFile(t *testing.T) {
 	}
 }
 
-// download clicks and returns what the browser saves then.
+// download clicks and returns the file that the browser saves.
 func (b *tab) download(selector string) string {
 	b.t.Helper()
 	dir := b.t.TempDir()

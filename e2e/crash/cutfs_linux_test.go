@@ -1,4 +1,4 @@
-package e2e
+package crash
 
 import (
 	"bytes"
@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"plantstore/e2e/harness"
 )
 
-// drive is where a disk is mounted, one after the other.
+// drive is a mount point that holds one disk after the other.
 type drive struct {
 	t      testing.TB
 	dir    string
@@ -28,11 +30,8 @@ type drive struct {
 // newDrive returns a drive with an empty disk in it.
 func newDrive(t testing.TB) *drive {
 	t.Helper()
-	if why := cannotMount(); why != "" {
-		if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
+	if problem := fuseProblem(); problem != "" {
+		harness.Lacks(t, problem)
 	}
 	d := &drive{t: t, dir: t.TempDir()}
 	t.Cleanup(d.eject)
@@ -40,9 +39,10 @@ func newDrive(t testing.TB) *drive {
 	return d
 }
 
-func cannotMount() string {
+// fuseProblem returns why nothing can be mounted here, or "".
+func fuseProblem() string {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		return "there is no FUSE here: " + err.Error()
+		return "FUSE is not available: " + err.Error()
 	}
 	if os.Geteuid() == 0 {
 		return ""
@@ -52,7 +52,7 @@ func cannotMount() string {
 			return ""
 		}
 	}
-	return "only root may mount a disk here: apt-get install fuse3"
+	return "only root can mount a disk: apt-get install fuse3"
 }
 
 // insert mounts a new disk with these files, all of them durable.
@@ -64,22 +64,22 @@ func (d *drive) insert(files map[string][]byte) {
 		Name: "cutfs", FsName: "cutfs",
 		DirectMount:              true,
 		DisableXAttrs:            true,
-		ExplicitDataCacheControl: true, // nobody but the kernel changes what it caches
+		ExplicitDataCacheControl: true, // only the kernel changes what it caches
 	})
 	if err != nil {
 		d.t.Fatalf("mount: %v", err)
 	}
 	d.server = server
-	keepDevice(d.t)
+	closeDeviceOnExec(d.t)
 	go server.Serve()
 	if err := server.WaitMount(); err != nil {
 		d.t.Fatalf("mount: %v", err)
 	}
 }
 
-// keepDevice keeps the device of a mount from the processes that the test starts. With
-// it they would wait for ever for answers after the end of the test.
-func keepDevice(t testing.TB) {
+// closeDeviceOnExec keeps processes that the test starts from inheriting the device of a
+// mount. With it open, they would wait forever if the test died.
+func closeDeviceOnExec(t testing.TB) {
 	t.Helper()
 	const open = "/proc/self/fd"
 	entries, err := os.ReadDir(open)
@@ -94,7 +94,7 @@ func keepDevice(t testing.TB) {
 	}
 }
 
-// eject unmounts the disk. No process may use it any more.
+// eject unmounts the disk. No process may have it in use.
 func (d *drive) eject() {
 	d.t.Helper()
 	if d.server == nil {
@@ -106,10 +106,10 @@ func (d *drive) eject() {
 	d.server = nil
 }
 
-// path returns where processes find the file of that name.
+// path returns the path of the file of that name.
 func (d *drive) path(name string) string { return filepath.Join(d.dir, name) }
 
-// operation is something that changes a disk and can fail.
+// operation is a change of a disk that can fail.
 type operation string
 
 const (
@@ -127,18 +127,17 @@ type fault struct {
 	op     operation
 	n      int // from 1
 	status fuse.Status
-	// persists says that the operation takes place all the same.
+	// persists says that the operation takes effect nevertheless.
 	persists bool
 }
 
-// disk is a file system of one directory in memory. It makes durable only what is
-// synced, as POSIX has it: the content of a file by an fsync of the file, its name
-// by one of the directory. [disk.survivors] says what a power cut leaves of the
-// rest. Locks are the kernel's.
+// disk is a file system of one directory in memory. As in POSIX, an fsync of a file
+// makes its content durable, and one of the directory its name. [disk.survivors] returns
+// what a power cut leaves of the rest. Locks are the kernel's.
 type disk struct {
-	fuse.RawFileSystem // knows none of the operations that are missing here
+	fuse.RawFileSystem // refuses the operations that are not implemented here
 
-	released chan struct{} // closed when operations need not wait after the cut
+	released chan struct{} // closed when operations need no longer hang after the cut
 
 	mu     sync.Mutex // guards what follows
 	nodes  map[uint64]*node
@@ -147,11 +146,11 @@ type disk struct {
 	moves  []move           // of names, not durable yet
 	counts map[operation]int
 	quota  int64 // of bytes in all files, if not 0
-	opened []int // for each open file, by its handle, the failures that it knows of
+	opened []int // for each handle, how many failures it was told of
 
-	stalled  chan struct{} // if not nil, closed when the fsyncs need not wait any more
+	stalled  chan struct{} // if not nil, fsyncs wait until it is closed
 	fault    *fault
-	hit      string        // the file that met the fault, or the directory
+	hit      string        // the file that had the fault, or the directory
 	cutAfter int           // operations; negative for never
 	dark     chan struct{} // closed at the cut
 }
@@ -162,8 +161,8 @@ type node struct {
 	content []byte   // as processes see it
 	synced  []byte   // as it is durable
 	changes []change // of the content, not durable yet
-	// failures is how many fsyncs have failed. Linux tells everybody who has the file
-	// open of each, at their next fsync.
+	// failures is how many fsyncs have failed. Linux reports each to every handle of the
+	// file, at its next fsync.
 	failures int
 }
 
@@ -261,8 +260,8 @@ func (d *disk) nameOf(n *node) string {
 	return "(deleted)"
 }
 
-// cut ends the power after so many more operations. From then on all of them fail;
-// where frozen, only after release, or a while, so that nobody learns of the cut.
+// cut cuts the power after so many more operations. From then on all of them fail; if
+// frozen is set they hang until release, so that no process notices the cut.
 func (d *disk) cut(after int, frozen bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -283,7 +282,7 @@ func (d *disk) isDark() bool {
 	}
 }
 
-// alive reports whether there is power. The caller holds the mutex, which is let go
+// alive reports whether there is power. The caller holds the mutex, which is released
 // while a frozen operation waits.
 func (d *disk) alive() bool {
 	if !d.isDark() {
@@ -298,7 +297,7 @@ func (d *disk) alive() bool {
 	return false
 }
 
-// admit says whether an operation takes place, and what its caller is told.
+// admit returns whether an operation takes effect, and what its caller is told.
 func (d *disk) admit(op operation, file string) (happens bool, told fuse.Status) {
 	if d.cutAfter == 0 && !d.isDark() {
 		close(d.dark)
@@ -328,21 +327,21 @@ func (d *disk) fail(f *fault) {
 	clear(d.counts)
 }
 
-// struck returns the name of the file that met the fault, or nothing.
-func (d *disk) struck() string {
+// faulted returns the name of the file that had the fault, or "".
+func (d *disk) faulted() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.hit
 }
 
-// limit sets the quota to what is used and so many bytes more.
+// limit leaves room for so many more bytes.
 func (d *disk) limit(more int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.quota = d.used() + more
 }
 
-// stall has every fsync wait until resume is called, which may be called again.
+// stall makes every fsync hang until resume is called, which may be called again.
 func (d *disk) stall() (resume func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -364,7 +363,7 @@ func (d *disk) used() (sum int64) {
 	return sum
 }
 
-// room returns how far a file may reach, at most to end.
+// room returns how long a file may get, at most end.
 func (d *disk) room(n *node, end int) int {
 	grows := end - len(n.content)
 	if d.quota == 0 || grows <= 0 {
@@ -373,8 +372,8 @@ func (d *disk) room(n *node, end int) int {
 	return len(n.content) + min(grows, max(0, int(d.quota-d.used())))
 }
 
-// all returns the files as a process finds them that starts now. What a failed
-// fsync has lost is gone, because the kernel need not keep it in memory.
+// all returns the files as the next process finds them. What a failed fsync dropped is
+// gone, because the kernel need not keep it in memory.
 func (d *disk) all() map[string][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -388,16 +387,16 @@ func (d *disk) all() map[string][]byte {
 	return files
 }
 
-// survivors returns the files that a power cut leaves. Of what was not synced, any
-// part may be there and any may not, whatever the order it was written in.
+// survivors returns the files that a power cut leaves. Of what was not synced, any part
+// may be there or not, whatever the order in which it was written.
 func (d *disk) survivors(random *rand.Rand) map[string][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	const none, everything, some = 0, 1, 4
-	mood := random.IntN(some + 1)
+	const none, everything, kinds = 0, 1, 5 // the others keep some of it
+	kind := random.IntN(kinds)
 	names := maps.Clone(d.synced)
 	for _, m := range d.moves {
-		if mood == everything || mood > everything && random.IntN(2) == 0 {
+		if kind == everything || kind > everything && random.IntN(2) == 0 {
 			m.apply(names)
 		}
 	}
@@ -405,7 +404,7 @@ func (d *disk) survivors(random *rand.Rand) map[string][]byte {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		content := bytes.Clone(names[name].synced)
 		for _, c := range names[name].changes {
-			switch mood {
+			switch kind {
 			case none:
 			case everything:
 				content = c.apply(content)
@@ -418,8 +417,8 @@ func (d *disk) survivors(random *rand.Rand) map[string][]byte {
 	return files
 }
 
-// applyPart applies a change whole, not at all, or as it is when the power fails in
-// the middle: a first part of it, or some of its sectors.
+// applyPart applies a change, or nothing of it, or a torn one: a prefix, or some of its
+// sectors.
 func (c change) applyPart(content []byte, random *rand.Rand) []byte {
 	const sector = 512
 	switch random.IntN(4) {
@@ -446,7 +445,7 @@ func (c change) applyPart(content []byte, random *rand.Rand) []byte {
 	return content
 }
 
-// What follows is called by the kernel.
+// The kernel calls the methods that follow.
 
 func (d *disk) String() string { return "cutfs" }
 
@@ -593,7 +592,7 @@ func (d *disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 	happens, told := true, fuse.OK
 	if in.WriteFlags&fuse.WRITE_CACHE == 0 {
 		happens, told = d.admit(opWrite, d.nameOf(n))
-	} else if !d.alive() { // memory that processes share, written when it suits the kernel
+	} else if !d.alive() { // shared memory, which the kernel writes back when it likes
 		return 0, fuse.EIO
 	}
 	if !happens {
@@ -608,8 +607,8 @@ func (d *disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 	return uint32(fits), told
 }
 
-// Fsync makes a file durable. Where it fails, the kernel still forgets what there
-// was to write, whoever wrote it: a later fsync does not make up for it.
+// Fsync makes a file durable. If it fails, the kernel drops what was to be written: a
+// later fsync does not write it.
 func (d *disk) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()

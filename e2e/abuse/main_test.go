@@ -1,0 +1,20 @@
+// Package abuse tests that clients which misbehave, and clients that are too many, do not
+// take the server away from the others.
+//
+// Latencies are measured and reported. No test fails because of one.
+package abuse
+
+import (
+	"os"
+	"testing"
+
+	"plantstore/e2e/harness"
+	"plantstore/internal/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(proberVariable); job != "" {
+		os.Exit(proberMain(job))
+	}
+	os.Exit(harness.Main(func() int { return pgtest.Main(m) }))
+}

@@ -1,0 +1,194 @@
+package abuse
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"plantstore/e2e/harness"
+)
+
+// maxMemory is what a server under abuse may have resident, in bytes.
+const maxMemory = 256 << 20
+
+// probeTimeout ends a call of the prober that would never end. How long calls take is
+// reported.
+const probeTimeout = time.Minute
+
+// target is a server whose timeouts are short, so that the test is.
+type target struct {
+	*harness.Server
+	header, request, idle time.Duration // the timeouts
+	plants                int64         // how many ids the prober has used
+}
+
+func startTarget(t *testing.T) *target {
+	t.Helper()
+	harness.NeedProc(t)
+	a := &target{header: time.Second, request: 2 * time.Second, idle: 2 * time.Second}
+	if harness.Torture() { // the defaults
+		a.header, a.request, a.idle = 5*time.Second, 30*time.Second, 2*time.Minute
+	}
+	a.Server = harness.Start(t, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String())
+	return a
+}
+
+// withProber runs a well-behaved client, alone at first and then during the abuse. All
+// its calls must succeed, and the server must stay within its memory.
+func (a *target) withProber(t *testing.T, abuse func()) {
+	t.Helper()
+	alone := a.probe(t, harness.Times(200, 5000), func() {})
+	before := a.resetPeak(t)
+	during := a.probe(t, 50, func() {
+		if harness.Torture() { // in the short form other tests may need all of the machine
+			defer lowerPriority(t)()
+		}
+		abuse()
+	})
+	peak := a.Memory("VmHWM")
+	if peak > maxMemory {
+		t.Errorf("the server had %d MB resident, at most %d are allowed", peak>>20, maxMemory>>20)
+	}
+	ratio := float64(percentile(during, 99)) / float64(percentile(alone, 99))
+	harness.Report(t, "calls alone %s (%d calls); during the abuse %s (%d calls); p99 %.1f times; memory %d MB before, peak %d MB",
+		latencies(alone), len(alone), latencies(during), len(during), ratio, before>>20, peak>>20)
+}
+
+// probe has the prober make at least so many calls while f runs, and returns how long
+// each of them took.
+func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
+	t.Helper()
+	job, err := json.Marshal(prober{API: a.API, Used: a.plants, AtLeast: atLeast})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), proberVariable+"="+string(job))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var p prober
+	results := json.NewDecoder(out)
+	func() {
+		defer func() {
+			in.Close()
+			err = errors.Join(err, results.Decode(&p), cmd.Wait())
+		}()
+		if err = results.Decode(&p); err == nil { // it has started
+			f()
+		}
+	}()
+	if err != nil {
+		t.Fatalf("the prober: %v", err)
+	}
+	if p.Failed != "" {
+		t.Error("a call of the prober failed: " + p.Failed)
+	}
+	a.plants = p.Used
+	return p.Took
+}
+
+// resetPeak resets the peak of the server's memory where the system allows it, and
+// returns what it has resident.
+func (a *target) resetPeak(t *testing.T) int64 {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", a.PID()), []byte("5"), 0); err != nil {
+		t.Log("the peak of the memory is that since the start of the server: ", err)
+	}
+	return a.Memory("VmRSS")
+}
+
+// proberVariable makes the test binary a prober. It is a process of its own, because the
+// abusers may have a lower priority.
+const proberVariable = "PLANTSTORE_TEST_PROBER"
+
+// prober is a well-behaved client. It is sent to the process as a job, and comes back
+// with the results.
+type prober struct {
+	API     string
+	Used    int64           // how many ids are used
+	AtLeast int             // how many calls to make, even if it is told to end
+	Took    []time.Duration // how long each call took
+	Failed  string          // the call that failed, after which there is none
+}
+
+// proberMain prints the job when it has started, makes calls until its input ends, and
+// prints the results. It returns the exit code.
+func proberMain(job string) int {
+	var p prober
+	if err := json.Unmarshal([]byte(job), &p); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", proberVariable, err)
+		return 1
+	}
+	var ended atomic.Bool
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		ended.Store(true)
+	}()
+	out := json.NewEncoder(os.Stdout)
+	err := out.Encode(p)
+	p.run(&ended)
+	if err = errors.Join(err, out.Encode(p)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// run creates and reads plants, one call after the other, on one connection and on new
+// ones in turn.
+func (p *prober) run(ended *atomic.Bool) {
+	kept := &http.Client{Transport: &http.Transport{}, Timeout: probeTimeout}
+	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: probeTimeout}
+	for calls := 0; calls < p.AtLeast || !ended.Load(); calls++ {
+		method, path, body := "GET", "/plants/"+strconv.FormatInt(-p.Used, 10), ""
+		if calls%2 == 0 {
+			p.Used++
+			method, path, body = "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"probe"}`, -p.Used)
+		}
+		c := kept
+		if calls%4 > 1 {
+			c = fresh
+		}
+		began := time.Now()
+		res, err := harness.Send(c, harness.Token, method, p.API+path, body)
+		p.Took = append(p.Took, time.Since(began))
+		if err != nil || res.Status != 200 || !strings.Contains(res.Body, `"name":"probe"`) {
+			p.Failed = fmt.Sprintf("%s %s: %d %s, %v", method, path, res.Status, res.Body, err)
+			return
+		}
+	}
+}
+
+// percentile returns the time that so many of a hundred calls did not exceed.
+func percentile(took []time.Duration, percent int) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	took = slices.Sorted(slices.Values(took))
+	return took[(len(took)-1)*percent/100]
+}
+
+func latencies(took []time.Duration) string {
+	return fmt.Sprintf("p50 %v, p99 %v, max %v", percentile(took, 50).Round(time.Microsecond),
+		percentile(took, 99).Round(time.Microsecond), percentile(took, 100).Round(time.Microsecond))
+}

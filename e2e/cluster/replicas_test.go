@@ -1,0 +1,231 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/e2e/harness"
+	"plantstore/internal/postgres/pgtest"
+)
+
+// 64 clients write through two servers on one database, while others compete for the
+// same ids through both.
+func TestReplicasAgree(t *testing.T) {
+	t.Parallel()
+	_, _, clients := startReplicas(t, pgtest.Fresh(t))
+	w := harness.StartWorkload(t, 64, harness.AllWrites, rand.Uint64(), clients...)
+	ids := harness.Times(50, 5000)
+	for i := range ids {
+		compete(t, plantstore.ID(-1-i), clients)
+	}
+	w.AwaitAcked(int64(harness.Times(5000, 500_000)))
+	harness.Report(t, "%d contested ids, %s", ids, w.Finish(clients[1]))
+}
+
+// compete creates an id through all clients at once, under three names. One name must
+// win: all who sent it succeed, and all others get ErrIDTaken. The plant is deleted
+// again.
+func compete(t *testing.T, id plantstore.ID, clients []*client.Client) {
+	t.Helper()
+	const competitors = 6
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	plant := func(i int) plantstore.Plant {
+		// Each name is sent through each client.
+		return plantstore.Plant{ID: id, Name: fmt.Sprint("name ", i%3)}
+	}
+	errs := make([]error, competitors)
+	begin := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range competitors {
+		wg.Go(func() {
+			<-begin
+			errs[i] = clients[i%len(clients)].Create(ctx, plant(i))
+		})
+	}
+	close(begin)
+	wg.Wait()
+	won, err := clients[0].Get(ctx, id)
+	if err != nil {
+		t.Fatalf("get the contested plant: %v", err)
+	}
+	winners := 0
+	for i, err := range errs {
+		switch {
+		case plant(i) == won && err == nil:
+			winners++
+		case plant(i) != won && errors.Is(err, plantstore.ErrIDTaken):
+		default:
+			t.Errorf("the store has %+v, and the create of %+v got %v", won, plant(i), err)
+		}
+	}
+	if winners != competitors/3 {
+		t.Errorf("%d creates of %+v succeeded, want %d", winners, won, competitors/3)
+	}
+	if err := clients[1].Delete(ctx, id, nil); err != nil {
+		t.Errorf("delete the contested plant: %v", err)
+	}
+}
+
+// Ten replicas start at once on an empty database. One of them creates the schema, and
+// all can be used.
+func TestOneOfManyReplicasCreatesTheSchema(t *testing.T) {
+	t.Parallel()
+	for range harness.Times(2, 20) {
+		db := pgtest.Start(t)
+		replicas := make([]*harness.Server, 10)
+		for i := range replicas {
+			replicas[i] = harness.New(t, db.URL())
+		}
+		harness.Parallel(t, len(replicas), func(i int) error { return replicas[i].TryRun() })
+		if t.Failed() {
+			return
+		}
+		for i, s := range replicas {
+			s.AwaitReady(200)
+			if status, body := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"fern"}`, i)); status != 200 {
+				t.Errorf("create through replica %d: %d %s", i, status, body)
+			}
+		}
+		for i, s := range replicas {
+			s.Stop()
+			for _, line := range warnings(t, s.Log()) {
+				t.Errorf("replica %d logged: %s", i, line)
+			}
+		}
+		if tokens := strings.Count(replicas[0].Command("token", "list"), "bootstrap"); tokens != 1 {
+			t.Errorf("there are %d first tokens", tokens)
+		}
+		// All look for the table of the version, and several may try to create it. What
+		// follows is done by one.
+		for _, entry := range strings.Split(db.Log(t), "ERROR: ")[1:] {
+			if !strings.Contains(entry, "plantstore_schema") {
+				t.Errorf("PostgreSQL logged: %s", entry)
+			}
+		}
+	}
+}
+
+// warnings returns the lines of a log above the level INFO.
+func warnings(t *testing.T, log string) []string {
+	t.Helper()
+	var found []string
+	for line := range strings.Lines(log) {
+		var l struct{ Level string }
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("a line of the log is not JSON: %q", line)
+		}
+		if l.Level != "INFO" {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func TestServerStartsBeforePostgres(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Start(t)
+	db.Kill(t)
+	s := harness.StartOn(t, db.URL(), "--patience", "1s")
+	s.AwaitReady(503)
+	harness.Eventually(t, func() error {
+		if !strings.Contains(s.Log(), "PostgreSQL cannot be used: trying again") {
+			return fmt.Errorf("the log does not say that PostgreSQL is down: %s", s.Log())
+		}
+		return nil
+	})
+	wantUnavailable(t, s)
+	db.Restart(t)
+	s.AwaitReady(200)
+	// The first token is created a moment after the database is reached.
+	harness.Eventually(t, func() error {
+		if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":1,"name":"fern"}`); status != 200 {
+			return fmt.Errorf("create: %d %s", status, body)
+		}
+		return nil
+	})
+	db.Kill(t)
+	wantUnavailable(t, s)
+	db.Restart(t)
+	s.AwaitReady(200)
+	if status, body := s.Call(harness.Token, "GET", "/plants/1", ""); status != 200 || !strings.Contains(body, "fern") {
+		t.Errorf("get what was created before: %d %s", status, body)
+	}
+}
+
+// wantUnavailable fails unless a create is answered with 503 and Retry-After.
+func wantUnavailable(t *testing.T, s *harness.Server) {
+	t.Helper()
+	res, err := harness.Send(http.DefaultClient, harness.Token, "POST", s.API+"/plants", `{"id":2,"name":"rose"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Status != 503 || !strings.Contains(res.Body, "50301") || res.Header.Get("Retry-After") == "" {
+		t.Errorf("create without PostgreSQL: %d %v %s", res.Status, res.Header, res.Body)
+	}
+}
+
+// A replica accepts a revoked token for at most two seconds. That is a promise about
+// security, not a measurement: a replica that cannot know must refuse.
+func TestRevokedTokenIsRefusedByEveryReplica(t *testing.T) {
+	t.Parallel()
+	const promised = 2 * time.Second
+	a, b, _ := startReplicas(t, pgtest.Fresh(t))
+	for i := range harness.Times(3, 30) {
+		name := fmt.Sprint("client ", i)
+		token := a.Command("token", "create", "--name", name)
+		for _, s := range []*harness.Server{a, b} {
+			if status, body := s.Call(token, "GET", "/plants", ""); status != 200 {
+				t.Fatalf("a new token: %d %s", status, body)
+			}
+		}
+		a.Command("token", "revoke", name)
+		revoked := time.Now()
+		var last time.Duration // since the revocation, of a call that was accepted
+		for refused := 0; refused < 2; {
+			refused = 0
+			for _, s := range []*harness.Server{a, b} {
+				sent := time.Since(revoked)
+				status, body := s.Call(token, "GET", "/plants", "")
+				switch {
+				case status == 401:
+					refused++
+				case status != 200:
+					t.Fatalf("a revoked token: %d %s", status, body)
+				case sent > promised:
+					t.Fatalf("a token is accepted %v after its revocation", sent)
+				default:
+					last = sent
+				}
+			}
+		}
+		harness.Report(t, "last accepted %v after the revocation", last)
+	}
+}
+
+// PostgreSQL counts the sessions whose client vanished.
+func TestShutdownClosesItsSessions(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Start(t).URL()
+	harness.RestartUnderLoad(t, harness.StartOn(t, db), func() {
+		harness.Eventually(t, func() error {
+			if n := pgtest.QueryInt(t, db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantstore'"); n > 0 {
+				return fmt.Errorf("%d sessions of the server are still open", n)
+			}
+			return nil
+		})
+		if n := pgtest.QueryInt(t, db, "SELECT sessions_abandoned FROM pg_stat_database WHERE datname = current_database()"); n > 0 {
+			t.Errorf("%d sessions were abandoned", n)
+		}
+	})
+}

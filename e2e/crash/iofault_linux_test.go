@@ -1,0 +1,290 @@
+package crash
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/e2e/harness"
+)
+
+// Every operation on the disk fails once, each in a small run of its own. The short form
+// takes a sample.
+func TestAcknowledgedWritesSurviveIOFaults(t *testing.T) { harness.EachBuild(t, testIOFaults) }
+
+func testIOFaults(t *testing.T, program string) {
+	clean := runWithFault(t, program, nil, false)
+	t.Logf("a run without faults: %v", clean)
+	var faults []fault
+	for _, op := range []operation{opWrite, opSync, opSyncDir, opTruncate, opCreate, opRename, opUnlink} {
+		if clean[op] == 0 {
+			t.Errorf("there was no %s in the whole run", op)
+		}
+		for n := range clean[op] {
+			for _, status := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
+				faults = append(faults, fault{op, n + 1, fuse.Status(status), false}, fault{op, n + 1, fuse.Status(status), true})
+			}
+		}
+	}
+	if !harness.Torture() {
+		faults = sample(faults, 4)
+	}
+	runs, met := 0, 0
+	for _, f := range faults {
+		for _, cut := range []bool{false, true} {
+			name := fmt.Sprintf("%s %d %s persists=%v cut=%v", f.op, f.n, unix.ErrnoName(syscall.Errno(f.status)), f.persists, cut)
+			t.Run(name, func(t *testing.T) {
+				runs++
+				if runWithFault(t, program, &f, cut) != nil {
+					met++
+				}
+			})
+		}
+	}
+	t.Logf("%d runs, %d met their fault", runs, met)
+	if met < runs/2 {
+		t.Error("too few runs met their fault: they do not repeat the first one")
+	}
+}
+
+// sample returns at most n faults of each operation.
+func sample(faults []fault, n int) []fault {
+	rand.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	var chosen []fault
+	count := make(map[operation]int)
+	for _, f := range faults {
+		if count[f.op]++; count[f.op] <= n {
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen
+}
+
+// runWithFault starts a server on an empty disk, writes, imports, makes a backup and
+// stops, all with the fault. It then starts the server again without the fault, after a
+// power cut if cut is set, and verifies what was acknowledged. It returns how often each
+// operation happened, or nil if the fault did not.
+func runWithFault(t *testing.T, program string, f *fault, cut bool) map[operation]int {
+	d := newDrive(t)
+	d.disk.fail(f)
+	s := harness.New(t, d.path("plants.db"))
+	s.Program = program
+	seed := rand.Uint64()
+	run := &faultyRun{Server: s, t: t, disk: d.disk, backup: d.path("copy.db")}
+	if err := s.TryRun(); err != nil {
+		run.checkExit(err)
+	} else {
+		run.work(seed)
+	}
+	counts := d.disk.counts // no process uses the disk now
+	if f != nil && d.disk.faulted() == "" {
+		counts = nil
+		if run.err != nil {
+			t.Errorf("an error without a fault: %v", run.err)
+		}
+	}
+	files := d.disk.all()
+	if cut {
+		files = d.disk.survivors(rand.New(rand.NewPCG(seed, 0)))
+	}
+	d.insert(files)
+	s.Run()
+	if run.workload != nil {
+		run.workload.Verify(s.Client(client.Options{}))
+	}
+	s.Stop()
+	s.Command("check")
+	if _, found := files["copy.db"]; found {
+		s.DB = run.backup
+		s.Command("check")
+	} else if run.backedUp {
+		t.Error("the backup is gone")
+	}
+	return counts
+}
+
+// faultyRun is the part of a run that has the fault.
+type faultyRun struct {
+	*harness.Server
+	t        *testing.T
+	disk     *disk
+	workload *harness.Workload // nil if the server did not serve
+	backup   string            // the file
+	backedUp bool              // the backup was acknowledged
+	err      error             // the first
+}
+
+// work keeps the server busy and stops it. A server whose fsync failed must stop by
+// itself.
+func (r *faultyRun) work(seed uint64) {
+	r.t.Helper()
+	early := r.disk.faulted() != "" // nothing was promised yet
+	once := client.Options{Retries: -1}
+	writing, importing := r.Client(once), r.Client(once)
+	r.workload = harness.StartWorkload(r.t, 4, harness.AllWrites, seed, writing)
+	imports := newImporter(r.workload, importing)
+	imports.start()
+	enough := r.workload.Acked() + 24
+	imported := make(chan struct{})
+	go func() { imports.wait(); close(imported) }()
+	hasEnded := r.endsBefore(func() bool {
+		select {
+		case <-imported:
+			return r.workload.Acked() >= enough
+		default:
+			return false
+		}
+	})
+	r.workload.Stop()
+	<-imported
+	for _, err := range r.workload.Errors() {
+		r.keepFirst(err)
+	}
+	if !hasEnded {
+		_, err := r.TryCommand("backup", r.backup)
+		r.backedUp = err == nil
+		r.keepFirst(err)
+	}
+	if f := r.disk.fault; !hasEnded && !early && f != nil && f.op == opSync && strings.HasPrefix(r.disk.faulted(), "plants.db") {
+		hasEnded = r.endsBefore(func() bool { return false })
+	}
+	if hasEnded {
+		return
+	}
+	// A connection that was never used would delay the shutdown.
+	writing.CloseIdleConnections()
+	importing.CloseIdleConnections()
+	r.keepFirst(r.Signal(syscall.SIGTERM))
+	r.keepFirst(r.Wait())
+}
+
+// endsBefore waits until the condition holds, or the server ends by itself, which it
+// reports.
+func (r *faultyRun) endsBefore(holds func() bool) bool {
+	r.t.Helper()
+	timeout := time.After(time.Minute)
+	for !holds() {
+		select {
+		case <-r.Exited():
+			r.checkExit(fmt.Errorf("the server ended: %w\n%s", r.Wait(), r.Log()))
+			return true
+		case <-time.After(time.Millisecond):
+		case <-timeout:
+			r.t.Fatal("nothing has happened for a minute")
+		}
+	}
+	return false
+}
+
+// checkExit checks how the server ended by itself.
+func (r *faultyRun) checkExit(err error) {
+	r.t.Helper()
+	r.keepFirst(err)
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != 1 {
+		r.t.Errorf("the server ended without exit code 1: %v", err)
+	}
+	f := r.disk.fault
+	if r.workload != nil && (f == nil || f.op != opSync || !strings.Contains(err.Error(), "can no longer be trusted")) {
+		r.t.Errorf("the server must not end after the fault %+v: %v", f, err)
+	}
+}
+
+func (r *faultyRun) keepFirst(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// The disk fills up under load and gets room again. Reads go on.
+func TestFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	d := newDrive(t)
+	s := harness.StartOn(t, d.path("plants.db"))
+	w := harness.StartWorkload(t, 16, harness.AllWrites, seed, s.Client(client.Options{}))
+	w.AwaitAcked(100)
+	c := &rawCreator{Writer: w.AddWriter(nil), t: t, s: s}
+	c.createUntil(http.StatusOK)
+	for range harness.Times(2, 20) {
+		d.disk.limit(200_000)
+		c.createUntil(http.StatusServiceUnavailable)
+		for range 20 {
+			c.create()
+			for _, path := range []string{"/plants?limit=10", fmt.Sprint("/plants/", c.First), "/healthz", "/readyz"} {
+				if status, body := s.Call(harness.Token, "GET", path, ""); status != http.StatusOK {
+					t.Errorf("GET %s with a full disk: %d %s", path, status, body)
+				}
+			}
+		}
+		d.disk.unlimit()
+		c.createUntil(http.StatusOK)
+		w.AwaitAcked(200)
+	}
+	harness.Report(t, "%s, %d times 503", w.Finish(s.Client(client.Options{})), c.refused)
+	s.Stop()
+	s.Command("check")
+}
+
+// rawCreator is a writer of a workload that checks responses as they are sent.
+type rawCreator struct {
+	*harness.Writer
+	t       *testing.T
+	s       *harness.Server
+	refused int
+}
+
+// createUntil creates plants until the server answers with the status.
+func (c *rawCreator) createUntil(want int) {
+	c.t.Helper()
+	harness.Eventually(c.t, func() error {
+		if status := c.create(); status != want {
+			return fmt.Errorf("creates are answered with %d, want %d", status, want)
+		}
+		return nil
+	})
+}
+
+// create creates a plant with a long name and returns the status. A refusal must say why
+// and when to retry.
+func (c *rawCreator) create() int {
+	c.t.Helper()
+	plant := plantstore.Plant{ID: c.First + plantstore.ID(len(c.Records)), Name: strings.Repeat("long ", 1000)}
+	body := fmt.Sprintf(`{"id":%d,"name":%q}`, plant.ID, plant.Name)
+	res, err := harness.Send(http.DefaultClient, harness.Token, "POST", c.s.API+"/plants", body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	switch res.Status {
+	case http.StatusOK:
+		c.Records = append(c.Records, harness.Record{Acked: &plant})
+	case http.StatusServiceUnavailable:
+		c.refused++
+		c.Records = append(c.Records, harness.Record{Unacked: &plantstore.Write{Op: plantstore.Create, Plant: plant}})
+		var problem struct {
+			Error   int
+			Message string
+		}
+		if err := json.Unmarshal([]byte(res.Body), &problem); err != nil || problem.Error != int(plantstore.ErrUnavailable) || problem.Message == "" {
+			c.t.Errorf("503 without a clear Error: %s", res.Body)
+		}
+		if res.Header.Get("Retry-After") == "" {
+			c.t.Errorf("503 without Retry-After: %v", res.Header)
+		}
+	default:
+		c.t.Fatalf("create: %d %s", res.Status, res.Body)
+	}
+	return res.Status
+}

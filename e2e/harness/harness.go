@@ -1,0 +1,158 @@
+// Package harness runs the real plantstore binary for the tests in e2e. It builds the
+// binary, starts, kills and stops servers, puts them under load, and checks that they
+// keep what their clients were told. Only tests import it.
+//
+// PLANTSTORE_TORTURE=1 selects the long form of the tests, PLANTSTORE_TEST_ALL=1 fails
+// a test that lacks something instead of skipping it, and PLANTSTORE_ARTIFACTS names
+// the folder for what a test leaves behind.
+package harness
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Token is the first token of every store, with all scopes.
+const Token = "e2e-bootstrap-token-0123456789abcdef"
+
+// waitTimeout ends a wait that would never end. Tests may share a busy machine.
+const waitTimeout = 3 * time.Minute
+
+var (
+	binary string // the plantstore under test
+	atExit []func()
+)
+
+// Main is for a TestMain. It builds the binary, runs the tests, and fails if they leave
+// goroutines behind. It returns the exit code.
+func Main(run func() int) (code int) {
+	dir, err := os.MkdirTemp("", "plantstore-e2e-")
+	if err != nil {
+		return failed(err)
+	}
+	defer os.RemoveAll(dir)
+	if binary, err = build(dir, nil); err != nil {
+		return failed(err)
+	}
+	if dir := Artifacts(); dir != "" {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return failed(err)
+		}
+	}
+	defer func() {
+		for _, f := range slices.Backward(atExit) {
+			f()
+		}
+		http.DefaultClient.CloseIdleConnections()
+		if err := goleak.Find(); err != nil {
+			code = max(code, failed(err))
+		}
+	}()
+	return run()
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// AtExit has f called after the last test, the latest first. Calls must not overlap.
+func AtExit(f func()) { atExit = append(atExit, f) }
+
+// Binary returns the path of the plantstore under test.
+func Binary() string { return binary }
+
+// Torture reports whether the long form of the tests is wanted.
+func Torture() bool { return os.Getenv("PLANTSTORE_TORTURE") == "1" }
+
+// Times returns how often a test repeats: the second number in the long form.
+func Times(short, long int) int {
+	if Torture() {
+		return long
+	}
+	return short
+}
+
+// Lacks skips a test that lacks something to run, or fails it if all must run.
+func Lacks(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+// Artifacts returns the folder for files that outlive the tests, or "" if none is wanted.
+func Artifacts() string { return os.Getenv("PLANTSTORE_ARTIFACTS") }
+
+// Report logs what a test measured and keeps it among the artifacts. No test fails
+// because of a measurement.
+func Report(t testing.TB, format string, args ...any) {
+	t.Helper()
+	text := fmt.Sprintf(format, args...)
+	t.Log(text)
+	if Artifacts() == "" {
+		return
+	}
+	file, err := openTimings()
+	if err == nil {
+		_, err = fmt.Fprintf(file, "%s: %s\n", t.Name(), text)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// openTimings creates the file timings-PACKAGE.txt, once.
+var openTimings = sync.OnceValues(func() (*os.File, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	return os.Create(filepath.Join(Artifacts(), "timings-"+filepath.Base(here)+".txt"))
+})
+
+// Eventually calls f until it returns nil. If that never happens, the test fails with
+// its last error.
+func Eventually(t testing.TB, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(waitTimeout)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", waitTimeout, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Parallel runs f n times at once and reports the first few errors.
+func Parallel(t testing.TB, n int, f func(i int) error) {
+	t.Helper()
+	const shown = 5
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	for i := range n {
+		wg.Go(func() {
+			if err := f(i); err != nil && failed.Add(1) <= shown {
+				t.Errorf("%d of %d: %v", i, n, err)
+			}
+		})
+	}
+	wg.Wait()
+	if failed := failed.Load(); failed > shown {
+		t.Errorf("%d of %d failed", failed, n)
+	}
+}

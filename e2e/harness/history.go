@@ -1,0 +1,487 @@
+package harness
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// groupSize is how many ids a group has. They are few, so that clients compete for
+// them, and so that one page shows all of them.
+const groupSize = 5
+
+// group is the state of the model: the plants of one group. The zero Plant stands for
+// none; the workers never write an empty name.
+type group [groupSize]plantstore.Plant
+
+// History is what concurrent workers do to the same few plants, in independent groups,
+// while a fault happens. It must be linearizable: one order of all operations, each
+// between its call and its return, explains every answer.
+type History struct {
+	Seed    uint64
+	Number  int // no two histories of a store have the same
+	Groups  int
+	Workers int
+	Clients []*client.Client // without retries; each worker uses one
+
+	// Fault happens after so many operations.
+	Fault      func()
+	FaultAfter int
+	// FaultKillsServers says that what the servers have not done by the end of the fault
+	// they never do. Otherwise a write without an answer may happen at any time.
+	FaultKillsServers bool
+	// CreatesMayRepeat says that a create whose outcome a server did not learn during the
+	// fault may happen twice, if another client deletes the plant in between. See
+	// docs/decisions/0005-unknown-outcomes.md.
+	CreatesMayRepeat bool
+
+	t     testing.TB
+	begin time.Time
+	// fault is held during the fault. A worker without an answer waits for its end.
+	fault            sync.RWMutex
+	running, writing atomic.Int64 // workers that run, and that are in a write
+
+	mu          sync.Mutex // guards what follows
+	operations  []porcupine.Operation
+	unanswered  []porcupine.Operation // writes, without a Return
+	clientIDs   int                   // used so far
+	faultIsDue  chan struct{}         // closed at operation number FaultAfter
+	faultBegins int64
+	faultEnds   int64
+}
+
+// Tally sums up histories.
+type Tally struct {
+	histories, operations, unanswered int
+	longest                           time.Duration // that a check took
+}
+
+func (t *Tally) String() string {
+	return fmt.Sprintf("%d histories, %d operations, %d writes without an answer, longest check %v",
+		t.histories, t.operations, t.unanswered, t.longest)
+}
+
+// Run has every worker do a number of operations, checks the history, and adds it to the
+// tally.
+func (h *History) Run(t testing.TB, operations int, tally *Tally) {
+	t.Helper()
+	h.t, h.begin, h.faultIsDue = t, time.Now(), make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range h.Workers {
+		w := &worker{
+			history: h, client: h.Clients[i%len(h.Clients)], id: h.clientID(),
+			rand: rand.New(rand.NewPCG(h.Seed+uint64(h.Number), uint64(i))), seen: make(map[plantstore.ID]plantstore.Plant),
+		}
+		h.running.Add(1)
+		wg.Go(func() {
+			defer h.running.Add(-1)
+			for n := range operations {
+				w.do(w.choose(n))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-h.faultIsDue:
+	case <-done:
+		t.Errorf("the fault was due after %d operations, there were %d", h.FaultAfter, len(h.operations))
+	}
+	h.fault.Lock()
+	h.faultBegins = h.now()
+	h.Fault()
+	h.faultEnds = h.now()
+	h.fault.Unlock()
+	<-done
+	last := &worker{history: h, client: h.Clients[0], id: h.clientID()}
+	for i := range h.Groups {
+		first := h.firstOf(i)
+		if !last.do(input{group: i, first: first, after: first - 1, limit: groupSize}) {
+			t.Errorf("the last read of group %d was not answered", i)
+		}
+	}
+	h.check(tally)
+}
+
+// AwaitAllWriting waits until every worker is in a write.
+func (h *History) AwaitAllWriting() {
+	h.t.Helper()
+	Eventually(h.t, func() error {
+		if writing, running := h.writing.Load(), h.running.Load(); writing < running {
+			return fmt.Errorf("%d of %d workers are in a write", writing, running)
+		}
+		return nil
+	})
+}
+
+// now returns the time since the beginning, for Porcupine.
+func (h *History) now() int64 { return int64(time.Since(h.begin)) }
+
+// firstOf returns the first id of a group.
+func (h *History) firstOf(group int) plantstore.ID {
+	return plantstore.ID(h.Number)<<20 + plantstore.ID(group)<<8
+}
+
+// clientID returns a new id for Porcupine, whose clients do one operation at a time.
+func (h *History) clientID() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clientIDs++
+	return h.clientIDs - 1
+}
+
+func (h *History) add(op porcupine.Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if op.Output.(output).unknown {
+		h.unanswered = append(h.unanswered, op)
+		return
+	}
+	h.operations = append(h.operations, op)
+	if len(h.operations) == h.FaultAfter {
+		close(h.faultIsDue)
+	}
+}
+
+// input is an operation on a group: a write, a get or a list.
+type input struct {
+	group int
+	first plantstore.ID // of the group
+	write *plantstore.Write
+	// A list asks for limit plants after an id. A get has the limit 0, and asks for the
+	// id that follows.
+	after plantstore.ID
+	limit int
+}
+
+// output is the answer to it.
+type output struct {
+	refused plantstore.Code // why, or 0
+	plants  []plantstore.Plant
+	unknown bool // there was no answer
+}
+
+// worker is one client of a history. Its fields belong to its goroutine.
+type worker struct {
+	history *History
+	client  *client.Client
+	rand    *rand.Rand
+	id      int                                // for Porcupine
+	seen    map[plantstore.ID]plantstore.Plant // as last written or read
+}
+
+// choose returns the next operation.
+func (w *worker) choose(n int) input {
+	group := w.rand.IntN(w.history.Groups)
+	first := w.history.firstOf(group)
+	in := input{group: group, first: first, after: first - 1 + plantstore.ID(w.rand.IntN(groupSize))}
+	id := in.after + 1
+	plant := plantstore.Plant{ID: id, Name: fmt.Sprintf("%d.%d", w.id, n)}
+	if w.rand.IntN(5) == 0 {
+		plant.Name = "fern" // which others create too
+	}
+	if w.rand.IntN(2) == 0 {
+		plant.Tag = plantstore.NewTag("")
+	}
+	switch n := w.rand.IntN(100); {
+	case n < 25:
+		in.write = &plantstore.Write{Op: plantstore.Create, Plant: plant}
+	case n < 40:
+		in.write = &plantstore.Write{Op: plantstore.Replace, Plant: plant}
+	case n < 55:
+		in.write = &plantstore.Write{Op: plantstore.Replace, Plant: plant, If: w.condition(id)}
+	case n < 65:
+		in.write = &plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}}
+	case n < 70:
+		in.write = &plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: w.condition(id)}
+	case n < 85: // a get
+	case n < 95:
+		in.after, in.limit = first-1, groupSize
+	default:
+		in.limit = 1 + w.rand.IntN(groupSize)
+	}
+	return in
+}
+
+func (w *worker) condition(id plantstore.ID) *plantstore.Condition {
+	tag := w.seen[id].ETag() // that of the zero Plant if none was seen
+	switch w.rand.IntN(6) {
+	case 0:
+		return &plantstore.Condition{Match: []plantstore.ETag{plantstore.AnyETag}}
+	case 1:
+		return &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
+	case 2:
+		return &plantstore.Condition{NoneMatch: []plantstore.ETag{tag}}
+	}
+	return &plantstore.Condition{Match: []plantstore.ETag{tag}}
+}
+
+// do performs an operation, adds it to the history, and reports whether it was answered.
+func (w *worker) do(in input) bool {
+	op := porcupine.Operation{ClientId: w.id, Input: in, Call: w.history.now()}
+	if in.write != nil {
+		w.history.writing.Add(1)
+	}
+	out, err := w.call(in)
+	if in.write != nil {
+		w.history.writing.Add(-1)
+	}
+	op.Return = w.history.now()
+	switch outcomeOf(err) {
+	case answered:
+		op.Output = out
+		w.history.add(op)
+		if w.seen != nil {
+			w.remember(in, out)
+		}
+		return true
+	case ambiguous:
+		if in.write != nil {
+			op.Output = output{unknown: true}
+			w.history.add(op)
+			w.id = w.history.clientID() // the operation of the old one never returns
+		}
+	case notSent:
+	default:
+		w.history.t.Errorf("%s: %v", describe(in, output{unknown: true}), err)
+	}
+	w.history.fault.RLock() // waits for the end of the fault
+	defer w.history.fault.RUnlock()
+	return false
+}
+
+func (w *worker) remember(in input, out output) {
+	if in.write != nil && out.refused == 0 && in.write.Op != plantstore.Delete {
+		w.seen[in.write.Plant.ID] = in.write.Plant
+	}
+	for _, p := range out.plants {
+		w.seen[p.ID] = p
+	}
+}
+
+// call calls the server. Refusals that the model knows are not errors.
+func (w *worker) call(in input) (out output, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	switch {
+	case in.write == nil && in.limit == 0:
+		var p plantstore.Plant
+		if p, err = w.client.Get(ctx, in.after+1); err == nil {
+			out.plants = []plantstore.Plant{p}
+		}
+	case in.write == nil:
+		var page plantstore.Page
+		page, err = w.client.Page(ctx, plantstore.Query{After: &in.after, Limit: in.limit})
+		for _, p := range page.Plants { // those of the next group may follow
+			if p.ID < in.first+groupSize {
+				out.plants = append(out.plants, p)
+			}
+		}
+	case in.write.Op == plantstore.Create:
+		err = w.client.Create(ctx, in.write.Plant)
+	case in.write.Op == plantstore.Replace:
+		err = w.client.Replace(ctx, in.write.Plant, in.write.If)
+	default:
+		err = w.client.Delete(ctx, in.write.Plant.ID, in.write.If)
+	}
+	for _, refused := range []plantstore.Code{plantstore.ErrIDTaken, plantstore.ErrNoPlant, plantstore.ErrPrecondition} {
+		if errors.Is(err, refused) {
+			return output{refused: refused}, nil
+		}
+	}
+	return out, err
+}
+
+// The outcomes of a call.
+const (
+	answered   = iota
+	notSent    // nothing can have happened
+	ambiguous  // it may have happened or not
+	unexpected // an answer that must not be
+)
+
+func outcomeOf(err error) int {
+	dial, isNet := errors.AsType[*net.OpError](err)
+	_, isHTTP := errors.AsType[*url.Error](err)
+	switch {
+	case err == nil:
+		return answered
+	case isNet && dial.Op == "dial":
+		return notSent
+	case isNet, isHTTP, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, plantstore.ErrUnavailable):
+		return ambiguous
+	}
+	return unexpected
+}
+
+// model is the model of one group: plantstore.Write decides what a write does, and a
+// page shows one moment.
+var model = (&porcupine.NondeterministicModel{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		groups := make(map[int][]porcupine.Operation)
+		for _, op := range history {
+			n := op.Input.(input).group
+			groups[n] = append(groups[n], op)
+		}
+		return slices.Collect(maps.Values(groups))
+	},
+	Init: func() []any { return []any{group{}} },
+	Step: func(state, in, out any) []any {
+		now, got := state.(group), out.(output)
+		next, want := now.after(in.(input))
+		switch {
+		case got.unknown:
+			return []any{next, now}
+		case got.refused == want.refused && slices.Equal(got.plants, want.plants):
+			return []any{next}
+		}
+		return nil
+	},
+	DescribeOperation: func(in, out any) string { return describe(in.(input), out.(output)) },
+	DescribeState:     func(state any) string { return fmt.Sprint(state.(group).from(0)) },
+}).ToModel()
+
+// after returns the state after an operation, and its answer.
+func (g group) after(in input) (group, output) {
+	if in.write == nil && in.limit > 0 {
+		plants := g.from(int(in.after + 1 - in.first))
+		return g, output{plants: plants[:min(len(plants), in.limit)]}
+	}
+	at := in.after + 1 - in.first
+	var current *plantstore.Plant
+	if g[at] != (plantstore.Plant{}) {
+		current = &g[at]
+	}
+	if in.write == nil {
+		if current == nil {
+			return g, output{refused: plantstore.ErrNoPlant}
+		}
+		return g, output{plants: []plantstore.Plant{g[at]}}
+	}
+	result := in.write.Decide(current)
+	if result.Err != nil {
+		return g, output{refused: result.Err.(plantstore.Code)}
+	}
+	g[at] = in.write.Plant
+	if result.Outcome == plantstore.Deleted {
+		g[at] = plantstore.Plant{}
+	}
+	return g, output{}
+}
+
+// from returns the plants from that place on.
+func (g group) from(at int) []plantstore.Plant {
+	return slices.DeleteFunc(slices.Clone(g[at:]), func(p plantstore.Plant) bool { return p == plantstore.Plant{} })
+}
+
+func describe(in input, out output) string {
+	var text string
+	switch {
+	case in.write == nil && in.limit == 0:
+		text = fmt.Sprintf("get %d: %v", in.after+1, out.plants)
+	case in.write == nil:
+		text = fmt.Sprintf("list %d after %d: %v", in.limit, in.after, out.plants)
+	default:
+		ops := map[plantstore.Op]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete"}
+		text = fmt.Sprintf("%s %v", ops[in.write.Op], in.write.Plant)
+		if in.write.If != nil {
+			text += fmt.Sprintf(" if %+v", *in.write.If)
+		}
+	}
+	if out.unknown {
+		return text + ": no answer"
+	}
+	if out.refused != 0 {
+		return text + ": " + out.refused.Error()
+	}
+	return text + ": done"
+}
+
+// complete returns all operations, those without an answer too.
+func (h *History) complete() []porcupine.Operation {
+	all := slices.Clone(h.operations)
+	for _, op := range h.unanswered {
+		op.Return = h.now()
+		if h.FaultKillsServers && op.Call < h.faultEnds {
+			op.Return = h.faultEnds
+		}
+		all = append(all, op)
+	}
+	if !h.CreatesMayRepeat {
+		return all
+	}
+	for _, op := range slices.Clone(all) {
+		in := op.Input.(input)
+		if in.write != nil && in.write.Op == plantstore.Create && op.Call <= h.faultEnds && op.Return >= h.faultBegins {
+			op.Output, op.ClientId = output{unknown: true}, h.clientID()
+			all = append(all, op)
+		}
+	}
+	return all
+}
+
+// check asks Porcupine for an order that explains the history. One that has none is kept
+// among the artifacts.
+func (h *History) check(tally *Tally) {
+	h.t.Helper()
+	// Each worker can be in one call when the fault happens. If more are unanswered, it
+	// is the server that does not answer.
+	if len(h.unanswered) > h.Workers {
+		h.t.Errorf("%d writes were not answered, with %d workers and one fault", len(h.unanswered), h.Workers)
+	}
+	all := h.complete()
+	began := time.Now()
+	result, info := porcupine.CheckOperationsVerbose(model, all, waitTimeout)
+	if result != porcupine.Ok {
+		h.t.Errorf("%s: no order of %d operations explains their answers; see %s", result, len(all), h.keep(all, info))
+	}
+	tally.histories++
+	tally.operations += len(all)
+	tally.unanswered += len(h.unanswered)
+	tally.longest = max(tally.longest, time.Since(began))
+}
+
+// keep writes the history as text and as a drawing, and returns the path of the drawing.
+func (h *History) keep(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
+	h.t.Helper()
+	dir := Artifacts()
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "plantstore-history-"); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	var text strings.Builder
+	slices.SortFunc(operations, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, op := range operations {
+		in := op.Input.(input)
+		fmt.Fprintf(&text, "%12d %12d client %2d group %d %s\n", op.Call, op.Return, op.ClientId, in.group, describe(in, op.Output.(output)))
+	}
+	path := filepath.Join(dir, fmt.Sprintf("history-%x-%d", h.Seed, h.Number))
+	if err := os.WriteFile(path+".txt", []byte(text.String()), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := porcupine.VisualizePath(model, info, path+".html"); err != nil {
+		h.t.Fatal(err)
+	}
+	return path + ".html"
+}

@@ -1,0 +1,266 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+// callTimeout ends a call that would never end. It covers the retries of a client.
+const callTimeout = 2 * time.Minute
+
+// Mix says what a workload writes.
+type Mix int
+
+const (
+	// Creates only, each of a new plant.
+	Creates Mix = iota
+	// AllWrites are creates, replaces and deletes.
+	AllWrites
+)
+
+// Workload is a number of concurrent writers. Each writes plants of its own and records
+// what it was told, so the content of the store is known.
+type Workload struct {
+	Seed    uint64
+	Writers []*Writer
+
+	t      testing.TB
+	acked  atomic.Int64
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// Writer is one of a workload. Its fields belong to its goroutine until the workload has
+// stopped.
+type Writer struct {
+	Client  *client.Client
+	First   plantstore.ID
+	Records []Record // of the plants First, First+1, …
+	Errs    []error  // of calls that failed
+
+	workload *Workload
+	mix      Mix
+	rand     *rand.Rand
+	longest  time.Duration
+	acked    atomic.Int64
+}
+
+// Record is what a writer knows about a plant.
+type Record struct {
+	// Acked is the plant after the last acknowledged write, nil if it does not exist.
+	Acked *plantstore.Plant
+	// Unacked, if set, was sent and not acknowledged: it may have happened or not. The
+	// plant is not written again.
+	Unacked *plantstore.Write
+}
+
+// StartWorkload starts n writers, which write until Stop. Each uses one of the clients.
+func StartWorkload(t testing.TB, n int, mix Mix, seed uint64, clients ...*client.Client) *Workload {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Workload{t: t, Seed: seed, cancel: cancel}
+	for i := range n {
+		writer := w.AddWriter(clients[i%len(clients)])
+		writer.mix, writer.rand = mix, rand.New(rand.NewPCG(seed, uint64(i)))
+		w.wg.Go(func() { writer.run(ctx) })
+	}
+	t.Cleanup(w.Stop)
+	return w
+}
+
+// AddWriter adds a writer that the caller drives. The workload must not have stopped.
+func (w *Workload) AddWriter(c *client.Client) *Writer {
+	writer := &Writer{workload: w, Client: c, First: plantstore.ID(len(w.Writers)) << 32}
+	w.Writers = append(w.Writers, writer)
+	return writer
+}
+
+// Ack counts n acknowledged writes.
+func (w *Writer) Ack(n int) {
+	w.acked.Add(int64(n))
+	w.workload.acked.Add(int64(n))
+}
+
+// Acked returns how many writes were acknowledged so far. It may be called at any time.
+func (w *Writer) Acked() int64 { return w.acked.Load() }
+
+// Acked returns how many writes were acknowledged so far. It may be called at any time.
+func (w *Workload) Acked() int64 { return w.acked.Load() }
+
+// Stop ends the writers after the calls that they are in.
+func (w *Workload) Stop() {
+	w.cancel()
+	w.wg.Wait()
+}
+
+// AwaitAcked waits until n more writes are acknowledged.
+func (w *Workload) AwaitAcked(n int64) {
+	w.t.Helper()
+	want := w.acked.Load() + n
+	Eventually(w.t, func() error {
+		if missing := want - w.acked.Load(); missing > 0 {
+			return fmt.Errorf("of %d writes, %d are not acknowledged", n, missing)
+		}
+		return nil
+	})
+}
+
+func (w *Writer) run(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		// Every write is different, so that an old one cannot pass for a new one.
+		write := w.choose(fmt.Sprintf("%x written %d", w.workload.Seed, n))
+		record := &w.Records[write.Plant.ID-w.First]
+		began := time.Now()
+		err := w.write(write)
+		w.longest = max(w.longest, time.Since(began))
+		switch {
+		case err != nil:
+			w.Errs = append(w.Errs, fmt.Errorf("write %+v: %w", write, err))
+			record.Unacked = &write
+			continue
+		case write.Op == plantstore.Delete:
+			record.Acked = nil
+		default:
+			record.Acked = &write.Plant
+		}
+		w.Ack(1)
+	}
+}
+
+// choose returns the next write. Its plant has a record.
+func (w *Writer) choose(name string) plantstore.Write {
+	plant := plantstore.Plant{Name: name, Tag: plantstore.NewTag(fmt.Sprint("tag ", w.rand.IntN(20)))}
+	if w.mix == AllWrites && len(w.Records) > 0 && w.rand.IntN(2) == 0 {
+		at := w.rand.IntN(len(w.Records))
+		plant.ID = w.First + plantstore.ID(at)
+		switch r := w.Records[at]; {
+		case r.Unacked != nil:
+		case r.Acked != nil && w.rand.IntN(2) == 0:
+			return plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: plant.ID}}
+		default:
+			return plantstore.Write{Op: plantstore.Replace, Plant: plant}
+		}
+	}
+	plant.ID = w.First + plantstore.ID(len(w.Records))
+	w.Records = append(w.Records, Record{})
+	return plantstore.Write{Op: plantstore.Create, Plant: plant}
+}
+
+// write performs the write. The end of the workload does not cancel it, because its
+// outcome would be unknown.
+func (w *Writer) write(write plantstore.Write) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	switch write.Op {
+	case plantstore.Create:
+		return w.Client.Create(ctx, write.Plant)
+	case plantstore.Replace:
+		return w.Client.Replace(ctx, write.Plant, nil)
+	}
+	return w.Client.Delete(ctx, write.Plant.ID, nil)
+}
+
+// Errors stops the workload and returns the errors of all calls.
+func (w *Workload) Errors() []error {
+	w.Stop()
+	var all []error
+	for _, writer := range w.Writers {
+		all = append(all, writer.Errs...)
+	}
+	return all
+}
+
+// Finish stops the workload, none of whose calls may have failed, and verifies the
+// store. It returns a summary.
+func (w *Workload) Finish(from *client.Client) string {
+	w.t.Helper()
+	for _, err := range w.Errors() {
+		w.t.Error(err)
+	}
+	return w.Verify(from)
+}
+
+// Verify stops the workload and compares what the server has with what the writers were
+// told. It returns a summary.
+func (w *Workload) Verify(from *client.Client) string {
+	w.t.Helper()
+	w.Stop()
+	stored := make(map[plantstore.ID]plantstore.Plant)
+	last := plantstore.ID(-1 << 63)
+	for p, err := range from.Export(context.Background(), plantstore.Query{}) {
+		if err != nil {
+			w.t.Fatalf("export: %v", err)
+		}
+		if p.ID <= last {
+			w.t.Errorf("plant %d comes after plant %d", p.ID, last)
+		}
+		stored[p.ID], last = p, p.ID
+	}
+	known, wrong := 0, 0
+	var longest time.Duration
+	complain := func(format string, args ...any) {
+		if wrong++; wrong <= 10 {
+			w.t.Errorf(format, args...)
+		}
+	}
+	for _, writer := range w.Writers {
+		longest = max(longest, writer.longest)
+		for i, r := range writer.Records {
+			id := writer.First + plantstore.ID(i)
+			got, found := stored[id]
+			delete(stored, id)
+			known++
+			if !r.Allows(got, found) {
+				complain("plant %d: the store has %+v (%t), acknowledged %+v, unacknowledged %+v", id, got, found, r.Acked, r.Unacked)
+			}
+		}
+	}
+	for id := range stored {
+		complain("plant %d was never written", id)
+	}
+	if wrong > 0 {
+		w.t.Errorf("%d of %d plants are wrong", wrong, known)
+	}
+	return fmt.Sprintf("%d writes acknowledged, %d plants verified, longest call %v", w.Acked(), known, longest)
+}
+
+// Allows reports whether the record agrees with what the store has: a plant, or none if
+// it was not found.
+func (r *Record) Allows(got plantstore.Plant, found bool) bool {
+	if found == (r.Acked != nil) && (!found || got == *r.Acked) {
+		return true
+	}
+	if r.Unacked == nil {
+		return false
+	}
+	if r.Unacked.Op == plantstore.Delete {
+		return !found
+	}
+	return found && got == r.Unacked.Plant
+}
+
+// RestartUnderLoad stops and starts the server again and again while clients write.
+// check is called each time it has stopped. Every write must be acknowledged, and kept.
+func RestartUnderLoad(t *testing.T, s *Server, check func()) {
+	t.Helper()
+	w := StartWorkload(t, 32, AllWrites, rand.Uint64(), s.Client(client.Options{}))
+	var longest time.Duration
+	for range Times(3, 100) {
+		w.AwaitAcked(500)
+		began := time.Now()
+		s.Stop() // fails unless the exit code is 0
+		longest = max(longest, time.Since(began))
+		check()
+		s.Run()
+	}
+	w.AwaitAcked(64)
+	Report(t, "longest shutdown %v, %s", longest, w.Finish(s.Client(client.Options{})))
+}
