@@ -143,7 +143,7 @@ func TestKeyboardIsEnough(t *testing.T) {
 	b.wait("document.querySelector('#plant').open && document.activeElement.id === 'plant-name'")
 	b.press("s")
 	b.press(kb.Escape)
-	b.see("#plant .waiting", "What you typed is not saved.")
+	b.see("#plant .waiting", "You have unsaved changes.")
 	b.press(kb.Escape)
 	b.gone("#plant")
 	b.wait(`document.activeElement.matches('[data-do="Edit"]')`)

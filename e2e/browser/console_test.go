@@ -148,7 +148,7 @@ func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	b.see("#state", "This needs the scope plants:read, and the token has plants:write.")
 	b.shot("forbidden")
 	b.create("7", "Fern", "")
-	b.see(".toast", "Plant 7 is created.")
+	b.see(".toast", "Plant 7 was created.")
 	b.gone("#live")
 }
 
@@ -159,11 +159,11 @@ func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	_, port, _ := strings.Cut(s.Addr, ":")
 	b := openTab(t, "http://plants.test:"+port+"/")
 	b.signIn(harness.Token)
-	b.see("#count", "Plants 1–50, more follow")
+	b.see("#count", "Plants 1–50 of 50+")
 	b.shot("fifty")
 
 	b.click("#next")
-	b.see("#count", "Plants 51–100, more follow")
+	b.see("#count", "Plants 51–100 of 100+")
 	b.click("#next")
 	b.see("#count", "Plants 101–120 of 120")
 	b.wait("document.querySelector('#next').disabled && document.activeElement.id === 'previous'")
@@ -178,7 +178,7 @@ func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	b.see("#count", "Matches 1–2 of 2")
 	b.shot("search")
 	b.write("#search", "maples <b>")
-	b.see("#state", "Nothing has “maples <b>” in its name and has exactly the tag “tree”.")
+	b.see("#state", "No plant has “maples <b>” in its name and the tag “tree”.")
 	b.shot("no-match")
 	b.click("#state button")
 	b.see("#count", "Plants 1–50")
@@ -222,7 +222,7 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.edit("4")
 	b.see("#plant", "Edit plant")
 	b.click("#plant .primary")
-	b.see(".toast", "Plant 4 is saved.")
+	b.see(".toast", "Plant 4 was saved.")
 	if got, want := s.plant("4"), `{"name":"two\r\nlines","tag":""}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
@@ -235,7 +235,7 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.gone("#delete")
 	b.remove("3")
 	b.click("#delete .danger")
-	b.see(".toast", "Plant 3 is deleted.")
+	b.see(".toast", "Plant 3 was deleted.")
 	b.gone(b.row("3"))
 	b.wait(`document.activeElement.ariaLabel.startsWith('Delete plant 4')`)
 	if status, _ := s.Call(harness.Token, "GET", "/plants/3", ""); status != http.StatusNotFound {
@@ -385,7 +385,7 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 	b.see("#delete", "Mine again")
 	s.put("3", `{"name":"Saved at the last moment"}`)
 	b.click("#delete .danger")
-	b.see("#delete-problem", "Somebody changed it meanwhile")
+	b.see("#delete-problem", "Someone changed it in the meantime")
 	b.see("#delete-what", "Saved at the last moment")
 	b.shot("delete-changed")
 	b.click("#delete .danger")
@@ -439,11 +439,11 @@ func TestUnreachableServerKeepsTheInput(t *testing.T) {
 	b.edit("1")
 	b.see(".toast", "The server cannot be reached.")
 	b.write("#search", "fig")
-	b.see("#state", "No answer")
+	b.see("#state", "No response")
 	b.shot("dead-server")
 	s.Run()
 	b.click("#state button")
-	b.see("#state", "No plant matches")
+	b.see("#state", "No matches")
 	if got := b.value("#search"); got != "fig" {
 		t.Errorf("the input has become %q", got)
 	}

@@ -27,11 +27,11 @@ func TestFileIsImported(t *testing.T) {
 	s := startServer(t)
 	b := openConsole(s)
 	b.click("#import")
-	b.see("#transfer", "one plant a line")
+	b.see("#transfer", "one plant per line")
 	b.shot("import")
 	good := file(t, "plants.ndjson", garden(20))
 	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{good}))
-	b.see("#report", "plants.ndjson is imported")
+	b.see("#report", "plants.ndjson was imported")
 	b.shot("imported")
 	b.click("#transfer .cancel")
 	b.see("#count", "Plants 1–20 of 20")
@@ -51,7 +51,7 @@ func TestImportReportsBadLines(t *testing.T) {
 		`{"id":9223372036854775807,"name":"<img src=x onerror=alert(1)>"}`,
 	}, "\n"))
 	b.drop(bad)
-	b.see("#report", "mixed.ndjson: some lines were refused")
+	b.see("#report", "mixed.ndjson: some lines could not be imported")
 	for _, line := range []string{
 		"Line 2\n\"id\" 2 is taken by another plant: choose another id.",
 		"Line 3\n\"id\" is missing: send an integer.",
@@ -61,7 +61,7 @@ func TestImportReportsBadLines(t *testing.T) {
 		b.see("#report li", line)
 	}
 	b.see("#report .figures", "Created\n1")
-	b.see("#report .figures", "Already there\n1")
+	b.see("#report .figures", "Unchanged\n1")
 	b.see("#report .figures", "Failed\n4")
 	b.shot("import-report")
 	b.click("#transfer .cancel")
@@ -95,8 +95,8 @@ func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 	b.eval("document.querySelector('#bar').value = 0")
 	b.eval(`globalThis.seen = []; new MutationObserver(() => seen.push(document.querySelector('#progress-text').textContent)).observe(document.querySelector('#progress-text'), {childList: true})`)
 	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{big}))
-	b.see("#report", "big.ndjson is imported")
-	b.wait("seen.includes('Sending…') && seen.includes('All is sent. The server is making it durable…')")
+	b.see("#report", "big.ndjson was imported")
+	b.wait("seen.includes('Uploading…') && seen.includes('Uploaded. Waiting until everything is saved…')")
 
 	b.expect("net::ERR_ABORTED", "net::ERR_FAILED")
 	b.click("#transfer .cancel")
@@ -111,7 +111,7 @@ func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 	b.see("#report", "The import was stopped.")
 	s.Resume()
 	b.click("#again")
-	b.see("#report", "big.ndjson is imported")
+	b.see("#report", "big.ndjson was imported")
 }
 
 func TestPlantsAreExportedToAFile(t *testing.T) {
@@ -127,7 +127,7 @@ func TestPlantsAreExportedToAFile(t *testing.T) {
 	if want := `{"id":-9223372036854775808,"name":"The first <of> all\n"}`; !strings.HasPrefix(all, want+"\n") {
 		t.Errorf("the export begins with %.80s, want %s", all, want)
 	}
-	b.see(".toast", "All plants are exported")
+	b.see(".toast", "All plants were exported")
 	b.shot("exported")
 	b.write("#search", "maple")
 	b.see("#count", "Matches 1–27 of 27")

@@ -136,10 +136,10 @@ func TestServerStartsBeforePostgres(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Start(t)
 	db.Kill(t)
-	s := harness.StartOn(t, db.URL(), "--patience", "1s")
+	s := harness.StartOn(t, db.URL(), "--store-timeout", "1s")
 	s.AwaitReady(503)
 	harness.Eventually(t, func() error {
-		if !strings.Contains(s.Log(), "PostgreSQL cannot be used: trying again") {
+		if !strings.Contains(s.Log(), "PostgreSQL is unavailable, retrying") {
 			return fmt.Errorf("the log does not say that PostgreSQL is down: %s", s.Log())
 		}
 		return nil

@@ -45,7 +45,7 @@ func TestPowerCutsWithoutFsyncLoseWrites(t *testing.T) {
 	t.Logf("seed %#x", seed)
 	r := &recorder{TB: t}
 	err := r.run(func() error {
-		_, err := cutPower(t, r, program, 32, seed, client.Options{Patience: time.Second})
+		_, err := cutPower(t, r, program, 32, seed, client.Options{RetryTimeout: time.Second})
 		return err
 	})
 	if err == nil && len(r.failures) == 0 {

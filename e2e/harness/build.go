@@ -17,7 +17,7 @@ import (
 // stages and flushes plants all the time, even if there are few.
 var eagerFlush = map[string]string{
 	"groupSize":    "2",
-	"recentTarget": "20",
+	"stagingTarget": "20",
 }
 
 // Root is the root of the repository, seen from the folder of a test package.
