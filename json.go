@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -74,7 +76,7 @@ func parseInteger(number []byte) (int64, error) {
 func parseExponent(text []byte) int64 {
 	const huge = 1 << 40
 	n, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil && text[0] == '-' {
+	if err != nil && bytes.HasPrefix(text, []byte("-")) {
 		return -huge
 	}
 	if err != nil {
@@ -94,11 +96,14 @@ func (t Tag) MarshalJSON() ([]byte, error) {
 	return marshalText(t.text)
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON.
+// UnmarshalJSON is the inverse of MarshalJSON. It fails with an [*Error].
 func (t *Tag) UnmarshalJSON(value []byte) error {
 	if string(value) == "null" {
 		*t = Tag{}
 		return nil
+	}
+	if err := checkStrict(value); err != nil {
+		return err
 	}
 	text, err := unmarshalText(value)
 	if err != nil {
@@ -136,49 +141,46 @@ func (p Plant) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads a NewPlant as strictly as the service does: id and name are
-// required, every field has its type, names are case-sensitive and unique, and
-// unknown ones are ignored. It fails with an [*Error].
+// UnmarshalJSON reads a NewPlant exactly as the service does: id and name are
+// required, every field has its type, names are case-sensitive and unique, unknown
+// ones are ignored, and text is valid Unicode. It fails with an [*Error]. Text that is
+// not JSON at all never gets here from encoding/json, which fails with an error of its
+// own.
 func (p *Plant) UnmarshalJSON(value []byte) error {
+	if err := checkStrict(value); err != nil {
+		return err
+	}
 	dec := json.NewDecoder(bytes.NewReader(value))
-	if token, err := dec.Token(); err != nil {
-		return Errorf(ErrNotJSON, "not JSON: %v", err)
-	} else if token != json.Delim('{') {
+	if token, _ := dec.Token(); token != json.Delim('{') {
 		return Errorf(ErrNotObject, "not a JSON object: got %s", Shorten(string(value)))
 	}
 	var plant Plant
 	var problems Problems
-	seen := map[string]bool{}
+	hasID, hasName := false, false
 	for dec.More() {
-		key, err := dec.Token()
+		// Nothing fails here: checkStrict has read all of it.
+		name, _ := dec.Token()
 		var member json.RawMessage
-		if err == nil {
-			err = dec.Decode(&member)
-		}
-		if err != nil {
-			return Errorf(ErrNotJSON, "not JSON: %v", err)
-		}
-		name := key.(string)
-		if seen[name] {
-			return Errorf(ErrNotJSON, "not JSON: duplicate member %q", Shorten(name))
-		}
-		seen[name] = true
+		_ = dec.Decode(&member)
 		switch name {
 		case "id":
+			hasID = true
 			problems.Wrap("id", plant.ID.UnmarshalJSON(member))
 		case "name":
-			plant.Name, err = unmarshalText(member)
+			hasName = true
+			text, err := unmarshalText(member)
 			problems.Wrap("name", err)
+			plant.Name = text
 		case "tag":
 			text, err := unmarshalText(member)
 			problems.Wrap("tag", err)
 			plant.Tag = NewTag(text)
 		}
 	}
-	if !seen["id"] {
+	if !hasID {
 		problems.Add(ErrMissing, `"id" is missing: send an integer`)
 	}
-	if !seen["name"] {
+	if !hasName {
 		problems.Add(ErrMissing, `"name" is missing: send a string`)
 	}
 	if err := problems.Err(); err != nil {
@@ -195,18 +197,59 @@ func marshalText(text string) ([]byte, error) {
 	return json.Marshal(text)
 }
 
-// unmarshalText reads a JSON string, and refuses one that encoding/json would
-// silently change: invalid UTF-8 and unpaired surrogates become U+FFFD there.
+// unmarshalText reads a JSON string that checkStrict has accepted.
 func unmarshalText(value []byte) (text string, err error) {
-	if value[0] != '"' {
+	if err := json.Unmarshal(value, &text); err != nil || value[0] != '"' {
 		return "", Errorf(ErrType, "must be a string, got %s", Shorten(string(value)))
 	}
-	if err := json.Unmarshal(value, &text); err != nil {
-		return "", Errorf(ErrNotJSON, "not JSON: %v", err)
-	}
-	written := bytes.Count(value, []byte("\uFFFD")) + bytes.Count(bytes.ToLower(value), []byte(`\ufffd`))
-	if strings.Count(text, "\uFFFD") > written {
-		return "", Errorf(ErrNotJSON, "not valid UTF-8: %q", Shorten(text))
-	}
 	return text, nil
+}
+
+// checkStrict refuses with ErrNotJSON what is not I-JSON (RFC 7493). encoding/json
+// accepts invalid UTF-8 and unpaired surrogates, which it replaces by U+FFFD, and
+// duplicate names.
+func checkStrict(value []byte) error {
+	err := json.Unmarshal(value, new(json.RawMessage))
+	if err == nil && (!utf8.Valid(value) || !pairedEscapes.Match(value)) {
+		err = errors.New("invalid Unicode text")
+	}
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(value))
+		dec.UseNumber()
+		err = checkNames(dec)
+	}
+	if err != nil {
+		return Errorf(ErrNotJSON, "not JSON: %v", err)
+	}
+	return nil
+}
+
+// pairedEscapes matches a JSON text in which every escaped surrogate is one of a pair.
+var pairedEscapes = regexp.MustCompile(`(?is)^(?:[^\\]|\\[^u]|\\u(?:[^d]...|d[0-7]..|d[89ab]..\\ud[c-f]..))*$`)
+
+// checkNames reads a value and fails if an object in it has a name twice.
+func checkNames(dec *json.Decoder) error {
+	token, err := dec.Token()
+	open, nested := token.(json.Delim)
+	if err != nil || !nested {
+		return err
+	}
+	seen := map[json.Token]bool{}
+	for dec.More() {
+		if open == '{' {
+			name, err := dec.Token()
+			if err != nil {
+				return err
+			}
+			if seen[name] {
+				return fmt.Errorf("duplicate member %q", Shorten(fmt.Sprint(name)))
+			}
+			seen[name] = true
+		}
+		if err := checkNames(dec); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token()
+	return err
 }
