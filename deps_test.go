@@ -18,7 +18,7 @@ import (
 // floor below its own. A new package belongs here before anybody may use it.
 var floors = [][]string{
 	{"plantstore"},
-	{"plantstore/internal/wire"},
+	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",
@@ -42,6 +42,7 @@ var wired = map[string][]string{
 	"plantstore/internal/postgres":        {"plantstore/cmd/plantstore"},
 	"plantstore/internal/http1":           {"plantstore/cmd/plantstore"},
 	"plantstore/internal/storetest":       {},
+	"plantstore/internal/wire/wiretest":   {},
 	"plantstore/internal/postgres/pgtest": {},
 	"plantstore/cmd/plantstore":           {},
 	"plantstore/e2e/harness":              {},

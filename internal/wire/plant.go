@@ -97,13 +97,14 @@ func expectEnd(dec *jsontext.Decoder, err error) error {
 	if errors.Is(err, plantstore.ErrNotJSON) {
 		return err
 	}
+	at := dec.InputOffset()
 	switch _, end := dec.ReadToken(); {
 	case end == io.EOF:
 		return err
 	case end != nil:
 		return notJSON(end)
 	}
-	return plantstore.Errorf(plantstore.ErrNotJSON, "not JSON: unexpected data after the value, at byte %d", dec.InputOffset())
+	return plantstore.Errorf(plantstore.ErrNotJSON, "not JSON: unexpected data after the value, which ends at byte %d", at)
 }
 
 // DecodeNewPlants reads a body that is an array of NewPlants.

@@ -30,7 +30,7 @@ type errorBody struct {
 
 // lineErrorBody is the Error of one line of an import.
 type lineErrorBody struct {
-	Line      int64 `json:"line"`
+	Line      *int64 `json:"line"`
 	errorBody `json:",inline"`
 }
 
@@ -52,7 +52,7 @@ func (b errorBody) value() (*plantstore.Error, error) {
 // marshal is for what always has a JSON form. A message that quotes invalid UTF-8
 // is repaired.
 func marshal(body any) []byte {
-	b, err := json.Marshal(body, json.Deterministic(true), allowInvalidUTF8)
+	b, err := json.Marshal(body, allowInvalidUTF8)
 	if err != nil {
 		panic("marshal " + err.Error())
 	}
@@ -77,7 +77,7 @@ func DecodeError(body []byte) (*plantstore.Error, error) {
 func EncodeReport(r plantstore.ImportReport) []byte {
 	lines := make([]lineErrorBody, len(r.Errors))
 	for i, e := range r.Errors {
-		lines[i] = lineErrorBody{e.Line, errorBody{&e.Err.Code, &e.Err.Message}}
+		lines[i] = lineErrorBody{&e.Line, errorBody{&e.Err.Code, &e.Err.Message}}
 	}
 	return marshal(reportBody{&r.Created, &r.Unchanged, &r.Failed, &lines})
 }
@@ -94,10 +94,10 @@ func DecodeReport(body []byte) (plantstore.ImportReport, error) {
 	report := plantstore.ImportReport{Created: *b.Created, Unchanged: *b.Unchanged, Failed: *b.Failed}
 	for _, line := range *b.Errors {
 		e, err := line.value()
-		if err != nil {
-			return plantstore.ImportReport{}, err
+		if err != nil || line.Line == nil {
+			return plantstore.ImportReport{}, errIncomplete
 		}
-		report.Errors = append(report.Errors, plantstore.LineError{Line: line.Line, Err: e})
+		report.Errors = append(report.Errors, plantstore.LineError{Line: *line.Line, Err: e})
 	}
 	return report, nil
 }

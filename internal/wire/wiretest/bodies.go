@@ -1,22 +1,27 @@
-package server
+// Package wiretest holds request bodies that are hard to decode, and an [Oracle] that
+// decides about any body without the code of package wire. It is for tests only.
+package wiretest
 
 import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 
 	"plantstore"
 )
 
-// bodyCase is a body of createPlant and what becomes of it.
-type bodyCase struct {
-	body string
-	code plantstore.Code  // 0 where the body is a NewPlant
-	want plantstore.Plant // where it is one
+// Body is the body of a createPlant request, and what a decoder must make of it.
+type Body struct {
+	Text  string
+	Code  plantstore.Code  // 0 for a NewPlant
+	Plant plantstore.Plant // the NewPlant
 }
 
-// bodies are the tricky ones. They are sent to a service, given to the decoder
-// alone, and are what the fuzzer starts from.
-var bodies = slices.Concat(
+// Bodies are the bodies that are hard to decode.
+var Bodies = slices.Concat(
 	integerBodies(),
 	numberBodies(),
 	textBodies(),
@@ -26,17 +31,17 @@ var bodies = slices.Concat(
 	otherValueBodies(),
 	brokenBodies(),
 	brokenTextBodies(),
-	cutBodies(),
+	truncatedBodies(),
 )
 
-func is(body string, plant plantstore.Plant) bodyCase { return bodyCase{body: body, want: plant} }
+func accepted(text string, plant plantstore.Plant) Body { return Body{Text: text, Plant: plant} }
 
-func refused(code plantstore.Code, bodies ...string) []bodyCase {
-	var cases []bodyCase
-	for _, body := range bodies {
-		cases = append(cases, bodyCase{body: body, code: code})
+func refused(code plantstore.Code, texts ...string) []Body {
+	var bodies []Body
+	for _, text := range texts {
+		bodies = append(bodies, Body{Text: text, Code: code})
 	}
-	return cases
+	return bodies
 }
 
 func fern(id plantstore.ID) plantstore.Plant { return plantstore.Plant{ID: id, Name: "Fern"} }
@@ -45,19 +50,19 @@ func taggedFern(tag string) plantstore.Plant {
 	return plantstore.Plant{ID: 1, Name: "Fern", Tag: plantstore.NewTag(tag)}
 }
 
-// withID is a body with the id in this notation.
+// withID returns a body with the id written like this.
 func withID(number string) string { return `{"id":` + number + `,"name":"Fern"}` }
 
-// withTag is a body with the value as its tag.
+// withTag returns a body with the value as its tag.
 func withTag(value string) string { return `{"id":1,"name":"Fern","tag":` + value + `}` }
 
-// withMore is a valid body with these members before its own.
-func withMore(members string) string { return `{` + members + `,"id":1,"name":"Fern"}` }
+// withMembers returns a valid body with these members first.
+func withMembers(members string) string { return `{` + members + `,"id":1,"name":"Fern"}` }
 
 // integerBodies have ids that are integers, however they are written.
-func integerBodies() []bodyCase {
-	const most, least = 9223372036854775807, -9223372036854775808
-	var cases []bodyCase
+func integerBodies() []Body {
+	const greatest, least = 9223372036854775807, -9223372036854775808
+	var bodies []Body
 	for _, tt := range []struct {
 		number string
 		id     plantstore.ID
@@ -105,14 +110,14 @@ func integerBodies() []bodyCase {
 		{"9007199254740993.0", 9007199254740993},
 		{"900719925474099.3e1", 9007199254740993},
 		{"-9007199254740993", -9007199254740993},
-		{"9223372036854775806", most - 1},
-		{"9223372036854775807", most},
-		{"9223372036854775807.0", most},
-		{"9223372036854775807e0", most},
-		{"92233720368547758070e-1", most},
-		{"9.223372036854775807e18", most},
-		{"0.9223372036854775807e19", most},
-		{"9223372036854775807000000000000000000000e-21", most},
+		{"9223372036854775806", greatest - 1},
+		{"9223372036854775807", greatest},
+		{"9223372036854775807.0", greatest},
+		{"9223372036854775807e0", greatest},
+		{"92233720368547758070e-1", greatest},
+		{"9.223372036854775807e18", greatest},
+		{"0.9223372036854775807e19", greatest},
+		{"9223372036854775807000000000000000000000e-21", greatest},
 		{"-9223372036854775807", least + 1},
 		{"-9223372036854775808", least},
 		{"-9223372036854775808.00", least},
@@ -122,14 +127,15 @@ func integerBodies() []bodyCase {
 		{"0." + strings.Repeat("0", 399) + "1e400", 1},
 		{"7." + strings.Repeat("0", 2000), 7},
 	} {
-		cases = append(cases, is(withID(tt.number), fern(tt.id)))
+		bodies = append(bodies, accepted(withID(tt.number), fern(tt.id)))
 	}
-	return cases
+	return bodies
 }
 
-// numberBodies have ids that are numbers, but no int64.
-func numberBodies() []bodyCase {
-	var cases []bodyCase
+// numberBodies have ids that are not in int64: integers outside it, other numbers,
+// and text that is not a JSON number.
+func numberBodies() []Body {
+	var bodies []Body
 	for _, number := range []string{
 		"9223372036854775808", "9223372036854775808.0", "9.223372036854775808e18", "9223372036854775809",
 		"-9223372036854775809", "-9223372036854775809.0", "-9.223372036854775809e18",
@@ -139,7 +145,7 @@ func numberBodies() []bodyCase {
 		"1e9223372036854775807", "1e9223372036854775808", "1e18446744073709551616", "1e99999999999999999999999999",
 		"0.1e999999999", "123456789012345678901234567890", strings.Repeat("9", 1000),
 	} {
-		cases = append(cases, refused(plantstore.ErrRange, withID(number))...)
+		bodies = append(bodies, refused(plantstore.ErrRange, withID(number))...)
 	}
 	for _, number := range []string{
 		"1.5", "-1.5", "0.1", "-0.1", "0.5", "1e-1", "15e-1", "1.25e1", "12e-1", "1e-400", "-1e-400", "1e-999999999",
@@ -147,20 +153,20 @@ func numberBodies() []bodyCase {
 		"9223372036854775808.5", "-9223372036854775808.5", "1.0000000000000000000000000000001",
 		"0.99999999999999999999999999999999", "0.0000000000000000000000000000000000000001", "4.9e-324", "2.5e-324", "1e-1074",
 	} {
-		cases = append(cases, refused(plantstore.ErrType, withID(number))...)
+		bodies = append(bodies, refused(plantstore.ErrType, withID(number))...)
 	}
 	for _, number := range []string{
 		"00", "01", "-01", "+1", "-", "--1", "- 1", ".5", "-.5", "1.", "1.e2", "1e", "1e+", "1e-", "1E", "1e1.5", "1ee2", "e1",
 		"1 e2", "1 0", "1_000", "1,000", "0x1", "0b1", "0o7", "1n", "1L", "1f", "NaN", "-NaN", "Infinity", "-Infinity", "∞", "１", "١",
 	} {
-		cases = append(cases, refused(plantstore.ErrNotJSON, withID(number))...)
+		bodies = append(bodies, refused(plantstore.ErrNotJSON, withID(number))...)
 	}
-	return cases
+	return bodies
 }
 
-// textBodies have names and tags that are any text at all.
-func textBodies() []bodyCase {
-	var cases []bodyCase
+// textBodies have names and tags of any Unicode text.
+func textBodies() []Body {
+	var bodies []Body
 	for _, tt := range []struct{ quoted, text string }{
 		{`""`, ""},
 		{`" "`, " "},
@@ -174,6 +180,7 @@ func textBodies() []bodyCase {
 		{`"\u0022\u005c\u002F"`, `"\/`},
 		{`"/"`, "/"},
 		{`"\\u0041"`, `\u0041`},
+		{`"\\ud800"`, `\ud800`},
 		{`"\\\\"`, `\\`},
 		{`"\u001f"`, "\x1f"},
 		{"\"\x7f\"", "\x7f"},
@@ -205,29 +212,30 @@ func textBodies() []bodyCase {
 		{`"` + strings.Repeat("f", 5000) + `"`, strings.Repeat("f", 5000)},
 		{`"` + strings.Repeat(`\u00e9`, 1000) + `"`, strings.Repeat("é", 1000)},
 	} {
-		cases = append(
-			cases,
-			is(`{"id":1,"name":`+tt.quoted+`}`, plantstore.Plant{ID: 1, Name: tt.text}),
-			is(withTag(tt.quoted), taggedFern(tt.text)),
+		bodies = append(
+			bodies,
+			accepted(`{"id":1,"name":`+tt.quoted+`}`, plantstore.Plant{ID: 1, Name: tt.text}),
+			accepted(withTag(tt.quoted), taggedFern(tt.text)),
 		)
 	}
-	return cases
+	return bodies
 }
 
-// fieldBodies lack fields, or have ones of the wrong type.
-func fieldBodies() []bodyCase {
-	var cases []bodyCase
+// fieldBodies lack a field or have one of the wrong type.
+func fieldBodies() []Body {
+	var bodies []Body
 	for _, value := range []string{`null`, `true`, `false`, `[]`, `[1]`, `{}`, `{"id":1}`, `["Fern"]`} {
-		cases = append(cases, refused(plantstore.ErrType, withID(value), `{"id":1,"name":`+value+`}`, withTag(value))...)
+		bodies = append(bodies, refused(plantstore.ErrType, withID(value), `{"id":1,"name":`+value+`}`, withTag(value))...)
 	}
 	for _, value := range []string{`0`, `1`, `-1.5`, `1e999999999`} {
-		cases = append(cases, refused(plantstore.ErrType, `{"id":1,"name":`+value+`}`, withTag(value))...)
+		bodies = append(bodies, refused(plantstore.ErrType, `{"id":1,"name":`+value+`}`, withTag(value))...)
 	}
 	for _, value := range []string{`"1"`, `""`, `"0x1"`, `"1.0"`} {
-		cases = append(cases, refused(plantstore.ErrType, withID(value))...)
+		bodies = append(bodies, refused(plantstore.ErrType, withID(value))...)
 	}
-	return append(
-		append(cases, refused(
+	return slices.Concat(
+		bodies,
+		refused(
 			plantstore.ErrMissing,
 			`{}`, ` { } `, `{"id":1}`, `{"name":"Fern"}`, `{"tag":"fern"}`, `{"id":1,"tag":"fern"}`, `{"name":"Fern","tag":"fern"}`,
 			`{"x":{"id":1,"name":"Fern"}}`,
@@ -235,27 +243,25 @@ func fieldBodies() []bodyCase {
 			`{" id":1,"name":"Fern"}`, `{"id":1,"name ":"Fern"}`, `{"id\u0000":1,"name":"Fern"}`, `{"id":1,"\u0000name":"Fern"}`,
 			`{"\\id":1,"name":"Fern"}`, `{"ıd":1,"name":"Fern"}`, `{"id":1,"nаme":"Fern"}`, `{"ｉｄ":1,"name":"Fern"}`,
 			`{"id":1,"name\ufeff":"Fern"}`, `{"":1}`, `{"\"id\"":1,"name":"Fern"}`,
-		)...),
-		// The first problem gives its code, and what is missing comes last.
-		slices.Concat(
-			refused(plantstore.ErrType, `{"id":"1","name":1}`, `{"id":null,"name":null,"tag":null}`, `{"name":1}`, `{"tag":1}`, `{"id":1.5}`, `{"tag":null,"id":1e99,"name":"Fern"}`),
-			refused(plantstore.ErrRange, `{"id":1e99}`, `{"id":1e99,"name":1}`, `{"id":-1e99,"tag":null,"name":null}`),
-		)...,
+		),
+		// The code is that of the first problem. Missing fields come last.
+		refused(plantstore.ErrType, `{"id":"1","name":1}`, `{"id":null,"name":null,"tag":null}`, `{"name":1}`, `{"tag":1}`, `{"id":1.5}`, `{"tag":null,"id":1e99,"name":"Fern"}`),
+		refused(plantstore.ErrRange, `{"id":1e99}`, `{"id":1e99,"name":1}`, `{"id":-1e99,"tag":null,"name":null}`),
 	)
 }
 
-// memberBodies have other members, or ours in unusual dress.
-func memberBodies() []bodyCase {
-	cases := []bodyCase{
-		is("{\"id\":1,\"name\":\"Fern\"}", fern(1)),
-		is(" \t\r\n{ \t\r\n\"id\" \t\r\n: \t\r\n1 \t\r\n, \t\r\n\"name\" \t\r\n: \t\r\n\"Fern\" \t\r\n} \t\r\n", fern(1)),
-		is("{\"id\":1,\"name\":\"Fern\"}"+strings.Repeat("\n", 5000), fern(1)),
-		is(strings.Repeat(" ", 5000)+"{\"id\":1,\"name\":\"Fern\"}", fern(1)),
-		is(`{"name":"Fern","id":1}`, fern(1)),
-		is(`{"tag":"fern","name":"Fern","id":1}`, taggedFern("fern")),
-		is(`{"\u0069\u0064":1,"name":"Fern"}`, fern(1)),
-		is(`{"i\u0064":1,"n\u0061me":"Fern","\u0074ag":"fern"}`, taggedFern("fern")),
-		is(`{"\u0069\u0044":2,"id":1,"name":"Fern"}`, fern(1)),
+// memberBodies have unknown members, or known ones in an unusual order or notation.
+func memberBodies() []Body {
+	bodies := []Body{
+		accepted("{\"id\":1,\"name\":\"Fern\"}", fern(1)),
+		accepted(" \t\r\n{ \t\r\n\"id\" \t\r\n: \t\r\n1 \t\r\n, \t\r\n\"name\" \t\r\n: \t\r\n\"Fern\" \t\r\n} \t\r\n", fern(1)),
+		accepted("{\"id\":1,\"name\":\"Fern\"}"+strings.Repeat("\n", 5000), fern(1)),
+		accepted(strings.Repeat(" ", 5000)+"{\"id\":1,\"name\":\"Fern\"}", fern(1)),
+		accepted(`{"name":"Fern","id":1}`, fern(1)),
+		accepted(`{"tag":"fern","name":"Fern","id":1}`, taggedFern("fern")),
+		accepted(`{"\u0069\u0064":1,"name":"Fern"}`, fern(1)),
+		accepted(`{"i\u0064":1,"n\u0061me":"Fern","\u0074ag":"fern"}`, taggedFern("fern")),
+		accepted(`{"\u0069\u0044":2,"id":1,"name":"Fern"}`, fern(1)),
 	}
 	for _, members := range []string{
 		`"x":1`, `"":0`, `"x":null`, `"x":true`, `"x":""`, `"x":[]`, `"x":{}`, `"x":[[[[]]],{"y":[{}]}]`,
@@ -267,12 +273,12 @@ func memberBodies() []bodyCase {
 		`"x":` + strings.Repeat(`[`, 100) + strings.Repeat(`]`, 100),
 		`"x":` + strings.Repeat(`{"x":`, 100) + `0` + strings.Repeat(`}`, 100),
 	} {
-		cases = append(cases, is(withMore(members), fern(1)))
+		bodies = append(bodies, accepted(withMembers(members), fern(1)))
 	}
-	return cases
+	return bodies
 }
 
-func duplicateBodies() []bodyCase {
+func duplicateBodies() []Body {
 	return refused(
 		plantstore.ErrNotJSON,
 		`{"id":1,"id":1,"name":"Fern"}`, `{"id":1,"id":2,"name":"Fern"}`, `{"id":1,"name":"Fern","id":1}`,
@@ -288,8 +294,8 @@ func duplicateBodies() []bodyCase {
 	)
 }
 
-// otherValueBodies are JSON, but no object.
-func otherValueBodies() []bodyCase {
+// otherValueBodies are JSON values other than objects.
+func otherValueBodies() []Body {
 	return refused(
 		plantstore.ErrNotObject,
 		`null`, `true`, `false`, `0`, `-0`, `1.5`, `1e999999999`, `""`, `"Fern"`, `"{}"`, `"\u0000"`, `[]`, `[[]]`, ` [ ] `, `[{}]`,
@@ -298,9 +304,9 @@ func otherValueBodies() []bodyCase {
 }
 
 // brokenBodies are not JSON.
-func brokenBodies() []bodyCase {
+func brokenBodies() []Body {
 	const body = `{"id":1,"name":"Fern"}`
-	cases := refused(
+	return refused(
 		plantstore.ErrNotJSON,
 		"", " ", "\n", "\t \r\n", "\x00", "{", "}", "[", "]", `"`, ",", ":", "-", "nul", "NULL", "True", "undefined", "id",
 		`{"id":1,"name":"Fern",}`, `{,"id":1,"name":"Fern"}`, `{"id":1,,"name":"Fern"}`, `{"id":1 "name":"Fern"}`, `{"id" 1,"name":"Fern"}`,
@@ -315,45 +321,106 @@ func brokenBodies() []bodyCase {
 		"\ufeff"+body, body+"\ufeff", "\u00a0"+body, "\v"+body, "\f"+body, body+"\x1a", "\x1e"+body, ")]}',\n"+body,
 		"{\"id\":1,\"name\":\"Fern\"\u2003}", "{\x00\"id\":1,\"name\":\"Fern\"}",
 		"\xff\xfe{\x00}\x00", "\x00{\x00}", "\x1f\x8b\x08\x00\x00\x00\x00\x00", `1 2`, `[] []`, `null null`, `"a" "b"`, `{} {}`, `{},`,
-		// Whatever is wrong with the fields, it comes after the syntax.
+		// The syntax matters more than what is wrong with a field.
 		`{"id":"1","name":null`, `{"id":"1"}}`, `{"id":1.5,"id":1}`, `{"name":1,]`,
 	)
-	return cases
 }
 
-// brokenTextBodies have a name that is no text.
-func brokenTextBodies() []bodyCase {
-	var cases []bodyCase
+// brokenTextBodies hold strings that are not valid Unicode.
+func brokenTextBodies() []Body {
+	var bodies []Body
 	for _, text := range []string{
-		// Surrogates that stand alone.
+		// Unpaired surrogates.
 		`\ud800`, `\udfff`, `\uDBFF`, `\udc00`, `\ud83c`, `\ud83cx`, `x\udf31`, `\udf31\ud83c`, `\ud83c\ud83c\udf31`, `\ud83c\u0041`,
-		`\ud83c\n`, `\ud83c\\udf31`, `\ud83c\udf31\udf31`, `\ud83c \udf31`, `\ud83c\uD83C`, `\ud800\ue000`,
-		// Escapes that are none.
+		`\ud83c\n`, `\ud83c\\udf31`, `\ud83c\udf31\udf31`, `\ud83c \udf31`, `\ud83c\uD83C`, `\ud800\ue000`, `\\ufffd\ud800`,
+		// Invalid escapes.
 		`\`, `\x41`, `\a`, `\v`, `\0`, `\'`, `\U00000041`, `\u`, `\u0`, `\u00`, `\u004`, `\u004g`, `\u{41}`, `\u 041`, `\u+041`, `\N`, "\\\n", "\\\x00",
 		// Characters that must be escaped.
 		"\x00", "\x01", "\x1f", "\n", "\r", "\t", "a\x00b",
-		// What is not UTF-8: lone bytes, overlong forms, surrogates, beyond U+10FFFF, Latin-1.
+		// Invalid UTF-8: lone bytes, overlong forms, surrogates, beyond U+10FFFF, Latin-1.
 		"\x80", "\xbf", "\xff", "\xfe", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xf0\x80\x80\x80", "\xed\xa0\x80", "\xed\xbf\xbf",
 		"\xed\xa0\xbd\xed\xb8\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf8\x88\x80\x80\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x8c", "caf\xe9", "\xc3(",
 	} {
-		cases = append(cases, refused(plantstore.ErrNotJSON, `{"id":1,"name":"`+text+`"}`)...)
+		bodies = append(bodies, refused(plantstore.ErrNotJSON, `{"id":1,"name":"`+text+`"}`)...)
 	}
 	for _, body := range []string{
 		`{"id":1,"name":"Fern","tag":"\ud800"}`, "{\"id\":1,\"name\":\"Fern\",\"tag\":\"\xff\"}", `{"id":1,"name":"Fern","\ud800":1}`,
 		"{\"id\":1,\"name\":\"Fern\",\"\xff\":1}", `{"id":1,"name":"Fern","x":"\ud800"}`, "{\"id\":1,\"name\":\"Fern\",\"x\":[\"\xff\"]}",
 		`{"id":1,"name":"Fern","x":{"y":["\udc00"]}}`, "{\"id\":1,\"name\":\"Fern\"}\xff", "\xff{\"id\":1,\"name\":\"Fern\"}", `"\ud800"`, "\"\xff\"", `["\udc00"]`,
 	} {
-		cases = append(cases, refused(plantstore.ErrNotJSON, body)...)
+		bodies = append(bodies, refused(plantstore.ErrNotJSON, body)...)
 	}
-	return cases
+	return bodies
 }
 
-// cutBodies end too early, after each of their bytes.
-func cutBodies() []bodyCase {
+// truncatedBodies end after each byte of a valid body.
+func truncatedBodies() []Body {
 	const body = `{"id":-1.5e1,"name":"\ud83c\udf31","tag":"竹","x":[true,null]}`
-	var cases []bodyCase
+	var bodies []Body
 	for i := range len(body) {
-		cases = append(cases, bodyCase{body: body[:i], code: plantstore.ErrNotJSON})
+		bodies = append(bodies, Body{Text: body[:i], Code: plantstore.ErrNotJSON})
 	}
-	return cases
+	return bodies
+}
+
+// EdgeCases are bodies that are hard only because of the size of a buffer, the depth
+// of a value or the length of a number.
+func EdgeCases() []string {
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	var all []string
+	for _, length := range []int{62, 63, 64, 65, 510, 512, 514, 4094, 4096, 4098} {
+		// The end of the name, of an escape and of a rune at each place near the end
+		// of a buffer.
+		all = append(all, `{"id":1,"name":"`+strings.Repeat("x", length-17)+`"}`,
+			`{"name":"`+strings.Repeat("x", length-9)+`\ud83c\udf31","id":1}`,
+			`{"name":"`+strings.Repeat("x", length-10)+`🌱","id":1,"tag":"\u0000"}`,
+			strings.Repeat(" ", length)+`{"id":1,"name":"x"}`+strings.Repeat("\n", length))
+	}
+	for _, levels := range []int{9_998, 9_999, 10_000, 10_001} {
+		all = append(all, `{"id":1,"name":"x","more":`+nested(levels)+`}`, nested(levels), strings.Repeat("[", levels))
+	}
+	for _, digits := range []int{17, 18, 19, 20, 400, 4000} {
+		zeros := strings.Repeat("0", digits)
+		for _, number := range []string{
+			"1" + zeros, "1" + zeros + "e-" + strconv.Itoa(digits), "0." + zeros + "1e" + strconv.Itoa(digits+1), "-0." + zeros, "1." + zeros, "1." + zeros + "1",
+			"9223372036854775807." + zeros, "9223372036854775808" + zeros + "e-" + strconv.Itoa(digits), "-9223372036854775808" + zeros + "E-0" + strconv.Itoa(digits), "1e-" + zeros, "1e+" + zeros + "5",
+		} {
+			all = append(all, withID(number))
+		}
+	}
+	var members strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&members, `"m%d":%d,`, i, i)
+	}
+	return append(all, "{"+members.String()+`"id":1,"name":"x"}`, "{"+members.String()+`"m299":0,"id":1,"name":"x"}`,
+		`{"ID":1,"Id":2,"NAME":"x","id":3,"name":"y"}`, `{"\u006eame":"a","id":1}`, `{"\u006eame":"a","name":"b","id":1}`, `{"ta\u0067":null,"name":"b","id":1}`,
+		`{"id":1,"name":"x"}{"id":1,"name":"x"}`, "\ufeff"+`{"id":1,"name":"x"}`, `{"id":1,"name":"x"}`+"\x00", "\x1e"+`{"id":1,"name":"x"}`+"\n", `{"":{"":{"":1}},"id":1,"name":""}`)
+}
+
+// Mutate returns one of the Bodies with a few pieces of it changed.
+func Mutate(random *rand.Rand) []byte {
+	pick := func() []byte { return []byte(Bodies[random.IntN(len(Bodies))].Text) }
+	pieces := []string{
+		`{`, `}`, `[`, `]`, `:`, `,`, `"`, `\`, `\u`, `\ud83c`, `\udf31`, `\u0000`, `\\`, `e`, `E-`, `.`, `-`, `0`, `1`, `9`, ` `, "\n", "\x00", "\xff", "é",
+		`null`, `true`, `"id"`, `"name"`, `"tag"`, `"\u0069d"`, `"id":1,`, `,"name":"x"`, `"tag":"",`, `9223372036854775807`, `e99999`, `{"id":1,"name":"x"}`,
+	}
+	body := pick()
+	for range random.IntN(4) {
+		from := random.IntN(len(body) + 1)
+		to := min(from+random.IntN(4), len(body))
+		piece := []byte(pieces[random.IntN(len(pieces))])
+		switch random.IntN(5) {
+		case 0:
+			to = from
+		case 1:
+			piece = nil
+		case 2:
+			piece = pick()
+		case 3:
+			piece = bytes.Clone(body[from:to])
+			to = from
+		}
+		body = slices.Replace(body, from, to, piece...)
+	}
+	return body
 }
