@@ -30,20 +30,23 @@ var floors = [][]string{
 		"plantstore/internal/storetest",
 	},
 	{"plantstore/internal/server", "plantstore/internal/console"},
+	{"plantstore/internal/servertest"},
 	{"plantstore/cmd/plantstore"},
 	{"plantstore/e2e/harness"},
 	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/deploy"},
 }
 
-// wired lists the packages that only the given ones may import: everything is
-// wired in cmd/plantstore, and what helps tests is for tests alone.
+// wired lists the packages that only the given ones may import: everything is wired
+// in cmd/plantstore, and once more for tests in internal/servertest. What helps tests
+// is for tests alone.
 var wired = map[string][]string{
-	"plantstore/internal/sqlite":          {"plantstore/cmd/plantstore"},
-	"plantstore/internal/postgres":        {"plantstore/cmd/plantstore"},
-	"plantstore/internal/http1":           {"plantstore/cmd/plantstore"},
+	"plantstore/internal/sqlite":          {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
+	"plantstore/internal/postgres":        {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
+	"plantstore/internal/http1":           {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/storetest":       {},
 	"plantstore/internal/wire/wiretest":   {},
-	"plantstore/internal/postgres/pgtest": {},
+	"plantstore/internal/postgres/pgtest": {"plantstore/internal/servertest"},
+	"plantstore/internal/servertest":      {},
 	"plantstore/cmd/plantstore":           {},
 	"plantstore/e2e/harness":              {},
 }

@@ -1,0 +1,321 @@
+// Package servertest runs one real server in a test: a store, its writer, its guard,
+// the web pages and HTTP, wired as plantstore serve wires them. It is for tests only.
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/auth"
+	"plantstore/internal/commit"
+	"plantstore/internal/console"
+	"plantstore/internal/http1"
+	"plantstore/internal/postgres"
+	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/server"
+	"plantstore/internal/sqlite"
+)
+
+// Options say how a [Server] differs from plantstore serve without flags. The zero
+// value of a field means the default.
+type Options struct {
+	// Store is closed when the server stops. The default is an empty SQLite store in a
+	// temporary directory; [Postgres] returns another.
+	Store plantstore.Store
+	// Listener is where the server listens. The default is a free loopback port.
+	Listener net.Listener
+	// BaseURL is the public URL of the API, or only its path, such as /v1.
+	BaseURL string
+	// Origins are the other origins whose web pages may call the API.
+	Origins []string
+	// Wrap, if set, wraps the handler.
+	Wrap func(http.Handler) http.Handler
+
+	MaxBody                   int64
+	MaxQueue                  int
+	StoreTimeout, ReadTimeout time.Duration
+}
+
+// Server is a running server.
+type Server struct {
+	// URL is the API's URL on the listener, whose address is Addr. BaseURL is its
+	// public URL.
+	URL     string
+	Addr    string
+	BaseURL *url.URL
+	// Token is the secret of a token with all scopes.
+	Token string
+	Store plantstore.Store
+	// Handler is the server's handler, for tests that call it without its listener.
+	Handler *server.Server
+	Log     *Log
+
+	parts   server.Options // what Handler is made of
+	clients []*client.Client
+	stops   []func() error // in the order of the calls
+}
+
+// Main is for a TestMain. It runs the tests and fails if a goroutine is left over.
+func Main(m *testing.M) {
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// OnEveryStore runs a test in parallel with a server on each kind of store. The
+// package's TestMain must call [Main].
+func OnEveryStore(t *testing.T, test func(t *testing.T, s *Server)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, Start(t, Options{}))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, Start(t, Options{Store: Postgres(t)}))
+	})
+}
+
+// Postgres returns an empty PostgreSQL store for a server, which closes it. The
+// package's TestMain must call [Main].
+func Postgres(t testing.TB) plantstore.Store {
+	t.Helper()
+	store, err := postgres.Open(pgtest.Fresh(t), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// Start starts a server that stops when the test ends. The test fails if a part of
+// the server does, or if the secret of a token is in its log.
+func Start(t testing.TB, opts Options) *Server {
+	t.Helper()
+	s := Launch(opts)
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Launch starts a server for an example, which has no [testing.TB]. The caller stops
+// it. It panics if it fails.
+func Launch(opts Options) *Server {
+	s := &Server{Log: new(Log), Store: opts.Store}
+	if opts.Listener == nil {
+		opts.Listener = must(net.Listen("tcp", "127.0.0.1:0"))
+	}
+	if s.Store == nil {
+		s.openSQLite()
+	}
+	s.Addr = opts.Listener.Addr().String()
+	s.BaseURL = must((&url.URL{Scheme: "http", Host: s.Addr}).Parse(opts.BaseURL))
+	s.URL = (&url.URL{Scheme: "http", Host: s.Addr, Path: s.BaseURL.Path, RawPath: s.BaseURL.RawPath}).String()
+	s.run(opts)
+	s.Token = s.NewToken(plantstore.AllScopes()...)
+	return s
+}
+
+func (s *Server) openSQLite() {
+	dir := must(os.MkdirTemp("", "plantstore-"))
+	s.Store = must(sqlite.Open(filepath.Join(dir, "plants.db"), sqlite.Serve))
+	s.onStop(func() error { return os.RemoveAll(dir) })
+}
+
+// run wires and runs the parts as plantstore serve does.
+func (s *Server) run(opts Options) {
+	const maxHeader = 32 << 10
+	readTimeout := opts.ReadTimeout
+	if readTimeout == 0 {
+		readTimeout = 30 * time.Second
+	}
+	maxBody := opts.MaxBody
+	if maxBody == 0 {
+		maxBody = 1 << 20
+	}
+	inFlight := 1
+	if _, ok := s.Store.(*postgres.Store); ok {
+		inFlight = 2
+	}
+	log := slog.New(slog.NewJSONHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	metrics := server.NewMetrics("test")
+	writer := commit.New(s.Store, commit.Options{
+		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
+	})
+	guard := auth.New(s.Store, log)
+	s.parts = server.Options{
+		Store: s.Store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
+		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout,
+		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins,
+	}
+	s.Handler = server.New(s.parts)
+	var handler http.Handler = s.Handler
+	if opts.Wrap != nil {
+		handler = opts.Wrap(handler)
+	}
+	web := http1.New(&http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      90 * time.Second,
+		IdleTimeout:       120 * time.Second,
+		MaxHeaderBytes:    2 * maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}, s.Handler.OnePlant)
+
+	s.onStop(s.Store.Close)
+	if store, ok := s.Store.(interface{ Run(context.Context) error }); ok {
+		s.onStop(background(store.Run))
+	}
+	s.onStop(background(guard.Run))
+	s.onStop(background(writer.Run))
+	s.onStop(background(func(context.Context) error {
+		if err := web.Serve(opts.Listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}))
+	s.onStop(func() error { return shutdown(web) })
+}
+
+// onStop adds a function that stop calls before those added earlier.
+func (s *Server) onStop(f func() error) { s.stops = slices.Insert(s.stops, 0, f) }
+
+// background runs f until the returned function is called, which waits for f.
+func background(f func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func shutdown(web *http1.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := web.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("requests are still in flight: %w", err), web.Close())
+	}
+	return nil
+}
+
+// Stop stops a server that Launch started, and panics if it fails.
+func (s *Server) Stop() {
+	if err := s.stop(); err != nil {
+		panic(err)
+	}
+}
+
+// stop stops the parts in order, and returns what went wrong.
+func (s *Server) stop() error {
+	for _, c := range s.clients {
+		c.CloseIdleConnections()
+	}
+	var err error
+	for _, stop := range s.stops {
+		err = errors.Join(err, stop())
+	}
+	if s.Log.leaked() {
+		err = errors.Join(err, errors.New("the secret of a token is in the log"))
+	}
+	return err
+}
+
+// NewToken adds a token with the scopes to the store and returns its secret.
+func (s *Server) NewToken(scopes ...plantstore.Scope) string {
+	return s.AddToken(plantstore.Token{Scopes: scopes})
+}
+
+// AddToken adds a token to the store, with a new secret, and returns that. It panics
+// if it fails.
+func (s *Server) AddToken(token plantstore.Token) (secret string) {
+	secret = plantstore.NewSecret()
+	s.Log.addSecret(secret)
+	token.Hash, token.Name, token.Created = plantstore.HashSecret(secret), "test", time.Now()
+	if err := s.Store.CreateToken(context.Background(), token); err != nil {
+		panic(err)
+	}
+	return secret
+}
+
+// HasSecret reports whether the text holds the secret of a token.
+func (s *Server) HasSecret(text []byte) bool { return s.Log.hasSecret(text) }
+
+// Client returns a client with all scopes.
+func (s *Server) Client(opts client.Options) *client.Client {
+	c := must(client.New(s.URL, s.Token, opts))
+	s.clients = append(s.clients, c)
+	return c
+}
+
+// At returns another handler of the server, for another public URL.
+func (s *Server) At(base *url.URL) *server.Server {
+	parts := s.parts
+	parts.BaseURL, parts.Metrics = base, server.NewMetrics("test")
+	return server.New(parts)
+}
+
+// Plants returns all plants in the store.
+func (s *Server) Plants(t testing.TB) []plantstore.Plant {
+	t.Helper()
+	var all []plantstore.Plant
+	for plant, err := range s.Store.Scan(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, plant)
+	}
+	return all
+}
+
+// Fill adds plants to the store, without HTTP, or replaces those with their ids.
+func (s *Server) Fill(t testing.TB, plants ...plantstore.Plant) {
+	t.Helper()
+	s.apply(t, plantstore.Replace, plants)
+}
+
+// Clear deletes all plants in the store, without HTTP.
+func (s *Server) Clear(t testing.TB) {
+	t.Helper()
+	s.apply(t, plantstore.Delete, s.Plants(t))
+}
+
+func (s *Server) apply(t testing.TB, op plantstore.Op, plants []plantstore.Plant) {
+	t.Helper()
+	var batch []plantstore.Write
+	for _, plant := range plants {
+		batch = append(batch, plantstore.Write{Op: op, Plant: plant})
+	}
+	if _, err := s.Store.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
