@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"strings"
@@ -6,31 +6,32 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/servertest"
 )
 
-// The challenges of RFC 6750 that an answer can carry.
+// The challenges of RFC 6750.
 const (
 	challenge         = `Bearer realm="plantstore"`
 	invalidToken      = `Bearer realm="plantstore", error="invalid_token"`
 	insufficientScope = `Bearer realm="plantstore", error="insufficient_scope"`
 )
 
-func TestCreateNeedsATokenThatMayWrite(t *testing.T) {
+func TestCreateNeedsATokenWithTheWriteScope(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		write := []plantstore.Scope{plantstore.ScopeWrite}
-		writer := s.newToken(t, plantstore.Token{Scopes: write})
-		reader := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeOps}})
-		lasting := s.newToken(t, plantstore.Token{Scopes: write, Expires: time.Now().Add(time.Hour)})
-		expired := s.newToken(t, plantstore.Token{Scopes: write, Expires: time.Now().Add(-time.Hour)})
-		revoked := s.newToken(t, plantstore.Token{Scopes: write, Revoked: time.Now()})
+		writer := s.AddToken(plantstore.Token{Scopes: write})
+		reader := s.NewToken(plantstore.ScopeRead, plantstore.ScopeOps)
+		lasting := s.AddToken(plantstore.Token{Scopes: write, Expires: time.Now().Add(time.Hour)})
+		expired := s.AddToken(plantstore.Token{Scopes: write, Expires: time.Now().Add(-time.Hour)})
+		revoked := s.AddToken(plantstore.Token{Scopes: write, Revoked: time.Now()})
 		good := []string{
 			"Bearer " + writer, "bearer " + writer, "BEARER " + writer, "bEaReR " + writer, "Bearer   " + writer,
-			"Bearer " + writer + " ", "Bearer " + lasting, "Bearer " + s.token,
+			"Bearer " + writer + " ", "Bearer " + lasting, "Bearer " + s.Token,
 		}
 		for _, authorization := range good {
 			s.create(t, `{"id":1,"name":"Fern"}`, "Authorization: "+authorization).wantPlant(t, fern(1))
 		}
-		s.clear(t)
+		s.Clear(t)
 		bad := []struct {
 			header    []string
 			code      plantstore.Code
@@ -71,19 +72,19 @@ func TestCreateNeedsATokenThatMayWrite(t *testing.T) {
 	})
 }
 
-func TestATokenInTheQueryIsNone(t *testing.T) {
+func TestTokenInTheQueryIsIgnored(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	got := s.send(t, "POST", s.plants()+"?access_token="+s.token, `{"id":1,"name":"Fern"}`, "Content-Type: application/json")
+	s := start(t, servertest.Options{})
+	got := s.send(t, "POST", s.plantsPath()+"?access_token="+s.Token, `{"id":1,"name":"Fern"}`, "Content-Type: application/json")
 	got.wantError(t, plantstore.ErrNoToken)
 	got.wantHeader(t, "WWW-Authenticate", challenge)
 	s.wantStored(t)
 }
 
-func TestWhoMayNotCallHearsNothingOfTheirBody(t *testing.T) {
+func TestTokenIsCheckedBeforeTheBody(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	reader := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead}})
+	s := start(t, servertest.Options{})
+	reader := s.NewToken(plantstore.ScopeRead)
 	for _, tt := range []struct{ body, media string }{
 		{``, "application/json"},
 		{`{`, "application/json"},
@@ -96,19 +97,19 @@ func TestWhoMayNotCallHearsNothingOfTheirBody(t *testing.T) {
 	}
 }
 
-func TestOnlyAnAnswerThatRefusesTheTokenCarriesAChallenge(t *testing.T) {
+func TestOnlyARefusedTokenGetsAChallenge(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	for _, body := range []string{`{"id":1,"name":"Fern"}`, `{`, `{"id":1,"name":"Oak"}`} {
 		s.create(t, body).wantHeader(t, "WWW-Authenticate")
 	}
 	s.send(t, "GET", "/nothing", "").wantHeader(t, "WWW-Authenticate")
 }
 
-func TestANewTokenWorksAtOnce(t *testing.T) {
+func TestNewTokenWorksAtOnce(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		for range 10 {
-			secret := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeWrite}})
+			secret := s.NewToken(plantstore.ScopeWrite)
 			s.create(t, `{"id":1,"name":"Fern"}`, "Authorization: Bearer "+secret).wantPlant(t, fern(1))
 		}
 	})

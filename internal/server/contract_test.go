@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"encoding/json"
@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"plantstore"
+	"plantstore/internal/server"
 )
 
 func TestTheContractIsValidOpenAPI(t *testing.T) {
@@ -32,9 +33,9 @@ func TestTheContractIsValidOpenAPI(t *testing.T) {
 
 func TestRoutesAndOperationsAreTheSame(t *testing.T) {
 	var served, documented []string
-	for _, r := range routes {
-		if path, ok := strings.CutPrefix(r.path, "{base}"); ok {
-			served = append(served, r.name+": "+r.method+" "+path)
+	for _, r := range server.Routes() {
+		if path, ok := strings.CutPrefix(r.Path, "{base}"); ok {
+			served = append(served, r.Name+": "+r.Method+" "+path)
 		}
 	}
 	for path, item := range loadContract(t, plantstore.OpenAPI).Paths.Map() {
@@ -51,7 +52,7 @@ func TestRoutesAndOperationsAreTheSame(t *testing.T) {
 	for _, line := range documented {
 		name, _, _ := strings.Cut(line, ":")
 		if names[name] {
-			t.Errorf("the operationId %s is there twice", name)
+			t.Errorf("there are two operationIds %s", name)
 		}
 		names[name] = true
 	}
@@ -59,14 +60,14 @@ func TestRoutesAndOperationsAreTheSame(t *testing.T) {
 
 func TestEveryScopedOperationSaysWhichScopeItNeeds(t *testing.T) {
 	doc := loadContract(t, plantstore.OpenAPI)
-	for _, r := range routes {
-		path, ok := strings.CutPrefix(r.path, "{base}")
+	for _, r := range server.Routes() {
+		path, ok := strings.CutPrefix(r.Path, "{base}")
 		if !ok {
 			continue
 		}
-		operation := doc.Paths.Value(path).GetOperation(r.method)
-		if want := "Needs the scope `" + string(r.scope) + "`."; !strings.Contains(operation.Description, want) {
-			t.Errorf("%s does not say %q", r.name, want)
+		operation := doc.Paths.Value(path).GetOperation(r.Method)
+		if want := "Needs the scope `" + string(r.Scope) + "`."; !strings.Contains(operation.Description, want) {
+			t.Errorf("%s does not say %q", r.Name, want)
 		}
 	}
 }
@@ -117,8 +118,8 @@ func errorCodes(t *testing.T) map[string]string {
 	return codes
 }
 
-// The golden file is SPEC.md's own operation, written by hand. Whoever must change
-// it changes what the interface has promised: within 1.x that is not allowed.
+// The golden file is the specified operation, written by hand. A change of it changes
+// what the interface has promised, which is not allowed within 1.x.
 const goldenFile = "testdata/contract.golden.json"
 
 func TestTheDocumentedOperationIsAsSpecified(t *testing.T) {
@@ -161,7 +162,7 @@ func TestTheGoldenFileNoticesEveryChange(t *testing.T) {
 		{"    Plant:\n      type: object", "    Plant:\n      type: object\n      additionalProperties: false"},
 	} {
 		if strings.Count(source, tt.old) == 0 {
-			t.Errorf("openapi.yaml has no %q any more", tt.old)
+			t.Errorf("openapi.yaml does not contain %q", tt.old)
 			continue
 		}
 		got, err := documented(readYAML(t, []byte(strings.Replace(source, tt.old, tt.new, 1))))
@@ -183,8 +184,8 @@ func readGolden(t *testing.T) (want any) {
 	return want
 }
 
-// documented takes from the contract what SPEC.md lists: all of it, and none of
-// what may be added within 1.x (examples, further statuses and operations).
+// documented extracts from the contract what the golden file lists: all of it, and
+// nothing that may be added within 1.x (examples, further statuses and operations).
 func documented(doc map[string]any) (any, error) {
 	operation := at(doc, "paths", "/plants", "post")
 	if operation == nil {
@@ -230,8 +231,7 @@ func documented(doc map[string]any) (any, error) {
 	}, nil
 }
 
-// contentOf describes the media types of a request or response, and the fields
-// of each.
+// contentOf returns the media types of a request or response, and the fields of each.
 func contentOf(doc, body map[string]any) (any, error) {
 	content := map[string]any{}
 	for media := range at(body, "content") {
@@ -245,8 +245,8 @@ func contentOf(doc, body map[string]any) (any, error) {
 	return content, nil
 }
 
-// addFields adds the fields of an object's schema. It fails at every keyword that
-// it does not know, for such a one may forbid what SPEC.md allows.
+// addFields adds the fields of an object's schema. It fails on an unknown keyword,
+// which may forbid what the specification allows.
 func addFields(doc, schema, fields map[string]any) error {
 	schema, err := resolve(doc, schema)
 	if err != nil {
@@ -270,7 +270,7 @@ func addFields(doc, schema, fields map[string]any) error {
 			for name := range at(schema, "properties") {
 				field := maps.Clone(at(schema, "properties", name))
 				field["required"] = slices.Contains(required, any(name))
-				// SPEC.md's words come first, what a colon adds to them is ours.
+				// What comes after a colon is not specified.
 				field["description"], _, _ = strings.Cut(fmt.Sprint(field["description"]), ":")
 				fields[name] = field
 			}
@@ -295,7 +295,7 @@ func resolve(doc, node map[string]any) (map[string]any, error) {
 	return target, nil
 }
 
-// readYAML reads a document as JSON's values.
+// readYAML decodes a document into the types of encoding/json.
 func readYAML(t *testing.T, text []byte) map[string]any {
 	t.Helper()
 	var value map[string]any
@@ -313,7 +313,7 @@ func readYAML(t *testing.T, text []byte) map[string]any {
 	return value
 }
 
-// at returns the object at the end of the path, or nil.
+// at returns the object at the path, or nil.
 func at(node map[string]any, path ...string) map[string]any {
 	var value any = node
 	for _, step := range path {
@@ -336,12 +336,12 @@ func text(t *testing.T, node map[string]any, name string) string {
 	t.Helper()
 	value, ok := node[name].(string)
 	if !ok {
-		t.Fatalf("there is no text %s in %v", name, node)
+		t.Fatalf("%s is not a string in %v", name, node)
 	}
 	return value
 }
 
-// differences lists in what two JSON values differ.
+// differences lists how two JSON values differ.
 func differences(path string, got, want any) []string {
 	switch want := want.(type) {
 	case map[string]any:

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"fmt"
@@ -8,29 +8,31 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/servertest"
+	"plantstore/internal/wire/wiretest"
 )
 
-func TestCreateTakesEveryBodyForWhatItIs(t *testing.T) {
+func TestCreateKnowsEveryBody(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
-		for i, tt := range bodies {
-			t.Run(fmt.Sprintf("%d %.40q", i, tt.body), func(t *testing.T) {
-				got := s.create(t, tt.body)
-				if tt.code != 0 {
-					got.wantError(t, tt.code)
+		for i, body := range wiretest.Bodies {
+			t.Run(fmt.Sprintf("%d %.40q", i, body.Text), func(t *testing.T) {
+				got := s.create(t, body.Text)
+				if body.Code != 0 {
+					got.wantError(t, body.Code)
 					s.wantStored(t)
 					return
 				}
-				defer s.clear(t)
-				got.wantPlant(t, tt.want)
-				s.wantStored(t, tt.want)
+				defer s.Clear(t)
+				got.wantPlant(t, body.Plant)
+				s.wantStored(t, body.Plant)
 			})
 		}
 	})
 }
 
-func TestCreateAnswersWithThePlantAndNothingElse(t *testing.T) {
+func TestCreateReturnsThePlantAndNothingElse(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	for _, tt := range []struct{ body, want string }{
 		{`{"id":1,"name":"Monstera","tag":"tropical"}`, `{"name":"Monstera","tag":"tropical"}`},
 		{`{"id":2,"name":"Oak"}`, `{"name":"Oak"}`},
@@ -39,7 +41,7 @@ func TestCreateAnswersWithThePlantAndNothingElse(t *testing.T) {
 	} {
 		got := s.create(t, tt.body)
 		if got.status != 200 || strings.TrimSpace(string(got.body)) != tt.want {
-			t.Errorf("%s: answered %d %s, want %s", tt.body, got.status, got.body, tt.want)
+			t.Errorf("%s: got %d %s, want %s", tt.body, got.status, got.body, tt.want)
 		}
 		got.wantHeader(t, "Content-Type", "application/json")
 		got.wantHeader(t, "Content-Length", strconv.Itoa(len(got.body)))
@@ -59,7 +61,7 @@ func TestCreatingTheSamePlantAgainChangesNothing(t *testing.T) {
 	})
 }
 
-func TestATakenIDIsRefused(t *testing.T) {
+func TestTakenIDIsRefused(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		bare := plantstore.Plant{ID: -8, Name: "Oak"}
 		empty := plantstore.Plant{ID: 9, Name: "Oak", Tag: plantstore.NewTag("")}
@@ -76,13 +78,13 @@ func TestATakenIDIsRefused(t *testing.T) {
 	})
 }
 
-func TestEveryProblemOfTheFieldsIsNamedAtOnce(t *testing.T) {
+func TestErrorNamesEveryProblemAtOnce(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	for _, tt := range []struct {
 		body  string
 		code  plantstore.Code
-		parts []string
+		texts []string
 	}{
 		{`{}`, plantstore.ErrMissing, []string{`"id" is missing`, `"name" is missing`}},
 		{`{"tag":null}`, plantstore.ErrType, []string{`"tag" must be a string, got null`, `"id" is missing`, `"name" is missing`}},
@@ -101,28 +103,28 @@ func TestEveryProblemOfTheFieldsIsNamedAtOnce(t *testing.T) {
 		{`{"id":1.5}`, plantstore.ErrType, []string{`"id" must be an integer, got 1.5`, `"name" is missing`}},
 		{`{"ID":1,"Name":"Fern"}`, plantstore.ErrMissing, []string{`"id"`, `"name"`}},
 	} {
-		s.create(t, tt.body).wantError(t, tt.code, tt.parts...)
+		s.create(t, tt.body).wantError(t, tt.code, tt.texts...)
 	}
 }
 
-func TestAnErrorSaysWhereTheBodyStopsBeingJSON(t *testing.T) {
+func TestErrorSaysWhereTheBodyStopsBeingJSON(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	for _, tt := range []struct{ body, part string }{
+	s := start(t, servertest.Options{})
+	for _, tt := range []struct{ body, text string }{
 		{``, "empty"},
 		{`  `, "empty"},
-		{`{"id":1,"name":"Fern"`, "ends too early"},
+		{`{"id":1,"name":"Fern"`, "unexpected end at byte 21"},
 		{`{"id":1,"name":"Fern"}x`, "byte 22"},
-		{`{"id":1,"name":"Fern"} {}`, "follows"},
-		{`{"id":1,"id":2,"name":"Fern"}`, `the member "id" comes twice`},
+		{`{"id":1,"name":"Fern"} {}`, "unexpected data after the value"},
+		{`{"id":1,"id":2,"name":"Fern"}`, `duplicate member "id"`},
 	} {
-		s.create(t, tt.body).wantError(t, plantstore.ErrNotJSON, tt.part)
+		s.create(t, tt.body).wantError(t, plantstore.ErrNotJSON, tt.text)
 	}
 }
 
-func TestAnErrorIsShortHoweverLongTheBodyIs(t *testing.T) {
+func TestErrorIsShortHoweverLongTheBodyIs(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	long := strings.Repeat("7", 500_000)
 	for _, body := range []string{
 		`{"id":` + long + `,"name":"Fern"}`,
@@ -134,14 +136,14 @@ func TestAnErrorIsShortHoweverLongTheBodyIs(t *testing.T) {
 		`{"id":1,"name":"Fern"} "` + long,
 	} {
 		if got := s.create(t, body); got.status != 400 || len(got.body) > 1000 {
-			t.Errorf("%.30q… was answered %d with %d bytes", body, got.status, len(got.body))
+			t.Errorf("%.30q…: got %d with %d bytes", body, got.status, len(got.body))
 		}
 	}
 }
 
 func TestDeepNestingIsRefusedFromTenThousandLevelsOn(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{maxBody: 4 << 20})
+	s := start(t, servertest.Options{MaxBody: 4 << 20})
 	arrays := func(levels int) string {
 		return `{"x":` + strings.Repeat(`[`, levels) + strings.Repeat(`]`, levels) + `,"id":1,"name":"Fern"}`
 	}
@@ -161,9 +163,9 @@ func TestDeepNestingIsRefusedFromTenThousandLevelsOn(t *testing.T) {
 	s.create(t, arrays(9_000)[:9_000]).wantError(t, plantstore.ErrNotJSON)
 }
 
-func TestOnlyJSONIsTaken(t *testing.T) {
+func TestOnlyJSONIsAccepted(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const body = `{"id":1,"name":"Fern"}`
 	for _, media := range []string{
 		"application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8", `application/json; charset="utf-8"`,
@@ -183,9 +185,9 @@ func TestOnlyJSONIsTaken(t *testing.T) {
 	s.create(t, "", "Content-Type:").wantError(t, plantstore.ErrMediaType)
 }
 
-func TestACompressedBodyIsRefused(t *testing.T) {
+func TestCompressedBodyIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const body = `{"id":1,"name":"Fern"}`
 	for _, encoding := range []string{"gzip", "deflate", "br", "zstd", "GZIP", "x-gzip", "gzip, identity", "aws-chunked"} {
 		s.create(t, body, "Content-Encoding: "+encoding).wantError(t, plantstore.ErrMediaType, "Content-Encoding", encoding)
@@ -194,64 +196,59 @@ func TestACompressedBodyIsRefused(t *testing.T) {
 	s.create(t, body, "Content-Encoding: identity", "Content-Encoding: gzip").wantError(t, plantstore.ErrMediaType)
 }
 
-func TestParametersOfTheQueryAreNotTheContractsAndChangeNothing(t *testing.T) {
+func TestCreateIgnoresTheQuery(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	got := s.send(t, "POST", s.plants()+"?id=2&name=Oak", `{"id":1,"name":"Fern"}`, s.withDefaults(nil)...)
+	s := start(t, servertest.Options{})
+	got := s.send(t, "POST", s.plantsPath()+"?id=2&name=Oak", `{"id":1,"name":"Fern"}`, s.withDefaults(nil)...)
 	got.wantPlant(t, fern(1))
 	s.wantStored(t, fern(1))
 }
 
-func TestManyCallersGetTheirOwnPlants(t *testing.T) {
+func TestConcurrentCreatesDoNotMix(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
-		const callers, each = 16, 20
+		const clients, each = 16, 20
 		var group sync.WaitGroup
-		for caller := range callers {
+		for client := range clients {
 			group.Go(func() {
 				for i := range each {
-					id := caller*each + i
-					// Bodies of different lengths would show in each other if
-					// they shared a buffer.
+					id := client*each + i
+					// Bodies of different lengths show up in each other if they
+					// share a buffer.
 					plant := plantstore.Plant{
-						ID: plantstore.ID(id), Name: strings.Repeat(strconv.Itoa(id), i+1), Tag: plantstore.NewTag(strconv.Itoa(caller)),
+						ID: plantstore.ID(id), Name: strings.Repeat(strconv.Itoa(id), i+1), Tag: plantstore.NewTag(strconv.Itoa(client)),
 					}
 					text, _ := plant.Tag.Text()
 					got := s.create(t, fmt.Sprintf(`{"id":%d,"name":%q,"tag":%q}`, id, plant.Name, text))
 					if want := fmt.Sprintf("{\"name\":%q,\"tag\":%q}\n", plant.Name, text); string(got.body) != want {
-						t.Errorf("answered %s, want %s", got.body, want)
+						t.Errorf("got %s, want %s", got.body, want)
 					}
 				}
 			})
 		}
 		group.Wait()
-		count := 0
-		for plant, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := int(plant.ID)
-			if want := strings.Repeat(strconv.Itoa(id), id%each+1); id != count || plant.Name != want {
-				t.Errorf("plant %d is stored as %d %q", count, id, plant.Name)
-			}
-			count++
+		stored := s.Plants(t)
+		if len(stored) != clients*each {
+			t.Errorf("%d plants are stored, want %d", len(stored), clients*each)
 		}
-		if count != callers*each {
-			t.Errorf("%d plants are stored, want %d", count, callers*each)
+		for i, plant := range stored {
+			if want := strings.Repeat(strconv.Itoa(i), i%each+1); int(plant.ID) != i || plant.Name != want {
+				t.Errorf("plant %d is stored as %v", i, plant)
+			}
 		}
 	})
 }
 
-func TestOfManyWhoAskForOneIDOneGetsIt(t *testing.T) {
+func TestOneOfManyConcurrentCreatesGetsTheID(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
-		const callers = 16
-		answers := make([]reply, callers)
+		const clients = 16
+		replies := make([]reply, clients)
 		var group sync.WaitGroup
-		for i := range callers {
-			group.Go(func() { answers[i] = s.create(t, fmt.Sprintf(`{"id":1,"name":"%d"}`, i)) })
+		for i := range clients {
+			group.Go(func() { replies[i] = s.create(t, fmt.Sprintf(`{"id":1,"name":"%d"}`, i)) })
 		}
 		group.Wait()
 		winner := -1
-		for i, got := range answers {
+		for i, got := range replies {
 			if got.status == 200 && winner < 0 {
 				winner = i
 				continue

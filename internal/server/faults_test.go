@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"context"
@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
 )
 
-// faultyStore is the model, with what goes wrong in it.
+// faultyStore is the model with injected faults.
 type faultyStore struct {
 	*storetest.Model
-	// Each, where it is set, is called first, and its error returned.
+	// Each, if set, is called first, and its error is returned.
 	onApply, onToken, onReady func() error
-	// refusal, where it is set, is what becomes of every write.
-	refusal error
-	// applied is told of every batch that has been applied.
+	// writeErr, if set, is the result of every write.
+	writeErr error
+	// applied, if set, receives a value for every batch that has been applied.
 	applied chan struct{}
 }
 
@@ -34,8 +35,8 @@ func (f *faultyStore) Apply(ctx context.Context, batch []plantstore.Write) ([]pl
 	}
 	results, err := f.Model.Apply(ctx, batch)
 	for i := range results {
-		if f.refusal != nil {
-			results[i].Err = f.refusal
+		if f.writeErr != nil {
+			results[i].Err = f.writeErr
 		}
 	}
 	if f.applied != nil {
@@ -53,13 +54,12 @@ func (f *faultyStore) Token(ctx context.Context, hash plantstore.TokenHash) (pla
 
 func (f *faultyStore) Ready(context.Context) error { return call(f.onReady) }
 
-// What fails inside is for the log, and for nobody else.
-func TestAFailureOfOursTellsTheCallerNothingOfIt(t *testing.T) {
+func TestInternalErrorsAreLoggedAndNotReturned(t *testing.T) {
 	t.Parallel()
 	const inside = "disk /dev/sdz7 of db.internal"
 	fails := func() error { return errors.New(inside) }
 	panics := func() error { panic(inside) }
-	const newcomer = "Authorization: Bearer a-token-that-only-the-store-knows"
+	const uncached = "Authorization: Bearer a-token-that-only-the-store-knows"
 	for _, tt := range []struct {
 		name  string
 		store *faultyStore
@@ -67,45 +67,45 @@ func TestAFailureOfOursTellsTheCallerNothingOfIt(t *testing.T) {
 		send  func(t *testing.T, s *service) reply
 	}{
 		{"a panic", &faultyStore{onToken: panics}, plantstore.ErrInternal, func(t *testing.T, s *service) reply {
-			return s.create(t, `{"id":1,"name":"Fern"}`, newcomer, "X-Request-Id: told")
+			return s.create(t, `{"id":1,"name":"Fern"}`, uncached, "X-Request-Id: traced")
 		}},
 		{"tokens that cannot be read", &faultyStore{onToken: fails}, plantstore.ErrUnavailable, func(t *testing.T, s *service) reply {
-			return s.create(t, `{"id":1,"name":"Fern"}`, newcomer, "X-Request-Id: told")
+			return s.create(t, `{"id":1,"name":"Fern"}`, uncached, "X-Request-Id: traced")
 		}},
 		{"a write that fails", &faultyStore{onApply: fails}, plantstore.ErrUnavailable, func(t *testing.T, s *service) reply {
-			return s.create(t, `{"id":1,"name":"Fern"}`, "X-Request-Id: told")
+			return s.create(t, `{"id":1,"name":"Fern"}`, "X-Request-Id: traced")
 		}},
-		{"a refusal that nobody knows", &faultyStore{refusal: errors.New(inside)}, plantstore.ErrInternal, func(t *testing.T, s *service) reply {
-			return s.create(t, `{"id":1,"name":"Fern"}`, "X-Request-Id: told")
+		{"a write with an unknown error", &faultyStore{writeErr: errors.New(inside)}, plantstore.ErrInternal, func(t *testing.T, s *service) reply {
+			return s.create(t, `{"id":1,"name":"Fern"}`, "X-Request-Id: traced")
 		}},
 		{"a store that is not ready", &faultyStore{onReady: fails}, plantstore.ErrUnavailable, func(t *testing.T, s *service) reply {
-			return s.send(t, "GET", "/readyz", "", "X-Request-Id: told")
+			return s.send(t, "GET", "/readyz", "", "X-Request-Id: traced")
 		}},
 		{"a panic beside the API", &faultyStore{onReady: panics}, plantstore.ErrInternal, func(t *testing.T, s *service) reply {
-			return s.send(t, "GET", "/readyz", "", "X-Request-Id: told")
+			return s.send(t, "GET", "/readyz", "", "X-Request-Id: traced")
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.store.Model = storetest.NewModel()
-			s := start(t, setup{store: tt.store})
+			s := start(t, servertest.Options{Store: tt.store})
 			got := tt.send(t, s)
 			got.wantError(t, tt.code)
 			for _, word := range []string{"disk", "sdz7", "internal.", "panic", "goroutine", ".go"} {
 				if strings.Contains(string(got.body), word) {
-					t.Errorf("the answer has %q in it: %s", word, got.body)
+					t.Errorf("the response contains %q: %s", word, got.body)
 				}
 			}
 			if tt.code == plantstore.ErrUnavailable {
 				got.wantHeader(t, "Retry-After", "1")
 			}
-			told := func(line string) bool {
-				return strings.Contains(line, `"request":"told"`) && strings.Contains(line, inside)
+			traced := func(line string) bool {
+				return strings.Contains(line, `"request":"traced"`) && strings.Contains(line, inside)
 			}
-			if !containsLine(s.log.String(), told) {
-				t.Errorf("the log does not tell what happened to the request:\n%s", s.log)
+			if !containsLine(s.Log.String(), traced) {
+				t.Errorf("the log does not say why the request failed:\n%s", s.Log)
 			}
 			if got := s.send(t, "GET", "/healthz", ""); got.status != 200 {
-				t.Errorf("afterwards /healthz was answered %d", got.status)
+				t.Errorf("/healthz: got %d afterwards", got.status)
 			}
 		})
 	}
@@ -120,7 +120,7 @@ func containsLine(text string, is func(line string) bool) bool {
 	return false
 }
 
-func TestAFullQueueIsRefusedAtOnce(t *testing.T) {
+func TestFullQueueIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	arrived, open := make(chan struct{}), make(chan struct{})
 	store := &faultyStore{Model: storetest.NewModel(), onApply: func() error {
@@ -128,7 +128,7 @@ func TestAFullQueueIsRefusedAtOnce(t *testing.T) {
 		<-open
 		return nil
 	}}
-	s := start(t, setup{store: store, queue: 1})
+	s := start(t, servertest.Options{Store: store, MaxQueue: 1})
 	first := make(chan reply, 1)
 	go func() { first <- s.create(t, `{"id":1,"name":"Fern"}`) }()
 	<-arrived
@@ -142,7 +142,7 @@ func TestAFullQueueIsRefusedAtOnce(t *testing.T) {
 	s.wantStored(t, fern(1))
 }
 
-func TestACallerWhoGoesAwayDoesNotCancelTheirWrite(t *testing.T) {
+func TestDisconnectedClientDoesNotCancelItsWrite(t *testing.T) {
 	t.Parallel()
 	arrived, open := make(chan struct{}), make(chan struct{})
 	store := &faultyStore{Model: storetest.NewModel(), applied: make(chan struct{}, 1), onApply: func() error {
@@ -150,7 +150,7 @@ func TestACallerWhoGoesAwayDoesNotCancelTheirWrite(t *testing.T) {
 		<-open
 		return nil
 	}}
-	s := start(t, setup{store: store})
+	s := start(t, servertest.Options{Store: store})
 	c := s.dialCreate(t, "Content-Length: 22")
 	c.send(t, `{"id":1,"name":"Fern"}`)
 	<-arrived
@@ -160,7 +160,7 @@ func TestACallerWhoGoesAwayDoesNotCancelTheirWrite(t *testing.T) {
 	s.wantStored(t, fern(1))
 }
 
-func TestAWriteWhoseOutcomeIsUnknownIsRepeated(t *testing.T) {
+func TestWriteWithAnUnknownOutcomeIsRetried(t *testing.T) {
 	t.Parallel()
 	tries := 0
 	store := &faultyStore{Model: storetest.NewModel(), onApply: func() error {
@@ -169,7 +169,7 @@ func TestAWriteWhoseOutcomeIsUnknownIsRepeated(t *testing.T) {
 		}
 		return nil
 	}}
-	s := start(t, setup{store: store})
+	s := start(t, servertest.Options{Store: store})
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 	s.wantStored(t, fern(1))
 }

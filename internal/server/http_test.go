@@ -1,9 +1,10 @@
-package server
+package server_test
 
 import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -12,124 +13,128 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/server"
+	"plantstore/internal/servertest"
 )
 
-// bodyOf returns a body of createPlant that is so many bytes long.
+var requestID = regexp.MustCompile(`\A[0-9A-Za-z._-]{1,64}\z`)
+
+// bodyOf returns a createPlant body of that size.
 func bodyOf(size int) string {
 	const head, tail = `{"id":1,"name":"`, `"}`
 	return head + strings.Repeat("f", size-len(head)-len(tail)) + tail
 }
 
-// chunked writes the text as one chunk, without the last one.
+// chunked returns the text as one chunk, without the final empty one.
 func chunked(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 
-func TestABodyMayBeAsLargeAsTheLimit(t *testing.T) {
+func TestBodyMayBeAsLargeAsTheLimit(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const limit = 1 << 20
 	if got := s.create(t, bodyOf(limit)); got.status != 200 {
-		t.Errorf("a body of %d bytes was answered %d %s", limit, got.status, got.body)
+		t.Errorf("a body of %d bytes: got %d %s", limit, got.status, got.body)
 	}
 	c := s.dialCreate(t, "Transfer-Encoding: chunked")
 	c.send(t, chunked(bodyOf(limit)[:limit/2])+chunked(bodyOf(limit)[limit/2:])+"0\r\n\r\n")
 	if got := c.reply(t); got.status != 200 {
-		t.Errorf("a chunked body of %d bytes was answered %d %s", limit, got.status, got.body)
+		t.Errorf("a chunked body of %d bytes: got %d %s", limit, got.status, got.body)
 	}
 }
 
-func TestALargerBodyIsRefused(t *testing.T) {
+func TestLargerBodyIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{maxBody: 1000})
+	s := start(t, servertest.Options{MaxBody: 1000})
 
-	t.Run("by its length, before it is sent", func(t *testing.T) {
+	t.Run("by its length before it is sent", func(t *testing.T) {
 		c := s.dialCreate(t, "Content-Length: 1001")
 		got := c.reply(t)
 		got.wantError(t, plantstore.ErrTooLarge, "1000 bytes")
 		if !got.closes {
-			t.Error("the answer does not say that the connection ends")
+			t.Error("the response does not say that the connection ends")
 		}
 		c.wantClosed(t)
 	})
-	t.Run("by a length that is enormous", func(t *testing.T) {
+	t.Run("by an enormous length", func(t *testing.T) {
 		for _, length := range []string{"1048577", "4294967297", "9223372036854775807"} {
 			s.dialCreate(t, "Content-Length: "+length).reply(t).wantError(t, plantstore.ErrTooLarge)
 		}
 	})
-	t.Run("by what is in the chunks", func(t *testing.T) {
+	t.Run("by its chunks", func(t *testing.T) {
 		c := s.dialCreate(t, "Transfer-Encoding: chunked")
 		c.send(t, chunked(bodyOf(1001)))
 		got := c.reply(t)
 		got.wantError(t, plantstore.ErrTooLarge, "1000 bytes")
 		if !got.closes {
-			t.Error("the answer does not say that the connection ends")
+			t.Error("the response does not say that the connection ends")
 		}
 		c.wantClosed(t)
 	})
-	t.Run("even where the JSON ends before", func(t *testing.T) {
+	t.Run("even if the JSON ends before the limit", func(t *testing.T) {
 		body := bodyOf(900) + strings.Repeat(" ", 101)
 		s.create(t, body).wantError(t, plantstore.ErrTooLarge)
 		c := s.dialCreate(t, "Transfer-Encoding: chunked")
 		c.send(t, chunked(body))
 		c.reply(t).wantError(t, plantstore.ErrTooLarge)
 	})
-	t.Run("and no byte less is", func(t *testing.T) {
+	t.Run("but a smaller one is not", func(t *testing.T) {
 		if got := s.create(t, bodyOf(1000)); got.status != 200 {
-			t.Errorf("answered %d %s", got.status, got.body)
+			t.Errorf("got %d %s", got.status, got.body)
 		}
 	})
 }
 
-func TestAContentLengthThatLiesHarmsNobody(t *testing.T) {
+func TestWrongFramingIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const body = `{"id":1,"name":"Fern"}`
 
-	t.Run("too short", func(t *testing.T) {
+	t.Run("length too short", func(t *testing.T) {
 		c := s.dialCreate(t, "Content-Length: "+strconv.Itoa(len(body)-1))
 		c.send(t, body)
-		c.reply(t).wantError(t, plantstore.ErrNotJSON, "ends too early")
+		c.reply(t).wantError(t, plantstore.ErrNotJSON, "unexpected end")
 		s.wantStored(t)
 	})
-	t.Run("too long", func(t *testing.T) {
+	t.Run("length too long", func(t *testing.T) {
 		c := s.dialCreate(t, "Content-Length: "+strconv.Itoa(len(body)+1))
 		c.send(t, body)
-		c.endSending(t)
+		c.closeWrite(t)
 		c.reply(t).wantError(t, plantstore.ErrNotJSON, "could not be read")
 		s.wantStored(t)
 	})
-	t.Run("nothing comes", func(t *testing.T) {
+	t.Run("no body", func(t *testing.T) {
 		c := s.dialCreate(t, "Content-Length: 5")
-		c.endSending(t)
+		c.closeWrite(t)
 		c.reply(t).wantError(t, plantstore.ErrNotJSON)
 		s.wantStored(t)
 	})
-	t.Run("chunks that end early", func(t *testing.T) {
+	t.Run("no final chunk", func(t *testing.T) {
 		c := s.dialCreate(t, "Transfer-Encoding: chunked")
-		c.send(t, chunked(body)) // and no last chunk
-		c.endSending(t)
+		c.send(t, chunked(body))
+		c.closeWrite(t)
 		c.reply(t).wantError(t, plantstore.ErrNotJSON)
 		s.wantStored(t)
 	})
-	t.Run("chunks that are none", func(t *testing.T) {
+	t.Run("not chunks", func(t *testing.T) {
 		c := s.dialCreate(t, "Transfer-Encoding: chunked")
 		c.send(t, body+"\r\n")
 		c.reply(t).wantError(t, plantstore.ErrNotJSON)
 		s.wantStored(t)
 	})
-	t.Run("what follows is another request", func(t *testing.T) {
+	t.Run("garbage after the body", func(t *testing.T) {
 		c := s.dialCreate(t, "Content-Length: "+strconv.Itoa(len(body)))
 		c.send(t, body+"garbage\r\n\r\n")
 		c.reply(t).wantPlant(t, fern(1))
 		second, err := http.ReadResponse(c.in, nil)
 		if err != nil || second.StatusCode != 400 || !second.Close {
-			t.Errorf("the garbage behind the body was answered %v, %v", second, err)
+			t.Errorf("the garbage got %v, %v", second, err)
 		}
 	})
 }
 
-func TestABodyThatComesTooSlowlyIsRefused(t *testing.T) {
+func TestSlowBodyIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{readTimeout: 100 * time.Millisecond})
+	s := start(t, servertest.Options{ReadTimeout: 100 * time.Millisecond})
 	for _, c := range []*connection{
 		s.dialCreate(t, "Content-Length: 22"),
 		s.dialCreate(t, "Transfer-Encoding: chunked"),
@@ -138,23 +143,23 @@ func TestABodyThatComesTooSlowlyIsRefused(t *testing.T) {
 		got := c.reply(t)
 		got.wantError(t, plantstore.ErrTimeout, "in time")
 		if !got.closes {
-			t.Error("the answer does not say that the connection ends")
+			t.Error("the response does not say that the connection ends")
 		}
 		c.wantClosed(t)
 	}
 	s.wantStored(t)
 }
 
-func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
+func TestTooLargeHeaderIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const body = `{"id":1,"name":"Fern"}`
 	s.create(t, body, "X-Padding: "+strings.Repeat("p", 31<<10)).wantPlant(t, fern(1))
 
 	got := s.create(t, body, "X-Padding: "+strings.Repeat("p", 32<<10))
 	got.wantError(t, plantstore.ErrHeaders, "32768 bytes")
-	if err := s.send(t, "GET", "/healthz?"+strings.Repeat("p", 32<<10), ""); err.status != 431 {
-		t.Errorf("a long query was answered %d", err.status)
+	if got := s.send(t, "GET", "/healthz?"+strings.Repeat("p", 32<<10), ""); got.status != 431 {
+		t.Errorf("a long query: got %d", got.status)
 	}
 	var lines []string
 	for i := range 4000 {
@@ -162,20 +167,20 @@ func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
 	}
 	s.create(t, body, lines...).wantError(t, plantstore.ErrHeaders)
 
-	// Beyond twice the limit it is net/http that answers, and nothing is kept.
+	// Beyond twice the limit net/http responds.
 	c := s.dial(t)
-	c.send(t, "POST "+s.plants()+" HTTP/1.1\r\nHost: x\r\nX-Padding: "+strings.Repeat("p", 80<<10)+"\r\n\r\n")
+	c.send(t, "POST "+s.plantsPath()+" HTTP/1.1\r\nHost: x\r\nX-Padding: "+strings.Repeat("p", 80<<10)+"\r\n\r\n")
 	response, err := http.ReadResponse(c.in, nil)
 	if err != nil || response.StatusCode != 431 || !response.Close {
-		t.Errorf("an enormous header was answered %v, %v", response, err)
+		t.Errorf("an enormous header: got %v, %v", response, err)
 	}
 }
 
-// A caller who asks first with Expect is told to go on only if the body is wanted.
-func TestTheBodyIsNotAskedForBeforeItIsWanted(t *testing.T) {
+// A client that sends Expect is told to continue only if the body will be read.
+func TestBodyIsRequestedOnlyWhenItIsNeeded(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	reader := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeOps}})
+	s := start(t, servertest.Options{})
+	reader := s.NewToken(plantstore.ScopeRead, plantstore.ScopeOps)
 	const body = `{"id":1,"name":"Fern"}`
 	length := "Content-Length: " + strconv.Itoa(len(body))
 	const expect = "Expect: 100-continue"
@@ -188,16 +193,16 @@ func TestTheBodyIsNotAskedForBeforeItIsWanted(t *testing.T) {
 
 	c := s.dialCreate(t, length, expect)
 	if got := c.reply(t); got.status != 100 {
-		t.Fatalf("answered %d %s, want 100", got.status, got.body)
+		t.Fatalf("got %d %s, want 100", got.status, got.body)
 	}
 	c.send(t, body)
 	c.reply(t).wantPlant(t, fern(1))
 }
 
-// Without Expect, the answer does not wait for a body that is not worth reading.
-func TestALargeBodyIsNotReadForACallerWithoutToken(t *testing.T) {
+// Without Expect, the response does not wait for a body that need not be read.
+func TestLargeBodyWithoutATokenIsNotRead(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	c := s.dialCreate(t, "Content-Length: 1000000", "Authorization:")
 	c.reply(t).wantError(t, plantstore.ErrNoToken)
 	c.wantClosed(t)
@@ -205,7 +210,7 @@ func TestALargeBodyIsNotReadForACallerWithoutToken(t *testing.T) {
 
 func TestUnknownPathsAreRefusedAndNeverRedirected(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	for _, path := range []string{
 		"/plant", "/Plants", "/PLANTS", "/plants/", "//plants", "/plants//", "/./plants", "/x/../plants", "/plants/.", "/plants/..", "/plants;x=1",
 		"/plants%2F", "/plants%20", "/plants%00", "/v1/plants", "/openapi", "/openapi.yml", "/healthz/", "/debug", "/favicon.ico", "/.env",
@@ -216,15 +221,15 @@ func TestUnknownPathsAreRefusedAndNeverRedirected(t *testing.T) {
 			got.wantHeader(t, "Location")
 		}
 	}
-	// Where only a slash is missing, net/http would say where to go.
+	// If only a slash is missing, net/http would redirect.
 	got := s.send(t, "GET", "/debug/pprof", "")
 	got.wantError(t, plantstore.ErrNoPath)
 	got.wantHeader(t, "Location")
 }
 
-func TestAMethodThatAPathDoesNotKnowIsRefused(t *testing.T) {
+func TestMethodThatIsNotAllowedIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	doc := loadContract(t, plantstore.OpenAPI)
 	known := map[string][]string{"/healthz": {"GET"}, "/readyz": {"GET"}, "/openapi.yaml": {"GET"}, "/openapi.json": {"GET"}, "/metrics": {"GET"}}
 	for method := range doc.Paths.Value("/plants").Operations() {
@@ -247,9 +252,9 @@ func TestAMethodThatAPathDoesNotKnowIsRefused(t *testing.T) {
 	}
 }
 
-func TestHeadIsAnsweredLikeGetWithoutTheBody(t *testing.T) {
+func TestHeadIsGetWithoutTheBody(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	for _, tt := range []struct {
 		path   string
 		status int
@@ -263,27 +268,27 @@ func TestHeadIsAnsweredLikeGetWithoutTheBody(t *testing.T) {
 	} {
 		get, head := s.send(t, "GET", tt.path, "", tt.header...), s.send(t, "HEAD", tt.path, "", tt.header...)
 		if get.status != tt.status || head.status != tt.status || len(head.body) != 0 {
-			t.Errorf("%s: GET was answered %d, HEAD %d with %d bytes; want %d", tt.path, get.status, head.status, len(head.body), tt.status)
+			t.Errorf("%s: GET got %d, HEAD %d with %d bytes; want %d", tt.path, get.status, head.status, len(head.body), tt.status)
 		}
 		head.wantHeader(t, "Content-Type", get.header.Get("Content-Type"))
 		head.wantHeader(t, "Content-Length", get.header.Values("Content-Length")...)
 	}
 }
 
-func TestEveryAnswerCarriesTheIDOfItsRequest(t *testing.T) {
+func TestEveryResponseHasTheRequestID(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const body = `{"id":1,"name":"Fern"}`
 	for _, id := range []string{"a", "A.b-c_9", strings.Repeat("x", 64)} {
 		s.create(t, body, "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
 		s.create(t, "", "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
 		s.create(t, body, "Authorization:", "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
 		s.send(t, "GET", "/nothing", "", "X-Request-Id: "+id).wantHeader(t, "X-Request-Id", id)
-		if line := `"request":"` + id + `"`; strings.Count(s.log.String(), line) != 4 {
-			t.Errorf("the log has not 4 lines with %s", line)
+		if line := `"request":"` + id + `"`; strings.Count(s.Log.String(), line) != 4 {
+			t.Errorf("the log does not have 4 lines with %s", line)
 		}
 	}
-	made := map[string]bool{}
+	seen := map[string]bool{}
 	for _, header := range [][]string{
 		nil, nil,
 		{"X-Request-Id: " + strings.Repeat("x", 65)},
@@ -295,17 +300,17 @@ func TestEveryAnswerCarriesTheIDOfItsRequest(t *testing.T) {
 		{"X-Request-Id: <script>"},
 	} {
 		got := s.create(t, body, header...).header.Values("X-Request-Id")
-		if len(got) != 1 || !isRequestID(got[0]) || got[0] == "a" || made[got[0]] {
+		if len(got) != 1 || !requestID.MatchString(got[0]) || got[0] == "a" || seen[got[0]] {
 			t.Errorf("with %q the id is %q, want a new one", header, got)
 			continue
 		}
-		made[got[0]] = true
+		seen[got[0]] = true
 	}
 }
 
-func TestAConnectionServesOneRequestAfterTheOther(t *testing.T) {
+func TestConnectionIsReused(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	c := s.dial(t)
 	for _, tt := range []struct {
 		body string
@@ -326,10 +331,10 @@ func TestAConnectionServesOneRequestAfterTheOther(t *testing.T) {
 	}
 }
 
-// What a proxy may read otherwise must be the last thing on its connection.
-func TestAConnectionEndsAfterARequestWithADoubtfulEnd(t *testing.T) {
+// A request that a proxy may frame differently must be the last one on its connection.
+func TestConnectionEndsAfterAmbiguousFraming(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	const body = `{"id":1,"name":"Fern"}`
 	chunk := chunked(body) + "0\r\n\r\n"
 	length := "Content-Length: " + strconv.Itoa(len(body))
@@ -337,33 +342,33 @@ func TestAConnectionEndsAfterARequestWithADoubtfulEnd(t *testing.T) {
 		version, header, body string
 		ends                  bool
 	}{
-		"length":                    {"1.1", length, body, false},
-		"chunks":                    {"1.1", "Transfer-Encoding: chunked", chunk, true},
-		"length and chunks":         {"1.1", length + "\r\nTransfer-Encoding: chunked", chunk, true},
-		"HTTP/1.0":                  {"1.0", "Connection: keep-alive\r\n" + length, body, true},
-		"HTTP/1.0, chunks":          {"1.0", "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n" + length, body, true},
-		"HTTP/1.0 without any body": {"1.0", "Connection: keep-alive", "", false},
+		"length":                  {"1.1", length, body, false},
+		"chunks":                  {"1.1", "Transfer-Encoding: chunked", chunk, true},
+		"length and chunks":       {"1.1", length + "\r\nTransfer-Encoding: chunked", chunk, true},
+		"HTTP/1.0":                {"1.0", "Connection: keep-alive\r\n" + length, body, true},
+		"HTTP/1.0, chunks":        {"1.0", "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n" + length, body, true},
+		"HTTP/1.0 without a body": {"1.0", "Connection: keep-alive", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := s.dial(t)
-			c.send(t, "POST /plants HTTP/"+tt.version+"\r\nHost: x\r\nAuthorization: Bearer "+s.token+
+			c.send(t, "POST /plants HTTP/"+tt.version+"\r\nHost: x\r\nAuthorization: Bearer "+s.Token+
 				"\r\nContent-Type: application/json\r\n"+tt.header+"\r\n\r\n"+tt.body+"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-			answer, err := http.ReadResponse(c.in, nil)
+			first, err := http.ReadResponse(c.in, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			io.Copy(io.Discard, answer.Body)
-			if answer.Close != tt.ends {
-				t.Errorf("the answer says that the connection ends: %t", answer.Close)
+			io.Copy(io.Discard, first.Body)
+			if first.Close != tt.ends {
+				t.Errorf("the response says that the connection ends: %t", first.Close)
 			}
 			if _, err := http.ReadResponse(c.in, nil); (err != nil) != tt.ends {
-				t.Errorf("the next request was answered: %t", err == nil)
+				t.Errorf("the next request got a response: %t", err == nil)
 			}
 		})
 	}
 }
 
-func TestTheAPIIsMountedWhereTheBaseURLSays(t *testing.T) {
+func TestAPIIsMountedAtTheBaseURL(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		base, plants string
@@ -379,28 +384,27 @@ func TestTheAPIIsMountedWhereTheBaseURLSays(t *testing.T) {
 		{"https://plants.example", "/plants", []string{"/v1/plants"}},
 		{"https://plants.example/v1", "/v1/plants", []string{"/plants"}},
 	} {
-		s := start(t, setup{base: tt.base})
+		s := start(t, servertest.Options{BaseURL: tt.base})
 		const body = `{"id":1,"name":"Fern"}`
 		s.send(t, "POST", tt.plants, body, s.withDefaults(nil)...).wantPlant(t, fern(1))
 		for _, path := range tt.not {
 			s.send(t, "POST", path, body, s.withDefaults(nil)...).wantError(t, plantstore.ErrNoPath)
 		}
 		if got := s.send(t, "GET", "/healthz", ""); got.status != 200 {
-			t.Errorf("with %s, /healthz was answered %d", tt.base, got.status)
+			t.Errorf("with %s, /healthz: got %d", tt.base, got.status)
 		}
 	}
 }
 
-// TestLargeBodiesHaveACommonBound has a body that may be large stall on its way,
-// where there is room for one.
-func TestLargeBodiesHaveACommonBound(t *testing.T) {
-	s := start(t, setup{maxBody: bodiesAtOnce})
-	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", smallBody) + `"}`
+// There is room for one large body, which stalls.
+func TestLargeBodiesShareALimit(t *testing.T) {
+	s := start(t, servertest.Options{MaxBody: server.MaxLargeBodies})
+	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", server.SmallBody) + `"}`
 	length := fmt.Sprintf("Content-Length: %d", len(large))
 	first := s.dialCreate(t, length)
 	first.send(t, large[:10])
-	for len(s.handler.largeBodies) == 0 {
-		runtime.Gosched() // until the server has begun to read it
+	for s.Handler.LargeBodies() == 0 {
+		runtime.Gosched() // until the server reads it
 	}
 	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
 	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")

@@ -1,99 +1,100 @@
-package server
+package server_test
 
 import (
 	"strings"
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/servertest"
 )
 
-func TestTheContractIsServedWithTheRealBaseURL(t *testing.T) {
+func TestContractIsServedWithTheBaseURL(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "/", "/v1", "/my%20shop/", "https://plants.example", "https://plants.example:8443/a/b"} {
-		s := start(t, setup{base: base})
+		s := start(t, servertest.Options{BaseURL: base})
 		inYAML, inJSON := s.send(t, "GET", "/openapi.yaml", ""), s.send(t, "GET", "/openapi.json", "")
 		inYAML.wantHeader(t, "Content-Type", "application/yaml")
 		inJSON.wantHeader(t, "Content-Type", "application/json")
 		if err := loadContract(t, inJSON.body).Validate(t.Context()); err != nil {
 			t.Error(err)
 		}
-		// JSON is YAML too, so one reader reads both.
+		// JSON is YAML too, so one parser reads both.
 		fromYAML, fromJSON, source := readYAML(t, inYAML.body), readYAML(t, inJSON.body), readYAML(t, plantstore.OpenAPI)
 		if d := differences("", fromYAML, fromJSON); len(d) > 0 {
 			t.Errorf("openapi.yaml and openapi.json differ: %q", d)
 		}
-		at(source, "servers", "0")["url"] = s.base.String()
+		at(source, "servers", "0")["url"] = s.BaseURL.String()
 		if d := differences("", fromYAML, source); len(d) > 0 {
-			t.Errorf("with the base URL %s, what is served differs from openapi.yaml: %q", s.base, d)
+			t.Errorf("with the base URL %s, the served contract differs from openapi.yaml: %q", s.BaseURL, d)
 		}
 	}
 }
 
-func TestHealthIsOpenToEverybody(t *testing.T) {
+func TestHealthNeedsNoToken(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{base: "/v1"})
+	s := start(t, servertest.Options{BaseURL: "/v1"})
 	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ready"} {
 		got := s.send(t, "GET", path, "")
 		if got.status != 200 || !equalJSON(got.body, map[string]any{"status": want}) {
-			t.Errorf("%s was answered %d %s", path, got.status, got.body)
+			t.Errorf("%s: got %d %s", path, got.status, got.body)
 		}
 	}
 }
 
-func TestADrainingServerIsNotReadyAndServesOn(t *testing.T) {
+func TestDrainingServerIsNotReadyButServes(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	s.handler.Drain()
+	s := start(t, servertest.Options{})
+	s.Handler.Drain()
 	got := s.send(t, "GET", "/readyz", "")
 	got.wantError(t, plantstore.ErrUnavailable, "shutting down")
 	got.wantHeader(t, "Retry-After", "1")
 	if got := s.send(t, "GET", "/healthz", ""); got.status != 200 {
-		t.Errorf("/healthz was answered %d", got.status)
+		t.Errorf("/healthz: got %d", got.status)
 	}
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 }
 
 func TestMetricsAndProfilesNeedTheirScope(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
-	operator := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeOps}})
-	gardener := s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeWrite, plantstore.ScopeRead}})
+	s := start(t, servertest.Options{})
+	operator := s.NewToken(plantstore.ScopeOps)
+	editor := s.NewToken(plantstore.ScopeWrite, plantstore.ScopeRead)
 	for _, path := range []string{
 		"/metrics", "/debug/pprof/", "/debug/pprof/heap?debug=1", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol",
 	} {
 		got := s.send(t, "GET", path, "")
 		got.wantError(t, plantstore.ErrNoToken)
 		got.wantHeader(t, "WWW-Authenticate", challenge)
-		got = s.send(t, "GET", path, "", "Authorization: Bearer "+gardener)
+		got = s.send(t, "GET", path, "", "Authorization: Bearer "+editor)
 		got.wantError(t, plantstore.ErrScope, "ops:read")
 		got.wantHeader(t, "WWW-Authenticate", insufficientScope)
 		if got := s.send(t, "GET", path, "", "Authorization: Bearer "+operator); got.status != 200 {
-			t.Errorf("%s was answered %d %s", path, got.status, got.body)
+			t.Errorf("%s: got %d %s", path, got.status, got.body)
 		}
 	}
 }
 
-func TestThereAreNoOtherProfilesThanTheRuntimes(t *testing.T) {
+func TestOnlyRuntimeProfilesAreServed(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	// The command line may hold the database's password.
 	for _, name := range []string{"cmdline", "cmdline/", "nonsense", "heap/", "heap/x", "Heap", "%00"} {
-		got := s.send(t, "GET", "/debug/pprof/"+name, "", "Authorization: Bearer "+s.token)
+		got := s.send(t, "GET", "/debug/pprof/"+name, "", "Authorization: Bearer "+s.Token)
 		got.wantError(t, plantstore.ErrNoPath, "/openapi.yaml")
 	}
 }
 
 func TestMetricsCountRequestsByOperationAndStatus(t *testing.T) {
 	t.Parallel()
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 	s.create(t, `{"id":1,"name":"Oak"}`).wantError(t, plantstore.ErrIDTaken)
 	s.create(t, `{`).wantError(t, plantstore.ErrNotJSON)
 	s.create(t, ``, "Authorization:").wantError(t, plantstore.ErrNoToken)
 	s.send(t, "GET", "/nothing", "").wantError(t, plantstore.ErrNoPath)
-	s.send(t, "PATCH", s.plants(), "").wantError(t, plantstore.ErrMethod)
-	text := string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.token).body)
+	s.send(t, "PATCH", s.plantsPath(), "").wantError(t, plantstore.ErrMethod)
+	text := string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
 	for _, line := range []string{
 		`plantstore_requests_total{operation="createPlant",status="200"} 2`,
 		`plantstore_requests_total{operation="createPlant",status="400"} 2`,

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bytes"
@@ -16,23 +16,26 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
+	"plantstore/internal/servertest"
+	"plantstore/internal/wire"
 )
 
-// garden are plants whose ids, names and tags are hard on a listing.
-var garden = []plantstore.Plant{
+// testPlants have ids, names and tags that are hard for a list.
+var testPlants = []plantstore.Plant{
 	plant(-9223372036854775808, "first"), plant(-9223372036854775807, "", ""), plant(-1, "Kelvin \u212a", "k"),
 	plant(0, "straße", "STRASSE"), plant(1, "Monstera", "tropical"), plant(2, "monstera deliciosa", "tropical"), plant(3, "a&b=c;d+e%20f", "a&b=c;d+e%20f"),
 	plant(10, "\x00", "\x00"), plant(11, "<>;rel=\"next\"", "<>;rel=\"next\""), plant(100, "שלום 🌱", "🌱"), plant(101, "\ufffd", "\ufffd"),
 	plant(9007199254740993, "beyond 2^53", "tropical"), plant(9223372036854775806, "MONSTERA", ""), plant(9223372036854775807, "last", "tropical"),
 }
 
-// expectation is what a listing must answer: plants, or a refusal that names these.
+// expectation is what a list must return: the plants of a query, or an error that
+// contains each of these texts.
 type expectation struct {
 	query plantstore.Query
 	bad   []string
 }
 
-// expect reads a query by hand, as docs/contract.md describes it.
+// expect parses a query as docs/contract.md describes it.
 func expect(raw string) expectation {
 	want := expectation{query: plantstore.Query{Limit: 50}}
 	values := map[string][]string{}
@@ -44,12 +47,12 @@ func expect(raw string) expectation {
 		name, good := unescape(name)
 		value, goodValue := unescape(value)
 		if !good || !goodValue || strings.Contains(pair, ";") {
-			return expectation{bad: []string{"the query cannot be read"}}
+			return expectation{bad: []string{"malformed query"}}
 		}
 		values[name] = append(values[name], value)
 	}
 	for name, all := range values {
-		if len(all) != 1 || !utf8.ValidString(all[0]) || !want.take(name, all[0]) {
+		if len(all) != 1 || !utf8.ValidString(all[0]) || !want.set(name, all[0]) {
 			want.bad = append(want.bad, strconv.Quote(name))
 		}
 	}
@@ -58,8 +61,8 @@ func expect(raw string) expectation {
 
 var positive = regexp.MustCompile(`\A0*[1-9][0-9]*\z`)
 
-// take puts a parameter into the query, if there is such a one.
-func (e *expectation) take(name, value string) bool {
+// set sets a parameter of the query. It reports whether that is a valid one.
+func (e *expectation) set(name, value string) bool {
 	switch name {
 	case "limit":
 		e.query.Limit = 1000
@@ -81,7 +84,7 @@ func (e *expectation) take(name, value string) bool {
 	return false
 }
 
-// unescape reads one part of a query (the form encoding of HTML).
+// unescape decodes a part of a query (application/x-www-form-urlencoded).
 func unescape(text string) (string, bool) {
 	var out []byte
 	for i := 0; i < len(text); i++ {
@@ -102,8 +105,7 @@ func unescape(text string) (string, bool) {
 	return string(out), true
 }
 
-// matching returns which of the plants, which are in order of id, the query asks
-// for, whatever its limit.
+// matching returns the plants that match the query, regardless of its limit.
 func (e *expectation) matching(plants []plantstore.Plant) []plantstore.Plant {
 	name := plantstore.NewMatcher(e.query.Contains)
 	_, tagged := e.query.Tag.Text()
@@ -116,7 +118,7 @@ func (e *expectation) matching(plants []plantstore.Plant) []plantstore.Plant {
 	return found
 }
 
-// wireSafe escapes what cannot stand in the line of a request.
+// wireSafe escapes what a request line cannot contain.
 func wireSafe(raw string) string {
 	var out strings.Builder
 	for _, c := range []byte(raw) {
@@ -129,14 +131,14 @@ func wireSafe(raw string) string {
 	return out.String()
 }
 
-// list asks for a listing with exactly this query. An outside judge whose integers
-// end at int64 is not asked about limits that do not.
+// list sends a list request with exactly this query. The integers of the validator end
+// at int64, so it does not see a limit beyond that.
 func (s *service) list(t *testing.T, raw, accept string) reply {
 	t.Helper()
-	target := &url.URL{Scheme: "http", Host: s.addr, Path: "/plants", RawQuery: raw}
-	header := http.Header{"Authorization": {"Bearer " + s.token}, "Accept": {accept}}
+	target := &url.URL{Scheme: "http", Host: s.Addr, Path: "/plants", RawQuery: raw}
+	header := http.Header{"Authorization": {"Bearer " + s.Token}, "Accept": {accept}}
 	r := (&http.Request{Method: "GET", URL: target, Header: header}).WithContext(t.Context())
-	response, err := s.client.Do(r)
+	response, err := s.http.Do(r)
 	if err != nil {
 		t.Fatalf("GET /plants?%s: %v", raw, err)
 	}
@@ -159,45 +161,45 @@ var listSeeds = []string{
 	"limit=1#limit=2", "q=%u0041", "q=%E0%80%80", "q=a%0Ab", "q=a%0D%0Ab",
 }
 
-// FuzzListQuery asks for listings and exports with any query. The answer is a page
-// or every plant, exactly those that a reading by hand finds, or 400 with 40006 and
-// a message that names each bad parameter; and asked again, the same.
+// FuzzListQuery lists and exports with any query. The response is exactly the plants
+// that expect finds, or 40006 with a message that names each bad parameter. The same
+// request again has the same response.
 func FuzzListQuery(f *testing.F) {
 	for i, raw := range listSeeds {
 		f.Add(raw, i%3 == 0)
 	}
-	s := start(f, setup{store: fuzzStore()})
+	s := start(f, servertest.Options{Store: fuzzStore()})
 	f.Fuzz(func(t *testing.T, raw string, lines bool) {
 		s.restore(t)
 		raw = wireSafe(raw[:min(len(raw), 8<<10)])
-		accept := mediaJSON
+		accept := wire.MediaJSON
 		if lines {
-			accept = mediaNDJSON
+			accept = wire.MediaNDJSON
 		}
 		got, again := s.list(t, raw, accept), s.list(t, raw, accept)
 		if got.status != again.status || !bytes.Equal(got.body, again.body) || got.header.Get("Link") != again.header.Get("Link") {
-			t.Errorf("%q was answered %d %q, and then %d %q", raw, got.status, got.body, again.status, again.body)
+			t.Errorf("%q: got %d %q, and then %d %q", raw, got.status, got.body, again.status, again.body)
 		}
 		want := expect(raw)
 		if lines && len(want.bad) == 0 && strings.Contains(raw, "=") && slices.Contains(names(raw), "limit") {
-			want.bad = []string{`"limit" does not go with`}
+			want.bad = []string{`"limit" cannot be combined`}
 		}
 		if len(want.bad) > 0 {
 			got.wantError(t, plantstore.ErrParameter, want.bad...)
 			return
 		}
-		found := want.matching(garden)
+		found := want.matching(testPlants)
 		if lines {
 			got.wantLines(t, found...)
 			return
 		}
 		got.wantPlants(t, found[:min(len(found), want.query.Limit)]...)
-		// A search may find only on the next page that there is nothing more.
+		// A search may find out only on the next page that nothing more matches.
 		more, linked := len(found) > want.query.Limit, got.header.Get("Link") != ""
 		if more && !linked || linked && !more && want.query.Contains == "" {
 			t.Errorf("%q: %d plants match, and the Link of the first page is %q", raw, len(found), got.header.Get("Link"))
 		}
-		s.forgetLog(t)
+		s.Log.Reset()
 	})
 }
 
@@ -212,24 +214,13 @@ func names(raw string) []string {
 	return all
 }
 
-// wantLines fails unless the answer is an export of exactly these plants.
-func (r reply) wantLines(t *testing.T, want ...plantstore.Plant) {
-	t.Helper()
-	text, whole := bytes.CutSuffix(r.body, []byte("\n"))
-	if r.header.Get("Content-Type") != mediaNDJSON || !whole && len(text) > 0 {
-		t.Fatalf("answered %d %.300q, want whole lines", r.status, r.body)
-	}
-	r.body = slices.Concat([]byte("["), bytes.ReplaceAll(text, []byte("\n"), []byte(",")), []byte("]"))
-	r.wantPlants(t, want...)
-}
-
-// linkTarget is a Link header (RFC 8288) with one link, whose target has none but
-// the characters of a URI (RFC 3986), and whose only parameter is rel="next".
+// linkTarget matches a Link header (RFC 8288) with one link to a URI (RFC 3986), and
+// with rel="next" as its only parameter.
 var linkTarget = regexp.MustCompile(`\A<((?:[A-Za-z0-9._~:/?@!$&'()*+,;=\[\]-]|%[0-9A-Fa-f]{2})+)>; rel="next"\z`)
 
-// FuzzPages walks a listing page by page, over any plants, filters, limits and
-// base URLs, by its links alone. The pages together are exactly what matches, each
-// but the last is full, and each link stands below the base URL.
+// FuzzPages follows the links of a list, for any plants, filters, limits and base URLs.
+// The pages together are exactly what matches, each but the last is full, and each link
+// is below the base URL.
 func FuzzPages(f *testing.F) {
 	f.Add("", "Monstera\nmonstera\nOak", "a", "", uint64(1), int64(1), uint16(0))
 	f.Add("/v1", "a\nb\nc\nd\ne\nf\ng\nh", "a&b=c;d+e%20f", "", uint64(1)<<60, int64(-1<<63), uint16(0))
@@ -243,7 +234,7 @@ func FuzzPages(f *testing.F) {
 	f.Add("/a/../b", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
 	f.Add("/docs", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
 	f.Add("/assets", "a\nb\nc", "", "", uint64(1), int64(9), uint16(1))
-	s := start(f, setup{store: fuzzStore()})
+	s := start(f, servertest.Options{Store: fuzzStore()})
 	f.Fuzz(func(t *testing.T, basePath, texts, tag, q string, step uint64, first int64, limit uint16) {
 		base, err := url.Parse("https://plants.example" + basePath)
 		if err != nil || base.Host != "plants.example" || base.RawQuery != "" || base.Fragment != "" {
@@ -254,19 +245,12 @@ func FuzzPages(f *testing.F) {
 			t.Skip("serve refuses such a base URL")
 		}
 		if !utf8.ValidString(texts) || !utf8.ValidString(tag) || !utf8.ValidString(q) || len(tag)+len(q) > 2000 {
-			t.Skip("no plant has such text")
+			t.Skip("not a valid query")
 		}
 		plants := plantsOf(texts, tag, step, first)
-		s.clear(t)
-		s.fill(t, plants...)
-		handler, err := New(Options{
-			Store: s.store, Writer: s.handler.writer, Guard: s.handler.guard, Metrics: s.handler.metrics, Log: s.handler.log,
-			BaseURL: base, MaxBody: 1 << 20, MaxHeader: 32 << 10,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		walk := walk{handler: handler, base: base.String(), token: s.token}
+		s.Clear(t)
+		s.Fill(t, plants...)
+		walk := walk{handler: s.At(base), base: base.String(), token: s.Token}
 		for _, filter := range []plantstore.Tag{{}, plantstore.NewTag(tag)} {
 			want := expectation{query: plantstore.Query{Contains: q, Tag: filter, Limit: 1 + int(limit)%7}}
 			params := url.Values{"limit": {strconv.Itoa(want.query.Limit)}}
@@ -278,12 +262,12 @@ func FuzzPages(f *testing.F) {
 			}
 			walk.run(t, base.EscapedPath()+"/plants?"+params.Encode(), want.matching(plants), want.query.Limit, q != "")
 		}
-		s.forgetLog(t)
+		s.Log.Reset()
 	})
 }
 
-// plantsOf returns a plant for each line of texts, in order of id. The ids are far
-// from each other or near, and may run over the end of int64.
+// plantsOf returns a plant for each line of texts, in order of id. The ids are step
+// apart and wrap around at the end of int64.
 func plantsOf(texts, tag string, step uint64, first int64) []plantstore.Plant {
 	distinct := map[plantstore.ID]plantstore.Plant{}
 	for i, name := range strings.Split(texts, "\n") {
@@ -298,7 +282,7 @@ func plantsOf(texts, tag string, step uint64, first int64) []plantstore.Plant {
 	return slices.SortedFunc(maps.Values(distinct), byID)
 }
 
-// walk is a caller who follows links and knows no other way to the next page.
+// walk is a client that finds the next page only by its link.
 type walk struct {
 	handler http.Handler
 	base    string
@@ -317,41 +301,31 @@ func (w walk) run(t *testing.T, target string, want []plantstore.Plant, limit in
 		got.wantPlants(t, page...)
 		want = want[len(page):]
 		links := got.header.Values("Link")
-		// A search may find only on the next page that there is nothing more.
+		// A search may find out only on the next page that nothing more matches.
 		if len(links) == 0 && len(want) == 0 {
 			return
 		}
 		if len(links) != 1 || len(want) == 0 && !searches {
-			t.Fatalf("%s has the links %q, and %d plants are missing", target, links, len(want))
+			t.Fatalf("%s has the links %q, with %d plants to come", target, links, len(want))
 		}
 		target = w.follow(t, links[0])
 	}
 	t.Fatalf("the pages do not end: the next one is %s", target)
 }
 
-// follow returns the path and query of a link, which stands below the base URL.
+// follow returns the path and query of a link, which must be below the base URL.
 func (w walk) follow(t *testing.T, link string) string {
 	t.Helper()
 	parts := linkTarget.FindStringSubmatch(link)
 	if parts == nil {
-		t.Fatalf("the link %q is none of RFC 8288", link)
+		t.Fatalf("the link %q is not as RFC 8288 wants it", link)
 	}
 	next, err := url.Parse(parts[1])
 	if err != nil || !next.IsAbs() || next.Host == "" {
 		t.Fatalf("the link %q is not absolute: %v", link, err)
 	}
 	if query, below := strings.CutPrefix(parts[1], w.base+"/plants?"); !below || query != next.RawQuery {
-		t.Fatalf("the link %q does not stand below %s", link, w.base)
+		t.Fatalf("the link %q is not below %s", link, w.base)
 	}
 	return next.RequestURI()
-}
-
-// forgetLog fails if a secret was logged, and forgets what was, so that a long run
-// does not keep all of it.
-func (s *service) forgetLog(t *testing.T) {
-	t.Helper()
-	s.wantNoSecretsLogged(t)
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	s.log.text.Reset()
 }

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"encoding/json"
@@ -7,79 +7,23 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"plantstore"
+	"plantstore/internal/server"
+	"plantstore/internal/servertest"
+	"plantstore/internal/wire"
 )
-
-func plant(id plantstore.ID, name string, tag ...string) plantstore.Plant {
-	p := plantstore.Plant{ID: id, Name: name}
-	if len(tag) > 0 {
-		p.Tag = plantstore.NewTag(tag[0])
-	}
-	return p
-}
-
-// fill puts plants into the store.
-func (s *service) fill(t *testing.T, plants ...plantstore.Plant) {
-	t.Helper()
-	var batch []plantstore.Write
-	for _, p := range plants {
-		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: p})
-	}
-	if _, err := s.store.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// call sends a request with the service's token to a path below that of the
-// plants.
-func (s *service) call(t *testing.T, method, path, body string, header ...string) reply {
-	t.Helper()
-	return s.send(t, method, s.plants()+path, body, s.withDefaults(header)...)
-}
-
-// wantPlants fails unless the answer is an array of exactly these plants.
-func (r reply) wantPlants(t *testing.T, want ...plantstore.Plant) {
-	t.Helper()
-	var rows []struct {
-		ID   plantstore.ID
-		Name string
-		Tag  *string
-	}
-	if err := json.Unmarshal(r.body, &rows); err != nil || r.status != http.StatusOK || rows == nil {
-		t.Fatalf("answered %d %.300q, want an array", r.status, r.body)
-	}
-	var got []plantstore.Plant
-	for _, row := range rows {
-		p := plantstore.Plant{ID: row.ID, Name: row.Name}
-		if row.Tag != nil {
-			p.Tag = plantstore.NewTag(*row.Tag)
-		}
-		got = append(got, p)
-	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("answered %.300q, want %.300s", r.body, fmt.Sprint(want))
-	}
-}
-
-// wantStatus fails unless the answer has the status and no body.
-func (r reply) wantStatus(t *testing.T, want int) {
-	t.Helper()
-	if r.status != want || len(r.body) > 0 {
-		t.Fatalf("answered %d %.300q, want %d without a body", r.status, r.body, want)
-	}
-}
 
 func TestPlantIsReadByItsID(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		all := []plantstore.Plant{
 			plant(math.MinInt64, "least"), plant(-1, "", ""), plant(0, "nul\x00", "\x00"), plant(math.MaxInt64, "🌱", "שלום"),
 		}
-		s.fill(t, all...)
+		s.Fill(t, all...)
 		for _, p := range all {
 			got := s.call(t, "GET", fmt.Sprintf("/%d", p.ID), "")
 			got.wantPlant(t, p)
@@ -90,9 +34,9 @@ func TestPlantIsReadByItsID(t *testing.T) {
 	})
 }
 
-func TestPlantHasOneAddress(t *testing.T) {
-	s := start(t, setup{})
-	s.fill(t, plant(7, "fern"))
+func TestPlantHasOneURL(t *testing.T) {
+	s := start(t, servertest.Options{})
+	s.Fill(t, plant(7, "fern"))
 	for _, id := range []string{"x", "07", "+7", "7.0", "-0", " 7", "9223372036854775808", "0x7", "import"} {
 		for _, method := range []string{"GET", "PUT", "DELETE"} {
 			s.call(t, method, "/"+url.PathEscape(id), `{"name":"fern"}`).wantError(t, plantstore.ErrParameter, "integer", id)
@@ -127,7 +71,7 @@ func TestReplaceCreatesOrReplaces(t *testing.T) {
 
 func TestDeleteRemoves(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
-		s.fill(t, plant(5, "fern"), plant(6, "moss"))
+		s.Fill(t, plant(5, "fern"), plant(6, "moss"))
 		s.call(t, "DELETE", "/5", "").wantStatus(t, 204)
 		s.wantStored(t, plant(6, "moss"))
 		s.call(t, "DELETE", "/5", "").wantError(t, plantstore.ErrNoPlant, "5")
@@ -135,15 +79,15 @@ func TestDeleteRemoves(t *testing.T) {
 	})
 }
 
-func TestConditionsKeepEditorsApart(t *testing.T) {
+func TestConditionsPreventLostUpdates(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		old, now := plant(5, "old"), plant(5, "now")
-		s.fill(t, now)
+		s.Fill(t, now)
 		is, was := string(now.ETag()), string(old.ETag())
 		for _, tt := range []struct {
 			header string
 			get    int
-			write  bool // whether a write happens
+			write  bool // whether it happens
 		}{
 			{"If-Match: " + is, 200, true},
 			{"If-Match: *", 200, true},
@@ -179,7 +123,7 @@ func TestConditionsKeepEditorsApart(t *testing.T) {
 		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-Match: *").wantError(t, plantstore.ErrPrecondition)
 		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-None-Match: *").wantPlant(t, plant(6, "x"))
 		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-None-Match: *").wantError(t, plantstore.ErrPrecondition)
-		// The repetition of a replace whose answer was lost.
+		// A retry of a replace whose response was lost.
 		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-Match: "+was).wantPlant(t, plant(6, "x"))
 		for _, bad := range []string{"abc", `"open`, `"a" b`, "W/", `W/"`} {
 			for _, name := range []string{"If-Match", "If-None-Match"} {
@@ -189,7 +133,7 @@ func TestConditionsKeepEditorsApart(t *testing.T) {
 	})
 }
 
-func TestListIsFollowedByItsLinks(t *testing.T) {
+func TestListIsPagedByItsLinks(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		var all, tagged []plantstore.Plant
 		for i := range plantstore.ID(23) {
@@ -200,7 +144,7 @@ func TestListIsFollowedByItsLinks(t *testing.T) {
 			}
 			all = append(all, p)
 		}
-		s.fill(t, all...)
+		s.Fill(t, all...)
 		s.follow(t, "?limit=5", all, 5)
 		s.follow(t, "?limit=23", all, 1)
 		s.follow(t, "?limit=1", all, 23)
@@ -215,10 +159,10 @@ func TestListIsFollowedByItsLinks(t *testing.T) {
 	})
 }
 
-// follow asks for a listing page by page, as its links say.
+// follow reads a list page by page, as its links say.
 func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pages int) {
 	t.Helper()
-	path := s.plants() + query
+	path := s.plantsPath() + query
 	for n := 1; ; n++ {
 		got := s.send(t, "GET", path, "", s.withDefaults(nil)...)
 		link := got.header.Get("Link")
@@ -230,35 +174,39 @@ func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pa
 		want = want[len(page):]
 		if link == "" {
 			if len(want) > 0 || n != pages {
-				t.Fatalf("%s ended after %d pages without %v, want %d pages", query, n, want, pages)
+				t.Fatalf("%s ended after %d pages without %v; want %d pages", query, n, want, pages)
 			}
 			return
 		}
 		target, isNext := strings.CutSuffix(link, `>; rel="next"`)
-		next, isAbsolute := strings.CutPrefix(target, "<http://"+s.addr)
+		next, isAbsolute := strings.CutPrefix(target, "<http://"+s.Addr)
 		path = next
 		if !isNext || !isAbsolute {
-			t.Fatalf("the link is %q, want an absolute one", link)
+			t.Fatalf("the link is %q, want an absolute URL", link)
 		}
 	}
 }
 
 func TestListIsBounded(t *testing.T) {
-	s := start(t, setup{})
+	s := start(t, servertest.Options{})
 	var all []plantstore.Plant
 	for i := range plantstore.ID(1100) {
 		all = append(all, plant(i, "fern"))
 	}
-	s.fill(t, all...)
+	s.Fill(t, all...)
 	s.call(t, "GET", "", "").wantPlants(t, all[:50]...)
-	for _, limit := range []string{"1000", "1001", "9223372036854775807", "0001000"} {
-		s.call(t, "GET", "?limit="+limit, "").wantPlants(t, all[:1000]...)
+	for limit, want := range map[string]int{
+		"1": 1, "00012": 12, "999": 999, "1000": 1000, "1001": 1000, "9223372036854775807": 1000, "0001000": 1000,
+	} {
+		s.call(t, "GET", "?limit="+limit, "").wantPlants(t, all[:want]...)
 	}
+	// The validator's integers end at int64.
+	s.list(t, "limit="+strings.Repeat("9", 500), "").wantPlants(t, all[:1000]...)
 }
 
-func TestListRefusesWhatItDoesNotKnow(t *testing.T) {
-	s := start(t, setup{})
-	for query, parts := range map[string][]string{
+func TestListRefusesUnknownParameters(t *testing.T) {
+	s := start(t, servertest.Options{})
+	for query, texts := range map[string][]string{
 		"limit=0":            {`"limit"`, `"0"`},
 		"limit=-1":           {`"limit"`, `"-1"`},
 		"limit=x":            {`"limit"`},
@@ -277,17 +225,17 @@ func TestListRefusesWhatItDoesNotKnow(t *testing.T) {
 		"after=1&after=1":    {`"after"`},
 		"cursor=abc&limit=5": {`"cursor"`},
 	} {
-		s.call(t, "GET", "?"+query, "").wantError(t, plantstore.ErrParameter, parts...)
+		s.call(t, "GET", "?"+query, "").wantError(t, plantstore.ErrParameter, texts...)
 	}
 }
 
-func TestExportIsEveryPlantAsALine(t *testing.T) {
+func TestExportHasOneLinePerPlant(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		const accept = "Accept: application/x-ndjson"
 		if got := s.call(t, "GET", "", "", accept); got.status != 200 || len(got.body) > 0 {
 			t.Fatalf("an empty store: %d %q", got.status, got.body)
 		}
-		s.fill(t, plant(2, "b\n", "x"), plant(-1, "a", ""), plant(3, "c\x00"))
+		s.Fill(t, plant(2, "b\n", "x"), plant(-1, "a", ""), plant(3, "c\x00"))
 		got := s.call(t, "GET", "", "", accept)
 		got.wantHeader(t, "Content-Type", "application/x-ndjson")
 		got.wantHeader(t, "Vary", "Accept")
@@ -307,49 +255,26 @@ func TestExportIsEveryPlantAsALine(t *testing.T) {
 			"application/json;q=0.5, application/x-ndjson":   true,
 			"text/html, APPLICATION/X-NDJSON; charset=utf-8": true,
 		} {
-			if got := s.call(t, "GET", "", "", "Accept: "+value).header.Get("Content-Type") == mediaNDJSON; got != lines {
+			if got := s.call(t, "GET", "", "", "Accept: "+value).header.Get("Content-Type") == wire.MediaNDJSON; got != lines {
 				t.Errorf("Accept: %s gives lines: %t, want %t", value, got, lines)
 			}
 		}
 	})
 }
 
-// Over HTTP/1.0 a break looks like the end.
-func TestExportNeedsItsEnd(t *testing.T) {
-	s := start(t, setup{})
+// Over HTTP/1.0 an aborted response looks like a whole one.
+func TestExportNeedsHTTP11(t *testing.T) {
+	s := start(t, servertest.Options{})
 	c := s.dial(t)
-	c.send(t, "GET /plants HTTP/1.0\r\nAccept: application/x-ndjson\r\nAuthorization: Bearer "+s.token+"\r\n\r\n")
+	c.send(t, "GET /plants HTTP/1.0\r\nAccept: application/x-ndjson\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
 	c.reply(t).wantError(t, plantstore.ErrParameter, "HTTP/1.1")
 }
 
 const ndjson = "Content-Type: application/x-ndjson"
 
-// wantReport fails unless the answer is that report of an import.
-func (r reply) wantReport(t *testing.T, created, unchanged, failed int, codes ...string) {
-	t.Helper()
-	var got struct {
-		Created, Unchanged, Failed int
-		Errors                     []struct {
-			Line    int
-			Error   plantstore.Code
-			Message string
-		}
-	}
-	if err := json.Unmarshal(r.body, &got); err != nil || r.status != 200 || got.Errors == nil {
-		t.Fatalf("answered %d %.300q, want a report", r.status, r.body)
-	}
-	var lines []string
-	for _, e := range got.Errors {
-		lines = append(lines, fmt.Sprintf("%d:%d", e.Line, e.Error))
-	}
-	if got.Created != created || got.Unchanged != unchanged || got.Failed != failed || !slices.Equal(lines, codes) {
-		t.Fatalf("answered %.500s, want %d, %d, %d, %q", r.body, created, unchanged, failed, codes)
-	}
-}
-
-func TestImportTakesEveryLineOnItsOwn(t *testing.T) {
+func TestLineThatFailsDoesNotStopTheImport(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
-		s.fill(t, plant(1, "there"))
+		s.Fill(t, plant(1, "there"))
 		body := strings.Join([]string{
 			`{"id":3,"name":"c"}`,
 			``,
@@ -373,7 +298,7 @@ func TestImportTakesEveryLineOnItsOwn(t *testing.T) {
 	})
 }
 
-func TestFirstOfTwoLinesWins(t *testing.T) {
+func TestFirstLineWithAnIDWins(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		body := "{\"id\":9,\"name\":\"first\"}\n{\"id\":1,\"name\":\"x\"}\n{\"id\":9,\"name\":\"second\"}\n"
 		s.call(t, "POST", "/import", body, ndjson).wantReport(t, 2, 0, 1, "3:40010")
@@ -381,8 +306,8 @@ func TestFirstOfTwoLinesWins(t *testing.T) {
 	})
 }
 
-func TestImportPassesOverALineThatIsTooLong(t *testing.T) {
-	s := start(t, setup{maxBody: 1000})
+func TestImportSkipsALineThatIsTooLong(t *testing.T) {
+	s := start(t, servertest.Options{MaxBody: 1000})
 	fits := fmt.Sprintf(`{"id":2,"name":%q}`, strings.Repeat("x", 1000-len(`{"id":2,"name":""}`)))
 	long := strings.Replace(fits, "x", "xx", 1)
 	huge := `{"id":4,"name":"` + strings.Repeat("y", 1<<20)
@@ -390,8 +315,8 @@ func TestImportPassesOverALineThatIsTooLong(t *testing.T) {
 	s.call(t, "POST", "/import", body, ndjson).wantReport(t, 3, 0, 3, "3:41301", "4:41301", "6:41301")
 }
 
-func TestImportNamesTheFirstHundredErrors(t *testing.T) {
-	s := start(t, setup{})
+func TestImportReportsTheFirstHundredErrors(t *testing.T) {
+	s := start(t, servertest.Options{})
 	var want []string
 	for i := range 100 {
 		want = append(want, fmt.Sprintf("%d:40003", i+1))
@@ -399,63 +324,62 @@ func TestImportNamesTheFirstHundredErrors(t *testing.T) {
 	s.call(t, "POST", "/import", strings.Repeat("{\"id\":1}\n", 250), ndjson).wantReport(t, 0, 0, 250, want...)
 }
 
-// An import of more than one window, in no order, with an id in two of them.
-func TestImportOfManyWindows(t *testing.T) {
-	s := start(t, setup{})
+// The ids are not in order, and one is in two windows.
+func TestImportOfSeveralWindows(t *testing.T) {
+	s := start(t, servertest.Options{})
 	var body strings.Builder
-	const n = windowPlants + 5000
+	const n = server.WindowPlants + 5000
 	for i := range n {
 		fmt.Fprintf(&body, "{\"id\":%d,\"name\":\"%d\"}\n", (i*7919)%n, (i*7919)%n)
 	}
 	body.WriteString("{\"id\":0,\"name\":\"other\"}\n")
 	s.call(t, "POST", "/import", body.String(), ndjson).wantReport(t, n, 0, 1, fmt.Sprintf("%d:40010", n+1))
-	seen := plantstore.ID(0)
-	for p, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
-		if err != nil || p.ID != seen || p.Name != fmt.Sprint(seen) {
-			t.Fatalf("after %d plants: %v, %v", seen, p, err)
-		}
-		seen++
+	stored := s.Plants(t)
+	if len(stored) != n {
+		t.Errorf("%d plants, want %d", len(stored), n)
 	}
-	if seen != n {
-		t.Errorf("%d plants, want %d", seen, n)
+	for i, p := range stored {
+		if p != plant(plantstore.ID(i), strconv.Itoa(i)) {
+			t.Fatalf("plant %d is %v", i, p)
+		}
 	}
 }
 
-// A connection that breaks in the middle of a line: what came before may be kept,
-// the half line must not be, and sending all of it again is a success.
-func TestBrokenImportCanBeRepeated(t *testing.T) {
-	s := start(t, setup{})
+// The connection breaks within a line. The lines before may be stored, but not half a
+// line, and importing all of them again succeeds.
+func TestInterruptedImportCanBeRepeated(t *testing.T) {
+	s := start(t, servertest.Options{})
 	c := s.dial(t)
-	c.send(t, "POST /plants/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.token+"\r\n"+ndjson+"\r\nContent-Length: 1000\r\n\r\n"+
+	c.send(t, "POST /plants/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n"+ndjson+"\r\nContent-Length: 1000\r\n\r\n"+
 		"{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"name\":\"half\"}")
-	c.endSending(t)
+	c.closeWrite(t)
 	c.reply(t).wantError(t, plantstore.ErrNotJSON, "could not be read")
-	for p, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
-		if err != nil || p != plant(1, "a") {
-			t.Errorf("the store has %v, %v", p, err)
+	for _, p := range s.Plants(t) {
+		if p != plant(1, "a") {
+			t.Errorf("the store has %v", p)
 		}
 	}
 	s.call(t, "POST", "/import", "{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"name\":\"half and more\"}\n", ndjson)
 	s.wantStored(t, plant(1, "a"), plant(2, "half and more"))
 }
 
-// An import may take longer than a request, as long as it keeps moving.
+// An import may take longer than a request may, as long as lines keep coming.
 func TestSlowImportIsNotCutOff(t *testing.T) {
-	s := start(t, setup{readTimeout: 300 * time.Millisecond})
+	s := start(t, servertest.Options{ReadTimeout: 300 * time.Millisecond})
 	in, out := io.Pipe()
 	go func() {
 		for i := range 10 {
 			fmt.Fprintf(out, "{\"id\":%d,\"name\":\"x\"}\n", i)
-			time.Sleep(60 * time.Millisecond) // what is tested is a slow sender
+			time.Sleep(60 * time.Millisecond) // the client is slow
 		}
 		out.Close()
 	}()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.addr+"/plants/import", in)
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addr+"/plants/import", in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header = http.Header{"Authorization": {"Bearer " + s.token}, "Content-Type": {mediaNDJSON}}
-	response, err := s.client.Do(r)
+	r.Header = http.Header{"Authorization": {"Bearer " + s.Token}, "Content-Type": {wire.MediaNDJSON}}
+	response, err := s.http.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,31 +387,23 @@ func TestSlowImportIsNotCutOff(t *testing.T) {
 }
 
 func TestEveryOperationNeedsItsScope(t *testing.T) {
-	s := start(t, setup{})
-	s.fill(t, plant(1, "a"))
+	s := start(t, servertest.Options{})
+	s.Fill(t, plant(1, "a"))
 	scopes := map[plantstore.Scope]string{}
 	for _, scope := range plantstore.AllScopes() {
-		scopes[scope] = s.newToken(t, plantstore.Token{Scopes: []plantstore.Scope{scope}})
+		scopes[scope] = s.NewToken(scope)
 	}
-	for _, r := range routes {
-		if r.scope == "" || strings.HasPrefix(r.path, "/debug/") {
+	for _, r := range server.Routes() {
+		if r.Scope == "" || strings.HasPrefix(r.Path, "/debug/") {
 			continue
 		}
-		path := strings.NewReplacer("{base}", "", "{id}", "1").Replace(r.path)
-		s.send(t, r.method, path, "").wantError(t, plantstore.ErrNoToken)
+		path := strings.NewReplacer("{base}", "", "{id}", "1").Replace(r.Path)
+		s.send(t, r.Method, path, "").wantError(t, plantstore.ErrNoToken)
 		for scope, secret := range scopes {
-			got := s.send(t, r.method, path, `{"id":1,"name":"a"}`, "Authorization: Bearer "+secret, "Content-Type: application/json")
-			if refused := got.status == 403; refused == (scope == r.scope) {
-				t.Errorf("%s with a token for %s: %d %s", r.name, scope, got.status, got.body)
+			got := s.send(t, r.Method, path, `{"id":1,"name":"a"}`, "Authorization: Bearer "+secret, "Content-Type: application/json")
+			if refused := got.status == 403; refused == (scope == r.Scope) {
+				t.Errorf("%s with the scope %s: got %d %s", r.Name, scope, got.status, got.body)
 			}
-		}
-	}
-}
-
-func TestLimitOfAnySize(t *testing.T) {
-	for text, want := range map[string]int{"1": 1, "999": 999, "1000": 1000, "1001": 1000, "00012": 12, strings.Repeat("9", 500): 1000} {
-		if got, ok := parseLimit(text); !ok || got != want {
-			t.Errorf("parseLimit(%q) = %d, %t, want %d", text, got, ok, want)
 		}
 	}
 }

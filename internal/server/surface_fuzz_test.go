@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bufio"
@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,69 +22,59 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/internal/http1"
+	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
 )
 
-// hang is how long an answer may take before the server counts as hanging. Nothing
-// of what is fuzzed takes a hundredth of it.
-const hang = 20 * time.Second
+// responseTimeout is how long a response may take before the server counts as hung.
+const responseTimeout = 20 * time.Second
 
-// fuzzStore returns the store that a service is fuzzed on. Under the fuzzer's
-// counters SQLite takes ten times as long as all the rest, so the model stands in
-// while inputs are searched. Every input that is kept runs on SQLite.
+// fuzzStore returns the store of a fuzzed service. With the fuzzer's instrumentation
+// SQLite takes ten times as long as everything else, so the fuzzer gets the model. The
+// corpus runs on SQLite.
 func fuzzStore() plantstore.Store {
-	if searching := flag.Lookup("test.fuzz"); searching != nil && searching.Value.String() != "" {
+	if fuzzing := flag.Lookup("test.fuzz"); fuzzing != nil && fuzzing.Value.String() != "" {
 		return storetest.NewModel()
 	}
 	return nil
 }
 
-// callers are the tokens that fuzzed requests may carry, by the words that stand
-// for them in an Authorization header. None has the scope of operators, because a
-// profile takes as long as it is asked to; see [profiles].
-type callers map[string]string
+// secrets are the tokens of fuzzed requests, by their placeholders in an Authorization
+// header.
+type secrets map[string]string
 
-func newCallers(f *testing.F, s *service) callers {
-	return callers{
-		"BOTH":  s.newToken(f, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeWrite}}),
-		"READ":  s.newToken(f, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead}}),
-		"LATE":  s.newToken(f, plantstore.Token{Scopes: plantstore.AllScopes(), Expires: time.Now().Add(-time.Hour)}),
-		"AWAY":  s.newToken(f, plantstore.Token{Scopes: plantstore.AllScopes(), Revoked: time.Now().Add(-time.Hour)}),
-		"WRITE": s.newToken(f, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeWrite}}),
-		"OPS":   s.newToken(f, plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeOps}}),
+func newSecrets(s *service) secrets {
+	return secrets{
+		"BOTH":  s.NewToken(plantstore.ScopeRead, plantstore.ScopeWrite),
+		"READ":  s.NewToken(plantstore.ScopeRead),
+		"LATE":  s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Expires: time.Now().Add(-time.Hour)}),
+		"AWAY":  s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Revoked: time.Now().Add(-time.Hour)}),
+		"WRITE": s.NewToken(plantstore.ScopeWrite),
+		"OPS":   s.NewToken(plantstore.ScopeOps),
 	}
 }
 
 var authorization = regexp.MustCompile(`(?im)^(Authorization:.*?)\b(BOTH|READ|WRITE|LATE|AWAY|OPS)\b`)
 
-// introduce puts the tokens into a header. They stand nowhere else, so that one in
-// an answer or in the log is a leak, and not what the caller said.
-func (c callers) introduce(header string) string {
+// replace replaces the placeholders in a header. The secrets are in no other place, so
+// that one in a response or in the log is a leak.
+func (all secrets) replace(header string) string {
 	return authorization.ReplaceAllStringFunc(header, func(line string) string {
 		parts := authorization.FindStringSubmatch(line)
-		return parts[1] + c[parts[2]]
+		return parts[1] + all[parts[2]]
 	})
 }
 
-// restore makes the store hold the garden and nothing else. It writes only where
-// that is not so.
+// restore makes testPlants the only plants in the store.
 func (s *service) restore(t *testing.T) {
 	t.Helper()
-	var there []plantstore.Plant
-	for plant, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		there = append(there, plant)
-	}
-	if !slices.Equal(there, garden) {
-		s.clear(t)
-		s.fill(t, garden...)
+	if !slices.Equal(s.Plants(t), testPlants) {
+		s.Clear(t)
+		s.Fill(t, testPlants...)
 	}
 }
 
-// profiles are the paths whose answers may take as long as they are asked to.
+// profiles are the paths whose responses take as long as the client asks for.
 var profiles = regexp.MustCompile(`/debug/pprof/`)
 
 var (
@@ -93,20 +82,19 @@ var (
 	headerLine  = regexp.MustCompile("\\A([!#$%&'*+.^_`|~0-9A-Za-z-]+): ([^\\x00-\\x08\\x0a-\\x1f\\x7f]*)\\z")
 )
 
-// framing are the headers with which a request is cut out of its connection. They
-// belong to the second target.
+// framing are the headers that frame a request on its connection. FuzzConnection has
+// them.
 var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Expect", "Trailer", "Te", "Upgrade", "Keep-Alive", "Proxy-Connection", "User-Agent", "Accept-Encoding", "Http2-Settings"}
 
-// requestOf makes a request that any HTTP server must read. It returns nil where
-// the parts make none.
-func requestOf(s *service, who callers, method, target, header, body string) *http.Request {
+// requestOf returns a valid HTTP request, or nil if the parts do not make one.
+func requestOf(s *service, tokens secrets, method, target, header, body string) *http.Request {
 	address, err := url.ParseRequestURI(wireSafe(target))
 	if err != nil || !strings.HasPrefix(target, "/") || !methodToken.MatchString(method) || method == http.MethodConnect || len(target)+len(header) > 40<<10 {
 		return nil
 	}
-	address.Scheme, address.Host = "http", s.addr
+	address.Scheme, address.Host = "http", s.Addr
 	r := &http.Request{Method: method, URL: address, Header: http.Header{}}
-	for line := range strings.SplitSeq(who.introduce(header), "\n") {
+	for line := range strings.SplitSeq(tokens.replace(header), "\n") {
 		parts := headerLine.FindStringSubmatch(line)
 		if parts == nil {
 			continue
@@ -123,7 +111,7 @@ func requestOf(s *service, who callers, method, target, header, body string) *ht
 	return r
 }
 
-// surfaceSeeds are requests that reach every route and every refusal.
+// surfaceSeeds are requests that reach every route and every error.
 var surfaceSeeds = []struct{ method, target, header, body string }{
 	{"POST", "/plants", "Authorization: Bearer BOTH\nContent-Type: application/json", `{"id":7,"name":"Fern","tag":"x"}`},
 	{"POST", "/plants", "Authorization: bearer  BOTH \nContent-Type: Application/JSON; charset=utf-8", `{"id":1,"name":"other"}`},
@@ -202,39 +190,38 @@ var surfaceSeeds = []struct{ method, target, header, body string }{
 	{"GET", "/plants", "Authorization: Bearer READ\nX: " + strings.Repeat("x", 33<<10), ""},
 }
 
-// FuzzRequest sends any method, target, header and body that make an HTTP request.
-// The server always answers, never with 500 or 503, and as the contract says: the
-// judge has looked at every answer. No token is in an answer or in the log.
+// FuzzRequest sends any valid HTTP request. The server always responds, never with 500
+// or 503, and as the contract says. No secret is in a response or in the log.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range surfaceSeeds {
 		f.Add(seed.method, seed.target, seed.header, seed.body)
 	}
-	s := start(f, setup{store: fuzzStore(), maxBody: 4 << 10})
-	who := newCallers(f, s)
+	s := start(f, servertest.Options{Store: fuzzStore(), MaxBody: 4 << 10})
+	tokens := newSecrets(s)
 	f.Fuzz(func(t *testing.T, method, target, header, body string) {
-		r := requestOf(s, who, method, target, header, body)
-		if r == nil || strings.Contains(r.Header.Get("Authorization"), who["OPS"]) && profiles.MatchString(r.URL.Path) {
-			t.Skip("no request that is fuzzed here")
+		r := requestOf(s, tokens, method, target, header, body)
+		if r == nil || strings.Contains(r.Header.Get("Authorization"), tokens["OPS"]) && profiles.MatchString(r.URL.Path) {
+			t.Skip("not fuzzed here")
 		}
 		s.restore(t)
-		ctx, cancel := context.WithTimeout(t.Context(), hang)
+		ctx, cancel := context.WithTimeout(t.Context(), responseTimeout)
 		defer cancel()
-		response, err := s.client.Do(r.WithContext(ctx))
+		response, err := s.http.Do(r.WithContext(ctx))
 		if err != nil {
-			t.Fatalf("%s %q was not answered: %v", method, target, err)
+			t.Fatalf("%s %q: %v", method, target, err)
 		}
-		got := s.receive(t, forJudge(r.WithContext(ctx)), []byte(body), response)
-		if err := aboutAnswer(got.status, got.header); err != nil {
-			t.Errorf("%s %q with %q and %q was answered %d %q: %v", method, target, header, body, got.status, got.body, err)
+		got := s.receive(t, forValidator(r.WithContext(ctx)), []byte(body), response)
+		if err := got.check(); err != nil {
+			t.Errorf("%s %q with %q and %q: got %d %q: %v", method, target, header, body, got.status, got.body, err)
 		}
-		s.forgetLog(t)
+		s.Log.Reset()
 	})
 }
 
-// forJudge returns the request as the outside judge can read it. Media types are
-// the same in any case, and integers have no end (RFC 9110, 8.3.1; JSON Schema): it
-// knows neither, so it gets them as it likes them.
-func forJudge(r *http.Request) *http.Request {
+// forValidator returns the request in a form that the validator understands. It does
+// not know that media types are case-insensitive (RFC 9110, 8.3.1) and that integers
+// have no limit (JSON Schema).
+func forValidator(r *http.Request) *http.Request {
 	r = r.Clone(r.Context())
 	if media := r.Header.Get("Content-Type"); media != "" {
 		r.Header.Set("Content-Type", strings.ToLower(strings.TrimSpace(media)))
@@ -247,30 +234,28 @@ func forJudge(r *http.Request) *http.Request {
 	return r
 }
 
-// aboutAnswer says what is wrong with an answer of ours, beside what the contract
-// has to say.
-func aboutAnswer(status int, header http.Header) error {
-	_, dated := http.ParseTime(header.Get("Date"))
-	switch id := header.Values("X-Request-Id"); {
-	case status >= 500:
-		return errors.New("a caller can make the server fail")
-	case len(id) != 1 || !isRequestID(id[0]):
-		return fmt.Errorf("the request has the id %q", id)
-	case dated != nil:
-		return fmt.Errorf("the answer is not dated: %w", dated)
-	case 300 <= status && status < 400 && status != http.StatusNotModified:
-		return errors.New("the answer is a redirect")
-	case (status == 401 || status == 403) != (header.Get("WWW-Authenticate") != ""):
-		return fmt.Errorf("the challenge is %q", header.Get("WWW-Authenticate"))
-	case status == 405 && header.Get("Allow") == "":
-		return errors.New("the answer does not say which methods there are")
+// check returns what is wrong with a response of the handler, apart from the contract.
+func (r reply) check() error {
+	_, undated := http.ParseTime(r.header.Get("Date"))
+	switch id := r.header.Values("X-Request-Id"); {
+	case r.status >= 500:
+		return errors.New("a client can make the server fail")
+	case len(id) != 1 || !requestID.MatchString(id[0]):
+		return fmt.Errorf("the request id is %q", id)
+	case undated != nil:
+		return fmt.Errorf("the response has no date: %w", undated)
+	case 300 <= r.status && r.status < 400 && r.status != http.StatusNotModified && r.header.Get("Location") != "../docs":
+		return errors.New("the response is a redirect")
+	case (r.status == 401 || r.status == 403) != (r.header.Get("WWW-Authenticate") != ""):
+		return fmt.Errorf("the challenge is %q", r.header.Get("WWW-Authenticate"))
+	case r.status == 405 && r.header.Get("Allow") == "":
+		return errors.New("the response does not list the allowed methods")
 	}
 	return nil
 }
 
-// before are the answers that net/http gives before a handler runs, with all that
-// they say. After each but the last it ends the connection.
-var before = map[int]*regexp.Regexp{
+// byNetHTTP are the bodies that net/http sends by itself, before a handler runs.
+var byNetHTTP = map[int]*regexp.Regexp{
 	400: regexp.MustCompile(`\A400 Bad Request(: (missing required Host header|too many Host headers|malformed Host header|invalid header name|invalid header value))?\z`),
 	417: regexp.MustCompile(`\A\z`), // an Expect that is not 100-continue
 	431: regexp.MustCompile(`\A431 Request Header Fields Too Large\z`),
@@ -279,94 +264,84 @@ var before = map[int]*regexp.Regexp{
 	200: regexp.MustCompile(`\A\z`), // OPTIONS *
 }
 
-// lineServer serves a service on a socket of its own, and remembers which requests
-// of each connection reached the handler.
-type lineServer struct {
-	service *service
-	path    string
-
-	mu      sync.Mutex // guards handled
-	handled []string   // the methods, in order
+// rawServer is a service on a Unix socket that records which requests reach the
+// handler.
+type rawServer struct {
+	*service
+	mu      sync.Mutex // guards methods
+	methods []string   // of the requests that reached the handler, in order
 }
 
-func newLineServer(f *testing.F, s *service) *lineServer {
+func startRaw(f *testing.F) *rawServer {
 	f.Helper()
-	// The name of a socket must be short, and that of a test's folder is not.
+	// The path of a socket must be short, and that of f.TempDir is not.
 	dir, err := os.MkdirTemp("", "plants")
 	if err != nil {
 		f.Fatal(err)
 	}
-	l := &lineServer{service: s, path: filepath.Join(dir, "s")}
-	listener, err := net.Listen("unix", l.path)
+	f.Cleanup(func() { os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	web := http1.New(&http.Server{
-		Handler: l, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.handler.log.Handler(), slog.LevelDebug),
+	raw := new(rawServer)
+	raw.service = start(f, servertest.Options{
+		Store: fuzzStore(), MaxBody: 4 << 10, Listener: listener, BaseURL: "http://plants.test", Wrap: raw.record,
 	})
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
-	f.Cleanup(func() {
-		web.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			f.Errorf("Serve: %v", err)
-		}
-		os.RemoveAll(dir)
-	})
-	return l
+	return raw
 }
 
-// ServeHTTP hands a request on. net/http takes the end of what a caller sends for
-// the end of the caller, and cancels the request; whether it does so before the
-// answer is a matter of luck, so here it never does.
-func (l *lineServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l.mu.Lock()
-	l.handled = append(l.handled, r.Method)
-	l.mu.Unlock()
-	l.service.handler.ServeHTTP(w, r.WithContext(context.WithoutCancel(r.Context())))
+// record records requests. When the client has sent everything, net/http may cancel a
+// request before or after its response, so here it never does.
+func (raw *rawServer) record(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw.mu.Lock()
+		raw.methods = append(raw.methods, r.Method)
+		raw.mu.Unlock()
+		next.ServeHTTP(w, r.WithContext(context.WithoutCancel(r.Context())))
+	})
 }
 
 // exchange sends the bytes, and returns all that came back and the methods of the
-// requests that were handled.
-func (l *lineServer) exchange(t *testing.T, sent string) ([]byte, []string) {
+// requests that reached the handler.
+func (raw *rawServer) exchange(t *testing.T, sent string) ([]byte, []string) {
 	t.Helper()
-	l.mu.Lock()
-	l.handled = nil
-	l.mu.Unlock()
-	conn, err := net.Dial("unix", l.path)
+	raw.mu.Lock()
+	raw.methods = nil
+	raw.mu.Unlock()
+	conn, err := net.Dial("unix", raw.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(hang)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		// The server may end the connection before it has read all.
+		// The server may close the connection before it has read everything.
 		_, _ = io.WriteString(conn, sent)
 		_ = conn.(*net.UnixConn).CloseWrite()
 	}()
-	answer, err := io.ReadAll(conn)
+	received, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("%q was not answered to its end: %q", sent, answer)
+		t.Fatalf("%q: the responses do not end: %q", sent, received)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return answer, l.handled
+	raw.mu.Lock()
+	defer raw.mu.Unlock()
+	return received, raw.methods
 }
 
-// check reads answers one after the other. Each is the handler's, as the contract
-// says, or net/http's own, of which there is a list.
-func (l *lineServer) check(answers []byte, handled []string) error {
-	in := bufio.NewReader(bytes.NewReader(answers))
+// check reads one response after the other. Each comes from the handler and conforms
+// to the contract, or is one that net/http writes itself.
+func (raw *rawServer) check(received []byte, methods []string) error {
+	in := bufio.NewReader(bytes.NewReader(received))
 	for {
 		if _, err := in.Peek(1); err == io.EOF {
 			break
 		}
 		method := "GET"
-		if len(handled) > 0 {
-			method = handled[0]
+		if len(methods) > 0 {
+			method = methods[0]
 		}
 		got, err := readReply(in, method)
 		if err != nil {
@@ -376,26 +351,26 @@ func (l *lineServer) check(answers []byte, handled []string) error {
 			continue
 		}
 		if len(got.header.Values("X-Request-Id")) == 0 {
-			if own := before[got.status]; own == nil || !own.Match(got.body) {
-				return fmt.Errorf("net/http answered %d %q", got.status, got.body)
+			if own := byNetHTTP[got.status]; own == nil || !own.Match(got.body) {
+				return fmt.Errorf("net/http wrote %d %q", got.status, got.body)
 			}
 			continue
 		}
-		if len(handled) == 0 {
-			return fmt.Errorf("%d %q is an answer to nothing", got.status, got.body)
+		if len(methods) == 0 {
+			return fmt.Errorf("%d %q is a response to no request", got.status, got.body)
 		}
-		handled = handled[1:]
-		if err := aboutAnswer(got.status, got.header); err != nil {
+		methods = methods[1:]
+		if err := got.check(); err != nil {
 			return fmt.Errorf("%d %q: %w", got.status, got.body, err)
 		}
 		if got.status >= 400 && method != "HEAD" {
-			if err := l.service.judge.checkError(got); err != nil {
+			if err := raw.validator.checkError(got); err != nil {
 				return fmt.Errorf("%d %q: %w", got.status, got.body, err)
 			}
 		}
 	}
-	if len(handled) > 0 {
-		return fmt.Errorf("%q were handled and not answered", handled)
+	if len(methods) > 0 {
+		return fmt.Errorf("the requests %q got no response", methods)
 	}
 	return nil
 }
@@ -403,18 +378,17 @@ func (l *lineServer) check(answers []byte, handled []string) error {
 func readReply(in *bufio.Reader, method string) (reply, error) {
 	response, err := http.ReadResponse(in, &http.Request{Method: method})
 	if err != nil {
-		return reply{}, fmt.Errorf("read an answer: %w", err)
+		return reply{}, fmt.Errorf("read a response: %w", err)
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return reply{}, fmt.Errorf("read the body of an answer: %w", err)
+		return reply{}, fmt.Errorf("read the body of a response: %w", err)
 	}
 	return reply{response.StatusCode, response.Header, body, response.Close}, nil
 }
 
-// FuzzConnection writes any bytes to a connection. The server answers each request
-// that it sees in them, as the contract says where the handler is reached, and ends
-// the connection in time. No token is in an answer or in the log.
+// FuzzConnection sends any bytes. The server responds to each request in them and ends
+// the connection in time. No secret is in a response or in the log.
 func FuzzConnection(f *testing.F) {
 	const create = `{"id":7,"name":"Fern"}`
 	head := func(lines ...string) string { return strings.Join(lines, "\r\n") + "\r\n\r\n" }
@@ -463,23 +437,20 @@ func FuzzConnection(f *testing.F) {
 	} {
 		f.Add(raw)
 	}
-	s := start(f, setup{store: fuzzStore(), maxBody: 4 << 10})
-	who, l := newCallers(f, s), newLineServer(f, s)
+	s := startRaw(f)
+	tokens := newSecrets(s.service)
 	f.Fuzz(func(t *testing.T, raw string) {
 		if profiles.MatchString(raw) && strings.Contains(raw, "OPS") {
-			t.Skip("no request that is fuzzed here")
+			t.Skip("not fuzzed here")
 		}
 		s.restore(t)
-		sent := who.introduce(raw)
-		answers, handled := l.exchange(t, sent)
-		if err := l.check(answers, handled); err != nil {
-			t.Errorf("%q was answered %q: %v", raw, answers, err)
+		received, methods := s.exchange(t, tokens.replace(raw))
+		if err := s.check(received, methods); err != nil {
+			t.Errorf("%q: got %q: %v", raw, received, err)
 		}
-		for _, secret := range s.secrets {
-			if bytes.Contains(answers, []byte(secret)) {
-				t.Errorf("%q was answered with a token: %q", raw, answers)
-			}
+		if s.HasSecret(received) {
+			t.Errorf("%q: a secret is in the response: %q", raw, received)
 		}
-		s.forgetLog(t)
+		s.Log.Reset()
 	})
 }
