@@ -11,11 +11,12 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
 )
 
-// pipes is a network in memory, so that a test may run where time is simulated. It
-// is a listener, and its dial connects to it.
+// pipes is a listener in memory, for tests with simulated time. Its dial connects to
+// it.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -38,7 +39,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// errRefused is the error of a connection that nobody takes.
+// errRefused is the error of a refused connection.
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -62,24 +63,23 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "plants.test" }
 
-// inBubble runs a test with simulated time against the whole service over the
-// model of a store.
+// inBubble runs a test with simulated time and a server on the model of a store.
 func inBubble(t *testing.T, test func(t *testing.T, s *bubbleServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
-		s := &bubbleServer{serve(storetest.NewModel(), network), network}
-		defer s.Stop()
-		test(t, s)
+		test(t, &bubbleServer{servertest.Start(t, servertest.Options{
+			Store: storetest.NewModel(), Listener: network, BaseURL: "/v1",
+		}), network})
 	})
 }
 
 type bubbleServer struct {
-	*realServer
+	*servertest.Server
 	network *pipes
 }
 
-// client returns a client whose transports are wrapped, unless around is nil.
+// client returns a client whose transports are wrapped by around, if that is not nil.
 func (s *bubbleServer) client(t *testing.T, opts client.Options, around func(http.RoundTripper) http.RoundTripper) *client.Client {
 	t.Helper()
 	return s.network.client(t, s.URL, s.Token, opts, around)
@@ -98,8 +98,7 @@ func (p *pipes) client(t *testing.T, baseURL, token string, opts client.Options,
 	return c
 }
 
-// withFake runs a test with simulated time against a server that is only a
-// handler.
+// withFake runs a test with simulated time and a server that is only a handler.
 func withFake(t *testing.T, handler http.HandlerFunc, opts client.Options, test func(t *testing.T, c *client.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,5 +112,5 @@ func withFake(t *testing.T, handler http.HandlerFunc, opts client.Options, test 
 	})
 }
 
-// secret is the token that fakes are called with.
+// secret is the token for fake servers.
 var secret = plantstore.NewSecret()

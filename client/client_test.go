@@ -18,9 +18,10 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/servertest"
 )
 
-// varied are plants whose ids and texts ask for exactness.
+// varied returns plants with unusual ids and texts, in order of id.
 func varied() []plantstore.Plant {
 	texts := []string{
 		"", "Monstera", `a "quoted" \ name`, "two\nlines\r\n", "\x00", "a\x00b", "🌱🌵", "שיח", "\u2028\u2029", "\ufeff",
@@ -54,8 +55,8 @@ func collect(seq iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error)
 }
 
 func TestEveryPlantComesBackExactly(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	s := start(t)
+	c := s.Client(client.Options{})
 	ctx := t.Context()
 	want := varied()
 	for _, p := range want {
@@ -69,7 +70,7 @@ func TestEveryPlantComesBackExactly(t *testing.T) {
 			t.Errorf("get %#v, %v, want %#v", got, err, p)
 		}
 	}
-	if got := s.plants(t); !slices.Equal(got, want) {
+	if got := s.Plants(t); !slices.Equal(got, want) {
 		t.Errorf("the store has %#v, want %#v", got, want)
 	}
 	for _, limit := range []int{0, 1, 3, 1000} {
@@ -83,11 +84,11 @@ func TestEveryPlantComesBackExactly(t *testing.T) {
 }
 
 func TestExportAndImportAreInverse(t *testing.T) {
-	from, to, third := serving(t), serving(t), serving(t)
-	from.garden(t, varied()...)
+	from, to, third := start(t), start(t), start(t)
+	from.Fill(t, varied()...)
 	ctx := t.Context()
-	exported := func(s *realServer) []byte {
-		lines, err := calling(t, s.URL, s.Token, client.Options{}).ExportLines(ctx, plantstore.Query{})
+	exported := func(s *servertest.Server) []byte {
+		lines, err := s.Client(client.Options{}).ExportLines(ctx, plantstore.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,15 +100,15 @@ func TestExportAndImportAreInverse(t *testing.T) {
 		return text
 	}
 	text := exported(from)
-	report, err := calling(t, to.URL, to.Token, client.Options{}).ImportLines(ctx, bytes.NewReader(text))
+	report, err := to.Client(client.Options{}).ImportLines(ctx, bytes.NewReader(text))
 	if n := int64(len(varied())); err != nil || report.Created != n || report.Unchanged+report.Failed != 0 {
 		t.Fatalf("import lines: %+v, %v, want %d created", report, err, n)
 	}
-	report, err = calling(t, third.URL, third.Token, client.Options{}).Import(ctx, slices.Values(varied()))
+	report, err = third.Client(client.Options{}).Import(ctx, slices.Values(varied()))
 	if n := int64(len(varied())); err != nil || report.Created != n || report.Unchanged+report.Failed != 0 {
 		t.Fatalf("import: %+v, %v, want %d created", report, err, n)
 	}
-	for _, s := range []*realServer{to, third} {
+	for _, s := range []*servertest.Server{to, third} {
 		if got := exported(s); !bytes.Equal(got, text) {
 			t.Errorf("exported again:\n%s\nwant\n%s", got, text)
 		}
@@ -115,9 +116,9 @@ func TestExportAndImportAreInverse(t *testing.T) {
 }
 
 func TestFiltersReachTheServer(t *testing.T) {
-	s := serving(t)
-	s.garden(t, varied()...)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	s := start(t)
+	s.Fill(t, varied()...)
+	c := s.Client(client.Options{})
 	after := plantstore.ID(-2)
 	for _, q := range []plantstore.Query{
 		{After: &after},
@@ -128,12 +129,12 @@ func TestFiltersReachTheServer(t *testing.T) {
 		{Contains: "%+&=?#/;"},
 		{After: &after, Contains: "é"},
 	} {
-		want, err := collect(s.store.Scan(t.Context(), q))
+		want, err := collect(s.Store.Scan(t.Context(), q))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(want) == 0 || len(want) == len(varied()) {
-			t.Fatalf("query %+v tells nothing apart", q)
+			t.Fatalf("query %+v matches all or nothing", q)
 		}
 		if got, err := collect(c.Export(t.Context(), q)); err != nil || !slices.Equal(got, want) {
 			t.Errorf("export %+v: %#v, %v, want %#v", q, got, err, want)
@@ -145,11 +146,11 @@ func TestFiltersReachTheServer(t *testing.T) {
 	}
 }
 
-func TestPageSaysWhereTheNextBegins(t *testing.T) {
-	s := serving(t)
+func TestPageSaysWhereTheNextOneBegins(t *testing.T) {
+	s := start(t)
 	all := varied()
-	s.garden(t, all...)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	s.Fill(t, all...)
+	c := s.Client(client.Options{})
 	page, err := c.Page(t.Context(), plantstore.Query{Limit: 3})
 	if err != nil || !slices.Equal(page.Plants, all[:3]) || page.Next == nil || *page.Next != all[2].ID {
 		t.Fatalf("first page %+v, %v", page, err)
@@ -163,11 +164,11 @@ func TestPageSaysWhereTheNextBegins(t *testing.T) {
 	}
 }
 
-func TestIteratorsCanBeLeftAndBegunAgain(t *testing.T) {
-	s := serving(t)
+func TestIteratorsCanBeStoppedAndRestarted(t *testing.T) {
+	s := start(t)
 	all := varied()
-	s.garden(t, all...)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	s.Fill(t, all...)
+	c := s.Client(client.Options{})
 	for name, seq := range map[string]iter.Seq2[plantstore.Plant, error]{
 		"list":   c.List(t.Context(), plantstore.Query{Limit: 2}),
 		"export": c.Export(t.Context(), plantstore.Query{}),
@@ -189,16 +190,16 @@ func TestIteratorsCanBeLeftAndBegunAgain(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreTheDomainsErrors(t *testing.T) {
-	s := serving(t)
+func TestServerErrorsHaveTheirCodes(t *testing.T) {
+	s := start(t)
 	oak := plantstore.Plant{ID: 1, Name: "Oak"}
-	s.garden(t, oak)
+	s.Fill(t, oak)
 	ctx := t.Context()
-	full := calling(t, s.URL, s.Token, client.Options{})
-	reader := calling(t, s.URL, s.newToken(plantstore.ScopeRead), client.Options{})
-	writer := calling(t, s.URL, s.newToken(plantstore.ScopeWrite), client.Options{})
-	stranger := calling(t, s.URL, plantstore.NewSecret(), client.Options{})
-	lost := calling(t, strings.TrimSuffix(s.URL, "/v1"), s.Token, client.Options{})
+	full := s.Client(client.Options{})
+	reader := newClient(t, s.URL, s.NewToken(plantstore.ScopeRead), client.Options{})
+	writer := newClient(t, s.URL, s.NewToken(plantstore.ScopeWrite), client.Options{})
+	unknown := newClient(t, s.URL, plantstore.NewSecret(), client.Options{})
+	misplaced := newClient(t, strings.TrimSuffix(s.URL, "/v1"), s.Token, client.Options{})
 	elm := plantstore.Plant{ID: 1, Name: "Elm"}
 	old := &plantstore.Condition{Match: []plantstore.ETag{elm.ETag()}}
 	none := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
@@ -207,12 +208,12 @@ func TestRefusalsAreTheDomainsErrors(t *testing.T) {
 		want plantstore.Code
 		call func() error
 	}{
-		{"create under a taken id", plantstore.ErrIDTaken, func() error { return full.Create(ctx, elm) }},
-		{"get none", plantstore.ErrNoPlant, func() error { _, err := full.Get(ctx, 2); return err }},
-		{"delete none", plantstore.ErrNoPlant, func() error { return full.Delete(ctx, 2, nil) }},
-		{"replace what has changed", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, elm, old) }},
-		{"replace what should not be", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, oak, none) }},
-		{"delete what has changed", plantstore.ErrPrecondition, func() error { return full.Delete(ctx, 1, old) }},
+		{"create with a taken id", plantstore.ErrIDTaken, func() error { return full.Create(ctx, elm) }},
+		{"get a missing plant", plantstore.ErrNoPlant, func() error { _, err := full.Get(ctx, 2); return err }},
+		{"delete a missing plant", plantstore.ErrNoPlant, func() error { return full.Delete(ctx, 2, nil) }},
+		{"replace a changed plant", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, elm, old) }},
+		{"replace a plant that must not exist", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, oak, none) }},
+		{"delete a changed plant", plantstore.ErrPrecondition, func() error { return full.Delete(ctx, 1, old) }},
 		{"a bad limit", plantstore.ErrParameter, func() error { _, err := full.Page(ctx, plantstore.Query{Limit: -1}); return err }},
 		{"a body too large", plantstore.ErrTooLarge, func() error {
 			return full.Create(ctx, plantstore.Plant{ID: 2, Name: strings.Repeat("x", 1<<20)})
@@ -224,29 +225,29 @@ func TestRefusalsAreTheDomainsErrors(t *testing.T) {
 		}},
 		{"list without the scope", plantstore.ErrScope, func() error { _, err := collect(writer.List(ctx, plantstore.Query{})); return err }},
 		{"export without the scope", plantstore.ErrScope, func() error { _, err := collect(writer.Export(ctx, plantstore.Query{})); return err }},
-		{"an unknown token", plantstore.ErrBadToken, func() error { return stranger.Create(ctx, oak) }},
+		{"an unknown token", plantstore.ErrBadToken, func() error { return unknown.Create(ctx, oak) }},
 		{"import with an unknown token", plantstore.ErrBadToken, func() error {
-			_, err := stranger.ImportLines(ctx, strings.NewReader("{}\n"))
+			_, err := unknown.ImportLines(ctx, strings.NewReader("{}\n"))
 			return err
 		}},
-		{"another base URL", plantstore.ErrNoPath, func() error { return lost.Create(ctx, oak) }},
+		{"another base URL", plantstore.ErrNoPath, func() error { return misplaced.Create(ctx, oak) }},
 	} {
 		err := test.call()
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, err, test.want)
 		}
 		if e, ok := err.(*plantstore.Error); !ok || e.Code != test.want || e.Message == "" {
-			t.Errorf("%s: %#v is no refusal of the server", test.name, err)
+			t.Errorf("%s: %#v is not an error of the server", test.name, err)
 		}
 	}
-	if got := s.plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
+	if got := s.Plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
 		t.Errorf("the store has changed: %#v", got)
 	}
 }
 
-func TestConditionsAreHonoured(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
+func TestConditionsAreSent(t *testing.T) {
+	s := start(t)
+	c := s.Client(client.Options{})
 	ctx := t.Context()
 	oak := plantstore.Plant{ID: 1, Name: "Oak", Tag: plantstore.NewTag("tree")}
 	elm := plantstore.Plant{ID: 1, Name: "Elm"}
@@ -263,15 +264,15 @@ func TestConditionsAreHonoured(t *testing.T) {
 	if err := c.Delete(ctx, 1, &plantstore.Condition{Match: []plantstore.ETag{elm.ETag()}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.plants(t); len(got) != 0 {
+	if got := s.Plants(t); len(got) != 0 {
 		t.Errorf("the store has %#v, want nothing", got)
 	}
 }
 
-func TestImportReportsEveryLine(t *testing.T) {
-	s := serving(t)
-	s.garden(t, plantstore.Plant{ID: 1, Name: "Oak"}, plantstore.Plant{ID: 2, Name: "Elm"})
-	c := calling(t, s.URL, s.Token, client.Options{})
+func TestImportReportsEveryFailedLine(t *testing.T) {
+	s := start(t)
+	s.Fill(t, plantstore.Plant{ID: 1, Name: "Oak"}, plantstore.Plant{ID: 2, Name: "Elm"})
+	c := s.Client(client.Options{})
 	lines := `{"id":1,"name":"Oak"}
 {"id":2,"name":"Ash"}
 
@@ -292,11 +293,10 @@ func TestImportReportsEveryLine(t *testing.T) {
 	}
 }
 
-// A plant that cannot be sent must not keep the others from being imported.
-func TestImportReportsWhatCannotBeSent(t *testing.T) {
-	s := serving(t)
-	s.garden(t, plantstore.Plant{ID: 7, Name: "Oak"})
-	c := calling(t, s.URL, s.Token, client.Options{})
+func TestPlantThatCannotBeSentDoesNotStopTheImport(t *testing.T) {
+	s := start(t)
+	s.Fill(t, plantstore.Plant{ID: 7, Name: "Oak"})
+	c := s.Client(client.Options{})
 	const plants = 300
 	seq := func(yield func(plantstore.Plant) bool) {
 		for id := range plantstore.ID(plants) {
@@ -327,14 +327,14 @@ func TestImportReportsWhatCannotBeSent(t *testing.T) {
 			t.Errorf("error %d is of line %d, %v, want line %d, %v", i, e.Line, e.Err, want, code)
 		}
 	}
-	if got := s.plants(t); len(got) != 150 {
+	if got := s.Plants(t); len(got) != 150 {
 		t.Errorf("the store has %d plants, want 150", len(got))
 	}
 }
 
 func TestImportOfNothing(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	s := start(t)
+	c := s.Client(client.Options{})
 	for _, lines := range []string{"", "\n", "\n \r\n"} {
 		report, err := c.ImportLines(t.Context(), strings.NewReader(lines))
 		if err != nil || report.Created+report.Unchanged+report.Failed != 0 || len(report.Errors) != 0 {
@@ -347,9 +347,9 @@ func TestImportOfNothing(t *testing.T) {
 	}
 }
 
-func TestImportStreamsMoreThanItsBuffers(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
+func TestImportMayBeLargerThanItsBuffers(t *testing.T) {
+	s := start(t)
+	c := s.Client(client.Options{})
 	const n = 3_000
 	name := strings.Repeat("long ", 20)
 	seq := func(yield func(plantstore.Plant) bool) {
@@ -380,7 +380,7 @@ func TestImportStreamsMoreThanItsBuffers(t *testing.T) {
 
 // unsent returns a client that fails the test when it sends anything.
 func unsent(t *testing.T) *client.Client {
-	return calling(t, "http://plants.test", secret, client.Options{
+	return newClient(t, "http://plants.test", secret, client.Options{
 		HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			t.Errorf("%s %s was sent", r.Method, r.URL)
 			return nil, errors.New("sent")
@@ -433,7 +433,7 @@ func TestConditionOfBadETagsIsNotSent(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWithoutRepeating(t *testing.T) {
+func TestNewRefusesWithoutQuotingTheToken(t *testing.T) {
 	good := plantstore.NewSecret()
 	for _, test := range []struct{ url, token string }{
 		{"", good},
@@ -474,21 +474,21 @@ func TestNewRefusesWithoutRepeating(t *testing.T) {
 	}
 }
 
-func TestSlashAtTheEndOfTheBaseURL(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL+"/", s.Token, client.Options{})
+func TestBaseURLMayEndInASlash(t *testing.T) {
+	s := start(t)
+	c := newClient(t, s.URL+"/", s.Token, client.Options{})
 	if err := c.Create(t.Context(), plantstore.Plant{ID: 1}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestCallsFromManyGoroutines(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
+func TestClientIsSafeForConcurrentUse(t *testing.T) {
+	s := start(t)
+	c := s.Client(client.Options{})
 	ctx := t.Context()
-	var callers sync.WaitGroup
+	var calls sync.WaitGroup
 	for i := range plantstore.ID(32) {
-		callers.Go(func() {
+		calls.Go(func() {
 			p := plantstore.Plant{ID: i, Name: fmt.Sprint("plant ", i)}
 			_, importErr := c.Import(ctx, slices.Values([]plantstore.Plant{p}))
 			got, getErr := c.Get(ctx, i)
@@ -503,16 +503,16 @@ func TestCallsFromManyGoroutines(t *testing.T) {
 			}
 		})
 	}
-	callers.Wait()
-	if got := s.plants(t); len(got) != 16 {
+	calls.Wait()
+	if got := s.Plants(t); len(got) != 16 {
 		t.Errorf("the store has %d plants, want 16", len(got))
 	}
 }
 
 func TestCancelledCallsEnd(t *testing.T) {
-	s := serving(t)
-	s.garden(t, varied()...)
-	c := calling(t, s.URL, s.Token, client.Options{})
+	s := start(t)
+	s.Fill(t, varied()...)
+	c := s.Client(client.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, op := range operations() {
@@ -522,19 +522,19 @@ func TestCancelledCallsEnd(t *testing.T) {
 	}
 }
 
-// An import must never end as if it were whole because its source broke.
-func TestImportOfABrokenReader(t *testing.T) {
-	s := serving(t)
-	c := calling(t, s.URL, s.Token, client.Options{})
-	broken := errors.New("the disk is gone")
+// An import whose lines could not be read must not pass for a whole one.
+func TestImportFailsIfTheReaderDoes(t *testing.T) {
+	s := start(t)
+	c := s.Client(client.Options{})
+	broken := errors.New("broken disk")
 	whole := strings.NewReader("{\"id\":1,\"name\":\"Oak\"}\n")
-	// That it can be read again does not help.
+	// It can be rewound, but that does not help.
 	lines := struct {
 		io.Reader
 		io.Seeker
 	}{io.MultiReader(whole, errReader{broken}), whole}
 	report, err := c.ImportLines(t.Context(), lines)
-	if !errors.Is(err, broken) || err.Error() != "import plants: read the lines: the disk is gone" {
+	if !errors.Is(err, broken) || err.Error() != "import plants: read the lines: broken disk" {
 		t.Errorf("%+v, %v, want %v", report, err, broken)
 	}
 }
@@ -543,20 +543,20 @@ type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
-func TestPanicOfAnIteratorEndsTheImport(t *testing.T) {
+func TestPanickingIteratorEndsTheImport(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
 		defer func() {
 			if got := recover(); got != "no more plants" {
 				t.Errorf("recovered %v", got)
 			}
-			synctest.Wait() // now the import has ended
-			if got := s.plants(t); len(got) != 0 {
-				t.Errorf("the store has %#v, want nothing: a part was taken for the whole", got)
+			synctest.Wait() // for the import to end
+			if got := s.Plants(t); len(got) != 0 {
+				t.Errorf("the store has %#v, want nothing: half an import was taken for a whole one", got)
 			}
 		}()
 		_, _ = s.client(t, client.Options{}, nil).Import(t.Context(), func(yield func(plantstore.Plant) bool) {
 			yield(plantstore.Plant{ID: 1})
-			time.Sleep(2 * time.Second) // then the next plant makes it send
+			time.Sleep(2 * time.Second) // the next plant flushes the buffer
 			yield(plantstore.Plant{ID: 2})
 			panic("no more plants")
 		})

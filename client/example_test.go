@@ -12,29 +12,26 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/servertest"
 )
 
-// exampleClient starts a server in this process, plants a little garden in it, and
-// returns a client. Programs have a server, and call client.New as ExampleNew does.
+// exampleClient starts a server with a few plants in this process, and returns a
+// client. Other programs call client.New, as ExampleNew does.
 func exampleClient() (c *client.Client, stop func()) {
-	s := startServer()
-	c, err := client.New(s.URL, s.Token, client.Options{})
-	must(err)
-	_, err = c.Import(context.Background(), slices.Values([]plantstore.Plant{
+	s := servertest.Launch(servertest.Options{})
+	c = s.Client(client.Options{})
+	_, err := c.Import(context.Background(), slices.Values([]plantstore.Plant{
 		{ID: 1, Name: "Monstera", Tag: plantstore.NewTag("tropical")},
 		{ID: 2, Name: "Oak", Tag: plantstore.NewTag("tree")},
 		{ID: 3, Name: "Elm", Tag: plantstore.NewTag("tree")},
 		{ID: 4, Name: "Moss"},
 	}))
 	must(err)
-	return c, func() {
-		c.CloseIdleConnections()
-		s.Stop()
-	}
+	return c, s.Stop
 }
 
 func ExampleNew() {
-	server := startServer()
+	server := servertest.Launch(servertest.Options{})
 	defer server.Stop()
 
 	c, err := client.New(server.URL, server.Token, client.Options{})
@@ -86,14 +83,14 @@ func ExampleClient_Get() {
 	fmt.Println(plant.ID, plant.Name, tag, tagged)
 
 	_, err = c.Get(context.Background(), 99)
-	fmt.Println("not there:", errors.Is(err, plantstore.ErrNoPlant))
+	fmt.Println("missing:", errors.Is(err, plantstore.ErrNoPlant))
 	// Output:
 	// 2 Oak tree true
-	// not there: true
+	// missing: true
 }
 
-// The condition keeps two editors from overwriting each other: whoever comes
-// second reads the plant again.
+// The condition prevents two editors from overwriting each other: the second one has
+// to read the plant again.
 func ExampleClient_Replace() {
 	c, stop := exampleClient()
 	defer stop()
@@ -126,10 +123,10 @@ func ExampleClient_Delete() {
 	fmt.Println("deleted:", c.Delete(ctx, 4, nil))
 
 	err := c.Delete(ctx, 4, nil)
-	fmt.Println("gone already:", errors.Is(err, plantstore.ErrNoPlant))
+	fmt.Println("missing:", errors.Is(err, plantstore.ErrNoPlant))
 	// Output:
 	// deleted: <nil>
-	// gone already: true
+	// missing: true
 }
 
 func ExampleClient_Page() {
@@ -226,7 +223,7 @@ func ExampleClient_ImportLines() {
 	c, stop := exampleClient()
 	defer stop()
 
-	// A file does as well, and can be sent again if the connection breaks.
+	// A file works too, and can be sent again if the connection breaks.
 	lines := strings.NewReader(`{"id":2,"name":"Oak","tag":"tree"}
 {"id":3,"name":"Yew","tag":"tree"}
 {"id":5,"name":"Fern"}
@@ -236,8 +233,8 @@ func ExampleClient_ImportLines() {
 		log.Fatal(err)
 	}
 	fmt.Println(report.Created, "created,", report.Unchanged, "unchanged,", report.Failed, "failed")
-	for _, refused := range report.Errors {
-		fmt.Printf("line %d: %v\n", refused.Line, refused.Err)
+	for _, failed := range report.Errors {
+		fmt.Printf("line %d: %v\n", failed.Line, failed.Err)
 	}
 	// Output:
 	// 1 created, 1 unchanged, 1 failed

@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// DialWith makes the client's own transports connect through dial.
+// DialWith makes the client's default transports connect through dial.
 func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	c.calls.Transport.(*http.Transport).DialContext = dial
 	c.streams.Transport.(*http.Transport).DialContext = dial
 }
 
-// Wrap puts a transport of a test around each of the client's own.
+// Wrap wraps the client's transports.
 func (c *Client) Wrap(around func(http.RoundTripper) http.RoundTripper) {
 	c.calls.Transport = around(c.calls.Transport)
 	c.streams.Transport = around(c.streams.Transport)

@@ -16,7 +16,7 @@ import (
 // fault is what goes wrong with one request.
 type fault struct {
 	name string
-	// applied says that the server does what it is asked, and only its answer is
+	// applied says that the server applies the request, and only its response is
 	// lost.
 	applied bool
 	trip    func(next http.RoundTripper, r *http.Request) (*http.Response, error)
@@ -30,14 +30,14 @@ func faults() []fault {
 		{"overloaded server", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return respond(r, 503, "application/json", `{"error":50301,"message":"later"}`), closeBody(r)
 		}},
-		{"limited rate", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+		{"rate limit", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return respond(r, 429, "application/json", `{"error":42901,"message":"later"}`), closeBody(r)
 		}},
-		{"lost answer", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		{"lost response", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			_, err := discard(next.RoundTrip(r))
 			return nil, errors.Join(io.ErrUnexpectedEOF, err)
 		}},
-		{"answer without its body", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		{"truncated response", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
 			if err == nil && resp.StatusCode == http.StatusNoContent {
 				_, err = discard(resp, nil)
@@ -47,13 +47,13 @@ func faults() []fault {
 		}},
 		{"unknown outcome", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			_, err := discard(next.RoundTrip(r))
-			return respond(r, 503, "application/json", `{"error":50301,"message":"nobody knows"}`), err
+			return respond(r, 503, "application/json", `{"error":50301,"message":"unknown"}`), err
 		}},
-		{"gateway without its server", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		{"bad gateway", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			_, err := discard(next.RoundTrip(r))
 			return respond(r, 502, "text/html", "<h1>Bad Gateway</h1>"), err
 		}},
-		{"gateway without patience", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		{"gateway timeout", true, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			_, err := discard(next.RoundTrip(r))
 			return respond(r, 504, "text/html", "<h1>Gateway Timeout</h1>"), err
 		}},
@@ -83,7 +83,7 @@ func discard(resp *http.Response, err error) (int64, error) {
 	return io.Copy(io.Discard, resp.Body)
 }
 
-// cut takes the body off an answer.
+// cut removes the body of a response.
 func cut(resp *http.Response, err error) (*http.Response, error) {
 	if _, err := discard(resp, err); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func cut(resp *http.Response, err error) (*http.Response, error) {
 	return resp, nil
 }
 
-// breaking returns a transport in which the first requests meet the fault.
+// breaking wraps a transport so that its first requests meet the fault.
 func (f *fault) breaking(first int64) func(http.RoundTripper) http.RoundTripper {
 	var requests atomic.Int64
 	return func(next http.RoundTripper) http.RoundTripper {
@@ -110,12 +110,12 @@ func TestEveryCallSurvivesEveryFault(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *bubbleServer) {
 				for _, op := range operations() {
-					s.clear(t)
-					s.garden(t, op.before...)
+					s.Clear(t)
+					s.Fill(t, op.before...)
 					err := op.call(t.Context(), s.client(t, client.Options{}, fault.breaking(3)))
-					// The plants of an iterator that were sent cannot be had again.
+					// The plants of an iterator cannot be sent again.
 					if op.name == "import" && fault.applied {
-						if err == nil || !strings.Contains(err.Error(), "importing the same again is safe") {
+						if err == nil || !strings.Contains(err.Error(), "importing the same lines again is safe") {
 							t.Errorf("%s ended with %v", op.name, err)
 						}
 						err = nil
@@ -123,7 +123,7 @@ func TestEveryCallSurvivesEveryFault(t *testing.T) {
 					if err != nil {
 						t.Errorf("%s: %v", op.name, err)
 					}
-					if got := s.plants(t); !slices.Equal(got, op.after) {
+					if got := s.Plants(t); !slices.Equal(got, op.after) {
 						t.Errorf("%s: the store has %#v, want %#v", op.name, got, op.after)
 					}
 				}
@@ -132,13 +132,13 @@ func TestEveryCallSurvivesEveryFault(t *testing.T) {
 	}
 }
 
-func TestCallsFailWhereEveryAttemptDoes(t *testing.T) {
+func TestCallFailsIfEveryAttemptDoes(t *testing.T) {
 	for _, fault := range faults() {
 		t.Run(fault.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *bubbleServer) {
 				for _, op := range operations() {
-					s.clear(t)
-					s.garden(t, op.before...)
+					s.Clear(t)
+					s.Fill(t, op.before...)
 					err := op.call(t.Context(), s.client(t, client.Options{Retries: 2}, fault.breaking(1000)))
 					if err == nil {
 						t.Errorf("%s succeeds", op.name)
@@ -146,7 +146,7 @@ func TestCallsFailWhereEveryAttemptDoes(t *testing.T) {
 					}
 					want := "3 attempts failed"
 					if op.name == "import" && fault.applied {
-						want = "importing the same again is safe"
+						want = "importing the same lines again is safe"
 					}
 					verb, _, _ := strings.Cut(op.name, " ")
 					if verb == "page" {
@@ -161,17 +161,17 @@ func TestCallsFailWhereEveryAttemptDoes(t *testing.T) {
 	}
 }
 
-// A delete that was never sent, or sent and refused, has removed nothing.
-func TestDeleteOfNoPlantSucceedsOnlyAfterALostAttempt(t *testing.T) {
+// A delete that was not sent, or was refused, has deleted nothing.
+func TestDeleteOfAMissingPlantSucceedsOnlyIfAnAttemptMayHaveBeenApplied(t *testing.T) {
 	for _, fault := range faults() {
 		t.Run(fault.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *bubbleServer) {
 				err := s.client(t, client.Options{}, fault.breaking(1)).Delete(t.Context(), 1, nil)
-				// A 503 does not say whether the server did what it was asked, and a
-				// 404 says it even without a body.
-				lost := fault.applied || fault.name == "overloaded server"
-				lost = lost && fault.name != "answer without its body"
-				if lost && err != nil || !lost && !errors.Is(err, plantstore.ErrNoPlant) {
+				// A 503 does not say whether the request was applied. A 404 does,
+				// even without a body.
+				maybeApplied := fault.applied || fault.name == "overloaded server"
+				maybeApplied = maybeApplied && fault.name != "truncated response"
+				if maybeApplied && err != nil || !maybeApplied && !errors.Is(err, plantstore.ErrNoPlant) {
 					t.Errorf("delete: %v", err)
 				}
 			})
@@ -179,36 +179,36 @@ func TestDeleteOfNoPlantSucceedsOnlyAfterALostAttempt(t *testing.T) {
 	}
 }
 
-// Where a lost attempt to put a plant under a free id may have been applied, the
-// plant that is found there decides.
-func TestReplaceIfNoneAfterALostAttempt(t *testing.T) {
+// If an attempt to create a plant with a free id may have been applied, the existing
+// plant decides.
+func TestReplaceIfNoneMatchAfterALostResponse(t *testing.T) {
 	absent := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
 	lost := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		_, err := discard(next.RoundTrip(r))
 		return nil, errors.Join(io.ErrUnexpectedEOF, err)
 	}}
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
-		s.garden(t, oak)
+		s.Fill(t, oak)
 		if err := s.client(t, client.Options{}, lost.breaking(2)).Replace(t.Context(), elm, absent); !errors.Is(err, plantstore.ErrPrecondition) {
-			t.Errorf("another plant is there: %v, want ErrPrecondition", err)
+			t.Errorf("another plant has the id: %v, want ErrPrecondition", err)
 		}
-		if got := s.plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
+		if got := s.Plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
 			t.Errorf("the store has %#v, want the oak", got)
 		}
 		if err := s.client(t, client.Options{}, nil).Replace(t.Context(), oak, absent); !errors.Is(err, plantstore.ErrPrecondition) {
-			t.Errorf("no attempt was lost: %v, want ErrPrecondition", err)
+			t.Errorf("no response was lost: %v, want ErrPrecondition", err)
 		}
 	})
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
-		s.Token = s.newToken(plantstore.ScopeWrite)
+		s.Token = s.NewToken(plantstore.ScopeWrite)
 		if err := s.client(t, client.Options{}, lost.breaking(1)).Replace(t.Context(), elm, absent); err != nil {
-			t.Errorf("a token that may only write: %v", err)
+			t.Errorf("with the write scope only: %v", err)
 		}
 	})
 }
 
-// The import below loses its connection after a part was sent.
-func TestImportHalfSent(t *testing.T) {
+// The connection breaks after a part of the import was sent.
+func TestImportIsRetriedIfItsReaderCanSeek(t *testing.T) {
 	half := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Body = io.NopCloser(io.MultiReader(io.LimitReader(r.Body, 30), errReader{io.ErrUnexpectedEOF}))
@@ -230,8 +230,8 @@ func TestImportHalfSent(t *testing.T) {
 	})
 }
 
-// A transport may read the body of an attempt when the next is under way already.
-func TestBodyOfAnEarlierAttemptIsEmpty(t *testing.T) {
+// A transport may read the body of an attempt after the next one has begun.
+func TestBodyOfAnEarlierAttemptCannotBeRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
 		var earlier io.Reader
 		c := s.client(t, client.Options{}, func(next http.RoundTripper) http.RoundTripper {
@@ -242,7 +242,7 @@ func TestBodyOfAnEarlierAttemptIsEmpty(t *testing.T) {
 					return nil, errors.Join(io.ErrUnexpectedEOF, err)
 				}
 				if n, err := earlier.Read(make([]byte, 5)); n != 0 || err == nil || err == io.EOF {
-					t.Errorf("the earlier body gives %d bytes, %v", n, err)
+					t.Errorf("the earlier body returns %d bytes, %v", n, err)
 				}
 				return next.RoundTrip(r)
 			})

@@ -12,8 +12,7 @@ import (
 	"plantstore/client"
 )
 
-// operation is one call of the client, and what the store holds before and after
-// it.
+// operation is a call of the client, and what the store holds before and after it.
 type operation struct {
 	name   string
 	before []plantstore.Plant
@@ -26,7 +25,7 @@ var (
 	elm = plantstore.Plant{ID: 1, Name: "Elm", Tag: plantstore.NewTag("tree")}
 )
 
-// operations returns every call, each with a plan that succeeds once.
+// operations returns every kind of call. Each succeeds.
 func operations() []operation {
 	has := func(plants ...plantstore.Plant) []plantstore.Plant { return plants }
 	match := func(p plantstore.Plant) *plantstore.Condition {
@@ -88,7 +87,7 @@ func operations() []operation {
 	}
 }
 
-// errWrong says that a call succeeded with another result than it should have.
+// errWrong says that a call succeeded with a wrong result.
 var errWrong = errors.New("wrong result")
 
 func wrong(err error, unexpected bool, got any) error {

@@ -15,8 +15,8 @@ import (
 	"plantstore/client"
 )
 
-// after returns a handler that answers as first does for some requests, and then
-// as the server of a single oak.
+// after returns a handler that responds like first to some requests, and then with an
+// oak.
 func after(requests int, first http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if requests--; requests >= 0 {
@@ -39,7 +39,7 @@ func unavailable(retryAfter string) http.HandlerFunc {
 	}
 }
 
-func TestRetryAfterIsHonoured(t *testing.T) {
+func TestRetryAfterIsAddedToThePause(t *testing.T) {
 	const second = time.Second
 	for _, test := range []struct {
 		retryAfter  string
@@ -66,8 +66,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	}
 }
 
-// Who is asked to come back in an hour must not keep a caller for so long.
-func TestRetryAfterBeyondPatienceEndsTheCall(t *testing.T) {
+func TestRetryAfterBeyondTheRetryTimeoutEndsTheCall(t *testing.T) {
 	withFake(t, unavailable("3600"), client.Options{}, func(t *testing.T, c *client.Client) {
 		start := time.Now()
 		if err := c.Create(t.Context(), oak); !errors.Is(err, plantstore.ErrUnavailable) {
@@ -79,7 +78,7 @@ func TestRetryAfterBeyondPatienceEndsTheCall(t *testing.T) {
 	})
 }
 
-// attempts counts the requests of one call and the pauses between them.
+// attempts returns the pauses between the attempts of one call.
 func attempts(t *testing.T, opts client.Options) (pauses []time.Duration, err error) {
 	t.Helper()
 	var last time.Time
@@ -97,7 +96,7 @@ func attempts(t *testing.T, opts client.Options) (pauses []time.Duration, err er
 	return pauses, err
 }
 
-func TestPausesGrowAndEnd(t *testing.T) {
+func TestPausesDoubleUpToALimit(t *testing.T) {
 	pauses, err := attempts(t, client.Options{})
 	if len(pauses) != 18 || !errors.Is(err, plantstore.ErrUnavailable) {
 		t.Errorf("%d retries, then %v, want 18, then ErrUnavailable", len(pauses), err)
@@ -118,7 +117,7 @@ func TestPausesGrowAndEnd(t *testing.T) {
 		t.Errorf("the pauses have no random part: %v", pauses)
 	}
 	if total < 30*time.Second {
-		t.Errorf("all pauses are %v, which does not last out a fail-over of 30 s", total)
+		t.Errorf("all pauses are %v, which is less than a failover of 30 s", total)
 	}
 }
 
@@ -128,16 +127,16 @@ func TestRetriesAreCounted(t *testing.T) {
 			t.Errorf("%d retries were allowed, %d made, then %v", test.retries, len(pauses), err)
 		}
 	}
-	pauses, _ := attempts(t, client.Options{Retries: 1000, Patience: time.Hour})
+	pauses, _ := attempts(t, client.Options{Retries: 1000, RetryTimeout: time.Hour})
 	if len(pauses) < 600 || len(pauses) > 1000 {
 		t.Errorf("%d retries in an hour", len(pauses))
 	}
 }
 
-func TestFailOverIsRiddenOut(t *testing.T) {
+func TestCallsSurviveAFailover(t *testing.T) {
 	for _, op := range operations() {
 		inBubble(t, func(t *testing.T, s *bubbleServer) {
-			s.garden(t, op.before...)
+			s.Fill(t, op.before...)
 			start := time.Now()
 			c := s.client(t, client.Options{}, nil)
 			c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -153,19 +152,19 @@ func TestFailOverIsRiddenOut(t *testing.T) {
 	}
 }
 
-// silence takes a request and never answers it.
-func silence(_ http.ResponseWriter, r *http.Request) {
+// hang reads a request and never responds.
+func hang(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 }
 
-// A server that does not even refuse costs the whole time-out of an attempt.
-func TestPatienceEndsBeforeManySlowAttempts(t *testing.T) {
-	withFake(t, silence, client.Options{}, func(t *testing.T, c *client.Client) {
+// An attempt against a server that hangs takes until its timeout.
+func TestRetryTimeoutEndsSlowAttempts(t *testing.T) {
+	withFake(t, hang, client.Options{}, func(t *testing.T, c *client.Client) {
 		start := time.Now()
 		err := c.Create(t.Context(), oak)
 		if err == nil || !strings.Contains(err.Error(), "timeout awaiting response headers") {
-			t.Errorf("%v does not tell of a time-out", err)
+			t.Errorf("%v does not mention a timeout", err)
 		}
 		if took := time.Since(start); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("gave up after %v", took)
@@ -173,13 +172,13 @@ func TestPatienceEndsBeforeManySlowAttempts(t *testing.T) {
 	})
 }
 
-func TestSlowHeadersEndAnAttempt(t *testing.T) {
+func TestSlowResponseEndsAnAttempt(t *testing.T) {
 	for _, op := range operations() {
 		want := 45 * time.Second
 		if strings.HasPrefix(op.name, "import") || strings.HasPrefix(op.name, "export") {
 			want = 10 * time.Minute
 		}
-		withFake(t, silence, client.Options{Retries: -1}, func(t *testing.T, c *client.Client) {
+		withFake(t, hang, client.Options{Retries: -1}, func(t *testing.T, c *client.Client) {
 			start := time.Now()
 			err := op.call(t.Context(), c)
 			if took := time.Since(start); err == nil || took != want {
@@ -189,7 +188,7 @@ func TestSlowHeadersEndAnAttempt(t *testing.T) {
 	}
 }
 
-func TestBackOffEndsWithTheContext(t *testing.T) {
+func TestPauseEndsWithTheContext(t *testing.T) {
 	for _, op := range operations() {
 		withFake(t, unavailable("30"), client.Options{}, func(t *testing.T, c *client.Client) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -206,8 +205,7 @@ func TestBackOffEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// Errors that come again whatever one does are told at once.
-func TestHopelessConnectionsAreNotTriedAgain(t *testing.T) {
+func TestUnknownHostIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
 		c := network.client(t, "http://plants.test", secret, client.Options{}, nil)
@@ -223,8 +221,8 @@ func TestHopelessConnectionsAreNotTriedAgain(t *testing.T) {
 	})
 }
 
-// A reader that blocks, such as a terminal, must not keep a cancelled import.
-func TestCancelledImportLeavesABlockedReader(t *testing.T) {
+// A reader may block, as a terminal does.
+func TestCancelledImportDoesNotWaitForItsReader(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, out := io.Pipe()
@@ -236,17 +234,16 @@ func TestCancelledImportLeavesABlockedReader(t *testing.T) {
 		if _, err := io.WriteString(out, "{\"id\":1,\"name\":\"Oak\"}\n"); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // now the next Read blocks
+		synctest.Wait() // for the next Read to block
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the import ended with %v, want context.Canceled", err)
 		}
-		out.CloseWithError(errors.New("left")) // lets the Read return, and the bubble end
+		out.CloseWithError(errors.New("unblocked")) // lets the Read return and the bubble end
 	})
 }
 
-// The server breaks off an import that sends nothing for 30 s. An iterator that
-// yields a plant now and then must not be taken for that.
+// The server aborts an import that sends nothing for 30 s.
 func TestSlowIteratorKeepsTheImportAlive(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
 		slowly := func(yield func(plantstore.Plant) bool) {

@@ -19,7 +19,7 @@ import (
 	"plantstore/client"
 )
 
-// page returns a handler that reads its request and always gives the same answer.
+// page returns a handler that always sends the same response.
 func page(status int, media, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -29,15 +29,15 @@ func page(status int, media, body string) http.HandlerFunc {
 	}
 }
 
-// faking returns a client of a server on the loopback that is only a handler.
-func faking(t *testing.T, handler http.HandlerFunc, opts client.Options) *client.Client {
+// newFake returns a client of a server that is only a handler.
+func newFake(t *testing.T, handler http.HandlerFunc, opts client.Options) *client.Client {
 	t.Helper()
 	web := httptest.NewServer(handler)
 	t.Cleanup(web.Close)
-	return calling(t, web.URL, secret, opts)
+	return newClient(t, web.URL, secret, opts)
 }
 
-func TestAnswersOfAProxyKeepTheirStatus(t *testing.T) {
+func TestErrorsOfAProxyHaveTheCodeOfTheirStatus(t *testing.T) {
 	codes := map[int]plantstore.Code{
 		400: 0, 401: plantstore.ErrBadToken, 402: 0, 403: plantstore.ErrScope, 404: plantstore.ErrNoPath,
 		405: plantstore.ErrMethod, 408: plantstore.ErrTimeout, 409: 0, 412: plantstore.ErrPrecondition,
@@ -46,7 +46,7 @@ func TestAnswersOfAProxyKeepTheirStatus(t *testing.T) {
 		502: plantstore.ErrUnavailable, 503: plantstore.ErrUnavailable, 504: plantstore.ErrUnavailable, 507: 0,
 	}
 	for status, want := range codes {
-		for _, answer := range []struct{ media, body string }{
+		for _, response := range []struct{ media, body string }{
 			{"text/html", "<h1>no</h1>"},
 			{"application/json", `{"error":"no","message":"no"}`},
 			{"application/json", `{"error":5,"message":"no"}`},
@@ -56,24 +56,23 @@ func TestAnswersOfAProxyKeepTheirStatus(t *testing.T) {
 			{"application/problem+json", fmt.Sprintf(`{"error":%d01,"message":"no"}`, status)},
 			{"", ""},
 		} {
-			c := faking(t, page(status, answer.media, answer.body), client.Options{Retries: -1})
+			c := newFake(t, page(status, response.media, response.body), client.Options{Retries: -1})
 			for _, op := range operations() {
 				err := op.call(t.Context(), c)
 				if err == nil || !strings.Contains(err.Error(), fmt.Sprint(status)) || !strings.Contains(err.Error(), "not from a Plant Store") {
-					t.Errorf("%s: %d %s: %v does not tell", op.name, status, answer, err)
+					t.Errorf("%s: %d %s: %v does not say so", op.name, status, response, err)
 				}
 				if got, _ := errors.AsType[plantstore.Code](err); got != want {
-					t.Errorf("%s: %d %s: code %d, want %d", op.name, status, answer, got, want)
+					t.Errorf("%s: %d %s: code %d, want %d", op.name, status, response, got, want)
 				}
 			}
 		}
 	}
 }
 
-// The end of a long refusal is not waited for, and its connection is given up:
-// else the server below would write for ever.
-func TestLongRefusalsAreLeft(t *testing.T) {
-	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+// The server below would write for ever.
+func TestEndlessErrorResponseIsCutOff(t *testing.T) {
+	c := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusForbidden)
 		for {
@@ -83,16 +82,15 @@ func TestLongRefusalsAreLeft(t *testing.T) {
 		}
 	}, client.Options{})
 	for _, op := range operations() {
-		// No end of a context ends these calls.
+		// The context does not end these calls.
 		if err := op.call(context.Background(), c); !errors.Is(err, plantstore.ErrScope) {
 			t.Errorf("%s: %v, want ErrScope", op.name, err)
 		}
 	}
 }
 
-// What is 200 and not ours must not pass for a success.
-func TestSuccessOfAProxyIsNone(t *testing.T) {
-	for _, answer := range []struct {
+func TestUnexpectedResponseIsNotASuccess(t *testing.T) {
+	for _, response := range []struct {
 		status      int
 		media, body string
 	}{
@@ -119,20 +117,20 @@ func TestSuccessOfAProxyIsNone(t *testing.T) {
 		{202, "application/x-ndjson", ""},
 		{206, "application/x-ndjson", `{"id":1,"name":"Oak"}` + "\n"},
 	} {
-		c := faking(t, page(answer.status, answer.media, answer.body), client.Options{Retries: -1})
+		c := newFake(t, page(response.status, response.media, response.body), client.Options{Retries: -1})
 		for _, op := range operations() {
-			if op.name == "export lines" && answer.media == "application/x-ndjson" {
-				continue // the lines are given as they come
+			if op.name == "export lines" && response.media == "application/x-ndjson" {
+				continue // the lines are passed on as they are
 			}
 			if err := op.call(t.Context(), c); err == nil || errors.Is(err, errWrong) {
-				t.Errorf("%s takes %v for a success: %v", op.name, answer, err)
+				t.Errorf("%s takes %v for a success: %v", op.name, response, err)
 			}
 		}
 	}
 }
 
-func TestAnotherPlantThanWasSentIsNoSuccess(t *testing.T) {
-	c := faking(t, page(200, "application/json", `{"name":"Oak","tag":""}`), client.Options{})
+func TestResponseWithAnotherPlantIsNotASuccess(t *testing.T) {
+	c := newFake(t, page(200, "application/json", `{"name":"Oak","tag":""}`), client.Options{})
 	if err := c.Create(t.Context(), oak); err == nil {
 		t.Error("create succeeds")
 	}
@@ -141,16 +139,16 @@ func TestAnotherPlantThanWasSentIsNoSuccess(t *testing.T) {
 	}
 }
 
-func TestUnknownMembersAndCodesAreTaken(t *testing.T) {
-	c := faking(t, page(200, "application/json; charset=utf-8", `{"height":{"m":[3]},"name":"Oak","Name":1}`), client.Options{})
+func TestUnknownMembersAndCodesAreAccepted(t *testing.T) {
+	c := newFake(t, page(200, "application/json; charset=utf-8", `{"height":{"m":[3]},"name":"Oak","Name":1}`), client.Options{})
 	if got, err := c.Get(t.Context(), 1); err != nil || got != oak {
 		t.Errorf("get %#v, %v", got, err)
 	}
-	c = faking(t, page(200, "application/json", ` [ {"x":null,"id":1,"name":"Oak"} ] `), client.Options{})
+	c = newFake(t, page(200, "application/json", ` [ {"x":null,"id":1,"name":"Oak"} ] `), client.Options{})
 	if got, err := c.Page(t.Context(), plantstore.Query{}); err != nil || !slices.Equal(got.Plants, []plantstore.Plant{oak}) {
 		t.Errorf("page %#v, %v", got, err)
 	}
-	c = faking(t, page(400, "application/json", `{"error":40099,"message":"new","more":[]}`), client.Options{})
+	c = newFake(t, page(400, "application/json", `{"error":40099,"message":"new","more":[]}`), client.Options{})
 	var e *plantstore.Error
 	if err := c.Create(t.Context(), oak); !errors.As(err, &e) || *e != (plantstore.Error{Code: 40099, Message: "new"}) {
 		t.Errorf("create: %#v", err)
@@ -166,11 +164,11 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
 		}
 		for _, given := range []*http.Client{nil, {Transport: &http.Transport{DisableKeepAlives: true}}} {
-			c := faking(t, handler, client.Options{HTTP: given})
+			c := newFake(t, handler, client.Options{HTTP: given})
 			for _, op := range operations() {
 				err := op.call(t.Context(), c)
 				if err == nil || !strings.Contains(err.Error(), "redirect") || !strings.Contains(err.Error(), elsewhere.URL) {
-					t.Errorf("%s: %d: %v does not tell of the redirect", op.name, status, err)
+					t.Errorf("%s: %d: %v does not mention the redirect", op.name, status, err)
 				}
 			}
 			if given != nil && given.CheckRedirect != nil {
@@ -183,9 +181,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Only the id counts of a link to the next page: not its host, and no other
-// relation.
-func TestNextComesFromTheLink(t *testing.T) {
+// Only the id of the link with rel="next" is used, and not its host.
+func TestNextPageComesFromTheLink(t *testing.T) {
 	id := func(n plantstore.ID) *plantstore.ID { return &n }
 	for _, test := range []struct {
 		link []string
@@ -206,7 +203,7 @@ func TestNextComesFromTheLink(t *testing.T) {
 		{link: []string{`<?after=9223372036854775808>; rel="next"`}, fail: true},
 		{link: []string{"<%zz?after=5>; rel=\"next\""}, fail: true},
 	} {
-		c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+		c := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header()["Link"] = test.link
 			page(200, "application/json", "[]")(w, r)
 		}, client.Options{})
@@ -217,8 +214,8 @@ func TestNextComesFromTheLink(t *testing.T) {
 	}
 }
 
-func TestListEndsWhereTheNextPageIsNotFurther(t *testing.T) {
-	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+func TestListEndsIfTheNextPageIsNotFurther(t *testing.T) {
+	c := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", `<?after=5>; rel="next"`)
 		page(200, "application/json", `[{"id":5,"name":"Oak"}]`)(w, r)
 	}, client.Options{})
@@ -230,7 +227,7 @@ func TestListEndsWhereTheNextPageIsNotFurther(t *testing.T) {
 
 const twoLines = `{"id":1,"name":"Oak"}` + "\n" + `{"id":2,"name":"Elm"}` + "\n"
 
-func TestExportThatBreaksOffEndsInAnError(t *testing.T) {
+func TestAbortedExportEndsInAnError(t *testing.T) {
 	chunked := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
@@ -247,14 +244,18 @@ func TestExportThatBreaksOffEndsInAnError(t *testing.T) {
 		"within a line":    {chunked(twoLines[:30]), 1},
 		"within a length":  {raw("Content-Length: 100\r\n\r\n" + twoLines), 2},
 		"without a length": {raw("Connection: close\r\n\r\n" + twoLines), 0},
-		"a whole answer":   {page(200, "application/x-ndjson", twoLines[:len(twoLines)-1]), 2},
-		"a half answer":    {page(200, "application/x-ndjson", twoLines[:30]), 1},
-		"a chunk's middle": {raw("Transfer-Encoding: chunked\r\n\r\n100\r\n" + twoLines), 2},
+		"no last LF":       {page(200, "application/x-ndjson", twoLines[:len(twoLines)-1]), 2},
+		"half a line":      {page(200, "application/x-ndjson", twoLines[:30]), 1},
+		"within a chunk":   {raw("Transfer-Encoding: chunked\r\n\r\n100\r\n" + twoLines), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := faking(t, test.handler, client.Options{Retries: -1})
+			c := newFake(t, test.handler, client.Options{Retries: -1})
 			plants, err := collect(c.Export(t.Context(), plantstore.Query{}))
-			if err == nil || !strings.HasPrefix(err.Error(), "export plants: the answer") || len(plants) != test.whole {
+			want := "export plants: the response was cut off: "
+			if test.whole == 0 {
+				want = "export plants: the end of the response cannot be told from a cut: "
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), want) || len(plants) != test.whole {
 				t.Errorf("export: %d plants, then %v", len(plants), err)
 			}
 			lines, err := c.ExportLines(t.Context(), plantstore.Query{})
@@ -272,7 +273,7 @@ func TestExportThatBreaksOffEndsInAnError(t *testing.T) {
 	}
 }
 
-// raw answers with a header and a body as they stand, and closes the connection.
+// raw sends a header and a body as they are, and closes the connection.
 func raw(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -282,10 +283,9 @@ func raw(text string) http.HandlerFunc {
 	}
 }
 
-// An export that its reader leaves must not go on: else the server below would
-// write for ever.
-func TestExportThatIsLeftEnds(t *testing.T) {
-	c := faking(t, func(w http.ResponseWriter, _ *http.Request) {
+// The server below would write for ever.
+func TestAbandonedExportEnds(t *testing.T) {
+	c := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		for {
 			if _, err := io.WriteString(w, twoLines); err != nil {
@@ -309,8 +309,8 @@ func TestExportThatIsLeftEnds(t *testing.T) {
 	}
 }
 
-func TestExportCancelledHalfWayEndsInAnError(t *testing.T) {
-	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+func TestCancelledExportEndsInAnError(t *testing.T) {
+	c := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		_, _ = io.WriteString(w, twoLines)
 		_ = http.NewResponseController(w).Flush()
@@ -333,9 +333,8 @@ func TestExportCancelledHalfWayEndsInAnError(t *testing.T) {
 	}
 }
 
-// A connection that is reset while the answer comes is a lost answer.
-func TestResetConnections(t *testing.T) {
-	s := serving(t)
+func TestCallsSurviveAConnectionReset(t *testing.T) {
+	s := start(t)
 	target := strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
@@ -353,26 +352,26 @@ func TestResetConnections(t *testing.T) {
 	defer relays.Wait()
 	defer listener.Close()
 	for _, op := range operations() {
-		s.clear(t)
-		s.garden(t, op.before...)
-		c := calling(t, "http://"+listener.Addr().String()+"/v1", s.Token, client.Options{})
+		s.Clear(t)
+		s.Fill(t, op.before...)
+		c := newClient(t, "http://"+listener.Addr().String()+"/v1", s.Token, client.Options{})
 		resets.Store(1)
 		err := op.call(t.Context(), c)
-		if op.name == "import" && err != nil && strings.Contains(err.Error(), "importing the same again is safe") {
+		if op.name == "import" && err != nil && strings.Contains(err.Error(), "importing the same lines again is safe") {
 			err = nil
 		}
 		if err != nil {
 			t.Errorf("%s: %v", op.name, err)
 		}
-		if got := s.plants(t); !slices.Equal(got, op.after) {
+		if got := s.Plants(t); !slices.Equal(got, op.after) {
 			t.Errorf("%s: the store has %#v, want %#v", op.name, got, op.after)
 		}
 		c.CloseIdleConnections()
 	}
 }
 
-// relay connects near with the target until one of them ends. If it is to reset,
-// it lets ten bytes of the final answer through.
+// relay copies between near and the target until one of them ends. If it is to reset
+// the connection, it does so after ten bytes of the response.
 func relay(near net.Conn, target string, reset bool) {
 	defer near.Close()
 	far, err := net.Dial("tcp", target)
@@ -394,8 +393,7 @@ func relay(near net.Conn, target string, reset bool) {
 	near.Close()
 }
 
-// Errors that a certificate or a scheme causes come again whatever one does.
-func TestHopelessHandshakesAreNotTriedAgain(t *testing.T) {
+func TestFailedHandshakeIsNotRetried(t *testing.T) {
 	secure := httptest.NewUnstartedServer(nil)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
@@ -406,16 +404,16 @@ func TestHopelessHandshakesAreNotTriedAgain(t *testing.T) {
 		"unknown certificate": {secure.URL, "certificate"},
 		"no TLS":              {strings.Replace(plain.URL, "http:", "https:", 1), "HTTP response to HTTPS client"},
 	} {
-		err := calling(t, test.url, secret, client.Options{}).Create(t.Context(), oak)
+		err := newClient(t, test.url, secret, client.Options{}).Create(t.Context(), oak)
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "attempts failed") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestHTTP2(t *testing.T) {
-	s := serving(t)
-	web := httptest.NewUnstartedServer(s.handler)
+func TestCallsWorkOverHTTP2(t *testing.T) {
+	s := start(t)
+	web := httptest.NewUnstartedServer(s.Handler)
 	web.EnableHTTP2 = true
 	web.StartTLS()
 	defer web.Close()
@@ -428,20 +426,20 @@ func TestHTTP2(t *testing.T) {
 		}
 		return resp, err
 	})}
-	c := calling(t, web.URL+"/v1", s.Token, client.Options{HTTP: given})
+	c := newClient(t, web.URL+"/v1", s.Token, client.Options{HTTP: given})
 	for _, op := range operations() {
-		s.clear(t)
-		s.garden(t, op.before...)
+		s.Clear(t)
+		s.Fill(t, op.before...)
 		if err := op.call(t.Context(), c); err != nil {
 			t.Errorf("%s: %v", op.name, err)
 		}
-		if got := s.plants(t); !slices.Equal(got, op.after) {
+		if got := s.Plants(t); !slices.Equal(got, op.after) {
 			t.Errorf("%s: the store has %#v, want %#v", op.name, got, op.after)
 		}
 	}
 	for version := range versions.Range {
 		if version != "HTTP/2.0" {
-			t.Errorf("an answer came with %s", version)
+			t.Errorf("a response came over %s", version)
 		}
 	}
 }
@@ -482,15 +480,15 @@ func TestTokenIsInNoError(t *testing.T) {
 		})
 	}
 
-	told := `{"created":0,"unchanged":0,"failed":1,"errors":[{"line":1,"error":40001,"message":"` + secret + `"}]}`
-	c := faking(t, page(200, "application/json", told), client.Options{})
-	report, err := c.ImportLines(t.Context(), strings.NewReader("{}\n"))
-	if err != nil || len(report.Errors) != 1 || strings.Contains(report.Errors[0].Err.Message, secret) {
-		t.Errorf("import: %+v, %v", report, err)
+	report := `{"created":0,"unchanged":0,"failed":1,"errors":[{"line":1,"error":40001,"message":"` + secret + `"}]}`
+	c := newFake(t, page(200, "application/json", report), client.Options{})
+	got, err := c.ImportLines(t.Context(), strings.NewReader("{}\n"))
+	if err != nil || len(got.Errors) != 1 || strings.Contains(got.Errors[0].Err.Message, secret) {
+		t.Errorf("import: %+v, %v", got, err)
 	}
 }
 
-// malformed answers with a text in which % stands for the token.
+// malformed sends a text in which % stands for the token.
 func malformed(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -500,9 +498,9 @@ func malformed(text string) http.HandlerFunc {
 	}
 }
 
-// A report that comes before all lines have been sent cannot be about them.
-func TestImportAnsweredTooEarlyIsNoSuccess(t *testing.T) {
-	c := faking(t, func(w http.ResponseWriter, _ *http.Request) {
+// A report that comes before all lines have been sent cannot cover them.
+func TestEarlyImportReportIsNotASuccess(t *testing.T) {
+	c := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"created":1,"unchanged":0,"failed":0,"errors":[]}`)
 	}, client.Options{})
@@ -514,11 +512,11 @@ func TestImportAnsweredTooEarlyIsNoSuccess(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreUsedAgain(t *testing.T) {
-	s := serving(t)
-	s.garden(t, oak)
+func TestConnectionsAreReused(t *testing.T) {
+	s := start(t)
+	s.Fill(t, oak)
 	var dials atomic.Int64
-	c := calling(t, s.URL, s.Token, client.Options{})
+	c := s.Client(client.Options{})
 	c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dials.Add(1)
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -549,18 +547,17 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The server ends a connection after chunks.
+	// The server closes a connection after a chunked body.
 	if n := dials.Load(); n > 10 {
 		t.Errorf("10 imports took %d connections", n)
 	}
 }
 
-// As many connections as are used at once must be there for the next time.
-func TestManyConnectionsStayIdle(t *testing.T) {
-	const callers = 200
+func TestManyIdleConnectionsAreKept(t *testing.T) {
+	const calls = 200
 	var dials atomic.Int64
 	var arrived sync.WaitGroup
-	c := faking(t, func(w http.ResponseWriter, r *http.Request) {
+	c := newFake(t, func(w http.ResponseWriter, r *http.Request) {
 		arrived.Done()
 		arrived.Wait()
 		page(200, "application/json", `{"name":"Oak"}`)(w, r)
@@ -570,18 +567,18 @@ func TestManyConnectionsStayIdle(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	})
 	for range 3 {
-		arrived.Add(callers)
-		var calls sync.WaitGroup
-		for range callers {
-			calls.Go(func() {
+		arrived.Add(calls)
+		var group sync.WaitGroup
+		for range calls {
+			group.Go(func() {
 				if _, err := c.Get(t.Context(), 1); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		calls.Wait()
+		group.Wait()
 	}
-	if n := dials.Load(); n != callers {
-		t.Errorf("%d connections for %d callers", n, callers)
+	if n := dials.Load(); n != calls {
+		t.Errorf("%d connections for %d concurrent calls", n, calls)
 	}
 }
