@@ -3,15 +3,11 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"math/big"
-	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,82 +18,23 @@ import (
 
 	"plantstore"
 	"plantstore/client"
-	"plantstore/internal/auth"
-	"plantstore/internal/commit"
-	"plantstore/internal/server"
+	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
 )
 
-// fileServer is a real server, in this process and over the model, for imports
-// and exports of files.
+// fileServer is a server for imports and exports of files.
 type fileServer struct {
-	store *storetest.Model
-	api   *client.Client
+	*servertest.Server
+	api *client.Client
 }
 
 func newFileServer(f *testing.F) fileServer {
 	f.Helper()
-	store := storetest.NewModel()
-	var metrics *server.Metrics
-	writer := commit.New(store, commit.Options{Observe: func(size int, took time.Duration) { metrics.Committed(size, took) }})
-	metrics = server.NewMetrics("test", writer.Depth)
-	log := slog.New(slog.DiscardHandler)
-	handler, err := server.New(server.Options{
-		Store: store, Writer: writer, Guard: auth.New(store, log), Metrics: metrics, Log: log,
-		BaseURL: &url.URL{}, MaxBody: 1 << 20, MaxHeader: 32 << 10, StreamTimeout: 30 * time.Second,
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- writer.Run(ctx) }()
-	web := httptest.NewServer(handler)
-	secret := plantstore.NewSecret()
-	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Scopes: plantstore.AllScopes(), Created: time.Now()}
-	if err := store.CreateToken(ctx, token); err != nil {
-		f.Fatal(err)
-	}
-	api, err := client.New(web.URL, secret, client.Options{Retries: -1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() {
-		api.CloseIdleConnections()
-		web.Close()
-		cancel()
-		if err := <-done; err != nil {
-			f.Errorf("Run: %v", err)
-		}
-	})
-	return fileServer{store, api}
+	s := servertest.Start(f, servertest.Options{Store: storetest.NewModel()})
+	return fileServer{s, s.Client(client.Options{Retries: -1})}
 }
 
-func (s fileServer) plants(t *testing.T) []plantstore.Plant {
-	t.Helper()
-	var all []plantstore.Plant
-	for p, err := range s.store.Scan(t.Context(), plantstore.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-func (s fileServer) clear(t *testing.T) {
-	t.Helper()
-	var batch []plantstore.Write
-	for _, p := range s.plants(t) {
-		batch = append(batch, plantstore.Write{Op: plantstore.Delete, Plant: p})
-	}
-	if _, err := s.store.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// load imports a file as the command does, and returns how many plants it counts
-// as created and unchanged and how many lines as failed.
+// load imports a file as the command does, and returns its counts.
 func (s fileServer) load(t *testing.T, format string, file []byte) (created, unchanged, failed int, err error) {
 	t.Helper()
 	counted := &countingReader{in: bytes.NewReader(file)}
@@ -120,13 +57,13 @@ type cell struct {
 	quoted bool
 }
 
-// row is a record of a table, and the line on which it begins.
+// row is a record of a table, and the line where it begins.
 type row struct {
 	line  int
 	cells []cell
 }
 
-// readTable reads RFC 4180 one character after the other. It stops at the first
+// readTable parses RFC 4180, one character after the other. It stops at the first
 // record whose quotes are wrong, and returns its line, or 0.
 func readTable(file string) (rows []row, broken int) {
 	file = strings.TrimPrefix(file, "\ufeff")
@@ -157,8 +94,8 @@ func readTable(file string) (rows []row, broken int) {
 	return rows, 0
 }
 
-// cutCell cuts the first field off. The rest is nothing, or begins with the comma
-// or line feed that ends the field.
+// cutCell cuts off the first field. The rest is empty, or begins with the comma or line
+// feed that ends the field.
 func cutCell(file string) (text, rest string, quoted, ok bool) {
 	if !strings.HasPrefix(file, `"`) {
 		end := strings.IndexAny(file, ",\n")
@@ -213,10 +150,10 @@ func planOf(header row, rows []row) tablePlan {
 	plan := tablePlan{plants: map[plantstore.ID]plantstore.Plant{}}
 	for _, r := range rows {
 		p, ok := plantOf(header, r)
-		there, taken := plan.plants[p.ID]
+		existing, taken := plan.plants[p.ID]
 		switch {
 		case len(r.cells) == 1 && r.cells[0] == cell{}: // an empty line
-		case !ok || taken && there != p:
+		case !ok || taken && existing != p:
 			plan.failed++
 		case taken:
 			plan.unchanged++
@@ -250,9 +187,9 @@ func plantOf(header, r row) (plantstore.Plant, bool) {
 	return p, true
 }
 
-// FuzzImportCSV imports any bytes as a table. What is created and counted is what
-// a reader finds that goes one character after the other, up to a record whose
-// quotes are wrong, which fails; and the export of it, imported, is the same again.
+// FuzzImportCSV imports any bytes as a table. The result is what readTable finds, up to
+// the first record whose quotes are wrong, which fails. Exporting it and importing that
+// changes nothing.
 func FuzzImportCSV(f *testing.F) {
 	for _, file := range []string{
 		"", "\n", "id", "id,name", "id,name\n", "id,name\r\n1,Oak\r\n", "id,name,tag\n1,Oak,tree\n2,Elm,\n3,Ash,\"\"\n", "\ufeffTag,Name , ID\r\na,Oak,7\r\n", "id,name\n1,\"a\nb\"\n2,c", "id,name\n1,\"a\r\nb\"\r\n2,c\r\n",
@@ -265,7 +202,7 @@ func FuzzImportCSV(f *testing.F) {
 	}
 	s := newFileServer(f)
 	f.Fuzz(func(t *testing.T, file []byte) {
-		s.clear(t)
+		s.Clear(t)
 		created, unchanged, failed, err := s.load(t, formatCSV, file)
 		rows, broken := readTable(string(file))
 		if len(rows) == 0 {
@@ -284,7 +221,7 @@ func FuzzImportCSV(f *testing.F) {
 			t.Fatalf("%q: %v", file, err)
 		}
 		want := planOf(rows[0], rows[1:])
-		stored := s.plants(t)
+		stored := s.Plants(t)
 		if broken > 0 {
 			wantBroken(t, file, broken, created+unchanged+failed)
 			if created < want.created || failed <= want.failed {
@@ -296,13 +233,13 @@ func FuzzImportCSV(f *testing.F) {
 		}
 		byID := func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) }
 		if planned := slices.SortedFunc(maps.Values(want.plants), byID); !slices.Equal(stored, planned) {
-			t.Errorf("%q: stored are %+v, want %+v", file, stored, planned)
+			t.Errorf("%q: the store has %+v, want %+v", file, stored, planned)
 		}
-		s.wantSameAgain(t)
+		s.wantRoundTrip(t)
 	})
 }
 
-// wantBroken fails unless the record at that line fails, and all records count.
+// wantBroken fails unless the record at that line fails and all records are counted.
 func wantBroken(t *testing.T, file []byte, line, counted int) {
 	t.Helper()
 	records := readAll(t, formatCSV, string(file))
@@ -310,20 +247,20 @@ func wantBroken(t *testing.T, file []byte, line, counted int) {
 		t.Errorf("%q has %d records, and %d were counted", file, len(records), counted)
 	}
 	if !slices.ContainsFunc(records, func(r record) bool { return r.line == line && r.problem != "" }) {
-		t.Errorf("%q: nothing is wrong with line %d", file, line)
+		t.Errorf("%q: line %d does not fail", file, line)
 	}
 }
 
-// wantSameAgain exports everything in every format, and imports that into an empty
-// store: it must hold the same plants, whose export is the same.
-func (s fileServer) wantSameAgain(t *testing.T) {
+// wantRoundTrip exports everything in every format and imports that into an empty
+// store. The plants and their next export must be the same.
+func (s fileServer) wantRoundTrip(t *testing.T) {
 	t.Helper()
-	want := s.plants(t)
+	want := s.Plants(t)
 	for _, format := range []string{formatCSV, formatJSON, formatNDJSON} {
 		file := s.export(t, format)
-		s.clear(t)
+		s.Clear(t)
 		created, unchanged, failed, err := s.load(t, format, file)
-		if err != nil || created != len(want) || unchanged+failed > 0 || !slices.Equal(s.plants(t), want) {
+		if err != nil || created != len(want) || unchanged+failed > 0 || !slices.Equal(s.Plants(t), want) {
 			t.Fatalf("%q became %d plants, %d unchanged, %d failed, %v; want %+v", file, created, unchanged, failed, err, want)
 		}
 		if again := s.export(t, format); !bytes.Equal(again, file) {
@@ -342,9 +279,9 @@ func (s fileServer) export(t *testing.T, format string) []byte {
 	return out.Bytes()
 }
 
-// FuzzRecords reads any bytes as NDJSON and as a JSON array. The records of the one
-// are its lines, those of the other what encoding/json finds; and where that finds
-// no array, the file is refused, sooner or later, and never taken for a shorter one.
+// FuzzRecords reads any bytes as NDJSON and as a JSON array. The records are the lines,
+// and the elements that encoding/json finds. If that finds no array, reading ends in an
+// error.
 func FuzzRecords(f *testing.F) {
 	for _, file := range []string{
 		"", "\n", " \r\n\t\n", "{}", "{}\n", "a\r\nb\n\n c ", "\u00a0\n\u0085x\n", "\v\f", "x\ry", "[]", " [ ] ", "[1,2]", "[1,\n2\n]\n", "[1 2]", "[1,]", "[,1]", "[1", "[", "[1]]", "[1] 2", "[1],", "{}[", "[[],{}]", "[null,\"\\ud800\"]",

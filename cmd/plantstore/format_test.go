@@ -32,7 +32,7 @@ func readAll(t testing.TB, format, file string) []record {
 	}
 }
 
-func TestRecordsOfAFile(t *testing.T) {
+func TestRecordsAreReadInEveryFormat(t *testing.T) {
 	type want struct {
 		line          int
 		json, problem string
@@ -48,7 +48,7 @@ func TestRecordsOfAFile(t *testing.T) {
 		{"an array", formatJSON, " [ {\"id\": 1, \"name\": \"a b\"},\n 5 ,[ ] ] \n", []want{
 			{1, `{"id":1,"name":"a b"}`, ""}, {2, `5`, ""}, {3, `[]`, ""},
 		}},
-		{"an array whose elements only a server should judge", formatJSON, `[{"id":1,"id":2},{"id":9007199254740993.0}]`, []want{
+		{"an array whose elements only the server validates", formatJSON, `[{"id":1,"id":2},{"id":9007199254740993.0}]`, []want{
 			{1, `{"id":1,"id":2}`, ""}, {2, `{"id":9007199254740993.0}`, ""},
 		}},
 		{"an empty array", formatJSON, "[]", nil},
@@ -61,18 +61,18 @@ func TestRecordsOfAFile(t *testing.T) {
 		{"quotes", formatCSV, "id,name,tag\n1,\"a,\"\"b\"\"\r\nc\",\"\"\n2,,\"x\"\n", []want{
 			{2, `{"id":1,"name":"a,\"b\"\r\nc","tag":""}`, ""}, {4, `{"id":2,"name":"","tag":"x"}`, ""},
 		}},
-		{"what is no number is left to the server", formatCSV, "id,name\nsix,a\n1e2,b\n,c\n007,d\n", []want{
+		{"an invalid id is left to the server", formatCSV, "id,name\nsix,a\n1e2,b\n,c\n007,d\n", []want{
 			{2, `{"id":"six","name":"a"}`, ""},
 			{3, `{"id":1e2,"name":"b"}`, ""},
 			{4, `{"id":"","name":"c"}`, ""},
 			{5, `{"id":"007","name":"d"}`, ""},
 		}},
 		{"records that cannot be sent", formatCSV, "id,name\n1\n2,\"a\"b\n3,\xff\n4,ok\n5,\"open\n6,in it", []want{
-			{2, "", "the record has 1 fields, and the header has 2"},
-			{3, "", "something stands between a closing quote and the comma"},
-			{4, "", "the record is not UTF-8"},
+			{2, "", "the record has 1 fields, but the header has 2"},
+			{3, "", "unexpected text after a closing quote"},
+			{4, "", "the record is not valid UTF-8"},
 			{5, `{"id":4,"name":"ok"}`, ""},
-			{6, "", "a quote is not closed"},
+			{6, "", "unclosed quote"},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestRecordsOfAFile(t *testing.T) {
 	}
 }
 
-func TestFileThatIsNotOfItsFormat(t *testing.T) {
+func TestFileInAnotherFormatIsRefused(t *testing.T) {
 	for _, test := range []struct{ format, file, want string }{
 		{formatJSON, `{"id":1}`, "must be a JSON array"},
 		{formatJSON, ``, "must be a JSON array"},
@@ -95,7 +95,7 @@ func TestFileThatIsNotOfItsFormat(t *testing.T) {
 		{formatCSV, "", "must name the columns id and name"},
 	} {
 		if _, err := newRecordReader(test.format, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s %q: got the error %v, want one that says %q", test.format, test.file, err, test.want)
+			t.Errorf("%s %q: got %v, want %q in it", test.format, test.file, err, test.want)
 		}
 	}
 	for _, file := range []string{`[{"id":1},`, `[{"id":1}] 5`, `[{"id":1} {"id":2}]`} {
@@ -107,13 +107,13 @@ func TestFileThatIsNotOfItsFormat(t *testing.T) {
 			t.Errorf("%q: the first element: %v", file, err)
 		}
 		if _, err := r.next(); err == nil || err == io.EOF {
-			t.Errorf("%q: got %v where the array is broken", file, err)
+			t.Errorf("%q: got %v for a broken array", file, err)
 		}
 	}
 }
 
-func TestRecordThatIsTooLong(t *testing.T) {
-	long := strings.Repeat("x", longestRecord+1)
+func TestTooLongRecordIsSkipped(t *testing.T) {
+	long := strings.Repeat("x", maxRecord+1)
 	for format, file := range map[string]string{
 		formatNDJSON: long + "\n{\"id\":2}\n",
 		formatCSV:    "id,name\n1," + long + "\n2,b\n",
@@ -125,7 +125,7 @@ func TestRecordThatIsTooLong(t *testing.T) {
 	}
 }
 
-func TestFormatIsPickedByName(t *testing.T) {
+func TestFormatIsPickedByFileName(t *testing.T) {
 	for _, test := range []struct{ file, asked, want string }{
 		{"a.csv", "", formatCSV},
 		{"a.JSON", "", formatJSON},
@@ -140,12 +140,12 @@ func TestFormatIsPickedByName(t *testing.T) {
 		}
 	}
 	if _, err := pickFormat("plants", ""); err == nil {
-		t.Error("a name that does not say its format is accepted")
+		t.Error("a name without an extension is accepted")
 	}
 }
 
-// FuzzCSV writes a plant as a record and reads it back: nothing of it may change,
-// an absent tag against an empty one included.
+// FuzzCSV writes a plant as a record and reads it back. Nothing may change, and an
+// absent tag must not become an empty one.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{"", "a", `"`, `""`, ",", "\n", "\r\n", "\r", " a ", "\x00", "🌱", "שלום", "\u2028", "#", "="} {
 		f.Add(int64(1), text, text, true)
@@ -153,7 +153,7 @@ func FuzzCSV(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, id int64, name, tag string, tagged bool) {
 		if !utf8.ValidString(name) || !utf8.ValidString(tag) {
-			t.Skip("no plant has such text")
+			t.Skip("not a valid plant")
 		}
 		want := plantstore.Plant{ID: plantstore.ID(id), Name: name}
 		if tagged {
@@ -165,20 +165,9 @@ func FuzzCSV(f *testing.F) {
 		if len(records) != 2 || records[0].problem != "" {
 			t.Fatalf("%q: %d records, problem %q", file, len(records), records[0].problem)
 		}
-		var got struct {
-			ID   plantstore.ID
-			Name string
-			Tag  *string
-		}
-		if err := json.Unmarshal(records[0].json, &got); err != nil {
-			t.Fatalf("%q became %q: %v", file, records[0].json, err)
-		}
-		plant := plantstore.Plant{ID: got.ID, Name: got.Name}
-		if got.Tag != nil {
-			plant.Tag = plantstore.NewTag(*got.Tag)
-		}
-		if plant != want {
-			t.Errorf("%q became %+v, want %+v", file, plant, want)
+		var got plantstore.Plant
+		if err := json.Unmarshal(records[0].json, &got); err != nil || got != want {
+			t.Errorf("%q became %q, which is %v, %v; want %v", file, records[0].json, got, err, want)
 		}
 	})
 }

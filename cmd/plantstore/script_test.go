@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakless{m}, map[string]func(){"plantstore": leaklessMain})
 }
 
-// leakless runs the tests and fails if they leave a goroutine behind.
+// leakless runs the tests and fails if a goroutine is left over.
 type leakless struct{ *testing.M }
 
 func (m leakless) Run() int { return withoutLeak(m.M.Run()) }
 
-// leaklessMain is what the scripts run: main, and a failure if the command leaves a
-// goroutine behind, which the end of the process would hide.
+// leaklessMain is what the scripts run: main, but it fails if a goroutine is left over,
+// which the end of the process would hide.
 func leaklessMain() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -46,8 +46,8 @@ func leaklessMain() {
 	os.Exit(withoutLeak(code))
 }
 
-// withoutLeak returns the code, or another one if goroutines are left. Those of the
-// client's connections may be: they end with the process.
+// withoutLeak returns the code, or exitLeak if goroutines are left over. Those of idle
+// HTTP connections may be.
 func withoutLeak(code int) int {
 	if err := goleak.Find(
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
@@ -62,8 +62,8 @@ func withoutLeak(code int) int {
 // exitLeak is an exit code that no script wants.
 const exitLeak = 100
 
-// patience is how long a script waits for what should come at once.
-const patience = time.Minute
+// timeout is how long a script waits for what should come at once.
+const timeout = time.Minute
 
 // TestScripts runs what a user could type. Beside testscript's own commands the
 // scripts have:
@@ -71,8 +71,8 @@ const patience = time.Minute
 //	start [NAME=VALUE]... PROGRAM [ARG]...
 //	    Start a server. Its output goes to server.out, its log to server.log.
 //	wait-ready
-//	    Wait until the server says that it serves and is ready. Sets $ADDR to
-//	    where it listens and $URL to where the API is found there.
+//	    Wait until the server is ready. Sets $ADDR to its host and port and $URL to
+//	    the URL of the API there.
 //	wait-log REGEXP
 //	    Wait for a line of the log.
 //	signal TERM|INT
@@ -85,15 +85,15 @@ const patience = time.Minute
 //	    signal TERM and wait-exit 0.
 //	http STATUS METHOD URL [BODY]
 //	    Send a request with the token in $TOKEN, if there is one, and fail unless
-//	    the answer has the status. The answer's body is stdout, its header stderr.
+//	    the response has the status. Its body is stdout, its header stderr.
 //	http-until STATUS METHOD URL [BODY]
-//	    Send the request again until the answer has the status.
+//	    Send the request again until the response has the status.
 //	paste STATUS FILE [OLD NEW]...
 //	    Send the request of the curl line in the file, with every OLD replaced.
 //	begin-request METHOD URL BODY
-//	    Send a request up to its body, and wait until the server reads that.
+//	    Send a request without its body, and wait until the server reads that.
 //	finish-request STATUS
-//	    Send the body, and fail unless the answer has the status.
+//	    Send the body, and fail unless the response has the status.
 //	capture NAME [REGEXP]
 //	    Set the variable to the last command's stdout, or to what the expression's
 //	    group finds in it.
@@ -133,7 +133,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// script is what a script has under way.
+// script is the state of a script.
 type script struct {
 	server  *process
 	held    net.Conn // a request without its body
@@ -142,7 +142,7 @@ type script struct {
 
 type scriptKey struct{}
 
-// command makes a method a command of scripts.
+// command returns a method as a command of scripts.
 func command(f func(*script, *testscript.TestScript, []string) error) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
@@ -164,10 +164,10 @@ func (s *script) cleanUp() {
 	}
 }
 
-// process is a server under way.
+// process is a running server.
 type process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when cmd has exited and its log is whole
+	exited chan struct{} // closed when cmd has exited and its log is complete
 
 	mu   sync.Mutex // guards what follows
 	log  bytes.Buffer
@@ -175,7 +175,7 @@ type process struct {
 	news chan struct{} // closed when the log has grown
 }
 
-// Write takes what the server logs.
+// Write receives the log.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,13 +185,13 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.file.Write(b)
 }
 
-// await returns what the expression finds in the log, as soon as it does.
+// await waits until the expression matches in the log, and returns the match.
 func (p *process) await(pattern string) (string, error) {
 	line, err := regexp.Compile("(?m)" + pattern)
 	if err != nil {
 		return "", err
 	}
-	timeout := time.After(patience)
+	expired := time.After(timeout)
 	for over := false; ; {
 		p.mu.Lock()
 		log, news := p.log.String(), p.news
@@ -200,13 +200,13 @@ func (p *process) await(pattern string) (string, error) {
 			return found, nil
 		}
 		if over {
-			return "", fmt.Errorf("the log does not hold %s:\n%s", pattern, log)
+			return "", fmt.Errorf("the log does not contain %s:\n%s", pattern, log)
 		}
 		select {
 		case <-news:
 		case <-p.exited:
 			over = true
-		case <-timeout:
+		case <-expired:
 			over = true
 		}
 	}
@@ -242,7 +242,7 @@ func (s *script) start(ts *testscript.TestScript, args []string) error {
 	}
 	s.server = p
 	go func() {
-		p.cmd.Wait() // its state is looked at by waitExit
+		p.cmd.Wait() // waitExit looks at the state
 		log.Close()
 		close(p.exited)
 	}()
@@ -284,14 +284,14 @@ func (s *script) signal(_ *testscript.TestScript, args []string) error {
 }
 
 func (s *script) insist(ts *testscript.TestScript, args []string) error {
-	timeout, again := time.After(patience), time.NewTicker(10*time.Millisecond)
+	expired, again := time.After(timeout), time.NewTicker(10*time.Millisecond)
 	defer again.Stop()
 	for {
 		select {
 		case <-s.server.exited:
 			return nil
-		case <-timeout:
-			return errors.New("the server does not end")
+		case <-expired:
+			return errors.New("the server does not exit")
 		case <-again.C:
 		}
 		if err := s.signal(ts, args); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -306,13 +306,13 @@ func (s *script) waitExit(ts *testscript.TestScript, args []string) error {
 	}
 	select {
 	case <-s.server.exited:
-	case <-time.After(patience):
-		return errors.New("the server does not end")
+	case <-time.After(timeout):
+		return errors.New("the server does not exit")
 	}
 	state := s.server.cmd.ProcessState
 	s.server = nil
 	if code := strconv.Itoa(state.ExitCode()); code != args[0] {
-		return fmt.Errorf("the server ended with %s, want %s:\n%s", state, args[0], ts.ReadFile("server.log"))
+		return fmt.Errorf("the server exited with %s, want %s:\n%s", state, args[0], ts.ReadFile("server.log"))
 	}
 	return nil
 }
@@ -335,13 +335,13 @@ func (s *script) http(ts *testscript.TestScript, args []string) error {
 func (s *script) httpUntil(ts *testscript.TestScript, args []string) error {
 	for start := time.Now(); ; {
 		err := s.http(ts, args)
-		if err == nil || time.Since(start) > patience {
+		if err == nil || time.Since(start) > timeout {
 			return err
 		}
 	}
 }
 
-// newRequest reads the arguments of http.
+// newRequest parses the arguments of http.
 func newRequest(ts *testscript.TestScript, args []string) (*http.Request, error) {
 	if len(args) != 3 && len(args) != 4 {
 		return nil, errArguments
@@ -359,29 +359,29 @@ func newRequest(ts *testscript.TestScript, args []string) (*http.Request, error)
 	return r, nil
 }
 
-// browser keeps no connection, so that every request stands alone.
-var browser = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+// web keeps no connection, so that requests are independent.
+var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: timeout}
 
 func send(ts *testscript.TestScript, r *http.Request, status string) error {
-	answer, err := browser.Do(r)
+	response, err := web.Do(r)
 	if err != nil {
 		return err
 	}
-	return judge(ts, answer, status)
+	return show(ts, response, status)
 }
 
-// judge shows an answer to the script, and refuses one with another status.
-func judge(ts *testscript.TestScript, answer *http.Response, status string) error {
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+// show gives a response to the script, and fails if it has another status.
+func show(ts *testscript.TestScript, response *http.Response, status string) error {
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err
 	}
-	if got := strconv.Itoa(answer.StatusCode); got != status {
+	if got := strconv.Itoa(response.StatusCode); got != status {
 		return fmt.Errorf("the status is %s, want %s: %s", got, status, body)
 	}
 	ts.Stdout().Write(body)
-	return answer.Header.Write(ts.Stderr())
+	return response.Header.Write(ts.Stderr())
 }
 
 func (s *script) paste(ts *testscript.TestScript, args []string) error {
@@ -396,8 +396,8 @@ func (s *script) paste(ts *testscript.TestScript, args []string) error {
 	return send(ts, r, args[0])
 }
 
-// parseCurl reads a command line of curl with the options -H and -d, quoted as in
-// a shell.
+// parseCurl parses a command line of curl with the options -H and -d, quoted as in a
+// shell.
 func parseCurl(line string) (*http.Request, error) {
 	var words []string
 	for _, quoted := range regexp.MustCompile(`'[^']*'|[^' ]+`).FindAllString(line, -1) {
@@ -426,8 +426,7 @@ func parseCurl(line string) (*http.Request, error) {
 	return r, nil
 }
 
-// beginRequest asks the server to say when it wants the body, which is when the
-// handler reads it.
+// beginRequest sends Expect, so that the server says when it reads the body.
 func (s *script) beginRequest(ts *testscript.TestScript, args []string) error {
 	r, err := newRequest(ts, append([]string{""}, args...))
 	if err != nil {
@@ -437,7 +436,7 @@ func (s *script) beginRequest(ts *testscript.TestScript, args []string) error {
 	if s.held, err = net.Dial("tcp", r.URL.Host); err != nil {
 		return err
 	}
-	if err := s.held.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.held.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.held, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n",
@@ -451,7 +450,7 @@ func (s *script) beginRequest(ts *testscript.TestScript, args []string) error {
 	const wanted = "HTTP/1.1 100 Continue\r\n\r\n"
 	got := make([]byte, len(wanted))
 	if _, err := io.ReadFull(s.held, got); err != nil || string(got) != wanted {
-		return fmt.Errorf("the server does not want the body: %q, %v", got, err)
+		return fmt.Errorf("the server does not read the body: %q, %v", got, err)
 	}
 	return nil
 }
@@ -464,11 +463,11 @@ func (s *script) finishRequest(ts *testscript.TestScript, args []string) error {
 	if _, err := io.WriteString(s.held, s.heldFor); err != nil {
 		return err
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(s.held), nil)
+	response, err := http.ReadResponse(bufio.NewReader(s.held), nil)
 	if err != nil {
 		return err
 	}
-	return judge(ts, answer, args[0])
+	return show(ts, response, args[0])
 }
 
 func (s *script) capture(ts *testscript.TestScript, args []string) error {
@@ -483,7 +482,7 @@ func (s *script) capture(ts *testscript.TestScript, args []string) error {
 		}
 		found := wanted.FindStringSubmatch(text)
 		if len(found) != 2 {
-			return fmt.Errorf("%s finds nothing", args[1])
+			return fmt.Errorf("%s does not match", args[1])
 		}
 		text = found[1]
 	}
@@ -512,8 +511,8 @@ func (s *script) exits(ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
-// nextSchema adds 1 to SQLite's user_version, which lies at byte 60 of a file that
-// nobody has open.
+// nextSchema adds 1 to SQLite's user_version, at byte 60 of the file, which must not be
+// open.
 func (s *script) nextSchema(ts *testscript.TestScript, args []string) error {
 	if len(args) != 1 {
 		return errArguments
@@ -532,7 +531,6 @@ func (s *script) nextSchema(ts *testscript.TestScript, args []string) error {
 	return err
 }
 
-// Every command is asked for its help, those that are added later too.
 func TestHelpNamesTheVariableOfEveryFlag(t *testing.T) {
 	help := helpOf(t)
 	_, list, found := strings.Cut(help, "\nCommands:\n")
@@ -547,9 +545,10 @@ func TestHelpNamesTheVariableOfEveryFlag(t *testing.T) {
 			t.Errorf("the help of %s:\n%s", c[1], page)
 		}
 		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-.,)? *--([a-z-]+)`).FindAllStringSubmatch(flags, -1) {
-			variable := "$PLANTSTORE_" + strings.ToUpper(strings.ReplaceAll(flag[1], "-", "_")) + ")"
-			if flag[1] != "help" && !strings.Contains(flags, variable) {
-				t.Errorf("the help of %s does not name the variable of --%s, (%s", c[1], flag[1], variable)
+			// An old name of the variable may follow.
+			variable := "($PLANTSTORE_" + strings.ToUpper(strings.ReplaceAll(flag[1], "-", "_"))
+			if flag[1] != "help" && !strings.Contains(flags, variable+")") && !strings.Contains(flags, variable+",") {
+				t.Errorf("the help of %s does not name the variable of --%s, %s)", c[1], flag[1], variable)
 			}
 		}
 	}
