@@ -29,12 +29,12 @@ func newConsole(t *testing.T, base string) *Console {
 	return c
 }
 
-// get asks for a page that must be there.
+// get requests a page, which must exist.
 func get(t *testing.T, c *Console, path string, header ...string) *http.Response {
 	t.Helper()
 	page := c.Page(path)
 	if page == nil {
-		t.Fatalf("there is nothing at %s", path)
+		t.Fatalf("there is no page at %s", path)
 	}
 	r := httptest.NewRequest("GET", path, nil)
 	for i := 0; i < len(header); i += 2 {
@@ -54,7 +54,7 @@ func body(t *testing.T, r *http.Response) string {
 	return string(text)
 }
 
-func TestPagesMayLoadOnlyWhatIsTheirs(t *testing.T) {
+func TestPagesMayLoadOnlyTheirOwnFiles(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	for _, path := range []string{"/", "/docs"} {
 		h := get(t, c, path).Header
@@ -78,7 +78,7 @@ func TestPagesMayLoadOnlyWhatIsTheirs(t *testing.T) {
 	}
 }
 
-func TestEverythingHasTheSecurityHeaders(t *testing.T) {
+func TestEveryPageHasTheSecurityHeaders(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	for path := range c.pages {
 		if path == "/docs/" {
@@ -95,22 +95,22 @@ func TestEverythingHasTheSecurityHeaders(t *testing.T) {
 			}
 		}
 		if h.Get("Content-Type") == "application/octet-stream" {
-			t.Errorf("%s has no media type of its own", path)
+			t.Errorf("%s has no specific media type", path)
 		}
 	}
 }
 
-func TestPagesHoldNoInlineScriptOrStyle(t *testing.T) {
+func TestPagesHaveNoInlineScriptOrStyle(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	inline := regexp.MustCompile(`(?i)<script[^>]*>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:|https?://`)
 	for _, path := range []string{"/", "/docs"} {
 		if found := inline.FindString(body(t, get(t, c, path))); found != "" {
-			t.Errorf("%s holds %q", path, found)
+			t.Errorf("%s contains %q", path, found)
 		}
 	}
 }
 
-func TestPagesAreAskedForAgainAndFilesAreKept(t *testing.T) {
+func TestPagesAreRevalidatedAndFilesAreCached(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	for _, path := range []string{"/", "/docs"} {
 		first := get(t, c, path)
@@ -118,7 +118,7 @@ func TestPagesAreAskedForAgainAndFilesAreKept(t *testing.T) {
 			t.Errorf("%s: Cache-Control is %q", path, got)
 		}
 		if again := get(t, c, path, "If-None-Match", first.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
-			t.Errorf("%s, unchanged, answers %d", path, again.StatusCode)
+			t.Errorf("%s, unchanged: got %d", path, again.StatusCode)
 		}
 	}
 	loads := regexp.MustCompile(`(?:src|href)="(assets/[0-9a-f]{16}/[^"]+)"`).FindAllStringSubmatch(body(t, get(t, c, "/"))+body(t, get(t, c, "/docs")), -1)
@@ -128,19 +128,19 @@ func TestPagesAreAskedForAgainAndFilesAreKept(t *testing.T) {
 	for _, m := range loads {
 		r := get(t, c, "/"+m[1])
 		if got := r.Header.Get("Cache-Control"); r.StatusCode != http.StatusOK || got != "public, max-age=31536000, immutable" {
-			t.Errorf("%s answers %d with the Cache-Control %q", m[1], r.StatusCode, got)
+			t.Errorf("%s: got %d with the Cache-Control %q", m[1], r.StatusCode, got)
 		}
 	}
 }
 
-func TestFolderChangesWithTheFiles(t *testing.T) {
+func TestFolderNameChangesWithTheFiles(t *testing.T) {
 	one := files{{name: "a.js", body: []byte("1")}, {name: "b.js", body: []byte("2")}}
 	other := files{{name: "a.js", body: []byte("1")}, {name: "b.js", body: []byte("3")}}
 	if one.folder() == other.folder() {
-		t.Error("another content has the same folder")
+		t.Error("different content has the same folder")
 	}
 	if again := (files{{name: "a.js", body: []byte("1")}, {name: "b.js", body: []byte("2")}}); one.folder() != again.folder() {
-		t.Error("the same content has another folder")
+		t.Error("the same content has a different folder")
 	}
 }
 
@@ -166,12 +166,12 @@ func TestUnknownPathsHaveNoPage(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	for _, path := range []string{"", "/index.html", "/assets/", "/assets/0123456789abcdef/console.js", "/web/index.html"} {
 		if c.Page(path) != nil {
-			t.Errorf("there is something at %s", path)
+			t.Errorf("there is a page at %s", path)
 		}
 	}
 }
 
-func TestTheConsoleIsSmall(t *testing.T) {
+func TestConsoleIsSmall(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	size := len(body(t, get(t, c, "/")))
 	err := fs.WalkDir(web, ".", func(path string, d fs.DirEntry, err error) error {
@@ -186,11 +186,11 @@ func TestTheConsoleIsSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size >= 100_000 {
-		t.Errorf("the console has %d bytes, and may have 100,000", size)
+		t.Errorf("the console has %d bytes, want less than 100,000", size)
 	}
 }
 
-func TestSwaggerUIComesZippedOrPlain(t *testing.T) {
+func TestSwaggerUIIsServedCompressedOrPlain(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")
 	for path := range c.pages {
 		if !strings.HasSuffix(path, "/swagger-ui-bundle.js") {
