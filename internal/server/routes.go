@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/http/pprof"
+	"strings"
 
 	"plantstore"
 )
@@ -49,4 +50,20 @@ func handler(h http.HandlerFunc) func(*Server, http.ResponseWriter, *http.Reques
 		h(w, r)
 		return nil
 	}
+}
+
+// OnePlant reports whether a request is on one plant: create, get, replace or delete.
+// The path is escaped and has no query.
+func (s *Server) OnePlant(method, path string) bool {
+	rest, ok := strings.CutPrefix(path, s.plants)
+	if !ok {
+		return false
+	}
+	switch method {
+	case http.MethodPost:
+		return rest == ""
+	case http.MethodGet, http.MethodPut, http.MethodDelete:
+		return len(rest) > 1 && strings.LastIndexByte(rest, '/') == 0
+	}
+	return false
 }
