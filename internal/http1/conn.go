@@ -1,201 +1,170 @@
 package http1
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	"runtime/debug"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// bufferSize is the longest request that is plain.
+// bufferSize is the largest request that the fast path serves.
 const bufferSize = 4 << 10
 
-// What a connection is doing. Only an idle one is closed by an orderly stop.
+// state is what a connection on the fast path is doing.
+type state int
+
 const (
-	idle  int32 = iota
-	busy        // with a request that is handled here
-	ended       // or net/http's
+	fresh  state = iota // nothing has been read yet
+	idle                // between requests
+	busy                // with a request
+	closed              // by the server
 )
 
-// conn is a connection that is looked after by its server.
+// conn is a connection on the fast path. It serves one request at a time, and uses
+// its memory again for the next.
 type conn struct {
 	net.Conn
-	server      *Server
-	read, write deadline
+	server   *Server
+	cancel   context.CancelFunc // ends the context of the requests
+	request  request
+	response response
 
-	ctx    context.Context // of its requests; it ends when the caller is gone
-	cancel context.CancelFunc
-
-	state   atomic.Int32
-	used    atomic.Bool // something has been read
-	handled atomic.Bool // net/http handles a request, and nothing is read meanwhile
-
-	rest []byte // was read, and is for net/http to read again
-
-	long, unused bool // it was busy, and not used, at the last look; look's own
+	mu    sync.Mutex // guards state and since
+	state state
+	since time.Time // when the state was entered
 }
 
 func newConn(s *Server, accepted net.Conn) *conn {
-	c := &conn{Conn: accepted, server: s}
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.web)
 	ctx = context.WithValue(ctx, http.LocalAddrContextKey, accepted.LocalAddr())
-	c.ctx, c.cancel = context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	c := &conn{Conn: accepted, server: s, cancel: cancel, since: time.Now()}
+	c.request.init(ctx, accepted.RemoteAddr().String())
+	c.response = response{conn: c, header: http.Header{}}
 	return c
 }
 
-// serve answers plain requests until there are no more, or one is not plain.
+// serve serves requests, and then hands the connection off or closes it.
 func (c *conn) serve() {
-	defer c.server.serving.Done()
-	c.servePlain()
-	if len(c.rest) > 0 {
-		c.server.handOver(c)
+	unread, fallback := c.serveRequests()
+	s := c.server
+	s.mu.Lock()
+	delete(s.conns, c) // after that nothing else closes it
+	s.mu.Unlock()
+	if fallback {
+		c.cancel()
+		s.handoff(&replayConn{c.Conn, io.MultiReader(bytes.NewReader(unread), c.Conn)})
 	} else {
-		_ = c.Close()
+		c.close()
 	}
 }
 
-// servePlain leaves a request that is not plain, and what follows it, in c.rest.
-func (c *conn) servePlain() {
-	web := c.server.web
-	x := newExchange(c)
+// serveRequests serves requests until the connection ends or a request needs the
+// fallback, which has to see the unread bytes.
+//
+// Between two requests it does what net/http does: it waits for four bytes, and
+// after a POST it skips line breaks among them.
+func (c *conn) serveRequests() (unread []byte, fallback bool) {
 	buffer := make([]byte, bufferSize)
-	patience := cmp.Or(web.ReadHeaderTimeout, web.ReadTimeout)
-	for !c.server.draining.Load() || !c.used.Load() {
-		_ = c.SetReadDeadline(in(patience))
-		n, err := c.Conn.Read(buffer)
-		if err != nil || !c.state.CompareAndSwap(idle, busy) {
-			return
-		}
-		c.used.Store(true)
-		patience = cmp.Or(web.IdleTimeout, web.ReadTimeout)
-		for b := x.request.skipEmptyLines(buffer[:n]); len(b) > 0; b = x.request.skipEmptyLines(b) {
-			size := x.request.parse(b)
-			if size == 0 {
-				c.rest = b
-				_ = c.SetDeadline(time.Time{}) // net/http sets its own
-				c.state.Store(ended)
-				return
+	unread = buffer[:0]
+	for atLeast := 1; ; atLeast = 4 {
+		for len(unread) < atLeast {
+			n, err := c.Read(buffer[len(unread):])
+			if err != nil {
+				return nil, false
 			}
-			_ = c.SetWriteDeadline(in(web.WriteTimeout))
-			if !x.handle(web.Handler, web.ErrorLog) {
-				return
-			}
-			b = b[size:]
+			unread = buffer[:len(unread)+n]
 		}
-		c.state.Store(idle)
+		if !c.enter(busy) {
+			return nil, false
+		}
+		if c.request.Method == http.MethodPost {
+			unread = unread[4-len(bytes.TrimLeft(unread[:4], "\r\n")):]
+		}
+		size := c.request.parse(unread, c.server.eligible)
+		if size == 0 {
+			return unread, true
+		}
+		if !c.handle() || !c.enter(idle) {
+			return nil, false
+		}
+		unread = buffer[:copy(buffer, unread[size:])]
 	}
 }
 
-// in returns the time in a while, or never if there is no limit.
-func in(while time.Duration) time.Time {
-	if while <= 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(while)
-}
-
-// exchange is a request and its answer. A connection has one, and uses it again and
-// again.
-type exchange struct {
-	request  request
-	response response
-}
-
-func newExchange(c *conn) *exchange {
-	x := &exchange{response: response{conn: c, header: http.Header{}}}
-	x.request.blank = *(&http.Request{
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, URL: &x.request.url,
-		Header: http.Header{}, RemoteAddr: c.RemoteAddr().String(),
-	}).WithContext(c.ctx)
-	return x
-}
-
-// handle has the request answered, and reports whether another one may follow.
-func (x *exchange) handle(h http.Handler, errorLog *log.Logger) (more bool) {
-	x.response.begin()
+// handle answers the request, and reports whether another one may follow. After a
+// panic nothing has been sent, and none may.
+func (c *conn) handle() (reusable bool) {
 	defer func() {
-		if err := recover(); err != nil {
-			more = false
-			if err != http.ErrAbortHandler && errorLog != nil {
-				errorLog.Printf("http: panic serving %s: %v\n%s", x.request.RemoteAddr, err, debug.Stack())
-			}
+		if err := recover(); err != nil && err != http.ErrAbortHandler {
+			cmp.Or(c.server.web.ErrorLog, log.Default()).
+				Printf("http: panic serving %s: %v\n%s", c.request.RemoteAddr, err, debug.Stack())
 		}
-		x.response.release()
 	}()
-	h.ServeHTTP(&x.response, &x.request.Request)
-	return x.response.finish()
+	c.response.reset()
+	c.server.web.Handler.ServeHTTP(&c.response, &c.request.Request)
+	return c.response.send()
 }
 
-// Read is net/http's. It reads what was read before, and then the connection,
-// unless it is the read of one byte by which net/http learns that a caller is gone:
-// that one returns nothing at once, and net/http leaves it at that. Whoever else
-// wants a single byte reads again and has it.
-func (c *conn) Read(b []byte) (int, error) {
-	if len(b) == 1 && c.handled.CompareAndSwap(false, true) {
-		return 0, nil
+// enter changes the state, unless the server has closed the connection or is
+// stopping and does not wait for another request.
+func (c *conn) enter(next state) bool {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == closed || next == idle && c.server.stopping.Load() {
+		return false
 	}
-	c.handled.Store(false)
-	if len(c.rest) > 0 {
-		n := copy(b, c.rest)
-		c.rest = c.rest[n:]
-		return n, nil
-	}
-	c.rest = nil
-	return c.Conn.Read(b)
+	c.state, c.since = next, now
+	return true
 }
 
-// look enforces the deadlines. It ends the context of a request that takes long and
-// whose caller is gone and, in an orderly stop, a connection that nobody uses. One
-// that was never used has some time, since its first request may be on the way.
-func (c *conn) look(now time.Time) {
-	c.read.enforce(now, c.Conn.SetReadDeadline)
-	c.write.enforce(now, c.Conn.SetWriteDeadline)
-	handled := c.state.Load() == busy || c.handled.Load()
-	if handled && c.long && isClosed(c.Conn) {
+// check enforces the timeouts, closes a connection that a graceful shutdown need not
+// wait for, and cancels a slow request whose client has disconnected. A shutdown
+// gives a fresh connection some time: its first request may be on the way.
+func (c *conn) check(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == closed {
+		return
+	}
+	age, timeout := now.Sub(c.since), c.server.timeouts[c.state]
+	expired := timeout > 0 && age >= timeout
+	unused := c.state == idle || c.state == fresh && age >= sweepInterval
+	if expired || unused && c.server.stopping.Load() {
+		c.state = closed
+		c.close()
+	} else if c.state == busy && age >= sweepInterval && disconnected(c.Conn) {
 		c.cancel()
 	}
-	unused := !c.used.Load()
-	if c.server.draining.Load() && (!unused || c.unused) && c.state.CompareAndSwap(idle, ended) {
-		_ = c.Conn.Close() // who waits for it to be read learns of it
-	}
-	c.long, c.unused = handled, unused
 }
 
-// CloseWrite tells the caller that nothing more comes, if the connection can do that.
-// net/http does so before it closes one on which something was not read.
-func (c *conn) CloseWrite() error {
+// close ends the requests of the connection, too.
+func (c *conn) close() {
+	c.cancel()
+	_ = c.Conn.Close()
+}
+
+// replayConn is a connection that left the fast path. What was read there is read
+// again before the rest.
+type replayConn struct {
+	net.Conn
+	replay io.Reader
+}
+
+func (c *replayConn) Read(b []byte) (int, error) { return c.replay.Read(b) }
+
+// CloseWrite is for net/http, which closes a connection in two steps if the client
+// may still be sending.
+func (c *replayConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return nil
-}
-
-// Close closes the connection, and the server forgets it.
-func (c *conn) Close() error {
-	c.server.forget(c)
-	return c.end()
-}
-
-func (c *conn) end() error {
-	c.cancel()
-	return c.Conn.Close()
-}
-
-func (c *conn) SetReadDeadline(t time.Time) error {
-	return c.read.set(t, c.Conn.SetReadDeadline)
-}
-
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	return c.write.set(t, c.Conn.SetWriteDeadline)
-}
-
-func (c *conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
 }

@@ -1,17 +1,21 @@
-// Package http1 serves HTTP/1.1 and spends less on a plain request than net/http.
+// Package http1 serves HTTP/1.1, with a fast path for the requests that matter most.
 //
-// A connection is served here for as long as plain requests come on it: whole, in
-// one piece and in the most ordinary form (request.go). With the first that is not
-// plain, the connection is net/http's for good, together with all that was read and
-// not answered. So what is difficult about HTTP is decided in one place only, and
-// that is net/http; here the one duty is to be sure.
+// A connection starts on the fast path. It stays there while every request on it is
+// eligible, arrives whole in one read and has the most ordinary form (request.go).
+// The first request that is different hands the connection off to net/http for good,
+// together with the bytes that were read. So net/http alone decides everything that
+// is difficult about HTTP; the fast path only has to be sure.
 //
-// The package knows nothing of plants. An [http.Server] in its place behaves the same,
-// for a handler that keeps nothing of a request when it returns and needs no more
-// than an answer here can do: no Hijacker, no status before the last, no trailers.
+// The package knows nothing of plants. A handler behaves as it does under net/http,
+// with these limits on the fast path: it must not use the request, its header or its
+// body after it returns (strings taken from them may be kept); the context of the
+// request does not end then, but with the connection; and there is no flushing,
+// hijacking, informational status, trailer or detection of the Content-Type. A
+// response is buffered and sent as a whole.
 package http1
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -20,205 +24,141 @@ import (
 	"time"
 )
 
-// lookInterval is how often connections are looked at, and so how late a deadline
-// may be.
-const lookInterval = 250 * time.Millisecond
+// sweepInterval is how often the connections on the fast path are checked, and so
+// how late a timeout may be.
+const sweepInterval = 250 * time.Millisecond
 
-// Server serves plain requests itself and leaves the others to net/http.
+// Server serves eligible requests on the fast path and all others with net/http.
 //
-// For all its connections it does two things now and then that net/http does for
-// each request. It keeps their deadlines: net/http sets four for each request, and
-// a timer for each costs a twentieth of a request. And it looks whether callers are
-// still there: net/http begins a read for that while a request is handled and
-// interrupts it again, which costs as much.
+// The fast path sets no deadlines and starts no reads to notice that a client has
+// disconnected: that would cost a tenth of a request. A periodic sweep over its
+// connections does both.
 type Server struct {
 	web      *http.Server
-	unusual  chan net.Conn // connections that are net/http's from now on
-	failed   chan error    // why a connection could not be accepted
-	draining atomic.Bool
-	serving  sync.WaitGroup // the connections that are served here
+	eligible func(method, path string) bool
+	timeouts [closed]time.Duration // how long a connection may be in a state; 0 is forever
+	stopping atomic.Bool           // Shutdown has been called
+	serving  sync.WaitGroup        // the connections on the fast path
 
-	stopped func() // closes stop, once
-	stop    chan struct{}
-
-	mu     sync.Mutex // guards conns, and is held to close closed and to add to serving
-	conns  map[*conn]struct{}
-	closed chan struct{} // nothing is accepted any more
+	mu      sync.Mutex // guards conns and sweeper
+	conns   map[*conn]struct{}
+	sweeper *time.Timer // not nil while there are connections
 }
 
-// New returns a server with the handler and the settings of web, which is the new
-// server's alone from now on.
-func New(web *http.Server) *Server {
-	s := &Server{
-		web: web, unusual: make(chan net.Conn), failed: make(chan error),
-		closed: make(chan struct{}), stop: make(chan struct{}),
-		conns: make(map[*conn]struct{}),
+// New returns a server with the handler, the timeouts and the log of web, which
+// belongs to the new server. A request for which eligible returns false does not
+// take the fast path.
+func New(web *http.Server, eligible func(method, path string) bool) *Server {
+	return &Server{
+		web: web, eligible: eligible, conns: make(map[*conn]struct{}),
+		timeouts: [...]time.Duration{
+			fresh: cmp.Or(web.ReadHeaderTimeout, web.ReadTimeout),
+			idle:  cmp.Or(web.IdleTimeout, web.ReadTimeout),
+			busy:  web.WriteTimeout,
+		},
 	}
-	s.stopped = sync.OnceFunc(func() { close(s.stop) })
-	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		ctx, cancel := context.WithCancel(ctx)
-		context.AfterFunc(c.(*conn).ctx, cancel)
-		return ctx
-	}
-	return s
 }
 
-// Serve serves the connections of a listener, until the server is shut down or
+// Serve serves the connections of a listener until the server is shut down or
 // closed, and then returns [http.ErrServerClosed].
-func (s *Server) Serve(l net.Listener) error {
-	s.mu.Lock()
-	if s.refuses() {
-		s.mu.Unlock()
-		_ = l.Close() // it is of no use any more
-		return http.ErrServerClosed
-	}
-	s.serving.Add(1)
-	s.mu.Unlock()
-	go s.accept(l)
-	go s.watch()
-	defer s.refuseNew()
-	return s.web.Serve(handedOver{s, l})
-}
+func (s *Server) Serve(l net.Listener) error { return s.web.Serve(acceptor{l, s}) }
 
-// handedOver is the listener that net/http sees.
-type handedOver struct {
-	s *Server
+// acceptor is a listener that starts every connection on the fast path and leaves
+// only errors to net/http.
+type acceptor struct {
 	net.Listener
+	server *Server
 }
 
-func (h handedOver) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.s.unusual:
-		return c, nil
-	case err := <-h.s.failed:
-		return nil, err // net/http knows when to try again
-	case <-h.s.closed:
-		return nil, http.ErrServerClosed
-	}
-}
-
-func (h handedOver) Close() error {
-	h.s.refuseNew()
-	return h.Listener.Close()
-}
-
-func (s *Server) accept(l net.Listener) {
-	defer s.serving.Done()
+func (a acceptor) Accept() (net.Conn, error) {
 	for {
-		accepted, err := l.Accept()
-		if err == nil {
-			s.begin(accepted)
-			continue
+		accepted, err := a.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-		select {
-		case s.failed <- err:
-		case <-s.closed:
-			return
-		}
+		a.server.start(accepted)
 	}
 }
 
-// begin serves a connection, unless it comes too late.
-func (s *Server) begin(accepted net.Conn) {
+// start serves a connection on the fast path.
+func (s *Server) start(accepted net.Conn) {
+	c := newConn(s, accepted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refuses() {
-		_ = accepted.Close()
+	s.conns[c] = struct{}{}
+	if s.sweeper == nil {
+		s.sweeper = time.AfterFunc(sweepInterval, s.sweep)
+	}
+	s.serving.Go(c.serve)
+}
+
+// handoff hands a connection off to net/http. If the server is stopping, it closes
+// the connection, as net/http does with one whose next request comes too late.
+func (s *Server) handoff(c net.Conn) {
+	l := &listenerOfOne{conn: c}
+	_ = s.web.Serve(l)
+	if l.conn != nil {
+		_ = c.Close()
+	}
+}
+
+// listenerOfOne is a listener with one connection to accept.
+type listenerOfOne struct{ conn net.Conn }
+
+func (l *listenerOfOne) Accept() (net.Conn, error) {
+	c := l.conn
+	if c == nil {
+		return nil, net.ErrClosed
+	}
+	l.conn = nil
+	return c, nil
+}
+
+func (*listenerOfOne) Close() error   { return nil }
+func (*listenerOfOne) Addr() net.Addr { return nil }
+
+// sweep checks the connections on the fast path, and does so again while there are
+// any.
+func (s *Server) sweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) == 0 {
+		s.sweeper = nil
 		return
 	}
-	c := newConn(s, accepted)
-	s.conns[c] = struct{}{}
-	s.serving.Add(1)
-	go c.serve()
-}
-
-// refuses reports whether nothing is accepted any more. The caller holds mu.
-func (s *Server) refuses() bool {
-	select {
-	case <-s.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-func (s *Server) refuseNew() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.refuses() {
-		close(s.closed)
-	}
-}
-
-func (s *Server) forget(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-}
-
-// handOver gives a connection to net/http, unless that takes none any more.
-func (s *Server) handOver(c *conn) {
-	select {
-	case s.unusual <- c:
-	case <-s.closed:
-		_ = c.Close() // as net/http does with what comes too late
-	}
-}
-
-// watch looks after the connections until the server has stopped.
-func (s *Server) watch() {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			s.look(now)
-		case <-s.stop:
-			return
-		}
-	}
-}
-
-func (s *Server) look(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	now := time.Now()
 	for c := range s.conns {
-		c.look(now)
+		c.check(now)
 	}
+	s.sweeper.Reset(sweepInterval)
 }
 
-// Shutdown ends the server in order: it accepts no more connections, has the
-// requests under way answered, and closes the connections that are idle.
+// Shutdown stops the server gracefully: it accepts no more connections, lets
+// requests in flight be answered, and closes idle connections.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.draining.Store(true)
-	s.look(time.Now())
-	err := s.web.Shutdown(ctx)
-	s.refuseNew() // also where Serve was never called
-	ended := make(chan struct{})
+	s.stopping.Store(true)
+	s.sweep()
+	err := s.web.Shutdown(ctx) // no connection starts after that
+	done := make(chan struct{})
 	go func() {
 		s.serving.Wait()
-		close(ended)
+		close(done)
 	}()
 	select {
-	case <-ended:
+	case <-done:
+		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err == nil {
-		s.stopped() // no connection is left that has a deadline
-	}
-	return err
 }
 
-// Close ends the server at once.
+// Close stops the server at once.
 func (s *Server) Close() error {
-	s.refuseNew()
-	err := s.web.Close()
-	s.stopped()
+	err := s.web.Close() // no connection starts after that
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		_ = c.end()
+		c.close()
 	}
 	return err
 }

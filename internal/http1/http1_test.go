@@ -9,8 +9,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,430 +18,258 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// pipes is a listener whose connections, and errors, are handed to it.
-type pipes struct {
-	accepted chan any
-	done     chan struct{}
-	close    func()
+func TestMain(m *testing.M) {
+	// net/http sleeps there for half a second before it closes a connection.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-func newPipes() *pipes {
-	p := &pipes{accepted: make(chan any), done: make(chan struct{})}
-	p.close = sync.OnceFunc(func() { close(p.done) })
-	return p
-}
+// always makes every request eligible.
+func always(string, string) bool { return true }
 
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case accepted := <-p.accepted:
-		if err, failed := accepted.(error); failed {
-			return nil, err
-		}
-		return accepted.(net.Conn), nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error { p.close(); return nil }
-func (*pipes) Addr() net.Addr { return nil }
-
-// dial returns the other end of a connection that was accepted.
-func (p *pipes) dial(t testing.TB) *caller {
-	t.Helper()
-	ours, theirs := net.Pipe()
-	p.hand(t, ours)
-	theirs.SetDeadline(time.Now().Add(6 * time.Hour)) // mostly of a bubble's time
-	t.Cleanup(func() { theirs.Close() })
-	return &caller{theirs, bufio.NewReader(theirs), t}
-}
-
-// hand has the listener return a connection or an error.
-func (p *pipes) hand(t testing.TB, accepted any) {
-	t.Helper()
-	select {
-	case p.accepted <- accepted:
-	case <-p.done:
-		t.Fatal("the listener is closed")
-	}
-}
-
-// serving is a server of pipes.
-type serving struct {
-	*Server
-	*pipes
-	served chan error
-}
-
-// servePipes serves until the test ends.
-func servePipes(t testing.TB, web *http.Server) *serving {
-	t.Helper()
-	s := &serving{New(web), newPipes(), make(chan error, 1)}
-	go func() { s.served <- s.Serve(s.pipes) }()
-	t.Cleanup(func() { s.Server.Close() })
-	return s
-}
-
-// shutdown shuts the server down, and does not wait forever.
-func (s *serving) shutdown(t testing.TB) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
-	defer cancel()
-	return s.Shutdown(ctx)
-}
-
-// ended checks that Serve has returned as it does when the server was closed.
-func (s *serving) ended(t testing.TB) {
-	t.Helper()
-	if err := <-s.served; err != http.ErrServerClosed {
-		t.Errorf("Serve: %v", err)
-	}
-}
-
-// ended checks that nothing more comes.
-func (c *caller) ended() {
-	c.t.Helper()
-	if b, err := io.ReadAll(c.in); err != nil || len(b) > 0 {
-		c.t.Errorf("instead of the end came %q and %v", b, err)
-	}
-}
-
-// unusually is a request that is net/http's, and whose answer has a body.
-const unusually = "PATCH /unusual HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-const partOfOne = "GET / HTTP/1.1\r\nHost: localhost\r\n"
-
-// echo answers with what was asked.
+// echo responds with the request.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		body = []byte(err.Error())
 	}
+	w.Header().Set("Content-Type", "text/plain")
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL, body)
 }
 
-// watched returns both ends of a connection, the first of which is looked after by
-// a server.
-func watched(t *testing.T) (ours *conn, theirs net.Conn) {
+const (
+	fastRequest     = "GET /plants HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	fallbackRequest = "PATCH /plants HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	partialRequest  = "GET /plants HTTP/1.1\r\nHost: localhost\r\n"
+)
+
+// eachPath are requests that are served on the fast path and by the fallback.
+var eachPath = map[string]string{"fast path": fastRequest, "fallback": fallbackRequest}
+
+// server is what this package and net/http have in common.
+type server interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
+}
+
+// duplex is one end of a connection in memory that can be closed in each direction.
+type duplex struct{ in, out net.Conn }
+
+func newDuplex() (ours, theirs *duplex) {
+	in, clientOut := net.Pipe()
+	clientIn, out := net.Pipe()
+	return &duplex{in, out}, &duplex{clientIn, clientOut}
+}
+
+func (d *duplex) Read(b []byte) (int, error)         { return d.in.Read(b) }
+func (d *duplex) Write(b []byte) (int, error)        { return d.out.Write(b) }
+func (d *duplex) Close() error                       { return errors.Join(d.in.Close(), d.out.Close()) }
+func (d *duplex) CloseWrite() error                  { return d.out.Close() }
+func (d *duplex) LocalAddr() net.Addr                { return d.in.LocalAddr() }
+func (d *duplex) RemoteAddr() net.Addr               { return d.in.RemoteAddr() }
+func (d *duplex) SetReadDeadline(t time.Time) error  { return d.in.SetReadDeadline(t) }
+func (d *duplex) SetWriteDeadline(t time.Time) error { return d.out.SetWriteDeadline(t) }
+func (d *duplex) SetDeadline(t time.Time) error {
+	return errors.Join(d.SetReadDeadline(t), d.SetWriteDeadline(t))
+}
+
+// listener accepts the connections, and returns the errors, that a test gives it.
+type listener struct {
+	accepted chan any
+	closed   chan struct{}
+	close    func()
+}
+
+func newListener() *listener {
+	l := &listener{accepted: make(chan any), closed: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
+	return l
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case accepted := <-l.accepted:
+		if err, ok := accepted.(error); ok {
+			return nil, err
+		}
+		return accepted.(net.Conn), nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error { l.close(); return nil }
+func (*listener) Addr() net.Addr { return nil }
+
+// give makes Accept return a connection or an error.
+func (l *listener) give(t testing.TB, accepted any) {
 	t.Helper()
-	accepted, theirs := net.Pipe()
-	s := New(&http.Server{})
-	go s.watch()
-	t.Cleanup(func() {
-		s.Close()
-		theirs.Close()
-	})
-	ours = newConn(s, accepted)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns[ours] = struct{}{}
-	return ours, theirs
+	select {
+	case l.accepted <- accepted:
+	case <-l.closed:
+		t.Fatal("the listener is closed")
+	}
 }
 
-func TestDeadlinesAreEnforced(t *testing.T) {
-	for name, call := range map[string]struct {
-		set func(net.Conn, time.Time) error
-		use func(net.Conn, []byte) (int, error)
+// running is a server of connections in memory.
+type running[S server] struct {
+	server   S
+	listener *listener
+	served   chan error
+}
+
+// run serves until the test ends.
+func run[S server](t testing.TB, s S) *running[S] {
+	t.Helper()
+	r := &running[S]{s, newListener(), make(chan error, 1)}
+	go func() { r.served <- s.Serve(r.listener) }()
+	t.Cleanup(func() { s.Close() })
+	return r
+}
+
+func runFast(t testing.TB, web *http.Server) *running[*Server] {
+	t.Helper()
+	if web.Handler == nil {
+		web.Handler = http.HandlerFunc(echo)
+	}
+	return run(t, New(web, always))
+}
+
+// dial returns the client's end of a connection that the server has accepted.
+func (r *running[S]) dial(t testing.TB) *client {
+	t.Helper()
+	ours, theirs := newDuplex()
+	r.listener.give(t, ours)
+	theirs.SetDeadline(time.Now().Add(6 * time.Hour)) // in a bubble this takes no time
+	t.Cleanup(func() { theirs.Close() })
+	return &client{theirs, bufio.NewReader(theirs), t}
+}
+
+// shutdown shuts the server down, and does not wait forever.
+func (r *running[S]) shutdown(t testing.TB) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+	defer cancel()
+	return r.server.Shutdown(ctx)
+}
+
+// wantServed checks that Serve has returned because the server was closed.
+func (r *running[S]) wantServed(t testing.TB) {
+	t.Helper()
+	if err := <-r.served; err != http.ErrServerClosed {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// client is the client's end of a connection.
+type client struct {
+	net.Conn
+	in *bufio.Reader
+	t  testing.TB
+}
+
+// send sends a request. If the server has closed the connection, reading the
+// response shows it.
+func (c *client) send(text string) { io.WriteString(c, text) }
+
+// exchange sends a request, and reads the response if the request is complete.
+func (c *client) exchange(text string) {
+	c.t.Helper()
+	c.send(text)
+	if !strings.HasSuffix(text, "\r\n\r\n") {
+		return
+	}
+	if got := c.read(); got.Err != "" {
+		c.t.Fatalf("%q: %s", text, got.Err)
+	}
+}
+
+// wantClosed checks that the server has closed the connection without sending more.
+func (c *client) wantClosed() {
+	c.t.Helper()
+	if b, err := io.ReadAll(c.in); err != nil || len(b) > 0 {
+		c.t.Errorf("want a closed connection, got %q and %v", b, err)
+	}
+}
+
+func TestOnlyEligibleRequestsTakeTheFastPath(t *testing.T) {
+	fast := make(chan bool, 1)
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, ok := w.(*response)
+		fast <- ok
+	})}
+	var asked string
+	r := run(t, New(web, func(method, path string) bool {
+		asked = method + " " + path
+		return path == "/eligible"
+	}))
+	c := r.dial(t)
+	for _, x := range []struct {
+		line  string
+		asked string
+		fast  bool
 	}{
-		"read":       {net.Conn.SetReadDeadline, net.Conn.Read},
-		"write":      {net.Conn.SetWriteDeadline, net.Conn.Write},
-		"both read":  {net.Conn.SetDeadline, net.Conn.Read},
-		"both write": {net.Conn.SetDeadline, net.Conn.Write},
+		{"GET /eligible", "GET /eligible", true},
+		{"POST /eligible", "POST /eligible", true},
+		{"GET /other", "GET /other", false},
+		{"GET /eligible", "", false}, // it stays with net/http
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ours, _ := watched(t)
-				began := time.Now()
-				for _, deadline := range []time.Duration{time.Second, 5 * time.Second} {
-					// The second comes after the first was over, and counts anew.
-					if err := call.set(ours, began.Add(deadline)); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := call.use(ours, make([]byte, 2)); !errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Errorf("the call ended with %v", err)
-					}
-					if late := time.Since(began) - deadline; late < 0 || late > lookInterval {
-						t.Errorf("the call ended %v after its deadline", late)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestDeadlineThatMovesOnDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := watched(t)
-		for range 5 {
-			ours.SetReadDeadline(time.Now().Add(time.Second))
-			time.Sleep(700 * time.Millisecond)
-		}
-		ours.SetReadDeadline(time.Time{})
-		go func() {
-			time.Sleep(time.Hour)
-			theirs.Write([]byte("x"))
-		}()
-		if _, err := ours.Read(make([]byte, 2)); err != nil {
-			t.Errorf("a read without a deadline: %v", err)
-		}
-	})
-}
-
-// net/http interrupts a read by a deadline that was over long ago, and takes it
-// back.
-func TestDeadlineOfLongAgoCountsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := watched(t)
-		began := time.Now()
-		go func() {
-			time.Sleep(time.Millisecond)
-			ours.SetReadDeadline(time.Unix(1, 0))
-		}()
-		if _, err := ours.Read(make([]byte, 2)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the read ended with %v", err)
-		}
-		if took := time.Since(began); took != time.Millisecond {
-			t.Errorf("the read ended after %v", took)
-		}
-		ours.SetReadDeadline(time.Time{})
-		go theirs.Write([]byte("x"))
-		if _, err := ours.Read(make([]byte, 2)); err != nil {
-			t.Errorf("a read when the deadline was taken back: %v", err)
-		}
-	})
-}
-
-func TestClosedConnectionsAreForgotten(t *testing.T) {
-	ours, _ := watched(t)
-	ours.Close()
-	ours.Close()
-	if n := len(ours.server.conns); n != 0 {
-		t.Errorf("%d connections are kept", n)
-	}
-	if ours.ctx.Err() == nil {
-		t.Error("requests of a closed connection go on")
-	}
-}
-
-// Whoever leaves is forgotten, whoever served it.
-func TestConnectionsThatEndAreForgotten(t *testing.T) {
-	for name, ask := range map[string]string{
-		"unused": "", "plain": askPlain, "handed over": unusually, "part of a header": partOfOne,
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := servePipes(t, &http.Server{Handler: http.HandlerFunc(echo)})
-				c := s.dial(t)
-				c.send(ask)
-				if strings.HasSuffix(ask, "\r\n\r\n") {
-					c.read()
-				}
-				c.Close()
-				synctest.Wait()
-				if n := len(s.conns); n != 0 {
-					t.Errorf("%d connections are kept", n)
-				}
-			})
-		})
-	}
-}
-
-// A read of one byte is net/http's own, unless it is asked again.
-func TestSingleByteIsReadWhenAskedAgain(t *testing.T) {
-	ours, theirs := watched(t)
-	go theirs.Write([]byte("xyz"))
-	one := make([]byte, 1)
-	for i, want := range []string{"", "x", "", "y"} {
-		n, err := ours.Read(one)
-		if got := string(one[:n]); got != want || err != nil {
-			t.Errorf("read %d returned %q and %v, want %q", i+1, got, err, want)
+		asked = ""
+		c.exchange(x.line + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if got := <-fast; got != x.fast || asked != x.asked {
+			t.Errorf("%s: fast path %v, eligible was asked about %q", x.line, got, asked)
 		}
 	}
 }
 
-// A part of a header can leave room for a single byte in net/http's buffer.
-func TestHeaderThatFillsTheBufferButOneByte(t *testing.T) {
-	c := servePipes(t, &http.Server{Handler: http.NotFoundHandler()}).dial(t)
-	start := "GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: "
-	// A write to a pipe ends when all of it has been read.
-	c.send(start + strings.Repeat("a", bufferSize-1-len(start)))
-	go c.send("aa\r\n\r\n")
-	if a := c.read(); a.Status != "404 Not Found" {
-		t.Errorf("the answer is %+v", a)
-	}
-}
-
-// Whoever serves a request, all are answered in their order, and handled once.
-func TestRequestsAreAnsweredInTheirOrder(t *testing.T) {
-	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
-	put := func(path, body string) string {
-		return fmt.Sprintf("PUT %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
-	}
-	for name, x := range map[string]struct {
-		pieces []string // each is sent when the one before was read
-		want   []string // what is handled; all but the bodies of HEAD is answered
-	}{
-		"plain": {
-			[]string{get("/1") + put("/2", "two") + get("/3?a=b"), get("/4"), put("/5", "") + get("/6")},
-			[]string{"GET /1 ", "PUT /2 two", "GET /3?a=b ", "GET /4 ", "PUT /5 ", "GET /6 "},
-		},
-		"more than the buffer": {
-			[]string{strings.Repeat(put("/1", strings.Repeat("a", 1000)), 5)},
-			slices.Repeat([]string{"PUT /1 " + strings.Repeat("a", 1000)}, 5),
-		},
-		"HEAD": {
-			[]string{get("/1") + "HEAD /2 HTTP/1.1\r\nHost: localhost\r\n\r\n" + get("/3"), get("/4")},
-			[]string{"GET /1 ", "HEAD /2 ", "GET /3 ", "GET /4 "},
-		},
-		"chunked body": {
-			[]string{get("/1") + "POST /2 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
-				"3\r\ntwo\r\n0\r\n\r\n" + get("/3")},
-			[]string{"GET /1 ", "POST /2 two", "GET /3 "},
-		},
-		"header in two pieces": {
-			[]string{get("/1") + "GET /2 HT", "TP/1.1\r\nHost: localhost\r\n\r\n" + get("/3"), get("/4")},
-			[]string{"GET /1 ", "GET /2 ", "GET /3 ", "GET /4 "},
-		},
-		"header in single bytes": {strings.Split(get("/1")+get("/2"), ""), []string{"GET /1 ", "GET /2 "}},
-		"body in two pieces": {
-			[]string{put("/1", "one") + strings.TrimSuffix(put("/2", "two"), "wo"), "wo" + put("/3", "three"), get("/4")},
-			[]string{"PUT /1 one", "PUT /2 two", "PUT /3 three", "GET /4 "},
-		},
-		"long header": {
-			[]string{get("/1"), "GET /2 HTTP/1.1\r\nHost: localhost\r\nX-Long: " + strings.Repeat("a", 5<<10) +
-				"\r\n\r\n" + get("/3"), get("/4")},
-			[]string{"GET /1 ", "GET /2 ", "GET /3 ", "GET /4 "},
-		},
-		"long body": {
-			[]string{get("/1") + put("/2", strings.Repeat("a", 10_000)) + get("/3")},
-			[]string{"GET /1 ", "PUT /2 " + strings.Repeat("a", 10_000), "GET /3 "},
-		},
-		"Expect": {
-			[]string{
-				get("/1") + "PUT /2 HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-				"two" + get("/3"), get("/4"),
-			},
-			[]string{"GET /1 ", "PUT /2 two", "GET /3 ", "GET /4 "},
-		},
-		"empty line behind a body": {
-			[]string{post("Content-Length: 3\r\n", "one") + "\r\n" + post("", "") + "\r\n\r\n", "\r\n", get("/3")},
-			[]string{"POST /plants one", "POST /plants ", "GET /3 "},
-		},
-		"HTTP/1.0": {
-			[]string{get("/1") + get("/2") + "GET /3 HTTP/1.0\r\n\r\n"},
-			[]string{"GET /1 ", "GET /2 ", "GET /3 "},
-		},
-		"no request": {
-			[]string{get("/1") + "nonsense\r\n\r\n" + get("/2")},
-			[]string{"GET /1 ", "400 Bad Request"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex
-			var handled []string
-			c := servePipes(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				said := fmt.Sprintf("%s %s %s", r.Method, r.URL, body)
-				mu.Lock()
-				handled = append(handled, said)
-				mu.Unlock()
-				io.WriteString(w, said)
-			})}).dial(t)
-			c.SetDeadline(time.Now().Add(10 * time.Second))
-			go func() {
-				for _, piece := range x.pieces {
-					c.send(piece)
-				}
-			}()
-			wantHandled := x.want
-			for i, want := range x.want {
-				method, _, _ := strings.Cut(want, " ")
-				a := c.readTo(method)
-				if strings.HasPrefix(a.Status, "100 ") {
-					a = c.readTo(method)
-				}
-				if method == http.MethodHead {
-					want = ""
-				} else if strings.HasPrefix(want, "400 ") {
-					wantHandled = x.want[:i]
-				}
-				if a.Body != want || a.Err != "" || a.BodyErr != "" {
-					t.Fatalf("answer %d is %+v, want %q", i+1, a, want)
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if !slices.Equal(handled, wantHandled) {
-				t.Errorf("handled are %q", handled)
-			}
-		})
-	}
-}
-
-func TestQuietConnectionsAreClosed(t *testing.T) {
+func TestTimeouts(t *testing.T) {
 	const header, idle = 3 * time.Second, 40 * time.Second
 	for name, x := range map[string]struct {
-		ask  []string
-		web  *http.Server
-		want time.Duration
+		requests []string
+		web      *http.Server
+		want     time.Duration
 	}{
-		"nothing sent":            {nil, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, header},
-		"nothing sent, one limit": {nil, &http.Server{ReadTimeout: header}, header},
-		"after a plain request":   {[]string{askPlain}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, idle},
-		"after many":              {[]string{askPlain, askPlain, askPlain}, &http.Server{IdleTimeout: idle}, idle},
-		"plain, one limit":        {[]string{askPlain}, &http.Server{ReadTimeout: header}, header},
-		"handed over":             {[]string{unusually}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, idle},
-		"handed over later": {
-			[]string{askPlain, unusually, askPlain},
+		"nothing sent":                  {nil, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, header},
+		"nothing sent, ReadTimeout":     {nil, &http.Server{ReadTimeout: header}, header},
+		"after a request":               {[]string{fastRequest}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, idle},
+		"after many":                    {[]string{fastRequest, fastRequest, fastRequest}, &http.Server{IdleTimeout: idle}, idle},
+		"after a request, ReadTimeout":  {[]string{fastRequest}, &http.Server{ReadTimeout: header}, header},
+		"after a handoff":               {[]string{fallbackRequest}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, idle},
+		"after a handoff, ReadTimeout":  {[]string{fallbackRequest}, &http.Server{ReadTimeout: header}, header},
+		"partial request":               {[]string{partialRequest}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, header},
+		"partial request after another": {[]string{fastRequest, partialRequest}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, header},
+		"after a later handoff": {
+			[]string{fastRequest, fallbackRequest, fastRequest},
 			&http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, idle,
-		},
-		"part of a header": {[]string{partOfOne}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, header},
-		"part of a header later": {
-			[]string{askPlain, partOfOne}, &http.Server{ReadHeaderTimeout: header, IdleTimeout: idle}, header,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				x.web.Handler = http.HandlerFunc(echo)
-				c := servePipes(t, x.web).dial(t)
-				for _, ask := range x.ask {
+				c := runFast(t, x.web).dial(t)
+				for _, request := range x.requests {
 					time.Sleep(time.Second)
-					c.send(ask)
-					if !strings.HasSuffix(ask, "\r\n\r\n") {
-						continue
-					}
-					if a := c.read(); a.Err != "" {
-						t.Fatal(a.Err)
-					}
+					c.exchange(request)
 				}
-				began := time.Now()
-				c.ended()
-				if late := time.Since(began) - x.want; late < 0 || late > lookInterval {
-					t.Errorf("it was closed after %v, want %v", late+x.want, x.want)
+				start := time.Now()
+				c.wantClosed()
+				if late := time.Since(start) - x.want; late < 0 || late > sweepInterval {
+					t.Errorf("closed after %v, want %v", late+x.want, x.want)
 				}
 			})
 		})
 	}
 }
 
-// Without limits, and within them, nothing is closed.
-func TestConnectionsMayWait(t *testing.T) {
+func TestConnectionsWithinTheirTimeoutsStayOpen(t *testing.T) {
 	for name, x := range map[string]struct{ header, idle, wait time.Duration }{
-		"no limits":         {0, 0, time.Hour},
+		"no timeouts":       {0, 0, time.Hour},
 		"shorter than idle": {time.Second, time.Minute, 59 * time.Second},
 	} {
-		for kind, ask := range map[string]string{"plain": askPlain, "handed over": unusually} {
-			t.Run(name+"/"+kind, func(t *testing.T) {
+		for path, request := range eachPath {
+			t.Run(name+"/"+path, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c := servePipes(t, &http.Server{
-						Handler: http.HandlerFunc(echo), ReadHeaderTimeout: x.header, IdleTimeout: x.idle,
-					}).dial(t)
+					c := runFast(t, &http.Server{ReadHeaderTimeout: x.header, IdleTimeout: x.idle}).dial(t)
 					for range 3 {
-						c.send(ask)
-						if a := c.read(); a.Err != "" {
-							t.Fatal(a.Err)
-						}
+						c.exchange(request)
 						time.Sleep(x.wait)
 					}
 				})
@@ -452,87 +278,151 @@ func TestConnectionsMayWait(t *testing.T) {
 	}
 }
 
-// What a handler set as a deadline ends with its request, also where net/http
-// serves the next one.
-func TestDeadlinesOfAHandlerAreForItsRequest(t *testing.T) {
-	for name, next := range map[string]string{"plain": askPlain, "handed over": unusually} {
+// A client that does not read its response is disconnected, and so is one whose
+// handler takes too long.
+func TestWriteTimeout(t *testing.T) {
+	const timeout = 10 * time.Second
+	for name, x := range map[string]struct {
+		body  string
+		takes time.Duration
+	}{
+		"small response": {"a plant", 0},
+		"large response": {page, 0},
+		"slow handler":   {"a plant", time.Minute},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := servePipes(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == "/first" {
-						c := http.NewResponseController(w)
-						soon := time.Now().Add(time.Second)
-						if err := errors.Join(c.SetReadDeadline(soon), c.SetWriteDeadline(soon)); err != nil {
-							t.Error(err)
+				r := runFast(t, &http.Server{
+					WriteTimeout: timeout,
+					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						select {
+						case <-r.Context().Done():
+						case <-time.After(x.takes):
 						}
-					}
-				})}).dial(t)
-				c.send("GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n")
-				if a := c.read(); a.Err != "" {
-					t.Fatal(a.Err)
+						io.WriteString(w, x.body)
+					}),
+				})
+				c := r.dial(t)
+				start := time.Now()
+				c.send(fastRequest)
+				if err := r.shutdown(t); err != nil {
+					t.Errorf("Shutdown: %v", err)
 				}
-				time.Sleep(time.Minute)
-				c.send(next)
-				time.Sleep(time.Second) // which the answer waits to be read
-				if a := c.read(); a.Err != "" {
-					t.Errorf("the next request: %s", a.Err)
+				if late := time.Since(start) - timeout; late < 0 || late > sweepInterval {
+					t.Errorf("the connection was in use for %v", late+timeout)
+				}
+				c.wantClosed()
+			})
+		})
+	}
+}
+
+func TestConnectionsThatEndAreForgotten(t *testing.T) {
+	for name, request := range map[string]string{
+		"fresh": "", "fast path": fastRequest, "fallback": fallbackRequest, "partial request": partialRequest,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := runFast(t, &http.Server{})
+				c := r.dial(t)
+				c.exchange(request)
+				c.Close()
+				synctest.Wait()
+				if n := len(r.server.conns); n != 0 {
+					t.Errorf("%d connections are kept", n)
+				}
+				time.Sleep(sweepInterval)
+				synctest.Wait()
+				if r.server.sweeper != nil {
+					t.Error("the server sweeps without connections")
+				}
+				r.dial(t)
+				synctest.Wait()
+				if r.server.sweeper == nil {
+					t.Error("the server does not sweep another connection")
 				}
 			})
 		})
 	}
 }
 
-// held returns a handler that says when it has begun, and ends when it is released
-// or its request is over.
-func held() (h http.HandlerFunc, begun, release chan struct{}) {
-	begun, release = make(chan struct{}, 10), make(chan struct{})
+func TestIdleConnectionKeepsSmallBuffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := page
+		r := runFast(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, body)
+		})})
+		c := r.dial(t)
+		c.exchange(fastRequest)
+		synctest.Wait()
+		for kept := range r.server.conns {
+			if n := cap(kept.response.head) + cap(kept.response.body); n > 4*bufferSize {
+				t.Errorf("%d bytes are kept after a large response", n)
+			}
+		}
+		body = page[:bufferSize]
+		c.exchange(fastRequest)
+		synctest.Wait()
+		for kept := range r.server.conns {
+			if cap(kept.response.head) == 0 || cap(kept.response.body) == 0 {
+				t.Error("no buffers are kept after a small response")
+			}
+		}
+	})
+}
+
+// blocking returns a handler that blocks until it is released or its request is
+// cancelled.
+func blocking() (h http.HandlerFunc, entered, release chan struct{}) {
+	entered, release = make(chan struct{}, 10), make(chan struct{})
 	return func(w http.ResponseWriter, r *http.Request) {
-		begun <- struct{}{}
+		entered <- struct{}{}
 		select {
 		case <-release:
 			echo(w, r)
 		case <-r.Context().Done():
 			panic(http.ErrAbortHandler)
 		}
-	}, begun, release
+	}, entered, release
 }
 
 func TestShutdownClosesIdleConnectionsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := servePipes(t, &http.Server{Handler: http.HandlerFunc(echo)})
-		plain, handedOver := s.dial(t), s.dial(t)
-		plain.send(askPlain)
-		handedOver.send(unusually)
-		for _, c := range []*caller{plain, handedOver} {
-			if a := c.read(); a.Err != "" {
-				t.Fatal(a.Err)
+		r := runFast(t, &http.Server{})
+		var clients []*client
+		for _, requests := range [][]string{{fastRequest}, {fallbackRequest}, {fastRequest, "GET"}} {
+			c := r.dial(t)
+			clients = append(clients, c)
+			for _, request := range requests {
+				c.exchange(request)
 			}
 		}
 		synctest.Wait()
-		began := time.Now()
-		if err := s.shutdown(t); err != nil {
+		start := time.Now()
+		if err := r.shutdown(t); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
-		plain.ended()
-		handedOver.ended()
-		if took := time.Since(began); took != 0 {
+		for _, c := range clients {
+			c.wantClosed()
+		}
+		if took := time.Since(start); took != 0 {
 			t.Errorf("it took %v", took)
 		}
-		s.ended(t)
+		r.wantServed(t)
 	})
 }
 
-func TestShutdownAwaitsAnswers(t *testing.T) {
-	for name, ask := range map[string]string{"plain": askPlain, "handed over": unusually} {
-		t.Run(name, func(t *testing.T) {
+func TestShutdownWaitsForRequestsInFlight(t *testing.T) {
+	for path, request := range eachPath {
+		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, begun, release := held()
-				s := servePipes(t, &http.Server{Handler: h})
-				c := s.dial(t)
-				c.send(ask)
-				<-begun
+				h, entered, release := blocking()
+				r := runFast(t, &http.Server{Handler: h})
+				c := r.dial(t)
+				c.send(request)
+				<-entered
 				stopped := make(chan error, 1)
-				go func() { stopped <- s.shutdown(t) }()
+				go func() { stopped <- r.shutdown(t) }()
 				time.Sleep(time.Hour)
 				select {
 				case err := <-stopped:
@@ -540,47 +430,72 @@ func TestShutdownAwaitsAnswers(t *testing.T) {
 				default:
 				}
 				close(release)
-				if a := c.read(); !strings.HasPrefix(a.Body, ask[:4]) || !a.Close {
-					t.Errorf("the answer is %+v", a)
+				if got := c.read(); !strings.HasPrefix(got.Body, request[:3]) || !got.Close {
+					t.Errorf("got %+v", got)
 				}
-				c.ended()
+				c.wantClosed()
 				if err := <-stopped; err != nil {
 					t.Errorf("Shutdown: %v", err)
 				}
-				s.ended(t)
+				r.wantServed(t)
 			})
 		})
 	}
 }
 
-// net/http itself would wait for five seconds.
-func TestUnusedConnectionDoesNotDelayAStop(t *testing.T) {
+// The response says that the connection stays open when the shutdown begins.
+func TestShutdownClosesAConnectionThatBecomesIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := servePipes(t, &http.Server{Handler: http.HandlerFunc(echo)})
-		unused, late := s.dial(t), s.dial(t)
-		synctest.Wait()
-		began := time.Now()
+		r := runFast(t, &http.Server{})
+		c := r.dial(t)
+		c.send(fastRequest)
+		synctest.Wait() // the response is being written
+		start := time.Now()
 		stopped := make(chan error, 1)
-		go func() { stopped <- s.shutdown(t) }()
+		go func() { stopped <- r.shutdown(t) }()
 		synctest.Wait()
-		// The request was on the way.
-		late.send(askPlain)
-		if a := late.read(); a.Status != "200 OK" || !a.Close {
-			t.Errorf("the late answer is %+v", a)
+		if got := c.read(); got.Status != "200 OK" || got.Close {
+			t.Errorf("got %+v", got)
 		}
-		late.ended()
-		unused.ended()
+		c.wantClosed()
 		if err := <-stopped; err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
-		if took := time.Since(began); took == 0 || took > 2*lookInterval {
+		if took := time.Since(start); took != 0 {
 			t.Errorf("it took %v", took)
 		}
-		s.ended(t)
 	})
 }
 
-// crossing is a connection on which a request comes in the moment it is closed.
+// net/http waits five seconds for the first request of a connection.
+func TestShutdownWaitsBrieflyForFreshConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := runFast(t, &http.Server{})
+		unused, late, fallback := r.dial(t), r.dial(t), r.dial(t)
+		synctest.Wait()
+		start := time.Now()
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.shutdown(t) }()
+		synctest.Wait()
+		late.send(fastRequest)
+		if got := late.read(); got.Status != "200 OK" || !got.Close {
+			t.Errorf("the request that was on the way got %+v", got)
+		}
+		late.wantClosed()
+		fallback.send(fallbackRequest)
+		fallback.wantClosed() // as net/http closes it
+		unused.wantClosed()
+		if err := <-stopped; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if took := time.Since(start); took == 0 || took > 2*sweepInterval {
+			t.Errorf("it took %v", took)
+		}
+		r.wantServed(t)
+	})
+}
+
+// crossing is a connection on which a request arrives while the server closes it.
 type crossing struct {
 	net.Conn
 	closed chan struct{}
@@ -589,7 +504,7 @@ type crossing struct {
 
 func (c *crossing) Read(b []byte) (int, error) {
 	<-c.closed
-	return copy(b, askPlain), nil
+	return copy(b, fastRequest), nil
 }
 
 func (c *crossing) Close() error {
@@ -597,90 +512,103 @@ func (c *crossing) Close() error {
 	return c.Conn.Close()
 }
 
-// Its caller would never know what became of it.
-func TestRequestThatCrossesAStopIsNotHandled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := servePipes(t, &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			t.Error("the request is handled")
-		})})
-		ours, theirs := net.Pipe()
-		defer theirs.Close()
-		c := &crossing{Conn: ours, closed: make(chan struct{})}
-		c.close = sync.OnceFunc(func() { close(c.closed) })
-		s.hand(t, c)
-		if err := s.shutdown(t); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-	})
-}
-
-func TestCloseEndsWhatShutdownCouldNot(t *testing.T) {
-	for name, ask := range map[string]string{"plain": askPlain, "handed over": unusually} {
+// The client could not learn what became of the request.
+func TestRequestOnAConnectionThatIsBeingClosedIsNotHandled(t *testing.T) {
+	for name, closeIt := range map[string]func(*testing.T, *running[*Server]) error{
+		"shutdown": func(t *testing.T, r *running[*Server]) error { return r.shutdown(t) },
+		"timeout":  func(*testing.T, *running[*Server]) error { time.Sleep(time.Minute); return nil },
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, begun, _ := held()
-				s := servePipes(t, &http.Server{Handler: h})
-				c := s.dial(t)
-				c.send(ask)
-				<-begun
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				if err := s.Shutdown(ctx); err != context.DeadlineExceeded {
-					t.Errorf("Shutdown: %v", err)
+				r := runFast(t, &http.Server{
+					ReadHeaderTimeout: 5 * time.Second,
+					Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						t.Error("the request is handled")
+					}),
+				})
+				ours, theirs := net.Pipe()
+				defer theirs.Close()
+				c := &crossing{Conn: ours, closed: make(chan struct{})}
+				c.close = sync.OnceFunc(func() { close(c.closed) })
+				r.listener.give(t, c)
+				if err := closeIt(t, r); err != nil {
+					t.Error(err)
 				}
-				s.ended(t)
-				if err := s.Server.Close(); err != nil {
-					t.Errorf("Close: %v", err)
+				select {
+				case <-c.closed:
+				default:
+					t.Error("the connection is open")
 				}
-				c.ended()
 			})
 		})
 	}
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestCloseAfterAShutdownThatTimedOut(t *testing.T) {
+	for path, request := range eachPath {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, entered, _ := blocking()
+				r := runFast(t, &http.Server{Handler: h})
+				c := r.dial(t)
+				c.send(request)
+				<-entered
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if err := r.server.Shutdown(ctx); err != context.DeadlineExceeded {
+					t.Errorf("Shutdown: %v", err)
+				}
+				r.wantServed(t)
+				if err := r.server.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				c.wantClosed()
+			})
+		})
+	}
+}
+
+func TestCloseClosesEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, begun, _ := held()
+		h, entered, _ := blocking()
 		mux := http.NewServeMux()
-		mux.HandleFunc("/held", h)
+		mux.HandleFunc("/blocking", h)
 		mux.HandleFunc("/", echo)
-		s := servePipes(t, &http.Server{Handler: mux})
-		var all []*caller
-		for _, ask := range []string{
-			"", askPlain, unusually, partOfOne, "GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n",
-			"PATCH /held HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		} {
-			c := s.dial(t)
-			all = append(all, c)
-			c.send(ask)
-			if strings.Contains(ask, "/held") {
-				<-begun
-			} else if strings.HasSuffix(ask, "\r\n\r\n") {
-				c.read()
-			}
+		r := runFast(t, &http.Server{Handler: mux})
+		var clients []*client
+		for _, request := range []string{"", fastRequest, fallbackRequest, partialRequest} {
+			c := r.dial(t)
+			clients = append(clients, c)
+			c.exchange(request)
 		}
-		if err := s.Server.Close(); err != nil {
+		for _, method := range []string{"GET", "PATCH"} {
+			c := r.dial(t)
+			clients = append(clients, c)
+			c.send(method + " /blocking HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			<-entered
+		}
+		if err := r.server.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		s.ended(t)
-		for _, c := range all {
-			c.ended()
+		r.wantServed(t)
+		for _, c := range clients {
+			c.wantClosed()
 		}
 		synctest.Wait()
-		if n := len(s.conns); n != 0 {
+		if n := len(r.server.conns); n != 0 {
 			t.Errorf("%d connections are kept", n)
 		}
 	})
 }
 
-// late is a listener that accepts a last connection while it is being closed.
-type late struct {
-	*pipes
+// lateListener accepts a last connection while it is being closed.
+type lateListener struct {
+	*listener
 	last chan net.Conn
 }
 
-func (l late) Accept() (net.Conn, error) {
-	<-l.done
+func (l lateListener) Accept() (net.Conn, error) {
+	<-l.closed
 	select {
 	case c := <-l.last:
 		return c, nil
@@ -689,13 +617,13 @@ func (l late) Accept() (net.Conn, error) {
 	}
 }
 
-func TestCloseEndsAConnectionThatComesTooLate(t *testing.T) {
+func TestCloseClosesAConnectionThatIsAcceptedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
-		l := late{newPipes(), make(chan net.Conn, 1)}
+		l := lateListener{newListener(), make(chan net.Conn, 1)}
 		l.last <- ours
-		s := New(&http.Server{Handler: http.HandlerFunc(echo)})
+		s := New(&http.Server{Handler: http.HandlerFunc(echo)}, always)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		synctest.Wait()
@@ -704,22 +632,28 @@ func TestCloseEndsAConnectionThatComesTooLate(t *testing.T) {
 		}
 		<-served
 		theirs.SetReadDeadline(time.Now().Add(time.Hour))
-		(&caller{theirs, bufio.NewReader(theirs), t}).ended()
+		(&client{theirs, bufio.NewReader(theirs), t}).wantClosed()
 	})
 }
 
-func TestServerThatWasStoppedServesNothing(t *testing.T) {
+func TestStoppedServerDoesNotServe(t *testing.T) {
 	for name, stop := range map[string]func(*Server) error{
 		"closed":    (*Server).Close,
 		"shut down": func(s *Server) error { return s.Shutdown(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(&http.Server{})
+			s := New(&http.Server{}, always)
 			if err := stop(s); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Serve(newPipes()); err != http.ErrServerClosed {
+			l := newListener()
+			if err := s.Serve(l); err != http.ErrServerClosed {
 				t.Errorf("Serve: %v", err)
+			}
+			select {
+			case <-l.closed:
+			default:
+				t.Error("the listener is open")
 			}
 		})
 	}
@@ -733,34 +667,64 @@ func (temporary) Temporary() bool { return true }
 
 func TestErrorsOfAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := servePipes(t, &http.Server{Handler: http.HandlerFunc(echo), ErrorLog: log.New(io.Discard, "", 0)})
-		began := time.Now()
+		r := runFast(t, &http.Server{ErrorLog: log.New(io.Discard, "", 0)})
+		start := time.Now()
 		for range 3 {
-			s.hand(t, temporary{errors.New("too many open files")})
+			r.listener.give(t, temporary{errors.New("too many open files")})
 		}
-		c := s.dial(t)
-		if took := time.Since(began); took == 0 || took > time.Second {
+		c := r.dial(t)
+		if took := time.Since(start); took == 0 || took > time.Second {
 			t.Errorf("after temporary errors it accepts after %v", took)
 		}
-		c.send(askPlain)
-		if a := c.read(); a.Err != "" {
-			t.Error(a.Err)
-		}
-		broken := errors.New("no such socket")
-		s.hand(t, broken)
-		if err := <-s.served; err != broken {
+		c.exchange(fastRequest)
+		permanent := errors.New("no such socket")
+		r.listener.give(t, permanent)
+		if err := <-r.served; err != permanent {
 			t.Errorf("Serve: %v", err)
 		}
 		select {
-		case <-s.done:
+		case <-r.listener.closed:
 		default:
 			t.Error("the listener is open")
 		}
+		c.exchange(fastRequest)
+		c.exchange(fallbackRequest)
 	})
 }
 
-func TestRequestEndsWhenItsCallerIsGone(t *testing.T) {
-	awaited := map[string]chan struct{}{} // closed when the request ends
+// serveTCP serves until the test ends, and returns the address.
+func serveTCP(t testing.TB, s server) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := <-served; err != http.ErrServerClosed {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func dialTCP(t testing.TB, addr string) *client {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(time.Minute))
+	t.Cleanup(func() { c.Close() })
+	return &client{c, bufio.NewReader(c), t}
+}
+
+func TestRequestIsCancelledWhenItsClientDisconnects(t *testing.T) {
+	cancelled := map[string]chan struct{}{}
 	for name, leave := range map[string]func(*net.TCPConn) error{
 		"closed":      (*net.TCPConn).Close,
 		"half closed": (*net.TCPConn).CloseWrite,
@@ -768,79 +732,96 @@ func TestRequestEndsWhenItsCallerIsGone(t *testing.T) {
 			return errors.Join(c.SetLinger(0), c.Close())
 		},
 	} {
-		for kind, x := range map[string]struct{ ask, method string }{
-			"plain":       {askPlain, "GET"},
-			"with a body": {askPlain + post("Content-Length: 2\r\n", "{}"), "POST"},
-			"handed over": {askPlain + unusually, "PATCH"},
-			"long body":   {post("Content-Length: 9999\r\n", strings.Repeat("a", 9999)), "POST"},
+		for kind, x := range map[string]struct{ send, method string }{
+			"fast path":           {fastRequest, "GET"},
+			"with a body":         {fastRequest + post("Content-Length: 2\r\n", "{}"), "POST"},
+			"fallback":            {fastRequest + fallbackRequest, "PATCH"},
+			"fallback, long body": {post("Content-Length: 9999\r\n", strings.Repeat("a", 9999)), "POST"},
 		} {
-			begun, ended := make(chan struct{}), make(chan struct{})
-			c := dial(t, serve(t, New(&http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			entered, done := make(chan struct{}), make(chan struct{})
+			c := dialTCP(t, serveTCP(t, New(&http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.Method != x.method {
 					return
 				}
 				io.Copy(io.Discard, r.Body)
-				close(begun)
+				close(entered)
 				<-r.Context().Done()
-				close(ended)
-			})})))
-			c.send(x.ask)
-			<-begun
+				close(done)
+			})}, always)))
+			c.send(x.send)
+			<-entered
 			if err := leave(c.Conn.(*net.TCPConn)); err != nil {
 				t.Fatal(err)
 			}
-			awaited[name+"/"+kind] = ended
+			cancelled[name+"/"+kind] = done
 		}
 	}
-	limit := time.After(10 * time.Second)
-	for name, ended := range awaited {
+	limit := time.After(time.Minute)
+	for name, done := range cancelled {
 		select {
-		case <-ended:
+		case <-done:
 		case <-limit:
 			t.Fatalf("the request of %s goes on", name)
 		}
 	}
 }
 
-// A caller who is there is not taken for one who is gone, also when it has sent its
-// next request already.
-func TestRequestGoesOnWhileItsCallerWaits(t *testing.T) {
-	addr := serve(t, New(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-r.Context().Done():
-			w.WriteHeader(http.StatusTeapot)
-		case <-time.After(4 * lookInterval):
+// On a connection that was handed off, net/http reads while the handler runs.
+func TestFallbackNoticesADisconnectedClientAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, entered, _ := blocking()
+		r := runFast(t, &http.Server{Handler: h})
+		c := r.dial(t)
+		c.send(fallbackRequest)
+		<-entered
+		start := time.Now()
+		c.Close()
+		if err := r.shutdown(t); err != nil {
+			t.Errorf("Shutdown: %v", err)
 		}
-	})}))
-	callers := map[string]*caller{}
-	for name, ask := range map[string]string{
-		"plain": askPlain + askPlain, "handed over": unusually + unusually, "both": askPlain + unusually,
+		if took := time.Since(start); took >= sweepInterval {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A client that has sent its next request already is not a disconnected one.
+func TestRequestGoesOnWhileItsClientWaits(t *testing.T) {
+	for name, request := range map[string]string{
+		"nothing sent": "", "another request": fastRequest, "a fallback request": fallbackRequest,
 	} {
-		callers[name] = dial(t, addr)
-		callers[name].send(ask)
-	}
-	for name, c := range callers {
-		for range 2 {
-			if a := c.read(); a.Status != "200 OK" {
-				t.Errorf("%s: the answer is %+v", name, a)
+		t.Run(name, func(t *testing.T) {
+			h, entered, release := blocking()
+			s := New(&http.Server{Handler: h}, always)
+			c := dialTCP(t, serveTCP(t, s))
+			c.send(fastRequest)
+			<-entered
+			c.send(request)
+			s.mu.Lock()
+			for waiting := range s.conns {
+				waiting.check(time.Now().Add(time.Hour))
 			}
-		}
+			s.mu.Unlock()
+			close(release)
+			for range strings.Count(fastRequest+request, "\r\n\r\n") {
+				if got := c.read(); got.Status != "200 OK" {
+					t.Errorf("got %+v", got)
+				}
+			}
+		})
 	}
 }
 
-// A profile that takes longer than answers may take finds the server there, and with
-// it how long that is.
-func TestContextKnowsItsServer(t *testing.T) {
-	for name, request := range map[string]string{"plain": partOfOne + "\r\n", "unusual": unusually} {
-		t.Run(name, func(t *testing.T) {
+func TestContextHasServerAndAddress(t *testing.T) {
+	for path, request := range eachPath {
+		t.Run(path, func(t *testing.T) {
 			web := &http.Server{}
 			known := make(chan bool, 1)
 			web.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 				known <- r.Context().Value(http.ServerContextKey) == web && addr != nil
 			})
-			c := servePipes(t, web).dial(t)
-			c.send(request)
+			runFast(t, web).dial(t).exchange(request)
 			if !<-known {
 				t.Error("the context has no server or no address")
 			}

@@ -2,74 +2,68 @@ package http1
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
-// request is one that is read here.
+// request is a request on the fast path.
 type request struct {
 	http.Request
 	blank  http.Request // what all requests of the connection have in common
 	url    url.URL
-	values []string // holds the header's values
+	values []string // of the header
 	body   body
 }
 
-// body is one that has been read already.
+// body is a request's body, which has been read completely.
 type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
 
-// maxFields is the most lines in the header of a plain request. What they need is kept
-// for the next one.
+// maxFields limits the memory that a connection keeps for the header of its next
+// request.
 const maxFields = 64
 
-// skipEmptyLines skips the one or two that some old clients send behind the body of a
-// POST, as net/http does.
-func (r *request) skipEmptyLines(b []byte) []byte {
-	if r.Method != http.MethodPost {
-		return b
-	}
-	n := 0
-	for n < min(len(b), len("\r\n\r\n")) && (b[n] == '\r' || b[n] == '\n') {
-		n++
-	}
-	return b[n:]
+func (r *request) init(ctx context.Context, remoteAddr string) {
+	r.blank = *(&http.Request{
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, URL: &r.url,
+		Header: http.Header{}, RemoteAddr: remoteAddr,
+	}).WithContext(ctx)
 }
 
-// parse reads the request at the start of b, and returns how long it is, or 0 if it
-// is not plain. What it accepts net/http accepts, and understands in the same way.
+// parse parses the request at the start of b and returns its size, or 0 if the
+// request is for the fallback. net/http accepts every request that parse accepts,
+// and understands it in the same way.
 //
-// A plain request is complete. Its method is GET, POST, PUT or DELETE; its target
-// is a path and maybe a query, in characters that mean themselves; its lines end in
-// CRLF; and nothing in its header asks the server for anything about the
-// connection. Its body has a length.
-func (r *request) parse(b []byte) int {
+// Such a request is complete and eligible. Its method is GET, POST, PUT or DELETE;
+// its target is a path in characters that need no escape; its lines end in CRLF;
+// its body, if any, has a Content-Length; and no header field asks for anything
+// about the connection, except to keep it alive.
+func (r *request) parse(b []byte, eligible func(method, path string) bool) int {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {
 		return 0
 	}
-	// Names and values are parts of one string, which lives as long as they.
+	// Names and values are substrings of one string.
 	text := string(b[:end+2])
 	r.Request = r.blank
 	clear(r.Header)
 	r.values = r.values[:0]
-	line, text, ok := cutLine(text)
-	if !ok || !r.parseTarget(line) {
+	line, text, _ := strings.Cut(text, "\r\n")
+	if !r.parseLine(line) || !eligible(r.Method, r.url.Path) {
 		return 0
 	}
 	for fields := 0; text != ""; fields++ {
-		if line, text, ok = cutLine(text); !ok || fields == maxFields || !r.parseField(line) {
+		if line, text, _ = strings.Cut(text, "\r\n"); fields == maxFields || !r.parseField(line) {
 			return 0
 		}
 	}
-	if r.Host == "" {
-		return 0
-	}
 	size := end + 4 + int(r.ContentLength)
-	if size > len(b) {
+	if r.Host == "" || size > len(b) {
 		return 0
 	}
 	r.Body = http.NoBody
@@ -80,35 +74,24 @@ func (r *request) parse(b []byte) int {
 	return size
 }
 
-// cutLine cuts off the first line, which must end in CRLF.
-func cutLine(text string) (line, rest string, ok bool) {
-	i := strings.IndexByte(text, '\n')
-	if i < 1 || text[i-1] != '\r' {
-		return "", "", false
-	}
-	return text[:i-1], text[i+1:], true
-}
-
-// parseTarget reads the first line.
-func (r *request) parseTarget(line string) bool {
+// parseLine parses the request line.
+func (r *request) parseLine(line string) bool {
 	method, rest, _ := strings.Cut(line, " ")
-	target, proto, _ := strings.Cut(rest, " ")
+	path, proto, _ := strings.Cut(rest, " ")
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete:
 	default:
 		return false
 	}
-	path, query, hasQuery := strings.Cut(target, "?")
-	if proto != "HTTP/1.1" || path == "" || path[0] != '/' || strings.HasPrefix(path, "//") ||
-		!consistsOf(path, inPath) || !consistsOf(query, inQuery) || hasQuery && query == "" {
+	if proto != "HTTP/1.1" || path == "" || path[0] != '/' || strings.HasPrefix(path, "//") || !consistsOf(path, inPath) {
 		return false
 	}
-	r.Method, r.RequestURI = method, target
-	r.url = url.URL{Path: path, RawQuery: query}
+	r.Method, r.RequestURI = method, path
+	r.url = url.URL{Path: path}
 	return true
 }
 
-// parseField reads one line of the header.
+// parseField parses one field of the header.
 func (r *request) parseField(line string) bool {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || !consistsOf(name, inName) {
@@ -124,11 +107,13 @@ func (r *request) parseField(line string) bool {
 			return false
 		}
 		r.Host = value
-		return true // net/http keeps it there only
+		return true // it is not in the Header
 	case "Content-Length":
-		if r.Header[name] != nil || r.Method == http.MethodGet || !r.parseLength(value) {
+		n, err := strconv.ParseUint(value, 10, 12) // longer bodies do not fit into the buffer
+		if r.Header[name] != nil || r.Method == http.MethodGet || err != nil {
 			return false
 		}
+		r.ContentLength = int64(n)
 	case "Connection":
 		if r.Header[name] != nil || !strings.EqualFold(value, "keep-alive") {
 			return false
@@ -137,31 +122,14 @@ func (r *request) parseField(line string) bool {
 		"Proxy-Connection", "Keep-Alive":
 		return false
 	}
-	r.add(name, value)
-	return true
-}
-
-func (r *request) parseLength(value string) bool {
-	if value == "" || len(value) > 4 {
-		return false
+	if values := r.Header[name]; values != nil {
+		r.Header[name] = append(values, value)
+		return true
 	}
-	for _, c := range []byte(value) {
-		if c < '0' || '9' < c {
-			return false
-		}
-		r.ContentLength = 10*r.ContentLength + int64(c-'0')
-	}
-	return true
-}
-
-func (r *request) add(name, value string) {
-	if before := r.Header[name]; before != nil {
-		r.Header[name] = append(before, value)
-		return
-	}
-	n := len(r.values)
 	r.values = append(r.values, value)
-	r.Header[name] = r.values[n : n+1 : n+1]
+	n := len(r.values)
+	r.Header[name] = r.values[n-1 : n : n]
+	return true
 }
 
 // class is a set of characters.
@@ -171,7 +139,6 @@ const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 var (
 	inPath  = classOf(letters + "-._~/")
-	inQuery = classOf(letters + "-._~/=&%+,:*")
 	inHost  = classOf(letters + "-._:[]")
 	inName  = classOf(letters + "!#$%&'*+-.^_`|~")
 	inValue = classOf(letters + "!#$%&'*+-.^_`|~" + "\t \"(),/:;<=>?@[\\]{}")

@@ -1,229 +1,133 @@
 package http1
 
 import (
-	"bytes"
+	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// keepWhole is the largest body that is sent together with its header. A larger one
-// is sent as it is written.
-const keepWhole = 32 << 10
-
-// response is the answer to a request that is handled here.
+// response is the response to a request on the fast path. It is sent when the
+// handler has returned.
 type response struct {
 	conn   *conn
 	header http.Header
 	names  []string // of the header, sorted
-
-	status  int           // 0 until the header is settled
-	head    *bytes.Buffer // the header, as far as it is settled
-	body    *bytes.Buffer // what was written before the header was sent
-	length  int64         // how long the handler says that the body is, or -1
-	written int64
-	sent    bool // the header has been sent
-	last    bool // no request may follow
-	err     error
+	status int      // 0 until WriteHeader is called
+	head   []byte   // the status line and the header
+	body   []byte
+	length string // the Content-Length that the handler set, if any
+	close  bool   // no request may follow
 }
 
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-func (r *response) begin() {
+func (r *response) reset() {
 	clear(r.header)
-	*r = response{
-		conn: r.conn, header: r.header, names: r.names[:0], length: -1,
-		head: buffers.Get().(*bytes.Buffer), body: buffers.Get().(*bytes.Buffer),
-	}
+	*r = response{conn: r.conn, header: r.header, names: r.names[:0], head: r.head[:0], body: r.body[:0]}
 }
 
-// release gives back what begin took. A buffer that grew large is left to the
-// collector.
-func (r *response) release() {
-	for _, b := range []*bytes.Buffer{r.head, r.body} {
-		if b.Cap() <= 2*keepWhole {
-			b.Reset()
-			buffers.Put(b)
-		}
-	}
-	r.head, r.body = nil, nil
-}
-
-// Header returns the header, which counts as it is when WriteHeader is called.
+// Header returns the header, which is sent as it is when WriteHeader is called.
 func (r *response) Header() http.Header { return r.header }
 
-// WriteHeader settles the header, but for what depends on the body.
+// WriteHeader sets the status and the header, except for what depends on the body.
 func (r *response) WriteHeader(status int) {
-	if r.status != 0 || status < 200 {
-		return // an answer has one status, and nobody is told of anything before it
+	if r.status != 0 {
+		return
+	}
+	if status < 200 || status > 999 {
+		panic(fmt.Sprintf("invalid status %d", status))
 	}
 	r.status = status
-	b := append(r.head.AvailableBuffer(), "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(append(append(b, ' '), http.StatusText(status)...), "\r\n"...)
-	for name := range r.header {
-		r.names = append(r.names, name)
-	}
+	b := append(r.head, "HTTP/1.1 "...)
+	b = append(strconv.AppendInt(b, int64(status), 10), ' ')
+	b = append(append(b, http.StatusText(status)...), "\r\n"...)
+	r.names = slices.AppendSeq(r.names, maps.Keys(r.header))
 	slices.Sort(r.names)
 	for _, name := range r.names {
-		if !consistsOf(name, inName) {
-			continue // it could be taken for something else
-		}
 		for _, value := range r.header[name] {
-			if r.settle(name, value) {
-				b = append(append(append(append(b, name...), ": "...), oneLine(value)...), "\r\n"...)
+			if r.accept(name, value) {
+				b = append(append(append(append(b, name...), ": "...), lineBreaks.Replace(value)...), "\r\n"...)
 			}
 		}
 	}
-	if _, given := r.header["Date"]; !given {
-		b = append(append(append(b, "Date: "...), now()...), "\r\n"...)
+	if _, ok := r.header["Date"]; !ok {
+		b = append(append(append(b, "Date: "...), httpDate()...), "\r\n"...)
 	}
-	r.head.Write(b)
+	r.head = b
 }
 
-// settle reports whether the line belongs into the header as the handler gives it.
-func (r *response) settle(name, value string) bool {
+// lineBreaks makes sure that a value cannot start another line.
+var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ")
+
+// accept reports whether a field of the header is sent as the handler set it.
+func (r *response) accept(name, value string) bool {
 	switch name {
 	case "Content-Length":
-		n, err := strconv.ParseUint(value, 10, 63)
-		if err != nil || !r.hasBody() {
-			return false
-		}
-		r.length = int64(n)
+		r.length = value
+		return false
 	case "Content-Type":
 		return r.status != http.StatusNotModified
 	case "Connection":
-		r.last = r.last || strings.EqualFold(value, "close")
-		return false
+		r.close = r.close || strings.EqualFold(value, "close")
 	case "Transfer-Encoding":
 		return false
 	}
-	return true
+	return consistsOf(name, inName) // another name could be mistaken for something else
 }
 
-// hasBody reports whether an answer with this status has a body.
+// hasBody reports whether a response with this status has a body.
 func (r *response) hasBody() bool {
 	return r.status != http.StatusNoContent && r.status != http.StatusNotModified
 }
 
-var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ")
-
-// oneLine makes sure that a value cannot begin another line.
-func oneLine(value string) string {
-	if strings.IndexByte(value, '\r') < 0 && strings.IndexByte(value, '\n') < 0 {
-		return value
-	}
-	return lineBreaks.Replace(value)
-}
-
-// Write writes a part of the body.
+// Write adds to the body.
 func (r *response) Write(b []byte) (int, error) {
-	r.WriteHeader(http.StatusOK)
-	switch {
-	case r.err != nil:
-		return 0, r.err
-	case !r.hasBody():
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	if !r.hasBody() && len(b) > 0 {
 		return 0, http.ErrBodyNotAllowed
-	case r.length >= 0 && r.written+int64(len(b)) > r.length:
-		return 0, http.ErrContentLength
 	}
-	r.written += int64(len(b))
-	if !r.sent && r.body.Len()+len(b) <= keepWhole {
-		return r.body.Write(b)
-	}
-	if !r.sent {
-		r.sendHeader(b)
-	}
-	r.sendPart(b)
-	return len(b), r.err
+	r.body = append(r.body, b...)
+	return len(b), nil
 }
 
-// FlushError sends what has been written.
-func (r *response) FlushError() error {
-	r.WriteHeader(http.StatusOK)
-	if !r.sent {
-		r.sendHeader(nil)
+// send sends the response, and reports whether another request may follow.
+func (r *response) send() (reusable bool) {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
 	}
-	return r.err
-}
-
-// SetReadDeadline, like SetWriteDeadline, is for [http.ResponseController].
-func (r *response) SetReadDeadline(t time.Time) error { return r.conn.SetReadDeadline(t) }
-
-func (r *response) SetWriteDeadline(t time.Time) error { return r.conn.SetWriteDeadline(t) }
-
-// sendHeader sends the header, and what was written so far. next is written next.
-func (r *response) sendHeader(next []byte) {
-	r.sent = true
-	if r.length < 0 && r.hasBody() {
-		r.head.WriteString("Transfer-Encoding: chunked\r\n")
-	}
-	start := r.body.Bytes()
-	if len(start) == 0 {
-		start = next
-	}
-	r.endHeader(start)
-	r.send(r.head.Bytes())
-	r.sendPart(r.body.Bytes())
-}
-
-// sendPart sends a part of a body whose header has been sent.
-func (r *response) sendPart(b []byte) {
-	if r.length >= 0 {
-		r.send(b)
-	} else if len(b) > 0 {
-		size := append(strconv.AppendInt(nil, int64(len(b)), 16), "\r\n"...)
-		r.send(size, b, []byte("\r\n"))
-	}
-}
-
-func (r *response) send(parts ...[]byte) {
-	if r.err == nil {
-		all := net.Buffers(parts)
-		_, r.err = all.WriteTo(r.conn.Conn)
-	}
-}
-
-// endHeader writes what depends on the body, of which start is the start.
-func (r *response) endHeader(start []byte) {
-	_, typed := r.header["Content-Type"]
-	_, encoded := r.header["Content-Encoding"]
-	if !typed && !encoded && len(start) > 0 {
-		r.head.WriteString("Content-Type: " + http.DetectContentType(start) + "\r\n")
-	}
-	r.last = r.last || r.conn.server.draining.Load()
-	if r.last {
-		r.head.WriteString("Connection: close\r\n")
-	}
-	r.head.WriteString("\r\n")
-}
-
-// finish sends what has not been sent, and reports whether another request may
-// follow.
-func (r *response) finish() (more bool) {
-	r.WriteHeader(http.StatusOK)
-	switch {
-	case r.sent && r.length < 0 && r.hasBody():
-		r.send([]byte("0\r\n\r\n"))
-	case !r.sent:
-		if r.length < 0 && r.hasBody() {
-			b := append(r.head.AvailableBuffer(), "Content-Length: "...)
-			r.head.Write(append(strconv.AppendInt(b, r.written, 10), "\r\n"...))
+	if r.hasBody() {
+		r.head = strconv.AppendInt(append(r.head, "Content-Length: "...), int64(len(r.body)), 10)
+		r.head = append(r.head, "\r\n"...)
+		if r.length != "" && r.length != strconv.Itoa(len(r.body)) {
+			panic(fmt.Sprintf("the handler set a Content-Length of %s and wrote %d bytes", r.length, len(r.body)))
 		}
-		r.endHeader(r.body.Bytes())
-		r.head.Write(r.body.Bytes())
-		_, r.err = r.conn.Conn.Write(r.head.Bytes())
 	}
-	isWhole := r.length < 0 || r.written == r.length
-	return r.err == nil && isWhole && !r.last
+	if !r.close && r.conn.server.stopping.Load() {
+		r.head = append(r.head, "Connection: close\r\n"...)
+	}
+	r.head = append(r.head, "\r\n"...)
+	var err error
+	if len(r.body) <= bufferSize {
+		r.head = append(r.head, r.body...)
+		_, err = r.conn.Write(r.head)
+	} else {
+		parts := net.Buffers{r.head, r.body}
+		_, err = parts.WriteTo(r.conn.Conn)
+	}
+	if cap(r.head)+cap(r.body) > 4*bufferSize {
+		r.head, r.body = nil, nil // an idle connection keeps only small buffers
+	}
+	return err == nil && !r.close
 }
 
-// date is what the clock says in a header, with the second it is of.
+// date is the Date of all responses in a second. To format it each time would be a
+// tenth of the work of the fast path.
 type date struct {
 	second int64
 	text   string
@@ -231,11 +135,11 @@ type date struct {
 
 var lastDate atomic.Pointer[date]
 
-func now() string {
-	t := time.Now()
+func httpDate() string {
+	now := time.Now()
 	d := lastDate.Load()
-	if d == nil || d.second != t.Unix() {
-		d = &date{t.Unix(), t.UTC().Format(http.TimeFormat)}
+	if d == nil || d.second != now.Unix() {
+		d = &date{now.Unix(), now.UTC().Format(http.TimeFormat)}
 		lastDate.Store(d)
 	}
 	return d.text
