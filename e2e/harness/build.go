@@ -16,7 +16,7 @@ import (
 // eagerFlush are the constants of internal/sqlite, and their values in a build that
 // stages and flushes plants all the time, even if there are few.
 var eagerFlush = map[string]string{
-	"groupSize":    "2",
+	"groupSize":     "2",
 	"stagingTarget": "20",
 }
 

@@ -4,14 +4,16 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+
+	"plantstore/internal/commit"
 )
 
 func TestOnePlant(t *testing.T) {
 	for _, base := range []string{"", "/api/v1"} {
-		s, err := New(Options{BaseURL: &url.URL{Scheme: "http", Host: "localhost", Path: base + "/"}, MaxBody: 1, Metrics: NewMetrics("test", func() int { return 0 })})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(Options{
+			BaseURL: &url.URL{Scheme: "http", Host: "localhost", Path: base + "/"}, MaxBody: 1,
+			Metrics: NewMetrics("test"), Writer: commit.New(nil, commit.Options{}),
+		})
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 			for _, path := range []string{
 				"/", "/healthz", "/plants", base + "/plants", base + "/plants/", base + "/plants/1", base + "/plants/import", base + "/plants/1/",

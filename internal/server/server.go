@@ -54,6 +54,7 @@ type Server struct {
 	metrics   *Metrics
 	log       *slog.Logger
 	baseURL   string
+	plants    string // the path of the collection
 	maxBody   int64
 	maxHeader int64
 	mux       *http.ServeMux
@@ -90,6 +91,7 @@ func New(opts Options) *Server {
 		largeBodies:   make(chan struct{}, max(1, maxLargeBodies/opts.MaxBody)),
 	}
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
+	s.plants = base + "/plants"
 	s.cors = cors{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}
 	s.metrics.watchQueue(opts.Writer.Depth)
 	for _, r := range routes {
