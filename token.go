@@ -32,15 +32,15 @@ func ParseScopes(text string) ([]Scope, error) {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 		s := Scope(word)
 		if !slices.Contains(AllScopes(), s) {
-			return nil, fmt.Errorf("unknown scope %q: known are %s", word, FormatScopes(AllScopes()))
+			return nil, fmt.Errorf("unknown scope %q; known: %s", word, FormatScopes(AllScopes()))
 		}
 		if slices.Contains(scopes, s) {
-			return nil, fmt.Errorf("scope %q is named twice", word)
+			return nil, fmt.Errorf("scope %q is given twice", word)
 		}
 		scopes = append(scopes, s)
 	}
 	if scopes == nil {
-		return nil, fmt.Errorf("no scope: known are %s", FormatScopes(AllScopes()))
+		return nil, fmt.Errorf("no scope given; known: %s", FormatScopes(AllScopes()))
 	}
 	return scopes, nil
 }
@@ -115,7 +115,7 @@ func HashSecret(secret string) TokenHash { return sha256.Sum256([]byte(secret)) 
 // length or checksum. The error never contains the secret.
 func CheckSecret(secret string) error {
 	if !isBearer(secret) {
-		return errors.New("the token has characters that no bearer token has")
+		return errors.New("the token has characters that are not allowed in a bearer token")
 	}
 	body, ours := strings.CutPrefix(secret, secretPrefix)
 	if !ours {
@@ -126,7 +126,7 @@ func CheckSecret(secret string) error {
 			secretPrefix, len(secretPrefix)+secretRandom+secretSum, len(secret))
 	}
 	if checksum(body[:secretRandom]) != body[secretRandom:] {
-		return errors.New("the token's checksum is wrong: is it copied whole?")
+		return errors.New("the token's checksum is wrong: is it complete?")
 	}
 	return nil
 }

@@ -35,13 +35,13 @@ func sumOf(random string) string {
 func wantRefusal(secret string) string {
 	switch {
 	case !bearerToken.MatchString(secret):
-		return "the token has characters that no bearer token has"
+		return "the token has characters that are not allowed in a bearer token"
 	case !strings.HasPrefix(secret, "plt_"):
 		return ""
 	case len(secret) != 40:
 		return fmt.Sprintf("a token that begins with plt_ has 40 characters, this one has %d", len(secret))
 	case sumOf(secret[4:34]) != secret[34:]:
-		return "the token's checksum is wrong: is it copied whole?"
+		return "the token's checksum is wrong: is it complete?"
 	}
 	return ""
 }

@@ -169,14 +169,14 @@ func TestParseScopes(t *testing.T) {
 		{"plants:read plants:write ops:read", []plantstore.Scope{read, write, ops}, ""},
 		{" ,plants:read, ops:read,", []plantstore.Scope{read, ops}, ""},
 
-		{"", nil, "no scope: known are plants:write,plants:read,ops:read"},
+		{"", nil, "no scope given; known: plants:write,plants:read,ops:read"},
 		{" , ", nil, "no scope"},
-		{"plants:delete", nil, `unknown scope "plants:delete": known are plants:write,plants:read,ops:read`},
+		{"plants:delete", nil, `unknown scope "plants:delete"; known: plants:write,plants:read,ops:read`},
 		{"plants:write,plants", nil, `unknown scope "plants"`},
 		{"Plants:Write", nil, `unknown scope "Plants:Write"`},
 		{"plants:write\tplants:read", nil, "unknown scope"},
 		{"plants:write;plants:read", nil, "unknown scope"},
-		{"plants:read,plants:write,plants:read", nil, `"plants:read" is named twice`},
+		{"plants:read,plants:write,plants:read", nil, `"plants:read" is given twice`},
 	}
 	for _, tt := range tests {
 		got, err := plantstore.ParseScopes(tt.text)

@@ -253,7 +253,7 @@ func TestAbortedExportEndsInAnError(t *testing.T) {
 			plants, err := collect(c.Export(t.Context(), plantstore.Query{}))
 			want := "export plants: the response was cut off: "
 			if test.whole == 0 {
-				want = "export plants: the end of the response cannot be told from a cut: "
+				want = "export plants: a complete response cannot be told from one that was cut off: "
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), want) || len(plants) != test.whole {
 				t.Errorf("export: %d plants, then %v", len(plants), err)

@@ -95,7 +95,7 @@ func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportRe
 		return nil, responseError(ctx, resp)
 	}
 	if resp.ProtoMajor == 1 && resp.ContentLength < 0 && resp.TransferEncoding == nil && !resp.Uncompressed {
-		return nil, errors.New("the end of the response cannot be told from a cut: is there a proxy in between that speaks HTTP/1.0?")
+		return nil, errors.New("a complete response cannot be told from one that was cut off: is there a proxy in between that speaks HTTP/1.0?")
 	}
 	in := bufio.NewReader(resp.Body)
 	if _, err := in.Peek(1); err != nil && err != io.EOF {

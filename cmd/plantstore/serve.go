@@ -41,7 +41,7 @@ type serveCommand struct {
 	ReadTimeout       time.Duration `default:"30s" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
 	WriteTimeout      time.Duration `default:"90s" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
 	IdleTimeout       time.Duration `default:"120s" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
-	DrainDelay        time.Duration `default:"0s" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz says no, so that a load balancer stops sending requests first (${default})."`
+	DrainDelay        time.Duration `default:"0s" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
 	ShutdownTimeout   time.Duration `default:"10s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"debug, which logs every request, info, warn or error (${default})."`
@@ -52,7 +52,7 @@ type serveCommand struct {
 func (serveCommand) Help() string {
 	return `On an empty store, serve creates a first token and prints it once. If PLANTSTORE_BOOTSTRAP_TOKEN is set, that becomes the first token instead, and nothing secret is printed.
 
-SIGTERM and SIGINT shut the server down gracefully: /readyz says no, requests in flight are finished, queued writes are committed and the store is closed. A second signal ends it at once.
+SIGTERM and SIGINT shut the server down gracefully: /readyz returns 503, requests in flight are finished, queued writes are committed and the store is closed. A second signal ends it at once.
 
 Examples:
   plantstore serve

@@ -114,7 +114,7 @@ func TestSignOutForgetsTheToken(t *testing.T) {
 	b.see("#sign-in-reason", "Malformed token: a token that begins with plt_ has 40 characters, this one has 12.")
 	b.shot("sign-in-refused")
 	b.write("#token", "an-unknown-token"+kb.Enter)
-	b.see("#sign-in-reason", "The token is not known here")
+	b.see("#sign-in-reason", "Unknown token")
 	b.write("#token", "not a token ☃"+kb.Enter)
 	b.see("#sign-in-reason", "A token has no spaces")
 	if got := b.value("#token"); got != "not a token ☃" {
@@ -145,7 +145,7 @@ func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.expect("status of 403")
 	b.signIn(writer)
-	b.see("#state", "This needs the scope plants:read, and the token has plants:write.")
+	b.see("#state", "This needs the scope plants:read, but the token has only plants:write.")
 	b.shot("forbidden")
 	b.create("7", "Fern", "")
 	b.see(".toast", "Plant 7 was created.")

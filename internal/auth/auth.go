@@ -89,7 +89,7 @@ func (g *Guard) Check(ctx context.Context, authorization []string, scope plantst
 	case e.token.ExpiredAt(now):
 		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.token.Expires.Format(time.RFC3339))
 	case !e.token.Allows(scope):
-		return &e.token, plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, and the token has %s",
+		return &e.token, plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has only %s",
 			scope, plantstore.FormatScopes(e.token.Scopes))
 	}
 	if second := now.Unix(); e.used.Load() < second {
@@ -119,7 +119,7 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 	case err == nil:
 		return g.add(token), nil
 	case errors.Is(err, plantstore.ErrNoSuchToken):
-		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token is not known here: is it complete, and is it for this server?")
+		return nil, plantstore.Errorf(plantstore.ErrBadToken, "unknown token: is it complete, and is it for this server?")
 	case e != nil:
 		return e, nil
 	}

@@ -298,11 +298,11 @@ func TestCheckRefuses(t *testing.T) {
 				s.secrets = append(s.secrets, secret)
 				return secret
 			},
-			plantstore.ErrBadToken, "not known",
+			plantstore.ErrBadToken, "unknown token",
 		},
 		{
 			"a token of another service", func(*subject) string { return "hunter2" },
-			plantstore.ErrBadToken, "not known",
+			plantstore.ErrBadToken, "unknown token",
 		},
 		{
 			"a revoked token", func(s *subject) string {
@@ -328,7 +328,7 @@ func TestCheckRefuses(t *testing.T) {
 			"a token without the scope", func(s *subject) string {
 				return s.add(func(t *plantstore.Token) { t.Scopes = []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeOps} })
 			},
-			plantstore.ErrScope, "needs the scope plants:write, and the token has plants:read,ops:read",
+			plantstore.ErrScope, "needs the scope plants:write, but the token has only plants:read,ops:read",
 		},
 	}
 	for _, running := range []bool{false, true} {
