@@ -63,14 +63,33 @@ const (
 // kinds lists everything that is compared with the reference.
 var kinds = []kind{
 	{"nginx, constant response", startNginx},
-	{ours, startOurs},
-	{oursPostgres, func(b *bench, c *contender) error { return startOursPostgres(b, c, 1) }},
-	{oursReplicas, func(b *bench, c *contender) error { return startOursPostgres(b, c, 2) }},
+	{ours, func(b *bench, c *contender) error { return startOurs(b, c, current) }},
+	{oursPostgres, func(b *bench, c *contender) error { return startOursPostgres(b, c, current, 1) }},
+	{oursReplicas, func(b *bench, c *contender) error { return startOursPostgres(b, c, current, 2) }},
 	{plainSQLite, startPlain},
 	{plainPostgres, startPlainPostgres},
 	{"Fastify, better-sqlite3", startFastify},
 	{"PocketBase, default", func(b *bench, c *contender) error { return startPocketBase(b, c, false) }},
 	{"PocketBase, synchronous FULL", func(b *bench, c *contender) error { return startPocketBase(b, c, true) }},
+}
+
+// The binaries of Plantstore: of this checkout, and of an earlier commit.
+const (
+	current = "plantstore"
+	earlier = "plantstore-earlier"
+)
+
+// earlierKinds returns the contenders that run the binary of an earlier commit, by the
+// names of those that they are compared with.
+func earlierKinds(commit string) map[string]kind {
+	named := func(name string, start func(*bench, *contender) error) kind {
+		return kind{strings.Replace(name, "Plantstore", "Plantstore at "+commit, 1), start}
+	}
+	return map[string]kind{
+		ours:         named(ours, func(b *bench, c *contender) error { return startOurs(b, c, earlier) }),
+		oursPostgres: named(oursPostgres, func(b *bench, c *contender) error { return startOursPostgres(b, c, earlier, 1) }),
+		oursReplicas: named(oursReplicas, func(b *bench, c *contender) error { return startOursPostgres(b, c, earlier, 2) }),
+	}
 }
 
 // stores reports whether the contender stores plants.
@@ -177,11 +196,11 @@ http {
 	return p.failed()
 }
 
-func startOurs(b *bench, c *contender) error {
+func startOurs(b *bench, c *contender, binary string) error {
 	db := filepath.Join(c.dir, "plants.db")
 	addr := "127.0.0.1:0"
 	start := func() error {
-		return c.serve(exec.Command(b.built("plantstore"), "serve", "--addr", addr, "--db", db, "--log-format", "json"))
+		return c.serve(exec.Command(b.built(binary), "serve", "--addr", addr, "--db", db, "--log-format", "json"))
 	}
 	if err := start(); err != nil {
 		return err
@@ -195,14 +214,14 @@ func startOurs(b *bench, c *contender) error {
 	return nil
 }
 
-func startOursPostgres(b *bench, c *contender, replicas int) error {
+func startOursPostgres(b *bench, c *contender, binary string, replicas int) error {
 	db, err := startPostgres(c.dir)
 	if err != nil {
 		return err
 	}
 	c.processes = []*process{db.process}
 	for range replicas {
-		err := c.serve(exec.Command(b.built("plantstore"), "serve", "--addr", "127.0.0.1:0", "--db", db.url, "--log-format", "json"))
+		err := c.serve(exec.Command(b.built(binary), "serve", "--addr", "127.0.0.1:0", "--db", db.url, "--log-format", "json"))
 		if err != nil {
 			return err
 		}
@@ -331,7 +350,7 @@ func countSQLite(path, query string) (n int64, err error) {
 // plantstore runs the plantstore command as a client of the contender, and returns its
 // output.
 func (b *bench) plantstore(c *contender, in *os.File, args ...string) (string, error) {
-	cmd := exec.Command(b.built("plantstore"), args...)
+	cmd := exec.Command(b.built(current), args...)
 	cmd.Env = append(os.Environ(), "PLANTSTORE_URL=http://"+c.addrs[0], "PLANTSTORE_TOKEN="+c.token)
 	if in == nil {
 		return output(cmd, strings.NewReader(""))

@@ -23,8 +23,9 @@ type bench struct {
 	dir     string // temporary, removed at the end
 	fastify string // the directory of the Fastify service
 	rounds  int
-	seconds int  // per measurement; the reference takes half
-	noisy   bool // accept measurements on a busy machine
+	seconds int    // per measurement; the reference takes half
+	noisy   bool   // accept measurements on a busy machine
+	earlier string // a commit to compare with, or ""
 	next    int64
 	samples []sample
 	facts   []fact
@@ -44,15 +45,19 @@ func main() {
 	plants := flag.Int("plants", 10_000_000, "how many plants a large store has")
 	only := flag.String("only", "", "run only the workloads whose names contain this text; writes no files")
 	against := flag.String("against", "", "run only the contenders whose names contain one of these texts, separated by semicolons; writes no files")
+	earlierCommit := flag.String("earlier", "", "also run the Plantstore of this commit; writes no files")
 	noisy := flag.Bool("noisy", false, "measure even if the machine is busy; writes no files")
 	flag.Parse()
 	plan := fullPlan(*plants)
 	if *quick {
 		plan, *seconds = quickPlan(), 3
 	}
+	if *earlierCommit != "" {
+		plan = plan.withEarlier(*earlierCommit)
+	}
 	plan = plan.restrict(*only, strings.Split(*against, ";"))
-	publish := !*quick && !*noisy && *only == "" && *against == ""
-	b := &bench{rounds: *rounds, seconds: *seconds, noisy: *noisy, next: 1_000_000_000}
+	publish := !*quick && !*noisy && *only == "" && *against == "" && *earlierCommit == ""
+	b := &bench{rounds: *rounds, seconds: *seconds, noisy: *noisy, earlier: *earlierCommit, next: 1_000_000_000}
 	if err := b.runAll(plan, publish); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -99,6 +104,11 @@ func (b *bench) build(p plan) error {
 	if err := run("..", "go", "build", "-trimpath", "-o", b.dir, "./cmd/plantstore"); err != nil {
 		return err
 	}
+	if b.earlier != "" {
+		if err := b.buildEarlier(); err != nil {
+			return err
+		}
+	}
 	for _, peer := range []string{"noop", "plain", "pocketbase"} {
 		if peer == "pocketbase" && !p.has("PocketBase") {
 			continue
@@ -111,6 +121,20 @@ func (b *bench) build(p plan) error {
 		return nil
 	}
 	return b.buildFastify()
+}
+
+// buildEarlier builds the Plantstore of the earlier commit from a copy of its files.
+func (b *bench) buildEarlier() error {
+	source := filepath.Join(b.dir, "earlier")
+	archive := filepath.Join(b.dir, "earlier.tar")
+	if err := os.Mkdir(source, 0o700); err != nil {
+		return err
+	}
+	return errors.Join(
+		run("..", "git", "archive", "--output", archive, b.earlier),
+		run(source, "tar", "-xf", archive),
+		run(source, "go", "build", "-trimpath", "-o", b.built(earlier), "./cmd/plantstore"),
+	)
 }
 
 // buildFastify installs the Fastify service in the user's cache, for the next run: its

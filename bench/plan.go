@@ -93,6 +93,23 @@ func quickPlan() plan {
 
 func million(n int) string { return fmt.Sprintf("%g million plants", float64(n)/1e6) }
 
+// withEarlier adds the binary of an earlier commit to every stage, next to the current
+// one.
+func (p plan) withEarlier(commit string) plan {
+	added := earlierKinds(commit)
+	for i, s := range p {
+		var all []kind
+		for _, k := range s.kinds {
+			all = append(all, k)
+			if before, ok := added[k.name]; ok {
+				all = append(all, before)
+			}
+		}
+		p[i].kinds = all
+	}
+	return p
+}
+
 // restrict removes the workloads and contenders that were not selected.
 func (p plan) restrict(only string, against []string) plan {
 	var rest plan
