@@ -124,7 +124,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	writer := commit.New(store, commit.Options{
 		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed,
 	})
-	guard := auth.New(store, log)
+	guard := auth.New(store, auth.Options{StoreTimeout: c.StoreTimeout, Log: log})
 	pages, err := console.New(base)
 	if err != nil {
 		return errors.Join(err, store.Close())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
@@ -185,7 +184,7 @@ func TestTokensAreLookedUpByTheirHash(t *testing.T) {
 		return 'a' + (c-'a'+3)%6
 	}, real)
 	store := &tokenStore{token: plantstore.Token{Hash: plantstore.HashSecret(real), Scopes: plantstore.AllScopes()}}
-	guard := auth.New(store, slog.New(slog.DiscardHandler))
+	guard := auth.New(store, auth.Options{})
 	check := func(secret string) error {
 		_, err := guard.Check(t.Context(), []string{"Bearer " + secret}, plantstore.ScopeRead)
 		return err

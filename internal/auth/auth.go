@@ -2,6 +2,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,15 @@ import (
 )
 
 const (
-	// reloadInterval is how often the cache is loaded, and cacheTTL how long it is
-	// fresh. A revocation takes effect within cacheTTL.
+	// reloadInterval is how often the cache is loaded, and cacheTTL how long a reading
+	// of the store is trusted, counted from when it began. A revocation takes effect
+	// within cacheTTL.
 	reloadInterval = time.Second
 	cacheTTL       = 1900 * time.Millisecond
 	// touchInterval is how often the last use of tokens is recorded.
 	touchInterval = 10 * time.Second
-	// lookupTimeout limits the wait for a store that does not respond.
-	lookupTimeout = 5 * time.Second
+	// runTimeout limits how long Run waits for a store that does not respond.
+	runTimeout = 5 * time.Second
 )
 
 // Store is the part of a store that a [Guard] needs.
@@ -33,17 +35,29 @@ type Store interface {
 	TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error
 }
 
+// Options adjust a [Guard]. The zero value of a field stands for its default.
+type Options struct {
+	// StoreTimeout is how long a request waits for a token that must be looked up:
+	// 30 s.
+	StoreTimeout time.Duration
+	// Log receives a record when the store fails in the background.
+	Log *slog.Logger
+}
+
 // Guard decides by the bearer token who is calling and what they may do. It caches
 // all tokens, and looks up one that is not in the cache, so that a new token works
-// at once. Without [Guard.Run] it works too, but the cache goes stale and every
-// token is looked up. All methods may be called from any number of goroutines at
-// once.
+// at once. It never trusts what it read more than two seconds ago: if the store does
+// not respond, requests wait, and then fail. Without [Guard.Run] it works too, but
+// the cache goes stale and every token is looked up. All methods may be called from
+// any number of goroutines at once.
 type Guard struct {
 	store Store
-	log   *slog.Logger
+	opts  Options
 
 	mu    sync.Mutex // held while cache is replaced
 	cache atomic.Pointer[snapshot]
+
+	lookups lookups
 }
 
 // snapshot is the store's tokens at some time. It is immutable, but for the last
@@ -63,8 +77,10 @@ type entry struct {
 }
 
 // New returns a guard over the store's tokens.
-func New(store Store, log *slog.Logger) *Guard {
-	return &Guard{store: store, log: log}
+func New(store Store, opts Options) *Guard {
+	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
+	return &Guard{store: store, opts: opts, lookups: newLookups()}
 }
 
 // Check returns the token in the values of the Authorization header, if it is valid
@@ -99,8 +115,7 @@ func (g *Guard) Check(ctx context.Context, authorization []string, scope plantst
 }
 
 // find returns the entry with the hash: from the cache if that is fresh and has it,
-// else from the store. While the store cannot be reached a stale entry is good
-// enough: nothing can be read or written with it until the store is back.
+// else from the store.
 func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, error) {
 	cache := g.cache.Load()
 	var e *entry
@@ -110,9 +125,7 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 			return e, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	token, err := g.store.Token(ctx, hash)
+	token, err := g.lookUp(ctx, hash)
 	switch {
 	case err == nil && e != nil:
 		return &entry{token: token, used: e.used}, nil
@@ -120,8 +133,6 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 		return g.add(token), nil
 	case errors.Is(err, plantstore.ErrNoSuchToken):
 		return nil, plantstore.Errorf(plantstore.ErrBadToken, "unknown token: is it complete, and is it for this server?")
-	case e != nil:
-		return e, nil
 	}
 	return nil, fmt.Errorf("look up a token: %w: %w", plantstore.ErrUnavailable, err)
 }
@@ -166,12 +177,12 @@ func (g *Guard) Run(ctx context.Context) error {
 
 func (g *Guard) reload(ctx context.Context) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	tokens, err := g.store.Tokens(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			g.log.Warn("cannot load the tokens", "err", err)
+			g.opts.Log.Warn("cannot load the tokens", "err", err)
 		}
 		return
 	}
@@ -213,10 +224,10 @@ func (g *Guard) touch(ctx context.Context, recorded map[plantstore.TokenHash]int
 	if len(used) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	if err := g.store.TouchTokens(ctx, used); err != nil {
-		g.log.Warn("cannot record the last use of tokens", "err", err)
+		g.opts.Log.Warn("cannot record the last use of tokens", "err", err)
 		return
 	}
 	for hash, at := range used {

@@ -162,7 +162,7 @@ func (s *Server) run(opts Options) {
 	writer := commit.New(s.Store, commit.Options{
 		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
 	})
-	guard := auth.New(s.Store, log)
+	guard := auth.New(s.Store, auth.Options{StoreTimeout: opts.StoreTimeout, Log: log})
 	s.parts = server.Options{
 		Store: s.Store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
 		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout,
