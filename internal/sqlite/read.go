@@ -24,7 +24,7 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	}
 	staged, isStaged := s.write.staging.Load().find(id)
 	var found *plantstore.Plant
-	err := s.withReader(ctx, func(r *reader) (err error) {
+	err := s.withReader(ctx, s.read, func(r *reader) (err error) {
 		if isStaged {
 			found, err = plantByKey(r.staged, staged.seq)
 		}
@@ -46,7 +46,7 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	b := plantstore.NewPageBuilder(q, searchBudget)
-	err := s.withConn(ctx, func(c *sqlite.Conn) error { return s.each(c, q, b.Add) })
+	err := s.withList(ctx, func(c *sqlite.Conn) error { return s.each(c, q, b.Add) })
 	if err != nil {
 		return plantstore.Page{}, err
 	}

@@ -3,13 +3,23 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 
 	"zombiezen.com/go/sqlite"
 )
 
-// maxReaders is the number of connections that read.
-const maxReaders = 8
+const (
+	// maxReaders is the number of connections that read single plants.
+	maxReaders = 8
+	// maxTokenReaders is the number of connections that read tokens. The guard needs
+	// two: it looks up one token at a time while it reloads all of them.
+	maxTokenReaders = 2
+)
+
+// maxLists is the number of connections that read pages. A search keeps a processor
+// busy for as long as it runs: one processor is left for everything else.
+func maxLists() int { return min(max(1, runtime.GOMAXPROCS(0)-1), maxReaders) }
 
 // reader is a connection that reads, with the statements that it runs most.
 type reader struct {
@@ -27,8 +37,9 @@ type readers struct {
 	idle  []*reader
 }
 
-func newReaders(path string) *readers {
-	return &readers{path: path, inUse: make(chan struct{}, maxReaders)}
+// newReaders returns a pool of at most that many connections.
+func newReaders(path string, size int) *readers {
+	return &readers{path: path, inUse: make(chan struct{}, size)}
 }
 
 // acquire returns a reader, which the caller must release.

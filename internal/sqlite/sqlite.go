@@ -1,8 +1,10 @@
 // Package sqlite keeps the store in one SQLite file: the embedded store.
 //
-// One connection writes, a pool of others reads, and one checkpoints, so that a
-// reader never waits for the writer, nor the writer for a checkpoint. The file is in
-// WAL mode with synchronous=FULL: a commit returns after its fsync.
+// One connection writes, others read, and one checkpoints, so that a reader never
+// waits for the writer, nor the writer for a checkpoint. Reads of single plants, reads
+// of tokens, pages and scans each have connections of their own: what is short never
+// waits for what is long. The file is in WAL mode with synchronous=FULL: a commit
+// returns after its fsync.
 //
 // Plants with random ids that are created in large batches are staged in a table of
 // their own before they are flushed to the table plants: see staging.go, flush.go and
@@ -61,10 +63,12 @@ var ErrLocked = errors.New("another server has this store open")
 // Store is a [plantstore.Store] in one file. [Store.Run] must run for its
 // write-ahead log to stay small.
 type Store struct {
-	path  string
-	lock  *flock.Flock // nil unless opened to serve
-	read  *readers
-	scans chan struct{} // holds a token for each scan in progress
+	path   string
+	lock   *flock.Flock // nil unless opened to serve
+	read   *readers     // for single plants
+	tokens *readers
+	list   *readers
+	scans  chan struct{} // holds a token for each scan in progress
 
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
@@ -128,7 +132,7 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if s.checkpointer, err = open(path); err != nil {
 		return nil, classify(path, err)
 	}
-	s.read = newReaders(path)
+	s.read, s.tokens, s.list = newReaders(path, maxReaders), newReaders(path, maxTokenReaders), newReaders(path, maxLists())
 	return s, nil
 }
 
@@ -140,8 +144,10 @@ func (s *Store) Close() error {
 		return s.unlock()
 	}
 	var errs []error
-	if s.read != nil {
-		errs = append(errs, s.read.Close())
+	for _, pool := range []*readers{s.read, s.tokens, s.list} {
+		if pool != nil {
+			errs = append(errs, pool.Close())
+		}
 	}
 	if s.checkpointer != nil {
 		errs = append(errs, s.checkpointer.Close())
@@ -165,8 +171,8 @@ func (s *Store) unlock() error {
 
 // Ready returns nil if the file can be read and the store can be trusted.
 func (s *Store) Ready(ctx context.Context) error {
-	return s.withConn(ctx, func(c *sqlite.Conn) error {
-		return sqlitex.Execute(c, "SELECT 1 FROM plants LIMIT 1", nil)
+	return s.withReader(ctx, s.read, func(r *reader) error {
+		return sqlitex.Execute(r.conn, "SELECT 1 FROM plants LIMIT 1", nil)
 	})
 }
 
@@ -285,23 +291,24 @@ func pragma(c *sqlite.Conn, text string) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
 }
 
-// withConn runs f with a connection that reads, and interrupts it when ctx ends.
-func (s *Store) withConn(ctx context.Context, f func(*sqlite.Conn) error) error {
-	return s.withReader(ctx, func(r *reader) error {
+// withList runs f with a connection for a page, and interrupts it when ctx ends.
+func (s *Store) withList(ctx context.Context, f func(*sqlite.Conn) error) error {
+	return s.withReader(ctx, s.list, func(r *reader) error {
 		r.conn.SetInterrupt(ctx.Done())
 		defer r.conn.SetInterrupt(nil)
 		return f(r.conn)
 	})
 }
 
-// withReader runs f with a reader. f must be brief: ctx does not interrupt it.
-func (s *Store) withReader(ctx context.Context, f func(*reader) error) error {
+// withReader runs f with a reader of the pool. f must be brief: ctx does not interrupt
+// it.
+func (s *Store) withReader(ctx context.Context, pool *readers, f func(*reader) error) error {
 	if err := s.checkTrusted(); err != nil {
 		return err
 	}
-	r, err := s.read.acquire(ctx)
+	r, err := pool.acquire(ctx)
 	if err == nil {
-		defer s.read.release(r)
+		defer pool.release(r)
 		err = f(r)
 	}
 	if err != nil && ctx.Err() != nil {

@@ -659,6 +659,48 @@ func TestScansAreLimited(t *testing.T) {
 	nested(maxScans)
 }
 
+// Every connection that reads pages or exports is in use, and those that read plants
+// too when tokens are read.
+func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	create(t, s, fern(1))
+	token := newToken("ci")
+	if err := s.CreateToken(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	occupy(t, s.list)
+	for range cap(s.scans) {
+		s.scans <- struct{}{}
+	}
+	if _, err := s.Plant(ctx, 1); err != nil {
+		t.Errorf("Plant: %v", err)
+	}
+	if err := s.Ready(ctx); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+	occupy(t, s.read)
+	if _, err := s.Token(ctx, token.Hash); err != nil {
+		t.Errorf("Token: %v", err)
+	}
+	if _, err := s.Tokens(ctx); err != nil {
+		t.Errorf("Tokens: %v", err)
+	}
+}
+
+// occupy acquires all connections of a pool until the test ends.
+func occupy(t *testing.T, pool *readers) {
+	t.Helper()
+	for range cap(pool.inUse) {
+		r, err := pool.acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { pool.release(r) })
+	}
+}
+
 // Every query in the source that compares a tag uses the index, in order, without
 // sorting.
 func TestTagQueriesUseTheIndex(t *testing.T) {

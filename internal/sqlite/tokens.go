@@ -48,12 +48,12 @@ func insertToken(c *sqlite.Conn, t plantstore.Token) error {
 
 // Tokens returns all tokens in the order of their creation.
 func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
-	return s.tokens(ctx, "SELECT "+tokenColumns+" FROM tokens ORDER BY seq")
+	return s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens ORDER BY seq")
 }
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	found, err := s.tokens(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE hash = ?", hash[:])
+	found, err := s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE hash = ?", hash[:])
 	if err != nil {
 		return plantstore.Token{}, err
 	}
@@ -63,9 +63,9 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 	return found[0], nil
 }
 
-func (s *Store) tokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
+func (s *Store) selectTokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
 	var tokens []plantstore.Token
-	err := s.withReader(ctx, func(r *reader) error {
+	err := s.withReader(ctx, s.tokens, func(r *reader) error {
 		return sqlitex.Execute(r.conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
 			t, err := rowToken(row)
 			tokens = append(tokens, t)
