@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
@@ -184,7 +186,7 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 		cancel()
 	}
 	// A cancelled connection takes a moment to close.
-	waitFor(t, "all connections to be released", func() bool { return s.read.Stat().AcquiredConns() == 0 })
+	waitFor(t, "all connections to be released", func() bool { return s.list.Stat().AcquiredConns() == 0 })
 	n := 0
 	for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
 		if err != nil {
@@ -194,6 +196,46 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 	}
 	if n != 5000 {
 		t.Errorf("a scan yields %d plants, want 5000", n)
+	}
+}
+
+// TestShortReadsDoNotWaitForLongOnes reads while every connection for lists and scans
+// is in use, and tokens while those for plants are too.
+func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	apply(t, s, create(plant(1, "fern")))
+	tk := token("ci")
+	if err := s.CreateToken(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	occupy(t, s.list)
+	if _, err := s.Plant(ctx, 1); err != nil {
+		t.Errorf("Plant: %v", err)
+	}
+	if err := s.Ready(ctx); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+	occupy(t, s.read)
+	if _, err := s.Token(ctx, tk.Hash); err != nil {
+		t.Errorf("Token: %v", err)
+	}
+	if _, err := s.Tokens(ctx); err != nil {
+		t.Errorf("Tokens: %v", err)
+	}
+	apply(t, s, create(plant(2, "fern")))
+}
+
+// occupy acquires all connections of a pool until the test ends.
+func occupy(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for range pool.Config().MaxConns {
+		c, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Release)
 	}
 }
 

@@ -45,13 +45,16 @@ import (
 	"plantstore"
 )
 
-// The connections that a store may open. Writes have a pool of their own, so that
-// they never wait for reads. Two of its connections are in use; the others are
-// spares for when a server hangs and its connections are slow to close. Scans may
-// take half of those that read.
+// The connections that a store may open. Writes, reads of single plants, reads of
+// tokens, and lists and scans have a pool each, so that what is short never waits for
+// what is long. Of the first three pools, two connections are in use; the others are
+// spares for when a server hangs and its connections are slow to close. Scans may take
+// half of the last one.
 const (
-	maxWriters = 6
-	maxReaders = 6
+	maxWriters      = 6
+	maxReaders      = 4
+	maxTokenReaders = 3
+	maxListers      = 6
 )
 
 const (
@@ -85,7 +88,9 @@ type Store struct {
 	callTimeout  time.Duration
 	log          *slog.Logger
 	write        *pgxpool.Pool
-	read         *pgxpool.Pool
+	read         *pgxpool.Pool // for single plants
+	tokens       *pgxpool.Pool
+	list         *pgxpool.Pool // for lists and scans
 	scans        chan struct{} // holds a token for each scan in progress
 	reads        coalescer
 
@@ -101,7 +106,8 @@ var _ plantstore.Store = (*Store)(nil)
 //
 // Of several hosts, the store uses the one that accepts writes, even if the URL
 // does not set target_session_attrs=read-write. The URL's pool_max_conns limits
-// the connections that read, 6 by default; up to 6 more write.
+// the connections for lists, searches and exports, 6 by default and 2 at least. Up to
+// 13 more serve writes, single plants and tokens.
 func Open(url string, opts Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
@@ -118,20 +124,25 @@ func Open(url string, opts Options) (*Store, error) {
 		storeTimeout: opts.StoreTimeout,
 		callTimeout:  callTimeout,
 		log:          opts.Log,
-		scans:        make(chan struct{}, max(1, config.MaxConns/2)),
+		scans:        make(chan struct{}, config.MaxConns/2),
 		reads:        newCoalescer(),
 		migrating:    make(chan struct{}, 1),
 	}
-	if s.read, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
-		return nil, err
-	}
-	config = config.Copy()
-	config.MaxConns = maxWriters
-	if s.write, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
-		s.read.Close()
-		return nil, err
+	for pool, size := range map[**pgxpool.Pool]int32{
+		&s.write: maxWriters, &s.read: maxReaders, &s.tokens: maxTokenReaders, &s.list: config.MaxConns,
+	} {
+		config := config.Copy()
+		config.MaxConns = size
+		if *pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	return s, nil
+}
+
+// pools returns the pools that are open.
+func (s *Store) pools() []*pgxpool.Pool {
+	return slices.DeleteFunc([]*pgxpool.Pool{s.write, s.read, s.tokens, s.list}, func(p *pgxpool.Pool) bool { return p == nil })
 }
 
 // String returns where the store is, without its user and password.
@@ -142,8 +153,9 @@ func (s *Store) String() string { return s.name }
 func (s *Store) Close() error {
 	closed := make(chan struct{})
 	go func() {
-		s.write.Close()
-		s.read.Close()
+		for _, pool := range s.pools() {
+			pool.Close()
+		}
 		close(closed)
 	}()
 	select {
@@ -167,8 +179,9 @@ func parse(url string) (*pgxpool.Config, error) {
 		return nil, urlError(url)
 	}
 	if !strings.Contains(url, "pool_max_conns=") {
-		config.MaxConns = maxReaders
+		config.MaxConns = maxListers
 	}
+	config.MaxConns = max(2, config.MaxConns)
 	if config.PingTimeout == 0 {
 		config.PingTimeout = pingTimeout
 	}
@@ -301,8 +314,9 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 	case sqlState(err) == readOnly, errors.Is(err, pgconn.ErrReadOnlyConnection):
 		// The primary has become a standby, so the other connections are as useless
 		// as this one.
-		s.write.Reset()
-		s.read.Reset()
+		for _, pool := range s.pools() {
+			pool.Reset()
+		}
 		return connError{err}
 	}
 	return err
@@ -380,7 +394,7 @@ func (s *Store) retryWrite(ctx context.Context, f func(context.Context, *pgx.Con
 	return s.retry(ctx, func() error { return s.withConn(ctx, s.write, s.callTimeout, f) })
 }
 
-// retryRead runs f with a connection that reads, again if the connection is lost.
-func (s *Store) retryRead(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return s.retry(ctx, func() error { return s.withConn(ctx, s.read, s.callTimeout, f) })
+// retryRead runs f with a connection of the pool, again if the connection is lost.
+func (s *Store) retryRead(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
+	return s.retry(ctx, func() error { return s.withConn(ctx, pool, s.callTimeout, f) })
 }

@@ -44,7 +44,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		fetch = min(q.Limit, fetchSize-1) + 1
 	}
 	var b *plantstore.PageBuilder
-	err := s.retryRead(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = plantstore.NewPageBuilder(q, searchBudget)
 		return each(ctx, c, q, fetch, b.Add)
 	})
@@ -76,7 +76,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 	yielded, stopped := false, false
 	var broken error
 	err := s.retry(ctx, func() error {
-		err := s.withConn(ctx, s.read, 0, func(ctx context.Context, c *pgx.Conn) error {
+		err := s.withConn(ctx, s.list, 0, func(ctx context.Context, c *pgx.Conn) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			// Only the wait for the server is limited, not the consumer's time.

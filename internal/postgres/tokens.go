@@ -74,12 +74,12 @@ func (s *Store) addToken(ctx context.Context, hash plantstore.TokenHash, f func(
 
 // Tokens returns all tokens in the order of their creation.
 func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
-	return s.tokens(ctx, selectTokens)
+	return s.queryTokens(ctx, selectTokens)
 }
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	found, err := s.tokens(ctx, selectToken, hash[:])
+	found, err := s.queryTokens(ctx, selectToken, hash[:])
 	if err != nil {
 		return plantstore.Token{}, err
 	}
@@ -89,8 +89,8 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 	return found[0], nil
 }
 
-func (s *Store) tokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
-	err = s.retryRead(ctx, func(ctx context.Context, c *pgx.Conn) error {
+func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
+	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, query, args...)
 		if err != nil {
 			return err
