@@ -1,5 +1,13 @@
 package plantstore
 
+const (
+	// maxPageText is how much text ends a page, in bytes. A page has at least one
+	// plant, however large it is.
+	maxPageText = 4 << 20
+	// maxExaminedText is how much text one page examines, in bytes.
+	maxExaminedText = 32 << 20
+)
+
 // PageBuilder builds the [Page] of a query from plants that a store reads in
 // ascending order of id. Every store uses it, so that their pages end alike.
 type PageBuilder struct {
@@ -8,10 +16,13 @@ type PageBuilder struct {
 	budget  int // plants that may still be examined
 	last    ID  // the plant examined last
 	page    Page
+
+	text, examined int // bytes of text on the page, and of all plants examined
 }
 
 // NewPageBuilder returns a builder for one page of the query. After examining
-// budget plants, 1 at least, the page ends, however few of them matched.
+// budget plants, 1 at least, or 32 MiB of text, the page ends, however few of them
+// matched. It also ends when its plants have 4 MiB of text.
 func NewPageBuilder(q Query, budget int) *PageBuilder {
 	return &PageBuilder{matches: q.Filter(), limit: q.Limit, budget: budget}
 }
@@ -19,13 +30,15 @@ func NewPageBuilder(q Query, budget int) *PageBuilder {
 // Add examines the next plant and reports whether the builder wants another. The
 // plant that it returns false for is not on the page: it starts the next one.
 func (b *PageBuilder) Add(p Plant) bool {
-	if len(b.page.Plants) == b.limit || b.budget == 0 {
+	if len(b.page.Plants) == b.limit || b.budget == 0 || b.text >= maxPageText || b.examined >= maxExaminedText {
 		b.page.Next = &b.last
 		return false
 	}
 	b.budget--
 	b.last = p.ID
+	b.examined += p.TextSize()
 	if b.matches(p) {
+		b.text += p.TextSize()
 		b.page.Plants = append(b.page.Plants, p)
 	}
 	return true

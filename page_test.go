@@ -3,6 +3,7 @@ package plantstore_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"plantstore"
@@ -54,6 +55,31 @@ func TestPageBuilder(t *testing.T) {
 			}
 			if next != tt.next {
 				t.Errorf("Next is %d, want %d", next, tt.next)
+			}
+		})
+	}
+}
+
+func TestPageEndsByBytes(t *testing.T) {
+	name := strings.Repeat("x", 1<<20)
+	for _, tt := range []struct {
+		name, contains, tag string
+		want, examined      int // plants
+	}{
+		{"of its plants", "", "", 4, 4},
+		{"of large tags", "", name, 2, 2},
+		{"of a search", "fern", "", 0, 32},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := plantstore.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
+			examined := 0
+			for b.Add(plantstore.Plant{ID: plantstore.ID(examined), Name: name, Tag: plantstore.NewTag(tt.tag)}) {
+				examined++
+			}
+			page := b.Page()
+			if len(page.Plants) != tt.want || examined != tt.examined || *page.Next != plantstore.ID(examined-1) {
+				t.Errorf("a page has %d plants of %d examined, and Next %d; want %d of %d",
+					len(page.Plants), examined, *page.Next, tt.want, tt.examined)
 			}
 		})
 	}

@@ -59,6 +59,9 @@ type Plant struct {
 	Tag  Tag
 }
 
+// TextSize returns the length of the plant's name and tag in bytes.
+func (p *Plant) TextSize() int { return len(p.Name) + len(p.Tag.text) }
+
 // Tag is the type of a plant. The zero Tag is absent, which is not the same as
 // [NewTag]("").
 type Tag struct {

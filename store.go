@@ -187,7 +187,8 @@ type Query struct {
 	// Contains, if not empty, selects plants whose name contains this text,
 	// ignoring case.
 	Contains string
-	// Limit is the maximum number of plants on a page. It must be at least 1.
+	// Limit is the maximum number of plants on a page. It must be at least 1. A page
+	// of large plants has fewer.
 	Limit int
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -73,17 +74,18 @@ func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	return p, nil
 }
 
-// List returns one page. Only the last page is short.
+// List returns one page. Only the last page is short, and one of large plants.
 func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return plantstore.Page{}, err
 	}
-	found := m.matching(q)
-	if len(found) <= q.Limit {
-		return plantstore.Page{Plants: found}, nil
+	b := plantstore.NewPageBuilder(q, math.MaxInt)
+	for _, p := range m.matching(q) {
+		if !b.Add(p) {
+			break
+		}
 	}
-	next := found[q.Limit-1].ID
-	return plantstore.Page{Plants: found[:q.Limit], Next: &next}, nil
+	return b.Page(), nil
 }
 
 // Scan yields the plants that match when the iteration begins.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"plantstore"
@@ -14,6 +15,7 @@ var readBehaviours = []behaviour{
 	{"PlantsAreListedInOrder", plantsAreListedInOrder},
 	{"AfterIsExclusive", afterIsExclusive},
 	{"LimitBoundsThePage", limitBoundsThePage},
+	{"TextBoundsThePage", textBoundsThePage},
 	{"PagesSeeLaterWrites", pagesSeeLaterWrites},
 	{"TagIsExact", tagIsExact},
 	{"ContainsIgnoresCase", containsIgnoresCase},
@@ -75,6 +77,36 @@ func limitBoundsThePage(t *testing.T, s *subject) {
 		wantPages(t, s, plantstore.Query{Limit: limit, Tag: plantstore.NewTag("tag 3")}, third)
 		wantPages(t, s, plantstore.Query{Limit: limit, Contains: "FERN", After: &plants[49].ID}, plants[50:])
 	}
+}
+
+// textBoundsThePage lists plants that are too large for one page, and the small ones
+// after them.
+func textBoundsThePage(t *testing.T, s *subject) {
+	const large = 24
+	var plants []plantstore.Plant
+	for id := range plantstore.ID(large + 100) {
+		p := tagged(id, fmt.Sprint("fern ", id), "green")
+		if id < large {
+			p.Name += strings.Repeat("x", 1<<20)
+		}
+		plants = append(plants, p)
+	}
+	mustCreate(t, s, plants...)
+	for _, q := range []plantstore.Query{
+		{Limit: 1000},
+		{Limit: 1000, Tag: plantstore.NewTag("green")},
+		{Limit: 1000, Contains: "fern"},
+	} {
+		page, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatalf("List(%s): %v", showQuery(q), err)
+		}
+		if n := len(page.Plants); n < 1 || n > 8 {
+			t.Errorf("List(%s): a page has %d plants of 1 MiB", showQuery(q), n)
+		}
+		wantPages(t, s, q, plants)
+	}
+	wantScan(t, s, plantstore.Query{}, plants)
 }
 
 // pagesSeeLaterWrites writes between two pages: each page is a separate read.
