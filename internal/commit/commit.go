@@ -49,6 +49,10 @@ const (
 	importTarget = 30 * time.Millisecond
 )
 
+// maxBatchText is how much text ends a batch, in bytes. The store holds all of it at
+// once.
+const maxBatchText = 8 << 20
+
 // Writer applies writes to a store, in batches. All methods may be called from any
 // number of goroutines at once. Writes need no [Writer.Run]: it only stops the
 // writer in order, and reports a store that can no longer be trusted.
@@ -67,7 +71,7 @@ type Writer struct {
 	stop     context.CancelFunc
 
 	mu       sync.Mutex // guards what follows
-	next     *batch     // accepts writes until its leader closes it; nil if there is none
+	next     *batch     // accepts writes until it is large or its leader closes it; nil if there is none
 	lastSize int        // writes in the last batch that was closed
 	queued   int        // single writes that wait or are in flight
 	bytes    int        // length of their text
@@ -142,13 +146,12 @@ func (w *Writer) join(write plantstore.Write) (b *batch, i int, err error) {
 	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
 		return nil, 0, errFull
 	}
-	if w.next == nil {
+	if w.next == nil || w.next.bytes >= maxBatchText {
 		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // likely as many again
 		w.leaders.Add(1)
 	}
 	b, i = w.next, len(w.next.writes)
-	tag, _ := write.Plant.Tag.Text()
-	size := len(write.Plant.Name) + len(tag)
+	size := write.Plant.TextSize()
 	b.writes = append(b.writes, write)
 	b.bytes += size
 	w.queued++
@@ -163,7 +166,10 @@ func (w *Writer) lead(b *batch) {
 	defer func() { <-w.inFlight }()
 	defer w.finish(b)
 	w.mu.Lock() // close the batch
-	w.next, w.lastSize = nil, len(b.writes)
+	if w.next == b {
+		w.next = nil
+	}
+	w.lastSize = len(b.writes)
 	w.mu.Unlock()
 	w.commit(b)
 }
@@ -183,7 +189,7 @@ func (w *Writer) finish(b *batch) {
 // were applied. The writes must not be changed meanwhile.
 func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
 	for len(writes) > 0 {
-		n := min(len(writes), int(w.importSize.Load()))
+		n := importBatch(writes, int(w.importSize.Load()))
 		b := newBatch(writes[:n])
 		if err := w.commitImport(ctx, b); err != nil {
 			return results, err
@@ -192,6 +198,16 @@ func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (resul
 		writes = writes[n:]
 	}
 	return results, nil
+}
+
+// importBatch returns how many of the writes make the next batch: at most size.
+func importBatch(writes []plantstore.Write, size int) int {
+	n, text := 0, 0
+	for n < min(len(writes), size) && text < maxBatchText {
+		text += writes[n].Plant.TextSize()
+		n++
+	}
+	return n
 }
 
 // commitImport commits a batch of an import when it is its turn, and adapts the

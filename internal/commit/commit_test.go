@@ -232,6 +232,41 @@ func TestWritesThatArriveDuringAnApplyShareABatch(t *testing.T) {
 	})
 }
 
+func TestBatchEndsByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{})
+		first := begin(w, create(1))
+		inFlight := g.next(t, create(1))
+		var writes []plantstore.Write
+		var waiting []*pending
+		for id := range plantstore.ID(20) {
+			large := create(10 + id)
+			large.Plant.Name = strings.Repeat("x", 1<<20)
+			writes = append(writes, large)
+			waiting = append(waiting, begin(w, large))
+		}
+		inFlight.succeed()
+		first.want(t, nil)
+		for batch := range slices.Chunk(writes, maxBatchText>>20) {
+			g.next(t, batch...).succeed()
+		}
+		for _, p := range waiting {
+			p.want(t, nil)
+		}
+
+		imported := beginAll(t.Context(), w, writes)
+		for batch := range slices.Chunk(writes, maxBatchText>>20) {
+			g.next(t, batch...).succeed()
+		}
+		imported.want(t, nil)
+		g.idle(t)
+		if n := w.Depth(); n != 0 {
+			t.Errorf("%d writes are left in the queue", n)
+		}
+	})
+}
+
 func TestFullQueueRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
