@@ -131,7 +131,7 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 // insert adds plants to the rows where none was found. Where a create turns out to
 // meet a plant after all, it compares the two.
 func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
-	taken, err := insert(ctx, c, filter(p.rows, func(r *row) bool { return r.before == nil && r.after != nil }))
+	taken, err := insert(ctx, c, p.to(insertRow))
 	if err != nil || len(taken) == 0 {
 		return err
 	}
@@ -160,11 +160,10 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
 	b.Queue(insertResults, p.batchID, encode(p.results))
-	changed := filter(p.rows, func(r *row) bool { return r.before != nil && r.after != nil && *r.before != *r.after })
-	for arrays := range statements(changed) {
+	for arrays := range statements(p.to(replaceRow)) {
 		b.Queue(replacePlants, arrays...)
 	}
-	if deleted := filter(p.rows, func(r *row) bool { return r.before != nil && r.after == nil }); len(deleted) > 0 {
+	if deleted := p.to(deleteRow); len(deleted) > 0 {
 		b.Queue(deletePlants, ids(deleted))
 	}
 	b.Queue("COMMIT")

@@ -9,8 +9,13 @@ import (
 	"plantstore"
 )
 
-// maxReadsInFlight is how many coalesced reads may be in flight at once.
-const maxReadsInFlight = 2
+const (
+	// maxReadsInFlight is how many coalesced reads may be in flight at once.
+	maxReadsInFlight = 2
+	// maxReadIDs is how many plants one read returns. They are all in memory at once,
+	// and may be large.
+	maxReadIDs = 64
+)
 
 // coalescer combines concurrent reads of single plants into one query, as group
 // commit does for writes: the ids that arrive while other reads are in flight go
@@ -18,7 +23,7 @@ const maxReadsInFlight = 2
 type coalescer struct {
 	inFlight chan struct{}  // holds a token for each read in flight
 	mu       sync.Mutex     // guards next
-	next     *coalescedRead // collects ids until it is closed
+	next     *coalescedRead // collects ids until it is closed or full
 }
 
 // coalescedRead is one query for several plants. The caller that adds the first id
@@ -62,22 +67,27 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 func (c *coalescer) join(id plantstore.ID) (*coalescedRead, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.next.ids) == maxReadIDs {
+		c.next = newCoalescedRead()
+	}
 	c.next.ids = append(c.next.ids, int64(id))
 	return c.next, len(c.next.ids) == 1
 }
 
-// closeNext closes the next read: callers that arrive later join another one.
-func (c *coalescer) closeNext() {
+// close closes a read: callers that arrive later join another one.
+func (c *coalescer) close(r *coalescedRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next = newCoalescedRead()
+	if c.next == r {
+		c.next = newCoalescedRead()
+	}
 }
 
 // runRead waits for its turn, then closes the read and runs it.
 func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	s.reads.inFlight <- struct{}{}
 	defer func() { <-s.reads.inFlight }()
-	s.reads.closeNext()
+	s.reads.close(r)
 	defer close(r.done)
 	r.err = s.retryRead(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
 		r.plants = make(map[plantstore.ID]plantstore.Plant, len(r.ids))

@@ -58,6 +58,24 @@ func TestConcurrentReadsAreCoalesced(t *testing.T) {
 	}
 }
 
+// TestCoalescedReadsAreBounded reads more plants than one query may return.
+func TestCoalescedReadsAreBounded(t *testing.T) {
+	s, release := storeWithReadsBlocked(t)
+	var callers sync.WaitGroup
+	for i := range 3*maxReadIDs + 1 {
+		callers.Go(func() {
+			id := plantstore.ID(i % 10)
+			if got, err := s.Plant(t.Context(), id); err != nil || got != plant(id, fmt.Sprint("fern ", id)) {
+				t.Errorf("plant %d: %+v, %v", id, got, err)
+			}
+		})
+		want := i%maxReadIDs + 1
+		waitFor(t, "the read to be queued", func() bool { return queuedReads(s) == want })
+	}
+	release()
+	callers.Wait()
+}
+
 // TestCoalescedReadSurvivesItsFirstCaller cancels the caller that would run the query
 // for all of them.
 func TestCoalescedReadSurvivesItsFirstCaller(t *testing.T) {

@@ -29,11 +29,22 @@ type plan struct {
 // row is a row of the table plants that a batch writes to.
 type row struct {
 	id          plantstore.ID
-	writes      []int             // indexes into the batch, in order
-	createsOnly bool              // all of those are creates without a condition
-	before      *plantstore.Plant // the plant found there, or nil
-	after       *plantstore.Plant // the plant to leave there, or nil
+	writes      []int // indexes into the batch, in order
+	createsOnly bool  // all of those are creates without a condition
+	action      action
+	after       *plantstore.Plant // the plant to leave there, if the action needs one
 }
+
+// action is what has to be done to a row. The plant that was found there is not kept:
+// a batch may meet many, and they may be large.
+type action uint8
+
+const (
+	leaveRow action = iota
+	insertRow
+	replaceRow
+	deleteRow
+)
 
 func newPlan(batch []plantstore.Write) *plan {
 	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch))}
@@ -66,14 +77,14 @@ func (p *plan) isOneInsert() bool {
 		if !r.createsOnly {
 			return false
 		}
-		size += textSize(&p.batch[r.writes[0]].Plant)
+		size += p.batch[r.writes[0]].Plant.TextSize()
 	}
 	return size <= statementSize
 }
 
 // decide decides the writes to a row that holds current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
-	r.before = current
+	before := current
 	for _, i := range r.writes {
 		write := &p.batch[i]
 		p.results[i] = write.Decide(current)
@@ -85,7 +96,21 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 			current = &write.Plant
 		}
 	}
-	r.after = current
+	r.action, r.after = leaveRow, nil
+	switch {
+	case before == current:
+	case before == nil:
+		r.action, r.after = insertRow, current
+	case current == nil:
+		r.action = deleteRow
+	case *before != *current:
+		r.action, r.after = replaceRow, current
+	}
+}
+
+// to returns the rows with that action.
+func (p *plan) to(a action) []*row {
+	return filter(p.rows, func(r *row) bool { return r.action == a })
 }
 
 // filter returns the rows for which keep returns true.
@@ -120,7 +145,7 @@ func statements(rows []*row) iter.Seq[[]any] {
 		for len(rows) > 0 {
 			n, size := 0, 0
 			for n < len(rows) && (n == 0 || size < statementSize) {
-				size += textSize(rows[n].after)
+				size += rows[n].after.TextSize()
 				n++
 			}
 			if !yield(arrays(rows[:n])) {
@@ -129,11 +154,6 @@ func statements(rows []*row) iter.Seq[[]any] {
 			rows = rows[n:]
 		}
 	}
-}
-
-func textSize(p *plantstore.Plant) int {
-	text, _ := p.Tag.Text()
-	return len(p.Name) + len(text)
 }
 
 func arrays(rows []*row) []any {

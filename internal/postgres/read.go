@@ -20,6 +20,9 @@ const (
 	searchBudget = 100_000
 	// fetchSize is how many plants are fetched at once.
 	fetchSize = 1000
+	// maxDrain is how much text of an abandoned fetch is read to its end, in bytes.
+	// Beyond that a new connection is cheaper.
+	maxDrain = 4 << 20
 	// tagPrefix is how many characters of a tag are in the index.
 	tagPrefix = 100
 )
@@ -116,15 +119,29 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f fun
 		_, err := cur.fetch(ctx, c, f)
 		return err
 	}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return pgx.BeginTxFunc(ctx, c, snapshot, func(tx pgx.Tx) error {
-		for {
-			more, err := cur.fetch(ctx, tx, f)
-			if err != nil || !more {
-				return err
-			}
+	if _, err := c.Exec(ctx, beginSnapshot); err != nil {
+		return err
+	}
+	for {
+		more, err := cur.fetch(ctx, c, f)
+		if err != nil {
+			return err
 		}
-	})
+		if !more {
+			return endSnapshot(ctx, c)
+		}
+	}
+}
+
+const beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+
+// endSnapshot ends the transaction, unless it ended with its connection.
+func endSnapshot(ctx context.Context, c *pgx.Conn) error {
+	if c.IsClosed() {
+		return nil
+	}
+	_, err := c.Exec(ctx, "COMMIT")
+	return err
 }
 
 // isOneFetch reports whether one fetch is enough for a page of the query: every
@@ -158,23 +175,29 @@ func newCursor(q plantstore.Query, fetch int) (*cursor, bool) {
 }
 
 // fetch calls f with the plants that it fetches, until f returns false. It reports
-// whether f wants more and there may be more.
-func (cur *cursor) fetch(ctx context.Context, from interface {
-	Query(context.Context, string, ...any) (pgx.Rows, error)
-}, f func(plantstore.Plant) bool,
-) (more bool, err error) {
-	rows, err := from.Query(ctx, cur.query, cur.args...)
+// whether f wants more and there may be more. If f stops early and the plants are so
+// large that the rest would be much to read, it closes the connection.
+func (cur *cursor) fetch(ctx context.Context, c *pgx.Conn, f func(plantstore.Plant) bool) (more bool, err error) {
+	rows, err := c.Query(ctx, cur.query, cur.args...)
 	if err != nil {
 		return false, err
 	}
-	fetched := 0
+	fetched, text, dropped := 0, 0, false
 	var last plantstore.ID
 	err = eachPlant(rows, func(p plantstore.Plant) bool {
 		fetched++
+		text += p.TextSize()
 		last = p.ID
 		more = f(p)
+		if rest := cur.limit - fetched; !more && text/fetched*rest > maxDrain {
+			c.Close(ctx)
+			dropped = true
+		}
 		return more
 	})
+	if dropped {
+		return false, nil
+	}
 	cur.args[0] = int64(last) + 1
 	return more && fetched == cur.limit && last < math.MaxInt64, err
 }
