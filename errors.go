@@ -136,6 +136,11 @@ var (
 	// ErrUntrusted means that the store no longer knows what is durable, for example
 	// after a failed fsync. The process must stop; opening the store again recovers.
 	ErrUntrusted = errors.New("the store can no longer be trusted")
+
+	// ErrDamaged means that part of what the store has on disk cannot be read. The
+	// store refuses writes from then on, with ErrUnavailable. The process does not
+	// stop: reads of the rest go on, and opening the store again would not help.
+	ErrDamaged = errors.New("the store is damaged")
 )
 
 // ErrNoSuchToken means that the store has no token with this hash.

@@ -31,6 +31,8 @@ import (
 //
 //   - ErrUntrusted: the store no longer knows what is durable. It MUST refuse
 //     everything from then on, and the process stops.
+//   - ErrDamaged: part of the store cannot be read. Nothing in the batch was
+//     applied, and later batches are refused too.
 //   - ErrRetry: the batch was not applied, or its outcome is unknown. The caller
 //     applies the same batch again, which MUST leave the store as if the batch had
 //     been applied once.
@@ -75,7 +77,8 @@ type Store interface {
 	// and times before the recorded one.
 	TouchTokens(ctx context.Context, used map[TokenHash]time.Time) error
 
-	// Ready returns nil if the store can serve reads and writes now.
+	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged
+	// if it cannot until someone repairs it.
 	Ready(ctx context.Context) error
 
 	// Close releases the store. No other method may be called during or after it.

@@ -48,7 +48,12 @@ func (f storeFlags) open(mode sqlite.Mode, timeout time.Duration, log *slog.Logg
 		}
 		return store, nil
 	}
-	return openFile(f.DB, mode)
+	store, err := openFile(f.DB, mode)
+	if err != nil {
+		return nil, err
+	}
+	store.Log = log
+	return store, nil
 }
 
 // openBeside opens the store for a command that may run beside a server.

@@ -90,13 +90,13 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 func (s *Store) withWriter(ctx context.Context, pages int, f func(*writer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkTrusted(); err != nil {
+	if err := s.checkWritable(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := classify(s.path, s.write.transaction(f))
+	err := s.classify(s.write.transaction(f))
 	if errors.Is(err, plantstore.ErrUntrusted) {
 		s.markUntrusted(err)
 	}

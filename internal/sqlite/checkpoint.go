@@ -47,7 +47,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.due:
-			err = classify(s.path, s.checkpoint())
+			err = s.classify(s.checkpoint())
 		case <-pause.C:
 			idle := s.writes.Load() == seen
 			err = s.idleFlush(ctx)

@@ -69,7 +69,7 @@ func checkError(ctx context.Context, path string, err error, problems *[]string)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := classify(path, err); !errors.Is(err, plantstore.ErrUntrusted) {
+	if err := classify(path, err); !errors.Is(err, plantstore.ErrDamaged) && !errors.Is(err, plantstore.ErrUntrusted) {
 		return err
 	}
 	*problems = append(*problems, err.Error())

@@ -75,7 +75,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 	}
 	c, err := open(s.path)
 	if err != nil {
-		return classify(s.path, err)
+		return s.classify(err)
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
@@ -93,7 +93,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 	if ctx.Err() != nil {
 		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
 	}
-	return classify(s.path, err)
+	return s.classify(err)
 }
 
 // refresh reloads the staged plants if a server has the file open besides this store.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,6 +64,10 @@ var ErrLocked = errors.New("another server has this store open")
 // Store is a [plantstore.Store] in one file. [Store.Run] must run for its
 // write-ahead log to stay small.
 type Store struct {
+	// Log, if set before the store is used, receives a record when the file turns out
+	// to be damaged.
+	Log *slog.Logger
+
 	path   string
 	lock   *flock.Flock // nil unless opened to serve
 	read   *readers     // for single plants
@@ -73,6 +78,8 @@ type Store struct {
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
 	broken atomic.Pointer[error]
+	// damage is set when part of the file turns out to be unreadable.
+	damage atomic.Pointer[error]
 
 	mu    sync.Mutex // guards write and pages, and is held during every write
 	write *writer
@@ -169,8 +176,12 @@ func (s *Store) unlock() error {
 	return s.lock.Close()
 }
 
-// Ready returns nil if the file can be read and the store can be trusted.
+// Ready returns nil if the file can be read and the store can be trusted and is not
+// known to be damaged.
 func (s *Store) Ready(ctx context.Context) error {
+	if err := s.checkWritable(); err != nil {
+		return err
+	}
 	return s.withReader(ctx, s.read, func(r *reader) error {
 		return sqlitex.Execute(r.conn, "SELECT 1 FROM plants LIMIT 1", nil)
 	})
@@ -314,7 +325,7 @@ func (s *Store) withReader(ctx context.Context, pool *readers, f func(*reader) e
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("read %s: %w", s.path, ctx.Err())
 	}
-	return classify(s.path, err)
+	return s.classify(err)
 }
 
 // classify wraps an error of the engine in the domain's errors.
@@ -323,9 +334,10 @@ func classify(path string, err error) error {
 		return nil
 	}
 	switch code := sqlite.ErrCode(err); {
-	case code == sqlite.ResultIOErrFsync, code == sqlite.ResultIOErrDirFsync,
-		code.ToPrimary() == sqlite.ResultCorrupt:
+	case code == sqlite.ResultIOErrFsync, code == sqlite.ResultIOErrDirFsync:
 		return fmt.Errorf("%s: %w: %w", path, plantstore.ErrUntrusted, err)
+	case code.ToPrimary() == sqlite.ResultCorrupt:
+		return fmt.Errorf("%s: %w: %w: %w", path, plantstore.ErrUnavailable, plantstore.ErrDamaged, err)
 	case code.ToPrimary() == sqlite.ResultNotADB:
 		return fmt.Errorf("%s is not a Plantstore store: %w", path, err)
 	case code.ToPrimary() == sqlite.ResultBusy:

@@ -1,0 +1,46 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+
+	"plantstore"
+)
+
+// Damaged returns why the store is known to be damaged, or nil. It then refuses
+// writes, and serves what can still be read.
+func (s *Store) Damaged() error {
+	if err := s.damage.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// markDamaged records the first error that says that the file is damaged, and logs
+// what to do about it.
+func (s *Store) markDamaged(err error) {
+	const advice = "the store is damaged: stop the server, run plantstore check, and restore a backup"
+	told := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
+	damage := fmt.Errorf("%w: %w", told, err)
+	if s.damage.CompareAndSwap(nil, &damage) && s.Log != nil {
+		s.Log.Error(advice+". Until then it refuses writes", "db", s.path, "err", err)
+	}
+}
+
+// checkWritable returns why the store refuses writes, or nil if it does not.
+func (s *Store) checkWritable() error {
+	if err := s.checkTrusted(); err != nil {
+		return err
+	}
+	return s.Damaged()
+}
+
+// classify wraps an error of the engine in the domain's errors, and records one that
+// says that the file is damaged.
+func (s *Store) classify(err error) error {
+	err = classify(s.path, err)
+	if errors.Is(err, plantstore.ErrDamaged) {
+		s.markDamaged(err)
+	}
+	return err
+}
