@@ -64,6 +64,18 @@ func (m *Metrics) watchQueue(depth func() int) {
 	}, func() float64 { return float64(depth()) }))
 }
 
+// watchDamage reports whether the store is known to be damaged.
+func (m *Metrics) watchDamage(damaged func() error) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "plantstore_store_damaged", Help: "1 if the store is damaged and refuses writes, otherwise 0.",
+	}, func() float64 {
+		if damaged() != nil {
+			return 1
+		}
+		return 0
+	}))
+}
+
 // observe counts a request.
 func (m *Metrics) observe(operation string, status int, took time.Duration) {
 	m.latency.WithLabelValues(operation).Observe(took.Seconds())

@@ -94,6 +94,9 @@ func New(opts Options) *Server {
 	s.plants = base + "/plants"
 	s.cors = cors{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}
 	s.metrics.watchQueue(opts.Writer.Depth)
+	if store, ok := opts.Store.(interface{ Damaged() error }); ok {
+		s.metrics.watchDamage(store.Damaged)
+	}
 	for _, r := range routes {
 		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)
 		s.mux.Handle(pattern, s.serve(r))

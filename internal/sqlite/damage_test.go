@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +26,8 @@ func damagedStore(t *testing.T) string {
 		t.Fatal(err)
 	}
 	pages := 0
-	for page := range len(content) / pageSize {
-		if at := content[page*pageSize : (page+1)*pageSize]; bytes.Contains(at, []byte("plant 1500")) {
+	for at := range slices.Chunk(content, pageSize) {
+		if bytes.Contains(at, []byte("plant 1500")) {
 			copy(at, bytes.Repeat([]byte{0xff}, 16))
 			pages++
 		}
