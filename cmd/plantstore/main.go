@@ -49,7 +49,7 @@ const description = `Plantstore keeps a store of plants behind the Plant Store i
 Start it:
   plantstore serve
 
-It prints a first token and a curl command to try. Every flag can also be set by the environment variable shown after it.`
+It prints a first token and a curl command to try. A flag can also be set by the environment variable shown after it, if there is one.`
 
 // streams are where a command reads and writes.
 type streams struct {
@@ -73,7 +73,6 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.Description(description),
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { exited = code }),
-		kong.DefaultEnvars("PLANTSTORE"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.WithHyphenPrefixedParameters(true),
 		kong.BindTo(ctx, (*context.Context)(nil)),

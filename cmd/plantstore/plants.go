@@ -21,7 +21,7 @@ import (
 // clientFlags say which server a command calls. The token has no flag: every user of
 // the machine can read a command line.
 type clientFlags struct {
-	URL string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"The base URL of the server (${default})."`
+	URL string `name:"url" default:"http://127.0.0.1:8080" env:"PLANTSTORE_URL" placeholder:"URL" help:"The base URL of the server (${default})."`
 }
 
 const tokenHelp = "The token is read from the environment variable PLANTSTORE_TOKEN."

@@ -27,25 +27,25 @@ import (
 
 // serveCommand is the whole configuration of a server.
 type serveCommand struct {
-	Addr    string   `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen (${default})."`
-	BaseURL *url.URL `name:"base-url" placeholder:"URL" help:"The public URL of the API; its path is where the API is mounted (http://ADDR)."`
+	Addr    string   `default:"127.0.0.1:8080" env:"PLANTSTORE_ADDR" placeholder:"HOST:PORT" help:"Where to listen (${default})."`
+	BaseURL *url.URL `name:"base-url" env:"PLANTSTORE_BASE_URL" placeholder:"URL" help:"The public URL of the API; its path is where the API is mounted (http://ADDR)."`
 	storeFlags
-	CORSOrigin []string `name:"cors-origin" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; separate several with commas."`
+	CORSOrigin []string `name:"cors-origin" env:"PLANTSTORE_CORS_ORIGIN" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; separate several with commas."`
 
-	MaxBody      int64         `default:"1048576" placeholder:"BYTES" help:"The largest request body (${default})."`
-	MaxHeader    int64         `default:"32768" placeholder:"BYTES" help:"The largest request header (${default})."`
-	MaxQueue     int           `default:"8192" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
+	MaxBody      int64         `default:"1048576" env:"PLANTSTORE_MAX_BODY" placeholder:"BYTES" help:"The largest request body (${default})."`
+	MaxHeader    int64         `default:"32768" env:"PLANTSTORE_MAX_HEADER" placeholder:"BYTES" help:"The largest request header (${default})."`
+	MaxQueue     int           `default:"8192" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
 	StoreTimeout time.Duration `default:"30s" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
-	ReadHeaderTimeout time.Duration `default:"5s" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
-	ReadTimeout       time.Duration `default:"30s" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
-	WriteTimeout      time.Duration `default:"90s" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
-	IdleTimeout       time.Duration `default:"120s" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
-	DrainDelay        time.Duration `default:"0s" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
-	ShutdownTimeout   time.Duration `default:"10s" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
+	ReadHeaderTimeout time.Duration `default:"5s" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
+	ReadTimeout       time.Duration `default:"30s" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
+	WriteTimeout      time.Duration `default:"90s" env:"PLANTSTORE_WRITE_TIMEOUT" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
+	IdleTimeout       time.Duration `default:"120s" env:"PLANTSTORE_IDLE_TIMEOUT" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
+	DrainDelay        time.Duration `default:"0s" env:"PLANTSTORE_DRAIN_DELAY" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
+	ShutdownTimeout   time.Duration `default:"10s" env:"PLANTSTORE_SHUTDOWN_TIMEOUT" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
 
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"debug, which logs every request, info, warn or error (${default})."`
-	LogFormat string `default:"auto" enum:"auto,text,json" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug, which logs every request, info, warn or error (${default})."`
+	LogFormat string `default:"auto" enum:"auto,text,json" env:"PLANTSTORE_LOG_FORMAT" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
 }
 
 // Help is the long part of the help page.

@@ -14,7 +14,7 @@ import (
 
 // storeFlags say which store a command opens.
 type storeFlags struct {
-	DB string `name:"db" default:"plantstore.db" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
+	DB string `name:"db" default:"plantstore.db" env:"PLANTSTORE_DB" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
 }
 
 // openedStore is a store whose background work Run does.

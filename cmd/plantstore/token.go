@@ -135,7 +135,7 @@ func listJSON(out io.Writer, tokens []plantstore.Token) error {
 
 type tokenRevoke struct {
 	storeFlags
-	Token string `arg:"" name:"token" env:"" placeholder:"ID|NAME" help:"The token's id, or its name if it is unique."`
+	Token string `arg:"" name:"token" placeholder:"ID|NAME" help:"The token's id, or its name if it is unique."`
 }
 
 // Help is the long part of the help page.
