@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -74,7 +76,10 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.WithHyphenPrefixedParameters(true),
+		kong.KindMapper(reflect.String, kong.MapperFunc(parseString)),
+		kong.KindMapper(reflect.Int, kong.MapperFunc(parseInt)),
+		kong.KindMapper(reflect.Int64, kong.MapperFunc(parseInt)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(parseDuration)),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(std),
 	)
@@ -85,12 +90,17 @@ func run(ctx context.Context, args []string, std streams) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	line, err := parser.Parse(protectNegative(args))
+	args, err = prepareArgs(parser.Model.Node, args)
+	if err != nil {
+		fmt.Fprintln(std.err, "plantstore:", err)
+		return exitUsage
+	}
+	line, err := parser.Parse(args)
 	if exited >= 0 { // --help has been printed
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(std.err, "plantstore: %v\nTry: plantstore --help\n", err)
+		fmt.Fprintln(std.err, "plantstore:", parseMessage(err))
 		return exitUsage
 	}
 	if err := line.Run(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,28 +47,10 @@ func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client,
 	return c, nil
 }
 
-// negative matches arguments that are negative numbers and not flags. protectNegative
-// marks them with a NUL, which no argument can contain, so that the parser leaves them
-// to plantID and text, which remove the mark.
-var negative = regexp.MustCompile(`^-[0-9]+$`)
-
-const negativeMark = "\x00"
-
-func protectNegative(args []string) []string {
-	protected := make([]string, len(args))
-	for i, arg := range args {
-		if negative.MatchString(arg) {
-			arg = negativeMark + arg
-		}
-		protected[i] = arg
-	}
-	return protected
-}
-
 type plantID plantstore.ID
 
 func (id *plantID) UnmarshalText(b []byte) error {
-	digits := strings.TrimPrefix(string(b), negativeMark)
+	digits := strings.TrimPrefix(string(b), argumentMark)
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return fmt.Errorf("an id must be an integer from -9223372036854775808 to 9223372036854775807, got %q", digits)
@@ -78,24 +59,17 @@ func (id *plantID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-type text string
-
-func (t *text) UnmarshalText(b []byte) error {
-	*t = text(strings.TrimPrefix(string(b), negativeMark))
-	return nil
-}
-
 // plantArgs are a plant as a person types it.
 type plantArgs struct {
 	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
-	Name text    `arg:"" placeholder:"NAME" help:"The plant's name."`
-	Tag  *text   `placeholder:"TAG" help:"The plant's tag, which says its type."`
+	Name string  `arg:"" placeholder:"NAME" help:"The plant's name."`
+	Tag  *string `placeholder:"TAG" help:"The plant's tag, which says its type."`
 }
 
 func (a plantArgs) plant() plantstore.Plant {
-	p := plantstore.Plant{ID: plantstore.ID(a.ID), Name: string(a.Name)}
+	p := plantstore.Plant{ID: plantstore.ID(a.ID), Name: a.Name}
 	if a.Tag != nil {
-		p.Tag = plantstore.NewTag(string(*a.Tag))
+		p.Tag = plantstore.NewTag(*a.Tag)
 	}
 	return p
 }
@@ -182,15 +156,15 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 
 // filterFlags say which plants a list or an export has.
 type filterFlags struct {
-	Tag      *text    `placeholder:"TAG" help:"Only plants with exactly this tag."`
-	Contains text     `name:"q" placeholder:"TEXT" help:"Only plants whose name contains this text, ignoring case."`
+	Tag      *string  `placeholder:"TAG" help:"Only plants with exactly this tag."`
+	Contains string   `name:"q" placeholder:"TEXT" help:"Only plants whose name contains this text, ignoring case."`
 	After    *plantID `placeholder:"ID" help:"Only plants with a greater id."`
 }
 
 func (f filterFlags) query() plantstore.Query {
-	q := plantstore.Query{Contains: string(f.Contains)}
+	q := plantstore.Query{Contains: f.Contains}
 	if f.Tag != nil {
-		q.Tag = plantstore.NewTag(string(*f.Tag))
+		q.Tag = plantstore.NewTag(*f.Tag)
 	}
 	if f.After != nil {
 		after := plantstore.ID(*f.After)
@@ -217,7 +191,7 @@ Examples:
 
 func (c *listCommand) Run(ctx context.Context, std streams) error {
 	if c.Limit < 0 {
-		return usage("--limit must not be negative")
+		return usage("--limit must be 0 (for all) or more, got %d", c.Limit)
 	}
 	api, err := c.client(std, callTimeout)
 	if err != nil {

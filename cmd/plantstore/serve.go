@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"plantstore"
@@ -69,7 +70,7 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 	// The listener comes first: a port in use must not cost a first token.
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen: %w: is another server running, or is this user not allowed to use the port?", err)
+		return fmt.Errorf("cannot listen: %w%s", err, listenHint(err))
 	}
 	defer listener.Close()
 	base := c.baseURL(listener.Addr())
@@ -99,6 +100,16 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 		log.Info("stopped")
 	}
 	return err
+}
+
+func listenHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ": is another server running?"
+	case errors.Is(err, syscall.EACCES):
+		return ": is this user allowed to use the port?"
+	}
+	return ""
 }
 
 // tuneRuntime fits Go's runtime to a server, unless the environment says otherwise.
@@ -227,6 +238,9 @@ func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
 
 // check refuses invalid settings before anything is touched.
 func (c *serveCommand) check() error {
+	if err := checkAddr(c.Addr); err != nil {
+		return err
+	}
 	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
 		return usage("--max-body, --max-header and --max-queue must be greater than 0")
 	}
@@ -253,6 +267,18 @@ func (c *serveCommand) check() error {
 		if err := plantstore.CheckSecret(secret); err != nil {
 			return usage("%s: %w", bootstrapEnv, err)
 		}
+	}
+	return nil
+}
+
+// checkAddr refuses an address that no machine could listen on.
+func checkAddr(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil && port != "" {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || port == "" {
+		return usage("--addr must be HOST:PORT or :PORT with a port from 0 to 65535, such as 127.0.0.1:8080, got %q", addr)
 	}
 	return nil
 }

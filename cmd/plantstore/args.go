@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// negative matches arguments that are negative numbers or durations, and not flags.
+var negative = regexp.MustCompile(`^-[0-9]`)
+
+// argumentMark precedes a negative argument, so that the parser does not take it for a
+// flag. It is a NUL, which no argument can contain. plantID and parseString remove it.
+const argumentMark = "\x00"
+
+// prepareArgs prepares a command line for the parser: it joins each flag with its value
+// and marks the negative numbers among the other arguments. A flag that lacks its value
+// is an error; the parser would take it as empty.
+func prepareArgs(app *kong.Node, args []string) ([]string, error) {
+	takesValue := map[string]bool{}
+	walkCommands(app, nil, func(_ []string, n *kong.Node) {
+		for _, f := range n.Flags {
+			for _, name := range append(f.Aliases, f.Name) {
+				takesValue["--"+name] = !f.IsBool()
+			}
+		}
+	})
+	var prepared []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--":
+			return append(prepared, args[i:]...), nil
+		case negative.MatchString(arg):
+			arg = argumentMark + arg
+		case takesValue[arg]:
+			if i+1 == len(args) || isFlag(args[i+1]) {
+				return nil, usage("%[1]s needs a value: write %[1]s=VALUE", arg)
+			}
+			i++
+			arg += "=" + args[i]
+		}
+		prepared = append(prepared, arg)
+	}
+	return prepared, nil
+}
+
+func isFlag(arg string) bool {
+	return len(arg) > 1 && arg[0] == '-' && !negative.MatchString(arg)
+}
+
+func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
+	var value string
+	if err := ctx.Scan.PopValueInto("string", &value); err != nil {
+		return err
+	}
+	target.SetString(strings.TrimPrefix(value, argumentMark))
+	return nil
+}
+
+// parseInt and parseDuration replace the parser's own, whose messages do not say what
+// would be right.
+func parseInt(ctx *kong.DecodeContext, target reflect.Value) error {
+	var value string
+	if err := ctx.Scan.PopValueInto("integer", &value); err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return fmt.Errorf("must be an integer, got %q", value)
+	}
+	target.SetInt(n)
+	return nil
+}
+
+func parseDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	var value string
+	if err := ctx.Scan.PopValueInto("duration", &value); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return fmt.Errorf("must be a duration such as 500ms, 30s or 5m, got %q", value)
+	}
+	target.SetInt(int64(d))
+	return nil
+}
+
+// parseMessage says what is wrong with a command line. A message about one flag says
+// what would be right; for others, the help does.
+func parseMessage(err error) string {
+	text := strings.ReplaceAll(err.Error(), argumentMark, "")
+	if strings.HasPrefix(text, "--") {
+		return text
+	}
+	return text + "\nTry: plantstore --help"
+}
