@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -48,6 +51,7 @@ type tokenCreate struct {
 	Name    string   `required:"" placeholder:"NAME" help:"What the token is for."`
 	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, ops:read (${default})."`
 	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (${default})."`
+	Init    bool     `help:"Create the store's file if there is none."`
 }
 
 // Help is the long part of the help page.
@@ -55,7 +59,9 @@ func (tokenCreate) Help() string {
 	return `Only the token goes to standard output, so that a script can capture it:
   TOKEN=$(plantstore token create --name ci)
 
-It works at once, even on a running server. Only its hash is stored, so it cannot be shown again.`
+It works at once, even on a running server. Only its hash is stored, so it cannot be shown again.
+
+The store must exist: start the server first, or use --init.`
 }
 
 func (c *tokenCreate) Run(ctx context.Context, std streams) error {
@@ -66,11 +72,22 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if strings.TrimSpace(c.Name) == "" {
 		return usage("--name must not be blank: say what the token is for")
 	}
-	store, err := c.openBeside(sqlite.Share)
+	mode := sqlite.Existing
+	if c.Init {
+		mode = sqlite.Share
+	}
+	_, missing := os.Stat(c.DB)
+	store, err := c.openBeside(mode)
+	if errors.Is(err, fs.ErrNotExist) && !c.Init {
+		return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", c.DB)
+	}
 	if err != nil {
 		return err
 	}
 	defer store.Close()
+	if missing != nil && !c.isPostgres() {
+		fmt.Fprintf(std.err, "%s is a new store.\n", c.DB)
+	}
 	secret := plantstore.NewSecret()
 	now := time.Now().UTC().Truncate(time.Second)
 	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Created: now}
