@@ -25,8 +25,10 @@ type csvReader struct {
 	fields        []csvField
 	id, name, tag int // columns; tag is -1 where there is none
 	columns       int
+	hasReasons    bool // the first column says why the records of another import failed
 	head          []byte
-	problem       string // of the last record
+	ignored       []string // columns, quoted
+	problem       string   // of the last record
 }
 
 // csvField is a field of source, without its quotes.
@@ -47,17 +49,23 @@ func newCSVReader(in io.Reader) (*csvReader, error) {
 		return nil, fmt.Errorf("malformed header: %s", r.problem)
 	}
 	for i, f := range r.fields {
-		switch strings.ToLower(string(bytes.TrimSpace(f.text))) {
+		switch name := strings.ToLower(string(bytes.TrimSpace(f.text))); name {
 		case "id":
 			r.id = i
 		case "name":
 			r.name = i
 		case "tag":
 			r.tag = i
+		default:
+			if i == 0 && name == reasonName {
+				r.hasReasons = true
+				continue
+			}
+			r.ignored = append(r.ignored, strconv.Quote(plantstore.Shorten(string(f.text))))
 		}
 	}
 	r.columns = len(r.fields)
-	r.head = append([]byte(nil), r.source...)
+	r.head = append([]byte(reasonName+","), r.withoutReason()...)
 	if r.id < 0 || r.name < 0 {
 		return nil, fmt.Errorf("the header must name the columns id and name, and may name tag, got %q", plantstore.Shorten(string(r.source)))
 	}
@@ -75,8 +83,10 @@ func (r *csvReader) next() (record, error) {
 			break
 		}
 	}
-	rec := record{source: r.source, line: r.line, problem: r.problem}
+	rec := record{source: r.withoutReason(), line: r.line, problem: r.problem}
 	switch {
+	case len(r.source) > maxRecord:
+		rec.source = nil
 	case rec.problem != "":
 	case len(r.fields) != r.columns:
 		rec.problem = fmt.Sprintf("the record has %d fields, but the header has %d", len(r.fields), r.columns)
@@ -134,6 +144,33 @@ func (r *csvReader) read() error {
 		}
 		return nil
 	}
+}
+
+// withoutReason returns source without its first field, if that is a reason.
+func (r *csvReader) withoutReason() []byte {
+	if !r.hasReasons {
+		return r.source
+	}
+	if len(r.source) > 0 && r.source[0] == '"' {
+		_, after, ok := cutQuoted(r.source)
+		if !ok {
+			return r.source
+		}
+		return bytes.TrimPrefix(after, []byte{','})
+	}
+	_, after, _ := bytes.Cut(r.source, []byte{','})
+	return after
+}
+
+// addReasonColumn returns a record with its reason as the first field, where it does no
+// harm even to a record that cannot be parsed. A nil source is one that was too long to
+// keep.
+func addReasonColumn(source []byte, reason string) []byte {
+	record := appendField(nil, reason, true)
+	if source == nil {
+		return record
+	}
+	return append(append(record, ','), source...)
 }
 
 // split splits source into fields. The text of a quoted field is a copy.

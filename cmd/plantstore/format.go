@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"plantstore/internal/wire"
@@ -100,7 +102,7 @@ type arrayReader struct {
 }
 
 func newArrayReader(in io.Reader) (*arrayReader, error) {
-	dec := jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(in, looseJSON)
 	if dec.PeekKind() != '[' {
 		return nil, errors.New("the file must be a JSON array of plants; for one plant per line, use --format ndjson")
 	}
@@ -127,8 +129,62 @@ func (a *arrayReader) next() (record, error) {
 		return record{}, fmt.Errorf("element %d is not JSON: %w", a.count+1, err)
 	}
 	a.count++
-	if err := value.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+	if err := value.Compact(looseJSON); err != nil {
 		return record{}, fmt.Errorf("element %d is not JSON: %w", a.count, err)
 	}
 	return record{json: value, source: value, line: a.count}, nil
+}
+
+// reasonName is the member or column of a file of errors that says why a record failed.
+// An import ignores it.
+const reasonName = "error"
+
+// addReasonMember returns the record of an NDJSON or JSON file as an object that begins
+// with the reason why it failed, in place of an earlier one. What is not an object
+// becomes the member "source". A nil source is one that was too long to keep.
+func addReasonMember(source []byte, reason string) []byte {
+	object := appendQuoted([]byte(`{"`+reasonName+`":`), bytes.ToValidUTF8([]byte(reason), []byte("\uFFFD")))
+	if members, ok := appendMembers(object, source); ok {
+		return append(members, '}')
+	}
+	if source != nil {
+		object = append(object, `,"source":`...)
+		if value := jsontext.Value(source); value.IsValid(looseJSON) {
+			object = append(object, value...)
+		} else {
+			object = appendQuoted(object, bytes.ToValidUTF8(source, []byte("\uFFFD")))
+		}
+	}
+	return append(object, '}')
+}
+
+// looseJSON reads what only the server refuses.
+var looseJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// appendMembers appends the members of an object, as they are, each after a comma. It
+// leaves out an earlier reason.
+func appendMembers(dst, object []byte) ([]byte, bool) {
+	dec := jsontext.NewDecoder(bytes.NewReader(object), looseJSON)
+	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
+		return nil, false
+	}
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadValue()
+		if err != nil {
+			return nil, false
+		}
+		name = name.Clone()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, false
+		}
+		if string(name) != `"`+reasonName+`"` {
+			dst = append(append(append(append(dst, ','), name...), ':'), value...)
+		}
+	}
+	if end, err := dec.ReadToken(); err != nil || end.Kind() != '}' {
+		return nil, false
+	}
+	_, err := dec.ReadToken()
+	return dst, err == io.EOF
 }

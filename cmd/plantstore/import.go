@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,14 +22,16 @@ type importCommand struct {
 	clientFlags
 	File   string `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
-	Errors string `placeholder:"FILE" help:"Write the lines that failed to this file, ready to fix and import."`
+	Errors string `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
 }
 
 // Help is the long part of the help page.
 func (importCommand) Help() string {
 	return `Creates the plants in a file: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
 
-An interrupted import can be run again: plants that exist already stay as they are. ` + tokenHelp + `
+An interrupted import can be run again: plants that exist already stay as they are. It exits with 130.
+
+The file of --errors has the format of the import. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source". ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv
@@ -77,6 +81,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
+	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
+		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
+	}
 	failed, err := newFailureLog(c.Errors, c.File, format, records.header(), std.err)
 	if err != nil {
 		return err
@@ -86,12 +93,12 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	err = run.all(ctx)
 	run.progress.finish()
 	err = errors.Join(err, failed.close())
-	run.summarise(std.err)
+	run.summarise(std.err, err == nil)
 	if err != nil {
-		return fmt.Errorf("the import of %s was interrupted; run it again, plants that exist already stay as they are: %w", c.File, err)
+		return fmt.Errorf("the import of %s %w", c.File, run.stopped(ctx, err))
 	}
 	if failed.count > 0 {
-		return fmt.Errorf("%d of %d lines failed", failed.count, run.total())
+		return fmt.Errorf("%d of %d %ss failed", failed.count, run.total(), failed.noun)
 	}
 	return nil
 }
@@ -127,27 +134,39 @@ type importRun struct {
 	progress           *progress
 	started            time.Time
 	created, unchanged int64
+
+	// unconfirmed is the chunk whose outcome is not known yet, and sendErr why a
+	// request failed.
+	unconfirmed *chunk
+	sendErr     error
 }
 
 func (r *importRun) total() int64 { return r.created + r.unchanged + int64(r.failed.count) }
 
-// all sends the file, one chunk while it reads the next.
+// all sends the file, one chunk while it reads the next. A Read that blocks may outlast
+// an error.
 func (r *importRun) all(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	chunks := make(chan *chunk)
 	readErr := make(chan error, 1)
 	go func() {
 		defer close(chunks)
 		readErr <- r.readChunks(ctx, chunks)
 	}()
-	var err error
-	for ch := range chunks {
-		if err = r.send(ctx, ch); err != nil {
-			break
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case ch, more := <-chunks:
+			if !more {
+				return <-readErr
+			}
+			if err := r.send(ctx, ch); err != nil {
+				return err
+			}
 		}
 	}
-	cancel()
-	return errors.Join(err, <-readErr)
 }
 
 func (r *importRun) readChunks(ctx context.Context, chunks chan<- *chunk) error {
@@ -156,7 +175,7 @@ func (r *importRun) readChunks(ctx context.Context, chunks chan<- *chunk) error 
 		select {
 		case chunks <- ch:
 		case <-ctx.Done():
-			return nil
+			return ctx.Err()
 		}
 		if err == io.EOF {
 			return nil
@@ -192,16 +211,22 @@ func (r *importRun) readChunk() (*chunk, error) {
 }
 
 func (r *importRun) send(ctx context.Context, ch *chunk) error {
-	failed, unnamed := ch.rejected, 0
+	failed := ch.rejected
+	r.failed.count += len(failed)
+	var err error
 	if len(ch.lines) > 0 {
-		report, named, err := r.sendLines(ctx, ch, 0, len(ch.lines))
-		if err != nil {
-			return err
+		r.unconfirmed = ch
+		report, sendErr := r.sendLines(ctx, ch, 0, len(ch.lines))
+		if sendErr != nil {
+			return sendErr
 		}
+		r.unconfirmed = nil
 		r.created += report.Created
 		r.unchanged += report.Unchanged
+		r.failed.count += int(report.Failed)
+		var named []failure
+		named, err = r.reasons(ctx, ch, 0, len(ch.lines), report)
 		failed = append(failed, named...)
-		unnamed = int(report.Failed) - len(named)
 	}
 	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.line, b.line) })
 	for _, f := range failed {
@@ -209,41 +234,52 @@ func (r *importRun) send(ctx context.Context, ch *chunk) error {
 			return err
 		}
 	}
-	r.failed.count += unnamed
 	r.progress.update(ch.read, r.total())
-	return nil
+	return err
 }
 
-// sendLines sends the lines from first up to last and returns those that failed. A
-// server reports only the first of them; if there are more and all are wanted, each
-// half is sent again, which is safe.
-func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (plantstore.ImportReport, []failure, error) {
+// sendLines sends the lines from first up to last.
+func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (plantstore.ImportReport, error) {
 	end := len(ch.body)
 	if last < len(ch.starts) {
 		end = ch.starts[last]
 	}
 	report, err := r.api.ImportLines(ctx, bytes.NewReader(ch.body[ch.starts[first]:end]))
-	if err != nil {
-		return report, nil, err
-	}
+	r.sendErr = err
+	return report, err
+}
+
+// reasons returns the lines from first up to last that failed, by the report on them. A
+// server reports only the first of them; if there are more and all are wanted, each
+// half is sent again, which is safe.
+func (r *importRun) reasons(ctx context.Context, ch *chunk, first, last int, report plantstore.ImportReport) ([]failure, error) {
+	var failed []failure
 	if r.failed.file != nil && report.Failed > int64(len(report.Errors)) {
 		middle := (first + last) / 2
-		_, left, err := r.sendLines(ctx, ch, first, middle)
-		if err != nil {
-			return report, nil, err
+		if middle == first {
+			return []failure{{ch.lines[first], "the server does not say why", ch.source(first)}}, nil
 		}
-		_, right, err := r.sendLines(ctx, ch, middle, last)
-		return report, append(left, right...), err
+		for _, half := range [][2]int{{first, middle}, {middle, last}} {
+			report, err := r.sendLines(ctx, ch, half[0], half[1])
+			if err != nil {
+				return failed, err
+			}
+			more, err := r.reasons(ctx, ch, half[0], half[1], report)
+			failed = append(failed, more...)
+			if err != nil {
+				return failed, err
+			}
+		}
+		return failed, nil
 	}
-	var failed []failure
 	for _, e := range report.Errors {
 		at := first + int(e.Line) - 1
 		if at < first || at >= last {
-			return report, nil, fmt.Errorf("the server reports line %d of %d", e.Line, last-first)
+			return failed, fmt.Errorf("the server reports line %d of %d", e.Line, last-first)
 		}
 		failed = append(failed, failure{ch.lines[at], e.Err.Message, ch.source(at)})
 	}
-	return report, failed, nil
+	return failed, nil
 }
 
 // source returns the record as it is in the file.
@@ -258,28 +294,62 @@ func (ch *chunk) source(at int) []byte {
 	return ch.body[ch.starts[at] : end-1]
 }
 
-func (r *importRun) summarise(out io.Writer) {
+// summarise prints what the server has confirmed.
+func (r *importRun) summarise(out io.Writer, complete bool) {
+	r.failed.summarise(out)
+	lead := ""
+	if !complete {
+		lead = "confirmed so far: "
+	}
 	took := time.Since(r.started)
-	fmt.Fprintf(out, "%d created, %d unchanged, %d failed, in %s (%.0f a second)\n",
-		r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
+	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, in %s (%.0f a second)\n",
+		lead, r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
+}
+
+// stopped says why the import is not complete, and what is not known.
+func (r *importRun) stopped(ctx context.Context, err error) error {
+	refusal, refused := errors.AsType[*plantstore.Error](r.sendErr)
+	// A request that is too slow is refused when some of its lines may have been
+	// imported.
+	if refused {
+		status := int(refusal.Code) / 100
+		refused = status >= 400 && status < 500 && status != http.StatusRequestTimeout
+	}
+	switch {
+	case refused:
+		return fmt.Errorf("was refused: %w", err)
+	case r.sendErr == nil && ctx.Err() == nil:
+		return fmt.Errorf("stopped: %w", err)
+	}
+	message := "was interrupted"
+	if ch := r.unconfirmed; ch != nil {
+		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been created",
+			r.failed.noun, ch.lines[0], ch.lines[len(ch.lines)-1])
+	}
+	return fmt.Errorf("%s; run it again, plants that exist already stay as they are: %w", message, err)
 }
 
 // maxShown is how many failures are printed.
 const maxShown = 10
 
 // failureLog prints the first failures and writes all of them to a file, in the format
-// of the import.
+// of the import and with their reasons.
 type failureLog struct {
 	file        *os.File // nil if none is wanted
 	format      string
+	noun        string // what a record of the format is called
 	show        io.Writer
-	count       int
+	count       int // of all failures, those without a reason too
+	shown       int
 	written     int
 	keepsSource bool
 }
 
 func newFailureLog(name, input, format string, header []byte, show io.Writer) (*failureLog, error) {
-	log := &failureLog{format: format, show: show}
+	log := &failureLog{format: format, noun: "line", show: show}
+	if format == formatJSON {
+		log.noun = "element"
+	}
 	if name == "" {
 		return log, nil
 	}
@@ -290,7 +360,7 @@ func newFailureLog(name, input, format string, header []byte, show io.Writer) (*
 		}
 	}
 	var err error
-	if log.file, err = os.Create(name); err != nil {
+	if log.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 		return nil, err
 	}
 	if header != nil {
@@ -300,14 +370,12 @@ func newFailureLog(name, input, format string, header []byte, show io.Writer) (*
 }
 
 func (l *failureLog) add(f failure) error {
-	l.count++
-	switch {
-	case l.count <= maxShown:
-		fmt.Fprintf(l.show, "line %d: %s\n", f.line, f.message)
-	case l.count == maxShown+1 && l.file == nil:
-		fmt.Fprintln(l.show, "There are more: use --errors FILE to get them all.")
+	reason := fmt.Sprintf("%s %d: %s", l.noun, f.line, f.message)
+	if l.shown < maxShown {
+		l.shown++
+		fmt.Fprintln(l.show, reason)
 	}
-	if l.file == nil || f.source == nil {
+	if l.file == nil {
 		return nil
 	}
 	lead, end := "", "\n"
@@ -318,8 +386,24 @@ func (l *failureLog) add(f failure) error {
 		}
 	}
 	l.written++
-	_, err := fmt.Fprintf(l.file, "%s%s%s", lead, f.source, end)
+	record := addReasonMember(f.source, reason)
+	if l.format == formatCSV {
+		record = addReasonColumn(f.source, reason)
+	}
+	_, err := fmt.Fprintf(l.file, "%s%s%s", lead, record, end)
 	return err
+}
+
+// summarise says where the failures are that were not shown.
+func (l *failureLog) summarise(out io.Writer) {
+	more := l.count - l.shown
+	switch {
+	case more == 0:
+	case l.file == nil:
+		fmt.Fprintf(out, "%d more failed: use --errors FILE to get all of them, with their reasons\n", more)
+	default:
+		fmt.Fprintf(out, "%d more failed: see %s\n", more, l.file.Name())
+	}
 }
 
 func (l *failureLog) close() error {

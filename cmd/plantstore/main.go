@@ -25,6 +25,8 @@ const (
 	exitOK = iota
 	exitFailure
 	exitUsage
+	// exitInterrupted is 128 plus the number of SIGINT, as shells have it.
+	exitInterrupted = 130
 )
 
 type commands struct {
@@ -107,6 +109,9 @@ func run(ctx context.Context, args []string, std streams) int {
 		fmt.Fprintln(std.err, "plantstore:", err)
 		if errors.Is(err, errUsage) {
 			return exitUsage
+		}
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return exitInterrupted
 		}
 		return exitFailure
 	}

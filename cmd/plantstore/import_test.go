@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore/client"
+)
+
+// importServer confirms the first request and hands the next one, whose body it has
+// read, to hold.
+func importServer(t *testing.T, hold http.HandlerFunc) string {
+	t.Helper()
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lines, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		requests++
+		if requests > 1 {
+			hold(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"created":%d,"unchanged":0,"failed":0,"errors":[]}`, bytes.Count(lines, []byte{'\n'}))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// twoChunks is a file of two chunks, the second of three lines.
+func twoChunks() io.Reader {
+	var file strings.Builder
+	for id := range chunkRecords + 3 {
+		fmt.Fprintf(&file, "{\"id\":%d,\"name\":\"x\"}\n", id)
+	}
+	return strings.NewReader(file.String())
+}
+
+const (
+	wantConfirmed = "confirmed so far: 200000 created, 0 unchanged, 0 failed, in "
+	wantUnknown   = "was interrupted while lines 200001 to 200003 were being sent: any of them may have been created; run it again"
+)
+
+func TestInterruptedImportSaysWhatIsKnown(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
+	url := importServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		interrupt()
+		<-r.Context().Done()
+	})
+	var out, problems bytes.Buffer
+	code := run(ctx, []string{"import", "--url", url, "-"}, streams{twoChunks(), &out, &problems})
+	if code != exitInterrupted {
+		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	}
+	for _, want := range []string{wantConfirmed, "the import of - " + wantUnknown} {
+		if !strings.Contains(problems.String(), want) {
+			t.Errorf("got %q, want %q in it", &problems, want)
+		}
+	}
+}
+
+func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
+	url := importServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	api, err := client.New(url, "0123456789abcdef0123456789abcdef", client.Options{Retries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := newFailureLog("", "", formatNDJSON, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := &countingReader{in: twoChunks()}
+	run := &importRun{api: api, records: newLineReader(counted), counted: counted, failed: log, progress: newProgress(io.Discard, "", -1), started: time.Now()}
+	err = run.all(t.Context())
+	if err == nil {
+		t.Fatal("a lost connection is not an error")
+	}
+	if err := run.stopped(t.Context(), err); !strings.HasPrefix(err.Error(), wantUnknown) {
+		t.Errorf("got %q, want %q first", err, wantUnknown)
+	}
+	var summary bytes.Buffer
+	if run.summarise(&summary, false); !strings.HasPrefix(summary.String(), wantConfirmed) {
+		t.Errorf("got %q, want %q first", &summary, wantConfirmed)
+	}
+}
+
+// An import from a terminal or a pipe that has nothing to read ends at the first
+// signal.
+func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
+	ended := make(chan struct{})
+	defer close(ended)
+	in := readFunc(func([]byte) (int, error) {
+		interrupt()
+		<-ended
+		return 0, io.EOF
+	})
+	var problems bytes.Buffer
+	code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "-"}, streams{in, io.Discard, &problems})
+	if want := "the import of - was interrupted; run it again"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
+		t.Errorf("exit code %d, want %d; got %q, want %q in it", code, exitInterrupted, &problems, want)
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+func TestReasonIsAddedToWhateverFailed(t *testing.T) {
+	for _, test := range []struct{ source, want string }{
+		{`{"id":1}`, `{"error":"why","id":1}`},
+		{`{}`, `{"error":"why"}`},
+		{` { "id" : 1 , "error":"before", "x":{"error":2} } `, `{"error":"why","id":1,"x":{"error":2}}`},
+		{`{"id":1,"id":2}`, `{"error":"why","id":1,"id":2}`},
+		{"{\"name\":\"\xff\"}", "{\"error\":\"why\",\"name\":\"\xff\"}"},
+		{`[1, 2]`, `{"error":"why","source":[1, 2]}`},
+		{`{"id":1} x`, `{"error":"why","source":"{\"id\":1} x"}`},
+		{`{"id":1`, `{"error":"why","source":"{\"id\":1"}`},
+		{"a\xffb", `{"error":"why","source":"a` + "\uFFFD" + `b"}`},
+	} {
+		if got := addReasonMember([]byte(test.source), "why"); string(got) != test.want {
+			t.Errorf("%q became %q, want %q", test.source, got, test.want)
+		}
+	}
+	if got, want := string(addReasonMember(nil, "why")), `{"error":"why"}`; got != want {
+		t.Errorf("a record that was too long became %q, want %q", got, want)
+	}
+}
