@@ -57,6 +57,9 @@ func (c *backupCommand) Run(ctx context.Context, std streams) error {
 	if c.isPostgres() {
 		return usage("back up a PostgreSQL store with PostgreSQL's own pg_dump or pg_basebackup")
 	}
+	if c.File == "-" {
+		return usage("a backup cannot be written to standard output: name a new file")
+	}
 	store, err := openFile(c.DB, sqlite.Existing)
 	if err != nil {
 		return err
