@@ -248,6 +248,23 @@ func appendCSV(dst []byte, p plantstore.Plant) []byte {
 	return append(dst, '\n')
 }
 
+// neutralised returns the plant with an apostrophe before each text that a spreadsheet
+// would run as a formula.
+func neutralised(p plantstore.Plant) plantstore.Plant {
+	p.Name = neutralisedText(p.Name)
+	if tag, ok := p.Tag.Text(); ok {
+		p.Tag = plantstore.NewTag(neutralisedText(tag))
+	}
+	return p
+}
+
+func neutralisedText(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
 // appendField appends a field, quoted where necessary. An optional field that is
 // present but empty is quoted.
 func appendField(dst []byte, text string, optional bool) []byte {

@@ -19,11 +19,16 @@ type exportCommand struct {
 	filterFlags
 	File   string `arg:"" placeholder:"FILE" help:"The file to write, or - for standard output."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
+	Force  bool   `help:"Replace the file if it exists."`
+
+	Spreadsheet bool `help:"In CSV, put an apostrophe before text that a spreadsheet would run as a formula."`
 }
 
 // Help is the long part of the help page.
 func (exportCommand) Help() string {
-	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete. ` + tokenHelp + `
+	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file is not replaced without --force.
+
+Open a CSV file in a spreadsheet only if it was exported with --spreadsheet: a name or tag that begins with =, +, -, @, a tab or a line break would be run as a formula. Such a file is for people, not for import: the apostrophes would become part of the names. ` + tokenHelp + `
 
 Examples:
   plantstore export plants.ndjson
@@ -36,11 +41,17 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Spreadsheet && format != formatCSV {
+		return usage("--spreadsheet is for CSV: use --format csv, or a file name that ends in .csv")
+	}
+	if info, err := os.Lstat(c.File); err == nil && info.Mode().IsRegular() && !c.Force {
+		return usage("%s exists already: use --force to replace it", c.File)
+	}
 	api, err := c.client(std, fileTimeout)
 	if err != nil {
 		return err
 	}
-	run := &exportRun{api: api, query: c.query(), format: format, progress: newProgress(std.err, "exported", -1), started: time.Now()}
+	run := &exportRun{api: api, query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", -1), started: time.Now()}
 	if c.File == "-" {
 		err = run.write(ctx, std.out)
 	} else {
@@ -56,8 +67,8 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	return nil
 }
 
-// writeAtomically writes a file under a temporary name and renames it once all of it
-// is on disk. A pipe or a device is written to directly.
+// writeAtomically writes a file that only its owner can read, under a temporary name,
+// and renames it once all of it is on disk. A pipe or a device is written to directly.
 func writeAtomically(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
@@ -67,7 +78,7 @@ func writeAtomically(name string, write func(io.Writer) error) error {
 		return errors.Join(write(f), f.Close())
 	}
 	partial := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s.%d.partial", filepath.Base(name), os.Getpid()))
-	f, err := os.Create(partial)
+	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -80,13 +91,14 @@ func writeAtomically(name string, write func(io.Writer) error) error {
 
 // exportRun is an export in progress.
 type exportRun struct {
-	api      *client.Client
-	query    plantstore.Query
-	format   string
-	progress *progress
-	started  time.Time
-	plants   int64
-	bytes    int64
+	api         *client.Client
+	query       plantstore.Query
+	format      string
+	spreadsheet bool
+	progress    *progress
+	started     time.Time
+	plants      int64
+	bytes       int64
 }
 
 func (r *exportRun) write(ctx context.Context, w io.Writer) error {
@@ -108,6 +120,9 @@ func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
 	for plant, err := range r.api.Export(ctx, r.query) {
 		if err != nil {
 			return err
+		}
+		if r.spreadsheet {
+			plant = neutralised(plant)
 		}
 		record = appendCSV(record[:0], plant)
 		if err := r.put(out, "", record); err != nil {

@@ -144,6 +144,21 @@ func TestFormatIsPickedByFileName(t *testing.T) {
 	}
 }
 
+func TestFormulasAreNeutralised(t *testing.T) {
+	for text, want := range map[string]string{
+		"=1": "'=1", "+1": "'+1", "-1": "'-1", "@a": "'@a", "\ta": "'\ta", "\ra": "'\ra", "\na": "'\na",
+		"": "", "a=1": "a=1", "'=1": "'=1", "日": "日",
+	} {
+		got := neutralised(plantstore.Plant{Name: text, Tag: plantstore.NewTag(text)})
+		if want := (plantstore.Plant{Name: want, Tag: plantstore.NewTag(want)}); got != want {
+			t.Errorf("%q became %v, want %v", text, got, want)
+		}
+	}
+	if got := neutralised(plantstore.Plant{}); got != (plantstore.Plant{}) {
+		t.Errorf("an absent tag became %v", got)
+	}
+}
+
 // FuzzCSV writes a plant as a record and reads it back. Nothing may change, and an
 // absent tag must not become an empty one.
 func FuzzCSV(f *testing.F) {
