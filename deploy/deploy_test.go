@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +72,7 @@ type deployment struct {
 					Args []string
 					Env  []struct {
 						Name      string
+						Value     string
 						ValueFrom struct {
 							Secret struct{ Name, Key string } `yaml:"secretKeyRef"`
 						} `yaml:"valueFrom"`
@@ -78,6 +80,9 @@ type deployment struct {
 					Ports []struct {
 						Name          string
 						ContainerPort int `yaml:"containerPort"`
+					}
+					Resources struct {
+						Limits struct{ Memory string }
 					}
 					Readiness probe `yaml:"readinessProbe"`
 					Liveness  probe `yaml:"livenessProbe"`
@@ -94,8 +99,14 @@ type secret struct {
 
 type compose struct {
 	Services map[string]struct {
-		Command   []string
-		StopGrace time.Duration `yaml:"stop_grace_period"`
+		Image       string
+		Command     []string
+		Environment map[string]string
+		StopGrace   time.Duration `yaml:"stop_grace_period"`
+		Memory      string        `yaml:"mem_limit"`
+		CapDrop     []string      `yaml:"cap_drop"`
+		CapAdd      []string      `yaml:"cap_add"`
+		Security    []string      `yaml:"security_opt"`
 	}
 }
 
@@ -252,6 +263,114 @@ func TestStoppingLeavesTimeToDrain(t *testing.T) {
 	}
 }
 
+// bytes parses a size as the files write it.
+func bytes(t *testing.T, size string) int64 {
+	t.Helper()
+	parts := regexp.MustCompile(`^(\d+)([KMGkmg])(?:i|iB)?$`).FindStringSubmatch(size)
+	if parts == nil {
+		t.Fatalf("%q is not a size", size)
+	}
+	n, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n << map[string]int{"K": 10, "M": 20, "G": 30}[strings.ToUpper(parts[2])]
+}
+
+// The kernel kills a server at 512 MiB. Go's runtime must collect garbage before that.
+func TestMemoryIsLimited(t *testing.T) {
+	type limits struct{ hard, soft string }
+	service := readYAML[compose](t, "compose.yaml").Services["plantstore"]
+	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
+	files := map[string]limits{
+		"compose.yaml":               {service.Memory, service.Environment["GOMEMLIMIT"]},
+		"plantstore.service":         {find(t, "plantstore.service", `(?m)^MemoryMax=(.*)$`)[0], find(t, "plantstore.service", `(?m)^Environment=GOMEMLIMIT=(.*)$`)[0]},
+		"kubernetes/deployment.yaml": {hard: container.Resources.Limits.Memory},
+	}
+	for _, env := range container.Env {
+		if env.Name == "GOMEMLIMIT" {
+			files["kubernetes/deployment.yaml"] = limits{container.Resources.Limits.Memory, env.Value}
+		}
+	}
+	for file, l := range files {
+		hard, soft := bytes(t, l.hard), bytes(t, l.soft)
+		if hard != 512<<20 || soft > hard*8/10 || soft < hard/2 {
+			t.Errorf("%s limits the memory to %s and Go's part to %s", file, l.hard, l.soft)
+		}
+	}
+}
+
+func TestComposeServicesAreConfined(t *testing.T) {
+	services := readYAML[compose](t, "compose.yaml").Services
+	if len(services) != 3 {
+		t.Errorf("compose.yaml has %d services", len(services))
+	}
+	for name, s := range services {
+		if !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0 || !slices.Contains(s.Security, "no-new-privileges:true") {
+			t.Errorf("%s drops the capabilities %q, adds %q, and has the options %q", name, s.CapDrop, s.CapAdd, s.Security)
+		}
+		if bytes(t, s.Memory) > 1<<30 {
+			t.Errorf("%s may use %s of memory", name, s.Memory)
+		}
+	}
+}
+
+// A tag such as postgres:17 is another image every few weeks.
+func TestImagesOfOthersArePinned(t *testing.T) {
+	const rest = `(-[a-z]+)?(@sha256:[0-9a-f]{64})?$`
+	exact := map[string]*regexp.Regexp{
+		"golang":   regexp.MustCompile(`^golang:\d+\.\d+\.\d+` + rest),
+		"haproxy":  regexp.MustCompile(`^haproxy:\d+\.\d+\.\d+` + rest),
+		"postgres": regexp.MustCompile(`^postgres:\d+\.\d+` + rest), // its releases have two numbers
+	}
+	images := find(t, "Dockerfile", `(?m)^FROM (?:--\S+ )?(\S+:\S+)`)
+	for _, s := range readYAML[compose](t, "compose.yaml").Services {
+		if s.Image != "plantstore" {
+			images = append(images, s.Image)
+		}
+	}
+	for _, image := range images {
+		name, _, _ := strings.Cut(image, ":")
+		if exact[name] == nil || !exact[name].MatchString(image) {
+			t.Errorf("%s is not an exact release", image)
+		}
+	}
+	if len(images) != len(exact) {
+		t.Errorf("the files use the images %q", images)
+	}
+}
+
+func TestNetworkPolicyAllowsWhatThePodsNeed(t *testing.T) {
+	type rule struct {
+		From  []any
+		Ports []struct{ Protocol, Port string }
+	}
+	policy := readYAML[struct {
+		Spec struct {
+			PolicyTypes     []string `yaml:"policyTypes"`
+			Ingress, Egress []rule
+		}
+	}](t, "kubernetes/networkpolicy.yaml").Spec
+	if !slices.Equal(policy.PolicyTypes, []string{"Ingress", "Egress"}) {
+		t.Errorf("the policy is for %q", policy.PolicyTypes)
+	}
+	name := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0].Ports[0].Name
+	if len(policy.Ingress) != 1 || len(policy.Ingress[0].From) == 0 || len(policy.Ingress[0].Ports) != 1 || policy.Ingress[0].Ports[0].Port != name {
+		t.Errorf("the policy allows the ingress %v, want only to port %s, from selected pods", policy.Ingress, name)
+	}
+	var out []string
+	for _, r := range policy.Egress {
+		for _, p := range r.Ports {
+			out = append(out, p.Protocol+" "+p.Port)
+		}
+	}
+	db := readYAML[secret](t, "kubernetes/secret.example.yaml").StringData["db"]
+	port := regexp.MustCompile(`>:(\d+)/`).FindStringSubmatch(db)
+	if port == nil || !slices.Equal(out, []string{"UDP 53", "TCP 53", "TCP " + port[1]}) {
+		t.Errorf("the policy allows connections to %q, the database is %s", out, db)
+	}
+}
+
 func TestFilesAgreeOnThePort(t *testing.T) {
 	want := find(t, "Dockerfile", `PLANTSTORE_ADDR=:(\d+)`)[0]
 	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
@@ -286,7 +405,14 @@ func TestSelectorsMatchThePods(t *testing.T) {
 	d := readYAML[deployment](t, "kubernetes/deployment.yaml")
 	service := readYAML[struct{ Spec struct{ Selector labels } }](t, "kubernetes/service.yaml")
 	budget := readYAML[struct{ Spec struct{ Selector selector } }](t, "kubernetes/poddisruptionbudget.yaml")
-	selectors := []labels{d.Spec.Selector.MatchLabels, service.Spec.Selector, budget.Spec.Selector.MatchLabels}
+	policy := readYAML[struct {
+		Spec struct {
+			Selector selector `yaml:"podSelector"`
+		}
+	}](t, "kubernetes/networkpolicy.yaml")
+	selectors := []labels{
+		d.Spec.Selector.MatchLabels, service.Spec.Selector, budget.Spec.Selector.MatchLabels, policy.Spec.Selector.MatchLabels,
+	}
 	for _, spread := range d.Spec.Template.Spec.Spread {
 		selectors = append(selectors, spread.Selector.MatchLabels)
 	}
