@@ -25,7 +25,7 @@ func prepareArgs(app *kong.Node, args []string) ([]string, error) {
 	takesValue := map[string]bool{}
 	walkCommands(app, nil, func(_ []string, n *kong.Node) {
 		for _, f := range n.Flags {
-			for _, name := range append(f.Aliases, f.Name) {
+			for _, name := range append([]string{f.Name}, f.Aliases...) {
 				takesValue["--"+name] = !f.IsBool()
 			}
 		}

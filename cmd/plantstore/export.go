@@ -28,7 +28,7 @@ type exportCommand struct {
 func (exportCommand) Help() string {
 	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file is not replaced without --force.
 
-Open a CSV file in a spreadsheet only if it was exported with --spreadsheet: a name or tag that begins with =, +, -, @, a tab or a line break would be run as a formula. Such a file is for people, not for import: the apostrophes would become part of the names. ` + tokenHelp + `
+Open a CSV file in a spreadsheet only if it was exported with --spreadsheet: a name or tag that begins with =, +, -, @, a tab or a line break would be run as a formula. A file exported that way is for people, not for import: the apostrophes would become part of the names. ` + tokenHelp + `
 
 Examples:
   plantstore export plants.ndjson
@@ -77,16 +77,15 @@ func writeAtomically(name string, write func(io.Writer) error) error {
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	partial := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s.%d.partial", filepath.Base(name), os.Getpid()))
-	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.partial")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(partial) // unless it has been renamed
+	defer os.Remove(f.Name()) // unless it has been renamed
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(partial, name)
+	return os.Rename(f.Name(), name)
 }
 
 // exportRun is an export in progress.
