@@ -1,18 +1,15 @@
 package server
 
 import (
-	"bufio"
 	"net/http"
 	"net/url"
-	"time"
 
 	"plantstore"
 	"plantstore/internal/wire"
 )
 
 // exportPlants responds with every plant that matches, one per line, from one
-// snapshot. An export that fails half-way aborts the connection, so that nobody
-// takes a part for the whole.
+// snapshot.
 func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plantstore.Query, params url.Values) error {
 	if !r.ProtoAtLeast(1, 1) {
 		// Without chunks the end of a response cannot be told from an abort.
@@ -21,46 +18,25 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 	if params.Has("limit") {
 		return plantstore.Errorf(plantstore.ErrParameter, `"limit" cannot be combined with %s, which returns every plant`, wire.MediaNDJSON)
 	}
-	out := bufio.NewWriterSize(&pacedWriter{w: w, timeout: s.streamTimeout}, 64<<10)
-	started := false
-	var line []byte
+	token := tokenOf(w)
+	if !s.exports.tryAcquire(token, 1) {
+		return s.exports.full
+	}
+	defer s.exports.release(token, 1)
+	if err := s.scans.acquire(r.Context(), token, 1); err != nil {
+		return err
+	}
+	defer s.scans.release(token, 1)
+	out := s.newPlantWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON)
+	defer out.close()
 	for plant, err := range s.store.Scan(r.Context(), query) {
-		if err == nil {
-			line, err = wire.AppendNewPlant(line[:0], plant)
+		if err != nil {
+			return out.fail(err)
 		}
-		if err != nil && !started {
+		if err := out.write("", plant, "\n"); err != nil {
 			return err
 		}
-		if err != nil {
-			s.log.Warn("an export was aborted", "err", err)
-			panic(http.ErrAbortHandler)
-		}
-		if !started {
-			w.Header().Set("Content-Type", wire.MediaNDJSON)
-			started = true
-		}
-		line = append(line, '\n')
-		if _, err := out.Write(line); err != nil {
-			panic(http.ErrAbortHandler) // the client is disconnected, or too slow
-		}
 	}
-	w.Header().Set("Content-Type", wire.MediaNDJSON)
-	if err := out.Flush(); err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	out.flush()
 	return nil
-}
-
-// pacedWriter gives every write its own deadline, so that a response may take as
-// long as it needs while its reader keeps reading.
-type pacedWriter struct {
-	w       http.ResponseWriter
-	timeout time.Duration
-}
-
-func (p *pacedWriter) Write(b []byte) (int, error) {
-	if err := http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
-		return 0, err
-	}
-	return p.w.Write(b)
 }

@@ -14,20 +14,6 @@ import (
 	"plantstore/internal/wire"
 )
 
-// pacedReader gives every read of a body its own deadline.
-type pacedReader struct {
-	w       http.ResponseWriter
-	body    io.Reader
-	timeout time.Duration
-}
-
-func (p *pacedReader) Read(b []byte) (int, error) {
-	if err := http.NewResponseController(p.w).SetReadDeadline(time.Now().Add(p.timeout)); err != nil {
-		return 0, err
-	}
-	return p.body.Read(b)
-}
-
 // An import is read in windows. The lines of a window are sorted by id, so that the
 // store touches each page once, and written while the next window is read.
 const (
@@ -75,7 +61,7 @@ func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	lines := wire.NewLineReader(&pacedReader{w, r.Body, s.streamTimeout}, int(s.maxBody))
+	lines := wire.NewLineReader(&pacedReader{w, r.Body, newPace(minImportRate, s.streamTimeout)}, int(s.maxBody))
 	report, err := s.importLines(r.Context(), lines)
 	if err != nil {
 		return err

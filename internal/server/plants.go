@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 
 	"plantstore"
@@ -77,12 +78,55 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 	if wantsNDJSON(r) {
 		return s.exportPlants(w, r, query, params)
 	}
-	page, err := s.store.List(r.Context(), query)
+	page, err := s.listPage(r.Context(), tokenOf(w), query)
 	if err != nil {
 		return err
 	}
 	if page.Next != nil {
 		w.Header().Set("Link", s.nextLink(params, *page.Next))
 	}
-	return writePlants(w, page.Plants)
+	return s.writePage(w, page.Plants)
+}
+
+func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query plantstore.Query) (plantstore.Page, error) {
+	if err := s.scans.acquire(ctx, token, 1); err != nil {
+		return plantstore.Page{}, err
+	}
+	defer s.scans.release(token, 1)
+	return s.store.List(ctx, query)
+}
+
+// writePage responds with an array of NewPlants. Clients that read slowly could fill
+// the memory with large pages, so these share a limit while they are sent.
+func (s *Server) writePage(w http.ResponseWriter, plants []plantstore.Plant) error {
+	size := 0
+	for _, p := range plants {
+		size += textSize(p)
+	}
+	if size > smallBody {
+		token, n := tokenOf(w), min(int64(size), s.largePages.share())
+		if !s.largePages.tryAcquire(token, n) {
+			return s.largePages.full
+		}
+		defer s.largePages.release(token, n)
+	}
+	out := s.newPlantWriter(w, w, wire.MediaJSON)
+	defer out.close()
+	out.buf.WriteByte('[')
+	between := ""
+	for _, p := range plants {
+		if err := out.write(between, p, ""); err != nil {
+			return err
+		}
+		between = ","
+	}
+	out.buf.WriteString("]\n")
+	out.flush()
+	return nil
+}
+
+// textSize returns the length of the plant's text.
+func textSize(p plantstore.Plant) int {
+	tag, _ := p.Tag.Text()
+	return len(p.Name) + len(tag)
 }

@@ -36,8 +36,8 @@ type Options struct {
 	BaseURL *url.URL
 	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
 	MaxBody, MaxHeader int64
-	// StreamTimeout is how long one read of an import or write of an export may
-	// take.
+	// StreamTimeout is how long an import or an export may be slower than the least
+	// speed of streams.
 	StreamTimeout time.Duration
 	// Pages returns the web page at a path, or nil if there is none. A server
 	// without Pages has none at all.
@@ -63,6 +63,9 @@ type Server struct {
 	cors      cors
 
 	streamTimeout time.Duration
+	scans         *lane         // lists, searches and exports at once
+	exports       *lane         // those of them that are exports
+	largePages    *lane         // bytes of pages being sent
 	largeBodies   chan struct{} // holds a token for each being received
 
 	draining atomic.Bool
@@ -88,6 +91,9 @@ func New(opts Options) *Server {
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
+		scans:         newLane(maxScans, maxScansQueued, maxScanWait, "too many searches and exports are running"),
+		exports:       newLane(maxExports, 0, 0, "too many exports are running"),
+		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
 		largeBodies:   make(chan struct{}, max(1, maxLargeBodies/opts.MaxBody)),
 	}
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
@@ -107,6 +113,16 @@ func New(opts Options) *Server {
 // Drain makes /readyz say no, so that a load balancer sends no new requests. Those
 // that come are still served.
 func (s *Server) Drain() { s.draining.Store(true) }
+
+// Reads of many plants share these limits. Gets, writes and the checks of tokens and
+// readiness never wait for them.
+const (
+	maxScans       = 8  // lists, searches and exports at once
+	maxScansQueued = 16 // of one token
+	maxScanWait    = 5 * time.Second
+	maxExports     = 4
+	maxLargePages  = 32 << 20 // bytes
+)
 
 // recorder records what became of a request. Until a route has taken the request
 // over, the mux's own responses are written to it: it keeps their status and drops
@@ -137,6 +153,9 @@ func (rec *recorder) Write(b []byte) (int, error) {
 	}
 	return rec.ResponseWriter.Write(b)
 }
+
+// tokenOf returns the token of a request whose route needs a scope.
+func tokenOf(w http.ResponseWriter) plantstore.TokenHash { return w.(*recorder).token.Hash }
 
 // Unwrap is for http.ResponseController.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }

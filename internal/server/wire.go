@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"strings"
@@ -105,23 +107,72 @@ const (
 
 // writePlant responds with a Plant.
 func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
-	return writeBuffered(w, func(dst []byte) ([]byte, error) { return wire.AppendPlant(dst, p) })
-}
-
-// writePlants responds with an array of NewPlants.
-func writePlants(w http.ResponseWriter, plants []plantstore.Plant) error {
-	return writeBuffered(w, func(dst []byte) ([]byte, error) { return wire.AppendNewPlants(dst, plants) })
-}
-
-func writeBuffered(w http.ResponseWriter, encode func([]byte) ([]byte, error)) error {
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	b, err := encode(body.AvailableBuffer())
+	b, err := wire.AppendPlant(body.AvailableBuffer(), p)
 	if err != nil {
 		return fmt.Errorf("encode the response: %v", err) // the fault is not the caller's
 	}
 	body.Write(append(b, '\n'))
 	return writeJSON(w, http.StatusOK, body.Bytes())
+}
+
+// plantWriter writes plants to a response while it encodes them, so that the
+// response is never held as a whole. Once a part of it has been sent, a failure
+// aborts the connection, so that nobody takes a part for the whole.
+type plantWriter struct {
+	log     *slog.Logger
+	w       http.ResponseWriter
+	out     io.Writer // writes to w
+	media   string
+	buf     *bytes.Buffer
+	started bool // a part has been sent
+}
+
+func (s *Server) newPlantWriter(w http.ResponseWriter, out io.Writer, media string) *plantWriter {
+	return &plantWriter{log: s.log, w: w, out: out, media: media, buf: buffers.Get().(*bytes.Buffer)}
+}
+
+// close releases the writer's memory.
+func (pw *plantWriter) close() { putBuffer(pw.buf) }
+
+// write writes a plant between two texts.
+func (pw *plantWriter) write(before string, p plantstore.Plant, after string) error {
+	pw.buf.WriteString(before)
+	b, err := wire.AppendNewPlant(pw.buf.AvailableBuffer(), p)
+	if err != nil {
+		return pw.fail(fmt.Errorf("encode the response: %v", err)) // the fault is not the caller's
+	}
+	pw.buf.Write(b)
+	pw.buf.WriteString(after)
+	if pw.buf.Len() >= maxKeptBuffer/2 {
+		pw.flush()
+	}
+	return nil
+}
+
+// fail returns the error if nothing has been sent, and aborts the connection
+// otherwise.
+func (pw *plantWriter) fail(err error) error {
+	if pw.started {
+		pw.log.Warn("a response was aborted", "err", err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// flush sends what has been written so far.
+func (pw *plantWriter) flush() {
+	if !pw.started {
+		pw.started = true
+		h := pw.w.Header()
+		h.Set("Content-Type", pw.media)
+		h["X-Content-Type-Options"] = headerNosniff
+	}
+	if _, err := pw.out.Write(pw.buf.Bytes()); err != nil {
+		panic(http.ErrAbortHandler) // the client is disconnected, or too slow
+	}
+	pw.buf.Reset()
 }
 
 func setETag(w http.ResponseWriter, p plantstore.Plant) {

@@ -1,0 +1,149 @@
+package server_test
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"plantstore"
+	"plantstore/internal/server"
+	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
+)
+
+// slowStore is a model whose lists and scans take until it is opened.
+type slowStore struct {
+	*storetest.Model
+	began chan struct{} // receives a value for each
+	open  chan struct{} // closed
+}
+
+func newSlowStore() *slowStore {
+	return &slowStore{storetest.NewModel(), make(chan struct{}), make(chan struct{})}
+}
+
+func (s *slowStore) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
+	s.began <- struct{}{}
+	<-s.open
+	return s.Model.List(ctx, q)
+}
+
+func (s *slowStore) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+	s.began <- struct{}{}
+	<-s.open
+	return s.Model.Scan(ctx, q)
+}
+
+// replies are those of requests in the background.
+type replies chan reply
+
+func (r replies) send(t *testing.T, s *service, n int, query, secret string, header ...string) {
+	for range n {
+		go func() { r <- s.listAs(t, query, secret, header...) }()
+	}
+}
+
+// wantSuccess waits for n replies.
+func (r replies) wantSuccess(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		if got := <-r; got.status != http.StatusOK {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+}
+
+func (s *service) listAs(t *testing.T, query, secret string, header ...string) reply {
+	t.Helper()
+	return s.call(t, "GET", query, "", append(header, "Authorization: Bearer "+secret)...)
+}
+
+func TestSearchFloodTakesNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	store := newSlowStore()
+	s := start(t, servertest.Options{Store: store})
+	flood, honest := s.NewToken(plantstore.ScopeRead), s.NewToken(plantstore.ScopeRead)
+	done := make(replies)
+	const running, queued = 6, 16 // of one token
+	done.send(t, s, running+queued, "?q=zzzz", flood)
+	for range running {
+		<-store.began
+	}
+	for s.Handler.ScansQueued() < queued {
+		runtime.Gosched() // until they are in the queue
+	}
+	got := s.listAs(t, "?q=zzzz", flood)
+	got.wantError(t, plantstore.ErrUnavailable, "too many searches and exports are running: try again later")
+	got.wantHeader(t, "Retry-After", "1")
+
+	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
+	s.call(t, "GET", "/1", "", "Authorization: Bearer "+flood).wantPlant(t, fern(1))
+	if got := s.send(t, "GET", "/readyz", ""); got.status != http.StatusOK {
+		t.Errorf("/readyz: got %d %s", got.status, got.body)
+	}
+	done.send(t, s, 1, "", honest)
+	<-store.began // before the queue of the flood
+
+	go func() {
+		for range queued {
+			<-store.began
+		}
+	}()
+	close(store.open)
+	done.wantSuccess(t, running+queued+1)
+}
+
+func TestOneExportTooManyIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	store := newSlowStore()
+	s := start(t, servertest.Options{Store: store})
+	slow, honest := s.NewToken(plantstore.ScopeRead), s.NewToken(plantstore.ScopeRead)
+	const accept = "Accept: application/x-ndjson"
+	done := make(replies)
+	done.send(t, s, 3, "", slow, accept)
+	for range 3 {
+		<-store.began
+	}
+	got := s.listAs(t, "", slow, accept)
+	got.wantError(t, plantstore.ErrUnavailable, "too many exports are running: try again later")
+	got.wantHeader(t, "Retry-After", "1")
+	done.send(t, s, 1, "", honest, accept)
+	<-store.began
+	s.listAs(t, "", honest, accept).wantError(t, plantstore.ErrUnavailable)
+	done.send(t, s, 1, "?q=x", honest)
+	<-store.began // exports leave room for searches
+	close(store.open)
+	done.wantSuccess(t, 5)
+	go func() { <-store.began }()
+	if got := s.listAs(t, "", slow, accept); got.status != http.StatusOK {
+		t.Errorf("got %d %s after the exports have ended", got.status, got.body)
+	}
+}
+
+// Pages that nobody reads must not fill the memory. Small ones are still served.
+func TestLargePagesShareALimit(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{})
+	const size = server.MaxLargePages / 2
+	var plants []plantstore.Plant
+	for id := range plantstore.ID(size >> 20) {
+		plants = append(plants, plant(id, strings.Repeat("x", 1<<20), "large"))
+	}
+	s.Fill(t, append(plants, plant(100, "small", "small"))...)
+	stalled := s.dial(t)
+	stalled.send(t, "GET /plants?tag=large&limit=1000 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
+	for s.Handler.LargePages() == 0 {
+		runtime.Gosched() // until it is sent
+	}
+	s.call(t, "GET", "?tag=large&limit=1000", "").wantError(t, plantstore.ErrUnavailable, "large pages")
+	s.call(t, "GET", "?tag=small", "").wantPlants(t, plant(100, "small", "small"))
+	stalled.Close()
+	for s.Handler.LargePages() > 0 {
+		runtime.Gosched() // until the server has noticed
+	}
+	s.call(t, "GET", "?tag=large&limit="+strconv.Itoa(len(plants)), "").wantPlants(t, plants...)
+}
