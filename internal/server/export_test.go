@@ -4,7 +4,8 @@ import "plantstore"
 
 // Limits that tests reach.
 const (
-	WindowPlants   = windowPlants
+	WindowPlants   = windowBytes / lineBytes // at most
+	MaxImports     = maxImports
 	SmallBody      = smallBody
 	MaxLargeBodies = maxLargeBodies
 	MaxLargePages  = maxLargePages
@@ -32,8 +33,26 @@ func (s *Server) LargeBodies() int { return len(s.largeBodies) }
 func (s *Server) LargePages() int64 { return s.largePages.inUse() }
 
 // ScansQueued returns how many lists, searches and exports wait for their turn.
-func (s *Server) ScansQueued() int {
-	s.scans.mu.Lock()
-	defer s.scans.mu.Unlock()
-	return len(s.scans.waiting)
+func (s *Server) ScansQueued() int { return s.scans.queued() }
+
+// ImportsQueued returns how many imports wait for their turn.
+func (s *Server) ImportsQueued() int { return s.imports.queued() }
+
+func (l *lane) queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
+}
+
+// Imports returns how many imports are running.
+func (s *Server) Imports() int64 { return s.imports.inUse() }
+
+// ImportBytes returns how much memory their windows have taken.
+func (s *Server) ImportBytes() int64 { return s.windows.inUse() }
+
+// inUse returns how many units are held.
+func (l *lane) inUse() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used
 }

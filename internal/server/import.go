@@ -17,52 +17,81 @@ import (
 // An import is read in windows. The lines of a window are sorted by id, so that the
 // store touches each page once, and written while the next window is read.
 const (
-	windowPlants = 200_000
-	windowBytes  = 16 << 20
-	// orderedWindow is enough for lines that are in order of id already.
+	// windowBytes is the most memory of a window.
+	windowBytes = 16 << 20
+	// windowStep is how much of it a window takes at a time.
+	windowStep = 1 << 20
+	// lineBytes is about the memory of a line beside its text: the write, its key
+	// while the window is sorted, and its result.
+	lineBytes = 192
+	// orderedWindow is enough lines if they are in order of id already.
 	orderedWindow = 20_000
+)
+
+// Imports share these limits.
+const (
+	maxImports       = 16
+	maxImportsQueued = 64       // of one token
+	maxImportBytes   = 48 << 20 // of all windows
 )
 
 // window is a part of an import.
 type window struct {
 	writes    []plantstore.Write
 	lines     []int // the line that each write came from
-	bytes     int
-	unordered bool // by id
-	failed    []plantstore.LineError
+	bytes     int64 // memory of the writes
+	taken     int64 // from the lane of windows
+	unordered bool  // by id
+	failed    int64
+	errors    []plantstore.LineError // of the first lines that failed
 }
 
-func (win *window) add(p plantstore.Plant, line, bytes int) {
+func (win *window) add(p plantstore.Plant, line int) {
 	if n := len(win.writes); n > 0 && win.writes[n-1].Plant.ID > p.ID {
 		win.unordered = true
 	}
 	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p})
 	win.lines = append(win.lines, line)
-	win.bytes += bytes
+	win.bytes += int64(textSize(p) + lineBytes)
 }
 
 func (win *window) isFull() bool {
-	if !win.unordered && len(win.writes) >= orderedWindow {
-		return true
-	}
-	return len(win.writes)+len(win.failed) >= windowPlants || win.bytes >= windowBytes
+	return win.bytes >= windowBytes || !win.unordered && len(win.writes) >= orderedWindow
 }
 
+// fail counts a line that failed. Only the errors that may be in the report are kept.
 func (win *window) fail(line int, err error) {
 	_, e := statusOf(err)
-	win.failed = append(win.failed, plantstore.LineError{Line: int64(line), Err: e})
+	win.failed++
+	win.errors = append(win.errors, plantstore.LineError{Line: int64(line), Err: e})
+	if len(win.errors) >= 2*plantstore.MaxLineErrors {
+		win.errors = firstErrors(win.errors)
+	}
+}
+
+// firstErrors sorts the errors by line and returns as many as a report holds.
+func firstErrors(errs []plantstore.LineError) []plantstore.LineError {
+	slices.SortFunc(errs, func(a, b plantstore.LineError) int { return cmp.Compare(a.Line, b.Line) })
+	n := min(len(errs), plantstore.MaxLineErrors)
+	clear(errs[n:]) // for the garbage collector
+	return errs[:n]
 }
 
 func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
 	if err := checkMedia(r, wire.MediaNDJSON); err != nil {
 		return err
 	}
+	token := tokenOf(w)
+	if err := s.imports.acquire(r.Context(), token, 1); err != nil {
+		return err
+	}
+	defer s.imports.release(token, 1)
 	// The response comes when all is durable, however long that takes.
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
 	lines := wire.NewLineReader(&pacedReader{w, r.Body, newPace(minImportRate, s.streamTimeout)}, int(s.maxBody))
-	report, err := s.importLines(r.Context(), lines)
+	report, err := s.importLines(r.Context(), token, lines)
 	if err != nil {
 		return err
 	}
@@ -73,7 +102,7 @@ func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
 }
 
 // importLines reads one window while the one before is written.
-func (s *Server) importLines(ctx context.Context, lines *wire.LineReader) (plantstore.ImportReport, error) {
+func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, lines *wire.LineReader) (plantstore.ImportReport, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	windows := make(chan *window)
@@ -82,13 +111,15 @@ func (s *Server) importLines(ctx context.Context, lines *wire.LineReader) (plant
 	go func() {
 		defer close(written)
 		for win := range windows {
-			if err := s.writeWindow(ctx, win, &report); err != nil {
+			err := s.writeWindow(ctx, win, &report)
+			s.windows.release(token, win.taken)
+			if err != nil {
 				cancel(err)
 				return
 			}
 		}
 	}()
-	readErr := s.readWindows(ctx, lines, windows)
+	readErr := s.readWindows(ctx, token, lines, windows)
 	close(windows)
 	<-written
 	if readErr != nil {
@@ -97,16 +128,23 @@ func (s *Server) importLines(ctx context.Context, lines *wire.LineReader) (plant
 	return report, context.Cause(ctx)
 }
 
-// readWindows reads windows until the lines end.
-func (s *Server) readWindows(ctx context.Context, lines *wire.LineReader, windows chan<- *window) error {
+// readWindows reads windows until the lines end. A window that it sends belongs to
+// the receiver, with the memory that it took.
+func (s *Server) readWindows(ctx context.Context, token plantstore.TokenHash, lines *wire.LineReader, windows chan<- *window) error {
 	for {
-		win, err := s.readWindow(lines)
+		if err := s.windows.acquire(ctx, token, windowStep); err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+		win := &window{taken: windowStep}
+		err := s.readWindow(token, lines, win)
 		if err != nil && err != io.EOF {
+			s.windows.release(token, win.taken)
 			return err
 		}
 		select {
 		case windows <- win:
 		case <-ctx.Done():
+			s.windows.release(token, win.taken)
 			return nil
 		}
 		if err == io.EOF {
@@ -131,10 +169,8 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 			report.Unchanged++
 		}
 	}
-	slices.SortFunc(win.failed, func(a, b plantstore.LineError) int { return cmp.Compare(a.Line, b.Line) })
-	report.Failed += int64(len(win.failed))
-	room := min(len(win.failed), plantstore.MaxLineErrors-len(report.Errors))
-	report.Errors = append(report.Errors, win.failed[:room]...)
+	report.Failed += win.failed
+	report.Errors = firstErrors(append(report.Errors, win.errors...))
 	return nil
 }
 
@@ -154,36 +190,54 @@ func (win *window) sort() {
 	slices.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.at, b.at))
 	})
-	writes, lines := make([]plantstore.Write, len(keys)), make([]int, len(keys))
-	for i, k := range keys {
-		writes[i], lines[i] = win.writes[k.at], win.lines[k.at]
+	// Move every line to its place, around each cycle of the permutation.
+	for i := range keys {
+		write, line := win.writes[i], win.lines[i]
+		at := i
+		for from := keys[at].at; from != i; from = keys[at].at {
+			win.writes[at], win.lines[at] = win.writes[from], win.lines[from]
+			keys[at].at = at
+			at = from
+		}
+		win.writes[at], win.lines[at] = write, line
+		keys[at].at = at
 	}
-	win.writes, win.lines = writes, lines
 }
 
-// readWindow reads the next window. It returns io.EOF with the last one.
-func (s *Server) readWindow(lines *wire.LineReader) (*window, error) {
-	win := &window{}
-	for !win.isFull() {
+// readWindow reads lines until the window is full, or there is no memory for a larger
+// one. It returns io.EOF after the last line.
+func (s *Server) readWindow(token plantstore.TokenHash, lines *wire.LineReader, win *window) error {
+	for !win.isFull() && s.grow(token, win) {
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, wire.ErrLineTooLong):
 			win.fail(lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "the line is longer than the limit of %d bytes", s.maxBody))
 			continue
 		case err == io.EOF:
-			return win, err
+			return err
 		case err != nil:
-			return nil, bodyError(err)
+			return bodyError(err)
 		}
-		size := line.Len()
 		plant, err := wire.DecodeNewPlant(line)
 		if err != nil {
 			win.fail(lines.Line(), err)
 			continue
 		}
-		win.add(plant, lines.Line(), size)
+		win.add(plant, lines.Line())
 	}
-	return win, nil
+	return nil
+}
+
+// grow takes more memory for the window if it needs some, and reports whether there
+// was enough.
+func (s *Server) grow(token plantstore.TokenHash, win *window) bool {
+	for win.bytes > win.taken {
+		if !s.windows.tryAcquire(token, windowStep) {
+			return false
+		}
+		win.taken += windowStep
+	}
+	return true
 }
 
 // bodyError says why a body could not be read.

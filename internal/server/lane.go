@@ -141,10 +141,3 @@ func (l *lane) grant() {
 		close(w.granted)
 	}
 }
-
-// inUse returns how many units are held.
-func (l *lane) inUse() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.used
-}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/server"
@@ -146,4 +147,63 @@ func TestLargePagesShareALimit(t *testing.T) {
 		runtime.Gosched() // until the server has noticed
 	}
 	s.call(t, "GET", "?tag=large&limit="+strconv.Itoa(len(plants)), "").wantPlants(t, plants...)
+}
+
+// dialImport opens a connection and sends an import without its end.
+func (s *service) dialImport(t *testing.T, secret, lines string) *connection {
+	t.Helper()
+	c := s.dial(t)
+	c.send(t, "POST /plants/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+secret+"\r\n"+ndjson+
+		"\r\nTransfer-Encoding: chunked\r\n\r\n"+chunked(lines))
+	return c
+}
+
+func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{})
+	flood, honest := s.NewToken(plantstore.ScopeWrite), s.NewToken(plantstore.ScopeWrite)
+	const share = server.MaxImports * 3 / 4
+	const line = `{"id":1,"name":"Fern"}`
+	var stalled []*connection
+	for range share {
+		stalled = append(stalled, s.dialImport(t, flood, line))
+	}
+	for s.Handler.Imports() < share {
+		runtime.Gosched() // until all are running
+	}
+	stalled = append(stalled, s.dialImport(t, flood, line))
+	for s.Handler.ImportsQueued() == 0 {
+		runtime.Gosched() // until one waits
+	}
+	s.call(t, "POST", "/import", line, ndjson, "Authorization: Bearer "+honest).wantReport(t, 1, 0, 0)
+	for _, c := range stalled {
+		c.send(t, "0\r\n\r\n")
+	}
+	for _, c := range stalled {
+		c.reply(t).wantReport(t, 0, 1, 0)
+	}
+	for s.Handler.Imports() > 0 || s.Handler.ImportBytes() > 0 {
+		runtime.Gosched() // until all is released
+	}
+}
+
+// A byte now and then keeps every read short, but not the import.
+func TestTricklingImportIsEnded(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{ReadTimeout: 200 * time.Millisecond})
+	c := s.dialImport(t, s.Token, "{")
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for tick := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				_, _ = c.Write([]byte("1\r\n \r\n"))
+			case <-ended:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	c.reply(t).wantError(t, plantstore.ErrTimeout, "send it faster")
 }

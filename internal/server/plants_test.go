@@ -324,6 +324,24 @@ func TestImportReportsTheFirstHundredErrors(t *testing.T) {
 	s.call(t, "POST", "/import", strings.Repeat("{\"id\":1}\n", 250), ndjson).wantReport(t, 0, 0, 250, want...)
 }
 
+// All ids are taken. The lines are not written in their order.
+func TestImportReportsTheFirstLinesThatAreRefused(t *testing.T) {
+	s := start(t, servertest.Options{})
+	var plants []plantstore.Plant
+	var body strings.Builder
+	const n = 1000
+	for i := range n {
+		plants = append(plants, plant(plantstore.ID(i), "there"))
+		fmt.Fprintf(&body, "{\"id\":%d,\"name\":\"other\"}\n", n-1-i)
+	}
+	s.Fill(t, plants...)
+	var want []string
+	for i := range 100 {
+		want = append(want, fmt.Sprintf("%d:40010", i+1))
+	}
+	s.call(t, "POST", "/import", body.String(), ndjson).wantReport(t, 0, 0, n, want...)
+}
+
 // The ids are not in order, and one is in two windows.
 func TestImportOfSeveralWindows(t *testing.T) {
 	s := start(t, servertest.Options{})

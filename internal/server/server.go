@@ -66,6 +66,8 @@ type Server struct {
 	scans         *lane         // lists, searches and exports at once
 	exports       *lane         // those of them that are exports
 	largePages    *lane         // bytes of pages being sent
+	imports       *lane         // at once
+	windows       *lane         // bytes of the imports' windows
 	largeBodies   chan struct{} // holds a token for each being received
 
 	draining atomic.Bool
@@ -93,6 +95,8 @@ func New(opts Options) *Server {
 		streamTimeout: opts.StreamTimeout,
 		scans:         newLane(maxScans, maxScansQueued, maxScanWait, "too many searches and exports are running"),
 		exports:       newLane(maxExports, 0, 0, "too many exports are running"),
+		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
+		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
 		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
 		largeBodies:   make(chan struct{}, max(1, maxLargeBodies/opts.MaxBody)),
 	}

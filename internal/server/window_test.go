@@ -1,0 +1,52 @@
+package server
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+// readTestWindow reads a window of the lines with this much memory for all imports.
+func readTestWindow(memory int64, lines string) (*window, error) {
+	s := &Server{windows: newLane(memory, 0, time.Second, "full"), maxBody: 1 << 20}
+	win := &window{}
+	return win, s.readWindow(plantstore.TokenHash{}, wire.NewLineReader(strings.NewReader(lines), 1<<20), win)
+}
+
+func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {
+	const n = 300_000
+	win, err := readTestWindow(maxImportBytes, strings.Repeat("x\n", n))
+	if err != io.EOF || win.failed != n || len(win.errors) >= 2*plantstore.MaxLineErrors {
+		t.Fatalf("%d lines failed, and %d errors are kept: %v", win.failed, len(win.errors), err)
+	}
+	for i, e := range firstErrors(win.errors) {
+		if e.Line != int64(i+1) {
+			t.Fatalf("error %d is of line %d", i, e.Line)
+		}
+	}
+}
+
+// A window ends before it takes more than there is, whatever its lines are.
+func TestWindowIsBoundedByBytes(t *testing.T) {
+	for name, line := range map[string]string{
+		"short lines": `{"id":1,"name":""}` + "\n" + `{"id":0,"name":""}` + "\n",
+		"long lines":  `{"id":1,"name":"` + strings.Repeat("x", 100_000) + `"}` + "\n" + `{"id":0,"name":""}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := strings.Repeat(line, (24<<20)/(len(line)+2*lineBytes))
+			for _, tt := range []struct{ memory, want int64 }{
+				{maxImportBytes, windowBytes},
+				{8 << 20, 6 << 20}, // the share of one token
+			} {
+				win, err := readTestWindow(tt.memory, lines)
+				if err != nil || win.bytes < tt.want || win.bytes > tt.want+200_000 {
+					t.Errorf("with %d bytes of memory the window has %d, want about %d: %v", tt.memory, win.bytes, tt.want, err)
+				}
+			}
+		})
+	}
+}
