@@ -27,7 +27,7 @@ func Routes() []Route {
 }
 
 // LargeBodies returns how many large bodies are being received.
-func (s *Server) LargeBodies() int { return len(s.largeBodies) }
+func (s *Server) LargeBodies() int64 { return s.largeBodies.inUse() }
 
 // LargePages returns how many bytes of large pages are being sent.
 func (s *Server) LargePages() int64 { return s.largePages.inUse() }

@@ -396,22 +396,31 @@ func TestAPIIsMountedAtTheBaseURL(t *testing.T) {
 	}
 }
 
-// There is room for one large body, which stalls.
+// There is room for one large body, which stalls. A body is large when so much of it
+// has arrived, whatever was announced.
 func TestLargeBodiesShareALimit(t *testing.T) {
 	s := start(t, servertest.Options{MaxBody: server.MaxLargeBodies})
 	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", server.SmallBody) + `"}`
 	length := fmt.Sprintf("Content-Length: %d", len(large))
+	announced := s.dialCreate(t, length)
+	announced.send(t, large[:10])
 	first := s.dialCreate(t, length)
-	first.send(t, large[:10])
+	const sent = server.SmallBody + 10
+	first.send(t, large[:sent])
 	for s.Handler.LargeBodies() == 0 {
 		runtime.Gosched() // until the server reads it
 	}
 	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
 	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")
-	unknown.send(t, chunked(`{"id":3,"name":"Fern"}`)+"0\r\n\r\n")
+	unknown.send(t, chunked(large)+"0\r\n\r\n")
 	unknown.reply(t).wantError(t, plantstore.ErrUnavailable, "large bodies")
+	small := s.dialCreate(t, "Transfer-Encoding: chunked")
+	small.send(t, chunked(`{"id":3,"name":"Fern"}`)+"0\r\n\r\n")
+	small.reply(t).wantPlant(t, fern(3))
 	s.create(t, `{"id":2,"name":"Fern"}`).wantPlant(t, fern(2))
-	first.send(t, large[10:])
+	first.send(t, large[sent:])
 	first.reply(t).wantPlant(t, fern(1))
+	announced.send(t, large[10:])
+	announced.reply(t).wantPlant(t, fern(1))
 	s.create(t, large).wantPlant(t, fern(1))
 }

@@ -63,12 +63,12 @@ type Server struct {
 	cors      cors
 
 	streamTimeout time.Duration
-	scans         *lane         // lists, searches and exports at once
-	exports       *lane         // those of them that are exports
-	largePages    *lane         // bytes of pages being sent
-	imports       *lane         // at once
-	windows       *lane         // bytes of the imports' windows
-	largeBodies   chan struct{} // holds a token for each being received
+	scans         *lane // lists, searches and exports at once
+	exports       *lane // those of them that are exports
+	largePages    *lane // bytes of pages being sent
+	imports       *lane // at once
+	windows       *lane // bytes of the imports' windows
+	largeBodies   *lane // being received
 
 	draining atomic.Bool
 	warned   atomic.Int64 // the second of the last warning
@@ -98,7 +98,7 @@ func New(opts Options) *Server {
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
 		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
-		largeBodies:   make(chan struct{}, max(1, maxLargeBodies/opts.MaxBody)),
+		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being received"),
 	}
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.plants = base + "/plants"

@@ -73,17 +73,22 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Bu
 	if r.ContentLength > s.maxBody {
 		return s.tooLarge()
 	}
-	if r.ContentLength < 0 || r.ContentLength > smallBody {
-		select {
-		case s.largeBodies <- struct{}{}:
-			defer func() { <-s.largeBodies }()
-		default:
-			return plantstore.Errorf(plantstore.ErrUnavailable, "too many large bodies are being received: try again later")
-		}
-	}
 	// The length is only announced. Memory is taken as the bytes arrive.
 	body.Grow(int(min(max(r.ContentLength, 0), maxKeptBuffer/2)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, s.maxBody))
+	in := http.MaxBytesReader(w, r.Body, s.maxBody)
+	start := io.Reader(in)
+	if r.ContentLength < 0 || r.ContentLength > smallBody {
+		start = io.LimitReader(in, smallBody+1)
+	}
+	_, err := body.ReadFrom(start)
+	if err == nil && body.Len() > smallBody {
+		token := tokenOf(w)
+		if !s.largeBodies.tryAcquire(token, 1) {
+			return s.largeBodies.full
+		}
+		defer s.largeBodies.release(token, 1)
+		_, err = body.ReadFrom(in)
+	}
 	var large *http.MaxBytesError
 	switch {
 	case err == nil:
@@ -98,8 +103,8 @@ func (s *Server) tooLarge() error {
 	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.maxBody)
 }
 
-// Bodies larger than smallBody share a limit in bytes while they are received:
-// clients that send slowly could fill the memory with them.
+// Bodies of which more than smallBody has arrived share a limit in bytes: clients
+// that send slowly could fill the memory with them.
 const (
 	smallBody      = 64 << 10
 	maxLargeBodies = 64 << 20
