@@ -3,7 +3,6 @@ package plantstore
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -73,9 +72,12 @@ type Error struct {
 	Message string
 }
 
-// Errorf returns an [*Error] with the code and a formatted message.
+// maxMessage is the longest message that Plantstore writes, in bytes or so.
+const maxMessage = 4 << 10
+
+// Errorf returns an [*Error] with the code and a formatted message, cut off at 4 KiB.
 func Errorf(code Code, format string, args ...any) error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	return &Error{Code: code, Message: shorten(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -84,18 +86,27 @@ func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Code }
 
 // Problems collects everything that is wrong with a request, so that one response
-// can report it all. The zero value is ready to use.
+// can report it all, as far as that fits into 4 KiB. The zero value is ready to use.
 type Problems struct {
-	code  Code // of the first problem
-	texts []string
+	code Code // of the first problem
+	text string
+	more int // problems that do not fit
 }
 
 // Add adds a problem.
 func (p *Problems) Add(code Code, format string, args ...any) {
-	if len(p.texts) == 0 {
+	if p.text == "" {
 		p.code = code
+		p.text = shorten(fmt.Sprintf(format, args...), maxMessage)
+		return
 	}
-	p.texts = append(p.texts, fmt.Sprintf(format, args...))
+	if p.more == 0 {
+		if text := fmt.Sprintf(format, args...); len(p.text)+len(text) <= maxMessage {
+			p.text += "; " + text
+			return
+		}
+	}
+	p.more++
 }
 
 // Wrap adds a problem with a field. err is nil, which adds nothing, or an [*Error].
@@ -108,15 +119,20 @@ func (p *Problems) Wrap(field string, err error) {
 // Err returns all problems as one [*Error] with the code of the first, or nil if
 // there are none.
 func (p *Problems) Err() error {
-	if len(p.texts) == 0 {
+	if p.text == "" {
 		return nil
 	}
-	return &Error{Code: p.code, Message: strings.Join(p.texts, "; ")}
+	message := p.text
+	if p.more > 0 {
+		message += fmt.Sprintf("; and %d more", p.more)
+	}
+	return &Error{Code: p.code, Message: message}
 }
 
 // Shorten returns the text as an error message quotes it: its first 40 bytes or so.
-func Shorten(text string) string {
-	const size = 40
+func Shorten(text string) string { return shorten(text, 40) }
+
+func shorten(text string, size int) string {
 	if len(text) <= size {
 		return text
 	}
