@@ -29,6 +29,7 @@ func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
 		return withPlantID(id, err)
 	}
 	setETag(w, plant)
+	w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
 		return writePlant(w, plant)
 	}
@@ -75,6 +76,7 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Add("Vary", "Accept")
+	w.Header()["Cache-Control"] = headerNoCache
 	if wantsNDJSON(r) {
 		return s.exportPlants(w, r, query, params)
 	}

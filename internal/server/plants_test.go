@@ -187,6 +187,19 @@ func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pa
 	}
 }
 
+func TestCachesMustAskBeforeTheyUseAPlant(t *testing.T) {
+	s := start(t, servertest.Options{})
+	s.Fill(t, fern(1))
+	const want = "private, no-cache"
+	got := s.call(t, "GET", "/1", "")
+	got.wantHeader(t, "Cache-Control", want)
+	again := s.call(t, "GET", "/1", "", "If-None-Match: "+got.header.Get("ETag"))
+	again.wantStatus(t, http.StatusNotModified)
+	again.wantHeader(t, "Cache-Control", want)
+	s.call(t, "GET", "", "").wantHeader(t, "Cache-Control", want)
+	s.call(t, "GET", "", "", "Accept: application/x-ndjson").wantHeader(t, "Cache-Control", want)
+}
+
 func TestListIsBounded(t *testing.T) {
 	s := start(t, servertest.Options{})
 	var all []plantstore.Plant

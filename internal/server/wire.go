@@ -20,6 +20,7 @@ var (
 	headerJSON    = []string{wire.MediaJSON}
 	headerNosniff = []string{"nosniff"}
 	headerClose   = []string{"close"}
+	headerNoCache = []string{"private, no-cache"}
 )
 
 // buffers holds request and response bodies. One that grew large is left to the
