@@ -68,7 +68,29 @@ func (a *target) withProber(t *testing.T, abuse func()) {
 // each of them took.
 func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
 	t.Helper()
-	job, err := json.Marshal(prober{API: a.API, Used: a.plants, AtLeast: atLeast})
+	p := runProber(t, prober{API: a.API, Used: a.plants, AtLeast: atLeast}, f)
+	a.plants = p.Used
+	return p.Took
+}
+
+// probeReads has a prober of its own read the path while f runs. It returns how long the
+// reads took that began in the time that f returns.
+func (a *target) probeReads(t *testing.T, path string, atLeast int, f func() (from, to time.Time)) (took []time.Duration) {
+	t.Helper()
+	var from, to time.Time
+	p := runProber(t, prober{API: a.API, Reads: path, AtLeast: atLeast}, func() { from, to = f() })
+	for i, began := range p.Began {
+		if !began.Before(from) && (to.IsZero() || began.Before(to)) {
+			took = append(took, p.Took[i])
+		}
+	}
+	return took
+}
+
+// runProber runs the process while f runs, and returns it with the results.
+func runProber(t *testing.T, p prober, f func()) prober {
+	t.Helper()
+	job, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +108,6 @@ func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var p prober
 	results := json.NewDecoder(out)
 	func() {
 		defer func() {
@@ -103,8 +124,7 @@ func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
 	if p.Failed != "" {
 		t.Error("a call of the prober failed: " + p.Failed)
 	}
-	a.plants = p.Used
-	return p.Took
+	return p
 }
 
 // resetPeak resets the peak of the server's memory where the system allows it, and
@@ -125,9 +145,11 @@ const proberVariable = "PLANTSTORE_TEST_PROBER"
 // with the results.
 type prober struct {
 	API     string
+	Reads   string          // the path of its only call, if set
 	Used    int64           // how many ids are used
 	AtLeast int             // how many calls to make, even if it is told to end
-	Took    []time.Duration // how long each call took
+	Began   []time.Time     // when each call began
+	Took    []time.Duration // how long it took
 	Failed  string          // the call that failed, after which there is none
 }
 
@@ -154,14 +176,17 @@ func proberMain(job string) int {
 	return 0
 }
 
-// run creates and reads plants, one call after the other, on one connection and on new
+// run creates and reads plants, or reads one path, one call after the other, on one connection and on new
 // ones in turn.
 func (p *prober) run(ended *atomic.Bool) {
 	kept := &http.Client{Transport: &http.Transport{}, Timeout: probeTimeout}
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: probeTimeout}
 	for calls := 0; calls < p.AtLeast || !ended.Load(); calls++ {
-		method, path, body := "GET", "/plants/"+strconv.FormatInt(-p.Used, 10), ""
-		if calls%2 == 0 {
+		method, path, body, want := "GET", "/plants/"+strconv.FormatInt(-p.Used, 10), "", `"name":"probe"`
+		switch {
+		case p.Reads != "":
+			path, want = p.Reads, ""
+		case calls%2 == 0:
 			p.Used++
 			method, path, body = "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"probe"}`, -p.Used)
 		}
@@ -170,9 +195,10 @@ func (p *prober) run(ended *atomic.Bool) {
 			c = fresh
 		}
 		began := time.Now()
+		p.Began = append(p.Began, began)
 		res, err := harness.Send(c, harness.Token, method, p.API+path, body)
 		p.Took = append(p.Took, time.Since(began))
-		if err != nil || res.Status != 200 || !strings.Contains(res.Body, `"name":"probe"`) {
+		if err != nil || res.Status != 200 || !strings.Contains(res.Body, want) {
 			p.Failed = fmt.Sprintf("%s %s: %d %s, %v", method, path, res.Status, res.Body, err)
 			return
 		}
@@ -185,7 +211,7 @@ func percentile(took []time.Duration, percent int) time.Duration {
 		return 0
 	}
 	took = slices.Sorted(slices.Values(took))
-	return took[(len(took)-1)*percent/100]
+	return took[((len(took)-1)*percent+99)/100]
 }
 
 func latencies(took []time.Duration) string {

@@ -1,0 +1,257 @@
+package abuse
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"plantstore/e2e/harness"
+	"plantstore/internal/postgres/pgtest"
+)
+
+// row is a line of the table in docs/reliability.md: an attack, what a well-behaved
+// client sees without and with it, and the most memory that the server had meanwhile.
+type row struct {
+	attack, quiet, during string
+	memory                int64
+}
+
+// report checks the memory and reports the row.
+func (r row) report(t *testing.T) {
+	t.Helper()
+	if r.memory > maxMemory {
+		t.Errorf("the server had %d MB resident, at most %d are allowed", r.memory>>20, maxMemory>>20)
+	}
+	verdict := "held"
+	if t.Failed() {
+		verdict = "FAILED"
+	}
+	harness.Report(t, "| %s | %s | %s | %d MB | %s |", r.attack, cmp.Or(r.quiet, "-"), r.during, r.memory>>20, verdict)
+}
+
+// eachStore runs a test on both kinds of store.
+func eachStore(t *testing.T, test func(t *testing.T, db string)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "plants.db")) })
+	t.Run("postgres", func(t *testing.T) { test(t, pgtest.Fresh(t)) })
+}
+
+// startFilled starts a server with the default flags on a store of n small plants.
+func startFilled(t *testing.T, db string, n int) *target {
+	t.Helper()
+	harness.NeedProc(t)
+	a := &target{Server: harness.StartOn(t, db)}
+	var lines strings.Builder
+	for id := 1; id <= n; id++ {
+		fmt.Fprintf(&lines, "{\"id\":%d,\"name\":\"plant number %d\"}\n", id, id)
+	}
+	a.Import(lines.String())
+	a.Stop() // an import must not count as memory of the attack
+	a.Run()
+	return a
+}
+
+// search is the most expensive read: it finds nothing among all plants.
+const search = "/plants?q=zzzz"
+
+// request returns a request without a body as it is sent.
+func request(token, method, path string, header ...string) string {
+	lines := append([]string{method + " " + path + " HTTP/1.1", "Host: x", "Authorization: Bearer " + token}, header...)
+	return strings.Join(lines, "\r\n") + "\r\n\r\n"
+}
+
+// answer is the status of one response, and when its request was sent.
+type answer struct {
+	sent   time.Time
+	status int
+}
+
+// floodSearches searches on so many connections, without a pause between a response and
+// the next request, until done says that a connection shall end.
+func (a *target) floodSearches(t *testing.T, token string, connections int, done func(answer) bool) {
+	t.Helper()
+	harness.Parallel(t, connections, func(int) error {
+		conn, err := net.Dial("tcp", a.Addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for {
+			last := answer{sent: time.Now()}
+			conn.SetDeadline(last.sent.Add(2 * time.Minute))
+			if _, err := io.WriteString(conn, request(token, "GET", search)); err != nil {
+				return err
+			}
+			if last.status, _, err = skimResponse(in); err != nil {
+				return err
+			}
+			if last.status != 200 && last.status != 503 && last.status != 401 {
+				return fmt.Errorf("a search was answered %d", last.status)
+			}
+			if done(last) {
+				return nil
+			}
+		}
+	})
+}
+
+const (
+	// revocation is the promise: how long a revoked token works at most.
+	revocation = 2 * time.Second
+	// busyMargin is for a machine that runs other tests at the same time.
+	busyMargin = time.Second
+)
+
+// A token floods the server with searches and is revoked meanwhile. Two seconds later
+// nothing can be done with it, however busy the server is.
+func TestRevokedTokenIsRefusedDuringItsFlood(t *testing.T) {
+	eachStore(t, func(t *testing.T, db string) {
+		plants, connections := harness.Times(100_000, 300_000), 150
+		a := startFilled(t, db, plants)
+		secret := a.Command("token", "create", "--name", "flooder")
+		create := func(id int) (int, time.Duration) {
+			began := time.Now()
+			status, _ := a.Call(secret, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"flooder"}`, -id))
+			return status, time.Since(began)
+		}
+		if status, _ := create(1); status != 200 {
+			t.Fatalf("a create with the new token was answered %d", status)
+		}
+
+		var revoked atomic.Pointer[time.Time] // when the command ended
+		var accepted atomic.Int64             // nanoseconds from revoked to the last request that was accepted
+		var over atomic.Bool
+		// late records an answer to a request of the flooder, and reports whether it is one
+		// that comes after the revocation.
+		late := func(got answer) bool {
+			at := revoked.Load()
+			if at == nil || !got.sent.After(*at) {
+				return false
+			}
+			if got.status == 200 {
+				after := int64(got.sent.Sub(*at))
+				for last := accepted.Load(); after > last && !accepted.CompareAndSwap(last, after); last = accepted.Load() {
+				}
+			}
+			return true
+		}
+		var flood sync.WaitGroup
+		flood.Go(func() {
+			a.floodSearches(t, secret, connections, func(got answer) bool {
+				return late(got) && got.status == 401 || over.Load()
+			})
+		})
+		time.Sleep(time.Duration(harness.Times(3, 10)) * time.Second) // the flood saturates the server
+		a.Command("token", "revoke", "flooder")
+		now := time.Now()
+		revoked.Store(&now)
+		// The flooder goes on to create plants, several at a time, for each may take long. It
+		// ends when the promise has been kept.
+		var first401 atomic.Int64 // nanoseconds from revoked to the first create that was refused
+		harness.Parallel(t, 4, func(worker int) error {
+			for n := worker + 2; time.Since(now) < time.Duration(harness.Times(12, 25))*time.Second; n += 4 {
+				sent := time.Now()
+				status, _ := create(n)
+				late(answer{sent, status})
+				if status == 401 {
+					first401.CompareAndSwap(0, int64(time.Since(now)))
+					if time.Since(now) > revocation+busyMargin {
+						return nil
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			return nil
+		})
+		over.Store(true)
+		flood.Wait()
+		last, refused := time.Duration(accepted.Load()), time.Duration(first401.Load())
+		if last > revocation+busyMargin {
+			t.Errorf("the token was accepted %v after it was revoked", last)
+		}
+		if refused == 0 || refused > revocation+busyMargin {
+			t.Errorf("the first create was refused with 401 %v after the token was revoked (0s: never)", refused)
+		}
+		row{
+			attack: fmt.Sprintf("%d searches at once over %d plants by a token that is revoked", connections, plants),
+			during: fmt.Sprintf("last request accepted %.1f s after, first create refused with 401 %.1f s after", last.Seconds(), refused.Seconds()),
+			memory: a.Memory("VmHWM"),
+		}.report(t)
+	})
+}
+
+// A token that may only read floods the server with searches. The gets and searches of
+// other tokens, and /readyz, go on.
+func TestSearchFloodLeavesOtherTokensAlone(t *testing.T) {
+	eachStore(t, func(t *testing.T, db string) {
+		plants, connections := harness.Times(100_000, 300_000), 100
+		a := startFilled(t, db, plants)
+		secret := a.Command("token", "create", "--name", "reader", "--scopes", "plants:read")
+		searchOnce := func() (took time.Duration, refused int) {
+			for began := time.Now(); ; refused++ {
+				status, body := a.Call(harness.Token, "GET", search, "")
+				switch {
+				case status == 200:
+					return time.Since(began), refused
+				case status != 503 || time.Since(began) > probeTimeout:
+					t.Errorf("for %v the search of another token was answered %d %s", time.Since(began), status, body)
+					return time.Since(began), refused
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		quietSearch, _ := searchOnce()
+		quiet := a.probeReads(t, "/plants/7", harness.Times(200, 2000), func() (from, to time.Time) { return })
+
+		var ready []time.Duration
+		var duringSearch time.Duration
+		var duringRefused int
+		var searched, refused atomic.Int64
+		during := a.probeReads(t, "/plants/7", 1, func() (from, to time.Time) {
+			ready = a.probeReads(t, "/readyz", 1, func() (time.Time, time.Time) {
+				if harness.Torture() {
+					defer lowerPriority(t)()
+				}
+				ends := time.Duration(harness.Times(3, 20)) * time.Second
+				from = time.Now()
+				to = from.Add(ends)
+				var honest sync.WaitGroup
+				var found atomic.Bool
+				honest.Go(func() {
+					time.Sleep(ends / 3)
+					duringSearch, duringRefused = searchOnce()
+					found.Store(true)
+				})
+				a.floodSearches(t, secret, connections, func(got answer) bool {
+					if got.status == 503 {
+						refused.Add(1)
+					} else {
+						searched.Add(1)
+					}
+					return time.Now().After(to) && found.Load()
+				})
+				honest.Wait()
+				return from, to
+			})
+			return from, to
+		})
+		http.DefaultClient.CloseIdleConnections()
+		row{
+			attack: fmt.Sprintf("%d searches at once over %d plants by a read-only token", connections, plants),
+			quiet:  fmt.Sprintf("get %s; search %v", latencies(quiet), quietSearch.Round(time.Millisecond)),
+			during: fmt.Sprintf("get %s, p99 %.1f × quiet; /readyz %s; search of another token %v after %d refusals; flooder: %d searches, %d refused",
+				latencies(during), float64(percentile(during, 99))/float64(percentile(quiet, 99)), latencies(ready),
+				duringSearch.Round(time.Millisecond), duringRefused, searched.Load(), refused.Load()),
+			memory: a.Memory("VmHWM"),
+		}.report(t)
+	})
+}
