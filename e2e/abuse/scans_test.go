@@ -210,7 +210,7 @@ func TestSearchFloodLeavesOtherTokensAlone(t *testing.T) {
 			}
 		}
 		quietSearch, _ := searchOnce()
-		quiet := a.probeReads(t, "/plants/7", harness.Times(200, 2000), func() (from, to time.Time) { return })
+		quiet := a.probeReads(t, "/plants/7", harness.Times(200, 2000), noTime)
 
 		var ready []time.Duration
 		var duringSearch time.Duration

@@ -1,0 +1,189 @@
+package abuse
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"plantstore/e2e/harness"
+)
+
+// Chunked bodies of which one byte has arrived are not large.
+func TestHeldChunkedBodiesRefuseNoOthers(t *testing.T) {
+	const bodies = 64
+	harness.NeedProc(t)
+	s := harness.Start(t)
+	head := request(harness.Token, "POST", "/plants", "Content-Type: application/json", "Transfer-Encoding: chunked")
+	for range bodies {
+		conn, err := net.Dial("tcp", s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, head+"1\r\n{\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The server may not have begun with all of them when the first is created.
+	var took []time.Duration
+	for id := 1; id <= harness.Times(50, 500); id++ {
+		conn, err := net.Dial("tcp", s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		began := time.Now()
+		conn.SetDeadline(began.Add(time.Minute))
+		plant := fmt.Sprintf(`{"id":%d,"name":"chunked"}`, id)
+		if _, err := fmt.Fprintf(conn, "%s%x\r\n%s\r\n0\r\n\r\n", head, len(plant), plant); err != nil {
+			t.Fatal(err)
+		}
+		status, body, _, err := readResponse(bufio.NewReader(conn))
+		if err != nil || status != 200 {
+			t.Errorf("create %d, beside %d chunked bodies of one byte, was answered %d %s, %v", id, bodies, status, body, err)
+			break
+		}
+		took = append(took, time.Since(began))
+	}
+	row{
+		attack: fmt.Sprintf("%d chunked bodies that hold after one byte", bodies),
+		during: fmt.Sprintf("%d chunked creates, %s", len(took), latencies(took)),
+		memory: s.Memory("VmHWM"),
+	}.report(t)
+}
+
+// slowReader reads an export at 75 KB a second, as long as the server sends it.
+type slowReader struct {
+	conn *net.TCPConn
+	body io.ReadCloser
+}
+
+func (a *target) newSlowReader(token string) (r slowReader, err error) {
+	if r.conn, err = a.dial(); err != nil {
+		return r, err
+	}
+	if err := r.conn.SetReadBuffer(64 << 10); err != nil {
+		return r, err
+	}
+	if _, err := io.WriteString(r.conn, request(token, "GET", "/plants", "Accept: application/x-ndjson")); err != nil {
+		return r, err
+	}
+	res, err := http.ReadResponse(bufio.NewReader(r.conn), nil)
+	if err == nil && res.StatusCode != 200 {
+		err = fmt.Errorf("an export was answered %d", res.StatusCode)
+	}
+	if err == nil {
+		r.body = res.Body
+	}
+	return r, err
+}
+
+// read reads slowly until closed is closed, and then what is left. The end must be
+// missing.
+func (r slowReader) read(closed <-chan struct{}) error {
+	defer r.conn.Close()
+	defer r.body.Close()
+	const part, pause = 7500, 100 * time.Millisecond
+	pace := time.NewTicker(pause)
+	defer pace.Stop()
+	for {
+		_, err := io.CopyN(io.Discard, r.body, part)
+		switch {
+		case err == io.EOF:
+			return errors.New("a slow reader was served to the end")
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case err != nil:
+			return nil // cut off
+		}
+		select {
+		case <-closed:
+		case <-pace.C:
+		}
+	}
+}
+
+// Clients read exports and send imports, slowly on purpose, but without a stop. Others go
+// on meanwhile, and in the end the server gives up on the slow ones.
+func TestSlowStreamsAreCutOff(t *testing.T) {
+	const plants, length = 400, 64 << 10
+	const exports, imports = 8, 8
+	const answerLimit = 15 * time.Second // for an export that is served or refused
+	a := startTarget(t)
+	var lines strings.Builder
+	name := strings.Repeat("n", length)
+	for id := range plants {
+		fmt.Fprintf(&lines, "{\"id\":%d,\"name\":\"%s\"}\n", id+1, name)
+	}
+	a.Import(lines.String())
+	a.Stop()
+	a.Run()
+	slow := a.Command("token", "create", "--name", "slow")
+	quietGets := a.probeReads(t, "/plants/7", harness.Times(100, 2000), noTime)
+	quietLists := a.probeReads(t, "/plants?limit=10", harness.Times(100, 2000), noTime)
+
+	var lists []time.Duration
+	var ninth int
+	var ninthTook, exportsTook, importsTook time.Duration
+	gets := a.probeReads(t, "/plants/7", 1, func() (from, to time.Time) {
+		lists = a.probeReads(t, "/plants?limit=10", 1, func() (time.Time, time.Time) {
+			from = time.Now()
+			var ended sync.WaitGroup
+			readers, conns := make([]slowReader, exports), make([]*net.TCPConn, exports)
+			harness.Parallel(t, exports, func(i int) (err error) {
+				readers[i], err = a.newSlowReader(slow)
+				conns[i] = readers[i].conn
+				return err
+			})
+			if t.Failed() {
+				return from, time.Now()
+			}
+			closed := make(chan struct{})
+			ended.Go(func() {
+				harness.Parallel(t, exports, func(i int) error { return readers[i].read(closed) })
+			})
+			ended.Go(func() {
+				defer close(closed)
+				a.awaitClosed(t, conns)
+				exportsTook = time.Since(from)
+			})
+			ended.Go(func() {
+				head := request(slow, "POST", "/plants/import", "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked")
+				harness.Parallel(t, imports, func(int) error {
+					answer, err := a.drip(head, "1\r\n \r\n")
+					if err == nil && !strings.HasPrefix(answer, "HTTP/1.1 408 ") && !strings.HasPrefix(answer, "HTTP/1.1 503 ") {
+						err = fmt.Errorf("an import that trickles was answered %q, want 408 or 503", answer)
+					}
+					return err
+				})
+				importsTook = time.Since(from)
+			})
+			began := time.Now()
+			one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: answerLimit}
+			res, err := harness.Send(one, harness.Token, "GET", a.API+"/plants", "", "Accept", "application/x-ndjson")
+			ninth, ninthTook = res.Status, time.Since(began)
+			if err != nil || ninth != 200 && ninth != 503 {
+				t.Errorf("an export of another token was answered %d after %v, %v", ninth, ninthTook, err)
+			}
+			ended.Wait()
+			to = time.Now()
+			return from, to
+		})
+		return from, to
+	})
+	row{
+		attack: fmt.Sprintf("%d exports read at 75 KB/s, %d imports that trickle", exports, imports),
+		quiet:  fmt.Sprintf("get %s; list %s", latencies(quietGets), latencies(quietLists)),
+		during: fmt.Sprintf("get %s; list %s; export of another token: %d after %v; slow exports over after %.1f s, imports after %.1f s",
+			latencies(gets), latencies(lists), ninth, ninthTook.Round(time.Millisecond), exportsTook.Seconds(), importsTook.Seconds()),
+		memory: a.Memory("VmHWM"),
+	}.report(t)
+}
