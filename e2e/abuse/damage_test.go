@@ -76,8 +76,9 @@ func TestDamagedPageStopsNothingElse(t *testing.T) {
 			t.Helper()
 			res, err := harness.Send(http.DefaultClient, harness.Token, method, s.API+path, body)
 			if err != nil {
+				t.Errorf("%s %s: %v; the server logged:\n%s", method, path, err, s.Log())
 				row{attack: "writes to a damaged page", during: "the server ended"}.report(t)
-				t.Fatalf("%s %s: %v; the server logged:\n%s", method, path, err, s.Log())
+				t.FailNow()
 			}
 			if res.Status != status || !strings.Contains(res.Body, text) {
 				t.Errorf("%s %s was answered %d %s, want %d and %q", method, path, res.Status, res.Body, status, text)

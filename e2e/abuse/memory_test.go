@@ -104,33 +104,33 @@ func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 			{"searches", "/plants?limit=1000&q=zzzz", 0},
 		} {
 			t.Run(attack.name, func(t *testing.T) {
-			var slowest time.Duration
-			during := a.probeReads(t, "/plants/0", 1, func() (from, to time.Time) {
-				from = time.Now()
-				var mu sync.Mutex // guards slowest
-				harness.Parallel(t, 4, func(int) error {
-					p, err := readPage(a.API + attack.path)
-					if err == nil && p.status != 200 && p.status != 503 {
-						err = fmt.Errorf("%s were answered %d", attack.name, p.status)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					slowest = max(slowest, p.took)
-					return err
+				var slowest time.Duration
+				during := a.probeReads(t, "/plants/0", 1, func() (from, to time.Time) {
+					from = time.Now()
+					var mu sync.Mutex // guards slowest
+					harness.Parallel(t, 4, func(int) error {
+						p, err := readPage(a.API + attack.path)
+						if err == nil && p.status != 200 && p.status != 503 {
+							err = fmt.Errorf("%s were answered %d", attack.name, p.status)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						slowest = max(slowest, p.took)
+						return err
+					})
+					return from, time.Now()
 				})
-				return from, time.Now()
-			})
-			memory := a.Memory("VmHWM")
-			plants, pages := walk(t, a.API+attack.path)
-			if plants != attack.plants {
-				t.Errorf("all pages of %s have %d plants, want %d", attack.path, plants, attack.plants)
-			}
-			row{
-				attack: fmt.Sprintf("4 %s at once, %d names of 1 MiB", attack.name, n),
-				quiet:  "get " + latencies(quiet),
-				during: fmt.Sprintf("get %s; the slowest took %v; %d pages in all", latencies(during), slowest.Round(time.Millisecond), pages),
-				memory: memory,
-			}.report(t)
+				memory := a.Memory("VmHWM")
+				plants, pages := walk(t, a.API+attack.path)
+				if plants != attack.plants {
+					t.Errorf("all pages of %s have %d plants, want %d", attack.path, plants, attack.plants)
+				}
+				row{
+					attack: fmt.Sprintf("4 %s at once, %d names of 1 MiB", attack.name, n),
+					quiet:  "get " + latencies(quiet),
+					during: fmt.Sprintf("get %s; the slowest took %v; %d pages in all", latencies(during), slowest.Round(time.Millisecond), pages),
+					memory: memory,
+				}.report(t)
 			})
 			a.Stop() // the next attack starts with a small heap
 			a.Run()
