@@ -93,7 +93,7 @@ func walk(t *testing.T, url string) (plants, pages int) {
 // A page is limited by its bytes, not only by the number of its plants.
 func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 	eachStore(t, func(t *testing.T, db string) {
-		n := harness.Times(40, 400)
+		n := harness.Times(20, 400)
 		a := startLarge(t, db, n)
 		quiet := a.probeReads(t, "/plants/0", harness.Times(200, 2000), noTime)
 		for _, attack := range []struct {
@@ -178,7 +178,7 @@ func TestImportsOfWrongLinesTakeLittleMemory(t *testing.T) {
 // Imports send almost a window each, and then nothing.
 func TestHeldImportsTakeLittleMemory(t *testing.T) {
 	const size = 15 << 20
-	imports := harness.Times(24, 60)
+	imports := harness.Times(20, 60)
 	harness.NeedProc(t)
 	a := harness.Start(t)
 	release := make(chan struct{})
@@ -236,7 +236,7 @@ func TestHeldImportsTakeLittleMemory(t *testing.T) {
 }
 
 // stuckAfter is how long a server may take no byte before the client stops to send.
-const stuckAfter = 3 * time.Second
+const stuckAfter = 2 * time.Second
 
 // sendImport sends size bytes of an import that is one byte longer, until it is answered
 // or the server takes no more. It returns the status, or 0, and how many bytes it sent.

@@ -23,7 +23,11 @@ import (
 type row struct {
 	attack, quiet, during string
 	memory                int64
+	slower                float64 // p99 during the attack, as a multiple of quiet, if measured
 }
+
+// maxSlower is the goal for row.slower. It is not asserted: the machine may be busy.
+const maxSlower = 10
 
 // report checks the memory and reports the row.
 func (r row) report(t *testing.T) {
@@ -32,8 +36,11 @@ func (r row) report(t *testing.T) {
 		t.Errorf("the server had %d MB resident, at most %d are allowed", r.memory>>20, maxMemory>>20)
 	}
 	verdict := "held"
-	if t.Failed() {
+	switch {
+	case t.Failed():
 		verdict = "FAILED"
+	case r.slower > maxSlower:
+		verdict = "held, but slow"
 	}
 	harness.Report(t, "| %s | %s | %s | %d MB | %s |", r.attack, cmp.Or(r.quiet, "-"), r.during, r.memory>>20, verdict)
 }
@@ -111,147 +118,152 @@ const (
 	busyMargin = time.Second
 )
 
-// A token floods the server with searches and is revoked meanwhile. Two seconds later
-// nothing can be done with it, however busy the server is.
-func TestRevokedTokenIsRefusedDuringItsFlood(t *testing.T) {
+func TestSearchFloodIsContained(t *testing.T) {
 	eachStore(t, func(t *testing.T, db string) {
-		plants, connections := harness.Times(100_000, 300_000), 150
+		plants := harness.Times(100_000, 300_000)
 		a := startFilled(t, db, plants)
-		secret := a.Command("token", "create", "--name", "flooder")
-		create := func(id int) (int, time.Duration) {
-			began := time.Now()
-			status, _ := a.Call(secret, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"flooder"}`, -id))
-			return status, time.Since(began)
-		}
-		if status, _ := create(1); status != 200 {
-			t.Fatalf("a create with the new token was answered %d", status)
-		}
-
-		var revoked atomic.Pointer[time.Time] // when the command ended
-		var accepted atomic.Int64             // nanoseconds from revoked to the last request that was accepted
-		var over atomic.Bool
-		// late records an answer to a request of the flooder, and reports whether it is one
-		// that comes after the revocation.
-		late := func(got answer) bool {
-			at := revoked.Load()
-			if at == nil || !got.sent.After(*at) {
-				return false
-			}
-			if got.status == 200 {
-				after := int64(got.sent.Sub(*at))
-				for last := accepted.Load(); after > last && !accepted.CompareAndSwap(last, after); last = accepted.Load() {
-				}
-			}
-			return true
-		}
-		var flood sync.WaitGroup
-		flood.Go(func() {
-			a.floodSearches(t, secret, connections, func(got answer) bool {
-				return late(got) && got.status == 401 || over.Load()
-			})
-		})
-		time.Sleep(time.Duration(harness.Times(3, 10)) * time.Second) // the flood saturates the server
-		a.Command("token", "revoke", "flooder")
-		now := time.Now()
-		revoked.Store(&now)
-		// The flooder goes on to create plants, several at a time, for each may take long. It
-		// ends when the promise has been kept.
-		var first401 atomic.Int64 // nanoseconds from revoked to the first create that was refused
-		harness.Parallel(t, 4, func(worker int) error {
-			for n := worker + 2; time.Since(now) < time.Duration(harness.Times(12, 25))*time.Second; n += 4 {
-				sent := time.Now()
-				status, _ := create(n)
-				late(answer{sent, status})
-				if status == 401 {
-					first401.CompareAndSwap(0, int64(time.Since(now)))
-					if time.Since(now) > revocation+busyMargin {
-						return nil
-					}
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-			return nil
-		})
-		over.Store(true)
-		flood.Wait()
-		last, refused := time.Duration(accepted.Load()), time.Duration(first401.Load())
-		if last > revocation+busyMargin {
-			t.Errorf("the token was accepted %v after it was revoked", last)
-		}
-		if refused == 0 || refused > revocation+busyMargin {
-			t.Errorf("the first create was refused with 401 %v after the token was revoked (0s: never)", refused)
-		}
-		row{
-			attack: fmt.Sprintf("%d searches at once over %d plants by a token that is revoked", connections, plants),
-			during: fmt.Sprintf("last request accepted %.1f s after, first create refused with 401 %.1f s after", last.Seconds(), refused.Seconds()),
-			memory: a.Memory("VmHWM"),
-		}.report(t)
+		t.Run("other tokens go on", func(t *testing.T) { testReaderFlood(t, a, plants) })
+		t.Run("revoked token is refused", func(t *testing.T) { testRevokedFlood(t, a, plants) })
 	})
 }
 
-// A token that may only read floods the server with searches. The gets and searches of
-// other tokens, and /readyz, go on.
-func TestSearchFloodLeavesOtherTokensAlone(t *testing.T) {
-	eachStore(t, func(t *testing.T, db string) {
-		plants, connections := harness.Times(100_000, 300_000), 100
-		a := startFilled(t, db, plants)
-		secret := a.Command("token", "create", "--name", "reader", "--scopes", "plants:read")
-		searchOnce := func() (took time.Duration, refused int) {
-			for began := time.Now(); ; refused++ {
-				status, body := a.Call(harness.Token, "GET", search, "")
-				switch {
-				case status == 200:
-					return time.Since(began), refused
-				case status != 503 || time.Since(began) > probeTimeout:
-					t.Errorf("for %v the search of another token was answered %d %s", time.Since(began), status, body)
-					return time.Since(began), refused
-				}
-				time.Sleep(100 * time.Millisecond)
+// testReaderFlood: a token that may only read floods the server with searches. The gets
+// and searches of other tokens, and /readyz, go on.
+func testReaderFlood(t *testing.T, a *target, plants int) {
+	const connections = 100
+	secret := a.Command("token", "create", "--name", "reader", "--scopes", "plants:read")
+	searchOnce := func() (took time.Duration, refused int) {
+		for began := time.Now(); ; refused++ {
+			res, err := harness.Send(http.DefaultClient, harness.Token, "GET", a.API+search, "")
+			switch {
+			case err == nil && res.Status == 200:
+				return time.Since(began), refused
+			case err != nil || res.Status != 503 || time.Since(began) > probeTimeout:
+				t.Errorf("for %v the search of another token was answered %d %s, %v", time.Since(began), res.Status, res.Body, err)
+				return time.Since(began), refused
 			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		quietSearch, _ := searchOnce()
-		quiet := a.probeReads(t, "/plants/7", harness.Times(200, 2000), noTime)
+	}
+	quietSearch, _ := searchOnce()
+	quiet := a.probeReads(t, "/plants/7", harness.Times(200, 2000), noTime)
 
-		var ready []time.Duration
-		var duringSearch time.Duration
-		var duringRefused int
-		var searched, refused atomic.Int64
-		during := a.probeReads(t, "/plants/7", 1, func() (from, to time.Time) {
-			ready = a.probeReads(t, "/readyz", 1, func() (time.Time, time.Time) {
-				if harness.Torture() {
-					defer lowerPriority(t)()
-				}
-				ends := time.Duration(harness.Times(3, 20)) * time.Second
-				from = time.Now()
-				to = from.Add(ends)
-				var honest sync.WaitGroup
-				var found atomic.Bool
-				honest.Go(func() {
-					time.Sleep(ends / 3)
-					duringSearch, duringRefused = searchOnce()
-					found.Store(true)
-				})
-				a.floodSearches(t, secret, connections, func(got answer) bool {
-					if got.status == 503 {
-						refused.Add(1)
-					} else {
-						searched.Add(1)
-					}
-					return time.Now().After(to) && found.Load()
-				})
-				honest.Wait()
-				return from, to
+	var ready []time.Duration
+	var duringSearch time.Duration
+	var duringRefused int
+	var searched, refused atomic.Int64
+	during := a.probeReads(t, "/plants/7", 1, func() (from, to time.Time) {
+		ready = a.probeReads(t, "/readyz", 1, func() (time.Time, time.Time) {
+			if harness.Torture() {
+				defer lowerPriority(t)()
+			}
+			ends := time.Duration(harness.Times(3, 20)) * time.Second
+			from = time.Now()
+			to = from.Add(ends)
+			var honest sync.WaitGroup
+			var found atomic.Bool
+			honest.Go(func() {
+				time.Sleep(ends / 3)
+				duringSearch, duringRefused = searchOnce()
+				found.Store(true)
 			})
+			a.floodSearches(t, secret, connections, func(got answer) bool {
+				if got.status == 503 {
+					refused.Add(1)
+				} else {
+					searched.Add(1)
+				}
+				return time.Now().After(to) && found.Load()
+			})
+			honest.Wait()
 			return from, to
 		})
-		http.DefaultClient.CloseIdleConnections()
-		row{
-			attack: fmt.Sprintf("%d searches at once over %d plants by a read-only token", connections, plants),
-			quiet:  fmt.Sprintf("get %s; search %v", latencies(quiet), quietSearch.Round(time.Millisecond)),
-			during: fmt.Sprintf("get %s, p99 %.1f × quiet; /readyz %s; search of another token %v after %d refusals; flooder: %d searches, %d refused",
-				latencies(during), float64(percentile(during, 99))/float64(percentile(quiet, 99)), latencies(ready),
-				duringSearch.Round(time.Millisecond), duringRefused, searched.Load(), refused.Load()),
-			memory: a.Memory("VmHWM"),
-		}.report(t)
+		return from, to
 	})
+	http.DefaultClient.CloseIdleConnections()
+	slower := float64(percentile(during, 99)) / float64(percentile(quiet, 99))
+	row{
+		attack: fmt.Sprintf("%d searches at once over %d plants by a read-only token", connections, plants),
+		quiet:  fmt.Sprintf("get %s; search %v", latencies(quiet), quietSearch.Round(time.Millisecond)),
+		during: fmt.Sprintf("get %s, p99 %.1f × quiet; /readyz %s; search of another token %v after %d refusals; flooder: %d searches, %d refused",
+			latencies(during), slower, latencies(ready),
+			duringSearch.Round(time.Millisecond), duringRefused, searched.Load(), refused.Load()),
+		memory: a.Memory("VmHWM"),
+		slower: slower,
+	}.report(t)
+}
+
+// testRevokedFlood: a token floods the server with searches and is revoked meanwhile. Two
+// seconds later nothing can be done with it, however busy the server is.
+func testRevokedFlood(t *testing.T, a *target, plants int) {
+	const connections = 150
+	a.resetPeak(t)
+	secret := a.Command("token", "create", "--name", "flooder")
+	create := func(id int) (answer, error) {
+		sent := time.Now()
+		res, err := harness.Send(http.DefaultClient, secret, "POST", a.API+"/plants", fmt.Sprintf(`{"id":%d,"name":"flooder"}`, -id))
+		return answer{sent, res.Status}, err
+	}
+	if got, err := create(1); err != nil || got.status != 200 {
+		t.Fatalf("a create with the new token was answered %d, %v", got.status, err)
+	}
+
+	var over atomic.Bool
+	var mu sync.Mutex // guards revoked, accepted, refused
+	var revoked time.Time
+	var accepted, refused time.Duration // from there to the last request that was accepted, and to the first 401 to a create
+	record := func(got answer) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !revoked.IsZero() && got.status == 200 {
+			accepted = max(accepted, got.sent.Sub(revoked))
+		}
+	}
+	var flood sync.WaitGroup
+	flood.Go(func() {
+		a.floodSearches(t, secret, connections, func(got answer) bool {
+			record(got)
+			return got.status == 401 || over.Load()
+		})
+	})
+	time.Sleep(time.Duration(harness.Times(3, 10)) * time.Second) // the flood saturates the server
+	a.Command("token", "revoke", "flooder")
+	mu.Lock()
+	revoked = time.Now()
+	mu.Unlock()
+	// The flooder goes on to create plants, several at a time, for each may take long. It
+	// ends when the promise has been kept.
+	harness.Parallel(t, 4, func(worker int) error {
+		for n := worker + 2; time.Since(revoked) < time.Duration(harness.Times(12, 25))*time.Second; n += 4 {
+			got, err := create(n)
+			if err != nil {
+				return err
+			}
+			record(got)
+			if since := time.Since(revoked); got.status == 401 {
+				mu.Lock()
+				refused = cmp.Or(refused, since)
+				mu.Unlock()
+				if since > revocation+busyMargin {
+					return nil
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		return nil
+	})
+	over.Store(true)
+	flood.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	if accepted > revocation+busyMargin {
+		t.Errorf("the token was accepted %v after it was revoked", accepted)
+	}
+	if refused == 0 || refused > revocation+busyMargin {
+		t.Errorf("the first create was refused with 401 %v after the token was revoked (0s: never)", refused)
+	}
+	row{
+		attack: fmt.Sprintf("%d searches at once over %d plants by a token that is revoked", connections, plants),
+		during: fmt.Sprintf("last request accepted %.1f s after, first create refused with 401 %.1f s after", accepted.Seconds(), refused.Seconds()),
+		memory: a.Memory("VmHWM"),
+	}.report(t)
 }
