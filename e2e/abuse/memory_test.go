@@ -125,11 +125,13 @@ func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 				if plants != attack.plants {
 					t.Errorf("all pages of %s have %d plants, want %d", attack.path, plants, attack.plants)
 				}
+				slower := float64(percentile(during, 99)) / float64(percentile(quiet, 99))
 				row{
 					attack: fmt.Sprintf("4 %s at once, %d names of 1 MiB", attack.name, n),
 					quiet:  "get " + latencies(quiet),
-					during: fmt.Sprintf("get %s; the slowest took %v; %d pages in all", latencies(during), slowest.Round(time.Millisecond), pages),
+					during: fmt.Sprintf("get %s, p99 %.1f × quiet; the slowest took %v; %d pages in all", latencies(during), slower, slowest.Round(time.Millisecond), pages),
 					memory: memory,
+					slower: slower,
 				}.report(t)
 			})
 			a.Stop() // the next attack starts with a small heap
