@@ -210,16 +210,17 @@ func (s *Server) serve(rt route) http.Handler {
 	})
 }
 
-// finish responds where the route left an error or there was no route, and accounts
-// for the request.
+// finish responds if the handler left an error or there was no route, and accounts
+// for the request. If the response has already started, an error aborts it, so that
+// the client does not mistake a part for the whole; the request then counts with the
+// status of the error. The only panic that leaves finish is [http.ErrAbortHandler].
 func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Time, panicked any) {
-	if panicked == http.ErrAbortHandler {
-		defer panic(panicked)
-	} else if panicked != nil {
-		rec.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
-	}
-	if errors.Is(rec.err, context.Canceled) && r.Context().Err() != nil {
+	abort := panicked == http.ErrAbortHandler
+	switch {
+	case abort, errors.Is(rec.err, context.Canceled) && r.Context().Err() != nil:
 		rec.err = plantstore.Errorf(plantstore.ErrTimeout, "the client disconnected")
+	case panicked != nil:
+		rec.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
 	if rec.operation == "" {
 		rec.operation = "none"
@@ -228,11 +229,17 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 		}
 		rec.status = 0
 	}
-	if rec.err != nil && rec.status == 0 {
+	abort = abort || rec.err != nil && rec.status != 0
+	if abort {
+		rec.status, _ = statusOf(rec.err)
+	} else if rec.err != nil {
 		writeError(rec, rec.err)
 	}
 	s.metrics.observe(rec.operation, rec.status, time.Since(start))
 	s.logRequest(rec, r, id, start)
+	if abort {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // noRoute turns the mux's response into an error.

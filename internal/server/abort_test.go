@@ -1,0 +1,94 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
+)
+
+// scanStore is the model with a scan of its own.
+type scanStore struct {
+	*storetest.Model
+	scan func(ctx context.Context, yield func(plantstore.Plant, error) bool)
+}
+
+func (s *scanStore) Scan(ctx context.Context, _ plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+	return func(yield func(plantstore.Plant, error) bool) { s.scan(ctx, yield) }
+}
+
+// openExport sends the request of an export, traced in the log, and returns its
+// response.
+func (s *service) openExport(t *testing.T) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/plants", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.Token)
+	r.Header.Set("Accept", "application/x-ndjson")
+	r.Header.Set("X-Request-Id", "traced")
+	response, err := s.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+// wantLogged waits for the log line of the traced request, which must have the level
+// and contain the text.
+func (s *service) wantLogged(t *testing.T, level, text string) {
+	t.Helper()
+	traced := func(line string) bool { return strings.Contains(line, `"request":"traced"`) }
+	for deadline := time.Now().Add(10 * time.Second); !containsLine(s.Log.String(), traced); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the request is not in the log:\n%s", s.Log)
+		}
+	}
+	as := func(line string) bool {
+		return traced(line) && strings.Contains(line, `"level":"`+level+`"`) && strings.Contains(line, text)
+	}
+	if !containsLine(s.Log.String(), as) {
+		t.Errorf("the request is not logged at %s with %q:\n%s", level, text, s.Log)
+	}
+}
+
+func TestExportThatFailsIsNotTakenForAWholeOne(t *testing.T) {
+	t.Parallel()
+	const inside = "disk /dev/sdz7"
+	for name, fail := range map[string]func(yield func(plantstore.Plant, error) bool){
+		"panic": func(func(plantstore.Plant, error) bool) { panic(inside) },
+		"error": func(yield func(plantstore.Plant, error) bool) { yield(plantstore.Plant{}, errors.New(inside)) },
+	} {
+		for at, plants := range map[string]int{"before the first plant": 0, "after a megabyte": 1024} {
+			t.Run(name+" "+at, func(t *testing.T) {
+				s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
+					for i := range plants {
+						if !yield(plant(plantstore.ID(i), strings.Repeat("x", 1024)), nil) {
+							return
+						}
+					}
+					fail(yield)
+				}}})
+				response := s.openExport(t)
+				body, err := io.ReadAll(response.Body)
+				switch {
+				case plants == 0 && (response.StatusCode != 500 || err != nil):
+					t.Errorf("got %d, %v, want 500", response.StatusCode, err)
+				case plants > 0 && err == nil:
+					t.Errorf("got %d and %d bytes that look complete", response.StatusCode, len(body))
+				}
+				s.wantLogged(t, "ERROR", inside)
+			})
+		}
+	}
+}
