@@ -92,3 +92,15 @@ func TestExportThatFailsIsNotTakenForAWholeOne(t *testing.T) {
 		}
 	}
 }
+
+// The fault is the store's, whatever code the encoder gives its error.
+func TestStoredPlantThatCannotBeEncodedIsAnInternalError(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
+		yield(plant(1, "\xff"), nil)
+	}}})
+	if got := s.openExport(t); got.StatusCode != 500 {
+		t.Errorf("got %s, want 500", got.Status)
+	}
+	s.wantLogged(t, "ERROR", "encode")
+}
