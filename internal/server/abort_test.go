@@ -104,3 +104,29 @@ func TestStoredPlantThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 	}
 	s.wantLogged(t, "ERROR", "encode")
 }
+
+func TestExportsAreCountedByTheirOutcome(t *testing.T) {
+	t.Parallel()
+	endless := false
+	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
+		for endless && yield(plant(1, strings.Repeat("x", 1024)), nil) {
+		}
+	}}})
+	if _, err := io.Copy(io.Discard, s.openExport(t).Body); err != nil {
+		t.Error(err)
+	}
+	s.wantLogged(t, "DEBUG", `"status":200`)
+	s.Log.Reset()
+	endless = true
+	s.openExport(t).Body.Close() // the client disconnects
+	s.wantLogged(t, "DEBUG", "disconnected")
+	if containsLine(s.Log.String(), func(line string) bool { return !strings.Contains(line, `"level":"DEBUG"`) }) {
+		t.Errorf("a disconnected client is logged as a failure of the server:\n%s", s.Log)
+	}
+	text := string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
+	for _, status := range []string{"200", "408"} {
+		if line := `plantstore_requests_total{operation="listPlants",status="` + status + `"} 1`; !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("the metrics do not say %s:\n%s", line, text)
+		}
+	}
+}

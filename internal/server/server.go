@@ -234,6 +234,8 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 		rec.status, _ = statusOf(rec.err)
 	} else if rec.err != nil {
 		writeError(rec, rec.err)
+	} else if rec.status == 0 {
+		rec.status = http.StatusOK // of an empty response
 	}
 	s.metrics.observe(rec.operation, rec.status, time.Since(start))
 	s.logRequest(rec, r, id, start)
