@@ -139,7 +139,7 @@ func readCondition(r *http.Request) (*plantstore.Condition, error) {
 }
 
 // entityTags splits a list of entity tags (RFC 9110, 8.8.3), which may contain
-// commas.
+// commas. An empty list is a problem: it would make a write unconditional.
 func entityTags(header string, values []string, problems *plantstore.Problems) []string {
 	var tags []string
 	for _, value := range values {
@@ -153,6 +153,9 @@ func entityTags(header string, values []string, problems *plantstore.Problems) [
 			tags = append(tags, tag)
 			rest = strings.TrimLeft(rest[len(tag):], " \t,")
 		}
+	}
+	if values != nil && tags == nil {
+		problems.Add(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got an empty list", header)
 	}
 	return tags
 }

@@ -125,9 +125,10 @@ func TestConditionsPreventLostUpdates(t *testing.T) {
 		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-None-Match: *").wantError(t, plantstore.ErrPrecondition)
 		// A retry of a replace whose response was lost.
 		s.call(t, "PUT", "/6", `{"name":"x"}`, "If-Match: "+was).wantPlant(t, plant(6, "x"))
-		for _, bad := range []string{"abc", `"open`, `"a" b`, "W/", `W/"`} {
+		for _, bad := range []string{"abc", `"open`, `"a" b`, "W/", `W/"`, "", ",", " , ,"} {
 			for _, name := range []string{"If-Match", "If-None-Match"} {
 				s.call(t, "GET", "/5", "", name+": "+bad).wantError(t, plantstore.ErrParameter, name)
+				s.call(t, "DELETE", "/5", "", name+": "+bad).wantError(t, plantstore.ErrParameter, name)
 			}
 		}
 	})
