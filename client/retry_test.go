@@ -243,13 +243,13 @@ func TestCancelledImportDoesNotWaitForItsReader(t *testing.T) {
 	})
 }
 
-// The server aborts an import that sends nothing for 30 s.
+// The server aborts an import that sends less than 1 KiB per second.
 func TestSlowIteratorKeepsTheImportAlive(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *bubbleServer) {
 		slowly := func(yield func(plantstore.Plant) bool) {
 			for id := range plantstore.ID(20) {
 				time.Sleep(20 * time.Second)
-				if !yield(plantstore.Plant{ID: id, Name: "Oak"}) {
+				if !yield(plantstore.Plant{ID: id, Name: strings.Repeat("Oak", 10<<10)}) {
 					return
 				}
 			}

@@ -150,7 +150,7 @@ func (r *exportReader) Close() error { return r.body.Close() }
 //
 // Import runs the iterator on the caller's goroutine, as fast as it can send the
 // plants. It is retried only while nothing has been sent. A server may cut off an
-// import that sends nothing for long. Where an import was retried, what a lost
+// import that sends less than 1 KiB per second for long. Where an import was retried, what a lost
 // attempt created counts as unchanged.
 func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
 	in, out := io.Pipe()

@@ -31,7 +31,7 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 	defer out.close()
 	for plant, err := range s.store.Scan(r.Context(), query) {
 		if err != nil {
-			return out.fail(err)
+			return err
 		}
 		if err := out.write("", plant, "\n"); err != nil {
 			return err

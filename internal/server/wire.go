@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"mime"
 	"net/http"
 	"strings"
@@ -127,7 +126,6 @@ func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 // response is never held as a whole. Once a part of it has been sent, a failure
 // aborts the connection, so that nobody takes a part for the whole.
 type plantWriter struct {
-	log     *slog.Logger
 	w       http.ResponseWriter
 	out     io.Writer // writes to w
 	media   string
@@ -136,7 +134,7 @@ type plantWriter struct {
 }
 
 func (s *Server) newPlantWriter(w http.ResponseWriter, out io.Writer, media string) *plantWriter {
-	return &plantWriter{log: s.log, w: w, out: out, media: media, buf: buffers.Get().(*bytes.Buffer)}
+	return &plantWriter{w: w, out: out, media: media, buf: buffers.Get().(*bytes.Buffer)}
 }
 
 // close releases the writer's memory.
@@ -147,7 +145,7 @@ func (pw *plantWriter) write(before string, p plantstore.Plant, after string) er
 	pw.buf.WriteString(before)
 	b, err := wire.AppendNewPlant(pw.buf.AvailableBuffer(), p)
 	if err != nil {
-		return pw.fail(fmt.Errorf("encode the response: %v", err)) // the fault is not the caller's
+		return fmt.Errorf("encode the response: %v", err) // not the client's fault
 	}
 	pw.buf.Write(b)
 	pw.buf.WriteString(after)
@@ -155,16 +153,6 @@ func (pw *plantWriter) write(before string, p plantstore.Plant, after string) er
 		pw.flush()
 	}
 	return nil
-}
-
-// fail returns the error if nothing has been sent, and aborts the connection
-// otherwise.
-func (pw *plantWriter) fail(err error) error {
-	if pw.started {
-		pw.log.Warn("a response was aborted", "err", err)
-		panic(http.ErrAbortHandler)
-	}
-	return err
 }
 
 // flush sends what has been written so far.
