@@ -157,7 +157,7 @@ func testReaderFlood(t *testing.T, a *target, plants int) {
 			if harness.Torture() {
 				defer lowerPriority(t)()
 			}
-			ends := time.Duration(harness.Times(3, 20)) * time.Second
+			ends := time.Duration(harness.Times(2, 20)) * time.Second
 			from = time.Now()
 			to = from.Add(ends)
 			var honest sync.WaitGroup
@@ -226,7 +226,7 @@ func testRevokedFlood(t *testing.T, a *target, plants int) {
 			return got.status == 401 || over.Load()
 		})
 	})
-	time.Sleep(time.Duration(harness.Times(3, 10)) * time.Second) // the flood saturates the server
+	time.Sleep(time.Duration(harness.Times(2, 10)) * time.Second) // the flood saturates the server
 	a.Command("token", "revoke", "flooder")
 	mu.Lock()
 	revoked = time.Now()
