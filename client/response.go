@@ -83,15 +83,22 @@ type response struct {
 	body   []byte
 }
 
+// maxBody limits the memory that a response can take. It is far more than a server
+// sends in one.
+const maxBody = 64 << 20
+
 // readResponse reads a response that must have the status. It reads to the end, so
 // that the connection can be used again.
 func readResponse(ctx context.Context, resp *http.Response, status int) (*response, error) {
 	if resp.StatusCode != status {
 		return nil, responseError(ctx, resp)
 	}
-	body, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
 		return nil, transportError(ctx, fmt.Errorf("the response was cut off: %w", err))
+	}
+	if len(body) > maxBody {
+		return nil, fmt.Errorf("the response is larger than the limit of %d MiB", maxBody>>20)
 	}
 	return &response{resp.Status, resp.Header, body}, nil
 }

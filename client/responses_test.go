@@ -89,6 +89,19 @@ func TestEndlessErrorResponseIsCutOff(t *testing.T) {
 	}
 }
 
+func TestResponseThatIsTooLargeIsNotRead(t *testing.T) {
+	mebibyte := strings.Repeat(" ", 1<<20)
+	c := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for range 65 {
+			_, _ = io.WriteString(w, mebibyte)
+		}
+	}, client.Options{})
+	if _, err := c.Page(t.Context(), plantstore.Query{}); err == nil || !strings.Contains(err.Error(), "larger than the limit of 64 MiB") {
+		t.Errorf("got %v, want an error about the size", err)
+	}
+}
+
 func TestUnexpectedResponseIsNotASuccess(t *testing.T) {
 	for _, response := range []struct {
 		status      int
