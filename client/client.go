@@ -217,7 +217,7 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 	}
 	return c.retry(ctx, what, func(maybeApplied bool) error {
 		err := put(header)
-		if maybeApplied && errors.Is(err, plantstore.ErrPrecondition) && len(cond.NoneMatch) > 0 {
+		if maybeApplied && cond != nil && len(cond.NoneMatch) > 0 && errors.Is(err, plantstore.ErrPrecondition) {
 			// The existing plant may be the one that an earlier attempt wrote. If
 			// so, this succeeds and changes nothing; if not, it is refused.
 			return put(http.Header{"If-Match": {string(p.ETag())}})

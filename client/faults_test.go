@@ -258,3 +258,15 @@ func seekTo(s io.Seeker, at int64) error {
 	_, err := s.Seek(at, io.SeekStart)
 	return err
 }
+
+// A proxy may refuse a retry with 412, although the call has no condition.
+func TestReplaceWithoutAConditionMayGet412(t *testing.T) {
+	attempt := 0
+	c := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		attempt++
+		w.WriteHeader([]int{http.StatusBadGateway, http.StatusPreconditionFailed}[min(attempt, 2)-1])
+	}, client.Options{})
+	if err := c.Replace(t.Context(), oak, nil); !errors.Is(err, plantstore.ErrPrecondition) {
+		t.Errorf("got %v, want ErrPrecondition", err)
+	}
+}
