@@ -270,3 +270,21 @@ func TestReplaceWithoutAConditionMayGet412(t *testing.T) {
 		t.Errorf("got %v, want ErrPrecondition", err)
 	}
 }
+
+// The first attempt sends all lines. The report of the second one comes too early.
+func TestReportOfARetriedImportMayNotComeEarly(t *testing.T) {
+	attempt := 0
+	c := newFake(t, nil, client.Options{})
+	c.Wrap(func(http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if attempt++; attempt == 1 {
+				_, err := io.Copy(io.Discard, r.Body)
+				return nil, errors.Join(io.ErrUnexpectedEOF, err)
+			}
+			return respond(r, 200, "application/json", `{"created":2,"unchanged":0,"failed":0,"errors":[]}`), nil
+		})
+	})
+	if report, err := c.ImportLines(t.Context(), strings.NewReader(twoLines)); err == nil {
+		t.Errorf("got %+v, want an error", report)
+	}
+}

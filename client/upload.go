@@ -54,6 +54,7 @@ func (u *upload) begin() (*uploadBody, error) {
 		}
 		u.sent = false
 	}
+	u.whole = false
 	return &uploadBody{upload: u}, nil
 }
 
