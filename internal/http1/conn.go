@@ -98,18 +98,26 @@ func (c *conn) serveRequests() (unread []byte, fallback bool) {
 	}
 }
 
-// handle answers the request, and reports whether another one may follow. After a
-// panic nothing has been sent, and none may.
+// handle responds to the request and reports whether another may follow. If the
+// handler panics, nothing is sent and the connection is closed. The handler logs its
+// own panics where they are seen; ErrorLog is only the last resort.
 func (c *conn) handle() (reusable bool) {
 	defer func() {
 		if err := recover(); err != nil && err != http.ErrAbortHandler {
-			cmp.Or(c.server.web.ErrorLog, log.Default()).
-				Printf("http: panic serving %s: %v\n%s", c.request.RemoteAddr, err, debug.Stack())
+			c.logf("http: panic serving %s: %v\n%s", c.request.RemoteAddr, err, debug.Stack())
 		}
 	}()
 	c.response.reset()
 	c.server.web.Handler.ServeHTTP(&c.response, &c.request.Request)
-	return c.response.send()
+	reusable, err := c.response.send()
+	if err != nil {
+		c.logf("http: response not sent to %s: %v", c.request.RemoteAddr, err)
+	}
+	return reusable
+}
+
+func (c *conn) logf(format string, args ...any) {
+	cmp.Or(c.server.web.ErrorLog, log.Default()).Printf(format, args...)
 }
 
 // enter changes the state, unless the server has closed the connection or is

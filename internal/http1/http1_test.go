@@ -355,6 +355,9 @@ func TestIdleConnectionKeepsSmallBuffers(t *testing.T) {
 		c := r.dial(t)
 		c.exchange(fastRequest)
 		synctest.Wait()
+		if n := len(r.server.conns); n != 1 {
+			t.Fatalf("%d connections are on the fast path, want 1", n)
+		}
 		for kept := range r.server.conns {
 			if n := cap(kept.response.head) + cap(kept.response.body); n > 4*bufferSize {
 				t.Errorf("%d bytes are kept after a large response", n)
@@ -363,6 +366,9 @@ func TestIdleConnectionKeepsSmallBuffers(t *testing.T) {
 		body = page[:bufferSize]
 		c.exchange(fastRequest)
 		synctest.Wait()
+		if n := len(r.server.conns); n != 1 {
+			t.Fatalf("%d connections are on the fast path after the second request, want 1", n)
+		}
 		for kept := range r.server.conns {
 			if cap(kept.response.head) == 0 || cap(kept.response.body) == 0 {
 				t.Error("no buffers are kept after a small response")

@@ -96,8 +96,9 @@ func (r *response) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// send sends the response, and reports whether another request may follow.
-func (r *response) send() (reusable bool) {
+// send sends the response, and reports whether another request may follow. It fails,
+// and sends nothing, if the handler announced another Content-Length than it wrote.
+func (r *response) send() (reusable bool, err error) {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
@@ -105,25 +106,25 @@ func (r *response) send() (reusable bool) {
 		r.head = strconv.AppendInt(append(r.head, "Content-Length: "...), int64(len(r.body)), 10)
 		r.head = append(r.head, "\r\n"...)
 		if r.length != "" && r.length != strconv.Itoa(len(r.body)) {
-			panic(fmt.Sprintf("the handler set a Content-Length of %s and wrote %d bytes", r.length, len(r.body)))
+			return false, fmt.Errorf("the handler set a Content-Length of %s and wrote %d bytes", r.length, len(r.body))
 		}
 	}
 	if !r.close && r.conn.server.stopping.Load() {
 		r.head = append(r.head, "Connection: close\r\n"...)
 	}
 	r.head = append(r.head, "\r\n"...)
-	var err error
+	var lost error
 	if len(r.body) <= bufferSize {
 		r.head = append(r.head, r.body...)
-		_, err = r.conn.Write(r.head)
+		_, lost = r.conn.Write(r.head)
 	} else {
 		parts := net.Buffers{r.head, r.body}
-		_, err = parts.WriteTo(r.conn.Conn)
+		_, lost = parts.WriteTo(r.conn.Conn)
 	}
 	if cap(r.head)+cap(r.body) > 4*bufferSize {
 		r.head, r.body = nil, nil // an idle connection keeps only small buffers
 	}
-	return err == nil && !r.close
+	return lost == nil && !r.close, nil
 }
 
 // date is the Date of all responses in a second. To format it each time would be a
