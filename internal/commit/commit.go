@@ -2,8 +2,8 @@
 // transaction.
 //
 // There is no timer. A batch is whatever arrived while the previous one was
-// committed, so an idle server adds no delay, and a loaded one commits more at
-// once instead of later. The first write of a batch leads it: its caller waits for
+// committed, so an idle server adds no delay, and a loaded one commits larger
+// batches. The first write of a batch leads it: its caller waits for
 // a slot, closes the batch, and applies it on behalf of all.
 package commit
 
@@ -28,14 +28,15 @@ type Applier interface {
 
 // Options adjust a [Writer]. The zero value of a field stands for its default.
 type Options struct {
-	// Queue is how many single writes may wait or be in flight, 8192, and
-	// QueueBytes how much text they may hold, 64 MiB.
-	Queue, QueueBytes int
-	// InFlight is how many batches may be in flight at once: 1.
+	// Queue limits queued and in-flight single writes. Default: 8192.
+	Queue int
+	// QueueBytes limits the text of these writes. Default: 64 MiB.
+	QueueBytes int
+	// InFlight limits concurrent batches. Default: 1.
 	InFlight int
-	// StoreTimeout is how long a batch is retried while the store asks for that:
-	// 30 s. Time spent in the queue counts, but at least a sixth is left to every
-	// batch.
+	// StoreTimeout limits how long a batch is retried when the store returns
+	// ErrRetry. Time in the queue counts, but every batch gets at least a sixth of
+	// it. Default: 30 s.
 	StoreTimeout time.Duration
 	// Observe, if set, is called after every batch that was applied.
 	Observe func(size int, took time.Duration)
@@ -54,7 +55,7 @@ const (
 const maxBatchText = 8 << 20
 
 // Writer applies writes to a store, in batches. All methods may be called from any
-// number of goroutines at once. Writes need no [Writer.Run]: it only stops the
+// number of goroutines concurrently. Writes need no [Writer.Run]: it only stops the
 // writer in order, and reports a store that can no longer be trusted.
 type Writer struct {
 	store Applier
@@ -112,7 +113,7 @@ func New(store Applier, opts Options) *Writer {
 }
 
 // Write applies one write and returns its outcome once that is durable. It fails
-// with ErrUnavailable at once if the queue is full, or later if the store cannot be
+// with ErrUnavailable immediately if the queue is full, or later if the store cannot be
 // reached. There is no context: a client that disconnects does not cancel its
 // write.
 func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
@@ -181,6 +182,53 @@ func (w *Writer) finish(b *batch) {
 	w.bytes -= b.bytes
 	w.mu.Unlock()
 	close(b.done)
+}
+
+// commit applies a batch, sets its results or error, and returns how long that
+// took. The caller holds a slot. A panic leaves the state of the store unknown, so
+// the store can no longer be trusted.
+func (w *Writer) commit(b *batch) (took time.Duration) {
+	if b.err = context.Cause(w.broken); b.err != nil {
+		return 0
+	}
+	returned := false
+	defer func() {
+		if !returned { // after a panic or runtime.Goexit
+			b.err = fmt.Errorf("%w: panic: %v\n%s", plantstore.ErrUntrusted, recover(), debug.Stack())
+		}
+		if b.err != nil && !errors.Is(b.err, plantstore.ErrUnavailable) {
+			b.err = fmt.Errorf("%w: %w", plantstore.ErrUnavailable, b.err)
+		}
+		if errors.Is(b.err, plantstore.ErrUntrusted) {
+			w.fail(b.err)
+		}
+	}()
+	start := time.Now()
+	b.results, b.err = w.apply(b)
+	took = time.Since(start)
+	if b.err == nil && len(b.results) != len(b.writes) {
+		b.err = fmt.Errorf("%w: %d results for %d writes", plantstore.ErrUntrusted, len(b.results), len(b.writes))
+	}
+	if b.err == nil && w.opts.Observe != nil {
+		w.opts.Observe(len(b.writes), took)
+	}
+	returned = true
+	return took
+}
+
+// apply applies the batch. While the store returns ErrRetry, it retries with backoff
+// until the store timeout.
+func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
+	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
+	ctx, cancel := context.WithTimeout(context.Background(), left)
+	defer cancel()
+	backoff := plantstore.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	for {
+		results, err := w.store.Apply(ctx, b.writes)
+		if !errors.Is(err, plantstore.ErrRetry) || !backoff.Wait(ctx) {
+			return results, err
+		}
+	}
 }
 
 // WriteAll applies the writes of an import, in order, in as many batches as it
@@ -274,51 +322,4 @@ func (w *Writer) Run(ctx context.Context) error {
 		w.inFlight <- struct{}{}
 	}
 	return context.Cause(w.broken)
-}
-
-// commit applies a batch, sets its results or error, and returns how long that
-// took. The caller holds a slot. After a panic nobody knows what the store has
-// done, so it can no longer be trusted.
-func (w *Writer) commit(b *batch) (took time.Duration) {
-	if b.err = context.Cause(w.broken); b.err != nil {
-		return 0
-	}
-	returned := false
-	defer func() {
-		if !returned { // after a panic or runtime.Goexit
-			b.err = fmt.Errorf("%w: panic: %v\n%s", plantstore.ErrUntrusted, recover(), debug.Stack())
-		}
-		if b.err != nil && !errors.Is(b.err, plantstore.ErrUnavailable) {
-			b.err = fmt.Errorf("%w: %w", plantstore.ErrUnavailable, b.err)
-		}
-		if errors.Is(b.err, plantstore.ErrUntrusted) {
-			w.fail(b.err)
-		}
-	}()
-	start := time.Now()
-	b.results, b.err = w.apply(b)
-	took = time.Since(start)
-	if b.err == nil && len(b.results) != len(b.writes) {
-		b.err = fmt.Errorf("%w: %d results for %d writes", plantstore.ErrUntrusted, len(b.results), len(b.writes))
-	}
-	if b.err == nil && w.opts.Observe != nil {
-		w.opts.Observe(len(b.writes), took)
-	}
-	returned = true
-	return took
-}
-
-// apply applies the batch, and retries with backoff while the store asks for that
-// and there is time.
-func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
-	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
-	ctx, cancel := context.WithTimeout(context.Background(), left)
-	defer cancel()
-	backoff := plantstore.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
-	for {
-		results, err := w.store.Apply(ctx, b.writes)
-		if !errors.Is(err, plantstore.ErrRetry) || !backoff.Wait(ctx) {
-			return results, err
-		}
-	}
 }

@@ -267,7 +267,7 @@ func TestBatchEndsByBytes(t *testing.T) {
 	})
 }
 
-func TestFullQueueRefusesAtOnce(t *testing.T) {
+func TestFullQueueRefusesImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{Queue: 3})
@@ -768,7 +768,7 @@ func TestShutdownDrainsTheQueue(t *testing.T) {
 
 // A write that arrives while the last ones are applied is refused or applied, and
 // never lost.
-func TestShutdownAnswersLateWrites(t *testing.T) {
+func TestShutdownRespondsToLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, stop := run(t, g, Options{})
