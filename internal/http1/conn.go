@@ -20,14 +20,14 @@ const bufferSize = 4 << 10
 type state int
 
 const (
-	fresh  state = iota // nothing has been read yet
-	idle                // between requests
-	busy                // with a request
-	closed              // by the server
+	fresh  state = iota // Nothing has been read yet.
+	idle                // It waits for the next request.
+	busy                // It serves a request.
+	closed              // The server has closed it.
 )
 
-// conn is a connection on the fast path. It serves one request at a time, and uses
-// its memory again for the next.
+// conn is a connection on the fast path. It serves one request at a time and reuses
+// its memory for the next one.
 type conn struct {
 	net.Conn
 	server   *Server
@@ -73,6 +73,7 @@ func (c *conn) serve() {
 func (c *conn) serveRequests() (unread []byte, fallback bool) {
 	buffer := make([]byte, bufferSize)
 	unread = buffer[:0]
+	afterPost := false
 	for atLeast := 1; ; atLeast = 4 {
 		for len(unread) < atLeast {
 			n, err := c.Read(buffer[len(unread):])
@@ -84,7 +85,7 @@ func (c *conn) serveRequests() (unread []byte, fallback bool) {
 		if !c.enter(busy) {
 			return nil, false
 		}
-		if c.request.Method == http.MethodPost {
+		if afterPost {
 			unread = unread[4-len(bytes.TrimLeft(unread[:4], "\r\n")):]
 		}
 		size := c.request.parse(unread, c.server.eligible)
@@ -94,6 +95,7 @@ func (c *conn) serveRequests() (unread []byte, fallback bool) {
 		if !c.handle() || !c.enter(idle) {
 			return nil, false
 		}
+		afterPost = c.request.Method == http.MethodPost
 		unread = buffer[:copy(buffer, unread[size:])]
 	}
 }
@@ -133,9 +135,10 @@ func (c *conn) enter(next state) bool {
 	return true
 }
 
-// check enforces the timeouts, closes a connection that a graceful shutdown need not
-// wait for, and cancels a slow request whose client has disconnected. A shutdown
-// gives a fresh connection some time: its first request may be on the way.
+// check closes the connection if it exceeds a timeout, or if the server is stopping
+// and the connection serves no request. It cancels a slow request whose client has
+// disconnected. When the server is stopping, a fresh connection gets one more sweep
+// interval: its first request may be in transit.
 func (c *conn) check(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,14 +156,14 @@ func (c *conn) check(now time.Time) {
 	}
 }
 
-// close ends the requests of the connection, too.
+// close closes the connection and cancels its request.
 func (c *conn) close() {
 	c.cancel()
 	_ = c.Conn.Close()
 }
 
-// replayConn is a connection that left the fast path. What was read there is read
-// again before the rest.
+// replayConn is a connection that left the fast path. It first replays the bytes that
+// were read there.
 type replayConn struct {
 	net.Conn
 	replay io.Reader

@@ -9,7 +9,7 @@ import (
 
 // disconnected reports whether the client has closed the connection and everything
 // it sent before has been read. It consumes nothing.
-func disconnected(c net.Conn) (gone bool) {
+func disconnected(c net.Conn) (closed bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
 		return false
@@ -20,7 +20,7 @@ func disconnected(c net.Conn) (gone bool) {
 	}
 	_ = raw.Control(func(fd uintptr) { // it fails if the server has closed the connection
 		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		gone = n == 0 && err == nil || err == syscall.ECONNRESET
+		closed = n == 0 && err == nil || err == syscall.ECONNRESET
 	})
-	return gone
+	return closed
 }

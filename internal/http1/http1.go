@@ -95,17 +95,17 @@ func (s *Server) start(accepted net.Conn) {
 // handoff hands a connection off to net/http. If the server is stopping, it closes
 // the connection, as net/http does with one whose next request comes too late.
 func (s *Server) handoff(c net.Conn) {
-	l := &listenerOfOne{conn: c}
+	l := &singleConnListener{conn: c}
 	_ = s.web.Serve(l)
 	if l.conn != nil {
 		_ = c.Close()
 	}
 }
 
-// listenerOfOne is a listener with one connection to accept.
-type listenerOfOne struct{ conn net.Conn }
+// singleConnListener is a listener with one connection to accept.
+type singleConnListener struct{ conn net.Conn }
 
-func (l *listenerOfOne) Accept() (net.Conn, error) {
+func (l *singleConnListener) Accept() (net.Conn, error) {
 	c := l.conn
 	if c == nil {
 		return nil, net.ErrClosed
@@ -114,8 +114,8 @@ func (l *listenerOfOne) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (*listenerOfOne) Close() error   { return nil }
-func (*listenerOfOne) Addr() net.Addr { return nil }
+func (*singleConnListener) Close() error   { return nil }
+func (*singleConnListener) Addr() net.Addr { return nil }
 
 // sweep checks the connections on the fast path, and does so again while there are
 // any.
@@ -133,8 +133,8 @@ func (s *Server) sweep() {
 	s.sweeper.Reset(sweepInterval)
 }
 
-// Shutdown stops the server gracefully: it accepts no more connections, lets
-// requests in flight be answered, and closes idle connections.
+// Shutdown stops the server gracefully: it accepts no more connections, waits
+// for responses to requests in flight, and closes idle connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopping.Store(true)
 	s.sweep()
@@ -152,7 +152,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close stops the server at once.
+// Close stops the server immediately.
 func (s *Server) Close() error {
 	err := s.web.Close() // no connection starts after that
 	s.mu.Lock()

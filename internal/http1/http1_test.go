@@ -392,7 +392,7 @@ func blocking() (h http.HandlerFunc, entered, release chan struct{}) {
 	}, entered, release
 }
 
-func TestShutdownClosesIdleConnectionsAtOnce(t *testing.T) {
+func TestShutdownClosesIdleConnectionsImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := runFast(t, &http.Server{})
 		var clients []*client
@@ -773,7 +773,7 @@ func TestRequestIsCancelledWhenItsClientDisconnects(t *testing.T) {
 }
 
 // On a connection that was handed off, net/http reads while the handler runs.
-func TestFallbackNoticesADisconnectedClientAtOnce(t *testing.T) {
+func TestFallbackNoticesADisconnectedClientImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, entered, _ := blocking()
 		r := runFast(t, &http.Server{Handler: h})
