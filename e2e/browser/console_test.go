@@ -28,16 +28,16 @@ func startServer(t *testing.T, flags ...string) *server {
 // put creates or replaces a plant.
 func (s *server) put(id, body string) {
 	s.t.Helper()
-	if status, answer := s.Call(harness.Token, "PUT", "/plants/"+id, body); status != http.StatusOK {
-		s.t.Fatalf("put plant %s: %d %s", id, status, answer)
+	if status, got := s.Call(harness.Token, "PUT", "/plants/"+id, body); status != http.StatusOK {
+		s.t.Fatalf("put plant %s: %d %s", id, status, got)
 	}
 }
 
 // plant returns a plant as the API does.
 func (s *server) plant(id string) string {
 	s.t.Helper()
-	_, answer := s.Call(harness.Token, "GET", "/plants/"+id, "")
-	return strings.TrimSpace(answer)
+	_, got := s.Call(harness.Token, "GET", "/plants/"+id, "")
+	return strings.TrimSpace(got)
 }
 
 // awaitRefused waits until the server refuses the token.
@@ -45,7 +45,7 @@ func (s *server) awaitRefused(token string) {
 	s.t.Helper()
 	harness.Eventually(s.t, func() error {
 		if status, body := s.Call(token, "GET", "/plants", ""); status != http.StatusUnauthorized {
-			return fmt.Errorf("the token is answered %d %s", status, body)
+			return fmt.Errorf("the token got %d %s", status, body)
 		}
 		return nil
 	})
@@ -239,7 +239,7 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.gone(b.row("3"))
 	b.wait(`document.activeElement.ariaLabel.startsWith('Delete plant 4')`)
 	if status, _ := s.Call(harness.Token, "GET", "/plants/3", ""); status != http.StatusNotFound {
-		t.Errorf("the deleted plant answers %d", status)
+		t.Errorf("the deleted plant returned %d", status)
 	}
 }
 
@@ -474,8 +474,8 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	harness.Eventually(t, func() error {
 		id++
 		s.put(fmt.Sprint(id), `{"name":"Fern"}`)
-		if status, answer := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
-			t.Fatalf("create: %d %s", status, answer)
+		if status, got := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
+			t.Fatalf("create: %d %s", status, got)
 		}
 		if !evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate-now').textContent) && / ms$/.test(document.querySelector('#commit-now').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`) {
 			return errors.New("the charts do not show creates and their commits")

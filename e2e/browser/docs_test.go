@@ -73,7 +73,7 @@ func TestOnlyListedOriginsCanCallTheAPI(t *testing.T) {
 	if got := fetch(closed.API+"/plants/1", put); got != "blocked" {
 		t.Errorf("PUT where no origin is allowed: %s", got)
 	}
-	if _, answer := closed.Call(harness.Token, "GET", "/plants", ""); answer != "[]\n" {
-		t.Errorf("the closed store has %s", answer)
+	if _, body := closed.Call(harness.Token, "GET", "/plants", ""); body != "[]\n" {
+		t.Errorf("the closed store has %s", body)
 	}
 }

@@ -163,7 +163,7 @@ func TestServerStartsBeforePostgres(t *testing.T) {
 	}
 }
 
-// wantUnavailable fails unless a create is answered with 503 and Retry-After.
+// wantUnavailable fails unless a create returns 503 and Retry-After.
 func wantUnavailable(t *testing.T, s *harness.Server) {
 	t.Helper()
 	res, err := harness.Send(http.DefaultClient, harness.Token, "POST", s.API+"/plants", `{"id":2,"name":"rose"}`)

@@ -246,12 +246,12 @@ type rawCreator struct {
 	refused int
 }
 
-// createUntil creates plants until the server answers with the status.
+// createUntil creates plants until the server returns the status.
 func (c *rawCreator) createUntil(want int) {
 	c.t.Helper()
 	harness.Eventually(c.t, func() error {
 		if status := c.create(); status != want {
-			return fmt.Errorf("creates are answered with %d, want %d", status, want)
+			return fmt.Errorf("creates return %d, want %d", status, want)
 		}
 		return nil
 	})

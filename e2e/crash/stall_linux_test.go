@@ -32,12 +32,12 @@ func TestStalledDiskFillsTheQueueAndReadsGoOn(t *testing.T) {
 	c.openReaders(clients)
 
 	resume := d.disk.stall()
-	answered := make(chan struct{})
+	responded := make(chan struct{})
 	go func() {
-		defer close(answered)
+		defer close(responded)
 		harness.Parallel(t, queue, func(i int) error { return c.create(plantstore.ID(i+1), "queued") })
 	}()
-	defer func() { resume(); <-answered }()
+	defer func() { resume(); <-responded }()
 	c.awaitQueueDepth(queue)
 	rounds := harness.Times(20, 500)
 	harness.Parallel(t, clients, func(n int) error {
@@ -59,14 +59,14 @@ func TestStalledDiskFillsTheQueueAndReadsGoOn(t *testing.T) {
 	}
 
 	resume()
-	<-answered
+	<-responded
 	if acked, _ := c.counts(); acked != 1+queue {
 		t.Errorf("of %d queued creates, %d were acknowledged", queue, acked-1)
 	}
 	began := time.Now()
 	harness.Eventually(t, func() error {
 		if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"after"}`); status != http.StatusOK {
-			return fmt.Errorf("a create after the stall is answered %d %s", status, body)
+			return fmt.Errorf("a create after the stall got %d %s", status, body)
 		}
 		return nil
 	})

@@ -136,7 +136,7 @@ func wantStoredPlants(t *testing.T, s *harness.Server) {
 		t.Errorf("with that tag the store has %+v, want %+v", tropical, wantTropical)
 	}
 	if status, _ := s.Call(harness.Token, "GET", "/plants", ""); status != 401 {
-		t.Errorf("an unknown token is answered %d", status)
+		t.Errorf("an unknown token got %d", status)
 	}
 }
 

@@ -35,7 +35,7 @@ type group [groupSize]plantstore.Plant
 
 // History is what concurrent workers do to the same few plants, in independent groups,
 // while a fault happens. It must be linearizable: one order of all operations, each
-// between its call and its return, explains every answer.
+// between its call and its return, explains every response.
 type History struct {
 	Seed    uint64
 	Number  int // no two histories of a store have the same
@@ -47,7 +47,7 @@ type History struct {
 	Fault      func()
 	FaultAfter int
 	// FaultKillsServers says that what the servers have not done by the end of the fault
-	// they never do. Otherwise a write without an answer may happen at any time.
+	// they never do. Otherwise a write without a response may happen at any time.
 	FaultKillsServers bool
 	// CreatesMayRepeat says that a create whose outcome a server did not learn during the
 	// fault may happen twice, if another client deletes the plant in between. See
@@ -56,13 +56,13 @@ type History struct {
 
 	t     testing.TB
 	begin time.Time
-	// fault is held during the fault. A worker without an answer waits for its end.
+	// fault is held during the fault. A worker without a response waits for its end.
 	fault            sync.RWMutex
 	running, writing atomic.Int64 // workers that run, and that are in a write
 
 	mu          sync.Mutex // guards what follows
 	operations  []porcupine.Operation
-	unanswered  []porcupine.Operation // writes, without a Return
+	noResponse  []porcupine.Operation // writes, without a Return
 	clientIDs   int                   // used so far
 	faultIsDue  chan struct{}         // closed at operation number FaultAfter
 	faultBegins int64
@@ -71,13 +71,13 @@ type History struct {
 
 // Tally sums up histories.
 type Tally struct {
-	histories, operations, unanswered int
+	histories, operations, noResponse int
 	longest                           time.Duration // that a check took
 }
 
 func (t *Tally) String() string {
-	return fmt.Sprintf("%d histories, %d operations, %d writes without an answer, longest check %v",
-		t.histories, t.operations, t.unanswered, t.longest)
+	return fmt.Sprintf("%d histories, %d operations, %d writes without a response, longest check %v",
+		t.histories, t.operations, t.noResponse, t.longest)
 }
 
 // Run has every worker do a number of operations, checks the history, and adds it to the
@@ -116,7 +116,7 @@ func (h *History) Run(t testing.TB, operations int, tally *Tally) {
 	for i := range h.Groups {
 		first := h.firstOf(i)
 		if !last.do(input{group: i, first: first, after: first - 1, limit: groupSize}) {
-			t.Errorf("the last read of group %d was not answered", i)
+			t.Errorf("the last read of group %d got no response", i)
 		}
 	}
 	h.check(tally)
@@ -153,7 +153,7 @@ func (h *History) add(op porcupine.Operation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if op.Output.(output).unknown {
-		h.unanswered = append(h.unanswered, op)
+		h.noResponse = append(h.noResponse, op)
 		return
 	}
 	h.operations = append(h.operations, op)
@@ -173,11 +173,11 @@ type input struct {
 	limit int
 }
 
-// output is the answer to it.
+// output is the response to it.
 type output struct {
 	refused plantstore.Code // why, or 0
 	plants  []plantstore.Plant
-	unknown bool // there was no answer
+	unknown bool // there was no response
 }
 
 // worker is one client of a history. Its fields belong to its goroutine.
@@ -235,7 +235,7 @@ func (w *worker) condition(id plantstore.ID) *plantstore.Condition {
 	return &plantstore.Condition{Match: []plantstore.ETag{tag}}
 }
 
-// do performs an operation, adds it to the history, and reports whether it was answered.
+// do performs an operation, adds it to the history, and reports whether it got a response.
 func (w *worker) do(in input) bool {
 	op := porcupine.Operation{ClientId: w.id, Input: in, Call: w.history.now()}
 	if in.write != nil {
@@ -247,7 +247,7 @@ func (w *worker) do(in input) bool {
 	}
 	op.Return = w.history.now()
 	switch outcomeOf(err) {
-	case answered:
+	case responded:
 		op.Output = out
 		w.history.add(op)
 		if w.seen != nil {
@@ -313,10 +313,10 @@ func (w *worker) call(in input) (out output, err error) {
 
 // The outcomes of a call.
 const (
-	answered   = iota
+	responded  = iota
 	notSent    // nothing can have happened
 	ambiguous  // it may have happened or not
-	unexpected // an answer that must not be
+	unexpected // a response that must not occur
 )
 
 func outcomeOf(err error) int {
@@ -324,7 +324,7 @@ func outcomeOf(err error) int {
 	_, isHTTP := errors.AsType[*url.Error](err)
 	switch {
 	case err == nil:
-		return answered
+		return responded
 	case isNet && dial.Op == "dial":
 		return notSent
 	case isNet, isHTTP, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, plantstore.ErrUnavailable):
@@ -360,7 +360,7 @@ var model = (&porcupine.NondeterministicModel{
 	DescribeState:     func(state any) string { return fmt.Sprint(state.(group).from(0)) },
 }).ToModel()
 
-// after returns the state after an operation, and its answer.
+// after returns the state after an operation, and its response.
 func (g group) after(in input) (group, output) {
 	if in.write == nil && in.limit > 0 {
 		plants := g.from(int(in.after + 1 - in.first))
@@ -408,7 +408,7 @@ func describe(in input, out output) string {
 		}
 	}
 	if out.unknown {
-		return text + ": no answer"
+		return text + ": no response"
 	}
 	if out.refused != 0 {
 		return text + ": " + out.refused.Error()
@@ -416,10 +416,10 @@ func describe(in input, out output) string {
 	return text + ": done"
 }
 
-// complete returns all operations, those without an answer too.
+// complete returns all operations, those without a response too.
 func (h *History) complete() []porcupine.Operation {
 	all := slices.Clone(h.operations)
-	for _, op := range h.unanswered {
+	for _, op := range h.noResponse {
 		op.Return = h.now()
 		if h.FaultKillsServers && op.Call < h.faultEnds {
 			op.Return = h.faultEnds
@@ -443,20 +443,20 @@ func (h *History) complete() []porcupine.Operation {
 // among the artifacts.
 func (h *History) check(tally *Tally) {
 	h.t.Helper()
-	// Each worker can be in one call when the fault happens. If more are unanswered, it
-	// is the server that does not answer.
-	if len(h.unanswered) > h.Workers {
-		h.t.Errorf("%d writes were not answered, with %d workers and one fault", len(h.unanswered), h.Workers)
+	// Each worker can be in one call when the fault happens. If more get no
+	// response, it is the server that does not respond.
+	if len(h.noResponse) > h.Workers {
+		h.t.Errorf("%d writes got no response, with %d workers and one fault", len(h.noResponse), h.Workers)
 	}
 	all := h.complete()
 	began := time.Now()
 	result, info := porcupine.CheckOperationsVerbose(model, all, waitTimeout)
 	if result != porcupine.Ok {
-		h.t.Errorf("%s: no order of %d operations explains their answers; see %s", result, len(all), h.keep(all, info))
+		h.t.Errorf("%s: no order of %d operations explains their responses; see %s", result, len(all), h.keep(all, info))
 	}
 	tally.histories++
 	tally.operations += len(all)
-	tally.unanswered += len(h.unanswered)
+	tally.noResponse += len(h.noResponse)
 	tally.longest = max(tally.longest, time.Since(began))
 }
 

@@ -211,12 +211,12 @@ func (s *Server) Client(opts client.Options) *client.Client {
 	return c
 }
 
-// AwaitReady waits until /readyz answers with the status.
+// AwaitReady waits until /readyz returns the status.
 func (s *Server) AwaitReady(want int) {
 	s.t.Helper()
 	Eventually(s.t, func() error {
 		if status, body := s.Call("", "GET", "/readyz", ""); status != want {
-			return fmt.Errorf("/readyz answers %d, want %d: %s", status, want, body)
+			return fmt.Errorf("/readyz returned %d, want %d: %s", status, want, body)
 		}
 		return nil
 	})
@@ -269,8 +269,8 @@ func Send(c *http.Client, token, method, url, body string, header ...string) (Re
 		return Response{}, err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	return Response{res.StatusCode, res.Header, string(answer)}, err
+	text, err := io.ReadAll(res.Body)
+	return Response{res.StatusCode, res.Header, string(text)}, err
 }
 
 // Call sends a request to a path of the API and returns status and body.
