@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// floors is the house, from the ground up: a package may import what stands on a
-// floor below its own. A new package belongs here before anybody may use it.
-var floors = [][]string{
+// layers lists the packages by layer, lowest first. A package may import only lower
+// layers. Add every new package here.
+var layers = [][]string{
 	{"plantstore"},
 	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest"},
 	{
@@ -68,7 +68,7 @@ type listed struct {
 
 func listPackages(t *testing.T, args ...string) []listed {
 	t.Helper()
-	lookAtSources(t)
+	statSources(t)
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports"}, args...)...)
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -91,9 +91,9 @@ func listPackages(t *testing.T, args ...string) []listed {
 	}
 }
 
-// lookAtSources looks at every source file, as go list does in another process, so
-// that go test does not answer from its cache after one has changed.
-func lookAtSources(t *testing.T) {
+// statSources stats every source file. go list reads them in another process, which
+// the test cache does not see: without this, a cached result would outlive a change.
+func statSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
 		switch {
@@ -112,9 +112,9 @@ func lookAtSources(t *testing.T) {
 	}
 }
 
-// floor returns the number of the floor that a package of ours stands on, or -1.
-func floor(importPath string) int {
-	return slices.IndexFunc(floors, func(f []string) bool { return slices.Contains(f, importPath) })
+// layerOf returns the index of a package's layer, or -1 if it is not listed.
+func layerOf(importPath string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, importPath) })
 }
 
 func isOurs(importPath string) bool {
@@ -133,19 +133,19 @@ func TestRootNeedsTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
-func TestPackagesImportFloorsBelow(t *testing.T) {
+func TestPackagesImportOnlyLowerLayers(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
-		own := floor(p.ImportPath)
+		own := layerOf(p.ImportPath)
 		if own < 0 {
-			t.Errorf("%s has no place in the house: say in floors what it stands on", p.ImportPath)
+			t.Errorf("%s is not in layers: add it", p.ImportPath)
 			continue
 		}
 		for _, imported := range p.Imports {
 			if !isOurs(imported) {
 				continue
 			}
-			if floor(imported) >= own {
-				t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+			if layerOf(imported) >= own {
+				t.Errorf("%s imports %s, which is not in a lower layer", p.ImportPath, imported)
 			}
 			if only, ok := wired[imported]; ok && !slices.Contains(only, p.ImportPath) {
 				t.Errorf("%s imports %s, which only %q may", p.ImportPath, imported, only)

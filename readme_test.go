@@ -57,7 +57,7 @@ func read(t *testing.T, path string) string {
 // helpPages returns the help page of every command, by the command's name.
 func helpPages(t *testing.T) map[string]string {
 	t.Helper()
-	lookAtSources(t)
+	statSources(t)
 	binary := filepath.Join(t.TempDir(), "plantstore")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/plantstore").CombinedOutput(); err != nil {
 		t.Fatalf("build the command: %v\n%s", err, out)
