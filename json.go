@@ -113,7 +113,7 @@ func (t *Tag) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
-// String returns the plant for people to read.
+// String returns a description of the plant for display.
 func (p Plant) String() string {
 	text := "plant " + p.ID.String() + " " + strconv.Quote(p.Name)
 	if p.Tag.present {

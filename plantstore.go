@@ -38,7 +38,7 @@
 //  8. internal/sqlite/apply.go applies the batch in one transaction, with one fsync
 //     at COMMIT.
 //
-// The response takes the same way back. docs/architecture.md has the details.
+// The response returns the same way. docs/architecture.md has the details.
 package plantstore
 
 import (

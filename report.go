@@ -1,6 +1,6 @@
 package plantstore
 
-// ImportReport is what became of the lines of an import.
+// ImportReport counts the outcomes of the lines of an import.
 type ImportReport struct {
 	// Created counts the plants that are new, Unchanged those that existed
 	// already, exactly as sent, and Failed the lines that were refused.
@@ -12,8 +12,8 @@ type ImportReport struct {
 // MaxLineErrors is how many errors an [ImportReport] holds.
 const MaxLineErrors = 100
 
-// LineError is why one line of an import failed.
+// LineError says why one line of an import failed.
 type LineError struct {
-	Line int64 // from 1
+	Line int64 // The first line is 1.
 	Err  *Error
 }

@@ -57,7 +57,7 @@ func FormatScopes(scopes []Scope) string {
 // TokenHash is the SHA-256 of a token's secret. The secret itself is never stored.
 type TokenHash [sha256.Size]byte
 
-// ID returns the token's id for people: the start of its hash, which reveals nothing
+// ID returns a short id for display: the start of the token's hash, which reveals nothing
 // about the secret.
 func (h TokenHash) ID() string { return hex.EncodeToString(h[:6]) }
 

@@ -17,10 +17,9 @@
 //
 // # Retries
 //
-// The client retries requests that fail in transit, and those that the server or a
-// proxy answers with 429, 502, 503 or 504, after a pause, as [Options] say. What
-// would fail in the same way again, such as an unknown host or a bad certificate,
-// ends the call at once.
+// The client retries requests that fail in transit, and those to which the server or
+// a proxy responds with 429, 502, 503 or 504, after a pause, as [Options] say. A
+// failure that would recur, such as an unknown host or a bad certificate, ends the call immediately.
 //
 // Every write can be retried: creating the same plant again is a success, and so are
 // replacing a plant with what it already is and deleting what a lost attempt has
@@ -66,7 +65,7 @@ type Options struct {
 
 	// RetryTimeout is how long after its first failure a call is retried, however
 	// long its attempts take to fail: 1 minute. A Retry-After beyond it ends the call
-	// at once.
+	// immediately.
 	RetryTimeout time.Duration
 
 	// Retrying, if set, is told why an attempt failed and how long the pause before

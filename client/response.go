@@ -213,7 +213,7 @@ func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) 
 		return page, err
 	}
 	if after != nil && next <= *after {
-		return page, fmt.Errorf("the next page is after %d, but so was this one: %d", next, *after)
+		return page, fmt.Errorf("the next page starts after %d, but this page already started after %d", next, *after)
 	}
 	page.Next = &next
 	return page, nil

@@ -266,7 +266,7 @@ func TestAbortedExportEndsInAnError(t *testing.T) {
 			plants, err := collect(c.Export(t.Context(), plantstore.Query{}))
 			want := "export plants: the response was cut off: "
 			if test.whole == 0 {
-				want = "export plants: a complete response cannot be told from one that was cut off: "
+				want = "export plants: cannot tell whether the response is complete: "
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), want) || len(plants) != test.whole {
 				t.Errorf("export: %d plants, then %v", len(plants), err)

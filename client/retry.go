@@ -22,7 +22,7 @@ const (
 	defaultRetryTimeout = time.Minute
 )
 
-// transient is a failure that a retry may not meet again.
+// transient is a failure that may not recur.
 type transient struct {
 	err error
 	// after is how long the server asks to wait.
@@ -108,8 +108,8 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// fail is the way out for every error. It says what was attempted, unless the
-// server has said what is wrong, and removes the token from texts of others.
+// Every returned error passes through fail. It adds what was attempted, unless the
+// server has said what is wrong, and removes the token from the text.
 func (c *Client) fail(what string, err error) error {
 	if e, ok := err.(*plantstore.Error); ok {
 		return &plantstore.Error{Code: e.Code, Message: c.redact(e.Message)}

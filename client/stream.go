@@ -16,7 +16,7 @@ import (
 	"plantstore/internal/wire"
 )
 
-// streamBuffer is how much of a stream is sent or received at once.
+// streamBuffer is the size of the buffers that streams are sent and received with.
 const streamBuffer = 64 << 10
 
 // Export yields every plant that matches the query, in ascending order of id, from
@@ -95,7 +95,7 @@ func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportRe
 		return nil, responseError(ctx, resp)
 	}
 	if resp.ProtoMajor == 1 && resp.ContentLength < 0 && resp.TransferEncoding == nil && !resp.Uncompressed {
-		return nil, errors.New("a complete response cannot be told from one that was cut off: is there a proxy in between that speaks HTTP/1.0?")
+		return nil, errors.New("cannot tell whether the response is complete: is there an HTTP/1.0 proxy in between?")
 	}
 	in := bufio.NewReader(resp.Body)
 	if _, err := in.Peek(1); err != nil && err != io.EOF {

@@ -106,7 +106,7 @@ func TestOnlyARefusedTokenGetsAChallenge(t *testing.T) {
 	s.send(t, "GET", "/nothing", "").wantHeader(t, "WWW-Authenticate")
 }
 
-func TestNewTokenWorksAtOnce(t *testing.T) {
+func TestNewTokenWorksImmediately(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		for range 10 {
 			secret := s.NewToken(plantstore.ScopeWrite)

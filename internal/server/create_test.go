@@ -78,7 +78,7 @@ func TestTakenIDIsRefused(t *testing.T) {
 	})
 }
 
-func TestErrorNamesEveryProblemAtOnce(t *testing.T) {
+func TestErrorNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{})
 	for _, tt := range []struct {

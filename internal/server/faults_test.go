@@ -120,7 +120,7 @@ func containsLine(text string, is func(line string) bool) bool {
 	return false
 }
 
-func TestFullQueueIsRefusedAtOnce(t *testing.T) {
+func TestFullQueueIsRefusedImmediately(t *testing.T) {
 	t.Parallel()
 	arrived, open := make(chan struct{}), make(chan struct{})
 	store := &faultyStore{Model: storetest.NewModel(), onApply: func() error {

@@ -114,8 +114,8 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Drain makes /readyz say no, so that a load balancer sends no new requests. Those
-// that come are still served.
+// Drain makes /readyz fail, so that a load balancer sends no new requests. Requests
+// that still arrive are served.
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // Reads of many plants share these limits. Gets, writes and the checks of tokens and
@@ -128,12 +128,14 @@ const (
 	maxLargePages  = 32 << 20 // bytes
 )
 
-// recorder records what became of a request. Until a route has taken the request
-// over, the mux's own responses are written to it: it keeps their status and drops
-// the rest, because ours are Errors.
+// recorder records the outcome of a request. Before a route matches, it keeps only
+// the status of the mux's plain-text responses, which finish replaces with an Error.
+//
+// A handler that fails returns an error. serve stores it in err, and finish writes it
+// as the response, or aborts a response that has started.
 type recorder struct {
 	http.ResponseWriter
-	operation string // "" while no route has the request
+	operation string // "" until a route matches
 	token     *plantstore.Token
 	status    int
 	err       error
@@ -164,7 +166,8 @@ func tokenOf(w http.ResponseWriter) plantstore.TokenHash { return w.(*recorder).
 // Unwrap is for http.ResponseController.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
-// ServeHTTP serves one request: its id, its limits, its route, its log line.
+// ServeHTTP serves one request: it assigns the request id, checks the limits, runs the
+// route, and lets finish respond to errors and log.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	id := s.requestID(r)
@@ -195,7 +198,8 @@ func hasAmbiguousFraming(r *http.Request) bool {
 	return r.ContentLength < 0 || r.ContentLength > 0 && !r.ProtoAtLeast(1, 1)
 }
 
-// serve returns the handler of a route: who is calling, then the call.
+// serve returns the handler of a route. It checks the token, if the route needs one,
+// and calls the route's handler.
 func (s *Server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := w.(*recorder)
