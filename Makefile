@@ -23,8 +23,8 @@ torture:
 	.ci/deps
 	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/...
 
-# bench measures everything against its limit and its peers, and writes
-# docs/performance.md. Run it with nothing else running.
+# bench compares Plantstore with its upper bound and with alternatives, and updates
+# docs/performance.md. Run it on an idle machine.
 bench:
 	cd bench && go run .
 
