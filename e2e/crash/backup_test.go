@@ -134,7 +134,7 @@ func TestCheckLocatesCorruption(t *testing.T) {
 		at   int
 		want string
 	}
-	spots := []spot{{100, "the store can no longer be trusted"}} // the page of the schema
+	spots := []spot{{100, "the store is damaged"}} // the page of the schema
 	for _, n := range []int{2, 6, pages / 3, pages / 2, pages} {
 		spots = append(spots, spot{(n - 1) * page, fmt.Sprintf("page %d: ", n)}) // the type of the page
 	}
