@@ -28,6 +28,7 @@ const (
 	ErrNoPlant      Code = 40402 // there is no such plant
 	ErrMethod       Code = 40501 // the method is not allowed on this path
 	ErrTimeout      Code = 40801 // the request did not arrive in time
+	ErrGone         Code = 41001 // the position of a cursor is gone
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
 	ErrMediaType    Code = 41501 // the body has the wrong media type
@@ -53,6 +54,7 @@ var codeText = map[Code]string{
 	ErrNoPlant:      "no such plant",
 	ErrMethod:       "the method is not allowed here",
 	ErrTimeout:      "the request did not arrive in time",
+	ErrGone:         "the cursor is gone",
 	ErrPrecondition: "the precondition does not hold",
 	ErrTooLarge:     "the body is too large",
 	ErrMediaType:    "the body has the wrong media type",

@@ -24,6 +24,16 @@ import (
 // at all. Within a batch, writes take effect in order: a create after a delete of
 // the same id succeeds.
 //
+// # The log of changes
+//
+// For every write that changed something, Apply MUST record one event in the same
+// transaction, and none for any other. The events of a store are in one order, which
+// MUST be without gaps and MUST never change. The events of one plant MUST be in the
+// order in which its writes took effect. Once a cursor has been given out, by any
+// replica, no event that commits later may come before it. Old events may be trimmed,
+// the oldest first; a cursor before them MUST then be refused with ErrGone, and so
+// MUST one of another store, or of another history of the same one.
+//
 // # Failure
 //
 // A write can be refused on its own (Result.Err), which MUST NOT prevent the rest of
@@ -53,7 +63,19 @@ type Store interface {
 	// Scan yields every plant that matches the query, in ascending order of id,
 	// from one snapshot: it neither sees nor blocks concurrent writes. It ignores
 	// the query's limit. After an error it yields nothing more.
-	Scan(ctx context.Context, q Query) iter.Seq2[Plant, error]
+	//
+	// If at is not nil, it is set to the snapshot's position in the log of changes
+	// before the first plant is yielded.
+	Scan(ctx context.Context, q Query, at *Cursor) iter.Seq2[Plant, error]
+
+	// Events returns a page of the log of changes, in order. It does a bounded amount
+	// of work, so a page may hold fewer events than the limit and still have more
+	// after it.
+	Events(ctx context.Context, q EventQuery) (EventPage, error)
+
+	// Changed returns a channel that is closed when events may have been added since
+	// the call.
+	Changed() <-chan struct{}
 
 	// CreateToken adds a token.
 	CreateToken(ctx context.Context, t Token) error
@@ -107,6 +129,8 @@ type Write struct {
 	// If is the precondition of the write, or nil. If it does not hold, the write
 	// is refused with ErrPrecondition.
 	If *Condition
+	// By is who asks for it, for the log of changes: the public id of a token.
+	By string
 }
 
 // Condition is a precondition on the plant that exists under an id.

@@ -17,13 +17,14 @@ type Scope string
 
 // The scopes.
 const (
-	ScopeWrite Scope = "plants:write" // create, replace, delete, import
-	ScopeRead  Scope = "plants:read"  // get, list, export
-	ScopeOps   Scope = "ops:read"     // metrics and profiles
+	ScopeWrite  Scope = "plants:write" // create, replace, delete, import
+	ScopeRead   Scope = "plants:read"  // get, list, export
+	ScopeEvents Scope = "events:read"  // follow the log of changes
+	ScopeOps    Scope = "ops:read"     // metrics and profiles
 )
 
 // AllScopes lists every scope.
-func AllScopes() []Scope { return []Scope{ScopeWrite, ScopeRead, ScopeOps} }
+func AllScopes() []Scope { return []Scope{ScopeWrite, ScopeRead, ScopeEvents, ScopeOps} }
 
 // ParseScopes parses scopes separated by commas or spaces. Unknown and duplicate
 // scopes are errors, and so is an empty list.

@@ -205,7 +205,7 @@ func startOurs(b *bench, c *contender, binary string) error {
 	if err := start(); err != nil {
 		return err
 	}
-	c.count = func() (int64, error) { return countSQLite(db, allOurs) }
+	c.count = func() (int64, error) { return countOurs(db) }
 	c.fill = func(n int) error { return c.importPlants(b, n) }
 	c.restart = func() error {
 		addr, c.servers, c.processes, c.addrs = c.addrs[0], nil, nil, nil
@@ -333,9 +333,15 @@ func fillSQLite(path string, n int, insert string, id func(plant) any) error {
 	return tx.Commit()
 }
 
-// allOurs counts Plantstore's plants, including staged ones.
-const allOurs = `SELECT (SELECT count(*) FROM plants) + (SELECT count(*) FROM recent, moving
-	WHERE recent.pass > moving.pass OR recent.pass = moving.pass AND recent.id >= moving.next_id)`
+// countOurs counts Plantstore's plants, and the staged ones of a store with schema 3.
+func countOurs(path string) (int64, error) {
+	n, err := countSQLite(path, "SELECT count(*) FROM plants")
+	if staged, missing := countSQLite(path, `SELECT count(*) FROM recent, moving
+		WHERE recent.pass > moving.pass OR recent.pass = moving.pass AND recent.id >= moving.next_id`); missing == nil {
+		n += staged
+	}
+	return n, err
+}
 
 func countSQLite(path, query string) (n int64, err error) {
 	db, err := sql.Open("sqlite", "file:"+path)

@@ -129,7 +129,7 @@ func TestFiltersReachTheServer(t *testing.T) {
 		{Contains: "%+&=?#/;"},
 		{After: &after, Contains: "é"},
 	} {
-		want, err := collect(s.Store.Scan(t.Context(), q))
+		want, err := collect(s.Store.Scan(t.Context(), q, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,10 +14,10 @@ import (
 )
 
 // eagerFlush are the constants of internal/sqlite, and their values in a build that
-// stages and flushes plants all the time, even if there are few.
+// freezes and flushes generations all the time, even if there are few plants.
 var eagerFlush = map[string]string{
-	"groupSize":     "2",
-	"stagingTarget": "20",
+	"groupSize":      "2",
+	"generationSize": "20",
 }
 
 // Root is the root of the repository, seen from the folder of a test package.

@@ -15,7 +15,6 @@ import (
 // supports nothing else. Sent together, the statements take one round trip.
 const (
 	begin        = `BEGIN ISOLATION LEVEL READ COMMITTED`
-	insertPlant  = `INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`
 	insertPlants = `INSERT INTO plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO NOTHING RETURNING id`
@@ -52,6 +51,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	}
 	p := newPlan(batch)
 	err := s.apply(ctx, p)
+	s.changes.notify()
 	if err == nil {
 		return p.results, nil
 	}
@@ -83,14 +83,41 @@ func (p *plan) create(ctx context.Context, c *pgx.Conn) error {
 	for _, r := range p.rows {
 		p.decide(r, nil)
 	}
-	taken, err := insert(ctx, c, p.rows)
+	taken, err := p.insertAndLog(ctx, c)
 	p.rows = taken
 	return err
 }
 
+// insertAndLog inserts the plants of all rows and appends those that are new to the log, in the order of
+// the batch. It returns the rows whose id is taken.
+func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn) (taken []*row, err error) {
+	if len(p.rows) == 1 {
+		r := p.rows[0]
+		name, tag := text(r.after)
+		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By)
+		if err != nil || done.RowsAffected() == 1 {
+			return nil, err
+		}
+		return p.rows, nil
+	}
+	by, order := make([]string, len(p.rows)), make([]int32, len(p.rows))
+	for i, r := range p.rows {
+		by[i], order[i] = p.batch[r.writes[0]].By, int32(r.writes[0])
+	}
+	rows, err := c.Query(ctx, createPlants, append(arrays(p.rows), by, order)...)
+	if err != nil {
+		return nil, err
+	}
+	created, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	return without(p.rows, created), nil
+}
+
 // transact applies the batch in one transaction. Two of them never deadlock: each
 // locks the rows that exist in the order of their ids, then inserts the others in
-// that order, and waits for nothing after that. A row that is only locked does not
+// that order, then takes its place in the log, and waits for nothing after that. A row that is only locked does not
 // block an insert.
 func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
 	if p.maybeCommitted {
@@ -166,6 +193,7 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	if deleted := p.to(deleteRow); len(deleted) > 0 {
 		b.Queue(deletePlants, ids(deleted))
 	}
+	p.queueLog(&b)
 	b.Queue("COMMIT")
 	err := c.SendBatch(ctx, &b).Close()
 	switch code := sqlState(err); {
@@ -196,11 +224,8 @@ func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err e
 // insert inserts the plants of the rows, in their order, and returns the rows whose
 // id is taken.
 func insert(ctx context.Context, c *pgx.Conn, rows []*row) (taken []*row, err error) {
-	switch len(rows) {
-	case 0:
+	if len(rows) == 0 {
 		return nil, nil
-	case 1:
-		return insertOne(ctx, c, rows)
 	}
 	var b pgx.Batch
 	inserted := make([]int64, 0, len(rows))
@@ -217,22 +242,17 @@ func insert(ctx context.Context, c *pgx.Conn, rows []*row) (taken []*row, err er
 	if err := c.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
-	if len(inserted) == len(rows) {
-		return nil, nil
-	}
-	slices.Sort(inserted)
-	return filter(rows, func(r *row) bool {
-		_, found := slices.BinarySearch(inserted, int64(r.id))
-		return !found
-	}), nil
+	return without(rows, inserted), nil
 }
 
-// insertOne is insert for one row, which a simpler statement does.
-func insertOne(ctx context.Context, c *pgx.Conn, rows []*row) (taken []*row, err error) {
-	id, name, tag := columns(rows[0])
-	done, err := c.Exec(ctx, insertPlant, id, name, tag)
-	if err != nil || done.RowsAffected() == 1 {
-		return nil, err
+// without returns the rows whose id is not among the given ones.
+func without(rows []*row, ids []int64) []*row {
+	if len(ids) == len(rows) {
+		return nil
 	}
-	return rows, nil
+	slices.Sort(ids)
+	return filter(rows, func(r *row) bool {
+		_, found := slices.BinarySearch(ids, int64(r.id))
+		return !found
+	})
 }

@@ -125,7 +125,7 @@ func wantCut(t testing.TB, f *fault) {
 func wantAll(t testing.TB, s *Store, want ...plantstore.Plant) {
 	t.Helper()
 	var got []plantstore.Plant
-	for p, err := range s.Scan(t.Context(), plantstore.Query{}) {
+	for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,11 @@ func TestUnknownOutcomeOfCreates(t *testing.T) {
 			if err := s.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			f := p.arm("INSERT", committed)
+			statement := "WITH" // what is sent
+			if committed {
+				statement = "INSERT" // what is reported as done
+			}
+			f := p.arm(statement, committed)
 			batch := []plantstore.Write{create(plant(1, "fern")), create(plant(2, "rose"))}
 			_, err := s.Apply(t.Context(), batch)
 			if !errors.Is(err, plantstore.ErrRetry) || !errors.Is(err, plantstore.ErrUnavailable) {
@@ -373,7 +377,7 @@ func underLoad(t *testing.T, url string, inject func(s *Store, progress func()))
 func wantAcknowledged(t *testing.T, s *Store, clients []*client) {
 	t.Helper()
 	stored := map[plantstore.ID]plantstore.Plant{}
-	for p, err := range s.Scan(t.Context(), plantstore.Query{}) {
+	for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -489,7 +493,7 @@ func TestScanOfAHungServerEnds(t *testing.T) {
 	applyMany(t, s, 2*fetchSize)
 	n := 0
 	var failed error
-	for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
+	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if n++; n == 1 {
 			p.stall()
 		}
@@ -506,7 +510,7 @@ func TestSlowConsumerOfAScan(t *testing.T) {
 	s.callTimeout = time.Second
 	applyMany(t, s, 2*fetchSize)
 	n := 0
-	for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
+	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatalf("after %d plants: %v", n, err)
 		}

@@ -171,7 +171,7 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 	for i := range 60 {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		for _, err := range s.Scan(ctx, plantstore.Query{}) {
+		for _, err := range s.Scan(ctx, plantstore.Query{}, nil) {
 			n++
 			if n == 2500 && i%2 == 0 {
 				break
@@ -188,7 +188,7 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 	// A cancelled connection takes a moment to close.
 	waitFor(t, "all connections to be released", func() bool { return s.list.Stat().AcquiredConns() == 0 })
 	n := 0
-	for _, err := range s.Scan(t.Context(), plantstore.Query{}) {
+	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,8 @@ type plan struct {
 	batchID [16]byte // the key of the batch's results in the database
 	batch   []plantstore.Write
 	results []plantstore.Result
-	rows    []*row // in ascending order of id
+	rows    []*row                    // in ascending order of id
+	deleted map[int]*plantstore.Plant // what the writes with these indexes delete
 	// maybeApplied says that part of the batch may have been applied, and
 	// maybeCommitted that the transaction with its results may have been.
 	maybeApplied, maybeCommitted bool
@@ -47,7 +48,7 @@ const (
 )
 
 func newPlan(batch []plantstore.Write) *plan {
-	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch))}
+	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch)), deleted: map[int]*plantstore.Plant{}}
 	rand.Read(p.batchID[:])
 	order := make([]int, len(batch))
 	for i := range order {
@@ -91,6 +92,7 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 		switch {
 		case p.results[i].Err != nil:
 		case p.results[i].Outcome == plantstore.Deleted:
+			p.deleted[i] = current
 			current = nil
 		default:
 			current = &write.Plant
@@ -159,18 +161,19 @@ func statements(rows []*row) iter.Seq[[]any] {
 func arrays(rows []*row) []any {
 	ids, names, tags := make([]int64, len(rows)), make([]string, len(rows)), make([]*string, len(rows))
 	for i, r := range rows {
-		ids[i], names[i], tags[i] = columns(r)
+		ids[i] = int64(r.id)
+		names[i], tags[i] = text(r.after)
 	}
 	return []any{ids, names, tags}
 }
 
-// columns returns the plant to leave in the row as the database stores it.
-func columns(r *row) (id int64, name string, tag *string) {
-	if text, ok := r.after.Tag.Text(); ok {
+// text returns the plant's name and tag as the database stores them.
+func text(p *plantstore.Plant) (name string, tag *string) {
+	if text, ok := p.Tag.Text(); ok {
 		text = escape(text)
 		tag = &text
 	}
-	return int64(r.id), escape(r.after.Name), tag
+	return escape(p.Name), tag
 }
 
 // encode returns the results as the database stores them: an outcome, or the code

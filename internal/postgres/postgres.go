@@ -96,6 +96,8 @@ type Store struct {
 
 	migrating chan struct{} // holds a token while a call checks or migrates the schema
 	migrated  atomic.Bool   // the schema is known to be current
+
+	changes notifier
 }
 
 var _ plantstore.Store = (*Store)(nil)

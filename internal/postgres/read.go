@@ -49,7 +49,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	var b *plantstore.PageBuilder
 	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = plantstore.NewPageBuilder(q, searchBudget)
-		return each(ctx, c, q, fetch, b.Add)
+		return each(ctx, c, q, fetch, nil, b.Add)
 	})
 	if err != nil {
 		return plantstore.Page{}, err
@@ -59,15 +59,15 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer
 // does, so only so many may run at once: short reads must not wait for them.
-func (s *Store) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
-		if err := s.runScan(ctx, q, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
+		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
 			yield(plantstore.Plant{}, err)
 		}
 	}
 }
 
-func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plantstore.Plant) bool) error {
+func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
 	select {
 	case s.scans <- struct{}{}:
 		defer func() { <-s.scans }()
@@ -85,7 +85,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 			// Only the wait for the server is limited, not the consumer's time.
 			timeout := time.AfterFunc(s.callTimeout, cancel)
 			defer timeout.Stop()
-			return each(ctx, c, q, fetchSize, func(p plantstore.Plant) bool {
+			return each(ctx, c, q, fetchSize, at, func(p plantstore.Plant) bool {
 				timeout.Stop()
 				if matches(p) {
 					yielded = true
@@ -110,9 +110,9 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 // each calls f with the plants whose tag starts like the query's and whose id is
 // greater than its After, in order of id, until f returns false. It fetches that
 // many at a time, all from one snapshot.
-func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.Plant) bool) error {
+func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, at *plantstore.Cursor, f func(plantstore.Plant) bool) error {
 	cur, ok := newCursor(q, fetch)
-	if !ok {
+	if !ok && at == nil {
 		return nil
 	}
 	if isOneFetch(q, fetch) { // a statement is a snapshot
@@ -122,15 +122,23 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f fun
 	if _, err := c.Exec(ctx, beginSnapshot); err != nil {
 		return err
 	}
-	for {
+	if at != nil {
+		state, err := readLogState(ctx, c)
+		if err != nil {
+			return err
+		}
+		*at = state.end().Cursor()
+	}
+	for ok {
 		more, err := cur.fetch(ctx, c, f)
 		if err != nil {
 			return err
 		}
 		if !more {
-			return endSnapshot(ctx, c)
+			break
 		}
 	}
+	return endSnapshot(ctx, c)
 }
 
 const beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
@@ -223,14 +231,19 @@ func eachPlant(rows pgx.Rows, f func(plantstore.Plant) bool) error {
 		if err := rows.Scan(&id, &name, &tag); err != nil {
 			return err
 		}
-		p := plantstore.Plant{ID: plantstore.ID(id), Name: unescape(name)}
-		if tag != nil {
-			p.Tag = plantstore.NewTag(unescape(*tag))
-		}
-		if !f(p) {
+		if !f(plantOf(id, name, tag)) {
 			break
 		}
 	}
 	rows.Close()
 	return rows.Err()
+}
+
+// plantOf returns the plant that the database stores as these columns.
+func plantOf(id int64, name string, tag *string) plantstore.Plant {
+	p := plantstore.Plant{ID: plantstore.ID(id), Name: unescape(name)}
+	if tag != nil {
+		p.Tag = plantstore.NewTag(unescape(*tag))
+	}
+	return p
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,11 @@ var (
 // that are no longer needed, until ctx ends. It returns an error only if a newer
 // Plantstore wrote the store.
 func (s *Store) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var polling sync.WaitGroup
+	defer polling.Wait()
+	defer cancel()
+	polling.Go(func() { s.poll(ctx) })
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	available := false

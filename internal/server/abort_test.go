@@ -21,7 +21,7 @@ type scanStore struct {
 	scan func(ctx context.Context, yield func(plantstore.Plant, error) bool)
 }
 
-func (s *scanStore) Scan(ctx context.Context, _ plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+func (s *scanStore) Scan(ctx context.Context, _ plantstore.Query, _ *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) { s.scan(ctx, yield) }
 }
 

@@ -10,7 +10,7 @@ import (
 // no cookies, so no credentials are ever allowed.
 type cors struct {
 	origins []string
-	api     string // the path of the plants
+	base    string // the path of the API
 }
 
 // allow sets the headers that let a browser's page read the response, if its origin
@@ -25,13 +25,19 @@ func (c *cors) allow(h http.Header, r *http.Request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "ETag, Link, Retry-After, WWW-Authenticate, X-Request-Id")
+	h.Set("Access-Control-Expose-Headers", "ETag, Link, Plantstore-Cursor, Retry-After, WWW-Authenticate, X-Request-Id")
 	return true
 }
 
+// appliesTo reports whether the path is one of the API.
 func (c *cors) appliesTo(path string) bool {
-	rest, ok := strings.CutPrefix(path, c.api)
-	return ok && (rest == "" || rest[0] == '/')
+	for _, resource := range []string{"/plants", "/events"} {
+		rest, ok := strings.CutPrefix(path, c.base+resource)
+		if ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
 }
 
 // isPreflight reports whether a browser asks for permission to send a request.
@@ -42,7 +48,7 @@ func isPreflight(r *http.Request) bool {
 func writePreflight(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id")
+	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, If-Match, If-None-Match, Last-Event-ID, X-Request-Id")
 	h.Set("Access-Control-Max-Age", "7200")
 	w.WriteHeader(http.StatusNoContent)
 }

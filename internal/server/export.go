@@ -29,13 +29,20 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 	defer s.scans.release(token, 1)
 	out := s.newPlantWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON)
 	defer out.close()
-	for plant, err := range s.store.Scan(r.Context(), query) {
+	var at plantstore.Cursor
+	for plant, err := range s.store.Scan(r.Context(), query, &at) {
 		if err != nil {
 			return err
+		}
+		if !out.started {
+			w.Header().Set(headerCursor, string(at))
 		}
 		if err := out.write("", plant, "\n"); err != nil {
 			return err
 		}
+	}
+	if !out.started {
+		w.Header().Set(headerCursor, string(at))
 	}
 	out.flush()
 	return nil

@@ -38,6 +38,7 @@ const (
 // window is a part of an import.
 type window struct {
 	writes    []plantstore.Write
+	by        string
 	lines     []int // the line that each write came from
 	bytes     int64 // memory of the writes
 	taken     int64 // from the lane of windows
@@ -50,7 +51,7 @@ func (win *window) add(p plantstore.Plant, line int) {
 	if n := len(win.writes); n > 0 && win.writes[n-1].Plant.ID > p.ID {
 		win.unordered = true
 	}
-	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p})
+	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p, By: win.by})
 	win.lines = append(win.lines, line)
 	win.bytes += int64(textSize(p) + lineBytes)
 }
@@ -135,7 +136,7 @@ func (s *Server) readWindows(ctx context.Context, token plantstore.TokenHash, li
 		if err := s.windows.acquire(ctx, token, windowStep); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
-		win := &window{taken: windowStep}
+		win := &window{by: token.ID(), taken: windowStep}
 		err := s.readWindow(token, lines, win)
 		if err != nil && err != io.EOF {
 			s.windows.release(token, win.taken)

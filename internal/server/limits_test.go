@@ -32,10 +32,10 @@ func (s *slowStore) List(ctx context.Context, q plantstore.Query) (plantstore.Pa
 	return s.Model.List(ctx, q)
 }
 
-func (s *slowStore) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+func (s *slowStore) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	s.began <- struct{}{}
 	<-s.open
-	return s.Model.Scan(ctx, q)
+	return s.Model.Scan(ctx, q, at)
 }
 
 // replies are those of requests in the background.

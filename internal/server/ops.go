@@ -19,7 +19,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 
 // readyz says whether a load balancer should send requests here.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
-	if s.draining.Load() {
+	if s.stopped.Err() != nil {
 		return plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)

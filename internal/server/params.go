@@ -2,7 +2,6 @@ package server
 
 import (
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
-	"plantstore/internal/wire"
 )
 
 // The number of plants on a page.
@@ -52,47 +50,49 @@ func parseID(text string) (plantstore.ID, error) {
 // all plants.
 func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 	query := plantstore.Query{Limit: defaultLimit}
+	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
+		switch name {
+		case "limit":
+			limit, ok := parseLimit(value)
+			if !ok {
+				problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
+			}
+			query.Limit = limit
+		case "after":
+			id, err := parseID(value)
+			if err != nil {
+				problems.Add(plantstore.ErrParameter, `"after" %v`, err)
+			}
+			query.After = &id
+		case "tag":
+			query.Tag = plantstore.NewTag(value)
+		case "q":
+			query.Contains = value
+		default:
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; known: limit, after, tag, q", name)
+		}
+	})
+	return query, params, err
+}
+
+// readParams calls read with every query parameter, which must be UTF-8 and unique.
+func readParams(r *http.Request, read func(name, value string, problems *plantstore.Problems)) (url.Values, error) {
 	params, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return query, nil, plantstore.Errorf(plantstore.ErrParameter, "malformed query: %v", err)
+		return nil, plantstore.Errorf(plantstore.ErrParameter, "malformed query: %v", err)
 	}
 	var problems plantstore.Problems
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		values := params[name]
-		if len(values) != 1 {
+		switch values := params[name]; {
+		case len(values) != 1:
 			problems.Add(plantstore.ErrParameter, "%q is given %d times: give it once", name, len(values))
-			continue
+		case !utf8.ValidString(values[0]):
+			problems.Add(plantstore.ErrParameter, "%q is not UTF-8", name)
+		default:
+			read(name, values[0], &problems)
 		}
-		readParam(&query, name, values[0], &problems)
 	}
-	return query, params, problems.Err()
-}
-
-func readParam(query *plantstore.Query, name, value string, problems *plantstore.Problems) {
-	if !utf8.ValidString(value) {
-		problems.Add(plantstore.ErrParameter, "%q is not UTF-8", name)
-		return
-	}
-	switch name {
-	case "limit":
-		limit, ok := parseLimit(value)
-		if !ok {
-			problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
-		}
-		query.Limit = limit
-	case "after":
-		id, err := parseID(value)
-		if err != nil {
-			problems.Add(plantstore.ErrParameter, `"after" %v`, err)
-		}
-		query.After = &id
-	case "tag":
-		query.Tag = plantstore.NewTag(value)
-	case "q":
-		query.Contains = value
-	default:
-		problems.Add(plantstore.ErrParameter, "unknown parameter %q; known: limit, after, tag, q", name)
-	}
+	return params, problems.Err()
 }
 
 // parseLimit reads a positive integer of any size and caps it at maxLimit.
@@ -173,29 +173,4 @@ func cutEntityTag(text string) (string, bool) {
 		return "", false
 	}
 	return text[:len(text)-len(opaque)+end+2], true
-}
-
-// wantsNDJSON reports whether the client prefers all plants as NDJSON to a page of
-// JSON.
-func wantsNDJSON(r *http.Request) bool {
-	lines, page := 0.0, 0.0
-	for _, value := range r.Header["Accept"] {
-		for part := range strings.SplitSeq(value, ",") {
-			media, params, err := mime.ParseMediaType(part)
-			if err != nil {
-				continue
-			}
-			weight := 1.0
-			if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
-				weight = q
-			}
-			switch media {
-			case wire.MediaNDJSON:
-				lines = weight
-			case wire.MediaJSON:
-				page = weight
-			}
-		}
-	}
-	return lines > 0 && lines >= page
 }

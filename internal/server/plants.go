@@ -13,7 +13,7 @@ func (s *Server) createPlant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Create, Plant: plant}); err != nil {
+	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Create, Plant: plant, By: by(w)}); err != nil {
 		return withPlantID(plant.ID, err)
 	}
 	return writePlant(w, plant)
@@ -50,7 +50,7 @@ func (s *Server) replacePlant(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	plant.ID = id
-	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition}); err != nil {
+	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: by(w)}); err != nil {
 		return withPlantID(id, err)
 	}
 	setETag(w, plant)
@@ -62,7 +62,7 @@ func (s *Server) deletePlant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	write := plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: condition}
+	write := plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: condition, By: by(w)}
 	if _, err := s.writer.Write(write); err != nil {
 		return withPlantID(id, err)
 	}
@@ -77,7 +77,7 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Add("Vary", "Accept")
 	w.Header()["Cache-Control"] = headerNoCache
-	if wantsNDJSON(r) {
+	if preferred(r, wire.MediaJSON, wire.MediaNDJSON) == wire.MediaNDJSON {
 		return s.exportPlants(w, r, query, params)
 	}
 	page, err := s.listPage(r.Context(), tokenOf(w), query)
@@ -132,3 +132,6 @@ func textSize(p plantstore.Plant) int {
 	tag, _ := p.Tag.Text()
 	return len(p.Name) + len(tag)
 }
+
+// by returns the public id of the token that the request came with.
+func by(w http.ResponseWriter) string { return w.(*recorder).token.Hash.ID() }

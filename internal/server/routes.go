@@ -29,6 +29,7 @@ var routes = []route{
 	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, (*Server).getPlant},
 	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
+	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, (*Server).listEvents},
 
 	{"GET", "/{$}", "console", "", (*Server).page},
 	{"GET", "/docs", "docs", "", (*Server).page},

@@ -70,7 +70,10 @@ type Server struct {
 	windows       *lane // bytes of the imports' windows
 	largeBodies   *lane // being received
 
-	draining atomic.Bool
+	followers chan struct{} // holds a token for each client that follows the log
+
+	stopped  context.Context // ends when the server drains
+	drain    context.CancelFunc
 	warned   atomic.Int64 // the second of the last warning
 	idPrefix string
 	idCount  atomic.Uint64
@@ -100,9 +103,11 @@ func New(opts Options) *Server {
 		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
 		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being received"),
 	}
+	s.followers = make(chan struct{}, maxFollowers)
+	s.stopped, s.drain = context.WithCancel(context.Background())
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.plants = base + "/plants"
-	s.cors = cors{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/") + "/plants"}
+	s.cors = cors{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/")}
 	s.metrics.watchQueue(opts.Writer.Depth)
 	if store, ok := opts.Store.(interface{ Damaged() error }); ok {
 		s.metrics.watchDamage(store.Damaged)
@@ -114,9 +119,9 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Drain makes /readyz fail, so that a load balancer sends no new requests. Requests
-// that still arrive are served.
-func (s *Server) Drain() { s.draining.Store(true) }
+// Drain makes /readyz fail, so that a load balancer sends no new requests, and ends the
+// streams of events. Other requests that still arrive are served.
+func (s *Server) Drain() { s.drain() }
 
 // Reads of many plants share these limits. Gets, writes and the checks of tokens and
 // readiness never wait for them.

@@ -281,7 +281,7 @@ func (s *Server) At(base *url.URL) *server.Server {
 func (s *Server) Plants(t testing.TB) []plantstore.Plant {
 	t.Helper()
 	var all []plantstore.Plant
-	for plant, err := range s.Store.Scan(t.Context(), plantstore.Query{}) {
+	for plant, err := range s.Store.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,12 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -13,60 +14,82 @@ import (
 	"plantstore"
 )
 
+// groupSize is how many rows one statement reads or writes.
+const groupSize = 32
+
 // The statements that return a plant.
 const (
-	selectPlant  = "SELECT id, name, tag FROM plants WHERE id = ?"
-	selectStaged = "SELECT id, name, tag FROM recent WHERE seq = ?"
+	selectStored = "SELECT id, name, tag FROM stored WHERE id = ?"
+	selectLogged = "SELECT id, name, tag FROM log WHERE seq = ?"
 )
 
-// writer is the only connection that writes, with its statements. The store's mutex
-// guards it, except for staging.
+// writer is the one connection that writes, with its statements. The store's mutex
+// guards it.
 type writer struct {
-	conn                      *sqlite.Conn
-	begin, commit, rollback   *sqlite.Stmt
-	insert, insertGroup       *sqlite.Stmt
-	sel, update, del          *sqlite.Stmt
-	taken, setState           *sqlite.Stmt
-	insertStaged, selStaged   *sqlite.Stmt
-	deleteStaged, flushStaged *sqlite.Stmt
-	trimStaged                *sqlite.Stmt
+	conn                    *sqlite.Conn
+	begin, commit, rollback *sqlite.Stmt
+	lookUp, logged          *sqlite.Stmt
+	appendOne, appendGroup  *sqlite.Stmt
+	store, remove           *sqlite.Stmt // of the flush
+	setFlushed              *sqlite.Stmt
+	trim, setTrimmed        *sqlite.Stmt
 
-	staging  atomic.Pointer[staging] // the staged plants; any goroutine may read it
-	state    flushState
-	target   int     // how many plants to keep staged
-	appended int     // how many plants the last batch staged
-	batch    []entry // scratch space for flush
+	seq  int64         // of the last row of the log
+	time int64         // of that row
+	next plantstore.ID // of the frozen generation, to be flushed next
+	left int           // of it, about
 
-	// What the current transaction changes in staging and state, and whether it does.
-	delta     delta
-	nextState flushState
-	changed   bool
+	trimmed int64 // the last row that is gone
 
-	// largest has the largest id of each of the last batches, in a ring. If all ids
-	// are above the oldest of them, the high-water mark, they likely come in order.
-	largest [lookback]plantstore.ID
-	batches int
+	// What the transaction under way does to these, and what it appends.
+	tx transaction
 }
 
+// transaction is what a transaction changes beside the file, once it is committed.
+type transaction struct {
+	seq, time int64
+	entries   []entry
+	rows      []logRow
+	next      plantstore.ID
+	left      int
+	trimmed   int64
+	flushed   bool // the frozen generation, completely
+	pages     int  // about how many it writes
+}
+
+// logRow is a row of the log.
+type logRow struct {
+	kind  int64
+	by    string
+	plant plantstore.Plant
+}
+
+// The kinds of a row.
+const (
+	rowCreated int64 = 1 + iota
+	rowReplaced
+	rowDeleted
+)
+
 func (w *writer) prepare() error {
-	const three, five = "(?, ?, ?)", "(?, ?, ?, ?, ?)"
+	const row = "(?, ?, ?, ?, ?, ?, ?)"
+	const insertLog = `INSERT INTO log (seq, time, "by", type, id, name, tag) VALUES ` + row
+	in := "(?" + strings.Repeat(", ?", groupSize-1) + ")"
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
 		"BEGIN IMMEDIATE": &w.begin,
 		"COMMIT":          &w.commit,
 		"ROLLBACK":        &w.rollback,
-		"INSERT INTO plants (id, name, tag) VALUES " + three + " ON CONFLICT DO NOTHING":               &w.insert,
-		"INSERT INTO plants (id, name, tag) VALUES " + three + strings.Repeat(", "+three, groupSize-1): &w.insertGroup,
-		selectPlant: &w.sel,
-		"UPDATE plants SET name = ?2, tag = ?3 WHERE id = ?1":                                                   &w.update,
-		"DELETE FROM plants WHERE id = ?":                                                                       &w.del,
-		"SELECT 1 FROM plants WHERE id IN (?" + strings.Repeat(", ?", groupSize-1) + ") LIMIT 1":                &w.taken,
-		"UPDATE moving SET version = ?, pass = ?, next_id = ?, first_seq = ?, dead_seq = ?":                     &w.setState,
-		"INSERT INTO recent (seq, pass, id, name, tag) VALUES " + five + strings.Repeat(", "+five, groupSize-1): &w.insertStaged,
-		selectStaged: &w.selStaged,
-		"INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM recent WHERE seq IN (?" + strings.Repeat(", ?", groupSize-1) + ")": &w.flushStaged,
-		"DELETE FROM recent WHERE seq = ?": &w.deleteStaged,
-		"DELETE FROM recent WHERE seq < ?": &w.trimStaged,
+		"SELECT id, name, tag FROM stored WHERE id IN " + in: &w.lookUp,
+		selectLogged: &w.logged,
+		insertLog:    &w.appendOne,
+		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
+		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq IN " + in +
+			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.store,
+		"DELETE FROM stored WHERE id = ?":  &w.remove,
+		"UPDATE log_state SET flushed = ?": &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":   &w.trim,
+		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)": &w.setTrimmed,
 	} {
 		var err error
 		*stmt, err = w.conn.Prepare(query)
@@ -75,19 +98,32 @@ func (w *writer) prepare() error {
 	return errors.Join(errs...)
 }
 
-// Apply applies the batch in one transaction, which is on disk when it returns.
+// Apply applies the batch in one transaction, which is on disk when it returns. It
+// appends a row to the log for every write that changes something, and beside that
+// flushes a part of the frozen generation; whatever the ids are, it touches no page
+// of the table for the writes themselves.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	if s.lock == nil {
+		return nil, fmt.Errorf("%s is not opened to serve: only a server writes plants", s.path)
+	}
 	results := make([]plantstore.Result, len(batch))
-	err := s.withWriter(ctx, pages(batch), func(w *writer) error { return w.applyAll(batch, results) })
+	err := s.withWriter(ctx, func(w *writer) error {
+		if err := s.flush(s.flushDue(len(batch))); err != nil {
+			return err
+		}
+		if err := s.trim(trimFactor * len(batch)); err != nil {
+			return err
+		}
+		return w.apply(batch, results, s.unflushed.Load())
+	})
 	if err != nil {
 		return nil, err
 	}
 	return results, nil
 }
 
-// withWriter runs f, which writes about that many pages, in a transaction and commits
-// it.
-func (s *Store) withWriter(ctx context.Context, pages int, f func(*writer) error) error {
+// withWriter runs f in a transaction and commits it.
+func (s *Store) withWriter(ctx context.Context, f func(*writer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkWritable(); err != nil {
@@ -96,209 +132,213 @@ func (s *Store) withWriter(ctx context.Context, pages int, f func(*writer) error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := s.classify(s.write.transaction(f))
+	err := s.classify(s.transaction(f))
 	if errors.Is(err, plantstore.ErrUntrusted) {
 		s.markUntrusted(err)
 	}
-	s.countPages(pages)
-	s.writes.Add(1)
+	s.lastWrite.Store(time.Now().UnixNano())
 	return err
 }
 
-func (w *writer) transaction(f func(*writer) error) error {
+// transaction runs f in a transaction. The entries of its rows are in the active
+// generation before it is committed, so that there is no moment in which a snapshot
+// has a row and memory does not; readers of older snapshots do not see them.
+func (s *Store) transaction(f func(*writer) error) error {
+	w := s.write
 	if err := run(w.begin); err != nil {
 		return err
 	}
-	err := w.refresh()
-	w.delta, w.nextState, w.changed = newDelta(), w.state, false
+	w.tx = transaction{seq: w.seq, time: w.time, entries: w.tx.entries[:0], rows: w.tx.rows[:0], next: w.next, left: w.left, trimmed: w.trimmed}
+	active := s.unflushed.Load().active
+	err := f(w)
 	if err == nil {
-		err = f(w)
+		err = w.appendRows()
 	}
 	if err == nil {
-		err = w.saveState()
+		active.add(w.tx.entries)
+		if err = run(w.commit); err != nil {
+			active.remove(w.tx.entries)
+		}
 	}
 	if err == nil {
-		err = run(w.commit)
+		s.committed(w)
+		return nil
 	}
-	if err == nil {
-		w.publish()
-	}
-	// Some errors roll the transaction back by themselves.
-	if err != nil && !w.conn.AutocommitEnabled() {
+	// Some errors end the transaction by themselves.
+	if !w.conn.AutocommitEnabled() {
 		return errors.Join(err, run(w.rollback))
 	}
 	return err
 }
 
-// applyAll applies the writes in their order. Consecutive creates are applied in
-// groups, which is cheaper than one by one. If an id of a group is taken, its writes
-// are applied one by one.
-func (w *writer) applyAll(batch []plantstore.Write, results []plantstore.Result) error {
-	if err := w.flush(w.flushSize()); err != nil {
+// committed takes over what a transaction did.
+func (s *Store) committed(w *writer) {
+	if w.seq != w.tx.seq {
+		s.lastSeq.Store(w.tx.seq)
+		s.tellChanged()
+	}
+	w.seq, w.time, w.next, w.left, w.trimmed = w.tx.seq, w.tx.time, w.tx.next, w.tx.left, w.tx.trimmed
+	mem := s.unflushed.Load()
+	if w.tx.flushed {
+		mem = &unflushed{active: mem.active}
+		s.unflushed.Store(mem)
+	}
+	if mem.frozen == nil && mem.active.len() >= s.generationSize {
+		s.freeze()
+	}
+	s.countPages(w.tx.pages)
+}
+
+// apply decides the writes in their order.
+func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, mem *unflushed) error {
+	current, err := w.current(batch, mem)
+	if err != nil {
 		return err
 	}
-	for i := 0; i < len(batch); {
-		end := i + 1
-		if rest := batch[i:]; len(rest) >= groupSize && areCreates(rest[:groupSize]) {
-			end = i + groupSize
-			created, err := w.createGroup(batch[i:end])
-			if err != nil {
-				return err
-			}
-			if created {
-				i = end // the zero Result is Created
-				continue
-			}
-		}
-		for ; i < end; i++ {
-			var err error
-			if results[i], err = w.apply(&batch[i]); err != nil {
-				return err
-			}
-		}
-	}
-	largest := firstID
 	for i := range batch {
-		largest = max(largest, batch[i].Plant.ID)
+		write := &batch[i]
+		was := current[write.Plant.ID]
+		results[i] = write.Decide(was)
+		if results[i].Err != nil {
+			continue
+		}
+		switch results[i].Outcome {
+		case plantstore.Created:
+			w.change(rowCreated, write, write.Plant)
+			current[write.Plant.ID] = &write.Plant
+		case plantstore.Replaced:
+			w.change(rowReplaced, write, write.Plant)
+			current[write.Plant.ID] = &write.Plant
+		case plantstore.Deleted:
+			w.change(rowDeleted, write, *was)
+			delete(current, write.Plant.ID)
+		}
 	}
-	w.batches++
-	w.largest[w.batches%lookback] = largest
 	return nil
 }
 
-// highWaterMark is the largest id of the batch that is lookback batches old.
-func (w *writer) highWaterMark() plantstore.ID { return w.largest[(w.batches+1)%lookback] }
-
-func areCreates(writes []plantstore.Write) bool {
-	for i := range writes {
-		if writes[i].Op != plantstore.Create || writes[i].If != nil {
-			return false
-		}
+// change adds a row to those that the transaction appends.
+func (w *writer) change(kind int64, write *plantstore.Write, plant plantstore.Plant) {
+	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant})
+	tag := tombstone
+	if kind != rowDeleted {
+		tag = hashTag(plant.Tag)
 	}
-	return true
+	w.tx.entries = append(w.tx.entries, entry{plant.ID, w.tx.seq + int64(len(w.tx.rows)), tag})
 }
 
-// createGroup creates all plants of a group, or none if one of the ids is taken.
-//
-// Ids that come in order fall on few pages, and large plants fill whole pages: both
-// are inserted into the table plants at once. Others are staged, to be flushed
-// together with many more.
-func (w *writer) createGroup(group []plantstore.Write) (bool, error) {
-	staged, mark := w.staging.Load(), w.highWaterMark()
-	inOrder := true
-	for i := range group {
-		id := group[i].Plant.ID
-		if _, found := w.delta.find(staged, id); found {
-			return false, nil
+// appendRows appends the transaction's rows to the log.
+func (w *writer) appendRows() error {
+	rows := w.tx.rows
+	if len(rows) == 0 {
+		return nil
+	}
+	// The clock may have been set back, time in the log never goes back.
+	w.tx.time = max(w.time, time.Now().UnixMicro())
+	size := 0
+	for len(rows) > 0 {
+		stmt, n := w.appendOne, 1
+		if len(rows) >= groupSize {
+			stmt, n = w.appendGroup, groupSize
 		}
-		inOrder = inOrder && id > mark
-	}
-	if inOrder || pages(group) > len(group) {
-		err := w.insertNew(group)
-		if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultConstraint {
-			return false, nil
+		for i := range rows[:n] {
+			w.tx.seq++
+			size += w.bindRow(stmt, i, &rows[i])
 		}
-		return err == nil, err
+		if err := run(stmt); err != nil {
+			return fmt.Errorf("append to the log: %w", err)
+		}
+		rows = rows[n:]
 	}
-	free, err := w.areFree(group)
-	if !free || err != nil {
-		return false, err
-	}
-	return true, w.stageGroup(group)
+	w.tx.pages += 1 + size/pageSize
+	return nil
 }
 
-// insertNew adds a group to the table plants, or nothing of it if an id is taken.
-func (w *writer) insertNew(group []plantstore.Write) error {
-	for i := range group {
-		bindPlant(w.insertGroup, 3*i, group[i].Plant)
-	}
-	return run(w.insertGroup)
-}
-
-// areFree reports whether all ids of a group differ and none is in the table plants.
-func (w *writer) areFree(group []plantstore.Write) (bool, error) {
-	for i := range group {
-		id := group[i].Plant.ID
-		for j := range i {
-			if group[j].Plant.ID == id {
-				return false, nil
-			}
-		}
-		w.taken.BindInt64(i+1, int64(id))
-	}
-	found, err := w.taken.Step()
-	if err != nil {
-		w.taken.Reset() // repeats the error
-		return false, err
-	}
-	return !found, w.taken.Reset()
-}
-
-func (w *writer) apply(write *plantstore.Write) (plantstore.Result, error) {
-	if staged, found := w.delta.find(w.staging.Load(), write.Plant.ID); found {
-		return w.applyStaged(write, staged)
-	}
-	if write.Op == plantstore.Create && write.If == nil {
-		bindPlant(w.insert, 0, write.Plant)
-		if err := run(w.insert); err != nil {
-			return plantstore.Result{}, err
-		}
-		if w.conn.Changes() == 1 {
-			return plantstore.Result{Outcome: plantstore.Created}, nil
-		}
-	}
-	current, err := plantByKey(w.sel, int64(write.Plant.ID))
-	if err != nil {
-		return plantstore.Result{}, err
-	}
-	result := write.Decide(current)
-	if result.Err != nil {
-		return result, nil
-	}
-	switch result.Outcome {
-	case plantstore.Created:
-		bindPlant(w.insert, 0, write.Plant)
-		err = run(w.insert)
-	case plantstore.Replaced:
-		bindPlant(w.update, 0, write.Plant)
-		err = run(w.update)
-	case plantstore.Deleted:
-		w.del.BindInt64(1, int64(write.Plant.ID))
-		err = run(w.del)
-	}
-	return result, err
-}
-
-// applyStaged applies a write to a staged plant. A plant that changes is no longer
-// staged.
-func (w *writer) applyStaged(write *plantstore.Write, staged entry) (plantstore.Result, error) {
-	current, err := plantByKey(w.selStaged, staged.seq)
-	if err != nil || current == nil {
-		return plantstore.Result{}, cmp.Or(err, errMissing(staged.id))
-	}
-	result := write.Decide(current)
-	if result.Err != nil || result.Outcome != plantstore.Replaced && result.Outcome != plantstore.Deleted {
-		return result, nil
-	}
-	if err := w.unstage(staged); err != nil || result.Outcome == plantstore.Deleted {
-		return result, err
-	}
-	bindPlant(w.insert, 0, write.Plant)
-	return result, run(w.insert)
-}
-
-// bindPlant binds the three parameters after the first ones.
-func bindPlant(stmt *sqlite.Stmt, after int, p plantstore.Plant) {
-	stmt.BindInt64(after+1, int64(p.ID))
-	stmt.BindText(after+2, p.Name)
-	if text, ok := p.Tag.Text(); ok {
-		stmt.BindText(after+3, text)
+// bindRow binds the n-th row of a statement, and returns its size.
+func (w *writer) bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
+	const columns = 7
+	at := columns * n
+	stmt.BindInt64(at+1, w.tx.seq)
+	stmt.BindInt64(at+2, w.tx.time)
+	stmt.BindText(at+3, row.by)
+	stmt.BindInt64(at+4, row.kind)
+	stmt.BindInt64(at+5, int64(row.plant.ID))
+	stmt.BindText(at+6, row.plant.Name)
+	tag, ok := row.plant.Tag.Text()
+	if ok {
+		stmt.BindText(at+7, tag)
 	} else {
-		stmt.BindNull(after + 3)
+		stmt.BindNull(at + 7)
+	}
+	return rowOverhead + len(row.by) + len(row.plant.Name) + len(tag)
+}
+
+// current returns the plants that have an id of the batch.
+func (w *writer) current(batch []plantstore.Write, mem *unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
+	current := make(map[plantstore.ID]*plantstore.Plant, len(batch))
+	var ids [groupSize]plantstore.ID
+	n := 0
+	for i := range batch {
+		id := batch[i].Plant.ID
+		if _, seen := current[id]; seen {
+			continue
+		}
+		current[id] = nil
+		e, ok := mem.find(id, math.MaxInt64)
+		switch {
+		case ok && e.tag == tombstone:
+		case ok:
+			plant, err := plantByKey(w.logged, e.seq)
+			if err != nil || plant == nil {
+				return nil, errors.Join(err, missing(e, plant))
+			}
+			current[id] = plant
+		default:
+			ids[n] = id
+			n++
+		}
+		if n == groupSize {
+			if err := w.lookUpStored(ids[:], current); err != nil {
+				return nil, err
+			}
+			n = 0
+		}
+	}
+	if n == 0 {
+		return current, nil
+	}
+	return current, w.lookUpStored(ids[:n], current)
+}
+
+// lookUpStored adds the plants with these ids that the table has.
+func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plantstore.Plant) error {
+	for i := range groupSize {
+		// Fewer ids name the last one again.
+		w.lookUp.BindInt64(i+1, int64(ids[min(i, len(ids)-1)]))
+	}
+	for {
+		found, err := w.lookUp.Step()
+		if err != nil {
+			w.lookUp.Reset() // repeats the error
+			return err
+		}
+		if !found {
+			return w.lookUp.Reset()
+		}
+		plant := rowPlant(w.lookUp)
+		into[plant.ID] = &plant
 	}
 }
 
-// run runs a statement that returns no rows.
+// missing says that the log does not have the row of an entry.
+func missing(e entry, found *plantstore.Plant) error {
+	if found != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the log has no row %d for plant %d", plantstore.ErrUntrusted, e.seq, e.id)
+}
+
+// run steps a statement that returns no row.
 func run(stmt *sqlite.Stmt) error {
 	if _, err := stmt.Step(); err != nil {
 		stmt.Reset() // repeats the error
@@ -332,7 +372,7 @@ func columnTag(row *sqlite.Stmt, column int) plantstore.Tag {
 	return plantstore.NewTag(row.ColumnText(column))
 }
 
-// exec runs a statement that has no field of its own.
+// exec runs a statement that is not worth keeping.
 func exec(c *sqlite.Conn, query string, args ...any) error {
 	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args})
 }

@@ -23,24 +23,23 @@ const (
 	maxBlockingPages = 512
 	// maxPasses is how many times a checkpoint follows a log that keeps growing.
 	maxPasses = 4
-	// idleFlushSize is how many staged plants are flushed at once without a write that
-	// asks for it. That happens every idleFlushInterval, and every idleFlushPause
-	// while there are no writes.
-	idleFlushSize     = 256
-	idleFlushInterval = 100 * time.Millisecond
-	idleFlushPause    = time.Millisecond
+	// idleFlushSize is how many plants are flushed at once when there were no writes
+	// for idleAfter, with idlePause in between.
+	idleFlushSize = 1024
+	idleAfter     = 100 * time.Millisecond
+	idlePause     = time.Millisecond
 	// pageSize is SQLite's default.
 	pageSize = 4096
 )
 
 // Run copies the write-ahead log into the file whenever enough was written, and
-// flushes staged plants, all of them while there are no writes, until ctx ends. It
-// returns an error that wraps [plantstore.ErrUntrusted] if the file could not be
-// synced: the process must then stop.
+// flushes everything while there are no writes, until ctx ends. It returns an error
+// that wraps [plantstore.ErrUntrusted] if the file could not be synced: the process
+// must then stop.
 func (s *Store) Run(ctx context.Context) error {
-	pause := time.NewTimer(idleFlushInterval)
+	pause, trim := time.NewTimer(idleAfter), time.NewTicker(trimInterval)
 	defer pause.Stop()
-	seen := s.writes.Load()
+	defer trim.Stop()
 	for {
 		var err error
 		select {
@@ -48,14 +47,11 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-s.due:
 			err = s.classify(s.checkpoint())
+		case <-trim.C:
+			err = s.updateTrim(ctx)
 		case <-pause.C:
-			idle := s.writes.Load() == seen
-			err = s.idleFlush(ctx)
-			seen = s.writes.Load()
-			next := idleFlushInterval
-			if idle && err == nil && s.write.staging.Load().rows > 0 {
-				next = idleFlushPause
-			}
+			var next time.Duration
+			next, err = s.idleFlush(ctx)
 			pause.Reset(next)
 		}
 		if errors.Is(err, plantstore.ErrUntrusted) {
@@ -67,23 +63,27 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// idleFlush flushes some of the staged plants, if there are any, and deletes rows that
-// are no longer needed.
-func (s *Store) idleFlush(ctx context.Context) error {
-	if s.write.staging.Load().rows == 0 {
-		return nil
+// idleFlush flushes some plants if there were no writes for a while. It returns when to
+// call it again.
+func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
+	if since := time.Since(time.Unix(0, s.lastWrite.Load())); since < idleAfter && !s.flushing {
+		return idleAfter - since, nil
 	}
-	return s.withWriter(ctx, idleFlushSize, func(w *writer) error { return w.flush(idleFlushSize) })
-}
-
-// pages returns about how many pages a batch takes.
-func pages(batch []plantstore.Write) int {
-	n := len(batch)
-	for i := range batch {
-		tag, _ := batch[i].Plant.Tag.Text()
-		n += (len(batch[i].Plant.Name) + len(tag)) / pageSize
+	before := s.lastSeq.Load()
+	if !s.freezeRest() {
+		s.flushing, err = s.idleTrim(ctx)
+		if s.flushing {
+			return idlePause, err
+		}
+		return idleAfter, err
 	}
-	return n
+	err = s.withWriter(ctx, func(*writer) error { return s.flush(idleFlushSize) })
+	// Writes that arrive meanwhile end it.
+	s.flushing = err == nil && s.lastSeq.Load() == before
+	if !s.flushing {
+		return idleAfter, err
+	}
+	return idlePause, nil
 }
 
 // countPages counts written pages and requests a checkpoint when there are enough.

@@ -57,7 +57,7 @@ func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 	for name, meet := range map[string]func(s *Store) error{
 		"a read":  func(s *Store) error { _, err := s.Plant(t.Context(), damagedID); return err },
 		"a list":  func(s *Store) error { _, err := s.List(t.Context(), plantstore.Query{Limit: 3000}); return err },
-		"a scan":  func(s *Store) error { return scanError(s.Scan(t.Context(), plantstore.Query{})) },
+		"a scan":  func(s *Store) error { return scanError(s.Scan(t.Context(), plantstore.Query{}, nil)) },
 		"a write": func(s *Store) error { _, err := s.Apply(t.Context(), replace(damagedID)); return err },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 		return problems, checkError(ctx, s.path, err, &problems)
 	}
 	var last *plantstore.ID
-	err = s.each(c, plantstore.Query{}, func(p plantstore.Plant) bool {
+	err = s.each(c, plantstore.Query{}, nil, func(p plantstore.Plant) bool {
 		if last != nil && p.ID <= *last {
 			problems = append(problems, fmt.Sprintf("plant %d: it exists twice", p.ID))
 		}

@@ -49,9 +49,9 @@ func TestCheckFindsDamage(t *testing.T) {
 		want   string
 	}{
 		"none":                         {"SELECT 1", ""},
-		"text that is not UTF-8":       {"INSERT INTO plants VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
+		"text that is not UTF-8":       {"INSERT INTO stored VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
 		"a token that cannot be read":  {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
-		"an index that misses a plant": {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO plants VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
+		"an index that misses a plant": {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO stored VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
 		"a corrupt page":               {"", "Tree"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestBackupDuringWrites(t *testing.T) {
 	}
 	b := openStore(t, copied, Existing)
 	count := int64(0)
-	for p, err := range b.Scan(t.Context(), plantstore.Query{}) {
+	for p, err := range b.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,37 +1,29 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
-	"time"
 
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
 )
 
-// searchBudget is how many plants one List examines in a search for a name. They take
-// about a fifth of a second to read.
+// searchBudget is how many plants one List looks at in search of a name: what is
+// read in about a fifth of a second.
 const searchBudget = 200_000
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	if err := s.refresh(ctx); err != nil {
-		return plantstore.Plant{}, err
+	if s.lock == nil {
+		return s.plantBeside(ctx, id)
 	}
-	staged, isStaged := s.write.staging.Load().find(id)
 	var found *plantstore.Plant
 	err := s.withReader(ctx, s.read, func(r *reader) (err error) {
-		if isStaged {
-			found, err = plantByKey(r.staged, staged.seq)
-		}
-		if found == nil && err == nil {
-			// It is not staged, or has just been flushed or replaced.
-			found, err = plantByKey(r.plant, int64(id))
-		}
+		found, err = s.find(r, id)
 		return err
 	})
 	if err != nil {
@@ -43,27 +35,73 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	return *found, nil
 }
 
-// List returns one page.
-func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	b := plantstore.NewPageBuilder(q, searchBudget)
-	err := s.withList(ctx, func(c *sqlite.Conn) error { return s.each(c, q, b.Add) })
-	if err != nil {
-		return plantstore.Page{}, err
+// find returns the plant with that id, or nil if there is none.
+func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
+	mem := s.unflushed.Load()
+	for seq := int64(math.MaxInt64); ; {
+		e, logged := mem.find(id, seq)
+		if !logged {
+			return plantByKey(r.stored, int64(id))
+		}
+		last := s.lastSeq.Load() // before the read, which sees at least that much
+		found, err := plantByKey(r.logged, e.seq)
+		switch {
+		case err != nil:
+			return nil, err
+		case found == nil && e.seq > last:
+			// It was not committed yet, so the version before it counts.
+			seq = e.seq - 1
+		case e.tag == tombstone:
+			return nil, nil
+		case found == nil:
+			// It has been flushed and trimmed.
+			return plantByKey(r.stored, int64(id))
+		default:
+			return found, nil
+		}
 	}
-	return b.Page(), nil
 }
 
-// Scan yields all plants from one snapshot, on a dedicated connection: it takes as
-// long as its consumer does, and short reads must not wait for it.
-func (s *Store) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+// plantBeside is Plant for a store beside a server, which does not know what the
+// server has in memory.
+func (s *Store) plantBeside(ctx context.Context, id plantstore.ID) (found plantstore.Plant, err error) {
+	err = s.withList(ctx, func(c *sqlite.Conn) error {
+		stmt, err := c.Prepare("SELECT id, name, tag FROM plants WHERE id = ?")
+		if err != nil {
+			return err
+		}
+		plant, err := plantByKey(stmt, int64(id))
+		if err == nil && plant == nil {
+			return plantstore.ErrNoPlant
+		}
+		if err == nil {
+			found = *plant
+		}
+		return err
+	})
+	return found, err
+}
+
+// List returns one page.
+func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
+	page := plantstore.NewPageBuilder(q, searchBudget)
+	if err := s.withList(ctx, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) }); err != nil {
+		return plantstore.Page{}, err
+	}
+	return page.Page(), nil
+}
+
+// Scan yields all plants from one snapshot, on a connection of its own: it lasts
+// as long as its reader, and must not keep short reads waiting.
+func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
-		if err := s.runScan(ctx, q, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
+		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
 			yield(plantstore.Plant{}, err)
 		}
 	}
 }
 
-func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plantstore.Plant) bool) error {
+func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
 	if err := s.checkTrusted(); err != nil {
 		return err
 	}
@@ -81,7 +119,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 	c.SetInterrupt(ctx.Done())
 	matches := q.Filter()
 	stopped := false
-	err = s.each(c, q, func(p plantstore.Plant) bool {
+	err = s.each(c, q, at, func(p plantstore.Plant) bool {
 		if matches(p) {
 			stopped = !yield(p)
 		}
@@ -96,18 +134,21 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, yield func(plan
 	return s.classify(err)
 }
 
-// refresh reloads the staged plants if a server has the file open besides this store.
-// The server's own are always current, and a snapshot checks by itself.
-func (s *Store) refresh(ctx context.Context) error {
-	if s.lock != nil {
-		return nil
+// each calls f with the plants that have the query's tag and come after its After, in
+// order of id, until f returns false. All are of one snapshot.
+func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, f func(plantstore.Plant) bool) error {
+	snap, err := s.snapshot(c)
+	defer endSnapshot(c)
+	if err != nil {
+		return err
 	}
-	return s.withWriter(ctx, 0, func(*writer) error { return nil })
-}
-
-// each calls f with the plants that have the query's tag and an id greater than its
-// After, in order of id, until f returns false. All come from one snapshot.
-func (s *Store) each(c *sqlite.Conn, q plantstore.Query, f func(plantstore.Plant) bool) error {
+	if at != nil {
+		position, err := snap.at(c, snap.seq)
+		if err != nil {
+			return err
+		}
+		*at = position.Cursor()
+	}
 	first := firstID
 	if q.After != nil {
 		if *q.After == math.MaxInt64 {
@@ -115,94 +156,141 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, f func(plantstore.Plant
 		}
 		first = *q.After + 1
 	}
-	staged, err := s.snapshot(c)
-	defer endSnapshot(c)
+	m, err := newMerge(c, snap, q.Tag, first)
 	if err != nil {
 		return err
 	}
-	query := "SELECT id, name, tag FROM plants WHERE id >= ? ORDER BY id"
-	text, tagged := q.Tag.Text()
-	if tagged {
-		query = "SELECT id, name, tag FROM plants WHERE id >= ? AND tag = ? ORDER BY id"
-	}
-	stmt, err := c.Prepare(query)
-	if err != nil {
-		return err
-	}
-	stagedByKey, err := c.Prepare(selectStaged)
-	if err != nil {
-		return err
-	}
-	stmt.BindInt64(1, int64(first))
-	if tagged {
-		stmt.BindText(2, text)
-	}
-	defer stmt.Reset()
-	row, err := stmt.Step()
-	if err != nil {
-		return err
-	}
-	tag := hashTag(q.Tag)
-	for e := range staged.from(first) {
-		if tagged && e.tag != tag {
-			continue
-		}
-		p, err := plantByKey(stagedByKey, e.seq)
-		if err != nil || p == nil {
-			return cmp.Or(err, errMissing(e.id))
-		}
-		if tagged && p.Tag != q.Tag {
-			continue
-		}
-		for row && stmt.ColumnInt64(0) <= int64(e.id) {
-			if !f(rowPlant(stmt)) {
-				return nil
-			}
-			if row, err = stmt.Step(); err != nil {
-				return err
-			}
-		}
-		if !f(*p) {
-			return nil
-		}
-	}
-	for row {
-		if !f(rowPlant(stmt)) {
-			return nil
-		}
-		if row, err = stmt.Step(); err != nil {
+	defer m.stored.Reset()
+	for {
+		p, err := m.next()
+		if err != nil || p == nil || !f(*p) {
 			return err
 		}
 	}
-	return nil
 }
 
-// catchUpTimeout is how long a snapshot waits for the staging in memory to match the
-// file. A commit is visible in the file a moment earlier.
-const catchUpTimeout = time.Second
+// merge goes through the plants of a snapshot in order of id: those of the table, but
+// for those that have an entry in memory, and those of the entries.
+type merge struct {
+	snap    *snapshot
+	entries merged
+	tag     plantstore.Tag
+	hash    uint64
+	stored  *sqlite.Stmt
+	logged  *sqlite.Stmt
 
-// snapshot begins a read transaction and returns the plants staged in its snapshot.
-// endSnapshot must follow, even after an error.
-func (s *Store) snapshot(c *sqlite.Conn) (*staging, error) {
-	for start := time.Now(); ; time.Sleep(20 * time.Microsecond) {
-		staged := s.write.staging.Load()
-		if err := exec(c, "BEGIN"); err != nil {
+	row     bool // stored has one
+	entry   entry
+	pending bool // entry is one
+}
+
+func newMerge(c *sqlite.Conn, snap *snapshot, tag plantstore.Tag, first plantstore.ID) (*merge, error) {
+	m := &merge{snap: snap, entries: snap.mem.from(first, snap.seq), tag: tag, hash: hashTag(tag)}
+	query := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id"
+	text, tagged := tag.Text()
+	if tagged {
+		query = "SELECT id, name, tag FROM stored WHERE id >= ? AND tag = ? ORDER BY id"
+	}
+	var err error
+	if m.stored, err = c.Prepare(query); err != nil {
+		return nil, err
+	}
+	if m.logged, err = c.Prepare(selectLogged); err != nil {
+		return nil, err
+	}
+	m.stored.BindInt64(1, int64(first))
+	if tagged {
+		m.stored.BindText(2, text)
+	}
+	m.nextEntry()
+	return m, m.step()
+}
+
+func (m *merge) step() (err error) {
+	m.row, err = m.stored.Step()
+	return err
+}
+
+// nextEntry moves on to the next entry that the table does not have.
+func (m *merge) nextEntry() {
+	for {
+		m.entry, m.pending = m.entries.next()
+		if !m.pending || m.entry.seq > m.snap.flushed {
+			return
+		}
+	}
+}
+
+// next returns the next plant, or nil after the last.
+func (m *merge) next() (*plantstore.Plant, error) {
+	for m.row || m.pending {
+		if m.row && (!m.pending || m.stored.ColumnInt64(0) < int64(m.entry.id)) {
+			p := rowPlant(m.stored)
+			return &p, m.step()
+		}
+		e := m.entry
+		if m.row && m.stored.ColumnInt64(0) == int64(e.id) {
+			if err := m.step(); err != nil {
+				return nil, err
+			}
+		}
+		m.nextEntry()
+		_, tagged := m.tag.Text()
+		if e.tag == tombstone || tagged && e.tag != m.hash {
+			continue
+		}
+		p, err := plantByKey(m.logged, e.seq)
+		if err != nil || p == nil {
+			return nil, errors.Join(err, missing(e, p))
+		}
+		if !tagged || p.Tag == m.tag {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// snapshot is a moment of the store: a transaction that reads, and what it does not
+// find in the table.
+type snapshot struct {
+	logState
+	mem *unflushed
+}
+
+// snapshot begins a transaction that reads. endSnapshot must follow, also after an
+// error.
+func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
+	for {
+		// The pointer comes first: a newer one may lack what the transaction does not
+		// see in the table yet.
+		mem := s.unflushed.Load()
+		begin, err := c.Prepare("BEGIN")
+		if err != nil {
 			return nil, err
 		}
-		f, err := readFlushState(c)
-		if err != nil || f.version == staged.version {
-			return staged, err
+		if err := run(begin); err != nil {
+			return nil, err
 		}
-		if s.lock == nil || time.Since(start) > catchUpTimeout {
-			// Another process has changed the file.
-			staged, _, err := loadStaging(c)
-			return staged, err
+		state, err := readState(c)
+		if err != nil {
+			return nil, err
+		}
+		snap := &snapshot{state, mem}
+		if s.lock == nil {
+			// Another process has what is in memory.
+			active := newGeneration()
+			_, err := loadEntries(c, state.flushed, active)
+			snap.mem = &unflushed{active: active}
+			return snap, err
+		}
+		if mem.active.covers(state.seq) {
+			return snap, nil
 		}
 		endSnapshot(c)
 	}
 }
 
-// endSnapshot ends the transaction, even if the connection has been interrupted.
+// endSnapshot ends the transaction, also if the reader has been interrupted.
 func endSnapshot(c *sqlite.Conn) {
 	interrupt := c.SetInterrupt(nil)
 	defer c.SetInterrupt(interrupt)

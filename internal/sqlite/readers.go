@@ -23,8 +23,8 @@ func maxLists() int { return min(max(1, runtime.GOMAXPROCS(0)-1), maxReaders) }
 
 // reader is a connection that reads, with the statements that it runs most.
 type reader struct {
-	conn          *sqlite.Conn
-	plant, staged *sqlite.Stmt
+	conn           *sqlite.Conn
+	stored, logged *sqlite.Stmt
 }
 
 // readers is a pool of connections, which are opened when they are needed. The one
@@ -94,10 +94,10 @@ func openReader(path string) (*reader, error) {
 	}
 	r := &reader{conn: c}
 	if err = pragma(c, "query_only=1"); err == nil {
-		r.plant, err = c.Prepare(selectPlant)
+		r.stored, err = c.Prepare(selectStored)
 	}
 	if err == nil {
-		r.staged, err = c.Prepare(selectStaged)
+		r.logged, err = c.Prepare(selectLogged)
 	}
 	if err != nil {
 		c.Close()

@@ -6,9 +6,9 @@
 // waits for what is long. The file is in WAL mode with synchronous=FULL: a commit
 // returns after its fsync.
 //
-// Plants with random ids that are created in large batches are staged in a table of
-// their own before they are flushed to the table plants: see staging.go, flush.go and
-// docs/decisions/0006-staged-plants.md.
+// A write is appended to the log of changes (log.go), and is then durable and visible.
+// The table of plants is brought up to date later, in runs sorted by id (flush.go).
+// Until then an index in memory says where in the log a plant is (generation.go).
 package sqlite
 
 import (
@@ -88,7 +88,23 @@ type Store struct {
 	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
 	checkpointer *sqlite.Conn
 	due          chan struct{}
-	writes       atomic.Uint64 // transactions so far
+
+	// unflushed is what the table does not have yet, and lastSeq the last row of the
+	// log that is committed. Both change only while mu is held.
+	unflushed      atomic.Pointer[unflushed]
+	lastSeq        atomic.Int64
+	generationSize int          // the constant of that name, smaller in tests
+	lastWrite      atomic.Int64 // when the last transaction ended, in Unix nanoseconds
+	flushing       bool         // an idle flush is in progress; belongs to Run
+
+	// logAge and logBytes say how much of the log is kept. It may be trimmed up to the
+	// row trimTo.
+	logAge   time.Duration
+	logBytes int64
+	trimTo   atomic.Int64
+
+	changedMu sync.Mutex    // guards changed
+	changed   chan struct{} // closed when rows are added to the log; nil if nobody waits
 }
 
 var _ plantstore.Store = (*Store)(nil)
@@ -96,7 +112,7 @@ var _ plantstore.Store = (*Store)(nil)
 // Open opens the store in the file at path, creates or migrates its schema, and
 // recovers from a crash.
 func Open(path string, mode Mode) (_ *Store, err error) {
-	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1)}
+	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1), generationSize: generationSize}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -128,11 +144,12 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if err := migrate(conn, path, mode == Serve); err != nil {
 		return nil, classify(path, err)
 	}
-	if err := s.write.start(); err != nil {
+	if err := s.write.prepare(); err != nil {
 		return nil, classify(path, err)
 	}
+	s.unflushed.Store(&unflushed{active: newGeneration()})
 	if mode == Serve {
-		if err := s.write.transaction(func(*writer) error { return nil }); err != nil {
+		if err := s.load(); err != nil {
 			return nil, classify(path, err)
 		}
 	}
@@ -183,7 +200,7 @@ func (s *Store) Ready(ctx context.Context) error {
 		return err
 	}
 	return s.withReader(ctx, s.read, func(r *reader) error {
-		return sqlitex.Execute(r.conn, "SELECT 1 FROM plants LIMIT 1", nil)
+		return sqlitex.Execute(r.conn, "SELECT 1 FROM stored LIMIT 1", nil)
 	})
 }
 

@@ -19,13 +19,17 @@ const tokenPages = 2
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
-	return s.withWriter(ctx, tokenPages, func(w *writer) error { return insertToken(w.conn, t) })
+	return s.withWriter(ctx, func(w *writer) error {
+		w.tx.pages += tokenPages
+		return insertToken(w.conn, t)
+	})
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.withWriter(ctx, tokenPages, func(w *writer) error {
+	err := s.withWriter(ctx, func(w *writer) error {
+		w.tx.pages += tokenPages
 		count, err := w.conn.Prepare("SELECT count(*) FROM tokens")
 		if err != nil {
 			return err
@@ -80,7 +84,8 @@ func (s *Store) selectTokens(ctx context.Context, query string, args ...any) ([]
 
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
-	return s.withWriter(ctx, tokenPages, func(w *writer) error {
+	return s.withWriter(ctx, func(w *writer) error {
+		w.tx.pages += tokenPages
 		err := exec(w.conn, "UPDATE tokens SET revoked = coalesce(revoked, ?) WHERE hash = ?", at.Unix(), hash[:])
 		if err == nil && w.conn.Changes() == 0 {
 			return plantstore.ErrNoSuchToken
@@ -91,7 +96,8 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 
 // TouchTokens records when tokens were last used.
 func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
-	return s.withWriter(ctx, len(used), func(w *writer) error {
+	return s.withWriter(ctx, func(w *writer) error {
+		w.tx.pages += len(used)
 		for hash, at := range used {
 			if err := exec(w.conn, "UPDATE tokens SET used = max(coalesce(used, ?1), ?1) WHERE hash = ?2", at.Unix(), hash[:]); err != nil {
 				return err

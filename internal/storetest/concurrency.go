@@ -222,9 +222,9 @@ func readGeneration(t tb, s plantstore.Store, n int) (int, error) {
 	whole := true
 	switch n % 4 {
 	case 0:
-		plants, err = collect(s.Scan(t.Context(), plantstore.Query{}))
+		plants, err = collect(s.Scan(t.Context(), plantstore.Query{}, nil))
 	case 1:
-		plants, err = collect(s.Scan(t.Context(), plantstore.Query{Tag: plantstore.NewTag("batch")}))
+		plants, err = collect(s.Scan(t.Context(), plantstore.Query{Tag: plantstore.NewTag("batch")}, nil))
 	case 2:
 		var page plantstore.Page
 		page, err = s.List(t.Context(), plantstore.Query{Limit: 100})

@@ -54,6 +54,12 @@ type history struct {
 func (h *history) compare(t *rapid.T) {
 	wantScan(t, h.s, plantstore.Query{}, h.found(t, plantstore.Query{}))
 	wantTokens(t, h.s, h.tokens(t)...)
+	events, _ := follow(t, h.model, "")
+	var changes []change
+	for _, e := range events {
+		changes = append(changes, changeOf(e))
+	}
+	wantEvents(t, h.s, "", changes...)
 }
 
 func (h *history) apply(t *rapid.T) {
@@ -84,7 +90,7 @@ func (h *history) read(t *rapid.T) {
 }
 
 func (h *history) found(t *rapid.T, q plantstore.Query) []plantstore.Plant {
-	found, err := collect(h.model.Scan(t.Context(), q))
+	found, err := collect(h.model.Scan(t.Context(), q, nil))
 	if err != nil {
 		t.Fatalf("the model: %v", err)
 	}
@@ -165,6 +171,7 @@ var (
 		w := plantstore.Write{
 			Op:    rapid.SampledFrom([]plantstore.Op{plantstore.Create, plantstore.Replace, plantstore.Delete}).Draw(t, "op"),
 			Plant: anyPlant.Draw(t, "plant"),
+			By:    rapid.SampledFrom([]string{"0b9b2822416d", "7f469553add9"}).Draw(t, "by"),
 		}
 		if rapid.Bool().Draw(t, "conditional") {
 			w.If = &plantstore.Condition{Match: anyETags.Draw(t, "match"), NoneMatch: anyETags.Draw(t, "none match")}

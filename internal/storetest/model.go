@@ -21,13 +21,15 @@ type Model struct {
 	mu     sync.Mutex // guards what follows
 	plants map[plantstore.ID]plantstore.Plant
 	tokens []plantstore.Token // in the order of their creation
+	log    []plantstore.Event
+	told   chan struct{} // what Changed has returned
 }
 
 var _ plantstore.Store = (*Model)(nil)
 
 // NewModel returns an empty model.
 func NewModel() *Model {
-	return &Model{plants: make(map[plantstore.ID]plantstore.Plant)}
+	return &Model{plants: make(map[plantstore.ID]plantstore.Plant), told: make(chan struct{})}
 }
 
 // Apply decides one write after the other under the mutex.
@@ -50,14 +52,85 @@ func (m *Model) apply(w plantstore.Write) plantstore.Result {
 		current = &p
 	}
 	result := w.Decide(current)
-	switch {
-	case result.Err != nil:
-	case result.Outcome == plantstore.Deleted:
-		delete(m.plants, w.Plant.ID)
-	default:
+	if result.Err != nil {
+		return result
+	}
+	switch result.Outcome {
+	case plantstore.Created:
+		m.record(plantstore.PlantCreated, w.Plant, w.By)
 		m.plants[w.Plant.ID] = w.Plant
+	case plantstore.Replaced:
+		m.record(plantstore.PlantReplaced, w.Plant, w.By)
+		m.plants[w.Plant.ID] = w.Plant
+	case plantstore.Deleted:
+		m.record(plantstore.PlantDeleted, *current, w.By)
+		delete(m.plants, w.Plant.ID)
 	}
 	return result
+}
+
+func (m *Model) record(what plantstore.EventType, p plantstore.Plant, by string) {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	if n := len(m.log); n > 0 && now.Before(m.log[n-1].Time) {
+		now = m.log[n-1].Time
+	}
+	at := plantstore.Position{Store: "model", Seq: int64(len(m.log) + 1), Time: now.UnixMicro()}
+	m.log = append(m.log, plantstore.Event{Cursor: at.Cursor(), Time: now, Type: what, Plant: p, By: by})
+	close(m.told)
+	m.told = make(chan struct{})
+}
+
+// at returns the position after that many events.
+func (m *Model) at(n int) plantstore.Cursor {
+	if n == 0 {
+		return plantstore.Position{Store: "model"}.Cursor()
+	}
+	return m.log[n-1].Cursor
+}
+
+// Events returns a page of the events. Only the last page is short.
+func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
+	if err := ctx.Err(); err != nil {
+		return page, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	switch {
+	case q.After == plantstore.LatestCursor:
+		n = len(m.log)
+	case q.After != "":
+		position, err := q.After.Position()
+		if err != nil {
+			return page, err
+		}
+		if n = int(position.Seq); n > len(m.log) || m.at(n) != q.After {
+			return page, plantstore.ErrorGone("it is not one of the model's")
+		}
+	case !q.Since.IsZero():
+		for n < len(m.log) && m.log[n].Time.Before(q.Since) {
+			n++
+		}
+	}
+	page.Next = m.at(n)
+	for _, e := range m.log[n:] {
+		if len(page.Events) == q.Limit {
+			page.More = true
+			break
+		}
+		page.Next = e.Cursor
+		if (q.ID == nil || *q.ID == e.Plant.ID) && (q.Types == nil || slices.Contains(q.Types, e.Type)) {
+			page.Events = append(page.Events, e)
+		}
+	}
+	return page, nil
+}
+
+// Changed returns a channel that is closed by the next event.
+func (m *Model) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.told
 }
 
 // Plant returns the plant with that id, or ErrNoPlant.
@@ -80,7 +153,7 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		return plantstore.Page{}, err
 	}
 	b := plantstore.NewPageBuilder(q, math.MaxInt)
-	for _, p := range m.matching(q) {
+	for _, p := range m.matching(q, nil) {
 		if !b.Add(p) {
 			break
 		}
@@ -89,9 +162,9 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 }
 
 // Scan yields the plants that match when the iteration begins.
-func (m *Model) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+func (m *Model) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
-		for _, p := range m.matching(q) {
+		for _, p := range m.matching(q, at) {
 			if ctx.Err() != nil {
 				break
 			}
@@ -107,9 +180,12 @@ func (m *Model) Scan(ctx context.Context, q plantstore.Query) iter.Seq2[plantsto
 
 // matching returns all plants that match the query, whatever its limit, in
 // ascending order of id.
-func (m *Model) matching(q plantstore.Query) []plantstore.Plant {
+func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore.Plant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if at != nil {
+		*at = m.at(len(m.log))
+	}
 	name := plantstore.NewMatcher(q.Contains)
 	_, tagged := q.Tag.Text()
 	var found []plantstore.Plant

@@ -49,7 +49,7 @@ func scanIsASnapshot(t *testing.T, s *subject) {
 	mustCreate(t, s, plants...)
 	for _, q := range meadowQueries {
 		var got []plantstore.Plant
-		for p, err := range s.Scan(t.Context(), q) {
+		for p, err := range s.Scan(t.Context(), q, nil) {
 			if err != nil {
 				t.Fatalf("Scan(%s): %v", showQuery(q), err)
 			}
@@ -91,7 +91,7 @@ func readsContinueDuringAScan(t *testing.T, s *subject) {
 	plants := meadow()
 	mustCreate(t, s, plants...)
 	n := 0
-	for p, err := range s.Scan(t.Context(), plantstore.Query{}) {
+	for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatalf("Scan: %v", err)
 		}
@@ -114,7 +114,7 @@ func abandonedScanReleasesItsResources(t *testing.T, s *subject) {
 	mustCreate(t, s, plants...)
 	for i := range 40 {
 		n := 0
-		for p, err := range s.Scan(t.Context(), meadowQueries[i%len(meadowQueries)]) {
+		for p, err := range s.Scan(t.Context(), meadowQueries[i%len(meadowQueries)], nil) {
 			if err != nil {
 				t.Fatalf("Scan: %v", err)
 			}
@@ -143,7 +143,7 @@ func cancelledScanEndsWithAnError(t *testing.T, s *subject) {
 				cancel()
 			}
 			n, failures := 0, 0
-			for p, err := range s.Scan(ctx, q) {
+			for p, err := range s.Scan(ctx, q, nil) {
 				switch {
 				case failures > 0:
 					t.Fatalf("Scan(%s) yields %s, %v after its error", showQuery(q), showPlant(p), err)

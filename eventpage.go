@@ -1,0 +1,37 @@
+package plantstore
+
+// EventPageBuilder builds an [EventPage] from the events that a store reads in order.
+// Every store uses it, so that pages end alike.
+type EventPageBuilder struct {
+	query  EventQuery
+	budget int // how many more events may be examined
+	page   EventPage
+
+	text, examined int // bytes of text on the page, and of all events examined
+}
+
+// NewEventPageBuilder returns a builder for one page after a position. After examining
+// budget events, or 32 MiB of text, the page ends, however few of them matched. It also
+// ends when its plants have 4 MiB of text.
+func NewEventPageBuilder(q EventQuery, after Cursor, budget int) *EventPageBuilder {
+	return &EventPageBuilder{query: q, budget: budget, page: EventPage{Next: after}}
+}
+
+// Add examines the next event and reports whether the page can take another.
+func (b *EventPageBuilder) Add(e Event) bool {
+	if len(b.page.Events) == b.query.Limit || b.budget == 0 || b.text >= maxPageText || b.examined >= maxExaminedText {
+		b.page.More = true
+		return false
+	}
+	b.budget--
+	b.page.Next = e.Cursor
+	b.examined += e.Plant.TextSize()
+	if b.query.Matches(&e) {
+		b.text += e.Plant.TextSize()
+		b.page.Events = append(b.page.Events, e)
+	}
+	return true
+}
+
+// Page returns the page.
+func (b *EventPageBuilder) Page() EventPage { return b.page }

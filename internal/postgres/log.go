@@ -1,0 +1,310 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+)
+
+// The statements of the log. Each that appends updates the row of log_state after all
+// else that can wait. The lock on that row lasts until the commit is visible, so no
+// transaction with a larger seq commits before one with a smaller.
+const (
+	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+
+	createPlant = `WITH created AS (
+			INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING RETURNING id
+		), last AS (
+			UPDATE log_state SET seq = seq + 1, time = greatest(time, ` + now + `)
+			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
+		)
+		INSERT INTO log (seq, time, "by", type, id, name, tag) SELECT seq, time, $4, 1, $1, $2, $3 FROM last`
+	createPlants = `WITH new AS (
+			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::integer[]) AS new (id, name, tag, "by", n)
+		), created AS (
+			INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM new ON CONFLICT (id) DO NOTHING RETURNING id
+		), count AS (
+			SELECT count(*) AS n FROM created
+		), last AS (
+			UPDATE log_state SET seq = seq + (SELECT n FROM count), time = greatest(time, ` + now + `)
+			WHERE id = 1 AND (SELECT n FROM count) > 0 RETURNING seq, time
+		)
+		INSERT INTO log (seq, time, "by", type, id, name, tag)
+		SELECT last.seq - (SELECT n FROM count) + row_number() OVER (ORDER BY new.n), last.time, new."by", 1, new.id, new.name, new.tag
+		FROM last, created JOIN new USING (id) RETURNING id`
+	appendLog = `WITH last AS (
+			UPDATE log_state SET seq = seq + cardinality($1::text[]), time = greatest(time, ` + now + `)
+			WHERE id = 1 RETURNING seq, time
+		)
+		INSERT INTO log (seq, time, "by", type, id, name, tag)
+		SELECT last.seq - cardinality($1::text[]) + new.n, last.time, new."by", new.type, new.id, new.name, new.tag
+		FROM last, unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[], $5::text[])
+			WITH ORDINALITY AS new ("by", type, id, name, tag, n)`
+
+	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time FROM log_state WHERE id = 1`
+	selectLogTime  = `SELECT time FROM log WHERE seq = $1`
+	selectSince    = `SELECT seq - 1 FROM log WHERE time >= $1 ORDER BY seq LIMIT 1`
+	selectLog      = `SELECT seq, time, "by", type, id, name, tag FROM log WHERE seq > $1 ORDER BY seq LIMIT $2`
+	selectLogEnd   = `SELECT seq FROM log_state WHERE id = 1`
+)
+
+// eventTypes has the event type of each type in the log, but for 0.
+var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted}
+
+// logType returns the type that the log has for an outcome, or 0 if that changed
+// nothing.
+func logType(r plantstore.Result) int16 {
+	if r.Err != nil {
+		return 0
+	}
+	switch r.Outcome {
+	case plantstore.Created:
+		return 1
+	case plantstore.Replaced:
+		return 2
+	case plantstore.Deleted:
+		return 3
+	}
+	return 0
+}
+
+// queueLog queues the rows that the batch appends to the log.
+func (p *plan) queueLog(b *pgx.Batch) {
+	var by, names []string
+	var types []int16
+	var ids []int64
+	var tags []*string
+	size := 0
+	queue := func() {
+		if len(ids) > 0 {
+			b.Queue(appendLog, by, types, ids, names, tags)
+			by, types, ids, names, tags, size = nil, nil, nil, nil, nil, 0
+		}
+	}
+	for i := range p.batch {
+		kind := logType(p.results[i])
+		if kind == 0 {
+			continue
+		}
+		plant := &p.batch[i].Plant
+		if was := p.deleted[i]; was != nil {
+			plant = was
+		}
+		name, tag := text(plant)
+		by, types, ids, names, tags = append(by, p.batch[i].By), append(types, kind), append(ids, int64(plant.ID)), append(names, name), append(tags, tag)
+		if size += plant.TextSize(); size > statementSize {
+			queue()
+		}
+	}
+	queue()
+}
+
+// logState is the row of that name.
+type logState struct {
+	store                string
+	seq, time            int64
+	trimmed, trimmedTime int64
+}
+
+type querier interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+	Query(context.Context, string, ...any) (pgx.Rows, error)
+}
+
+func readLogState(ctx context.Context, q querier) (s logState, err error) {
+	err = q.QueryRow(ctx, selectLogState).Scan(&s.store, &s.seq, &s.time, &s.trimmed, &s.trimmedTime)
+	return s, err
+}
+
+// end returns the position after the last event.
+func (s *logState) end() plantstore.Position {
+	return plantstore.Position{Store: s.store, Seq: s.seq, Time: s.time}
+}
+
+// eventBudget is how many events one call of Events examines.
+const eventBudget = 20_000
+
+// Events returns a page of the log.
+func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, c, snapshot, func(tx pgx.Tx) error {
+			state, err := readLogState(ctx, tx)
+			if err != nil {
+				return err
+			}
+			after, err := state.find(ctx, tx, q)
+			if err != nil {
+				return err
+			}
+			page, err = state.page(ctx, tx, q, after)
+			return err
+		})
+	})
+	if err != nil {
+		return plantstore.EventPage{}, err
+	}
+	return page, nil
+}
+
+// find returns the position after which the query's events come.
+func (s *logState) find(ctx context.Context, c querier, q plantstore.EventQuery) (plantstore.Position, error) {
+	switch {
+	case q.After == plantstore.LatestCursor:
+		return s.end(), nil
+	case q.After != "":
+		return s.check(ctx, c, q.After)
+	case !q.Since.IsZero():
+		var seq int64
+		err := c.QueryRow(ctx, selectSince, q.Since.UnixMicro()).Scan(&seq)
+		if err == pgx.ErrNoRows {
+			return s.end(), nil
+		}
+		if err != nil {
+			return plantstore.Position{}, err
+		}
+		return s.at(ctx, c, seq)
+	}
+	return s.at(ctx, c, s.trimmed)
+}
+
+// at returns the position of a row, which exists or was trimmed last.
+func (s *logState) at(ctx context.Context, c querier, seq int64) (plantstore.Position, error) {
+	at := plantstore.Position{Store: s.store, Seq: seq, Time: s.trimmedTime}
+	if seq == s.trimmed {
+		return at, nil
+	}
+	err := c.QueryRow(ctx, selectLogTime, seq).Scan(&at.Time)
+	return at, err
+}
+
+// check returns the position of a cursor, if it is one of this log's.
+func (s *logState) check(ctx context.Context, c querier, cursor plantstore.Cursor) (plantstore.Position, error) {
+	want, err := cursor.Position()
+	if err == nil {
+		err = want.CheckIn(s.store, s.trimmed, s.seq)
+	}
+	if err != nil {
+		return want, err
+	}
+	got, err := s.at(ctx, c, want.Seq)
+	if err == nil && got != want {
+		err = plantstore.ErrorGone("this store has another history, as after a restore from a backup")
+	}
+	return want, err
+}
+
+// page reads a page of events after a position.
+func (s *logState) page(ctx context.Context, c querier, q plantstore.EventQuery, after plantstore.Position) (plantstore.EventPage, error) {
+	b := plantstore.NewEventPageBuilder(q, after.Cursor(), eventBudget)
+	last, more := after.Seq, true
+	for more {
+		fetched := 0
+		rows, err := c.Query(ctx, selectLog, last, fetchSize)
+		if err != nil {
+			return plantstore.EventPage{}, err
+		}
+		more = false
+		for rows.Next() {
+			e, seq, err := s.event(rows)
+			if err != nil {
+				return plantstore.EventPage{}, err
+			}
+			if seq != last+1 {
+				return plantstore.EventPage{}, fmt.Errorf("row %d of the log follows row %d", seq, last)
+			}
+			last = seq
+			fetched++
+			if more = b.Add(e); !more {
+				break
+			}
+		}
+		rows.Close()
+		if err := rows.Err(); err != nil {
+			return plantstore.EventPage{}, err
+		}
+		more = more && fetched == fetchSize
+	}
+	return b.Page(), nil
+}
+
+func (s *logState) event(row pgx.Rows) (e plantstore.Event, seq int64, err error) {
+	var at, id int64
+	var kind int16
+	var name string
+	var tag *string
+	if err := row.Scan(&seq, &at, &e.By, &kind, &id, &name, &tag); err != nil {
+		return e, 0, err
+	}
+	e.Cursor = plantstore.Position{Store: s.store, Seq: seq, Time: at}.Cursor()
+	e.Time, e.Type = time.UnixMicro(at).UTC(), eventTypes[kind]
+	e.Plant = plantOf(id, name, tag)
+	return e, seq, nil
+}
+
+// notifier tells those who wait for new events.
+type notifier struct {
+	mu      sync.Mutex    // guards what follows
+	changed chan struct{} // closed by the next change; nil if nobody waits
+}
+
+// Changed returns a channel that is closed when events may have been added: by this
+// server at once, by others when Run notices.
+func (s *Store) Changed() <-chan struct{} {
+	s.changes.mu.Lock()
+	defer s.changes.mu.Unlock()
+	if s.changes.changed == nil {
+		s.changes.changed = make(chan struct{})
+	}
+	return s.changes.changed
+}
+
+func (n *notifier) notify() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
+	}
+}
+
+func (n *notifier) isAwaited() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed != nil
+}
+
+// pollInterval is how often the end of the log is polled while somebody waits for
+// changes that other servers make.
+const pollInterval = 200 * time.Millisecond
+
+// poll notifies those who wait for changes when the log has grown, until ctx ends.
+func (s *Store) poll(ctx context.Context) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	last := int64(-1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !s.changes.isAwaited() {
+			last = -1
+			continue
+		}
+		var end int64
+		err := s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+			return c.QueryRow(ctx, selectLogEnd).Scan(&end)
+		})
+		if err == nil && end != last {
+			last = end
+			s.changes.notify()
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/servertest"
+)
+
+// event is an Event as the interface has it.
+type event struct {
+	Cursor string
+	Time   time.Time
+	Type   string
+	Plant  struct {
+		ID   json.Number
+		Name string
+		Tag  *string
+	}
+	By string
+}
+
+func (e event) String() string { return fmt.Sprintf("%s %s %s", e.Type, e.Plant.ID, e.Plant.Name) }
+
+// getEvents sends a request for events, and returns the response.
+func getEvents(t *testing.T, s *servertest.Server, query, accept string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/events?"+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.Token)
+	r.Header.Set("Accept", accept)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close(); http.DefaultClient.CloseIdleConnections() })
+	return resp
+}
+
+// page returns the events of a page, and its header.
+func page(t *testing.T, s *servertest.Server, query string) ([]event, http.Header) {
+	t.Helper()
+	resp := getEvents(t, s, query, "application/json")
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("GET /events?%s: %d %s, %v", query, resp.StatusCode, body, err)
+	}
+	var events []event
+	if err := json.Unmarshal(body, &events); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return events, resp.Header
+}
+
+func change(t *testing.T, s *servertest.Server) {
+	t.Helper()
+	c := s.Client(client.Options{})
+	ctx := t.Context()
+	one := plantstore.Plant{ID: 1, Name: "Monstera", Tag: plantstore.NewTag("tropical")}
+	big := plantstore.Plant{ID: 9007199254740993, Name: "exact"}
+	for _, err := range []error{
+		c.Create(ctx, one), c.Create(ctx, one), c.Create(ctx, big),
+		c.Replace(ctx, plantstore.Plant{ID: 1, Name: "Fern"}, nil), c.Delete(ctx, 1, nil),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEventsAreEveryChangeInOrder(t *testing.T) {
+	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
+		change(t, s)
+		events, header := page(t, s, "")
+		if got := fmt.Sprint(events); got != "[plant.created 1 Monstera plant.created 9007199254740993 exact plant.replaced 1 Fern plant.deleted 1 Fern]" {
+			t.Errorf("events: %s", got)
+		}
+		id := plantstore.HashSecret(s.Token).ID()
+		for _, e := range events {
+			if e.By != id || time.Since(e.Time) > time.Minute {
+				t.Errorf("%v: by %s at %v, want %s", e, e.By, e.Time, id)
+			}
+		}
+		if header.Get("Link") != "" {
+			t.Errorf("the only page has the link %s", header.Get("Link"))
+		}
+		if events[0].Plant.Tag == nil || *events[0].Plant.Tag != "tropical" || events[1].Plant.Tag != nil {
+			t.Error("the tags are not those of the plants")
+		}
+		end := header.Get("Plantstore-Cursor")
+		if more, header := page(t, s, "after="+end); len(more) != 0 || header.Get("Plantstore-Cursor") != end {
+			t.Errorf("after the end there are %v, and the cursor is %s, want %s", more, header.Get("Plantstore-Cursor"), end)
+		}
+	})
+}
+
+func TestEventsComeInPagesWithLinks(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{BaseURL: "/v1"})
+	change(t, s)
+	all, _ := page(t, s, "")
+	var got []event
+	query := "limit=1&type=plant.created,plant.deleted"
+	for range 10 {
+		events, header := page(t, s, query)
+		got = append(got, events...)
+		link := header.Get("Link")
+		if link == "" {
+			break
+		}
+		at, err := url.Parse(strings.TrimSuffix(strings.TrimPrefix(link, "<"), `>; rel="next"`))
+		if err != nil || at.Path != "/v1/events" {
+			t.Fatalf("link %s: %v", link, err)
+		}
+		query = at.RawQuery
+	}
+	if want := []event{all[0], all[1], all[3]}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if events, _ := page(t, s, "id=1&limit=1001"); len(events) != 3 {
+		t.Errorf("the history of plant 1: %v", events)
+	}
+	if events, _ := page(t, s, "since="+url.QueryEscape(all[2].Time.Format(time.RFC3339Nano))); len(events) < 2 || len(events) > 4 {
+		t.Errorf("since the third: %v", events)
+	}
+	if events, _ := page(t, s, "after=latest"); len(events) != 0 {
+		t.Errorf("after the latest: %v", events)
+	}
+}
+
+func TestBadQueriesForEventsAreRefused(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	change(t, s)
+	_, header := page(t, s, "")
+	end := header.Get("Plantstore-Cursor")
+	for query, want := range map[string]string{
+		"limit=0": "400 40006", "limit=x": "400 40006", "after=x": "400 40006", "after=": "400 40006", "since=yesterday": "400 40006",
+		"id=1.0": "400 40006", "type=plant.eaten": "400 40006", "type=": "400 40006", "cursor=" + end: "400 40006", "after=" + end + "&after=" + end: "400 40006",
+		"after=" + end + "&since=2026-01-01T00:00:00Z": "400 40006", "after=x" + end: "410 41001", "after=" + strings.Repeat("a", 65): "400 40006",
+	} {
+		for _, accept := range []string{"application/json", "application/x-ndjson", "text/event-stream"} {
+			resp := getEvents(t, s, query, accept)
+			var e struct{ Error int }
+			if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || fmt.Sprint(resp.StatusCode, " ", e.Error) != want {
+				t.Errorf("%s as %s: %d %d, %v, want %s", query, accept, resp.StatusCode, e.Error, err, want)
+			}
+		}
+	}
+}
+
+func TestEventsNeedTheirScope(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/events", nil)
+	r.Header.Set("Authorization", "Bearer "+s.NewToken(plantstore.ScopeRead, plantstore.ScopeWrite, plantstore.ScopeOps))
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil || resp.StatusCode != 403 {
+		t.Errorf("a token without events:read: %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestExportAndItsEventsAreAnExactCopy(t *testing.T) {
+	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
+		change(t, s)
+		resp := getEvents(t, s, "", "application/x-ndjson")
+		lines, err := io.ReadAll(resp.Body)
+		if err != nil || strings.Count(string(lines), "\n") != 4 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+			t.Errorf("%s, %v", lines, err)
+		}
+		end := resp.Header.Get("Plantstore-Cursor")
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/plants", nil)
+		r.Header.Set("Authorization", "Bearer "+s.Token)
+		r.Header.Set("Accept", "application/x-ndjson")
+		export, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer export.Body.Close()
+		if got := export.Header.Get("Plantstore-Cursor"); got != end {
+			t.Errorf("the export is at %q, the events end at %q", got, end)
+		}
+	})
+}
+
+// stream reads server-sent events.
+type stream struct {
+	lines *bufio.Scanner
+	body  io.Closer
+}
+
+func follow(t *testing.T, s *servertest.Server, query, last, token string) (*stream, *http.Response) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/events?"+query, nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return &stream{bufio.NewScanner(resp.Body), resp.Body}, resp
+}
+
+// next returns the next event: its id and type, and false at the end of the stream.
+func (s *stream) next() (id, kind string, e event, ok bool) {
+	for s.lines.Scan() {
+		name, value, _ := strings.Cut(s.lines.Text(), ": ")
+		switch name {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data":
+			if json.Unmarshal([]byte(value), &e) != nil {
+				return id, kind, e, false
+			}
+		case "":
+			if e.Cursor != "" {
+				return id, kind, e, true
+			}
+		}
+	}
+	return "", "", e, false
+}
+
+func TestStreamIsLiveAndResumes(t *testing.T) {
+	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
+		c := s.Client(client.Options{})
+		if err := c.Create(t.Context(), plantstore.Plant{ID: 1, Name: "before"}); err != nil {
+			t.Fatal(err)
+		}
+		live, resp := follow(t, s, "", "", s.Token)
+		if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+			t.Fatalf("the stream is %s", got)
+		}
+		for id := range plantstore.ID(3) {
+			if err := c.Create(t.Context(), plantstore.Plant{ID: 10 + id, Name: "live"}); err != nil {
+				t.Fatal(err)
+			}
+			cursor, kind, e, ok := live.next()
+			if !ok || kind != "plant.created" || e.Cursor != cursor || e.Plant.ID != json.Number(fmt.Sprint(10+id)) {
+				t.Fatalf("the stream has %s %s %v", cursor, kind, e)
+			}
+			if id != 0 {
+				continue
+			}
+			resumed, _ := follow(t, s, "after=latest", cursor, s.Token)
+			defer func() {
+				for id := 11; id < 13; id++ {
+					if _, _, e, ok := resumed.next(); !ok || e.Plant.ID != json.Number(fmt.Sprint(id)) {
+						t.Errorf("the resumed stream has %v, want plant %d", e, id)
+					}
+				}
+			}()
+		}
+	})
+}
+
+func TestStreamOfARevokedTokenEnds(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	secret := s.NewToken(plantstore.ScopeEvents)
+	live, _ := follow(t, s, "", "", secret)
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, e, ok := live.next(); ok { // blocks until the stream ends
+		t.Errorf("the stream goes on with %v", e)
+	}
+}

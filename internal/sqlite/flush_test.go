@@ -1,0 +1,395 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+	"plantstore/internal/storetest"
+)
+
+// life is one that a store and the model share. Generations are frozen and flushed all
+// the time, because they are small.
+type life struct {
+	*rand.Rand
+	path  string
+	store *Store
+	model *storetest.Model
+}
+
+const smallGeneration = 200
+
+func newLife(t *testing.T, seed uint64) *life {
+	l := &life{Rand: rand.New(rand.NewPCG(seed, 0)), path: newPath(t), model: storetest.NewModel()}
+	l.open(t)
+	t.Cleanup(func() { mustClose(t, l.store) })
+	return l
+}
+
+func (l *life) open(t *testing.T) {
+	t.Helper()
+	l.store = mustOpen(t, l.path, Serve)
+	l.store.generationSize = smallGeneration
+}
+
+// id returns one of some thousand ids, next to and far from each other and at both
+// ends.
+func (l *life) id() plantstore.ID {
+	const ids = 20_000
+	switch n := l.IntN(ids); n {
+	case 0:
+		return math.MinInt64
+	case 1:
+		return math.MaxInt64
+	default:
+		if n%2 == 0 {
+			return plantstore.ID(n)
+		}
+		return plantstore.ID(n-ids/2) * 1_000_003
+	}
+}
+
+func (l *life) plant() plantstore.Plant {
+	p := plantstore.Plant{ID: l.id(), Name: fmt.Sprintf("plant %d", l.IntN(3))}
+	if n := l.IntN(4); n > 0 {
+		p.Tag = plantstore.NewTag(strings.Repeat("t", n-1))
+	}
+	return p
+}
+
+// creates returns creates of plants that are not there yet but for about some of
+// them, in any order.
+func (l *life) creates(t *testing.T, n, some int) []plantstore.Write {
+	t.Helper()
+	var batch []plantstore.Write
+	for len(batch) < n {
+		p := l.plant()
+		if _, err := l.model.Plant(t.Context(), p.ID); err == nil && l.IntN(n) >= some {
+			continue
+		}
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: p})
+	}
+	return batch
+}
+
+// mixed returns writes of all kinds.
+func (l *life) mixed(n int) []plantstore.Write {
+	unflushed := l.unflushed(l.store)
+	batch := make([]plantstore.Write, n)
+	for i := range batch {
+		op := []plantstore.Op{plantstore.Create, plantstore.Replace, plantstore.Delete}[l.IntN(3)]
+		batch[i] = plantstore.Write{Op: op, Plant: l.plant()}
+		if len(unflushed) > 0 && l.IntN(2) == 0 {
+			batch[i].Plant.ID = unflushed[l.IntN(len(unflushed))].id
+		}
+	}
+	return batch
+}
+
+// apply has both apply a batch, and compares what they say.
+func (l *life) apply(t *testing.T, batch []plantstore.Write) {
+	t.Helper()
+	want, err := l.model.Apply(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.store.Apply(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if got[i].Outcome != want[i].Outcome || !errors.Is(got[i].Err, want[i].Err) {
+			t.Fatalf("write %d, %v: %v, want %v", i, batch[i], got[i], want[i])
+		}
+	}
+}
+
+// compare compares all that can be read.
+func (l *life) compare(t *testing.T, s *Store) {
+	t.Helper()
+	after := l.id()
+	for _, q := range []plantstore.Query{
+		{},
+		{After: &after},
+		{Tag: plantstore.NewTag("")},
+		{Tag: plantstore.NewTag("t"), After: &after},
+		{Tag: plantstore.NewTag("no such")},
+		{Contains: "plant 1"},
+	} {
+		var want, got []plantstore.Plant
+		for p, err := range l.model.Scan(t.Context(), q, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, p)
+		}
+		for p, err := range s.Scan(t.Context(), q, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, p)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
+		}
+		q.Limit = 1 + l.IntN(50)
+		page, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := want[:min(len(want), q.Limit)]; !slices.Equal(page.Plants, first) || (page.Next == nil) != (len(want) <= q.Limit) {
+			t.Fatalf("%+v: a page of %d plants and then %v, want %d of %d", q, len(page.Plants), page.Next, len(first), len(want))
+		}
+	}
+	for range 20 {
+		id := l.id()
+		want, wantErr := l.model.Plant(t.Context(), id)
+		if got, err := s.Plant(t.Context(), id); got != want || !errors.Is(err, wantErr) {
+			t.Fatalf("plant %d: %v and %v, want %v and %v", id, got, err, want, wantErr)
+		}
+	}
+	l.compareView(t, s)
+	if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
+		t.Fatalf("check: %v, %v", problems, err)
+	}
+}
+
+// compareView compares what the sqlite3 shell sees.
+func (l *life) compareView(t *testing.T, s *Store) {
+	t.Helper()
+	want := 0
+	for range l.model.Scan(t.Context(), plantstore.Query{}, nil) {
+		want++
+	}
+	c := openRaw(t, s.path)
+	defer c.Close()
+	if got := text(t, c, "SELECT count(*) FROM plants", 0); got != fmt.Sprint(want) {
+		t.Fatalf("the view has %s plants, want %d", got, want)
+	}
+	got := 0
+	err := sqlitex.ExecuteTransient(c, "SELECT id, name, tag FROM plants", &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+		got++
+		p := rowPlant(row)
+		if want, err := l.model.Plant(t.Context(), p.ID); err != nil || want != p {
+			return fmt.Errorf("the view has %v, want %v, %v", p, want, err)
+		}
+		return nil
+	}})
+	if err != nil || got != want {
+		t.Fatalf("the view: %d of %d plants, %v", got, want, err)
+	}
+}
+
+// asAfterAKill opens a copy of the files as they are, and compares.
+func (l *life) asAfterAKill(t *testing.T) {
+	t.Helper()
+	path := newPath(t)
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(l.path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+suffix, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := mustOpen(t, path, Serve)
+	defer mustClose(t, s)
+	if got, want := l.unflushed(s), l.unflushed(l.store); !slices.Equal(got, want) {
+		t.Fatalf("%d plants are unflushed in the file, %d in memory", len(got), len(want))
+	}
+	l.compare(t, s)
+}
+
+// unflushed returns the newest entry of every plant that is not flushed.
+func (l *life) unflushed(s *Store) (all []entry) {
+	entries := s.unflushed.Load().from(firstID, math.MaxInt64)
+	for e, ok := entries.next(); ok; e, ok = entries.next() {
+		all = append(all, e)
+	}
+	return all
+}
+
+func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			l := newLife(t, seed)
+			flushes, most := 0, 0
+			for range 80 {
+				frozen := l.store.unflushed.Load().frozen
+				switch l.IntN(10) {
+				case 0, 1, 2, 3:
+					l.apply(t, l.creates(t, 1+l.IntN(150), l.IntN(3)))
+				case 4, 5:
+					l.apply(t, l.mixed(1+l.IntN(200)))
+				case 6:
+					l.flush(t, 100)
+				case 7:
+					l.compare(t, l.store)
+				case 8:
+					l.asAfterAKill(t)
+				case 9:
+					mustClose(t, l.store)
+					l.open(t)
+				}
+				if now := l.store.unflushed.Load().frozen; now != frozen && frozen != nil {
+					flushes++
+				}
+				most = max(most, len(l.unflushed(l.store)))
+			}
+			l.compare(t, l.store)
+			if flushes < 5 || most < smallGeneration/2 {
+				t.Errorf("%d generations were flushed, and at most %d plants were unflushed: that tells little", flushes, most)
+			}
+		})
+	}
+}
+
+// flush flushes so many plants as Run does when idle.
+func (l *life) flush(t *testing.T, n int) {
+	t.Helper()
+	l.store.freezeRest()
+	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(n) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The active generation never outgrows what is flushed, whatever the size of batches.
+func TestFlushKeepsUpWithWrites(t *testing.T) {
+	for _, size := range []int{1, 7, 50, 1000} {
+		l := newLife(t, 1)
+		for range 5 * smallGeneration / size {
+			l.apply(t, l.creates(t, size, 0))
+			if n := l.store.unflushed.Load().active.len(); n > smallGeneration+size {
+				t.Fatalf("with batches of %d, the active generation has %d entries", size, n)
+			}
+		}
+		l.compare(t, l.store)
+	}
+}
+
+func TestIdleStoreFlushesEverything(t *testing.T) {
+	l := newLife(t, 1)
+	l.apply(t, l.creates(t, 3*smallGeneration, 0))
+	var deletes []plantstore.Write
+	for _, e := range l.unflushed(l.store)[:smallGeneration] {
+		deletes = append(deletes, plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: e.id}})
+	}
+	l.apply(t, deletes)
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	if n := len(l.unflushed(l.store)); n > 0 {
+		t.Errorf("%d plants are not flushed", n)
+	}
+	plants := text(t, l.store.write.conn, "SELECT count(*) FROM plants", 0)
+	if stored := text(t, l.store.write.conn, "SELECT count(*) FROM stored", 0); stored != plants {
+		t.Errorf("the table has %s of %s plants", stored, plants)
+	}
+	l.compare(t, l.store)
+}
+
+// A transaction that fails leaves memory as it was.
+func TestFailedTransactionChangesNothing(t *testing.T) {
+	l := newLife(t, 2)
+	for range 5 {
+		l.apply(t, l.creates(t, 30, 0))
+	}
+	l.store.freezeRest()
+	before, was := l.unflushed(l.store), *l.store.write
+	failed := errors.New("failed")
+	err := l.store.transaction(func(w *writer) error {
+		return errors.Join(l.store.flush(100), w.apply(l.creates(t, 100, 0), make([]plantstore.Result, 100), l.store.unflushed.Load()), failed)
+	})
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if now := l.store.write; !slices.Equal(l.unflushed(l.store), before) || now.seq != was.seq || now.next != was.next || now.left != was.left {
+		t.Error("memory has changed")
+	}
+	l.asAfterAKill(t)
+	l.apply(t, l.creates(t, 300, 0))
+	l.asAfterAKill(t)
+}
+
+// A store whose log lacks a row that is not flushed is not trusted.
+func TestMissingRowOfTheLogIsSeen(t *testing.T) {
+	for name, damage := range map[string]string{
+		"a row":     "DELETE FROM log WHERE seq % 7 = 0",
+		"the state": "DELETE FROM log_state",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t, 5)
+			l.store.generationSize = generationSize
+			for range 3 {
+				l.apply(t, l.creates(t, 100, 0))
+			}
+			if err := exec(l.store.write.conn, damage); err != nil {
+				t.Fatal(err)
+			}
+			if problems, err := l.store.Check(t.Context()); err == nil && len(problems) == 0 {
+				t.Error("check finds nothing")
+			}
+			l.store.freezeRest()
+			if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000) }); !errors.Is(err, plantstore.ErrUntrusted) {
+				t.Errorf("flush: %v", err)
+			}
+		})
+	}
+}
+
+// Readers see one moment of the store while generations come and go.
+func TestSnapshotIsOneMoment(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	s.generationSize = 50
+	const plants = 40
+	write := func(round int) {
+		batch := make([]plantstore.Write, plants)
+		for i := range batch {
+			batch[i] = plantstore.Write{Op: plantstore.Replace, Plant: plantstore.Plant{ID: plantstore.ID(i), Name: fmt.Sprint(round)}}
+		}
+		if _, err := s.Apply(t.Context(), batch); err != nil {
+			t.Error(err)
+		}
+	}
+	write(0)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				page, err := s.List(t.Context(), plantstore.Query{Limit: 1000})
+				if err != nil || len(page.Plants) != plants {
+					t.Errorf("%d plants, %v", len(page.Plants), err)
+					return
+				}
+				for _, p := range page.Plants {
+					if p.Name != page.Plants[0].Name {
+						t.Errorf("one of round %s and one of round %s", page.Plants[0].Name, p.Name)
+						return
+					}
+				}
+			}
+		})
+	}
+	for round := range 200 {
+		write(round + 1)
+	}
+	close(stop)
+	readers.Wait()
+}

@@ -1,0 +1,235 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"plantstore"
+)
+
+// logState is how far the log has come.
+type logState struct {
+	store                string // names the store in cursors
+	flushed              int64  // the table has everything up to this row
+	trimmed, trimmedTime int64  // the rows up to this one are gone
+	seq                  int64  // of the last row
+}
+
+var errNoState = fmt.Errorf("%w: the table log_state is empty", plantstore.ErrUntrusted)
+
+// readState reads the state. The connection is in a transaction.
+func readState(c *sqlite.Conn) (s logState, err error) {
+	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log) FROM log_state")
+	if err != nil {
+		return s, err
+	}
+	defer row.Reset()
+	if found, err := row.Step(); err != nil || !found {
+		return s, cmp.Or(err, errNoState)
+	}
+	s.store = row.ColumnText(0)
+	s.flushed, s.trimmed, s.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
+	// Where all rows have been trimmed, the next one still comes after them.
+	s.seq = max(row.ColumnInt64(4), s.trimmed)
+	return s, nil
+}
+
+// loadEntries adds the rows after the flushed one to a generation, and returns the
+// time of the last.
+func loadEntries(c *sqlite.Conn, flushed int64, into *generation) (lastTime int64, err error) {
+	rows, err := c.Prepare("SELECT seq, time, type, id, tag FROM log WHERE seq > ? ORDER BY seq")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Reset()
+	rows.BindInt64(1, flushed)
+	for {
+		found, err := rows.Step()
+		if err != nil || !found {
+			return lastTime, err
+		}
+		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(3))}
+		if rows.ColumnInt64(2) != rowDeleted {
+			e.tag = hashTag(columnTag(rows, 4))
+		}
+		lastTime = rows.ColumnInt64(1)
+		into.tree.Set(e)
+	}
+}
+
+// load reads what the table does not have yet, after a start.
+func (s *Store) load() error {
+	w := s.write
+	if err := run(w.begin); err != nil {
+		return err
+	}
+	defer func() { _ = run(w.rollback) }()
+	state, err := readState(w.conn)
+	if err != nil {
+		return err
+	}
+	active := newGeneration()
+	w.seq, w.time, w.trimmed = state.seq, state.trimmedTime, state.trimmed
+	last, err := loadEntries(w.conn, state.flushed, active)
+	if err != nil {
+		return err
+	}
+	w.time = max(w.time, last)
+	s.lastSeq.Store(w.seq)
+	s.unflushed.Store(&unflushed{active: active})
+	if active.len() >= s.generationSize {
+		s.freeze()
+	}
+	return nil
+}
+
+// eventBudget is how many events one call of Events examines.
+const eventBudget = 100_000
+
+var eventTypes = map[int64]plantstore.EventType{
+	rowCreated:  plantstore.PlantCreated,
+	rowReplaced: plantstore.PlantReplaced,
+	rowDeleted:  plantstore.PlantDeleted,
+}
+
+// Events returns a page of the log.
+func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
+	err = s.withList(ctx, func(c *sqlite.Conn) error {
+		defer endSnapshot(c)
+		if err := exec(c, "BEGIN"); err != nil {
+			return err
+		}
+		log, err := readState(c)
+		if err != nil {
+			return err
+		}
+		after, err := log.find(c, q)
+		if err != nil {
+			return err
+		}
+		build := plantstore.NewEventPageBuilder(q, after.Cursor(), eventBudget)
+		err = log.each(c, after.Seq, build.Add)
+		page = build.Page()
+		return err
+	})
+	if err != nil {
+		return plantstore.EventPage{}, err
+	}
+	return page, nil
+}
+
+// Changed returns a channel that is closed when rows have been added to the log.
+func (s *Store) Changed() <-chan struct{} {
+	s.changedMu.Lock()
+	defer s.changedMu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// tellChanged closes the channel that Changed has given out.
+func (s *Store) tellChanged() {
+	s.changedMu.Lock()
+	defer s.changedMu.Unlock()
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// find returns the position after which the query's events come.
+func (log *logState) find(c *sqlite.Conn, q plantstore.EventQuery) (plantstore.Position, error) {
+	switch {
+	case q.After == plantstore.LatestCursor:
+		return log.at(c, log.seq)
+	case q.After != "":
+		return log.check(c, q.After)
+	case !q.Since.IsZero():
+		return log.since(c, q.Since)
+	}
+	return log.at(c, log.trimmed)
+}
+
+// at returns the position of a row, which is there or was trimmed last.
+func (log *logState) at(c *sqlite.Conn, seq int64) (plantstore.Position, error) {
+	at := plantstore.Position{Store: log.store, Seq: seq, Time: log.trimmedTime}
+	if seq == log.trimmed {
+		return at, nil
+	}
+	row, err := c.Prepare("SELECT time FROM log WHERE seq = ?")
+	if err != nil {
+		return at, err
+	}
+	defer row.Reset()
+	row.BindInt64(1, seq)
+	if found, err := row.Step(); err != nil || !found {
+		return at, cmp.Or(err, fmt.Errorf("%w: the log has no row %d", plantstore.ErrUntrusted, seq))
+	}
+	at.Time = row.ColumnInt64(0)
+	return at, nil
+}
+
+// check returns the position of a cursor, if it is one of this log's.
+func (log *logState) check(c *sqlite.Conn, cursor plantstore.Cursor) (plantstore.Position, error) {
+	want, err := cursor.Position()
+	if err == nil {
+		err = want.CheckIn(log.store, log.trimmed, log.seq)
+	}
+	if err != nil {
+		return want, err
+	}
+	got, err := log.at(c, want.Seq)
+	if err == nil && got != want {
+		err = plantstore.ErrorGone("this store has another history, as after a restore from a backup")
+	}
+	return want, err
+}
+
+// since returns the position before the first row that is not older.
+func (log *logState) since(c *sqlite.Conn, t time.Time) (at plantstore.Position, err error) {
+	low, high := log.trimmed, log.seq // the last that may be older, and the last that may be it
+	for low < high && err == nil {
+		middle := low + (high-low+1)/2
+		if at, err = log.at(c, middle); at.Time < t.UnixMicro() {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	if err != nil {
+		return at, err
+	}
+	return log.at(c, low)
+}
+
+// each calls f with the events after a row, until f returns false.
+func (log *logState) each(c *sqlite.Conn, after int64, f func(plantstore.Event) bool) error {
+	rows, err := c.Prepare(`SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq > ? ORDER BY seq`)
+	if err != nil {
+		return err
+	}
+	defer rows.Reset()
+	rows.BindInt64(1, after)
+	for {
+		found, err := rows.Step()
+		if err != nil || !found {
+			return err
+		}
+		at := plantstore.Position{Store: log.store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
+		if at.Seq != after+1 {
+			return fmt.Errorf("%w: row %d of the log follows row %d", plantstore.ErrUntrusted, at.Seq, after)
+		}
+		after = at.Seq
+		if !f(plantstore.Event{
+			Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: eventTypes[rows.ColumnInt64(6)],
+			Plant: rowPlant(rows), By: rows.ColumnText(5),
+		}) {
+			return nil
+		}
+	}
+}

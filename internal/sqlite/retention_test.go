@@ -1,0 +1,81 @@
+package sqlite
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"plantstore"
+)
+
+func TestLogIsTrimmedByAgeAndSize(t *testing.T) {
+	for name, keep := range map[string]func(*Store){
+		"age":  func(s *Store) { s.KeepLog(time.Nanosecond, 0) },
+		"size": func(s *Store) { s.KeepLog(0, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t, 1)
+			l.apply(t, l.creates(t, 50, 0))
+			first, err := l.store.Events(t.Context(), plantstore.EventQuery{Limit: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep(l.store)
+			trim := func() {
+				t.Helper()
+				if err := l.store.updateTrim(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for more := true; more; {
+					if more, err = l.store.idleTrim(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			trim()
+			if got := text(t, l.store.write.conn, "SELECT count(*) FROM log", 0); got != "50" {
+				t.Errorf("the log has %s rows, want 50: they are not flushed", got)
+			}
+			for l.store.freezeRest() {
+				l.flush(t, idleFlushSize)
+			}
+			trim()
+			if got := text(t, l.store.write.conn, "SELECT count(*) FROM log", 0); got != "0" {
+				t.Errorf("the log has %s rows, want 0", got)
+			}
+			_, err = l.store.Events(t.Context(), plantstore.EventQuery{After: first.Next, Limit: 1})
+			if !errors.Is(err, plantstore.ErrGone) {
+				t.Errorf("a trimmed cursor: %v, want %v", err, plantstore.ErrGone)
+			}
+			end, err := l.store.Events(t.Context(), plantstore.EventQuery{Limit: 1})
+			if err != nil || len(end.Events) > 0 {
+				t.Fatalf("%d events, %v", len(end.Events), err)
+			}
+			// The next row comes after those that are gone, after a restart too.
+			mustClose(t, l.store)
+			l.open(t)
+			l.apply(t, l.creates(t, 5, 0))
+			page, err := l.store.Events(t.Context(), plantstore.EventQuery{After: end.Next, Limit: 10})
+			if err != nil || len(page.Events) != 5 {
+				t.Errorf("%d events after the end, %v, want 5", len(page.Events), err)
+			}
+			l.compare(t, l.store)
+		})
+	}
+}
+
+// A batch trims more than it appends, so the log does not outgrow its limit under load.
+func TestBatchesTrimTheLog(t *testing.T) {
+	l := newLife(t, 1)
+	l.store.KeepLog(0, 1)
+	for range 40 {
+		l.apply(t, l.creates(t, 50, 0))
+		if err := l.store.updateTrim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := l.store.write.seq - l.store.write.trimmed; rows > 4*smallGeneration {
+		t.Errorf("the log has %d rows", rows)
+	}
+	l.compare(t, l.store)
+}

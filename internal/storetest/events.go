@@ -1,0 +1,324 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"plantstore"
+)
+
+var eventBehaviours = []behaviour{
+	{"Events/record every change and nothing else", checkEventsOfWrites},
+	{"Events/come in pages", checkEventPages},
+	{"Events/by plant and type", checkEventFilters},
+	{"Events/from a time on", checkEventsSince},
+	{"Events/refuse a cursor of another log", checkForeignCursors},
+	{"Events/survive a restart", checkEventsAfterReopen},
+	{"Events/say when there are more", checkChanged},
+	{"Events/follow a snapshot without gap or overlap", checkSnapshotAndFeed},
+	{"Events/are in the order of the writes of a plant", checkEventOrder},
+}
+
+// change is an event but for its cursor and time.
+type change struct {
+	Type  plantstore.EventType
+	Plant plantstore.Plant
+	By    string
+}
+
+func changeOf(e plantstore.Event) change { return change{e.Type, e.Plant, e.By} }
+
+// follow returns all events after a cursor, and the position after them.
+func follow(t tb, s plantstore.Store, after plantstore.Cursor) (events []plantstore.Event, end plantstore.Cursor) {
+	t.Helper()
+	q := plantstore.EventQuery{After: after, Limit: 3}
+	for {
+		page, err := s.Events(t.Context(), q)
+		if err != nil {
+			t.Fatalf("Events after %q: %v", q.After, err)
+		}
+		if len(page.Events) > q.Limit {
+			t.Fatalf("a page of %d events, want %d at most", len(page.Events), q.Limit)
+		}
+		events = append(events, page.Events...)
+		if q.After = page.Next; !page.More {
+			return events, page.Next
+		}
+	}
+}
+
+// wantEvents compares the events after a cursor, and returns the position after them.
+func wantEvents(t tb, s plantstore.Store, after plantstore.Cursor, want ...change) plantstore.Cursor {
+	t.Helper()
+	events, end := follow(t, s, after)
+	var got []change
+	last := time.Time{}
+	for _, e := range events {
+		got = append(got, changeOf(e))
+		if e.Time.Before(last) {
+			t.Errorf("an event of %v after one of %v", e.Time, last)
+		}
+		last = e.Time
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("events after %q:\n%v\nwant:\n%v", after, got, want)
+	}
+	return end
+}
+
+// by returns the write, asked for by that token.
+func by(token string, w plantstore.Write) plantstore.Write {
+	w.By = token
+	return w
+}
+
+func checkEventsOfWrites(t *testing.T, s *subject) {
+	start := wantEvents(t, s, "")
+	before := time.Now()
+	apply(t, s,
+		step{by("a", create(plant(1, "fern"))), created},
+		step{by("b", create(plant(1, "fern"))), unchanged},
+		step{by("b", create(plant(1, "oak"))), idTaken},
+		step{by("b", replace(tagged(1, "oak", "tree"))), replaced},
+		step{by("c", replace(tagged(1, "oak", "tree"))), unchanged},
+		step{by("c", remove(2)), noPlant},
+		step{by("c", remove(1)), deleted},
+		step{by("d", create(tagged(1, "\x00", ""))), created},
+	)
+	end := wantEvents(t, s, start,
+		change{plantstore.PlantCreated, plant(1, "fern"), "a"},
+		change{plantstore.PlantReplaced, tagged(1, "oak", "tree"), "b"},
+		change{plantstore.PlantDeleted, tagged(1, "oak", "tree"), "c"},
+		change{plantstore.PlantCreated, tagged(1, "\x00", ""), "d"},
+	)
+	wantEvents(t, s, end)
+	events, _ := follow(t, s, start)
+	const skew = time.Minute // a database has a clock of its own
+	for _, e := range events {
+		if e.Time.Before(before.Add(-skew)) || e.Time.After(time.Now().Add(skew)) || e.Time.Location() != time.UTC {
+			t.Errorf("an event is of %v, at %v", e.Time, time.Now())
+		}
+		wantCursor(t, e.Cursor)
+	}
+	wantCursor(t, end)
+}
+
+// wantCursor checks that a cursor can stand in a header and a URL.
+func wantCursor(t tb, c plantstore.Cursor) {
+	t.Helper()
+	for _, r := range c {
+		if !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_' || r == '.') {
+			t.Errorf("the cursor %q has the character %q", c, r)
+		}
+	}
+	if len(c) == 0 || len(c) > 64 {
+		t.Errorf("the cursor %q has %d characters", c, len(c))
+	}
+}
+
+func checkEventPages(t *testing.T, s *subject) {
+	var want []change
+	for id := range plantstore.ID(10) {
+		apply(t, s, step{create(plant(id, "fern")), created})
+		want = append(want, change{plantstore.PlantCreated, plant(id, "fern"), ""})
+	}
+	wantEvents(t, s, "", want...)
+	events, end := follow(t, s, "")
+	for i, e := range events {
+		if after := wantEvents(t, s, e.Cursor, want[i+1:]...); after != end {
+			t.Errorf("after event %d the end is %q, want %q", i, after, end)
+		}
+	}
+	wantEvents(t, s, plantstore.LatestCursor)
+	if _, latest := follow(t, s, plantstore.LatestCursor); latest != end {
+		t.Errorf("the latest cursor is %q, want %q", latest, end)
+	}
+}
+
+func checkEventFilters(t *testing.T, s *subject) {
+	apply(t, s,
+		step{create(plant(1, "fern")), created}, step{create(plant(2, "oak")), created},
+		step{remove(1), deleted}, step{replace(plant(2, "elm")), replaced},
+	)
+	one := plantstore.ID(1)
+	for _, tt := range []struct {
+		query plantstore.EventQuery
+		want  []plantstore.EventType
+	}{
+		{plantstore.EventQuery{ID: &one}, []plantstore.EventType{plantstore.PlantCreated, plantstore.PlantDeleted}},
+		{plantstore.EventQuery{Types: []plantstore.EventType{plantstore.PlantCreated}}, []plantstore.EventType{plantstore.PlantCreated, plantstore.PlantCreated}},
+		{plantstore.EventQuery{Types: []plantstore.EventType{plantstore.PlantReplaced, plantstore.PlantDeleted}}, []plantstore.EventType{plantstore.PlantDeleted, plantstore.PlantReplaced}},
+		{plantstore.EventQuery{ID: &one, Types: []plantstore.EventType{plantstore.PlantReplaced}}, nil},
+	} {
+		tt.query.Limit = 10
+		page, err := s.Events(t.Context(), tt.query)
+		var got []plantstore.EventType
+		for _, e := range page.Events {
+			got = append(got, e.Type)
+		}
+		if err != nil || page.More || !slices.Equal(got, tt.want) {
+			t.Errorf("%+v: got %v, more: %t, %v, want %v", tt.query, got, page.More, err, tt.want)
+		}
+		wantEvents(t, s, page.Next) // what does not match has been passed over
+	}
+}
+
+func checkEventsSince(t *testing.T, s *subject) {
+	for id := range plantstore.ID(5) {
+		apply(t, s, step{create(plant(id, "fern")), created})
+	}
+	events, _ := follow(t, s, "")
+	since := func(at time.Time) int {
+		page, err := s.Events(t.Context(), plantstore.EventQuery{Since: at, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Events)
+	}
+	for i, e := range events {
+		first := slices.IndexFunc(events, func(other plantstore.Event) bool { return !other.Time.Before(e.Time) })
+		if got := since(e.Time); got != len(events)-first {
+			t.Errorf("since event %d there are %d, want %d", i, got, len(events)-first)
+		}
+	}
+	if got := since(events[4].Time.Add(time.Microsecond)); got != 0 {
+		t.Errorf("after the last event there are %d", got)
+	}
+	if got := since(events[0].Time.Add(-time.Hour)); got != len(events) {
+		t.Errorf("since an hour before there are %d, want %d", got, len(events))
+	}
+}
+
+func checkForeignCursors(t *testing.T, s *subject) {
+	apply(t, s, step{create(plant(1, "fern")), created}, step{create(plant(2, "fern")), created})
+	_, end := follow(t, s, "")
+	at, err := end.Position()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, beyond, history := at, at, at
+	other.Store += "x"
+	beyond.Seq += 100
+	history.Time++
+	for name, c := range map[string]plantstore.Cursor{
+		"another store": other.Cursor(), "beyond the end": beyond.Cursor(), "another history": history.Cursor(),
+	} {
+		if _, err := s.Events(t.Context(), plantstore.EventQuery{After: c, Limit: 1}); !errors.Is(err, plantstore.ErrGone) {
+			t.Errorf("%s: %v, want %v", name, err, plantstore.ErrGone)
+		}
+	}
+	for _, c := range []plantstore.Cursor{"x", "1.2", "..", end + "x", end + ".", " " + end, "latest "} {
+		if _, err := s.Events(t.Context(), plantstore.EventQuery{After: c, Limit: 1}); !errors.Is(err, plantstore.ErrParameter) && !errors.Is(err, plantstore.ErrGone) {
+			t.Errorf("%q: %v, want %v", c, err, plantstore.ErrParameter)
+		}
+	}
+}
+
+func checkEventsAfterReopen(t *testing.T, s *subject) {
+	apply(t, s, step{by("a", create(plant(1, "fern"))), created})
+	first := wantEvents(t, s, "", change{plantstore.PlantCreated, plant(1, "fern"), "a"})
+	s.reopen(t)
+	apply(t, s, step{by("b", remove(1)), deleted})
+	s.reopen(t)
+	end := wantEvents(t, s, first, change{plantstore.PlantDeleted, plant(1, "fern"), "b"})
+	wantEvents(t, s, end)
+}
+
+func checkChanged(t *testing.T, s *subject) {
+	changed := s.Changed()
+	apply(t, s, step{create(plant(1, "fern")), created})
+	select {
+	case <-changed:
+	case <-time.After(time.Minute):
+		t.Error("nobody was told of a change")
+	}
+}
+
+// checkSnapshotAndFeed copies a store by a snapshot and the events after it, while
+// others write.
+func checkSnapshotAndFeed(t *testing.T, s *subject) {
+	var writers sync.WaitGroup
+	for w := range plantstore.ID(4) {
+		writers.Go(func() {
+			for i := range plantstore.ID(30) {
+				id := (w + i) % 7
+				batch := []plantstore.Write{replace(plant(id, fmt.Sprint(w, i))), remove((id + 3) % 7)}
+				if _, err := s.Apply(t.Context(), batch); err != nil && !errors.Is(err, plantstore.ErrRetry) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 5 {
+		copied := map[plantstore.ID]plantstore.Plant{}
+		var at plantstore.Cursor
+		for p, err := range s.Scan(t.Context(), plantstore.Query{}, &at) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			copied[p.ID] = p
+		}
+		defer func() {
+			events, _ := follow(t, s, at)
+			for _, e := range events {
+				if e.Type == plantstore.PlantDeleted {
+					delete(copied, e.Plant.ID)
+				} else {
+					copied[e.Plant.ID] = e.Plant
+				}
+			}
+			for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
+				if err != nil || copied[p.ID] != p {
+					t.Errorf("the copy has %v, want %v (%v)", copied[p.ID], p, err)
+				}
+				delete(copied, p.ID)
+			}
+			for _, p := range copied {
+				t.Errorf("the copy has %v, which is not in the store", p)
+			}
+		}()
+	}
+	writers.Wait()
+}
+
+// checkEventOrder has several writers race for the same plant, and checks that its
+// events are a history that could have been: each follows from the one before.
+func checkEventOrder(t *testing.T, s *subject) {
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := range 25 {
+				write := replace(plant(1, fmt.Sprint(w, ".", i)))
+				if i%5 == 4 {
+					write = remove(1)
+				}
+				write.By = fmt.Sprint(w)
+				if _, err := s.Apply(t.Context(), []plantstore.Write{write}); err != nil && !errors.Is(err, plantstore.ErrRetry) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	events, _ := follow(t, s, "")
+	var current *plantstore.Plant
+	for i, e := range events {
+		switch {
+		case e.Type == plantstore.PlantCreated && current == nil, e.Type == plantstore.PlantReplaced && current != nil && *current != e.Plant:
+			current = &e.Plant
+		case e.Type == plantstore.PlantDeleted && current != nil && *current == e.Plant:
+			current = nil
+		default:
+			t.Fatalf("event %d, %v, follows %v", i, changeOf(e), current)
+		}
+	}
+	if current == nil {
+		wantNoPlants(t, s, 1)
+	} else {
+		wantPlants(t, s, *current)
+	}
+}
