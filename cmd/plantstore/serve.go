@@ -38,6 +38,9 @@ type serveCommand struct {
 	MaxQueue     int           `default:"8192" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
 	StoreTimeout time.Duration `default:"30s" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
+	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
+	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"About how large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
+
 	ReadHeaderTimeout time.Duration `default:"5s" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
 	ReadTimeout       time.Duration `default:"30s" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
 	WriteTimeout      time.Duration `default:"90s" env:"PLANTSTORE_WRITE_TIMEOUT" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
@@ -78,6 +81,7 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
+	store.KeepLog(c.LogKeep, c.LogMaxBytes)
 	first, newSecret := newFirstToken(log)
 	ensureFirstToken := func(ctx context.Context) error {
 		created, err := createFirstToken(ctx, store, first)
@@ -243,6 +247,9 @@ func (c *serveCommand) check() error {
 	}
 	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
 		return usage("--max-body, --max-header and --max-queue must be greater than 0")
+	}
+	if c.LogKeep < 0 || c.LogMaxBytes < 0 {
+		return usage("--log-keep and --log-max-bytes must not be negative; 0 means no limit")
 	}
 	if err := c.storeFlags.check(); err != nil {
 		return err

@@ -17,9 +17,11 @@ type storeFlags struct {
 	DB string `name:"db" default:"plantstore.db" env:"PLANTSTORE_DB" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
 }
 
-// openedStore is a store whose background work Run does.
+// openedStore is a store whose background work Run does. KeepLog, called before it,
+// says how much of the log of changes Run keeps.
 type openedStore interface {
 	plantstore.Store
+	KeepLog(age time.Duration, bytes int64)
 	Run(ctx context.Context) error
 }
 

@@ -98,6 +98,12 @@ type Store struct {
 	migrated  atomic.Bool   // the schema is known to be current
 
 	changes notifier
+
+	// logAge and logBytes say how much of the log is kept. logRowSize is about what a
+	// row takes, 0 until it is known.
+	logAge     time.Duration
+	logBytes   int64
+	logRowSize atomic.Int64
 }
 
 var _ plantstore.Store = (*Store)(nil)

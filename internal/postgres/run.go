@@ -28,15 +28,16 @@ var (
 )
 
 // Run connects to the server and creates or migrates its schema, logs when the
-// server becomes unavailable and when it is available again, and deletes results
-// that are no longer needed, until ctx ends. It returns an error only if a newer
-// Plantstore wrote the store.
+// server becomes unavailable and when it is available again, deletes results that are
+// no longer needed, and trims the log of changes, until ctx ends. It returns an error
+// only if a newer Plantstore wrote the store.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var polling sync.WaitGroup
-	defer polling.Wait()
+	var others sync.WaitGroup
+	defer others.Wait()
 	defer cancel()
-	polling.Go(func() { s.poll(ctx) })
+	others.Go(func() { s.poll(ctx) })
+	others.Go(func() { s.trimLog(ctx) })
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	available := false

@@ -184,7 +184,11 @@ func (s *Server) run(opts Options) {
 	}, s.Handler.OnePlant)
 
 	s.onStop(s.Store.Close)
-	if store, ok := s.Store.(interface{ Run(context.Context) error }); ok {
+	if store, ok := s.Store.(interface {
+		KeepLog(time.Duration, int64)
+		Run(context.Context) error
+	}); ok {
+		store.KeepLog(7*24*time.Hour, 1<<30)
 		s.onStop(background(store.Run))
 	}
 	s.onStop(background(guard.Run))

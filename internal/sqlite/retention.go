@@ -19,8 +19,8 @@ const (
 const rowOverhead = 32
 
 // KeepLog says for how long, and up to how many bytes, the log of changes is kept,
-// whichever is less. Rows that have not been flushed are kept in any case. It must be
-// called before Run.
+// whichever is less; 0 means without that limit. The size is an estimate. Rows that
+// have not been flushed are kept in any case. KeepLog must be called before Run.
 func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = age, bytes
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/storetest"
 )
 
 func TestLogIsTrimmedByAgeAndSize(t *testing.T) {
@@ -78,4 +79,27 @@ func TestBatchesTrimTheLog(t *testing.T) {
 		t.Errorf("the log has %d rows", rows)
 	}
 	l.compare(t, l.store)
+}
+
+func TestTrimmedLog(t *testing.T) {
+	s := mustOpen(t, newPath(t), Serve)
+	defer mustClose(t, s)
+	s.generationSize = 10
+	s.KeepLog(0, 20*(rowOverhead+5))
+	storetest.CheckTrim(t, s, func() {
+		for s.freezeRest() {
+			if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.updateTrim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for more := true; more; {
+			var err error
+			if more, err = s.idleTrim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }

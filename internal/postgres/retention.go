@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+)
+
+// How the log is trimmed: trimSize rows in a transaction, as many transactions as it
+// takes, every trimInterval.
+const (
+	trimSize     = 10_000
+	trimInterval = 10 * time.Second
+)
+
+// rowOverhead is about what a row of the log takes beside its text, in bytes, with its
+// entry in the index. sampleSize is how many rows the average length of the text is
+// taken from.
+const (
+	rowOverhead = 80
+	sampleSize  = 1000
+)
+
+// The statements of the trimmer. It writes to log_state last, and does not wait for
+// the disk or for standbys to commit: writers need that row, and a trim that is lost
+// is repeated.
+const (
+	lockTrimmer = `SELECT id FROM plantstore_schema WHERE id = 1 FOR UPDATE SKIP LOCKED`
+	commitAsync = `SELECT set_config('synchronous_commit', 'off', true)
+		WHERE current_setting('synchronous_commit', true) IS NOT NULL`
+	selectFirstKept = `SELECT seq FROM log WHERE seq > $1 AND seq <= $2 AND time >= ` + now + ` - $3 ORDER BY seq LIMIT 1`
+	selectTextSize  = `SELECT coalesce(avg(octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0)), 0)::bigint
+		FROM log WHERE seq > $1`
+	deleteLog  = `DELETE FROM log WHERE seq > $1 AND seq <= $2`
+	setTrimmed = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
+)
+
+// KeepLog says for how long, and up to how many bytes, the log of changes is kept,
+// whichever is less; 0 means without that limit. The size is an estimate. Run trims
+// the log. KeepLog must be called before it.
+func (s *Store) KeepLog(age time.Duration, bytes int64) {
+	s.logAge, s.logBytes = age, bytes
+}
+
+// trimLog trims the log until ctx ends.
+func (s *Store) trimLog(ctx context.Context) {
+	if s.logAge <= 0 && s.logBytes <= 0 {
+		return
+	}
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		more, err := s.trim(ctx)
+		// Run logs it when the server is unavailable.
+		if err != nil && ctx.Err() == nil && !errors.Is(err, plantstore.ErrUnavailable) {
+			s.log.Warn("cannot trim the log of changes", "db", s.name, "err", err)
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// trim removes up to trimSize of the rows that are not to be kept, the oldest first,
+// and reports whether there may be more. It does nothing while another server trims.
+func (s *Store) trim(ctx context.Context) (more bool, err error) {
+	err = s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		// Most of the time there is nothing to trim, and then nothing is locked.
+		state, to, err := s.trimTarget(ctx, c)
+		if err != nil || to <= state.trimmed {
+			return err
+		}
+		return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) (err error) {
+			more, err = s.trimLocked(ctx, tx)
+			return err
+		})
+	})
+	return more && err == nil, err
+}
+
+func (s *Store) trimLocked(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+	var id int
+	if err := tx.QueryRow(ctx, lockTrimmer).Scan(&id); errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	state, to, err := s.trimTarget(ctx, tx)
+	if err != nil || to <= state.trimmed {
+		return false, err
+	}
+	last, err := state.at(ctx, tx, to)
+	if err != nil {
+		return false, err
+	}
+	var b pgx.Batch
+	b.Queue(commitAsync)
+	b.Queue(deleteLog, state.trimmed, to)
+	b.Queue(setTrimmed, to, last.Time)
+	return to == state.trimmed+trimSize, tx.SendBatch(ctx, &b).Close()
+}
+
+// trimTarget returns the last row that the next transaction removes.
+func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to int64, err error) {
+	if state, err = readLogState(ctx, q); err != nil || state.seq == state.trimmed {
+		return state, state.trimmed, err
+	}
+	most := min(state.trimmed+trimSize, state.seq)
+	to = state.trimmed
+	if s.logAge > 0 {
+		var kept int64
+		err := q.QueryRow(ctx, selectFirstKept, state.trimmed, most, s.logAge.Microseconds()).Scan(&kept)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			to = most
+		case err != nil:
+			return state, to, err
+		default:
+			to = kept - 1
+		}
+	}
+	if s.logBytes > 0 {
+		var text int64
+		if err := q.QueryRow(ctx, selectTextSize, state.seq-sampleSize).Scan(&text); err != nil {
+			return state, to, err
+		}
+		s.logRowSize.Store(rowOverhead + text)
+		to = max(to, state.seq-s.logBytes/(rowOverhead+text))
+	}
+	return state, min(to, most), nil
+}

@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/storetest"
+)
+
+// trimAll trims until there is nothing more to trim.
+func trimAll(t *testing.T, s *Store) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = s.trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTrimmedLog(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	s.KeepLog(0, 20*(rowOverhead+5))
+	storetest.CheckTrim(t, s, func() { trimAll(t, s) })
+}
+
+func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	query(t, url, "INSERT INTO log SELECT i, i, '', 1, i, 'fern', NULL FROM generate_series(1, 25000) AS i")
+	query(t, url, "UPDATE log_state SET seq = 25000, time = 25000")
+	apply(t, s, create(plant(1, "fern")))
+	s.KeepLog(time.Hour, 1<<40)
+	for i, want := range []string{"10000", "20000", "25000", "25000"} {
+		more, err := s.trim(t.Context())
+		if err != nil || more != (i < 2) {
+			t.Errorf("trim %d: more: %t, %v", i, more, err)
+		}
+		if got := query(t, url, "SELECT trimmed FROM log_state WHERE trimmed = trimmed_time"); len(got) != 1 || got[0] != want {
+			t.Errorf("trim %d: trimmed up to %s, want %s", i, got, want)
+		}
+	}
+	if got := query(t, url, "SELECT seq FROM log"); len(got) != 1 || got[0] != "25001" {
+		t.Errorf("the log has the rows %s, want 25001", got)
+	}
+	s.KeepLog(time.Nanosecond, 0)
+	trimAll(t, s)
+	apply(t, s, create(plant(2, "fern")))
+	if got := query(t, url, "SELECT seq FROM log"); len(got) != 1 || got[0] != "25002" {
+		t.Errorf("the log has the rows %s, want 25002", got)
+	}
+}
+
+func TestOneServerTrimsAtATime(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	apply(t, s, create(plant(1, "fern")))
+	s.KeepLog(time.Nanosecond, 0)
+	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, lockTrimmer); err != nil {
+				return err
+			}
+			trimAll(t, s)
+			return nil
+		})
+	})
+	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] != "0" {
+		t.Errorf("the log was trimmed up to %s while another server was trimming", got[0])
+	}
+	trimAll(t, s)
+	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] != "1" {
+		t.Errorf("the log was trimmed up to %s, want 1", got[0])
+	}
+}
+
+func TestRunTrimsTheLog(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	apply(t, s, create(plant(1, "fern")))
+	s.KeepLog(time.Nanosecond, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	waitFor(t, "the log to be trimmed", func() bool {
+		return query(t, url, "SELECT trimmed FROM log_state")[0] == "1"
+	})
+	cancel()
+	running.Wait()
+}
+
+// TestTrimWhileOthersWrite has two servers trim and write at once. The newest events stay,
+// without gaps.
+func TestTrimWhileOthersWrite(t *testing.T) {
+	url := pgtest.Fresh(t)
+	stores := []*Store{openReady(t, url), openReady(t, url)}
+	const writers, writes = 4, 100
+	var writing, trimming sync.WaitGroup
+	done := make(chan struct{})
+	for _, s := range stores {
+		s.KeepLog(0, 50*rowOverhead)
+		trimming.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := s.trim(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for w := range writers {
+		writing.Go(func() {
+			for i := range writes {
+				if _, err := applyRetrying(t.Context(), stores[w%2], []plantstore.Write{create(plant(plantstore.ID(w*writes+i), "fern"))}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writing.Wait()
+	close(done)
+	trimming.Wait()
+	trimAll(t, stores[0])
+	page, err := stores[0].Events(t.Context(), plantstore.EventQuery{Limit: writers * writes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := page.Next.Position()
+	if n := int64(len(page.Events)); err != nil || last.Seq != writers*writes || n == 0 || n > 50 {
+		t.Errorf("%d events up to %d, %v", n, last.Seq, err)
+	}
+	for i, e := range page.Events {
+		at, err := e.Cursor.Position()
+		if want := last.Seq - int64(len(page.Events)-1-i); err != nil || at.Seq != want {
+			t.Errorf("event %d has the number %d, want %d", i, at.Seq, want)
+		}
+	}
+}
