@@ -77,7 +77,8 @@ func checkError(ctx context.Context, path string, err error, problems *[]string)
 }
 
 // Backup writes a snapshot of the store to a new file at path, while reads and writes
-// continue. The copy has been synced and checked before it gets its name.
+// continue. The copy has been synced and checked before it gets its name. It refuses
+// the original's cursors.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s already exists: name a new file", path)
@@ -114,7 +115,20 @@ func (s *Store) copyTo(ctx context.Context, path string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return classify(s.path, exec(c, "VACUUM INTO ?", path))
+	if err := exec(c, "VACUUM INTO ?", path); err != nil {
+		return classify(s.path, err)
+	}
+	return renameStore(path)
+}
+
+// renameStore gives a copy a name of its own in cursors: its log goes on differently
+// than the original's, whose cursors it must refuse.
+func renameStore(path string) error {
+	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return err
+	}
+	return errors.Join(exec(c, "UPDATE log_state SET store = lower(hex(randomblob(5)))"), c.Close())
 }
 
 func verify(ctx context.Context, path string) error {

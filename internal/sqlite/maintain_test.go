@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -164,5 +165,45 @@ func TestBackupDuringWrites(t *testing.T) {
 	}
 	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup has the mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestBackupRefusesCursorsOfTheOriginal(t *testing.T) {
+	path := closedStore(t, 3)
+	original := openStore(t, path, Serve)
+	page, err := original.Events(t.Context(), plantstore.EventQuery{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, copied := range []string{path + ".1", path + ".2"} {
+		if err := original.Backup(t.Context(), copied); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := filepath.Glob(copied + "*")
+		if err != nil || len(entries) != 1 {
+			t.Errorf("a backup consists of %q, %v", entries, err)
+		}
+		restored := openStore(t, copied, Serve)
+		got, err := restored.Events(t.Context(), plantstore.EventQuery{Limit: 10})
+		if err != nil || len(got.Events) != 3 {
+			t.Fatalf("the backup has %d events, %v, want 3", len(got.Events), err)
+		}
+		at, err := got.Next.Position()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[at.Store] = true
+		for _, c := range []plantstore.Cursor{page.Events[0].Cursor, page.Next} {
+			if _, err := restored.Events(t.Context(), plantstore.EventQuery{After: c, Limit: 1}); !errors.Is(err, plantstore.ErrGone) {
+				t.Errorf("the backup takes the original's cursor: %v, want %v", err, plantstore.ErrGone)
+			}
+			if _, err := original.Events(t.Context(), plantstore.EventQuery{After: c, Limit: 1}); err != nil {
+				t.Errorf("the original refuses its own cursor: %v", err)
+			}
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("two backups have the names %v", names)
 	}
 }
