@@ -393,3 +393,57 @@ func TestSnapshotIsOneMoment(t *testing.T) {
 	close(stop)
 	readers.Wait()
 }
+
+// The view plants has exactly the plants that the log implies, while others write and
+// generations come and go, as the sqlite3 shell would see it.
+func TestViewIsExactUnderLoad(t *testing.T) {
+	path := newPath(t)
+	s := openStore(t, path, Serve)
+	s.generationSize = 50
+	var writers sync.WaitGroup
+	for w := range uint64(2) {
+		writers.Go(func() {
+			random := rand.New(rand.NewPCG(w, 0))
+			for range 200 {
+				batch := make([]plantstore.Write, 1+random.IntN(20))
+				for i := range batch {
+					op := []plantstore.Op{plantstore.Create, plantstore.Create, plantstore.Replace, plantstore.Delete}[random.IntN(4)]
+					batch[i] = plantstore.Write{Op: op, Plant: plantstore.Plant{ID: plantstore.ID(random.IntN(1000)), Name: fmt.Sprint(random.Int())}}
+				}
+				if _, err := s.Apply(t.Context(), batch); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	written := make(chan struct{})
+	go func() { writers.Wait(); close(written) }()
+	shell, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shell.Close()
+	flushed := map[string]bool{}
+	for end := false; !end; {
+		select {
+		case <-written:
+			end = true
+		default:
+		}
+		// One statement is one snapshot.
+		row := strings.Fields(text(t, shell, `SELECT (SELECT count(*) FROM plants) || ' ' ||
+			(SELECT total((type = 1) - (type = 3)) FROM log) || ' ' || (SELECT flushed FROM log_state)`, 0))
+		if row[0]+".0" != row[1] {
+			t.Errorf("the view has %s plants, the log implies %s; flushed up to %s", row[0], row[1], row[2])
+		}
+		flushed[row[2]] = true
+	}
+	if len(flushed) < 10 {
+		t.Errorf("only %d flushes were seen", len(flushed))
+	}
+	if differ := text(t, shell, `SELECT count(*) FROM (SELECT * FROM plants EXCEPT
+		SELECT id, name, tag FROM log WHERE type <> 3 AND seq IN (SELECT max(seq) FROM log GROUP BY id))`, 0); differ != "0" {
+		t.Errorf("%s plants in the view are not as the log implies", differ)
+	}
+}
