@@ -120,3 +120,12 @@ func (p Position) CheckIn(store string, trimmed, last int64) error {
 func ErrorGone(why string) error {
 	return Errorf(ErrGone, "the cursor is gone: %s; start over without one, or from an export's Plantstore-Cursor", why)
 }
+
+// LogStats describes the log of changes to an operator.
+type LogStats struct {
+	Events    int64     // kept
+	Bytes     int64     // about what they take, 0 if it is not known yet
+	LastSeq   int64     // the number of the last event
+	Oldest    time.Time // when the oldest that is kept was committed; zero if none is
+	Unflushed int64     // of Events, those that the table of plants may not have yet
+}

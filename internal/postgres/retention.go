@@ -35,8 +35,9 @@ const (
 	selectFirstKept = `SELECT seq FROM log WHERE seq > $1 AND seq <= $2 AND time >= ` + now + ` - $3 ORDER BY seq LIMIT 1`
 	selectTextSize  = `SELECT coalesce(avg(octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0)), 0)::bigint
 		FROM log WHERE seq > $1`
-	deleteLog  = `DELETE FROM log WHERE seq > $1 AND seq <= $2`
-	setTrimmed = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
+	deleteLog   = `DELETE FROM log WHERE seq > $1 AND seq <= $2`
+	selectStats = `SELECT seq, trimmed, (SELECT time FROM log WHERE log.seq = log_state.trimmed + 1) FROM log_state WHERE id = 1`
+	setTrimmed  = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
 )
 
 // KeepLog says for how long, and up to how many bytes, the log of changes is kept,
@@ -137,4 +138,19 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 		to = max(to, state.seq-s.logBytes/(rowOverhead+text))
 	}
 	return state, min(to, most), nil
+}
+
+// LogStats describes the log. It reads two rows.
+func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err error) {
+	var trimmed int64
+	var oldest *int64
+	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &oldest)
+	})
+	stats.Events = stats.LastSeq - trimmed
+	stats.Bytes = stats.Events * s.logRowSize.Load()
+	if oldest != nil {
+		stats.Oldest = time.UnixMicro(*oldest).UTC()
+	}
+	return stats, err
 }

@@ -28,6 +28,10 @@ func TestTrimmedLog(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	s.KeepLog(0, 20*(rowOverhead+5))
 	storetest.CheckTrim(t, s, func() { trimAll(t, s) })
+	stats, err := s.LogStats(t.Context())
+	if err != nil || stats.Events == 0 || stats.Events > 30 || stats.LastSeq < 100 || stats.Bytes > 20*(rowOverhead+5) || time.Since(stats.Oldest) > time.Hour {
+		t.Errorf("%+v, %v", stats, err)
+	}
 }
 
 func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {

@@ -284,3 +284,40 @@ func TestStreamOfARevokedTokenEnds(t *testing.T) {
 		t.Errorf("the stream goes on with %v", e)
 	}
 }
+
+func TestMetricsOfTheLog(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		metric := func(name string) (value float64) {
+			t.Helper()
+			body := s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body
+			_, rest, found := strings.Cut(string(body), "\n"+name+" ")
+			if _, err := fmt.Sscan(rest, &value); !found || err != nil {
+				t.Fatalf("the metrics do not say %s: %v\n%s", name, err, body)
+			}
+			return value
+		}
+		for _, name := range []string{"plantstore_log_events", "plantstore_log_last_seq", "plantstore_log_oldest_seconds", "plantstore_event_followers", "plantstore_unflushed_plants"} {
+			if got := metric(name); got != 0 {
+				t.Errorf("%s of an empty store is %v", name, got)
+			}
+		}
+		change(t, s.Server)
+		_, resp := follow(t, s.Server, "", "", s.Token)
+		for name, want := range map[string]float64{"plantstore_log_events": 4, "plantstore_log_last_seq": 4, "plantstore_event_followers": 1} {
+			if got := metric(name); got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+		if got := metric("plantstore_log_oldest_seconds"); got <= 0 || got > 600 {
+			t.Errorf("the oldest event is %v s old", got)
+		}
+		resp.Body.Close()
+		for name, want := range map[string]float64{"plantstore_event_followers": 0, "plantstore_unflushed_plants": 0} {
+			for deadline := time.Now().Add(time.Minute); metric(name) != want; {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s is %v, want %v", name, metric(name), want)
+				}
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"plantstore"
 )
 
 // Metrics are what an operator scrapes at /metrics.
@@ -74,6 +77,59 @@ func (m *Metrics) watchDamage(damaged func() error) {
 		}
 		return 0
 	}))
+}
+
+// watchFollowers reports how many clients follow the log of changes live.
+func (m *Metrics) watchFollowers(followers func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "plantstore_event_followers", Help: "Clients that follow the events live.",
+	}, func() float64 { return float64(followers()) }))
+}
+
+// logStats is implemented by stores that can describe their log of changes cheaply.
+type logStats interface {
+	LogStats(ctx context.Context) (plantstore.LogStats, error)
+}
+
+// logStatsTimeout is how long a scrape waits for the store.
+const logStatsTimeout = 2 * time.Second
+
+// logCollector collects the metrics of a store's log, none if the store does not answer.
+type logCollector struct{ store logStats }
+
+var (
+	logEvents = prometheus.NewDesc("plantstore_log_events", "Events kept in the log of changes.", nil, nil)
+	logBytes  = prometheus.NewDesc("plantstore_log_bytes", "About how many bytes the log of changes takes.", nil, nil)
+	logOldest = prometheus.NewDesc("plantstore_log_oldest_seconds", "Age of the oldest event kept.", nil, nil)
+	logLast   = prometheus.NewDesc("plantstore_log_last_seq", "Number of the last event.", nil, nil)
+	unflushed = prometheus.NewDesc("plantstore_unflushed_plants", "Changes that may not have been flushed from the log to the table of plants.", nil, nil)
+)
+
+func (c logCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{logEvents, logBytes, logOldest, logLast, unflushed} {
+		descs <- d
+	}
+}
+
+func (c logCollector) Collect(metrics chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), logStatsTimeout)
+	defer cancel()
+	stats, err := c.store.LogStats(ctx)
+	if err != nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	}
+	age := 0.0
+	if !stats.Oldest.IsZero() {
+		age = max(0, time.Since(stats.Oldest).Seconds())
+	}
+	gauge(logEvents, float64(stats.Events))
+	gauge(logBytes, float64(stats.Bytes))
+	gauge(logOldest, age)
+	gauge(logLast, float64(stats.LastSeq))
+	gauge(unflushed, float64(stats.Unflushed))
 }
 
 // observe counts a request.

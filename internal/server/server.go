@@ -112,6 +112,10 @@ func New(opts Options) *Server {
 	if store, ok := opts.Store.(interface{ Damaged() error }); ok {
 		s.metrics.watchDamage(store.Damaged)
 	}
+	s.metrics.watchFollowers(func() int { return len(s.followers) })
+	if store, ok := s.store.(logStats); ok {
+		s.metrics.registry.MustRegister(logCollector{store})
+	}
 	for _, r := range routes {
 		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)
 		s.mux.Handle(pattern, s.serve(r))

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
+
+	"plantstore"
 )
 
 // How the log is trimmed: trimSize rows at once while there are no writes, and
@@ -53,6 +55,7 @@ func (s *Store) updateTrim(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			s.logRowSize.Store(size)
 			to = max(to, log.seq-s.logBytes/size)
 		}
 		s.trimTo.Store(min(to, log.flushed))
@@ -106,4 +109,27 @@ func (s *Store) mayTrim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.write.trimmed < s.trimTo.Load()
+}
+
+// LogStats describes the log. It reads a few rows.
+func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err error) {
+	err = s.withConn(ctx, func(c *sqlite.Conn) error {
+		defer endSnapshot(c)
+		if err := exec(c, "BEGIN"); err != nil {
+			return err
+		}
+		log, err := readState(c)
+		if err != nil {
+			return err
+		}
+		stats = plantstore.LogStats{Events: log.seq - log.trimmed, LastSeq: log.seq, Unflushed: log.seq - log.flushed}
+		stats.Bytes = stats.Events * s.logRowSize.Load()
+		if stats.Events == 0 {
+			return nil
+		}
+		first, err := log.at(c, log.trimmed+1)
+		stats.Oldest = time.UnixMicro(first.Time).UTC()
+		return err
+	})
+	return stats, err
 }

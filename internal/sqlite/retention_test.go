@@ -103,3 +103,33 @@ func TestTrimmedLog(t *testing.T) {
 		}
 	})
 }
+
+func TestLogStats(t *testing.T) {
+	l := newLife(t, 1)
+	want := func(events, last, unflushed int64) {
+		t.Helper()
+		got, err := l.store.LogStats(t.Context())
+		if err != nil || got.Events != events || got.LastSeq != last || got.Unflushed != unflushed || got.Oldest.IsZero() != (events == 0) {
+			t.Errorf("got %+v, %v, want %d events up to %d, %d unflushed", got, err, events, last, unflushed)
+		}
+		if (got.Bytes > rowOverhead*events) != (events > 0) {
+			t.Errorf("%d events take %d bytes", events, got.Bytes)
+		}
+	}
+	want(0, 0, 0)
+	l.store.KeepLog(0, 1)
+	l.apply(t, l.creates(t, 50, 0))
+	if err := l.store.updateTrim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(50, 50, 50)
+	l.flush(t, idleFlushSize)
+	want(50, 50, 0)
+	if err := l.store.updateTrim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.idleTrim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(0, 50, 0)
+}

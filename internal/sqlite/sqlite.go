@@ -98,10 +98,11 @@ type Store struct {
 	flushing       bool         // an idle flush is in progress; belongs to Run
 
 	// logAge and logBytes say how much of the log is kept. It may be trimmed up to the
-	// row trimTo.
-	logAge   time.Duration
-	logBytes int64
-	trimTo   atomic.Int64
+	// row trimTo. logRowSize is about what a row takes, 0 until it is known.
+	logAge     time.Duration
+	logBytes   int64
+	trimTo     atomic.Int64
+	logRowSize atomic.Int64
 
 	changedMu sync.Mutex    // guards changed
 	changed   chan struct{} // closed when rows are added to the log; nil if nobody waits
