@@ -76,6 +76,16 @@ func operations() []operation {
 			text, err := io.ReadAll(lines)
 			return wrong(err, string(text) != "{\"id\":1,\"name\":\"Oak\"}\n", text)
 		}},
+		{"read events", nil, nil, func(ctx context.Context, c *client.Client) error {
+			page, err := c.EventPage(ctx, plantstore.EventQuery{After: plantstore.LatestCursor})
+			return wrong(err, len(page.Events) != 0 || page.Next == "" || page.More, page)
+		}},
+		{"follow events", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			for e, err := range c.Events(ctx, plantstore.EventQuery{}) {
+				return wrong(err, e.Cursor == "", e)
+			}
+			return errWrong
+		}},
 		{"import lines", nil, has(oak), func(ctx context.Context, c *client.Client) error {
 			report, err := c.ImportLines(ctx, strings.NewReader("{\"id\":1,\"name\":\"Oak\"}\n"))
 			return wrong(err, report.Created+report.Unchanged != 1 || report.Failed != 0, report)

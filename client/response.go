@@ -152,6 +152,7 @@ var codeOf = map[int]plantstore.Code{
 	http.StatusNotFound:                    plantstore.ErrNoPath,
 	http.StatusMethodNotAllowed:            plantstore.ErrMethod,
 	http.StatusRequestTimeout:              plantstore.ErrTimeout,
+	http.StatusGone:                        plantstore.ErrGone,
 	http.StatusPreconditionFailed:          plantstore.ErrPrecondition,
 	http.StatusRequestEntityTooLarge:       plantstore.ErrTooLarge,
 	http.StatusUnsupportedMediaType:        plantstore.ErrMediaType,

@@ -40,7 +40,7 @@ func newFake(t *testing.T, handler http.HandlerFunc, opts client.Options) *clien
 func TestErrorsOfAProxyHaveTheCodeOfTheirStatus(t *testing.T) {
 	codes := map[int]plantstore.Code{
 		400: 0, 401: plantstore.ErrBadToken, 402: 0, 403: plantstore.ErrScope, 404: plantstore.ErrNoPath,
-		405: plantstore.ErrMethod, 408: plantstore.ErrTimeout, 409: 0, 412: plantstore.ErrPrecondition,
+		405: plantstore.ErrMethod, 408: plantstore.ErrTimeout, 409: 0, 410: plantstore.ErrGone, 412: plantstore.ErrPrecondition,
 		413: plantstore.ErrTooLarge, 415: plantstore.ErrMediaType, 429: plantstore.ErrRate,
 		431: plantstore.ErrHeaders, 451: 0, 500: plantstore.ErrInternal, 501: 0,
 		502: plantstore.ErrUnavailable, 503: plantstore.ErrUnavailable, 504: plantstore.ErrUnavailable, 507: 0,

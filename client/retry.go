@@ -29,6 +29,9 @@ type transient struct {
 	after time.Duration
 	// maybeApplied says that the server may have done what it was asked to.
 	maybeApplied bool
+	// progress says that the attempt achieved something, so that the retries start
+	// over.
+	progress bool
 }
 
 func (t *transient) Error() string { return t.err.Error() }
@@ -52,6 +55,9 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(maybeAppli
 			return c.fail(what, err)
 		}
 		maybeApplied = maybeApplied || failed.maybeApplied
+		if failed.progress {
+			n, backoff = 0, plantstore.Backoff{Min: minPause, Max: maxPause}
+		}
 		if n == 0 {
 			failing = time.Now()
 		}

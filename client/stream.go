@@ -24,6 +24,14 @@ const streamBuffer = 64 << 10
 // export is cut off, it yields nothing more. A server may cut off an export whose
 // reader does not keep up.
 func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+	return c.ExportAt(ctx, q, nil)
+}
+
+// ExportAt does what [Client.Export] does. If at is not nil, it is set to the snapshot's
+// position in the log of changes before the first plant is yielded, or when the loop ends
+// if there is none. [Client.Events] after that position are exactly the changes that the
+// export does not have.
+func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		lines, err := c.openExport(ctx, q)
 		if err != nil {
@@ -31,6 +39,12 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 			return
 		}
 		defer lines.Close()
+		if at != nil {
+			if *at = lines.at; *at == "" {
+				yield(plantstore.Plant{}, c.fail(exportPlants, errors.New("the response has no "+headerCursor+": the server is too old to follow")))
+				return
+			}
+		}
 		plants := wire.NewPlantReader(lines)
 		for {
 			plant, err := plants.Next()
@@ -101,12 +115,13 @@ func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportRe
 	if _, err := in.Peek(1); err != nil && err != io.EOF {
 		return nil, transportError(ctx, err)
 	}
-	return &exportReader{client: c, in: in, body: resp.Body}, nil
+	return &exportReader{client: c, at: plantstore.Cursor(resp.Header.Get(headerCursor)), in: in, body: resp.Body}, nil
 }
 
 // exportReader reads an export and makes sure that it is complete.
 type exportReader struct {
 	client *Client
+	at     plantstore.Cursor // of the snapshot
 	in     *bufio.Reader
 	body   io.Closer
 	inLine bool // the last line read has no end yet

@@ -51,6 +51,26 @@ func DecodeEvent(body []byte) (plantstore.Event, error) {
 	if err := json.Unmarshal(body, &b); err != nil {
 		return plantstore.Event{}, err
 	}
+	return b.value()
+}
+
+// DecodeEvents reads an array of events.
+func DecodeEvents(body []byte) ([]plantstore.Event, error) {
+	var bodies []eventBody
+	if err := json.Unmarshal(body, &bodies); err != nil {
+		return nil, err
+	}
+	events := make([]plantstore.Event, len(bodies))
+	for i, b := range bodies {
+		var err error
+		if events[i], err = b.value(); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+func (b *eventBody) value() (plantstore.Event, error) {
 	if b.Cursor == "" || b.Time.IsZero() || b.Type == "" || b.Plant == nil {
 		return plantstore.Event{}, errIncomplete
 	}

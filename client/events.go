@@ -1,0 +1,265 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+const (
+	readEvents   = "read events"
+	followEvents = "follow events"
+
+	// headerCursor carries a position in the log of changes.
+	headerCursor = "Plantstore-Cursor"
+
+	// maxEventLine bounds the memory for one event. It is far above what a server
+	// accepts.
+	maxEventLine = 16 << 20
+
+	// maxSilence is how long a stream may be silent before it counts as broken. A
+	// server responds at once, and then sends something every 15 s.
+	maxSilence = responseTimeout
+)
+
+// EventPage returns one page of the log of changes, in order. It may hold fewer events
+// than the limit and still have more after it. A limit of 0 means the server's default,
+// and the server caps a limit that is too large. It fails with ErrGone if the events
+// after the query's position are no longer kept, or if the position is another store's.
+func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	params := eventParams(q)
+	if q.Limit != 0 {
+		params.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var page plantstore.EventPage
+	err := c.retry(ctx, readEvents, func(bool) error {
+		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, eventsPath(params), nil, nil)
+		if err != nil {
+			return err
+		}
+		page, err = resp.eventPage(q.After)
+		return err
+	})
+	if err != nil {
+		return plantstore.EventPage{}, err
+	}
+	return page, nil
+}
+
+// Events yields every event that matches the query, in order, from the query's position
+// on, and then waits for the next ones. An empty After starts with the oldest event
+// that is kept, and [plantstore.LatestCursor] with what comes next. The query's limit is
+// ignored.
+//
+// Events reconnects when its connection is lost, and never skips or repeats an event.
+// The retries and the retry timeout of [Options] start over whenever a connection has
+// brought something. To go on later, in another process too, store the Cursor of the
+// last event and pass it as After.
+//
+// Events ends only if the loop does, or in an error: that of ctx when it ends, ErrGone if
+// the events after the position are no longer kept, or another error that retries do not
+// help against. After an error it yields nothing more.
+func (c *Client) Events(ctx context.Context, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
+	return func(yield func(plantstore.Event, error) bool) {
+		stream := &eventStream{client: c, query: q, yield: yield}
+		err := c.retry(ctx, followEvents, func(bool) error { return stream.follow(ctx) })
+		if err != nil {
+			yield(plantstore.Event{}, err)
+		}
+	}
+}
+
+func eventParams(q plantstore.EventQuery) url.Values {
+	params := url.Values{}
+	switch {
+	case q.After != "":
+		params.Set("after", string(q.After))
+	case !q.Since.IsZero():
+		params.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if q.ID != nil {
+		params.Set("id", strconv.FormatInt(int64(*q.ID), 10))
+	}
+	if len(q.Types) > 0 {
+		types := make([]string, len(q.Types))
+		for i, t := range q.Types {
+			types[i] = string(t)
+		}
+		params.Set("type", strings.Join(types, ","))
+	}
+	return params
+}
+
+func eventsPath(params url.Values) string {
+	if len(params) == 0 {
+		return "/events"
+	}
+	return "/events?" + params.Encode()
+}
+
+// eventPage reads a page of events after a position.
+func (r *response) eventPage(after plantstore.Cursor) (page plantstore.EventPage, err error) {
+	page.Next = plantstore.Cursor(r.header.Get(headerCursor))
+	if !r.isJSON() || page.Next == "" {
+		return page, r.unexpected()
+	}
+	if page.Events, err = wire.DecodeEvents(r.body); err != nil {
+		return page, r.unexpected()
+	}
+	_, page.More = nextLink(r.header["Link"])
+	if page.More && page.Next == after {
+		return page, fmt.Errorf("the next page is after %s, but so was this one", after)
+	}
+	return page, nil
+}
+
+// eventStream follows the log over one connection after another.
+type eventStream struct {
+	client *Client
+	query  plantstore.EventQuery // After is the position that has been reached
+	yield  func(plantstore.Event, error) bool
+}
+
+// follow opens a connection and yields its events. It returns nil if the loop ends.
+func (s *eventStream) follow(ctx context.Context) error {
+	attempt, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	params := eventParams(s.query)
+	if !params.Has("after") && !params.Has("since") {
+		params.Set("since", time.Unix(0, 0).UTC().Format(time.RFC3339)) // or it would start with what comes next
+	}
+	req, err := s.client.request(attempt, http.MethodGet, eventsPath(params), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", wire.MediaEventStream)
+	req.Header.Set("Cache-Control", "no-store")
+	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
+	resp, err := s.client.streams.Do(req)
+	if err != nil && context.Cause(attempt) == errSilent {
+		err = errSilent
+	}
+	if err != nil {
+		return transportError(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, wire.MediaEventStream) {
+		return responseError(ctx, resp)
+	}
+	if s.query.After == plantstore.LatestCursor {
+		start := plantstore.Cursor(resp.Header.Get(headerCursor))
+		if start == "" {
+			return fmt.Errorf("the response has no %s: is there a proxy in between that removes it?", headerCursor)
+		}
+		s.advance(start)
+	}
+	opened, start := time.Now(), s.query.After
+	err = s.read(&watchedReader{resp.Body, silence})
+	if cut, ok := errors.AsType[*cutOff](err); ok && ctx.Err() == nil {
+		if context.Cause(attempt) == errSilent {
+			cut.err = errSilent
+		}
+		return &transient{err: err, progress: s.query.After != start || time.Since(opened) >= maxPause}
+	}
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// errSilent is why a stream counts as broken.
+var errSilent = fmt.Errorf("nothing was received for %s", maxSilence)
+
+// cutOff says that a stream ended. What it was sending is incomplete and does not count.
+type cutOff struct{ err error }
+
+func (c *cutOff) Error() string { return "the connection was lost: " + c.err.Error() }
+
+func (c *cutOff) Unwrap() error { return c.err }
+
+// watchedReader runs a timer while it reads.
+type watchedReader struct {
+	in    io.Reader
+	timer *time.Timer
+}
+
+func (r *watchedReader) Read(b []byte) (int, error) {
+	r.timer.Reset(maxSilence)
+	defer r.timer.Stop()
+	return r.in.Read(b)
+}
+
+// read reads server-sent events and yields them, until the loop or the stream ends. An
+// event takes effect at the blank line that ends it, and so does an id without data,
+// which says how far the log has been searched.
+func (s *eventStream) read(in io.Reader) error {
+	lines := bufio.NewReaderSize(in, streamBuffer)
+	var line, data []byte
+	var id plantstore.Cursor
+	for {
+		var err error
+		if line, err = readLine(lines, line[:0]); err != nil {
+			return err
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch {
+		case string(name) == "id":
+			id = plantstore.Cursor(value)
+		case string(name) == "data":
+			data = append(append(data, value...), '\n')
+			if len(data) > maxEventLine {
+				return wire.ErrLineTooLong
+			}
+		case len(line) == 0 && len(data) > 0:
+			event, err := wire.DecodeEvent(data)
+			if err != nil {
+				return fmt.Errorf("the event after %q cannot be read: %w", s.query.After, err)
+			}
+			if event.Cursor != id {
+				return fmt.Errorf("the event with the id %q has the cursor %q", id, event.Cursor)
+			}
+			s.advance(id)
+			if !s.yield(event, nil) {
+				return nil
+			}
+			data = data[:0]
+		case len(line) == 0 && id != "":
+			s.advance(id)
+		}
+	}
+}
+
+// readLine appends the next line to dst, without its end.
+func readLine(in *bufio.Reader, dst []byte) ([]byte, error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		dst = append(dst, part...)
+		switch {
+		case err == nil:
+			return bytes.TrimSuffix(dst[:len(dst)-1], []byte("\r")), nil
+		case err != bufio.ErrBufferFull:
+			return dst, &cutOff{err}
+		case len(dst) > maxEventLine:
+			return dst, wire.ErrLineTooLong
+		}
+	}
+}
+
+// advance sets the position from which the next connection goes on.
+func (s *eventStream) advance(to plantstore.Cursor) {
+	s.query.After, s.query.Since = to, time.Time{}
+}
