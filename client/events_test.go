@@ -39,6 +39,8 @@ func allEvents(t *testing.T, c *client.Client, q plantstore.EventQuery) []plants
 
 // take returns the first n events.
 func take(ctx context.Context, c *client.Client, q plantstore.EventQuery, n int) (events []plantstore.Event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Hour) // of simulated time
+	defer cancel()
 	for e, err := range c.Events(ctx, q) {
 		if err != nil {
 			return events, err

@@ -181,6 +181,57 @@ func ExampleClient_Export() {
 	// 4 Moss
 }
 
+// A snapshot, and then every change that it does not have.
+func ExampleClient_Events() {
+	c, stop := exampleClient()
+	defer stop()
+
+	ctx := context.Background()
+	var at plantstore.Cursor
+	for plant, err := range c.ExportAt(ctx, plantstore.Query{}, &at) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("exported", plant.ID)
+	}
+	must(c.Delete(ctx, 1, nil))
+	must(c.Create(ctx, plantstore.Plant{ID: 5, Name: "Fern"}))
+	for event, err := range c.Events(ctx, plantstore.EventQuery{After: at}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(event.Type, event.Plant.ID, event.Plant.Name)
+		if event.Plant.ID == 5 {
+			break // otherwise it waits for the next change
+		}
+	}
+	// Output:
+	// exported 1
+	// exported 2
+	// exported 3
+	// exported 4
+	// plant.deleted 1 Monstera
+	// plant.created 5 Fern
+}
+
+func ExampleClient_EventPage() {
+	c, stop := exampleClient()
+	defer stop()
+
+	page, err := c.EventPage(context.Background(), plantstore.EventQuery{Limit: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, event := range page.Events {
+		fmt.Println(event.Type, event.Plant.ID)
+	}
+	fmt.Println("more:", page.More)
+	// Output:
+	// plant.created 1
+	// plant.created 2
+	// more: true
+}
+
 func ExampleClient_ExportLines() {
 	c, stop := exampleClient()
 	defer stop()

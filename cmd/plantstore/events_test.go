@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/servertest"
+)
+
+func TestFollowedEventsArePrintedAtOnceUntilTheInterrupt(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	t.Setenv("PLANTSTORE_TOKEN", s.Token)
+	s.Fill(t, plantstore.Plant{ID: 1, Name: "before"})
+	ctx, interrupt := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	var problems bytes.Buffer
+	exited := make(chan int, 1)
+	go func() {
+		exited <- run(ctx, []string{"events", "--follow", "--url", s.URL}, streams{strings.NewReader(""), out, &problems})
+		out.Close()
+	}()
+	lines := bufio.NewScanner(in)
+	c := s.Client(client.Options{})
+	for _, name := range []string{"before", "second", "third"} {
+		if err := c.Replace(t.Context(), plantstore.Plant{ID: 1, Name: name}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !lines.Scan() || !strings.Contains(lines.Text(), `"name":"`+name+`"`) {
+			t.Fatalf("got %q, want the event of %s", lines.Text(), name)
+		}
+	}
+	interrupt()
+	if lines.Scan() {
+		t.Errorf("after the interrupt: %s", lines.Text())
+	}
+	if code := <-exited; code != exitOK || problems.Len() > 0 {
+		t.Errorf("exit code %d, %s", code, &problems)
+	}
+}
+
+func TestTableOfEvents(t *testing.T) {
+	var out strings.Builder
+	list := newEventListing(&out, true)
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
+	for _, e := range []plantstore.Event{
+		{Time: at, Type: plantstore.PlantCreated, Plant: plantstore.Plant{ID: 1, Name: "Monstera", Tag: plantstore.NewTag("tropical")}, By: "0b9b2822416d"},
+		{Time: at, Type: plantstore.PlantDeleted, Plant: plantstore.Plant{ID: -5, Name: "\x1b[2J" + strings.Repeat("x", 100)}, By: "0b9b2822416d"},
+	} {
+		if err := list.add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list.out.Flush()
+	const want = `TIME                 TYPE            ID                   NAME                          TAG             BY
+2026-01-31 12:00:00  plant.created   1                    Monstera                      tropical        0b9b2822416d
+2026-01-31 12:00:00  plant.deleted   -5                   "\x1b[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"                  0b9b2822416d
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
