@@ -41,6 +41,7 @@ type commands struct {
 	Import importCommand `cmd:"" help:"Create the plants of a file."`
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`
 	Events eventsCommand `cmd:"" help:"Show what has changed, and follow it."`
+	Mirror mirrorCommand `cmd:"" help:"Copy a store to another, and keep the copy exact."`
 
 	Backup backupCommand `cmd:"" help:"Copy the store to a file, while it is in use."`
 	Check  checkCommand  `cmd:"" help:"Check the store for damage."`

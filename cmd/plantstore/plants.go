@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,12 +34,20 @@ const (
 )
 
 func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client, error) {
-	token := os.Getenv("PLANTSTORE_TOKEN")
+	return newClient(std, f.URL, timeout, "PLANTSTORE_TOKEN")
+}
+
+// newClient returns a client with the token in the first of the variables that is set.
+func newClient(std streams, url string, timeout time.Duration, variables ...string) (*client.Client, error) {
+	token := ""
+	for _, name := range variables {
+		token = cmp.Or(token, os.Getenv(name))
+	}
 	if token == "" {
-		return nil, usage("no token: set PLANTSTORE_TOKEN to the token that serve printed, or one from plantstore token create")
+		return nil, usage("no token: set %s to the token that serve printed, or one from plantstore token create", variables[0])
 	}
 	var once sync.Once
-	c, err := client.New(f.URL, token, client.Options{RetryTimeout: timeout, Retrying: func(err error, _ time.Duration) {
+	c, err := client.New(url, token, client.Options{RetryTimeout: timeout, Retrying: func(err error, _ time.Duration) {
 		once.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; retrying for up to %s\n", err, timeout) })
 	}})
 	if err != nil {

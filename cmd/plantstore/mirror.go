@@ -1,0 +1,332 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"sync"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+)
+
+type mirrorCommand struct {
+	From   string `required:"" placeholder:"URL" help:"The base URL of the server to copy from."`
+	To     string `required:"" placeholder:"URL" help:"The base URL of the server to copy to."`
+	Follow bool   `help:"Keep the copy exact until interrupted."`
+	State  string `placeholder:"FILE" help:"Remember in this file how far the copy is, and go on from there."`
+	Verify bool   `help:"Compare both stores at the end; nothing may be writing then."`
+}
+
+// Help is the long part of the help page.
+func (mirrorCommand) Help() string {
+	return `Makes the plants of one store exactly those of another: creates, replaces and deletes whatever differs, and then applies the changes made meanwhile. With --follow it goes on with the changes to come. It can be killed and run again at any time; with --state it goes on where it was, and otherwise it compares the stores again. Nothing else may write to the copy.
+
+The tokens are read from the environment variables PLANTSTORE_FROM_TOKEN (scopes plants:read and events:read) and PLANTSTORE_TO_TOKEN (plants:read and plants:write), or both from PLANTSTORE_TOKEN.
+
+Examples:
+  plantstore mirror --from http://old:8080 --to http://new:8080 --follow --state mirror.json
+  plantstore mirror --from http://old:8080 --to http://new:8080 --state mirror.json --verify`
+}
+
+// Run copies the store.
+func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
+	if c.Verify && c.Follow {
+		return usage("--verify compares the stores at the end: run it without --follow, when nothing writes any more")
+	}
+	if c.From == c.To {
+		return usage("--from and --to are the same server")
+	}
+	m := &mirror{mirrorCommand: c, std: std}
+	var err error
+	if m.from, err = newClient(std, c.From, fileTimeout, "PLANTSTORE_FROM_TOKEN", "PLANTSTORE_TOKEN"); err != nil {
+		return err
+	}
+	if m.to, err = newClient(std, c.To, fileTimeout, "PLANTSTORE_TO_TOKEN", "PLANTSTORE_TOKEN"); err != nil {
+		return err
+	}
+	if err := m.load(); err != nil {
+		return err
+	}
+	backoff := plantstore.Backoff{Min: time.Second, Max: 5 * time.Second}
+	for {
+		err := m.run(ctx)
+		gone := errors.Is(err, plantstore.ErrGone)
+		switch {
+		case c.Follow && ctx.Err() != nil:
+			return nil // that is how following ends
+		case err == nil && c.Verify:
+			return m.verify(ctx)
+		case err == nil || !gone && (!c.Follow || isRefusal(err)):
+			return err
+		case gone:
+			m.at = ""
+			fmt.Fprintf(std.err, "%v; comparing the stores again\n", err)
+		default:
+			fmt.Fprintf(std.err, "%v; trying again\n", err)
+		}
+		backoff.Wait(ctx)
+	}
+}
+
+// isRefusal reports whether a server refused a request for good.
+func isRefusal(err error) bool {
+	code, ok := errors.AsType[plantstore.Code](err)
+	return ok && code/100 < 500 && code != plantstore.ErrRate && code != plantstore.ErrTimeout
+}
+
+// mirror is a copy in progress.
+type mirror struct {
+	*mirrorCommand
+	std      streams
+	from, to *client.Client
+	at       plantstore.Cursor // the copy has every change up to here; empty before the first
+}
+
+// mirrorState is the content of the state file.
+type mirrorState struct {
+	From   string            `json:"from"`
+	To     string            `json:"to"`
+	Cursor plantstore.Cursor `json:"cursor"`
+}
+
+func (m *mirror) load() error {
+	if m.State == "" {
+		return nil
+	}
+	text, err := os.ReadFile(m.State)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var state mirrorState
+	if err := json.Unmarshal(text, &state); err != nil {
+		return fmt.Errorf("%s is not a state file: %w", m.State, err)
+	}
+	if state.From != m.From || state.To != m.To {
+		return fmt.Errorf("%s is the state of a copy from %s to %s: use another file", m.State, state.From, state.To)
+	}
+	m.at = state.Cursor
+	return nil
+}
+
+// reached records that the copy has every change up to a position.
+func (m *mirror) reached(at plantstore.Cursor) error {
+	m.at = at
+	if m.State == "" {
+		return nil
+	}
+	return writeAtomically(m.State, func(out io.Writer) error {
+		return json.NewEncoder(out).Encode(mirrorState{m.From, m.To, at})
+	})
+}
+
+// run compares the stores if need be, and applies changes until now, or until ctx ends.
+func (m *mirror) run(ctx context.Context) error {
+	if m.at == "" {
+		if err := m.compare(ctx); err != nil {
+			return err
+		}
+	}
+	changes := int64(0)
+	progress := newProgress(m.std.err, "followed", -1)
+	defer progress.finish()
+	for {
+		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.at, Limit: 1000})
+		if err != nil {
+			return err
+		}
+		if err := m.apply(ctx, page.Events); err != nil {
+			return err
+		}
+		if page.Next != m.at {
+			if err := m.reached(page.Next); err != nil {
+				return err
+			}
+		}
+		changes += int64(len(page.Events))
+		progress.update(changes, changes)
+		if page.More {
+			continue
+		}
+		if !m.Follow {
+			fmt.Fprintf(m.std.err, "%d changes followed\n", changes)
+			return nil
+		}
+		for _, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at}) {
+			if err != nil {
+				return err
+			}
+			break // there is another page
+		}
+	}
+}
+
+// apply applies the last event of each plant. Applying events again is safe if all that
+// follow them are applied again too.
+func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
+	last := map[plantstore.ID]difference{}
+	for _, e := range events {
+		last[e.Plant.ID] = difference{e.Plant, e.Type == plantstore.PlantDeleted}
+	}
+	differences := make([]difference, 0, len(last))
+	for _, d := range last {
+		differences = append(differences, d)
+	}
+	return m.write(ctx, differences)
+}
+
+// difference is what the copy lacks: a plant, or its deletion.
+type difference struct {
+	plant   plantstore.Plant
+	deleted bool
+}
+
+// mirrorWriters is how many writes are under way at once.
+const mirrorWriters = 64
+
+// write makes the copy have the differences, which are of different plants.
+func (m *mirror) write(ctx context.Context, differences []difference) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan difference)
+	var writers sync.WaitGroup
+	for range min(mirrorWriters, len(differences)) {
+		writers.Go(func() {
+			for d := range queue {
+				err := ctx.Err()
+				switch {
+				case err != nil:
+				case d.deleted:
+					if err = m.to.Delete(ctx, d.plant.ID, nil); errors.Is(err, plantstore.ErrNoPlant) {
+						err = nil
+					}
+				default:
+					err = m.to.Replace(ctx, d.plant, nil)
+				}
+				if err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, d := range differences {
+		queue <- d
+	}
+	close(queue)
+	writers.Wait()
+	return context.Cause(ctx)
+}
+
+// A chunk of differences is written while both exports wait, so it must be small enough
+// that no server cuts them off.
+const (
+	mirrorChunk = 2000
+	mirrorBytes = 8 << 20
+)
+
+// compare makes the copy equal to a snapshot of the store.
+func (m *mirror) compare(ctx context.Context) error {
+	progress := newProgress(m.std.err, "compared", -1)
+	defer progress.finish()
+	var at plantstore.Cursor
+	var compared, written, bytes int64
+	var chunk []difference
+	flush := func() error {
+		err := m.write(ctx, chunk)
+		written += int64(len(chunk))
+		chunk, bytes = chunk[:0], 0
+		return err
+	}
+	err := join(m.from.ExportAt(ctx, plantstore.Query{}, &at), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
+		compared++
+		progress.update(compared, compared)
+		switch {
+		case from == nil:
+			chunk = append(chunk, difference{*to, true})
+		case to == nil || *from != *to:
+			chunk = append(chunk, difference{*from, false})
+			bytes += int64(len(from.Name))
+		default:
+			return nil
+		}
+		if len(chunk) < mirrorChunk && bytes < mirrorBytes {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(m.std.err, "%d plants compared, %d of them written\n", compared, written)
+	return m.reached(at)
+}
+
+// verify compares both stores.
+func (m *mirror) verify(ctx context.Context) error {
+	var compared, different int64
+	err := join(m.from.Export(ctx, plantstore.Query{}), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
+		compared++
+		if from != nil && to != nil && *from == *to {
+			return nil
+		}
+		if different++; different <= 10 {
+			fmt.Fprintf(m.std.err, "plant %d differs\n", cmp.Or(from, to).ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("the stores could not be compared: %w", err)
+	}
+	if different > 0 {
+		return fmt.Errorf("%d of %d plants differ: is something writing to one of the stores?", different, compared)
+	}
+	fmt.Fprintf(m.std.err, "both stores have the same %d plants\n", compared)
+	return nil
+}
+
+// join calls f for every plant of two exports in order of id, with nil where one of them
+// does not have it.
+func join(left, right iter.Seq2[plantstore.Plant, error], f func(left, right *plantstore.Plant) error) error {
+	nextLeft, stopLeft := iter.Pull2(left)
+	defer stopLeft()
+	nextRight, stopRight := iter.Pull2(right)
+	defer stopRight()
+	l, errLeft, moreLeft := nextLeft()
+	r, errRight, moreRight := nextRight()
+	for moreLeft || moreRight {
+		if err := errors.Join(errLeft, errRight); err != nil {
+			return err
+		}
+		onLeft := moreLeft && (!moreRight || l.ID <= r.ID)
+		onRight := moreRight && (!moreLeft || r.ID <= l.ID)
+		plants := [2]*plantstore.Plant{}
+		if onLeft {
+			plants[0] = &l
+		}
+		if onRight {
+			plants[1] = &r
+		}
+		if err := f(plants[0], plants[1]); err != nil {
+			return err
+		}
+		if onLeft {
+			l, errLeft, moreLeft = nextLeft()
+		}
+		if onRight {
+			r, errRight, moreRight = nextRight()
+		}
+	}
+	return nil
+}

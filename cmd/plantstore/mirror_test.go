@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/servertest"
+)
+
+// mirrorOnce runs the command and returns its exit code and what it says.
+func mirrorOnce(ctx context.Context, from, to *servertest.Server, args ...string) (int, string) {
+	var out bytes.Buffer
+	code := run(ctx, append([]string{"mirror", "--from", from.URL, "--to", to.URL}, args...), streams{strings.NewReader(""), &out, &out})
+	return code, out.String()
+}
+
+func startPair(t *testing.T) (from, to *servertest.Server) {
+	t.Helper()
+	from, to = servertest.Start(t, servertest.Options{}), servertest.Start(t, servertest.Options{})
+	t.Setenv("PLANTSTORE_FROM_TOKEN", from.Token)
+	t.Setenv("PLANTSTORE_TO_TOKEN", to.Token)
+	return from, to
+}
+
+func TestMirrorMakesTheCopyExact(t *testing.T) {
+	from, to := startPair(t)
+	for i := range plantstore.ID(5000) {
+		if p := (plantstore.Plant{ID: 3 * i, Name: "same"}); i%2 == 0 {
+			from.Fill(t, p, plantstore.Plant{ID: 3*i + 1, Name: "new", Tag: plantstore.NewTag("x")})
+			to.Fill(t, p, plantstore.Plant{ID: 3*i + 2, Name: "extra"})
+			to.Fill(t, plantstore.Plant{ID: 3*i + 1, Name: "new"}) // without the tag
+		}
+	}
+	state := filepath.Join(t.TempDir(), "state.json")
+	code, said := mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
+	if code != exitOK || !strings.Contains(said, "both stores have the same 5000 plants") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if got, want := to.Plants(t), from.Plants(t); !slices.Equal(got, want) {
+		t.Errorf("the copy has %d plants, want %d", len(got), len(want))
+	}
+
+	// The state says where to go on. What the log does not say is noticed by --verify.
+	from.Fill(t, plantstore.Plant{ID: 0, Name: "replaced"})
+	from.Clear(t)
+	to.Fill(t, plantstore.Plant{ID: -1, Name: "stray"})
+	code, said = mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
+	if code != exitFailure || strings.Contains(said, "compared,") || !strings.Contains(said, "plant -1 differs") || !strings.Contains(said, "1 of 1 plants differ") {
+		t.Errorf("with a stray plant: exit code %d: %s", code, said)
+	}
+
+	// A position that is gone is a reason to compare again.
+	text, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(state, bytes.Replace(text, []byte(`"cursor":"`), []byte(`"cursor":"x`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, said = mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
+	if code != exitOK || !strings.Contains(said, "comparing the stores again") || len(to.Plants(t)) != 0 {
+		t.Errorf("with a position that is gone: exit code %d: %s", code, said)
+	}
+
+	code, said = mirrorOnce(t.Context(), to, from, "--state", state)
+	if code != exitFailure || !strings.Contains(said, "use another file") {
+		t.Errorf("with the state of another copy: exit code %d: %s", code, said)
+	}
+	if code, _ := mirrorOnce(t.Context(), from, from); code != exitUsage {
+		t.Errorf("a copy onto itself: exit code %d", code)
+	}
+	if code, _ := mirrorOnce(t.Context(), from, to, "--follow", "--verify"); code != exitUsage {
+		t.Errorf("--follow --verify: exit code %d", code)
+	}
+}
+
+func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
+	from, to := startPair(t)
+	c := from.Client(client.Options{})
+	var first []plantstore.Plant
+	for id := range plantstore.ID(3000) { // so that the first comparison takes a while
+		first = append(first, plantstore.Plant{ID: -id, Name: "first"})
+	}
+	from.Fill(t, first...)
+	state := filepath.Join(t.TempDir(), "state.json")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				p := plantstore.Plant{ID: plantstore.ID(rand.IntN(100)), Name: fmt.Sprint(w, " ", n)}
+				if n%3 == 1 {
+					p.ID = plantstore.ID(1000*n + w) // never written again, so a lost event shows
+				}
+				err := c.Replace(t.Context(), p, nil)
+				if n%3 == 0 {
+					err = c.Delete(t.Context(), p.ID, nil)
+				}
+				if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for followed := 0; followed < 10; {
+		life, kill := context.WithTimeout(ctx, time.Duration(rand.IntN(300))*time.Millisecond)
+		if code, said := mirrorOnce(life, from, to, "--follow", "--state", state); code != exitOK {
+			t.Errorf("exit code %d: %s", code, said)
+		}
+		kill()
+		if _, err := os.Stat(state); err == nil { // the first comparison is complete
+			followed++
+		}
+	}
+	stop()
+	writers.Wait()
+	code, said := mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
+	if code != exitOK || strings.Contains(said, "compared,") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if got, want := to.Plants(t), from.Plants(t); !slices.Equal(got, want) {
+		t.Errorf("the copy has %v, want %v", got, want)
+	}
+}
