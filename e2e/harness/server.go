@@ -336,3 +336,15 @@ func (s *Server) OpenFiles() []string {
 	slices.Sort(open)
 	return open
 }
+
+// AwaitFlushed waits until the table of plants has everything that the log has.
+func (s *Server) AwaitFlushed() {
+	s.t.Helper()
+	Eventually(s.t, func() error {
+		status, body := s.Call(Token, "GET", "/metrics", "")
+		if status != 200 || !strings.Contains(body, "\nplantstore_unflushed_plants 0\n") {
+			return errors.New("some plants have not been flushed")
+		}
+		return nil
+	})
+}

@@ -20,7 +20,7 @@ func damagedStore(t *testing.T) string {
 	t.Helper()
 	path := closedStore(t, 0)
 	runScript(t, path, "WITH RECURSIVE n (id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM n WHERE id < 2999) "+
-		"INSERT INTO plants (id, name) SELECT id, 'plant ' || id FROM n")
+		"INSERT INTO stored (id, name) SELECT id, 'plant ' || id FROM n")
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

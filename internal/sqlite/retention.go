@@ -113,7 +113,8 @@ func (s *Store) mayTrim() bool {
 
 // LogStats describes the log. It reads a few rows.
 func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err error) {
-	err = s.withConn(ctx, func(c *sqlite.Conn) error {
+	err = s.withReader(ctx, s.read, func(r *reader) error {
+		c := r.conn
 		defer endSnapshot(c)
 		if err := exec(c, "BEGIN"); err != nil {
 			return err
