@@ -36,13 +36,17 @@ func startPair(t *testing.T) (from, to *servertest.Server) {
 
 func TestMirrorMakesTheCopyExact(t *testing.T) {
 	from, to := startPair(t)
-	for i := range plantstore.ID(5000) {
-		if p := (plantstore.Plant{ID: 3 * i, Name: "same"}); i%2 == 0 {
-			from.Fill(t, p, plantstore.Plant{ID: 3*i + 1, Name: "new", Tag: plantstore.NewTag("x")})
-			to.Fill(t, p, plantstore.Plant{ID: 3*i + 2, Name: "extra"})
-			to.Fill(t, plantstore.Plant{ID: 3*i + 1, Name: "new"}) // without the tag
+	var old, copied []plantstore.Plant
+	for i := range plantstore.ID(2500) {
+		same := plantstore.Plant{ID: 3 * i, Name: "same"}
+		old = append(old, same, plantstore.Plant{ID: 3*i + 1, Name: "new", Tag: plantstore.NewTag("x")})
+		copied = append(copied, same, plantstore.Plant{ID: 3*i + 2, Name: "extra"})
+		if i%2 == 0 {
+			copied = append(copied, plantstore.Plant{ID: 3*i + 1, Name: "new"}) // without the tag
 		}
 	}
+	from.Fill(t, old...)
+	to.Fill(t, copied...)
 	state := filepath.Join(t.TempDir(), "state.json")
 	code, said := mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
 	if code != exitOK || !strings.Contains(said, "both stores have the same 5000 plants") {
@@ -115,8 +119,9 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 			}
 		})
 	}
-	for followed := 0; followed < 10; {
-		life, kill := context.WithTimeout(ctx, time.Duration(rand.IntN(300))*time.Millisecond)
+	followed := 0
+	for lives := 1; followed < 10; lives++ { // longer and longer, for slow machines
+		life, kill := context.WithTimeout(ctx, time.Duration(rand.IntN(50*lives))*time.Millisecond)
 		if code, said := mirrorOnce(life, from, to, "--follow", "--state", state); code != exitOK {
 			t.Errorf("exit code %d: %s", code, said)
 		}
