@@ -94,7 +94,7 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 	from, to := startPair(t)
 	c := from.Client(client.Options{})
 	var first []plantstore.Plant
-	for id := range plantstore.ID(3000) { // so that the first comparison takes a while
+	for id := range plantstore.ID(800) { // so that the first comparison takes a while
 		first = append(first, plantstore.Plant{ID: -id, Name: "first"})
 	}
 	from.Fill(t, first...)
@@ -102,7 +102,7 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var writers sync.WaitGroup
-	for w := range 8 {
+	for w := range 4 {
 		writers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				p := plantstore.Plant{ID: plantstore.ID(rand.IntN(100)), Name: fmt.Sprint(w, " ", n)}
@@ -120,7 +120,7 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 		})
 	}
 	followed := 0
-	for lives := 1; followed < 10; lives++ { // longer and longer, for slow machines
+	for lives := 1; followed < 5; lives++ { // longer and longer, for slow machines
 		life, kill := context.WithTimeout(ctx, time.Duration(rand.IntN(50*lives))*time.Millisecond)
 		if code, said := mirrorOnce(life, from, to, "--follow", "--state", state); code != exitOK {
 			t.Errorf("exit code %d: %s", code, said)
