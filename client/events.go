@@ -30,7 +30,7 @@ const (
 	maxEventLine = 16 << 20
 
 	// maxSilence is how long a stream may be silent before it counts as broken. A
-	// server responds at once, and then sends something every 15 s.
+	// server responds immediately, and then sends something every 15 s.
 	maxSilence = responseTimeout
 )
 

@@ -20,7 +20,7 @@ type eventsCommand struct {
 	After  string   `placeholder:"CURSOR" help:"Only events after this one, or latest for those to come."`
 	ID     *plantID `name:"id" placeholder:"ID" help:"Only events of this plant."`
 	Type   []string `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted."`
-	JSON   bool     `name:"json" help:"Print JSON on a terminal too."`
+	JSON   bool     `name:"json" help:"Print JSON even on a terminal."`
 }
 
 // Help is the long part of the help page.

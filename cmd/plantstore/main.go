@@ -38,7 +38,7 @@ type commands struct {
 	List   listCommand   `cmd:"" help:"List plants."`
 	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
 	Delete deleteCommand `cmd:"" help:"Delete a plant."`
-	Import importCommand `cmd:"" help:"Create the plants of a file."`
+	Import importCommand `cmd:"" help:"Create plants from a file."`
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`
 	Events eventsCommand `cmd:"" help:"Show what has changed, and follow it."`
 	Mirror mirrorCommand `cmd:"" help:"Copy a store to another, and keep the copy exact."`
@@ -65,7 +65,7 @@ type streams struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal shuts down gracefully, the second ends the process at once.
+	// The first signal shuts down gracefully, the second ends the process immediately.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
 }

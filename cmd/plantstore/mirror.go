@@ -190,7 +190,7 @@ type difference struct {
 	deleted bool
 }
 
-// mirrorWriters is how many writes are under way at once.
+// mirrorWriters is how many writes are in flight.
 const mirrorWriters = 64
 
 // write makes the copy have the differences, which are of different plants.

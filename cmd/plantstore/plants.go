@@ -72,7 +72,7 @@ func (id *plantID) UnmarshalText(b []byte) error {
 type plantArgs struct {
 	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
 	Name string  `arg:"" placeholder:"NAME" help:"The plant's name."`
-	Tag  *string `placeholder:"TAG" help:"The plant's tag, which says its type."`
+	Tag  *string `placeholder:"TAG" help:"The plant's tag (its type)."`
 }
 
 func (a plantArgs) plant() plantstore.Plant {
@@ -129,7 +129,7 @@ func (c *putCommand) Run(ctx context.Context, std streams) error {
 type getCommand struct {
 	clientFlags
 	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
-	JSON bool    `name:"json" help:"Print JSON on a terminal too."`
+	JSON bool    `name:"json" help:"Print JSON even on a terminal."`
 }
 
 // Help is the long part of the help page.
@@ -185,8 +185,8 @@ func (f filterFlags) query() plantstore.Query {
 type listCommand struct {
 	clientFlags
 	filterFlags
-	Limit int  `default:"50" placeholder:"N" help:"The most plants to list; 0 for all (${default})."`
-	JSON  bool `name:"json" help:"Print a JSON array on a terminal too."`
+	Limit int  `default:"50" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
+	JSON  bool `name:"json" help:"Print a JSON array even on a terminal."`
 }
 
 // Help is the long part of the help page.

@@ -48,7 +48,7 @@ type serveCommand struct {
 	DrainDelay        time.Duration `default:"0s" env:"PLANTSTORE_DRAIN_DELAY" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
 	ShutdownTimeout   time.Duration `default:"10s" env:"PLANTSTORE_SHUTDOWN_TIMEOUT" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
 
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug, which logs every request, info, warn or error (${default})."`
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug (logs every request), info, warn or error (${default})."`
 	LogFormat string `default:"auto" enum:"auto,text,json" env:"PLANTSTORE_LOG_FORMAT" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
 }
 

@@ -58,8 +58,8 @@ func (f storeFlags) open(mode sqlite.Mode, timeout time.Duration, log *slog.Logg
 	return store, nil
 }
 
-// openBeside opens the store for a command that may run beside a server.
-func (f storeFlags) openBeside(mode sqlite.Mode) (openedStore, error) {
+// openAlongside opens the store for a command that may run alongside a server.
+func (f storeFlags) openAlongside(mode sqlite.Mode) (openedStore, error) {
 	return f.open(mode, callTimeout, slog.New(slog.DiscardHandler))
 }
 

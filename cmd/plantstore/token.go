@@ -20,7 +20,7 @@ import (
 const defaultLifetime = 90 * 24 * time.Hour
 
 type tokenCommand struct {
-	Create tokenCreate `cmd:"" help:"Create a token and print it, only this once."`
+	Create tokenCreate `cmd:"" help:"Create a token and print it once."`
 	List   tokenList   `cmd:"" help:"List the tokens."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a token for good."`
 }
@@ -77,7 +77,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 		mode = sqlite.Share
 	}
 	_, missing := os.Stat(c.DB)
-	store, err := c.openBeside(mode)
+	store, err := c.openAlongside(mode)
 	if errors.Is(err, fs.ErrNotExist) && !c.Init {
 		return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", c.DB)
 	}
@@ -109,7 +109,7 @@ type tokenList struct {
 }
 
 func (c *tokenList) Run(ctx context.Context, std streams) error {
-	store, err := c.openBeside(sqlite.Existing)
+	store, err := c.openAlongside(sqlite.Existing)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (tokenRevoke) Help() string {
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
-	store, err := c.openBeside(sqlite.Existing)
+	store, err := c.openAlongside(sqlite.Existing)
 	if err != nil {
 		return err
 	}

@@ -400,7 +400,7 @@ func TestCachedTokenIsNotLookedUp(t *testing.T) {
 	})
 }
 
-func TestNewTokenWorksAtOnce(t *testing.T) {
+func TestNewTokenWorksImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		s.add()

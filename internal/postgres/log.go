@@ -254,7 +254,7 @@ type notifier struct {
 }
 
 // Changed returns a channel that is closed when events may have been added: by this
-// server at once, by others when Run notices.
+// server immediately, by others when Run notices.
 func (s *Store) Changed() <-chan struct{} {
 	s.changes.mu.Lock()
 	defer s.changes.mu.Unlock()

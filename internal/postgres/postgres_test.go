@@ -107,7 +107,7 @@ func token(name string) plantstore.Token {
 	}
 }
 
-func TestTenReplicasStartAtOnce(t *testing.T) {
+func TestTenReplicasStartTogether(t *testing.T) {
 	const replicas = 10
 	url := pgtest.Fresh(t)
 	var stores []*Store

@@ -97,7 +97,7 @@ func TestSearchFloodTakesNothingFromTheOthers(t *testing.T) {
 	done.wantSuccess(t, running+queued+1)
 }
 
-func TestOneExportTooManyIsRefusedAtOnce(t *testing.T) {
+func TestOneExportTooManyIsRefusedImmediately(t *testing.T) {
 	t.Parallel()
 	store := newSlowStore()
 	s := start(t, servertest.Options{Store: store})

@@ -116,7 +116,7 @@ func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 	defer putBuffer(body)
 	b, err := wire.AppendPlant(body.AvailableBuffer(), p)
 	if err != nil {
-		return fmt.Errorf("encode the response: %v", err) // the fault is not the caller's
+		return fmt.Errorf("encode the response: %v", err) // not the client's fault
 	}
 	body.Write(append(b, '\n'))
 	return writeJSON(w, http.StatusOK, body.Bytes())

@@ -221,7 +221,7 @@ func TestServeWhileSharing(t *testing.T) {
 }
 
 // Each waits for the other's transactions instead of failing.
-func TestShareAndServerWriteAtOnce(t *testing.T) {
+func TestShareAndServerWriteConcurrently(t *testing.T) {
 	path := newPath(t)
 	server, other := openStore(t, path, Serve), openStore(t, path, Share)
 	var writers sync.WaitGroup
