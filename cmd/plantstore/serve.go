@@ -248,8 +248,8 @@ func (c *serveCommand) check() error {
 	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
 		return usage("--max-body, --max-header and --max-queue must be greater than 0")
 	}
-	if c.LogKeep < 0 || c.LogMaxBytes < 0 {
-		return usage("--log-keep and --log-max-bytes must not be negative; 0 means no limit")
+	if c.LogMaxBytes < 0 {
+		return usage("--log-max-bytes must not be negative; 0 means no limit")
 	}
 	if err := c.storeFlags.check(); err != nil {
 		return err
