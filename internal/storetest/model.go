@@ -22,14 +22,14 @@ type Model struct {
 	plants map[plantstore.ID]plantstore.Plant
 	tokens []plantstore.Token // in the order of their creation
 	log    []plantstore.Event
-	told   chan struct{} // what Changed has returned
+	told   chan struct{} // what Changed has returned, nil if it was not called since the last event
 }
 
 var _ plantstore.Store = (*Model)(nil)
 
 // NewModel returns an empty model.
 func NewModel() *Model {
-	return &Model{plants: make(map[plantstore.ID]plantstore.Plant), told: make(chan struct{})}
+	return &Model{plants: make(map[plantstore.ID]plantstore.Plant)}
 }
 
 // Apply decides one write after the other under the mutex.
@@ -76,8 +76,10 @@ func (m *Model) record(what plantstore.EventType, p plantstore.Plant, by string)
 	}
 	at := plantstore.Position{Store: "model", Seq: int64(len(m.log) + 1), Time: now.UnixMicro()}
 	m.log = append(m.log, plantstore.Event{Cursor: at.Cursor(), Time: now, Type: what, Plant: p, By: by})
-	close(m.told)
-	m.told = make(chan struct{})
+	if m.told != nil {
+		close(m.told)
+		m.told = nil
+	}
 }
 
 // at returns the position after that many events.
@@ -130,6 +132,9 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 func (m *Model) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.told == nil {
+		m.told = make(chan struct{})
+	}
 	return m.told
 }
 
