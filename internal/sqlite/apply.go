@@ -335,7 +335,7 @@ func missing(e entry, found *plantstore.Plant) error {
 	if found != nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the log has no row %d for plant %d", plantstore.ErrUntrusted, e.seq, e.id)
+	return inconsistent("the log has no row %d for plant %d", e.seq, e.id)
 }
 
 // run steps a statement that returns no row.

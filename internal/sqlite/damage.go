@@ -44,3 +44,9 @@ func (s *Store) classify(err error) error {
 	}
 	return err
 }
+
+// inconsistent returns an error that says that the tables contradict each other, which
+// only damage explains.
+func inconsistent(format string, args ...any) error {
+	return fmt.Errorf("%w: %w: %w", plantstore.ErrUnavailable, plantstore.ErrDamaged, fmt.Errorf(format, args...))
+}

@@ -104,7 +104,7 @@ func (w *writer) storeGroup(group []entry) error {
 		return err
 	}
 	if n := w.conn.Changes(); n != len(group) {
-		return fmt.Errorf("%w: the log has %d of %d rows", plantstore.ErrUntrusted, n, len(group))
+		return inconsistent("the log has %d of %d rows", n, len(group))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -19,7 +18,7 @@ type logState struct {
 	seq                  int64  // of the last row
 }
 
-var errNoState = fmt.Errorf("%w: the table log_state is empty", plantstore.ErrUntrusted)
+var errNoState = inconsistent("the table log_state is empty")
 
 // readState reads the state. The connection is in a transaction.
 func readState(c *sqlite.Conn) (s logState, err error) {
@@ -168,7 +167,7 @@ func (log *logState) at(c *sqlite.Conn, seq int64) (plantstore.Position, error) 
 	defer row.Reset()
 	row.BindInt64(1, seq)
 	if found, err := row.Step(); err != nil || !found {
-		return at, cmp.Or(err, fmt.Errorf("%w: the log has no row %d", plantstore.ErrUntrusted, seq))
+		return at, cmp.Or(err, inconsistent("the log has no row %d", seq))
 	}
 	at.Time = row.ColumnInt64(0)
 	return at, nil
@@ -222,7 +221,7 @@ func (log *logState) each(c *sqlite.Conn, after int64, f func(plantstore.Event) 
 		}
 		at := plantstore.Position{Store: log.store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
 		if at.Seq != after+1 {
-			return fmt.Errorf("%w: row %d of the log follows row %d", plantstore.ErrUntrusted, at.Seq, after)
+			return inconsistent("row %d of the log follows row %d", at.Seq, after)
 		}
 		after = at.Seq
 		if !f(plantstore.Event{
