@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -109,7 +110,7 @@ func (d *drive) eject() {
 // path returns the path of the file of that name.
 func (d *drive) path(name string) string { return filepath.Join(d.dir, name) }
 
-// operation is a change of a disk that can fail.
+// operation is what a disk does and can fail to do.
 type operation string
 
 const (
@@ -120,6 +121,7 @@ const (
 	opCreate   operation = "create"
 	opRename   operation = "rename"
 	opUnlink   operation = "unlink"
+	opRead     operation = "read"
 )
 
 // fault makes the n-th operation of a kind fail, once.
@@ -147,6 +149,8 @@ type disk struct {
 	counts map[operation]int
 	quota  int64 // of bytes in all files, if not 0
 	opened []int // for each handle, how many failures it was told of
+	// uncached says that every read of a file reaches the disk.
+	uncached bool
 
 	stalled  chan struct{} // if not nil, fsyncs wait until it is closed
 	fault    *fault
@@ -319,10 +323,12 @@ func (d *disk) admit(op operation, file string) (happens bool, told fuse.Status)
 	return true, fuse.OK
 }
 
-// fail makes an operation fail, counted from now.
+// fail makes an operation fail, counted from now. Reads are counted too: none is served
+// from the kernel's cache.
 func (d *disk) fail(f *fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.uncached = true
 	d.fault = f
 	clear(d.counts)
 }
@@ -529,7 +535,7 @@ func (d *disk) Create(_ <-chan struct{}, _ *fuse.CreateIn, name string, out *fus
 	n := d.newNode()
 	d.move(move{to: name, node: n})
 	fillEntry(n, &out.EntryOut)
-	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
+	out.OpenFlags = d.openFlags(n)
 	out.Fh = d.handle(n)
 	return told
 }
@@ -566,12 +572,21 @@ func (d *disk) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	if !d.alive() {
 		return fuse.EIO
 	}
-	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
+	out.OpenFlags = d.openFlags(d.nodes[in.NodeId])
 	out.Fh = d.handle(d.nodes[in.NodeId])
 	if in.Flags&syscall.O_TRUNC != 0 {
 		return d.truncate(d.nodes[in.NodeId], 0)
 	}
 	return fuse.OK
+}
+
+// openFlags returns whether the kernel caches a file. What SQLite maps into memory must
+// be cached.
+func (d *disk) openFlags(n *node) uint32 {
+	if d.uncached && !strings.HasSuffix(d.nameOf(n), "-shm") {
+		return fuse.FOPEN_DIRECT_IO
+	}
+	return fuse.FOPEN_KEEP_CACHE
 }
 
 func (d *disk) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -580,7 +595,13 @@ func (d *disk) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadRe
 	if !d.alive() {
 		return nil, fuse.EIO
 	}
-	content := d.nodes[in.NodeId].content
+	file := d.nodes[in.NodeId]
+	d.counts[opRead]++
+	if f := d.fault; f != nil && f.op == opRead && d.counts[opRead] == f.n {
+		d.hit = d.nameOf(file)
+		return nil, f.status
+	}
+	content := file.content
 	n := copy(buf, content[min(int(in.Offset), len(content)):])
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }

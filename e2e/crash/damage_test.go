@@ -52,7 +52,7 @@ func TestDamagedPageDoesNotStopTheServer(t *testing.T) {
 		if _, body := s.Call(harness.Token, "GET", "/metrics", ""); !strings.Contains(string(body), "plantstore_store_damaged 1") {
 			t.Error("the metrics do not say that the store is damaged")
 		}
-		if n := strings.Count(s.Log(), "run plantstore check"); n != 1 {
+		if n := strings.Count(s.Log(), "Until then it refuses writes"); n != 1 {
 			t.Errorf("the log says %d times what to do, want once:\n%s", n, s.Log())
 		}
 		s.Stop()

@@ -38,6 +38,9 @@ func testIOFaults(t *testing.T, program string) {
 			}
 		}
 	}
+	for n := range clean[opRead] {
+		faults = append(faults, fault{opRead, n + 1, fuse.EIO, false})
+	}
 	if !harness.Torture() {
 		faults = sample(faults, 4)
 	}
@@ -142,7 +145,7 @@ func (r *faultyRun) work(seed uint64) {
 	hasEnded := r.endsBefore(func() bool {
 		select {
 		case <-imported:
-			return r.workload.Acked() >= enough
+			return r.workload.Acked() >= enough || r.readFailed()
 		default:
 			return false
 		}
@@ -168,6 +171,13 @@ func (r *faultyRun) work(seed uint64) {
 	importing.CloseIdleConnections()
 	r.keepFirst(r.Signal(syscall.SIGTERM))
 	r.keepFirst(r.Wait())
+}
+
+// readFailed reports whether a read has failed. The server may refuse writes from then
+// on: SQLite does not tell such a failure from damage.
+func (r *faultyRun) readFailed() bool {
+	f := r.disk.fault
+	return f != nil && f.op == opRead && r.disk.faulted() != ""
 }
 
 // endsBefore waits until the condition holds, or the server ends by itself, which it

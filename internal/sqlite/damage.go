@@ -19,7 +19,7 @@ func (s *Store) Damaged() error {
 // markDamaged records the first error that says that the file is damaged, and logs
 // what to do about it.
 func (s *Store) markDamaged(err error) {
-	const advice = "the store is damaged: stop the server, run plantstore check, and restore a backup"
+	const advice = "the store is damaged: stop the server and run plantstore check; if it finds problems, restore a backup"
 	told := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
 	damage := fmt.Errorf("%w: %w", told, err)
 	if s.damage.CompareAndSwap(nil, &damage) && s.Log != nil {
