@@ -34,6 +34,9 @@ type contender struct {
 	count func() (int64, error)
 	// fill puts the first n random plants into the store.
 	fill func(n int) error
+	// backlog returns how many plants have not reached their table yet. It is nil if
+	// plants go there at once.
+	backlog func() (int64, error)
 	// restart starts the servers again after a kill.
 	restart func() error
 
@@ -206,6 +209,7 @@ func startOurs(b *bench, c *contender, binary string) error {
 		return err
 	}
 	c.count = func() (int64, error) { return countOurs(db) }
+	c.backlog = func() (int64, error) { return backlogOurs(db) }
 	c.fill = func(n int) error { return c.importPlants(b, n) }
 	c.restart = func() error {
 		addr, c.servers, c.processes, c.addrs = c.addrs[0], nil, nil, nil
@@ -336,11 +340,23 @@ func fillSQLite(path string, n int, insert string, id func(plant) any) error {
 // countOurs counts Plantstore's plants, and the staged ones of a store with schema 3.
 func countOurs(path string) (int64, error) {
 	n, err := countSQLite(path, "SELECT count(*) FROM plants")
-	if staged, missing := countSQLite(path, `SELECT count(*) FROM recent, moving
-		WHERE recent.pass > moving.pass OR recent.pass = moving.pass AND recent.id >= moving.next_id`); missing == nil {
+	if staged, missing := countSQLite(path, stagedPlants); missing == nil {
 		n += staged
 	}
 	return n, err
+}
+
+// stagedPlants counts the staged plants of a store with schema 3.
+const stagedPlants = `SELECT count(*) FROM recent, moving
+	WHERE recent.pass > moving.pass OR recent.pass = moving.pass AND recent.id >= moving.next_id`
+
+// backlogOurs counts the unflushed rows of the log, or the staged plants.
+func backlogOurs(path string) (int64, error) {
+	n, err := countSQLite(path, "SELECT max(0, coalesce((SELECT max(seq) FROM log), 0) - flushed) FROM log_state")
+	if err != nil {
+		return countSQLite(path, stagedPlants)
+	}
+	return n, nil
 }
 
 func countSQLite(path, query string) (n int64, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,9 +14,18 @@ import (
 // imported is the number of plants in a measured import.
 const imported = 1_000_000
 
-// importSequential measures imports in order of id into an empty store.
+// importSequential measures imports in order of id into an empty store, with few tags
+// and with many.
 func importSequential(b *bench, c *contender) error {
-	return b.timeImports(c, "import, sequential ids, empty store", func(n int64) int64 { return n })
+	err := b.timeImports(c, "import, sequential ids", func(n int64) plant { return newPlant(n, n) })
+	if err != nil {
+		return err
+	}
+	return b.timeImports(c, "import, sequential ids, 1,000 tags", func(n int64) plant {
+		p := newPlant(n, n)
+		p.tag = fmt.Sprintf("tropical %d", scatter(uint64(n))%1000)
+		return p
+	})
 }
 
 // measureLarge measures what depends on a large store.
@@ -24,62 +34,83 @@ func measureLarge(b *bench, c *contender) error {
 	if err != nil {
 		return err
 	}
-	b.note("memory after all workloads, large store", float64(now.memory)/1e6, "MB")
-	err = b.timeImports(c, "import, random ids, large store", func(n int64) int64 { return scatter(uint64(n)) })
-	if err != nil {
+	b.note(c, "memory after all workloads, large store", float64(now.memory)/1e6, "MB")
+	random := func(n int64) plant { return newPlant(scatter(uint64(n)), n) }
+	if err := b.timeImports(c, "import, random ids, large store", random); err != nil {
 		return err
 	}
 	for range b.rounds {
+		// The backlog is as large as it gets.
+		if _, err := b.importMore(c, random); err != nil {
+			return err
+		}
+		n, err := c.backlog()
+		if err != nil {
+			return err
+		}
+		b.note(c, "backlog at kill -9, large store", float64(n), "plants")
 		took, err := timeRestart(c)
 		if err != nil {
 			return err
 		}
-		b.note("ready after kill -9, large store", took.Seconds(), "s")
+		b.note(c, "ready after kill -9, large store", took.Seconds(), "s")
 	}
 	return nil
 }
 
-func (b *bench) note(name string, value float64, unit string) {
+// note records a measurement of a contender.
+func (b *bench) note(c *contender, name string, value float64, unit string) {
+	if c.name != ours {
+		name += " (" + c.name + ")"
+	}
 	b.facts = append(b.facts, fact{name, value, unit})
 	fmt.Printf("%s: %.3g %s\n", name, value, unit)
 }
 
 // timeImports imports a million new plants in each round.
-func (b *bench) timeImports(c *contender, name string, id func(int64) int64) error {
+func (b *bench) timeImports(c *contender, name string, numbered func(int64) plant) error {
 	for range b.rounds {
-		first := b.next
-		b.next += imported
-		path := filepath.Join(b.dir, "import.ndjson")
-		file, err := os.Create(path)
+		began, err := b.importMore(c, numbered)
 		if err != nil {
 			return err
 		}
-		err = writeLines(file, func(yield func(plant) bool) {
-			for n := first; n < first+imported; n++ {
-				if !yield(newPlant(id(n), n)) {
-					return
-				}
-			}
-		})
-		if err != nil {
+		b.note(c, name, imported/time.Since(began).Seconds(), "plants/s")
+		if _, err := c.drain(); err != nil {
 			return err
 		}
-		if err := file.Close(); err != nil {
-			return err
-		}
-		began := time.Now()
-		if _, err := b.plantstore(c, nil, "import", path); err != nil {
-			return err
-		}
-		b.note(name, imported/time.Since(began).Seconds(), "plants/s")
-		c.acknowledged += imported
+		b.note(c, name+", until the backlog is drained", imported/time.Since(began).Seconds(), "plants/s")
 	}
 	now, err := usageOf(c.processes...)
 	if err != nil {
 		return err
 	}
-	b.note("memory after "+name, float64(now.memory)/1e6, "MB")
+	b.note(c, "memory after "+name, float64(now.memory)/1e6, "MB")
 	return nil
+}
+
+// importMore imports a million new plants, and returns when that began.
+func (b *bench) importMore(c *contender, numbered func(int64) plant) (began time.Time, err error) {
+	first := b.next
+	b.next += imported
+	path := filepath.Join(b.dir, "import.ndjson")
+	file, err := os.Create(path)
+	if err != nil {
+		return began, err
+	}
+	err = writeLines(file, func(yield func(plant) bool) {
+		for n := first; n < first+imported; n++ {
+			if !yield(numbered(n)) {
+				return
+			}
+		}
+	})
+	if err = errors.Join(err, file.Close()); err != nil {
+		return began, err
+	}
+	began = time.Now()
+	_, err = b.plantstore(c, nil, "import", path)
+	c.acknowledged += imported
+	return began, err
 }
 
 // timeRestart kills the server and returns how long it takes until it is ready again.

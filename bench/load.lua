@@ -11,9 +11,16 @@ local bit = require("bit")
 local work, ids, next_plant, preloaded, path, dialect
 local calls = 0
 
+-- Each thread creates plants of its own.
+local threads = 0
+function setup(thread)
+  thread:set("index", threads)
+  threads = threads + 1
+end
+
 function init(args)
   work, ids = args[1], args[2]
-  next_plant, preloaded = tonumber(args[3]), tonumber(args[4])
+  next_plant, preloaded = tonumber(args[3]) + index * 100000000, tonumber(args[4])
   path, dialect = args[5], args[7]
   wrk.headers["Authorization"] = "Bearer " .. args[6]
 end

@@ -23,7 +23,8 @@ type bench struct {
 	dir     string // temporary, removed at the end
 	fastify string // the directory of the Fastify service
 	rounds  int
-	seconds int    // per measurement; the reference takes half
+	seconds int    // per measurement; see referenceSeconds
+	threads int    // of a load generator
 	noisy   bool   // accept measurements on a busy machine
 	earlier string // a commit to compare with, or ""
 	next    int64
@@ -46,6 +47,7 @@ func main() {
 	only := flag.String("only", "", "run only the workloads whose names contain this text; writes no files")
 	against := flag.String("against", "", "run only the contenders whose names contain one of these texts, separated by semicolons; writes no files")
 	earlierCommit := flag.String("earlier", "", "also run the Plantstore of this commit; writes no files")
+	threads := flag.Int("threads", 1, "how many threads a load generator has; more than 1 writes no files")
 	noisy := flag.Bool("noisy", false, "measure even if the machine is busy; writes no files")
 	flag.Parse()
 	plan := fullPlan(*plants)
@@ -56,8 +58,8 @@ func main() {
 		plan = plan.withEarlier(*earlierCommit)
 	}
 	plan = plan.restrict(*only, strings.Split(*against, ";"))
-	publish := !*quick && !*noisy && *only == "" && *against == "" && *earlierCommit == ""
-	b := &bench{rounds: *rounds, seconds: *seconds, noisy: *noisy, earlier: *earlierCommit, next: 1_000_000_000}
+	publish := !*quick && !*noisy && *only == "" && *against == "" && *earlierCommit == "" && *threads == 1
+	b := &bench{rounds: *rounds, seconds: *seconds, threads: *threads, noisy: *noisy, earlier: *earlierCommit, next: 1_000_000_000}
 	if err := b.runAll(plan, publish); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -31,7 +31,12 @@ type sample struct {
 	CPU          float64 `json:"cpu_seconds_per_million"`
 	Written      float64 `json:"bytes_written_per_request"`
 	Memory       int64   `json:"memory"`
-	Noise        noise   `json:"noise"`
+	// Backlog is how many plants had not reached their table at the end. Drain is how
+	// many seconds that took afterwards, and DrainedCPU is CPU with it.
+	Backlog    int64   `json:"backlog"`
+	Drain      float64 `json:"drain_seconds"`
+	DrainedCPU float64 `json:"drained_cpu_seconds_per_million"`
+	Noise      noise   `json:"noise"`
 }
 
 // A measurement on a busy machine is repeated until retryTimeout, with pauses of
@@ -97,7 +102,7 @@ func (b *bench) send(c *contender, w workload, preloaded, seconds int) (sample, 
 		c.maybeStored += total.Requests
 	}
 	requests := float64(total.Requests)
-	return sample{
+	s := sample{
 		Workload: w.name, Contender: c.name, Preloaded: preloaded,
 		Rate: requests / (float64(total.Micros) / 1e6),
 		P50:  total.P50, P99: total.P99, Max: total.Max,
@@ -105,7 +110,38 @@ func (b *bench) send(c *contender, w workload, preloaded, seconds int) (sample, 
 		Written: float64(diskWritten(b.dir)-written0) / requests,
 		Memory:  spent.memory,
 		Noise:   noiseBetween(clock0, clock1, spent.cpu+load+selfTime()-self0),
-	}, nil
+	}
+	s.DrainedCPU = s.CPU
+	if c.backlog == nil || w.work != "create" {
+		return s, nil
+	}
+	if s.Backlog, err = c.backlog(); err != nil {
+		return s, err
+	}
+	drain, err := c.drain()
+	if err != nil {
+		return s, err
+	}
+	usage2, err := usageOf(c.processes...)
+	s.Drain, s.DrainedCPU = drain.Seconds(), usage2.minus(usage0).cpu.Seconds()/requests*1e6
+	return s, err
+}
+
+// drainTimeout is how long a server may take to bring its table up to date when it has
+// nothing else to do.
+const drainTimeout = 10 * time.Minute
+
+// drain waits until every plant has reached its table, and returns how long that took.
+func (c *contender) drain() (time.Duration, error) {
+	began := time.Now()
+	for time.Since(began) < drainTimeout {
+		n, err := c.backlog()
+		if n == 0 || err != nil {
+			return time.Since(began), err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return 0, fmt.Errorf("%s still has a backlog after %s", c.name, drainTimeout)
 }
 
 // sendAll runs a load generator for each address of the contender. It returns the
@@ -120,8 +156,8 @@ func (b *bench) sendAll(c *contender, w workload, preloaded, seconds int) (loadR
 	for _, addr := range c.addrs {
 		connections := max(1, w.connections/len(c.addrs))
 		first := b.next
-		b.next += 10_000_000
-		cmd := exec.Command("wrk", "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", seconds), "--timeout", "30s", "-s", "load.lua", "http://"+addr,
+		b.next += 1_000_000_000
+		cmd := exec.Command("wrk", "-t"+strconv.Itoa(min(b.threads, connections)), "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", seconds), "--timeout", "30s", "-s", "load.lua", "http://"+addr,
 			"--", w.work, w.ids, strconv.FormatInt(first, 10), strconv.Itoa(max(preloaded, 1)), c.path, c.token, c.dialect)
 		go func() {
 			text, err := cmd.CombinedOutput()

@@ -89,17 +89,19 @@ func (r *report) tables() string {
 		groups := r.groups(workload)
 		reference := group(slices.Concat(groups...)).median(func(s sample) float64 { return s.Reference })
 		fmt.Fprintf(&t, "The no-op handler served %.0f requests per second (median).\n\n", reference)
-		fmt.Fprint(&t, "| contender | per second | ratio to no-op: median (min to max) | p50 ms | p99 ms | max ms | CPU s per million | bytes written per request | memory MB |\n")
-		fmt.Fprint(&t, "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		fmt.Fprint(&t, "| contender | per second | ratio to no-op: median (min to max) | p50 ms | p99 ms | max ms | CPU s per million | drained | backlog | bytes written per request | memory MB |\n")
+		fmt.Fprint(&t, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 		for _, g := range groups {
 			ratios := g.each(func(s sample) float64 { return s.Ratio })
-			fmt.Fprintf(&t, "| %s | %.0f | **%.3f** (%.3f to %.3f) | %.2f | %.2f | %.1f | %.1f | %.0f | %d |\n",
+			fmt.Fprintf(&t, "| %s | %.0f | **%.3f** (%.3f to %.3f) | %.2f | %.2f | %.1f | %.1f | %.1f | %.0f | %.0f | %d |\n",
 				g[0].Contender, g.median(func(s sample) float64 { return s.Rate }),
 				ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1],
 				g.median(func(s sample) float64 { return s.P50 })/1000,
 				g.median(func(s sample) float64 { return s.P99 })/1000,
 				g.each(func(s sample) float64 { return s.Max })[len(g)-1]/1000,
 				g.median(func(s sample) float64 { return s.CPU }),
+				g.median(func(s sample) float64 { return s.DrainedCPU }),
+				g.median(func(s sample) float64 { return float64(s.Backlog) }),
 				g.median(func(s sample) float64 { return s.Written }),
 				int64(g.median(func(s sample) float64 { return float64(s.Memory) })/1e6))
 		}
