@@ -322,7 +322,7 @@ func TestFailedTransactionChangesNothing(t *testing.T) {
 	l.asAfterAKill(t)
 }
 
-// A store whose log lacks a row that is not flushed is not trusted.
+// A store whose log lacks a row that is not flushed is damaged.
 func TestMissingRowOfTheLogIsSeen(t *testing.T) {
 	for name, damage := range map[string]string{
 		"a row":     "DELETE FROM log WHERE seq % 7 = 0",
@@ -341,8 +341,11 @@ func TestMissingRowOfTheLogIsSeen(t *testing.T) {
 				t.Error("check finds nothing")
 			}
 			l.store.freezeRest()
-			if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000) }); !errors.Is(err, plantstore.ErrUntrusted) {
+			if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000) }); !errors.Is(err, plantstore.ErrDamaged) {
 				t.Errorf("flush: %v", err)
+			}
+			if _, err := l.store.Apply(t.Context(), l.creates(t, 1, 0)); !errors.Is(err, plantstore.ErrDamaged) {
+				t.Errorf("a write to a damaged store: %v", err)
 			}
 		})
 	}
