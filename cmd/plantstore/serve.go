@@ -44,6 +44,7 @@ type serveCommand struct {
 	ReadHeaderTimeout time.Duration `default:"5s" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
 	ReadTimeout       time.Duration `default:"30s" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
 	WriteTimeout      time.Duration `default:"90s" env:"PLANTSTORE_WRITE_TIMEOUT" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
+	ExportTimeout     time.Duration `default:"1h" env:"PLANTSTORE_EXPORT_TIMEOUT" placeholder:"TIME" help:"How long an export may take (${default})."`
 	IdleTimeout       time.Duration `default:"120s" env:"PLANTSTORE_IDLE_TIMEOUT" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
 	DrainDelay        time.Duration `default:"0s" env:"PLANTSTORE_DRAIN_DELAY" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
 	ShutdownTimeout   time.Duration `default:"10s" env:"PLANTSTORE_SHUTDOWN_TIMEOUT" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
@@ -146,7 +147,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	handler := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
-		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout,
+		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin,
 	})
 	web := http1.New(&http.Server{

@@ -28,18 +28,18 @@ const probeTimeout = time.Minute
 // target is a server whose timeouts are short, so that the test is.
 type target struct {
 	*harness.Server
-	header, request, idle time.Duration // the timeouts
-	plants                int64         // how many ids the prober has used
+	header, request, idle, export time.Duration // the timeouts
+	plants                        int64         // how many ids the prober has used
 }
 
 func startTarget(t *testing.T) *target {
 	t.Helper()
 	harness.NeedProc(t)
-	a := &target{header: time.Second, request: 2 * time.Second, idle: 2 * time.Second}
-	if harness.Torture() { // the defaults
-		a.header, a.request, a.idle = 5*time.Second, 30*time.Second, 2*time.Minute
+	a := &target{header: time.Second, request: 2 * time.Second, idle: 2 * time.Second, export: 3 * time.Second}
+	if harness.Torture() { // the defaults, but for exports
+		a.header, a.request, a.idle, a.export = 5*time.Second, 30*time.Second, 2*time.Minute, time.Minute
 	}
-	a.Server = harness.Start(t, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String())
+	a.Server = harness.Start(t, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String(), "--export-timeout", a.export.String())
 	return a
 }
 

@@ -105,6 +105,26 @@ func TestStoredPlantThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 	s.wantLogged(t, "ERROR", "encode")
 }
 
+// A client that reads an export fast enough, but without end, must not pin the
+// snapshot forever.
+func TestExportIsAbortedAfterItsTimeout(t *testing.T) {
+	t.Parallel()
+	released := make(chan struct{})
+	s := start(t, servertest.Options{ExportTimeout: 100 * time.Millisecond, Store: &scanStore{storetest.NewModel(), func(ctx context.Context, yield func(plantstore.Plant, error) bool) {
+		defer close(released)
+		for ctx.Err() == nil {
+			if !yield(plant(1, strings.Repeat("x", 1024)), nil) {
+				return
+			}
+		}
+		yield(plantstore.Plant{}, ctx.Err())
+	}}})
+	if n, err := io.Copy(io.Discard, s.openExport(t).Body); err == nil {
+		t.Errorf("%d bytes look complete", n)
+	}
+	<-released
+}
+
 func TestExportsAreCountedByTheirOutcome(t *testing.T) {
 	t.Parallel()
 	endless := false

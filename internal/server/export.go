@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 
@@ -27,10 +28,12 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 		return err
 	}
 	defer s.scans.release(token, 1)
+	ctx, cancel := context.WithTimeout(r.Context(), s.exportTimeout)
+	defer cancel()
 	out := s.newPlantWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON)
 	defer out.close()
 	var at plantstore.Cursor
-	for plant, err := range s.store.Scan(r.Context(), query, &at) {
+	for plant, err := range s.store.Scan(ctx, query, &at) {
 		if err != nil {
 			return err
 		}

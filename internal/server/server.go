@@ -39,6 +39,9 @@ type Options struct {
 	// StreamTimeout is how long an import or an export may be slower than the least
 	// speed of streams.
 	StreamTimeout time.Duration
+	// ExportTimeout is how long a whole export may take. Until it ends, the store has
+	// to keep its snapshot.
+	ExportTimeout time.Duration
 	// Pages returns the web page at a path, or nil if there is none. A server
 	// without Pages has none at all.
 	Pages func(path string) http.Handler
@@ -63,6 +66,7 @@ type Server struct {
 	cors      cors
 
 	streamTimeout time.Duration
+	exportTimeout time.Duration
 	scans         *lane // lists, searches and exports at once
 	exports       *lane // those of them that are exports
 	largePages    *lane // bytes of pages being sent
@@ -96,6 +100,7 @@ func New(opts Options) *Server {
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
+		exportTimeout: opts.ExportTimeout,
 		scans:         newLane(maxScans, maxScansQueued, maxScanWait, "too many searches and exports are running"),
 		exports:       newLane(maxExports, 0, 0, "too many exports are running"),
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),

@@ -3,6 +3,7 @@
 package servertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type Options struct {
 	MaxBody                   int64
 	MaxQueue                  int
 	StoreTimeout, ReadTimeout time.Duration
+	ExportTimeout             time.Duration
 }
 
 // Server is a running server.
@@ -145,14 +147,8 @@ func (s *Server) openSQLite() {
 // run wires and runs the parts as plantstore serve does.
 func (s *Server) run(opts Options) {
 	const maxHeader = 32 << 10
-	readTimeout := opts.ReadTimeout
-	if readTimeout == 0 {
-		readTimeout = 30 * time.Second
-	}
-	maxBody := opts.MaxBody
-	if maxBody == 0 {
-		maxBody = 1 << 20
-	}
+	readTimeout := cmp.Or(opts.ReadTimeout, 30*time.Second)
+	maxBody := cmp.Or(opts.MaxBody, 1<<20)
 	inFlight := 1
 	if _, ok := s.Store.(*postgres.Store); ok {
 		inFlight = 2
@@ -165,7 +161,7 @@ func (s *Server) run(opts Options) {
 	guard := auth.New(s.Store, auth.Options{StoreTimeout: opts.StoreTimeout, Log: log})
 	s.parts = server.Options{
 		Store: s.Store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
-		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout,
+		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
 		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins,
 	}
 	s.Handler = server.New(s.parts)
