@@ -102,18 +102,75 @@ func (c Cursor) Position() (p Position, err error) {
 	return p, nil
 }
 
-// CheckIn returns ErrGone unless the position is in the log of that store, which has
-// the events after trimmed up to last.
-func (p Position) CheckIn(store string, trimmed, last int64) error {
-	switch {
-	case p.Store != store:
-		return ErrorGone("it is another store's")
-	case p.Seq < trimmed:
-		return ErrorGone("the events after it are no longer kept")
-	case p.Seq > last:
-		return ErrorGone("it is beyond the end of this store, which may have been restored from a backup")
+// LogRange is what a store has of its log: the events after Trimmed up to Last.
+type LogRange struct {
+	Store         string // in cursors
+	Trimmed, Last int64
+	TrimmedTime   int64 // of the event trimmed last, in Unix microseconds
+	// TimeOf returns the time of an event in the range.
+	TimeOf func(seq int64) (int64, error)
+}
+
+// At returns the position of an event in the range, or of the one trimmed last.
+func (l *LogRange) At(seq int64) (Position, error) {
+	if seq == l.Trimmed {
+		return Position{l.Store, seq, l.TrimmedTime}, nil
 	}
-	return nil
+	at, err := l.TimeOf(seq)
+	return Position{l.Store, seq, at}, err
+}
+
+// Start returns the position after which the query's events come, or ErrGone if its
+// cursor is not one of this log's.
+func (l *LogRange) Start(q EventQuery) (Position, error) {
+	switch {
+	case q.After == LatestCursor:
+		return l.At(l.Last)
+	case q.After != "":
+		return l.find(q.After)
+	case !q.Since.IsZero():
+		return l.Before(q.Since)
+	}
+	return l.At(l.Trimmed)
+}
+
+func (l *LogRange) find(cursor Cursor) (Position, error) {
+	want, err := cursor.Position()
+	if err != nil {
+		return want, err
+	}
+	switch {
+	case want.Store != l.Store:
+		return want, ErrorGone("it is another store's")
+	case want.Seq < l.Trimmed:
+		return want, ErrorGone("the events after it are no longer kept")
+	case want.Seq > l.Last:
+		return want, ErrorGone("it is beyond the end of this store, which may have been restored from a backup")
+	}
+	got, err := l.At(want.Seq)
+	if err == nil && got != want {
+		err = ErrorGone("this store has another history, as after a restore from a backup")
+	}
+	return want, err
+}
+
+// Before returns the position before the first event that is not older than t. It
+// relies on time never going back in a log.
+func (l *LogRange) Before(t time.Time) (Position, error) {
+	low, high := l.Trimmed, l.Last // the last event that may be older is low at least, and high at most
+	for low < high {
+		middle := low + (high-low+1)/2
+		at, err := l.At(middle)
+		if err != nil {
+			return at, err
+		}
+		if at.Time < t.UnixMicro() {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return l.At(low)
 }
 
 // ErrorGone returns the error for a cursor whose position the store does not have.

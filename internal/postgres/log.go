@@ -48,7 +48,6 @@ const (
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE seq = $1`
-	selectSince    = `SELECT seq - 1 FROM log WHERE time >= $1 ORDER BY seq LIMIT 1`
 	selectLog      = `SELECT seq, time, "by", type, id, name, tag FROM log WHERE seq > $1 ORDER BY seq LIMIT $2`
 	selectLogEnd   = `SELECT seq FROM log_state WHERE id = 1`
 )
@@ -138,7 +137,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			if err != nil {
 				return err
 			}
-			after, err := state.find(ctx, tx, q)
+			after, err := state.logRange(ctx, tx).Start(q)
 			if err != nil {
 				return err
 			}
@@ -152,51 +151,15 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 	return page, nil
 }
 
-// find returns the position after which the query's events come.
-func (s *logState) find(ctx context.Context, c querier, q plantstore.EventQuery) (plantstore.Position, error) {
-	switch {
-	case q.After == plantstore.LatestCursor:
-		return s.end(), nil
-	case q.After != "":
-		return s.check(ctx, c, q.After)
-	case !q.Since.IsZero():
-		var seq int64
-		err := c.QueryRow(ctx, selectSince, q.Since.UnixMicro()).Scan(&seq)
-		if err == pgx.ErrNoRows {
-			return s.end(), nil
-		}
-		if err != nil {
-			return plantstore.Position{}, err
-		}
-		return s.at(ctx, c, seq)
+// logRange returns what the transaction's snapshot has of the log.
+func (s *logState) logRange(ctx context.Context, c querier) *plantstore.LogRange {
+	return &plantstore.LogRange{
+		Store: s.store, Trimmed: s.trimmed, Last: s.seq, TrimmedTime: s.trimmedTime,
+		TimeOf: func(seq int64) (at int64, err error) {
+			err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
+			return at, err
+		},
 	}
-	return s.at(ctx, c, s.trimmed)
-}
-
-// at returns the position of a row, which exists or was trimmed last.
-func (s *logState) at(ctx context.Context, c querier, seq int64) (plantstore.Position, error) {
-	at := plantstore.Position{Store: s.store, Seq: seq, Time: s.trimmedTime}
-	if seq == s.trimmed {
-		return at, nil
-	}
-	err := c.QueryRow(ctx, selectLogTime, seq).Scan(&at.Time)
-	return at, err
-}
-
-// check returns the position of a cursor, if it is one of this log's.
-func (s *logState) check(ctx context.Context, c querier, cursor plantstore.Cursor) (plantstore.Position, error) {
-	want, err := cursor.Position()
-	if err == nil {
-		err = want.CheckIn(s.store, s.trimmed, s.seq)
-	}
-	if err != nil {
-		return want, err
-	}
-	got, err := s.at(ctx, c, want.Seq)
-	if err == nil && got != want {
-		err = plantstore.ErrorGone("this store has another history, as after a restore from a backup")
-	}
-	return want, err
 }
 
 // page reads a page of events after a position.

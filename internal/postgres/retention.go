@@ -99,7 +99,7 @@ func (s *Store) trimLocked(ctx context.Context, tx pgx.Tx) (more bool, err error
 	if err != nil || to <= state.trimmed {
 		return false, err
 	}
-	last, err := state.at(ctx, tx, to)
+	last, err := state.logRange(ctx, tx).At(to)
 	if err != nil {
 		return false, err
 	}

@@ -106,7 +106,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		if err != nil {
 			return err
 		}
-		after, err := log.find(c, q)
+		after, err := log.logRange(c).Start(q)
 		if err != nil {
 			return err
 		}
@@ -141,69 +141,23 @@ func (s *Store) tellChanged() {
 	}
 }
 
-// find returns the position after which the query's events come.
-func (log *logState) find(c *sqlite.Conn, q plantstore.EventQuery) (plantstore.Position, error) {
-	switch {
-	case q.After == plantstore.LatestCursor:
-		return log.at(c, log.seq)
-	case q.After != "":
-		return log.check(c, q.After)
-	case !q.Since.IsZero():
-		return log.since(c, q.Since)
+// logRange returns what the connection's snapshot has of the log.
+func (log *logState) logRange(c *sqlite.Conn) *plantstore.LogRange {
+	return &plantstore.LogRange{
+		Store: log.store, Trimmed: log.trimmed, Last: log.seq, TrimmedTime: log.trimmedTime,
+		TimeOf: func(seq int64) (int64, error) {
+			row, err := c.Prepare("SELECT time FROM log WHERE seq = ?")
+			if err != nil {
+				return 0, err
+			}
+			defer row.Reset()
+			row.BindInt64(1, seq)
+			if found, err := row.Step(); err != nil || !found {
+				return 0, cmp.Or(err, inconsistent("the log has no row %d", seq))
+			}
+			return row.ColumnInt64(0), nil
+		},
 	}
-	return log.at(c, log.trimmed)
-}
-
-// at returns the position of a row, which is there or was trimmed last.
-func (log *logState) at(c *sqlite.Conn, seq int64) (plantstore.Position, error) {
-	at := plantstore.Position{Store: log.store, Seq: seq, Time: log.trimmedTime}
-	if seq == log.trimmed {
-		return at, nil
-	}
-	row, err := c.Prepare("SELECT time FROM log WHERE seq = ?")
-	if err != nil {
-		return at, err
-	}
-	defer row.Reset()
-	row.BindInt64(1, seq)
-	if found, err := row.Step(); err != nil || !found {
-		return at, cmp.Or(err, inconsistent("the log has no row %d", seq))
-	}
-	at.Time = row.ColumnInt64(0)
-	return at, nil
-}
-
-// check returns the position of a cursor, if it is one of this log's.
-func (log *logState) check(c *sqlite.Conn, cursor plantstore.Cursor) (plantstore.Position, error) {
-	want, err := cursor.Position()
-	if err == nil {
-		err = want.CheckIn(log.store, log.trimmed, log.seq)
-	}
-	if err != nil {
-		return want, err
-	}
-	got, err := log.at(c, want.Seq)
-	if err == nil && got != want {
-		err = plantstore.ErrorGone("this store has another history, as after a restore from a backup")
-	}
-	return want, err
-}
-
-// since returns the position before the first row that is not older.
-func (log *logState) since(c *sqlite.Conn, t time.Time) (at plantstore.Position, err error) {
-	low, high := log.trimmed, log.seq // the last that may be older, and the last that may be it
-	for low < high && err == nil {
-		middle := low + (high-low+1)/2
-		if at, err = log.at(c, middle); at.Time < t.UnixMicro() {
-			low = middle
-		} else {
-			high = middle - 1
-		}
-	}
-	if err != nil {
-		return at, err
-	}
-	return log.at(c, low)
 }
 
 // each calls f with the events after a row, until f returns false.

@@ -143,7 +143,7 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, 
 		return err
 	}
 	if at != nil {
-		position, err := snap.at(c, snap.seq)
+		position, err := snap.logRange(c).At(snap.seq)
 		if err != nil {
 			return err
 		}

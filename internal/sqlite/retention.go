@@ -44,7 +44,7 @@ func (s *Store) updateTrim(ctx context.Context) error {
 		}
 		to := log.trimmed
 		if s.logAge > 0 {
-			expired, err := log.since(c, time.Now().Add(-s.logAge))
+			expired, err := log.logRange(c).Before(time.Now().Add(-s.logAge))
 			if err != nil {
 				return err
 			}
@@ -128,7 +128,7 @@ func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err er
 		if stats.Events == 0 {
 			return nil
 		}
-		first, err := log.at(c, log.trimmed+1)
+		first, err := log.logRange(c).At(log.trimmed + 1)
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
 		return err
 	})
