@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,7 +73,8 @@ func logType(r plantstore.Result) int16 {
 	return 0
 }
 
-// queueLog queues the rows that the batch appends to the log.
+// queueLog queues what the writes of the plan's rows append to the log, in the order of
+// the batch. Rows that create has inserted are in the log already.
 func (p *plan) queueLog(b *pgx.Batch) {
 	var by, names []string
 	var types []int16
@@ -85,7 +87,12 @@ func (p *plan) queueLog(b *pgx.Batch) {
 			by, types, ids, names, tags, size = nil, nil, nil, nil, nil, 0
 		}
 	}
-	for i := range p.batch {
+	var writes []int
+	for _, r := range p.rows {
+		writes = append(writes, r.writes...)
+	}
+	slices.Sort(writes)
+	for _, i := range writes {
 		kind := logType(p.results[i])
 		if kind == 0 {
 			continue

@@ -95,6 +95,16 @@ func checkEventsOfWrites(t *testing.T, s *subject) {
 		change{plantstore.PlantDeleted, tagged(1, "oak", "tree"), "c"},
 		change{plantstore.PlantCreated, tagged(1, "\x00", ""), "d"},
 	)
+	apply(t, s, // creates alone may take another path
+		step{by("e", create(plant(3, "elm"))), created},
+		step{by("e", create(plant(1, "fern"))), idTaken},
+		step{by("e", create(plant(2, "yew"))), created},
+		step{by("e", create(plant(3, "elm"))), unchanged},
+	)
+	end = wantEvents(t, s, end,
+		change{plantstore.PlantCreated, plant(3, "elm"), "e"},
+		change{plantstore.PlantCreated, plant(2, "yew"), "e"},
+	)
 	wantEvents(t, s, end)
 	events, _ := follow(t, s, start)
 	const skew = time.Minute // a database has a clock of its own
