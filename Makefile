@@ -8,7 +8,7 @@ run:
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/plantstore
 
-# test is everything that must hold before a commit.
+# test runs everything that must pass before a commit.
 test:
 	.ci/deps
 	@bad=$$(go tool gofumpt -l .) && { test -z "$$bad" || { echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; }; }
@@ -18,7 +18,7 @@ test:
 	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
 
 # torture is the long form of the tests in e2e. It takes hours. TORTURE selects some of
-# them by name. They run one after the other, so that their timings mean something.
+# them by name. They run one at a time, so that their timings are meaningful.
 torture:
 	.ci/deps
 	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/...

@@ -191,7 +191,7 @@ func withPlantID(id plantstore.ID, err error) error {
 	case errors.Is(err, plantstore.ErrNoPlant):
 		return plantstore.Errorf(plantstore.ErrNoPlant, "there is no plant with id %d", id)
 	case errors.Is(err, plantstore.ErrPrecondition):
-		return plantstore.Errorf(plantstore.ErrPrecondition, "plant %d is not as the request expects: get it again", id)
+		return plantstore.Errorf(plantstore.ErrPrecondition, "plant %d does not meet the request's condition: get it again", id)
 	}
 	return err
 }
