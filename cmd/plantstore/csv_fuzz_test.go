@@ -187,9 +187,9 @@ func plantOf(header, r row) (plantstore.Plant, bool) {
 	return p, true
 }
 
-// FuzzImportCSV imports any bytes as a table. The result is what readTable finds, up to
-// the first record whose quotes are wrong, which fails. Exporting it and importing that
-// changes nothing.
+// FuzzImportCSV imports arbitrary bytes as a table. The result is what readTable
+// finds, up to the first record whose quotes are wrong, which fails. Exporting it and
+// importing that changes nothing.
 func FuzzImportCSV(f *testing.F) {
 	for _, file := range []string{
 		"", "\n", "id", "id,name", "id,name\n", "id,name\r\n1,Oak\r\n", "id,name,tag\n1,Oak,tree\n2,Elm,\n3,Ash,\"\"\n", "\ufeffTag,Name , ID\r\na,Oak,7\r\n", "id,name\n1,\"a\nb\"\n2,c", "id,name\n1,\"a\r\nb\"\r\n2,c\r\n",
@@ -279,9 +279,9 @@ func (s fileServer) export(t *testing.T, format string) []byte {
 	return out.Bytes()
 }
 
-// FuzzRecords reads any bytes as NDJSON and as a JSON array. The records are the lines,
-// and the elements that encoding/json finds. If that finds no array, reading ends in an
-// error.
+// FuzzRecords reads arbitrary bytes as NDJSON and as a JSON array. The records are the
+// lines, and the elements that encoding/json finds. If that finds no array, reading
+// ends in an error.
 func FuzzRecords(f *testing.F) {
 	for _, file := range []string{
 		"", "\n", " \r\n\t\n", "{}", "{}\n", "a\r\nb\n\n c ", "\u00a0\n\u0085x\n", "\v\f", "x\ry", "[]", " [ ] ", "[1,2]", "[1,\n2\n]\n", "[1 2]", "[1,]", "[,1]", "[1", "[", "[1]]", "[1] 2", "[1],", "{}[", "[[],{}]", "[null,\"\\ud800\"]",

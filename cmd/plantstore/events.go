@@ -16,8 +16,8 @@ import (
 
 type eventsCommand struct {
 	clientFlags
-	Follow bool     `help:"Go on with the changes to come, until interrupted."`
-	After  string   `placeholder:"CURSOR" help:"Only events after this one, or latest for those to come."`
+	Follow bool     `help:"Keep printing new changes until interrupted."`
+	After  string   `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
 	ID     *plantID `name:"id" placeholder:"ID" help:"Only events of this plant."`
 	Type   []string `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted."`
 	JSON   bool     `name:"json" help:"Print JSON even on a terminal."`
@@ -25,7 +25,7 @@ type eventsCommand struct {
 
 // Help is the long part of the help page.
 func (eventsCommand) Help() string {
-	return `Prints what has changed, the oldest first: a table on a terminal, and one JSON object per line elsewhere. To go on later without missing anything, pass the cursor of the last event as --after. The token needs the scope events:read. ` + tokenHelp + `
+	return `Prints what has changed, oldest first: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after. The token needs the scope events:read. ` + tokenHelp + `
 
 Examples:
   plantstore events --id 1

@@ -14,7 +14,7 @@ import (
 	"plantstore/internal/servertest"
 )
 
-func TestFollowedEventsArePrintedAtOnceUntilTheInterrupt(t *testing.T) {
+func TestFollowPrintsEventsImmediatelyUntilInterrupted(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	t.Setenv("PLANTSTORE_TOKEN", s.Token)
 	s.Fill(t, plantstore.Plant{ID: 1, Name: "before"})

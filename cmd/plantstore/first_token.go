@@ -54,7 +54,7 @@ func createFirstToken(ctx context.Context, store plantstore.Store, token plantst
 func welcome(out io.Writer, api *url.URL, secret string) {
 	fmt.Fprintf(out, `Plantstore is ready at %[1]s
 
-This store is new. Here is its first token. It is shown only now and expires in 90 days:
+This store is new. Here is its first token. It will not be shown again and expires in 90 days:
 
   %[2]s
 

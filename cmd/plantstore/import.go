@@ -186,7 +186,7 @@ func (r *importRun) readChunks(ctx context.Context, chunks chan<- *chunk) error 
 	}
 }
 
-// readChunk reads the next chunk. It holds what came before an error too.
+// readChunk reads the next chunk. After an error, the chunk has what came before it.
 func (r *importRun) readChunk() (*chunk, error) {
 	ch := &chunk{}
 	var err error
@@ -257,7 +257,7 @@ func (r *importRun) reasons(ctx context.Context, ch *chunk, first, last int, rep
 	if r.failed.file != nil && report.Failed > int64(len(report.Errors)) {
 		middle := (first + last) / 2
 		if middle == first {
-			return []failure{{ch.lines[first], "the server does not say why", ch.source(first)}}, nil
+			return []failure{{ch.lines[first], "the server gave no reason", ch.source(first)}}, nil
 		}
 		for _, half := range [][2]int{{first, middle}, {middle, last}} {
 			report, err := r.sendLines(ctx, ch, half[0], half[1])

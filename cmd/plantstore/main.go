@@ -17,7 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// version is what `plantstore version` says; CHANGELOG.md has an entry for each.
+// version is what `plantstore version` prints; CHANGELOG.md has an entry for each.
 const version = "0.1.0"
 
 // The exit codes. exitUsage is for an invalid command line.
@@ -25,7 +25,7 @@ const (
 	exitOK = iota
 	exitFailure
 	exitUsage
-	// exitInterrupted is 128 plus the number of SIGINT, as shells have it.
+	// exitInterrupted is 128 plus the number of SIGINT, as in shells.
 	exitInterrupted = 130
 )
 
@@ -41,9 +41,9 @@ type commands struct {
 	Import importCommand `cmd:"" help:"Create plants from a file."`
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`
 	Events eventsCommand `cmd:"" help:"Show what has changed, and follow it."`
-	Mirror mirrorCommand `cmd:"" help:"Copy a store to another, and keep the copy exact."`
+	Mirror mirrorCommand `cmd:"" help:"Copy one store to another, and keep the copy exact."`
 
-	Backup backupCommand `cmd:"" help:"Copy the store to a file, while it is in use."`
+	Backup backupCommand `cmd:"" help:"Copy the store to a file, even while it is in use."`
 	Check  checkCommand  `cmd:"" help:"Check the store for damage."`
 
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

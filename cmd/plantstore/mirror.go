@@ -20,13 +20,13 @@ type mirrorCommand struct {
 	From   string `required:"" placeholder:"URL" help:"The base URL of the server to copy from."`
 	To     string `required:"" placeholder:"URL" help:"The base URL of the server to copy to."`
 	Follow bool   `help:"Keep the copy exact until interrupted."`
-	State  string `placeholder:"FILE" help:"Remember in this file how far the copy is, and go on from there."`
-	Verify bool   `help:"Compare both stores at the end; nothing may be writing then."`
+	State  string `placeholder:"FILE" help:"Record progress in this file, and resume from it."`
+	Verify bool   `help:"Compare both stores at the end. Nothing may write to them at that point."`
 }
 
 // Help is the long part of the help page.
 func (mirrorCommand) Help() string {
-	return `Makes the plants of one store exactly those of another: creates, replaces and deletes whatever differs, and then applies the changes made meanwhile. With --follow it goes on with the changes to come. It can be killed and run again at any time; with --state it goes on where it was, and otherwise it compares the stores again. Nothing else may write to the copy.
+	return `Makes the plants of one store exactly those of another: creates, replaces and deletes whatever differs, and then applies the changes made in the meantime. With --follow it keeps applying new changes. It can be killed and run again at any time: with --state it resumes where it left off, and otherwise it compares the stores again. Nothing else may write to the copy.
 
 The tokens are read from the environment variables PLANTSTORE_FROM_TOKEN (scopes plants:read and events:read) and PLANTSTORE_TO_TOKEN (plants:read and plants:write), or both from PLANTSTORE_TOKEN.
 
@@ -38,7 +38,7 @@ Examples:
 // Run copies the store.
 func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if c.Verify && c.Follow {
-		return usage("--verify compares the stores at the end: run it without --follow, when nothing writes any more")
+		return usage("--verify compares the stores at the end: run it without --follow, once nothing is writing")
 	}
 	if c.From == c.To {
 		return usage("--from and --to are the same server")
@@ -75,7 +75,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	}
 }
 
-// isRefusal reports whether a server refused a request for good.
+// isRefusal reports whether a server refused a request permanently.
 func isRefusal(err error) bool {
 	code, ok := errors.AsType[plantstore.Code](err)
 	return ok && code/100 < 500 && code != plantstore.ErrRate && code != plantstore.ErrTimeout
@@ -129,7 +129,8 @@ func (m *mirror) reached(at plantstore.Cursor) error {
 	})
 }
 
-// run compares the stores if need be, and applies changes until now, or until ctx ends.
+// run compares the stores if necessary, and applies the changes up to now, or until
+// ctx ends.
 func (m *mirror) run(ctx context.Context) error {
 	if m.at == "" {
 		if err := m.compare(ctx); err != nil {
@@ -184,7 +185,7 @@ func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
 	return m.write(ctx, differences)
 }
 
-// difference is what the copy lacks: a plant, or its deletion.
+// difference is what the copy is missing: a plant, or its deletion.
 type difference struct {
 	plant   plantstore.Plant
 	deleted bool

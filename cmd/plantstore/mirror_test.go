@@ -19,7 +19,7 @@ import (
 	"plantstore/internal/servertest"
 )
 
-// mirrorOnce runs the command and returns its exit code and what it says.
+// mirrorOnce runs the command and returns its exit code and its output.
 func mirrorOnce(ctx context.Context, from, to *servertest.Server, args ...string) (int, string) {
 	var out bytes.Buffer
 	code := run(ctx, append([]string{"mirror", "--from", from.URL, "--to", to.URL}, args...), streams{strings.NewReader(""), &out, &out})
@@ -56,7 +56,7 @@ func TestMirrorMakesTheCopyExact(t *testing.T) {
 		t.Errorf("the copy has %d plants, want %d", len(got), len(want))
 	}
 
-	// The state says where to go on. What the log does not say is noticed by --verify.
+	// The state says where to resume. --verify finds what is not in the log.
 	from.Fill(t, plantstore.Plant{ID: 0, Name: "replaced"})
 	from.Clear(t)
 	to.Fill(t, plantstore.Plant{ID: -1, Name: "stray"})
@@ -65,7 +65,7 @@ func TestMirrorMakesTheCopyExact(t *testing.T) {
 		t.Errorf("with a stray plant: exit code %d: %s", code, said)
 	}
 
-	// A position that is gone is a reason to compare again.
+	// If the cursor is refused, the stores are compared again.
 	text, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestMirrorMakesTheCopyExact(t *testing.T) {
 	}
 	code, said = mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
 	if code != exitOK || !strings.Contains(said, "comparing the stores again") || len(to.Plants(t)) != 0 {
-		t.Errorf("with a position that is gone: exit code %d: %s", code, said)
+		t.Errorf("with a refused cursor: exit code %d: %s", code, said)
 	}
 
 	code, said = mirrorOnce(t.Context(), to, from, "--state", state)

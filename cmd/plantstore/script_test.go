@@ -62,11 +62,11 @@ func withoutLeak(code int) int {
 // exitLeak is an exit code that no script wants.
 const exitLeak = 100
 
-// timeout is how long a script waits for what should come at once.
+// timeout is how long a script waits for what should happen immediately.
 const timeout = time.Minute
 
-// TestScripts runs what a user could type. Beside testscript's own commands the
-// scripts have:
+// TestScripts runs what a user could type. In addition to testscript's own commands,
+// the scripts have:
 //
 //	start [NAME=VALUE]... PROGRAM [ARG]...
 //	    Start a server. Its output goes to server.out, its log to server.log.
@@ -159,7 +159,7 @@ func (s *script) cleanUp() {
 		s.held.Close()
 	}
 	if s.server != nil {
-		s.server.cmd.Process.Kill() // does nothing to one that has exited
+		s.server.cmd.Process.Kill() // does nothing if it has exited
 		<-s.server.exited
 	}
 }

@@ -57,7 +57,7 @@ type serveCommand struct {
 func (serveCommand) Help() string {
 	return `On an empty store, serve creates a first token and prints it once. If PLANTSTORE_BOOTSTRAP_TOKEN is set, that becomes the first token instead, and nothing secret is printed.
 
-SIGTERM and SIGINT shut the server down gracefully: /readyz returns 503, requests in flight are finished, queued writes are committed and the store is closed. A second signal ends it at once.
+SIGTERM and SIGINT shut the server down gracefully: /readyz returns 503, requests in flight are finished, queued writes are committed and the store is closed. A second signal ends it immediately.
 
 Examples:
   plantstore serve
@@ -71,7 +71,7 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 	}
 	tuneRuntime()
 	log := newLogger(std.err, c.LogFormat, c.LogLevel)
-	// The listener comes first: a port in use must not cost a first token.
+	// The listener comes first: if the port is in use, no first token may be created.
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w%s", err, listenHint(err))
@@ -265,7 +265,7 @@ func (c *serveCommand) check() error {
 		}
 	}
 	for _, text := range c.CORSOrigin {
-		// What no browser sends would never match. Allowing all origins is not
+		// An origin that no browser sends would never match. Allowing all origins is not
 		// offered.
 		if !isOrigin(text) {
 			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)

@@ -17,15 +17,15 @@ type storeFlags struct {
 	DB string `name:"db" default:"plantstore.db" env:"PLANTSTORE_DB" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
 }
 
-// openedStore is a store whose background work Run does. KeepLog, called before it,
-// says how much of the log of changes Run keeps.
+// openedStore is a store with background work, which Run does. KeepLog, called before
+// Run, limits how much of the log of changes is kept.
 type openedStore interface {
 	plantstore.Store
 	KeepLog(age time.Duration, bytes int64)
 	Run(ctx context.Context) error
 }
 
-// isPostgres reports whether the store is shared, and not a file.
+// isPostgres reports whether the store is a PostgreSQL database and not a file.
 func (f storeFlags) isPostgres() bool {
 	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
 }

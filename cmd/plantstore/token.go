@@ -22,7 +22,7 @@ const defaultLifetime = 90 * 24 * time.Hour
 type tokenCommand struct {
 	Create tokenCreate `cmd:"" help:"Create a token and print it once."`
 	List   tokenList   `cmd:"" help:"List the tokens."`
-	Revoke tokenRevoke `cmd:"" help:"Revoke a token for good."`
+	Revoke tokenRevoke `cmd:"" help:"Revoke a token permanently."`
 }
 
 // lifetime is how long a token is valid: a duration that may be in days, or zero for
@@ -59,7 +59,7 @@ func (tokenCreate) Help() string {
 	return `Only the token goes to standard output, so that a script can capture it:
   TOKEN=$(plantstore token create --name ci)
 
-It works at once, even on a running server. Only its hash is stored, so it cannot be shown again.
+It works immediately, even on a running server. Only its hash is stored, so it cannot be shown again.
 
 The store must exist: start the server first, or use --init.`
 }
@@ -97,7 +97,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if err := store.CreateToken(ctx, token); err != nil {
 		return fmt.Errorf("cannot create the token: %w", err)
 	}
-	fmt.Fprintf(std.err, "Token %s (%s) has the scopes %s and %s. It is shown only now.\n",
+	fmt.Fprintf(std.err, "Token %s (%s) has the scopes %s and %s. It will not be shown again.\n",
 		token.Hash.ID(), token.Name, strings.Join(strings.Split(plantstore.FormatScopes(scopes), ","), ", "), expiry(token.Expires))
 	_, err = fmt.Fprintln(std.out, secret)
 	return err
@@ -181,7 +181,7 @@ func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
 	return err
 }
 
-// pickToken finds the token with that id, or the only unrevoked one with that name.
+// pickToken finds the token with this id, or the only unrevoked one with this name.
 func pickToken(tokens []plantstore.Token, key string) (plantstore.Token, error) {
 	var named []plantstore.Token
 	for _, t := range tokens {
