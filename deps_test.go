@@ -36,9 +36,9 @@ var layers = [][]string{
 	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/deploy"},
 }
 
-// wired lists the packages that only the given ones may import: everything is wired
-// in cmd/plantstore, and once more for tests in internal/servertest. What helps tests
-// is for tests alone.
+// wired lists the packages that only the given ones may import: everything is wired in
+// cmd/plantstore, and once more for tests in internal/servertest. Test helpers are for
+// tests only.
 var wired = map[string][]string{
 	"plantstore/internal/sqlite":          {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/postgres":        {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
@@ -58,7 +58,7 @@ var drivers = map[string]string{
 	"github.com/jackc":        "plantstore/internal/postgres",
 }
 
-// listed is what go list says of a package. Imports leaves out those of tests.
+// listed is what go list prints about a package. Imports excludes those of tests.
 type listed struct {
 	ImportPath string
 	Name       string
@@ -166,7 +166,7 @@ func TestDriversStayInTheirStore(t *testing.T) {
 	}
 }
 
-func TestNoPackageHasANameForEverything(t *testing.T) {
+func TestNoPackageHasAVagueName(t *testing.T) {
 	vague := []string{"utils", "util", "models", "common", "helpers", "config", "errors"}
 	for _, p := range listPackages(t, "./...") {
 		if slices.Contains(vague, p.Name) || slices.Contains(vague, path.Base(p.ImportPath)) {

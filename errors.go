@@ -28,7 +28,7 @@ const (
 	ErrNoPlant      Code = 40402 // there is no such plant
 	ErrMethod       Code = 40501 // the method is not allowed on this path
 	ErrTimeout      Code = 40801 // the request did not arrive in time
-	ErrGone         Code = 41001 // the position of a cursor is gone
+	ErrGone         Code = 41001 // the cursor is gone
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
 	ErrMediaType    Code = 41501 // the body has the wrong media type
@@ -74,7 +74,7 @@ type Error struct {
 	Message string
 }
 
-// maxMessage is the longest message that Plantstore writes, in bytes or so.
+// maxMessage is the approximate maximum length of a message, in bytes.
 const maxMessage = 4 << 10
 
 // Errorf returns an [*Error] with the code and a formatted message, cut off at 4 KiB.
@@ -157,7 +157,7 @@ var (
 
 	// ErrDamaged means that part of what the store has on disk cannot be read. The
 	// store refuses writes from then on, with ErrUnavailable. The process does not
-	// stop: reads of the rest go on, and opening the store again would not help.
+	// stop: the rest can still be read, and opening the store again would not help.
 	ErrDamaged = errors.New("the store is damaged")
 )
 

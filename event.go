@@ -12,8 +12,7 @@ import (
 // digits, '-', '_' and '.'.
 type Cursor string
 
-// LatestCursor is the position after the last event, whatever that is when a store is
-// asked.
+// LatestCursor is the position after the last event at the time of the query.
 const LatestCursor Cursor = "latest"
 
 // EventType says what happened.
@@ -29,7 +28,7 @@ const (
 // EventTypes lists every type.
 func EventTypes() []EventType { return []EventType{PlantCreated, PlantReplaced, PlantDeleted} }
 
-// Event is one change of a plant.
+// Event is one change to a plant.
 type Event struct {
 	// Cursor is the position after this event.
 	Cursor Cursor
@@ -39,22 +38,23 @@ type Event struct {
 	Type EventType
 	// Plant is the plant after the change, or before a deletion.
 	Plant Plant
-	// By is who made the change: the public id of a token.
+	// By is the public id of the token that made the change.
 	By string
 }
 
-// EventQuery says which events are wanted.
+// EventQuery selects events.
 type EventQuery struct {
-	// After asks for the events after that position. An empty Cursor stands for the
-	// oldest event that is kept.
+	// After selects events after this position. If it is empty, the query starts with
+	// the oldest event kept.
 	After Cursor
-	// Since, where it is set and After is empty, asks for events from that time on.
+	// Since, if not zero, selects events from this time on. It is ignored if After is
+	// set.
 	Since time.Time
-	// ID, where it is set, asks for the events of that plant.
+	// ID, if not nil, selects the events of this plant.
 	ID *ID
-	// Types, where it is not empty, asks for events of these types.
+	// Types, if not empty, selects events of these types.
 	Types []EventType
-	// Limit is the most events that a page may hold, 1 at least.
+	// Limit is the maximum number of events on a page. It must be at least 1.
 	Limit int
 }
 
@@ -63,18 +63,18 @@ type EventPage struct {
 	Events []Event
 	// Next is the position after the last event examined: the After of the next page.
 	Next Cursor
-	// More says that there are events after Next.
+	// More reports whether there are events after Next.
 	More bool
 }
 
-// Matches reports whether the query asks for such an event.
+// Matches reports whether the event has the plant and the type that the query selects.
 func (q *EventQuery) Matches(e *Event) bool {
 	return (q.ID == nil || *q.ID == e.Plant.ID) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type))
 }
 
-// Position is what a cursor stands for: the event with that number in that store. Its
-// time tells it from the event that another history of the store has under the same
-// number, as after a restore.
+// Position is a decoded cursor: the event with this number in this store. The time
+// distinguishes it from the event that has the same number in another history of the
+// store, for example after a restore.
 type Position struct {
 	Store     string // letters and digits
 	Seq, Time int64  // Time is in Unix microseconds
@@ -87,7 +87,7 @@ func (p Position) Cursor() Cursor {
 	return Cursor(strconv.AppendInt(append(b, '.'), p.Time, 36))
 }
 
-// Position returns the position of a cursor, or ErrParameter if there is none.
+// Position returns the position of a cursor, or ErrParameter if the cursor is malformed.
 func (c Cursor) Position() (p Position, err error) {
 	parts := strings.Split(string(c), ".")
 	if len(parts) != 3 || len(c) > 64 {
@@ -141,7 +141,7 @@ func (l *LogRange) find(cursor Cursor) (Position, error) {
 	}
 	switch {
 	case want.Store != l.Store:
-		return want, ErrorGone("it is another store's")
+		return want, ErrorGone("it is from another store")
 	case want.Seq < l.Trimmed:
 		return want, ErrorGone("the events after it are no longer kept")
 	case want.Seq > l.Last:
@@ -149,7 +149,7 @@ func (l *LogRange) find(cursor Cursor) (Position, error) {
 	}
 	got, err := l.At(want.Seq)
 	if err == nil && got != want {
-		err = ErrorGone("this store has another history, as after a restore from a backup")
+		err = ErrorGone("this store has another history, for example after a restore from a backup")
 	}
 	return want, err
 }
@@ -181,8 +181,8 @@ func ErrorGone(why string) error {
 // LogStats describes the log of changes to an operator.
 type LogStats struct {
 	Events    int64     // kept
-	Bytes     int64     // about what they take, 0 if it is not known yet
+	Bytes     int64     // their approximate size, 0 if it is not known yet
 	LastSeq   int64     // the number of the last event
-	Oldest    time.Time // when the oldest that is kept was committed; zero if none is
-	Unflushed int64     // of Events, those that the table of plants may not have yet
+	Oldest    time.Time // when the oldest event kept was committed; zero if there is none
+	Unflushed int64     // events that may not have been flushed to the table of plants yet
 }

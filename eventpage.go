@@ -1,7 +1,7 @@
 package plantstore
 
 // EventPageBuilder builds an [EventPage] from the events that a store reads in order.
-// Every store uses it, so that pages end alike.
+// Every store uses it, so that all end their pages by the same rules.
 type EventPageBuilder struct {
 	query  EventQuery
 	budget int // how many more events may be examined

@@ -224,7 +224,7 @@ func checkStrict(value []byte) error {
 	return nil
 }
 
-// pairedEscapes matches a JSON text in which every escaped surrogate is one of a pair.
+// pairedEscapes matches a JSON text in which every escaped surrogate is part of a pair.
 var pairedEscapes = regexp.MustCompile(`(?is)^(?:[^\\]|\\[^u]|\\u(?:[^d]...|d[0-7]..|d[89ab]..\\ud[c-f]..))*$`)
 
 // checkNames reads a value and fails if an object in it has a name twice.

@@ -58,11 +58,11 @@ func TestPlantIsMarshalledAsTheServiceEncodesIt(t *testing.T) {
 				},
 			} {
 				if got, err := decode(); err != nil || got != want {
-					t.Fatalf("%s made %s of it, and %s %v of that, %v", name, text, decoder, got, err)
+					t.Fatalf("%s encodes it as %s, and %s decodes that as %v, %v", name, text, decoder, got, err)
 				}
 			}
 			if verdict, got := o.NewPlant(text); verdict != wiretest.Valid || got != want {
-				t.Fatalf("%s made %s of it, which the oracle calls %v", name, text, verdict)
+				t.Fatalf("%s encodes it as %s, and the oracle's verdict is %v", name, text, verdict)
 			}
 			nested := shelf{want, []plantstore.Plant{want, want}}
 			if text, err = marshal(nested); err != nil {
@@ -70,7 +70,7 @@ func TestPlantIsMarshalledAsTheServiceEncodesIt(t *testing.T) {
 			}
 			var v1, v2 shelf
 			if err := errors.Join(json.Unmarshal(text, &v1), jsonv2.Unmarshal(text, &v2)); err != nil || fmt.Sprint(v1) != fmt.Sprint(nested) || fmt.Sprint(v2) != fmt.Sprint(nested) {
-				t.Fatalf("%s made %s of it: got %v and %v, %v", name, text, v1, v2, err)
+				t.Fatalf("%s encodes it as %s: got %v and %v, %v", name, text, v1, v2, err)
 			}
 		}
 	})

@@ -53,7 +53,7 @@ var matchTests = []struct {
 	{"a\u0345", "A\u03b9", true},         // the combining iota is an iota
 	{"\U0001f335 cactus", "🌵 CAC", true}, //
 
-	// Simple folding maps one letter to one letter, and knows no Turkish.
+	// Simple folding maps one letter to one letter, and does not support Turkish.
 	{"straße", "strasse", false},
 	{"ﬁcus", "ficus", false},
 	{"ısırgan", "isirgan", false},
@@ -107,7 +107,7 @@ func FuzzMatch(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name, part string) {
 		if !utf8.ValidString(name) || !utf8.ValidString(part) {
-			t.Skip("no text of a plant")
+			t.Skip("not valid in a plant")
 		}
 		if got, want := plantstore.NewMatcher(part).Match(name), foldedWindow(name, part); got != want {
 			t.Errorf("%+q in %+q: got %t, want %t", part, name, got, want)

@@ -13,7 +13,7 @@ import (
 	"plantstore"
 )
 
-var update = flag.Bool("update", false, "write the generated files anew")
+var update = flag.Bool("update", false, "rewrite the generated files")
 
 func TestOpenAPIJSONIsCurrent(t *testing.T) {
 	var root yaml.Node
@@ -31,12 +31,11 @@ func TestOpenAPIJSONIsCurrent(t *testing.T) {
 		return
 	}
 	if !bytes.Equal(plantstore.OpenAPIJSON, want.Bytes()) {
-		t.Error("openapi.json is not what openapi.yaml says: run go test -run TestOpenAPIJSONIsCurrent -update .")
+		t.Error("openapi.json does not match openapi.yaml: run go test -run TestOpenAPIJSONIsCurrent -update .")
 	}
 }
 
-// encodeNode writes YAML as JSON and keeps the order of members, which is the order
-// in which a reader should meet them.
+// encodeNode writes YAML as JSON and keeps the order of members, for the reader.
 func encodeNode(enc *jsontext.Encoder, n *yaml.Node) error {
 	begin, end := jsontext.BeginArray, jsontext.EndArray
 	switch n.Kind {
@@ -49,7 +48,7 @@ func encodeNode(enc *jsontext.Encoder, n *yaml.Node) error {
 		}
 		return enc.WriteValue(jsontext.Value(n.Value))
 	default:
-		return fmt.Errorf("line %d: YAML that JSON does not have", n.Line)
+		return fmt.Errorf("line %d: YAML that JSON cannot express", n.Line)
 	}
 	if err := enc.WriteToken(begin); err != nil {
 		return err

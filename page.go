@@ -1,15 +1,15 @@
 package plantstore
 
 const (
-	// maxPageText is how much text ends a page, in bytes. A page has at least one
-	// plant, however large it is.
+	// maxPageText is the amount of text that ends a page, in bytes. A page has at
+	// least one plant, however large it is.
 	maxPageText = 4 << 20
 	// maxExaminedText is how much text one page examines, in bytes.
 	maxExaminedText = 32 << 20
 )
 
-// PageBuilder builds the [Page] of a query from plants that a store reads in
-// ascending order of id. Every store uses it, so that their pages end alike.
+// PageBuilder builds the [Page] of a query from plants that a store reads in ascending
+// order of id. Every store uses it, so that all end their pages by the same rules.
 type PageBuilder struct {
 	matches func(Plant) bool
 	limit   int // plants that fit on the page

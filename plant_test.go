@@ -95,7 +95,7 @@ func TestETagsSeparateNameFromTag(t *testing.T) {
 	})
 }
 
-func TestETagIsAStrongOneOfHTTP(t *testing.T) {
+func TestETagIsAStrongHTTPETag(t *testing.T) {
 	strong := regexp.MustCompile(`^"[\x21\x23-\x7e]+"$`)
 	rapid.Check(t, func(t *rapid.T) {
 		p := plantOf(rapid.String().Draw(t, "name"), rapid.String().Draw(t, "tag"))

@@ -5,7 +5,7 @@ type ImportReport struct {
 	// Created counts the plants that are new, Unchanged those that existed
 	// already, exactly as sent, and Failed the lines that were refused.
 	Created, Unchanged, Failed int64
-	// Errors says why the first lines failed, in order, MaxLineErrors at most.
+	// Errors says why the first lines failed, in order, at most MaxLineErrors.
 	Errors []LineError
 }
 

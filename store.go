@@ -32,7 +32,7 @@ import (
 // order in which its writes took effect. Once a cursor has been given out, by any
 // replica, no event that commits later may come before it. Old events may be trimmed,
 // the oldest first; a cursor before them MUST then be refused with ErrGone, and so
-// MUST one of another store, or of another history of the same one.
+// MUST a cursor from another store, or from another history of the same one.
 //
 // # Failure
 //
@@ -69,8 +69,7 @@ type Store interface {
 	Scan(ctx context.Context, q Query, at *Cursor) iter.Seq2[Plant, error]
 
 	// Events returns a page of the log of changes, in order. It does a bounded amount
-	// of work, so a page may hold fewer events than the limit and still have more
-	// after it.
+	// of work, so a page may have fewer events than the limit and still not be the last.
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
 
 	// Changed returns a channel that is closed when events may have been added since
@@ -129,7 +128,8 @@ type Write struct {
 	// If is the precondition of the write, or nil. If it does not hold, the write
 	// is refused with ErrPrecondition.
 	If *Condition
-	// By is who asks for it, for the log of changes: the public id of a token.
+	// By is the public id of the token that makes the write. It is recorded in the log
+	// of changes.
 	By string
 }
 

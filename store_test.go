@@ -78,7 +78,7 @@ func TestConditionHolds(t *testing.T) {
 	}
 }
 
-// Every write is of fern, so that fern is the repetition and moss another plant.
+// Every write is of fern, so fern is a repetition and moss is a different plant.
 func TestWriteDecide(t *testing.T) {
 	tests := []struct {
 		op      plantstore.Op
@@ -117,18 +117,18 @@ func TestWriteDecide(t *testing.T) {
 		},
 		{
 			plantstore.Delete, &fern,
-			"  gone  gone   gone  gone  pre   pre   pre    pre   pre   gone  gone  gone   gone pre",
+			"  del   del    del   del   pre   pre   pre    pre   pre   del   del   del    del  pre",
 		},
 		{
 			plantstore.Delete, &moss,
-			"  gone  gone   gone  pre   gone  pre   gone   pre   gone  pre   gone  pre    pre  pre",
+			"  del   del    del   pre   del   pre   del    pre   del   pre   del   pre    pre  pre",
 		},
 	}
 	results := map[string]plantstore.Result{
 		"new":   {Outcome: plantstore.Created},
 		"same":  {Outcome: plantstore.Unchanged},
 		"other": {Outcome: plantstore.Replaced},
-		"gone":  {Outcome: plantstore.Deleted},
+		"del":   {Outcome: plantstore.Deleted},
 		"pre":   {Err: plantstore.ErrPrecondition},
 		"taken": {Err: plantstore.ErrIDTaken},
 		"none":  {Err: plantstore.ErrNoPlant},
@@ -145,7 +145,7 @@ func TestWriteDecide(t *testing.T) {
 	}
 }
 
-func TestDeleteLooksAtTheIDOnly(t *testing.T) {
+func TestDeleteUsesOnlyTheID(t *testing.T) {
 	for _, p := range []plantstore.Plant{fern, moss, {ID: 1}} {
 		w := plantstore.Write{Op: plantstore.Delete, Plant: p}
 		if got := w.Decide(&oak); got != (plantstore.Result{Outcome: plantstore.Deleted}) {

@@ -14,8 +14,8 @@ import (
 
 var bearerToken = regexp.MustCompile(`\A[0-9A-Za-z._~+/-]+=*\z`)
 
-// sumOf is the checksum of a secret's random part, worked out in another way than
-// the code does: by math/big, whose digits are in another order.
+// sumOf is the checksum of a secret's random part, computed in a different way than in
+// the code: by math/big, whose digits are in another order.
 func sumOf(random string) string {
 	text := big.NewInt(int64(crc32.ChecksumIEEE([]byte(random)))).Text(62)
 	swapped := strings.Map(func(r rune) rune {
@@ -30,8 +30,8 @@ func sumOf(random string) string {
 	return strings.Repeat("0", 6-len(swapped)) + swapped
 }
 
-// wantRefusal is what CheckSecret must say of a secret, or nothing. It depends on
-// no character of the secret that would help to guess it.
+// wantRefusal is the error that CheckSecret must return for a secret, or "". It
+// depends on no character of the secret that would help to guess it.
 func wantRefusal(secret string) string {
 	switch {
 	case !bearerToken.MatchString(secret):
@@ -57,7 +57,7 @@ func checkSecret(t *testing.T, secret string) {
 	}
 }
 
-// FuzzCheckSecret holds CheckSecret against its description for any text, and then
+// FuzzCheckSecret checks CheckSecret against its description for any text, and then
 // makes a token out of the text: that is accepted, and with one character changed,
 // two neighbours swapped, or one character more or less it is not.
 func FuzzCheckSecret(f *testing.F) {
@@ -95,7 +95,8 @@ func FuzzCheckSecret(f *testing.F) {
 				"one less":          secret[:i] + secret[i+1:],
 				"neighbours":        secret[:i-1] + secret[i:i+1] + secret[i-1:i] + secret[i+1:],
 			} {
-				// Without its prefix it is another maker's token, of which nothing is known.
+				// Without its prefix it is another issuer's token, which cannot be
+				// checked.
 				if wrong == secret || !strings.HasPrefix(wrong, "plt_") {
 					continue
 				}
@@ -107,7 +108,7 @@ func FuzzCheckSecret(f *testing.F) {
 	})
 }
 
-// FuzzParseScopes holds ParseScopes against a plain reading of its description.
+// FuzzParseScopes checks ParseScopes against a simple implementation of its description.
 func FuzzParseScopes(f *testing.F) {
 	for _, text := range []string{
 		"", ",", " ", "plants:write", "plants:read,plants:write", "ops:read plants:read", "plants:read,,plants:read", "plants:read,ops:read plants:read", "plants:read\tops:read",

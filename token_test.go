@@ -99,7 +99,7 @@ func TestCheckSecret(t *testing.T) {
 		want   string // part of the error, or nothing
 	}{
 		{"ours", ours, ""},
-		{"another maker's", "hunter2", ""},
+		{"another issuer's", "hunter2", ""},
 		{"one character", "a", ""},
 		{"every character of RFC 6750", base62 + "-._~+/==", ""},
 		{"like ours but for the prefix's case", "PLT_" + ours[4:], ""},
@@ -140,7 +140,7 @@ func TestCheckSecret(t *testing.T) {
 				t.Fatalf("CheckSecret(%q): %v, want an error about %q", tt.secret, err, tt.want)
 			}
 			if revealing := strings.TrimPrefix(tt.secret, "plt_"); revealing != "" && strings.Contains(err.Error(), revealing) {
-				t.Errorf("CheckSecret(%q): the error %q holds the secret", tt.secret, err)
+				t.Errorf("CheckSecret(%q): the error %q contains the secret", tt.secret, err)
 			}
 		})
 	}
@@ -209,10 +209,10 @@ func TestFormatScopesIsTheInverseOfParseScopes(t *testing.T) {
 	}
 }
 
-func TestAllScopesIsTheCallersOwn(t *testing.T) {
+func TestAllScopesReturnsACopy(t *testing.T) {
 	plantstore.AllScopes()[0] = "spoiled"
 	if slices.Contains(plantstore.AllScopes(), "spoiled") {
-		t.Error("what one caller does with AllScopes is seen by the next")
+		t.Error("a change to the result of AllScopes is visible to the next caller")
 	}
 }
 
