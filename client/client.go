@@ -8,18 +8,19 @@
 //
 // # Errors
 //
-// What the server refuses comes back as a [*plantstore.Error] with the server's Code:
-// errors.Is(err, plantstore.ErrIDTaken) asks for one. An error response from
-// something else, such as a proxy, has the Code that goes with its HTTP status where
-// there is one. Text that is not valid UTF-8 is refused before it is sent, with
-// ErrNotJSON, or ErrParameter in a query. Every other error says what was attempted.
-// No error holds the token.
+// A request that the server refuses fails with a [*plantstore.Error] that has the
+// server's Code: check for one with errors.Is(err, plantstore.ErrIDTaken). An error
+// response from something else, such as a proxy, has the Code that goes with its HTTP
+// status where there is one. Text that is not valid UTF-8 is refused before it is
+// sent, with ErrNotJSON, or ErrParameter in a query. Every other error says what was
+// attempted. No error contains the token.
 //
 // # Retries
 //
-// The client retries requests that fail in transit, and those to which the server or
-// a proxy responds with 429, 502, 503 or 504, after a pause, as [Options] say. A
-// failure that would recur, such as an unknown host or a bad certificate, ends the call immediately.
+// The client retries requests that fail in transit, and those to which the server or a
+// proxy responds with 429, 502, 503 or 504, after a pause, as set in [Options]. A
+// failure that would recur, such as an unknown host or a bad certificate, ends the
+// call immediately.
 //
 // Every write can be retried: creating the same plant again is a success, and so are
 // replacing a plant with what it already is and deleting what a lost attempt has
@@ -56,20 +57,18 @@ type Options struct {
 	// called: redirects are refused, because they would carry the token elsewhere.
 	HTTP *http.Client
 
-	// Retries is how often a failed call is retried: 18 times. A negative number
+	// Retries is how often a failed call is retried. Default: 18. A negative number
 	// means never. The pauses between attempts double from 0.1 s up to 5 s, and each
-	// is cut by a random part of at most its half. 18 of them take at least 33 s,
-	// enough for a failover of 30 s. A Retry-After of the server is added to the
-	// pause.
+	// is shortened at random by up to half. 18 of them take at least 33 s, enough for
+	// a failover of 30 s. A Retry-After of the server is added to the pause.
 	Retries int
 
-	// RetryTimeout is how long after its first failure a call is retried, however
-	// long its attempts take to fail: 1 minute. A Retry-After beyond it ends the call
-	// immediately.
+	// RetryTimeout limits how long after its first failure a call is retried. Default:
+	// 1 minute. A Retry-After beyond it ends the call immediately.
 	RetryTimeout time.Duration
 
-	// Retrying, if set, is told why an attempt failed and how long the pause before
-	// the next one is. The error holds no token.
+	// Retrying, if set, is called before each retry, with the error of the failed
+	// attempt and the pause before the next one. The error does not contain the token.
 	Retrying func(err error, pause time.Duration)
 }
 
@@ -93,13 +92,13 @@ type Client struct {
 	retrying     func(err error, pause time.Duration)
 }
 
-// New returns a client of the server at that base URL. It does not connect, so the
-// first call is what shows whether the URL and the token are good.
+// New returns a client of the server at that base URL. It does not connect: the first
+// call shows whether the URL and the token are valid.
 func New(baseURL, token string, opts Options) (*Client, error) {
 	base, err := url.Parse(baseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Hostname() == "" ||
 		base.User != nil || strings.ContainsAny(baseURL, "?#") {
-		// The text is not shown: it may hold a password, or be the token.
+		// The text is not shown: it may contain a password, or be the token.
 		return nil, errors.New("the base URL must look like https://example.com or https://example.com/path")
 	}
 	if err := plantstore.CheckSecret(token); err != nil {
@@ -157,9 +156,9 @@ func (c *Client) CloseIdleConnections() {
 	c.streams.CloseIdleConnections()
 }
 
-// Create adds a plant. When it returns nil the plant is durable. The same plant
-// again is a success that changes nothing; it fails with ErrIDTaken where another
-// plant has the id.
+// Create adds a plant. When it returns nil the plant is durable. Creating the same
+// plant again succeeds and changes nothing. It fails with ErrIDTaken if another plant
+// has the id.
 func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
 	what := fmt.Sprintf("create plant %d", p.ID)
 	body, err := wire.AppendNewPlant(nil, p)
@@ -246,7 +245,7 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 }
 
 // Page returns one page of the plants that match the query, in ascending order of
-// id. It may hold fewer than the limit and still have a next page. A limit of 0 means
+// id. It may have fewer than the limit and still not be the last. A limit of 0 means
 // the server's default, and the server caps a limit that is too large.
 func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	const what = "list plants"
@@ -272,10 +271,10 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 	return page, nil
 }
 
-// List yields every plant that matches the query, in ascending order of id, a page
-// at a time. The limit is that of a page; 0 means 1000. A plant that is written
-// meanwhile may or may not be seen: [Client.Export] reads one snapshot.
-// After an error it yields nothing more.
+// List yields every plant that matches the query, in ascending order of id, one page
+// at a time. The limit is that of a page; 0 means 1000. A plant that is written in the
+// meantime may or may not be seen: [Client.Export] reads one snapshot. After an error
+// it yields nothing more.
 func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
 	if q.Limit == 0 {
 		q.Limit = 1000

@@ -463,7 +463,7 @@ func TestNewRefusesWithoutQuotingTheToken(t *testing.T) {
 		}
 		for _, secret := range []string{good, good[:len(good)-1], "secret", "words", "feed"} {
 			if strings.Contains(err.Error(), secret) {
-				t.Errorf("New(%q, %q): the error holds it: %v", test.url, test.token, err)
+				t.Errorf("New(%q, %q): the error contains it: %v", test.url, test.token, err)
 			}
 		}
 	}
@@ -522,7 +522,7 @@ func TestCancelledCallsEnd(t *testing.T) {
 	}
 }
 
-// An import whose lines could not be read must not pass for a whole one.
+// An import whose lines could not be read must not be mistaken for a complete one.
 func TestImportFailsIfTheReaderDoes(t *testing.T) {
 	s := start(t)
 	c := s.Client(client.Options{})
@@ -551,7 +551,7 @@ func TestPanickingIteratorEndsTheImport(t *testing.T) {
 			}
 			synctest.Wait() // for the import to end
 			if got := s.Plants(t); len(got) != 0 {
-				t.Errorf("the store has %#v, want nothing: half an import was taken for a whole one", got)
+				t.Errorf("the store has %#v, want nothing: half an import was mistaken for a complete one", got)
 			}
 		}()
 		_, _ = s.client(t, client.Options{}, nil).Import(t.Context(), func(yield func(plantstore.Plant) bool) {

@@ -34,10 +34,11 @@ const (
 	maxSilence = responseTimeout
 )
 
-// EventPage returns one page of the log of changes, in order. It may hold fewer events
-// than the limit and still have more after it. A limit of 0 means the server's default,
+// EventPage returns one page of the log of changes, in order. It may have fewer events
+// than the limit and still not be the last. A limit of 0 means the server's default,
 // and the server caps a limit that is too large. It fails with ErrGone if the events
-// after the query's position are no longer kept, or if the position is another store's.
+// after the query's position are no longer kept, or if the position is from another
+// store.
 func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
 	params := eventParams(q)
 	if q.Limit != 0 {
@@ -58,19 +59,19 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 	return page, nil
 }
 
-// Events yields every event that matches the query, in order, from the query's position
-// on, and then waits for the next ones. An empty After starts with the oldest event
-// that is kept, and [plantstore.LatestCursor] with what comes next. The query's limit is
+// Events yields every event that matches the query, in order, from the query's
+// position on, and then waits for the next ones. An empty After starts with the oldest
+// event kept, and [plantstore.LatestCursor] with the next event. The query's limit is
 // ignored.
 //
 // Events reconnects when its connection is lost, and never skips or repeats an event.
 // The retries and the retry timeout of [Options] start over whenever a connection has
-// brought something. To go on later, in another process too, store the Cursor of the
-// last event and pass it as After.
+// received something. To continue later, even in another process, store the Cursor of
+// the last event and pass it as After.
 //
-// Events ends only if the loop does, or in an error: that of ctx when it ends, ErrGone if
-// the events after the position are no longer kept, or another error that retries do not
-// help against. After an error it yields nothing more.
+// Events ends only if the loop does, or in an error: that of ctx when it ends, ErrGone
+// if the events after the position are no longer kept, or another permanent error.
+// After an error it yields nothing more.
 func (c *Client) Events(ctx context.Context, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
 	return func(yield func(plantstore.Event, error) bool) {
 		stream := &eventStream{client: c, query: q, yield: yield}
@@ -138,7 +139,7 @@ func (s *eventStream) follow(ctx context.Context) error {
 	defer cancel(nil)
 	params := eventParams(s.query)
 	if !params.Has("after") && !params.Has("since") {
-		params.Set("since", time.Unix(0, 0).UTC().Format(time.RFC3339)) // or it would start with what comes next
+		params.Set("since", time.Unix(0, 0).UTC().Format(time.RFC3339)) // or it would start with the next event
 	}
 	req, err := s.client.request(attempt, http.MethodGet, eventsPath(params), nil)
 	if err != nil {
@@ -259,7 +260,7 @@ func readLine(in *bufio.Reader, dst []byte) ([]byte, error) {
 	}
 }
 
-// advance sets the position from which the next connection goes on.
+// advance sets the position from which the next connection continues.
 func (s *eventStream) advance(to plantstore.Cursor) {
 	s.query.After, s.query.Since = to, time.Time{}
 }

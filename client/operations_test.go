@@ -12,7 +12,7 @@ import (
 	"plantstore/client"
 )
 
-// operation is a call of the client, and what the store holds before and after it.
+// operation is a call of the client, and what the store contains before and after it.
 type operation struct {
 	name   string
 	before []plantstore.Plant

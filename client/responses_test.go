@@ -136,7 +136,7 @@ func TestUnexpectedResponseIsNotASuccess(t *testing.T) {
 				continue // the lines are passed on as they are
 			}
 			if err := op.call(t.Context(), c); err == nil || errors.Is(err, errWrong) {
-				t.Errorf("%s takes %v for a success: %v", op.name, response, err)
+				t.Errorf("%s treats %v as a success: %v", op.name, response, err)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"plantstore"
 )
 
-// [Options] say what these mean.
+// [Options] documents these.
 const (
 	minPause            = 100 * time.Millisecond
 	maxPause            = 5 * time.Second
@@ -27,7 +27,7 @@ type transient struct {
 	err error
 	// after is how long the server asks to wait.
 	after time.Duration
-	// maybeApplied says that the server may have done what it was asked to.
+	// maybeApplied says that the server may have applied the request.
 	maybeApplied bool
 	// progress says that the attempt achieved something, so that the retries start
 	// over.
@@ -39,7 +39,7 @@ func (t *transient) Error() string { return t.err.Error() }
 func (t *transient) Unwrap() error { return t.err }
 
 // retry makes attempts until one succeeds or fails permanently, or until the retries,
-// the retry timeout or ctx end. An attempt is told whether an earlier one may have
+// the retry timeout or ctx end. It passes each attempt whether an earlier one may have
 // been applied.
 func (c *Client) retry(ctx context.Context, what string, attempt func(maybeApplied bool) error) error {
 	maybeApplied := false
@@ -131,7 +131,7 @@ func (c *Client) redact(text string) string {
 	return strings.ReplaceAll(text, c.token, "[token]")
 }
 
-// redacted is an error whose own text holds the token.
+// redacted is an error whose own text contains the token.
 type redacted struct {
 	text string
 	err  error

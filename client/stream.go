@@ -27,10 +27,10 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 	return c.ExportAt(ctx, q, nil)
 }
 
-// ExportAt does what [Client.Export] does. If at is not nil, it is set to the snapshot's
-// position in the log of changes before the first plant is yielded, or when the loop ends
-// if there is none. [Client.Events] after that position are exactly the changes that the
-// export does not have.
+// ExportAt is like [Client.Export]. If at is not nil, it is set to the snapshot's
+// position in the log of changes before the first plant is yielded, or when the loop
+// ends if there is none. [Client.Events] after that position are exactly the changes
+// that the export does not have.
 func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		lines, err := c.openExport(ctx, q)
@@ -157,16 +157,16 @@ func (r *exportReader) classify(err error) error {
 
 func (r *exportReader) Close() error { return r.body.Close() }
 
-// Import creates many plants, each as [Client.Create] does: independent of the
-// others, and a success where the same plant is there already. The n-th plant is
-// line n of the report. When Import returns a report, everything it counts is
-// durable. After an error some plants may have been created, and importing the same
-// plants again is safe.
+// Import creates many plants, each as [Client.Create] does: independent of the others,
+// and a success if the same plant exists already. The n-th plant is line n of the
+// report. When Import returns a report, everything it counts is durable. After an
+// error some plants may have been created, and importing the same plants again is
+// safe.
 //
 // Import runs the iterator on the caller's goroutine, as fast as it can send the
 // plants. It is retried only while nothing has been sent. A server may cut off an
-// import that sends less than 1 KiB per second for long. Where an import was retried, what a lost
-// attempt created counts as unchanged.
+// import that is slower than 1 KiB per second for too long. If an import was retried,
+// what a lost attempt created counts as unchanged.
 func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
 	in, out := io.Pipe()
 	done := make(chan imported, 1)
@@ -175,7 +175,7 @@ func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) 
 		in.CloseWithError(errImportEnded)
 		done <- imported{report, err}
 	}()
-	// If the iterator panics, the server must not take a part for the whole.
+	// If the iterator panics, the server must not mistake a part for the whole.
 	defer out.CloseWithError(errImportEnded)
 	refused, err := writePlants(out, plants)
 	if err == nil {
@@ -235,10 +235,10 @@ func addReport(r *plantstore.ImportReport, other plantstore.ImportReport) {
 	r.Errors = r.Errors[:min(len(r.Errors), plantstore.MaxLineErrors)]
 }
 
-// ImportLines does what [Client.Import] does for plants that are NDJSON already, such
-// as [Client.ExportLines] returns, and streams them as they are. If lines is an
-// [io.Seeker], an import that fails half-way is retried from where lines stood at the
-// beginning; otherwise it is retried only while nothing has been sent.
+// ImportLines is like [Client.Import] for plants that are already encoded as NDJSON,
+// such as those from [Client.ExportLines]. It streams them as they are. If lines is an
+// [io.Seeker], an import that fails half-way is retried from the initial position of
+// lines; otherwise it is retried only while nothing has been sent.
 //
 // A Read of lines that blocks when the call ends early may outlast the call.
 func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (plantstore.ImportReport, error) {

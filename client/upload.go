@@ -17,7 +17,7 @@ type upload struct {
 	seeker io.Seeker
 	start  int64
 
-	// turn holds a token while nobody reads. Its holder owns the following fields.
+	// turn holds a token while no attempt reads. Its holder owns the following fields.
 	turn  chan struct{}
 	sent  bool  // lines have been read
 	whole bool  // up to their end
