@@ -119,7 +119,7 @@ func TestDecoderAgreesWithTheOracleOnMutatedBodies(t *testing.T) {
 	}
 }
 
-func TestDecoderKnowsEveryBody(t *testing.T) {
+func TestDecoderHandlesEveryBody(t *testing.T) {
 	distinct := map[string]bool{}
 	for _, body := range wiretest.Bodies {
 		distinct[body.Text] = true
@@ -134,7 +134,7 @@ func TestDecoderKnowsEveryBody(t *testing.T) {
 }
 
 // An oracle that agreed with everything would be worthless.
-func TestOracleKnowsEveryBody(t *testing.T) {
+func TestOracleHandlesEveryBody(t *testing.T) {
 	o := wiretest.NewOracle(t)
 	for _, body := range wiretest.Bodies {
 		var failed error
@@ -171,16 +171,12 @@ func TestErrorNamesEveryProblemAndWhereJSONEnds(t *testing.T) {
 
 func TestArrayOfPlantsIsWholeOrAnError(t *testing.T) {
 	plants := []plantstore.Plant{{ID: -1, Name: "a"}, {ID: 2, Name: "\x00", Tag: plantstore.NewTag("")}}
-	for n := range len(plants) + 1 {
-		body, err := wire.AppendNewPlants(nil, plants[:n])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := wire.DecodeNewPlants(body); err != nil || !slices.Equal(got, plants[:n]) {
+	for n, body := range []string{`[]`, `[{"id":-1,"name":"a"}]`, `[{"id":-1,"name":"a"},{"id":2,"name":"\u0000","tag":""}]`} {
+		if got, err := wire.DecodeNewPlants([]byte(body)); err != nil || !slices.Equal(got, plants[:n]) {
 			t.Errorf("%s: got %v, %v; want %v", body, got, err, plants[:n])
 		}
 		for end := range body {
-			if got, err := wire.DecodeNewPlants(body[:end]); err == nil {
+			if got, err := wire.DecodeNewPlants([]byte(body[:end])); err == nil {
 				t.Errorf("%s: got %v", body[:end], got)
 			}
 		}
@@ -220,8 +216,7 @@ func TestInvalidUTF8IsNotEncoded(t *testing.T) {
 	for _, plant := range []plantstore.Plant{{Name: "a\xff"}, {Tag: plantstore.NewTag("\xc3(")}} {
 		_, newErr := wire.AppendNewPlant(nil, plant)
 		_, err := wire.AppendPlant(nil, plant)
-		_, allErr := wire.AppendNewPlants(nil, []plantstore.Plant{{}, plant})
-		for _, err := range []error{newErr, err, allErr} {
+		for _, err := range []error{newErr, err} {
 			if !errors.Is(err, plantstore.ErrNotJSON) || !strings.Contains(err.Error(), "must be valid UTF-8") {
 				t.Errorf("%q: %v, want ErrNotJSON", plant, err)
 			}

@@ -10,8 +10,8 @@ import (
 // ErrLineTooLong says that a line is longer than a [LineReader] allows.
 var ErrLineTooLong = errors.New("the line is too long")
 
-// LineReader reads the lines of NDJSON. It holds no more than one line of the
-// allowed length.
+// LineReader reads the lines of NDJSON. It keeps at most one line of the allowed
+// length in memory.
 type LineReader struct {
 	in   *bufio.Reader
 	max  int
@@ -31,7 +31,7 @@ func (r *LineReader) Line() int { return r.line }
 
 // Next returns the next line that is not blank, without the white space around it.
 // It is valid until the following call. A line that is too long is skipped, and Next
-// returns ErrLineTooLong for it; reading can go on after that. Next returns io.EOF
+// returns ErrLineTooLong for it; reading can continue after that. Next returns io.EOF
 // after the last line, which need not end in a line feed.
 func (r *LineReader) Next() (*bytes.Buffer, error) {
 	for r.err == nil {
@@ -52,7 +52,7 @@ func (r *LineReader) Next() (*bytes.Buffer, error) {
 	return nil, r.err
 }
 
-// trim removes what JSON takes for white space from both ends of the line.
+// trim removes JSON white space from both ends of the line.
 func (r *LineReader) trim() {
 	const space = " \t\r"
 	r.text.Truncate(len(bytes.TrimRight(r.text.Bytes(), space)))

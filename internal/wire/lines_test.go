@@ -65,7 +65,7 @@ func TestLineMayBeLongerThanTheBuffer(t *testing.T) {
 	}
 }
 
-// A line that was cut off must not be taken for a whole one.
+// A line that was cut off must not be mistaken for a complete one.
 func TestReadErrorEndsTheLines(t *testing.T) {
 	broken := errors.New("broken")
 	for _, text := range []string{"", "a\nb\n", "a\nb\ncut", "a\nb\n" + strings.Repeat("x", 100)} {

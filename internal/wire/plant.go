@@ -31,20 +31,6 @@ func AppendPlant(dst []byte, p plantstore.Plant) ([]byte, error) {
 	return appendFields(append(dst, '{'), p)
 }
 
-// AppendNewPlants appends an array of NewPlants.
-func AppendNewPlants(dst []byte, plants []plantstore.Plant) (_ []byte, err error) {
-	dst = append(dst, '[')
-	for i, p := range plants {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = AppendNewPlant(dst, p); err != nil {
-			return dst, err
-		}
-	}
-	return append(dst, ']'), nil
-}
-
 // appendFields appends name and tag and closes the object.
 func appendFields(dst []byte, p plantstore.Plant) ([]byte, error) {
 	dst, err := appendText(append(dst, `"name":`...), "name", p.Name)

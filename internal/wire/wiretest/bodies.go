@@ -1,4 +1,4 @@
-// Package wiretest holds request bodies that are hard to decode, and an [Oracle] that
+// Package wiretest has request bodies that are hard to decode, and an [Oracle] that
 // decides about any body without the code of package wire. It is for tests only.
 package wiretest
 
@@ -326,7 +326,7 @@ func brokenBodies() []Body {
 	)
 }
 
-// brokenTextBodies hold strings that are not valid Unicode.
+// brokenTextBodies have strings that are not valid Unicode.
 func brokenTextBodies() []Body {
 	var bodies []Body
 	for _, text := range []string{
