@@ -121,7 +121,7 @@ func (l *LogRange) At(seq int64) (Position, error) {
 }
 
 // Start returns the position after which the query's events come, or ErrGone if its
-// cursor is not one of this log's.
+// cursor is not in this log.
 func (l *LogRange) Start(q EventQuery) (Position, error) {
 	switch {
 	case q.After == LatestCursor:
@@ -157,7 +157,7 @@ func (l *LogRange) find(cursor Cursor) (Position, error) {
 // Before returns the position before the first event that is not older than t. It
 // relies on time never going back in a log.
 func (l *LogRange) Before(t time.Time) (Position, error) {
-	low, high := l.Trimmed, l.Last // the last event that may be older is low at least, and high at most
+	low, high := l.Trimmed, l.Last // the result is between these
 	for low < high {
 		middle := low + (high-low+1)/2
 		at, err := l.At(middle)

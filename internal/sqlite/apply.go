@@ -37,15 +37,15 @@ type writer struct {
 	seq  int64         // of the last row of the log
 	time int64         // of that row
 	next plantstore.ID // of the frozen generation, to be flushed next
-	left int           // of it, about
+	left int           // approximate number left of it
 
-	trimmed int64 // the last row that is gone
+	trimmed int64 // the last row that was trimmed
 
-	// What the transaction under way does to these, and what it appends.
+	// tx is what the current transaction changes of these, and what it appends.
 	tx transaction
 }
 
-// transaction is what a transaction changes beside the file, once it is committed.
+// transaction is what a transaction changes in memory once it is committed.
 type transaction struct {
 	seq, time int64
 	entries   []entry
@@ -54,7 +54,7 @@ type transaction struct {
 	left      int
 	trimmed   int64
 	flushed   bool // the frozen generation, completely
-	pages     int  // about how many it writes
+	pages     int  // approximately how many it writes
 }
 
 // logRow is a row of the log.
@@ -99,12 +99,12 @@ func (w *writer) prepare() error {
 }
 
 // Apply applies the batch in one transaction, which is on disk when it returns. It
-// appends a row to the log for every write that changes something, and beside that
-// flushes a part of the frozen generation; whatever the ids are, it touches no page
-// of the table for the writes themselves.
+// appends a row to the log for every write that changes something, and flushes part of
+// the frozen generation. Whatever the ids are, the writes themselves touch no page of
+// the table.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if s.lock == nil {
-		return nil, fmt.Errorf("%s is not opened to serve: only a server writes plants", s.path)
+		return nil, fmt.Errorf("%s is not open for serving: only a server can write plants", s.path)
 	}
 	results := make([]plantstore.Result, len(batch))
 	err := s.withWriter(ctx, func(w *writer) error {
@@ -175,7 +175,7 @@ func (s *Store) transaction(f func(*writer) error) error {
 func (s *Store) committed(w *writer) {
 	if w.seq != w.tx.seq {
 		s.lastSeq.Store(w.tx.seq)
-		s.tellChanged()
+		s.notifyChanged()
 	}
 	w.seq, w.time, w.next, w.left, w.trimmed = w.tx.seq, w.tx.time, w.tx.next, w.tx.left, w.tx.trimmed
 	mem := s.unflushed.Load()
@@ -204,21 +204,21 @@ func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, me
 		}
 		switch results[i].Outcome {
 		case plantstore.Created:
-			w.change(rowCreated, write, write.Plant)
+			w.addRow(rowCreated, write, write.Plant)
 			current[write.Plant.ID] = &write.Plant
 		case plantstore.Replaced:
-			w.change(rowReplaced, write, write.Plant)
+			w.addRow(rowReplaced, write, write.Plant)
 			current[write.Plant.ID] = &write.Plant
 		case plantstore.Deleted:
-			w.change(rowDeleted, write, *was)
+			w.addRow(rowDeleted, write, *was)
 			delete(current, write.Plant.ID)
 		}
 	}
 	return nil
 }
 
-// change adds a row to those that the transaction appends.
-func (w *writer) change(kind int64, write *plantstore.Write, plant plantstore.Plant) {
+// addRow adds a row to those that the transaction appends.
+func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant) {
 	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant})
 	tag := tombstone
 	if kind != rowDeleted {
@@ -233,7 +233,7 @@ func (w *writer) appendRows() error {
 	if len(rows) == 0 {
 		return nil
 	}
-	// The clock may have been set back, time in the log never goes back.
+	// The clock may have been set back. Time in the log never goes back.
 	w.tx.time = max(w.time, time.Now().UnixMicro())
 	size := 0
 	for len(rows) > 0 {
@@ -310,10 +310,10 @@ func (w *writer) current(batch []plantstore.Write, mem *unflushed) (map[plantsto
 	return current, w.lookUpStored(ids[:n], current)
 }
 
-// lookUpStored adds the plants with these ids that the table has.
+// lookUpStored adds those of the plants with these ids that are in the table.
 func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plantstore.Plant) error {
 	for i := range groupSize {
-		// Fewer ids name the last one again.
+		// If there are fewer ids, the last one is repeated.
 		w.lookUp.BindInt64(i+1, int64(ids[min(i, len(ids)-1)]))
 	}
 	for {

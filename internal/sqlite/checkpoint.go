@@ -21,8 +21,8 @@ const (
 	maxLog = 16 << 10
 	// maxBlockingPages is how many pages may be copied while writes wait.
 	maxBlockingPages = 512
-	// maxPasses is how many times a checkpoint follows a log that keeps growing.
-	maxPasses = 4
+	// maxRounds is how many times a checkpoint copies a log that keeps growing.
+	maxRounds = 4
 	// idleFlushSize is how many plants are flushed at once when there were no writes
 	// for idleAfter, with idlePause in between.
 	idleFlushSize = 1024
@@ -78,7 +78,7 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 		return idleAfter, err
 	}
 	err = s.withWriter(ctx, func(*writer) error { return s.flush(idleFlushSize) })
-	// Writes that arrive meanwhile end it.
+	// Writes that arrive in the meantime end it.
 	s.flushing = err == nil && s.lastSeq.Load() == before
 	if !s.flushing {
 		return idleAfter, err
@@ -105,7 +105,7 @@ func (s *Store) countPages(pages int) {
 // start over. So if the log is too long, writes wait for its last few pages.
 func (s *Store) checkpoint() error {
 	before := 0
-	for range maxPasses {
+	for range maxRounds {
 		length, err := copyLog(s.checkpointer)
 		if err != nil || length < maxLog {
 			return err

@@ -20,8 +20,8 @@ func (s *Store) Damaged() error {
 // what to do about it.
 func (s *Store) markDamaged(err error) {
 	const advice = "the store is damaged: stop the server and run plantstore check; if it finds problems, restore a backup"
-	told := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
-	damage := fmt.Errorf("%w: %w", told, err)
+	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
+	damage := fmt.Errorf("%w: %w", unavailable, err)
 	if s.damage.CompareAndSwap(nil, &damage) && s.Log != nil {
 		s.Log.Error(advice+". Until then it refuses writes", "db", s.path, "err", err)
 	}

@@ -66,10 +66,10 @@ func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 			s.Log = slog.New(slog.NewTextHandler(&log, nil))
 			ctx := t.Context()
 			if err := errors.Join(s.Ready(ctx), s.Damaged()); err != nil {
-				t.Fatalf("before the damage is met: %v", err)
+				t.Fatalf("before the damage is found: %v", err)
 			}
 			if _, err := s.Apply(ctx, replace(5)); err != nil {
-				t.Fatalf("a write before the damage is met: %v", err)
+				t.Fatalf("a write before the damage is found: %v", err)
 			}
 			for range 2 {
 				wantDamaged(t, name, meet(s))
@@ -78,7 +78,7 @@ func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 				wantDamaged(t, "Apply", err)
 				err = s.Ready(ctx)
 				wantDamaged(t, "Ready", err)
-				if told, ok := errors.AsType[*plantstore.Error](err); !ok || !strings.Contains(told.Message, "plantstore check") {
+				if refusal, ok := errors.AsType[*plantstore.Error](err); !ok || !strings.Contains(refusal.Message, "plantstore check") {
 					t.Errorf("Ready does not say what to do: %v", err)
 				}
 				wantPlant(t, s, fern(5))

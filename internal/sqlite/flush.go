@@ -97,7 +97,7 @@ func (w *writer) storeGroup(group []entry) error {
 		return nil
 	}
 	for i := range groupSize {
-		// A smaller group names its last row again.
+		// In a smaller group, the last row is repeated.
 		w.store.BindInt64(i+1, group[min(i, len(group)-1)].seq)
 	}
 	if err := run(w.store); err != nil {

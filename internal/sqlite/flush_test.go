@@ -18,9 +18,9 @@ import (
 	"plantstore/internal/storetest"
 )
 
-// life is one that a store and the model share. Generations are frozen and flushed all
-// the time, because they are small.
-type life struct {
+// comparison is a store and the model, which get the same writes. Generations are
+// frozen and flushed all the time, because they are small.
+type comparison struct {
 	*rand.Rand
 	path  string
 	store *Store
@@ -29,22 +29,22 @@ type life struct {
 
 const smallGeneration = 200
 
-func newLife(t *testing.T, seed uint64) *life {
-	l := &life{Rand: rand.New(rand.NewPCG(seed, 0)), path: newPath(t), model: storetest.NewModel()}
+func newComparison(t *testing.T, seed uint64) *comparison {
+	l := &comparison{Rand: rand.New(rand.NewPCG(seed, 0)), path: newPath(t), model: storetest.NewModel()}
 	l.open(t)
 	t.Cleanup(func() { mustClose(t, l.store) })
 	return l
 }
 
-func (l *life) open(t *testing.T) {
+func (l *comparison) open(t *testing.T) {
 	t.Helper()
 	l.store = mustOpen(t, l.path, Serve)
 	l.store.generationSize = smallGeneration
 }
 
-// id returns one of some thousand ids, next to and far from each other and at both
-// ends.
-func (l *life) id() plantstore.ID {
+// id returns one of a few thousand ids, adjacent and far apart, up to both ends of the
+// range.
+func (l *comparison) id() plantstore.ID {
 	const ids = 20_000
 	switch n := l.IntN(ids); n {
 	case 0:
@@ -59,7 +59,7 @@ func (l *life) id() plantstore.ID {
 	}
 }
 
-func (l *life) plant() plantstore.Plant {
+func (l *comparison) plant() plantstore.Plant {
 	p := plantstore.Plant{ID: l.id(), Name: fmt.Sprintf("plant %d", l.IntN(3))}
 	if n := l.IntN(4); n > 0 {
 		p.Tag = plantstore.NewTag(strings.Repeat("t", n-1))
@@ -67,9 +67,8 @@ func (l *life) plant() plantstore.Plant {
 	return p
 }
 
-// creates returns creates of plants that are not there yet but for about some of
-// them, in any order.
-func (l *life) creates(t *testing.T, n, some int) []plantstore.Write {
+// creates returns creates in random order. About some of the plants exist already.
+func (l *comparison) creates(t *testing.T, n, some int) []plantstore.Write {
 	t.Helper()
 	var batch []plantstore.Write
 	for len(batch) < n {
@@ -83,7 +82,7 @@ func (l *life) creates(t *testing.T, n, some int) []plantstore.Write {
 }
 
 // mixed returns writes of all kinds.
-func (l *life) mixed(n int) []plantstore.Write {
+func (l *comparison) mixed(n int) []plantstore.Write {
 	unflushed := l.unflushed(l.store)
 	batch := make([]plantstore.Write, n)
 	for i := range batch {
@@ -96,8 +95,8 @@ func (l *life) mixed(n int) []plantstore.Write {
 	return batch
 }
 
-// apply has both apply a batch, and compares what they say.
-func (l *life) apply(t *testing.T, batch []plantstore.Write) {
+// apply applies a batch to both, and compares the results.
+func (l *comparison) apply(t *testing.T, batch []plantstore.Write) {
 	t.Helper()
 	want, err := l.model.Apply(t.Context(), batch)
 	if err != nil {
@@ -114,8 +113,8 @@ func (l *life) apply(t *testing.T, batch []plantstore.Write) {
 	}
 }
 
-// compare compares all that can be read.
-func (l *life) compare(t *testing.T, s *Store) {
+// compare compares everything that can be read.
+func (l *comparison) compare(t *testing.T, s *Store) {
 	t.Helper()
 	after := l.id()
 	for _, q := range []plantstore.Query{
@@ -165,7 +164,7 @@ func (l *life) compare(t *testing.T, s *Store) {
 }
 
 // compareView compares what the sqlite3 shell sees.
-func (l *life) compareView(t *testing.T, s *Store) {
+func (l *comparison) compareView(t *testing.T, s *Store) {
 	t.Helper()
 	want := 0
 	for range l.model.Scan(t.Context(), plantstore.Query{}, nil) {
@@ -190,8 +189,8 @@ func (l *life) compareView(t *testing.T, s *Store) {
 	}
 }
 
-// asAfterAKill opens a copy of the files as they are, and compares.
-func (l *life) asAfterAKill(t *testing.T) {
+// asAfterAKill opens a copy of the files as they are, and compares that.
+func (l *comparison) asAfterAKill(t *testing.T) {
 	t.Helper()
 	path := newPath(t)
 	for _, suffix := range []string{"", "-wal"} {
@@ -212,7 +211,7 @@ func (l *life) asAfterAKill(t *testing.T) {
 }
 
 // unflushed returns the newest entry of every plant that is not flushed.
-func (l *life) unflushed(s *Store) (all []entry) {
+func (l *comparison) unflushed(s *Store) (all []entry) {
 	entries := s.unflushed.Load().from(firstID, math.MaxInt64)
 	for e, ok := entries.next(); ok; e, ok = entries.next() {
 		all = append(all, e)
@@ -223,8 +222,8 @@ func (l *life) unflushed(s *Store) (all []entry) {
 func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			l := newLife(t, seed)
-			flushes, most := 0, 0
+			l := newComparison(t, seed)
+			flushes, peak := 0, 0
 			for range 80 {
 				frozen := l.store.unflushed.Load().frozen
 				switch l.IntN(10) {
@@ -245,18 +244,18 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 				if now := l.store.unflushed.Load().frozen; now != frozen && frozen != nil {
 					flushes++
 				}
-				most = max(most, len(l.unflushed(l.store)))
+				peak = max(peak, len(l.unflushed(l.store)))
 			}
 			l.compare(t, l.store)
-			if flushes < 5 || most < smallGeneration/2 {
-				t.Errorf("%d generations were flushed, and at most %d plants were unflushed: that tells little", flushes, most)
+			if flushes < 5 || peak < smallGeneration/2 {
+				t.Errorf("%d generations were flushed, and at most %d plants were unflushed: the test covers too little", flushes, peak)
 			}
 		})
 	}
 }
 
-// flush flushes so many plants as Run does when idle.
-func (l *life) flush(t *testing.T, n int) {
+// flush flushes n plants, as Run does when idle.
+func (l *comparison) flush(t *testing.T, n int) {
 	t.Helper()
 	l.store.freezeRest()
 	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(n) }); err != nil {
@@ -267,7 +266,7 @@ func (l *life) flush(t *testing.T, n int) {
 // The active generation never outgrows what is flushed, whatever the size of batches.
 func TestFlushKeepsUpWithWrites(t *testing.T) {
 	for _, size := range []int{1, 7, 50, 1000} {
-		l := newLife(t, 1)
+		l := newComparison(t, 1)
 		for range 5 * smallGeneration / size {
 			l.apply(t, l.creates(t, size, 0))
 			if n := l.store.unflushed.Load().active.len(); n > smallGeneration+size {
@@ -279,7 +278,7 @@ func TestFlushKeepsUpWithWrites(t *testing.T) {
 }
 
 func TestIdleStoreFlushesEverything(t *testing.T) {
-	l := newLife(t, 1)
+	l := newComparison(t, 1)
 	l.apply(t, l.creates(t, 3*smallGeneration, 0))
 	var deletes []plantstore.Write
 	for _, e := range l.unflushed(l.store)[:smallGeneration] {
@@ -301,7 +300,7 @@ func TestIdleStoreFlushesEverything(t *testing.T) {
 
 // A transaction that fails leaves memory as it was.
 func TestFailedTransactionChangesNothing(t *testing.T) {
-	l := newLife(t, 2)
+	l := newComparison(t, 2)
 	for range 5 {
 		l.apply(t, l.creates(t, 30, 0))
 	}
@@ -323,13 +322,13 @@ func TestFailedTransactionChangesNothing(t *testing.T) {
 }
 
 // A store whose log lacks a row that is not flushed is damaged.
-func TestMissingRowOfTheLogIsSeen(t *testing.T) {
+func TestMissingLogRowIsDetected(t *testing.T) {
 	for name, damage := range map[string]string{
 		"a row":     "DELETE FROM log WHERE seq % 7 = 0",
 		"the state": "DELETE FROM log_state",
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLife(t, 5)
+			l := newComparison(t, 5)
 			l.store.generationSize = generationSize
 			for range 3 {
 				l.apply(t, l.creates(t, 100, 0))
@@ -351,8 +350,8 @@ func TestMissingRowOfTheLogIsSeen(t *testing.T) {
 	}
 }
 
-// Readers see one moment of the store while generations come and go.
-func TestSnapshotIsOneMoment(t *testing.T) {
+// Readers see a consistent snapshot while generations are frozen and flushed.
+func TestSnapshotIsConsistent(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	s.generationSize = 50
 	const plants = 40
@@ -398,7 +397,7 @@ func TestSnapshotIsOneMoment(t *testing.T) {
 }
 
 // The view plants has exactly the plants that the log implies, while others write and
-// generations come and go, as the sqlite3 shell would see it.
+// generations are frozen and flushed, as seen from the sqlite3 shell.
 func TestViewIsExactUnderLoad(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path, Serve)

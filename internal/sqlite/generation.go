@@ -11,8 +11,8 @@ import (
 	"plantstore"
 )
 
-// entry says that the log has the state of a plant in row seq. There are many of
-// them, so they are small and hold no pointers.
+// entry says that the log has the state of a plant in row seq. There are many of them,
+// so they are small and have no pointers.
 type entry struct {
 	id  plantstore.ID
 	seq int64
@@ -40,8 +40,8 @@ func hashTag(tag plantstore.Tag) uint64 {
 // memtable. The active one takes writes. A frozen one never changes, and is flushed
 // to the table in order of id.
 //
-// It holds every version of a plant, so that a reader sees those of its own snapshot
-// only: the newest with a seq that is not above the snapshot's.
+// It has every version of a plant, so that a reader sees only those of its own
+// snapshot: the newest with a seq that is not above the snapshot's.
 type generation struct {
 	mu    sync.RWMutex // guards tree
 	tree  *btree.BTreeG[entry]
@@ -81,8 +81,8 @@ func (g *generation) len() int {
 	return g.tree.Len()
 }
 
-// covers reports whether the generation has everything up to seq that came after it
-// was made.
+// covers reports whether the generation has every row up to seq that was appended
+// since it was created.
 func (g *generation) covers(seq int64) bool {
 	final := g.final.Load()
 	return final == 0 || seq <= final
@@ -132,7 +132,7 @@ func (u *unflushed) find(id plantstore.ID, seq int64) (entry, bool) {
 // chunkSize is how many entries a cursor takes from a generation at once.
 const chunkSize = 128
 
-// cursor goes through the entries of a generation in order of id.
+// cursor iterates over the entries of a generation in order of id.
 type cursor struct {
 	gen   *generation
 	seq   int64 // of the snapshot
@@ -160,8 +160,8 @@ func (c *cursor) peek() (entry, bool) {
 	return c.chunk[c.at], true
 }
 
-// merged goes through the entries of both generations: the active one's where both
-// have one of a plant.
+// merged iterates over the entries of both generations. Where both have an entry for a
+// plant, it returns the active one's.
 type merged struct{ active, frozen *cursor }
 
 func (u *unflushed) from(first plantstore.ID, seq int64) merged {

@@ -12,9 +12,9 @@ import (
 
 // logState is how far the log has come.
 type logState struct {
-	store                string // names the store in cursors
+	store                string // identifies the store in cursors
 	flushed              int64  // the table has everything up to this row
-	trimmed, trimmedTime int64  // the rows up to this one are gone
+	trimmed, trimmedTime int64  // the rows up to this one have been trimmed
 	seq                  int64  // of the last row
 }
 
@@ -32,7 +32,7 @@ func readState(c *sqlite.Conn) (s logState, err error) {
 	}
 	s.store = row.ColumnText(0)
 	s.flushed, s.trimmed, s.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
-	// Where all rows have been trimmed, the next one still comes after them.
+	// If all rows have been trimmed, the next one still comes after them.
 	s.seq = max(row.ColumnInt64(4), s.trimmed)
 	return s, nil
 }
@@ -131,8 +131,8 @@ func (s *Store) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// tellChanged closes the channel that Changed has given out.
-func (s *Store) tellChanged() {
+// notifyChanged closes the channel that Changed has returned.
+func (s *Store) notifyChanged() {
 	s.changedMu.Lock()
 	defer s.changedMu.Unlock()
 	if s.changed != nil {

@@ -121,8 +121,8 @@ func (s *Store) copyTo(ctx context.Context, path string) error {
 	return renameStore(path)
 }
 
-// renameStore gives a copy a name of its own in cursors: its log goes on differently
-// than the original's, whose cursors it must refuse.
+// renameStore gives a copy a name of its own in cursors: its log diverges from the
+// original's, whose cursors it must refuse.
 func renameStore(path string) error {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {

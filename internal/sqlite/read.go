@@ -12,14 +12,14 @@ import (
 	"plantstore"
 )
 
-// searchBudget is how many plants one List looks at in search of a name: what is
-// read in about a fifth of a second.
+// searchBudget is how many plants one List examines in a search for a name. They take
+// about a fifth of a second to read.
 const searchBudget = 200_000
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
 	if s.lock == nil {
-		return s.plantBeside(ctx, id)
+		return s.plantFromView(ctx, id)
 	}
 	var found *plantstore.Plant
 	err := s.withReader(ctx, s.read, func(r *reader) (err error) {
@@ -62,9 +62,9 @@ func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 	}
 }
 
-// plantBeside is Plant for a store beside a server, which does not know what the
-// server has in memory.
-func (s *Store) plantBeside(ctx context.Context, id plantstore.ID) (found plantstore.Plant, err error) {
+// plantFromView is Plant for a store that is not open for serving: it does not have
+// the server's index.
+func (s *Store) plantFromView(ctx context.Context, id plantstore.ID) (found plantstore.Plant, err error) {
 	err = s.withList(ctx, func(c *sqlite.Conn) error {
 		stmt, err := c.Prepare("SELECT id, name, tag FROM plants WHERE id = ?")
 		if err != nil {
@@ -91,8 +91,8 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	return page.Page(), nil
 }
 
-// Scan yields all plants from one snapshot, on a connection of its own: it lasts
-// as long as its reader, and must not keep short reads waiting.
+// Scan yields all plants from one snapshot, on a connection of its own: it lasts as
+// long as its consumer, and must not keep short reads waiting.
 func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
@@ -169,8 +169,8 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, 
 	}
 }
 
-// merge goes through the plants of a snapshot in order of id: those of the table, but
-// for those that have an entry in memory, and those of the entries.
+// merge iterates over the plants of a snapshot in order of id: those of the table that
+// have no entry in memory, and those of the entries.
 type merge struct {
 	snap    *snapshot
 	entries merged
@@ -250,15 +250,14 @@ func (m *merge) next() (*plantstore.Plant, error) {
 	return nil, nil
 }
 
-// snapshot is a moment of the store: a transaction that reads, and what it does not
+// snapshot is a consistent view of the store: a read transaction, and what it does not
 // find in the table.
 type snapshot struct {
 	logState
 	mem *unflushed
 }
 
-// snapshot begins a transaction that reads. endSnapshot must follow, also after an
-// error.
+// snapshot begins a read transaction. endSnapshot must follow, even after an error.
 func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 	for {
 		// The pointer comes first: a newer one may lack what the transaction does not
@@ -277,7 +276,7 @@ func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 		}
 		snap := &snapshot{state, mem}
 		if s.lock == nil {
-			// Another process has what is in memory.
+			// The server's index is in another process, so load it from the log.
 			active := newGeneration()
 			_, err := loadEntries(c, state.flushed, active)
 			snap.mem = &unflushed{active: active}
@@ -290,7 +289,7 @@ func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 	}
 }
 
-// endSnapshot ends the transaction, also if the reader has been interrupted.
+// endSnapshot ends the transaction, even if the reader has been interrupted.
 func endSnapshot(c *sqlite.Conn) {
 	interrupt := c.SetInterrupt(nil)
 	defer c.SetInterrupt(interrupt)

@@ -17,12 +17,13 @@ const (
 	trimInterval = time.Second
 )
 
-// rowOverhead is about what a row of the log takes beside its text, in bytes.
+// rowOverhead is the approximate size of a row of the log in addition to its text, in
+// bytes.
 const rowOverhead = 32
 
-// KeepLog says for how long, and up to how many bytes, the log of changes is kept,
-// whichever is less; 0 means without that limit. The size is an estimate. Rows that
-// have not been flushed are kept in any case. KeepLog must be called before Run.
+// KeepLog sets how long, and up to how many bytes, the log of changes is kept,
+// whichever is less; 0 means no limit. The size is an estimate. Rows that have not
+// been flushed are kept in any case. KeepLog must be called before Run.
 func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = age, bytes
 }
@@ -63,8 +64,8 @@ func (s *Store) updateTrim(ctx context.Context) error {
 	})
 }
 
-// rowSize returns about how many bytes a row of the log takes: the average of the last
-// ones.
+// rowSize returns the approximate size of a row of the log in bytes: the average of
+// the last ones.
 func (log *logState) rowSize(c *sqlite.Conn) (size int64, err error) {
 	const sample = 1000
 	row, err := c.Prepare(`SELECT coalesce(avg(octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0)), 0) FROM log WHERE seq > ?`)

@@ -15,7 +15,7 @@ func TestLogIsTrimmedByAgeAndSize(t *testing.T) {
 		"size": func(s *Store) { s.KeepLog(0, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLife(t, 1)
+			l := newComparison(t, 1)
 			l.apply(t, l.creates(t, 50, 0))
 			first, err := l.store.Events(t.Context(), plantstore.EventQuery{Limit: 1})
 			if err != nil {
@@ -52,7 +52,7 @@ func TestLogIsTrimmedByAgeAndSize(t *testing.T) {
 			if err != nil || len(end.Events) > 0 {
 				t.Fatalf("%d events, %v", len(end.Events), err)
 			}
-			// The next row comes after those that are gone, after a restart too.
+			// The next row comes after the trimmed ones, even after a restart.
 			mustClose(t, l.store)
 			l.open(t)
 			l.apply(t, l.creates(t, 5, 0))
@@ -67,7 +67,7 @@ func TestLogIsTrimmedByAgeAndSize(t *testing.T) {
 
 // A batch trims more than it appends, so the log does not outgrow its limit under load.
 func TestBatchesTrimTheLog(t *testing.T) {
-	l := newLife(t, 1)
+	l := newComparison(t, 1)
 	l.store.KeepLog(0, 1)
 	for range 40 {
 		l.apply(t, l.creates(t, 50, 0))
@@ -105,7 +105,7 @@ func TestTrimmedLog(t *testing.T) {
 }
 
 func TestLogStats(t *testing.T) {
-	l := newLife(t, 1)
+	l := newComparison(t, 1)
 	want := func(events, last, unflushed int64) {
 		t.Helper()
 		got, err := l.store.LogStats(t.Context())

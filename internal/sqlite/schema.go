@@ -22,7 +22,7 @@ var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 // migrate brings the file's schema to the newest version that this binary knows, in
 // one transaction. The n-th file of schema/ makes version n, which is stored in the
 // file's user_version. With write it writes in any case, so that a read-only file is
-// refused at once and not at the first request.
+// refused immediately and not at the first request.
 func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {

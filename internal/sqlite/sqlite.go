@@ -2,13 +2,13 @@
 //
 // One connection writes, others read, and one checkpoints, so that a reader never
 // waits for the writer, nor the writer for a checkpoint. Reads of single plants, reads
-// of tokens, pages and scans each have connections of their own: what is short never
-// waits for what is long. The file is in WAL mode with synchronous=FULL: a commit
-// returns after its fsync.
+// of tokens, pages and scans each have connections of their own, so that short
+// operations never wait for long ones. The file is in WAL mode with synchronous=FULL:
+// a commit returns after its fsync.
 //
 // A write is appended to the log of changes (log.go), and is then durable and visible.
 // The table of plants is brought up to date later, in runs sorted by id (flush.go).
-// Until then an index in memory says where in the log a plant is (generation.go).
+// Until then an in-memory index says where in the log a plant is (generation.go).
 package sqlite
 
 import (
@@ -98,7 +98,7 @@ type Store struct {
 	flushing       bool         // an idle flush is in progress; belongs to Run
 
 	// logAge and logBytes say how much of the log is kept. It may be trimmed up to the
-	// row trimTo. logRowSize is about what a row takes, 0 until it is known.
+	// row trimTo. logRowSize is the approximate size of a row, 0 until it is known.
 	logAge     time.Duration
 	logBytes   int64
 	trimTo     atomic.Int64

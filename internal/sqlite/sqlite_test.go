@@ -276,7 +276,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 func TestForeignFileIsRefused(t *testing.T) {
 	scripts := map[string]string{
 		"tables":                   "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('mine')",
-		"tables of our names":      "CREATE TABLE plants (id INTEGER PRIMARY KEY, name TEXT); CREATE TABLE tokens (hash BLOB)",
+		"tables with our names":    "CREATE TABLE plants (id INTEGER PRIMARY KEY, name TEXT); CREATE TABLE tokens (hash BLOB)",
 		"its own application id":   "PRAGMA application_id=7; CREATE TABLE notes (text TEXT)",
 		"an application id, empty": "PRAGMA application_id=7",
 		"a version, empty":         "PRAGMA user_version=1",
