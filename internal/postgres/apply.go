@@ -155,8 +155,8 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	return c.SendBatch(ctx, &b).Close()
 }
 
-// insert adds plants to the rows where none was found. Where a create turns out to
-// meet a plant after all, it compares the two.
+// insert adds plants to the rows where none was found. If a plant exists after all, it
+// compares the two.
 func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 	taken, err := insert(ctx, c, p.to(insertRow))
 	if err != nil || len(taken) == 0 {

@@ -103,7 +103,7 @@ func TestReplicasCreateTheSameIDs(t *testing.T) {
 				})
 				for i := range wins {
 					if got := wins[i].Load(); got != want {
-						t.Errorf("%d of %d writers were told that they created %d, want %d", got, writers, round*ids+i, want)
+						t.Errorf("%d of %d writers created %d, want %d", got, writers, round*ids+i, want)
 					}
 				}
 			}

@@ -48,7 +48,7 @@ func queryText(t *testing.T, s *Store, query string, args ...any) (text string) 
 	return text
 }
 
-// TestTagQueryUsesItsIndex asks for the query plan of a tag that half of the plants
+// TestTagQueryUsesItsIndex checks the query plan for a tag that half of the plants
 // have, where an optimistic planner would go through all of them.
 func TestTagQueryUsesItsIndex(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))

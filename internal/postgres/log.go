@@ -12,9 +12,9 @@ import (
 	"plantstore"
 )
 
-// The statements of the log. Each that appends updates the row of log_state after all
-// else that can wait. The lock on that row lasts until the commit is visible, so no
-// transaction with a larger seq commits before one with a smaller.
+// The statements of the log. Each that appends updates the row of log_state after
+// everything else that can block. The lock on that row lasts until the commit is
+// visible, so no transaction with a larger seq commits before one with a smaller.
 const (
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
@@ -53,7 +53,7 @@ const (
 	selectLogEnd   = `SELECT seq FROM log_state WHERE id = 1`
 )
 
-// eventTypes has the event type of each type in the log, but for 0.
+// eventTypes has the event type of each type in the log, except 0.
 var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted}
 
 // logType returns the type that the log has for an outcome, or 0 if that changed
@@ -217,7 +217,7 @@ func (s *logState) event(row pgx.Rows) (e plantstore.Event, seq int64, err error
 	return e, seq, nil
 }
 
-// notifier tells those who wait for new events.
+// notifier wakes those that wait for new events.
 type notifier struct {
 	mu      sync.Mutex    // guards what follows
 	changed chan struct{} // closed by the next change; nil if nobody waits
@@ -243,17 +243,17 @@ func (n *notifier) notify() {
 	}
 }
 
-func (n *notifier) isAwaited() bool {
+func (n *notifier) hasWaiters() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.changed != nil
 }
 
-// pollInterval is how often the end of the log is polled while somebody waits for
+// pollInterval is how often the end of the log is polled while a client waits for
 // changes that other servers make.
 const pollInterval = 200 * time.Millisecond
 
-// poll notifies those who wait for changes when the log has grown, until ctx ends.
+// poll notifies those that wait for changes when the log has grown, until ctx ends.
 func (s *Store) poll(ctx context.Context) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -264,7 +264,7 @@ func (s *Store) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !s.changes.isAwaited() {
+		if !s.changes.hasWaiters() {
 			last = -1
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 	"plantstore"
 )
 
-// statementSize is about how many bytes of text go into one statement. PostgreSQL
-// rejects a message of a gigabyte.
+// statementSize is approximately how many bytes of text go into one statement.
+// PostgreSQL rejects a message of a gigabyte.
 const statementSize = 4 << 20
 
 // plan is how a batch is applied: what becomes of each row, and what may have been
@@ -37,7 +37,7 @@ type row struct {
 }
 
 // action is what has to be done to a row. The plant that was found there is not kept:
-// a batch may meet many, and they may be large.
+// there may be many, and they may be large.
 type action uint8
 
 const (
@@ -83,7 +83,7 @@ func (p *plan) isOneInsert() bool {
 	return size <= statementSize
 }
 
-// decide decides the writes to a row that holds current.
+// decide decides the writes to a row that has current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
 	before := current
 	for _, i := range r.writes {

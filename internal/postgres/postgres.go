@@ -46,8 +46,8 @@ import (
 )
 
 // The connections that a store may open. Writes, reads of single plants, reads of
-// tokens, and lists and scans have a pool each, so that what is short never waits for
-// what is long. Of the first three pools, two connections are in use; the others are
+// tokens, and lists and scans have a pool each, so that short operations never wait
+// for long ones. Of the first three pools, two connections are in use; the others are
 // spares for when a server hangs and its connections are slow to close. Scans may take
 // half of the last one.
 const (
@@ -73,7 +73,7 @@ const (
 // Options adjust a [Store]. The zero value of a field stands for its default.
 type Options struct {
 	// StoreTimeout is how long a read, or a change to a token, waits for a server
-	// to come back: 30 s. For Apply, its caller decides that.
+	// to come back: 30 s. The caller of Apply sets its own timeout.
 	StoreTimeout time.Duration
 	// Log receives a record from Run when the server becomes unavailable, and when
 	// it is available again.
@@ -99,8 +99,8 @@ type Store struct {
 
 	changes notifier
 
-	// logAge and logBytes say how much of the log is kept. logRowSize is about what a
-	// row takes, 0 until it is known.
+	// logAge and logBytes say how much of the log is kept. logRowSize is the
+	// approximate size of a row, 0 until it is known.
 	logAge     time.Duration
 	logBytes   int64
 	logRowSize atomic.Int64

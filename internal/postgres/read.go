@@ -31,8 +31,8 @@ const (
 	selectPlant = `SELECT id, name, tag FROM plants WHERE id = $1`
 	selectPage  = `SELECT id, name, tag FROM plants WHERE id >= $1 ORDER BY id LIMIT $2`
 	// selectTagged expresses = by >= and <=, so that only the index on tags provides
-	// the order it asks for. Otherwise the planner may go through all plants in the
-	// hope of finding enough with the tag early, and a rare tag takes it to the end.
+	// the requested order. Otherwise the planner may go through all plants in the hope
+	// of finding enough with the tag early, and a rare tag takes it to the end.
 	selectTagged = `SELECT id, name, tag FROM plants
 		WHERE tag IS NOT NULL
 			AND ((left(tag, 100) COLLATE "C"), id) >= ($3, $1)

@@ -17,9 +17,9 @@ const (
 	trimInterval = 10 * time.Second
 )
 
-// rowOverhead is about what a row of the log takes beside its text, in bytes, with its
-// entry in the index. sampleSize is how many rows the average length of the text is
-// taken from.
+// rowOverhead is the approximate size of a row of the log in addition to its text, in
+// bytes, with its entry in the index. sampleSize is how many rows the average length
+// of the text is taken from.
 const (
 	rowOverhead = 80
 	sampleSize  = 1000
@@ -40,9 +40,9 @@ const (
 	setTrimmed  = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
 )
 
-// KeepLog says for how long, and up to how many bytes, the log of changes is kept,
-// whichever is less; 0 means without that limit. The size is an estimate. Run trims
-// the log. KeepLog must be called before it.
+// KeepLog sets how long, and up to how many bytes, the log of changes is kept,
+// whichever is less; 0 means no limit. The size is an estimate. Run trims the log.
+// KeepLog must be called before it.
 func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = age, bytes
 }
@@ -115,14 +115,14 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 	if state, err = readLogState(ctx, q); err != nil || state.seq == state.trimmed {
 		return state, state.trimmed, err
 	}
-	most := min(state.trimmed+trimSize, state.seq)
+	limit := min(state.trimmed+trimSize, state.seq)
 	to = state.trimmed
 	if s.logAge > 0 {
 		var kept int64
-		err := q.QueryRow(ctx, selectFirstKept, state.trimmed, most, s.logAge.Microseconds()).Scan(&kept)
+		err := q.QueryRow(ctx, selectFirstKept, state.trimmed, limit, s.logAge.Microseconds()).Scan(&kept)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			to = most
+			to = limit
 		case err != nil:
 			return state, to, err
 		default:
@@ -137,7 +137,7 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 		s.logRowSize.Store(rowOverhead + text)
 		to = max(to, state.seq-s.logBytes/(rowOverhead+text))
 	}
-	return state, min(to, most), nil
+	return state, min(to, limit), nil
 }
 
 // LogStats describes the log. It reads two rows.

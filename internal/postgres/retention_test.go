@@ -103,8 +103,8 @@ func TestRunTrimsTheLog(t *testing.T) {
 	running.Wait()
 }
 
-// TestTrimWhileOthersWrite has two servers trim and write at once. The newest events stay,
-// without gaps.
+// TestTrimWhileOthersWrite has two servers trim and write concurrently. The newest
+// events stay, without gaps.
 func TestTrimWhileOthersWrite(t *testing.T) {
 	url := pgtest.Fresh(t)
 	stores := []*Store{openReady(t, url), openReady(t, url)}

@@ -23,12 +23,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// startTimeout is how long a server may take to start, its recovery included.
+// startTimeout is how long a server may take to start, including recovery.
 const startTimeout = 60 * time.Second
 
 // Server is one PostgreSQL server. It may be used by one goroutine at a time.
 type Server struct {
-	dir      string // holds its data and its log
+	dir      string // contains its data and its log
 	port     int
 	settings []string
 	process  *process // nil while the server is down
@@ -295,7 +295,7 @@ func (s *Server) stop(signal os.Signal) {
 	s.process = nil
 }
 
-// remove stops the server at once and removes its files.
+// remove stops the server immediately and removes its files.
 func (s *Server) remove() {
 	s.stop(syscall.SIGQUIT)
 	os.RemoveAll(s.dir)
