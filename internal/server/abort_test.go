@@ -62,7 +62,7 @@ func (s *service) wantLogged(t *testing.T, level, text string) {
 	}
 }
 
-func TestExportThatFailsIsNotTakenForAWholeOne(t *testing.T) {
+func TestFailedExportIsNotMistakenForACompleteOne(t *testing.T) {
 	t.Parallel()
 	const inside = "disk /dev/sdz7"
 	for name, fail := range map[string]func(yield func(plantstore.Plant, error) bool){
@@ -93,7 +93,7 @@ func TestExportThatFailsIsNotTakenForAWholeOne(t *testing.T) {
 	}
 }
 
-// The fault is the store's, whatever code the encoder gives its error.
+// It is not the client's fault, whatever the code of the encoder's error.
 func TestStoredPlantThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {

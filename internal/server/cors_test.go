@@ -30,7 +30,7 @@ func TestOnlyAllowedOriginsMayReadTheAPI(t *testing.T) {
 			preflight.wantHeader(t, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
 			preflight.wantHeader(t, "Vary", "Origin")
 		}
-		// Nothing beside the API is for other origins.
+		// Nothing outside the API is for other origins.
 		for _, path := range []string{"/", "/metrics", "/healthz", "/v1/plantsandmore"} {
 			s.send(t, "GET", path, "", "Origin: "+origin).wantHeader(t, "Access-Control-Allow-Origin")
 		}

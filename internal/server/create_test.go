@@ -12,7 +12,7 @@ import (
 	"plantstore/internal/wire/wiretest"
 )
 
-func TestCreateKnowsEveryBody(t *testing.T) {
+func TestCreateHandlesEveryBody(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		for i, body := range wiretest.Bodies {
 			t.Run(fmt.Sprintf("%d %.40q", i, body.Text), func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// defaultEvents is the number of events on a page, maxLimit the most.
+	// defaultEvents is the default number of events on a page; maxLimit is the maximum.
 	defaultEvents = 100
 	// maxFollowers is how many clients may follow the log live.
 	maxFollowers = 256
@@ -164,7 +164,7 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 
 func flushOrAbort(out *bufio.Writer) error {
 	if err := out.Flush(); err != nil {
-		panic(http.ErrAbortHandler) // nobody must take a part for the whole
+		panic(http.ErrAbortHandler) // the client must not mistake a part for the whole
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plan
 	h.Set(headerCursor, string(page.Next))
 	h.Set("Content-Type", wire.MediaEventStream)
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // or nginx would hold events back
+	h.Set("X-Accel-Buffering", "no") // or nginx would buffer events
 	return s.stream(w, r, query, page)
 }
 
@@ -245,8 +245,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query plantstore
 	}
 }
 
-// appendStream appends a page as server-sent events. Where the last event examined did
-// not match, an id without data says how far the client has come.
+// appendStream appends a page as server-sent events. If the last event examined did
+// not match, an id without data says how far the log has been searched.
 func appendStream(dst []byte, page plantstore.EventPage, sent plantstore.Cursor) (_ []byte, err error) {
 	for _, e := range page.Events {
 		dst = append(append(append(dst, "id: "...), e.Cursor...), '\n')
@@ -266,7 +266,7 @@ func appendStream(dst []byte, page plantstore.EventPage, sent plantstore.Cursor)
 // preferred returns the media type that the client prefers of those given, or the first
 // if it does not say.
 func preferred(r *http.Request, medias ...string) string {
-	best, most := medias[0], 0.0
+	best, bestWeight := medias[0], 0.0
 	for _, value := range r.Header["Accept"] {
 		for part := range strings.SplitSeq(value, ",") {
 			media, params, err := mime.ParseMediaType(part)
@@ -277,8 +277,8 @@ func preferred(r *http.Request, medias ...string) string {
 			if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
 				weight = q
 			}
-			if weight > most || weight == most && media != medias[0] && most > 0 {
-				best, most = media, weight
+			if weight > bestWeight || weight == bestWeight && media != medias[0] && bestWeight > 0 {
+				best, bestWeight = media, weight
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func TestInternalErrorsAreLoggedAndNotReturned(t *testing.T) {
 		{"a store that is not ready", &faultyStore{onReady: fails}, plantstore.ErrUnavailable, func(t *testing.T, s *service) reply {
 			return s.send(t, "GET", "/readyz", "", "X-Request-Id: traced")
 		}},
-		{"a panic beside the API", &faultyStore{onReady: panics}, plantstore.ErrInternal, func(t *testing.T, s *service) reply {
+		{"a panic outside the API", &faultyStore{onReady: panics}, plantstore.ErrInternal, func(t *testing.T, s *service) reply {
 			return s.send(t, "GET", "/readyz", "", "X-Request-Id: traced")
 		}},
 	} {

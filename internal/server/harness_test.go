@@ -128,8 +128,7 @@ func (s *service) receive(t *testing.T, r *http.Request, sent []byte, response *
 	return got
 }
 
-// connection carries requests byte for byte as the test writes them, one after the
-// other.
+// connection sends requests byte for byte as the test writes them, one after the other.
 type connection struct {
 	net.Conn
 	service *service
@@ -348,10 +347,10 @@ func equalJSON(text []byte, want map[string]any) bool {
 	return true
 }
 
-// wantStored fails unless these plants are all that the store holds.
+// wantStored fails unless these are the only plants in the store.
 func (s *service) wantStored(t *testing.T, want ...plantstore.Plant) {
 	t.Helper()
 	if got := s.Plants(t); !slices.Equal(got, want) {
-		t.Fatalf("the store holds %.300s, want %.300s", fmt.Sprint(got), fmt.Sprint(want))
+		t.Fatalf("the store has %.300s, want %.300s", fmt.Sprint(got), fmt.Sprint(want))
 	}
 }

@@ -396,8 +396,8 @@ func TestAPIIsMountedAtTheBaseURL(t *testing.T) {
 	}
 }
 
-// There is room for one large body, which stalls. A body is large when so much of it
-// has arrived, whatever was announced.
+// There is room for one large body, which stalls. A body counts as large once enough
+// of it has arrived, whatever length was announced.
 func TestLargeBodiesShareALimit(t *testing.T) {
 	s := start(t, servertest.Options{MaxBody: server.MaxLargeBodies})
 	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", server.SmallBody) + `"}`

@@ -17,12 +17,12 @@ import (
 // An import is read in windows. The lines of a window are sorted by id, so that the
 // store touches each page once, and written while the next window is read.
 const (
-	// windowBytes is the most memory of a window.
+	// windowBytes is the maximum memory of a window.
 	windowBytes = 16 << 20
-	// windowStep is how much of it a window takes at a time.
+	// windowStep is how much memory a window takes at a time.
 	windowStep = 1 << 20
-	// lineBytes is about the memory of a line beside its text: the write, its key
-	// while the window is sorted, and its result.
+	// lineBytes is the approximate memory of a line in addition to its text: the
+	// write, its key while the window is sorted, and its result.
 	lineBytes = 192
 	// orderedWindow is enough lines if they are in order of id already.
 	orderedWindow = 20_000
@@ -70,7 +70,7 @@ func (win *window) fail(line int, err error) {
 	}
 }
 
-// firstErrors sorts the errors by line and returns as many as a report holds.
+// firstErrors sorts the errors by line and returns as many as fit in a report.
 func firstErrors(errs []plantstore.LineError) []plantstore.LineError {
 	slices.SortFunc(errs, func(a, b plantstore.LineError) int { return cmp.Compare(a.Line, b.Line) })
 	n := min(len(errs), plantstore.MaxLineErrors)

@@ -9,12 +9,12 @@ import (
 	"plantstore"
 )
 
-// lane shares a number of units, such as requests at once or bytes of memory,
+// lane shares a number of units, such as concurrent requests or bytes of memory,
 // between the requests of all tokens.
 //
-// One token gets three quarters of them at most, so that it never takes everything
-// from the others. A request that does not fit waits for its turn: the next one is
-// the oldest request of the token that holds least.
+// One token gets at most three quarters of them, so that it can never take everything
+// from the others. A request that does not fit waits for its turn: the next one is the
+// oldest request of the token that holds the fewest.
 type lane struct {
 	size     int64
 	maxQueue int           // requests of one token that may wait

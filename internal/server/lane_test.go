@@ -80,7 +80,7 @@ func (l *laneTest) wantRefused(want ...string) {
 	}
 }
 
-func TestLaneServesTheTokenThatHoldsLeast(t *testing.T) {
+func TestLaneServesTheTokenThatHoldsFewest(t *testing.T) {
 	onLane(t, 4, 16, func(l *laneTest) {
 		l.enter("a1", "a2", "a3", "b1")
 		l.enter("a4", "a5", "a6", "b2", "c1")
@@ -104,7 +104,7 @@ func TestLaneNeverGivesAllToOneToken(t *testing.T) {
 	})
 }
 
-func TestLaneRefusesBeyondTheQueueAtOnceAndAfterTheWait(t *testing.T) {
+func TestLaneRefusesIfTheQueueIsFullOrTheWaitTooLong(t *testing.T) {
 	onLane(t, 1, 2, func(l *laneTest) {
 		l.enter("a1", "a2", "a3", "a4", "b1")
 		l.wantGranted("a1")
@@ -145,7 +145,7 @@ func TestDisconnectedRequestLeavesTheLane(t *testing.T) {
 	})
 }
 
-// A large request is not overtaken by small ones, which might go on forever.
+// A large request is not overtaken by small ones, which might keep coming forever.
 func TestLaneDoesNotStarveLargeRequests(t *testing.T) {
 	onLane(t, 8, 16, func(l *laneTest) {
 		l.enter("a1", "a2", "a3", "a4")

@@ -62,7 +62,7 @@ func (s *service) listAs(t *testing.T, query, secret string, header ...string) r
 	return s.call(t, "GET", query, "", append(header, "Authorization: Bearer "+secret)...)
 }
 
-func TestSearchFloodTakesNothingFromTheOthers(t *testing.T) {
+func TestSearchFloodDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	store := newSlowStore()
 	s := start(t, servertest.Options{Store: store})
@@ -97,7 +97,7 @@ func TestSearchFloodTakesNothingFromTheOthers(t *testing.T) {
 	done.wantSuccess(t, running+queued+1)
 }
 
-func TestOneExportTooManyIsRefusedImmediately(t *testing.T) {
+func TestExportBeyondTheLimitIsRefusedImmediately(t *testing.T) {
 	t.Parallel()
 	store := newSlowStore()
 	s := start(t, servertest.Options{Store: store})
@@ -138,7 +138,7 @@ func (l largePages) List(ctx context.Context, q plantstore.Query) (plantstore.Pa
 	return l.Model.List(ctx, q)
 }
 
-// Pages that nobody reads must not fill the memory. Small ones are still served.
+// Pages that clients do not read must not fill the memory. Small ones are still served.
 func TestLargePagesShareALimit(t *testing.T) {
 	t.Parallel()
 	store := largePages{Model: storetest.NewModel()}

@@ -13,7 +13,7 @@ import (
 	"plantstore"
 )
 
-// Metrics are what an operator scrapes at /metrics.
+// Metrics are the metrics at /metrics.
 type Metrics struct {
 	registry   *prometheus.Registry
 	page       http.Handler
@@ -94,12 +94,13 @@ type logStats interface {
 // logStatsTimeout is how long a scrape waits for the store.
 const logStatsTimeout = 2 * time.Second
 
-// logCollector collects the metrics of a store's log, none if the store does not answer.
+// logCollector collects the metrics of a store's log, none if the store does not
+// respond.
 type logCollector struct{ store logStats }
 
 var (
 	logEvents = prometheus.NewDesc("plantstore_log_events", "Events kept in the log of changes.", nil, nil)
-	logBytes  = prometheus.NewDesc("plantstore_log_bytes", "About how many bytes the log of changes takes.", nil, nil)
+	logBytes  = prometheus.NewDesc("plantstore_log_bytes", "Approximate size of the log of changes, in bytes.", nil, nil)
 	logOldest = prometheus.NewDesc("plantstore_log_oldest_seconds", "Age of the oldest event kept.", nil, nil)
 	logLast   = prometheus.NewDesc("plantstore_log_last_seq", "Number of the last event.", nil, nil)
 	unflushed = prometheus.NewDesc("plantstore_unflushed_plants", "Changes that may not have been flushed from the log to the table of plants.", nil, nil)

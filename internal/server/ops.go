@@ -31,7 +31,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 }
 
 // profile serves a runtime profile, or the page that lists them. There is no
-// cmdline: the command line may hold the database's password.
+// cmdline: the command line may contain the database's password.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(r.URL.Path, "/debug/pprof/")
 	if name != "" && runtime.Lookup(name) == nil {

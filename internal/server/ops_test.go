@@ -77,7 +77,7 @@ func TestMetricsAndProfilesNeedTheirScope(t *testing.T) {
 func TestOnlyRuntimeProfilesAreServed(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{})
-	// The command line may hold the database's password.
+	// The command line may contain the database's password.
 	for _, name := range []string{"cmdline", "cmdline/", "nonsense", "heap/", "heap/x", "Heap", "%00"} {
 		got := s.send(t, "GET", "/debug/pprof/"+name, "", "Authorization: Bearer "+s.Token)
 		got.wantError(t, plantstore.ErrNoPath, "/openapi.yaml")

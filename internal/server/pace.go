@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// pace is the least speed of a stream. The other side has a credit of time, which is
-// spent while the stream waits for it and earned back with every byte. Time that the
-// server itself needs does not count.
+// pace enforces the minimum speed of a stream. The client has a credit of time, which
+// is spent while the stream waits for it and earned back with every byte. Time that
+// the server itself needs does not count.
 type pace struct {
 	rate   int64         // bytes per second
-	max    time.Duration // the credit at the start, and the most there is
+	max    time.Duration // the initial and maximum credit
 	credit time.Duration
 }
 
@@ -30,7 +30,7 @@ const (
 )
 
 // pacedWriter writes a response that may take as long as it needs while the client
-// reads it at the least speed.
+// reads it at the minimum speed.
 type pacedWriter struct {
 	w    http.ResponseWriter
 	pace pace
@@ -53,8 +53,8 @@ func (p *pacedWriter) Write(b []byte) (written int, err error) {
 	return written, err
 }
 
-// pacedReader reads a body that may take as long as it needs while the client sends
-// it at the least speed.
+// pacedReader reads a body that may take as long as it needs while the client sends it
+// at the minimum speed.
 type pacedReader struct {
 	w    http.ResponseWriter
 	body io.Reader

@@ -35,7 +35,7 @@ func (c *slowClient) Write(b []byte) (int, error) {
 // Read returns what has arrived within a second.
 func (c *slowClient) Read(b []byte) (int, error) { return c.Write(b[:min(len(b), c.rate)]) }
 
-func TestStreamsAreEndedBelowTheLeastSpeed(t *testing.T) {
+func TestStreamsAreEndedBelowTheMinimumSpeed(t *testing.T) {
 	const timeout = 30 * time.Second
 	buffer := make([]byte, 1<<20)
 	export := func(c *slowClient) func() error {
@@ -79,8 +79,8 @@ func TestStreamsAreEndedBelowTheLeastSpeed(t *testing.T) {
 	}
 }
 
-// A stream that was fast does not earn the right to be slow for long, and the time
-// that the server needs is not the client's.
+// A stream that was fast does not earn the right to be slow for long, and time that
+// the server needs does not count against the client.
 func TestCreditOfAStreamIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &slowClient{rate: 1 << 30}

@@ -188,7 +188,7 @@ func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pa
 	}
 }
 
-func TestCachesMustAskBeforeTheyUseAPlant(t *testing.T) {
+func TestCachesMustRevalidatePlants(t *testing.T) {
 	s := start(t, servertest.Options{})
 	s.Fill(t, fern(1))
 	const want = "private, no-cache"
@@ -276,7 +276,7 @@ func TestExportHasOneLinePerPlant(t *testing.T) {
 	})
 }
 
-// Over HTTP/1.0 an aborted response looks like a whole one.
+// Over HTTP/1.0 an aborted response looks like a complete one.
 func TestExportNeedsHTTP11(t *testing.T) {
 	s := start(t, servertest.Options{})
 	c := s.dial(t)

@@ -21,7 +21,7 @@ type route struct {
 	handle func(*Server, http.ResponseWriter, *http.Request) error
 }
 
-// routes is the whole API, and what operators, tools and browsers need beside it.
+// routes is the whole API, and what operators, tools and browsers need in addition.
 var routes = []route{
 	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, (*Server).createPlant},
 	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, (*Server).listPlants},

@@ -32,11 +32,11 @@ type Options struct {
 	Guard   *auth.Guard
 	Metrics *Metrics
 	Log     *slog.Logger
-	// BaseURL is where clients find the API. Its path is where it is mounted.
+	// BaseURL is the public URL of the API. Its path is where the API is mounted.
 	BaseURL *url.URL
 	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
 	MaxBody, MaxHeader int64
-	// StreamTimeout is how long an import or an export may be slower than the least
+	// StreamTimeout is how long an import or an export may be slower than the minimum
 	// speed of streams.
 	StreamTimeout time.Duration
 	// ExportTimeout is how long a whole export may take. Until it ends, the store has
@@ -67,10 +67,10 @@ type Server struct {
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
-	scans         *lane // lists, searches and exports at once
+	scans         *lane // concurrent lists, searches and exports
 	exports       *lane // those of them that are exports
 	largePages    *lane // bytes of pages being sent
-	imports       *lane // at once
+	imports       *lane // concurrent ones
 	windows       *lane // bytes of the imports' windows
 	largeBodies   *lane // being received
 
@@ -132,10 +132,10 @@ func New(opts Options) *Server {
 // streams of events. Other requests that still arrive are served.
 func (s *Server) Drain() { s.drain() }
 
-// Reads of many plants share these limits. Gets, writes and the checks of tokens and
-// readiness never wait for them.
+// Reads of many plants share these limits. Gets, writes, token checks and readiness
+// checks never wait for them.
 const (
-	maxScans       = 8  // lists, searches and exports at once
+	maxScans       = 8  // concurrent lists, searches and exports
 	maxScansQueued = 16 // of one token
 	maxScanWait    = 5 * time.Second
 	maxExports     = 4
@@ -333,7 +333,7 @@ func newIDPrefix() string {
 	return hex.EncodeToString(b[:]) + "-"
 }
 
-// headerSize is about the size of the request line and header on the wire.
+// headerSize is the approximate size of the request line and header on the wire.
 func headerSize(r *http.Request) int64 {
 	n := len(r.Method) + len(r.RequestURI) + len(r.Host)
 	for name, values := range r.Header {

@@ -152,7 +152,7 @@ func (v *validator) input(ex exchange) (*openapi3filter.RequestValidationInput, 
 }
 
 // checkOutside checks a request that is not an operation of the contract. Only routes
-// beside the API and preflight requests may succeed.
+// outside the API and preflight requests may succeed.
 func (v *validator) checkOutside(ex exchange, why error) error {
 	isPreflight := ex.request.Method == http.MethodOptions && ex.request.Header.Get("Access-Control-Request-Method") != ""
 	if ex.reply.status >= 400 || isPreflight {
@@ -191,7 +191,7 @@ func (v *validator) checkError(r reply) error {
 	return nil
 }
 
-// A validator that accepted everything would make all other tests worth less.
+// A validator that accepted everything would make all other tests meaningless.
 func TestValidatorNoticesEveryViolation(t *testing.T) {
 	const plant, failure = `{"name":"Fern"}`, `{"error":40001,"message":"no"}`
 	good := exchangeOf("POST", "/v1/plants", `{"id":1,"name":"Fern"}`, 200, plant)

@@ -30,7 +30,7 @@ func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {
 	}
 }
 
-// A window ends before it takes more than there is, whatever its lines are.
+// A window ends before it takes more memory than there is, whatever its lines are.
 func TestWindowIsBoundedByBytes(t *testing.T) {
 	for name, line := range map[string]string{
 		"short lines": `{"id":1,"name":""}` + "\n" + `{"id":0,"name":""}` + "\n",

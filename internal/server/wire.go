@@ -124,7 +124,7 @@ func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 
 // plantWriter writes plants to a response while it encodes them, so that the
 // response is never held as a whole. Once a part of it has been sent, a failure
-// aborts the connection, so that nobody takes a part for the whole.
+// aborts the connection, so that the client does not mistake a part for the whole.
 type plantWriter struct {
 	w       http.ResponseWriter
 	out     io.Writer // writes to w
@@ -178,7 +178,7 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) error {
 	h["Content-Type"] = headerJSON
 	h["X-Content-Type-Options"] = headerNosniff
 	w.WriteHeader(status)
-	// A client that does not wait for the response does not make the call a failure.
+	// If the client does not wait for the response, the call has not failed.
 	_, _ = w.Write(body)
 	return nil
 }
