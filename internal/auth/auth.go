@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// reloadInterval is how often the cache is loaded, and cacheTTL how long a reading
-	// of the store is trusted, counted from when it began. A revocation takes effect
-	// within cacheTTL.
+	// reloadInterval is how often the cache is loaded, and cacheTTL how long what was
+	// read from the store is trusted, counted from when the read began. A revocation
+	// takes effect within cacheTTL.
 	reloadInterval = time.Second
 	cacheTTL       = 1900 * time.Millisecond
 	// touchInterval is how often the last use of tokens is recorded.
@@ -44,12 +44,12 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Guard decides by the bearer token who is calling and what they may do. It caches
-// all tokens, and looks up one that is not in the cache, so that a new token works
-// at once. It never trusts what it read more than two seconds ago: if the store does
-// not respond, requests wait, and then fail. Without [Guard.Run] it works too, but
-// the cache goes stale and every token is looked up. All methods may be called from
-// any number of goroutines at once.
+// Guard decides by the bearer token who is calling and what they may do. It caches all
+// tokens, and looks up one that is not in the cache, so that a new token works
+// immediately. It never trusts what it read more than two seconds ago: if the store
+// does not respond, requests wait, and then fail. Without [Guard.Run] it works too,
+// but the cache goes stale and every token is looked up. All methods are safe for
+// concurrent use.
 type Guard struct {
 	store Store
 	opts  Options

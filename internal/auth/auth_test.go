@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const storeTimeout = 20 * time.Second
 
-// fault fails a call or holds it up.
+// fault fails a call or delays it.
 type fault func(ctx context.Context) error
 
 // store is the model with injected faults and a record of its calls.
@@ -119,7 +119,7 @@ func slow(d time.Duration) fault {
 	}
 }
 
-// subject is a guard over a store. Its log and its errors must hold no secrets.
+// subject is a guard over a store. Its log and its errors must not contain secrets.
 type subject struct {
 	t       *testing.T
 	guard   *auth.Guard
@@ -213,7 +213,7 @@ func (s *subject) wantNoSecrets(where, text string) {
 	s.t.Helper()
 	for _, secret := range s.secrets {
 		if strings.Contains(text, secret) || strings.Contains(text, secret[len("plt_"):]) {
-			s.t.Errorf("%s holds a secret: %s", where, text)
+			s.t.Errorf("%s contains a secret: %s", where, text)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestCheckReadsTheHeader(t *testing.T) {
 				t.Errorf("Check(%q): a refused call has the token %s", tt.header, token.Hash.ID())
 			}
 			if n := s.store.takeLookups(); n != 0 {
-				t.Errorf("the store was asked for a malformed token")
+				t.Errorf("a malformed token was looked up in the store")
 			}
 		})
 	}
@@ -350,8 +350,8 @@ func TestCheckRefuses(t *testing.T) {
 						s.run()
 					}
 					err := s.check(secret)
-					told, ok := errors.AsType[*plantstore.Error](err)
-					if !ok || told.Code != tt.want || !strings.Contains(told.Message, tt.message) {
+					refusal, ok := errors.AsType[*plantstore.Error](err)
+					if !ok || refusal.Code != tt.want || !strings.Contains(refusal.Message, tt.message) {
 						t.Fatalf("Check: %v, want %v and %q", err, tt.want, tt.message)
 					}
 				})
@@ -474,8 +474,8 @@ func TestRevocationOfATokenThatWasLookedUp(t *testing.T) {
 	})
 }
 
-// What the guard knew is worth nothing once it is two seconds old, whether the store
-// fails or is only too busy to respond.
+// Cached tokens are not trusted once they are two seconds old, whether the store fails
+// or is only too busy to respond.
 func TestUnreachableStore(t *testing.T) {
 	for name, fault := range map[string]fault{"fails": fail, "hangs": hang, "responds too late": slow(2 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
@@ -571,7 +571,7 @@ func TestNewTokenWorksDuringAnOlderLookup(t *testing.T) {
 	})
 }
 
-// A request that ends early takes nothing from those that share its lookup.
+// A request that ends early does not affect those that share its lookup.
 func TestLookupSurvivesItsFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)

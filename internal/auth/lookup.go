@@ -22,7 +22,7 @@ type lookups struct {
 // before done is closed.
 type lookup struct {
 	done  chan struct{}
-	began time.Time // when the store was asked
+	began time.Time // when the store was queried
 	token plantstore.Token
 	err   error
 }
@@ -31,7 +31,7 @@ func newLookups() lookups {
 	return lookups{gate: make(chan struct{}, 1), byKey: map[plantstore.TokenHash]*lookup{}}
 }
 
-// lookUp returns the token from a reading of the store that is fresh.
+// lookUp returns the token from a fresh read of the store.
 func (g *Guard) lookUp(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
 	arrived := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, g.opts.StoreTimeout)
@@ -54,7 +54,7 @@ func (g *Guard) lookUp(ctx context.Context, hash plantstore.TokenHash) (plantsto
 		case ctx.Err() != nil:
 			return plantstore.Token{}, errors.Join(ctx.Err(), l.err)
 		}
-		// The reading is too old, or failed before this request arrived.
+		// The result is too old, or the lookup failed before this request arrived.
 	}
 }
 

@@ -50,13 +50,13 @@ const (
 	importTarget = 30 * time.Millisecond
 )
 
-// maxBatchText is how much text ends a batch, in bytes. The store holds all of it at
-// once.
+// maxBatchText is the amount of text that ends a batch, in bytes. The store holds all
+// of it at once.
 const maxBatchText = 8 << 20
 
-// Writer applies writes to a store, in batches. All methods may be called from any
-// number of goroutines concurrently. Writes need no [Writer.Run]: it only stops the
-// writer in order, and reports a store that can no longer be trusted.
+// Writer applies writes to a store, in batches. All methods are safe for concurrent
+// use. Writes need no [Writer.Run]: it only stops the writer gracefully, and reports a
+// store that can no longer be trusted.
 type Writer struct {
 	store Applier
 	opts  Options
@@ -234,7 +234,7 @@ func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
 // WriteAll applies the writes of an import, in order, in as many batches as it
 // takes to let single writes through between them, and returns a result for each
 // once all are durable. After an error, results holds those of the batches that
-// were applied. The writes must not be changed meanwhile.
+// were applied. The writes must not be changed in the meantime.
 func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
 	for len(writes) > 0 {
 		n := importBatch(writes, int(w.importSize.Load()))
@@ -261,7 +261,7 @@ func importBatch(writes []plantstore.Write, size int) int {
 // commitImport commits a batch of an import when it is its turn, and adapts the
 // size of the next one to the store's speed.
 //
-// Slots are granted in the order in which they are asked for. No more imports wait
+// Slots are granted in the order in which they are requested. No more imports wait
 // for one than there are, so a single write waits for one import batch at most.
 func (w *Writer) commitImport(ctx context.Context, b *batch) error {
 	if err := w.acquire(ctx, w.importGate); err != nil {

@@ -63,7 +63,7 @@ func (g *gate) Apply(_ context.Context, batch []plantstore.Write) ([]plantstore.
 	}
 }
 
-// next waits for the next batch and fails unless it holds the writes.
+// next waits for the next batch and fails unless it has these writes.
 func (g *gate) next(t *testing.T, want ...plantstore.Write) *call {
 	t.Helper()
 	c := <-g.calls
@@ -1273,7 +1273,7 @@ func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 		}
 		for caller := range won {
 			if won[caller][id] != (p.Name == fmt.Sprint(caller)) {
-				t.Errorf("id %d belongs to %s, and caller %d was told %t", id, p.Name, caller, won[caller][id])
+				t.Errorf("id %d belongs to %s, and caller %d got %t", id, p.Name, caller, won[caller][id])
 			}
 		}
 	}

@@ -1,10 +1,10 @@
 // Package http1 serves HTTP/1.1, with a fast path for the requests that matter most.
 //
 // A connection starts on the fast path. It stays there while every request on it is
-// eligible, arrives whole in one read and has the most ordinary form (request.go).
-// The first request that is different hands the connection off to net/http for good,
-// together with the bytes that were read. So net/http alone decides everything that
-// is difficult about HTTP; the fast path only has to be sure.
+// eligible, arrives whole in one read and has the most ordinary form (request.go). The
+// first request that is different hands the connection off to net/http for good,
+// together with the bytes that were read. So net/http alone decides everything that is
+// difficult about HTTP; the fast path takes only what is unambiguous.
 //
 // The package knows nothing of plants. A handler behaves as it does under net/http,
 // with these limits on the fast path: it must not use the request, its header or its

@@ -34,7 +34,7 @@ func usedRequest(t testing.TB) *request {
 	return r
 }
 
-// meaning is what a handler can learn from a request.
+// meaning is everything that a handler can read from a request.
 type meaning struct {
 	Method, Target, Proto string
 	Major, Minor          int

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// result is everything that the client, the handler and the log learn of a response.
+// result is everything that the client, the handler and the log see of a response.
 type result struct {
 	Err      string // there is no response
 	Proto    string
@@ -305,7 +305,7 @@ func TestResponsesAreThoseOfNetHTTP(t *testing.T) {
 	}
 }
 
-// A response of the wrong length would be taken for a part of the next one.
+// Part of a response with the wrong length would be taken for the next response.
 func TestResponseOfTheWrongLengthIsNotSent(t *testing.T) {
 	for _, length := range []string{"6", "8", "seven"} {
 		got := exchangeCase{handle: parts(one("a plant"), "Content-Length", length)}.run(t, true)

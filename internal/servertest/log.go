@@ -49,7 +49,7 @@ func (l *Log) hasSecret(text []byte) bool {
 	return l.contains(text)
 }
 
-// contains reports whether the text holds a secret. The caller holds mu.
+// contains reports whether the text contains a secret. The caller holds mu.
 func (l *Log) contains(text []byte) bool {
 	return slices.ContainsFunc(l.secrets, func(secret string) bool { return bytes.Contains(text, []byte(secret)) })
 }

@@ -260,7 +260,7 @@ func (s *Server) AddToken(token plantstore.Token) (secret string) {
 	return secret
 }
 
-// HasSecret reports whether the text holds the secret of a token.
+// HasSecret reports whether the text contains the secret of a token.
 func (s *Server) HasSecret(text []byte) bool { return s.Log.hasSecret(text) }
 
 // Client returns a client with all scopes.

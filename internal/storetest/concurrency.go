@@ -130,7 +130,7 @@ func noUpdateIsLost(t *testing.T, s *subject) {
 			if err != nil {
 				return err
 			}
-			// The tags differ because a replace by an equal plant would be taken for
+			// The tags differ because a replace by an equal plant would be treated as
 			// a retry.
 			w := replace(tagged(1, strconv.Itoa(n+1), strconv.Itoa(counter)))
 			w.If = match(current.ETag())

@@ -23,7 +23,7 @@ var eventBehaviours = []behaviour{
 	{"Events/are in the order of the writes of a plant", checkEventOrder},
 }
 
-// change is an event but for its cursor and time.
+// change is an event without its cursor and time.
 type change struct {
 	Type  plantstore.EventType
 	Plant plantstore.Plant
@@ -70,7 +70,7 @@ func wantEvents(t tb, s plantstore.Store, after plantstore.Cursor, want ...chang
 	return end
 }
 
-// by returns the write, asked for by that token.
+// by returns the write as made by this token.
 func by(token string, w plantstore.Write) plantstore.Write {
 	w.By = token
 	return w
@@ -117,7 +117,7 @@ func checkEventsOfWrites(t *testing.T, s *subject) {
 	wantCursor(t, end)
 }
 
-// wantCursor checks that a cursor can stand in a header and a URL.
+// wantCursor checks that a cursor can be used in a header and a URL.
 func wantCursor(t tb, c plantstore.Cursor) {
 	t.Helper()
 	for _, r := range c {
@@ -173,7 +173,7 @@ func checkEventFilters(t *testing.T, s *subject) {
 		if err != nil || page.More || !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: got %v, more: %t, %v, want %v", tt.query, got, page.More, err, tt.want)
 		}
-		wantEvents(t, s, page.Next) // what does not match has been passed over
+		wantEvents(t, s, page.Next) // events that do not match have been skipped
 	}
 }
 
@@ -244,7 +244,7 @@ func checkChanged(t *testing.T, s *subject) {
 	select {
 	case <-changed:
 	case <-time.After(time.Minute):
-		t.Error("nobody was told of a change")
+		t.Error("the channel was not closed after a change")
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 // compared with it. Nothing in it is durable, but Close keeps its contents, so that it
 // can be reopened.
 type Model struct {
-	mu     sync.Mutex // guards what follows
-	plants map[plantstore.ID]plantstore.Plant
-	tokens []plantstore.Token // in the order of their creation
-	log    []plantstore.Event
-	told   chan struct{} // what Changed has returned, nil if it was not called since the last event
+	mu      sync.Mutex // guards what follows
+	plants  map[plantstore.ID]plantstore.Plant
+	tokens  []plantstore.Token // in the order of their creation
+	log     []plantstore.Event
+	changed chan struct{} // what Changed has returned, nil if it was not called since the last event
 }
 
 var _ plantstore.Store = (*Model)(nil)
@@ -76,9 +76,9 @@ func (m *Model) record(what plantstore.EventType, p plantstore.Plant, by string)
 	}
 	at := plantstore.Position{Store: "model", Seq: int64(len(m.log) + 1), Time: now.UnixMicro()}
 	m.log = append(m.log, plantstore.Event{Cursor: at.Cursor(), Time: now, Type: what, Plant: p, By: by})
-	if m.told != nil {
-		close(m.told)
-		m.told = nil
+	if m.changed != nil {
+		close(m.changed)
+		m.changed = nil
 	}
 }
 
@@ -132,10 +132,10 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 func (m *Model) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.told == nil {
-		m.told = make(chan struct{})
+	if m.changed == nil {
+		m.changed = make(chan struct{})
 	}
-	return m.told
+	return m.changed
 }
 
 // Plant returns the plant with that id, or ErrNoPlant.

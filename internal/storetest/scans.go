@@ -16,7 +16,7 @@ var scanBehaviours = []behaviour{
 	{"CancelledScanEndsWithAnError", cancelledScanEndsWithAnError},
 }
 
-// meadow returns more plants than a store fetches at once.
+// meadow returns more plants than a store fetches at a time.
 func meadow() []plantstore.Plant {
 	plants := make([]plantstore.Plant, 1200)
 	for i := range plants {
