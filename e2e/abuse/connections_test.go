@@ -21,8 +21,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// allowFiles raises the limit of open files for n connections, and returns for how many
-// there is room.
+// allowFiles raises the limit on open files for n connections, and returns how many it
+// allows.
 func allowFiles(t *testing.T, n int) int {
 	t.Helper()
 	const spare = 500
@@ -34,7 +34,7 @@ func allowFiles(t *testing.T, n int) int {
 		raised := syscall.Rlimit{Cur: want, Max: max(limit.Max, want)}
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &raised); err != nil {
 			n = int(limit.Cur) - spare
-			t.Logf("ONLY %d CONNECTIONS: the limit of open files cannot be raised: %v", n, err)
+			t.Logf("ONLY %d CONNECTIONS: the limit on open files cannot be raised: %v", n, err)
 		}
 	}
 	return n
@@ -60,8 +60,8 @@ func (a *target) dial() (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// drip sends the head at once and then, slowly on purpose, the part ten times a second
-// until the server closes the connection. It returns what the server sent.
+// drip sends the head immediately and then, slowly on purpose, the part ten times a
+// second until the server closes the connection. It returns what the server sent.
 func (a *target) drip(head, part string) (string, error) {
 	conn, err := a.dial()
 	if err != nil {
@@ -77,11 +77,11 @@ func (a *target) drip(head, part string) (string, error) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		answer, err := io.ReadAll(conn)
+		response, err := io.ReadAll(conn)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			err = nil // any other end is the server's
+			err = nil // the server ended it
 		}
-		ended <- result{string(answer), err}
+		ended <- result{string(response), err}
 	}()
 	pace := time.NewTicker(100 * time.Millisecond)
 	defer pace.Stop()
@@ -99,9 +99,9 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	a := startTarget(t)
 	a.withProber(t, func() {
 		harness.Parallel(t, harness.Times(200, 2000), func(int) error {
-			answer, err := a.drip("GET /plants HTTP/1.1\r\nHost: x\r\nX-Slow: ", "a")
-			if err == nil && answer != "" {
-				err = fmt.Errorf("answered %q, want nothing", answer)
+			response, err := a.drip("GET /plants HTTP/1.1\r\nHost: x\r\nX-Slow: ", "a")
+			if err == nil && response != "" {
+				err = fmt.Errorf("got %q, want nothing", response)
 			}
 			return err
 		})
@@ -118,17 +118,17 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 				head = strings.Replace(head, "Content-Length: 1000", "Transfer-Encoding: chunked", 1)
 				part = "1\r\n \r\n"
 			}
-			answer, err := a.drip(head, part)
-			if err == nil && (!strings.HasPrefix(answer, "HTTP/1.1 408 ") || !strings.Contains(answer, "40801")) {
-				err = fmt.Errorf("answered %q, want 408", answer)
+			response, err := a.drip(head, part)
+			if err == nil && (!strings.HasPrefix(response, "HTTP/1.1 408 ") || !strings.Contains(response, "40801")) {
+				err = fmt.Errorf("got %q, want 408", response)
 			}
 			return err
 		})
 	})
 }
 
-// Clients ask for an export and read nothing of it. The server must refuse them or give up
-// on them, and they must notice that the export is not complete.
+// Clients request an export and read nothing of it. The server must refuse them or
+// give up on them, and they must notice that the export is not complete.
 func TestReadersThatStopReadingAreCutOff(t *testing.T) {
 	const plants, length = 400, 64 << 10
 	a := startTarget(t)
@@ -140,20 +140,20 @@ func TestReadersThatStopReadingAreCutOff(t *testing.T) {
 	a.Import(lines.String())
 	n := harness.Times(16, 32)
 	a.withProber(t, func() {
-		conns, answers := make([]*net.TCPConn, n), make([]*bufio.Reader, n)
+		conns, readers := make([]*net.TCPConn, n), make([]*bufio.Reader, n)
 		began := time.Now()
 		harness.Parallel(t, n, func(i int) (err error) {
 			if conns[i], err = a.dial(); err != nil {
 				return err
 			}
-			answers[i] = bufio.NewReader(conns[i])
+			readers[i] = bufio.NewReader(conns[i])
 			if err := conns[i].SetReadBuffer(64 << 10); err != nil {
 				return err
 			}
 			if _, err := io.WriteString(conns[i], rawRequest("GET", "/plants", "", "Accept: application/x-ndjson")); err != nil {
 				return err
 			}
-			_, err = answers[i].Peek(1) // its export has begun, or is refused
+			_, err = readers[i].Peek(1) // its export has begun, or is refused
 			return err
 		})
 		a.awaitClosed(t, conns)
@@ -161,7 +161,7 @@ func TestReadersThatStopReadingAreCutOff(t *testing.T) {
 		var refused atomic.Int64
 		harness.Parallel(t, n, func(i int) error {
 			defer conns[i].Close()
-			res, err := http.ReadResponse(answers[i], nil)
+			res, err := http.ReadResponse(readers[i], nil)
 			if err != nil {
 				return err
 			}
@@ -232,8 +232,8 @@ func countSockets(files []string) (n int) {
 	return n
 }
 
-// Connections are opened and left alone: some send nothing, some had a response before,
-// some are half closed, and of some the other side vanished.
+// Connections are opened and left idle: some send nothing, some have had a response,
+// some are half closed, and some have lost their other side.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	a := startTarget(t)
 	n := allowFiles(t, harness.Times(1000, 5000))
@@ -300,8 +300,8 @@ func leaveIdle(conn *net.TCPConn, i int, vanished *atomic.Int64) error {
 	return nil
 }
 
-// vanish closes a connection without telling the other side, as a machine does that loses
-// its power. It needs Linux, and privileges.
+// vanish closes a connection without notifying the other side, like a machine that
+// loses power. It needs Linux, and privileges.
 func vanish(conn *net.TCPConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -319,7 +319,7 @@ func vanish(conn *net.TCPConn) error {
 
 // Many requests are sent before a response is read. Responses must come in order, each to
 // its own request.
-func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
+func TestPipelinedResponsesAreInOrder(t *testing.T) {
 	a := startTarget(t)
 	n := harness.Times(2000, 100_000)
 	a.withProber(t, func() {
@@ -385,10 +385,10 @@ func (a *target) flood(head, part string, limit int) (status, taken int, err err
 	if err := conn.SetWriteBuffer(64 << 10); err != nil {
 		return 0, 0, err
 	}
-	answered := make(chan int, 1)
+	responded := make(chan int, 1)
 	go func() {
 		status, _, _, _ := readResponse(bufio.NewReader(conn))
-		answered <- status
+		responded <- status
 	}()
 	n, err := io.WriteString(conn, head)
 	for taken = n; err == nil && taken < limit; taken += n {
@@ -397,10 +397,10 @@ func (a *target) flood(head, part string, limit int) (status, taken int, err err
 	if err == nil {
 		return 0, taken, fmt.Errorf("the server took %d bytes", taken)
 	}
-	return <-answered, taken, nil
+	return <-responded, taken, nil
 }
 
-// Headers and bodies without end are refused early.
+// Endless headers and bodies are refused early.
 func TestEndlessRequestsAreRefused(t *testing.T) {
 	const (
 		tenGigabytes = "10737418240"
@@ -440,12 +440,12 @@ func TestEndlessRequestsAreRefused(t *testing.T) {
 			case err != nil:
 				return fmt.Errorf("%s: %w", tt.name, err)
 			case status != tt.status:
-				return fmt.Errorf("%s: answered %d, want %d", tt.name, status, tt.status)
+				return fmt.Errorf("%s: got %d, want %d", tt.name, status, tt.status)
 			case taken > allowed:
 				return fmt.Errorf("%s: %d bytes were taken", tt.name, taken)
 			}
 			if i < len(cases) {
-				t.Logf("%s: answered %d after at most %d KB", tt.name, status, taken>>10)
+				t.Logf("%s: got %d after at most %d KB", tt.name, status, taken>>10)
 			}
 			return nil
 		})
@@ -453,9 +453,9 @@ func TestEndlessRequestsAreRefused(t *testing.T) {
 	// An import may have any length, but not a line of it.
 	line := strings.Repeat("x", sent)
 	a.withProber(t, func() {
-		status, answer := a.Call(harness.Token, "POST", "/plants/import", line, "Content-Type", "application/x-ndjson")
-		if status != 200 || !strings.Contains(answer, `"failed":1,"errors":[{"line":1,"error":41301`) {
-			t.Errorf("a line of %d MB was answered %d %s", sent>>20, status, answer)
+		status, response := a.Call(harness.Token, "POST", "/plants/import", line, "Content-Type", "application/x-ndjson")
+		if status != 200 || !strings.Contains(response, `"failed":1,"errors":[{"line":1,"error":41301`) {
+			t.Errorf("a line of %d MB got %d %s", sent>>20, status, response)
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
@@ -490,7 +490,7 @@ func TestCompressedBodiesAreNotDecompressed(t *testing.T) {
 			}
 			status, body, _, err := readResponse(bufio.NewReader(conn))
 			if err == nil && status != want {
-				err = fmt.Errorf("answered %d %s, want %d", status, body, want)
+				err = fmt.Errorf("got %d %s, want %d", status, body, want)
 			}
 			return err
 		})
@@ -510,7 +510,7 @@ func TestResetConnectionsAreReleased(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				// The request breaks off at every place in turn, its end included.
+				// The request is cut at each byte in turn, including its end.
 				_, err = io.WriteString(conn, whole[:(i*8+worker)%(len(whole)+1)])
 				if err = errors.Join(err, conn.SetLinger(0), conn.Close()); err != nil {
 					return err
@@ -518,7 +518,7 @@ func TestResetConnectionsAreReleased(t *testing.T) {
 			}
 			return nil
 		})
-		// The listener's socket stays, and those of the prober.
+		// The sockets of the listener and of the prober stay open.
 		harness.Eventually(t, func() error {
 			if n := countSockets(a.OpenFiles()); n > 1+3 {
 				return fmt.Errorf("the server still has %d sockets open", n)

@@ -14,9 +14,9 @@ import (
 // pageSize is that of the store's file.
 const pageSize = 4096
 
-// record returns what a row of the table of plants has in the file, for a plant without a
-// tag. The log has other columns. Its header has its own length and the type of
-// each column: the id, which is not part of it, a text, and NULL.
+// record returns a row of the table of plants as it is in the file, for a plant
+// without a tag. The log has other columns. Its header has its own length and the type
+// of each column: the id, which is not part of it, a text, and NULL.
 func record(name string) []byte {
 	return append([]byte{4, 0, byte(13 + 2*len(name)), 0}, name...)
 }
@@ -38,8 +38,8 @@ func overwritePage(t *testing.T, file string, record []byte) {
 	}
 }
 
-// A page of the file is damaged. A client that writes to it again and again does not stop
-// the server, before and after a restart. The server says what is wrong, refuses writes,
+// A page of the file is damaged. A client that keeps writing to it does not stop the
+// server, before or after a restart. The server says what is wrong, refuses writes,
 // and serves what is not damaged.
 func TestDamagedPageStopsNothingElse(t *testing.T) {
 	const plants, damaged, intact = 20_000, 10_000, 19_000
@@ -60,17 +60,17 @@ func TestDamagedPageStopsNothingElse(t *testing.T) {
 	var memory int64
 	for range 2 {
 		s.Run()
-		// want calls the server, which must answer with the status and the text.
+		// want calls the server, whose response must have the status and the text.
 		want := func(status int, text, method, path, body string) {
 			t.Helper()
 			res, err := harness.Send(http.DefaultClient, harness.Token, method, s.API+path, body)
 			if err != nil {
 				t.Errorf("%s %s: %v; the server logged:\n%s", method, path, err, s.Log())
-				row{attack: "writes to a damaged page", during: "the server ended"}.report(t)
+				row{attack: "writes to a damaged page", during: "the server exited"}.report(t)
 				t.FailNow()
 			}
 			if res.Status != status || !strings.Contains(res.Body, text) {
-				t.Errorf("%s %s was answered %d %s, want %d and %q", method, path, res.Status, res.Body, status, text)
+				t.Errorf("%s %s got %d %s, want %d and %q", method, path, res.Status, res.Body, status, text)
 			}
 		}
 		for range 3 {
@@ -82,7 +82,7 @@ func TestDamagedPageStopsNothingElse(t *testing.T) {
 		want(200, name(intact), "GET", fmt.Sprintf("/plants/%d", intact), "")
 		want(200, name(intact), "GET", fmt.Sprintf("/plants?limit=1&after=%d", intact-1), "")
 		if status, body := s.Call(harness.Token, "GET", path, ""); status < 500 {
-			t.Errorf("a get from the damaged page was answered %d %s", status, body)
+			t.Errorf("a get from the damaged page got %d %s", status, body)
 		}
 		if said := strings.Count(s.Log(), "plantstore check"); said != 1 {
 			t.Errorf("the log says %d times what to do, want once:\n%s", said, s.Log())

@@ -15,9 +15,9 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// Each request could end at different places for two readers, and a create follows it. If
-// the first is refused, the connection must be closed, and nothing after it be taken for
-// a request.
+// Two parsers could disagree about where each request ends, and a create follows it.
+// If the first is refused, the connection must be closed, and nothing after it may be
+// treated as a request.
 func TestRequestsWithAmbiguousFramingHideNothing(t *testing.T) {
 	s := harness.Start(t)
 	const (
@@ -35,9 +35,9 @@ func TestRequestsWithAmbiguousFramingHideNothing(t *testing.T) {
 	}{
 		{"chunked", post + "Transfer-Encoding: chunked\r\n\r\n" + two, "200", false},
 		{"of a length", post + "Content-Length: 19\r\n\r\n" + one, "200", true},
-		// These are read as chunks, whatever the length says, and the connection is closed,
-		// as RFC 9112 demands. net/http does not show the length, so chunks alone are
-		// enough for that.
+		// These are read as chunks, whatever the length says, and the connection is
+		// closed, as RFC 9112 requires. net/http does not show the length, so chunks
+		// alone are enough for that.
 		{"length and chunks", post + "Content-Length: 19\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "200", false},
 		{"chunks and length", post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + two, "200", false},
 		{"length 0 and chunks", post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n" + two, "200", false},
@@ -116,8 +116,8 @@ func TestRequestsWithAmbiguousFramingHideNothing(t *testing.T) {
 		{"create as the body of a GET", get + "Content-Length: FOLLOWING\r\n\r\n", "200", false},
 		{"create as the body of a request without a token", "POST /plants HTTP/1.1\r\nHost: x\r\nContent-Length: FOLLOWING\r\n\r\n", "401", false},
 		{"create as the body of a body that is too large", post + "Content-Length: 1048577\r\n\r\n", "413", false},
-		{"create in place of a body that was not asked for", post + "Content-Length: 1048577\r\nExpect: 100-continue\r\n\r\n", "413", false},
-		{"create in place of a small body that was not asked for", "POST /plants HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\nExpect: 100-continue\r\n\r\n", "401", false},
+		{"create in place of a body that was not requested", post + "Content-Length: 1048577\r\nExpect: 100-continue\r\n\r\n", "413", false},
+		{"create in place of a small body that was not requested", "POST /plants HTTP/1.1\r\nHost: x\r\nContent-Length: 19\r\nExpect: 100-continue\r\n\r\n", "401", false},
 		{"upgrade", get + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", "200", true},
 		{"empty lines before", "\r\n\r\n" + get + "\r\n", "400", false},
 		{"create after the end of the connection", get + "Connection: close\r\n\r\n", "200", false},
@@ -131,10 +131,10 @@ func TestRequestsWithAmbiguousFramingHideNothing(t *testing.T) {
 			want, status = want+" 200", 200
 		}
 		if statuses != want {
-			t.Errorf("%s: answered %s, want %s", tt.name, statuses, want)
+			t.Errorf("%s: got %s, want %s", tt.name, statuses, want)
 		}
 		if got, _ := s.Call(harness.Token, "GET", fmt.Sprint("/plants/", id), ""); got != status {
-			t.Errorf("%s: the plant of the create that follows is answered %d, want %d", tt.name, got, status)
+			t.Errorf("%s: getting the plant of the following create: got %d, want %d", tt.name, got, status)
 		}
 		if !tt.next && !closes && !strings.Contains(tt.request, "FOLLOWING") {
 			t.Errorf("%s: the connection is not closed", tt.name)

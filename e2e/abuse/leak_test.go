@@ -14,8 +14,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// Many clients come at once and disconnect in every way. Afterwards the server must have
-// as many files and connections open as before.
+// Many clients connect concurrently and disconnect in every way. Afterwards the server
+// must have as many files and connections open as before.
 func TestDisconnectedClientsLeaveNoFilesOpen(t *testing.T) {
 	harness.NeedProc(t)
 	s := harness.Start(t)
@@ -25,7 +25,7 @@ func TestDisconnectedClientsLeaveNoFilesOpen(t *testing.T) {
 	}
 	s.Import(lines.String())
 	visitMany := func() { harness.Parallel(t, 300, func(i int) error { return visit(s.Addr, i) }) }
-	visitMany() // opens all that is kept open for later
+	visitMany() // opens everything that stays open
 	before, storeBefore := awaitNoClients(t, s)
 	for range harness.Times(3, 50) {
 		visitMany()
@@ -53,7 +53,7 @@ func visit(addr string, i int) error {
 		_, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nAccept: %s\r\n\r\n", line, addr, harness.Token, accept)
 		return err
 	}
-	answer := bufio.NewReader(conn)
+	response := bufio.NewReader(conn)
 	switch i % 5 {
 	case 0: // sends nothing
 		return nil
@@ -64,7 +64,7 @@ func visit(addr string, i int) error {
 		if err := request("GET /plants/"+strconv.Itoa(i), "*/*"); err != nil {
 			return err
 		}
-		line, err := answer.ReadString('\n')
+		line, err := response.ReadString('\n')
 		if err == nil && line != "HTTP/1.1 200 OK\r\n" {
 			err = fmt.Errorf("got %q", line)
 		}
@@ -73,7 +73,7 @@ func visit(addr string, i int) error {
 		if err := request("GET /plants", "application/x-ndjson"); err != nil {
 			return err
 		}
-		_, err := answer.ReadString('\n')
+		_, err := response.ReadString('\n')
 		return err
 	}
 	// leaves in the middle of a body

@@ -1,5 +1,5 @@
-// Package abuse tests that clients which misbehave, and clients that are too many, do not
-// take the server away from the others.
+// Package abuse tests that misbehaving clients, or too many clients, cannot deny
+// service to the others.
 //
 // Latencies are measured and reported. No test fails because of one, except for the
 // promise that a revoked token is refused within two seconds.

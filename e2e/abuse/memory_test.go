@@ -16,7 +16,7 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// noTime stands for all the time that a prober ran.
+// noTime selects the whole time that a prober ran.
 func noTime() (from, to time.Time) { return from, to }
 
 // startLarge starts a server on a store of n plants with names of almost 1 MiB, and a
@@ -34,7 +34,7 @@ func startLarge(t *testing.T, db string, n int) *target {
 		}
 		a.Import(lines.String())
 	}
-	a.Stop() // an import must not count as memory of the attack
+	a.Stop() // the import's memory must not count
 	a.Run()
 	return a
 }
@@ -76,8 +76,8 @@ func readPage(url string) (p page, err error) {
 	return p, err
 }
 
-// walk follows the links from a page to the last, and returns how many plants and pages
-// there are.
+// walk follows the links from a page to the last one, and returns how many plants and
+// pages there are.
 func walk(t *testing.T, url string) (plants, pages int) {
 	t.Helper()
 	for ; url != ""; pages++ {
@@ -111,7 +111,7 @@ func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 					harness.Parallel(t, 4, func(int) error {
 						p, err := readPage(a.API + attack.path)
 						if err == nil && p.status != 200 && p.status != 503 {
-							err = fmt.Errorf("%s were answered %d", attack.name, p.status)
+							err = fmt.Errorf("%s got %d", attack.name, p.status)
 						}
 						mu.Lock()
 						defer mu.Unlock()
@@ -161,7 +161,7 @@ func TestImportsOfWrongLinesTakeLittleMemory(t *testing.T) {
 		switch {
 		case res.Status == 503 && res.Header.Get("Retry-After") != "":
 		case res.Status != 200 || !strings.Contains(res.Body, `"failed":`+strconv.Itoa(lines)):
-			return fmt.Errorf("an import was answered %d %.200s", res.Status, res.Body)
+			return fmt.Errorf("an import got %d %.200s", res.Status, res.Body)
 		}
 		return nil
 	})
@@ -178,7 +178,7 @@ func TestImportsOfWrongLinesTakeLittleMemory(t *testing.T) {
 }
 
 // Imports send almost a window each, and then nothing.
-func TestHeldImportsTakeLittleMemory(t *testing.T) {
+func TestStalledImportsTakeLittleMemory(t *testing.T) {
 	const size = 15 << 20
 	imports := harness.Times(20, 60)
 	harness.NeedProc(t)
@@ -207,17 +207,17 @@ func TestHeldImportsTakeLittleMemory(t *testing.T) {
 			case 503:
 				refused++
 			default:
-				return fmt.Errorf("an import that is not complete was answered %d", status)
+				return fmt.Errorf("an incomplete import got %d", status)
 			}
 			return nil
 		})
 	})
 	sent.Wait()
 	began := time.Now()
-	create, _ := a.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"beside"}`)
+	create, _ := a.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"next to them"}`)
 	took := time.Since(began)
 	if create != 200 {
-		t.Errorf("a create beside held imports was answered %d", create)
+		t.Errorf("a create next to stalled imports got %d", create)
 	}
 	memory := a.Memory("VmHWM")
 	close(release)
@@ -225,28 +225,29 @@ func TestHeldImportsTakeLittleMemory(t *testing.T) {
 	harness.Eventually(t, func() error { // the server notices that the others are disconnected
 		status, body := a.Call(harness.Token, "POST", "/plants/import", "{\"id\":-2,\"name\":\"after\"}\n", "Content-Type", "application/x-ndjson")
 		if status != 200 {
-			return fmt.Errorf("an import after the attack was answered %d %s", status, body)
+			return fmt.Errorf("an import after the attack got %d %s", status, body)
 		}
 		return nil
 	})
 	http.DefaultClient.CloseIdleConnections()
 	row{
-		attack: fmt.Sprintf("%d imports at once that send 15 MB and hold", imports),
+		attack: fmt.Sprintf("%d imports at once that send 15 MB and stall", imports),
 		during: fmt.Sprintf("%d MB sent, %d imports refused; a create took %v", taken>>20, refused, took.Round(time.Millisecond)),
 		memory: memory,
 	}.report(t)
 }
 
-// stuckAfter is how long a server may take no byte before the client stops to send.
+// stuckAfter is how long the server may read nothing before the client stops sending.
 const stuckAfter = 2 * time.Second
 
-// sendImport sends size bytes of an import that is one byte longer, until it is answered
-// or the server takes no more. It returns the status, or 0, and how many bytes it sent.
+// sendImport sends size bytes of an import that is one byte longer, until it gets a
+// response or the server stops reading. It returns the status, or 0, and how many
+// bytes it sent.
 func sendImport(conn net.Conn, client, size int) (status, taken int) {
-	answered := make(chan int, 1)
+	responded := make(chan int, 1)
 	go func() { // ends with the connection
 		status, _, _, _ := readResponse(bufio.NewReader(conn))
-		answered <- status
+		responded <- status
 	}()
 	_, err := io.WriteString(conn, request(harness.Token, "POST", "/plants/import",
 		"Content-Type: application/x-ndjson", "Content-Length: "+strconv.Itoa(size+1)))
@@ -259,13 +260,13 @@ func sendImport(conn net.Conn, client, size int) (status, taken int) {
 		taken += n
 	}
 	select {
-	case status = <-answered:
-	case <-time.After(100 * time.Millisecond): // it holds
+	case status = <-responded:
+	case <-time.After(100 * time.Millisecond): // it stalls
 	}
 	return status, taken
 }
 
-// An answer does not grow with the number of errors in a request.
+// A response does not grow with the number of errors in a request.
 func TestManyErrorsGiveAShortResponse(t *testing.T) {
 	const parameters, limit = 3000, 8 << 10
 	harness.NeedProc(t)
@@ -277,7 +278,7 @@ func TestManyErrorsGiveAShortResponse(t *testing.T) {
 	status, body := s.Call(harness.Token, "GET", "/plants?"+query.String()[1:], "")
 	http.DefaultClient.CloseIdleConnections()
 	if status != 400 {
-		t.Errorf("%d unknown parameters were answered %d, want 400", parameters, status)
+		t.Errorf("%d unknown parameters got %d, want 400", parameters, status)
 	}
 	if len(body) >= limit {
 		t.Errorf("the response has %d bytes, want less than %d", len(body), limit)

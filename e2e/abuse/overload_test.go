@@ -17,16 +17,16 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// What an overloaded server may have resident, in bytes. Large bodies may take more:
-// beside the queue's 64 MiB there are those being received, whose number is bounded by
-// that of the connections.
+// The maximum resident memory of an overloaded server, in bytes. Large bodies may take
+// more: in addition to the queue's 64 MiB there are those being received, whose number
+// is bounded by that of the connections.
 const (
 	maxOverloaded      = 512 << 20
 	maxWithLargeBodies = 1 << 30
 )
 
-// load is clients that create plants as fast as they are answered, for some time. They
-// ignore Retry-After unless told otherwise.
+// load is clients that create plants as fast as they get responses, for some time.
+// They ignore Retry-After unless retryAfter is set.
 type load struct {
 	*harness.Server
 	maxMemory  int64
@@ -55,13 +55,13 @@ func (l *load) record(id plantstore.ID, status int, retryAfter string, took time
 	case status == 503 && retryAfter != "":
 		l.refused = append(l.refused, took)
 	default:
-		return fmt.Errorf("plant %d was answered %d with Retry-After %q", id, status, retryAfter)
+		return fmt.Errorf("plant %d got %d with Retry-After %q", id, status, retryAfter)
 	}
 	return nil
 }
 
-// wait waits as Retry-After says and up to a second more, so that clients spread, but not
-// beyond the end of the load.
+// wait waits as Retry-After says and up to a second more, so that clients spread out,
+// but not beyond the end of the load.
 func (l *load) wait(retryAfter string) error {
 	seconds, err := strconv.Atoi(retryAfter)
 	if err != nil {
@@ -86,7 +86,7 @@ func (l *load) run(t *testing.T, name string, n int, duration time.Duration, wor
 	began = time.Now()
 	harness.Eventually(t, func() error {
 		if status, body := l.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"after the load"}`); status != 200 {
-			return fmt.Errorf("a create after the load is answered %d %s", status, body)
+			return fmt.Errorf("a create after the load got %d %s", status, body)
 		}
 		return nil
 	})
@@ -100,8 +100,8 @@ func (l *load) run(t *testing.T, name string, n int, duration time.Duration, wor
 	return rate
 }
 
-// verify looks for all that was acknowledged. It does not decode the plants, which are
-// many or large.
+// verify checks that everything that was acknowledged is there. It does not decode the
+// plants, which are many or large.
 func (l *load) verify(t *testing.T) {
 	t.Helper()
 	status, export := l.Call(harness.Token, "GET", "/plants", "", "Accept", "application/x-ndjson")
@@ -159,7 +159,7 @@ func (l *load) create(client int) error {
 					return err
 				}
 			}
-			began = now // the server begins with a request when the one before is done
+			began = now // the server starts a request when the previous one is done
 		}
 	}
 	return nil
@@ -226,8 +226,9 @@ func TestOverloadedServerLosesNothing(t *testing.T) {
 	}
 }
 
-// Many clients send the largest bodies that are allowed. The first bodies lack their end
-// until the server has refused one, as it must: it does not receive so many at once.
+// Many clients send the largest bodies that are allowed. The first bodies are
+// incomplete until the server has refused one, as it must, because it limits how many
+// it receives concurrently.
 func TestManyLargeBodiesAreRefused(t *testing.T) {
 	harness.NeedProc(t)
 	l := newLoad(harness.Start(t), maxWithLargeBodies)
@@ -251,8 +252,8 @@ func TestManyLargeBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// createLarge creates a plant on a new connection. It holds the end of the body back
-// until the channel is closed, or the server has answered.
+// createLarge creates a plant on a new connection. It withholds the end of the body
+// until the channel is closed, or the server has responded.
 func (l *load) createLarge(id plantstore.ID, name string, hold <-chan struct{}) (int, error) {
 	conn, err := net.Dial("tcp", l.Addr)
 	if err != nil {
@@ -262,9 +263,9 @@ func (l *load) createLarge(id plantstore.ID, name string, hold <-chan struct{}) 
 	conn.SetDeadline(time.Now().Add(time.Minute))
 	var status int
 	var retryAfter string
-	answered := make(chan struct{})
+	responded := make(chan struct{})
 	go func() {
-		defer close(answered)
+		defer close(responded)
 		status, retryAfter, err = skimResponse(bufio.NewReader(conn))
 	}()
 	request := rawRequest("POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"`, id)+name+`"}`)
@@ -274,10 +275,10 @@ func (l *load) createLarge(id plantstore.ID, name string, hold <-chan struct{}) 
 	_, _ = io.WriteString(conn, request[:end])
 	select {
 	case <-hold:
-	case <-answered:
+	case <-responded:
 	}
 	_, _ = io.WriteString(conn, request[end:])
-	<-answered
+	<-responded
 	if err != nil {
 		return 0, err
 	}

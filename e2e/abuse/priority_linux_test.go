@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lowerPriority gives this process, and what it starts, the processor only when no other
-// process wants it, until restore is called. So the abusers cost the server what they
-// demand of it, as if they had machines of their own.
+// lowerPriority gives this process, and the processes it starts, the CPU only when no
+// other process wants it, until restore is called. So the abusers cost the server only
+// the work of serving them, as if they had machines of their own.
 func lowerPriority(t *testing.T) (restore func()) {
 	t.Helper()
 	if err := canRestore(); err != nil {
@@ -45,7 +45,7 @@ func canRestore() error {
 }
 
 // setPolicy sets the scheduling policy of all threads. A new thread inherits that of its
-// creator, so it repeats until none had another.
+// creator, so it repeats until all have it.
 func setPolicy(policy uint32) error {
 	for changes := 1; changes > 0; {
 		changes = 0
@@ -70,7 +70,7 @@ func setPolicy(policy uint32) error {
 	return nil
 }
 
-// setThreadPolicy sets the policy of a thread, and reports whether it had another.
+// setThreadPolicy sets the policy of a thread, and reports whether that changed it.
 func setThreadPolicy(thread int, policy uint32) (changed bool, err error) {
 	old, err := unix.SchedGetAttr(thread, 0)
 	if err != nil || old.Policy == policy {

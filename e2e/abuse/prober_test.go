@@ -18,10 +18,10 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// maxMemory is what a server under abuse may have resident, in bytes.
+// maxMemory is the maximum resident memory of a server under abuse, in bytes.
 const maxMemory = 256 << 20
 
-// probeTimeout ends a call of the prober that would never end. How long calls take is
+// probeTimeout ends a call of the prober that hangs. How long calls take is
 // reported.
 const probeTimeout = time.Minute
 
@@ -50,7 +50,7 @@ func (a *target) withProber(t *testing.T, abuse func()) {
 	alone := a.probe(t, harness.Times(200, 5000), func() {})
 	before := a.resetPeak(t)
 	during := a.probe(t, 50, func() {
-		if harness.Torture() { // in the short form other tests may need all of the machine
+		if harness.Torture() { // in the short form other tests may need the whole machine
 			defer lowerPriority(t)()
 		}
 		abuse()
@@ -64,7 +64,7 @@ func (a *target) withProber(t *testing.T, abuse func()) {
 		latencies(alone), len(alone), latencies(during), len(during), ratio, before>>20, peak>>20)
 }
 
-// probe has the prober make at least so many calls while f runs, and returns how long
+// probe has the prober make at least atLeast calls while f runs, and returns how long
 // each of them took.
 func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
 	t.Helper()
@@ -132,7 +132,7 @@ func runProber(t *testing.T, p prober, f func()) prober {
 func (a *target) resetPeak(t *testing.T) int64 {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", a.PID()), []byte("5"), 0); err != nil {
-		t.Log("the peak of the memory is that since the start of the server: ", err)
+		t.Log("the peak memory is counted since the start of the server: ", err)
 	}
 	return a.Memory("VmRSS")
 }
@@ -141,16 +141,16 @@ func (a *target) resetPeak(t *testing.T) int64 {
 // abusers may have a lower priority.
 const proberVariable = "PLANTSTORE_TEST_PROBER"
 
-// prober is a well-behaved client. It is sent to the process as a job, and comes back
+// prober is a well-behaved client. It is sent to the process as a job, and returned
 // with the results.
 type prober struct {
 	API     string
 	Reads   string          // the path of its only call, if set
 	Used    int64           // how many ids are used
-	AtLeast int             // how many calls to make, even if it is told to end
+	AtLeast int             // how many calls to make at least
 	Began   []time.Time     // when each call began
 	Took    []time.Duration // how long it took
-	Failed  string          // the call that failed, after which there is none
+	Failed  string          // the call that failed, which was the last
 }
 
 // proberMain prints the job when it has started, makes calls until its input ends, and
@@ -205,7 +205,7 @@ func (p *prober) run(ended *atomic.Bool) {
 	}
 }
 
-// percentile returns the time that so many of a hundred calls did not exceed.
+// percentile returns the time that percent of the calls did not exceed.
 func percentile(took []time.Duration, percent int) time.Duration {
 	if len(took) == 0 {
 		return 0

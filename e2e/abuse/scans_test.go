@@ -19,7 +19,7 @@ import (
 )
 
 // row is a line of the table in docs/reliability.md: an attack, what a well-behaved
-// client sees without and with it, and the most memory that the server had meanwhile.
+// client sees without and with it, and the server's peak memory during it.
 type row struct {
 	attack, quiet, during string
 	memory                int64
@@ -40,7 +40,7 @@ func (r row) report(t *testing.T) {
 	case t.Failed():
 		verdict = "FAILED"
 	case r.slower > maxSlower:
-		verdict = "held, but slow"
+		verdict = "passed, but slow"
 	}
 	harness.Report(t, "| %s | %s | %s | %d MB | %s |", r.attack, cmp.Or(r.quiet, "-"), r.during, r.memory>>20, verdict)
 }
@@ -61,7 +61,7 @@ func startFilled(t *testing.T, db string, n int) *target {
 		fmt.Fprintf(&lines, "{\"id\":%d,\"name\":\"plant number %d\"}\n", id, id)
 	}
 	a.Import(lines.String())
-	a.Stop() // an import must not count as memory of the attack
+	a.Stop() // the import's memory must not count
 	a.Run()
 	return a
 }
@@ -75,15 +75,15 @@ func request(token, method, path string, header ...string) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// answer is the status of one response, and when its request was sent.
-type answer struct {
+// outcome is the status of one response, and when its request was sent.
+type outcome struct {
 	sent   time.Time
 	status int
 }
 
-// floodSearches searches on so many connections, without a pause between a response and
-// the next request, until done says that a connection shall end.
-func (a *target) floodSearches(t *testing.T, token string, connections int, done func(answer) bool) {
+// floodSearches searches on several connections, without a pause between a response
+// and the next request, until done returns true for a connection.
+func (a *target) floodSearches(t *testing.T, token string, connections int, done func(outcome) bool) {
 	t.Helper()
 	harness.Parallel(t, connections, func(int) error {
 		conn, err := net.Dial("tcp", a.Addr)
@@ -93,7 +93,7 @@ func (a *target) floodSearches(t *testing.T, token string, connections int, done
 		defer conn.Close()
 		in := bufio.NewReader(conn)
 		for {
-			last := answer{sent: time.Now()}
+			last := outcome{sent: time.Now()}
 			conn.SetDeadline(last.sent.Add(2 * time.Minute))
 			if _, err := io.WriteString(conn, request(token, "GET", search)); err != nil {
 				return err
@@ -102,7 +102,7 @@ func (a *target) floodSearches(t *testing.T, token string, connections int, done
 				return err
 			}
 			if last.status != 200 && last.status != 503 && last.status != 401 {
-				return fmt.Errorf("a search was answered %d", last.status)
+				return fmt.Errorf("a search got %d", last.status)
 			}
 			if done(last) {
 				return nil
@@ -112,7 +112,7 @@ func (a *target) floodSearches(t *testing.T, token string, connections int, done
 }
 
 const (
-	// revocation is the promise: how long a revoked token works at most.
+	// revocation is the promise: the maximum time that a revoked token still works.
 	revocation = 2 * time.Second
 	// busyMargin is for a machine that runs other tests at the same time.
 	busyMargin = time.Second
@@ -122,13 +122,13 @@ func TestSearchFloodIsContained(t *testing.T) {
 	eachStore(t, func(t *testing.T, db string) {
 		plants := harness.Times(100_000, 300_000)
 		a := startFilled(t, db, plants)
-		t.Run("other tokens go on", func(t *testing.T) { testReaderFlood(t, a, plants) })
+		t.Run("other tokens are served", func(t *testing.T) { testReaderFlood(t, a, plants) })
 		t.Run("revoked token is refused", func(t *testing.T) { testRevokedFlood(t, a, plants) })
 	})
 }
 
-// testReaderFlood: a token that may only read floods the server with searches. The gets
-// and searches of other tokens, and /readyz, go on.
+// testReaderFlood: a token that may only read floods the server with searches. The
+// gets and searches of other tokens, and /readyz, still work.
 func testReaderFlood(t *testing.T, a *target, plants int) {
 	const connections = 100
 	secret := a.Command("token", "create", "--name", "reader", "--scopes", "plants:read")
@@ -139,7 +139,7 @@ func testReaderFlood(t *testing.T, a *target, plants int) {
 			case err == nil && res.Status == 200:
 				return time.Since(began), refused
 			case err != nil || res.Status != 503 || time.Since(began) > probeTimeout:
-				t.Errorf("for %v the search of another token was answered %d %s, %v", time.Since(began), res.Status, res.Body, err)
+				t.Errorf("for %v the search of another token got %d %s, %v", time.Since(began), res.Status, res.Body, err)
 				return time.Since(began), refused
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -167,7 +167,7 @@ func testReaderFlood(t *testing.T, a *target, plants int) {
 				duringSearch, duringRefused = searchOnce()
 				found.Store(true)
 			})
-			a.floodSearches(t, secret, connections, func(got answer) bool {
+			a.floodSearches(t, secret, connections, func(got outcome) bool {
 				if got.status == 503 {
 					refused.Add(1)
 				} else {
@@ -193,26 +193,26 @@ func testReaderFlood(t *testing.T, a *target, plants int) {
 	}.report(t)
 }
 
-// testRevokedFlood: a token floods the server with searches and is revoked meanwhile. Two
-// seconds later nothing can be done with it, however busy the server is.
+// testRevokedFlood: a token floods the server with searches and is revoked in the
+// meantime. Two seconds later it is refused, however busy the server is.
 func testRevokedFlood(t *testing.T, a *target, plants int) {
 	const connections = 150
 	a.resetPeak(t)
 	secret := a.Command("token", "create", "--name", "flooder")
-	create := func(id int) (answer, error) {
+	create := func(id int) (outcome, error) {
 		sent := time.Now()
 		res, err := harness.Send(http.DefaultClient, secret, "POST", a.API+"/plants", fmt.Sprintf(`{"id":%d,"name":"flooder"}`, -id))
-		return answer{sent, res.Status}, err
+		return outcome{sent, res.Status}, err
 	}
 	if got, err := create(1); err != nil || got.status != 200 {
-		t.Fatalf("a create with the new token was answered %d, %v", got.status, err)
+		t.Fatalf("a create with the new token got %d, %v", got.status, err)
 	}
 
 	var over atomic.Bool
 	var mu sync.Mutex // guards revoked, accepted, refused
 	var revoked time.Time
 	var accepted, refused time.Duration // from there to the last request that was accepted, and to the first 401 to a create
-	record := func(got answer) {
+	record := func(got outcome) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !revoked.IsZero() && got.status == 200 {
@@ -221,7 +221,7 @@ func testRevokedFlood(t *testing.T, a *target, plants int) {
 	}
 	var flood sync.WaitGroup
 	flood.Go(func() {
-		a.floodSearches(t, secret, connections, func(got answer) bool {
+		a.floodSearches(t, secret, connections, func(got outcome) bool {
 			record(got)
 			return got.status == 401 || over.Load()
 		})
@@ -231,8 +231,8 @@ func testRevokedFlood(t *testing.T, a *target, plants int) {
 	mu.Lock()
 	revoked = time.Now()
 	mu.Unlock()
-	// The flooder goes on to create plants, several at a time, for each may take long. It
-	// ends when the promise has been kept.
+	// The flooder continues by creating plants, several at a time, because each may
+	// take long. It ends when the promise has been kept.
 	harness.Parallel(t, 4, func(worker int) error {
 		for n := worker + 2; time.Since(revoked) < time.Duration(harness.Times(12, 25))*time.Second; n += 4 {
 			got, err := create(n)

@@ -16,8 +16,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// Chunked bodies of which one byte has arrived are not large.
-func TestHeldChunkedBodiesRefuseNoOthers(t *testing.T) {
+// Chunked bodies of which one byte has arrived do not count as large.
+func TestStalledChunkedBodiesRefuseNoOthers(t *testing.T) {
 	const bodies = 64
 	harness.NeedProc(t)
 	s := harness.Start(t)
@@ -32,7 +32,7 @@ func TestHeldChunkedBodiesRefuseNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The server may not have begun with all of them when the first is created.
+	// The server may not have started on all of them when the first is created.
 	var took []time.Duration
 	for id := 1; id <= harness.Times(50, 500); id++ {
 		conn, err := net.Dial("tcp", s.Addr)
@@ -48,13 +48,13 @@ func TestHeldChunkedBodiesRefuseNoOthers(t *testing.T) {
 		}
 		status, body, _, err := readResponse(bufio.NewReader(conn))
 		if err != nil || status != 200 {
-			t.Errorf("create %d, beside %d chunked bodies of one byte, was answered %d %s, %v", id, bodies, status, body, err)
+			t.Errorf("create %d, next to %d chunked bodies of one byte, got %d %s, %v", id, bodies, status, body, err)
 			break
 		}
 		took = append(took, time.Since(began))
 	}
 	row{
-		attack: fmt.Sprintf("%d chunked bodies that hold after one byte", bodies),
+		attack: fmt.Sprintf("%d chunked bodies that stall after one byte", bodies),
 		during: fmt.Sprintf("%d chunked creates, %s", len(took), latencies(took)),
 		memory: s.Memory("VmHWM"),
 	}.report(t)
@@ -66,7 +66,7 @@ type slowReader struct {
 	body io.ReadCloser
 }
 
-// newSlowReader asks for an export. It returns nil if the server refuses it.
+// newSlowReader requests an export. It returns nil if the server refuses it.
 func (a *target) newSlowReader(token string) (*slowReader, error) {
 	conn, err := a.dial()
 	if err != nil {
@@ -83,7 +83,7 @@ func (a *target) newSlowReader(token string) (*slowReader, error) {
 	case err == nil && res.StatusCode == 200:
 		return &slowReader{conn, res.Body}, nil
 	case err == nil && res.StatusCode != 503:
-		err = fmt.Errorf("an export was answered %d", res.StatusCode)
+		err = fmt.Errorf("an export got %d", res.StatusCode)
 	}
 	return nil, errors.Join(err, conn.Close())
 }
@@ -113,12 +113,13 @@ func (r *slowReader) read(closed <-chan struct{}) error {
 	}
 }
 
-// Clients read exports and send imports, slowly on purpose, but without a stop. Others go
-// on meanwhile, and in the end the server gives up on the slow ones.
+// Clients read exports and send imports, slowly on purpose, but without stopping.
+// Others are served in the meantime, and in the end the server gives up on the slow
+// ones.
 func TestSlowStreamsAreCutOff(t *testing.T) {
 	const plants, length = 400, 64 << 10
 	const exports, imports = 8, 8
-	const answerLimit = 15 * time.Second // for an export that is served or refused
+	const responseLimit = 15 * time.Second // for an export that is served or refused
 	a := startTarget(t)
 	var lines strings.Builder
 	name := strings.Repeat("n", length)
@@ -165,20 +166,20 @@ func TestSlowStreamsAreCutOff(t *testing.T) {
 			ended.Go(func() {
 				head := request(slow, "POST", "/plants/import", "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked")
 				harness.Parallel(t, imports, func(int) error {
-					answer, err := a.drip(head, "1\r\n \r\n")
-					if err == nil && !strings.HasPrefix(answer, "HTTP/1.1 408 ") && !strings.HasPrefix(answer, "HTTP/1.1 503 ") {
-						err = fmt.Errorf("an import that trickles was answered %q, want 408 or 503", answer)
+					response, err := a.drip(head, "1\r\n \r\n")
+					if err == nil && !strings.HasPrefix(response, "HTTP/1.1 408 ") && !strings.HasPrefix(response, "HTTP/1.1 503 ") {
+						err = fmt.Errorf("a trickling import got %q, want 408 or 503", response)
 					}
 					return err
 				})
 				importsTook = time.Since(from)
 			})
 			began := time.Now()
-			one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: answerLimit}
+			one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: responseLimit}
 			res, err := harness.Send(one, harness.Token, "GET", a.API+"/plants", "", "Accept", "application/x-ndjson")
 			ninth, ninthTook = res.Status, time.Since(began)
 			if err != nil || ninth != 200 && ninth != 503 {
-				t.Errorf("an export of another token was answered %d after %v, %v", ninth, ninthTook, err)
+				t.Errorf("an export of another token got %d after %v, %v", ninth, ninthTook, err)
 			}
 			ended.Wait()
 			to = time.Now()

@@ -83,7 +83,7 @@ func (a *target) guess(t *testing.T, n int) (kept int64) {
 		{"malformed", n / 8, malformed},
 		{"near", n / 8, func() string { return harness.Token[:len(harness.Token)-1] + string("ABCDEFGH"[rand.IntN(8)]) }},
 	}
-	a.send401(t, 1000, plantstore.NewSecret) // allocates what the server keeps anyway
+	a.send401(t, 1000, plantstore.NewSecret) // allocates what the server keeps in any case
 	before := a.liveHeap(t)
 	for _, k := range kinds {
 		a.withProber(t, func() {
@@ -119,7 +119,7 @@ func (a *target) send401(t *testing.T, n int, token func() string) {
 			}
 			for range burst {
 				if status, body, _, err := readResponse(in); err != nil || status != 401 {
-					return fmt.Errorf("a wrong token was answered %d %s, %w", status, body, err)
+					return fmt.Errorf("a wrong token got %d %s, %w", status, body, err)
 				}
 			}
 		}
@@ -167,10 +167,11 @@ func (s *tokenStore) TouchTokens(context.Context, map[plantstore.TokenHash]time.
 	return nil
 }
 
-// Tokens that share all but their end with a valid one, and tokens that share nothing with
-// it, are both looked up by their SHA-256 alone, so that their time tells nothing. It is
-// measured too: of a near and a far one, either should be the slower one about as often.
-// Ranks do not mind a busy machine, which slows both.
+// Tokens that share all but their end with a valid one, and tokens that share nothing
+// with it, are both looked up by their SHA-256 alone, so that the time it takes
+// reveals nothing. That is measured too: of a near and a far one, each should be the
+// slower one about half of the time. A busy machine slows both, so it does not change
+// the ranks.
 func TestTokensAreLookedUpByTheirHash(t *testing.T) {
 	real := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
 	// The far ones are as similar to each other as the near ones, and have digits in the
@@ -211,7 +212,7 @@ func TestTokensAreLookedUpByTheirHash(t *testing.T) {
 		err := check(g.text)
 		g.took = time.Since(began)
 		if !errors.Is(err, plantstore.ErrBadToken) {
-			t.Fatalf("the token %q was answered %v", g.text, err)
+			t.Fatalf("the token %q got %v", g.text, err)
 		}
 		if want := plantstore.TokenHash(sha256.Sum256([]byte(g.text))); !slices.Equal(store.lookups, []plantstore.TokenHash{want}) {
 			t.Fatalf("for the token %q the store looked up %x, want its SHA-256 once", g.text, store.lookups)

@@ -22,7 +22,7 @@ func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 		name        string
 		open, close func()
 	}{
-		{"table", func() { b.gone("dialog") }, func() {}},
+		{"table", func() { b.hidden("dialog") }, func() {}},
 		{"form", func() { b.click("#create"); b.see("#plant", "New plant") }, func() { b.press(kb.Escape) }},
 		{"question", func() { b.remove("2"); b.see("#delete", "Delete this plant?") }, func() { b.press(kb.Escape) }},
 		{"import", func() { b.click("#import"); b.see("#transfer", "Import plants") }, func() { b.press(kb.Escape) }},
@@ -145,7 +145,7 @@ func TestKeyboardIsEnough(t *testing.T) {
 	b.press(kb.Escape)
 	b.see("#plant .waiting", "You have unsaved changes.")
 	b.press(kb.Escape)
-	b.gone("#plant")
+	b.hidden("#plant")
 	b.wait(`document.activeElement.matches('[data-do="Edit"]')`)
 
 	to(`[data-do="Delete"]`)

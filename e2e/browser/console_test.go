@@ -14,7 +14,7 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// server is a server whose plants a test changes without the page.
+// server is a server whose plants a test can change without the page.
 type server struct {
 	*harness.Server
 	t *testing.T
@@ -51,7 +51,7 @@ func (s *server) awaitRefused(token string) {
 	})
 }
 
-// garden returns n plants with the ids from 1, one a line.
+// garden returns n plants with ids from 1, one per line.
 func garden(n int) string {
 	names := []string{"Monstera deliciosa", "Snake plant", "Weeping fig", "Peace lily", "Aloe vera", "Boston fern", "Jade plant", "English lavender", "Rosemary", "Japanese maple", "Common oak"}
 	tags := []string{"tropical", "succulent", "tree", "", "herb"}
@@ -130,7 +130,7 @@ func TestSignOutForgetsTheToken(t *testing.T) {
 	}
 	b.click("#sign-out")
 	b.see("#sign-in", "Sign in")
-	b.gone("#console")
+	b.hidden("#console")
 	b.do(chromedp.Reload())
 	b.see("#sign-in", "Sign in")
 	if kept := evaluate[int](b, "sessionStorage.length + localStorage.length"); kept != 0 || evaluate[string](b, "document.cookie") != "" {
@@ -149,7 +149,7 @@ func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	b.shot("forbidden")
 	b.create("7", "Fern", "")
 	b.see(".toast", "Plant 7 was created.")
-	b.gone("#live")
+	b.hidden("#live")
 }
 
 func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
@@ -232,18 +232,18 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.wait(`document.activeElement.matches('#delete .cancel')`)
 	b.shot("delete")
 	b.press(kb.Enter)
-	b.gone("#delete")
+	b.hidden("#delete")
 	b.remove("3")
 	b.click("#delete .danger")
 	b.see(".toast", "Plant 3 was deleted.")
-	b.gone(b.row("3"))
+	b.hidden(b.row("3"))
 	b.wait(`document.activeElement.ariaLabel.startsWith('Delete plant 4')`)
 	if status, _ := s.Call(harness.Token, "GET", "/plants/3", ""); status != http.StatusNotFound {
 		t.Errorf("the deleted plant returned %d", status)
 	}
 }
 
-func TestErrorsAreShownBesideTheField(t *testing.T) {
+func TestErrorsAreShownNextToTheField(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(1))
@@ -266,7 +266,7 @@ func TestErrorsAreShownBesideTheField(t *testing.T) {
 			b.shot("create-refused")
 		}
 		b.click("#plant .cancel")
-		b.gone("#plant")
+		b.hidden("#plant")
 	}
 	b.create("2", "Fern", "")
 	b.see("#rows", "Fern")
@@ -293,7 +293,7 @@ func TestIDsAreExact(t *testing.T) {
 		b.remove(id)
 		b.see("#delete", id)
 		b.click("#delete .danger")
-		b.gone(b.row(id))
+		b.hidden(b.row(id))
 		if status, _ := s.Call(harness.Token, "GET", "/plants/"+id, ""); status != http.StatusNotFound {
 			t.Errorf("plant %s is still there", id)
 		}
@@ -318,7 +318,7 @@ func TestNamesAreShownAsText(t *testing.T) {
 	b.edit("1")
 	b.wait(fmt.Sprintf(`document.querySelector('#plant').open && document.querySelector('#plant-name').value === %q`, evil))
 	b.press(kb.Escape)
-	b.gone("#plant")
+	b.hidden("#plant")
 	b.remove("1")
 	b.see("#delete-what", evil)
 	b.press(kb.Escape)
@@ -359,7 +359,7 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 	b.see("#versions", "Mine")
 	b.shot("conflict")
 	b.click("#conflict-back")
-	b.gone("#conflict")
+	b.hidden("#conflict")
 	if got := b.value("#plant-name"); got != "Mine" {
 		t.Errorf("the input has become %q", got)
 	}
@@ -389,7 +389,7 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 	b.see("#delete-what", "Saved at the last moment")
 	b.shot("delete-changed")
 	b.click("#delete .danger")
-	b.gone(b.row("3"))
+	b.hidden(b.row("3"))
 }
 
 func TestRefusedTokenKeepsTheInput(t *testing.T) {
@@ -415,7 +415,7 @@ func TestRefusedTokenKeepsTheInput(t *testing.T) {
 	b.see("#sign-in-reason", "The token has been revoked: ask for a new one.")
 	b.shot("token-revoked")
 	b.write("#token", harness.Token+kb.Enter)
-	b.gone("#sign-in")
+	b.hidden("#sign-in")
 	if got := b.value("#plant-name"); got != "A name that took long to write" {
 		t.Errorf("the input has become %q", got)
 	}
@@ -486,5 +486,5 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	b.click("#sign-out")
 	b.expect("status of 403")
 	b.signIn(s.Command("token", "create", "--name", "gardener"))
-	b.gone("#live")
+	b.hidden("#live")
 }

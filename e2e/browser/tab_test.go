@@ -20,7 +20,7 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// pageTimeout ends a wait for a page that would never end.
+// pageTimeout ends a wait for a page that hangs.
 const pageTimeout = time.Minute
 
 // chromium starts the browser, which all tests share.
@@ -181,8 +181,8 @@ func (b *tab) see(selector, text string) {
 	b.wait(fmt.Sprintf(`[...document.querySelectorAll(%q)].some((e) => e.checkVisibility() && e.innerText.includes(%q))`, selector, text))
 }
 
-// gone waits until no such element is shown.
-func (b *tab) gone(selector string) {
+// hidden waits until no such element is shown.
+func (b *tab) hidden(selector string) {
 	b.t.Helper()
 	b.wait(fmt.Sprintf(`![...document.querySelectorAll(%q)].some((e) => e.checkVisibility())`, selector))
 }
@@ -192,7 +192,8 @@ func (b *tab) click(selector string) {
 	b.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// write replaces the content of the field. A kb.Enter at the end is pressed.
+// write replaces the content of the field. It presses Enter if the text ends in
+// kb.Enter.
 func (b *tab) write(selector, text string) {
 	b.t.Helper()
 	b.do(chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible))
@@ -236,7 +237,7 @@ func (b *tab) scheme(name string) {
 	}
 }
 
-// shot keeps a screenshot among the artifacts.
+// shot saves a screenshot to the artifacts.
 func (b *tab) shot(name string) {
 	b.t.Helper()
 	dir := harness.Artifacts()
@@ -261,7 +262,7 @@ func (b *tab) signIn(token string) {
 	b.see("#sign-in", "Sign in")
 	b.write("#token", token)
 	b.press(kb.Enter)
-	b.gone("#sign-in")
+	b.hidden("#sign-in")
 	b.loaded()
 }
 

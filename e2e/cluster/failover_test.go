@@ -168,5 +168,5 @@ func stopReplication(t *testing.T, primary *pgtest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { sender.Kill() }) // being stopped, it outlives its server
+	t.Cleanup(func() { sender.Kill() }) // a stopped process outlives its server
 }

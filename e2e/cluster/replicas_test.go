@@ -33,8 +33,8 @@ func TestReplicasAgree(t *testing.T) {
 }
 
 // compete creates an id through all clients at once, under three names. One name must
-// win: all who sent it succeed, and all others get ErrIDTaken. The plant is deleted
-// again.
+// win: all clients that sent it succeed, and all others get ErrIDTaken. The plant is
+// deleted again.
 func compete(t *testing.T, id plantstore.ID, clients []*client.Client) {
 	t.Helper()
 	const competitors = 6

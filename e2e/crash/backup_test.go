@@ -19,7 +19,7 @@ import (
 // A backup under load, a crash, and the restore as docs/operations.md describes it. What
 // was acknowledged before the backup began must be there, and what is acknowledged after
 // the restore.
-func TestRestoredBackupHasAllThatCameBeforeIt(t *testing.T) {
+func TestRestoredBackupHasEverythingAcknowledgedBeforeIt(t *testing.T) {
 	for n := range harness.Times(1, 50) {
 		t.Run(fmt.Sprint("drill ", n+1), restoreDrill)
 	}
@@ -51,7 +51,7 @@ func restoreDrill(t *testing.T) {
 		}
 		stored[p.ID] = p
 	}
-	kept, gone, wrong := 0, 0, 0
+	kept, missing, wrong := 0, 0, 0
 	for i, writer := range w.Writers {
 		for n, r := range writer.Records {
 			id := writer.First + plantstore.ID(n)
@@ -59,7 +59,7 @@ func restoreDrill(t *testing.T) {
 			delete(stored, id)
 			// One more may have been acknowledged when the server died.
 			if int64(n) >= saved[i] && int64(n) <= lost[i] && !found {
-				gone++
+				missing++
 				continue
 			}
 			kept++
@@ -78,13 +78,13 @@ func restoreDrill(t *testing.T) {
 	if len(stored) > 0 {
 		t.Errorf("%d plants were never written", len(stored))
 	}
-	if gone == 0 {
+	if missing == 0 {
 		t.Error("the restore lost nothing, not even what came after the backup")
 	}
 	c.CloseIdleConnections() // one that was never used would delay the shutdown
 	s.Stop()
 	s.Command("check")
-	t.Logf("%d creates before the backup, %d during it; the restored store has %d plants and lacks %d", before, during, kept, gone)
+	t.Logf("%d creates before the backup, %d during it; the restored store has %d plants and lacks %d", before, during, kept, missing)
 }
 
 func ackedByWriter(w *harness.Workload) (counts []int64) {

@@ -20,7 +20,7 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// drive is a mount point that holds one disk after the other.
+// drive is a mount point for one disk after the other.
 type drive struct {
 	t      testing.TB
 	dir    string
@@ -148,7 +148,7 @@ type disk struct {
 	moves  []move           // of names, not durable yet
 	counts map[operation]int
 	quota  int64 // of bytes in all files, if not 0
-	opened []int // for each handle, how many failures it was told of
+	opened []int // for each handle, how many failures were reported to it
 	// uncached says that every read of a file reaches the disk.
 	uncached bool
 
@@ -301,8 +301,8 @@ func (d *disk) alive() bool {
 	return false
 }
 
-// admit returns whether an operation takes effect, and what its caller is told.
-func (d *disk) admit(op operation, file string) (happens bool, told fuse.Status) {
+// admit returns whether an operation takes effect, and the status for its caller.
+func (d *disk) admit(op operation, file string) (happens bool, status fuse.Status) {
 	if d.cutAfter == 0 && !d.isDark() {
 		close(d.dark)
 	}
@@ -379,7 +379,7 @@ func (d *disk) room(n *node, end int) int {
 }
 
 // all returns the files as the next process finds them. What a failed fsync dropped is
-// gone, because the kernel need not keep it in memory.
+// lost, because the kernel need not keep it in memory.
 func (d *disk) all() map[string][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -505,8 +505,8 @@ func (d *disk) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 	}
 	n := d.nodes[in.NodeId]
 	if in.Valid&fuse.FATTR_SIZE != 0 {
-		if told := d.truncate(n, int(in.Size)); told != fuse.OK {
-			return told
+		if status := d.truncate(n, int(in.Size)); status != fuse.OK {
+			return status
 		}
 	}
 	out.SetTimeout(forever)
@@ -515,29 +515,29 @@ func (d *disk) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 }
 
 func (d *disk) truncate(n *node, size int) fuse.Status {
-	happens, told := d.admit(opTruncate, d.nameOf(n))
+	happens, status := d.admit(opTruncate, d.nameOf(n))
 	if happens && d.room(n, size) < size {
 		return fuse.Status(syscall.ENOSPC)
 	}
 	if happens {
 		n.change(change{at: size})
 	}
-	return told
+	return status
 }
 
 func (d *disk) Create(_ <-chan struct{}, _ *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	happens, told := d.admit(opCreate, name)
+	happens, status := d.admit(opCreate, name)
 	if !happens {
-		return told
+		return status
 	}
 	n := d.newNode()
 	d.move(move{to: name, node: n})
 	fillEntry(n, &out.EntryOut)
 	out.OpenFlags = d.openFlags(n)
 	out.Fh = d.handle(n)
-	return told
+	return status
 }
 
 // handle returns a new handle of a file.
@@ -549,21 +549,21 @@ func (d *disk) handle(n *node) uint64 {
 func (d *disk) Unlink(_ <-chan struct{}, _ *fuse.InHeader, name string) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	happens, told := d.admit(opUnlink, name)
+	happens, status := d.admit(opUnlink, name)
 	if happens {
 		d.move(move{from: name})
 	}
-	return told
+	return status
 }
 
 func (d *disk) Rename(_ <-chan struct{}, _ *fuse.RenameIn, from, to string) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	happens, told := d.admit(opRename, from)
+	happens, status := d.admit(opRename, from)
 	if happens {
 		d.move(move{from: from, to: to, node: d.names[from]})
 	}
-	return told
+	return status
 }
 
 func (d *disk) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
@@ -610,14 +610,14 @@ func (d *disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := d.nodes[in.NodeId]
-	happens, told := true, fuse.OK
+	happens, status := true, fuse.OK
 	if in.WriteFlags&fuse.WRITE_CACHE == 0 {
-		happens, told = d.admit(opWrite, d.nameOf(n))
+		happens, status = d.admit(opWrite, d.nameOf(n))
 	} else if !d.alive() { // shared memory, which the kernel writes back when it likes
 		return 0, fuse.EIO
 	}
 	if !happens {
-		return 0, told
+		return 0, status
 	}
 	at := int(in.Offset)
 	fits := d.room(n, at+len(data)) - at
@@ -625,7 +625,7 @@ func (d *disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 		return 0, fuse.Status(syscall.ENOSPC)
 	}
 	n.change(change{at, bytes.Clone(data[:fits])})
-	return uint32(fits), told
+	return uint32(fits), status
 }
 
 // Fsync makes a file durable. If it fails, the kernel drops what was to be written: a
@@ -634,34 +634,34 @@ func (d *disk) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := d.nodes[in.NodeId]
-	happens, told := d.admit(opSync, d.nameOf(n))
+	happens, status := d.admit(opSync, d.nameOf(n))
 	switch {
 	case happens:
 		n.sync()
 	case !d.isDark():
 		n.changes = nil
 	}
-	if told != fuse.OK {
+	if status != fuse.OK {
 		n.failures++
 	} else if d.opened[in.Fh] < n.failures {
-		told = fuse.EIO
+		status = fuse.EIO
 	}
 	d.opened[in.Fh] = n.failures
-	return told
+	return status
 }
 
 // FsyncDir makes the names durable.
 func (d *disk) FsyncDir(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	happens, told := d.admit(opSyncDir, ".")
+	happens, status := d.admit(opSyncDir, ".")
 	switch {
 	case happens:
 		d.syncNames()
 	case !d.isDark():
 		d.moves = nil
 	}
-	return told
+	return status
 }
 
 func (d *disk) OpenDir(<-chan struct{}, *fuse.OpenIn, *fuse.OpenOut) fuse.Status { return fuse.OK }

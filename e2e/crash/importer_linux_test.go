@@ -12,8 +12,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// importSize is how many plants an importer imports at once. Each counts as a page, and
-// a checkpoint is due after 4096.
+// importSize is how many plants an importer imports at a time. Each counts as a page,
+// and a checkpoint is due after 4096.
 const importSize = 4200
 
 // importer is a writer of a workload that imports so much that a checkpoint is due.

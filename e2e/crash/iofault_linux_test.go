@@ -30,7 +30,7 @@ func testIOFaults(t *testing.T, program string) {
 	var faults []fault
 	for _, op := range []operation{opWrite, opSync, opSyncDir, opTruncate, opCreate, opRename, opUnlink} {
 		if clean[op] == 0 {
-			t.Errorf("there was no %s in the whole run", op)
+			t.Errorf("the run had no %s", op)
 		}
 		for n := range clean[op] {
 			for _, status := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
@@ -113,7 +113,7 @@ func runWithFault(t *testing.T, program string, f *fault, cut bool) map[operatio
 		s.DB = run.backup
 		s.Command("check")
 	} else if run.backedUp {
-		t.Error("the backup is gone")
+		t.Error("the backup is missing")
 	}
 	return counts
 }
@@ -133,7 +133,7 @@ type faultyRun struct {
 // itself.
 func (r *faultyRun) work(seed uint64) {
 	r.t.Helper()
-	early := r.disk.faulted() != "" // nothing was promised yet
+	early := r.disk.faulted() != "" // nothing has been acknowledged yet
 	once := client.Options{Retries: -1}
 	writing, importing := r.Client(once), r.Client(once)
 	r.workload = harness.StartWorkload(r.t, 4, harness.AllWrites, seed, writing)
@@ -218,7 +218,7 @@ func (r *faultyRun) keepFirst(err error) {
 	}
 }
 
-// The disk fills up under load and gets room again. Reads go on.
+// The disk fills up under load and then has room again. Reads still work.
 func TestFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %#x", seed)

@@ -16,7 +16,7 @@ import (
 // empty.
 const cutsPerStore = 10
 
-// The power is cut at random moments, also while the server starts, under clients that
+// The power is cut at random moments, even while the server starts, under clients that
 // write and import, and under one that only imports.
 func TestAcknowledgedWritesSurvivePowerCuts(t *testing.T) {
 	builds := []struct{ name, program string }{{"default", harness.Binary()}, {"eager flush", harness.EagerFlush(t)}}
@@ -154,7 +154,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	panic(r)
 }
 
-// run runs f until it ends or fails for good.
+// run runs f until it ends or calls Fatalf.
 func (r *recorder) run(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil && p != r {

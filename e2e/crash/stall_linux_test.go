@@ -15,8 +15,8 @@ import (
 )
 
 // While every fsync hangs, nothing is acknowledged: the queue fills up, more creates are
-// refused, and reads go on. When the disk is back, so is the server.
-func TestStalledDiskFillsTheQueueAndReadsGoOn(t *testing.T) {
+// refused, and reads still work. When the disk recovers, so does the server.
+func TestStalledDiskFillsTheQueueAndReadsContinue(t *testing.T) {
 	const queue, clients = 100, 50
 	const maxMemory = 512 << 20
 	d := newDrive(t)

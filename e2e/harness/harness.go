@@ -1,6 +1,6 @@
 // Package harness runs the real plantstore binary for the tests in e2e. It builds the
 // binary, starts, kills and stops servers, puts them under load, and checks that they
-// keep what their clients were told. Only tests import it.
+// keep what they have acknowledged. Only tests import it.
 //
 // PLANTSTORE_TORTURE=1 selects the long form of the tests, PLANTSTORE_TEST_ALL=1 fails
 // a test that lacks something instead of skipping it, and PLANTSTORE_ARTIFACTS names
@@ -24,7 +24,7 @@ import (
 // Token is the first token of every store, with all scopes.
 const Token = "e2e-bootstrap-token-0123456789abcdef"
 
-// waitTimeout ends a wait that would never end. Tests may share a busy machine.
+// waitTimeout ends a wait that hangs. Tests may share a busy machine.
 const waitTimeout = 3 * time.Minute
 
 var (
@@ -65,7 +65,7 @@ func failed(err error) int {
 	return 1
 }
 
-// AtExit has f called after the last test, the latest first. Calls must not overlap.
+// AtExit has f called after the last test, in reverse order. Calls must not overlap.
 func AtExit(f func()) { atExit = append(atExit, f) }
 
 // Binary returns the path of the plantstore under test.
@@ -94,7 +94,7 @@ func Lacks(t testing.TB, what string) {
 // Artifacts returns the folder for files that outlive the tests, or "" if none is wanted.
 func Artifacts() string { return os.Getenv("PLANTSTORE_ARTIFACTS") }
 
-// Report logs what a test measured and keeps it among the artifacts. No test fails
+// Report logs what a test measured and saves it to the artifacts. No test fails
 // because of a measurement.
 func Report(t testing.TB, format string, args ...any) {
 	t.Helper()

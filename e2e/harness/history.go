@@ -167,8 +167,8 @@ type input struct {
 	group int
 	first plantstore.ID // of the group
 	write *plantstore.Write
-	// A list asks for limit plants after an id. A get has the limit 0, and asks for the
-	// id that follows.
+	// A list requests limit plants after an id. A get has the limit 0, and requests
+	// the id that follows.
 	after plantstore.ID
 	limit int
 }
@@ -334,7 +334,7 @@ func outcomeOf(err error) int {
 }
 
 // model is the model of one group: plantstore.Write decides what a write does, and a
-// page shows one moment.
+// page is a consistent snapshot.
 var model = (&porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		groups := make(map[int][]porcupine.Operation)
@@ -439,8 +439,8 @@ func (h *History) complete() []porcupine.Operation {
 	return all
 }
 
-// check asks Porcupine for an order that explains the history. One that has none is kept
-// among the artifacts.
+// check asks Porcupine for an order that explains the history. One that has none is
+// saved to the artifacts.
 func (h *History) check(tally *Tally) {
 	h.t.Helper()
 	// Each worker can be in one call when the fault happens. If more get no

@@ -40,7 +40,7 @@ type Server struct {
 	exitErr error         // why, valid after that
 }
 
-// log collects what a server writes, and may be read meanwhile.
+// log collects what a server writes. It can be read while the server is running.
 type log struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -165,7 +165,7 @@ func (s *Server) Stop() {
 	case <-s.exited:
 	case <-time.After(time.Minute):
 		s.t.Errorf("the server has not ended a minute after SIGTERM; it logged:\n%s", s.log)
-		_ = s.Signal(syscall.SIGKILL) // it may end meanwhile
+		_ = s.Signal(syscall.SIGKILL) // it may end in the meantime
 	}
 	if err := s.Wait(); err != nil {
 		s.t.Errorf("the server ended: %v", err)
@@ -283,7 +283,7 @@ func (s *Server) Call(token, method, path, body string, header ...string) (int, 
 	return res.Status, res.Body
 }
 
-// Import imports plants, one a line, all of which must be accepted.
+// Import imports plants, one per line, all of which must be accepted.
 func (s *Server) Import(lines string) {
 	s.t.Helper()
 	status, body := s.Call(Token, "POST", "/plants/import", lines, "Content-Type", "application/x-ndjson")
@@ -302,8 +302,8 @@ func NeedProc(t testing.TB) {
 	}
 }
 
-// Memory returns a figure of the server's memory in bytes: VmRSS is what it has
-// resident, VmHWM the most it had.
+// Memory returns a figure of the server's memory in bytes: VmRSS is the resident
+// memory, VmHWM its peak.
 func (s *Server) Memory(figure string) int64 {
 	s.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
@@ -319,7 +319,7 @@ func (s *Server) Memory(figure string) int64 {
 	return kilobytes << 10
 }
 
-// OpenFiles returns the sorted names of all that the server has open.
+// OpenFiles returns the sorted names of everything that the server has open.
 func (s *Server) OpenFiles() []string {
 	s.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", s.PID())
@@ -329,7 +329,7 @@ func (s *Server) OpenFiles() []string {
 	}
 	var open []string
 	for _, f := range files {
-		if name, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil { // otherwise it was closed meanwhile
+		if name, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil { // otherwise it was closed in the meantime
 			open = append(open, name)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"plantstore/client"
 )
 
-// callTimeout ends a call that would never end. It covers the retries of a client.
+// callTimeout ends a call that hangs. It covers the retries of a client.
 const callTimeout = 2 * time.Minute
 
 // Mix says what a workload writes.
@@ -26,8 +26,8 @@ const (
 	AllWrites
 )
 
-// Workload is a number of concurrent writers. Each writes plants of its own and records
-// what it was told, so the content of the store is known.
+// Workload is a number of concurrent writers. Each writes plants of its own and
+// records the responses, so the content of the store is known.
 type Workload struct {
 	Seed    uint64
 	Writers []*Writer
@@ -188,8 +188,8 @@ func (w *Workload) Finish(from *client.Client) string {
 	return w.Verify(from)
 }
 
-// Verify stops the workload and compares what the server has with what the writers were
-// told. It returns a summary.
+// Verify stops the workload and compares what the server has with what was
+// acknowledged. It returns a summary.
 func (w *Workload) Verify(from *client.Client) string {
 	w.t.Helper()
 	w.Stop()
