@@ -80,7 +80,7 @@ type Store interface {
 	CreateToken(ctx context.Context, t Token) error
 
 	// CreateFirstToken adds a token if the store has never had one, and reports
-	// whether it did. If several replicas call it at once, one of them succeeds.
+	// whether it did. If several replicas call it concurrently, one of them succeeds.
 	CreateFirstToken(ctx context.Context, t Token) (bool, error)
 
 	// Tokens returns all tokens, including revoked and expired ones, in order of
@@ -220,7 +220,7 @@ type Query struct {
 }
 
 // Filter returns a function that reports whether a plant has the tag and the name
-// that the query asks for. The function is not safe for concurrent use.
+// that the query selects. The function is not safe for concurrent use.
 func (q Query) Filter() func(Plant) bool {
 	name := NewMatcher(q.Contains)
 	return func(p Plant) bool {

@@ -243,7 +243,7 @@ func TestTokenExpiresAtItsTime(t *testing.T) {
 	for _, tt := range tests {
 		token := plantstore.Token{Expires: tt.expires}
 		if got := token.ExpiredAt(tt.now); got != tt.want {
-			t.Errorf("a token that expires at %s, asked at %s: got %t, want %t", tt.expires, tt.now, got, tt.want)
+			t.Errorf("a token that expires at %s, checked at %s: got %t, want %t", tt.expires, tt.now, got, tt.want)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// upload sends lines in one attempt or several. An HTTP transport may go on reading
-// the body of an attempt after that has failed, so every attempt has a body of its
-// own, and only the latest one may read.
+// upload sends lines in one attempt or several. An HTTP transport may keep reading the
+// body of an attempt after that has failed, so every attempt has a body of its own,
+// and only the latest one may read.
 type upload struct {
 	lines io.Reader
 	// seeker is nil if the lines cannot be sent again. start is where they begin.

@@ -316,7 +316,7 @@ func TestComposeServicesAreConfined(t *testing.T) {
 }
 
 // A tag such as postgres:17 is another image every few weeks.
-func TestImagesOfOthersArePinned(t *testing.T) {
+func TestThirdPartyImagesArePinned(t *testing.T) {
 	const rest = `(-[a-z]+)?(@sha256:[0-9a-f]{64})?$`
 	exact := map[string]*regexp.Regexp{
 		"golang":   regexp.MustCompile(`^golang:\d+\.\d+\.\d+` + rest),

@@ -201,7 +201,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 }
 
-// drain stops the HTTP server once the requests in flight have been answered.
+// drain stops the HTTP server once the requests in flight have their responses.
 func drain(web *http1.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -201,7 +201,7 @@ func (g *Guard) reload(ctx context.Context) {
 		next.tokens[t.Hash] = e
 	}
 	for hash, e := range last.tokens {
-		// What was added meanwhile may be newer than what the store returned.
+		// What was added in the meantime may be newer than what the store returned.
 		if next.tokens[hash] == nil && !e.added.Before(start) {
 			next.tokens[hash] = e
 		}

@@ -216,7 +216,7 @@ func TestOnlyEligibleRequestsTakeTheFastPath(t *testing.T) {
 		asked = ""
 		c.exchange(x.line + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if got := <-fast; got != x.fast || asked != x.asked {
-			t.Errorf("%s: fast path %v, eligible was asked about %q", x.line, got, asked)
+			t.Errorf("%s: fast path %v, eligible was called with %q", x.line, got, asked)
 		}
 	}
 }
@@ -767,7 +767,7 @@ func TestRequestIsCancelledWhenItsClientDisconnects(t *testing.T) {
 		select {
 		case <-done:
 		case <-limit:
-			t.Fatalf("the request of %s goes on", name)
+			t.Fatalf("the request of %s was not cancelled", name)
 		}
 	}
 }
@@ -792,7 +792,7 @@ func TestFallbackNoticesADisconnectedClientImmediately(t *testing.T) {
 }
 
 // A client that has sent its next request already is not a disconnected one.
-func TestRequestGoesOnWhileItsClientWaits(t *testing.T) {
+func TestRequestContinuesWhileItsClientWaits(t *testing.T) {
 	for name, request := range map[string]string{
 		"nothing sent": "", "another request": fastRequest, "a fallback request": fallbackRequest,
 	} {

@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 }
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer
-// does, so only so many may run at once: short reads must not wait for them.
+// does, so their number is limited: short reads must not wait for them.
 func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
@@ -159,7 +159,7 @@ func isOneFetch(q plantstore.Query, fetch int) bool {
 	return q.Contains == "" && 0 < q.Limit && q.Limit < fetch && utf8.RuneCountInString(escape(tag)) < tagPrefix
 }
 
-// cursor is a position among the plants that a query asks for.
+// cursor is a position among the plants that a query selects.
 type cursor struct {
 	query string
 	args  []any // the first id, how many to fetch, and the start of the tag

@@ -33,8 +33,8 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
 	})
 }
 
-// CreateFirstToken adds a token to a store that has never had one. Replicas that do
-// so at once take turns by locking the row of the schema's version.
+// CreateFirstToken adds a token to a store that has never had one. Replicas that do so
+// concurrently take turns by locking the row of the schema's version.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
 	err := s.addToken(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {

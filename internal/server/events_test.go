@@ -281,7 +281,7 @@ func TestStreamOfARevokedTokenEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, e, ok := live.next(); ok { // blocks until the stream ends
-		t.Errorf("the stream goes on with %v", e)
+		t.Errorf("the stream continues with %v", e)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestStreamsAreEndedBelowTheMinimumSpeed(t *testing.T) {
 					t.Errorf("after %v and %d bytes: %v", time.Since(start), client.bytes, err)
 				}
 				if tt.ends && time.Since(start) > 3*timeout {
-					t.Errorf("it went on for %v", time.Since(start))
+					t.Errorf("it was not ended after %v", time.Since(start))
 				}
 			})
 		})
