@@ -264,7 +264,7 @@ func (d *disk) nameOf(n *node) string {
 	return "(deleted)"
 }
 
-// cut cuts the power after so many more operations. From then on all of them fail; if
+// cut cuts the power after this many more operations. From then on all of them fail; if
 // frozen is set they hang until release, so that no process notices the cut.
 func (d *disk) cut(after int, frozen bool) {
 	d.mu.Lock()
@@ -340,7 +340,7 @@ func (d *disk) faulted() string {
 	return d.hit
 }
 
-// limit leaves room for so many more bytes.
+// limit leaves room for this many more bytes.
 func (d *disk) limit(more int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

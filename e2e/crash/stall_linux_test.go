@@ -159,7 +159,7 @@ func (c *stallClients) openReaders(clients int) {
 	})
 }
 
-// awaitQueueDepth waits until so many creates are queued.
+// awaitQueueDepth waits until this many creates are queued.
 func (c *stallClients) awaitQueueDepth(want int) {
 	c.t.Helper()
 	harness.Eventually(c.t, func() error {

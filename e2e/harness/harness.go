@@ -3,8 +3,8 @@
 // keep what they have acknowledged. Only tests import it.
 //
 // PLANTSTORE_TORTURE=1 selects the long form of the tests, PLANTSTORE_TEST_ALL=1 fails
-// a test that lacks something instead of skipping it, and PLANTSTORE_ARTIFACTS names
-// the folder for what a test leaves behind.
+// a test whose requirements are missing instead of skipping it, and
+// PLANTSTORE_ARTIFACTS names the folder for what a test leaves behind.
 package harness
 
 import (
@@ -82,7 +82,7 @@ func Times(short, long int) int {
 	return short
 }
 
-// Lacks skips a test that lacks something to run, or fails it if all must run.
+// Lacks skips a test whose requirements are missing, or fails it if all tests must run.
 func Lacks(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
@@ -91,7 +91,7 @@ func Lacks(t testing.TB, what string) {
 	t.Skip(what)
 }
 
-// Artifacts returns the folder for files that outlive the tests, or "" if none is wanted.
+// Artifacts returns the folder for files that outlive the tests, or "" if there is none.
 func Artifacts() string { return os.Getenv("PLANTSTORE_ARTIFACTS") }
 
 // Report logs what a test measured and saves it to the artifacts. No test fails

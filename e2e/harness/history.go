@@ -43,7 +43,7 @@ type History struct {
 	Workers int
 	Clients []*client.Client // without retries; each worker uses one
 
-	// Fault happens after so many operations.
+	// Fault happens after FaultAfter operations.
 	Fault      func()
 	FaultAfter int
 	// FaultKillsServers says that what the servers have not done by the end of the fault
@@ -388,7 +388,7 @@ func (g group) after(in input) (group, output) {
 	return g, output{}
 }
 
-// from returns the plants from that place on.
+// from returns the plants from that index on.
 func (g group) from(at int) []plantstore.Plant {
 	return slices.DeleteFunc(slices.Clone(g[at:]), func(p plantstore.Plant) bool { return p == plantstore.Plant{} })
 }

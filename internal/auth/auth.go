@@ -60,7 +60,7 @@ type Guard struct {
 	lookups lookups
 }
 
-// snapshot is the store's tokens at some time. It is immutable, but for the last
+// snapshot is the store's tokens at some time. It is immutable, except for the last
 // use of its tokens.
 type snapshot struct {
 	loaded time.Time

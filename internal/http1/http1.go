@@ -2,7 +2,7 @@
 //
 // A connection starts on the fast path. It stays there while every request on it is
 // eligible, arrives whole in one read and has the most ordinary form (request.go). The
-// first request that is different hands the connection off to net/http for good,
+// first request that is different hands the connection off to net/http permanently,
 // together with the bytes that were read. So net/http alone decides everything that is
 // difficult about HTTP; the fast path takes only what is unambiguous.
 //

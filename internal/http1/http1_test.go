@@ -518,7 +518,7 @@ func (c *crossing) Close() error {
 	return c.Conn.Close()
 }
 
-// The client could not learn what became of the request.
+// The client could not find out whether the request was handled.
 func TestRequestOnAConnectionThatIsBeingClosedIsNotHandled(t *testing.T) {
 	for name, closeIt := range map[string]func(*testing.T, *running[*Server]) error{
 		"shutdown": func(t *testing.T, r *running[*Server]) error { return r.shutdown(t) },

@@ -116,9 +116,9 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn) (taken []*row, err
 }
 
 // transact applies the batch in one transaction. Two of them never deadlock: each
-// locks the rows that exist in the order of their ids, then inserts the others in
-// that order, then takes its place in the log, and waits for nothing after that. A row that is only locked does not
-// block an insert.
+// locks the rows that exist in the order of their ids, then inserts the others in that
+// order, then allocates its numbers in the log, and waits for nothing after that. A
+// row that is only locked does not block an insert.
 func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
 	if p.maybeCommitted {
 		found, err := p.fetchResults(ctx, c)

@@ -219,7 +219,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query plantstore
 		changed := s.store.Changed()
 		query.After, query.Since = page.Next, time.Time{}
 		if page, err = s.store.Events(r.Context(), query); err != nil {
-			return nil // the client reconnects, and is told why
+			return nil // the client reconnects, and finds out why
 		}
 		for len(page.Events) == 0 && !page.More && page.Next == sent {
 			select {

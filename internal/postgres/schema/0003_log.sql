@@ -13,8 +13,8 @@ CREATE TABLE log (
 );
 
 -- The end of the log, and how far it has been trimmed, in one row. A transaction that
--- appends to the log updates seq as the last thing that can wait, and so the order of
--- seq is the order of commits. store names this store in cursors.
+-- appends to the log updates seq after every other statement that can block, so the
+-- order of seq is the order of commits. store identifies this store in cursors.
 CREATE TABLE log_state (
   id           integer PRIMARY KEY,
   store        text NOT NULL,

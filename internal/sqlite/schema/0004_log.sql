@@ -16,15 +16,15 @@ CREATE TABLE log (
 -- that change after it.
 ALTER TABLE plants RENAME TO stored;
 
--- What schema 3 had staged goes to its place.
+-- Flush what schema 3 had staged.
 INSERT INTO stored (id, name, tag)
   SELECT recent.id, recent.name, recent.tag FROM recent, moving
   WHERE recent.pass > moving.pass OR (recent.pass = moving.pass AND recent.id >= moving.next_id);
 DROP TABLE recent;
 DROP TABLE moving;
 
--- How far the log has been flushed to stored and trimmed, in one row. store names this
--- store in cursors. trimmed_time is the time of the row trimmed last.
+-- How far the log has been flushed to stored and trimmed, in one row. store identifies
+-- this store in cursors. trimmed_time is the time of the row trimmed last.
 CREATE TABLE log_state (
   store        TEXT NOT NULL,
   flushed      INTEGER NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE log_state (
 ) STRICT;
 INSERT INTO log_state VALUES (lower(hex(randomblob(5))), 0, 0, 0);
 
--- Exactly all plants.
+-- Every plant, flushed or not.
 CREATE VIEW plants AS
   SELECT id, name, tag FROM stored
   WHERE id NOT IN (SELECT id FROM log WHERE seq > (SELECT flushed FROM log_state))
