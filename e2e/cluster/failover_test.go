@@ -37,6 +37,11 @@ func startStandby(t *testing.T) (primary, standby *pgtest.Server) {
 	return primary, standby
 }
 
+// readWriteURL returns a URL that finds which of the two accepts writes.
+func readWriteURL(primary, standby *pgtest.Server) string {
+	return strings.Replace(primary.URL(), primary.Addr(), primary.Addr()+","+standby.Addr(), 1) + "&target_session_attrs=read-write"
+}
+
 // startArrivals has a new client arrive every 50 ms, until stop is called, which returns
 // how many did. Each creates a plant, reads it and deletes it. The writers of a workload
 // do not arrive while the database is down: they wait in calls that began before.
@@ -105,8 +110,7 @@ func TestCallsWaitForThePromotionOfAStandby(t *testing.T) {
 	t.Parallel()
 	for range harness.Times(1, 20) {
 		primary, standby := startStandby(t)
-		url := strings.Replace(primary.URL(), primary.Addr(), primary.Addr()+","+standby.Addr(), 1) + "&target_session_attrs=read-write"
-		a, b, clients := startReplicas(t, url)
+		a, b, clients := startReplicas(t, readWriteURL(primary, standby))
 		arrivals := startArrivals(t, clients...)
 		w := harness.StartWorkload(t, 64, harness.AllWrites, rand.Uint64(), clients...)
 		w.AwaitAcked(2000)
