@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -29,13 +28,27 @@ import (
 // them, and so that one page shows all of them.
 const groupSize = 5
 
-// group is the state of the model: the plants of one group. The zero Plant stands for
-// none; the workers never write an empty name.
+// group is the plants of one group. The zero Plant stands for none; the workers never
+// write an empty name.
 type group [groupSize]plantstore.Plant
+
+// state is the state of the model.
+type state struct {
+	plants  group
+	events  int  // of the group that have happened
+	logRead bool // what happens now is not in the log that was read
+}
+
+// change is an event of a plant, or the zero change if there is none.
+type change struct {
+	kind  plantstore.EventType
+	plant plantstore.Plant
+}
 
 // History is what concurrent workers do to the same few plants, in independent groups,
 // while a fault happens. It must be linearizable: one order of all operations, each
-// between its call and its return, explains every response.
+// between its call and its return, explains every response. The log of changes must
+// show that order.
 type History struct {
 	Seed    uint64
 	Number  int // no two histories of a store have the same
@@ -56,6 +69,7 @@ type History struct {
 
 	t     testing.TB
 	begin time.Time
+	log   []change // of the history's plants, once it has ended
 	// fault is held during the fault. A worker without a response waits for its end.
 	fault            sync.RWMutex
 	running, writing atomic.Int64 // workers that run, and that are in a write
@@ -85,6 +99,10 @@ func (t *Tally) String() string {
 func (h *History) Run(t testing.TB, operations int, tally *Tally) {
 	t.Helper()
 	h.t, h.begin, h.faultIsDue = t, time.Now(), make(chan struct{})
+	start, err := h.Clients[0].EventPage(context.Background(), plantstore.EventQuery{After: plantstore.LatestCursor})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	for i := range h.Workers {
 		w := &worker{
@@ -119,7 +137,31 @@ func (h *History) Run(t testing.TB, operations int, tally *Tally) {
 			t.Errorf("the last read of group %d got no response", i)
 		}
 	}
+	h.readLog(start.Next)
 	h.check(tally)
+	h.checkLog()
+}
+
+// readLog reads the log from that position on, which is an operation on every group.
+func (h *History) readLog(after plantstore.Cursor) {
+	h.t.Helper()
+	called := h.now()
+	for more := true; more; {
+		page, err := h.Clients[0].EventPage(context.Background(), plantstore.EventQuery{After: after, Limit: 1000})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			if first := h.firstOf(0); e.Plant.ID >= first && e.Plant.ID < h.firstOf(h.Groups) {
+				h.log = append(h.log, change{e.Type, e.Plant})
+			}
+		}
+		after, more = page.Next, page.More
+	}
+	for i := range h.Groups {
+		in := input{group: i, first: h.firstOf(i), log: true}
+		h.add(porcupine.Operation{ClientId: h.clientID(), Input: in, Call: called, Output: output{}, Return: h.now()})
+	}
 }
 
 // AwaitAllWriting waits until every worker is in a write.
@@ -162,7 +204,7 @@ func (h *History) add(op porcupine.Operation) {
 	}
 }
 
-// input is an operation on a group: a write, a get or a list.
+// input is an operation on a group: a write, a get, a list, or a read of the log.
 type input struct {
 	group int
 	first plantstore.ID // of the group
@@ -171,6 +213,7 @@ type input struct {
 	// the id that follows.
 	after plantstore.ID
 	limit int
+	log   bool
 }
 
 // output is the response to it.
@@ -333,59 +376,98 @@ func outcomeOf(err error) int {
 	return unexpected
 }
 
-// model is the model of one group: plantstore.Write decides what a write does, and a
-// page is a consistent snapshot.
-var model = (&porcupine.NondeterministicModel{
-	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-		groups := make(map[int][]porcupine.Operation)
-		for _, op := range history {
-			n := op.Input.(input).group
-			groups[n] = append(groups[n], op)
-		}
-		return slices.Collect(maps.Values(groups))
-	},
-	Init: func() []any { return []any{group{}} },
-	Step: func(state, in, out any) []any {
-		now, got := state.(group), out.(output)
-		next, want := now.after(in.(input))
-		switch {
-		case got.unknown:
-			return []any{next, now}
-		case got.refused == want.refused && slices.Equal(got.plants, want.plants):
-			return []any{next}
-		}
-		return nil
-	},
-	DescribeOperation: func(in, out any) string { return describe(in.(input), out.(output)) },
-	DescribeState:     func(state any) string { return fmt.Sprint(state.(group).from(0)) },
-}).ToModel()
+// model returns the model of a group: plantstore.Write decides what a write does, a page
+// is a consistent snapshot, and what has changed when the log is read is what the log has, in its
+// order.
+func (h *History) model() porcupine.Model {
+	logs := make([][]change, h.Groups)
+	for _, c := range h.log {
+		n := int(c.plant.ID-h.firstOf(0)) >> 8
+		logs[n] = append(logs[n], c)
+	}
+	return (&porcupine.NondeterministicModel{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			groups := make([][]porcupine.Operation, h.Groups)
+			for _, op := range history {
+				n := op.Input.(input).group
+				groups[n] = append(groups[n], op)
+			}
+			return groups
+		},
+		Init: func() []any { return []any{state{}} },
+		Step: func(now, in, out any) []any {
+			n := in.(input).group
+			return now.(state).step(in.(input), out.(output), logs[n])
+		},
+		DescribeOperation: func(in, out any) string { return describe(in.(input), out.(output)) },
+		DescribeState: func(now any) string {
+			s := now.(state)
+			return fmt.Sprint(s.plants.from(0), " after ", s.events, " events")
+		},
+	}).ToModel()
+}
 
-// after returns the state after an operation, and its response.
-func (g group) after(in input) (group, output) {
+// step returns the states that an operation with that response can lead to, in a group
+// with that log.
+func (s state) step(in input, got output, log []change) []any {
+	if in.log {
+		if s.events != len(log) {
+			return nil
+		}
+		s.logRead = true
+		return []any{s}
+	}
+	var states []any
+	plants, event, want := s.plants.after(in)
+	next := state{plants, s.events, s.logRead}
+	logged := true
+	if event != (change{}) && !s.logRead {
+		logged = s.events < len(log) && log[s.events] == event
+		next.events++
+	}
+	if logged && (got.unknown || got.refused == want.refused && slices.Equal(got.plants, want.plants)) {
+		states = append(states, next)
+	}
+	if got.unknown {
+		states = append(states, s)
+	}
+	return states
+}
+
+// after returns the plants after an operation other than a read of the log, the event of
+// it, and its response.
+func (g group) after(in input) (group, change, output) {
 	if in.write == nil && in.limit > 0 {
 		plants := g.from(int(in.after + 1 - in.first))
-		return g, output{plants: plants[:min(len(plants), in.limit)]}
+		return g, change{}, output{plants: plants[:min(len(plants), in.limit)]}
 	}
 	at := in.after + 1 - in.first
+	was := g[at]
 	var current *plantstore.Plant
-	if g[at] != (plantstore.Plant{}) {
-		current = &g[at]
+	if was != (plantstore.Plant{}) {
+		current = &was
 	}
 	if in.write == nil {
 		if current == nil {
-			return g, output{refused: plantstore.ErrNoPlant}
+			return g, change{}, output{refused: plantstore.ErrNoPlant}
 		}
-		return g, output{plants: []plantstore.Plant{g[at]}}
+		return g, change{}, output{plants: []plantstore.Plant{was}}
 	}
 	result := in.write.Decide(current)
 	if result.Err != nil {
-		return g, output{refused: result.Err.(plantstore.Code)}
+		return g, change{}, output{refused: result.Err.(plantstore.Code)}
 	}
 	g[at] = in.write.Plant
-	if result.Outcome == plantstore.Deleted {
+	switch result.Outcome {
+	case plantstore.Created:
+		return g, change{plantstore.PlantCreated, in.write.Plant}, output{}
+	case plantstore.Replaced:
+		return g, change{plantstore.PlantReplaced, in.write.Plant}, output{}
+	case plantstore.Deleted:
 		g[at] = plantstore.Plant{}
+		return g, change{plantstore.PlantDeleted, was}, output{}
 	}
-	return g, output{}
+	return g, change{}, output{}
 }
 
 // from returns the plants from that index on.
@@ -396,6 +478,8 @@ func (g group) from(at int) []plantstore.Plant {
 func describe(in input, out output) string {
 	var text string
 	switch {
+	case in.log:
+		text = "read the log"
 	case in.write == nil && in.limit == 0:
 		text = fmt.Sprintf("get %d: %v", in.after+1, out.plants)
 	case in.write == nil:
@@ -448,11 +532,11 @@ func (h *History) check(tally *Tally) {
 	if len(h.noResponse) > h.Workers {
 		h.t.Errorf("%d writes got no response, with %d workers and one fault", len(h.noResponse), h.Workers)
 	}
-	all := h.complete()
+	all, model := h.complete(), h.model()
 	began := time.Now()
 	result, info := porcupine.CheckOperationsVerbose(model, all, waitTimeout)
 	if result != porcupine.Ok {
-		h.t.Errorf("%s: no order of %d operations explains their responses; see %s", result, len(all), h.keep(all, info))
+		h.t.Errorf("%s: no order of %d operations explains their responses and the log; see %s", result, len(all), h.keep(all, model, info))
 	}
 	tally.histories++
 	tally.operations += len(all)
@@ -460,8 +544,56 @@ func (h *History) check(tally *Tally) {
 	tally.longest = max(tally.longest, time.Since(began))
 }
 
+// checkLog compares the order of the log, all groups together, with the clock: a write
+// that was called after another had returned must have its event after the other's. So
+// each event gets a moment at which it can have happened, in order.
+func (h *History) checkLog() {
+	h.t.Helper()
+	type times struct{ calls, returns []int64 }
+	writes := make(map[plantstore.Plant]times) // by what they write, without a name if they delete
+	for _, op := range h.complete() {
+		in, out := op.Input.(input), op.Output.(output)
+		if in.write == nil || out.refused != 0 {
+			continue
+		}
+		w := writes[in.write.Plant]
+		writes[in.write.Plant] = times{append(w.calls, op.Call), append(w.returns, op.Return)}
+	}
+	for _, w := range writes {
+		slices.Sort(w.calls)
+		slices.Sort(w.returns)
+	}
+	written := func(c change) plantstore.Plant {
+		if c.kind == plantstore.PlantDeleted {
+			return plantstore.Plant{ID: c.plant.ID}
+		}
+		return c.plant
+	}
+	events := make(map[plantstore.Plant]int)
+	for _, c := range h.log {
+		events[written(c)]++
+	}
+	seen := make(map[plantstore.Plant]int)
+	moment := int64(0)
+	for i, c := range h.log {
+		// Which of several equal writes an event is of is not known. The n-th event comes
+		// after n of them were called, and before one returned that all but n precede.
+		w, n := writes[written(c)], seen[written(c)]
+		seen[written(c)]++
+		spare := len(w.calls) - events[written(c)] // of these nothing is in the log
+		if spare < 0 {
+			h.t.Errorf("event %d, %+v, is one of %d, after %d such writes", i, c, events[written(c)], len(w.calls))
+			return
+		}
+		if moment = max(moment, w.calls[n]); moment > w.returns[n+spare] {
+			h.t.Errorf("event %d, %+v, comes after one of a write that was called when its own had returned", i, c)
+			return
+		}
+	}
+}
+
 // keep writes the history as text and as a drawing, and returns the path of the drawing.
-func (h *History) keep(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
+func (h *History) keep(operations []porcupine.Operation, model porcupine.Model, info porcupine.LinearizationInfo) string {
 	h.t.Helper()
 	dir := Artifacts()
 	if dir == "" {
@@ -475,6 +607,9 @@ func (h *History) keep(operations []porcupine.Operation, info porcupine.Lineariz
 	for _, op := range operations {
 		in := op.Input.(input)
 		fmt.Fprintf(&text, "%12d %12d client %2d group %d %s\n", op.Call, op.Return, op.ClientId, in.group, describe(in, op.Output.(output)))
+	}
+	for i, c := range h.log {
+		fmt.Fprintf(&text, "event %d: %s %+v\n", i, c.kind, c.plant)
 	}
 	path := filepath.Join(dir, fmt.Sprintf("history-%x-%d", h.Seed, h.Number))
 	if err := os.WriteFile(path+".txt", []byte(text.String()), 0o644); err != nil {
