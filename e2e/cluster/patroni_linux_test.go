@@ -13,12 +13,13 @@ import (
 )
 
 // The leader of a Patroni cluster is killed, PostgreSQL and Patroni, while 64 clients
-// create plants through two replicas.
+// create plants through two replicas and mirrors follow them.
 func TestCallsWaitForAPatroniFailover(t *testing.T) {
 	t.Parallel()
 	kills := harness.Times(3, 10)
 	cluster := pgtest.StartCluster(t, patroniSettings(t))
 	a, b, clients := startReplicas(t, cluster.URL())
+	mirrors := []*harness.Mirror{harness.MirrorByStream(t, a), harness.MirrorByPolling(t, b)}
 	arrivals := startArrivals(t, clients...)
 	w := harness.StartWorkload(t, 64, harness.Creates, rand.Uint64(), clients...)
 	for range kills {
@@ -40,7 +41,9 @@ func TestCallsWaitForAPatroniFailover(t *testing.T) {
 		harness.Report(t, "%v killed, %v leads: creates served after %v, all members back after %v", leader, next, served, time.Since(began))
 	}
 	w.AwaitAcked(1000)
-	harness.Report(t, "%d leaders killed, %d arrivals, %s", kills, arrivals(), w.Finish(clients[1]))
+	arrived, written := arrivals(), w.Finish(clients[1])
+	events := int(w.Acked()) + 2*arrived // each creates and deletes a plant
+	harness.Report(t, "%d leaders killed, %d arrivals, %s, %s", kills, arrived, written, harness.VerifyMirrors(t, clients[0], events, mirrors...))
 }
 
 // patroniSettings returns the configuration that docs/operations.md recommends.
