@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -20,7 +22,7 @@ var eventBehaviours = []behaviour{
 	{"Events/survive a restart", checkEventsAfterReopen},
 	{"Events/say when there are more", checkChanged},
 	{"Events/follow a snapshot without gap or overlap", checkSnapshotAndFeed},
-	{"Events/are in the order of the writes of a plant", checkEventOrder},
+	{"Events/are in the order of the writes", checkEventOrder},
 }
 
 // change is an event without its cursor and time.
@@ -295,40 +297,50 @@ func checkSnapshotAndFeed(t *testing.T, s *subject) {
 	writers.Wait()
 }
 
-// checkEventOrder has several writers race for the same plant, and checks that its
-// events are a history that could have been: each follows from the one before.
+// checkEventOrder has several writers race for the same plants, and checks that the log
+// is a history that could have been: each event of a plant follows from the one before,
+// and each writer finds its own changes there, in order, whatever their plants.
 func checkEventOrder(t *testing.T, s *subject) {
-	var writers sync.WaitGroup
-	for w := range 4 {
-		writers.Go(func() {
-			for i := range 25 {
-				write := replace(plant(1, fmt.Sprint(w, ".", i)))
-				if i%5 == 4 {
-					write = remove(1)
-				}
-				write.By = fmt.Sprint(w)
-				if _, err := s.Apply(t.Context(), []plantstore.Write{write}); err != nil && !errors.Is(err, plantstore.ErrRetry) {
-					t.Error(err)
-				}
+	const writers, writes, plants = 4, 30, 3
+	var changed [writers][]string
+	inParallel(t, writers, func(w int) error {
+		for i := range writes {
+			id, name := plantstore.ID(i%plants), fmt.Sprint(w, ".", i)
+			write := replace(plant(id, name))
+			if i%5 == 4 {
+				write = remove(id)
 			}
-		})
-	}
-	writers.Wait()
+			write.By = name
+			results, err := applyBatch(t.Context(), s, []plantstore.Write{write})
+			if err != nil {
+				return err
+			}
+			if results[0].Err == nil {
+				changed[w] = append(changed[w], name)
+			}
+		}
+		return nil
+	})
+	current := make(map[plantstore.ID]plantstore.Plant)
+	var logged [writers][]string
 	events, _ := follow(t, s, "")
-	var current *plantstore.Plant
 	for i, e := range events {
+		was, found := current[e.Plant.ID]
 		switch {
-		case e.Type == plantstore.PlantCreated && current == nil, e.Type == plantstore.PlantReplaced && current != nil && *current != e.Plant:
-			current = &e.Plant
-		case e.Type == plantstore.PlantDeleted && current != nil && *current == e.Plant:
-			current = nil
+		case e.Type == plantstore.PlantCreated && !found, e.Type == plantstore.PlantReplaced && found && was != e.Plant:
+			current[e.Plant.ID] = e.Plant
+		case e.Type == plantstore.PlantDeleted && found && was == e.Plant:
+			delete(current, e.Plant.ID)
 		default:
-			t.Fatalf("event %d, %v, follows %v", i, changeOf(e), current)
+			t.Fatalf("event %d, %v, follows %v (%t)", i, changeOf(e), was, found)
+		}
+		w := e.By[0] - '0'
+		logged[w] = append(logged[w], e.By)
+	}
+	for w := range writers {
+		if !slices.Equal(logged[w], changed[w]) {
+			t.Errorf("the log has the changes %v of writer %d, want %v", logged[w], w, changed[w])
 		}
 	}
-	if current == nil {
-		wantNoPlants(t, s, 1)
-	} else {
-		wantPlants(t, s, *current)
-	}
+	wantAll(t, s, slices.SortedFunc(maps.Values(current), func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })...)
 }
