@@ -37,25 +37,23 @@ func readState(c *sqlite.Conn) (s logState, err error) {
 	return s, nil
 }
 
-// loadEntries adds the rows after the flushed one to a generation, and returns the
-// time of the last.
-func loadEntries(c *sqlite.Conn, flushed int64, into *generation) (lastTime int64, err error) {
-	rows, err := c.Prepare("SELECT seq, time, type, id, tag FROM log WHERE seq > ? ORDER BY seq")
+// loadEntries adds the rows after the flushed one to a generation.
+func loadEntries(c *sqlite.Conn, flushed int64, into *generation) error {
+	rows, err := c.Prepare("SELECT seq, type, id, tag FROM log WHERE seq > ? ORDER BY seq")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer rows.Reset()
 	rows.BindInt64(1, flushed)
 	for {
 		found, err := rows.Step()
 		if err != nil || !found {
-			return lastTime, err
+			return err
 		}
-		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(3))}
-		if rows.ColumnInt64(2) != rowDeleted {
-			e.tag = hashTag(columnTag(rows, 4))
+		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2))}
+		if rows.ColumnInt64(1) != rowDeleted {
+			e.tag = hashTag(columnTag(rows, 3))
 		}
-		lastTime = rows.ColumnInt64(1)
 		into.tree.Set(e)
 	}
 }
@@ -71,13 +69,15 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	active := newGeneration()
-	w.seq, w.time, w.trimmed = state.seq, state.trimmedTime, state.trimmed
-	last, err := loadEntries(w.conn, state.flushed, active)
+	last, err := state.logRange(w.conn).At(state.seq)
 	if err != nil {
 		return err
 	}
-	w.time = max(w.time, last)
+	active := newGeneration()
+	w.seq, w.time, w.trimmed = state.seq, last.Time, state.trimmed
+	if err := loadEntries(w.conn, state.flushed, active); err != nil {
+		return err
+	}
 	s.lastSeq.Store(w.seq)
 	s.unflushed.Store(&unflushed{active: active})
 	if active.len() >= s.generationSize {

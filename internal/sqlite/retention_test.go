@@ -133,3 +133,31 @@ func TestLogStats(t *testing.T) {
 	}
 	want(0, 50, 0)
 }
+
+// The clock is set back by an hour while the store is closed.
+func TestTimeInTheLogNeverDecreases(t *testing.T) {
+	for name, flushed := range map[string]bool{"flushed": true, "unflushed": false} {
+		t.Run(name, func(t *testing.T) {
+			path := newPath(t)
+			s := mustOpen(t, path, Serve)
+			create(t, s, fern(1))
+			for flushed && s.freezeRest() {
+				if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mustClose(t, s)
+			runRaw(t, path, "UPDATE log SET time = time + 3600000000")
+			s = mustOpen(t, path, Serve)
+			defer mustClose(t, s)
+			create(t, s, fern(2))
+			page, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 2})
+			if err != nil || len(page.Events) != 2 {
+				t.Fatalf("%d events, %v", len(page.Events), err)
+			}
+			if first, second := page.Events[0].Time, page.Events[1].Time; second.Before(first) {
+				t.Errorf("an event of %v after one of %v", second, first)
+			}
+		})
+	}
+}
