@@ -209,41 +209,50 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, query plantstore
 	if !send([]byte(": connected\n\n")) {
 		return nil
 	}
-	sent := page.Next
-	for {
-		text, err := appendStream(nil, page, sent)
-		if err != nil || len(text) > 0 && !send(text) {
-			return nil
-		}
-		sent = page.Next
-		changed := s.store.Changed()
-		query.After, query.Since = page.Next, time.Time{}
-		if page, err = s.store.Events(r.Context(), query); err != nil {
-			return nil // the client reconnects, and finds out why
-		}
-		for len(page.Events) == 0 && !page.More && page.Next == sent {
+	// wait waits until there may be more events, and reports false if the stream ends.
+	wait := func(changed <-chan struct{}) bool {
+		for {
 			select {
 			case <-r.Context().Done():
-				return nil
+				return false
 			case <-s.stopped.Done():
-				return nil
-			case <-changed:
+				return false
 			case <-tick.C:
 				if _, err := s.guard.Check(r.Context(), r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
-					return nil
+					return false
 				}
 				if time.Since(last) >= heartbeat && !send([]byte(": heartbeat\n\n")) {
-					return nil
+					return false
 				}
-				continue
-			}
-			changed = s.store.Changed()
-			if page, err = s.store.Events(r.Context(), query); err != nil {
-				return nil
+			case <-changed:
+				return true
 			}
 		}
 	}
+	sent, changed := page.Next, closed
+	for {
+		text, err := appendStream(nil, page, sent)
+		if err != nil || len(text) > 0 && !send(text) || !wait(changed) {
+			return nil
+		}
+		sent = page.Next
+		query.After, query.Since = sent, time.Time{}
+		changed = s.store.Changed()
+		if page, err = s.store.Events(r.Context(), query); err != nil {
+			return nil // the client reconnects, and finds out why
+		}
+		if page.Next != sent {
+			changed = closed // there may be more already
+		}
+	}
 }
+
+// closed is a channel on which nobody waits.
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // appendStream appends a page as server-sent events. If the last event examined did
 // not match, an id without data says how far the log has been searched.

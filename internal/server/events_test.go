@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
 )
 
 // event is an Event as the interface has it.
@@ -282,6 +284,34 @@ func TestStreamOfARevokedTokenEnds(t *testing.T) {
 	}
 	if _, _, e, ok := live.next(); ok { // blocks until the stream ends
 		t.Errorf("the stream continues with %v", e)
+	}
+}
+
+// endlessLog always has another event.
+type endlessLog struct {
+	*storetest.Model
+	seq atomic.Int64
+}
+
+func (l *endlessLog) Events(context.Context, plantstore.EventQuery) (plantstore.EventPage, error) {
+	at := plantstore.Position{Store: "endless", Seq: l.seq.Add(1)}.Cursor()
+	return plantstore.EventPage{Events: []plantstore.Event{{Cursor: at, Type: plantstore.PlantCreated, Plant: plant(1, "Fern")}}, Next: at}, nil
+}
+
+func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{Store: &endlessLog{Model: storetest.NewModel()}})
+	secret := s.NewToken(plantstore.ScopeEvents)
+	live, _ := follow(t, s, "", "", secret)
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if _, _, _, ok := live.next(); !ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the stream continues")
+		}
 	}
 }
 
