@@ -140,6 +140,14 @@ func TestCommitsAreNeverAsynchronous(t *testing.T) {
 	}
 }
 
+// Each would take a second, because its plan has a sort.
+func TestStatementsAreNotCompiled(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t)+"&jit=on")
+	if got := queryText(t, s, "SHOW jit"); got != "off" {
+		t.Errorf("jit is %s", got)
+	}
+}
+
 // TestReadOnlyConnectionsAreDropped has all connections of a store refuse writes, as
 // if their server had become a standby, while new ones accept them.
 func TestReadOnlyConnectionsAreDropped(t *testing.T) {

@@ -251,17 +251,19 @@ func name(c *pgx.ConnConfig) string {
 // The settings of a session. A commit must be on disk when it returns, even if the
 // server, the database or the role has synchronous_commit=off. And rows must come
 // in the order of an index: collecting and sorting them, which looks cheap to a
-// planner that expects few, is unbounded work. Engines that lack these settings do
-// not need them.
+// planner that expects few, is unbounded work. Nothing may be compiled: a sort that
+// cannot be avoided then seems so expensive to the planner that it would compile the
+// statement for a second each time. Engines that lack these settings do not need them.
 const (
 	forceSyncCommit = `SELECT set_config('synchronous_commit', 'on', false)
 		WHERE current_setting('synchronous_commit', true) = 'off'`
 	forceIndexOrder = `SELECT set_config('enable_bitmapscan', 'off', false), set_config('enable_sort', 'off', false)
 		WHERE current_setting('enable_bitmapscan', true) = 'on'`
+	forbidJIT = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) = 'on'`
 )
 
 func configure(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, forceSyncCommit+";"+forceIndexOrder)
+	_, err := c.Exec(ctx, forceSyncCommit+";"+forceIndexOrder+";"+forbidJIT)
 	return err
 }
 
