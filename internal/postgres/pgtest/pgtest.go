@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,10 +169,21 @@ func (s *Server) Log(t testing.TB) string {
 	return string(log)
 }
 
-// Kill stops the server as a crash would.
+// Kill stops the server as a crash would: with the processes that serve its sessions,
+// which would otherwise finish what they are doing.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
+	if s.process == nil {
+		return
+	}
+	pid := s.process.cmd.Process.Pid
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // on Linux
 	s.stop(syscall.SIGKILL)
+	for child := range strings.FieldsSeq(string(children)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL) // unless it has ended by itself
+		}
+	}
 }
 
 // Restart starts a killed server, and waits until it has recovered.
