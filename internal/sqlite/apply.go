@@ -28,7 +28,7 @@ const (
 type writer struct {
 	conn                    *sqlite.Conn
 	begin, commit, rollback *sqlite.Stmt
-	lookUp, logged          *sqlite.Stmt
+	stored, logged          *sqlite.Stmt
 	appendOne, appendGroup  *sqlite.Stmt
 	store, remove           *sqlite.Stmt // of the flush
 	setFlushed              *sqlite.Stmt
@@ -38,6 +38,7 @@ type writer struct {
 	time int64         // of that row
 	next plantstore.ID // of the frozen generation, to be flushed next
 	left int           // approximate number left of it
+	owed int           // rows to flush, too few for a group so far
 
 	trimmed int64 // the last row that was trimmed
 
@@ -80,9 +81,9 @@ func (w *writer) prepare() error {
 		"BEGIN IMMEDIATE": &w.begin,
 		"COMMIT":          &w.commit,
 		"ROLLBACK":        &w.rollback,
-		"SELECT id, name, tag FROM stored WHERE id IN " + in: &w.lookUp,
-		selectLogged: &w.logged,
-		insertLog:    &w.appendOne,
+		selectStored:      &w.stored,
+		selectLogged:      &w.logged,
+		insertLog:         &w.appendOne,
 		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq IN " + in +
 			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.store,
@@ -276,58 +277,29 @@ func (w *writer) bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
 // current returns the plants that have an id of the batch.
 func (w *writer) current(batch []plantstore.Write, mem *unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
 	current := make(map[plantstore.ID]*plantstore.Plant, len(batch))
-	var ids [groupSize]plantstore.ID
-	n := 0
 	for i := range batch {
 		id := batch[i].Plant.ID
 		if _, seen := current[id]; seen {
 			continue
 		}
-		current[id] = nil
-		e, ok := mem.find(id, math.MaxInt64)
+		e, logged := mem.find(id, math.MaxInt64)
+		var plant *plantstore.Plant
+		var err error
 		switch {
-		case ok && e.tag == tombstone:
-		case ok:
-			plant, err := plantByKey(w.logged, e.seq)
-			if err != nil || plant == nil {
-				return nil, errors.Join(err, missing(e, plant))
+		case logged && e.tag == tombstone:
+		case logged:
+			if plant, err = plantByKey(w.logged, e.seq); plant == nil {
+				err = errors.Join(err, missing(e, plant))
 			}
-			current[id] = plant
 		default:
-			ids[n] = id
-			n++
+			plant, err = plantByKey(w.stored, int64(id))
 		}
-		if n == groupSize {
-			if err := w.lookUpStored(ids[:], current); err != nil {
-				return nil, err
-			}
-			n = 0
-		}
-	}
-	if n == 0 {
-		return current, nil
-	}
-	return current, w.lookUpStored(ids[:n], current)
-}
-
-// lookUpStored adds those of the plants with these ids that are in the table.
-func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plantstore.Plant) error {
-	for i := range groupSize {
-		// If there are fewer ids, the last one is repeated.
-		w.lookUp.BindInt64(i+1, int64(ids[min(i, len(ids)-1)]))
-	}
-	for {
-		found, err := w.lookUp.Step()
 		if err != nil {
-			w.lookUp.Reset() // repeats the error
-			return err
+			return nil, err
 		}
-		if !found {
-			return w.lookUp.Reset()
-		}
-		plant := rowPlant(w.lookUp)
-		into[plant.ID] = &plant
+		current[id] = plant
 	}
+	return current, nil
 }
 
 // missing says that the log does not have the row of an entry.

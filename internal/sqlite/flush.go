@@ -37,16 +37,23 @@ func (s *Store) freezeRest() bool {
 	return s.unflushed.Load().frozen != nil
 }
 
-// flushDue is how many rows to flush with a batch of that size, so that the frozen
-// generation is flushed when the active one is full.
+// flushDue returns how many rows to flush along with a batch of this size, so that the
+// frozen generation is flushed by the time the active one is full. Small batches flush
+// a whole group now and then.
 func (s *Store) flushDue(batch int) int {
-	mem := s.unflushed.Load()
+	mem, w := s.unflushed.Load(), s.write
 	if mem.frozen == nil {
 		return 0
 	}
 	// An eighth of the active generation is spare.
 	room := max(1, s.generationSize-s.generationSize/8-mem.active.len())
-	return 1 + s.write.left*batch/room
+	w.owed += 1 + w.left*batch/room
+	if w.owed < groupSize {
+		return 0
+	}
+	due := w.owed
+	w.owed = 0
+	return due
 }
 
 // flush brings the table up to date with the next n plants of the frozen generation,
