@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,19 +29,22 @@ const (
 type writer struct {
 	conn                    *sqlite.Conn
 	begin, commit, rollback *sqlite.Stmt
-	stored, logged          *sqlite.Stmt
+	storedRange, logged     *sqlite.Stmt
 	appendOne, appendGroup  *sqlite.Stmt
-	store, remove           *sqlite.Stmt // of the flush
+	storeRun, remove        *sqlite.Stmt // of the flush
 	setFlushed              *sqlite.Stmt
 	trim, setTrimmed        *sqlite.Stmt
+	logText                 *sqlite.Stmt
 
 	seq  int64         // of the last row of the log
 	time int64         // of that row
 	next plantstore.ID // of the frozen generation, to be flushed next
 	left int           // approximate number left of it
-	owed int           // rows to flush, too few for a group so far
+	owed int           // rows of it to flush, too few for a group so far
 
 	trimmed int64 // the last row that was trimmed
+
+	found map[plantstore.ID]*plantstore.Plant // of lookUp
 
 	// tx is what the current transaction changes of these, and what it appends.
 	tx transaction
@@ -75,21 +79,21 @@ const (
 func (w *writer) prepare() error {
 	const row = "(?, ?, ?, ?, ?, ?, ?)"
 	const insertLog = `INSERT INTO log (seq, time, "by", type, id, name, tag) VALUES ` + row
-	in := "(?" + strings.Repeat(", ?", groupSize-1) + ")"
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
 		"BEGIN IMMEDIATE": &w.begin,
 		"COMMIT":          &w.commit,
 		"ROLLBACK":        &w.rollback,
-		selectStored:      &w.stored,
-		selectLogged:      &w.logged,
-		insertLog:         &w.appendOne,
+		"SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?": &w.storedRange,
+		selectLogged: &w.logged,
+		insertLog:    &w.appendOne,
 		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
-		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq IN " + in +
-			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.store,
-		"DELETE FROM stored WHERE id = ?":  &w.remove,
-		"UPDATE log_state SET flushed = ?": &w.setFlushed,
-		"DELETE FROM log WHERE seq <= ?":   &w.trim,
+		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
+			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.storeRun,
+		"DELETE FROM stored WHERE id = ?":                                                         &w.remove,
+		"UPDATE log_state SET flushed = ?":                                                        &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":                                                          &w.trim,
+		"SELECT seq, octet_length(name) FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":         &w.logText,
 		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)": &w.setTrimmed,
 	} {
 		var err error
@@ -109,7 +113,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	}
 	results := make([]plantstore.Result, len(batch))
 	err := s.withWriter(ctx, func(w *writer) error {
-		if err := s.flush(s.flushDue(len(batch))); err != nil {
+		if err := s.flush(s.flushDue(batch)); err != nil {
 			return err
 		}
 		if err := s.trim(trimFactor * len(batch)); err != nil {
@@ -117,6 +121,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 		}
 		return w.apply(batch, results, s.unflushed.Load())
 	})
+	s.lastWrite.Store(time.Now().UnixNano())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +142,6 @@ func (s *Store) withWriter(ctx context.Context, f func(*writer) error) error {
 	if errors.Is(err, plantstore.ErrUntrusted) {
 		s.markUntrusted(err)
 	}
-	s.lastWrite.Store(time.Now().UnixNano())
 	return err
 }
 
@@ -149,12 +153,10 @@ func (s *Store) transaction(f func(*writer) error) error {
 	if err := run(w.begin); err != nil {
 		return err
 	}
+	clear(w.tx.rows)
 	w.tx = transaction{seq: w.seq, time: w.time, entries: w.tx.entries[:0], rows: w.tx.rows[:0], next: w.next, left: w.left, trimmed: w.trimmed}
 	active := s.unflushed.Load().active
 	err := f(w)
-	if err == nil {
-		err = w.appendRows()
-	}
 	if err == nil {
 		active.add(w.tx.entries)
 		if err = run(w.commit); err != nil {
@@ -184,60 +186,77 @@ func (s *Store) committed(w *writer) {
 		mem = &unflushed{active: mem.active}
 		s.unflushed.Store(mem)
 	}
-	if mem.frozen == nil && mem.active.len() >= s.generationSize {
+	if mem.frozen == nil && s.isFull(mem.active) {
 		s.freeze()
 	}
 	s.countPages(w.tx.pages)
 }
 
-// apply decides the writes in their order.
+// apply decides the writes in their order. It holds few of the plants that exist in
+// memory at once: they may be large.
 func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, mem *unflushed) error {
-	current, err := w.current(batch, mem)
-	if err != nil {
-		return err
-	}
-	for i := range batch {
-		write := &batch[i]
-		was := current[write.Plant.ID]
-		results[i] = write.Decide(was)
-		if results[i].Err != nil {
-			continue
+	defer clear(w.found)
+	written := make(map[plantstore.ID]*plantstore.Plant, len(batch)) // by the batch itself; nil if it was deleted
+	for start := 0; start < len(batch); start += groupSize {
+		end := min(start+groupSize, len(batch))
+		found, err := w.lookUp(batch[start:end], written, mem)
+		if err != nil {
+			return err
 		}
-		switch results[i].Outcome {
-		case plantstore.Created:
-			w.addRow(rowCreated, write, write.Plant)
-			current[write.Plant.ID] = &write.Plant
-		case plantstore.Replaced:
-			w.addRow(rowReplaced, write, write.Plant)
-			current[write.Plant.ID] = &write.Plant
-		case plantstore.Deleted:
-			w.addRow(rowDeleted, write, *was)
-			delete(current, write.Plant.ID)
+		for i := start; i < end; i++ {
+			was, ok := written[batch[i].Plant.ID]
+			if !ok {
+				was = found[batch[i].Plant.ID]
+			}
+			results[i] = batch[i].Decide(was)
+			w.change(&batch[i], results[i], was, written)
+		}
+		if err := w.appendRows(groupSize); err != nil {
+			return err
 		}
 	}
-	return nil
+	return w.appendRows(1)
+}
+
+// change records what a write does.
+func (w *writer) change(write *plantstore.Write, result plantstore.Result, was *plantstore.Plant, written map[plantstore.ID]*plantstore.Plant) {
+	if result.Err != nil {
+		return
+	}
+	switch result.Outcome {
+	case plantstore.Created:
+		w.addRow(rowCreated, write, write.Plant)
+		written[write.Plant.ID] = &write.Plant
+	case plantstore.Replaced:
+		w.addRow(rowReplaced, write, write.Plant)
+		written[write.Plant.ID] = &write.Plant
+	case plantstore.Deleted:
+		w.addRow(rowDeleted, write, *was)
+		written[write.Plant.ID] = nil
+	}
 }
 
 // addRow adds a row to those that the transaction appends.
 func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant) {
 	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant})
-	tag := tombstone
+	e := entry{id: plant.ID, seq: w.tx.seq + int64(len(w.tx.rows)), tag: tombstone, size: uint32(plant.TextSize())}
 	if kind != rowDeleted {
-		tag = hashTag(plant.Tag)
+		e.tag = hashTag(plant.Tag)
 	}
-	w.tx.entries = append(w.tx.entries, entry{plant.ID, w.tx.seq + int64(len(w.tx.rows)), tag})
+	w.tx.entries = append(w.tx.entries, e)
 }
 
-// appendRows appends the transaction's rows to the log.
-func (w *writer) appendRows() error {
+// appendRows appends the transaction's rows to the log while there are at least that
+// many.
+func (w *writer) appendRows(least int) error {
 	rows := w.tx.rows
-	if len(rows) == 0 {
+	if len(rows) < least {
 		return nil
 	}
 	// The clock may have been set back. Time in the log never goes back.
-	w.tx.time = max(w.time, time.Now().UnixMicro())
+	w.tx.time = max(w.tx.time, time.Now().UnixMicro())
 	size := 0
-	for len(rows) > 0 {
+	for len(rows) >= least {
 		stmt, n := w.appendOne, 1
 		if len(rows) >= groupSize {
 			stmt, n = w.appendGroup, groupSize
@@ -252,6 +271,9 @@ func (w *writer) appendRows() error {
 		rows = rows[n:]
 	}
 	w.tx.pages += 1 + size/pageSize
+	left := copy(w.tx.rows, rows)
+	clear(w.tx.rows[left:]) // or their text would stay in memory
+	w.tx.rows = w.tx.rows[:left]
 	return nil
 }
 
@@ -274,40 +296,84 @@ func (w *writer) bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
 	return rowOverhead + len(row.by) + len(row.plant.Name) + len(tag)
 }
 
-// current returns the plants that have an id of the batch.
-func (w *writer) current(batch []plantstore.Write, mem *unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
-	current := make(map[plantstore.ID]*plantstore.Plant, len(batch))
-	for i := range batch {
-		id := batch[i].Plant.ID
-		if _, seen := current[id]; seen {
+// lookUp returns the plants that have an id of these writes, but for ids that the batch
+// itself has written before.
+func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*plantstore.Plant, mem *unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
+	found := w.found
+	clear(found)
+	var buf [groupSize]plantstore.ID
+	stored := buf[:0] // ids to look up in the table
+	for i := range writes {
+		id := writes[i].Plant.ID
+		if _, ok := written[id]; ok {
 			continue
 		}
 		e, logged := mem.find(id, math.MaxInt64)
-		var plant *plantstore.Plant
-		var err error
-		switch {
-		case logged && e.tag == tombstone:
-		case logged:
-			if plant, err = plantByKey(w.logged, e.seq); plant == nil {
-				err = errors.Join(err, missing(e, plant))
-			}
-		default:
-			plant, err = plantByKey(w.stored, int64(id))
+		if !logged {
+			stored = append(stored, id)
+			continue
+		}
+		if e.tag == tombstone || found[id] != nil {
+			continue
+		}
+		plant, err := plantByKey(w.logged, e.seq)
+		if err == nil && plant == nil {
+			err = missing(e)
 		}
 		if err != nil {
 			return nil, err
 		}
-		current[id] = plant
+		found[id] = plant
 	}
-	return current, nil
+	return found, w.lookUpStored(stored, found)
 }
 
-// missing says that the log does not have the row of an entry.
-func missing(e entry, found *plantstore.Plant) error {
-	if found != nil {
-		return nil
+// density is how many ids a range may have for each that is looked up in it.
+const density = 8
+
+// lookUpStored adds those of the plants with these ids that are in the table. It reads
+// ids that are close together as a range.
+func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plantstore.Plant) error {
+	slices.Sort(ids)
+	for len(ids) > 0 {
+		n := 1
+		for n < len(ids) && uint64(ids[n]-ids[0]) < uint64(density*(n+1)) {
+			n++
+		}
+		w.storedRange.BindInt64(1, int64(ids[0]))
+		w.storedRange.BindInt64(2, int64(ids[n-1]))
+		err := eachRow(w.storedRange, func() {
+			if _, ok := slices.BinarySearch(ids[:n], plantstore.ID(w.storedRange.ColumnInt64(0))); ok {
+				plant := rowPlant(w.storedRange)
+				into[plant.ID] = &plant
+			}
+		})
+		if err != nil {
+			return err
+		}
+		ids = ids[n:]
 	}
+	return nil
+}
+
+// missing returns the error for an entry whose row is not in the log.
+func missing(e entry) error {
 	return inconsistent("the log has no row %d for plant %d", e.seq, e.id)
+}
+
+// eachRow calls f for every row of a statement.
+func eachRow(stmt *sqlite.Stmt, f func()) error {
+	for {
+		found, err := stmt.Step()
+		if err != nil {
+			stmt.Reset() // repeats the error
+			return err
+		}
+		if !found {
+			return stmt.Reset()
+		}
+		f()
+	}
 }
 
 // run steps a statement that returns no row.

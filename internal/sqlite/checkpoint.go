@@ -28,6 +28,8 @@ const (
 	idleFlushSize = 1024
 	idleAfter     = 100 * time.Millisecond
 	idlePause     = time.Millisecond
+	// warnInterval is how often a failure of Run is logged, at most.
+	warnInterval = time.Minute
 	// pageSize is SQLite's default.
 	pageSize = 4096
 )
@@ -40,6 +42,7 @@ func (s *Store) Run(ctx context.Context) error {
 	pause, trim := time.NewTimer(idleAfter), time.NewTicker(trimInterval)
 	defer pause.Stop()
 	defer trim.Stop()
+	var warned time.Time
 	for {
 		var err error
 		select {
@@ -60,6 +63,10 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		// After any other failure the next round tries again: disk space is freed, a
 		// reader ends.
+		if err != nil && ctx.Err() == nil && s.Damaged() == nil && s.Log != nil && time.Since(warned) > warnInterval {
+			warned = time.Now()
+			s.Log.Warn("maintenance of the store failed and is tried again", "db", s.path, "err", err)
+		}
 	}
 }
 
@@ -77,7 +84,7 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 		}
 		return idleAfter, err
 	}
-	err = s.withWriter(ctx, func(*writer) error { return s.flush(idleFlushSize) })
+	err = s.withWriter(ctx, func(*writer) error { return s.flush(idleFlushSize, flushText) })
 	// Writes that arrive in the meantime end it.
 	s.flushing = err == nil && s.lastSeq.Load() == before
 	if !s.flushing {

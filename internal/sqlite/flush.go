@@ -1,16 +1,25 @@
 package sqlite
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"plantstore"
 )
 
 // generationSize is how many rows of the log a generation has when it is frozen. The
-// more, the fewer pages its flush touches for each row, and the longer it takes to
-// read the log when a server starts.
-const generationSize = 1 << 19
+// more it has, the fewer pages its flush touches per row, and the longer a server takes
+// to read the log when it starts. With large plants it is frozen earlier, when they have
+// generationText bytes of text: until it is flushed, the log cannot be trimmed.
+const (
+	generationSize = 1 << 19
+	generationText = 64 << 20
+)
+
+// flushText is how many bytes of text a transaction may flush, at least.
+const flushText = 4 << 20
 
 const firstID = plantstore.ID(math.MinInt64)
 
@@ -37,57 +46,68 @@ func (s *Store) freezeRest() bool {
 	return s.unflushed.Load().frozen != nil
 }
 
-// flushDue returns how many rows to flush along with a batch of this size, so that the
-// frozen generation is flushed by the time the active one is full. Small batches flush
-// a whole group now and then.
-func (s *Store) flushDue(batch int) int {
+// isFull reports whether a generation should be frozen.
+func (s *Store) isFull(g *generation) bool {
+	return g.len() >= s.generationSize || g.text() >= generationText || s.flushSoon.Load() && g.len() > 0
+}
+
+// flushDue returns how many rows, and up to how many bytes of text, to flush along with
+// a batch, so that the frozen generation is flushed by the time the active one is full.
+// It counts what is due: small batches flush a whole group now and then.
+func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	mem, w := s.unflushed.Load(), s.write
 	if mem.frozen == nil {
-		return 0
+		return 0, 0
+	}
+	for i := range batch {
+		text += int64(batch[i].Plant.TextSize())
 	}
 	// An eighth of the active generation is spare.
 	room := max(1, s.generationSize-s.generationSize/8-mem.active.len())
-	w.owed += 1 + w.left*batch/room
-	if w.owed < groupSize {
-		return 0
+	roomText := max(1, generationText-generationText/8-mem.active.text())
+	part := max(float64(len(batch))/float64(room), float64(text)/float64(roomText))
+	w.owed += 1 + int(float64(w.left)*min(part, 1))
+	if s.flushSoon.Load() {
+		w.owed += urgency * len(batch)
 	}
-	due := w.owed
-	w.owed = 0
-	return due
+	if w.owed < groupSize {
+		return 0, 0
+	}
+	rows, w.owed = w.owed, 0
+	return rows, max(flushText, 2*text)
 }
 
-// flush brings the table up to date with the next n plants of the frozen generation,
-// in order of id. It writes final states: repeated after a crash it does no harm.
-func (s *Store) flush(n int) error {
+// urgency is how many rows are flushed for each that is written while rows that are not
+// flushed keep the log from being trimmed.
+const urgency = 4
+
+// flush brings the table up to date with the next n plants of the frozen generation, in
+// order of id, but with no more text than that. It writes final states, so repeating it
+// after a crash is harmless.
+func (s *Store) flush(n int, text int64) error {
 	frozen := s.unflushed.Load().frozen
 	if n == 0 || frozen == nil {
 		return nil
 	}
 	w := s.write
 	chunk := frozen.from(w.next, math.MaxInt64, make([]entry, 0, n))
-	var group []entry
-	for _, e := range chunk {
-		if e.tag == tombstone {
-			w.remove.BindInt64(1, int64(e.id))
-			if err := run(w.remove); err != nil {
-				return fmt.Errorf("flush: %w", err)
-			}
-			continue
-		}
-		if group = append(group, e); len(group) == groupSize {
-			if err := w.storeGroup(group); err != nil {
-				return fmt.Errorf("flush: %w", err)
-			}
-			group = group[:0]
+	last := len(chunk) < n || chunk[n-1].id == math.MaxInt64
+	size := int64(0)
+	for i, e := range chunk {
+		if size += int64(e.size); size > text && i > 0 {
+			chunk, last = chunk[:i], false
+			break
 		}
 	}
-	if err := w.storeGroup(group); err != nil {
+	if !last {
+		w.tx.next = chunk[len(chunk)-1].id + 1
+	}
+	w.tx.left -= len(chunk)
+	w.tx.pages += 2*len(chunk) + int(size/pageSize)
+	if err := w.store(chunk); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	w.tx.pages += 2 * len(chunk)
-	w.tx.left -= len(chunk)
-	if len(chunk) == n && chunk[n-1].id < math.MaxInt64 {
-		w.tx.next = chunk[n-1].id + 1
+	if !last {
 		return nil
 	}
 	w.tx.flushed = true
@@ -98,20 +118,32 @@ func (s *Store) flush(n int) error {
 	return errNoState
 }
 
-// storeGroup copies rows of the log to the table.
-func (w *writer) storeGroup(group []entry) error {
-	if len(group) == 0 {
-		return nil
-	}
-	for i := range groupSize {
-		// In a smaller group, the last row is repeated.
-		w.store.BindInt64(i+1, group[min(i, len(group)-1)].seq)
-	}
-	if err := run(w.store); err != nil {
-		return err
-	}
-	if n := w.conn.Changes(); n != len(group) {
-		return inconsistent("the log has %d of %d rows", n, len(group))
+// store brings the table up to date with these entries. It reads the log in order, in
+// runs of adjacent rows where there are any, and changes the order of the entries.
+func (w *writer) store(chunk []entry) error {
+	slices.SortFunc(chunk, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	for len(chunk) > 0 {
+		if chunk[0].tag == tombstone {
+			w.remove.BindInt64(1, int64(chunk[0].id))
+			if err := run(w.remove); err != nil {
+				return err
+			}
+			chunk = chunk[1:]
+			continue
+		}
+		n := 1
+		for n < len(chunk) && chunk[n].seq == chunk[0].seq+int64(n) && chunk[n].tag != tombstone {
+			n++
+		}
+		w.storeRun.BindInt64(1, chunk[0].seq)
+		w.storeRun.BindInt64(2, chunk[n-1].seq)
+		if err := run(w.storeRun); err != nil {
+			return err
+		}
+		if stored := w.conn.Changes(); stored != n {
+			return inconsistent("the log has %d of %d rows", stored, n)
+		}
+		chunk = chunk[n:]
 	}
 	return nil
 }

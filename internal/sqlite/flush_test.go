@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -258,7 +259,7 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 func (l *comparison) flush(t *testing.T, n int) {
 	t.Helper()
 	l.store.freezeRest()
-	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(n) }); err != nil {
+	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(n, flushText) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -308,7 +309,7 @@ func TestFailedTransactionChangesNothing(t *testing.T) {
 	before, was := l.unflushed(l.store), *l.store.write
 	failed := errors.New("failed")
 	err := l.store.transaction(func(w *writer) error {
-		return errors.Join(l.store.flush(100), w.apply(l.creates(t, 100, 0), make([]plantstore.Result, 100), l.store.unflushed.Load()), failed)
+		return errors.Join(l.store.flush(100, flushText), w.apply(l.creates(t, 100, 0), make([]plantstore.Result, 100), l.store.unflushed.Load()), failed)
 	})
 	if !errors.Is(err, failed) {
 		t.Fatal(err)
@@ -336,11 +337,12 @@ func TestMissingLogRowIsDetected(t *testing.T) {
 			if err := exec(l.store.write.conn, damage); err != nil {
 				t.Fatal(err)
 			}
-			if problems, err := l.store.Check(t.Context()); err == nil && len(problems) == 0 {
+			// As the command does it, which does not have the server's index.
+			if problems, err := openStore(t, l.path, Existing).Check(t.Context()); err == nil && len(problems) == 0 {
 				t.Error("check finds nothing")
 			}
 			l.store.freezeRest()
-			if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000) }); !errors.Is(err, plantstore.ErrDamaged) {
+			if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000, flushText) }); !errors.Is(err, plantstore.ErrDamaged) {
 				t.Errorf("flush: %v", err)
 			}
 			if _, err := l.store.Apply(t.Context(), l.creates(t, 1, 0)); !errors.Is(err, plantstore.ErrDamaged) {
@@ -447,5 +449,73 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 	if differ := text(t, shell, `SELECT count(*) FROM (SELECT * FROM plants EXCEPT
 		SELECT id, name, tag FROM log WHERE type <> 3 AND seq IN (SELECT max(seq) FROM log GROUP BY id))`, 0); differ != "0" {
 		t.Errorf("%s plants in the view are not as the log implies", differ)
+	}
+}
+
+// Large plants are flushed before there are many of them, a few at a time.
+func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
+	l := newComparison(t, 6)
+	l.store.generationSize = generationSize
+	const size = 1 << 20
+	name := strings.Repeat("x", size)
+	for id := range plantstore.ID(2 * generationText / size) {
+		l.apply(t, []plantstore.Write{{Plant: plantstore.Plant{ID: id, Name: name}}})
+		if text := l.store.unflushed.Load().active.text(); text > generationText+size {
+			t.Fatalf("after %d plants, %d bytes are not frozen", id+1, text)
+		}
+		l.store.write.owed = 0 // leave the flush to what follows
+	}
+	left := l.store.write.left
+	if left < 20 {
+		t.Fatalf("only %d plants are to be flushed", left)
+	}
+	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000, flushText) }); err != nil {
+		t.Fatal(err)
+	}
+	if flushed := left - l.store.write.left; flushed != flushText/size {
+		t.Errorf("%d plants of 1 MiB were flushed at once", flushed)
+	}
+	if n := text(t, l.store.write.conn, "SELECT count(*) FROM plants", 0); n != fmt.Sprint(2*generationText/size) {
+		t.Errorf("the view has %s plants", n)
+	}
+}
+
+// Rows that are to be trimmed are flushed soon, although the generation is not full.
+func TestRowsToBeTrimmedAreFlushedSoon(t *testing.T) {
+	l := newComparison(t, 7)
+	l.store.generationSize = generationSize
+	l.store.KeepLog(0, 1)
+	for range 40 {
+		l.apply(t, l.creates(t, 50, 0))
+		if err := l.store.updateTrim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := l.store.write.seq - l.store.write.trimmed; rows > 500 {
+		t.Errorf("the log has %d of 2000 rows", rows)
+	}
+	l.compare(t, l.store)
+}
+
+// A transaction fails after a reader has found its entry, and the next one uses its row
+// for another plant.
+func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	failed := []entry{{id: 1, seq: s.write.seq + 1, tag: untagged}}
+	active := s.unflushed.Load().active
+	active.add(failed)
+	create(t, s, fern(2))
+	got := make(chan error)
+	go func() {
+		p, err := s.Plant(t.Context(), 1)
+		if err == nil {
+			err = fmt.Errorf("got %v", p)
+		}
+		got <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	active.remove(failed)
+	if err := <-got; !errors.Is(err, plantstore.ErrNoPlant) {
+		t.Error(err)
 	}
 }

@@ -14,26 +14,27 @@ import (
 // entry says that the log has the state of a plant in row seq. There are many of them,
 // so they are small and have no pointers.
 type entry struct {
-	id  plantstore.ID
-	seq int64
-	tag uint64 // tombstone, untagged, or a hash of the tag
+	id   plantstore.ID
+	seq  int64
+	tag  uint32 // tombstone, untagged, or a hash of the tag
+	size uint32 // of the text, in bytes
 }
 
 // What an entry's tag is if it is not a hash.
 const (
-	tombstone uint64 = iota // the plant was deleted
+	tombstone uint32 = iota // the plant was deleted
 	untagged
 )
 
 var tagSeed = maphash.MakeSeed()
 
 // hashTag returns the same number for equal tags, and never that of a tombstone.
-func hashTag(tag plantstore.Tag) uint64 {
+func hashTag(tag plantstore.Tag) uint32 {
 	text, ok := tag.Text()
 	if !ok {
 		return untagged
 	}
-	return maphash.String(tagSeed, text) | 2
+	return uint32(maphash.String(tagSeed, text)) | 2
 }
 
 // generation indexes a run of the log by id: what a log-structured engine calls a
@@ -45,6 +46,7 @@ func hashTag(tag plantstore.Tag) uint64 {
 type generation struct {
 	mu    sync.RWMutex // guards tree
 	tree  *btree.BTreeG[entry]
+	bytes int64        // of text
 	final atomic.Int64 // the last seq, once it is frozen
 }
 
@@ -63,6 +65,7 @@ func (g *generation) add(entries []entry) {
 	defer g.mu.Unlock()
 	for _, e := range entries {
 		g.tree.Set(e)
+		g.bytes += int64(e.size)
 	}
 }
 
@@ -72,6 +75,7 @@ func (g *generation) remove(entries []entry) {
 	defer g.mu.Unlock()
 	for _, e := range entries {
 		g.tree.Delete(e)
+		g.bytes -= int64(e.size)
 	}
 }
 
@@ -79,6 +83,13 @@ func (g *generation) len() int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.tree.Len()
+}
+
+// text returns how many bytes of text the rows have.
+func (g *generation) text() int64 {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.bytes
 }
 
 // covers reports whether the generation has every row up to seq that was appended

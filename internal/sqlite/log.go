@@ -39,7 +39,7 @@ func readState(c *sqlite.Conn) (s logState, err error) {
 
 // loadEntries adds the rows after the flushed one to a generation.
 func loadEntries(c *sqlite.Conn, flushed int64, into *generation) error {
-	rows, err := c.Prepare("SELECT seq, type, id, tag FROM log WHERE seq > ? ORDER BY seq")
+	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name) FROM log WHERE seq > ? ORDER BY seq")
 	if err != nil {
 		return err
 	}
@@ -50,11 +50,13 @@ func loadEntries(c *sqlite.Conn, flushed int64, into *generation) error {
 		if err != nil || !found {
 			return err
 		}
-		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2))}
+		tag := columnTag(rows, 3)
+		text, _ := tag.Text()
+		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2)), size: uint32(len(text) + rows.ColumnInt(4))}
 		if rows.ColumnInt64(1) != rowDeleted {
-			e.tag = hashTag(columnTag(rows, 3))
+			e.tag = hashTag(tag)
 		}
-		into.tree.Set(e)
+		into.add([]entry{e})
 	}
 }
 
@@ -80,7 +82,7 @@ func (s *Store) load() error {
 	}
 	s.lastSeq.Store(w.seq)
 	s.unflushed.Store(&unflushed{active: active})
-	if active.len() >= s.generationSize {
+	if s.isFull(active) {
 		s.freeze()
 	}
 	return nil

@@ -19,8 +19,8 @@ import (
 const maxProblems = 100
 
 // Check reads the whole file and returns what is wrong with it: corrupt pages, an
-// index that disagrees with its table, text that is not UTF-8, a token that cannot
-// be read. A server may have the file open. An error says that the check itself
+// index that disagrees with its table, text that is not UTF-8, a log with a gap, a token
+// that cannot be read. A server may have the file open. An error says that the check itself
 // could not be done.
 func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	c, err := open(s.path)
@@ -57,10 +57,44 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err != nil {
 		return problems, checkError(ctx, s.path, err, &problems)
 	}
+	if err := checkLog(c, &problems); err != nil {
+		return problems, checkError(ctx, s.path, err, &problems)
+	}
 	if _, err := s.Tokens(ctx); err != nil {
 		problems = append(problems, err.Error())
 	}
 	return problems, nil
+}
+
+// checkLog reads the whole log.
+func checkLog(c *sqlite.Conn, problems *[]string) error {
+	defer endSnapshot(c)
+	if err := exec(c, "BEGIN"); err != nil {
+		return err
+	}
+	log, err := readState(c)
+	if err != nil {
+		return err
+	}
+	if log.trimmed > log.flushed || log.flushed > log.seq {
+		*problems = append(*problems, fmt.Sprintf("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed))
+	}
+	last := log.trimmed
+	err = log.each(c, log.trimmed, func(e plantstore.Event) bool {
+		last++
+		tag, _ := e.Plant.Tag.Text()
+		switch {
+		case e.Type == "":
+			*problems = append(*problems, fmt.Sprintf("row %d of the log: its type is unknown", last))
+		case !utf8.ValidString(e.Plant.Name) || !utf8.ValidString(tag) || !utf8.ValidString(e.By):
+			*problems = append(*problems, fmt.Sprintf("row %d of the log: its text is not UTF-8", last))
+		}
+		return len(*problems) < maxProblems
+	})
+	if err == nil && last != log.seq && len(*problems) < maxProblems {
+		err = inconsistent("the log has no row %d", last+1)
+	}
+	return err
 }
 
 // checkError adds an error to the problems if it says that the file is damaged, and

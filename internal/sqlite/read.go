@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -48,6 +47,9 @@ func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case found != nil && found.ID != id:
+			// Its transaction failed, and the row is another's now.
+			mem, seq = s.unflushed.Load(), math.MaxInt64
 		case found == nil && e.seq > last:
 			// It was not committed yet, so the version before it counts.
 			seq = e.seq - 1
@@ -175,7 +177,7 @@ type merge struct {
 	snap    *snapshot
 	entries merged
 	tag     plantstore.Tag
-	hash    uint64
+	hash    uint32
 	stored  *sqlite.Stmt
 	logged  *sqlite.Stmt
 
@@ -240,8 +242,11 @@ func (m *merge) next() (*plantstore.Plant, error) {
 			continue
 		}
 		p, err := plantByKey(m.logged, e.seq)
-		if err != nil || p == nil {
-			return nil, errors.Join(err, missing(e, p))
+		if err == nil && p == nil {
+			err = missing(e)
+		}
+		if err != nil {
+			return nil, err
 		}
 		if !tagged || p.Tag == m.tag {
 			return p, nil

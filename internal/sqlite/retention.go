@@ -9,13 +9,18 @@ import (
 	"plantstore"
 )
 
-// How the log is trimmed: trimSize rows at once while there are no writes, and
-// trimFactor rows for every row that a batch appends.
+// How the log is trimmed: trimSize rows at once while there are no writes, trimFactor
+// rows for every write, and up to trimText bytes of text in one transaction.
 const (
 	trimSize     = 2048
 	trimFactor   = 4
+	trimText     = 4 << 20
 	trimInterval = time.Second
 )
+
+// sampleSize is the approximate number of rows from which the size of the log is
+// estimated.
+const sampleSize = 256
 
 // rowOverhead is the approximate size of a row of the log in addition to its text, in
 // bytes.
@@ -28,11 +33,8 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = age, bytes
 }
 
-// updateTrim decides up to which row the log may be trimmed.
+// updateTrim decides up to which row the log is to be trimmed.
 func (s *Store) updateTrim(ctx context.Context) error {
-	if s.logAge <= 0 && s.logBytes <= 0 {
-		return nil
-	}
 	return s.withReader(ctx, s.read, func(r *reader) error {
 		c := r.conn
 		defer endSnapshot(c)
@@ -51,41 +53,57 @@ func (s *Store) updateTrim(ctx context.Context) error {
 			}
 			to = max(to, expired.Seq)
 		}
-		if s.logBytes > 0 && log.seq > log.trimmed {
-			size, err := log.rowSize(c)
-			if err != nil {
-				return err
-			}
-			s.logRowSize.Store(size)
-			to = max(to, log.seq-s.logBytes/size)
+		sample, err := log.sample(c)
+		if err != nil {
+			return err
 		}
+		s.logBytesUsed.Store(plantstore.LogBytes(sample, log.seq))
+		if s.logBytes > 0 {
+			to = max(to, plantstore.TrimTo(sample, log.seq, s.logBytes))
+		}
+		s.flushSoon.Store(to > log.flushed)
 		s.trimTo.Store(min(to, log.flushed))
 		return nil
 	})
 }
 
-// rowSize returns the approximate size of a row of the log in bytes: the average of
-// the last ones.
-func (log *logState) rowSize(c *sqlite.Conn) (size int64, err error) {
-	const sample = 1000
-	row, err := c.Prepare(`SELECT coalesce(avg(octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0)), 0) FROM log WHERE seq > ?`)
+// sample returns the sizes of rows that are spread evenly over the log.
+func (log *logState) sample(c *sqlite.Conn) (sample []plantstore.LogSample, err error) {
+	row, err := c.Prepare(`SELECT octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) FROM log WHERE seq = ?`)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer row.Reset()
-	row.BindInt64(1, log.seq-sample)
-	if _, err := row.Step(); err != nil {
-		return 0, err
+	step := max(1, (log.seq-log.trimmed)/sampleSize)
+	for seq := log.trimmed + 1; seq <= log.seq; seq += step {
+		row.BindInt64(1, seq)
+		err := eachRow(row, func() {
+			sample = append(sample, plantstore.LogSample{Seq: seq, Bytes: rowOverhead + row.ColumnInt64(0)})
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	return rowOverhead + int64(row.ColumnFloat(0)), nil
+	return sample, nil
 }
 
-// trim removes up to n of the rows that may be trimmed, the oldest first.
+// trim removes up to n of the rows that may be trimmed, the oldest first, with no more
+// than trimText bytes of text.
 func (s *Store) trim(n int) error {
 	w := s.write
-	to := min(s.trimTo.Load(), w.trimmed+int64(n))
-	if to <= w.trimmed {
+	limit := min(s.trimTo.Load(), w.trimmed+int64(n))
+	if limit <= w.trimmed {
 		return nil
+	}
+	to, text := w.trimmed, int64(0)
+	w.logText.BindInt64(1, w.trimmed)
+	w.logText.BindInt64(2, limit)
+	err := eachRow(w.logText, func() {
+		if text += w.logText.ColumnInt64(1); to == w.trimmed || text <= trimText {
+			to = w.logText.ColumnInt64(0)
+		}
+	})
+	if err != nil || to == w.trimmed {
+		return err
 	}
 	w.setTrimmed.BindInt64(1, to)
 	if err := run(w.setTrimmed); err != nil {
@@ -93,7 +111,7 @@ func (s *Store) trim(n int) error {
 	}
 	w.trim.BindInt64(1, to)
 	w.tx.trimmed = to
-	w.tx.pages += n / 16
+	w.tx.pages += int(to-w.trimmed)/16 + int(min(text, trimText)/pageSize)
 	return run(w.trim)
 }
 
@@ -125,10 +143,10 @@ func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err er
 			return err
 		}
 		stats = plantstore.LogStats{Events: log.seq - log.trimmed, LastSeq: log.seq, Unflushed: log.seq - log.flushed}
-		stats.Bytes = stats.Events * s.logRowSize.Load()
 		if stats.Events == 0 {
 			return nil
 		}
+		stats.Bytes = s.logBytesUsed.Load()
 		first, err := log.logRange(c).At(log.trimmed + 1)
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
 		return err

@@ -88,7 +88,7 @@ func TestTrimmedLog(t *testing.T) {
 	s.KeepLog(0, 20*(rowOverhead+5))
 	storetest.CheckTrim(t, s, func() {
 		for s.freezeRest() {
-			if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize) }); err != nil {
+			if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize, flushText) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestTimeInTheLogNeverDecreases(t *testing.T) {
 			s := mustOpen(t, path, Serve)
 			create(t, s, fern(1))
 			for flushed && s.freezeRest() {
-				if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize) }); err != nil {
+				if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize, flushText) }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -95,14 +95,15 @@ type Store struct {
 	lastSeq        atomic.Int64
 	generationSize int          // the constant of that name, smaller in tests
 	lastWrite      atomic.Int64 // when the last transaction ended, in Unix nanoseconds
-	flushing       bool         // an idle flush is in progress; belongs to Run
+	flushing       bool         // an idle flush or trim is in progress; belongs to Run
+	flushSoon      atomic.Bool  // rows that are not flushed are to be trimmed
 
 	// logAge and logBytes say how much of the log is kept. It may be trimmed up to the
-	// row trimTo. logRowSize is the approximate size of a row, 0 until it is known.
-	logAge     time.Duration
-	logBytes   int64
-	trimTo     atomic.Int64
-	logRowSize atomic.Int64
+	// row trimTo. logBytesUsed is its approximate size.
+	logAge       time.Duration
+	logBytes     int64
+	trimTo       atomic.Int64
+	logBytesUsed atomic.Int64
 
 	changedMu sync.Mutex    // guards changed
 	changed   chan struct{} // closed when rows are added to the log; nil if nobody waits
@@ -131,7 +132,7 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if err != nil {
 		return nil, classify(path, err)
 	}
-	s.write = &writer{conn: conn}
+	s.write = &writer{conn: conn, found: make(map[plantstore.ID]*plantstore.Plant)}
 	// The log exists now. SQLite does not report it if the log's name could not be
 	// made durable, and then a power cut would lose the log and its contents.
 	if err := syncDir(path); err != nil {
