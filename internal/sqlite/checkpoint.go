@@ -28,6 +28,8 @@ const (
 	idleFlushSize = 1024
 	idleAfter     = 100 * time.Millisecond
 	idlePause     = time.Millisecond
+	// maxAhead is how far the last event may be ahead of the clock without a warning.
+	maxAhead = time.Minute
 	// warnInterval is how often a failure of Run is logged, at most.
 	warnInterval = time.Minute
 	// pageSize is SQLite's default.
@@ -42,6 +44,7 @@ func (s *Store) Run(ctx context.Context) error {
 	pause, trim := time.NewTimer(idleAfter), time.NewTicker(trimInterval)
 	defer pause.Stop()
 	defer trim.Stop()
+	s.warnOfTime()
 	var warned time.Time
 	for {
 		var err error
@@ -67,6 +70,17 @@ func (s *Store) Run(ctx context.Context) error {
 			warned = time.Now()
 			s.Log.Warn("maintenance of the store failed and is tried again", "db", s.path, "err", err)
 		}
+	}
+}
+
+// warnOfTime warns if the last event is from the future: those that follow get its time,
+// which never goes back.
+func (s *Store) warnOfTime() {
+	s.mu.Lock()
+	last := time.UnixMicro(s.write.time)
+	s.mu.Unlock()
+	if ahead := time.Until(last); ahead > maxAhead && s.Log != nil {
+		s.Log.Warn("the last event is ahead of the clock: events keep its time until the clock has caught up", "db", s.path, "time", last.UTC())
 	}
 }
 

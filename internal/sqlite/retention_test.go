@@ -1,7 +1,10 @@
 package sqlite
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +153,11 @@ func TestTimeInTheLogNeverDecreases(t *testing.T) {
 			runRaw(t, path, "UPDATE log SET time = time + 3600000000")
 			s = mustOpen(t, path, Serve)
 			defer mustClose(t, s)
+			var log bytes.Buffer
+			s.Log = slog.New(slog.NewTextHandler(&log, nil))
+			if s.warnOfTime(); !strings.Contains(log.String(), "ahead of the clock") {
+				t.Errorf("the log does not say that the clock is behind: %q", &log)
+			}
 			create(t, s, fern(2))
 			page, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 2})
 			if err != nil || len(page.Events) != 2 {
