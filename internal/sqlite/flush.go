@@ -52,8 +52,9 @@ func (s *Store) isFull(g *generation) bool {
 }
 
 // flushDue returns how many rows, and up to how many bytes of text, to flush along with
-// a batch, so that the frozen generation is flushed by the time the active one is full.
-// It counts what is due: small batches flush a whole group now and then.
+// a batch, so that the frozen generation is flushed, and its memory free, by the time the
+// active one is half full. It counts what is due: small batches flush a whole group now
+// and then.
 func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	mem, w := s.unflushed.Load(), s.write
 	if mem.frozen == nil {
@@ -62,9 +63,8 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	for i := range batch {
 		text += int64(batch[i].Plant.TextSize())
 	}
-	// An eighth of the active generation is spare.
-	room := max(1, s.generationSize-s.generationSize/8-mem.active.len())
-	roomText := max(1, generationText-generationText/8-mem.active.text())
+	room := max(1, s.generationSize/2-mem.active.len())
+	roomText := max(1, generationText/2-mem.active.text())
 	part := max(float64(len(batch))/float64(room), float64(text)/float64(roomText))
 	w.owed += 1 + int(float64(w.left)*min(part, 1))
 	if s.flushSoon.Load() {
