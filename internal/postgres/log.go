@@ -137,20 +137,22 @@ const eventBudget = 20_000
 
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, c, snapshot, func(tx pgx.Tx) error {
-			state, err := readLogState(ctx, tx)
-			if err != nil {
-				return err
-			}
-			after, err := state.logRange(ctx, tx).Start(q)
-			if err != nil {
-				return err
-			}
-			page, err = state.page(ctx, tx, q, after)
+		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
 			return err
-		})
+		}
+		state, err := readLogState(ctx, c)
+		if err != nil {
+			return err
+		}
+		after, err := state.logRange(ctx, c).Start(q)
+		if err != nil {
+			return err
+		}
+		if page, err = state.page(ctx, c, q, after); err != nil {
+			return err
+		}
+		return endSnapshot(ctx, c)
 	})
 	if err != nil {
 		return plantstore.EventPage{}, err
@@ -170,37 +172,46 @@ func (s *logState) logRange(ctx context.Context, c querier) *plantstore.LogRange
 }
 
 // page reads a page of events after a position.
-func (s *logState) page(ctx context.Context, c querier, q plantstore.EventQuery, after plantstore.Position) (plantstore.EventPage, error) {
+func (s *logState) page(ctx context.Context, c *pgx.Conn, q plantstore.EventQuery, after plantstore.Position) (plantstore.EventPage, error) {
+	limit := fetchSize
+	if q.ID == nil && len(q.Types) == 0 { // one fetch has the page and the event after it
+		limit = min(q.Limit, eventBudget) + 1
+	}
 	b := plantstore.NewEventPageBuilder(q, after.Cursor(), eventBudget)
-	last, more := after.Seq, true
-	for more {
-		fetched := 0
-		rows, err := c.Query(ctx, selectLog, last, fetchSize)
-		if err != nil {
+	for last, more := after.Seq, true; more; {
+		var err error
+		if last, more, err = s.fetch(ctx, c, last, limit, b.Add); err != nil {
 			return plantstore.EventPage{}, err
 		}
-		more = false
-		for rows.Next() {
-			e, seq, err := s.event(rows)
-			if err != nil {
-				return plantstore.EventPage{}, err
-			}
-			if seq != last+1 {
-				return plantstore.EventPage{}, fmt.Errorf("row %d of the log follows row %d", seq, last)
-			}
-			last = seq
-			fetched++
-			if more = b.Add(e); !more {
-				break
-			}
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return plantstore.EventPage{}, err
-		}
-		more = more && fetched == fetchSize
 	}
 	return b.Page(), nil
+}
+
+// fetch calls f with up to limit events after an event, until f returns false. It
+// returns the last one, and reports whether f wants more and there may be more.
+func (s *logState) fetch(ctx context.Context, c *pgx.Conn, after int64, limit int, f func(plantstore.Event) bool) (last int64, more bool, err error) {
+	rows, err := c.Query(ctx, selectLog, after, limit)
+	if err != nil {
+		return after, false, err
+	}
+	defer rows.Close()
+	last = after
+	for text := 0; rows.Next(); {
+		e, seq, err := s.event(rows)
+		if err != nil {
+			return last, false, err
+		}
+		if seq != last+1 {
+			return last, false, fmt.Errorf("row %d of the log follows row %d", seq, last)
+		}
+		last = seq
+		text += e.Plant.TextSize()
+		if !f(e) {
+			closeUnlessShort(ctx, c, text, int(last-after), int(min(after+int64(limit), s.seq)-last))
+			return last, false, nil
+		}
+	}
+	return last, last == after+int64(limit), rows.Err()
 }
 
 func (s *logState) event(row pgx.Rows) (e plantstore.Event, seq int64, err error) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -20,6 +21,8 @@ type proxy struct {
 	stalled chan struct{} // closed when messages are held back
 	stopped chan struct{} // closed when all connections must end
 	stop    func()
+
+	received atomic.Int64 // bytes forwarded to the client
 
 	mu    sync.Mutex // guards armed
 	armed *fault
@@ -156,6 +159,7 @@ func (p *proxy) responses(client io.Writer, server *bufio.Reader) {
 		if err := p.forward(client, message); err != nil {
 			return
 		}
+		p.received.Add(int64(len(message)))
 	}
 }
 

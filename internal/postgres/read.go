@@ -197,9 +197,8 @@ func (cur *cursor) fetch(ctx context.Context, c *pgx.Conn, f func(plantstore.Pla
 		text += p.TextSize()
 		last = p.ID
 		more = f(p)
-		if rest := cur.limit - fetched; !more && text/fetched*rest > maxDrain {
-			c.Close(ctx)
-			dropped = true
+		if !more {
+			dropped = closeUnlessShort(ctx, c, text, fetched, cur.limit-fetched)
 		}
 		return more
 	})
@@ -208,6 +207,16 @@ func (cur *cursor) fetch(ctx context.Context, c *pgx.Conn, f func(plantstore.Pla
 	}
 	cur.args[0] = int64(last) + 1
 	return more && fetched == cur.limit && last < math.MaxInt64, err
+}
+
+// closeUnlessShort closes the connection of an abandoned fetch if its rest would be
+// much to read, judging by the text of the rows fetched, and reports whether it has.
+func closeUnlessShort(ctx context.Context, c *pgx.Conn, text, fetched, rest int) bool {
+	if text/fetched*rest <= maxDrain {
+		return false
+	}
+	c.Close(ctx)
+	return true
 }
 
 // prefix returns the first n characters of a text, or all of it.
