@@ -183,17 +183,14 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 
 // finish replaces and deletes, stores the results, and commits. The results come
 // first: if an earlier attempt has stored them after all, nothing else happens.
-// They also make a batch that changes nothing wait for the standbys.
+// They also make a batch that changes nothing wait for the standbys. What follows the
+// log writes to rows that are locked.
 func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
 	b.Queue(insertResults, p.batchID, encode(p.results))
-	for arrays := range statements(p.to(replaceRow)) {
-		b.Queue(replacePlants, arrays...)
-	}
-	if deleted := p.to(deleteRow); len(deleted) > 0 {
-		b.Queue(deletePlants, ids(deleted))
-	}
+	p.queueChanges(&b, false)
 	p.queueLog(&b)
+	p.queueChanges(&b, true)
 	b.Queue("COMMIT")
 	err := c.SendBatch(ctx, &b).Close()
 	switch code := sqlState(err); {
@@ -203,6 +200,20 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 		return errConflict
 	}
 	return err
+}
+
+// queueChanges queues the replacements and deletions of the rows with this value of
+// logsFound.
+func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
+	to := func(a action) []*row {
+		return filter(p.rows, func(r *row) bool { return r.action == a && r.logsFound == logsFound })
+	}
+	for arrays := range statements(to(replaceRow)) {
+		b.Queue(replacePlants, arrays...)
+	}
+	if deleted := to(deleteRow); len(deleted) > 0 {
+		b.Queue(deletePlants, ids(deleted))
+	}
 }
 
 // fetchResults fetches the results that an earlier attempt may have stored. It does

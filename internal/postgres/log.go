@@ -38,12 +38,15 @@ const (
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
 		SELECT last.seq - (SELECT n FROM count) + row_number() OVER (ORDER BY new.n), last.time, new."by", 1, new.id, new.name, new.tag
 		FROM last, created JOIN new USING (id) RETURNING id`
+	// appendLog takes the plants without a name from the table.
 	appendLog = `WITH last AS (
 			UPDATE log_state SET seq = seq + cardinality($1::text[]), time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
-		SELECT last.seq - cardinality($1::text[]) + new.n, last.time, new."by", new.type, new.id, new.name, new.tag
+		SELECT last.seq - cardinality($1::text[]) + new.n, last.time, new."by", new.type, new.id,
+			coalesce(new.name, (SELECT name FROM plants WHERE id = new.id)),
+			CASE WHEN new.name IS NULL THEN (SELECT tag FROM plants WHERE id = new.id) ELSE new.tag END
 		FROM last, unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[], $5::text[])
 			WITH ORDINALITY AS new ("by", type, id, name, tag, n)`
 
@@ -55,6 +58,9 @@ const (
 
 // eventTypes has the event type of each type in the log, except 0.
 var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted}
+
+// deletedType is the type of deletions in the log.
+const deletedType = 3
 
 // logType returns the type that the log has for an outcome, or 0 if that changed
 // nothing.
@@ -68,18 +74,19 @@ func logType(r plantstore.Result) int16 {
 	case plantstore.Replaced:
 		return 2
 	case plantstore.Deleted:
-		return 3
+		return deletedType
 	}
 	return 0
 }
 
 // queueLog queues what the writes of the plan's rows append to the log, in the order of
-// the batch. Rows that create has inserted are in the log already.
+// the batch. Rows that create has inserted are in the log already. Plants that were found
+// and are deleted must still be in the table.
 func (p *plan) queueLog(b *pgx.Batch) {
-	var by, names []string
+	var by []string
 	var types []int16
 	var ids []int64
-	var tags []*string
+	var names, tags []*string
 	size := 0
 	queue := func() {
 		if len(ids) > 0 {
@@ -97,13 +104,20 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		if kind == 0 {
 			continue
 		}
-		plant := &p.batch[i].Plant
-		if was := p.deleted[i]; was != nil {
-			plant = was
+		write := &p.batch[i]
+		plant := &write.Plant
+		if kind == deletedType {
+			plant = p.deleted[i]
 		}
-		name, tag := text(plant)
-		by, types, ids, names, tags = append(by, p.batch[i].By), append(types, kind), append(ids, int64(plant.ID)), append(names, name), append(tags, tag)
-		if size += plant.TextSize(); size > statementSize {
+		var name, tag *string
+		if plant != nil {
+			var stored string
+			stored, tag = text(plant)
+			name = &stored
+			size += plant.TextSize()
+		}
+		by, types, ids, names, tags = append(by, write.By), append(types, kind), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
+		if size > statementSize {
 			queue()
 		}
 	}

@@ -1,6 +1,10 @@
 package postgres
 
 import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
 	"testing"
 
 	"plantstore"
@@ -51,4 +55,89 @@ func TestGapInTheLogIsAnError(t *testing.T) {
 	if n := s.list.Stat().NewConnsCount(); n > 1 {
 		t.Errorf("%d connections were made, want 1", n)
 	}
+}
+
+// TestDeletedPlantsAreNotKept deletes plants of 1 MiB each, and measures what of them
+// the plan keeps in memory.
+func TestDeletedPlantsAreNotKept(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	const n = 64
+	query(t, url, fmt.Sprintf("INSERT INTO plants SELECT i, repeat('x', 1 << 20), NULL FROM generate_series(1, %d) AS i", n))
+	var batch []plantstore.Write
+	for i := range n {
+		batch = append(batch, remove(plantstore.ID(i+1)))
+		if i%2 == 0 {
+			batch = append(batch, create(plant(plantstore.ID(i+1), "fern")))
+		}
+	}
+	p := newPlan(batch)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	withWriteConn(t, s, p.transact)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > n<<20/4 {
+		t.Errorf("after deleting plants of %d MiB, the plan keeps %d MiB", n, kept>>20)
+	}
+	runtime.KeepAlive(p)
+	if got := query(t, url, "SELECT count(*) FROM log WHERE type = 3 AND name = repeat('x', 1 << 20)"); got[0] != strconv.Itoa(n) {
+		t.Errorf("the log has %s of %d deleted plants", got, n)
+	}
+}
+
+// TestLogHasDeletedPlants deletes plants that the batch finds, and others that it has
+// written itself.
+func TestLogHasDeletedPlants(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	tagged := func(id plantstore.ID, name, tag string) plantstore.Plant {
+		return plantstore.Plant{ID: id, Name: name, Tag: plantstore.NewTag(tag)}
+	}
+	apply(t, s, create(plant(1, "fern")), create(tagged(2, "oak\x00", "old\x00")), create(tagged(3, "ivy", "")), create(tagged(4, "elm", "green")))
+	batch := []plantstore.Write{
+		remove(4),                            // leaves nothing
+		create(tagged(3, "rose", "red")),     // refused
+		remove(3),                            // the plant found
+		replace(plant(1, "moss"), nil),       // and then deleted
+		remove(2),                            // and then created
+		create(tagged(2, "rose\x00", "red")), //
+		remove(2),                            // the plant created
+		create(plant(2, "tulip")),            // stays
+		remove(1),                            // the plant replaced
+		create(plant(5, "lily")),             //
+		remove(5),                            //
+	}
+	if _, err := s.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type change struct {
+		kind  plantstore.EventType
+		plant plantstore.Plant
+	}
+	var got []change
+	for _, e := range page.Events[4:] {
+		got = append(got, change{e.Type, e.Plant})
+	}
+	want := []change{
+		{plantstore.PlantDeleted, tagged(4, "elm", "green")},
+		{plantstore.PlantDeleted, tagged(3, "ivy", "")},
+		{plantstore.PlantReplaced, plant(1, "moss")},
+		{plantstore.PlantDeleted, tagged(2, "oak\x00", "old\x00")},
+		{plantstore.PlantCreated, tagged(2, "rose\x00", "red")},
+		{plantstore.PlantDeleted, tagged(2, "rose\x00", "red")},
+		{plantstore.PlantCreated, plant(2, "tulip")},
+		{plantstore.PlantDeleted, plant(1, "moss")},
+		{plantstore.PlantCreated, plant(5, "lily")},
+		{plantstore.PlantDeleted, plant(5, "lily")},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has\n%v, want\n%v", got, want)
+	}
+	wantAll(t, s, plant(2, "tulip"))
 }

@@ -21,7 +21,7 @@ type plan struct {
 	batch   []plantstore.Write
 	results []plantstore.Result
 	rows    []*row                    // in ascending order of id
-	deleted map[int]*plantstore.Plant // what the writes with these indexes delete
+	deleted map[int]*plantstore.Plant // what the writes with these indexes delete of the batch's own plants
 	// maybeApplied says that part of the batch may have been applied, and
 	// maybeCommitted that the transaction with its results may have been.
 	maybeApplied, maybeCommitted bool
@@ -33,6 +33,7 @@ type row struct {
 	writes      []int // indexes into the batch, in order
 	createsOnly bool  // all of those are creates without a condition
 	action      action
+	logsFound   bool              // the log needs the plant that was found there, because a write deletes it
 	after       *plantstore.Plant // the plant to leave there, if the action needs one
 }
 
@@ -86,13 +87,19 @@ func (p *plan) isOneInsert() bool {
 // decide decides the writes to a row that has current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
 	before := current
+	r.logsFound = false
 	for _, i := range r.writes {
 		write := &p.batch[i]
 		p.results[i] = write.Decide(current)
 		switch {
 		case p.results[i].Err != nil:
 		case p.results[i].Outcome == plantstore.Deleted:
-			p.deleted[i] = current
+			delete(p.deleted, i)
+			if current == before {
+				r.logsFound = true
+			} else {
+				p.deleted[i] = current
+			}
 			current = nil
 		default:
 			current = &write.Plant
