@@ -5,9 +5,9 @@ type LogSample struct{ Seq, Bytes int64 }
 
 // TrimTo returns the number of the last row to trim, so that those that remain, up to
 // last, have about maxBytes, or 0 if all of them may stay. The sample has rows of the
-// log in ascending order, evenly spread, the first one included. Each stands for the
-// rows from its own up to the next in the sample, so that a sample of all rows gives
-// an exact result.
+// log in ascending order, evenly spread. Each stands for the rows from its own up to
+// the next in the sample, so that a sample of all rows gives an exact result. Rows
+// before the first one do not count.
 func TrimTo(sample []LogSample, last, maxBytes int64) int64 {
 	for i := len(sample) - 1; i >= 0; i-- {
 		row := sample[i]

@@ -18,8 +18,8 @@ const (
 )
 
 // rowOverhead is the approximate size of a row of the log in addition to its text, in
-// bytes, with its entry in the index. sampleSize is how many rows the average length
-// of the text is taken from.
+// bytes, with its entry in the index. sampleSize is how many rows its size is
+// estimated from, at most.
 const (
 	rowOverhead = 80
 	sampleSize  = 1000
@@ -33,8 +33,11 @@ const (
 	commitAsync = `SELECT set_config('synchronous_commit', 'off', true)
 		WHERE current_setting('synchronous_commit', true) IS NOT NULL`
 	selectFirstKept = `SELECT seq FROM log WHERE seq > $1 AND seq <= $2 AND time >= ` + now + ` - $3 ORDER BY seq LIMIT 1`
-	selectTextSize  = `SELECT coalesce(avg(octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0)), 0)::bigint
-		FROM log WHERE seq > $1`
+	// selectSample has a null for the size of a row that was trimmed in the meantime.
+	// A join might read the whole log.
+	selectSample = `SELECT n, (
+			SELECT octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) FROM log WHERE seq = n
+		)::bigint FROM generate_series($1::bigint, $2::bigint, $3::bigint) AS n`
 	deleteLog   = `DELETE FROM log WHERE seq > $1 AND seq <= $2`
 	selectStats = `SELECT seq, trimmed, (SELECT time FROM log WHERE log.seq = log_state.trimmed + 1) FROM log_state WHERE id = 1`
 	setTrimmed  = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
@@ -130,14 +133,38 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 		}
 	}
 	if s.logBytes > 0 {
-		var text int64
-		if err := q.QueryRow(ctx, selectTextSize, state.seq-sampleSize).Scan(&text); err != nil {
+		rows, err := sampleLog(ctx, q, state.trimmed, state.seq)
+		if err != nil {
 			return state, to, err
 		}
-		s.logRowSize.Store(rowOverhead + text)
-		to = max(to, state.seq-s.logBytes/(rowOverhead+text))
+		s.logRowSize.Store(plantstore.LogBytes(rows, state.seq) / (state.seq - state.trimmed))
+		to = max(to, plantstore.TrimTo(rows, state.seq, s.logBytes))
 	}
 	return state, min(to, limit), nil
+}
+
+// sampleLog returns a sample of the rows after trimmed up to last. Consecutive samples
+// have the same rows where they can: a limit must not be applied to estimates that
+// vary, since each would trim down to the lowest. So they are the multiples of a
+// power, and of three, because rows tend to alternate.
+func sampleLog(ctx context.Context, q querier, trimmed, last int64) (sample []plantstore.LogSample, err error) {
+	step := int64(1)
+	for (last-trimmed)/step > sampleSize {
+		step *= 3
+	}
+	rows, err := q.Query(ctx, selectSample, (trimmed/step+1)*step, last, step)
+	if err != nil {
+		return nil, err
+	}
+	var seq int64
+	var text *int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &text}, func() error {
+		if text != nil {
+			sample = append(sample, plantstore.LogSample{Seq: seq, Bytes: rowOverhead + *text})
+		}
+		return nil
+	})
+	return sample, err
 }
 
 // LogStats describes the log. It reads two rows.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -58,6 +59,32 @@ func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 	apply(t, s, create(plant(2, "fern")))
 	if got := query(t, url, "SELECT seq FROM log"); len(got) != 1 || got[0] != "25002" {
 		t.Errorf("the log has the rows %s, want 25002", got)
+	}
+}
+
+// TestRowsOfUnequalSize has a log whose rows are large at one end, so that no part of
+// it is like the whole. It must be trimmed to about its limit.
+func TestRowsOfUnequalSize(t *testing.T) {
+	const rows, large, limit = 60_000, 2000, 10 << 20
+	for _, c := range []struct {
+		what, isLarge string
+		want          int64 // the rows that remain
+	}{
+		{"large at the start", "i <= 10000", 50_000 + (limit-50_000*(rowOverhead+1))/(rowOverhead+large)},
+		{"large at the end", "i > 50000", limit / (rowOverhead + large)},
+		{"large and small in turns", "i % 2 = 0", 2 * limit / (2*rowOverhead + large + 1)},
+	} {
+		url := pgtest.Fresh(t)
+		s := openReady(t, url)
+		query(t, url, fmt.Sprintf(`INSERT INTO log SELECT i, i, '', 1, i, CASE WHEN %s THEN repeat('x', %d) ELSE 'x' END, NULL
+			FROM generate_series(1, %d) AS i`, c.isLarge, large, rows))
+		query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d", rows))
+		s.KeepLog(0, limit)
+		trimAll(t, s)
+		stats, err := s.LogStats(t.Context())
+		if err != nil || stats.Events < c.want*95/100 || stats.Events > c.want*105/100 {
+			t.Errorf("%s: %d events remain, want about %d, %v", c.what, stats.Events, c.want, err)
+		}
 	}
 }
 
