@@ -104,6 +104,11 @@ type Store struct {
 	logAge     time.Duration
 	logBytes   int64
 	logRowSize atomic.Int64
+
+	// trimSize is how many rows of the log the next transaction trims at most, and
+	// trimFails says that the last one failed. Only the trimmer uses them.
+	trimSize  int64
+	trimFails bool
 }
 
 var _ plantstore.Store = (*Store)(nil)
@@ -135,6 +140,7 @@ func Open(url string, opts Options) (*Store, error) {
 		scans:        make(chan struct{}, config.MaxConns/2),
 		reads:        newCoalescer(),
 		migrating:    make(chan struct{}, 1),
+		trimSize:     maxTrim,
 	}
 	for pool, size := range map[**pgxpool.Pool]int32{
 		&s.write: maxWriters, &s.read: maxReaders, &s.tokens: maxTokenReaders, &s.list: config.MaxConns,

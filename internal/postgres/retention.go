@@ -10,10 +10,10 @@ import (
 	"plantstore"
 )
 
-// How the log is trimmed: trimSize rows in a transaction, as many transactions as it
-// takes, every trimInterval.
+// How the log is trimmed: up to maxTrim rows in a transaction, as many transactions as
+// it takes, every trimInterval.
 const (
-	trimSize     = 10_000
+	maxTrim      = 10_000
 	trimInterval = 10 * time.Second
 )
 
@@ -58,12 +58,7 @@ func (s *Store) trimLog(ctx context.Context) {
 	tick := time.NewTicker(trimInterval)
 	defer tick.Stop()
 	for {
-		more, err := s.trim(ctx)
-		// Run logs it when the server is unavailable.
-		if err != nil && ctx.Err() == nil && !errors.Is(err, plantstore.ErrUnavailable) {
-			s.log.Warn("cannot trim the log of changes", "db", s.name, "err", err)
-		}
-		if more {
+		if s.trimAndReport(ctx) {
 			continue
 		}
 		select {
@@ -74,9 +69,37 @@ func (s *Store) trimLog(ctx context.Context) {
 	}
 }
 
+// trimAndReport trims once, logs when that starts to fail and when it works again, and
+// reports whether there may be more to trim.
+func (s *Store) trimAndReport(ctx context.Context) (more bool) {
+	more, err := s.trim(ctx)
+	failing := err != nil
+	switch {
+	case ctx.Err() != nil || failing == s.trimFails:
+	case failing:
+		s.log.Warn("cannot trim the log of changes, retrying", "db", s.name, "err", err)
+	default:
+		s.log.Info("the log of changes is trimmed again", "db", s.name)
+	}
+	s.trimFails = failing
+	return more
+}
+
 // trim removes up to trimSize of the rows that are not to be kept, the oldest first,
 // and reports whether there may be more. It does nothing while another server trims.
+//
+// Large rows may take longer than a call may, so every failure halves trimSize. It
+// grows again when there is time for twice as many.
 func (s *Store) trim(ctx context.Context) (more bool, err error) {
+	start := time.Now()
+	defer func() {
+		switch {
+		case err != nil:
+			s.trimSize = max(1, s.trimSize/2)
+		case more && time.Since(start) < s.callTimeout/4:
+			s.trimSize = min(maxTrim, 2*s.trimSize)
+		}
+	}()
 	err = s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		// Most of the time there is nothing to trim, and then nothing is locked.
 		state, to, err := s.trimTarget(ctx, c)
@@ -110,7 +133,7 @@ func (s *Store) trimLocked(ctx context.Context, tx pgx.Tx) (more bool, err error
 	b.Queue(commitAsync)
 	b.Queue(deleteLog, state.trimmed, to)
 	b.Queue(setTrimmed, to, last.Time)
-	return to == state.trimmed+trimSize, tx.SendBatch(ctx, &b).Close()
+	return to == state.trimmed+s.trimSize, tx.SendBatch(ctx, &b).Close()
 }
 
 // trimTarget returns the last row that the next transaction removes.
@@ -118,7 +141,7 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 	if state, err = readLogState(ctx, q); err != nil || state.seq == state.trimmed {
 		return state, state.trimmed, err
 	}
-	limit := min(state.trimmed+trimSize, state.seq)
+	limit := min(state.trimmed+s.trimSize, state.seq)
 	to = state.trimmed
 	if s.logAge > 0 {
 		var kept int64

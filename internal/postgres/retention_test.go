@@ -1,8 +1,11 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +88,59 @@ func TestRowsOfUnequalSize(t *testing.T) {
 		if err != nil || stats.Events < c.want*95/100 || stats.Events > c.want*105/100 {
 			t.Errorf("%s: %d events remain, want about %d, %v", c.what, stats.Events, c.want, err)
 		}
+	}
+}
+
+// TestSlowTrimProgresses has a server that is too slow to trim as many rows at once as
+// usual.
+func TestSlowTrimProgresses(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	query(t, url, "INSERT INTO log SELECT i, i, '', 1, i, 'fern', NULL FROM generate_series(1, 10000) AS i")
+	query(t, url, "UPDATE log_state SET seq = 10000, time = 10000")
+	query(t, url, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN OLD; END'`)
+	query(t, url, "CREATE TRIGGER slow BEFORE DELETE ON log FOR EACH ROW EXECUTE FUNCTION slow()")
+	s.callTimeout = 500 * time.Millisecond
+	s.KeepLog(time.Nanosecond, 0)
+	for failures := 0; ; failures++ {
+		if _, err := s.trim(t.Context()); err == nil {
+			break
+		}
+		if failures == 14 { // 10,000 is less than 2 to that power
+			t.Fatal("the log cannot be trimmed")
+		}
+	}
+	slow := s.trimSize
+	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] == "0" || slow > maxTrim/8 {
+		t.Errorf("the log was trimmed up to %s, by %d rows at a time", got[0], slow)
+	}
+	query(t, url, "DROP TRIGGER slow ON log")
+	s.callTimeout = callTimeout
+	trimAll(t, s)
+	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] != "10000" || s.trimSize <= slow {
+		t.Errorf("the log was trimmed up to %s, by %d rows at a time at last", got[0], s.trimSize)
+	}
+}
+
+func TestFailingTrimIsLoggedOnce(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	var logged bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&logged, nil))
+	s.KeepLog(time.Nanosecond, 0)
+	trimTwice := func() {
+		s.trimAndReport(t.Context())
+		s.trimAndReport(t.Context())
+	}
+	for id := range plantstore.ID(2) {
+		apply(t, s, create(plant(id, "fern")))
+		query(t, url, "ALTER TABLE log RENAME TO hidden")
+		trimTwice()
+		query(t, url, "ALTER TABLE hidden RENAME TO log")
+		trimTwice()
+	}
+	if failed, worked := strings.Count(logged.String(), "cannot trim"), strings.Count(logged.String(), "trimmed again"); failed != 2 || worked != 2 {
+		t.Errorf("%d failures and %d recoveries were logged, want 2 of each:\n%s", failed, worked, &logged)
 	}
 }
 
