@@ -99,11 +99,11 @@ type Store struct {
 
 	changes notifier
 
-	// logAge and logBytes say how much of the log is kept. logRowSize is the
-	// approximate size of a row, 0 until it is known.
+	// logAge and logBytes say how much of the log is kept. logRowSize is nil until
+	// it has been estimated.
 	logAge     time.Duration
 	logBytes   int64
-	logRowSize atomic.Int64
+	logRowSize atomic.Pointer[rowSize]
 
 	// trimSize is how many rows of the log the next transaction trims at most, and
 	// trimFails says that the last one failed. Only the trimmer uses them.

@@ -160,7 +160,6 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 		if err != nil {
 			return state, to, err
 		}
-		s.logRowSize.Store(plantstore.LogBytes(rows, state.seq) / (state.seq - state.trimmed))
 		to = max(to, plantstore.TrimTo(rows, state.seq, s.logBytes))
 	}
 	return state, min(to, limit), nil
@@ -190,15 +189,45 @@ func sampleLog(ctx context.Context, q querier, trimmed, last int64) (sample []pl
 	return sample, err
 }
 
-// LogStats describes the log. It reads two rows.
+// rowSize is an estimate of the average size of a row of the log.
+type rowSize struct {
+	at    time.Time
+	bytes int64
+}
+
+// estimateInterval is how long an estimate is used.
+const estimateInterval = 10 * time.Second
+
+// estimateBytes returns the approximate size of the rows after trimmed up to last.
+func (s *Store) estimateBytes(ctx context.Context, q querier, trimmed, last int64) (int64, error) {
+	rows, size := last-trimmed, s.logRowSize.Load()
+	if rows == 0 {
+		return 0, nil
+	}
+	if size == nil || time.Since(size.at) >= estimateInterval {
+		sample, err := sampleLog(ctx, q, trimmed, last)
+		if err != nil {
+			return 0, err
+		}
+		size = &rowSize{time.Now(), plantstore.LogBytes(sample, last) / rows}
+		s.logRowSize.Store(size)
+	}
+	return rows * size.bytes, nil
+}
+
+// LogStats describes the log. The size is an estimate for which it reads a sample, at
+// most every 10 s, and otherwise it reads two rows.
 func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err error) {
 	var trimmed int64
 	var oldest *int64
 	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &oldest)
+		err := c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &oldest)
+		if err == nil {
+			stats.Bytes, err = s.estimateBytes(ctx, c, trimmed, stats.LastSeq)
+		}
+		return err
 	})
 	stats.Events = stats.LastSeq - trimmed
-	stats.Bytes = stats.Events * s.logRowSize.Load()
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()
 	}

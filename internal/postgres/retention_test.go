@@ -38,6 +38,21 @@ func TestTrimmedLog(t *testing.T) {
 	}
 }
 
+func TestSizeOfALogWithoutALimit(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	for i, want := range []int64{0, rowOverhead + 4, 2 * (rowOverhead + 4)} {
+		if stats, err := s.LogStats(t.Context()); err != nil || stats.Bytes != want {
+			t.Errorf("a log of %d events has %d bytes, want %d, %v", i, stats.Bytes, want, err)
+		}
+		apply(t, s, create(plant(plantstore.ID(i), "fern")))
+	}
+	s.logRowSize.Store(&rowSize{at: time.Now().Add(-estimateInterval)})
+	apply(t, s, create(plant(3, strings.Repeat("x", 1000))))
+	if stats, err := s.LogStats(t.Context()); err != nil || stats.Bytes < 1000 {
+		t.Errorf("after a large event the log has %d bytes, %v", stats.Bytes, err)
+	}
+}
+
 func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
