@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,7 +64,9 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 
 func (s *Store) apply(ctx context.Context, p *plan) error {
 	if p.isOneInsert() {
-		err := s.withConn(ctx, s.write, s.callTimeout, p.create)
+		err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+			return p.create(ctx, c, &s.takenIDs)
+		})
 		if err != nil || len(p.rows) == 0 {
 			return err
 		}
@@ -79,18 +82,37 @@ func (s *Store) apply(ctx context.Context, p *plan) error {
 
 // create applies creates without conditions in a transaction of one statement. It
 // leaves the rows whose id is taken in the plan.
-func (p *plan) create(ctx context.Context, c *pgx.Conn) error {
+func (p *plan) create(ctx context.Context, c *pgx.Conn, seen *takenIDs) error {
 	for _, r := range p.rows {
 		p.decide(r, nil)
 	}
-	taken, err := p.insertAndLog(ctx, c)
+	taken, err := p.insertAndLog(ctx, c, seen)
 	p.rows = taken
 	return err
 }
 
-// insertAndLog inserts the plants of all rows and appends those that are new to the log, in the order of
-// the batch. It returns the rows whose id is taken.
-func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn) (taken []*row, err error) {
+// takenIDs remembers how many batches of creates to come expect ids that are taken.
+// Being wrong costs the batch a second statement, and an error in the server's log.
+type takenIDs struct{ batches atomic.Int32 }
+
+// expectTaken is how many batches without a taken id must follow one that had some
+// before none are expected.
+const expectTaken = 100
+
+func (t *takenIDs) expected() bool { return t.batches.Load() > 0 }
+
+// add adds what became of a batch.
+func (t *takenIDs) add(found bool) {
+	if found {
+		t.batches.Store(expectTaken)
+	} else if t.expected() {
+		t.batches.Add(-1)
+	}
+}
+
+// insertAndLog inserts the plants of all rows and appends those that are new to the
+// log, in the order of the batch. It returns the rows whose id is taken.
+func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (taken []*row, err error) {
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
@@ -100,11 +122,19 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn) (taken []*row, err
 		}
 		return p.rows, nil
 	}
-	by, order := make([]string, len(p.rows)), make([]int32, len(p.rows))
+	by := make([]string, len(p.rows))
 	for i, r := range p.rows {
-		by[i], order[i] = p.batch[r.writes[0]].By, int32(r.writes[0])
+		by[i] = p.batch[r.writes[0]].By
 	}
-	rows, err := c.Query(ctx, createPlants, append(arrays(p.rows), by, order)...)
+	args := append(arrays(p.rows), by, p.ranks())
+	if !seen.expected() {
+		_, err := c.Exec(ctx, createNew, args...)
+		if sqlState(err) != uniqueViolation {
+			return nil, err
+		}
+		seen.add(true)
+	}
+	rows, err := c.Query(ctx, createPlants, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +142,25 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn) (taken []*row, err
 	if err != nil {
 		return nil, err
 	}
-	return without(p.rows, created), nil
+	taken = without(p.rows, created)
+	seen.add(len(taken) > 0)
+	return taken, nil
+}
+
+// ranks returns, for each row, which one it is in the order of the batch, from 1.
+func (p *plan) ranks() []int32 {
+	first := make([]int32, len(p.batch))
+	for _, r := range p.rows {
+		first[r.writes[0]] = 1
+	}
+	for i := 1; i < len(first); i++ {
+		first[i] += first[i-1]
+	}
+	ranks := make([]int32, len(p.rows))
+	for i, r := range p.rows {
+		ranks[i] = first[r.writes[0]]
+	}
+	return ranks
 }
 
 // transact applies the batch in one transaction. Two of them never deadlock: each

@@ -25,6 +25,19 @@ const (
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag) SELECT seq, time, $4, 1, $1, $2, $3 FROM last`
+	// createNew fails if one of the ids is taken. Otherwise it does the same as
+	// createPlants for a fifth to a third less: PostgreSQL inserts each plant in one
+	// step instead of two, and n, which counts from 1, is the number of the row.
+	createNew = `WITH new AS (
+			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::integer[]) AS new (id, name, tag, "by", n)
+		), created AS (
+			INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM new RETURNING id
+		), last AS (
+			UPDATE log_state SET seq = seq + cardinality($1::bigint[]), time = greatest(time, ` + now + `)
+			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
+		)
+		INSERT INTO log (seq, time, "by", type, id, name, tag)
+		SELECT last.seq - cardinality($1::bigint[]) + new.n, last.time, new."by", 1, new.id, new.name, new.tag FROM last, new`
 	createPlants = `WITH new AS (
 			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::integer[]) AS new (id, name, tag, "by", n)
 		), created AS (

@@ -141,3 +141,52 @@ func TestLogHasDeletedPlants(t *testing.T) {
 	}
 	wantAll(t, s, plant(2, "tulip"))
 }
+
+// TestCreatesAreLoggedInOrder applies batches whose ids are neither in order nor
+// unique, without and with ids that are taken. The server must report a taken id only
+// if none is expected.
+func TestCreatesAreLoggedInOrder(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	var want []string
+	next := plantstore.ID(1_000_000)
+	batch := func(withTaken bool) {
+		t.Helper()
+		var writes []plantstore.Write
+		for _, n := range []plantstore.ID{3, 1, 1, 4, 2, 3} {
+			writes = append(writes, create(plant(next+n, "fern")))
+		}
+		if withTaken {
+			writes = slices.Insert(writes, 2, create(plant(1_000_001, "fern")))
+		}
+		for _, n := range []plantstore.ID{3, 1, 4, 2} {
+			want = append(want, strconv.Itoa(int(next+n)))
+		}
+		next -= 10
+		if _, err := s.Apply(t.Context(), writes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch(false)
+	if s.takenIDs.expected() {
+		t.Error("taken ids are expected at first")
+	}
+	batch(true)
+	batch(true)
+	for range expectTaken {
+		if !s.takenIDs.expected() {
+			t.Fatal("no taken ids are expected after some were found")
+		}
+		batch(false)
+	}
+	if s.takenIDs.expected() {
+		t.Error("taken ids are expected forever")
+	}
+	batch(false)
+	if got := query(t, url, "SELECT id FROM log ORDER BY seq"); !slices.Equal(got, want) {
+		t.Errorf("the log has the plants %v, want %v", got, want)
+	}
+	if got := query(t, url, "SELECT count(*) FROM log_state WHERE seq = (SELECT count(*) FROM log)"); got[0] != "1" {
+		t.Error("the log has gaps")
+	}
+}

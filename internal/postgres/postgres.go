@@ -97,7 +97,8 @@ type Store struct {
 	migrating chan struct{} // holds a token while a call checks or migrates the schema
 	migrated  atomic.Bool   // the schema is known to be current
 
-	changes notifier
+	takenIDs takenIDs
+	changes  notifier
 
 	// logAge and logBytes say how much of the log is kept. logRowSize is nil until
 	// it has been estimated.
