@@ -1,8 +1,8 @@
 package server
 
 import (
-	"bufio"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -56,12 +56,10 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 		params.Set("after", string(page.Next))
 		w.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
 	}
-	body, err := wire.AppendEvents(nil, page.Events)
-	if err != nil {
-		return fmt.Errorf("encode the response: %v", err) // not the client's fault
-	}
-	return writeJSON(w, http.StatusOK, append(body, '\n'))
+	return writePage(s, w, page.Events, plantOf, wire.AppendEvent)
 }
+
+func plantOf(e plantstore.Event) plantstore.Plant { return e.Plant }
 
 // readEventQuery reads the query of a list of events, strictly.
 func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) {
@@ -133,40 +131,31 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 		return err
 	}
 	w.Header().Set(headerCursor, string(latest.Next))
-	w.Header().Set("Content-Type", wire.MediaNDJSON)
-	out := bufio.NewWriterSize(&pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, 64<<10)
-	var line []byte
+	out := newBodyWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
+	defer out.close()
 	for {
 		for _, e := range page.Events {
 			at, err := e.Cursor.Position()
-			if err == nil && at.Seq > end.Seq {
-				return flushOrAbort(out)
-			}
-			if err == nil {
-				line, err = wire.AppendEvent(line[:0], e)
-			}
 			if err != nil {
-				return fmt.Errorf("encode the response: %v", err) // not the client's fault
+				return fmt.Errorf("the store's cursor: %v", err) // not the client's fault
 			}
-			if _, err := out.Write(append(line, '\n')); err != nil {
-				panic(http.ErrAbortHandler) // the client is disconnected, or too slow
+			if at.Seq > end.Seq {
+				page.More = false
+				break
+			}
+			if err := out.write("", e, "\n"); err != nil {
+				return err
 			}
 		}
 		if !page.More {
-			return flushOrAbort(out)
+			out.flush()
+			return nil
 		}
 		query.After, query.Since = page.Next, time.Time{}
 		if page, err = s.store.Events(r.Context(), query); err != nil {
 			return err
 		}
 	}
-}
-
-func flushOrAbort(out *bufio.Writer) error {
-	if err := out.Flush(); err != nil {
-		panic(http.ErrAbortHandler) // the client must not mistake a part for the whole
-	}
-	return nil
 }
 
 // followEvents streams events live, as server-sent events, until the client
@@ -193,56 +182,117 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plan
 	h.Set("Content-Type", wire.MediaEventStream)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or nginx would buffer events
-	return s.stream(w, r, query, page)
+	f := &follower{
+		Server: s, w: w, r: r, query: query,
+		pace: &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, tick: time.NewTicker(recheck),
+	}
+	return f.stream(page)
+}
+
+// follower is a client that follows the log of changes.
+type follower struct {
+	*Server
+	w     http.ResponseWriter
+	r     *http.Request
+	query plantstore.EventQuery // After is the position that has been sent
+	pace  *pacedWriter
+	tick  *time.Ticker
+	last  time.Time // when something was sent
 }
 
 // stream sends a page of events and those that follow it.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, query plantstore.EventQuery, page plantstore.EventPage) error {
-	out := &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}
-	tick, last := time.NewTicker(recheck), time.Now()
-	defer tick.Stop()
-	send := func(text []byte) bool {
-		last = time.Now()
-		_, err := out.Write(text)
-		return err == nil && http.NewResponseController(w).Flush() == nil
-	}
-	if !send([]byte(": connected\n\n")) {
-		return nil
-	}
-	// wait waits until there may be more events, and reports false if the stream ends.
-	wait := func(changed <-chan struct{}) bool {
-		for {
-			select {
-			case <-r.Context().Done():
-				return false
-			case <-s.stopped.Done():
-				return false
-			case <-tick.C:
-				if _, err := s.guard.Check(r.Context(), r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
-					return false
-				}
-				if time.Since(last) >= heartbeat && !send([]byte(": heartbeat\n\n")) {
-					return false
-				}
-			case <-changed:
-				return true
-			}
-		}
-	}
-	sent, changed := page.Next, closed
+func (f *follower) stream(page plantstore.EventPage) error {
+	defer f.tick.Stop()
+	f.comment("connected")
+	changed := closed
 	for {
-		text, err := appendStream(nil, page, sent)
-		if err != nil || len(text) > 0 && !send(text) || !wait(changed) {
+		start := f.query.After
+		sent, err := f.send(page)
+		switch {
+		case err != nil:
+			return err
+		case !sent:
+			changed = nil
+		case page.Next != start:
+			changed = closed // there may be more already
+		}
+		page = plantstore.EventPage{} // for the garbage collector
+		if !f.wait(changed) {
 			return nil
 		}
-		sent = page.Next
-		query.After, query.Since = sent, time.Time{}
-		changed = s.store.Changed()
-		if page, err = s.store.Events(r.Context(), query); err != nil {
+		changed = f.store.Changed()
+		if page, err = f.store.Events(f.r.Context(), f.query); err != nil {
 			return nil // the client reconnects, and finds out why
 		}
-		if page.Next != sent {
-			changed = closed // there may be more already
+	}
+}
+
+// send sends a page, and reports false if there is no memory for it yet. If the last
+// event examined did not match, an id without data says how far the log has been
+// searched.
+func (f *follower) send(page plantstore.EventPage) (bool, error) {
+	release, ok := reservePage(f.Server, tokenOf(f.w), page.Events, plantOf)
+	if !ok {
+		return false, nil
+	}
+	defer release()
+	out := newBodyWriter(f.w, f.pace, wire.MediaEventStream, appendStreamEvent)
+	defer out.close()
+	at := f.query.After
+	for i, e := range page.Events {
+		if err := out.write("", e, "\n\n"); err != nil {
+			return false, err
+		}
+		at, page.Events[i] = e.Cursor, plantstore.Event{} // for the garbage collector
+	}
+	if at != page.Next {
+		out.buf.WriteString("id: " + string(page.Next) + "\n\n")
+	}
+	f.query.After, f.query.Since = page.Next, time.Time{}
+	if out.started || out.buf.Len() > 0 {
+		out.flush()
+		f.flushed()
+	}
+	return true, nil
+}
+
+// comment sends a line that clients ignore.
+func (f *follower) comment(text string) {
+	if _, err := io.WriteString(f.pace, ": "+text+"\n\n"); err != nil {
+		panic(http.ErrAbortHandler) // the client is disconnected, or too slow
+	}
+	f.flushed()
+}
+
+// flushed sends what net/http has buffered.
+func (f *follower) flushed() {
+	f.last = time.Now()
+	if err := http.NewResponseController(f.w).Flush(); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// wait waits until there may be more events, or for the next tick if changed is nil. It
+// reports false if the stream ends.
+func (f *follower) wait(changed <-chan struct{}) bool {
+	for {
+		select {
+		case <-f.r.Context().Done():
+			return false
+		case <-f.stopped.Done():
+			return false
+		case <-f.tick.C:
+			if _, err := f.guard.Check(f.r.Context(), f.r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
+				return false
+			}
+			if time.Since(f.last) >= heartbeat {
+				f.comment("heartbeat")
+			}
+			if changed == nil {
+				return true
+			}
+		case <-changed:
+			return true
 		}
 	}
 }
@@ -254,22 +304,11 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
-// appendStream appends a page as server-sent events. If the last event examined did
-// not match, an id without data says how far the log has been searched.
-func appendStream(dst []byte, page plantstore.EventPage, sent plantstore.Cursor) (_ []byte, err error) {
-	for _, e := range page.Events {
-		dst = append(append(append(dst, "id: "...), e.Cursor...), '\n')
-		dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: "...)
-		if dst, err = wire.AppendEvent(dst, e); err != nil {
-			return dst, err
-		}
-		dst = append(dst, "\n\n"...)
-		sent = e.Cursor
-	}
-	if sent != page.Next {
-		dst = append(append(append(dst, "id: "...), page.Next...), "\n\n"...)
-	}
-	return dst, nil
+// appendStreamEvent appends an event as a server-sent one, without the blank line.
+func appendStreamEvent(dst []byte, e plantstore.Event) ([]byte, error) {
+	dst = append(append(append(dst, "id: "...), e.Cursor...), '\n')
+	dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: "...)
+	return wire.AppendEvent(dst, e)
 }
 
 // preferred returns the media type that the client prefers of those given, or the first

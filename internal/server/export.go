@@ -30,7 +30,7 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 	defer s.scans.release(token, 1)
 	ctx, cancel := context.WithTimeout(r.Context(), s.exportTimeout)
 	defer cancel()
-	out := s.newPlantWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON)
+	out := newBodyWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendNewPlant)
 	defer out.close()
 	var at plantstore.Cursor
 	for plant, err := range s.store.Scan(ctx, query, &at) {

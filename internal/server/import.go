@@ -53,7 +53,7 @@ func (win *window) add(p plantstore.Plant, line int) {
 	}
 	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p, By: win.by})
 	win.lines = append(win.lines, line)
-	win.bytes += int64(textSize(p) + lineBytes)
+	win.bytes += int64(p.TextSize() + lineBytes)
 }
 
 func (win *window) isFull() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -167,4 +168,29 @@ func TestLaneDoesNotStarveLargeRequests(t *testing.T) {
 			t.Error("there was no room")
 		}
 	})
+}
+
+// A page is sent from its plants and the JSON of one of them.
+func TestLargePagesCountTheLargestEncodedPlant(t *testing.T) {
+	const mib = 1 << 20
+	for name, tt := range map[string]struct {
+		plants []plantstore.Plant
+		want   int64
+	}{
+		"small":              {[]plantstore.Plant{{Name: strings.Repeat("x", smallBody/2)}}, 0},
+		"letters":            {[]plantstore.Plant{{Name: strings.Repeat("x", mib)}, {Name: strings.Repeat("y", mib)}}, 3 * mib},
+		"control characters": {[]plantstore.Plant{{Name: strings.Repeat("\x01", mib)}, {Tag: plantstore.NewTag(strings.Repeat("\x01", mib))}}, 8 * mib},
+		"more than a share":  {[]plantstore.Plant{{Name: strings.Repeat("x", maxLargePages)}}, maxLargePages * 3 / 4},
+	} {
+		s := &Server{largePages: newLane(maxLargePages, 0, 0, "full")}
+		release, ok := reservePage(s, tokenNamed("a"), tt.plants, samePlant)
+		if !ok || s.largePages.used != tt.want {
+			t.Errorf("%s: %v, %d bytes, want %d", name, ok, s.largePages.used, tt.want)
+			continue
+		}
+		release()
+		if s.largePages.used != 0 {
+			t.Errorf("%s: %d bytes are still held", name, s.largePages.used)
+		}
+	}
 }

@@ -124,11 +124,20 @@ func TestExportBeyondTheLimitIsRefusedImmediately(t *testing.T) {
 	}
 }
 
-// largePages is a store whose pages of plants with a tag are larger than any that a real
-// store returns, so that they do not fit the buffers of a connection.
+// largePages is a store whose pages of plants with a tag, and of events of a type, are
+// larger than any that a real store returns, so that they do not fit the buffers of a
+// connection.
 type largePages struct {
 	*storetest.Model
 	plants []plantstore.Plant
+}
+
+func newLargePages() largePages {
+	store := largePages{Model: storetest.NewModel()}
+	for id := range plantstore.ID(server.MaxLargePages / 2 >> 20) {
+		store.plants = append(store.plants, plant(id, strings.Repeat("x", 1<<20), "large"))
+	}
+	return store
 }
 
 func (l largePages) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
@@ -138,27 +147,73 @@ func (l largePages) List(ctx context.Context, q plantstore.Query) (plantstore.Pa
 	return l.Model.List(ctx, q)
 }
 
+func (l largePages) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	if len(q.Types) == 0 || q.After != plantstore.LatestCursor {
+		return l.Model.Events(ctx, q)
+	}
+	page, err := l.Model.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	for _, p := range l.plants {
+		page.Events = append(page.Events, plantstore.Event{Cursor: page.Next, Time: time.Unix(1, 0), Type: plantstore.PlantCreated, Plant: p})
+	}
+	return page, err
+}
+
 // Pages that clients do not read must not fill the memory. Small ones are still served.
 func TestLargePagesShareALimit(t *testing.T) {
 	t.Parallel()
-	store := largePages{Model: storetest.NewModel()}
-	for id := range plantstore.ID(server.MaxLargePages / 2 >> 20) {
-		store.plants = append(store.plants, plant(id, strings.Repeat("x", 1<<20), "large"))
+	for large, small := range map[string]string{
+		"/plants?tag=large":                       "/plants?tag=small",
+		"/events?after=latest&type=plant.created": "/events",
+	} {
+		t.Run(large[1:7], func(t *testing.T) {
+			store := newLargePages()
+			s := start(t, servertest.Options{Store: store})
+			s.Fill(t, plant(100, "small", "small"))
+			get := func(path string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+s.Token) }
+			stalled := s.dial(t)
+			stalled.send(t, "GET "+large+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
+			waitFor(t, func() bool { return s.Handler.LargePages() > 0 }) // until it is sent
+			refused := get(large)
+			refused.wantError(t, plantstore.ErrUnavailable, "large pages")
+			refused.wantHeader(t, "Plantstore-Cursor")
+			if got := get(small); got.status != http.StatusOK || len(got.body) < 10 {
+				t.Errorf("a small page: %d %s", got.status, got.body)
+			}
+			stalled.Close()
+			waitFor(t, func() bool { return s.Handler.LargePages() == 0 }) // until the server has noticed
+			if got := get(large); got.status != http.StatusOK || len(got.body) < len(store.plants)<<20 {
+				t.Errorf("got %d with %d bytes", got.status, len(got.body))
+			}
+		})
 	}
-	s := start(t, servertest.Options{Store: store})
-	s.Fill(t, plant(100, "small", "small"))
-	stalled := s.dial(t)
-	stalled.send(t, "GET /plants?tag=large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-	for s.Handler.LargePages() == 0 {
-		runtime.Gosched() // until it is sent
+}
+
+// waitFor waits until a condition holds.
+func waitFor(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the condition does not hold after 20 s")
+		}
 	}
-	s.call(t, "GET", "?tag=large", "").wantError(t, plantstore.ErrUnavailable, "large pages")
-	s.call(t, "GET", "?tag=small", "").wantPlants(t, plant(100, "small", "small"))
-	stalled.Close()
-	for s.Handler.LargePages() > 0 {
-		runtime.Gosched() // until the server has noticed
+}
+
+// A follower whose large page does not fit waits for memory, and is not disconnected.
+func TestFollowersShareTheLimitOfLargePages(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{Store: newLargePages()})
+	const query = "type=plant.created"
+	_, stalled := follow(t, s.Server, query, "", s.Token)
+	waitFor(t, func() bool { return s.Handler.LargePages() > 0 })
+	live, _ := follow(t, s.Server, query, "", s.Token)
+	if used := s.Handler.LargePages(); used > server.MaxLargePages*3/4 {
+		t.Errorf("the followers of one token hold %d bytes", used)
 	}
-	s.call(t, "GET", "?tag=large", "").wantPlants(t, store.plants...)
+	stalled.Body.Close()
+	live.lines.Buffer(nil, 2<<20)
+	if _, _, e, ok := live.next(); !ok || len(e.Plant.Name) != 1<<20 {
+		t.Errorf("the stream has %.100v, %v", e, live.lines.Err())
+	}
 }
 
 // dialImport opens a connection and sends an import without its end.

@@ -87,7 +87,7 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 	if page.Next != nil {
 		w.Header().Set("Link", s.nextLink(params, *page.Next))
 	}
-	return s.writePage(w, page.Plants)
+	return writePage(s, w, page.Plants, samePlant, wire.AppendNewPlant)
 }
 
 func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query plantstore.Query) (plantstore.Page, error) {
@@ -98,40 +98,8 @@ func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query
 	return s.store.List(ctx, query)
 }
 
-// writePage responds with an array of NewPlants. Clients that read slowly could fill
-// the memory with large pages, so these share a limit while they are sent.
-func (s *Server) writePage(w http.ResponseWriter, plants []plantstore.Plant) error {
-	size := 0
-	for _, p := range plants {
-		size += textSize(p)
-	}
-	if size > smallBody {
-		token, n := tokenOf(w), min(int64(size), s.largePages.share())
-		if !s.largePages.tryAcquire(token, n) {
-			return s.largePages.full
-		}
-		defer s.largePages.release(token, n)
-	}
-	out := s.newPlantWriter(w, w, wire.MediaJSON)
-	defer out.close()
-	out.buf.WriteByte('[')
-	between := ""
-	for _, p := range plants {
-		if err := out.write(between, p, ""); err != nil {
-			return err
-		}
-		between = ","
-	}
-	out.buf.WriteString("]\n")
-	out.flush()
-	return nil
-}
-
-// textSize returns the length of the plant's text.
-func textSize(p plantstore.Plant) int {
-	tag, _ := p.Tag.Text()
-	return len(p.Name) + len(tag)
-}
+// samePlant is for pages whose items are plants.
+func samePlant(p plantstore.Plant) plantstore.Plant { return p }
 
 // by returns the public id of the token that the request came with.
 func by(w http.ResponseWriter) string { return w.(*recorder).token.Hash.ID() }

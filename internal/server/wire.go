@@ -122,51 +122,109 @@ func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 	return writeJSON(w, http.StatusOK, body.Bytes())
 }
 
-// plantWriter writes plants to a response while it encodes them, so that the
-// response is never held as a whole. Once a part of it has been sent, a failure
-// aborts the connection, so that the client does not mistake a part for the whole.
-type plantWriter struct {
+// bodyWriter writes items to a response while it encodes them, so that the response is
+// never held as a whole. Once a part of it has been sent, a failure aborts the
+// connection, so that the client does not mistake a part for the whole.
+type bodyWriter[T any] struct {
 	w       http.ResponseWriter
 	out     io.Writer // writes to w
 	media   string
+	encode  func(dst []byte, item T) ([]byte, error)
 	buf     *bytes.Buffer
 	started bool // a part has been sent
 }
 
-func (s *Server) newPlantWriter(w http.ResponseWriter, out io.Writer, media string) *plantWriter {
-	return &plantWriter{w: w, out: out, media: media, buf: buffers.Get().(*bytes.Buffer)}
+func newBodyWriter[T any](w http.ResponseWriter, out io.Writer, media string, encode func([]byte, T) ([]byte, error)) *bodyWriter[T] {
+	return &bodyWriter[T]{w: w, out: out, media: media, encode: encode, buf: buffers.Get().(*bytes.Buffer)}
 }
 
 // close releases the writer's memory.
-func (pw *plantWriter) close() { putBuffer(pw.buf) }
+func (bw *bodyWriter[T]) close() { putBuffer(bw.buf) }
 
-// write writes a plant between two texts.
-func (pw *plantWriter) write(before string, p plantstore.Plant, after string) error {
-	pw.buf.WriteString(before)
-	b, err := wire.AppendNewPlant(pw.buf.AvailableBuffer(), p)
+// write writes an item between two texts.
+func (bw *bodyWriter[T]) write(before string, item T, after string) error {
+	bw.buf.WriteString(before)
+	b, err := bw.encode(bw.buf.AvailableBuffer(), item)
 	if err != nil {
 		return fmt.Errorf("encode the response: %v", err) // not the client's fault
 	}
-	pw.buf.Write(b)
-	pw.buf.WriteString(after)
-	if pw.buf.Len() >= maxKeptBuffer/2 {
-		pw.flush()
+	bw.buf.Write(b)
+	bw.buf.WriteString(after)
+	if bw.buf.Len() >= maxKeptBuffer/2 {
+		bw.flush()
 	}
 	return nil
 }
 
 // flush sends what has been written so far.
-func (pw *plantWriter) flush() {
-	if !pw.started {
-		pw.started = true
-		h := pw.w.Header()
-		h.Set("Content-Type", pw.media)
+func (bw *bodyWriter[T]) flush() {
+	if !bw.started {
+		bw.started = true
+		h := bw.w.Header()
+		h.Set("Content-Type", bw.media)
 		h["X-Content-Type-Options"] = headerNosniff
 	}
-	if _, err := pw.out.Write(pw.buf.Bytes()); err != nil {
+	if _, err := bw.out.Write(bw.buf.Bytes()); err != nil {
 		panic(http.ErrAbortHandler) // the client is disconnected, or too slow
 	}
-	pw.buf.Reset()
+	bw.buf.Reset()
+}
+
+// writePage responds with an array. Clients that read slowly could fill the memory with
+// large pages, so these share a limit while they are sent.
+func writePage[T any](s *Server, w http.ResponseWriter, items []T, plant func(T) plantstore.Plant, encode func([]byte, T) ([]byte, error)) error {
+	release, ok := reservePage(s, tokenOf(w), items, plant)
+	if !ok {
+		return s.largePages.full
+	}
+	defer release()
+	out := newBodyWriter(w, w, wire.MediaJSON, encode)
+	defer out.close()
+	out.buf.WriteByte('[')
+	between := ""
+	for _, item := range items {
+		if err := out.write(between, item, ""); err != nil {
+			return err
+		}
+		between = ","
+	}
+	out.buf.WriteString("]\n")
+	out.flush()
+	return nil
+}
+
+// reservePage takes the memory of a page from the lane of large pages, if it is one, and
+// reports whether there was enough. The caller releases it once the page has been sent.
+func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, plant func(T) plantstore.Plant) (release func(), ok bool) {
+	text, largest := 0, 0
+	for _, item := range items {
+		p := plant(item)
+		text += p.TextSize()
+		largest = max(largest, encodedSize(p))
+	}
+	n := min(int64(text+largest), s.largePages.share())
+	if n <= smallBody {
+		return func() {}, true
+	}
+	if !s.largePages.tryAcquire(token, n) {
+		return nil, false
+	}
+	return func() { s.largePages.release(token, n) }, true
+}
+
+// encodedSize returns about how much memory the plant takes while it is encoded: a
+// control character of its text can become six bytes of JSON.
+func encodedSize(p plantstore.Plant) int {
+	tag, _ := p.Tag.Text()
+	n := p.TextSize()
+	for _, text := range []string{p.Name, tag} {
+		for _, c := range []byte(text) {
+			if c < ' ' {
+				n += len(`\u0000`) - 1
+			}
+		}
+	}
+	return n
 }
 
 func setETag(w http.ResponseWriter, p plantstore.Plant) {
@@ -215,6 +273,8 @@ func statusOf(err error) (status int, body *plantstore.Error) {
 func writeError(w http.ResponseWriter, err error) {
 	status, body := statusOf(err)
 	h := w.Header()
+	h.Del(headerCursor) // there is no page,
+	h.Del("Link")       // and none after it
 	switch body.Code {
 	case plantstore.ErrNoToken:
 		h.Set("WWW-Authenticate", `Bearer realm="plantstore"`)

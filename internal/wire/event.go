@@ -31,20 +31,6 @@ func AppendEvent(dst []byte, e plantstore.Event) ([]byte, error) {
 	return append(dst, marshal(eventBody{e.Cursor, e.Time.UTC(), e.Type, plant, e.By})...), nil
 }
 
-// AppendEvents appends an array of events.
-func AppendEvents(dst []byte, events []plantstore.Event) (_ []byte, err error) {
-	dst = append(dst, '[')
-	for i, e := range events {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = AppendEvent(dst, e); err != nil {
-			return dst, err
-		}
-	}
-	return append(dst, ']'), nil
-}
-
 // DecodeEvent reads an event.
 func DecodeEvent(body []byte) (plantstore.Event, error) {
 	var b eventBody
