@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"mime"
@@ -41,12 +42,7 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 	case wire.MediaEventStream:
 		return s.followEvents(w, r, query, params)
 	}
-	token := tokenOf(w)
-	if err := s.scans.acquire(r.Context(), token, 1); err != nil {
-		return err
-	}
-	page, err := s.store.Events(r.Context(), query)
-	s.scans.release(token, 1)
+	page, err := s.scanEvents(r.Context(), tokenOf(w), query)
 	if err != nil {
 		return err
 	}
@@ -57,6 +53,15 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
 	}
 	return writePage(s, w, page.Events, plantOf, wire.AppendEvent)
+}
+
+// scanEvents reads a page when it is the token's turn.
+func (s *Server) scanEvents(ctx context.Context, token plantstore.TokenHash, query plantstore.EventQuery) (plantstore.EventPage, error) {
+	if err := s.scans.acquire(ctx, token, 1); err != nil {
+		return plantstore.EventPage{}, err
+	}
+	defer s.scans.release(token, 1)
+	return s.store.Events(ctx, query)
 }
 
 func plantOf(e plantstore.Event) plantstore.Plant { return e.Plant }
@@ -117,7 +122,13 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 		return s.exports.full
 	}
 	defer s.exports.release(token, 1)
-	latest, err := s.store.Events(r.Context(), plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	if err := s.scans.acquire(r.Context(), token, 1); err != nil {
+		return err
+	}
+	defer s.scans.release(token, 1)
+	ctx, cancel := context.WithTimeout(r.Context(), s.exportTimeout)
+	defer cancel()
+	latest, err := s.store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -126,7 +137,7 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 		return err
 	}
 	query.Limit = maxLimit
-	page, err := s.store.Events(r.Context(), query)
+	page, err := s.store.Events(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -152,7 +163,7 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 			return nil
 		}
 		query.After, query.Since = page.Next, time.Time{}
-		if page, err = s.store.Events(r.Context(), query); err != nil {
+		if page, err = s.store.Events(ctx, query); err != nil {
 			return err
 		}
 	}
@@ -161,19 +172,18 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 // followEvents streams events live, as server-sent events, until the client
 // disconnects, its token is no longer valid, or the server shuts down.
 func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plantstore.EventQuery, params url.Values) error {
-	select {
-	case s.followers <- struct{}{}:
-		defer func() { <-s.followers }()
-	default:
-		return plantstore.Errorf(plantstore.ErrUnavailable, "too many clients follow the events: try again later")
+	token := tokenOf(w)
+	if !s.followers.tryAcquire(token, 1) {
+		return s.followers.full
 	}
+	defer s.followers.release(token, 1)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		query.After, query.Since = plantstore.Cursor(last), time.Time{}
 	} else if !params.Has("after") && !params.Has("since") {
 		query.After = plantstore.LatestCursor
 	}
 	query.Limit = maxLimit
-	page, err := s.store.Events(r.Context(), query)
+	page, err := s.scanEvents(r.Context(), token, query)
 	if err != nil {
 		return err
 	}
@@ -183,7 +193,7 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plan
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or nginx would buffer events
 	f := &follower{
-		Server: s, w: w, r: r, query: query,
+		Server: s, w: w, r: r, token: token, query: query,
 		pace: &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, tick: time.NewTicker(recheck),
 	}
 	return f.stream(page)
@@ -194,6 +204,7 @@ type follower struct {
 	*Server
 	w     http.ResponseWriter
 	r     *http.Request
+	token plantstore.TokenHash
 	query plantstore.EventQuery // After is the position that has been sent
 	pace  *pacedWriter
 	tick  *time.Ticker
@@ -211,27 +222,43 @@ func (f *follower) stream(page plantstore.EventPage) error {
 		switch {
 		case err != nil:
 			return err
-		case !sent:
-			changed = nil
+		case !sent || page.More && page.Next == start:
+			changed = nil // no memory or no slot: try again
 		case page.Next != start:
 			changed = closed // there may be more already
 		}
+		more := page.More || !sent
 		page = plantstore.EventPage{} // for the garbage collector
 		if !f.wait(changed) {
 			return nil
 		}
 		changed = f.store.Changed()
-		if page, err = f.store.Events(f.r.Context(), f.query); err != nil {
+		if page, err = f.read(more); err != nil {
 			return nil // the client reconnects, and finds out why
 		}
 	}
+}
+
+// read reads the next page. Unless the follower has caught up, that is a scan. If all
+// slots are taken, the page is empty and there are still more.
+func (f *follower) read(more bool) (plantstore.EventPage, error) {
+	if !more {
+		return f.store.Events(f.r.Context(), f.query)
+	}
+	ctx, cancel := context.WithTimeout(f.r.Context(), recheck) // the token is checked as often
+	defer cancel()
+	if err := f.scans.acquire(ctx, f.token, 1); err != nil {
+		return plantstore.EventPage{Next: f.query.After, More: true}, nil
+	}
+	defer f.scans.release(f.token, 1)
+	return f.store.Events(f.r.Context(), f.query)
 }
 
 // send sends a page, and reports false if there is no memory for it yet. If the last
 // event examined did not match, an id without data says how far the log has been
 // searched.
 func (f *follower) send(page plantstore.EventPage) (bool, error) {
-	release, ok := reservePage(f.Server, tokenOf(f.w), page.Events, plantOf)
+	release, ok := reservePage(f.Server, f.token, page.Events, plantOf)
 	if !ok {
 		return false, nil
 	}

@@ -9,6 +9,7 @@ const (
 	SmallBody      = smallBody
 	MaxLargeBodies = maxLargeBodies
 	MaxLargePages  = maxLargePages
+	MaxFollowers   = maxFollowers
 )
 
 // Route is a row of the table of routes.
@@ -50,9 +51,5 @@ func (s *Server) Imports() int64 { return s.imports.inUse() }
 // ImportBytes returns how much memory their windows have taken.
 func (s *Server) ImportBytes() int64 { return s.windows.inUse() }
 
-// inUse returns how many units are held.
-func (l *lane) inUse() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.used
-}
+// Scans returns how many lists, searches and exports are running.
+func (s *Server) Scans() int64 { return s.scans.inUse() }

@@ -121,6 +121,13 @@ func (l *lane) release(token plantstore.TokenHash, n int64) {
 	l.grant()
 }
 
+// inUse returns how many units are held.
+func (l *lane) inUse() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used
+}
+
 // grant gives free units to the requests whose turn it is. The caller holds mu.
 func (l *lane) grant() {
 	for {

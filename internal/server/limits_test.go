@@ -216,6 +216,70 @@ func TestFollowersShareTheLimitOfLargePages(t *testing.T) {
 	}
 }
 
+func TestFollowersOfOneTokenLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{Store: storetest.NewModel()})
+	flood, honest := s.NewToken(plantstore.ScopeEvents), s.NewToken(plantstore.ScopeEvents)
+	const share = server.MaxFollowers * 3 / 4
+	for range share {
+		if _, resp := follow(t, s.Server, "", "", flood); resp.StatusCode != http.StatusOK {
+			t.Fatalf("got %s", resp.Status)
+		}
+	}
+	if _, resp := follow(t, s.Server, "", "", flood); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("beyond the share of a token: got %s", resp.Status)
+	}
+	for range server.MaxFollowers - share {
+		if _, resp := follow(t, s.Server, "", "", honest); resp.StatusCode != http.StatusOK {
+			t.Fatalf("another token: got %s", resp.Status)
+		}
+	}
+	if _, resp := follow(t, s.Server, "", "", honest); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("beyond the limit: got %s", resp.Status)
+	}
+}
+
+// scanSpy records how many scans run during each read of events.
+type scanSpy struct {
+	*storetest.Model
+	scans func() int64
+	seen  chan int64
+}
+
+func (s *scanSpy) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	select {
+	case s.seen <- s.scans():
+	default:
+	}
+	return s.Model.Events(ctx, q)
+}
+
+// Reads of many events are scans. A follower that has caught up needs no slot.
+func TestReadsOfManyEventsAreScans(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string][]int64{
+		"application/json":     {1},
+		"application/x-ndjson": {1, 1, 1}, // the first finds the end
+		"text/event-stream":    {1, 1, 0},
+	} {
+		spy := &scanSpy{Model: storetest.NewModel(), seen: make(chan int64, len(want))}
+		s := start(t, servertest.Options{Store: spy})
+		spy.scans = s.Handler.Scans
+		var many []plantstore.Plant
+		for id := range plantstore.ID(1500) { // two pages
+			many = append(many, fern(id))
+		}
+		s.Fill(t, many...)
+		resp := getEvents(t, s.Server, "since=2000-01-01T00:00:00Z", accept)
+		for i, want := range want {
+			if got := <-spy.seen; got != want {
+				t.Errorf("%s: %d scans during read %d, want %d", accept, got, i+1, want)
+			}
+		}
+		resp.Body.Close()
+	}
+}
+
 // dialImport opens a connection and sends an import without its end.
 func (s *service) dialImport(t *testing.T, secret, lines string) *connection {
 	t.Helper()

@@ -80,7 +80,7 @@ func (m *Metrics) watchDamage(damaged func() error) {
 }
 
 // watchFollowers reports how many clients follow the log of changes live.
-func (m *Metrics) watchFollowers(followers func() int) {
+func (m *Metrics) watchFollowers(followers func() int64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "plantstore_event_followers", Help: "Clients that follow the events live.",
 	}, func() float64 { return float64(followers()) }))

@@ -67,14 +67,13 @@ type Server struct {
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
-	scans         *lane // concurrent lists, searches and exports
+	scans         *lane // concurrent lists, searches and exports, and reads of events
 	exports       *lane // those of them that are exports
 	largePages    *lane // bytes of pages being sent
 	imports       *lane // concurrent ones
 	windows       *lane // bytes of the imports' windows
 	largeBodies   *lane // being received
-
-	followers chan struct{} // holds a token for each client that follows the log
+	followers     *lane // clients that follow the log
 
 	stopped  context.Context // ends when the server drains
 	drain    context.CancelFunc
@@ -107,8 +106,8 @@ func New(opts Options) *Server {
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
 		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
 		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being received"),
+		followers:     newLane(maxFollowers, 0, 0, "too many clients follow the events"),
 	}
-	s.followers = make(chan struct{}, maxFollowers)
 	s.stopped, s.drain = context.WithCancel(context.Background())
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.plants = base + "/plants"
@@ -117,7 +116,7 @@ func New(opts Options) *Server {
 	if store, ok := opts.Store.(interface{ Damaged() error }); ok {
 		s.metrics.watchDamage(store.Damaged)
 	}
-	s.metrics.watchFollowers(func() int { return len(s.followers) })
+	s.metrics.watchFollowers(s.followers.inUse)
 	if store, ok := s.store.(logStats); ok {
 		s.metrics.registry.MustRegister(logCollector{store})
 	}
