@@ -88,18 +88,27 @@ func (p Position) Cursor() Cursor {
 }
 
 // Position returns the position of a cursor, or ErrParameter if the cursor is malformed.
-func (c Cursor) Position() (p Position, err error) {
-	parts := strings.Split(string(c), ".")
-	if len(parts) != 3 || len(c) > 64 {
-		return p, Errorf(ErrParameter, "malformed cursor %q", Shorten(string(c)))
-	}
-	seq, badSeq := strconv.ParseInt(parts[1], 36, 64)
-	at, badTime := strconv.ParseInt(parts[2], 36, 64)
-	p = Position{parts[0], seq, at}
-	if badSeq != nil || badTime != nil || seq < 0 || p.Cursor() != c {
+func (c Cursor) Position() (Position, error) {
+	store, rest, _ := strings.Cut(string(c), ".")
+	seq, at, _ := strings.Cut(rest, ".")
+	p := Position{Store: store}
+	var badSeq, badTime error
+	p.Seq, badSeq = strconv.ParseInt(seq, 36, 64)
+	p.Time, badTime = strconv.ParseInt(at, 36, 64)
+	if badSeq != nil || badTime != nil || p.Seq < 0 || !isStoreText(store) || len(c) > 64 || p.Cursor() != c {
 		return Position{}, Errorf(ErrParameter, "malformed cursor %q", Shorten(string(c)))
 	}
 	return p, nil
+}
+
+// isStoreText reports whether the text has letters and digits, and nothing else.
+func isStoreText(text string) bool {
+	for _, c := range []byte(text) {
+		if (c < '0' || '9' < c) && (c < 'A' || 'Z' < c) && (c < 'a' || 'z' < c) {
+			return false
+		}
+	}
+	return text != ""
 }
 
 // LogRange is what a store has of its log: the events after Trimmed up to Last.
