@@ -108,6 +108,18 @@ func TestEventsAreEveryChangeInOrder(t *testing.T) {
 	})
 }
 
+func TestEventsOfAnImportFollowItsLines(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.call(t, "POST", "/import", `{"id":3,"name":"a"}
+{"id":1,"name":"b"}
+{"id":2,"name":"c"}`, ndjson).wantReport(t, 3, 0, 0)
+		events, _ := page(t, s.Server, "")
+		if got := fmt.Sprint(events); got != "[plant.created 3 a plant.created 1 b plant.created 2 c]" {
+			t.Errorf("events: %s", got)
+		}
+	})
+}
+
 func TestEventsComeInPagesWithLinks(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{BaseURL: "/v1"})
 	change(t, s)
@@ -149,7 +161,7 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 	for query, want := range map[string]string{
 		"limit=0": "400 40006", "limit=x": "400 40006", "after=x": "400 40006", "after=": "400 40006", "since=yesterday": "400 40006",
 		"id=1.0": "400 40006", "type=plant.eaten": "400 40006", "type=": "400 40006", "cursor=" + end: "400 40006", "after=" + end + "&after=" + end: "400 40006",
-		"after=" + end + "&since=2026-01-01T00:00:00Z": "400 40006", "after=x" + end: "410 41001", "after=" + strings.Repeat("a", 65): "400 40006",
+		"after=" + end + "&since=2026-01-01T00:00:00Z": "400 40006", "after=x" + end: "410 41001", "after=%20" + end: "400 40006", "after=.1.1": "400 40006", "after=%C3%A9.1.1": "400 40006", "after=" + strings.Repeat("a", 65): "400 40006",
 	} {
 		for _, accept := range []string{"application/json", "application/x-ndjson", "text/event-stream"} {
 			resp := getEvents(t, s, query, accept)

@@ -4,7 +4,7 @@ import "plantstore"
 
 // Limits that tests reach.
 const (
-	WindowPlants   = windowBytes / lineBytes // at most
+	WindowLines    = windowLines
 	MaxImports     = maxImports
 	SmallBody      = smallBody
 	MaxLargeBodies = maxLargeBodies

@@ -14,18 +14,18 @@ import (
 	"plantstore/internal/wire"
 )
 
-// An import is read in windows. The lines of a window are sorted by id, so that the
-// store touches each page once, and written while the next window is read.
+// An import is read in windows. The lines of a window are written in order while the
+// next window is read.
 const (
 	// windowBytes is the maximum memory of a window.
 	windowBytes = 16 << 20
 	// windowStep is how much memory a window takes at a time.
 	windowStep = 1 << 20
+	// windowLines is the maximum number of lines of a window.
+	windowLines = 20_000
 	// lineBytes is the approximate memory of a line in addition to its text: the
-	// write, its key while the window is sorted, and its result.
+	// write and its result, in slices that grow.
 	lineBytes = 192
-	// orderedWindow is enough lines if they are in order of id already.
-	orderedWindow = 20_000
 )
 
 // Imports share these limits.
@@ -37,27 +37,23 @@ const (
 
 // window is a part of an import.
 type window struct {
-	writes    []plantstore.Write
-	by        string
-	lines     []int // the line that each write came from
-	bytes     int64 // memory of the writes
-	taken     int64 // from the lane of windows
-	unordered bool  // by id
-	failed    int64
-	errors    []plantstore.LineError // of the first lines that failed
+	writes []plantstore.Write
+	by     string
+	lines  []int // the line that each write came from
+	bytes  int64 // memory of the writes
+	taken  int64 // from the lane of windows
+	failed int64
+	errors []plantstore.LineError // of the first lines that failed
 }
 
 func (win *window) add(p plantstore.Plant, line int) {
-	if n := len(win.writes); n > 0 && win.writes[n-1].Plant.ID > p.ID {
-		win.unordered = true
-	}
 	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p, By: win.by})
 	win.lines = append(win.lines, line)
 	win.bytes += int64(p.TextSize() + lineBytes)
 }
 
 func (win *window) isFull() bool {
-	return win.bytes >= windowBytes || !win.unordered && len(win.writes) >= orderedWindow
+	return win.bytes >= windowBytes || len(win.writes) >= windowLines
 }
 
 // fail counts a line that failed. Only the errors that may be in the report are kept.
@@ -155,7 +151,6 @@ func (s *Server) readWindows(ctx context.Context, token plantstore.TokenHash, li
 }
 
 func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstore.ImportReport) error {
-	win.sort()
 	results, err := s.writer.WriteAll(ctx, win.writes)
 	if err != nil {
 		return err
@@ -173,36 +168,6 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 	report.Failed += win.failed
 	report.Errors = firstErrors(append(report.Errors, win.errors...))
 	return nil
-}
-
-// sort orders the window by id. Lines with the same id keep their order.
-func (win *window) sort() {
-	if !win.unordered {
-		return
-	}
-	type key struct {
-		id plantstore.ID
-		at int
-	}
-	keys := make([]key, len(win.writes))
-	for i := range win.writes {
-		keys[i] = key{win.writes[i].Plant.ID, i}
-	}
-	slices.SortFunc(keys, func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.at, b.at))
-	})
-	// Move every line to its place, around each cycle of the permutation.
-	for i := range keys {
-		write, line := win.writes[i], win.lines[i]
-		at := i
-		for from := keys[at].at; from != i; from = keys[at].at {
-			win.writes[at], win.lines[at] = win.writes[from], win.lines[from]
-			keys[at].at = at
-			at = from
-		}
-		win.writes[at], win.lines[at] = write, line
-		keys[at].at = at
-	}
 }
 
 // readWindow reads lines until the window is full, or there is no memory for a larger

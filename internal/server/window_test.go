@@ -33,11 +33,11 @@ func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {
 // A window ends before it takes more memory than there is, whatever its lines are.
 func TestWindowIsBoundedByBytes(t *testing.T) {
 	for name, line := range map[string]string{
-		"short lines": `{"id":1,"name":""}` + "\n" + `{"id":0,"name":""}` + "\n",
-		"long lines":  `{"id":1,"name":"` + strings.Repeat("x", 100_000) + `"}` + "\n" + `{"id":0,"name":""}` + "\n",
+		"a line of 1 kB":   `{"id":1,"name":"` + strings.Repeat("x", 1000) + `"}` + "\n",
+		"a line of 100 kB": `{"id":1,"name":"` + strings.Repeat("x", 100_000) + `"}` + "\n" + `{"id":0,"name":""}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := strings.Repeat(line, (24<<20)/(len(line)+2*lineBytes))
+			lines := strings.Repeat(line, (24<<20)/len(line))
 			for _, tt := range []struct{ memory, want int64 }{
 				{maxImportBytes, windowBytes},
 				{8 << 20, 6 << 20}, // the share of one token
@@ -48,5 +48,12 @@ func TestWindowIsBoundedByBytes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWindowIsBoundedByLines(t *testing.T) {
+	win, err := readTestWindow(maxImportBytes, strings.Repeat(`{"id":1,"name":""}`+"\n", windowLines+1))
+	if err != nil || len(win.writes) != windowLines {
+		t.Errorf("the window has %d lines, want %d: %v", len(win.writes), windowLines, err)
 	}
 }
