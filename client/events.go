@@ -22,11 +22,8 @@ const (
 	readEvents   = "read events"
 	followEvents = "follow events"
 
-	// headerCursor carries a position in the log of changes.
-	headerCursor = "Plantstore-Cursor"
-
 	// maxEventLine bounds the memory for one event. It is far above what a server
-	// accepts.
+	// accepts unless its limit for bodies was raised.
 	maxEventLine = 16 << 20
 
 	// maxSilence is how long a stream may be silent before it counts as broken. A
@@ -112,7 +109,7 @@ func eventsPath(params url.Values) string {
 
 // eventPage reads a page of events after a position.
 func (r *response) eventPage(after plantstore.Cursor) (page plantstore.EventPage, err error) {
-	page.Next = plantstore.Cursor(r.header.Get(headerCursor))
+	page.Next = plantstore.Cursor(r.header.Get(wire.HeaderCursor))
 	if !r.isJSON() || page.Next == "" {
 		return page, r.unexpected()
 	}
@@ -161,9 +158,9 @@ func (s *eventStream) follow(ctx context.Context) error {
 		return responseError(ctx, resp)
 	}
 	if s.query.After == plantstore.LatestCursor {
-		start := plantstore.Cursor(resp.Header.Get(headerCursor))
+		start := plantstore.Cursor(resp.Header.Get(wire.HeaderCursor))
 		if start == "" {
-			return fmt.Errorf("the response has no %s: is there a proxy in between that removes it?", headerCursor)
+			return fmt.Errorf("the response has no %s: is there a proxy in between that removes it?", wire.HeaderCursor)
 		}
 		s.advance(start)
 	}

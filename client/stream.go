@@ -41,7 +41,7 @@ func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstor
 		defer lines.Close()
 		if at != nil {
 			if *at = lines.at; *at == "" {
-				yield(plantstore.Plant{}, c.fail(exportPlants, errors.New("the response has no "+headerCursor+": the server is too old to follow")))
+				yield(plantstore.Plant{}, c.fail(exportPlants, errors.New("the response has no "+wire.HeaderCursor+": the server is too old to follow")))
 				return
 			}
 		}
@@ -115,7 +115,7 @@ func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportRe
 	if _, err := in.Peek(1); err != nil && err != io.EOF {
 		return nil, transportError(ctx, err)
 	}
-	return &exportReader{client: c, at: plantstore.Cursor(resp.Header.Get(headerCursor)), in: in, body: resp.Body}, nil
+	return &exportReader{client: c, at: plantstore.Cursor(resp.Header.Get(wire.HeaderCursor)), in: in, body: resp.Body}, nil
 }
 
 // exportReader reads an export and makes sure that it is complete.

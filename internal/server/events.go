@@ -27,26 +27,27 @@ const (
 	recheck   = time.Second
 )
 
-// headerCursor carries a position in the log of changes.
-const headerCursor = "Plantstore-Cursor"
-
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 	query, params, err := readEventQuery(r)
 	if err != nil {
 		return err
 	}
 	w.Header().Add("Vary", "Accept")
-	switch preferred(r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaEventStream) {
-	case wire.MediaNDJSON:
+	w.Header()["Cache-Control"] = headerNoCache
+	media := preferred(r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaEventStream)
+	switch {
+	case media != wire.MediaJSON && params.Has("limit"):
+		return plantstore.Errorf(plantstore.ErrParameter, `"limit" cannot be combined with %s, which returns every event`, media)
+	case media == wire.MediaNDJSON:
 		return s.exportEvents(w, r, query)
-	case wire.MediaEventStream:
+	case media == wire.MediaEventStream:
 		return s.followEvents(w, r, query, params)
 	}
 	page, err := s.scanEvents(r.Context(), tokenOf(w), query)
 	if err != nil {
 		return err
 	}
-	w.Header().Set(headerCursor, string(page.Next))
+	w.Header().Set(wire.HeaderCursor, string(page.Next))
 	if page.More {
 		params.Del("since")
 		params.Set("after", string(page.Next))
@@ -97,7 +98,8 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 		case "type":
 			for text := range strings.SplitSeq(value, ",") {
 				if !slices.Contains(plantstore.EventTypes(), plantstore.EventType(text)) {
-					problems.Add(plantstore.ErrParameter, `"type" must be of %v, got %q`, plantstore.EventTypes(), plantstore.Shorten(text))
+					problems.Add(plantstore.ErrParameter, `"type" must be one of %s, %s, %s, got %q`,
+						plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted, plantstore.Shorten(text))
 				}
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
@@ -141,7 +143,7 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 	if err != nil {
 		return err
 	}
-	w.Header().Set(headerCursor, string(latest.Next))
+	w.Header().Set(wire.HeaderCursor, string(latest.Next))
 	out := newBodyWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
 	defer out.close()
 	for {
@@ -188,10 +190,16 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plan
 		return err
 	}
 	h := w.Header()
-	h.Set(headerCursor, string(page.Next))
+	if len(page.Events) == 0 {
+		h.Set(wire.HeaderCursor, string(page.Next)) // nothing before it will be sent
+	}
 	h.Set("Content-Type", wire.MediaEventStream)
+	h["X-Content-Type-Options"] = headerNosniff
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or nginx would buffer events
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	f := &follower{
 		Server: s, w: w, r: r, token: token, query: query,
 		pace: &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, tick: time.NewTicker(recheck),

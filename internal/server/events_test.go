@@ -287,6 +287,112 @@ func TestStreamIsLiveAndResumes(t *testing.T) {
 	})
 }
 
+// A client that resumes after the header must not skip events that it was not sent.
+func TestCursorOfAStreamIsWhereItStarts(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	change(t, s)
+	all, header := page(t, s, "")
+	end := header.Get("Plantstore-Cursor")
+	for query, want := range map[string]string{
+		"": end, "after=latest": end, "after=" + end: end,
+		"after=" + all[0].Cursor: "", "since=2000-01-01T00:00:00Z": "", // events follow, with their cursors
+		"since=2000-01-01T00:00:00Z&id=404": end,
+	} {
+		if _, resp := follow(t, s, query, "", s.Token); resp.Header.Get("Plantstore-Cursor") != want {
+			t.Errorf("%s: the cursor is %q, want %q", query, resp.Header.Get("Plantstore-Cursor"), want)
+		}
+	}
+	// The position is also the first id, for clients that do not see the header.
+	live, _ := follow(t, s, "", "", s.Token)
+	for live.lines.Scan() {
+		if id, ok := strings.CutPrefix(live.lines.Text(), "id: "); ok {
+			if id != end {
+				t.Errorf("the first id is %q, want %q", id, end)
+			}
+			return
+		}
+	}
+	t.Error("the stream has no id")
+}
+
+func TestHeadOfEventsEnds(t *testing.T) {
+	s := start(t, servertest.Options{})
+	for _, accept := range []string{"application/json", "application/x-ndjson", "text/event-stream"} {
+		got := s.send(t, "HEAD", "/events", "", "Authorization: Bearer "+s.Token, "Accept: "+accept)
+		if got.status != http.StatusOK {
+			t.Errorf("%s: %d", accept, got.status)
+		}
+		got.wantHeader(t, "Content-Type", accept)
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.Handler.Followers() > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the stream still runs")
+		}
+	}
+}
+
+func TestHeadersOfEvents(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	for accept, cache := range map[string]string{
+		"application/json": "private, no-cache", "application/x-ndjson": "private, no-cache", "text/event-stream": "no-store",
+	} {
+		h := getEvents(t, s, "", accept).Header
+		if h.Get("Content-Type") != accept || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != cache || h.Get("Vary") != "Accept" {
+			t.Errorf("%s: %v", accept, h)
+		}
+		if accept == "application/json" {
+			continue
+		}
+		if resp := getEvents(t, s, "limit=5", accept); resp.StatusCode != 400 {
+			t.Errorf("limit with %s: %s", accept, resp.Status)
+		}
+	}
+}
+
+// failingLog fails on its second page.
+type failingLog struct{ *storetest.Model }
+
+func (l failingLog) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	page, err := l.Model.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	if q.After != plantstore.LatestCursor && q.After != "" {
+		err = plantstore.ErrUnavailable
+	}
+	page.More = true
+	return page, err
+}
+
+func TestErrorOfAnExportOfEventsHasNoCursor(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{Store: failingLog{storetest.NewModel()}})
+	if resp := getEvents(t, s, "", "application/x-ndjson"); resp.StatusCode != 503 || resp.Header.Get("Plantstore-Cursor") != "" {
+		t.Errorf("got %s with the cursor %q", resp.Status, resp.Header.Get("Plantstore-Cursor"))
+	}
+}
+
+func TestMalformedLastEventIDIsRefused(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	change(t, s)
+	_, header := page(t, s, "")
+	for last, want := range map[string]int{"x": 400, "é.1.1": 400, "x" + header.Get("Plantstore-Cursor"): 410} {
+		if _, resp := follow(t, s, "after=latest", last, s.Token); resp.StatusCode != want {
+			t.Errorf("Last-Event-ID %q: %s, want %d", last, resp.Status, want)
+		}
+	}
+}
+
+func TestLimitAbove1000Means1000(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	var many []plantstore.Plant
+	for id := range plantstore.ID(1001) {
+		many = append(many, fern(id))
+	}
+	s.Fill(t, many...)
+	for _, limit := range []string{"1000", "1001", "99999999999999999999"} {
+		if events, header := page(t, s, "limit="+limit); len(events) != 1000 || header.Get("Link") == "" {
+			t.Errorf("limit=%s: %d events and the link %q", limit, len(events), header.Get("Link"))
+		}
+	}
+}
+
 func TestStreamOfARevokedTokenEnds(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	secret := s.NewToken(plantstore.ScopeEvents)

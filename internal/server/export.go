@@ -38,14 +38,14 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 			return err
 		}
 		if !out.started {
-			w.Header().Set(headerCursor, string(at))
+			w.Header().Set(wire.HeaderCursor, string(at))
 		}
 		if err := out.write("", plant, "\n"); err != nil {
 			return err
 		}
 	}
 	if !out.started {
-		w.Header().Set(headerCursor, string(at))
+		w.Header().Set(wire.HeaderCursor, string(at))
 	}
 	out.flush()
 	return nil

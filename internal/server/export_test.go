@@ -36,6 +36,9 @@ func (s *Server) LargePages() int64 { return s.largePages.inUse() }
 // ScansQueued returns how many lists, searches and exports wait for their turn.
 func (s *Server) ScansQueued() int { return s.scans.queued() }
 
+// Followers returns how many clients follow the log.
+func (s *Server) Followers() int64 { return s.followers.inUse() }
+
 // ImportsQueued returns how many imports wait for their turn.
 func (s *Server) ImportsQueued() int { return s.imports.queued() }
 

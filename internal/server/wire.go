@@ -273,8 +273,8 @@ func statusOf(err error) (status int, body *plantstore.Error) {
 func writeError(w http.ResponseWriter, err error) {
 	status, body := statusOf(err)
 	h := w.Header()
-	h.Del(headerCursor) // there is no page,
-	h.Del("Link")       // and none after it
+	h.Del(wire.HeaderCursor) // there is no page,
+	h.Del("Link")            // and none after it
 	switch body.Code {
 	case plantstore.ErrNoToken:
 		h.Set("WWW-Authenticate", `Bearer realm="plantstore"`)

@@ -13,6 +13,9 @@ import (
 // MediaEventStream is the media type of server-sent events.
 const MediaEventStream = "text/event-stream"
 
+// HeaderCursor carries a position in the log of changes.
+const HeaderCursor = "Plantstore-Cursor"
+
 // eventBody is the interface's Event.
 type eventBody struct {
 	Cursor plantstore.Cursor    `json:"cursor"`
