@@ -320,7 +320,7 @@ func (f *follower) wait(changed <-chan struct{}) bool {
 			if _, err := f.guard.Check(f.r.Context(), f.r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
 				return false
 			}
-			if time.Since(f.last) >= heartbeat {
+			if time.Since(f.last) > heartbeat-recheck { // or the next tick would be too late
 				f.comment("heartbeat")
 			}
 			if changed == nil {
