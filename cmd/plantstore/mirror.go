@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,8 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 			return m.verify(ctx)
 		case err == nil || !gone && (!c.Follow || isRefusal(err)):
 			return err
+		case gone && !c.Follow && m.comparisons >= maxComparisons:
+			return fmt.Errorf("events are trimmed before they can be followed, after %d comparisons: keep them longer with --log-keep and --log-max-bytes: %w", m.comparisons, err)
 		case gone:
 			m.at = ""
 			fmt.Fprintf(std.err, "%v; comparing the stores again\n", err)
@@ -75,8 +78,15 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	}
 }
 
-// isRefusal reports whether a server refused a request permanently.
+// maxComparisons is how often the stores are compared if no event can be followed then.
+const maxComparisons = 3
+
+// isRefusal reports whether trying again is useless: a server refused a request
+// permanently, or its events are unknown.
 func isRefusal(err error) bool {
+	if errors.Is(err, errUnknownEvent) {
+		return true
+	}
 	code, ok := errors.AsType[plantstore.Code](err)
 	return ok && code/100 < 500 && code != plantstore.ErrRate && code != plantstore.ErrTimeout
 }
@@ -87,6 +97,8 @@ type mirror struct {
 	std      streams
 	from, to *client.Client
 	at       plantstore.Cursor // the copy has every change up to here; empty before the first
+
+	comparisons int // since events were last followed
 }
 
 // mirrorState is the content of the state file.
@@ -137,45 +149,102 @@ func (m *mirror) run(ctx context.Context) error {
 			return err
 		}
 	}
-	changes := int64(0)
-	progress := newProgress(m.std.err, "followed", -1)
+	progress := newCount(m.std.err, "followed", "changes")
 	defer progress.finish()
-	for {
+	changes := int64(0)
+	apply := func(events []plantstore.Event, next plantstore.Cursor) error {
+		if err := m.apply(ctx, events); err != nil {
+			return err
+		}
+		if next != m.at {
+			if err := m.reached(next); err != nil {
+				return err
+			}
+		}
+		m.comparisons = 0
+		changes += int64(len(events))
+		progress.update(changes, changes)
+		return nil
+	}
+	if m.Follow {
+		return m.follow(ctx, apply)
+	}
+	for more := true; more; {
 		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.at, Limit: 1000})
 		if err != nil {
 			return err
 		}
-		if err := m.apply(ctx, page.Events); err != nil {
+		if err := apply(page.Events, page.Next); err != nil {
 			return err
 		}
-		if page.Next != m.at {
-			if err := m.reached(page.Next); err != nil {
-				return err
-			}
-		}
-		changes += int64(len(page.Events))
-		progress.update(changes, changes)
-		if page.More {
-			continue
-		}
-		if !m.Follow {
-			fmt.Fprintf(m.std.err, "%d changes followed\n", changes)
-			return nil
-		}
-		for _, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at}) {
+		more = page.More
+	}
+	fmt.Fprintf(m.std.err, "%d changes followed\n", changes)
+	return nil
+}
+
+// follow applies events as they come, until ctx ends. While some are applied, the next
+// ones are received.
+func (m *mirror) follow(ctx context.Context, apply func([]plantstore.Event, plantstore.Cursor) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	received := make(chan []plantstore.Event, 1)
+	var lost error // set before received is closed
+	go func() {
+		defer close(received)
+		var bytes int64
+		full := false
+		for e, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at}) {
 			if err != nil {
-				return err
+				lost = err
+				return
 			}
-			break // there is another page
+			var events []plantstore.Event
+			if !full {
+				select {
+				case events = <-received: // not applied yet
+				default:
+				}
+			}
+			if events == nil {
+				bytes = 0
+			}
+			events = append(events, e)
+			bytes += int64(e.Plant.TextSize())
+			full = len(events) == mirrorChunk || bytes >= mirrorBytes
+			select {
+			case received <- events:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range received { // until the goroutine has ended
+		}
+	}()
+	for events := range received {
+		if err := apply(events, events[len(events)-1].Cursor); err != nil {
+			return err
 		}
 	}
+	if lost != nil {
+		return lost
+	}
+	return ctx.Err()
 }
+
+// errUnknownEvent says that the copy would not be exact.
+var errUnknownEvent = errors.New("this version of plantstore does not know the type of an event: use the version of the server")
 
 // apply applies the last event of each plant. Applying events again is safe if all that
 // follow them are applied again too.
 func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
 	last := map[plantstore.ID]difference{}
 	for _, e := range events {
+		if !slices.Contains(plantstore.EventTypes(), e.Type) {
+			return fmt.Errorf("%w: %q", errUnknownEvent, e.Type)
+		}
 		last[e.Plant.ID] = difference{e.Plant, e.Type == plantstore.PlantDeleted}
 	}
 	differences := make([]difference, 0, len(last))
@@ -234,32 +303,46 @@ const (
 	mirrorBytes = 8 << 20
 )
 
+// differenceChunk is a number of differences that are written together.
+type differenceChunk struct {
+	differences []difference
+	bytes       int64 // of text
+}
+
+// add adds what the copy is missing of a plant, of which one is nil where a store does
+// not have it.
+func (c *differenceChunk) add(from, to *plantstore.Plant) {
+	switch {
+	case from == nil:
+		c.differences = append(c.differences, difference{plantstore.Plant{ID: to.ID}, true})
+	case to == nil || *from != *to:
+		c.differences = append(c.differences, difference{*from, false})
+		c.bytes += int64(from.TextSize())
+	}
+}
+
+func (c *differenceChunk) isFull() bool {
+	return len(c.differences) >= mirrorChunk || c.bytes >= mirrorBytes
+}
+
 // compare makes the copy equal to a snapshot of the store.
 func (m *mirror) compare(ctx context.Context) error {
-	progress := newProgress(m.std.err, "compared", -1)
+	m.comparisons++
+	progress := newCount(m.std.err, "compared", "plants")
 	defer progress.finish()
 	var at plantstore.Cursor
-	var compared, written, bytes int64
-	var chunk []difference
+	var compared, written int64
+	var next differenceChunk
 	flush := func() error {
-		err := m.write(ctx, chunk)
-		written += int64(len(chunk))
-		chunk, bytes = chunk[:0], 0
+		err := m.write(ctx, next.differences)
+		written += int64(len(next.differences))
+		next = differenceChunk{}
 		return err
 	}
 	err := join(m.from.ExportAt(ctx, plantstore.Query{}, &at), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
 		compared++
 		progress.update(compared, compared)
-		switch {
-		case from == nil:
-			chunk = append(chunk, difference{*to, true})
-		case to == nil || *from != *to:
-			chunk = append(chunk, difference{*from, false})
-			bytes += int64(len(from.Name))
-		default:
-			return nil
-		}
-		if len(chunk) < mirrorChunk && bytes < mirrorBytes {
+		if next.add(from, to); !next.isFull() {
 			return nil
 		}
 		return flush()

@@ -6,17 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
 )
 
 // mirrorOnce runs the command and returns its exit code and its output.
@@ -138,5 +141,107 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 	}
 	if got, want := to.Plants(t), from.Plants(t); !slices.Equal(got, want) {
 		t.Errorf("the copy has %v, want %v", got, want)
+	}
+}
+
+// A chunk is bounded by everything it keeps.
+func TestChunkCountsWhatItKeeps(t *testing.T) {
+	var c differenceChunk
+	large := plantstore.Plant{ID: 1, Name: strings.Repeat("x", 1<<20), Tag: plantstore.NewTag(strings.Repeat("y", mirrorBytes))}
+	c.add(nil, &large)
+	if c.differences[0] != (difference{plantstore.Plant{ID: 1}, true}) || c.isFull() {
+		t.Error("a deletion keeps more than the id")
+	}
+	c.add(&large, &large)
+	if len(c.differences) != 1 {
+		t.Error("the chunk keeps a plant that does not differ")
+	}
+	c.add(&large, nil)
+	if !c.isFull() || c.bytes != mirrorBytes+1<<20 {
+		t.Errorf("%d bytes, want those of the name and the tag", c.bytes)
+	}
+}
+
+// brokenLog is a store whose log of changes cannot be followed.
+type brokenLog struct {
+	*storetest.Model
+	err error // of Events, or nil if there are events of an unknown type
+}
+
+func (l brokenLog) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	if q.After == plantstore.LatestCursor {
+		return l.Model.Events(ctx, q)
+	}
+	at := plantstore.Position{Store: "broken", Seq: 1}.Cursor()
+	e := plantstore.Event{Cursor: at, Time: time.Now(), Type: "plant.eaten", Plant: plantstore.Plant{ID: 1, Name: "Fern"}}
+	return plantstore.EventPage{Events: []plantstore.Event{e}, Next: at}, l.err
+}
+
+func TestMirrorOfALogThatCannotBeFollowedFails(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		args []string
+		want string
+	}{
+		{plantstore.ErrorGone("it is trimmed"), nil, "after 3 comparisons: keep them longer with --log-keep"},
+		{nil, nil, `does not know the type of an event: use the version of the server: "plant.eaten"`},
+		{nil, []string{"--follow"}, `"plant.eaten"`},
+	} {
+		from := servertest.Start(t, servertest.Options{Store: brokenLog{storetest.NewModel(), tt.err}})
+		to := servertest.Start(t, servertest.Options{})
+		t.Setenv("PLANTSTORE_FROM_TOKEN", from.Token)
+		t.Setenv("PLANTSTORE_TO_TOKEN", to.Token)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		code, said := mirrorOnce(ctx, from, to, tt.args...)
+		cancel()
+		if code != exitFailure || !strings.Contains(said, tt.want) || len(to.Plants(t)) > 0 {
+			t.Errorf("%v: exit code %d: %s", tt.args, code, said)
+		}
+	}
+}
+
+func TestMirrorFollowsOneStream(t *testing.T) {
+	var pages, streams atomic.Int64
+	from := servertest.Start(t, servertest.Options{Wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream" {
+				streams.Add(1)
+			} else if r.URL.Path == "/events" {
+				pages.Add(1)
+			}
+			h.ServeHTTP(w, r)
+		})
+	}})
+	to := servertest.Start(t, servertest.Options{})
+	t.Setenv("PLANTSTORE_FROM_TOKEN", from.Token)
+	t.Setenv("PLANTSTORE_TO_TOKEN", to.Token)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan string)
+	go func() { _, said := mirrorOnce(ctx, from, to, "--follow"); done <- said }()
+	c := from.Client(client.Options{})
+	deadline := time.Now().Add(30 * time.Second)
+	for id := range plantstore.ID(20) {
+		if err := c.Create(t.Context(), plantstore.Plant{ID: id, Name: "Fern"}); err != nil {
+			t.Fatal(err)
+		}
+		for len(to.Plants(t)) <= int(id) && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	stop()
+	said := <-done
+	if !slices.Equal(to.Plants(t), from.Plants(t)) || pages.Load() > 0 || streams.Load() != 1 {
+		t.Errorf("%d plants, %d pages, %d streams: %s", len(to.Plants(t)), pages.Load(), streams.Load(), said)
+	}
+}
+
+func TestCountsAreNotShownAsBytes(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{out: &out, verb: "compared", noun: "plants", bar: newBar(&out, -1, false), started: time.Now()}
+	defer p.finish()
+	p.update(5000, 5000)
+	_ = p.bar.RenderBlank()
+	if text := out.String(); !strings.Contains(text, "compared 5000 plants") || strings.Contains(text, "B") {
+		t.Errorf("the bar is %q", text)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progress shows how far an import or export is: a bar on a terminal, a line every
+// progress shows how far an import, an export or a copy is: a bar on a terminal, a line every
 // few seconds elsewhere.
 type progress struct {
 	out     io.Writer
 	verb    string
+	noun    string
 	size    int64 // bytes in all, or -1
 	bar     *progressbar.ProgressBar
 	started time.Time
@@ -22,26 +23,40 @@ type progress struct {
 // printEvery is how often a line is printed if there is no terminal.
 const printEvery = 5 * time.Second
 
+// newProgress shows bytes, of which there are size, or -1 if that is not known.
 func newProgress(out io.Writer, verb string, size int64) *progress {
-	p := &progress{out: out, verb: verb, size: size, started: time.Now(), printed: time.Now()}
+	return startProgress(out, verb, "plants", size, true)
+}
+
+// newCount shows how many there are of the noun, and no bytes.
+func newCount(out io.Writer, verb, noun string) *progress {
+	return startProgress(out, verb, noun, -1, false)
+}
+
+func startProgress(out io.Writer, verb, noun string, size int64, bytes bool) *progress {
+	p := &progress{out: out, verb: verb, noun: noun, size: size, started: time.Now(), printed: time.Now()}
 	if isTerminal(out) {
-		p.bar = progressbar.NewOptions64(size,
-			progressbar.OptionSetWriter(out),
-			progressbar.OptionShowBytes(true),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionSetWidth(30),
-			progressbar.OptionClearOnFinish(),
-		)
+		p.bar = newBar(out, size, bytes)
 	}
 	return p
 }
 
-// update shows how many bytes and plants are done.
-func (p *progress) update(bytes, plants int64) {
-	rate := float64(plants) / time.Since(p.started).Seconds()
+func newBar(out io.Writer, size int64, bytes bool) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(size,
+		progressbar.OptionSetWriter(out),
+		progressbar.OptionShowBytes(bytes),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+// update shows how many bytes and items are done.
+func (p *progress) update(bytes, count int64) {
+	rate := float64(count) / time.Since(p.started).Seconds()
 	if p.bar != nil {
-		p.bar.Describe(fmt.Sprintf("%s %d plants, %.0f a second", p.verb, plants, rate))
+		p.bar.Describe(fmt.Sprintf("%s %d %s, %.0f a second", p.verb, count, p.noun, rate))
 		_ = p.bar.Set64(bytes)
 		return
 	}
@@ -53,7 +68,7 @@ func (p *progress) update(bytes, plants int64) {
 	if p.size > 0 {
 		of = fmt.Sprintf(", %d %%", 100*bytes/p.size)
 	}
-	fmt.Fprintf(p.out, "%s %d plants, %.0f a second%s\n", p.verb, plants, rate, of)
+	fmt.Fprintf(p.out, "%s %d %s, %.0f a second%s\n", p.verb, count, p.noun, rate, of)
 }
 
 func (p *progress) finish() {
