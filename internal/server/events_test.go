@@ -173,6 +173,12 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 	}
 }
 
+func TestUnknownTypeIsToldWhichThereAre(t *testing.T) {
+	s := start(t, servertest.Options{})
+	s.send(t, "GET", "/events?type=plant.eaten", "", "Authorization: Bearer "+s.Token).
+		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, got "plant.eaten"`)
+}
+
 func TestEventsNeedTheirScope(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/events", nil)
