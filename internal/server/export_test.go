@@ -33,7 +33,7 @@ func (s *Server) LargeBodies() int64 { return s.largeBodies.inUse() }
 // LargePages returns how many bytes of large pages are being sent.
 func (s *Server) LargePages() int64 { return s.largePages.inUse() }
 
-// ScansQueued returns how many lists, searches and exports wait for their turn.
+// ScansQueued returns how many searches, filtered lists and exports wait for their turn.
 func (s *Server) ScansQueued() int { return s.scans.queued() }
 
 // Followers returns how many clients follow the log.
@@ -54,5 +54,5 @@ func (s *Server) Imports() int64 { return s.imports.inUse() }
 // ImportBytes returns how much memory their windows have taken.
 func (s *Server) ImportBytes() int64 { return s.windows.inUse() }
 
-// Scans returns how many lists, searches and exports are running.
+// Scans returns how many searches, filtered lists and exports are running.
 func (s *Server) Scans() int64 { return s.scans.inUse() }

@@ -90,11 +90,17 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 	return writePage(s, w, page.Plants, samePlant, wire.AppendNewPlant)
 }
 
+// listPage reads a page when it is the token's turn. A page without a filter is read
+// quickly, so many of them may wait.
 func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query plantstore.Query) (plantstore.Page, error) {
-	if err := s.scans.acquire(ctx, token, 1); err != nil {
+	turn := s.lists
+	if _, tagged := query.Tag.Text(); tagged || query.Contains != "" {
+		turn = s.scans
+	}
+	if err := turn.acquire(ctx, token, 1); err != nil {
 		return plantstore.Page{}, err
 	}
-	defer s.scans.release(token, 1)
+	defer turn.release(token, 1)
 	return s.store.List(ctx, query)
 }
 

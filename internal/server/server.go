@@ -67,7 +67,8 @@ type Server struct {
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
-	scans         *lane // concurrent lists, searches and exports, and reads of events
+	scans         *lane // concurrent searches, filtered lists and exports
+	lists         *lane // concurrent lists without a filter
 	exports       *lane // those of them that are exports
 	largePages    *lane // bytes of pages being sent
 	imports       *lane // concurrent ones
@@ -101,6 +102,7 @@ func New(opts Options) *Server {
 		streamTimeout: opts.StreamTimeout,
 		exportTimeout: opts.ExportTimeout,
 		scans:         newLane(maxScans, maxScansQueued, maxScanWait, "too many searches and exports are running"),
+		lists:         newLane(maxLists, maxListsQueued, maxScanWait, "too many lists are running"),
 		exports:       newLane(maxExports, 0, 0, "too many exports are running"),
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
@@ -134,9 +136,11 @@ func (s *Server) Drain() { s.drain() }
 // Reads of many plants share these limits. Gets, writes, token checks and readiness
 // checks never wait for them.
 const (
-	maxScans       = 8  // concurrent lists, searches and exports
+	maxScans       = 8  // concurrent searches, filtered lists and exports
 	maxScansQueued = 16 // of one token
 	maxScanWait    = 5 * time.Second
+	maxLists       = 8    // concurrent lists without a filter
+	maxListsQueued = 1024 // of one token
 	maxExports     = 4
 	maxLargePages  = 32 << 20 // bytes
 )
