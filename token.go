@@ -33,7 +33,7 @@ func ParseScopes(text string) ([]Scope, error) {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 		s := Scope(word)
 		if !slices.Contains(AllScopes(), s) {
-			return nil, fmt.Errorf("unknown scope %q; known: %s", word, FormatScopes(AllScopes()))
+			return nil, fmt.Errorf("unknown scope %q; allowed: %s", word, FormatScopes(AllScopes()))
 		}
 		if slices.Contains(scopes, s) {
 			return nil, fmt.Errorf("scope %q is given twice", word)
@@ -41,7 +41,7 @@ func ParseScopes(text string) ([]Scope, error) {
 		scopes = append(scopes, s)
 	}
 	if scopes == nil {
-		return nil, fmt.Errorf("no scope given; known: %s", FormatScopes(AllScopes()))
+		return nil, fmt.Errorf("no scope given; allowed: %s", FormatScopes(AllScopes()))
 	}
 	return scopes, nil
 }

@@ -26,9 +26,9 @@ const (
 	// accepts unless its limit for bodies was raised.
 	maxEventLine = 16 << 20
 
-	// maxSilence is how long a stream may be silent before it counts as broken. A
+	// streamIdleTimeout is how long a stream may be idle before it counts as broken. A
 	// server responds immediately, and then sends something every 15 s.
-	maxSilence = responseTimeout
+	streamIdleTimeout = responseTimeout
 )
 
 // EventPage returns one page of the log of changes, in order. It may have fewer events
@@ -66,7 +66,7 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 // received something. To continue later, even in another process, store the Cursor of
 // the last event and pass it as After.
 //
-// Events ends only if the loop does, or in an error: that of ctx when it ends, ErrGone
+// Events stops when the loop breaks or an error occurs: ctx.Err() if ctx ends, ErrGone
 // if the events after the position are no longer kept, or another permanent error.
 // After an error it yields nothing more.
 func (c *Client) Events(ctx context.Context, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
@@ -144,11 +144,11 @@ func (s *eventStream) follow(ctx context.Context) error {
 	}
 	req.Header.Set("Accept", wire.MediaEventStream)
 	req.Header.Set("Cache-Control", "no-store")
-	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
-	defer silence.Stop()
+	idle := time.AfterFunc(streamIdleTimeout, func() { cancel(errIdleTimeout) })
+	defer idle.Stop()
 	resp, err := s.client.streams.Do(req)
-	if err != nil && context.Cause(attempt) == errSilent {
-		err = errSilent
+	if err != nil && context.Cause(attempt) == errIdleTimeout {
+		err = errIdleTimeout
 	}
 	if err != nil {
 		return transportError(ctx, err)
@@ -165,10 +165,10 @@ func (s *eventStream) follow(ctx context.Context) error {
 		s.advance(start)
 	}
 	opened, start := time.Now(), s.query.After
-	err = s.read(&watchedReader{resp.Body, silence})
+	err = s.read(&watchedReader{resp.Body, idle})
 	if cut, ok := errors.AsType[*cutOff](err); ok && ctx.Err() == nil {
-		if context.Cause(attempt) == errSilent {
-			cut.err = errSilent
+		if context.Cause(attempt) == errIdleTimeout {
+			cut.err = errIdleTimeout
 		}
 		return &transient{err: err, progress: s.query.After != start || time.Since(opened) >= maxPause}
 	}
@@ -178,8 +178,8 @@ func (s *eventStream) follow(ctx context.Context) error {
 	return err
 }
 
-// errSilent is why a stream counts as broken.
-var errSilent = fmt.Errorf("nothing was received for %s", maxSilence)
+// errIdleTimeout is why a stream counts as broken.
+var errIdleTimeout = fmt.Errorf("nothing was received for %s", streamIdleTimeout)
 
 // cutOff says that a stream ended. What it was sending is incomplete and does not count.
 type cutOff struct{ err error }
@@ -195,7 +195,7 @@ type watchedReader struct {
 }
 
 func (r *watchedReader) Read(b []byte) (int, error) {
-	r.timer.Reset(maxSilence)
+	r.timer.Reset(streamIdleTimeout)
 	defer r.timer.Stop()
 	return r.in.Read(b)
 }

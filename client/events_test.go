@@ -287,7 +287,7 @@ func TestRetriesOfAStreamStartOverWithEveryEvent(t *testing.T) {
 
 // A quiet stream that a proxy ends now and then must not use up the retries, and one
 // that is silent must not be waited for.
-func TestQuietStreamIsKeptAndSilentStreamIsReopened(t *testing.T) {
+func TestIdleStreamIsKeptAndStalledStreamIsReopened(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"ended by a proxy": 30 * time.Second, "silent": time.Hour} {
 		streams := 0
 		handler := func(w http.ResponseWriter, r *http.Request) {

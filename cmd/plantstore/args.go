@@ -14,9 +14,9 @@ import (
 // negative matches arguments that are negative numbers or durations, and not flags.
 var negative = regexp.MustCompile(`^-[0-9]`)
 
-// argumentMark precedes a negative argument, so that the parser does not take it for a
+// negativePrefix precedes a negative argument, so that the parser does not take it for a
 // flag. It is a NUL, which no argument can contain. plantID and parseString remove it.
-const argumentMark = "\x00"
+const negativePrefix = "\x00"
 
 // prepareArgs prepares a command line for the parser: it joins each flag with its value
 // and marks the negative numbers among the other arguments. A flag that lacks its value
@@ -37,7 +37,7 @@ func prepareArgs(app *kong.Node, args []string) ([]string, error) {
 		case arg == "--":
 			return append(prepared, args[i:]...), nil
 		case negative.MatchString(arg):
-			arg = argumentMark + arg
+			arg = negativePrefix + arg
 		case takesValue[arg]:
 			if i+1 == len(args) || isFlag(args[i+1]) {
 				return nil, usage("%[1]s needs a value: write %[1]s=VALUE", arg)
@@ -59,7 +59,7 @@ func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := ctx.Scan.PopValueInto("string", &value); err != nil {
 		return err
 	}
-	target.SetString(strings.TrimPrefix(value, argumentMark))
+	target.SetString(strings.TrimPrefix(value, negativePrefix))
 	return nil
 }
 
@@ -94,7 +94,7 @@ func parseDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 // parseMessage says what is wrong with a command line. A message about one flag says
 // what would be right; for others, the help does.
 func parseMessage(err error) string {
-	text := strings.ReplaceAll(err.Error(), argumentMark, "")
+	text := strings.ReplaceAll(err.Error(), negativePrefix, "")
 	if strings.HasPrefix(text, "--") {
 		return text
 	}

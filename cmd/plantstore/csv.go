@@ -39,7 +39,7 @@ type csvField struct {
 
 func newCSVReader(in io.Reader) (*csvReader, error) {
 	r := &csvReader{in: bufio.NewReaderSize(in, 256<<10), id: -1, name: -1, tag: -1}
-	if mark, err := r.in.Peek(3); err == nil && string(mark) == "\uFEFF" {
+	if bom, err := r.in.Peek(3); err == nil && string(bom) == "\uFEFF" {
 		r.in.Discard(3)
 	}
 	if err := r.read(); err != nil && err != io.EOF {

@@ -51,7 +51,7 @@ func createFirstToken(ctx context.Context, store plantstore.Store, token plantst
 	}
 }
 
-func welcome(out io.Writer, api *url.URL, secret string) {
+func printFirstToken(out io.Writer, api *url.URL, secret string) {
 	fmt.Fprintf(out, `Plantstore is ready at %[1]s
 
 This store is new. Here is its first token. It will not be shown again and expires in 90 days:

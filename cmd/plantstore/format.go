@@ -21,11 +21,11 @@ const (
 	formatCSV    = "csv"    // a header line, then id, name and tag
 )
 
-// pickFormat returns the format that was asked for, or else that of the file name's
+// pickFormat returns the format that was requested, or else that of the file name's
 // extension.
-func pickFormat(file, asked string) (string, error) {
-	if asked != "" {
-		return asked, nil
+func pickFormat(file, requested string) (string, error) {
+	if requested != "" {
+		return requested, nil
 	}
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".ndjson", ".jsonl":

@@ -14,7 +14,7 @@ type checkCommand struct {
 
 // Help is the long part of the help page.
 func (checkCommand) Help() string {
-	return `Reads the whole store, even while a server is using it. Prints what is wrong and exits with 1, or exits with 0 if nothing is.`
+	return `Reads the whole store, even while a server is using it. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1.`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {

@@ -64,7 +64,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 			return nil // that is how following ends
 		case err == nil && c.Verify:
 			return m.verify(ctx)
-		case err == nil || !gone && (!c.Follow || isRefusal(err)):
+		case err == nil || !gone && (!c.Follow || isPermanent(err)):
 			return err
 		case gone && !c.Follow && m.comparisons >= maxComparisons:
 			return fmt.Errorf("events are trimmed before they can be followed, after %d comparisons: keep them longer with --log-keep and --log-max-bytes: %w", m.comparisons, err)
@@ -81,9 +81,9 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 // maxComparisons is how often the stores are compared if no event can be followed then.
 const maxComparisons = 3
 
-// isRefusal reports whether trying again is useless: a server refused a request
+// isPermanent reports whether trying again is useless: a server refused a request
 // permanently, or its events are unknown.
-func isRefusal(err error) bool {
+func isPermanent(err error) bool {
 	if errors.Is(err, errUnknownEvent) {
 		return true
 	}
@@ -188,14 +188,14 @@ func (m *mirror) run(ctx context.Context) error {
 func (m *mirror) follow(ctx context.Context, apply func([]plantstore.Event, plantstore.Cursor) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	received := make(chan []plantstore.Event, 1)
-	var lost error // set before received is closed
+	var streamErr error // set before received is closed
 	go func() {
 		defer close(received)
 		var bytes int64
 		full := false
 		for e, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at}) {
 			if err != nil {
-				lost = err
+				streamErr = err
 				return
 			}
 			var events []plantstore.Event
@@ -228,14 +228,14 @@ func (m *mirror) follow(ctx context.Context, apply func([]plantstore.Event, plan
 			return err
 		}
 	}
-	if lost != nil {
-		return lost
+	if streamErr != nil {
+		return streamErr
 	}
 	return ctx.Err()
 }
 
 // errUnknownEvent says that the copy would not be exact.
-var errUnknownEvent = errors.New("this version of plantstore does not know the type of an event: use the version of the server")
+var errUnknownEvent = errors.New("unknown event type: use the same version of plantstore as the server")
 
 // apply applies the last event of each plant. Applying events again is safe if all that
 // follow them are applied again too.
@@ -309,8 +309,8 @@ type differenceChunk struct {
 	bytes       int64 // of text
 }
 
-// add adds what the copy is missing of a plant, of which one is nil where a store does
-// not have it.
+// add records how a plant differs in the two stores. from or to is nil if that store
+// does not have it.
 func (c *differenceChunk) add(from, to *plantstore.Plant) {
 	switch {
 	case from == nil:

@@ -184,7 +184,7 @@ func TestMirrorOfALogThatCannotBeFollowedFails(t *testing.T) {
 		want string
 	}{
 		{plantstore.ErrorGone("it is trimmed"), nil, "after 3 comparisons: keep them longer with --log-keep"},
-		{nil, nil, `does not know the type of an event: use the version of the server: "plant.eaten"`},
+		{nil, nil, `unknown event type: use the same version of plantstore as the server: "plant.eaten"`},
 		{nil, []string{"--follow"}, `"plant.eaten"`},
 	} {
 		from := servertest.Start(t, servertest.Options{Store: brokenLog{storetest.NewModel(), tt.err}})

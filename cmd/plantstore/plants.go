@@ -59,7 +59,7 @@ func newClient(std streams, url string, timeout time.Duration, variables ...stri
 type plantID plantstore.ID
 
 func (id *plantID) UnmarshalText(b []byte) error {
-	digits := strings.TrimPrefix(string(b), argumentMark)
+	digits := strings.TrimPrefix(string(b), negativePrefix)
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return fmt.Errorf("an id must be an integer from -9223372036854775808 to 9223372036854775807, got %q", digits)

@@ -23,7 +23,7 @@ type progress struct {
 // printEvery is how often a line is printed if there is no terminal.
 const printEvery = 5 * time.Second
 
-// newProgress shows bytes, of which there are size, or -1 if that is not known.
+// newProgress shows bytes out of size, which is -1 if it is unknown.
 func newProgress(out io.Writer, verb string, size int64) *progress {
 	return startProgress(out, verb, "plants", size, true)
 }

@@ -87,14 +87,14 @@ func (c *serveCommand) Run(ctx context.Context, std streams) error {
 	ensureFirstToken := func(ctx context.Context) error {
 		created, err := createFirstToken(ctx, store, first)
 		if created && newSecret != "" {
-			welcome(std.out, localURL(listener.Addr(), base), newSecret)
+			printFirstToken(std.out, localURL(listener.Addr(), base), newSecret)
 		}
 		return err
 	}
 	// A PostgreSQL server that cannot be reached yet gets its first token later.
-	briefly, cancel := context.WithTimeout(ctx, 2*time.Second)
+	startCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err = ensureFirstToken(briefly); err == nil {
+	if err = ensureFirstToken(startCtx); err == nil {
 		ensureFirstToken = func(context.Context) error { return nil }
 	} else if !c.isPostgres() {
 		return errors.Join(err, store.Close())

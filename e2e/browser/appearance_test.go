@@ -71,7 +71,7 @@ func (b *tab) readable() {
 		const light = (c) => c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 		const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
 		const poor = [];
-		const look = (e, pseudo, text) => {
+		const check = (e, pseudo, text) => {
 			const style = getComputedStyle(e, pseudo);
 			const back = ground(e);
 			const got = ratio(over(parse(style.color), back), back);
@@ -83,8 +83,8 @@ func (b *tab) readable() {
 		for (const e of top.querySelectorAll('*')) {
 			if (!e.checkVisibility({opacityProperty: true}) || e.disabled || e.closest('.hidden-text')) continue;
 			const text = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join('');
-			if (text) look(e, null, text);
-			if (e.placeholder) look(e, '::placeholder', e.placeholder);
+			if (text) check(e, null, text);
+			if (e.placeholder) check(e, '::placeholder', e.placeholder);
 		}
 		return poor;
 	})()`)

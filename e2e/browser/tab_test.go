@@ -167,8 +167,8 @@ func (b *tab) wait(expression string) {
 	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
 	defer cancel()
 	script := fmt.Sprintf(`new Promise((done) => {
-		const look = () => { let ok = false; try { ok = %s; } catch {} ok ? done(true) : setTimeout(look, 15); };
-		look();
+		const poll = () => { let ok = false; try { ok = %s; } catch {} ok ? done(true) : setTimeout(poll, 15); };
+		poll();
 	})`, expression)
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script, chromedp.EvalAwaitPromise)); err != nil {
 		b.t.Fatalf("wait for %s: %v\nthe page shows:\n%s", expression, err, evaluate[string](b, "document.body.innerText"))

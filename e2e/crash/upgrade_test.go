@@ -176,7 +176,7 @@ func wantRefused(t *testing.T, program, db string, version int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("a newer Plantstore wrote this store: its schema is version %d, this binary knows up to %d; start the newer binary",
+	want := fmt.Sprintf("a newer Plantstore wrote this store: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
 		version, version-1)
 	for _, args := range [][]string{
 		{"check"},

@@ -536,7 +536,7 @@ func (h *History) check(tally *Tally) {
 	began := time.Now()
 	result, info := porcupine.CheckOperationsVerbose(model, all, waitTimeout)
 	if result != porcupine.Ok {
-		h.t.Errorf("%s: no order of %d operations explains their responses and the log; see %s", result, len(all), h.keep(all, model, info))
+		h.t.Errorf("%s: no order of %d operations explains their responses and the log; see %s", result, len(all), h.saveArtifacts(all, model, info))
 	}
 	tally.histories++
 	tally.operations += len(all)
@@ -576,7 +576,7 @@ func (h *History) checkLog() {
 	seen := make(map[plantstore.Plant]int)
 	moment := int64(0)
 	for i, c := range h.log {
-		// Which of several equal writes an event is of is not known. The n-th event comes
+		// Equal writes cannot be told apart by their events. The n-th event comes
 		// after n of them were called, and before one returned that all but n precede.
 		w, n := writes[written(c)], seen[written(c)]
 		seen[written(c)]++
@@ -592,8 +592,8 @@ func (h *History) checkLog() {
 	}
 }
 
-// keep writes the history as text and as a drawing, and returns the path of the drawing.
-func (h *History) keep(operations []porcupine.Operation, model porcupine.Model, info porcupine.LinearizationInfo) string {
+// saveArtifacts writes the history as text and as a drawing, and returns the path of the drawing.
+func (h *History) saveArtifacts(operations []porcupine.Operation, model porcupine.Model, info porcupine.LinearizationInfo) string {
 	h.t.Helper()
 	dir := Artifacts()
 	if dir == "" {

@@ -57,7 +57,7 @@ type Guard struct {
 	mu    sync.Mutex // held while cache is replaced
 	cache atomic.Pointer[snapshot]
 
-	lookups lookups
+	lookups lookupGroup
 }
 
 // snapshot is the store's tokens at some time. It is immutable, except for the last
@@ -80,7 +80,7 @@ type entry struct {
 func New(store Store, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
-	return &Guard{store: store, opts: opts, lookups: newLookups()}
+	return &Guard{store: store, opts: opts, lookups: newLookupGroup()}
 }
 
 // Check returns the token in the values of the Authorization header, if it is valid

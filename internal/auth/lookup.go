@@ -9,10 +9,10 @@ import (
 	"plantstore"
 )
 
-// lookups are the lookups of single tokens in progress. Requests with the same token
+// lookupGroup has the lookups of single tokens in progress. Requests with the same token
 // share one, and one runs at a time: whatever clients send, the store's connections
 // for tokens are not all busy with lookups when the cache is reloaded.
-type lookups struct {
+type lookupGroup struct {
 	gate  chan struct{} // holds a token while a lookup runs
 	mu    sync.Mutex    // guards byKey
 	byKey map[plantstore.TokenHash]*lookup
@@ -27,8 +27,8 @@ type lookup struct {
 	err   error
 }
 
-func newLookups() lookups {
-	return lookups{gate: make(chan struct{}, 1), byKey: map[plantstore.TokenHash]*lookup{}}
+func newLookupGroup() lookupGroup {
+	return lookupGroup{gate: make(chan struct{}, 1), byKey: map[plantstore.TokenHash]*lookup{}}
 }
 
 // lookUp returns the token from a fresh read of the store.
@@ -60,7 +60,7 @@ func (g *Guard) lookUp(ctx context.Context, hash plantstore.TokenHash) (plantsto
 
 // join returns the lookup of the token in progress. If there is none, the caller must
 // run the one that it returns.
-func (ls *lookups) join(hash plantstore.TokenHash) (l *lookup, first bool) {
+func (ls *lookupGroup) join(hash plantstore.TokenHash) (l *lookup, first bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l := ls.byKey[hash]; l != nil {
@@ -71,7 +71,7 @@ func (ls *lookups) join(hash plantstore.TokenHash) (l *lookup, first bool) {
 	return l, true
 }
 
-func (ls *lookups) leave(hash plantstore.TokenHash) {
+func (ls *lookupGroup) leave(hash plantstore.TokenHash) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.byKey, hash)

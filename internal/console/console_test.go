@@ -144,7 +144,7 @@ func TestFolderNameChangesWithTheFiles(t *testing.T) {
 	}
 }
 
-func TestPagesKnowThePathOfTheAPI(t *testing.T) {
+func TestPagesUseThePathOfTheAPI(t *testing.T) {
 	for base, want := range map[string]string{
 		"http://127.0.0.1:8080":              `content=""`,
 		"http://127.0.0.1:8080/":             `content=""`,

@@ -52,51 +52,51 @@ func newConn(s *Server, accepted net.Conn) *conn {
 
 // serve serves requests, and then hands the connection off or closes it.
 func (c *conn) serve() {
-	unread, fallback := c.serveRequests()
+	buffered, fallback := c.serveRequests()
 	s := c.server
 	s.mu.Lock()
 	delete(s.conns, c) // after that nothing else closes it
 	s.mu.Unlock()
 	if fallback {
 		c.cancel()
-		s.handoff(&replayConn{c.Conn, io.MultiReader(bytes.NewReader(unread), c.Conn)})
+		s.handoff(&replayConn{c.Conn, io.MultiReader(bytes.NewReader(buffered), c.Conn)})
 	} else {
 		c.close()
 	}
 }
 
 // serveRequests serves requests until the connection ends or a request needs the
-// fallback, which has to see the unread bytes.
+// fallback, which has to see the buffered bytes.
 //
 // Between two requests it does what net/http does: it waits for four bytes, and
 // after a POST it skips line breaks among them.
-func (c *conn) serveRequests() (unread []byte, fallback bool) {
+func (c *conn) serveRequests() (buffered []byte, fallback bool) {
 	buffer := make([]byte, bufferSize)
-	unread = buffer[:0]
+	buffered = buffer[:0]
 	afterPost := false
 	for atLeast := 1; ; atLeast = 4 {
-		for len(unread) < atLeast {
-			n, err := c.Read(buffer[len(unread):])
+		for len(buffered) < atLeast {
+			n, err := c.Read(buffer[len(buffered):])
 			if err != nil {
 				return nil, false
 			}
-			unread = buffer[:len(unread)+n]
+			buffered = buffer[:len(buffered)+n]
 		}
 		if !c.enter(busy) {
 			return nil, false
 		}
 		if afterPost {
-			unread = unread[4-len(bytes.TrimLeft(unread[:4], "\r\n")):]
+			buffered = buffered[4-len(bytes.TrimLeft(buffered[:4], "\r\n")):]
 		}
-		size := c.request.parse(unread, c.server.eligible)
+		size := c.request.parse(buffered, c.server.eligible)
 		if size == 0 {
-			return unread, true
+			return buffered, true
 		}
 		if !c.handle() || !c.enter(idle) {
 			return nil, false
 		}
 		afterPost = c.request.Method == http.MethodPost
-		unread = buffer[:copy(buffer, unread[size:])]
+		buffered = buffer[:copy(buffer, buffered[size:])]
 	}
 }
 

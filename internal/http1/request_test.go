@@ -95,7 +95,7 @@ func parse(t testing.TB, b []byte) int {
 }
 
 // with returns a request with more lines in its header.
-func with(lines string) string {
+func withHeaders(lines string) string {
 	return "GET /plants HTTP/1.1\r\nHost: localhost\r\n" + lines + "\r\n"
 }
 
@@ -109,7 +109,7 @@ func to(line string) string { return line + "\r\nHost: localhost\r\n\r\n" }
 
 var fastRequests = map[string]string{
 	"the shortest":            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"usual fields":            with("User-Agent: curl/8.5.0\r\nAccept: */*\r\nAuthorization: Bearer a.b-c_d=\r\n"),
+	"usual fields":            withHeaders("User-Agent: curl/8.5.0\r\nAccept: */*\r\nAuthorization: Bearer a.b-c_d=\r\n"),
 	"dots and slashes":        to("GET /a//b/../.~_-/ HTTP/1.1"),
 	"delete":                  to("DELETE /plants/1 HTTP/1.1"),
 	"post without a length":   post("", ""),
@@ -118,19 +118,19 @@ var fastRequests = map[string]string{
 	"any byte in the body":    post("Content-Length: 5\r\n", "\r\n\r\n\x00"),
 	"put":                     "PUT /plants/1 HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 2\r\n\r\n{}",
 	"zeros before the length": post("Content-Length: 00002\r\n", "{}"),
-	"field of two lines":      with("Accept: a\r\nX-Other: 1\r\naccept: b\r\nACCEPT: c\r\n"),
-	"field without a value":   with("X-Empty:\r\nX-Blank: \t \r\n"),
-	"space around a value":    with("X-Space: \t a \t b \t \r\n"),
-	"no space":                with("X-Tight:a\r\n"),
-	"odd name":                with("x!#$%&'*+.^_`|~9: a\r\n"),
-	"keep-alive":              with("Connection: keep-alive\r\n"),
-	"Keep-Alive in capitals":  with("connection: Keep-Alive\r\n"),
+	"field of two lines":      withHeaders("Accept: a\r\nX-Other: 1\r\naccept: b\r\nACCEPT: c\r\n"),
+	"field without a value":   withHeaders("X-Empty:\r\nX-Blank: \t \r\n"),
+	"space around a value":    withHeaders("X-Space: \t a \t b \t \r\n"),
+	"no space":                withHeaders("X-Tight:a\r\n"),
+	"odd name":                withHeaders("x!#$%&'*+.^_`|~9: a\r\n"),
+	"keep-alive":              withHeaders("Connection: keep-alive\r\n"),
+	"Keep-Alive in capitals":  withHeaders("connection: Keep-Alive\r\n"),
 	"host at the end":         "GET / HTTP/1.1\r\nAccept: */*\r\nhOST: a.example:8080\r\n\r\n",
-	"many fields":             with(strings.Repeat("X-Many: 1\r\n", maxFields-1)),
+	"many fields":             withHeaders(strings.Repeat("X-Many: 1\r\n", maxFields-1)),
 }
 
 var fallbackRequests = map[string]string{
-	"too many fields":               with(strings.Repeat("X-Many: 1\r\n", maxFields)),
+	"too many fields":               withHeaders(strings.Repeat("X-Many: 1\r\n", maxFields)),
 	"nothing":                       "",
 	"part of a header":              "GET / HTTP/1.1\r\nHost: localhost\r\n",
 	"header but the last byte":      "GET / HTTP/1.1\r\nHost: localhost\r\n\r",
@@ -152,29 +152,29 @@ var fallbackRequests = map[string]string{
 	"huge length":                   post("Content-Length: 99999999999999999999\r\n", "{}"),
 	"length with an underscore":     post("Content-Length: 1_0\r\n", "0123456789"),
 	"length of a full buffer":       post("Content-Length: 4096\r\n", strings.Repeat("a", 4096)),
-	"get with a length":             with("Content-Length: 0\r\n"),
+	"get with a length":             withHeaders("Content-Length: 0\r\n"),
 	"bare LF after the first line":  "GET / HTTP/1.1\nHost: localhost\r\n\r\n",
 	"bare LF after a field":         "GET / HTTP/1.1\r\nHost: localhost\nX: 1\r\n\r\n",
 	"bare LF at the end":            "GET / HTTP/1.1\r\nHost: localhost\n\n",
 	"bare LF in the middle":         "GET / HTTP/1.1\r\nHost: localhost\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"bare CR":                       with("X-Broken: a\rb\r\n"),
-	"two CR":                        with("X-Broken: a\r\r\n"),
-	"folded line":                   with("X-Folded: a\r\n b\r\n"),
-	"folded line with a tab":        with("X-Folded: a\r\n\tb: c\r\n"),
+	"bare CR":                       withHeaders("X-Broken: a\rb\r\n"),
+	"two CR":                        withHeaders("X-Broken: a\r\r\n"),
+	"folded line":                   withHeaders("X-Folded: a\r\n b\r\n"),
+	"folded line with a tab":        withHeaders("X-Folded: a\r\n\tb: c\r\n"),
 	"folded first line":             "GET / HTTP/1.1\r\n Host: localhost\r\nHost: localhost\r\n\r\n",
-	"space before the colon":        with("Content-Type : a\r\n"),
-	"no colon":                      with("Accept\r\n"),
-	"no name":                       with(": a\r\n"),
-	"NUL in a value":                with("X-Nul: a\x00b\r\n"),
-	"control character in a value":  with("X-Bell: \a\r\n"),
-	"DEL in a value":                with("X-Del: \x7f\r\n"),
-	"8-bit byte in a value":         with("X-High: \xfc\r\n"),
-	"UTF-8 in a value":              with("X-High: ü\r\n"),
-	"8-bit byte in a name":          with("X-\xfc: a\r\n"),
+	"space before the colon":        withHeaders("Content-Type : a\r\n"),
+	"no colon":                      withHeaders("Accept\r\n"),
+	"no name":                       withHeaders(": a\r\n"),
+	"NUL in a value":                withHeaders("X-Nul: a\x00b\r\n"),
+	"control character in a value":  withHeaders("X-Bell: \a\r\n"),
+	"DEL in a value":                withHeaders("X-Del: \x7f\r\n"),
+	"8-bit byte in a value":         withHeaders("X-High: \xfc\r\n"),
+	"UTF-8 in a value":              withHeaders("X-High: ü\r\n"),
+	"8-bit byte in a name":          withHeaders("X-\xfc: a\r\n"),
 	"no host":                       "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
 	"empty host":                    "GET / HTTP/1.1\r\nHost:\r\n\r\n",
-	"two hosts":                     with("Host: localhost\r\n"),
-	"second host is empty":          with("Host:\r\n"),
+	"two hosts":                     withHeaders("Host: localhost\r\n"),
+	"second host is empty":          withHeaders("Host:\r\n"),
 	"host with a user":              "GET / HTTP/1.1\r\nHost: me@localhost\r\n\r\n",
 	"host with a path":              "GET / HTTP/1.1\r\nHost: localhost/x\r\n\r\n",
 	"host with a space":             "GET / HTTP/1.1\r\nHost: local host\r\n\r\n",
@@ -214,18 +214,18 @@ var fallbackRequests = map[string]string{
 	"line break first":              "\r\n" + to("GET / HTTP/1.1"),
 	"only line breaks":              "\r\n\r\n",
 	"Expect":                        post("Expect: 100-continue\r\nContent-Length: 2\r\n", "{}"),
-	"Upgrade":                       with("Upgrade: websocket\r\n"),
-	"HTTP/2 upgrade":                with("HTTP2-Settings: AAMAAABk\r\n"),
-	"Connection: close":             with("Connection: close\r\n"),
-	"Connection: Upgrade":           with("Connection: Upgrade\r\n"),
-	"Connection of two words":       with("Connection: keep-alive, close\r\n"),
-	"two Connections":               with("Connection: keep-alive\r\nConnection: keep-alive\r\n"),
-	"close after keep-alive":        with("Connection: keep-alive\r\nconnection: close\r\n"),
-	"empty Connection":              with("Connection:\r\n"),
-	"Te":                            with("TE: trailers\r\n"),
+	"Upgrade":                       withHeaders("Upgrade: websocket\r\n"),
+	"HTTP/2 upgrade":                withHeaders("HTTP2-Settings: AAMAAABk\r\n"),
+	"Connection: close":             withHeaders("Connection: close\r\n"),
+	"Connection: Upgrade":           withHeaders("Connection: Upgrade\r\n"),
+	"Connection of two words":       withHeaders("Connection: keep-alive, close\r\n"),
+	"two Connections":               withHeaders("Connection: keep-alive\r\nConnection: keep-alive\r\n"),
+	"close after keep-alive":        withHeaders("Connection: keep-alive\r\nconnection: close\r\n"),
+	"empty Connection":              withHeaders("Connection:\r\n"),
+	"Te":                            withHeaders("TE: trailers\r\n"),
 	"Trailer":                       post("Trailer: X-Sum\r\nContent-Length: 2\r\n", "{}"),
-	"Pragma":                        with("Pragma: no-cache\r\n"),
-	"length that counts two bodies": post("Content-Length: 9999\r\n", with("")),
+	"Pragma":                        withHeaders("Pragma: no-cache\r\n"),
+	"length that counts two bodies": post("Content-Length: 9999\r\n", withHeaders("")),
 }
 
 func TestFastPathRequests(t *testing.T) {
@@ -270,7 +270,7 @@ func FuzzFastPathRequest(f *testing.F) {
 	for _, table := range []map[string]string{fastRequests, fallbackRequests} {
 		for _, text := range table {
 			f.Add([]byte(text))
-			f.Add([]byte(text + with("")))
+			f.Add([]byte(text + withHeaders("")))
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) { parse(t, b) })

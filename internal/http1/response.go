@@ -113,18 +113,18 @@ func (r *response) send() (reusable bool, err error) {
 		r.head = append(r.head, "Connection: close\r\n"...)
 	}
 	r.head = append(r.head, "\r\n"...)
-	var lost error
+	var writeErr error
 	if len(r.body) <= bufferSize {
 		r.head = append(r.head, r.body...)
-		_, lost = r.conn.Write(r.head)
+		_, writeErr = r.conn.Write(r.head)
 	} else {
 		parts := net.Buffers{r.head, r.body}
-		_, lost = parts.WriteTo(r.conn.Conn)
+		_, writeErr = parts.WriteTo(r.conn.Conn)
 	}
 	if cap(r.head)+cap(r.body) > 4*bufferSize {
 		r.head, r.body = nil, nil // an idle connection keeps only small buffers
 	}
-	return lost == nil && !r.close, nil
+	return writeErr == nil && !r.close, nil
 }
 
 // date is the Date of all responses in a second. To format it each time would be a

@@ -91,7 +91,7 @@ func (p *plan) create(ctx context.Context, c *pgx.Conn, seen *takenIDs) error {
 	return err
 }
 
-// takenIDs remembers how many batches of creates to come expect ids that are taken.
+// takenIDs counts how many more batches of creates should expect taken ids.
 // Being wrong costs the batch a second statement, and an error in the server's log.
 type takenIDs struct{ batches atomic.Int32 }
 
@@ -101,7 +101,7 @@ const expectTaken = 100
 
 func (t *takenIDs) expected() bool { return t.batches.Load() > 0 }
 
-// add adds what became of a batch.
+// add records whether a batch had taken ids.
 func (t *takenIDs) add(found bool) {
 	if found {
 		t.batches.Store(expectTaken)

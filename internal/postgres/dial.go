@@ -6,7 +6,7 @@ import (
 )
 
 // dialer returns the dialer of all connections. A machine that loses power neither
-// answers nor closes its connections: keep-alive probes find that out within ten
+// responds nor closes its connections: keep-alive probes find that out within ten
 // seconds. They are not sent while a request is unacknowledged, so every call has a
 // timeout too.
 func dialer(timeout time.Duration) *net.Dialer {

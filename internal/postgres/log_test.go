@@ -21,9 +21,9 @@ func TestPageOfLargeEventsIsBounded(t *testing.T) {
 	query(t, url, "UPDATE log_state SET seq = 200, time = 200")
 	none := plantstore.ID(-1)
 	cases := []struct {
-		what           string
-		query          plantstore.EventQuery
-		events, mostMB int
+		what          string
+		query         plantstore.EventQuery
+		events, maxMB int
 	}{
 		{"a page of one", plantstore.EventQuery{Limit: 1}, 1, 3},
 		{"a page that its text ends", plantstore.EventQuery{Limit: 1000}, 4, 20},
@@ -35,8 +35,8 @@ func TestPageOfLargeEventsIsBounded(t *testing.T) {
 		if err != nil || len(page.Events) != c.events || !page.More {
 			t.Errorf("%s: %d events, more: %t, %v", c.what, len(page.Events), page.More, err)
 		}
-		if got := proxy.received.Load() - before; got > int64(c.mostMB)<<20 {
-			t.Errorf("%s: the server sent %d MiB, want at most %d", c.what, got>>20, c.mostMB)
+		if got := proxy.received.Load() - before; got > int64(c.maxMB)<<20 {
+			t.Errorf("%s: the server sent %d MiB, want at most %d", c.what, got>>20, c.maxMB)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; known: limit, after, since, id, type", plantstore.Shorten(name))
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, id, type", plantstore.Shorten(name))
 		}
 	})
 	if err == nil && query.After != "" && !query.Since.IsZero() {

@@ -69,7 +69,7 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 		case "q":
 			query.Contains = value
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; known: limit, after, tag, q", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, tag, q", name)
 		}
 	})
 	return query, params, err

@@ -66,7 +66,7 @@ type Server struct {
 	Handler *server.Server
 	Log     *Log
 
-	parts   server.Options // what Handler is made of
+	opts    server.Options // what Handler is made of
 	clients []*client.Client
 	stops   []func() error // in the order of the calls
 }
@@ -144,7 +144,7 @@ func (s *Server) openSQLite() {
 	s.onStop(func() error { return os.RemoveAll(dir) })
 }
 
-// run wires and runs the parts as plantstore serve does.
+// run wires and runs the components as plantstore serve does.
 func (s *Server) run(opts Options) {
 	const maxHeader = 32 << 10
 	readTimeout := cmp.Or(opts.ReadTimeout, 30*time.Second)
@@ -159,12 +159,12 @@ func (s *Server) run(opts Options) {
 		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
 	})
 	guard := auth.New(s.Store, auth.Options{StoreTimeout: opts.StoreTimeout, Log: log})
-	s.parts = server.Options{
+	s.opts = server.Options{
 		Store: s.Store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
 		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
 		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins,
 	}
-	s.Handler = server.New(s.parts)
+	s.Handler = server.New(s.opts)
 	var handler http.Handler = s.Handler
 	if opts.Wrap != nil {
 		handler = opts.Wrap(handler)
@@ -228,7 +228,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// stop stops the parts in order, and returns what went wrong.
+// stop stops the components in order, and returns what went wrong.
 func (s *Server) stop() error {
 	for _, c := range s.clients {
 		c.CloseIdleConnections()
@@ -272,9 +272,9 @@ func (s *Server) Client(opts client.Options) *client.Client {
 
 // At returns another handler of the server, for another public URL.
 func (s *Server) At(base *url.URL) *server.Server {
-	parts := s.parts
-	parts.BaseURL, parts.Metrics = base, server.NewMetrics("test")
-	return server.New(parts)
+	opts := s.opts
+	opts.BaseURL, opts.Metrics = base, server.NewMetrics("test")
+	return server.New(opts)
 }
 
 // Plants returns all plants in the store.

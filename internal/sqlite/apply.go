@@ -36,17 +36,17 @@ type writer struct {
 	trim, setTrimmed        *sqlite.Stmt
 	logText                 *sqlite.Stmt
 
-	seq  int64         // of the last row of the log
-	time int64         // of that row
-	next plantstore.ID // of the frozen generation, to be flushed next
-	left int           // approximate number left of it
-	owed int           // rows of it to flush, too few for a group so far
+	seq       int64         // of the last row of the log
+	time      int64         // of that row
+	next      plantstore.ID // of the frozen generation, to be flushed next
+	left      int           // approximate number left of it
+	flushDebt int           // rows of it to flush, too few for a group so far
 
 	trimmed int64 // the last row that was trimmed
 
 	found map[plantstore.ID]*plantstore.Plant // of lookUp
 
-	// tx is what the current transaction changes of these, and what it appends.
+	// tx has the uncommitted values of the fields above, and the rows to append.
 	tx transaction
 }
 
@@ -209,7 +209,7 @@ func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, me
 				was = found[batch[i].Plant.ID]
 			}
 			results[i] = batch[i].Decide(was)
-			w.change(&batch[i], results[i], was, written)
+			w.record(&batch[i], results[i], was, written)
 		}
 		if err := w.appendRows(groupSize); err != nil {
 			return err
@@ -218,8 +218,8 @@ func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, me
 	return w.appendRows(1)
 }
 
-// change records what a write does.
-func (w *writer) change(write *plantstore.Write, result plantstore.Result, was *plantstore.Plant, written map[plantstore.ID]*plantstore.Plant) {
+// record records what a write does.
+func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *plantstore.Plant, written map[plantstore.ID]*plantstore.Plant) {
 	if result.Err != nil {
 		return
 	}

@@ -68,7 +68,7 @@ func (s *Store) Run(ctx context.Context) error {
 		// reader ends.
 		if err != nil && ctx.Err() == nil && s.Damaged() == nil && s.Log != nil && time.Since(warned) > warnInterval {
 			warned = time.Now()
-			s.Log.Warn("maintenance of the store failed and is tried again", "db", s.path, "err", err)
+			s.Log.Warn("store maintenance failed, retrying", "db", s.path, "err", err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (s *Store) freezeRest() bool {
 
 // isFull reports whether a generation should be frozen.
 func (s *Store) isFull(g *generation) bool {
-	return g.len() >= s.generationSize || g.text() >= generationText || s.flushSoon.Load() && g.len() > 0
+	return g.len() >= s.generationSize || g.text() >= generationText || s.flushUrgent.Load() && g.len() > 0
 }
 
 // flushDue returns how many rows, and up to how many bytes of text, to flush along with
@@ -66,14 +66,14 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	room := max(1, s.generationSize/2-mem.active.len())
 	roomText := max(1, generationText/2-mem.active.text())
 	part := max(float64(len(batch))/float64(room), float64(text)/float64(roomText))
-	w.owed += 1 + int(float64(w.left)*min(part, 1))
-	if s.flushSoon.Load() {
-		w.owed += urgency * len(batch)
+	w.flushDebt += 1 + int(float64(w.left)*min(part, 1))
+	if s.flushUrgent.Load() {
+		w.flushDebt += urgency * len(batch)
 	}
-	if w.owed < groupSize {
+	if w.flushDebt < groupSize {
 		return 0, 0
 	}
-	rows, w.owed = w.owed, 0
+	rows, w.flushDebt = w.flushDebt, 0
 	return rows, max(flushText, 2*text)
 }
 

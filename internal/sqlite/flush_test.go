@@ -463,7 +463,7 @@ func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 		if text := l.store.unflushed.Load().active.text(); text > generationText+size {
 			t.Fatalf("after %d plants, %d bytes are not frozen", id+1, text)
 		}
-		l.store.write.owed = 0 // leave the flush to what follows
+		l.store.write.flushDebt = 0 // leave the flush to what follows
 	}
 	left := l.store.write.left
 	if left < 20 {

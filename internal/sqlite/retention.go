@@ -61,7 +61,7 @@ func (s *Store) updateTrim(ctx context.Context) error {
 		if s.logBytes > 0 {
 			to = max(to, plantstore.TrimTo(sample, log.seq, s.logBytes))
 		}
-		s.flushSoon.Store(to > log.flushed)
+		s.flushUrgent.Store(to > log.flushed)
 		s.trimTo.Store(min(to, log.flushed))
 		return nil
 	})

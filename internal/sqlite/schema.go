@@ -19,7 +19,7 @@ var schemaFiles embed.FS
 // ErrNewerSchema says that a newer Plantstore wrote the file.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
-// migrate brings the file's schema to the newest version that this binary knows, in
+// migrate brings the file's schema to the newest version that this binary supports, in
 // one transaction. The n-th file of schema/ makes version n, which is stored in the
 // file's user_version. With write it writes in any case, so that a read-only file is
 // refused immediately and not at the first request.
@@ -42,7 +42,7 @@ func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 		return err
 	}
 	if version > len(steps) {
-		return fmt.Errorf("open %s: %w: its schema is version %d, this binary knows up to %d; start the newer binary",
+		return fmt.Errorf("open %s: %w: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
 			path, ErrNewerSchema, version, len(steps))
 	}
 	for i, step := range steps[version:] {

@@ -96,7 +96,7 @@ type Store struct {
 	generationSize int          // the constant of that name, smaller in tests
 	lastWrite      atomic.Int64 // when the last transaction ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run
-	flushSoon      atomic.Bool  // rows that are not flushed are to be trimmed
+	flushUrgent    atomic.Bool  // rows that are not flushed are to be trimmed
 
 	// logAge and logBytes say how much of the log is kept. It may be trimmed up to the
 	// row trimTo. logBytesUsed is its approximate size.

@@ -116,7 +116,7 @@ func wantNoToken(t tb, s plantstore.Store, hash plantstore.TokenHash) {
 	}
 }
 
-// unknownHash returns the hash of no token. It differs from the token's in the last bit
+// unknownHash returns a hash that no token has. It differs from the token's in the last bit
 // only.
 func unknownHash(tk plantstore.Token) plantstore.TokenHash {
 	hash := tk.Hash

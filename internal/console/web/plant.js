@@ -235,11 +235,11 @@ let target; // the plant in the delete dialog
 export const removePlant = (id, button) => read(button, id, askDelete);
 
 function startDelete() {
-  const ask = $('delete');
-  ask.querySelector('.cancel').addEventListener('click', () => ask.close());
-  ask.querySelector('form').addEventListener('submit', (event) => {
+  const dialog = $('delete');
+  dialog.querySelector('.cancel').addEventListener('click', () => dialog.close());
+  dialog.querySelector('form').addEventListener('submit', (event) => {
     event.preventDefault();
-    busy(ask.querySelector('.danger'), remove);
+    busy(dialog.querySelector('.danger'), remove);
   });
 }
 
@@ -254,8 +254,8 @@ function askDelete(plant) {
 }
 
 async function remove() {
-  const ask = $('delete');
-  const status = ask.querySelector('.waiting');
+  const dialog = $('delete');
+  const status = dialog.querySelector('.waiting');
   const wait = () => {
     status.textContent = STILL_WAITING;
   };
@@ -267,7 +267,7 @@ async function remove() {
     if (err.status === 404) {
       await finishDelete(`Plant ${target.id} was already deleted.`);
     } else if (err.status === 412) {
-      await askAgain(wait);
+      await confirmAgain(wait);
     } else if (err.status !== 401) {
       $('delete-problem').textContent = sentence(err.message);
     }
@@ -276,8 +276,8 @@ async function remove() {
   }
 }
 
-// askAgain shows the current version of a plant that changed in the meantime.
-async function askAgain(slow) {
+// confirmAgain shows the current version of a plant that changed in the meantime.
+async function confirmAgain(slow) {
   try {
     askDelete(await getPlant(target.id, { slow }));
     $('delete-problem').textContent = 'Someone changed it in the meantime. This is the current version. Delete it anyway?';

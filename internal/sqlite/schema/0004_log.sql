@@ -12,8 +12,7 @@ CREATE TABLE log (
   tag  TEXT
 ) STRICT;
 
--- The plants as they are after the row flushed of the log, or later for some of those
--- that change after it.
+-- The plants as of the log's row flushed. Some may already be as of a later row.
 ALTER TABLE plants RENAME TO stored;
 
 -- Flush what schema 3 had staged.
