@@ -26,8 +26,10 @@ const (
 	ErrScope        Code = 40301 // the token lacks the scope
 	ErrNoPath       Code = 40401 // there is no such path
 	ErrNoPlant      Code = 40402 // there is no such plant
+	ErrNoWebhook    Code = 40404 // there is no such webhook
 	ErrMethod       Code = 40501 // the method is not allowed on this path
 	ErrTimeout      Code = 40801 // the request did not arrive in time
+	ErrTooMany      Code = 40902 // the store has as many webhooks as it may have
 	ErrGone         Code = 41001 // the cursor is gone
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
@@ -52,8 +54,10 @@ var codeText = map[Code]string{
 	ErrScope:        "the token does not have the scope",
 	ErrNoPath:       "no such path",
 	ErrNoPlant:      "no such plant",
+	ErrNoWebhook:    "no such webhook",
 	ErrMethod:       "the method is not allowed here",
 	ErrTimeout:      "the request did not arrive in time",
+	ErrTooMany:      "there are too many webhooks",
 	ErrGone:         "the cursor is gone",
 	ErrPrecondition: "the precondition does not hold",
 	ErrTooLarge:     "the body is too large",

@@ -47,6 +47,8 @@ type EventQuery struct {
 	// After selects events after this position. If it is empty, the query starts with
 	// the oldest event kept.
 	After Cursor
+	// Including selects the event at After, too.
+	Including bool
 	// Since, if not zero, selects events from this time on. It is ignored if After is
 	// set.
 	Since time.Time
@@ -61,6 +63,8 @@ type EventQuery struct {
 // EventPage is one page of the log.
 type EventPage struct {
 	Events []Event
+	// Start is the position before the first event examined.
+	Start Cursor
 	// Next is the position after the last event examined: the After of the next page.
 	Next Cursor
 	// More reports whether there are events after Next.
@@ -135,12 +139,26 @@ func (l *LogRange) Start(q EventQuery) (Position, error) {
 	switch {
 	case q.After == LatestCursor:
 		return l.At(l.Last)
+	case q.After != "" && q.Including:
+		return l.preceding(q.After)
 	case q.After != "":
 		return l.find(q.After)
 	case !q.Since.IsZero():
 		return l.Before(q.Since)
 	}
 	return l.At(l.Trimmed)
+}
+
+// preceding returns the position before the event at a cursor.
+func (l *LogRange) preceding(cursor Cursor) (Position, error) {
+	at, err := l.find(cursor)
+	if err != nil {
+		return at, err
+	}
+	if at.Seq == l.Trimmed {
+		return at, ErrorGone("its event is no longer kept")
+	}
+	return l.At(at.Seq - 1)
 }
 
 func (l *LogRange) find(cursor Cursor) (Position, error) {

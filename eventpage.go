@@ -14,7 +14,7 @@ type EventPageBuilder struct {
 // budget events, or 32 MiB of text, the page ends, however few of them matched. It also
 // ends when its plants have 4 MiB of text.
 func NewEventPageBuilder(q EventQuery, after Cursor, budget int) *EventPageBuilder {
-	return &EventPageBuilder{query: q, budget: budget, page: EventPage{Next: after}}
+	return &EventPageBuilder{query: q, budget: budget, page: EventPage{Start: after, Next: after}}
 }
 
 // Add examines the next event and reports whether the page can take another.

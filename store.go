@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// Store stores plants and tokens. All methods are safe for concurrent use.
+// Store stores plants, tokens and webhooks. All methods are safe for concurrent use.
 //
 // # Durability
 //
 // When Apply returns without an error, every write that it does not report as
 // refused MUST survive a crash of the process, a crash of the operating system and
 // a power failure. A store MUST NOT report success for anything that is not on disk
-// yet. CreateToken, CreateFirstToken and RevokeToken are durable in the same way;
-// TouchTokens need not be.
+// yet. CreateToken, CreateFirstToken, RevokeToken, CreateWebhook, UpdateWebhook and
+// DeleteWebhook are durable in the same way. What TouchTokens, SaveWebhook and
+// SaveDeliveries write MUST survive a crash of the process, but need not survive the
+// others.
 //
 // # Order and visibility
 //
@@ -97,6 +99,33 @@ type Store interface {
 	// TouchTokens records when tokens were last used. It ignores unknown tokens,
 	// and times before the recorded one.
 	TouchTokens(ctx context.Context, used map[TokenHash]time.Time) error
+
+	// Webhooks returns all webhooks, in order of creation.
+	Webhooks(ctx context.Context) ([]Webhook, error)
+
+	// CreateWebhook adds a webhook, or returns ErrTooMany if there are MaxWebhooks.
+	CreateWebhook(ctx context.Context, w Webhook) error
+
+	// UpdateWebhook changes a webhook in one transaction and returns it, or returns
+	// ErrNoWebhook. If change returns an error, the webhook stays as it was, and
+	// UpdateWebhook returns that error. It may call change more than once. The
+	// transaction is durable.
+	UpdateWebhook(ctx context.Context, id string, change func(*Webhook) error) (Webhook, error)
+
+	// SaveWebhook is like UpdateWebhook, but the change need not survive a crash of
+	// the operating system or a power failure. It is cheap.
+	SaveWebhook(ctx context.Context, id string, change func(*Webhook) error) error
+
+	// DeleteWebhook removes a webhook and its deliveries, or returns ErrNoWebhook.
+	DeleteWebhook(ctx context.Context, id string) error
+
+	// Deliveries returns the last attempts of a webhook, the newest first, or
+	// ErrNoWebhook.
+	Deliveries(ctx context.Context, id string) ([]Delivery, error)
+
+	// SaveDeliveries replaces them. It ignores a webhook that does not exist, and is
+	// as cheap as SaveWebhook.
+	SaveDeliveries(ctx context.Context, id string, attempts []Delivery) error
 
 	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged
 	// if it cannot until someone repairs it.

@@ -20,11 +20,17 @@ const (
 	ScopeWrite  Scope = "plants:write" // create, replace, delete, import
 	ScopeRead   Scope = "plants:read"  // get, list, export
 	ScopeEvents Scope = "events:read"  // follow the log of changes
-	ScopeOps    Scope = "ops:read"     // metrics and profiles
+
+	ScopeWebhooksRead  Scope = "webhooks:read"  // list webhooks and their deliveries
+	ScopeWebhooksWrite Scope = "webhooks:write" // create, change and delete webhooks
+
+	ScopeOps Scope = "ops:read" // metrics and profiles
 )
 
 // AllScopes lists every scope.
-func AllScopes() []Scope { return []Scope{ScopeWrite, ScopeRead, ScopeEvents, ScopeOps} }
+func AllScopes() []Scope {
+	return []Scope{ScopeWrite, ScopeRead, ScopeEvents, ScopeWebhooksRead, ScopeWebhooksWrite, ScopeOps}
+}
 
 // ParseScopes parses scopes separated by commas or spaces. Unknown and duplicate
 // scopes are errors, and so is an empty list.

@@ -112,7 +112,7 @@ func FuzzCheckSecret(f *testing.F) {
 func FuzzParseScopes(f *testing.F) {
 	for _, text := range []string{
 		"", ",", " ", "plants:write", "plants:read,plants:write", "ops:read plants:read", "plants:read,,plants:read", "plants:read,ops:read plants:read", "plants:read\tops:read",
-		"Plants:Read", "plants:", ":read", "plants:read\x00", "plants:read;ops:read", "\xff", "plants:read,plants:write,ops:read", "events:read,plants:read",
+		"Plants:Read", "plants:", ":read", "plants:read\x00", "plants:read;ops:read", "\xff", "plants:read,plants:write,ops:read", "events:read,plants:read", "webhooks:read,webhooks:write",
 	} {
 		f.Add(text)
 	}
@@ -123,7 +123,7 @@ func FuzzParseScopes(f *testing.F) {
 			scope := plantstore.Scope(word)
 			switch {
 			case word == "":
-			case word != "plants:write" && word != "plants:read" && word != "events:read" && word != "ops:read", slices.Contains(want, scope):
+			case word != "plants:write" && word != "plants:read" && word != "events:read" && word != "webhooks:read" && word != "webhooks:write" && word != "ops:read", slices.Contains(want, scope):
 				good = false
 			default:
 				want = append(want, scope)

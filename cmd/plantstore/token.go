@@ -49,7 +49,7 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 type tokenCreate struct {
 	storeFlags
 	Name    string   `required:"" placeholder:"NAME" help:"What the token is for."`
-	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, ops:read (${default})."`
+	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, webhooks:read, webhooks:write, ops:read (${default})."`
 	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (${default})."`
 	Init    bool     `help:"Create the store's file if there is none."`
 }

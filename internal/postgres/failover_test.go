@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -239,13 +241,74 @@ func TestUnknownOutcomeOfTokens(t *testing.T) {
 	}
 }
 
+func TestUnknownOutcomeOfWebhooks(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {
+			url := pgtest.Fresh(t)
+			p, through := newProxy(t, addr(url), url)
+			s := openStore(t, through)
+			if err := s.Ready(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for i := range plantstore.MaxWebhooks - 1 {
+				if err := s.CreateWebhook(t.Context(), plantstore.Webhook{ID: fmt.Sprint(i)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			calls, attempts := 0, []plantstore.Delivery{{Attempt: 1}}
+			count := func(hook *plantstore.Webhook) error {
+				calls++
+				hook.Disabled = "broken"
+				return nil
+			}
+			for _, step := range []struct {
+				name string
+				do   func() error
+				want plantstore.Webhook // afterwards, the last one
+			}{
+				{"CreateWebhook", func() error { return s.CreateWebhook(t.Context(), plantstore.Webhook{ID: "last"}) }, plantstore.Webhook{ID: "last"}},
+				{"UpdateWebhook", func() error { _, err := s.UpdateWebhook(t.Context(), "last", count); return err }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
+				{"SaveWebhook", func() error { return s.SaveWebhook(t.Context(), "last", count) }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
+				{"SaveDeliveries", func() error { return s.SaveDeliveries(t.Context(), "last", attempts) }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
+				{"DeleteWebhook", func() error { return s.DeleteWebhook(t.Context(), "last") }, plantstore.Webhook{ID: fmt.Sprint(plantstore.MaxWebhooks - 2)}},
+			} {
+				f := p.arm("COMMIT", committed)
+				if err := step.do(); err != nil {
+					t.Errorf("%s: %v", step.name, err)
+				}
+				wantCut(t, f)
+				hooks, err := s.Webhooks(t.Context())
+				if err != nil || !reflect.DeepEqual(hooks[len(hooks)-1], step.want) {
+					t.Errorf("after %s, the last webhook is %+v, %v, want %+v", step.name, hooks[len(hooks)-1], err, step.want)
+				}
+				if got, err := s.Deliveries(t.Context(), "last"); step.name == "SaveDeliveries" && !slices.Equal(got, attempts) {
+					t.Errorf("the deliveries are %v, %v", got, err)
+				}
+			}
+			if calls != 4 {
+				t.Errorf("%d calls of change, want 2 for each update", calls)
+			}
+			if err := s.DeleteWebhook(t.Context(), "last"); !errors.Is(err, plantstore.ErrNoWebhook) {
+				t.Errorf("DeleteWebhook again: %v, want ErrNoWebhook", err)
+			}
+		})
+	}
+}
+
 // TestNothingIsAcknowledgedBeforeTheStandbyHasIt waits for a standby that does not
 // exist, and cancels the wait: PostgreSQL then commits with a warning.
 func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 	server := pgtest.Start(t, "synchronous_standby_names=nobody")
-	apply(t, openStore(t, server.URL()+"&synchronous_commit=local"), create(plant(1, "fern")))
+	local := openStore(t, server.URL()+"&synchronous_commit=local")
+	apply(t, local, create(plant(1, "fern")))
+	for _, id := range []string{"updated", "deleted"} {
+		if err := local.CreateWebhook(t.Context(), plantstore.Webhook{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	url := server.URL()
 	s := openStore(t, url)
+	changeNothing := func(*plantstore.Webhook) error { return nil }
 	const waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'plantstore'"
 	batch := func(writes ...plantstore.Write) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -259,6 +322,9 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 		"delete":      batch(remove(1)),
 		"token":       func(ctx context.Context) error { return s.CreateToken(ctx, token("ci")) },
 		"first token": func(ctx context.Context) error { _, err := s.CreateFirstToken(ctx, token("first")); return err },
+		"webhook":     func(ctx context.Context) error { return s.CreateWebhook(ctx, plantstore.Webhook{ID: "created"}) },
+		"update":      func(ctx context.Context) error { _, err := s.UpdateWebhook(ctx, "updated", changeNothing); return err },
+		"deletion":    func(ctx context.Context) error { return s.DeleteWebhook(ctx, "deleted") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -279,6 +345,29 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 			<-done
 			waitFor(t, "the commit to end", func() bool { return len(query(t, url, "SELECT pid "+waiting)) == 0 })
 		})
+	}
+	// These would wait forever.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.SaveWebhook(ctx, "updated", changeNothing); err != nil {
+		t.Errorf("SaveWebhook waited for the standby: %v", err)
+	}
+	if err := s.SaveDeliveries(ctx, "updated", nil); err != nil {
+		t.Errorf("SaveDeliveries waited for the standby: %v", err)
+	}
+	wantSynchronousCommit(t, s)
+}
+
+// wantSynchronousCommit fails unless the settings of saves have ended with their
+// transactions.
+func wantSynchronousCommit(t *testing.T, s *Store) {
+	t.Helper()
+	for _, c := range s.write.AcquireAllIdle(t.Context()) {
+		var setting string
+		if err := c.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&setting); err != nil || setting != "on" {
+			t.Errorf("after a save, synchronous_commit is %s, %v, want on", setting, err)
+		}
+		c.Release()
 	}
 }
 

@@ -46,10 +46,10 @@ import (
 )
 
 // The connections that a store may open. Writes, reads of single plants, reads of
-// tokens, and lists and scans have a pool each, so that short operations never wait
-// for long ones. Of the first three pools, two connections are in use; the others are
-// spares for when a server hangs and its connections are slow to close. Scans may take
-// half of the last one.
+// tokens and webhooks, and lists and scans have a pool each, so that short operations
+// never wait for long ones. Of the first three pools, two connections are in use; the
+// others are spares for when a server hangs and its connections are slow to close.
+// Scans may take half of the last one.
 const (
 	maxWriters      = 6
 	maxReaders      = 4
@@ -72,8 +72,8 @@ const (
 
 // Options adjust a [Store]. The zero value of a field stands for its default.
 type Options struct {
-	// StoreTimeout is how long a read, or a change to a token, waits for a server
-	// to come back: 30 s. The caller of Apply sets its own timeout.
+	// StoreTimeout is how long a read, or a change to a token or webhook, waits for a
+	// server to come back: 30 s. The caller of Apply sets its own timeout.
 	StoreTimeout time.Duration
 	// Log receives a record from Run when the server becomes unavailable, and when
 	// it is available again.
@@ -89,7 +89,7 @@ type Store struct {
 	log          *slog.Logger
 	write        *pgxpool.Pool
 	read         *pgxpool.Pool // for single plants
-	tokens       *pgxpool.Pool
+	tokens       *pgxpool.Pool // and webhooks
 	list         *pgxpool.Pool // for lists and scans
 	scans        chan struct{} // holds a token for each scan in progress
 	reads        coalescer

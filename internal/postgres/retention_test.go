@@ -117,23 +117,25 @@ func TestSlowTrimProgresses(t *testing.T) {
 	query(t, url, "CREATE TRIGGER slow BEFORE DELETE ON log FOR EACH ROW EXECUTE FUNCTION slow()")
 	s.callTimeout = 500 * time.Millisecond
 	s.KeepLog(time.Nanosecond, 0)
-	for failures := 0; ; failures++ {
-		if _, err := s.trim(t.Context()); err == nil {
-			break
+	trimmed := func() string { return query(t, url, "SELECT trimmed FROM log_state")[0] }
+	for failures := 0; trimmed() == "0"; {
+		// It does nothing while the session of a call that timed out still has the lock.
+		if _, err := s.trim(t.Context()); err != nil {
+			failures++
 		}
-		if failures == 14 { // 10,000 is less than 2 to that power
+		if failures > 14 { // 10,000 is less than 2 to that power
 			t.Fatal("the log cannot be trimmed")
 		}
 	}
 	slow := s.trimSize
-	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] == "0" || slow > maxTrim/8 {
-		t.Errorf("the log was trimmed up to %s, by %d rows at a time", got[0], slow)
+	if slow > maxTrim/8 {
+		t.Errorf("the log was trimmed by %d rows at a time", slow)
 	}
 	query(t, url, "DROP TRIGGER slow ON log")
 	s.callTimeout = callTimeout
 	trimAll(t, s)
-	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] != "10000" || s.trimSize <= slow {
-		t.Errorf("the log was trimmed up to %s, by %d rows at a time at last", got[0], s.trimSize)
+	if got := trimmed(); got != "10000" || s.trimSize <= slow {
+		t.Errorf("the log was trimmed up to %s, by %d rows at a time at last", got, s.trimSize)
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
-	return s.addToken(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
+	return s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, insertToken, tokenRow(t)...)
 		return err
 	})
@@ -37,7 +37,7 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
 // concurrently take turns by locking the row of the schema's version.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.addToken(ctx, t.Hash, func(ctx context.Context, c *pgx.Conn) error {
+	err := s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
 			var n int
 			if err := tx.QueryRow(ctx, lockVersion).Scan(&n); err != nil {
@@ -55,13 +55,13 @@ func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 	return first && err == nil, err
 }
 
-// addToken runs f, which adds a token. If the connection is lost, or the commit did
-// not wait for the standbys, it runs f again unless the token exists by then.
-func (s *Store) addToken(ctx context.Context, hash plantstore.TokenHash, f func(context.Context, *pgx.Conn) error) error {
+// addRow runs f, which adds a row. If the connection is lost, or the commit did not wait
+// for the standbys, it runs f again unless the statement confirm finds the row by then.
+func (s *Store) addRow(ctx context.Context, confirm string, key any, f func(context.Context, *pgx.Conn) error) error {
 	maybeAdded := false
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		if maybeAdded {
-			tag, err := c.Exec(ctx, confirmToken, hash[:])
+			tag, err := c.Exec(ctx, confirm, key)
 			if err != nil || tag.RowsAffected() > 0 {
 				return err
 			}

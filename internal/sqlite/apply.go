@@ -132,6 +132,31 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 func (s *Store) withWriter(ctx context.Context, f func(*writer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.transact(ctx, f)
+}
+
+// withUnsyncedWriter is like withWriter, but its commit does not wait for the disk. It
+// survives a crash of the process, and is durable once a later commit of withWriter is.
+func (s *Store) withUnsyncedWriter(ctx context.Context, f func(*writer) error) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The setting is the connection's, and the mutex keeps every other write away from
+	// it. SQLite refuses to change it inside a transaction.
+	defer func() {
+		if failed := pragma(s.write.conn, syncFull); failed != nil {
+			failed = fmt.Errorf("%s: %w: restore "+syncFull+": %w", s.path, plantstore.ErrUntrusted, failed)
+			s.markUntrusted(failed)
+			err = errors.Join(err, failed)
+		}
+	}()
+	if err := pragma(s.write.conn, syncNormal); err != nil {
+		return s.classify(err)
+	}
+	return s.transact(ctx, f)
+}
+
+// transact runs f in a transaction and commits it. The caller holds the mutex.
+func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
 	if err := s.checkWritable(); err != nil {
 		return err
 	}
@@ -148,30 +173,30 @@ func (s *Store) withWriter(ctx context.Context, f func(*writer) error) error {
 // transaction runs f in a transaction. The entries of its rows are in the active
 // generation before it is committed, so that there is no moment in which a snapshot
 // has a row and memory does not; readers of older snapshots do not see them.
-func (s *Store) transaction(f func(*writer) error) error {
+func (s *Store) transaction(f func(*writer) error) (err error) {
 	w := s.write
 	if err := run(w.begin); err != nil {
 		return err
 	}
+	// Some errors end the transaction by themselves. A panic in f does not.
+	defer func() {
+		if !w.conn.AutocommitEnabled() {
+			err = errors.Join(err, run(w.rollback))
+		}
+	}()
 	clear(w.tx.rows)
 	w.tx = transaction{seq: w.seq, time: w.time, entries: w.tx.entries[:0], rows: w.tx.rows[:0], next: w.next, left: w.left, trimmed: w.trimmed}
 	active := s.unflushed.Load().active
-	err := f(w)
-	if err == nil {
-		active.add(w.tx.entries)
-		if err = run(w.commit); err != nil {
-			active.remove(w.tx.entries)
-		}
+	if err := f(w); err != nil {
+		return err
 	}
-	if err == nil {
-		s.committed(w)
-		return nil
+	active.add(w.tx.entries)
+	if err := run(w.commit); err != nil {
+		active.remove(w.tx.entries)
+		return err
 	}
-	// Some errors end the transaction by themselves.
-	if !w.conn.AutocommitEnabled() {
-		return errors.Join(err, run(w.rollback))
-	}
-	return err
+	s.committed(w)
+	return nil
 }
 
 // committed takes over what a transaction did.

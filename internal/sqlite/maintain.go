@@ -20,8 +20,8 @@ const maxProblems = 100
 
 // Check reads the whole file and returns what is wrong with it: corrupt pages, an
 // index that disagrees with its table, text that is not UTF-8, a log with a gap, a token
-// that cannot be read. A server may have the file open. An error says that the check itself
-// could not be done.
+// or a webhook that cannot be read. A server may have the file open. An error says that
+// the check itself could not be done.
 func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	c, err := open(s.path)
 	if err != nil {
@@ -63,7 +63,21 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if _, err := s.Tokens(ctx); err != nil {
 		problems = append(problems, err.Error())
 	}
-	return problems, nil
+	return append(problems, s.checkWebhooks(ctx)...), nil
+}
+
+func (s *Store) checkWebhooks(ctx context.Context) (problems []string) {
+	hooks, err := s.Webhooks(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, hook := range hooks {
+		// A server may have deleted it since.
+		if _, err := s.Deliveries(ctx, hook.ID); err != nil && !errors.Is(err, plantstore.ErrNoWebhook) {
+			problems = append(problems, err.Error())
+		}
+	}
+	return problems
 }
 
 // checkLog reads the whole log.

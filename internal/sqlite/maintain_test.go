@@ -49,11 +49,13 @@ func TestCheckFindsDamage(t *testing.T) {
 		damage string // SQL
 		want   string
 	}{
-		"none":                         {"SELECT 1", ""},
-		"text that is not UTF-8":       {"INSERT INTO stored VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
-		"a token that cannot be read":  {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
-		"an index that misses a plant": {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO stored VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
-		"a corrupt page":               {"", "Tree"},
+		"none":                           {"SELECT 1", ""},
+		"text that is not UTF-8":         {"INSERT INTO stored VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
+		"a token that cannot be read":    {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
+		"a webhook that cannot be read":  {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{')", "webhook wh_1: "},
+		"deliveries that cannot be read": {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{\"id\":\"wh_1\"}'); INSERT INTO deliveries VALUES ('wh_1', '{}')", "deliveries of webhook wh_1: "},
+		"an index that misses a plant":   {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO stored VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
+		"a corrupt page":                 {"", "Tree"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := closedStore(t, 2000)

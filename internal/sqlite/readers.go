@@ -12,9 +12,9 @@ import (
 const (
 	// maxReaders is the number of connections that read single plants.
 	maxReaders = 8
-	// maxTokenReaders is the number of connections that read tokens. The guard needs
-	// two: it looks up one token at a time while it reloads all of them.
-	maxTokenReaders = 2
+	// maxTokenReaders is the number of connections that read tokens and webhooks. The
+	// guard needs two: it looks up one token at a time while it reloads all of them.
+	maxTokenReaders = 3
 )
 
 // maxLists is the number of connections that read pages. A search keeps a processor

@@ -2,9 +2,10 @@
 //
 // One connection writes, others read, and one checkpoints, so that a reader never
 // waits for the writer, nor the writer for a checkpoint. Reads of single plants, reads
-// of tokens, pages and scans each have connections of their own, so that short
-// operations never wait for long ones. The file is in WAL mode with synchronous=FULL:
-// a commit returns after its fsync.
+// of tokens and webhooks, pages and scans each have connections of their own, so that
+// short operations never wait for long ones. The file is in WAL mode with
+// synchronous=FULL: a commit returns after its fsync. Only the progress of webhooks is
+// written without.
 //
 // A write is appended to the log of changes (log.go), and is then durable and visible.
 // The table of plants is brought up to date later, in runs sorted by id (flush.go).
@@ -71,7 +72,7 @@ type Store struct {
 	path   string
 	lock   *flock.Flock // nil unless opened to serve
 	read   *readers     // for single plants
-	tokens *readers
+	tokens *readers     // and webhooks
 	list   *readers
 	scans  chan struct{} // holds a token for each scan in progress
 
@@ -94,7 +95,7 @@ type Store struct {
 	unflushed      atomic.Pointer[unflushed]
 	lastSeq        atomic.Int64
 	generationSize int          // the constant of that name, smaller in tests
-	lastWrite      atomic.Int64 // when the last transaction ended, in Unix nanoseconds
+	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run
 	flushUrgent    atomic.Bool  // rows that are not flushed are to be trimmed
 
@@ -303,10 +304,17 @@ func requireWAL(c *sqlite.Conn) error {
 	})
 }
 
+// The writer's settings of synchronous. With the second, a commit does not wait for the
+// disk.
+const (
+	syncFull   = "synchronous=FULL"
+	syncNormal = "synchronous=NORMAL"
+)
+
 func configure(c *sqlite.Conn) error {
 	c.SetBusyTimeout(busyTimeout)
 	return errors.Join(
-		pragma(c, "synchronous=FULL"),
+		pragma(c, syncFull),
 		// On macOS only F_FULLFSYNC reaches the disk, fsync does not.
 		pragma(c, "fullfsync=1"),
 		pragma(c, "checkpoint_fullfsync=1"),

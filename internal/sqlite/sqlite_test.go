@@ -429,11 +429,15 @@ func TestMigrationKeepsTheData(t *testing.T) {
 			}
 			token := newToken("kept")
 			token.LastUsed = token.Created.Add(time.Hour)
+			table := "plants"
+			if version >= 4 {
+				table = "stored"
+			}
 			runRaw(t, path, fmt.Sprintf(`
 				PRAGMA application_id=%d; PRAGMA user_version=%d;
-				INSERT INTO plants VALUES (1, 'fern', 'green'), (-5, '', NULL), (7, 'moss', '');
+				INSERT INTO %s VALUES (1, 'fern', 'green'), (-5, '', NULL), (7, 'moss', '');
 				INSERT INTO tokens (hash, name, scopes, created, used) VALUES (x'%x', 'kept', '%s', %d, %d);`,
-				applicationID, version, token.Hash, plantstore.FormatScopes(token.Scopes),
+				applicationID, version, table, token.Hash, plantstore.FormatScopes(token.Scopes),
 				token.Created.Unix(), token.LastUsed.Unix()))
 
 			s := mustOpen(t, path, Serve)
@@ -507,7 +511,6 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 			t.Errorf("reader %d: query_only is %s, want 1", i, got)
 		}
 	}
-	const full = "2"
 	for name, c := range connections {
 		for pragma, want := range map[string]string{
 			"synchronous": full, "journal_mode": "wal", "fullfsync": "1", "checkpoint_fullfsync": "1", "wal_autocheckpoint": "0",
@@ -786,6 +789,9 @@ func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	if err := s.CreateToken(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.CreateWebhook(t.Context(), newWebhook("a")); err != nil {
+		t.Fatal(err)
+	}
 	s.markUntrusted(plantstore.ErrUntrusted)
 	ctx := t.Context()
 	write := []plantstore.Write{{Op: plantstore.Create, Plant: fern(2)}}
@@ -802,7 +808,14 @@ func TestUntrustedStoreRefusesEverything(t *testing.T) {
 		"TouchTokens": func() error {
 			return s.TouchTokens(ctx, map[plantstore.TokenHash]time.Time{token.Hash: time.Now()})
 		},
-		"Ready": func() error { return s.Ready(ctx) },
+		"Webhooks":       func() error { _, err := s.Webhooks(ctx); return err },
+		"CreateWebhook":  func() error { return s.CreateWebhook(ctx, newWebhook("b")) },
+		"UpdateWebhook":  func() error { _, err := s.UpdateWebhook(ctx, "a", changeNothing); return err },
+		"SaveWebhook":    func() error { return s.SaveWebhook(ctx, "a", changeNothing) },
+		"DeleteWebhook":  func() error { return s.DeleteWebhook(ctx, "a") },
+		"Deliveries":     func() error { _, err := s.Deliveries(ctx, "a"); return err },
+		"SaveDeliveries": func() error { return s.SaveDeliveries(ctx, "a", nil) },
+		"Ready":          func() error { return s.Ready(ctx) },
 	} {
 		if err := call(); !errors.Is(err, plantstore.ErrUntrusted) {
 			t.Errorf("%s: %v, want ErrUntrusted", name, err)

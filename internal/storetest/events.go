@@ -16,6 +16,7 @@ import (
 var eventBehaviours = []behaviour{
 	{"Events/record every change and nothing else", checkEventsOfWrites},
 	{"Events/come in pages", checkEventPages},
+	{"Events/include the one at a cursor", checkEventsIncluding},
 	{"Events/by plant and type", checkEventFilters},
 	{"Events/from a time on", checkEventsSince},
 	{"Events/refuse a cursor of another log", checkForeignCursors},
@@ -148,6 +149,55 @@ func checkEventPages(t *testing.T, s *subject) {
 	wantEvents(t, s, plantstore.LatestCursor)
 	if _, latest := follow(t, s, plantstore.LatestCursor); latest != end {
 		t.Errorf("the latest cursor is %q, want %q", latest, end)
+	}
+}
+
+// including returns the events from the one at a cursor on.
+func including(t tb, s plantstore.Store, at plantstore.Cursor) ([]plantstore.Event, error) {
+	t.Helper()
+	page, err := s.Events(t.Context(), plantstore.EventQuery{After: at, Including: true, Limit: 1000})
+	if page.More {
+		t.Fatalf("there are more than %d events", len(page.Events))
+	}
+	return page.Events, err
+}
+
+func checkEventsIncluding(t *testing.T, s *subject) {
+	start := wantEvents(t, s, "")
+	for id := range plantstore.ID(4) {
+		apply(t, s, step{create(plant(id, "fern")), created})
+	}
+	events, end := follow(t, s, "")
+	for i, e := range events {
+		if got, err := including(t, s, e.Cursor); err != nil || !slices.Equal(got, events[i:]) {
+			t.Errorf("from event %d on: %v, %v, want %v", i, got, err, events[i:])
+		}
+		page, err := s.Events(t.Context(), plantstore.EventQuery{After: e.Cursor, Including: true, Limit: 1})
+		if err != nil || !slices.Equal(page.Events, events[i:i+1]) || page.Next != e.Cursor || page.More != (e.Cursor != end) {
+			t.Errorf("event %d alone: %+v, %v", i, page, err)
+		}
+	}
+	if _, err := including(t, s, start); !errors.Is(err, plantstore.ErrGone) {
+		t.Errorf("at the start, where there is no event: %v, want %v", err, plantstore.ErrGone)
+	}
+	if got, err := including(t, s, plantstore.LatestCursor); err != nil || len(got) != 0 {
+		t.Errorf("after the last event: %v, %v", got, err)
+	}
+	for what, q := range map[string]plantstore.EventQuery{
+		"from the oldest on": {Including: true, Limit: 10},
+		"since a time":       {Including: true, Since: events[0].Time, Limit: 10},
+	} {
+		if page, err := s.Events(t.Context(), q); err != nil || !slices.Equal(page.Events, events) {
+			t.Errorf("%s: %v, %v, want %v", what, page.Events, err, events)
+		}
+	}
+	at, err := end.Position()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Time++
+	if _, err := including(t, s, at.Cursor()); !errors.Is(err, plantstore.ErrGone) {
+		t.Errorf("in another history: %v, want %v", err, plantstore.ErrGone)
 	}
 }
 

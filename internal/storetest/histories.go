@@ -19,10 +19,11 @@ func checkHistories(t *testing.T, fresh func(t *testing.T) (open func() plantsto
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &history{s: start(rt, fresh(t)), model: NewModel()}
 		rt.Repeat(map[string]func(*rapid.T){
-			"apply":  h.apply,
-			"read":   h.read,
-			"token":  h.token,
-			"reopen": h.reopen,
+			"apply":   h.apply,
+			"read":    h.read,
+			"token":   h.token,
+			"webhook": h.webhook,
+			"reopen":  h.reopen,
 		})
 		h.compare(rt)
 	})
@@ -54,6 +55,7 @@ type history struct {
 func (h *history) compare(t *rapid.T) {
 	wantScan(t, h.s, plantstore.Query{}, h.found(t, plantstore.Query{}))
 	wantTokens(t, h.s, h.tokens(t)...)
+	h.compareWebhooks(t)
 	events, _ := follow(t, h.model, "")
 	var changes []change
 	for _, e := range events {
@@ -132,6 +134,52 @@ func (h *history) tokens(t *rapid.T) []plantstore.Token {
 		t.Fatalf("the model: %v", err)
 	}
 	return tokens
+}
+
+func (h *history) webhook(t *rapid.T) {
+	id := rapid.SampledFrom([]string{"a", "b", "\x00"}).Draw(t, "webhook")
+	n := rapid.Int64Range(0, 2).Draw(t, "n") // 0 changes nothing
+	change := func(w *plantstore.Webhook) error {
+		w.Epoch += n
+		w.Progress = progress(int(w.Epoch))
+		return nil
+	}
+	_, err := h.model.Deliveries(t.Context(), id)
+	known := err == nil
+	var do func(s plantstore.Store) error
+	switch action := rapid.SampledFrom([]string{"create", "update", "save", "delete", "deliveries"}).Draw(t, "webhook action"); {
+	case action == "create" && known:
+		t.Skip("the contract does not say what happens to an existing webhook")
+	case action == "create":
+		do = func(s plantstore.Store) error { return s.CreateWebhook(t.Context(), webhook(id)) }
+	case action == "update":
+		do = func(s plantstore.Store) error { _, err := s.UpdateWebhook(t.Context(), id, change); return err }
+	case action == "save":
+		do = func(s plantstore.Store) error { return s.SaveWebhook(t.Context(), id, change) }
+	case action == "delete":
+		do = func(s plantstore.Store) error { return s.DeleteWebhook(t.Context(), id) }
+	case action == "deliveries":
+		do = func(s plantstore.Store) error { return s.SaveDeliveries(t.Context(), id, deliveries(int(n))) }
+	}
+	if want, got := do(h.model), do(h.s); !errors.Is(got, want) {
+		t.Fatalf("webhook %q: error %v, want %v", id, got, want)
+	}
+	h.compareWebhooks(t)
+}
+
+func (h *history) compareWebhooks(t *rapid.T) {
+	hooks, err := h.model.Webhooks(t.Context())
+	if err != nil {
+		t.Fatalf("the model: %v", err)
+	}
+	wantWebhooks(t, h.s, hooks...)
+	for _, w := range hooks {
+		attempts, err := h.model.Deliveries(t.Context(), w.ID)
+		if err != nil {
+			t.Fatalf("the model: %v", err)
+		}
+		wantDeliveries(t, h.s, w.ID, attempts)
+	}
 }
 
 // reopen closes and reopens the store. It does so rarely, because that takes longer

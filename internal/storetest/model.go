@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
@@ -18,18 +19,20 @@ import (
 // compared with it. Nothing in it is durable, but Close keeps its contents, so that it
 // can be reopened.
 type Model struct {
-	mu      sync.Mutex // guards what follows
-	plants  map[plantstore.ID]plantstore.Plant
-	tokens  []plantstore.Token // in the order of their creation
-	log     []plantstore.Event
-	changed chan struct{} // what Changed has returned, nil if it was not called since the last event
+	mu         sync.Mutex // guards what follows
+	plants     map[plantstore.ID]plantstore.Plant
+	tokens     []plantstore.Token   // in the order of their creation
+	webhooks   []plantstore.Webhook // in the order of their creation
+	deliveries map[string][]plantstore.Delivery
+	log        []plantstore.Event
+	changed    chan struct{} // what Changed has returned, nil if it was not called since the last event
 }
 
 var _ plantstore.Store = (*Model)(nil)
 
 // NewModel returns an empty model.
 func NewModel() *Model {
-	return &Model{plants: make(map[plantstore.ID]plantstore.Plant)}
+	return &Model{plants: make(map[plantstore.ID]plantstore.Plant), deliveries: make(map[string][]plantstore.Delivery)}
 }
 
 // Apply decides one write after the other under the mutex.
@@ -108,6 +111,12 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		}
 		if n = int(position.Seq); n > len(m.log) || m.at(n) != q.After {
 			return page, plantstore.ErrorGone("it is not one of the model's")
+		}
+		if q.Including {
+			if n == 0 {
+				return page, plantstore.ErrorGone("there is no event at it")
+			}
+			n--
 		}
 	case !q.Since.IsZero():
 		for n < len(m.log) && m.log[n].Time.Before(q.Since) {
@@ -300,6 +309,100 @@ func (m *Model) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 	return nil
 }
 
+// Webhooks returns all webhooks in the order of their creation.
+func (m *Model) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return encoded(m.webhooks), nil
+}
+
+// CreateWebhook adds a webhook. A second one with the same id is refused.
+func (m *Model) CreateWebhook(ctx context.Context, w plantstore.Webhook) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.webhooks) >= plantstore.MaxWebhooks {
+		return plantstore.ErrTooMany
+	}
+	if m.webhook(w.ID) >= 0 {
+		return fmt.Errorf("webhook %s already exists", w.ID)
+	}
+	m.webhooks = append(m.webhooks, encoded(w))
+	return nil
+}
+
+// UpdateWebhook changes a webhook under the mutex.
+func (m *Model) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	if err := ctx.Err(); err != nil {
+		return plantstore.Webhook{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := m.webhook(id)
+	if i < 0 {
+		return plantstore.Webhook{}, plantstore.ErrNoWebhook
+	}
+	w := encoded(m.webhooks[i])
+	if err := change(&w); err != nil {
+		return plantstore.Webhook{}, err
+	}
+	m.webhooks[i] = encoded(w)
+	return w, nil
+}
+
+// SaveWebhook is UpdateWebhook.
+func (m *Model) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
+	_, err := m.UpdateWebhook(ctx, id, change)
+	return err
+}
+
+// DeleteWebhook removes a webhook and its deliveries.
+func (m *Model) DeleteWebhook(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := m.webhook(id)
+	if i < 0 {
+		return plantstore.ErrNoWebhook
+	}
+	m.webhooks = slices.Delete(m.webhooks, i, i+1)
+	delete(m.deliveries, id)
+	return nil
+}
+
+// Deliveries returns what SaveDeliveries was given last.
+func (m *Model) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.webhook(id) < 0 {
+		return nil, plantstore.ErrNoWebhook
+	}
+	return encoded(m.deliveries[id]), nil
+}
+
+// SaveDeliveries replaces the deliveries of a webhook that exists.
+func (m *Model) SaveDeliveries(ctx context.Context, id string, attempts []plantstore.Delivery) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.webhook(id) >= 0 {
+		m.deliveries[id] = encoded(attempts)
+	}
+	return nil
+}
+
 // Ready returns nil unless the context has ended.
 func (m *Model) Ready(ctx context.Context) error { return ctx.Err() }
 
@@ -315,6 +418,25 @@ func (m *Model) token(hash plantstore.TokenHash) *plantstore.Token {
 		}
 	}
 	return nil
+}
+
+// webhook returns the index of the webhook with that id, or -1. The caller holds the
+// mutex.
+func (m *Model) webhook(id string) int {
+	return slices.IndexFunc(m.webhooks, func(w plantstore.Webhook) bool { return w.ID == id })
+}
+
+// encoded returns a value as a store returns it: after it was encoded in JSON, sharing
+// no memory with the caller's.
+func encoded[T any](value T) (copied T) {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(text, &copied)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return copied
 }
 
 // stored returns the token as a store returns it: with times in whole seconds of UTC,

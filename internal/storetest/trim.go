@@ -32,6 +32,13 @@ func CheckTrim(t *testing.T, s plantstore.Store, trim func()) {
 			t.Fatalf("of %d events, %d were trimmed after %d", len(all)-1, trimmed, before)
 		}
 		for i, e := range all {
+			got, err := including(t, s, e.Cursor)
+			if i > trimmed && (err != nil || !slices.Equal(got, all[i:])) {
+				t.Errorf("round %d, from event %d on: %v, %v, want %v", round, i, got, err, all[i:])
+			}
+			if i <= trimmed && !errors.Is(err, plantstore.ErrGone) {
+				t.Errorf("round %d, from event %d on, which is trimmed: %v, want %v", round, i, err, plantstore.ErrGone)
+			}
 			if i >= trimmed {
 				got, _ := follow(t, s, e.Cursor)
 				if !slices.Equal(got, all[i+1:]) {

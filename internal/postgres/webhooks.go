@@ -1,0 +1,210 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"plantstore"
+)
+
+// The statements of webhooks. Each locks the row of the webhook first, so that no
+// update is lost, and no deliveries are added to a webhook that is being deleted.
+const (
+	insertWebhook = `INSERT INTO webhooks (seq, id, value)
+		SELECT coalesce(max(seq), 0) + 1, $1::text, $2::text FROM webhooks HAVING count(*) < $3`
+	// confirmWebhook changes nothing, but its commit waits for the standbys. So does
+	// confirmDeleted.
+	confirmWebhook   = `UPDATE webhooks SET id = id WHERE id = $1`
+	confirmDeleted   = `UPDATE plantstore_schema SET version = version WHERE id = 1`
+	lockWebhook      = `SELECT value FROM webhooks WHERE id = $1 FOR UPDATE`
+	updateWebhook    = `UPDATE webhooks SET value = $2 WHERE id = $1`
+	deleteWebhook    = `DELETE FROM webhooks WHERE id = $1`
+	deleteDeliveries = `DELETE FROM deliveries WHERE webhook = $1`
+	saveDeliveries   = `WITH webhook AS (SELECT id FROM webhooks WHERE id = $1 FOR UPDATE)
+		INSERT INTO deliveries (webhook, value) SELECT id, $2::text FROM webhook
+		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
+	selectWebhooks   = `SELECT id, value FROM webhooks ORDER BY seq`
+	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
+		FROM webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
+)
+
+// webhookKey returns an id as it is stored. Clients ask for any id, but type text
+// rejects U+0000 and what is not UTF-8. The ids that exist are stored as they are.
+func webhookKey(id string) string { return url.PathEscape(id) }
+
+// Webhooks returns all webhooks in the order of their creation.
+func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
+	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, selectWebhooks)
+		if err != nil {
+			return err
+		}
+		hooks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (hook plantstore.Webhook, err error) {
+			var id, value string
+			if err := row.Scan(&id, &value); err != nil {
+				return hook, err
+			}
+			return decodeWebhook(id, value)
+		})
+		return err
+	})
+	return hooks, err
+}
+
+func decodeWebhook(id, value string) (hook plantstore.Webhook, err error) {
+	if err := json.Unmarshal([]byte(value), &hook); err != nil {
+		return hook, fmt.Errorf("webhook %s: %w", id, err)
+	}
+	return hook, nil
+}
+
+// CreateWebhook adds a webhook. Replicas that do so concurrently take turns by locking
+// the row of the schema's version.
+func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook) error {
+	value, err := json.Marshal(hook)
+	if err != nil {
+		return fmt.Errorf("webhook %s: %w", hook.ID, err)
+	}
+	key := webhookKey(hook.ID)
+	return s.addRow(ctx, confirmWebhook, key, func(ctx context.Context, c *pgx.Conn) error {
+		var inserted pgconn.CommandTag
+		var b pgx.Batch
+		b.Queue(begin)
+		b.Queue(lockVersion)
+		b.Queue(insertWebhook, key, string(value), plantstore.MaxWebhooks).Exec(recordTag(&inserted))
+		b.Queue("COMMIT")
+		err := c.SendBatch(ctx, &b).Close()
+		if err == nil && inserted.RowsAffected() == 0 {
+			return plantstore.ErrTooMany
+		}
+		return err
+	})
+}
+
+// recordTag returns a function that records what a statement of a batch has done.
+func recordTag(done *pgconn.CommandTag) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		*done = tag
+		return nil
+	}
+}
+
+// UpdateWebhook changes a webhook. If the connection is lost, it does so again, even if
+// the change may have been made: change can be called with its own result.
+func (s *Store) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	return s.changeWebhook(ctx, id, change)
+}
+
+// SaveWebhook is UpdateWebhook without the wait for the disk and the standbys.
+func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
+	_, err := s.changeWebhook(ctx, id, change, commitAsync)
+	return err
+}
+
+// changeWebhook changes a webhook in a transaction that begins with the given
+// statements.
+func (s *Store) changeWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
+	err = s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) (err error) {
+		if hook, err = lockedWebhook(ctx, c, id, settings); err != nil {
+			return err
+		}
+		if err := change(&hook); err != nil {
+			return err
+		}
+		value, err := json.Marshal(hook)
+		if err != nil {
+			return fmt.Errorf("webhook %s: %w", id, err)
+		}
+		var b pgx.Batch
+		b.Queue(updateWebhook, webhookKey(id), string(value))
+		b.Queue("COMMIT")
+		return c.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return plantstore.Webhook{}, err
+	}
+	return hook, nil
+}
+
+// lockedWebhook begins a transaction with the given statements, and locks a webhook.
+func lockedWebhook(ctx context.Context, c *pgx.Conn, id string, settings []string) (hook plantstore.Webhook, err error) {
+	var value string
+	var b pgx.Batch
+	b.Queue(begin)
+	for _, setting := range settings {
+		b.Queue(setting)
+	}
+	b.Queue(lockWebhook, webhookKey(id)).QueryRow(func(row pgx.Row) error { return row.Scan(&value) })
+	err = c.SendBatch(ctx, &b).Close()
+	if errors.Is(err, pgx.ErrNoRows) {
+		return hook, plantstore.ErrNoWebhook
+	}
+	if err != nil {
+		return hook, err
+	}
+	return decodeWebhook(id, value)
+}
+
+// DeleteWebhook removes a webhook and its deliveries. If the connection is lost, or the
+// commit did not wait for the standbys, it does so again, and may then find nothing.
+func (s *Store) DeleteWebhook(ctx context.Context, id string) error {
+	maybeDeleted := false
+	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		var deleted pgconn.CommandTag
+		var b pgx.Batch
+		b.Queue(begin)
+		b.Queue(deleteWebhook, webhookKey(id)).Exec(recordTag(&deleted))
+		b.Queue(deleteDeliveries, webhookKey(id))
+		if maybeDeleted {
+			b.Queue(confirmDeleted)
+		}
+		b.Queue("COMMIT")
+		err := c.SendBatch(ctx, &b).Close()
+		if err == nil && deleted.RowsAffected() == 0 && !maybeDeleted {
+			return plantstore.ErrNoWebhook
+		}
+		maybeDeleted = true
+		return err
+	})
+}
+
+// Deliveries returns the last attempts of a webhook.
+func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
+	var value string
+	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, selectDeliveries, webhookKey(id)).Scan(&value)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, plantstore.ErrNoWebhook
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(value), &attempts); err != nil {
+		return nil, fmt.Errorf("deliveries of webhook %s: %w", id, err)
+	}
+	return attempts, nil
+}
+
+// SaveDeliveries replaces the last attempts of a webhook, without waiting for the disk
+// and the standbys.
+func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plantstore.Delivery) error {
+	value, err := json.Marshal(attempts)
+	if err != nil {
+		return fmt.Errorf("deliveries of webhook %s: %w", id, err)
+	}
+	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		var b pgx.Batch
+		b.Queue(begin)
+		b.Queue(commitAsync)
+		b.Queue(saveDeliveries, webhookKey(id), string(value))
+		b.Queue("COMMIT")
+		return c.SendBatch(ctx, &b).Close()
+	})
+}

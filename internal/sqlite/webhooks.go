@@ -1,0 +1,171 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+)
+
+const (
+	selectWebhooks   = "SELECT id, value FROM webhooks ORDER BY seq"
+	selectWebhook    = "SELECT id, value FROM webhooks WHERE id = ?"
+	insertWebhook    = "INSERT INTO webhooks (id, value) SELECT ?, ? WHERE (SELECT count(*) FROM webhooks) < ?"
+	updateWebhook    = "UPDATE webhooks SET value = ? WHERE id = ?"
+	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
+		FROM webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = ?`
+	saveDeliveries = `INSERT INTO deliveries (webhook, value) SELECT id, ? FROM webhooks WHERE id = ?
+		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
+)
+
+// valuePages returns approximately how many pages are written with a value.
+func valuePages(value string) int { return 2 + len(value)/pageSize }
+
+// Webhooks returns all webhooks in the order of their creation.
+func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
+	err = s.withReader(ctx, s.tokens, func(r *reader) (err error) {
+		hooks, err = queryWebhooks(r.conn, selectWebhooks)
+		return err
+	})
+	return hooks, err
+}
+
+func queryWebhooks(c *sqlite.Conn, query string, args ...any) (hooks []plantstore.Webhook, err error) {
+	err = sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+		var hook plantstore.Webhook
+		if err := json.Unmarshal([]byte(row.ColumnText(1)), &hook); err != nil {
+			return fmt.Errorf("webhook %s: %w", row.ColumnText(0), err)
+		}
+		hooks = append(hooks, hook)
+		return nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return hooks, nil
+}
+
+// CreateWebhook adds a webhook.
+func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook) error {
+	value, err := json.Marshal(hook)
+	if err != nil {
+		return fmt.Errorf("webhook %s: %w", hook.ID, err)
+	}
+	return s.withWriter(ctx, func(w *writer) error {
+		w.tx.pages += valuePages(string(value))
+		err := exec(w.conn, insertWebhook, hook.ID, string(value), plantstore.MaxWebhooks)
+		if err == nil && w.conn.Changes() == 0 {
+			return plantstore.ErrTooMany
+		}
+		return err
+	})
+}
+
+// UpdateWebhook changes a webhook. Its change must not use the store: nothing can be
+// written meanwhile.
+func (s *Store) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, err error) {
+	err = s.withWriter(ctx, func(w *writer) (err error) {
+		var value string
+		if hook, value, err = w.changedWebhook(id, change); err != nil {
+			return err
+		}
+		// If a row stays the same, SQLite writes nothing and does not sync. But the row
+		// may be one that SaveWebhook wrote, which is not on disk yet.
+		if err := w.setWebhook(id, ""); err != nil {
+			return err
+		}
+		return w.setWebhook(id, value)
+	})
+	if err != nil {
+		return plantstore.Webhook{}, err
+	}
+	return hook, nil
+}
+
+// SaveWebhook is UpdateWebhook without the wait for the disk.
+func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
+	return s.withUnsyncedWriter(ctx, func(w *writer) error {
+		_, value, err := w.changedWebhook(id, change)
+		if err != nil {
+			return err
+		}
+		return w.setWebhook(id, value)
+	})
+}
+
+// changedWebhook returns a webhook after the change, and its JSON.
+func (w *writer) changedWebhook(id string, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, value string, err error) {
+	found, err := queryWebhooks(w.conn, selectWebhook, id)
+	if err != nil {
+		return hook, "", err
+	}
+	if len(found) == 0 {
+		return hook, "", plantstore.ErrNoWebhook
+	}
+	hook = found[0]
+	if err := change(&hook); err != nil {
+		return hook, "", err
+	}
+	encoded, err := json.Marshal(hook)
+	if err != nil {
+		return hook, "", fmt.Errorf("webhook %s: %w", id, err)
+	}
+	return hook, string(encoded), nil
+}
+
+func (w *writer) setWebhook(id, value string) error {
+	w.tx.pages += valuePages(value)
+	return exec(w.conn, updateWebhook, value, id)
+}
+
+// DeleteWebhook removes a webhook and its deliveries.
+func (s *Store) DeleteWebhook(ctx context.Context, id string) error {
+	return s.withWriter(ctx, func(w *writer) error {
+		w.tx.pages += 2 * valuePages("")
+		if err := exec(w.conn, "DELETE FROM deliveries WHERE webhook = ?", id); err != nil {
+			return err
+		}
+		err := exec(w.conn, "DELETE FROM webhooks WHERE id = ?", id)
+		if err == nil && w.conn.Changes() == 0 {
+			return plantstore.ErrNoWebhook
+		}
+		return err
+	})
+}
+
+// Deliveries returns the last attempts of a webhook.
+func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
+	found := false
+	err = s.withReader(ctx, s.tokens, func(r *reader) error {
+		return sqlitex.Execute(r.conn, selectDeliveries, &sqlitex.ExecOptions{Args: []any{id}, ResultFunc: func(row *sqlite.Stmt) error {
+			found = true
+			if err := json.Unmarshal([]byte(row.ColumnText(0)), &attempts); err != nil {
+				return fmt.Errorf("deliveries of webhook %s: %w", id, err)
+			}
+			return nil
+		}})
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, plantstore.ErrNoWebhook
+	}
+	return attempts, nil
+}
+
+// SaveDeliveries replaces the last attempts of a webhook, without waiting for the disk.
+func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plantstore.Delivery) error {
+	value, err := json.Marshal(attempts)
+	if err != nil {
+		return fmt.Errorf("deliveries of webhook %s: %w", id, err)
+	}
+	return s.withUnsyncedWriter(ctx, func(w *writer) error {
+		w.tx.pages += valuePages(string(value))
+		return exec(w.conn, saveDeliveries, string(value), id)
+	})
+}

@@ -1,0 +1,156 @@
+package plantstore
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxWebhooks is how many webhooks a store may have.
+const MaxWebhooks = 100
+
+// The limits of a webhook's texts, in bytes.
+const (
+	maxWebhookURL         = 2048
+	maxWebhookDescription = 1024
+)
+
+// Webhook is an endpoint to which events are sent. The configuration is what clients
+// set; the rest belongs to the server that delivers.
+type Webhook struct {
+	ID          string      `json:"id"`
+	URL         string      `json:"url"`
+	Types       []EventType `json:"types,omitempty"` // all if it is empty
+	Description string      `json:"description,omitempty"`
+	Created     time.Time   `json:"created"`
+	// Secrets sign what is sent, the newest first. They are sealed if the server has a
+	// key for that.
+	Secrets []WebhookSecret `json:"secrets"`
+	// Disabled says why nothing is sent, or is empty while the webhook is active.
+	Disabled string `json:"disabled,omitempty"`
+	// Epoch changes whenever a client moves the position or resumes the webhook. A
+	// server that delivers for an older epoch starts over.
+	Epoch int64 `json:"epoch"`
+
+	Lease    Lease    `json:"lease"`
+	Progress Progress `json:"progress"`
+}
+
+// WebhookSecret is a secret that signs until it expires, if it does.
+type WebhookSecret struct {
+	Secret  string    `json:"secret"` // whsec_ and base64, or sealed
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Lease says which server delivers for a webhook. Its owner renews it all the time. If
+// it does not change for a while, another server takes it.
+type Lease struct {
+	Owner   string `json:"owner,omitempty"`
+	Renewal int64  `json:"renewal,omitempty"`
+}
+
+// Progress is how far a webhook has come: everything up to Position was delivered, but
+// for what is pending.
+type Progress struct {
+	Position Cursor         `json:"position"`
+	Pending  []PendingEvent `json:"pending,omitempty"`
+	// Failing is since when deliveries have failed without a success in between.
+	Failing time.Time `json:"failing,omitzero"`
+}
+
+// PendingEvent is an event that was not delivered although later ones may have been.
+type PendingEvent struct {
+	Event    Cursor    `json:"event"`
+	ID       ID        `json:"id"`             // of the plant
+	Size     int       `json:"size,omitempty"` // of its text in bytes, if that is large
+	Attempts int       `json:"attempts,omitempty"`
+	First    time.Time `json:"first,omitzero"` // when the first attempt failed
+	Next     time.Time `json:"next,omitzero"`  // when the next attempt is due
+}
+
+// Delivery is one attempt to deliver an event.
+type Delivery struct {
+	Event    Cursor        `json:"event"`
+	Type     EventType     `json:"type"`
+	Attempt  int           `json:"attempt"` // from 1
+	Time     time.Time     `json:"time"`
+	Status   int           `json:"status,omitempty"` // of the response, 0 if there was none
+	Duration time.Duration `json:"duration"`
+	Error    string        `json:"error,omitempty"`
+	Response string        `json:"response,omitempty"` // its start
+}
+
+// MaxDeliveries is how many attempts are remembered for each webhook.
+const MaxDeliveries = 100
+
+const webhookSecretPrefix = "whsec_"
+
+// SignWebhook returns the signature of a message, as Standard Webhooks defines it: "v1,"
+// and the base64 of an HMAC-SHA256. It fails if the secret is malformed.
+func SignWebhook(secret, id string, at time.Time, body []byte) (string, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, webhookSecretPrefix))
+	if err != nil || len(key) == 0 {
+		return "", errors.New("the secret must be whsec_ and base64") // without the secret
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
+}
+
+// NewWebhookID returns the id of a new webhook.
+func NewWebhookID() string {
+	var random [10]byte
+	rand.Read(random[:])
+	return "wh_" + hex.EncodeToString(random[:])
+}
+
+// NewWebhookSecret returns a new secret, as Standard Webhooks defines it: whsec_ and
+// the base64 of 32 random bytes.
+func NewWebhookSecret() string {
+	var random [32]byte
+	rand.Read(random[:])
+	return webhookSecretPrefix + base64.StdEncoding.EncodeToString(random[:])
+}
+
+// Sends reports whether events of the type are sent.
+func (w *Webhook) Sends(t EventType) bool { return len(w.Types) == 0 || slices.Contains(w.Types, t) }
+
+// Validate returns all that is wrong with the configuration. Whether the URL may be
+// called is not decided here.
+func (w *Webhook) Validate() error {
+	var p Problems
+	switch u, err := url.Parse(w.URL); {
+	case w.URL == "":
+		p.Add(ErrMissing, `"url" is required`)
+	case len(w.URL) > maxWebhookURL || err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "":
+		p.Add(ErrParameter, `"url" must be an absolute URL of at most %d bytes, got %q`, maxWebhookURL, Shorten(w.URL))
+	case u.Scheme != "https" && u.Scheme != "http":
+		p.Add(ErrParameter, `"url" must begin with https://, got %q`, Shorten(w.URL))
+	case u.User != nil:
+		p.Add(ErrParameter, `"url" must not have a user name or password`)
+	case u.Fragment != "":
+		p.Add(ErrParameter, `"url" must not have a fragment`)
+	}
+	for i, t := range w.Types {
+		switch {
+		case !slices.Contains(EventTypes(), t):
+			p.Add(ErrParameter, `"types" must be of %v, got %q`, EventTypes(), Shorten(string(t)))
+		case slices.Contains(w.Types[:i], t):
+			p.Add(ErrParameter, `"types" has %q twice`, t)
+		}
+	}
+	if len(w.Description) > maxWebhookDescription || !utf8.ValidString(w.Description) {
+		p.Add(ErrParameter, `"description" must be text of at most %d bytes`, maxWebhookDescription)
+	}
+	return p.Err()
+}
