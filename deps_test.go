@@ -28,6 +28,7 @@ var layers = [][]string{
 		"plantstore/internal/postgres",
 		"plantstore/internal/postgres/pgtest",
 		"plantstore/internal/storetest",
+		"plantstore/internal/webhook",
 	},
 	{"plantstore/internal/server", "plantstore/internal/console"},
 	{"plantstore/internal/servertest"},

@@ -45,18 +45,7 @@ func DecodeEvent(body []byte) (plantstore.Event, error) {
 
 // DecodeEvents reads an array of events.
 func DecodeEvents(body []byte) ([]plantstore.Event, error) {
-	var bodies []eventBody
-	if err := json.Unmarshal(body, &bodies); err != nil {
-		return nil, err
-	}
-	events := make([]plantstore.Event, len(bodies))
-	for i, b := range bodies {
-		var err error
-		if events[i], err = b.value(); err != nil {
-			return nil, err
-		}
-	}
-	return events, nil
+	return decodeArray(body, (*eventBody).value)
 }
 
 func (b *eventBody) value() (plantstore.Event, error) {

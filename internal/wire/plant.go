@@ -69,7 +69,7 @@ func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	dec.Reset(body)
 	plant, err := decodeValue(dec, withID)
 	if err == io.EOF {
-		return plantstore.Plant{}, plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
+		return plantstore.Plant{}, errEmpty
 	}
 	// What is wrong with a field matters only in a body that is JSON to its end.
 	if broken := expectEnd(dec, err); broken != nil {
@@ -77,6 +77,8 @@ func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	}
 	return plant, nil
 }
+
+var errEmpty = plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
 
 // expectEnd refuses anything after the value that err is about.
 func expectEnd(dec *jsontext.Decoder, err error) error {
@@ -127,15 +129,8 @@ func (r *PlantReader) Next() (plantstore.Plant, error) { return decodeValue(r.de
 // decodeValue reads the next value as a NewPlant, or as a Plant. It returns io.EOF
 // if there is none, and reads the whole value unless that is not JSON.
 func decodeValue(dec *jsontext.Decoder, withID bool) (plantstore.Plant, error) {
-	kind := dec.PeekKind()
-	if kind != '{' {
-		switch err := dec.SkipValue(); {
-		case err == io.EOF:
-			return plantstore.Plant{}, err
-		case err != nil:
-			return plantstore.Plant{}, notJSON(err)
-		}
-		return plantstore.Plant{}, plantstore.Errorf(plantstore.ErrNotObject, "not a JSON object: got %s", kindName(kind))
+	if dec.PeekKind() != '{' {
+		return plantstore.Plant{}, refuseValue(dec)
 	}
 	var m members
 	if err := m.read(dec, withID); err != nil {
@@ -148,6 +143,19 @@ func decodeValue(dec *jsontext.Decoder, withID bool) (plantstore.Plant, error) {
 		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
 	}
 	return m.plant, m.problems.Err()
+}
+
+// refuseValue reads a value that is not an object, and returns the error for it, or
+// io.EOF if there is none.
+func refuseValue(dec *jsontext.Decoder) error {
+	kind := dec.PeekKind()
+	switch err := dec.SkipValue(); {
+	case err == io.EOF:
+		return err
+	case err != nil:
+		return notJSON(err)
+	}
+	return plantstore.Errorf(plantstore.ErrNotObject, "not a JSON object: got %s", kindName(kind))
 }
 
 // members are the members of an object that have been read.

@@ -1,8 +1,10 @@
-// Package wire is the JSON of the interface: plants, errors and import reports,
-// encoded and decoded in one place for the server, the client and the command.
+// Package wire is the JSON of the interface: plants, events, webhooks, errors and
+// import reports, encoded and decoded in one place for the server, the client and the
+// command.
 //
 // Everything is strict: RFC 8259 and I-JSON (RFC 7493), so no duplicate names, no
-// invalid UTF-8 and no unpaired surrogates. Unknown members are ignored.
+// invalid UTF-8 and no unpaired surrogates. Unknown members are ignored, except in
+// requests on webhooks.
 package wire
 
 import (
@@ -57,6 +59,22 @@ func marshal(body any) []byte {
 		panic("marshal " + err.Error())
 	}
 	return b
+}
+
+// decodeArray reads an array of bodies and returns their values.
+func decodeArray[Body, Value any](text []byte, value func(*Body) (Value, error)) ([]Value, error) {
+	var bodies []Body
+	if err := json.Unmarshal(text, &bodies); err != nil {
+		return nil, err
+	}
+	values := make([]Value, len(bodies))
+	for i := range bodies {
+		var err error
+		if values[i], err = value(&bodies[i]); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
 }
 
 // EncodeError returns an error as JSON.

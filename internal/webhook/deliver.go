@@ -1,0 +1,355 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+const (
+	// giveUpAfter is how long an event is attempted before its webhook is disabled.
+	giveUpAfter = 72 * time.Hour
+	// maxUnsaved is how many deliveries may not be saved yet. After a kill they are
+	// sent again, along with those in flight.
+	maxUnsaved = 256
+	// saveInterval is the time between two saves, longer for each event that is pending,
+	// and renewInterval the longest such time for a store that other servers share.
+	saveInterval        = 5 * time.Millisecond
+	saveIntervalPending = 50 * time.Microsecond
+	renewInterval       = 3 * time.Second
+	// recordInterval is how often the last attempts are saved.
+	recordInterval = time.Second
+	// storeDelay is how long to wait after an error of the store.
+	storeDelay = time.Second
+)
+
+// errChanged means that another server delivers for the webhook now, or that a client
+// has changed it.
+var errChanged = errors.New("the webhook has changed")
+
+// delivery delivers the events of one webhook, until it is stopped or the webhook is
+// disabled. One goroutine runs it; others send and save.
+type delivery struct {
+	m       *Manager
+	hook    plantstore.Webhook // as it was at the start
+	secrets []string
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when it has ended
+
+	queue    *queue
+	results  chan result
+	changed  <-chan struct{}       // closed when there may be events after the queue's position; nil if there may be already
+	readAt   time.Time             // not before then, after an error
+	attempts []plantstore.Delivery // the last ones, the newest last
+	recorded bool                  // they are saved
+
+	// version counts the changes of the progress. It is savedVersion that is saved, and
+	// savingVersion that is being saved, if saving is set.
+	version, savedVersion, savingVersion int
+	saving                               bool
+	saves                                chan error
+	savedAt                              time.Time
+	failing                              time.Time
+
+	lagEvents atomic.Int64
+	seq       atomic.Int64 // of the queue's position
+	oldest    atomic.Int64 // time of the oldest event not delivered in Unix nanoseconds, 0 if there is none
+}
+
+// result is how an attempt ended.
+type result struct {
+	item    *item
+	attempt plantstore.Delivery
+	gone    bool // the log no longer has the event
+	stopped bool // the attempt was abandoned
+}
+
+// run delivers until ctx ends.
+func (d *delivery) run(ctx context.Context) {
+	defer close(d.done)
+	defer d.cancel(nil)
+	sending, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	var senders sync.WaitGroup
+	reason := d.loop(ctx, func(it *item) {
+		senders.Go(func() { d.results <- d.attempt(sending, it) })
+	})
+	if context.Cause(ctx) == context.Canceled { // the server stops
+		defer time.AfterFunc(stopGrace, abandon).Stop()
+	} else {
+		abandon()
+	}
+	senders.Wait()
+	d.finish(reason)
+}
+
+// loop delivers until ctx ends or the webhook must be disabled, and returns the reason.
+func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
+	tick := time.NewTicker(recordInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if reason := d.read(ctx); reason != "" {
+			return reason
+		}
+		for d.version-d.savedVersion < maxUnsaved {
+			it := d.queue.next(time.Now())
+			if it == nil {
+				break
+			}
+			send(it)
+		}
+		d.save(ctx)
+		d.updateStats()
+		timer := time.NewTimer(d.wait())
+		select {
+		case <-ctx.Done():
+		case r := <-d.results:
+			reason = d.take(r)
+		case err := <-d.saves:
+			d.saving = false
+			switch {
+			case err == nil:
+				d.savedVersion = d.savingVersion
+			case errors.Is(err, errChanged) || errors.Is(err, plantstore.ErrNoWebhook):
+				d.m.wake() // to look at what has changed
+				return ""
+			default:
+				d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
+				d.savedAt = time.Now().Add(storeDelay)
+			}
+		case <-d.changed:
+			d.changed = nil
+		case <-tick.C:
+			d.record(ctx)
+		case <-timer.C:
+		}
+		timer.Stop()
+		if reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// wait returns how long nothing is due.
+func (d *delivery) wait() time.Duration {
+	next := time.Now().Add(recordInterval)
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	earlier(d.queue.due())
+	earlier(d.readAt)
+	if !d.saving && d.version > d.savedVersion {
+		earlier(d.savedAt.Add(d.saveInterval()))
+	}
+	return max(0, time.Until(next))
+}
+
+// read adds the next events to the queue if it wants any.
+func (d *delivery) read(ctx context.Context) (reason string) {
+	for d.changed == nil && d.queue.wanted() > 0 && !time.Now().Before(d.readAt) && ctx.Err() == nil {
+		changed := d.m.store.Changed()
+		page, err := d.m.events(ctx, plantstore.EventQuery{After: d.queue.position, Types: d.hook.Types, Limit: d.queue.wanted()})
+		if errors.Is(err, plantstore.ErrGone) {
+			return "it is behind what the log keeps: " + err.Error()
+		}
+		if err != nil {
+			d.m.warn(ctx, "cannot read events for a webhook", d.hook.ID, err)
+			d.readAt = time.Now().Add(storeDelay)
+			return ""
+		}
+		d.readAt = time.Time{}
+		for _, e := range page.Events {
+			d.queue.add(e)
+		}
+		if page.Next != d.queue.position || len(page.Events) > 0 {
+			d.version++
+		}
+		d.queue.position = page.Next
+		if !page.More {
+			d.changed = changed
+		}
+	}
+	return ""
+}
+
+// attempt sends an event, and returns how that went.
+func (d *delivery) attempt(ctx context.Context, it *item) result {
+	r := result{item: it}
+	e, body, err := d.message(ctx, it)
+	switch {
+	case err == nil:
+		r.attempt = d.m.send(ctx, &d.hook, d.secrets, MessageID(it.Event), e.Type, body)
+		d.m.release(it)
+	case errors.Is(err, plantstore.ErrGone):
+		r.gone = true
+	default:
+		r.attempt = plantstore.Delivery{Time: time.Now().UTC(), Error: "the event could not be read: " + plantstore.Shorten(err.Error())}
+	}
+	r.attempt.Event, r.attempt.Attempt = it.Event, it.Attempts+1
+	r.stopped = ctx.Err() != nil && r.attempt.Status == 0
+	return r
+}
+
+// message returns an event and the message about it. If it succeeds, the caller
+// releases the memory of a large event.
+func (d *delivery) message(ctx context.Context, it *item) (e *plantstore.Event, body []byte, err error) {
+	if err := d.m.acquire(ctx, it); err != nil {
+		return nil, nil, err
+	}
+	if e = it.event; e == nil {
+		e, err = d.m.event(ctx, it.Event)
+	}
+	if err == nil {
+		body, err = wire.EncodeMessage(*e)
+	}
+	if err != nil {
+		d.m.release(it)
+	}
+	return e, body, err
+}
+
+// take takes the result of an attempt. It returns a reason to disable the webhook, or "".
+func (d *delivery) take(r result) (reason string) {
+	if r.stopped {
+		d.queue.returned(r.item)
+		return ""
+	}
+	d.version++
+	if r.gone {
+		return "it is behind what the log keeps: an event that was not delivered is no longer kept"
+	}
+	now := time.Now()
+	if len(d.attempts) >= 2*plantstore.MaxDeliveries {
+		d.attempts = slices.Delete(d.attempts, 0, len(d.attempts)-plantstore.MaxDeliveries)
+	}
+	d.attempts, d.recorded = append(d.attempts, r.attempt), false
+	ok := r.attempt.Status/100 == 2
+	d.m.observe(ok, r.attempt.Duration)
+	if ok {
+		d.queue.delivered(r.item)
+		d.failing = time.Time{}
+		return ""
+	}
+	d.queue.failed(r.item, now)
+	if d.failing.IsZero() {
+		d.failing = now
+	}
+	switch {
+	case r.attempt.Status == 410:
+		return "the endpoint responded 410 Gone"
+	case now.Sub(r.item.First) > giveUpAfter:
+		return fmt.Sprintf("an event could not be delivered for %d hours: %s", int(giveUpAfter.Hours()), describe(r.attempt))
+	}
+	return ""
+}
+
+func describe(a plantstore.Delivery) string {
+	if a.Error != "" {
+		return a.Error
+	}
+	return fmt.Sprintf("the endpoint responded %d", a.Status)
+}
+
+// save begins to save the progress if it has changed, or if the lease must be renewed.
+func (d *delivery) save(ctx context.Context) {
+	since := time.Since(d.savedAt)
+	if d.saving || since < d.saveInterval() || d.version == d.savedVersion && (!d.m.opts.Shared || since < renewInterval) {
+		return
+	}
+	d.saving, d.savedAt, d.savingVersion = true, time.Now(), d.version
+	progress := d.progress()
+	go func() {
+		d.saves <- d.m.store.SaveWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
+			if !d.owns(w) {
+				return errChanged
+			}
+			w.Lease.Renewal++
+			w.Progress = progress
+			return nil
+		})
+	}()
+}
+
+func (d *delivery) saveInterval() time.Duration {
+	return saveInterval + time.Duration(d.queue.items.Len())*saveIntervalPending
+}
+
+func (d *delivery) progress() plantstore.Progress {
+	p := d.queue.progress()
+	p.Failing = d.failing
+	return p
+}
+
+// owns reports whether this delivery is still the one for the webhook.
+func (d *delivery) owns(w *plantstore.Webhook) bool {
+	return w.Lease.Owner == d.m.owner && w.Epoch == d.hook.Epoch && w.Disabled == ""
+}
+
+// record saves the last attempts.
+func (d *delivery) record(ctx context.Context) {
+	if d.recorded {
+		return
+	}
+	d.recorded = true
+	last := slices.Clone(d.attempts[max(0, len(d.attempts)-plantstore.MaxDeliveries):])
+	slices.Reverse(last)
+	if err := d.m.store.SaveDeliveries(ctx, d.hook.ID, last); err != nil && ctx.Err() == nil {
+		d.m.warn(ctx, "cannot save the attempts of a webhook", d.hook.ID, err)
+	}
+}
+
+// finish saves the progress for good, and disables the webhook if there is a reason.
+func (d *delivery) finish(reason string) {
+	for d.queue.inFlight > 0 { // every sender has sent its result
+		if late := d.take(<-d.results); reason == "" {
+			reason = late
+		}
+	}
+	if d.saving {
+		<-d.saves
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
+	defer cancel()
+	d.record(ctx)
+	_, err := d.m.store.UpdateWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
+		if !d.owns(w) {
+			return errChanged
+		}
+		w.Progress = d.progress()
+		w.Lease.Owner = "" // another server may take it
+		w.Disabled = reason
+		return nil
+	})
+	switch {
+	case errors.Is(err, errChanged) || errors.Is(err, plantstore.ErrNoWebhook):
+	case err != nil:
+		d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
+	case reason != "":
+		d.m.logDisabled(d.hook.ID, reason)
+	}
+}
+
+// updateStats updates what Stats returns.
+func (d *delivery) updateStats() {
+	d.lagEvents.Store(int64(d.queue.items.Len()))
+	at := int64(0)
+	if it := d.queue.oldest(); it != nil {
+		if p, err := it.Event.Position(); err == nil {
+			at = time.UnixMicro(p.Time).UnixNano()
+		}
+	}
+	d.oldest.Store(at)
+	if p, err := d.queue.position.Position(); err == nil {
+		d.seq.Store(p.Seq)
+	}
+}

@@ -1,0 +1,151 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"plantstore"
+)
+
+// Limits of one attempt.
+const (
+	attemptTimeout = 15 * time.Second
+	dialTimeout    = 10 * time.Second
+	maxResponse    = 64 << 10 // what is read of a response, in bytes
+	maxExcerpt     = 1 << 10  // what is remembered of it
+)
+
+// special lists the networks that are not public and that netip does not know as such.
+var special = func() (all []netip.Prefix) {
+	for _, text := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+		"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "fec0::/10",
+	} {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}()
+
+// guard decides which addresses may be called.
+type guard struct {
+	allow []netip.Prefix // whatever they are, and by plain HTTP too
+}
+
+func (g guard) allows(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	return slices.ContainsFunc(g.allow, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// check returns why an address may not be called, or nil.
+func (g guard) check(ip netip.Addr, scheme string) error {
+	switch {
+	case g.allows(ip):
+		return nil
+	case !isPublic(ip):
+		return fmt.Errorf("%s is not a public address; --webhook-allow can allow it", ip)
+	case scheme != "https":
+		return fmt.Errorf("%s may only be called by https; --webhook-allow can allow http", ip)
+	}
+	return nil
+}
+
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("")
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() &&
+		!slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// checkURL refuses a URL that names an address that may not be called. What a name
+// resolves to is checked when it is called.
+func (g guard) checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return plantstore.Errorf(plantstore.ErrParameter, `"url" is not a URL`)
+	}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	ip, err := netip.ParseAddr(host)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	if err != nil { // a name
+		if u.Scheme != "https" && len(g.allow) == 0 {
+			return plantstore.Errorf(plantstore.ErrParameter, `"url" must begin with https://`)
+		}
+		return nil
+	}
+	if err := g.check(ip, u.Scheme); err != nil {
+		return plantstore.Errorf(plantstore.ErrParameter, `"url" is refused: %v`, err)
+	}
+	return nil
+}
+
+// errRefused is in the error of a connection to an address that may not be called.
+var errRefused = errors.New("the address is refused")
+
+// newClient returns an HTTP client that calls only addresses that the guard allows. It
+// checks the address that it connects to, so that the answers of a name server cannot
+// get around it.
+func (g guard) newClient() *http.Client {
+	dial := func(scheme string) func(ctx context.Context, network, address string) (net.Conn, error) {
+		d := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err == nil {
+				err = g.check(at.Addr(), scheme)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %w", errRefused, err)
+			}
+			return nil
+		}}
+		return d.DialContext
+	}
+	transport := &http.Transport{
+		Proxy:                  nil, // not even from the environment
+		DialContext:            dial("http"),
+		TLSHandshakeTimeout:    dialTimeout,
+		ResponseHeaderTimeout:  attemptTimeout,
+		MaxIdleConns:           256,
+		MaxIdleConnsPerHost:    maxInFlight,
+		IdleConnTimeout:        30 * time.Second,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	return &http.Client{
+		Transport:     schemes{http: transport, https: withDial(transport, dial("https"))},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout:       attemptTimeout,
+	}
+}
+
+func withDial(t *http.Transport, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
+	t = t.Clone()
+	t.DialContext = dial
+	return t
+}
+
+// schemes sends requests by the transport of their scheme.
+type schemes struct{ http, https *http.Transport }
+
+func (s schemes) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "https" {
+		return s.https.RoundTrip(r)
+	}
+	return s.http.RoundTrip(r)
+}
+
+// CloseIdleConnections implements what http.Client expects.
+func (s schemes) CloseIdleConnections() {
+	s.http.CloseIdleConnections()
+	s.https.CloseIdleConnections()
+}

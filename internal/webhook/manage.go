@@ -1,0 +1,164 @@
+package webhook
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+// Create adds a webhook with the URL, the types and the description of config. It is
+// sent the events after the cursor, or without one those that come next. The secret is
+// returned only here.
+func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor) (w plantstore.Webhook, secret string, err error) {
+	if err := m.check(&config); err != nil {
+		return w, "", err
+	}
+	if after == "" {
+		after = plantstore.LatestCursor
+	}
+	start, err := m.startOf(ctx, plantstore.EventQuery{After: after, Limit: 1})
+	if err != nil {
+		return w, "", err
+	}
+	secret = plantstore.NewWebhookSecret()
+	w = plantstore.Webhook{
+		ID: plantstore.NewWebhookID(), URL: config.URL, Types: config.Types, Description: config.Description,
+		Created: time.Now().UTC().Truncate(time.Second), Progress: plantstore.Progress{Position: start},
+	}
+	w.Secrets = []plantstore.WebhookSecret{{Secret: m.sealer.seal(w.ID, secret)}}
+	if err := m.store.CreateWebhook(ctx, w); err != nil {
+		return plantstore.Webhook{}, "", err
+	}
+	m.wake()
+	return w, secret, nil
+}
+
+func (m *Manager) check(config *plantstore.Webhook) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	return m.guard.checkURL(config.URL)
+}
+
+// startOf returns the position after which the events of a query come.
+func (m *Manager) startOf(ctx context.Context, q plantstore.EventQuery) (plantstore.Cursor, error) {
+	page, err := m.events(ctx, q)
+	return page.Start, err
+}
+
+// List returns all webhooks, in order of creation.
+func (m *Manager) List(ctx context.Context) ([]plantstore.Webhook, error) {
+	return m.store.Webhooks(ctx)
+}
+
+// Get returns a webhook, or ErrNoWebhook.
+func (m *Manager) Get(ctx context.Context, id string) (plantstore.Webhook, error) {
+	all, err := m.store.Webhooks(ctx)
+	if err != nil {
+		return plantstore.Webhook{}, err
+	}
+	i := slices.IndexFunc(all, func(w plantstore.Webhook) bool { return w.ID == id })
+	if i < 0 {
+		return plantstore.Webhook{}, plantstore.ErrNoWebhook
+	}
+	return all[i], nil
+}
+
+// Replace replaces the URL, the types and the description of a webhook.
+func (m *Manager) Replace(ctx context.Context, id string, config plantstore.Webhook) (plantstore.Webhook, error) {
+	if err := m.check(&config); err != nil {
+		return plantstore.Webhook{}, err
+	}
+	return m.update(ctx, id, func(w *plantstore.Webhook) {
+		w.URL, w.Types, w.Description = config.URL, config.Types, config.Description
+	})
+}
+
+// Delete removes a webhook. What is being sent to it still is.
+func (m *Manager) Delete(ctx context.Context, id string) error {
+	err := m.store.DeleteWebhook(ctx, id)
+	m.wake()
+	return err
+}
+
+// Rotate makes a new secret for a webhook. For 24 hours the one before it signs too.
+func (m *Manager) Rotate(ctx context.Context, id string) (w plantstore.Webhook, secret string, err error) {
+	secret = plantstore.NewWebhookSecret()
+	w, err = m.update(ctx, id, func(w *plantstore.Webhook) {
+		old := w.Secrets[:min(1, len(w.Secrets))]
+		now := plantstore.WebhookSecret{Secret: m.sealer.seal(id, secret)}
+		w.Secrets = []plantstore.WebhookSecret{now}
+		for _, s := range old {
+			s.Expires = time.Now().UTC().Add(rotation).Truncate(time.Second)
+			w.Secrets = append(w.Secrets, s)
+		}
+	})
+	if err != nil {
+		return w, "", err
+	}
+	return w, secret, nil
+}
+
+// Resume makes a disabled webhook active again. It continues where it was.
+func (m *Manager) Resume(ctx context.Context, id string) (plantstore.Webhook, error) {
+	return m.update(ctx, id, func(w *plantstore.Webhook) {
+		if w.Disabled == "" {
+			return
+		}
+		w.Disabled = ""
+		w.Epoch++
+		w.Progress.Failing = time.Time{}
+		for i := range w.Progress.Pending { // the time to give up begins again
+			w.Progress.Pending[i].First, w.Progress.Pending[i].Next = time.Time{}, time.Time{}
+		}
+	})
+}
+
+// Replay makes a webhook start over after a cursor, or from a time.
+func (m *Manager) Replay(ctx context.Context, id string, after plantstore.Cursor, since time.Time) (plantstore.Webhook, error) {
+	start, err := m.startOf(ctx, plantstore.EventQuery{After: after, Since: since, Limit: 1})
+	if err != nil {
+		return plantstore.Webhook{}, err
+	}
+	return m.update(ctx, id, func(w *plantstore.Webhook) {
+		w.Epoch++
+		w.Progress = plantstore.Progress{Position: start}
+	})
+}
+
+// Deliveries returns the last attempts of a webhook, the newest first.
+func (m *Manager) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
+	return m.store.Deliveries(ctx, id)
+}
+
+// Test sends a webhook.test now, and returns what came of it.
+func (m *Manager) Test(ctx context.Context, id string) (plantstore.Delivery, error) {
+	if !m.tests.TryAcquire(1) {
+		return plantstore.Delivery{}, plantstore.Errorf(plantstore.ErrUnavailable, "too many webhooks are being tested")
+	}
+	defer m.tests.Release(1)
+	w, err := m.Get(ctx, id)
+	if err != nil {
+		return plantstore.Delivery{}, err
+	}
+	secrets, err := m.secrets(&w)
+	if err != nil {
+		return plantstore.Delivery{}, err
+	}
+	message := "evt_test_" + plantstore.NewWebhookID()
+	a := m.send(ctx, &w, secrets, message, TestType, wire.EncodeTestMessage(TestType, time.Now(), id))
+	a.Attempt = 1
+	return a, nil
+}
+
+func (m *Manager) update(ctx context.Context, id string, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
+	w, err := m.store.UpdateWebhook(ctx, id, func(w *plantstore.Webhook) error {
+		change(w)
+		return nil
+	})
+	m.wake()
+	return w, err
+}

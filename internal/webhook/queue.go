@@ -1,0 +1,206 @@
+package webhook
+
+import (
+	"container/list"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"plantstore"
+)
+
+// The limits of a queue, and the delays between attempts.
+const (
+	maxInFlight = 16      // events of one webhook
+	maxBytes    = 1 << 20 // of their text; one that has more is sent alone
+	maxHeld     = 1000    // events that wait for another attempt at one of their plant
+	maxReady    = 256     // events that can be sent
+	largeEvent  = 1 << 10 // bytes of text of an event that is not kept in memory until it is sent
+	firstDelay  = 5 * time.Second
+	maxDelay    = time.Hour
+)
+
+// queue decides which event of a webhook is sent next. It keeps those of one plant in
+// order: an event that fails holds back the later ones of its plant, and no others.
+//
+// It is not safe for concurrent use.
+type queue struct {
+	position plantstore.Cursor // everything up to it is in the queue, or was delivered
+	items    *list.List        // of *item, in the order of the log
+	plants   map[plantstore.ID][]*item
+	ready    []*item // may be sent now, the oldest first
+	retries  []*item // first of their plants, and wait for their time
+	inFlight int
+	bytes    int // of text in flight
+}
+
+// item is an event that was not delivered yet.
+type item struct {
+	plantstore.PendingEvent
+	before plantstore.Cursor // the position before the event
+	event  *plantstore.Event // nil if it has to be read again
+	sent   bool              // is in flight, or was attempted
+	at     *list.Element
+}
+
+func newQueue(p plantstore.Progress) *queue {
+	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item)}
+	for _, pending := range p.Pending {
+		q.push(&item{PendingEvent: pending, sent: true})
+	}
+	return q
+}
+
+// add adds the next event of the log.
+func (q *queue) add(e plantstore.Event) {
+	it := &item{PendingEvent: plantstore.PendingEvent{Event: e.Cursor, ID: e.Plant.ID}, before: q.position}
+	if size := e.Plant.TextSize(); size < largeEvent {
+		it.event = &e
+	} else {
+		it.Size = size
+	}
+	q.push(it)
+	q.position = e.Cursor
+}
+
+func (q *queue) push(it *item) {
+	it.at = q.items.PushBack(it)
+	q.plants[it.ID] = append(q.plants[it.ID], it)
+	if len(q.plants[it.ID]) == 1 {
+		q.offer(it)
+		return
+	}
+	it.event = nil // it may take a while
+}
+
+// offer makes the first event of a plant ready, now or at its time.
+func (q *queue) offer(it *item) {
+	if it.Attempts == 0 {
+		q.ready = append(q.ready, it)
+		return
+	}
+	q.retries = append(q.retries, it)
+}
+
+// next returns an event to send now, or nil. It counts as in flight from then on.
+func (q *queue) next(now time.Time) *item {
+	if q.inFlight >= maxInFlight {
+		return nil
+	}
+	// Retries come first: they hold others back.
+	for i, it := range q.retries {
+		if !it.Next.After(now) && q.fits(it) {
+			q.retries = slices.Delete(q.retries, i, i+1)
+			return q.start(it)
+		}
+	}
+	if len(q.ready) == 0 || !q.fits(q.ready[0]) {
+		return nil
+	}
+	it := q.ready[0]
+	q.ready[0] = nil
+	q.ready = q.ready[1:]
+	return q.start(it)
+}
+
+func (q *queue) fits(it *item) bool { return q.bytes == 0 || q.bytes+it.Size <= maxBytes }
+
+func (q *queue) start(it *item) *item {
+	q.inFlight++
+	q.bytes += it.Size
+	it.sent = true
+	return it
+}
+
+// landed says that an event is no longer in flight.
+func (q *queue) landed(it *item) {
+	q.inFlight--
+	q.bytes -= it.Size
+}
+
+// delivered removes an event that was in flight.
+func (q *queue) delivered(it *item) {
+	q.landed(it)
+	q.items.Remove(it.at)
+	rest := q.plants[it.ID][1:]
+	if len(rest) == 0 {
+		delete(q.plants, it.ID)
+		return
+	}
+	q.plants[it.ID] = rest
+	q.offer(rest[0])
+}
+
+// failed plans another attempt at an event that was in flight.
+func (q *queue) failed(it *item, now time.Time) {
+	q.landed(it)
+	it.Attempts++
+	if it.First.IsZero() {
+		it.First = now
+	}
+	it.Next = now.Add(delay(it.Attempts))
+	it.event = nil
+	q.retries = append(q.retries, it)
+}
+
+// returned takes back an event whose attempt came to nothing, as when the server stops.
+func (q *queue) returned(it *item) {
+	q.landed(it)
+	q.offer(it)
+}
+
+// delay returns how long to wait after so many failed attempts: between half and all of
+// 5 s, 10 s, 20 s and so on, up to an hour.
+func delay(attempts int) time.Duration {
+	d := maxDelay
+	if shift := attempts - 1; shift < 10 {
+		d = min(d, firstDelay<<shift)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// wanted returns how many more events the queue takes. It is 0 until there is room for
+// many, so that they are read in large pages.
+func (q *queue) wanted() int {
+	if len(q.ready) > maxReady/2 {
+		return 0
+	}
+	held := q.items.Len() - len(q.ready) - q.inFlight
+	return max(0, min(maxReady-len(q.ready), maxHeld-held))
+}
+
+// due returns when the next attempt is due, or the zero time if there is none.
+func (q *queue) due() (at time.Time) {
+	for _, it := range q.retries {
+		if at.IsZero() || it.Next.Before(at) {
+			at = it.Next
+		}
+	}
+	return at
+}
+
+// progress returns what to remember. Events at the end that were not sent yet are left
+// out: they are read again.
+func (q *queue) progress() plantstore.Progress {
+	p := plantstore.Progress{Position: q.position}
+	last := q.items.Back()
+	for last != nil && !last.Value.(*item).sent {
+		p.Position = last.Value.(*item).before
+		last = last.Prev()
+	}
+	for e := q.items.Front(); last != nil; e = e.Next() {
+		p.Pending = append(p.Pending, e.Value.(*item).PendingEvent)
+		if e == last {
+			break
+		}
+	}
+	return p
+}
+
+// oldest returns the first event that was not delivered, or nil.
+func (q *queue) oldest() *item {
+	if front := q.items.Front(); front != nil {
+		return front.Value.(*item)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package webhook
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"strings"
+)
+
+// sealPrefix begins a secret that is sealed.
+const sealPrefix = "sealed:"
+
+// sealer encrypts secrets before they are stored, if it has a key.
+type sealer struct{ aead cipher.AEAD }
+
+func newSealer(key []byte) sealer {
+	if key == nil {
+		return sealer{}
+	}
+	hashed := sha256.Sum256(key)
+	block, err := aes.NewCipher(hashed[:])
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err)
+	}
+	return sealer{aead}
+}
+
+// seal returns how the secret of a webhook is stored. A sealed one stays as it is.
+func (s sealer) seal(id, secret string) string {
+	if s.aead == nil || strings.HasPrefix(secret, sealPrefix) {
+		return secret
+	}
+	nonce := make([]byte, s.aead.NonceSize())
+	rand.Read(nonce)
+	return sealPrefix + base64.StdEncoding.EncodeToString(s.aead.Seal(nonce, nonce, []byte(secret), []byte(id)))
+}
+
+// open returns the secret of a webhook.
+func (s sealer) open(id, stored string) (string, error) {
+	text, sealed := strings.CutPrefix(stored, sealPrefix)
+	if !sealed {
+		return stored, nil
+	}
+	if s.aead == nil {
+		return "", errors.New("its secret is sealed: start the server with --secret-key-file")
+	}
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(raw) < s.aead.NonceSize() {
+		return "", errors.New("its sealed secret is damaged")
+	}
+	n := s.aead.NonceSize()
+	secret, err := s.aead.Open(nil, raw[:n], raw[n:], []byte(id))
+	if err != nil {
+		return "", errors.New("its secret was sealed with another key than that of --secret-key-file")
+	}
+	return string(secret), nil
+}

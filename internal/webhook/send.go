@@ -1,0 +1,97 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+	"unicode/utf8"
+
+	"plantstore"
+)
+
+// The limits that all webhooks share.
+const (
+	maxReads   = 2        // reads of the log at once, so that clients can read too
+	maxSending = 16 << 20 // bytes of large events in memory
+	maxTests   = 16       // tests at once
+)
+
+// acquire waits until there is memory for an event. Only large ones need to wait.
+func (m *Manager) acquire(ctx context.Context, it *item) error {
+	if it.Size == 0 {
+		return nil
+	}
+	return m.sending.Acquire(ctx, int64(min(it.Size, maxSending)))
+}
+
+func (m *Manager) release(it *item) {
+	if it.Size > 0 {
+		m.sending.Release(int64(min(it.Size, maxSending)))
+	}
+}
+
+// events reads a page of the log.
+func (m *Manager) events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
+	if err := m.reads.Acquire(ctx, 1); err != nil {
+		return page, err
+	}
+	defer m.reads.Release(1)
+	return m.store.Events(ctx, q)
+}
+
+// event reads one event.
+func (m *Manager) event(ctx context.Context, at plantstore.Cursor) (*plantstore.Event, error) {
+	page, err := m.events(ctx, plantstore.EventQuery{After: at, Including: true, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Events) == 0 {
+		return nil, plantstore.ErrorGone("its event is no longer kept")
+	}
+	return &page.Events[0], nil
+}
+
+// send sends one message. The Delivery that it returns lacks the event and the attempt.
+func (m *Manager) send(ctx context.Context, w *plantstore.Webhook, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
+	began := time.Now()
+	a := plantstore.Delivery{Type: kind, Time: began.UTC()}
+	fail := func(err error) plantstore.Delivery {
+		a.Duration, a.Error = time.Since(began), plantstore.Shorten(explain(err))
+		return a
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
+	if err != nil {
+		return fail(err)
+	}
+	if err := SetHeader(r.Header, secrets, id, began, body); err != nil {
+		return fail(err)
+	}
+	response, err := m.client.Do(r)
+	if err != nil {
+		return fail(err)
+	}
+	defer response.Body.Close()
+	a.Status = response.StatusCode
+	start, _ := io.ReadAll(io.LimitReader(response.Body, maxExcerpt))
+	_, _ = io.CopyN(io.Discard, response.Body, maxResponse) // so that the connection can be used again
+	for len(start) > 0 && !utf8.Valid(start) {
+		start = start[:len(start)-1]
+	}
+	a.Duration, a.Response = time.Since(began), string(start)
+	return a
+}
+
+// explain returns the text of an error without the URL, which may be secret.
+func explain(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no response within " + attemptTimeout.String()
+	}
+	return err.Error()
+}
