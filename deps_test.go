@@ -32,7 +32,7 @@ var layers = [][]string{
 	},
 	{"plantstore/internal/server", "plantstore/internal/console"},
 	{"plantstore/internal/servertest"},
-	{"plantstore/cmd/plantstore"},
+	{"plantstore/cmd/plantstore", "plantstore/examples/receiver"},
 	{"plantstore/e2e/harness"},
 	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/deploy"},
 }

@@ -26,7 +26,8 @@
 // replacing a plant with what it already is and deleting what a lost attempt has
 // deleted. One caveat: if someone else writes the same plant between a lost attempt
 // and its retry, a Replace or Delete without a condition undoes that write. A
-// [plantstore.Condition] prevents it.
+// [plantstore.Condition] prevents it. CreateWebhook and RotateWebhook are retried only
+// if the server has certainly not applied them.
 package client
 
 import (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -290,4 +291,37 @@ func ExampleClient_ImportLines() {
 	// Output:
 	// 1 created, 1 unchanged, 1 failed
 	// line 2: "id" 3 is taken by another plant: choose another id
+}
+
+func ExampleClient_CreateWebhook() {
+	c, stop := exampleClient()
+	defer stop()
+
+	ctx := context.Background()
+	hook, secret, err := c.CreateWebhook(ctx, plantstore.Webhook{
+		URL: "https://example.com/hook", Types: []plantstore.EventType{plantstore.PlantDeleted},
+	}, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(hook.URL, hook.Types, secret != "") // the receiver needs the secret
+	if err := c.DeleteWebhook(ctx, hook.ID); err != nil {
+		log.Fatal(err)
+	}
+	// Output: https://example.com/hook [plant.deleted] true
+}
+
+func ExampleVerifyWebhook() {
+	secret := os.Getenv("PLANTSTORE_WEBHOOK_SECRET")
+	http.HandleFunc("POST /hook", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<20))
+		if err == nil {
+			err = client.VerifyWebhook(r.Header, body, secret)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		fmt.Printf("%s\n", body) // it is authentic
+	})
 }

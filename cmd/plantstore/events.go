@@ -69,13 +69,10 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 }
 
 func (c *eventsCommand) query() plantstore.EventQuery {
-	q := plantstore.EventQuery{After: plantstore.Cursor(c.After)}
+	q := plantstore.EventQuery{After: plantstore.Cursor(c.After), Types: eventTypes(c.Type)}
 	if c.ID != nil {
 		id := plantstore.ID(*c.ID)
 		q.ID = &id
-	}
-	for _, t := range c.Type {
-		q.Types = append(q.Types, plantstore.EventType(t))
 	}
 	return q
 }

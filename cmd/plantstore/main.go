@@ -43,6 +43,8 @@ type commands struct {
 	Events eventsCommand `cmd:"" help:"Show what has changed, and follow it."`
 	Mirror mirrorCommand `cmd:"" help:"Copy one store to another, and keep the copy exact."`
 
+	Webhook webhookCommand `cmd:"" help:"Create and manage webhooks, to which changes are sent."`
+
 	Backup backupCommand `cmd:"" help:"Copy the store to a file, even while it is in use."`
 	Check  checkCommand  `cmd:"" help:"Check the store for damage."`
 

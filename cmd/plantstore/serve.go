@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"plantstore/internal/http1"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/webhook"
 )
 
 // serveCommand is the whole configuration of a server.
@@ -40,6 +42,9 @@ type serveCommand struct {
 
 	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
 	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"About how large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
+
+	WebhookAllow  []string `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
+	SecretKeyFile string   `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
 
 	ReadHeaderTimeout time.Duration `default:"5s" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
 	ReadTimeout       time.Duration `default:"30s" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
@@ -141,12 +146,18 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed,
 	})
 	guard := auth.New(store, auth.Options{StoreTimeout: c.StoreTimeout, Log: log})
+	hookOptions, err := c.webhookOptions()
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	hookOptions.Shared, hookOptions.Log, hookOptions.Observe = c.isPostgres(), log, metrics.Delivered
+	hooks := webhook.New(store, hookOptions)
 	pages, err := console.New(base)
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
 	handler := server.New(server.Options{
-		Store: store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
+		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin,
 	})
@@ -162,10 +173,11 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}, handler.OnePlant)
 
-	failed := make(chan error, 5)
+	failed := make(chan error, 6)
 	stopStore := background(store.Run, failed)
 	stopGuard := background(guard.Run, failed)
 	stopWriter := background(writer.Run, failed)
+	stopHooks := background(hooks.Run, failed)
 	stopFirstToken := background(func(ctx context.Context) error {
 		if err := ensureFirstToken(ctx); ctx.Err() == nil {
 			return err
@@ -190,7 +202,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	closed := make(chan error, 1)
 	go func() {
-		closed <- errors.Join(stopFirstToken(), stopWriter(), stopGuard(), stopStore(), store.Close())
+		closed <- errors.Join(stopFirstToken(), stopHooks(), stopWriter(), stopGuard(), stopStore(), store.Close())
 	}()
 	select {
 	case closing := <-closed:
@@ -271,12 +283,40 @@ func (c *serveCommand) check() error {
 			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)
 		}
 	}
+	if _, err := c.webhookOptions(); err != nil {
+		return err
+	}
 	if secret, given := os.LookupEnv(bootstrapEnv); given {
 		if err := plantstore.CheckSecret(secret); err != nil {
 			return usage("%s: %w", bootstrapEnv, err)
 		}
 	}
 	return nil
+}
+
+// minSecretKey is the minimum length of the key of --secret-key-file, in bytes.
+const minSecretKey = 32
+
+// webhookOptions returns what the flags say about webhooks.
+func (c *serveCommand) webhookOptions() (opts webhook.Options, err error) {
+	for _, text := range c.WebhookAllow {
+		network, err := netip.ParsePrefix(text)
+		if err != nil || network.Addr().Is4In6() {
+			return opts, usage("--webhook-allow must be networks such as 10.0.0.0/8 or fd00::/8, got %q", text)
+		}
+		opts.Allow = append(opts.Allow, network)
+	}
+	if c.SecretKeyFile == "" {
+		return opts, nil
+	}
+	text, err := os.ReadFile(c.SecretKeyFile)
+	if err != nil {
+		return opts, usage("--secret-key-file: %w", err)
+	}
+	if opts.Key = bytes.TrimSpace(text); len(opts.Key) < minSecretKey {
+		return opts, usage("--secret-key-file: %s must have at least %d random characters: write them with openssl rand -base64 32", c.SecretKeyFile, minSecretKey)
+	}
+	return opts, nil
 }
 
 // checkAddr refuses an address that no machine could listen on.

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -487,4 +489,31 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	b.expect("status of 403")
 	b.signIn(s.Command("token", "create", "--name", "gardener"))
 	b.hidden("#live")
+}
+
+func TestDisabledWebhookIsShown(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	var status atomic.Int32
+	status.Store(http.StatusGone)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) }))
+	defer receiver.Close()
+	hook := receiver.URL + "/hook"
+	if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q}`, hook)); status != http.StatusCreated {
+		t.Fatalf("create a webhook: %d %s", status, got)
+	}
+	s.put("1", `{"name":"Fern"}`)
+	harness.Eventually(t, func() error {
+		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {
+			return errors.New(got)
+		}
+		return nil
+	})
+	b := openConsole(s)
+	b.see("#alerts", "Webhook disabled Nothing is sent to "+hook+": the endpoint responded 410 Gone.")
+	b.shot("webhook-disabled")
+	status.Store(http.StatusNoContent)
+	b.click("#alerts button")
+	b.see("#toasts", "Webhook resumed")
+	b.wait("document.querySelector('#alerts').childElementCount === 0")
 }

@@ -12,7 +12,7 @@ func TestOnlyAllowedOriginsMayReadTheAPI(t *testing.T) {
 	const allowed, other = "https://garden.example", "https://other.example"
 	s := start(t, servertest.Options{BaseURL: "/v1", Origins: []string{"https://first.example", allowed}})
 	for _, origin := range []string{allowed, other, "", "null", allowed + ".evil.example"} {
-		for _, path := range []string{"/v1/plants", "/v1/plants/1", "/v1/plants/import"} {
+		for _, path := range []string{"/v1/plants", "/v1/plants/1", "/v1/plants/import", "/v1/webhooks", "/v1/webhooks/wh_1"} {
 			got := s.send(t, "GET", path, "", s.withDefaults([]string{"Origin: " + origin})...)
 			preflight := s.send(t, "OPTIONS", path, "", "Origin: "+origin, "Access-Control-Request-Method: PUT")
 			got.wantHeader(t, "Access-Control-Allow-Credentials")
@@ -24,7 +24,7 @@ func TestOnlyAllowedOriginsMayReadTheAPI(t *testing.T) {
 				continue
 			}
 			got.wantHeader(t, "Access-Control-Allow-Origin", allowed)
-			got.wantHeader(t, "Access-Control-Expose-Headers", "ETag, Link, Plantstore-Cursor, Retry-After, WWW-Authenticate, X-Request-Id")
+			got.wantHeader(t, "Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, Retry-After, WWW-Authenticate, X-Request-Id")
 			preflight.wantStatus(t, 204)
 			preflight.wantHeader(t, "Access-Control-Allow-Origin", allowed)
 			preflight.wantHeader(t, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")

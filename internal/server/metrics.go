@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"plantstore"
+	"plantstore/internal/webhook"
 )
 
 // Metrics are the metrics at /metrics.
@@ -21,6 +22,8 @@ type Metrics struct {
 	latency    *prometheus.HistogramVec
 	batchSize  prometheus.Histogram
 	commitTime prometheus.Histogram
+	deliveries *prometheus.CounterVec
+	sendTime   prometheus.Histogram
 }
 
 // NewMetrics returns metrics with nothing counted yet.
@@ -42,9 +45,19 @@ func NewMetrics(version string) *Metrics {
 			Name: "plantstore_commit_seconds", Help: "Time from the start of a transaction until it was durable.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 		}),
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plantstore_webhook_deliveries_total", Help: "Attempts to deliver an event to a webhook, by result.",
+		}, []string{"result"}),
+		sendTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "plantstore_webhook_delivery_seconds", Help: "Time of an attempt to deliver an event to a webhook.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+	}
+	for _, result := range []string{resultDelivered, resultFailed} {
+		m.deliveries.WithLabelValues(result)
 	}
 	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-	m.registry.MustRegister(m.requests, m.latency, m.batchSize, m.commitTime,
+	m.registry.MustRegister(m.requests, m.latency, m.batchSize, m.commitTime, m.deliveries, m.sendTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "plantstore_build_info", Help: "1, with the version as a label.",
@@ -58,6 +71,22 @@ func NewMetrics(version string) *Metrics {
 func (m *Metrics) Committed(size int, took time.Duration) {
 	m.batchSize.Observe(float64(size))
 	m.commitTime.Observe(took.Seconds())
+}
+
+// The results of an attempt to deliver an event.
+const (
+	resultDelivered = "delivered"
+	resultFailed    = "failed"
+)
+
+// Delivered counts an attempt to deliver an event to a webhook.
+func (m *Metrics) Delivered(ok bool, took time.Duration) {
+	result := resultFailed
+	if ok {
+		result = resultDelivered
+	}
+	m.deliveries.WithLabelValues(result).Inc()
+	m.sendTime.Observe(took.Seconds())
 }
 
 // watchQueue reports the depth of the writer's queue.
@@ -131,6 +160,38 @@ func (c logCollector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(logOldest, age)
 	gauge(logLast, float64(stats.LastSeq))
 	gauge(unflushed, float64(stats.Unflushed))
+}
+
+// webhookCollector collects the metrics of the webhooks for which this server delivers,
+// and of those that are disabled.
+type webhookCollector struct{ webhooks *webhook.Manager }
+
+var (
+	webhookLabel      = []string{"webhook"}
+	webhookLagEvents  = prometheus.NewDesc("plantstore_webhook_lag_events", "Events that were not delivered to a webhook yet.", webhookLabel, nil)
+	webhookLagSeconds = prometheus.NewDesc("plantstore_webhook_lag_seconds", "Age of the oldest event that was not delivered to a webhook yet.", webhookLabel, nil)
+	webhookDisabled   = prometheus.NewDesc("plantstore_webhook_disabled", "1 if the webhook is disabled, otherwise 0.", webhookLabel, nil)
+)
+
+func (c webhookCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{webhookLagEvents, webhookLagSeconds, webhookDisabled} {
+		descs <- d
+	}
+}
+
+func (c webhookCollector) Collect(metrics chan<- prometheus.Metric) {
+	for _, s := range c.webhooks.Stats() {
+		gauge := func(d *prometheus.Desc, value float64) {
+			metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.ID)
+		}
+		disabled := 0.0
+		if s.Disabled {
+			disabled = 1
+		}
+		gauge(webhookLagEvents, float64(s.LagEvents))
+		gauge(webhookLagSeconds, s.Lag.Seconds())
+		gauge(webhookDisabled, disabled)
+	}
 }
 
 // observe counts a request.

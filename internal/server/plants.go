@@ -9,7 +9,7 @@ import (
 )
 
 func (s *Server) createPlant(w http.ResponseWriter, r *http.Request) error {
-	plant, err := s.readPlant(w, r, wire.DecodeNewPlant)
+	plant, err := readJSON(s, w, r, wire.DecodeNewPlant)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (s *Server) replacePlant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	plant, err := s.readPlant(w, r, wire.DecodePlant)
+	plant, err := readJSON(s, w, r, wire.DecodePlant)
 	if err != nil {
 		return err
 	}

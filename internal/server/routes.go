@@ -31,6 +31,17 @@ var routes = []route{
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
 	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, (*Server).listEvents},
 
+	{"POST", "{base}/webhooks", "createWebhook", plantstore.ScopeWebhooksWrite, (*Server).createWebhook},
+	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, (*Server).listWebhooks},
+	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, (*Server).getWebhook},
+	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", plantstore.ScopeWebhooksWrite, (*Server).replaceWebhook},
+	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, (*Server).deleteWebhook},
+	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, (*Server).rotateWebhook},
+	{"POST", "{base}/webhooks/{id}/test", "testWebhook", plantstore.ScopeWebhooksWrite, (*Server).testWebhook},
+	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", plantstore.ScopeWebhooksWrite, (*Server).resumeWebhook},
+	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", plantstore.ScopeWebhooksWrite, (*Server).replayWebhook},
+	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", plantstore.ScopeWebhooksRead, (*Server).listDeliveries},
+
 	{"GET", "/{$}", "console", "", (*Server).page},
 	{"GET", "/docs", "docs", "", (*Server).page},
 	{"GET", "/docs/{$}", "docs", "", (*Server).page},

@@ -23,15 +23,17 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
+	"plantstore/internal/webhook"
 )
 
 // Options say what a [Server] is made of.
 type Options struct {
-	Store   plantstore.Store
-	Writer  *commit.Writer
-	Guard   *auth.Guard
-	Metrics *Metrics
-	Log     *slog.Logger
+	Store    plantstore.Store
+	Writer   *commit.Writer
+	Guard    *auth.Guard
+	Webhooks *webhook.Manager
+	Metrics  *Metrics
+	Log      *slog.Logger
 	// BaseURL is the public URL of the API. Its path is where the API is mounted.
 	BaseURL *url.URL
 	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
@@ -54,6 +56,7 @@ type Server struct {
 	store     plantstore.Store
 	writer    *commit.Writer
 	guard     *auth.Guard
+	webhooks  *webhook.Manager
 	metrics   *Metrics
 	log       *slog.Logger
 	baseURL   string
@@ -89,6 +92,7 @@ func New(opts Options) *Server {
 		store:     opts.Store,
 		writer:    opts.Writer,
 		guard:     opts.Guard,
+		webhooks:  opts.Webhooks,
 		metrics:   opts.Metrics,
 		log:       opts.Log,
 		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
@@ -122,6 +126,7 @@ func New(opts Options) *Server {
 	if store, ok := s.store.(logStats); ok {
 		s.metrics.registry.MustRegister(logCollector{store})
 	}
+	s.metrics.registry.MustRegister(webhookCollector{s.webhooks})
 	for _, r := range routes {
 		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)
 		s.mux.Handle(pattern, s.serve(r))

@@ -51,10 +51,11 @@ func newSecrets(s *service) secrets {
 		"AWAY":  s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Revoked: time.Now().Add(-time.Hour)}),
 		"WRITE": s.NewToken(plantstore.ScopeWrite),
 		"OPS":   s.NewToken(plantstore.ScopeOps),
+		"HOOKS": s.NewToken(plantstore.ScopeWebhooksRead), // a fuzzer that could create webhooks would call them
 	}
 }
 
-var authorization = regexp.MustCompile(`(?im)^(Authorization:.*?)\b(BOTH|READ|WRITE|LATE|AWAY|OPS)\b`)
+var authorization = regexp.MustCompile(`(?im)^(Authorization:.*?)\b(BOTH|READ|WRITE|LATE|AWAY|OPS|HOOKS)\b`)
 
 // replace replaces the placeholders in a header. The secrets are in no other place, so
 // that one in a response or in the log is a leak.
@@ -161,6 +162,11 @@ var surfaceSeeds = []struct{ method, target, header, body string }{
 	{"DELETE", "/plants/4", "Authorization: Bearer WRITE\nIf-Match: *", "x"},
 	{"DELETE", "/plants", "Authorization: Bearer BOTH", ""},
 	{"PATCH", "/plants/1", "Authorization: Bearer BOTH", "x"},
+	{"GET", "/webhooks", "Authorization: Bearer HOOKS", ""},
+	{"POST", "/webhooks", "Authorization: Bearer HOOKS\nContent-Type: application/json", `{"url":"https://example.com"}`},
+	{"GET", "/webhooks/wh_1", "Authorization: Bearer HOOKS", ""},
+	{"GET", "/webhooks/%ff/deliveries", "Authorization: Bearer HOOKS", ""},
+	{"POST", "/webhooks/wh_1/test", "Authorization: Bearer BOTH", ""},
 	{"OPTIONS", "/plants", "Origin: https://example.com\nAccess-Control-Request-Method: POST", ""},
 	{"TRACE", "/plants", "Authorization: Bearer BOTH", ""},
 	{"get", "/plants", "Authorization: Bearer BOTH", ""},

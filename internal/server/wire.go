@@ -20,6 +20,7 @@ var (
 	headerNosniff = []string{"nosniff"}
 	headerClose   = []string{"close"}
 	headerNoCache = []string{"private, no-cache"}
+	headerNoStore = []string{"no-store"}
 )
 
 // buffers holds request and response bodies. One that grew large is left to the
@@ -35,15 +36,15 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
-// readPlant reads the request's body as a plant.
-func (s *Server) readPlant(w http.ResponseWriter, r *http.Request, decode func(*bytes.Buffer) (plantstore.Plant, error)) (plantstore.Plant, error) {
+// readJSON reads and decodes the request's body.
+func readJSON[Value any](s *Server, w http.ResponseWriter, r *http.Request, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
 	if err := checkMedia(r, wire.MediaJSON); err != nil {
-		return plantstore.Plant{}, err
+		return value, err
 	}
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
 	if err := s.readBody(w, r, body); err != nil {
-		return plantstore.Plant{}, err
+		return value, err
 	}
 	return decode(body)
 }

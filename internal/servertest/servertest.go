@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -29,6 +30,7 @@ import (
 	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/webhook"
 )
 
 // Options say how a [Server] differs from plantstore serve without flags. The zero
@@ -43,6 +45,8 @@ type Options struct {
 	BaseURL string
 	// Origins are the other origins whose web pages may call the API.
 	Origins []string
+	// WebhookAllow are networks that webhooks may call although they are not public.
+	WebhookAllow []netip.Prefix
 	// Wrap, if set, wraps the handler.
 	Wrap func(http.Handler) http.Handler
 
@@ -150,7 +154,8 @@ func (s *Server) run(opts Options) {
 	readTimeout := cmp.Or(opts.ReadTimeout, 30*time.Second)
 	maxBody := cmp.Or(opts.MaxBody, 1<<20)
 	inFlight := 1
-	if _, ok := s.Store.(*postgres.Store); ok {
+	_, shared := s.Store.(*postgres.Store)
+	if shared {
 		inFlight = 2
 	}
 	log := slog.New(slog.NewJSONHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -159,8 +164,9 @@ func (s *Server) run(opts Options) {
 		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
 	})
 	guard := auth.New(s.Store, auth.Options{StoreTimeout: opts.StoreTimeout, Log: log})
+	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Observe: metrics.Delivered})
 	s.opts = server.Options{
-		Store: s.Store, Writer: writer, Guard: guard, Metrics: metrics, Log: log,
+		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
 		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
 		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins,
 	}
@@ -188,6 +194,7 @@ func (s *Server) run(opts Options) {
 		s.onStop(background(store.Run))
 	}
 	s.onStop(background(guard.Run))
+	s.onStop(background(hooks.Run))
 	s.onStop(background(writer.Run))
 	s.onStop(background(func(context.Context) error {
 		if err := web.Serve(opts.Listener); !errors.Is(err, http.ErrServerClosed) {

@@ -9,6 +9,7 @@ const base = document.querySelector('meta[name="plantstore-base"]').content;
 
 // The URL includes the origin, so that a path like //host cannot become another host.
 export const PLANTS = `${location.origin}${base}/plants`;
+export const WEBHOOKS = `${location.origin}${base}/webhooks`;
 const METRICS = `${location.origin}/metrics`;
 
 export const token = {

@@ -1,5 +1,6 @@
 // The console: signing in and out, and starting the parts of the page.
 
+import { startAlerts, stopAlerts } from './alerts.js';
 import { listPlants, onUnauthorized, token } from './api.js';
 import { $, STILL_WAITING, busy, refocus } from './dom.js';
 import { startLive, stopLive } from './live.js';
@@ -15,6 +16,7 @@ const button = dialog.querySelector('.primary');
 function showSignIn(reason) {
   token.clear();
   stopLive();
+  stopAlerts();
   $('sign-in-reason').textContent = reason && sentence(reason);
   $('token').value = '';
   document.title = 'Sign in · Plantstore';
@@ -66,6 +68,7 @@ function enter() {
   $('console').hidden = false;
   $('sign-out').hidden = false;
   startLive();
+  startAlerts();
   if (resumed) {
     reload();
     return;

@@ -1,0 +1,462 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/webhook"
+	"plantstore/internal/wire"
+)
+
+type webhookCommand struct {
+	Create webhookCreate `cmd:"" help:"Create a webhook and print its secret once."`
+	List   webhookList   `cmd:"" help:"List the webhooks."`
+	Show   webhookShow   `cmd:"" help:"Show a webhook, or its last deliveries."`
+	Rotate webhookRotate `cmd:"" help:"Give a webhook a new secret and print it once."`
+	Test   webhookTest   `cmd:"" help:"Send a test to a webhook now."`
+	Replay webhookReplay `cmd:"" help:"Send events to a webhook again."`
+	Resume webhookResume `cmd:"" help:"Resume a webhook that was disabled."`
+	Delete webhookDelete `cmd:"" help:"Delete a webhook."`
+	Listen webhookListen `cmd:"" help:"Forward signed events to a program on this machine."`
+}
+
+const (
+	webhookReadHelp  = "The token needs the scope webhooks:read. " + tokenHelp
+	webhookWriteHelp = "The token needs the scope webhooks:write. " + tokenHelp
+)
+
+// webhookTarget says which webhook a command is about.
+type webhookTarget struct {
+	clientFlags
+	ID   string `arg:"" name:"id" placeholder:"ID" help:"The webhook's id: see plantstore webhook list."`
+	JSON bool   `name:"json" help:"Print JSON even on a terminal."`
+}
+
+type webhookCreate struct {
+	clientFlags
+	Target      string   `arg:"" name:"target" placeholder:"URL" help:"Where to send events, such as https://example.com/hook."`
+	Type        []string `placeholder:"TYPE" help:"Send only events of these types: plant.created, plant.replaced, plant.deleted."`
+	Description string   `placeholder:"TEXT" help:"What the webhook is for."`
+	After       string   `placeholder:"CURSOR" help:"Send the events after this cursor, and not only new ones."`
+	JSON        bool     `name:"json" help:"Print JSON even on a terminal."`
+}
+
+// Help is the long part of the help page.
+func (webhookCreate) Help() string {
+	return `Prints the webhook with its secret, which is not shown again: as text on a terminal, and as JSON elsewhere. The receiver needs the secret to verify what is sent. ` + webhookWriteHelp + `
+
+Examples:
+  plantstore webhook create https://example.com/hook
+  plantstore webhook create https://example.com/hook --type plant.deleted | jq -r .secret`
+}
+
+func (c *webhookCreate) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	config := plantstore.Webhook{URL: c.Target, Types: eventTypes(c.Type), Description: c.Description}
+	hook, secret, err := api.CreateWebhook(ctx, config, plantstore.Cursor(c.After))
+	if err != nil {
+		return err
+	}
+	return showWebhook(std.out, hook, secret, c.JSON)
+}
+
+type webhookList struct {
+	clientFlags
+	JSON bool `name:"json" help:"Print JSON even on a terminal."`
+}
+
+// Help is the long part of the help page.
+func (webhookList) Help() string { return webhookReadHelp }
+
+func (c *webhookList) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	hooks, err := api.Webhooks(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON || !isTerminal(std.out) {
+		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeWebhooks(hooks))
+		return err
+	}
+	return listWebhooks(std.out, hooks)
+}
+
+func listWebhooks(out io.Writer, hooks []plantstore.Webhook) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tSTATE\tURL\tTYPES\tDESCRIPTION")
+	for _, w := range hooks {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), printable(w.URL), formatTypes(w.Types), printable(w.Description))
+	}
+	return table.Flush()
+}
+
+type webhookShow struct {
+	webhookTarget
+	Deliveries bool `help:"Show the last attempts to deliver, the newest first."`
+}
+
+// Help is the long part of the help page.
+func (webhookShow) Help() string { return webhookReadHelp }
+
+func (c *webhookShow) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	if c.Deliveries {
+		attempts, err := api.Deliveries(ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		return showDeliveries(std.out, attempts, c.JSON)
+	}
+	hook, err := api.Webhook(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return showWebhook(std.out, hook, "", c.JSON)
+}
+
+type webhookRotate struct{ webhookTarget }
+
+// Help is the long part of the help page.
+func (webhookRotate) Help() string {
+	return `For 24 hours both the old and the new secret sign what is sent: give the new one to the receiver in that time. ` + webhookWriteHelp
+}
+
+func (c *webhookRotate) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	hook, secret, err := api.RotateWebhook(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return showWebhook(std.out, hook, secret, c.JSON)
+}
+
+type webhookTest struct{ webhookTarget }
+
+// Help is the long part of the help page.
+func (webhookTest) Help() string {
+	return `Sends a webhook.test and prints what came back. Exits with 1 if it was not delivered. ` + webhookWriteHelp
+}
+
+func (c *webhookTest) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	attempt, err := api.TestWebhook(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if c.JSON || !isTerminal(std.out) {
+		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeDelivery(attempt))
+	} else {
+		err = showDeliveries(std.out, []plantstore.Delivery{attempt}, false)
+	}
+	if err == nil && attempt.Status/100 != 2 {
+		return fmt.Errorf("the test was not delivered: %s", cmp.Or(attempt.Error, "the status of the response is "+statusText(attempt.Status)))
+	}
+	return err
+}
+
+type webhookReplay struct {
+	webhookTarget
+	After string `placeholder:"CURSOR" help:"Send the events after this cursor; latest skips all."`
+	Since string `placeholder:"TIME" help:"Send the events from this time on, such as 2026-01-31T12:00:00Z."`
+}
+
+// Help is the long part of the help page.
+func (webhookReplay) Help() string {
+	return `Moves the position of a webhook, as far back as the log of changes goes. Events are sent again even if they were delivered before. ` + webhookWriteHelp + `
+
+Example:
+  plantstore webhook replay wh_0123456789abcdef0123 --since 2026-01-31T12:00:00Z`
+}
+
+func (c *webhookReplay) Run(ctx context.Context, std streams) error {
+	if (c.After == "") == (c.Since == "") {
+		return usage("use either --after or --since")
+	}
+	var since time.Time
+	if c.Since != "" {
+		var err error
+		if since, err = time.Parse(time.RFC3339, c.Since); err != nil {
+			return usage("--since must be a time such as 2026-01-31T12:00:00Z, got %q", c.Since)
+		}
+	}
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	hook, err := api.ReplayWebhook(ctx, c.ID, plantstore.Cursor(c.After), since)
+	if err != nil {
+		return err
+	}
+	return showWebhook(std.out, hook, "", c.JSON)
+}
+
+type webhookResume struct{ webhookTarget }
+
+// Help is the long part of the help page.
+func (webhookResume) Help() string {
+	return `A webhook that was disabled continues from where it stood. ` + webhookWriteHelp
+}
+
+func (c *webhookResume) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	hook, err := api.ResumeWebhook(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return showWebhook(std.out, hook, "", c.JSON)
+}
+
+type webhookDelete struct {
+	clientFlags
+	ID string `arg:"" name:"id" placeholder:"ID" help:"The webhook's id: see plantstore webhook list."`
+}
+
+// Help is the long part of the help page.
+func (webhookDelete) Help() string { return webhookWriteHelp }
+
+func (c *webhookDelete) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	return api.DeleteWebhook(ctx, c.ID)
+}
+
+// showWebhook prints a webhook, and its secret if that is not empty: as text on a
+// terminal, as JSON elsewhere.
+func showWebhook(out io.Writer, w plantstore.Webhook, secret string, asJSON bool) error {
+	if asJSON || !isTerminal(out) {
+		_, err := fmt.Fprintf(out, "%s\n", wire.EncodeWebhook(w, secret))
+		return err
+	}
+	return writeWebhook(out, w, secret)
+}
+
+func writeWebhook(out io.Writer, w plantstore.Webhook, secret string) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "id\t%s\nurl\t%s\ntypes\t%s\n", printable(w.ID), printable(w.URL), formatTypes(w.Types))
+	if w.Description != "" {
+		fmt.Fprintf(table, "description\t%s\n", printable(w.Description))
+	}
+	fmt.Fprintf(table, "state\t%s\n", webhookState(w))
+	if w.Disabled != "" {
+		fmt.Fprintf(table, "reason\t%s\n", printable(w.Disabled))
+	}
+	fmt.Fprintf(table, "created\t%s\n", when(w.Created))
+	if secret != "" {
+		fmt.Fprintf(table, "secret\t%s (not shown again)\n", secret)
+	}
+	return table.Flush()
+}
+
+// showDeliveries prints attempts: as a table on a terminal, as a JSON array elsewhere.
+func showDeliveries(out io.Writer, attempts []plantstore.Delivery, asJSON bool) error {
+	if asJSON || !isTerminal(out) {
+		_, err := fmt.Fprintf(out, "%s\n", wire.EncodeDeliveries(attempts))
+		return err
+	}
+	return writeDeliveries(out, attempts)
+}
+
+func writeDeliveries(out io.Writer, attempts []plantstore.Delivery) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TIME\tTYPE\tATTEMPT\tSTATUS\tTOOK\tEVENT\tERROR")
+	for _, d := range attempts {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", d.Time.Local().Format(time.DateTime), printable(string(d.Type)), d.Attempt,
+			statusText(d.Status), d.Duration, printable(string(d.Event)), printable(d.Error))
+	}
+	return table.Flush()
+}
+
+func webhookState(w plantstore.Webhook) string {
+	if w.Disabled != "" {
+		return "disabled"
+	}
+	return "active"
+}
+
+func statusText(status int) string {
+	if status == 0 {
+		return "none"
+	}
+	return strconv.Itoa(status)
+}
+
+func formatTypes(types []plantstore.EventType) string {
+	var all []string
+	for _, t := range types {
+		all = append(all, printable(string(t)))
+	}
+	return strings.Join(all, ",")
+}
+
+func eventTypes(texts []string) (types []plantstore.EventType) {
+	for _, text := range texts {
+		types = append(types, plantstore.EventType(text))
+	}
+	return types
+}
+
+// webhookSecretEnv is the secret that listen signs with.
+const webhookSecretEnv = "PLANTSTORE_WEBHOOK_SECRET"
+
+type webhookListen struct {
+	clientFlags
+	Forward *url.URL `required:"" placeholder:"URL" help:"Where to send the events, such as http://127.0.0.1:3000/hook."`
+	Type    []string `placeholder:"TYPE" help:"Forward only events of these types: plant.created, plant.replaced, plant.deleted."`
+	All     bool     `help:"Start with the oldest event kept, and not with the next one."`
+}
+
+// Help is the long part of the help page.
+func (webhookListen) Help() string {
+	return `Forwards events to a program on your machine until interrupted, signed as a webhook signs them. It needs no public address, and no webhook on the server: it follows the events itself. An event that is not answered with a 2xx status is sent again until it is, and the later ones wait.
+
+The secret is that in the environment variable ` + webhookSecretEnv + `, or a new one, which is printed. The token needs the scope events:read. ` + tokenHelp + `
+
+Example:
+  plantstore webhook listen --forward http://127.0.0.1:3000/hook --type plant.created`
+}
+
+// Run forwards events until ctx ends.
+func (c *webhookListen) Run(ctx context.Context, std streams) error {
+	if u := c.Forward; u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return usage("--forward must look like http://127.0.0.1:3000/hook, got %q", u.Redacted())
+	}
+	given := os.Getenv(webhookSecretEnv)
+	secret := cmp.Or(given, plantstore.NewWebhookSecret())
+	if _, err := plantstore.SignWebhook(secret, "", time.Time{}, nil); err != nil {
+		return usage("%s must be whsec_ and base64", webhookSecretEnv)
+	}
+	api, err := c.client(std, fileTimeout)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "Forwarding events to %s\n", c.Forward.Redacted())
+	if given == "" {
+		fmt.Fprintf(std.out, "Secret: %s\n", secret)
+	}
+	f := newForwarder(c.Forward.String(), secret, std.out)
+	defer f.http.CloseIdleConnections()
+	query := plantstore.EventQuery{Types: eventTypes(c.Type), After: plantstore.LatestCursor}
+	if c.All {
+		query.After = ""
+	}
+	for event, err := range api.Events(ctx, query) {
+		if err == nil {
+			err = f.deliver(ctx, event)
+		}
+		if ctx.Err() != nil {
+			break // that is how listening ends
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forwarder sends events to a program on this machine, one after the other.
+type forwarder struct {
+	url, secret string
+	out         io.Writer
+	http        *http.Client
+	backoff     plantstore.Backoff
+}
+
+func newForwarder(url, secret string, out io.Writer) *forwarder {
+	return &forwarder{
+		url: url, secret: secret, out: out,
+		http: &http.Client{
+			Transport:     &http.Transport{}, // without a proxy
+			Timeout:       15 * time.Second,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		backoff: plantstore.Backoff{Min: time.Second, Max: 30 * time.Second},
+	}
+}
+
+// deliver sends an event until it is accepted, and prints a line for every attempt.
+func (f *forwarder) deliver(ctx context.Context, e plantstore.Event) error {
+	body, err := wire.EncodeMessage(e)
+	if err != nil {
+		return err
+	}
+	for backoff := f.backoff; ; {
+		start := time.Now()
+		status, err := f.send(ctx, e.Cursor, body)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		line := fmt.Sprintf("%s  %-14s  %d  %s", start.Format(time.TimeOnly), printable(string(e.Type)), e.Plant.ID, cmp.Or(status, "no response"))
+		if err == nil {
+			_, err = fmt.Fprintf(f.out, "%s in %s\n", line, time.Since(start).Round(time.Millisecond))
+			return err
+		}
+		wait := backoff.Next()
+		if _, err := fmt.Fprintf(f.out, "%s: %v; trying again in %s\n", line, err, wait.Round(100*time.Millisecond)); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// errNotAccepted says that the response is not a success.
+var errNotAccepted = errors.New("not accepted")
+
+// send makes one attempt, and returns the status of the response if there is one.
+func (f *forwarder) send(ctx context.Context, event plantstore.Cursor, body []byte) (status string, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	if err := webhook.SetHeader(r.Header, []string{f.secret}, webhook.MessageID(event), time.Now(), body); err != nil {
+		return "", err
+	}
+	response, err := f.http.Do(r)
+	if err != nil {
+		if outer, ok := errors.AsType[*url.Error](err); ok {
+			err = outer.Err // all lines are about the same URL
+		}
+		return "", err
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // to use the connection again
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		err = errNotAccepted
+	}
+	return strconv.Itoa(response.StatusCode), err
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/servertest"
+)
+
+// listening is a running plantstore webhook listen.
+type listening struct {
+	t         *testing.T
+	lines     *bufio.Scanner
+	interrupt context.CancelFunc
+	exited    chan int
+	problems  bytes.Buffer
+}
+
+func listen(t *testing.T, s *servertest.Server, args ...string) *listening {
+	t.Helper()
+	t.Setenv("PLANTSTORE_TOKEN", s.Token)
+	ctx, interrupt := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	expired := time.AfterFunc(timeout, func() { in.Close() }) // or a failed test would hang
+	t.Cleanup(func() { expired.Stop(); in.Close() })
+	l := &listening{t: t, lines: bufio.NewScanner(in), interrupt: interrupt, exited: make(chan int, 1)}
+	go func() {
+		l.exited <- run(ctx, append([]string{"webhook", "listen", "--url", s.URL}, args...), streams{strings.NewReader(""), out, &l.problems})
+		out.Close()
+	}()
+	return l
+}
+
+// want reads a line that must match.
+func (l *listening) want(pattern string) string {
+	l.t.Helper()
+	if !l.lines.Scan() || !regexp.MustCompile(pattern).MatchString(l.lines.Text()) {
+		l.t.Fatalf("got %q, want %s", l.lines.Text(), pattern)
+	}
+	return l.lines.Text()
+}
+
+// stop interrupts it.
+func (l *listening) stop() {
+	l.t.Helper()
+	l.interrupt()
+	for l.lines.Scan() {
+		l.t.Errorf("after the interrupt: %s", l.lines.Text())
+	}
+	if code := <-l.exited; code != exitOK || l.problems.Len() > 0 {
+		l.t.Errorf("exit code %d, %s", code, &l.problems)
+	}
+}
+
+func TestListenForwardsSignedEventsInOrder(t *testing.T) {
+	type message struct {
+		header http.Header
+		body   string
+	}
+	received := make(chan message, 100)
+	var status atomic.Int64
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.Method != "POST" || r.URL.Path != "/hook" || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s %v: %v", r.Method, r.URL, r.Header, err)
+		}
+		received <- message{r.Header, string(body)}
+		w.Header().Set("Location", "/elsewhere") // a redirect is not followed
+		w.WriteHeader(int(status.Load()))
+	}))
+	defer endpoint.Close()
+	s := servertest.Start(t, servertest.Options{})
+	c := s.Client(client.Options{})
+	s.Fill(t, plantstore.Plant{ID: 1, Name: "before"})
+	l := listen(t, s, "--forward", endpoint.URL+"/hook", "--all", "--type", "plant.created")
+	l.want(`^Forwarding events to ` + endpoint.URL + `/hook$`)
+	secret := strings.TrimPrefix(l.want(`^Secret: whsec_`), "Secret: ")
+	verified := func(data string) string {
+		t.Helper()
+		got := <-received
+		if err := client.VerifyWebhook(got.header, []byte(got.body), secret); err != nil {
+			t.Errorf("%s: %v", got.body, err)
+		}
+		if !strings.HasPrefix(got.body, `{"type":"plant.created","timestamp":"`) || !strings.HasSuffix(got.body, `,"data":`+data+`}`) {
+			t.Errorf("received %s, want %s", got.body, data)
+		}
+		return got.header.Get("webhook-id")
+	}
+
+	// What fails is sent again, with the same id, before what follows.
+	status.Store(http.StatusFound)
+	id := verified(`{"id":1,"name":"before"}`)
+	l.want(`^\d\d:\d\d:\d\d  plant.created   1  302: not accepted; trying again in `)
+	status.Store(http.StatusNoContent)
+	for _, err := range []error{
+		c.Create(t.Context(), plantstore.Plant{ID: -2, Name: "second"}), c.Replace(t.Context(), plantstore.Plant{ID: -2, Name: "not forwarded"}, nil),
+		c.Create(t.Context(), plantstore.Plant{ID: 3, Name: "third", Tag: plantstore.NewTag("a")}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := verified(`{"id":1,"name":"before"}`)
+	l.want(`  plant.created   1  204 in \d+m?s$`)
+	next := verified(`{"id":-2,"name":"second"}`)
+	l.want(`  plant.created   -2  204 in `)
+	verified(`{"id":3,"name":"third","tag":"a"}`)
+	l.want(`  plant.created   3  204 in `)
+	if id != again || next == id || !regexp.MustCompile(`^evt_\w+$`).MatchString(id) {
+		t.Errorf("the ids are %q, %q again and %q", id, again, next)
+	}
+	l.stop()
+}
+
+func TestListenSignsWithTheGivenSecret(t *testing.T) {
+	secret := plantstore.NewWebhookSecret()
+	t.Setenv(webhookSecretEnv, secret)
+	verified := make(chan error, 1)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		verified <- client.VerifyWebhook(r.Header, body, secret)
+	}))
+	s := servertest.Start(t, servertest.Options{})
+	s.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
+	l := listen(t, s, "--forward", endpoint.URL, "--all")
+	l.want(`^Forwarding events to `)
+	l.want(`  plant.created   1  200 in `) // the secret is not printed
+	if err := <-verified; err != nil {
+		t.Error(err)
+	}
+
+	// Without a receiver it waits, and ends when it is interrupted.
+	endpoint.Close()
+	s.Fill(t, plantstore.Plant{ID: 1, Name: "Oak"})
+	l.want(`  plant.replaced  1  no response: .*refused; trying again in `)
+	l.stop()
+}
+
+func TestWebhooksOnATerminal(t *testing.T) {
+	created := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	hooks := []plantstore.Webhook{
+		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.EventTypes(), Created: created},
+		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.EventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
+	}
+	var out strings.Builder
+	if err := listWebhooks(&out, hooks); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeWebhook(&out, hooks[0], "whsec_x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeWebhook(&out, hooks[1], ""); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
+	if err := writeDeliveries(&out, []plantstore.Delivery{
+		{Event: "s.1.2", Type: plantstore.PlantCreated, Attempt: 12, Time: at, Status: 200, Duration: 1500 * time.Millisecond},
+		{Type: "webhook.test", Attempt: 1, Time: at, Error: "connection refused"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `ID    STATE     URL                            TYPES                                       DESCRIPTION
+wh_1  active    https://example.com/hook       plant.created,plant.replaced,plant.deleted  
+wh_2  disabled  "https://example.com/\x1b[2J"  plant.created                               The archive
+id       wh_1
+url      https://example.com/hook
+types    plant.created,plant.replaced,plant.deleted
+state    active
+created  2026-01-31 12:00
+secret   whsec_x (not shown again)
+id           wh_2
+url          "https://example.com/\x1b[2J"
+types        plant.created
+description  The archive
+state        disabled
+reason       410 Gone
+created      2026-01-31 12:00
+TIME                 TYPE           ATTEMPT  STATUS  TOOK  EVENT  ERROR
+2026-01-31 12:00:00  plant.created  12       200     1.5s  s.1.2  
+2026-01-31 12:00:00  webhook.test   1        none    0s           connection refused
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
