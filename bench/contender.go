@@ -100,7 +100,7 @@ func (c *contender) stores() bool { return c.count != nil }
 
 // serve starts a server of the contender, which prints where it listens.
 func (c *contender) serve(cmd *exec.Cmd) error {
-	cmd.Env = append(os.Environ(), "TOKEN="+token, "PLANTSTORE_BOOTSTRAP_TOKEN="+token)
+	cmd.Env = append(os.Environ(), "TOKEN="+token, "PLANTSTORE_BOOTSTRAP_TOKEN="+token, "PLANTSTORE_WEBHOOK_ALLOW=127.0.0.0/8")
 	p, err := launch(filepath.Join(c.dir, fmt.Sprintf("server-%d.log", len(c.servers))), cmd)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 -- The load for every contender. Arguments:
---   work      create, get, list or mixed
+--   work      create, paced (creates, 24 ms apart on each connection), get, list or mixed
 --   ids       sequential or random
 --   first     the number of the first plant to create
 --   preloaded how many random plants are in the store
@@ -20,6 +20,9 @@ end
 
 function init(args)
   work, ids = args[1], args[2]
+  if work == "paced" then
+    delay = function() return 24 end
+  end
   next_plant, preloaded = tonumber(args[3]) + index * 100000000, tonumber(args[4])
   path, dialect = args[5], args[7]
   wrk.headers["Authorization"] = "Bearer " .. args[6]
@@ -68,7 +71,7 @@ end
 
 function request()
   calls = calls + 1
-  if work == "create" then
+  if work == "create" or work == "paced" then
     return create()
   elseif work == "get" then
     return get()

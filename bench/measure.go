@@ -93,7 +93,7 @@ func (b *bench) send(c *contender, w workload, preloaded, seconds int) (sample, 
 		return sample{}, err
 	}
 	spent := usage1.minus(usage0)
-	if w.work == "create" && c.stores() {
+	if (w.work == "create" || w.work == "paced") && c.stores() {
 		c.acknowledged += total.Requests
 		c.maybeStored += int64(w.connections)
 	}

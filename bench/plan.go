@@ -18,6 +18,8 @@ type stage struct {
 	workloads []workload
 	// extra, if not nil, measures what only Plantstore on SQLite has, at the end.
 	extra func(b *bench, c *contender) error
+	// name selects the extra alone.
+	name string
 }
 
 // workload is what is sent to every contender of a stage, in turns.
@@ -57,6 +59,7 @@ func fullPlan(plants int) plan {
 	}
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
 	p = append(p, stage{kinds: named(ours), extra: importSequential})
+	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	for _, n := range []int{10_000, 1_000_000} {
 		p = append(p, stage{
 			preload: n, kinds: named(growing...),
@@ -118,7 +121,7 @@ func (p plan) restrict(only string, against []string) plan {
 		s.kinds = slices.DeleteFunc(slices.Clone(s.kinds), func(k kind) bool {
 			return !slices.ContainsFunc(against, func(a string) bool { return strings.Contains(k.name, a) })
 		})
-		if only != "" && only != "extra" {
+		if only != "" && only != "extra" && only != s.name {
 			s.extra = nil
 		}
 		if len(s.kinds) > 0 && (len(s.workloads) > 0 || s.extra != nil) {
