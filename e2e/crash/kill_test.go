@@ -12,25 +12,37 @@ import (
 	"plantstore/e2e/harness"
 )
 
+// killsPerStore is how many kills a store goes through before the next one begins
+// empty.
+const killsPerStore = 1000
+
 // The server is killed at random moments while 64 clients write.
 func TestAcknowledgedWritesSurviveKills(t *testing.T) {
 	harness.EachBuild(t, func(t *testing.T, program string) {
-		kills, seed := harness.Times(20, 1000), rand.Uint64()
-		t.Logf("%d kills, seed %#x", kills, seed)
-		random := rand.New(rand.NewPCG(seed, 0))
-		s := startProgram(t, program)
-		w := harness.StartWorkload(t, 64, harness.AllWrites, seed, s.Client(client.Options{}))
-		for range kills {
-			w.AwaitAcked(random.Int64N(300))
-			time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond)))) // any moment may be the last
-			s.Kill()
-			s.Run()
+		for left := harness.Times(20, 10_000); left > 0; left -= killsPerStore {
+			kill(t, program, min(left, killsPerStore))
 		}
-		w.AwaitAcked(64)
-		harness.Report(t, "%d kills, %s", kills, w.Finish(s.Client(client.Options{})))
-		s.Stop()
-		s.Command("check")
 	})
+}
+
+// kill takes a new store through a number of kills under load.
+func kill(t *testing.T, program string, kills int) {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("%d kills, seed %#x", kills, seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := startProgram(t, program)
+	w := harness.StartWorkload(t, 64, harness.AllWrites, seed, s.Client(client.Options{}))
+	for range kills {
+		w.AwaitAcked(random.Int64N(300))
+		time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond)))) // any moment may be the last
+		s.Kill()
+		s.Run()
+	}
+	w.AwaitAcked(64)
+	harness.Report(t, "%d kills, %s", kills, w.Finish(s.Client(client.Options{})))
+	s.Stop()
+	s.Command("check")
 }
 
 // startProgram runs a server of that program on a new store.

@@ -20,7 +20,7 @@ const cutsPerStore = 10
 // write and import, and under one that only imports.
 func TestAcknowledgedWritesSurvivePowerCuts(t *testing.T) {
 	builds := []struct{ name, program string }{{"default", harness.Binary()}, {"eager flush", harness.EagerFlush(t)}}
-	for i := range harness.Times(2, 50) {
+	for i := range harness.Times(2, 500) {
 		for _, writers := range []int{32, 0} {
 			build, seed := builds[i%2], rand.Uint64()
 			t.Run(fmt.Sprintf("%d writers, %s, seed %#x", writers, build.name, seed), func(t *testing.T) {
