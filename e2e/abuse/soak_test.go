@@ -42,8 +42,8 @@ type soak struct {
 	ctx    context.Context // ends with the load
 	http   *http.Client    // for everything but requests on one plant
 	window int             // plants that a writer keeps
-	pause  atomic.Int64    // of a writer or reader between two requests, in nanoseconds; 0 for none
 
+	writers, readers            pace
 	requests, refused, failures atomic.Int64
 	acked                       atomic.Int64 // acknowledged changes, each of them an event
 	followed                    [soakFollowers]atomic.Int64
@@ -51,6 +51,35 @@ type soak struct {
 	mu            sync.Mutex // guards what follows
 	creates, gets []time.Duration
 	plants        map[plantstore.ID]string // names, after the writers have ended
+}
+
+// pace is that of several workers, which send at a fixed rate, or as fast as they get
+// responses.
+type pace struct {
+	sent  atomic.Int64
+	pause atomic.Int64 // of a worker between two requests, in nanoseconds; 0 for none
+}
+
+// halve sets the pace to half of the requests that n workers sent in a time.
+func (p *pace) halve(n int, sent int64, in time.Duration) {
+	p.pause.Store(2 * int64(n) * int64(in) / max(sent, 1))
+}
+
+// await waits until a worker's next request is due. It returns how late that is because of
+// the previous one, which counts as response time.
+func (p *pace) await(due *time.Time) (late time.Duration) {
+	p.sent.Add(1)
+	pause := time.Duration(p.pause.Load())
+	if pause == 0 {
+		*due = time.Now()
+		return 0
+	}
+	*due = due.Add(pause)
+	if early := time.Until(*due); early > 0 {
+		time.Sleep(early)
+		return 0
+	}
+	return time.Since(*due)
 }
 
 // A mixed load at half of the peak rate. Memory, descriptors, goroutines, the write-ahead
@@ -94,10 +123,11 @@ func TestSoakStaysLevel(t *testing.T) {
 	})
 
 	time.Sleep(peakTime) // the windows fill
-	before := s.requests.Load()
+	before, written, read := s.requests.Load(), s.writers.sent.Load(), s.readers.sent.Load()
 	time.Sleep(peakTime)
+	s.writers.halve(soakWriters, s.writers.sent.Load()-written, peakTime)
+	s.readers.halve(soakReaders, s.readers.sent.Load()-read, peakTime)
 	peak := float64(s.requests.Load()-before) / peakTime.Seconds()
-	s.pause.Store(int64((soakWriters + soakReaders) * float64(time.Second) / (peak / 2)))
 
 	curve := &curve{every: every}
 	s.sample(every) // discards the times of the peak
@@ -321,9 +351,13 @@ func (w *soakWorker) do(method string, id plantstore.ID, body string, want int) 
 	if method != "POST" {
 		path += "/" + strconv.FormatInt(int64(id), 10)
 	}
+	text := request(harness.Token, method, path)
+	if body != "" {
+		text = rawRequest(method, path, body)
+	}
 	began := time.Now()
 	w.conn.SetDeadline(began.Add(time.Minute))
-	if _, err := io.WriteString(w.conn, rawRequest(method, path, body)); err != nil {
+	if _, err := io.WriteString(w.conn, text); err != nil {
 		return 0, err
 	}
 	status, _, err := skimResponse(w.in)
@@ -339,7 +373,7 @@ func (s *soak) read() {
 	w := &soakWorker{soak: s}
 	defer w.close()
 	for due := time.Now(); s.ctx.Err() == nil; {
-		late := s.await(&due)
+		late := s.readers.await(&due)
 		took, err := w.do("GET", rand.N(plantstore.ID(soakBase)), "", 200)
 		if err != nil {
 			s.fail(err)
@@ -364,7 +398,7 @@ func (s *soak) write(first plantstore.ID) {
 		}
 	}()
 	for due := time.Now(); s.ctx.Err() == nil; {
-		late := s.await(&due)
+		late := s.writers.await(&due)
 		random := oldest + rand.N(max(next-oldest, 1))
 		kind := rand.IntN(10)
 		var took time.Duration
@@ -396,22 +430,6 @@ func (s *soak) write(first plantstore.ID) {
 		}
 		s.acked.Add(1)
 	}
-}
-
-// await waits until the next request is due. It returns how late that is because of the
-// previous one, which counts as response time.
-func (s *soak) await(due *time.Time) (late time.Duration) {
-	pause := time.Duration(s.pause.Load())
-	if pause == 0 {
-		*due = time.Now()
-		return 0
-	}
-	*due = due.Add(pause)
-	if early := time.Until(*due); early > 0 {
-		time.Sleep(early)
-		return 0
-	}
-	return time.Since(*due)
 }
 
 func (s *soak) record(times *[]time.Duration, took time.Duration) {

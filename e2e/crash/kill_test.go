@@ -14,7 +14,7 @@ import (
 
 // killsPerStore is how many kills a store goes through before the next one begins
 // empty.
-const killsPerStore = 1000
+const killsPerStore = 250
 
 // The server is killed at random moments while 64 clients write.
 func TestAcknowledgedWritesSurviveKills(t *testing.T) {
