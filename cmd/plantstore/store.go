@@ -44,7 +44,7 @@ func (f storeFlags) open(mode sqlite.Mode, timeout time.Duration, log *slog.Logg
 		return nil, err
 	}
 	if f.isPostgres() {
-		store, err := postgres.Open(f.DB, postgres.Options{StoreTimeout: timeout, Log: log})
+		store, err := postgres.Open(f.DB, postgres.Options{StoreTimeout: timeout, Existing: mode == sqlite.Existing, Log: log})
 		if err != nil {
 			return nil, usage("--db: %w", err)
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -51,7 +50,7 @@ type tokenCreate struct {
 	Name    string   `required:"" placeholder:"NAME" help:"What the token is for."`
 	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, webhooks:read, webhooks:write, ops:read (${default})."`
 	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (${default})."`
-	Init    bool     `help:"Create the store's file if there is none."`
+	Init    bool     `help:"Create the store if there is none."`
 }
 
 // Help is the long part of the help page.
@@ -72,35 +71,41 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if strings.TrimSpace(c.Name) == "" {
 		return usage("--name must not be blank: say what the token is for")
 	}
-	mode := sqlite.Existing
-	if c.Init {
-		mode = sqlite.Share
-	}
-	_, missing := os.Stat(c.DB)
-	store, err := c.openAlongside(mode)
-	if errors.Is(err, fs.ErrNotExist) && !c.Init {
-		return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", c.DB)
-	}
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	if missing != nil && !c.isPostgres() {
-		fmt.Fprintf(std.err, "%s is a new store.\n", c.DB)
-	}
 	secret := plantstore.NewSecret()
 	now := time.Now().UTC().Truncate(time.Second)
 	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Created: now}
 	if c.Expires > 0 {
 		token.Expires = now.Add(time.Duration(c.Expires))
 	}
-	if err := store.CreateToken(ctx, token); err != nil {
-		return fmt.Errorf("cannot create the token: %w", err)
+	name, err := c.add(ctx, sqlite.Existing, token)
+	if errors.Is(err, fs.ErrNotExist) {
+		if !c.Init {
+			return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", name)
+		}
+		if name, err = c.add(ctx, sqlite.Share, token); err == nil {
+			fmt.Fprintf(std.err, "%s is a new store.\n", name)
+		}
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(std.err, "Token %s (%s) has the scopes %s and %s. It will not be shown again.\n",
 		token.Hash.ID(), token.Name, strings.Join(strings.Split(plantstore.FormatScopes(scopes), ","), ", "), expiry(token.Expires))
 	_, err = fmt.Fprintln(std.out, secret)
 	return err
+}
+
+// add adds the token to the store, and returns where that is as it may be printed.
+func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstore.Token) (name string, err error) {
+	store, err := c.openAlongside(mode)
+	if err != nil {
+		return c.DB, err
+	}
+	defer store.Close()
+	if err := store.CreateToken(ctx, token); err != nil {
+		return c.name(store), fmt.Errorf("cannot create the token: %w", err)
+	}
+	return c.name(store), nil
 }
 
 type tokenList struct {

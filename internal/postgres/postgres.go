@@ -75,6 +75,9 @@ type Options struct {
 	// StoreTimeout is how long a read, or a change to a token or webhook, waits for a
 	// server to come back: 30 s. The caller of Apply sets its own timeout.
 	StoreTimeout time.Duration
+	// Existing requires that the database has a store. If it has none, every call fails
+	// with fs.ErrNotExist and creates nothing.
+	Existing bool
 	// Log receives a record from Run when the server becomes unavailable, and when
 	// it is available again.
 	Log *slog.Logger
@@ -86,6 +89,7 @@ type Store struct {
 	name         string // where the store is, without user and password
 	storeTimeout time.Duration
 	callTimeout  time.Duration
+	existing     bool // do not create a store
 	log          *slog.Logger
 	write        *pgxpool.Pool
 	read         *pgxpool.Pool // for single plants
@@ -137,6 +141,7 @@ func Open(url string, opts Options) (*Store, error) {
 		name:         name(config.ConnConfig),
 		storeTimeout: opts.StoreTimeout,
 		callTimeout:  callTimeout,
+		existing:     opts.Existing,
 		log:          opts.Log,
 		scans:        make(chan struct{}, config.MaxConns/2),
 		reads:        newCoalescer(),

@@ -47,7 +47,7 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 	var version int
 	err = s.withPooledConn(limited, s.write, func(ctx context.Context, c *pgx.Conn) (err error) {
-		version, err = schemaVersion(ctx, c)
+		version, err = schemaVersion(ctx, c, s.existing)
 		return err
 	})
 	if err == nil && version != len(steps) {
@@ -99,14 +99,18 @@ func applyStep(ctx context.Context, tx pgx.Tx, step string) error {
 
 // schemaVersion returns the version without locking anything, so that a start with
 // nothing to migrate needs no permission to change the schema. For an empty database
-// it creates the table of versions and returns 0.
-func schemaVersion(ctx context.Context, c *pgx.Conn) (version int, err error) {
+// it creates the table of versions and returns 0, or fails if a store must exist.
+func schemaVersion(ctx context.Context, c *pgx.Conn, existing bool) (version int, err error) {
 	if e := c.PgConn().ParameterStatus("server_encoding"); e != "" && e != "UTF8" {
 		return 0, fmt.Errorf("the database has the encoding %s; Plantstore needs one created with ENCODING 'UTF8'", e)
 	}
 	const selectVersion = "SELECT coalesce(max(version), 0) FROM plantstore_schema"
 	err = c.QueryRow(ctx, selectVersion).Scan(&version)
-	if sqlState(err) != undefinedTable {
+	noTable := sqlState(err) == undefinedTable
+	switch {
+	case existing && (noTable || err == nil && version == 0):
+		return 0, fmt.Errorf("the database has no store: %w", fs.ErrNotExist)
+	case !noTable:
 		return version, err
 	}
 	_, err = c.Exec(ctx, "CREATE TABLE IF NOT EXISTS plantstore_schema (id integer PRIMARY KEY, version integer NOT NULL)")
