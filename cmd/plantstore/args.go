@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -95,7 +96,7 @@ func parseDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 // what would be right; for others, the help does.
 func parseMessage(err error) string {
 	text := strings.ReplaceAll(err.Error(), negativePrefix, "")
-	if strings.HasPrefix(text, "--") {
+	if strings.HasPrefix(text, "--") || errors.Is(err, errUsage) {
 		return text
 	}
 	return text + "\nTry: plantstore --help"

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
@@ -56,6 +58,8 @@ type serveCommand struct {
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug (logs every request), info, warn or error (${default})."`
 	LogFormat string `default:"auto" enum:"auto,text,json" env:"PLANTSTORE_LOG_FORMAT" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
+
+	PrintConfig bool `help:"Check the settings, print them as a configuration file with secrets masked, and exit."`
 }
 
 // Help is the long part of the help page.
@@ -70,9 +74,12 @@ Examples:
 }
 
 // Run serves until ctx ends.
-func (c *serveCommand) Run(ctx context.Context, std streams) error {
+func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) error {
 	if err := c.check(); err != nil {
 		return err
+	}
+	if c.PrintConfig {
+		return printConfig(std.out, settingsOf(app.Model.Node))
 	}
 	tuneRuntime()
 	log := newLogger(std.err, c.LogFormat, c.LogLevel)

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+	"github.com/alecthomas/kong"
+)
+
+// configFlag is the flag that names the configuration file. Commands that open the store
+// have it too, and read --db from the file.
+const configFlag = "config"
+
+// BeforeResolve reads the configuration file, if there is one.
+func (commands) BeforeResolve(line *kong.Context) error {
+	command := line.Selected()
+	if command == nil {
+		return nil
+	}
+	for _, f := range command.Flags {
+		if f.Name != configFlag {
+			continue
+		}
+		file := line.FlagValue(f).(string)
+		if file == "" {
+			return nil
+		}
+		settings, err := readConfig(file, settingsOf(line.Model.Node))
+		if err != nil {
+			return usage("%w", err)
+		}
+		line.AddResolver(settings)
+	}
+	return nil
+}
+
+// settingsOf returns the flags of serve that a configuration file can set, in the order
+// of the help page.
+func settingsOf(app *kong.Node) (flags []*kong.Flag) {
+	for _, command := range app.Children {
+		if command.Name != "serve" {
+			continue
+		}
+		for _, f := range command.Flags {
+			if f.Name != "help" && f.Name != configFlag && f.Name != "print-config" {
+				flags = append(flags, f)
+			}
+		}
+	}
+	return flags
+}
+
+// config has the settings of a configuration file, by the name of their flag, as the
+// command line would have them.
+type config map[string]string
+
+// Validate does nothing: readConfig has checked the settings.
+func (config) Validate(*kong.Application) error { return nil }
+
+// Resolve returns the setting of a flag that the environment does not set.
+func (c config) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	text, ok := c[flag.Name]
+	if !ok || slices.ContainsFunc(flag.Envs, isSet) {
+		return nil, nil
+	}
+	return text, nil
+}
+
+func isSet(variable string) bool {
+	_, ok := os.LookupEnv(variable)
+	return ok
+}
+
+// readConfig reads a configuration file and checks every setting in it.
+func readConfig(file string, known []*kong.Flag) (config, error) {
+	var values map[string]any
+	meta, err := toml.DecodeFile(file, &values)
+	var syntax toml.ParseError
+	if errors.As(err, &syntax) {
+		return nil, fmt.Errorf("%s, line %d: %s", file, syntax.Position.Line, syntax.Message)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	settings := config{}
+	for _, path := range meta.Keys() {
+		key := path[0]
+		at := slices.IndexFunc(known, func(f *kong.Flag) bool { return f.Name == key })
+		if at < 0 {
+			return nil, fmt.Errorf("%s: unknown key %q, did you mean %q?", file, key, nearest(key, known))
+		}
+		text, err := settingText(values[key])
+		if err == nil {
+			err = checkSetting(known[at], text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", file, key, err)
+		}
+		settings[key] = text
+	}
+	return settings, nil
+}
+
+// settingText returns a value as the command line would have it.
+func settingText(value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		return v, nil
+	case int64, bool:
+		return fmt.Sprint(v), nil
+	case []any:
+		var items []string
+		for _, item := range v {
+			text, ok := item.(string)
+			if !ok || strings.Contains(text, ",") {
+				return "", errors.New("must be a list of strings without commas")
+			}
+			items = append(items, text)
+		}
+		return strings.Join(items, ","), nil
+	}
+	return "", errors.New("must be a string, an integer, true, false or a list of strings")
+}
+
+// checkSetting parses a setting as its flag does.
+func checkSetting(flag *kong.Flag, text string) error {
+	target := reflect.New(flag.Target.Type()).Elem()
+	scan := kong.ScanFromTokens(kong.Token{Type: kong.FlagValueToken, Value: text})
+	if err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, target); err != nil {
+		return err
+	}
+	if flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text) {
+		return fmt.Errorf("must be one of %s, got %q", strings.Join(flag.EnumSlice(), ", "), text)
+	}
+	return nil
+}
+
+// nearest returns the known key that is most like the given one.
+func nearest(key string, known []*kong.Flag) string {
+	key = strings.ReplaceAll(strings.ToLower(key), "_", "-")
+	return slices.MinFunc(known, func(a, b *kong.Flag) int {
+		return editDistance(key, a.Name) - editDistance(key, b.Name)
+	}).Name
+}
+
+// editDistance returns how many bytes have to be inserted, removed or replaced to turn a
+// into b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// printConfig writes the effective settings as a configuration file. Secrets are masked.
+func printConfig(out io.Writer, settings []*kong.Flag) error {
+	var b strings.Builder
+	for _, f := range settings {
+		value := f.Target.Interface()
+		switch v := value.(type) {
+		case time.Duration:
+			value = v.String()
+		case *url.URL:
+			if v == nil {
+				continue // there is no default to print
+			}
+			value = v.String()
+		case []string:
+			if len(v) == 0 {
+				continue
+			}
+		case string:
+			masked := maskSecrets(v)
+			if masked != v {
+				b.WriteString("# xxxxx stands for a secret.\n")
+			}
+			if value = masked; masked == "" {
+				continue
+			}
+		}
+		line, err := toml.Marshal(map[string]any{f.Name: value})
+		if err != nil {
+			return fmt.Errorf("print --%s: %w", f.Name, err)
+		}
+		b.Write(line)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// secrets finds the passwords in the URL of a database.
+var secrets = regexp.MustCompile(`^([a-z]+://[^/@:]*:)[^@]*(@)|([?&][a-z]*password=)[^&]*`)
+
+func maskSecrets(text string) string {
+	return secrets.ReplaceAllString(text, "${1}${3}xxxxx${2}")
+}
