@@ -140,6 +140,7 @@ func newTransport(response time.Duration) *http.Transport {
 		ResponseHeaderTimeout: response,
 		ExpectContinueTimeout: 5 * time.Second,
 		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // it takes longer than the network of most servers
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second, // less than the server's
 	}

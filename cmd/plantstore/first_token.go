@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"time"
@@ -51,7 +52,21 @@ func createFirstToken(ctx context.Context, store plantstore.Store, token plantst
 	}
 }
 
-func printFirstToken(out io.Writer, api *url.URL, secret string) {
+func printFirstToken(out io.Writer, api *url.URL, listener net.Addr, secret string) {
+	if listener.Network() == "unix" {
+		fmt.Fprintf(out, `Plantstore is ready at the socket %[1]s
+
+This store is new. Here is its first token. It will not be shown again and expires in 90 days:
+
+  %[2]s
+
+Create a plant from the command line:
+
+  curl --unix-socket %[1]s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[3]s/plants
+
+`, listener, secret, api)
+		return
+	}
 	fmt.Fprintf(out, `Plantstore is ready at %[1]s
 
 This store is new. Here is its first token. It will not be shown again and expires in 90 days:

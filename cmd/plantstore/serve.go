@@ -15,10 +15,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/coreos/go-systemd/v22/daemon"
 
 	"plantstore"
 	"plantstore/internal/auth"
@@ -32,9 +32,10 @@ import (
 
 // serveCommand is the whole configuration of a server.
 type serveCommand struct {
-	Addr    string   `default:"127.0.0.1:8080" env:"PLANTSTORE_ADDR" placeholder:"HOST:PORT" help:"Where to listen (${default})."`
+	Addr    string   `default:"127.0.0.1:8080" env:"PLANTSTORE_ADDR" placeholder:"HOST:PORT" help:"Where to listen (${default}), or unix:PATH for a Unix socket."`
 	BaseURL *url.URL `name:"base-url" env:"PLANTSTORE_BASE_URL" placeholder:"URL" help:"The public URL of the API; its path is where the API is mounted (http://ADDR)."`
 	storeFlags
+	tlsFlags
 	CORSOrigin []string `name:"cors-origin" env:"PLANTSTORE_CORS_ORIGIN" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; separate several with commas."`
 
 	MaxBody      int64         `default:"1048576" env:"PLANTSTORE_MAX_BODY" placeholder:"BYTES" help:"The largest request body (${default})."`
@@ -84,9 +85,9 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	tuneRuntime()
 	log := newLogger(std.err, c.LogFormat, c.LogLevel)
 	// The listener comes first: if the port is in use, no first token may be created.
-	listener, err := net.Listen("tcp", c.Addr)
+	listener, err := listen(c.Addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen: %w%s", err, listenHint(err))
+		return err
 	}
 	defer listener.Close()
 	base := c.baseURL(listener.Addr())
@@ -99,7 +100,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	ensureFirstToken := func(ctx context.Context) error {
 		created, err := createFirstToken(ctx, store, first)
 		if created && newSecret != "" {
-			printFirstToken(std.out, localURL(listener.Addr(), base), newSecret)
+			printFirstToken(std.out, c.localURL(listener.Addr(), base), listener.Addr(), newSecret)
 		}
 		return err
 	}
@@ -117,16 +118,6 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		log.Info("stopped")
 	}
 	return err
-}
-
-func listenHint(err error) string {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return ": is another server running?"
-	case errors.Is(err, syscall.EACCES):
-		return ": is this user allowed to use the port?"
-	}
-	return ""
 }
 
 // tuneRuntime fits Go's runtime to a server, unless the environment says otherwise.
@@ -163,12 +154,13 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
+	failed := make(chan error, 9)
 	handler := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin,
 	})
-	web := http1.New(&http.Server{
+	web, stopCertificates, err := c.newWebServer(&http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
 		ReadTimeout:       c.ReadTimeout,
@@ -178,9 +170,10 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// point the handler does, with an Error.
 		MaxHeaderBytes: int(2 * c.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, handler.OnePlant)
-
-	failed := make(chan error, 6)
+	}, handler.OnePlant, failed, log)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
 	stopStore := background(store.Run, failed)
 	stopGuard := background(guard.Run, failed)
 	stopWriter := background(writer.Run, failed)
@@ -191,15 +184,20 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		}
 		return nil
 	}, failed)
+	stopWatchdog := background(feedWatchdog, failed)
 	go func() {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	}()
+	if err := notify(daemon.SdNotifyReady); err != nil {
+		log.Warn("systemd does not know that the server is ready", "err", err)
+	}
 
 	select {
 	case <-ctx.Done():
 		log.Info("shutting down", "delay", c.DrainDelay, "timeout", c.ShutdownTimeout)
+		_ = notify(daemon.SdNotifyStopping)
 		handler.Drain()
 		time.Sleep(c.DrainDelay)
 		err = drain(web, c.ShutdownTimeout)
@@ -209,7 +207,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	closed := make(chan error, 1)
 	go func() {
-		closed <- errors.Join(stopFirstToken(), stopHooks(), stopWriter(), stopGuard(), stopStore(), store.Close())
+		closed <- errors.Join(stopWatchdog(), stopCertificates(), stopFirstToken(), stopHooks(), stopWriter(), stopGuard(), stopStore(), store.Close())
 	}()
 	select {
 	case closing := <-closed:
@@ -220,8 +218,29 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 }
 
+// webServer is an HTTP server: [http1.Server], or net/http's for HTTPS.
+type webServer interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// newWebServer returns the server for plain HTTP or HTTPS, and a function that stops
+// what keeps its certificates current. HTTPS has no fast path.
+func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, failed chan<- error, log *slog.Logger) (webServer, func() error, error) {
+	if !c.tlsFlags.enabled() {
+		return http1.New(web, eligible), func() error { return nil }, nil
+	}
+	config, keepCurrent, err := c.certificates(c.storeFlags, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	web.TLSConfig = config
+	return tlsServer{web}, background(keepCurrent, failed), nil
+}
+
 // drain stops the HTTP server once the requests in flight have their responses.
-func drain(web *http1.Server, timeout time.Duration) error {
+func drain(web webServer, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := web.Shutdown(ctx); err != nil {
@@ -252,8 +271,15 @@ func background(f func(context.Context) error, failed chan<- error) (stop func()
 
 // baseURL returns the URL of the API, without a trailing slash.
 func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
+	if c.BaseURL == nil && len(c.ACMEDomain) > 0 {
+		host := c.ACMEDomain[0]
+		if _, port, _ := net.SplitHostPort(addr.String()); port != "443" && port != "" {
+			host = net.JoinHostPort(host, port)
+		}
+		return &url.URL{Scheme: "https", Host: host}
+	}
 	if c.BaseURL == nil {
-		return localURL(addr, &url.URL{})
+		return c.localURL(addr, &url.URL{})
 	}
 	base := *c.BaseURL
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
@@ -272,6 +298,9 @@ func (c *serveCommand) check() error {
 		return usage("--log-max-bytes must not be negative; 0 means no limit")
 	}
 	if err := c.storeFlags.check(); err != nil {
+		return err
+	}
+	if err := c.tlsFlags.check(); err != nil {
 		return err
 	}
 	if b := c.BaseURL; b != nil && ((b.Scheme != "http" && b.Scheme != "https") || b.Host == "" || b.RawQuery != "" || b.Fragment != "" || b.User != nil) {
@@ -328,6 +357,12 @@ func (c *serveCommand) webhookOptions() (opts webhook.Options, err error) {
 
 // checkAddr refuses an address that no machine could listen on.
 func checkAddr(addr string) error {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		if path == "" || len(path) > 100 {
+			return usage("--addr must be unix: and a path of at most 100 bytes, such as unix:/run/plantstore/http.sock, got %q", addr)
+		}
+		return nil
+	}
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil && port != "" {
 		_, err = net.LookupPort("tcp", port)
@@ -349,11 +384,21 @@ func isOrigin(text string) bool {
 }
 
 // localURL returns the URL of the API on this machine: the listener's address and
-// the path of the base URL.
-func localURL(addr net.Addr, base *url.URL) *url.URL {
-	host := addr.String()
+// the path of the base URL. A certificate is not valid for an address, so with one it is
+// the base URL itself, if that is known.
+func (c *serveCommand) localURL(addr net.Addr, base *url.URL) *url.URL {
+	scheme, host := "http", addr.String()
 	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsUnspecified() {
 		host = fmt.Sprintf("127.0.0.1:%d", at.Port())
 	}
-	return &url.URL{Scheme: "http", Host: host, Path: base.Path, RawPath: base.RawPath}
+	if addr.Network() == "unix" {
+		host = "localhost"
+	}
+	if c.tlsFlags.enabled() {
+		scheme = "https"
+		if base.Host != "" {
+			host = base.Host
+		}
+	}
+	return &url.URL{Scheme: scheme, Host: host, Path: base.Path, RawPath: base.RawPath}
 }

@@ -26,12 +26,13 @@ import (
 // Server is a plantstore process on one store. It can be started again after it has
 // ended, at the same address.
 type Server struct {
-	Program string   // runs in place of the binary under test, if set
-	Flags   []string // of serve
-	Env     []string // added to the environment
-	DB      string   // a file or a URL
-	Addr    string   // HOST:PORT, known once it serves
-	API     string   // base URL of the API at that address
+	Program string     // runs in place of the binary under test, if set
+	Flags   []string   // of serve
+	Env     []string   // added to the environment
+	Files   []*os.File // inherited as file 3 and those that follow
+	DB      string     // a file or a URL
+	Addr    string     // HOST:PORT, known once it serves
+	API     string     // base URL of the API at that address
 
 	t       testing.TB
 	cmd     *exec.Cmd // nil while it does not run
@@ -94,6 +95,7 @@ func (s *Server) TryRun() error {
 	args := []string{"serve", "--addr", s.Addr, "--db", s.DB, "--log-format", "json"}
 	cmd := exec.Command(cmp.Or(s.Program, binary), append(args, s.Flags...)...)
 	cmd.Env = slices.Concat(os.Environ(), []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + Token}, s.Env)
+	cmd.ExtraFiles = s.Files
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err

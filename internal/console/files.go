@@ -31,13 +31,12 @@ const (
 // page is an HTML page. Browsers revalidate it every time, because it refers to the
 // assets of this version.
 type page struct {
-	html   []byte
-	etag   string
-	policy string
+	html, zipped []byte
+	hash, policy string
 }
 
 func newPage(html []byte, policy string) *page {
-	return &page{html: html, etag: `"` + hash(html) + `"`, policy: policy}
+	return &page{html: html, zipped: zip(html), hash: hash(html), policy: policy}
 }
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,9 +44,29 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("Cache-Control", "no-cache")
-	h.Set("ETag", p.etag)
+	h.Set("Vary", "Accept-Encoding")
 	secure(h)
+	if acceptsGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		h.Set("ETag", `"`+p.hash+`-gzip"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.zipped))
+		return
+	}
+	h.Set("ETag", `"`+p.hash+`"`)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.html))
+}
+
+func acceptsGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
+
+// zip compresses a file once, so that serving it costs nothing.
+func zip(body []byte) []byte {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+	_, _ = z.Write(body)                                  // to memory
+	_ = z.Close()
+	return b.Bytes()
 }
 
 // secure sets the security headers of every page and asset.
@@ -61,8 +80,7 @@ func secure(h http.Header) {
 // browsers may cache it forever.
 type file struct {
 	name   string
-	body   []byte
-	zipped bool // body is gzip
+	zipped []byte // its content, compressed
 }
 
 type files []file
@@ -87,14 +105,14 @@ func readFiles() (files, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, file{name: entry.Name(), body: body})
+		all = append(all, file{entry.Name(), zip(body)})
 	}
 	for _, name := range []string{"swagger-ui.css", "swagger-ui-bundle.js"} {
 		body, err := static.FS.ReadFile(name + ".gz")
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, file{name: name, body: body, zipped: true})
+		all = append(all, file{name, body})
 	}
 	return all, nil
 }
@@ -104,7 +122,7 @@ func readFiles() (files, error) {
 func (f files) folder() string {
 	sums := make([]byte, 0, len(f)*sha256.Size)
 	for _, file := range f {
-		sum := sha256.Sum256(file.body)
+		sum := sha256.Sum256(file.zipped)
 		sums = append(append(sums, file.name...), sum[:]...)
 	}
 	return "assets/" + hash(sums) + "/"
@@ -121,14 +139,10 @@ func (f file) handler() http.Handler {
 		h.Set("Content-Type", mediaType(f.name))
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		secure(h)
-		if !f.zipped {
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
-			return
-		}
 		h.Set("Vary", "Accept-Encoding")
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if acceptsGzip(r) {
 			h.Set("Content-Encoding", "gzip")
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.body))
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.zipped))
 			return
 		}
 		f.unzip(w)
@@ -137,7 +151,7 @@ func (f file) handler() http.Handler {
 
 // unzip is for the rare client that does not accept gzip.
 func (f file) unzip(w http.ResponseWriter) {
-	in, err := gzip.NewReader(bytes.NewReader(f.body))
+	in, err := gzip.NewReader(bytes.NewReader(f.zipped))
 	if err != nil {
 		panic("an embedded file is not gzip: " + err.Error())
 	}

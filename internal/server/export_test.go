@@ -1,6 +1,11 @@
 package server
 
-import "plantstore"
+import (
+	"compress/gzip"
+	"io"
+
+	"plantstore"
+)
 
 // Limits that tests reach.
 const (
@@ -56,3 +61,13 @@ func (s *Server) ImportBytes() int64 { return s.windows.inUse() }
 
 // Scans returns how many searches, filtered lists and exports are running.
 func (s *Server) Scans() int64 { return s.scans.inUse() }
+
+// GzipPool is the pool of gzip writers.
+type GzipPool struct{ gzipPool }
+
+func NewGzipPool() GzipPool { return GzipPool{newGzipPool()} }
+
+func (p GzipPool) TryGet(out io.Writer) *gzip.Writer { return p.tryGet(out) }
+func (p GzipPool) Put(z *gzip.Writer)                { p.put(z) }
+
+const MaxGzips = maxGzips

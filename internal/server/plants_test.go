@@ -252,7 +252,7 @@ func TestExportHasOneLinePerPlant(t *testing.T) {
 		s.Fill(t, plant(2, "b\n", "x"), plant(-1, "a", ""), plant(3, "c\x00"))
 		got := s.call(t, "GET", "", "", accept)
 		got.wantHeader(t, "Content-Type", "application/x-ndjson")
-		got.wantHeader(t, "Vary", "Accept")
+		got.wantHeader(t, "Vary", "Accept-Encoding", "Accept")
 		want := `{"id":-1,"name":"a","tag":""}` + "\n" + `{"id":2,"name":"b\n","tag":"x"}` + "\n" + `{"id":3,"name":"c\u0000"}` + "\n"
 		if string(got.body) != want {
 			t.Errorf("exported %q, want %q", got.body, want)

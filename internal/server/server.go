@@ -5,6 +5,7 @@
 package server
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"runtime/debug"
@@ -67,6 +69,8 @@ type Server struct {
 	document  document
 	pages     func(path string) http.Handler
 	cors      cors
+	zippers   gzipPool
+	hsts      bool // browsers must use HTTPS
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
@@ -101,6 +105,8 @@ func New(opts Options) *Server {
 		mux:       http.NewServeMux(),
 		document:  newDocument(opts.BaseURL),
 		pages:     opts.Pages,
+		zippers:   newGzipPool(),
+		hsts:      isPublicHTTPS(opts.BaseURL),
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
@@ -161,6 +167,9 @@ type recorder struct {
 	token     *plantstore.Token
 	status    int
 	err       error
+
+	zippers gzipPool     // nil if the response must not be compressed
+	zip     *gzip.Writer // not nil while the response is compressed
 }
 
 func (rec *recorder) WriteHeader(status int) {
@@ -178,6 +187,10 @@ func (rec *recorder) Write(b []byte) (int, error) {
 	}
 	if rec.status == 0 {
 		rec.status = http.StatusOK
+		rec.startGzip(len(b))
+	}
+	if rec.zip != nil {
+		return rec.zip.Write(b)
 	}
 	return rec.ResponseWriter.Write(b)
 }
@@ -217,15 +230,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ends, so that nothing after it may be taken for another request. net/http hides a
 // Content-Length that comes with chunks, and chunks that come with HTTP/1.0.
 func hasAmbiguousFraming(r *http.Request) bool {
+	if r.ProtoMajor > 1 {
+		return false // frames have lengths
+	}
 	return r.ContentLength < 0 || r.ContentLength > 0 && !r.ProtoAtLeast(1, 1)
 }
 
 // serve returns the handler of a route. It checks the token, if the route needs one,
 // and calls the route's handler.
 func (s *Server) serve(rt route) http.Handler {
+	large := gzipped[rt.name]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := w.(*recorder)
 		rec.operation = rt.name
+		if s.hsts && rt.scope == "" { // what a browser opens needs no token
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		if large {
+			w.Header().Add("Vary", "Accept-Encoding")
+			if acceptsGzip(r) {
+				rec.zippers = s.zippers
+			}
+		}
 		if rt.scope != "" {
 			rec.token, rec.err = s.guard.Check(r.Context(), r.Header["Authorization"], rt.scope)
 			if rec.err != nil {
@@ -256,6 +282,9 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 		rec.status = 0
 	}
 	abort = abort || rec.err != nil && rec.status != 0
+	if err := rec.endGzip(!abort); err != nil {
+		abort, rec.err = true, plantstore.Errorf(plantstore.ErrTimeout, "the client disconnected")
+	}
 	if abort {
 		rec.status, _ = statusOf(rec.err)
 	} else if rec.err != nil {
@@ -333,6 +362,12 @@ func isRequestID(id string) bool {
 		}
 	}
 	return 0 < len(id) && len(id) <= 64
+}
+
+// isPublicHTTPS reports whether the URL is HTTPS on a host with a name.
+func isPublicHTTPS(u *url.URL) bool {
+	_, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "https" && err != nil && u.Hostname() != "localhost"
 }
 
 func newIDPrefix() string {

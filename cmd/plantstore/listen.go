@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// unixPrefix begins an address that is the path of a Unix socket.
+const unixPrefix = "unix:"
+
+// listen returns the socket that systemd passed to the process, or else a new one at the
+// address.
+func listen(addr string) (net.Listener, error) {
+	passed, err := activation.Listeners()
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the socket from systemd: %w", err)
+	}
+	switch {
+	case len(passed) > 1:
+		return nil, fmt.Errorf("systemd passed %d sockets, want one ListenStream=", len(passed))
+	case len(passed) == 1 && passed[0] == nil:
+		return nil, errors.New("the socket from systemd is not a stream socket: use ListenStream=")
+	case len(passed) == 1:
+		return passed[0], nil
+	}
+	var listener net.Listener
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		listener, err = listenUnix(path)
+	} else {
+		listener, err = net.Listen("tcp", addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen: %w%s", err, listenHint(err))
+	}
+	return listener, nil
+}
+
+// listenUnix listens on a Unix socket that the owner and the group may use. It replaces
+// the socket of a server that has crashed.
+func listenUnix(path string) (net.Listener, error) {
+	listener, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		conn, dialErr := net.Dial("unix", path)
+		if dialErr == nil {
+			conn.Close()
+		}
+		if !errors.Is(dialErr, syscall.ECONNREFUSED) {
+			return nil, err
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		listener, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+func listenHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ": is another server running?"
+	case errors.Is(err, syscall.EACCES):
+		return ": is this user allowed to use the address?"
+	}
+	return ""
+}
+
+// notify tells systemd about the state of the service, if systemd started it.
+func notify(state string) error {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		return fmt.Errorf("notify systemd: %w", err)
+	}
+	return nil
+}
+
+// feedWatchdog tells systemd that the process is alive, if the unit has a WatchdogSec.
+func feedWatchdog(ctx context.Context) error {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for {
+		if err := notify(daemon.SdNotifyWatchdog); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

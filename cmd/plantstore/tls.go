@@ -1,0 +1,203 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+)
+
+// tlsFlags say how a server gets its certificate. Without one it speaks plain HTTP.
+type tlsFlags struct {
+	TLSCert string `name:"tls-cert" env:"PLANTSTORE_TLS_CERT" placeholder:"FILE" help:"Serve HTTPS with this certificate chain, in PEM; it is read again when it changes."`
+	TLSKey  string `name:"tls-key" env:"PLANTSTORE_TLS_KEY" placeholder:"FILE" help:"The certificate's private key, in PEM."`
+
+	ACMEDomain    []string `name:"acme-domain" env:"PLANTSTORE_ACME_DOMAIN" placeholder:"NAME" help:"Serve HTTPS with a certificate for this name, obtained and renewed with ACME; separate several with commas. Port 443 of the name must lead here."`
+	ACMEEmail     string   `name:"acme-email" env:"PLANTSTORE_ACME_EMAIL" placeholder:"ADDRESS" help:"Whom the certificate authority may contact."`
+	ACMEDirectory string   `name:"acme-directory" default:"https://acme-v02.api.letsencrypt.org/directory" env:"PLANTSTORE_ACME_DIRECTORY" placeholder:"URL" help:"The certificate authority (${default})."`
+	ACMECache     string   `name:"acme-cache" env:"PLANTSTORE_ACME_CACHE" placeholder:"DIR" help:"Where to keep the account and the certificates (acme, beside the store's file)."`
+}
+
+func (f tlsFlags) enabled() bool { return f.TLSCert != "" || len(f.ACMEDomain) > 0 }
+
+func (f tlsFlags) check() error {
+	if (f.TLSCert == "") != (f.TLSKey == "") {
+		return usage("--tls-cert and --tls-key must be used together")
+	}
+	if f.TLSCert != "" && len(f.ACMEDomain) > 0 {
+		return usage("--tls-cert and --acme-domain cannot be combined: choose one source of certificates")
+	}
+	if f.TLSCert != "" {
+		if _, err := f.load(); err != nil {
+			return err
+		}
+	}
+	for _, name := range f.ACMEDomain {
+		if !strings.Contains(name, ".") || strings.ContainsAny(name, "/:*@ ") || net.ParseIP(name) != nil {
+			return usage("--acme-domain must be a name such as plants.example.com, got %q", name)
+		}
+	}
+	if u, err := url.Parse(f.ACMEDirectory); err != nil || u.Scheme != "https" || u.Host == "" {
+		return usage("--acme-directory must be an https URL, got %q", f.ACMEDirectory)
+	}
+	return nil
+}
+
+// load reads the certificate and its key.
+func (f tlsFlags) load() (*tls.Certificate, error) {
+	chain, err := os.ReadFile(f.TLSCert)
+	if err != nil {
+		return nil, usage("--tls-cert: %w", err)
+	}
+	key, err := os.ReadFile(f.TLSKey)
+	if err != nil {
+		return nil, usage("--tls-key: %w", err)
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, usage("--tls-cert %s and --tls-key %s: %w", f.TLSCert, f.TLSKey, err)
+	}
+	return &pair, nil
+}
+
+// certificates returns the TLS configuration and what keeps its certificates current.
+func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config, func(context.Context) error, error) {
+	if len(f.ACMEDomain) > 0 {
+		m := f.manager(store)
+		config := m.TLSConfig()
+		config.MinVersion = tls.VersionTLS12
+		return config, func(ctx context.Context) error { return obtain(ctx, m, f.ACMEDomain, log) }, nil
+	}
+	r := &reloader{files: f, log: log}
+	r.seen = r.version()
+	pair, err := f.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	r.current.Store(pair)
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.current.Load(), nil },
+	}, r.run, nil
+}
+
+// manager obtains certificates and renews them after two thirds of their lifetime.
+func (f tlsFlags) manager(store storeFlags) *autocert.Manager {
+	cache := f.ACMECache
+	if cache == "" && !store.isPostgres() {
+		cache = filepath.Join(filepath.Dir(store.DB), "acme")
+	}
+	return &autocert.Manager{
+		Prompt:     autocert.AcceptTOS,
+		Cache:      autocert.DirCache(cmp.Or(cache, "acme")),
+		HostPolicy: autocert.HostWhitelist(f.ACMEDomain...),
+		Email:      f.ACMEEmail,
+		Client:     &acme.Client{DirectoryURL: f.ACMEDirectory, UserAgent: "plantstore/" + version},
+	}
+}
+
+// acmeRetry is how long to wait after a failure. Certificate authorities allow few
+// failures an hour.
+const acmeRetry = 15 * time.Minute
+
+// obtain obtains the certificates, so that the first client does not wait for them and
+// failures are logged.
+func obtain(ctx context.Context, m *autocert.Manager, names []string, log *slog.Logger) error {
+	for _, name := range names {
+		for {
+			// The preferences of every modern client.
+			pair, err := m.GetCertificate(&tls.ClientHelloInfo{
+				ServerName: name, SupportedCurves: []tls.CurveID{tls.CurveP256},
+				SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
+				CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
+			})
+			if err == nil {
+				log.Info("the certificate is ready", "name", name, "expires", pair.Leaf.NotAfter)
+				break
+			}
+			log.Warn("no certificate yet", "name", name, "err", err, "retry", acmeRetry)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(acmeRetry):
+			}
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// reloadInterval is how often the files of the certificate are checked.
+const reloadInterval = time.Second
+
+// reloader reads a certificate again when its files change. Connections that exist keep
+// theirs.
+type reloader struct {
+	files   tlsFlags
+	log     *slog.Logger
+	seen    [2]fileVersion // of what was read last; owned by run
+	current atomic.Pointer[tls.Certificate]
+}
+
+// fileVersion tells two versions of a file apart.
+type fileVersion struct {
+	modified time.Time
+	size     int64
+}
+
+func (r *reloader) version() (v [2]fileVersion) {
+	for i, file := range []string{r.files.TLSCert, r.files.TLSKey} {
+		if info, err := os.Stat(file); err == nil {
+			v[i] = fileVersion{info.ModTime(), info.Size()}
+		}
+	}
+	return v
+}
+
+// run checks the files until ctx ends. If they cannot be used, because only one of them
+// has been replaced so far, the certificate that was read before stays in use.
+func (r *reloader) run(ctx context.Context) error {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		version := r.version()
+		if version == r.seen {
+			continue
+		}
+		r.seen = version
+		pair, err := r.files.load()
+		if err != nil {
+			r.log.Warn("the changed certificate cannot be used, the old one stays", "err", err)
+			continue
+		}
+		r.current.Store(pair)
+		r.log.Info("the certificate has been read again", "expires", pair.Leaf.NotAfter)
+	}
+}
+
+// tlsServer is an HTTP server that speaks only HTTPS.
+type tlsServer struct{ *http.Server }
+
+func (s tlsServer) Serve(l net.Listener) error {
+	if err := s.ServeTLS(l, "", ""); err != nil {
+		return fmt.Errorf("serve HTTPS: %w", err)
+	}
+	return nil
+}

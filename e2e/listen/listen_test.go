@@ -1,0 +1,312 @@
+package listen_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/e2e/harness"
+)
+
+// pair is a certificate for 127.0.0.1 that signs itself, and the files of a server.
+type pair struct {
+	cert, key string // paths
+	roots     *x509.CertPool
+}
+
+// newPair writes a certificate with the serial number. The files appear atomically, one
+// after the other.
+func newPair(t *testing.T, dir string, serial int64) pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pair{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), roots: x509.NewCertPool()}
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	p.roots.AppendCertsFromPEM(chain)
+	for path, text := range map[string][]byte{p.cert: chain, p.key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})} {
+		if err := errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// startTLS runs a server with a certificate.
+func startTLS(t *testing.T, p pair, flags ...string) *harness.Server {
+	t.Helper()
+	s := harness.Start(t, append(flags, "--tls-cert", p.cert, "--tls-key", p.key)...)
+	s.API = strings.Replace(s.API, "http:", "https:", 1)
+	return s
+}
+
+// trusting returns an HTTP client for a server with this certificate.
+func trusting(t *testing.T, p pair, http2 bool) *http.Client {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.roots}, ForceAttemptHTTP2: http2}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+func TestTLSHasHTTP2AndNoOldVersions(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, t.TempDir(), 1)
+	s := startTLS(t, p)
+	for http2, want := range map[bool]string{true: "HTTP/2.0", false: "HTTP/1.1"} {
+		web := trusting(t, p, http2)
+		response, err := web.Get(s.API + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.Proto != want || response.StatusCode != 200 || response.TLS.Version < tls.VersionTLS12 {
+			t.Errorf("got %s %s with TLS %x, want %s", response.Proto, response.Status, response.TLS.Version, want)
+		}
+		// A body of unknown length is not ambiguous in HTTP/2, so the connection stays.
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", s.API+"/plants", io.NopCloser(strings.NewReader(`{"id":1,"name":"fern"}`)))
+		r.Header.Set("Authorization", "Bearer "+harness.Token)
+		r.Header.Set("Content-Type", "application/json")
+		if response, err = web.Do(r); err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != 200 || http2 && response.Close {
+			t.Errorf("%s: got %s, closes %t", want, response.Status, response.Close)
+		}
+	}
+	if _, err := handshake(s.Addr, &tls.Config{RootCAs: p.roots, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil {
+		t.Error("TLS 1.1 is accepted")
+	}
+	api, err := client.New(s.API, harness.Token, client.Options{HTTP: trusting(t, p, true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for event, err := range api.Events(events, plantstore.EventQuery{}) {
+		if err != nil || event.Plant.Name != "fern" {
+			t.Errorf("the first event is %v, %v", event, err)
+		}
+		break
+	}
+}
+
+// A certificate is replaced and a token revoked under load. Only the requests with that
+// token may fail.
+func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := newPair(t, dir, 1)
+	s := startTLS(t, p)
+	doomed := strings.TrimSpace(s.Command("token", "create", "--name", "doomed"))
+	var sent, refused atomic.Int64
+	var load sync.WaitGroup
+	stop := make(chan struct{})
+	for worker := range 8 {
+		web := trusting(t, p, worker%2 == 0)
+		token := harness.Token
+		if worker == 7 {
+			token = doomed
+		}
+		load.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				body := fmt.Sprintf(`{"id":%d,"name":"fern"}`, worker*1_000_000+i)
+				got, err := harness.Send(web, token, "POST", s.API+"/plants", body)
+				switch {
+				case err == nil && got.Status == 200:
+					sent.Add(1)
+				case err == nil && got.Status == 401 && token == doomed:
+					refused.Add(1)
+				default:
+					t.Errorf("worker %d: %d %s, %v", worker, got.Status, got.Body, err)
+					return
+				}
+			}
+		})
+	}
+	for serial := int64(2); serial < 5; serial++ {
+		now := newPair(t, dir, serial)
+		harness.Eventually(t, func() error {
+			cert, err := handshake(s.Addr, &tls.Config{RootCAs: now.roots})
+			if err == nil && cert.SerialNumber.Int64() != serial {
+				err = fmt.Errorf("serial number %d", cert.SerialNumber)
+			}
+			return err
+		})
+	}
+	s.Command("token", "revoke", "doomed")
+	harness.Eventually(t, func() error {
+		if refused.Load() == 0 {
+			return errors.New("the token is not refused")
+		}
+		return nil
+	})
+	close(stop)
+	load.Wait()
+	t.Logf("%d requests, %d refused with the revoked token", sent.Load(), refused.Load())
+	// A broken file leaves the certificate that was read before.
+	last := newPair(t, dir, 9)
+	harness.Eventually(t, func() error {
+		_, err := handshake(s.Addr, &tls.Config{RootCAs: last.roots})
+		return err
+	})
+	if err := os.WriteFile(last.key, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, func() error {
+		if !strings.Contains(s.Log(), "the old one stays") {
+			return errors.New("the broken key is not in the log")
+		}
+		return nil
+	})
+	if _, err := handshake(s.Addr, &tls.Config{RootCAs: last.roots}); err != nil {
+		t.Error(err)
+	}
+}
+
+func unixClient(t *testing.T, path string) *http.Client {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+func TestUnixSocketIsServedAndReplacedAfterACrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "http.sock")
+	s := harness.New(t, filepath.Join(dir, "plants.db"))
+	s.Addr = "unix:" + path
+	s.Run()
+	web := unixClient(t, path)
+	create := func(id int) {
+		t.Helper()
+		got, err := harness.Send(web, harness.Token, "POST", "http://localhost/plants", fmt.Sprintf(`{"id":%d,"name":"fern"}`, id))
+		if err != nil || got.Status != 200 {
+			t.Fatalf("got %d %s, %v", got.Status, got.Body, err)
+		}
+	}
+	create(1)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("the socket has mode %v, %v", info.Mode(), err)
+	}
+	second := harness.New(t, filepath.Join(dir, "other.db"))
+	second.Addr = "unix:" + path
+	if err := second.TryRun(); err == nil || !strings.Contains(err.Error(), "is another server running?") {
+		t.Errorf("a second server on the socket: %v", err)
+	}
+	create(2)
+	s.Kill()
+	web.CloseIdleConnections()
+	s.Addr = "unix:" + path
+	s.Run()
+	create(3)
+	s.Stop()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+// systemd passes a socket as file 3, and hears when the server is ready, alive and
+// stopping.
+func TestSystemdPassesTheSocketAndIsNotified(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	messages, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Close()
+	await := func(want string) {
+		t.Helper()
+		for buffer := make([]byte, 1024); ; {
+			if err := messages.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := messages.Read(buffer)
+			if err != nil {
+				t.Fatalf("systemd was not told %s: %v", want, err)
+			}
+			if string(buffer[:n]) == want {
+				return
+			}
+		}
+	}
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := socket.Addr().String()
+	file, err := socket.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket.Close()
+	// The process has to know its own id, and file 3 must be the socket.
+	wrapper := filepath.Join(dir, "wrapper")
+	script := fmt.Sprintf("#!/bin/sh\nexport LISTEN_FDS=1 LISTEN_PID=$$ WATCHDOG_PID=$$ WATCHDOG_USEC=300000\nexec %s \"$@\"\n", harness.Binary())
+	if err := os.WriteFile(wrapper, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := harness.New(t, filepath.Join(dir, "plants.db"))
+	s.Program, s.Addr, s.Files = wrapper, "192.0.2.1:1", []*os.File{file}
+	s.Env = []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "notify")}
+	s.Run()
+	file.Close()
+	if s.Addr != addr {
+		t.Errorf("it listens on %s, systemd passed %s", s.Addr, addr)
+	}
+	await("READY=1")
+	for range 3 {
+		await("WATCHDOG=1")
+	}
+	if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":1,"name":"fern"}`); status != 200 {
+		t.Errorf("got %d %s", status, body)
+	}
+	if err := s.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	await("STOPPING=1")
+	if err := s.Wait(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"plantstore/internal/wire"
+)
+
+const (
+	// minGzip is the smallest first piece of a response that is compressed.
+	minGzip = 1400
+	// maxGzips is how many responses may be compressed at a time. Each takes about a
+	// megabyte of memory until its client has read it. Others are sent as they are.
+	maxGzips = 12
+)
+
+// gzipped names the operations whose responses can be large. Those on one plant are not
+// worth it, and metrics and pages compress themselves.
+var gzipped = map[string]bool{
+	"listPlants": true, "listEvents": true, "openapiYAML": true, "openapiJSON": true,
+}
+
+// gzipPool holds the gzip writers that are free. A nil has not been made yet.
+type gzipPool chan *gzip.Writer
+
+func newGzipPool() gzipPool {
+	p := make(gzipPool, maxGzips)
+	for range maxGzips {
+		p <- nil
+	}
+	return p
+}
+
+// tryGet returns a free writer, or nil.
+func (p gzipPool) tryGet(out io.Writer) *gzip.Writer {
+	select {
+	case z := <-p:
+		if z == nil {
+			z, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
+		}
+		z.Reset(out)
+		return z
+	default:
+		return nil
+	}
+}
+
+func (p gzipPool) put(z *gzip.Writer) {
+	z.Reset(io.Discard) // for the garbage collector
+	p <- z
+}
+
+// startGzip compresses the response if that is worth it and a writer is free. It is
+// called before the header is sent, with the length of the first piece.
+func (rec *recorder) startGzip(first int) {
+	h := rec.Header()
+	if rec.zippers == nil || first < minGzip || h.Get("Content-Type") == wire.MediaEventStream {
+		return
+	}
+	if rec.zip = rec.zippers.tryGet(rec.ResponseWriter); rec.zip != nil {
+		h["Content-Encoding"] = headerGzip
+		h.Del("Content-Length")
+	}
+}
+
+// endGzip sends the rest of a compressed response, if it is complete.
+func (rec *recorder) endGzip(complete bool) (err error) {
+	if rec.zip == nil {
+		return nil
+	}
+	if complete {
+		err = rec.zip.Close()
+	}
+	rec.zippers.put(rec.zip)
+	rec.zip = nil
+	return err
+}
+
+var (
+	headerGzip = []string{"gzip"}
+	notAtAll   = regexp.MustCompile(`^\s*q\s*=\s*0(\.0*)?\s*$`)
+)
+
+// acceptsGzip reports whether the client names gzip as acceptable.
+func acceptsGzip(r *http.Request) bool {
+	for _, value := range r.Header["Accept-Encoding"] {
+		for part := range strings.SplitSeq(value, ",") {
+			coding, weight, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+				return !notAtAll.MatchString(weight)
+			}
+		}
+	}
+	return false
+}
