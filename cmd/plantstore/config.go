@@ -179,6 +179,9 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 	var b strings.Builder
 	for _, f := range settings {
 		value := f.Target.Interface()
+		if f.Target.Kind() == reflect.Slice && f.Target.Len() == 0 {
+			continue
+		}
 		switch v := value.(type) {
 		case time.Duration:
 			value = v.String()
@@ -187,10 +190,6 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 				continue // there is no default to print
 			}
 			value = v.String()
-		case []string:
-			if len(v) == 0 {
-				continue
-			}
 		case string:
 			masked := maskSecrets(v)
 			if masked != v {

@@ -43,11 +43,16 @@ type serveCommand struct {
 	MaxQueue     int           `default:"8192" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
 	StoreTimeout time.Duration `default:"30s" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
+	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
+	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
+	MaxConnections int             `default:"16384" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
+	TrustedProxies []network       `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
+
 	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
 	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"About how large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
 
-	WebhookAllow  []string `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
-	SecretKeyFile string   `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
+	WebhookAllow  []network `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
+	SecretKeyFile string    `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
 
 	ReadHeaderTimeout time.Duration `default:"5s" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
 	ReadTimeout       time.Duration `default:"30s" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
@@ -143,7 +148,10 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	writer := commit.New(store, commit.Options{
 		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed,
 	})
-	guard := auth.New(store, auth.Options{StoreTimeout: c.StoreTimeout, Log: log})
+	guard := auth.New(store, auth.Options{
+		StoreTimeout: c.StoreTimeout, Log: log,
+		RateLimit: c.RateLimit, AuthFailures: c.AuthFailures, TrustedProxies: prefixes(c.TrustedProxies),
+	})
 	hookOptions, err := c.webhookOptions()
 	if err != nil {
 		return errors.Join(err, store.Close())
@@ -174,6 +182,8 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
+	handler.WatchConnections(web)
+
 	stopStore := background(store.Run, failed)
 	stopGuard := background(guard.Run, failed)
 	stopWriter := background(writer.Run, failed)
@@ -223,20 +233,23 @@ type webServer interface {
 	Serve(l net.Listener) error
 	Shutdown(ctx context.Context) error
 	Close() error
+	server.Connections
 }
 
 // newWebServer returns the server for plain HTTP or HTTPS, and a function that stops
 // what keeps its certificates current. HTTPS has no fast path.
 func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, failed chan<- error, log *slog.Logger) (webServer, func() error, error) {
 	if !c.tlsFlags.enabled() {
-		return http1.New(web, eligible), func() error { return nil }, nil
+		plain := http1.New(web, eligible)
+		plain.MaxConnections = c.MaxConnections
+		return plain, func() error { return nil }, nil
 	}
 	config, keepCurrent, err := c.certificates(c.storeFlags, log)
 	if err != nil {
 		return nil, nil, err
 	}
 	web.TLSConfig = config
-	return tlsServer{web}, background(keepCurrent, failed), nil
+	return &tlsServer{Server: web, maxConnections: c.MaxConnections}, background(keepCurrent, failed), nil
 }
 
 // drain stops the HTTP server once the requests in flight have their responses.
@@ -294,6 +307,9 @@ func (c *serveCommand) check() error {
 	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
 		return usage("--max-body, --max-header and --max-queue must be greater than 0")
 	}
+	if c.MaxConnections < 0 {
+		return usage("--max-connections must not be negative; 0 means no limit")
+	}
 	if c.LogMaxBytes < 0 {
 		return usage("--log-max-bytes must not be negative; 0 means no limit")
 	}
@@ -335,13 +351,7 @@ const minSecretKey = 32
 
 // webhookOptions returns what the flags say about webhooks.
 func (c *serveCommand) webhookOptions() (opts webhook.Options, err error) {
-	for _, text := range c.WebhookAllow {
-		network, err := netip.ParsePrefix(text)
-		if err != nil || network.Addr().Is4In6() {
-			return opts, usage("--webhook-allow must be networks such as 10.0.0.0/8 or fd00::/8, got %q", text)
-		}
-		opts.Allow = append(opts.Allow, network)
-	}
+	opts.Allow = prefixes(c.WebhookAllow)
 	if c.SecretKeyFile == "" {
 		return opts, nil
 	}

@@ -193,11 +193,61 @@ func (r *reloader) run(ctx context.Context) error {
 }
 
 // tlsServer is an HTTP server that speaks only HTTPS.
-type tlsServer struct{ *http.Server }
+type tlsServer struct {
+	*http.Server
+	maxConnections int // 0 is no limit
+	open           atomic.Int64
+	refused        func()
+}
 
-func (s tlsServer) Serve(l net.Listener) error {
-	if err := s.ServeTLS(l, "", ""); err != nil {
+func (s *tlsServer) Serve(l net.Listener) error {
+	if err := s.ServeTLS(limitedListener{l, s}, "", ""); err != nil {
 		return fmt.Errorf("serve HTTPS: %w", err)
 	}
 	return nil
+}
+
+// Connections returns how many connections are open.
+func (s *tlsServer) Connections() int { return int(s.open.Load()) }
+
+// OnRefuse sets what to call for each connection beyond the limit. It is closed without
+// a response, which would need a handshake first.
+func (s *tlsServer) OnRefuse(_ string, _ func(method, path string) bool, refused func()) {
+	s.refused = refused
+}
+
+// limitedListener closes connections beyond the server's limit.
+type limitedListener struct {
+	net.Listener
+	server *tlsServer
+}
+
+func (l limitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		counted := &countedConn{Conn: c, open: &l.server.open}
+		if n := int(l.server.open.Add(1)); l.server.maxConnections == 0 || n <= l.server.maxConnections {
+			return counted, nil
+		}
+		l.server.refused()
+		_ = counted.Close()
+	}
+}
+
+// countedConn is an open connection that is counted.
+type countedConn struct {
+	net.Conn
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+// Close closes the connection, which may be closed more than once, and counts it once.
+func (c *countedConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
 }

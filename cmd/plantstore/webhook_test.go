@@ -27,7 +27,7 @@ type listening struct {
 	problems  bytes.Buffer
 }
 
-func listen(t *testing.T, s *servertest.Server, args ...string) *listening {
+func startListening(t *testing.T, s *servertest.Server, args ...string) *listening {
 	t.Helper()
 	t.Setenv("PLANTSTORE_TOKEN", s.Token)
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -83,7 +83,7 @@ func TestListenForwardsSignedEventsInOrder(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	c := s.Client(client.Options{})
 	s.Fill(t, plantstore.Plant{ID: 1, Name: "before"})
-	l := listen(t, s, "--forward", endpoint.URL+"/hook", "--all", "--type", "plant.created")
+	l := startListening(t, s, "--forward", endpoint.URL+"/hook", "--all", "--type", "plant.created")
 	l.want(`^Forwarding events to ` + endpoint.URL + `/hook$`)
 	secret := strings.TrimPrefix(l.want(`^Secret: whsec_`), "Secret: ")
 	verified := func(data string) string {
@@ -133,7 +133,7 @@ func TestListenSignsWithTheGivenSecret(t *testing.T) {
 	}))
 	s := servertest.Start(t, servertest.Options{})
 	s.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
-	l := listen(t, s, "--forward", endpoint.URL, "--all")
+	l := startListening(t, s, "--forward", endpoint.URL, "--all")
 	l.want(`^Forwarding events to `)
 	l.want(`  plant.created   1  200 in `) // the secret is not printed
 	if err := <-verified; err != nil {

@@ -32,14 +32,15 @@ type target struct {
 	plants                        int64         // how many ids the prober has used
 }
 
-func startTarget(t *testing.T) *target {
+func startTarget(t *testing.T, flags ...string) *target {
 	t.Helper()
 	harness.NeedProc(t)
 	a := &target{header: time.Second, request: 2 * time.Second, idle: 2 * time.Second, export: 3 * time.Second}
 	if harness.Torture() { // the defaults, but for exports
 		a.header, a.request, a.idle, a.export = 5*time.Second, 30*time.Second, 2*time.Minute, time.Minute
 	}
-	a.Server = harness.Start(t, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String(), "--export-timeout", a.export.String())
+	flags = append(flags, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String(), "--export-timeout", a.export.String())
+	a.Server = harness.Start(t, flags...)
 	return a
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +44,20 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Log receives a record when the store fails in the background.
 	Log *slog.Logger
+	// RateLimit limits the requests of each caller. The zero Rate is no limit.
+	RateLimit plantstore.Rate
+	// AuthFailures limits the failed attempts of each address. The zero Rate is no limit.
+	AuthFailures plantstore.Rate
+	// TrustedProxies are the addresses whose Forwarded and X-Forwarded-For count.
+	TrustedProxies []netip.Prefix
+}
+
+// Caller is who sent a request.
+type Caller struct {
+	plantstore.Token
+	// Public names the caller in events and logs: the token's id.
+	Public  string
+	limiter *limiter // nil without a rate limit
 }
 
 // Guard decides by the bearer token who is calling and what they may do. It caches all
@@ -57,7 +73,8 @@ type Guard struct {
 	mu    sync.Mutex // held while cache is replaced
 	cache atomic.Pointer[snapshot]
 
-	lookups lookupGroup
+	lookups  lookupGroup
+	failures *addressLimits // nil without a limit
 }
 
 // snapshot is the store's tokens at some time. It is immutable, except for the last
@@ -67,11 +84,11 @@ type snapshot struct {
 	tokens map[plantstore.TokenHash]*entry
 }
 
-// entry is a token and its last use in Unix seconds, which the next snapshot
-// shares.
+// entry is a token and its last use in Unix seconds. The next snapshot shares that and
+// the caller's limiter.
 type entry struct {
-	token plantstore.Token
-	used  *atomic.Int64
+	caller Caller
+	used   *atomic.Int64
 	// added is when a lookup of this token alone added it to the cache.
 	added time.Time
 }
@@ -80,43 +97,83 @@ type entry struct {
 func New(store Store, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
-	return &Guard{store: store, opts: opts, lookups: newLookupGroup()}
+	return &Guard{store: store, opts: opts, lookups: newLookupGroup(), failures: newAddressLimits(opts.AuthFailures)}
 }
+
+// Admit is Check for a request that counts: it fails with a [*RateError] too, if the
+// caller sends too many requests, or its address too many that fail. A valid token is
+// never refused because of other requests from its address.
+func (g *Guard) Admit(r *http.Request, scope plantstore.Scope) (*Caller, error) {
+	caller, err := g.check(r.Context(), r.Header["Authorization"], scope, r)
+	if caller == nil {
+		return nil, g.countFailure(r, err)
+	}
+	if l := caller.limiter; l != nil {
+		if now := time.Now(); !l.allowed.AllowN(now, 1) {
+			return caller, l.refuse(r.Context(), now, "too many requests with this token")
+		}
+	}
+	return caller, err
+}
+
+// countFailure returns the error of a request without a valid token, or another if its
+// address has had too many of them. A failure of the store is not the client's.
+func (g *Guard) countFailure(r *http.Request, err error) error {
+	if g.failures == nil || errors.Is(err, plantstore.ErrUnavailable) {
+		return err
+	}
+	l, now := g.failures.of(g.Address(r)), time.Now()
+	if !errors.Is(err, errFlood) && l.allowed.AllowN(now, 1) {
+		return err
+	}
+	return l.refuse(r.Context(), now, "too many requests without a valid token from this address")
+}
+
+// errFlood is for a token that is not looked up, because its address has had too many
+// failures.
+var errFlood = errors.New("too many failures")
 
 // Check returns the token in the values of the Authorization header, if it is valid
 // and has the scope. Otherwise it fails with ErrNoToken, ErrBadToken,
 // ErrTokenExpired or ErrScope, or with ErrUnavailable if the token must be looked up
-// and the store does not respond. The token is returned with ErrScope too.
-func (g *Guard) Check(ctx context.Context, authorization []string, scope plantstore.Scope) (*plantstore.Token, error) {
+// and the store does not respond. The caller is returned with ErrScope too. Limits do
+// not apply.
+func (g *Guard) Check(ctx context.Context, authorization []string, scope plantstore.Scope) (*Caller, error) {
+	return g.check(ctx, authorization, scope, nil)
+}
+
+// check is Check. If r is given, it fails with errFlood where a token would have to be
+// looked up for an address that has had too many failures.
+func (g *Guard) check(ctx context.Context, authorization []string, scope plantstore.Scope, r *http.Request) (*Caller, error) {
 	secret, err := bearer(authorization)
 	if err != nil {
 		return nil, err
 	}
 	// The map's key is the secret's SHA-256. How long a lookup takes tells an
 	// attacker about a hash that they cannot choose, and nothing about the secret.
-	e, err := g.find(ctx, plantstore.HashSecret(secret))
+	e, err := g.find(ctx, plantstore.HashSecret(secret), r)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	switch {
-	case !e.token.Revoked.IsZero():
+	case !e.caller.Revoked.IsZero():
 		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token has been revoked: ask for a new one")
-	case e.token.ExpiredAt(now):
-		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.token.Expires.Format(time.RFC3339))
-	case !e.token.Allows(scope):
-		return &e.token, plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has only %s",
-			scope, plantstore.FormatScopes(e.token.Scopes))
+	case e.caller.ExpiredAt(now):
+		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.caller.Expires.Format(time.RFC3339))
+	case !e.caller.Allows(scope):
+		return &e.caller, plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has only %s",
+			scope, plantstore.FormatScopes(e.caller.Scopes))
 	}
 	if second := now.Unix(); e.used.Load() < second {
 		e.used.Store(second)
 	}
-	return &e.token, nil
+	return &e.caller, nil
 }
 
 // find returns the entry with the hash: from the cache if that is fresh and has it,
 // else from the store.
-func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, error) {
+func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Request) (*entry, error) {
 	cache := g.cache.Load()
 	var e *entry
 	if cache != nil {
@@ -125,16 +182,30 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash) (*entry, er
 			return e, nil
 		}
 	}
+	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Address(r)).exhausted(time.Now()) {
+		return nil, errFlood
+	}
 	token, err := g.lookUp(ctx, hash)
 	switch {
 	case err == nil && e != nil:
-		return &entry{token: token, used: e.used}, nil
+		return g.newEntry(token, e), nil
 	case err == nil:
 		return g.add(token), nil
 	case errors.Is(err, plantstore.ErrNoSuchToken):
 		return nil, plantstore.Errorf(plantstore.ErrBadToken, "unknown token: is it complete, and is it for this server?")
 	}
 	return nil, fmt.Errorf("look up a token: %w: %w", plantstore.ErrUnavailable, err)
+}
+
+// newEntry returns the entry of a token, whose last one is given if there is one.
+func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
+	e := &entry{caller: Caller{Token: token, Public: token.Hash.ID()}}
+	if last != nil {
+		e.used, e.caller.limiter = last.used, last.caller.limiter
+		return e
+	}
+	e.used, e.caller.limiter = new(atomic.Int64), newLimiter(g.opts.RateLimit)
+	return e
 }
 
 // add adds a token to the cache.
@@ -148,7 +219,8 @@ func (g *Guard) add(token plantstore.Token) *entry {
 		}
 		next = &snapshot{loaded: cache.loaded, tokens: maps.Clone(cache.tokens)}
 	}
-	e := &entry{token, new(atomic.Int64), time.Now()}
+	e := g.newEntry(token, nil)
+	e.added = time.Now()
 	next.tokens[token.Hash] = e
 	g.cache.Store(next)
 	return e
@@ -194,11 +266,7 @@ func (g *Guard) reload(ctx context.Context) {
 	}
 	next := &snapshot{loaded: start, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
 	for _, t := range tokens {
-		e := &entry{token: t, used: new(atomic.Int64)}
-		if cached := last.tokens[t.Hash]; cached != nil {
-			e.used = cached.used
-		}
-		next.tokens[t.Hash] = e
+		next.tokens[t.Hash] = g.newEntry(t, last.tokens[t.Hash])
 	}
 	for hash, e := range last.tokens {
 		// What was added in the meantime may be newer than what the store returned.

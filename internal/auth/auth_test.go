@@ -129,14 +129,17 @@ type subject struct {
 	stop    func()
 }
 
-// newSubject returns a guard that does not run yet.
-func newSubject(t *testing.T) *subject {
+// newSubject returns a guard that does not run yet, with the limits if any are given.
+func newSubject(t *testing.T, limits ...auth.Options) *subject {
 	t.Helper()
 	s := &subject{t: t, store: &store{Model: storetest.NewModel(), faults: map[string]fault{}}, log: new(bytes.Buffer), stop: func() {}}
-	s.guard = auth.New(s.store, auth.Options{
-		StoreTimeout: storeTimeout,
-		Log:          slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	var opts auth.Options
+	if len(limits) > 0 {
+		opts = limits[0]
+	}
+	opts.StoreTimeout = storeTimeout
+	opts.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s.guard = auth.New(s.store, opts)
 	t.Cleanup(func() {
 		s.stop()
 		s.wantNoSecrets("the log", s.log.String())

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,9 +60,10 @@ func (c *conn) serve() {
 	s.mu.Unlock()
 	if fallback {
 		c.cancel()
-		s.handoff(&replayConn{c.Conn, io.MultiReader(bytes.NewReader(buffered), c.Conn)})
+		s.handoff(&replayConn{Conn: c.Conn, replay: io.MultiReader(bytes.NewReader(buffered), c.Conn), server: s})
 	} else {
 		c.close()
+		s.open.Add(-1)
 	}
 }
 
@@ -167,6 +169,16 @@ func (c *conn) close() {
 type replayConn struct {
 	net.Conn
 	replay io.Reader
+	server *Server
+	closed atomic.Bool
+}
+
+// Close closes the connection, which may be closed more than once, and counts it once.
+func (c *replayConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.server.open.Add(-1)
+	}
+	return c.Conn.Close()
 }
 
 func (c *replayConn) Read(b []byte) (int, error) { return c.replay.Read(b) }

@@ -34,6 +34,15 @@ const sweepInterval = 250 * time.Millisecond
 // disconnected: that would cost a tenth of a request. A periodic sweep over its
 // connections does both.
 type Server struct {
+	// MaxConnections is how many connections may be open; 0 is no limit. It must be set
+	// before Serve. A connection beyond it is accepted and gets a 503, see OnRefuse. If
+	// too many of those are open too, it is closed.
+	MaxConnections int
+
+	refusal  string // the body of the 503
+	probe    func(method, path string) bool
+	refused  func()
+	open     atomic.Int64 // connections, including those that are being refused
 	web      *http.Server
 	eligible func(method, path string) bool
 	timeouts [closed]time.Duration // how long a connection may be in a state; 0 is forever
@@ -51,6 +60,7 @@ type Server struct {
 func New(web *http.Server, eligible func(method, path string) bool) *Server {
 	return &Server{
 		web: web, eligible: eligible, conns: make(map[*conn]struct{}),
+		probe: func(string, string) bool { return false }, refused: func() {},
 		timeouts: [...]time.Duration{
 			fresh: cmp.Or(web.ReadHeaderTimeout, web.ReadTimeout),
 			idle:  cmp.Or(web.IdleTimeout, web.ReadTimeout),
@@ -80,8 +90,12 @@ func (a acceptor) Accept() (net.Conn, error) {
 	}
 }
 
-// start serves a connection on the fast path.
+// start serves a connection on the fast path, unless there are too many.
 func (s *Server) start(accepted net.Conn) {
+	if n := int(s.open.Add(1)); s.MaxConnections > 0 && n > s.MaxConnections {
+		s.refuse(accepted, n-s.MaxConnections)
+		return
+	}
 	c := newConn(s, accepted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,6 +165,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// OnRefuse says what happens to connections beyond the limit: the body of the 503, which
+// is JSON; which requests are served nevertheless; and what to call for each connection
+// that is refused. It must be called before Serve.
+func (s *Server) OnRefuse(body string, probe func(method, path string) bool, refused func()) {
+	s.refusal, s.probe, s.refused = body, probe, refused
+}
+
+// Connections returns how many connections are open.
+func (s *Server) Connections() int { return int(s.open.Load()) }
 
 // Close stops the server immediately.
 func (s *Server) Close() error {

@@ -25,7 +25,7 @@ func (c *cors) allow(h http.Header, r *http.Request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, Retry-After, WWW-Authenticate, X-Request-Id")
+	h.Set("Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
 	return true
 }
 

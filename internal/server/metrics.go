@@ -115,6 +115,18 @@ func (m *Metrics) watchFollowers(followers func() int64) {
 	}, func() float64 { return float64(followers()) }))
 }
 
+// watchConnections reports the open connections, and returns what counts the refused
+// ones.
+func (m *Metrics) watchConnections(open func() int) (refused func()) {
+	total := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "plantstore_connections_refused_total", Help: "Connections refused because too many were open.",
+	})
+	m.registry.MustRegister(total, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "plantstore_connections", Help: "Open connections.",
+	}, func() float64 { return float64(open()) }))
+	return total.Inc
+}
+
 // logStats is implemented by stores that can describe their log of changes cheaply.
 type logStats interface {
 	LogStats(ctx context.Context) (plantstore.LogStats, error)

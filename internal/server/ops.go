@@ -7,9 +7,11 @@ import (
 	"net/http/pprof"
 	runtime "runtime/pprof"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // healthz says that the process serves requests, whatever the state of the store.
@@ -28,6 +30,33 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
 	}
 	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
+}
+
+// Connections are the connections of the HTTP server: how many are open, and what
+// happens to those that are too many.
+type Connections interface {
+	Connections() int
+	OnRefuse(body string, probe func(method, path string) bool, refused func())
+}
+
+// WatchConnections reports the connections in the metrics and says what those beyond
+// the limit get. Health checks are served even there. It is called once, before the
+// first request.
+func (s *Server) WatchConnections(c Connections) {
+	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})
+	count := s.metrics.watchConnections(c.Connections)
+	var warned atomic.Int64 // the minute of the last warning
+	c.OnRefuse(string(body)+"\n", isProbe, func() {
+		count()
+		if minute := time.Now().Unix() / 60; warned.Swap(minute) != minute {
+			s.log.Warn("connections are refused: too many are open", "open", c.Connections())
+		}
+	})
+}
+
+// isProbe reports whether a request is a health check, which no limit applies to.
+func isProbe(method, path string) bool {
+	return method == http.MethodGet && (path == "/healthz" || path == "/readyz")
 }
 
 // profile serves a runtime profile, or the page that lists them. There is no

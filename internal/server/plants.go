@@ -107,5 +107,5 @@ func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query
 // samePlant is for pages whose items are plants.
 func samePlant(p plantstore.Plant) plantstore.Plant { return p }
 
-// by returns the public id of the token that the request came with.
-func by(w http.ResponseWriter) string { return w.(*recorder).token.Hash.ID() }
+// by returns the public name of the caller.
+func by(w http.ResponseWriter) string { return w.(*recorder).caller.Public }

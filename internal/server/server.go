@@ -163,8 +163,8 @@ const (
 // as the response, or aborts a response that has started.
 type recorder struct {
 	http.ResponseWriter
-	operation string // "" until a route matches
-	token     *plantstore.Token
+	operation string       // "" until a route matches
+	caller    *auth.Caller // nil until a token is valid
 	status    int
 	err       error
 
@@ -196,7 +196,7 @@ func (rec *recorder) Write(b []byte) (int, error) {
 }
 
 // tokenOf returns the token of a request whose route needs a scope.
-func tokenOf(w http.ResponseWriter) plantstore.TokenHash { return w.(*recorder).token.Hash }
+func tokenOf(w http.ResponseWriter) plantstore.TokenHash { return w.(*recorder).caller.Hash }
 
 // Unwrap is for http.ResponseController.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
@@ -253,7 +253,10 @@ func (s *Server) serve(rt route) http.Handler {
 			}
 		}
 		if rt.scope != "" {
-			rec.token, rec.err = s.guard.Check(r.Context(), r.Header["Authorization"], rt.scope)
+			rec.caller, rec.err = s.guard.Admit(r, rt.scope)
+			if rec.caller != nil {
+				rec.caller.SetRateLimit(rec.Header())
+			}
 			if rec.err != nil {
 				return
 			}
@@ -332,10 +335,10 @@ func (s *Server) logRequest(rec *recorder, r *http.Request, id string, start tim
 	}
 	attrs := []slog.Attr{
 		slog.String("request", id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.Int("status", rec.status), slog.Duration("took", time.Since(start)), slog.String("from", r.RemoteAddr),
+		slog.Int("status", rec.status), slog.Duration("took", time.Since(start)), slog.String("from", s.guard.From(r)),
 	}
-	if rec.token != nil {
-		attrs = append(attrs, slog.String("token", rec.token.Hash.ID()))
+	if rec.caller != nil {
+		attrs = append(attrs, slog.String("token", rec.caller.Public))
 	}
 	if rec.err != nil {
 		attrs = append(attrs, slog.Any("err", rec.err))

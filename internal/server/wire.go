@@ -7,10 +7,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
 	"plantstore"
+	"plantstore/internal/auth"
 	"plantstore/internal/wire"
 )
 
@@ -284,7 +286,11 @@ func writeError(w http.ResponseWriter, err error) {
 	case plantstore.ErrScope:
 		h.Set("WWW-Authenticate", `Bearer realm="plantstore", error="insufficient_scope"`)
 	case plantstore.ErrUnavailable, plantstore.ErrRate:
-		h.Set("Retry-After", "1")
+		retryAfter := 1
+		if limited, ok := errors.AsType[*auth.RateError](err); ok {
+			retryAfter = limited.RetryAfter
+		}
+		h.Set("Retry-After", strconv.Itoa(retryAfter))
 	case plantstore.ErrTimeout, plantstore.ErrTooLarge, plantstore.ErrHeaders:
 		h.Set("Connection", "close")
 	}

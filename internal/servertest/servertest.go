@@ -50,6 +50,11 @@ type Options struct {
 	// Wrap, if set, wraps the handler.
 	Wrap func(http.Handler) http.Handler
 
+	// Auth has the limits of callers, none by default. Its StoreTimeout and Log are not
+	// used.
+	Auth           auth.Options
+	MaxConnections int
+
 	MaxBody                   int64
 	MaxQueue                  int
 	StoreTimeout, ReadTimeout time.Duration
@@ -163,7 +168,8 @@ func (s *Server) run(opts Options) {
 	writer := commit.New(s.Store, commit.Options{
 		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
 	})
-	guard := auth.New(s.Store, auth.Options{StoreTimeout: opts.StoreTimeout, Log: log})
+	opts.Auth.StoreTimeout, opts.Auth.Log = opts.StoreTimeout, log
+	guard := auth.New(s.Store, opts.Auth)
 	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Observe: metrics.Delivered})
 	s.opts = server.Options{
 		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
@@ -184,6 +190,8 @@ func (s *Server) run(opts Options) {
 		MaxHeaderBytes:    2 * maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}, s.Handler.OnePlant)
+	web.MaxConnections = opts.MaxConnections
+	s.Handler.WatchConnections(web)
 
 	s.onStop(s.Store.Close)
 	if store, ok := s.Store.(interface {

@@ -1,0 +1,149 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"plantstore"
+	"plantstore/internal/auth"
+	"plantstore/internal/servertest"
+)
+
+func rate(t *testing.T, text string) plantstore.Rate {
+	t.Helper()
+	r, err := plantstore.ParseRate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// onBothPaths calls a test with a request that is served on the fast path, and with one
+// that net/http serves. Both need the scope to read.
+func onBothPaths(t *testing.T, test func(t *testing.T, path string)) {
+	t.Helper()
+	for name, path := range map[string]string{"fast path": "/1", "net/http": "?limit=1"} {
+		t.Run(name, func(t *testing.T) { test(t, path) })
+	}
+}
+
+// wantOK fails unless the status is 200.
+func (r reply) wantOK(t *testing.T) {
+	t.Helper()
+	if r.status != 200 {
+		t.Errorf("got %d %s, want 200", r.status, r.body)
+	}
+}
+
+func TestRateLimitOverHTTP(t *testing.T) {
+	onBothPaths(t, func(t *testing.T, path string) {
+		s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "3/h")}})
+		s.Fill(t, fern(1))
+		for i := range 3 {
+			got := s.call(t, "GET", path, "")
+			got.wantOK(t)
+			got.wantHeader(t, "RateLimit-Policy", `"token";q=3;w=3600`)
+			got.wantHeader(t, "RateLimit", fmt.Sprintf(`"token";r=%d;t=%d`, 2-i, 1200*(i+1)))
+		}
+		got := s.call(t, "GET", path, "")
+		got.wantError(t, plantstore.ErrRate, "too many requests with this token, the limit is 3/h")
+		got.wantHeader(t, "RateLimit", `"token";r=0;t=3600`)
+		got.wantHeader(t, "Retry-After", "1200")
+		// Another token has a limit of its own, and errors have the headers too.
+		writer := s.NewToken(plantstore.ScopeWrite)
+		got = s.call(t, "GET", path, "", "Authorization: Bearer "+writer)
+		got.wantError(t, plantstore.ErrScope)
+		got.wantHeader(t, "RateLimit", `"token";r=2;t=1200`)
+		// There are none without a token.
+		got = s.call(t, "GET", path, "", "Authorization: Bearer wrong")
+		got.wantError(t, plantstore.ErrBadToken)
+		got.wantHeader(t, "RateLimit-Policy")
+		s.send(t, "GET", "/healthz", "").wantOK(t)
+		s.send(t, "GET", "/readyz", "").wantOK(t)
+	})
+}
+
+func TestNoRateLimitHeadersWithoutALimit(t *testing.T) {
+	onBothPaths(t, func(t *testing.T, path string) {
+		s := start(t, servertest.Options{})
+		s.Fill(t, fern(1))
+		got := s.call(t, "GET", path, "")
+		got.wantOK(t)
+		got.wantHeader(t, "RateLimit-Policy")
+		got.wantHeader(t, "RateLimit")
+	})
+}
+
+func TestFailuresAreLimitedOverHTTP(t *testing.T) {
+	onBothPaths(t, func(t *testing.T, path string) {
+		s := start(t, servertest.Options{Auth: auth.Options{
+			AuthFailures: rate(t, "3/h"), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		}})
+		s.Fill(t, fern(1))
+		wrong := func(client string, header ...string) reply {
+			return s.call(t, "GET", path, "", append(header, "X-Forwarded-For: "+client)...)
+		}
+		wrong("192.0.2.1").wantOK(t) // from then on the token is cached
+		wrong("192.0.2.1", "Authorization:").wantError(t, plantstore.ErrNoToken)
+		wrong("192.0.2.1", "Authorization: Bearer wrong").wantError(t, plantstore.ErrBadToken)
+		wrong("192.0.2.1", "Authorization: Bearer "+plantstore.NewSecret()).wantError(t, plantstore.ErrBadToken)
+		for _, authorization := range []string{"Authorization:", "Authorization: Bearer " + plantstore.NewSecret()} {
+			got := wrong("192.0.2.1", authorization)
+			got.wantError(t, plantstore.ErrRate, "too many requests without a valid token from this address")
+			got.wantHeader(t, "Retry-After", "1200")
+		}
+		wrong("192.0.2.1").wantOK(t) // its token is valid
+		wrong("192.0.2.2", "Authorization:").wantError(t, plantstore.ErrNoToken)
+		s.send(t, "GET", "/healthz", "", "X-Forwarded-For: 192.0.2.1").wantOK(t)
+		s.send(t, "GET", "/readyz", "", "X-Forwarded-For: 192.0.2.1").wantOK(t)
+		if log := s.Log.String(); !strings.Contains(log, `"from":"192.0.2.2"`) {
+			t.Errorf("the log does not have the client's address: %s", log)
+		}
+	})
+}
+
+// exchange sends a request on a new connection and returns all that comes back.
+func (s *service) exchange(t *testing.T, request string) string {
+	t.Helper()
+	c := s.dial(t)
+	defer c.Close()
+	c.send(t, request+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
+	text, _ := io.ReadAll(c.in)
+	return string(text)
+}
+
+// On a connection too many only health checks are served.
+func TestTooManyConnections(t *testing.T) {
+	s := start(t, servertest.Options{MaxConnections: 3})
+	var held []*connection
+	for range 3 {
+		held = append(held, s.dialCreate(t))
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if got := s.exchange(t, "GET "+path); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	for _, request := range []string{"GET /metrics", "GET /plants/1", "POST /healthz"} {
+		got := s.exchange(t, request)
+		if !strings.HasPrefix(got, "HTTP/1.1 503 ") || !strings.Contains(got, "\r\nRetry-After: 1\r\n") ||
+			!strings.HasSuffix(got, "\r\n\r\n{\"error\":50301,\"message\":\"too many connections: try again later\"}\n") {
+			t.Errorf("%s: %s", request, got)
+		}
+	}
+	if !strings.Contains(s.Log.String(), "connections are refused") {
+		t.Error("the refusals are not in the log")
+	}
+	held[0].Close()
+	page := s.exchange(t, "GET /metrics")
+	for !strings.HasPrefix(page, "HTTP/1.1 200 ") { // until the server has noticed
+		page = s.exchange(t, "GET /metrics")
+	}
+	if !regexp.MustCompile(`\nplantstore_connections 3\n`).MatchString(page) || !regexp.MustCompile(`\nplantstore_connections_refused_total [1-9]`).MatchString(page) {
+		t.Errorf("the metrics have %q", regexp.MustCompile(`plantstore_connections.*`).FindAllString(page, -1))
+	}
+}
