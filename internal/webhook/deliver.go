@@ -235,14 +235,15 @@ func (d *delivery) message(ctx context.Context, it *item) (e *plantstore.Event, 
 
 // take takes the result of an attempt. It returns a reason to disable the webhook, or "".
 func (d *delivery) take(r result) (reason string) {
-	if r.stopped {
+	switch {
+	case r.stopped:
 		d.queue.returned(r.item)
 		return ""
-	}
-	d.version++
-	if r.gone {
+	case r.gone:
+		d.queue.returned(r.item)
 		return "it is behind what the log keeps: an event that was not delivered is no longer kept"
 	}
+	d.version++
 	now := time.Now()
 	if len(d.attempts) >= 2*plantstore.MaxDeliveries {
 		d.attempts = slices.Delete(d.attempts, 0, len(d.attempts)-plantstore.MaxDeliveries)

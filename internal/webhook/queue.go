@@ -32,6 +32,8 @@ type queue struct {
 	retries  []*item // first of their plants, and wait for their time
 	inFlight int
 	bytes    int // of text in flight
+
+	firstDelay time.Duration // the constant of that name, shorter in tests
 }
 
 // item is an event that was not delivered yet.
@@ -44,7 +46,7 @@ type item struct {
 }
 
 func newQueue(p plantstore.Progress) *queue {
-	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item)}
+	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), firstDelay: firstDelay}
 	for _, pending := range p.Pending {
 		q.push(&item{PendingEvent: pending, sent: true})
 	}
@@ -138,7 +140,7 @@ func (q *queue) failed(it *item, now time.Time) {
 	if it.First.IsZero() {
 		it.First = now
 	}
-	it.Next = now.Add(delay(it.Attempts))
+	it.Next = now.Add(delay(q.firstDelay, it.Attempts))
 	it.event = nil
 	q.retries = append(q.retries, it)
 }
@@ -150,11 +152,11 @@ func (q *queue) returned(it *item) {
 }
 
 // delay returns how long to wait after so many failed attempts: between half and all of
-// 5 s, 10 s, 20 s and so on, up to an hour.
-func delay(attempts int) time.Duration {
+// the first delay, twice that, four times and so on, up to an hour.
+func delay(first time.Duration, attempts int) time.Duration {
 	d := maxDelay
 	if shift := attempts - 1; shift < 10 {
-		d = min(d, firstDelay<<shift)
+		d = min(d, first<<shift)
 	}
 	return d/2 + rand.N(d/2)
 }

@@ -149,7 +149,7 @@ func TestDelay(t *testing.T) {
 	for attempts, want := range map[int]time.Duration{1: 5 * time.Second, 2: 10 * time.Second, 9: 1280 * time.Second, 11: time.Hour, 1000: time.Hour} {
 		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
 			for range 100 {
-				if got := delay(attempts); got < want/2 || got > want {
+				if got := delay(firstDelay, attempts); got < want/2 || got > want {
 					t.Fatalf("got %v, want up to %v", got, want)
 				}
 			}

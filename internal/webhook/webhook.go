@@ -65,6 +65,8 @@ type Manager struct {
 	sending *semaphore.Weighted // bytes of large events in memory
 	tests   *semaphore.Weighted
 
+	firstDelay time.Duration // of the queues
+
 	mu       sync.Mutex // guards what follows
 	running  map[string]*delivery
 	lastSeq  int64               // of the log, as far as it is known
@@ -87,7 +89,7 @@ func New(store plantstore.Store, opts Options) *Manager {
 		store: store, opts: opts, owner: hex.EncodeToString(random[:]), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
 		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), tests: semaphore.NewWeighted(maxTests),
-		running: make(map[string]*delivery), seen: make(map[string]sighting),
+		firstDelay: firstDelay, running: make(map[string]*delivery), seen: make(map[string]sighting),
 	}
 }
 
@@ -249,6 +251,7 @@ func (m *Manager) start(ctx context.Context, w plantstore.Webhook) {
 		queue: newQueue(w.Progress), results: make(chan result, maxInFlight), saves: make(chan error, 1),
 		attempts: attempts, recorded: true, failing: w.Progress.Failing, savedAt: time.Now(),
 	}
+	d.queue.firstDelay = m.firstDelay
 	m.mu.Lock()
 	m.running[w.ID] = d
 	m.mu.Unlock()

@@ -1,0 +1,870 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"go.uber.org/goleak"
+
+	"plantstore"
+	"plantstore/internal/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// service is a manager on a store.
+type service struct {
+	*Manager
+	t     testing.TB
+	store plantstore.Store
+	log   *bytes.Buffer // complete when the manager has stopped
+	stop  func()
+}
+
+// newStore opens a store in a new file, and closes it when the test ends.
+func newStore(t testing.TB) *sqlite.Store {
+	t.Helper()
+	return openStore(t, filepath.Join(t.TempDir(), "plants.db"))
+}
+
+func openStore(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(path, sqlite.Serve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// run runs a manager that may call loopback addresses and retries quickly, until stop is
+// called or the test ends.
+func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *service {
+	t.Helper()
+	s := &service{t: t, store: store, log: new(bytes.Buffer)}
+	opts := Options{Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	for _, c := range configure {
+		c(&opts)
+	}
+	s.Manager = New(store, opts)
+	s.firstDelay = 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		if strings.Contains(s.log.String(), "whsec_") || strings.Contains(s.log.String(), "/hook") {
+			t.Errorf("the log has a secret or a URL:\n%s", s.log)
+		}
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// create creates a webhook for the endpoint, whose secret the endpoint learns.
+func (s *service) create(e *endpoint, types ...plantstore.EventType) plantstore.Webhook {
+	s.t.Helper()
+	w, secret, err := s.Create(s.t.Context(), plantstore.Webhook{URL: e.URL + "/hook", Types: types}, "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e.trust(secret)
+	return w
+}
+
+// write applies a write for each plant in one batch.
+func (s *service) write(op plantstore.Op, plants ...plantstore.Plant) {
+	s.t.Helper()
+	var batch []plantstore.Write
+	for _, p := range plants {
+		batch = append(batch, plantstore.Write{Op: op, Plant: p, By: "test"})
+	}
+	results, err := s.store.Apply(s.t.Context(), batch)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			s.t.Fatal(r.Err)
+		}
+	}
+}
+
+func (s *service) get(id string) plantstore.Webhook {
+	s.t.Helper()
+	w, err := s.Get(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return w
+}
+
+// awaitDisabled waits until a webhook is disabled with a reason that has the text.
+func (s *service) awaitDisabled(id, reason string) {
+	s.t.Helper()
+	await(s.t, func() error {
+		if w := s.get(id); w.Disabled == "" || !strings.Contains(w.Disabled, reason) {
+			return fmt.Errorf("the webhook is disabled because of %q, want %q", w.Disabled, reason)
+		}
+		return nil
+	})
+}
+
+// await waits until check returns nil.
+func await(t testing.TB, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func fern(id plantstore.ID) plantstore.Plant { return plantstore.Plant{ID: id, Name: "Fern"} }
+
+func ferns(from, to plantstore.ID) (all []plantstore.Plant) {
+	for id := from; id <= to; id++ {
+		all = append(all, fern(id))
+	}
+	return all
+}
+
+// message is what an endpoint has received.
+type message struct {
+	ID     string `json:"-"` // webhook-id
+	Header http.Header
+	Type   plantstore.EventType
+	Data   struct {
+		ID   plantstore.ID
+		Name string
+	}
+}
+
+// endpoint receives messages, and verifies them with the library of Standard Webhooks.
+type endpoint struct {
+	*httptest.Server
+	t testing.TB
+
+	// respond, if set before anything is received, responds to a message.
+	respond func(w http.ResponseWriter, r *http.Request, m message)
+
+	mu       sync.Mutex // guards what follows
+	verify   []*standardwebhooks.Webhook
+	received []message
+}
+
+func newEndpoint(t testing.TB, respond func(w http.ResponseWriter, r *http.Request, m message)) *endpoint {
+	t.Helper()
+	e := &endpoint{t: t, respond: respond}
+	e.Server = httptest.NewServer(e)
+	t.Cleanup(func() {
+		e.Listener.Close()
+		e.CloseClientConnections() // those that hang
+		e.Close()
+	})
+	return e
+}
+
+// hang responds when the sender has gone.
+func hang(_ http.ResponseWriter, r *http.Request, _ message) { <-r.Context().Done() }
+
+// status responds with a status.
+func status(code int) func(http.ResponseWriter, *http.Request, message) {
+	return func(w http.ResponseWriter, _ *http.Request, _ message) { w.WriteHeader(code) }
+}
+
+// trust makes the endpoint accept only what is signed with each of the secrets.
+func (e *endpoint) trust(secrets ...string) {
+	e.t.Helper()
+	var verify []*standardwebhooks.Webhook
+	for _, secret := range secrets {
+		v, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		verify = append(verify, v)
+	}
+	e.mu.Lock()
+	e.verify = verify
+	e.mu.Unlock()
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the sender gave up
+	}
+	m := message{ID: r.Header.Get("webhook-id"), Header: r.Header}
+	if err := json.Unmarshal(body, &m); err != nil {
+		e.t.Errorf("%s: %v", body, err)
+	}
+	e.mu.Lock()
+	for _, v := range e.verify {
+		if err := v.Verify(body, r.Header); err != nil {
+			e.t.Errorf("%.200s: %v", body, err)
+		}
+	}
+	e.received = append(e.received, m)
+	e.mu.Unlock()
+	if e.respond != nil {
+		e.respond(w, r, m)
+	}
+}
+
+// messages returns what was received so far.
+func (e *endpoint) messages() []message {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.received)
+}
+
+// awaitMessages waits for that many messages.
+func (e *endpoint) awaitMessages(n int) []message {
+	e.t.Helper()
+	await(e.t, func() error {
+		if got := len(e.messages()); got < n {
+			return fmt.Errorf("%d messages were received, want %d", got, n)
+		}
+		return nil
+	})
+	return e.messages()
+}
+
+// wantPlants fails unless the messages are about these plants, one each, in any order.
+func wantPlants(t testing.TB, messages []message, plants ...plantstore.Plant) {
+	t.Helper()
+	var got, want []plantstore.ID
+	for _, m := range messages {
+		got = append(got, m.Data.ID)
+	}
+	for _, p := range plants {
+		want = append(want, p.ID)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got messages about %v, want %v", got, want)
+	}
+}
+
+func TestEndpointThatHangsDelaysNothing(t *testing.T) {
+	s := run(t, newStore(t))
+	hanging, fast := newEndpoint(t, hang), newEndpoint(t, nil)
+	s.create(hanging)
+	s.create(fast)
+	start := time.Now()
+	for id := plantstore.ID(1); id <= 300; id++ {
+		s.write(plantstore.Create, fern(id))
+	}
+	wantPlants(t, fast.awaitMessages(300), ferns(1, 300)...)
+	if took := time.Since(start); took > attemptTimeout/2 {
+		t.Errorf("300 writes and their deliveries took %s", took)
+	}
+	if got := len(hanging.messages()); got != maxInFlight {
+		t.Errorf("%d messages are in flight, want %d", got, maxInFlight)
+	}
+	start = time.Now()
+	s.stop()
+	if took := time.Since(start); took > stopGrace+saveTimeout {
+		t.Errorf("it took %s to stop", took)
+	}
+}
+
+func TestEventThatFailsHoldsBackOnlyItsPlant(t *testing.T) {
+	s := run(t, newStore(t))
+	accept := make(chan struct{})
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, m message) {
+		select {
+		case <-accept:
+		default:
+			if m.Data.ID == 1 {
+				http.Error(w, "not yet", http.StatusInternalServerError)
+			}
+		}
+	})
+	s.create(e)
+	s.write(plantstore.Create, ferns(1, 20)...)
+	s.write(plantstore.Replace, plantstore.Plant{ID: 1, Name: "Moss"}, plantstore.Plant{ID: 2, Name: "Moss"})
+	s.write(plantstore.Delete, fern(1), fern(2))
+	others := func() (others, attempts int) {
+		ids := make(map[string]bool)
+		for _, m := range e.messages() {
+			if m.Data.ID != 1 {
+				others++
+				continue
+			}
+			attempts++
+			ids[m.ID] = true
+		}
+		if len(ids) > 1 {
+			t.Fatal("a later event of the plant was sent")
+		}
+		return others, attempts
+	}
+	await(t, func() error {
+		if n, attempts := others(); n < 21 || attempts < 3 {
+			return fmt.Errorf("%d messages about other plants, %d attempts at the one that fails", n, attempts)
+		}
+		return nil
+	})
+	close(accept)
+	await(t, func() error {
+		if n := len(s.get(s.only()).Progress.Pending); n > 0 {
+			return fmt.Errorf("%d events are pending", n)
+		}
+		return nil
+	})
+	var got []string
+	for _, m := range e.messages() {
+		if text := string(m.Type); m.Data.ID == 1 && !slices.Contains(got, text) {
+			got = append(got, text)
+		}
+	}
+	if want := "[plant.created plant.replaced plant.deleted]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// only returns the id of the only webhook.
+func (s *service) only() string {
+	s.t.Helper()
+	all, err := s.List(s.t.Context())
+	if err != nil || len(all) != 1 {
+		s.t.Fatalf("got %d webhooks, %v, want one", len(all), err)
+	}
+	return all[0].ID
+}
+
+func TestGoneDisablesAtOnce(t *testing.T) {
+	s := run(t, newStore(t))
+	var gone atomic.Bool
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, _ message) {
+		if gone.Load() {
+			w.WriteHeader(http.StatusGone)
+		}
+	})
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	e.awaitMessages(1)
+	gone.Store(true)
+	s.write(plantstore.Create, fern(2))
+	s.awaitDisabled(w.ID, "410")
+	s.write(plantstore.Create, fern(3))
+	await(t, func() error {
+		if stats := s.Stats(); len(stats) != 1 || !stats[0].Disabled {
+			return fmt.Errorf("got the statistics %+v", stats)
+		}
+		return nil
+	})
+	if n := len(e.messages()); n != 2 {
+		t.Errorf("%d messages were sent, want 2", n)
+	}
+	gone.Store(false)
+	if w, err := s.Resume(t.Context(), w.ID); err != nil || w.Disabled != "" {
+		t.Fatalf("got %+v, %v", w, err)
+	}
+	e.awaitMessages(4)
+	s.stop()
+	wantPlants(t, e.messages(), fern(1), fern(2), fern(2), fern(3))
+	if !strings.Contains(s.log.String(), "level=ERROR") || !strings.Contains(s.log.String(), w.ID) {
+		t.Errorf("the log does not say that it was disabled:\n%s", s.log)
+	}
+}
+
+func TestGivesUpAfterThreeDays(t *testing.T) {
+	store := newStore(t)
+	s := run(t, store)
+	e := newEndpoint(t, status(http.StatusServiceUnavailable))
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	await(t, func() error {
+		if p := s.get(w.ID).Progress.Pending; len(p) != 1 || p[0].Attempts < 2 {
+			return fmt.Errorf("%v is pending", p)
+		}
+		return nil
+	})
+	s.stop()
+	for _, ago := range []time.Duration{71 * time.Hour, 73 * time.Hour} {
+		if got := s.get(w.ID).Disabled; got != "" {
+			t.Fatalf("disabled too early: %s", got)
+		}
+		s = run(t, store)
+		s.stop() // it has no lease now
+		_, err := store.UpdateWebhook(t.Context(), w.ID, func(w *plantstore.Webhook) error {
+			w.Progress.Pending[0].First = time.Now().Add(-ago)
+			w.Progress.Pending[0].Next = time.Time{}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := len(e.messages())
+		s = run(t, store)
+		e.awaitMessages(sent + 1)
+		if ago < giveUpAfter {
+			s.stop()
+		}
+	}
+	s.awaitDisabled(w.ID, "72 hours: the endpoint responded 503")
+	s.stop()
+}
+
+func TestWebhookBehindTheLogIsDisabled(t *testing.T) {
+	store := newStore(t)
+	store.KeepLog(time.Nanosecond, 0)
+	s := run(t, store)
+	var fails atomic.Bool
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, _ message) {
+		if fails.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	pending, behind := s.create(e), s.create(e)
+	e.trust() // neither
+	fails.Store(true)
+	_, err := store.UpdateWebhook(t.Context(), behind.ID, func(w *plantstore.Webhook) error {
+		w.Disabled = "for the test"
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(plantstore.Create, ferns(1, 3)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	trimmed := make(chan error, 1)
+	go func() { trimmed <- store.Run(ctx) }()
+	defer func() { cancel(); <-trimmed }()
+	s.awaitDisabled(pending.ID, "it is behind what the log keeps")
+	if _, err := s.Resume(t.Context(), behind.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitDisabled(behind.ID, "it is behind what the log keeps")
+
+	fails.Store(false)
+	before := len(e.messages())
+	for _, id := range []string{pending.ID, behind.ID} {
+		if _, err := s.Replay(t.Context(), id, "", time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if w, err := s.Resume(t.Context(), id); err != nil || w.Disabled != "" {
+			t.Fatalf("got %+v, %v", w, err)
+		}
+	}
+	s.write(plantstore.Create, fern(4))
+	for _, m := range e.awaitMessages(before + 2)[before:] {
+		if m.Data.ID != 4 {
+			t.Errorf("got a message about %d", m.Data.ID)
+		}
+	}
+}
+
+func TestReplaySendsAgain(t *testing.T) {
+	s := run(t, newStore(t))
+	e := newEndpoint(t, nil)
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	s.write(plantstore.Create, fern(2))
+	s.write(plantstore.Create, fern(3))
+	first := e.awaitMessages(3)
+	page, err := s.store.Events(t.Context(), plantstore.EventQuery{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Replay(t.Context(), w.ID, page.Events[1].Cursor, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	wantPlants(t, e.awaitMessages(4)[3:], fern(3))
+	if _, err := s.Replay(t.Context(), w.ID, "", page.Events[1].Time); err != nil {
+		t.Fatal(err)
+	}
+	again := e.awaitMessages(6)[4:]
+	wantPlants(t, again, fern(2), fern(3))
+	ids := make(map[string]bool)
+	for _, m := range append(first, again...) {
+		ids[m.ID] = true
+	}
+	if len(ids) != 3 {
+		t.Errorf("got the ids %v, want the same ones again", ids)
+	}
+	if _, err := s.Replay(t.Context(), w.ID, "latest", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	s.write(plantstore.Create, fern(4))
+	wantPlants(t, e.awaitMessages(7)[6:], fern(4))
+}
+
+func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
+	s := run(t, newStore(t))
+	e := newEndpoint(t, nil)
+	w, old, err := s.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := s.Rotate(t.Context(), w.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.trust(old, secret)
+	// The manager may not have noticed yet. A test always has the newest secrets.
+	if a, err := s.Test(t.Context(), w.ID); err != nil || a.Status != 200 {
+		t.Fatalf("got %+v, %v", a, err)
+	}
+	id := plantstore.ID(0)
+	awaitSignatures := func(want int) {
+		t.Helper()
+		await(t, func() error {
+			id++
+			s.write(plantstore.Create, fern(id))
+			got := e.awaitMessages(len(e.messages()) + 1)
+			if n := len(strings.Fields(got[len(got)-1].Header.Get("webhook-signature"))); n != want {
+				return fmt.Errorf("got %d signatures, want %d", n, want)
+			}
+			return nil
+		})
+	}
+	e.trust()
+	awaitSignatures(2)
+	e.trust(old, secret)
+	awaitSignatures(2)
+	_, err = s.store.UpdateWebhook(t.Context(), w.ID, func(w *plantstore.Webhook) error {
+		if until := time.Until(w.Secrets[1].Expires); until < 23*time.Hour || until > 24*time.Hour {
+			t.Errorf("the old secret expires in %s", until)
+		}
+		w.Secrets[1].Expires = time.Now().Add(-time.Second)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.trust(secret)
+	s.wake()
+	awaitSignatures(1)
+	if got := s.get(w.ID).Secrets; len(got) != 1 {
+		t.Errorf("the expired secret is still stored: %d", len(got))
+	}
+}
+
+func TestRedirectIsAFailure(t *testing.T) {
+	s := run(t, newStore(t))
+	target := newEndpoint(t, nil)
+	e := newEndpoint(t, func(w http.ResponseWriter, r *http.Request, _ message) {
+		http.Redirect(w, r, target.URL, http.StatusTemporaryRedirect)
+	})
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	e.awaitMessages(2)
+	await(t, func() error {
+		attempts, err := s.Deliveries(t.Context(), w.ID)
+		if err != nil || len(attempts) == 0 || attempts[0].Status != http.StatusTemporaryRedirect {
+			return fmt.Errorf("got %+v, %v", attempts, err)
+		}
+		return nil
+	})
+	if n := len(target.messages()); n != 0 {
+		t.Errorf("%d redirects were followed", n)
+	}
+}
+
+func TestOnlySomeTypesAreSent(t *testing.T) {
+	s := run(t, newStore(t))
+	e := newEndpoint(t, nil)
+	w := s.create(e, plantstore.PlantDeleted)
+	s.write(plantstore.Create, ferns(1, 50)...)
+	s.write(plantstore.Delete, fern(7))
+	if got := e.awaitMessages(1); got[0].Type != plantstore.PlantDeleted || got[0].Data.ID != 7 {
+		t.Errorf("got %+v", got[0])
+	}
+	s.write(plantstore.Create, ferns(51, 60)...)
+	await(t, func() error { // what is not sent counts as done
+		latest, err := s.store.Events(t.Context(), plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if got := s.get(w.ID).Progress.Position; got != latest.Next {
+			return fmt.Errorf("the position is %s, want %s", got, latest.Next)
+		}
+		return nil
+	})
+	if n := len(e.messages()); n != 1 {
+		t.Errorf("%d messages were sent", n)
+	}
+}
+
+// After a graceful stop nothing is sent again, not even what was in flight.
+func TestPositionSurvivesAStop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plants.db")
+	e := newEndpoint(t, func(http.ResponseWriter, *http.Request, message) { time.Sleep(5 * time.Millisecond) })
+	var last plantstore.ID
+	for range 3 {
+		store := openStore(t, path)
+		s := run(t, store)
+		if last == 0 {
+			s.create(e)
+		}
+		s.write(plantstore.Create, ferns(last+1, last+200)...)
+		last += 200
+		e.awaitMessages(int(last) - 100)
+		s.stop()
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, openStore(t, path))
+	e.awaitMessages(int(last))
+	wantPlants(t, e.messages(), ferns(1, last)...)
+}
+
+// fileContains reports whether a file of the store has the text.
+func fileContains(t *testing.T, path, text string) bool {
+	t.Helper()
+	for _, name := range []string{path, path + "-wal"} {
+		content, err := os.ReadFile(name)
+		if err == nil && bytes.Contains(content, []byte(text)) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestSecretsAreSealed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plants.db")
+	store := openStore(t, path)
+	e := newEndpoint(t, nil)
+	withKey := func(key string) func(*Options) { return func(o *Options) { o.Key = []byte(key) } }
+
+	plain := run(t, store)
+	w, old, err := plain.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !fileContains(t, path, old) {
+		t.Fatal("without a key, the secret is not in the file")
+	}
+	plain.stop()
+	sealed := run(t, store, withKey("a key"))
+	await(t, func() error {
+		if s := sealed.get(w.ID).Secrets[0].Secret; !strings.HasPrefix(s, sealPrefix) {
+			return errors.New("the secret is stored as it was")
+		}
+		return nil
+	})
+	e.trust(old)
+	sealed.write(plantstore.Create, fern(1))
+	e.awaitMessages(1)
+	_, rotated, err := sealed.Rotate(t.Context(), w.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, created, err := sealed.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantReplaced}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fileContains(t, path, rotated) || fileContains(t, path, created) {
+		t.Error("with a key, a secret is in the file")
+	}
+	sealed.stop()
+	for key, reason := range map[string]string{"another key": "another key", "": "--secret-key-file"} {
+		other := run(t, store, func(o *Options) {
+			if key != "" {
+				o.Key = []byte(key)
+			}
+		})
+		other.awaitDisabled(w.ID, reason)
+		other.stop()
+		if _, err := other.Resume(t.Context(), w.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.trust(old, rotated)
+	again := run(t, store, withKey("a key"))
+	again.write(plantstore.Create, fern(2))
+	e.awaitMessages(2)
+}
+
+// Of large events only a few are in memory at a time, however many webhooks there are.
+func TestLargeEventsAreDelivered(t *testing.T) {
+	s := run(t, newStore(t))
+	var inFlight, most atomic.Int64
+	fast, hanging := newEndpoint(t, nil), newEndpoint(t, func(_ http.ResponseWriter, r *http.Request, _ message) {
+		most.Store(max(most.Load(), inFlight.Add(1)))
+		<-r.Context().Done()
+		inFlight.Add(-1)
+	})
+	s.create(fast)
+	s.create(hanging)
+	name := strings.Repeat("x", 1<<20)
+	for id := plantstore.ID(1); id <= 16; id++ {
+		s.write(plantstore.Create, plantstore.Plant{ID: id, Name: name})
+	}
+	got := fast.awaitMessages(16)
+	wantPlants(t, got, ferns(1, 16)...)
+	for _, m := range got {
+		if m.Data.Name != name {
+			t.Errorf("plant %d has a name of %d bytes", m.Data.ID, len(m.Data.Name))
+		}
+	}
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d large events were in flight at once, want 1", n)
+	}
+	await(t, func() error {
+		if !s.sending.TryAcquire(maxSending - 1<<20) {
+			return errors.New("memory of events that were delivered is still in use")
+		}
+		return nil
+	})
+}
+
+func TestDeliveriesAreTheLastAttempts(t *testing.T) {
+	s := run(t, newStore(t))
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, m message) {
+		if m.Data.ID == 150 {
+			w.WriteHeader(http.StatusTeapot)
+			fmt.Fprint(w, "short and stout")
+		}
+	})
+	w := s.create(e)
+	s.write(plantstore.Create, ferns(1, 149)...)
+	e.awaitMessages(149)
+	s.write(plantstore.Create, fern(150))
+	e.awaitMessages(152)
+	s.stop()
+	got, err := s.Deliveries(t.Context(), w.ID)
+	if err != nil || len(got) != plantstore.MaxDeliveries {
+		t.Fatalf("got %d attempts, %v", len(got), err)
+	}
+	for i, a := range got[1:] {
+		if a.Time.After(got[i].Time.Add(time.Second)) {
+			t.Errorf("attempt %d of %s is newer than the one before it", i+1, a.Time)
+		}
+	}
+	first := got[0]
+	if first.Attempt < 3 || first.Status != http.StatusTeapot || first.Response != "short and stout" || first.Type != plantstore.PlantCreated || first.Error != "" {
+		t.Errorf("got %+v", first)
+	}
+	if first.Attempt != got[1].Attempt+1 || got[1].Event != first.Event {
+		t.Errorf("got %+v after %+v", first, got[1])
+	}
+}
+
+func TestWebhookIsDeletedAndReplacedWhileItDelivers(t *testing.T) {
+	s := run(t, newStore(t))
+	before, after := newEndpoint(t, hang), newEndpoint(t, nil)
+	deleted, replaced := s.create(before), s.create(before)
+	before.trust()
+	s.write(plantstore.Create, ferns(1, 100)...)
+	before.awaitMessages(2 * maxInFlight)
+	if err := s.Delete(t.Context(), deleted.ID); err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.Replace(t.Context(), replaced.ID, plantstore.Webhook{URL: after.URL + "/hook"})
+	if err != nil || w.URL != after.URL+"/hook" {
+		t.Fatalf("got %+v, %v", w, err)
+	}
+	after.awaitMessages(100)
+	wantPlants(t, after.messages(), ferns(1, 100)...)
+	await(t, func() error {
+		if stats := s.Stats(); len(stats) != 1 || stats[0].ID != replaced.ID || stats[0].LagEvents != 0 {
+			return fmt.Errorf("got the statistics %+v", stats)
+		}
+		return nil
+	})
+	if n := len(before.messages()); n != 2*maxInFlight {
+		t.Errorf("%d messages went to the old URL", n)
+	}
+}
+
+// Each webhook is delivered by one of the servers that share a store. The other takes
+// over when the lease is no longer renewed.
+func TestServersTakeTurns(t *testing.T) {
+	store := newStore(t)
+	shared := func(o *Options) { o.Shared = true }
+	e := newEndpoint(t, nil)
+	a := run(t, store, shared)
+	w := a.create(e)
+	await(t, func() error {
+		if got := a.get(w.ID).Lease.Owner; got != a.owner {
+			return fmt.Errorf("the lease belongs to %q", got)
+		}
+		return nil
+	})
+	b := run(t, store, shared)
+	b.awaitSighting(w.ID)
+	b.wake()
+	a.write(plantstore.Create, ferns(1, 100)...)
+	e.awaitMessages(100)
+	wantPlants(t, e.messages(), ferns(1, 100)...) // once each
+	if got := a.get(w.ID).Lease.Owner; got != a.owner {
+		t.Fatalf("the lease belongs to %q", got)
+	}
+
+	// A graceful stop gives the lease back.
+	a.stop()
+	b.wake()
+	b.write(plantstore.Create, fern(101))
+	e.awaitMessages(101)
+	wantPlants(t, e.messages(), ferns(1, 101)...)
+
+	// A lease that is not renewed is taken, but not at once.
+	b.stop()
+	_, err := store.UpdateWebhook(t.Context(), w.ID, func(w *plantstore.Webhook) error {
+		w.Lease.Owner = "a server that was killed"
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := run(t, store, shared)
+	c.write(plantstore.Create, fern(102))
+	c.awaitSighting(w.ID)
+	c.mu.Lock()
+	sighted := c.seen[w.ID]
+	sighted.since = sighted.since.Add(-leaseTimeout)
+	c.seen[w.ID] = sighted
+	c.mu.Unlock()
+	if n := len(e.messages()); n != 101 {
+		t.Errorf("%d messages were sent before the lease expired", n)
+	}
+	c.wake()
+	e.awaitMessages(102)
+}
+
+// awaitSighting waits until the manager has seen that another has the lease.
+func (s *service) awaitSighting(id string) {
+	s.t.Helper()
+	await(s.t, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, ok := s.seen[id]; !ok {
+			return errors.New("the lease was not seen")
+		}
+		return nil
+	})
+}
