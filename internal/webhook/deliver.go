@@ -113,7 +113,7 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 		if reason := d.read(ctx); reason != "" {
 			return reason
 		}
-		for d.version-d.savedVersion < maxUnsaved {
+		for d.maySend() {
 			it := d.queue.next(time.Now())
 			if it == nil {
 				break
@@ -153,7 +153,8 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 	return ""
 }
 
-// wait returns how long nothing is due.
+// wait returns how long nothing is due. What is due and cannot be done does not count: a
+// result, or the end of a save, changes that.
 func (d *delivery) wait() time.Duration {
 	next := time.Now().Add(recordInterval)
 	earlier := func(t time.Time) {
@@ -161,13 +162,20 @@ func (d *delivery) wait() time.Duration {
 			next = t
 		}
 	}
-	earlier(d.queue.due())
-	earlier(d.readAt)
+	if d.maySend() {
+		earlier(d.queue.due())
+	}
+	if d.queue.wanted() > 0 {
+		earlier(d.readAt)
+	}
 	if !d.saving && d.version > d.savedVersion {
 		earlier(d.savedAt.Add(d.saveInterval()))
 	}
 	return max(0, time.Until(next))
 }
+
+// maySend reports whether few enough deliveries are not saved yet.
+func (d *delivery) maySend() bool { return d.version-d.savedVersion < maxUnsaved }
 
 // read adds the next events to the queue if it wants any.
 func (d *delivery) read(ctx context.Context) (reason string) {

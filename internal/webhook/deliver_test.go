@@ -720,22 +720,23 @@ func TestLargeEventsAreDelivered(t *testing.T) {
 	})
 	s.create(fast)
 	s.create(hanging)
-	name := strings.Repeat("x", 1<<20)
-	for id := plantstore.ID(1); id <= 16; id++ {
-		s.write(plantstore.Create, plantstore.Plant{ID: id, Name: name})
+	large, huge := strings.Repeat("x", maxBytes/4), strings.Repeat("y", maxBytes+1)
+	for id := plantstore.ID(1); id <= 15; id++ {
+		s.write(plantstore.Create, plantstore.Plant{ID: id, Name: large})
 	}
+	s.write(plantstore.Create, plantstore.Plant{ID: 16, Name: huge})
 	got := fast.awaitMessages(16)
 	wantPlants(t, got, ferns(1, 16)...)
 	for _, m := range got {
-		if m.Data.Name != name {
+		if m.Data.Name != large && (m.Data.ID != 16 || m.Data.Name != huge) {
 			t.Errorf("plant %d has a name of %d bytes", m.Data.ID, len(m.Data.Name))
 		}
 	}
-	if n := most.Load(); n != 1 {
-		t.Errorf("%d large events were in flight at once, want 1", n)
+	if n := most.Load(); n != 4 {
+		t.Errorf("%d large events were in flight at once, want 4", n)
 	}
 	await(t, func() error {
-		if !s.sending.TryAcquire(maxSending - 1<<20) {
+		if !s.sending.TryAcquire(maxSending - maxBytes) {
 			return errors.New("memory of events that were delivered is still in use")
 		}
 		return nil
@@ -867,4 +868,34 @@ func (s *service) awaitSighting(id string) {
 		}
 		return nil
 	})
+}
+
+// A retry that is due and cannot be sent must not keep the processor busy: something
+// else wakes the delivery when it can be sent.
+func TestDeliveryWaitsUntilARetryCanBeSent(t *testing.T) {
+	newDelivery := func(pending ...plantstore.PendingEvent) *delivery {
+		p := plantstore.Progress{Position: plantstore.Position{Store: "s", Seq: 100}.Cursor()}
+		for i := range pending {
+			pending[i].Event, pending[i].ID = plantstore.Position{Store: "s", Seq: int64(i + 1)}.Cursor(), plantstore.ID(i)
+			pending[i].Attempts, pending[i].Next = 1, time.Now().Add(-time.Minute)
+		}
+		p.Pending = pending
+		return &delivery{queue: newQueue(p), changed: make(chan struct{})}
+	}
+	full := newDelivery(make([]plantstore.PendingEvent, maxInFlight+1)...)
+	large := newDelivery(plantstore.PendingEvent{Size: maxBytes}, plantstore.PendingEvent{Size: maxBytes})
+	unsaved := newDelivery(make([]plantstore.PendingEvent, 1)...)
+	unsaved.version, unsaved.saving = maxUnsaved, true
+	unread := newDelivery(make([]plantstore.PendingEvent, maxHeld+maxInFlight)...)
+	unread.changed, unread.readAt = nil, time.Now().Add(-time.Minute)
+	for name, d := range map[string]*delivery{"all are in flight": full, "it is too large": large, "much is unsaved": unsaved, "too many to read more": unread} {
+		for d.version < maxUnsaved && d.queue.next(time.Now()) != nil {
+		}
+		if got := d.wait(); got <= 0 {
+			t.Errorf("%s: it waits for %s", name, got)
+		}
+	}
+	if due := newDelivery(make([]plantstore.PendingEvent, 1)...); due.wait() > 0 {
+		t.Errorf("it waits for %s although a retry can be sent", due.wait())
+	}
 }

@@ -171,10 +171,14 @@ func (q *queue) wanted() int {
 	return max(0, min(maxReady-len(q.ready), maxHeld-held))
 }
 
-// due returns when the next attempt is due, or the zero time if there is none.
+// due returns when the next attempt is due, or the zero time if there is none, or none
+// until another has ended.
 func (q *queue) due() (at time.Time) {
+	if q.inFlight >= maxInFlight {
+		return at
+	}
 	for _, it := range q.retries {
-		if at.IsZero() || it.Next.Before(at) {
+		if q.fits(it) && (at.IsZero() || it.Next.Before(at)) {
 			at = it.Next
 		}
 	}
