@@ -216,7 +216,7 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 	case errors.Is(err, plantstore.ErrGone):
 		r.gone = true
 	default:
-		r.attempt = plantstore.Delivery{Time: time.Now().UTC(), Error: "the event could not be read: " + plantstore.Shorten(err.Error())}
+		r.attempt = plantstore.Delivery{Time: time.Now().UTC(), Error: "the event could not be read: " + excerpt(err.Error(), maxError)}
 	}
 	r.attempt.Event, r.attempt.Attempt = it.Event, it.Attempts+1
 	r.stopped = ctx.Err() != nil && r.attempt.Status == 0

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,8 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var discardLog = log.New(io.Discard, "", 0)
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 

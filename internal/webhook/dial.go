@@ -22,6 +22,7 @@ const (
 	dialTimeout    = 10 * time.Second
 	maxResponse    = 64 << 10 // what is read of a response, in bytes
 	maxExcerpt     = 1 << 10  // what is remembered of it
+	maxError       = 512      // what is remembered of an error, in bytes
 )
 
 // special lists the networks that are not public and that netip does not know as such.
@@ -113,11 +114,11 @@ func (g guard) newClient() *http.Client {
 		Proxy:                  nil, // not even from the environment
 		DialContext:            dial("http"),
 		TLSHandshakeTimeout:    dialTimeout,
-		ResponseHeaderTimeout:  attemptTimeout,
 		MaxIdleConns:           256,
 		MaxIdleConnsPerHost:    maxInFlight,
 		IdleConnTimeout:        30 * time.Second,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: attemptTimeout, PingTimeout: dialTimeout}, // a dead connection is not used for long
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}

@@ -146,7 +146,7 @@ func (m *Manager) Test(ctx context.Context, id string) (plantstore.Delivery, err
 	}
 	secrets, err := m.secrets(&w)
 	if err != nil {
-		return plantstore.Delivery{}, err
+		return plantstore.Delivery{Type: TestType, Attempt: 1, Time: time.Now().UTC(), Error: err.Error()}, nil
 	}
 	message := "evt_test_" + plantstore.NewWebhookID()
 	a := m.send(ctx, &w, secrets, message, TestType, wire.EncodeTestMessage(TestType, time.Now(), id))

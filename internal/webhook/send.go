@@ -7,8 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
-	"unicode/utf8"
 
 	"plantstore"
 )
@@ -60,7 +60,7 @@ func (m *Manager) send(ctx context.Context, w *plantstore.Webhook, secrets []str
 	began := time.Now()
 	a := plantstore.Delivery{Type: kind, Time: began.UTC()}
 	fail := func(err error) plantstore.Delivery {
-		a.Duration, a.Error = time.Since(began), plantstore.Shorten(explain(err))
+		a.Duration, a.Error = time.Since(began), explain(err)
 		return a
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
@@ -78,11 +78,13 @@ func (m *Manager) send(ctx context.Context, w *plantstore.Webhook, secrets []str
 	a.Status = response.StatusCode
 	start, _ := io.ReadAll(io.LimitReader(response.Body, maxExcerpt))
 	_, _ = io.CopyN(io.Discard, response.Body, maxResponse) // so that the connection can be used again
-	for len(start) > 0 && !utf8.Valid(start) {
-		start = start[:len(start)-1]
-	}
-	a.Duration, a.Response = time.Since(began), string(start)
+	a.Duration, a.Response = time.Since(began), excerpt(string(start), maxExcerpt)
 	return a
+}
+
+// excerpt returns the start of a text that may not be UTF-8.
+func excerpt(text string, size int) string {
+	return strings.ToValidUTF8(text[:min(len(text), size)], "")
 }
 
 // explain returns the text of an error without the URL, which may be secret.
@@ -93,5 +95,5 @@ func explain(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no response within " + attemptTimeout.String()
 	}
-	return err.Error()
+	return excerpt(err.Error(), maxError)
 }
