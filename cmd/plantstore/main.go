@@ -45,8 +45,9 @@ type commands struct {
 
 	Webhook webhookCommand `cmd:"" help:"Create and manage webhooks, to which changes are sent."`
 
-	Backup backupCommand `cmd:"" help:"Copy the store to a file, even while it is in use."`
-	Check  checkCommand  `cmd:"" help:"Check the store for damage."`
+	Backup  backupCommand  `cmd:"" help:"Copy the store to a file, even while it is in use."`
+	Restore restoreCommand `cmd:"" help:"Put a copy in place of the store."`
+	Check   checkCommand   `cmd:"" help:"Check the store for damage."`
 
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`

@@ -39,35 +39,3 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	_, err = fmt.Fprintln(std.out, "ok")
 	return err
 }
-
-type backupCommand struct {
-	storeFlags
-	File string `arg:"" placeholder:"FILE" help:"The new file to write."`
-}
-
-// Help is the long part of the help page.
-func (backupCommand) Help() string {
-	return `Writes a consistent copy of the store, even while a server is using it, and checks it. To restore, stop the server and start it with the copy as its --db.
-
-Example:
-  plantstore backup --db plantstore.db plants-$(date +%F).db`
-}
-
-func (c *backupCommand) Run(ctx context.Context, std streams) error {
-	if c.isPostgres() {
-		return usage("back up a PostgreSQL store with PostgreSQL's own pg_dump or pg_basebackup")
-	}
-	if c.File == "-" {
-		return usage("a backup cannot be written to standard output: name a new file")
-	}
-	store, err := openFile(c.DB, sqlite.Existing)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	if err := store.Backup(ctx, c.File); err != nil {
-		return fmt.Errorf("cannot back up the store: %w", err)
-	}
-	_, err = fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", c.File)
-	return err
-}

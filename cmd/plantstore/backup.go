@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"plantstore/internal/sqlite"
+)
+
+type backupCommand struct {
+	storeFlags
+	File  string        `arg:"" optional:"" placeholder:"FILE" help:"The new file to write, or - for standard output."`
+	To    string        `placeholder:"DIR" help:"Write a new file into this directory, named after the store and the time."`
+	Every time.Duration `placeholder:"TIME" help:"With --to, write another one whenever this much time has passed, until interrupted."`
+	Keep  int           `placeholder:"N" help:"With --to, remove all but the newest N (default: keep all)."`
+}
+
+// Help is the long part of the help page.
+func (backupCommand) Help() string {
+	return `Writes a consistent copy of the store, even while a server is using it, and checks it. To put a copy back, use plantstore restore.
+
+Examples:
+  plantstore backup --db plantstore.db plants-$(date +%F).db
+  plantstore backup --db plantstore.db --to /var/backups/plantstore --every 6h --keep 14
+  plantstore backup --db plantstore.db - | zstd > plants.db.zst`
+}
+
+func (c *backupCommand) Run(ctx context.Context, std streams) error {
+	if err := c.check(std); err != nil {
+		return err
+	}
+	switch {
+	case c.File == "-":
+		return c.withStore(func(s *sqlite.Store) error { return s.WriteBackup(ctx, std.out) })
+	case c.To == "":
+		return c.write(ctx, c.File, std)
+	case c.Every == 0:
+		return c.writeNext(ctx, std)
+	}
+	return c.repeat(ctx, std)
+}
+
+func (c *backupCommand) check(std streams) error {
+	switch {
+	case c.isPostgres():
+		return usage("back up a PostgreSQL store with PostgreSQL's own pg_dump or pg_basebackup")
+	case (c.File == "") == (c.To == ""):
+		return usage("say where to write the copy: FILE, - for standard output, or --to DIR")
+	case c.To == "" && (c.Every != 0 || c.Keep != 0):
+		return usage("--every and --keep need --to DIR")
+	case c.Keep < 0:
+		return usage("--keep must be 1 or more, got %d", c.Keep)
+	case c.Every != 0 && c.Every < time.Second:
+		return usage("--every must be 1s or more, got %s", c.Every)
+	case c.File == "-" && isTerminal(std.out):
+		return usage("a backup is not text: redirect standard output to a file or a program")
+	}
+	return nil
+}
+
+// withStore opens the store for one backup. Between two backups it is closed, so that it
+// can be restored.
+func (c *backupCommand) withStore(f func(*sqlite.Store) error) error {
+	store, err := openFile(c.DB, sqlite.Existing)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f(store), store.Close()); err != nil {
+		return fmt.Errorf("cannot back up the store: %w", err)
+	}
+	return nil
+}
+
+func (c *backupCommand) write(ctx context.Context, file string, std streams) error {
+	err := c.withStore(func(s *sqlite.Store) error { return s.Backup(ctx, file) })
+	if err == nil {
+		_, err = fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", file)
+	}
+	return err
+}
+
+// backupTime is the time in a backup's name. Names sort by time.
+const backupTime = "20060102T150405Z"
+
+// prefix is how the names of this store's backups begin.
+func (c *backupCommand) prefix() string {
+	name := filepath.Base(c.DB)
+	return strings.TrimSuffix(name, filepath.Ext(name)) + "-"
+}
+
+// writeNext writes a backup into the directory and removes the oldest.
+func (c *backupCommand) writeNext(ctx context.Context, std streams) error {
+	file := filepath.Join(c.To, c.prefix()+time.Now().UTC().Format(backupTime)+".db")
+	if err := c.write(ctx, file, std); err != nil {
+		return err
+	}
+	kept, err := c.existing()
+	if err != nil || c.Keep == 0 {
+		return err
+	}
+	for _, at := range kept[:max(0, len(kept)-c.Keep)] {
+		if err := os.Remove(filepath.Join(c.To, c.prefix()+at.Format(backupTime)+".db")); err != nil {
+			return fmt.Errorf("cannot remove an old backup: %w", err)
+		}
+	}
+	return nil
+}
+
+// existing returns the times of this store's backups in the directory, oldest first.
+func (c *backupCommand) existing() (times []time.Time, err error) {
+	entries, err := os.ReadDir(c.To)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the backups: %w", err)
+	}
+	for _, entry := range entries {
+		text, isOurs := strings.CutPrefix(entry.Name(), c.prefix())
+		at, err := time.Parse(backupTime+".db", text)
+		if isOurs && err == nil {
+			times = append(times, at)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times, nil
+}
+
+// backupRetry is how long repeat waits at most after a failure.
+const backupRetry = 5 * time.Minute
+
+// repeat writes backups until ctx ends. The first is due when the newest one in the
+// directory is old enough, so that restarts do not add any. A failure ends only the first
+// attempt: later ones are reported and tried again.
+func (c *backupCommand) repeat(ctx context.Context, std streams) error {
+	times, err := c.existing()
+	if err != nil {
+		return err
+	}
+	wait := time.Duration(0)
+	if len(times) > 0 {
+		wait = c.Every - time.Since(times[len(times)-1])
+		fmt.Fprintf(std.err, "The next backup is due in %s.\n", max(0, wait).Round(time.Second))
+	}
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = c.Every
+		err := c.writeNext(ctx, std)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case first:
+			return err
+		default:
+			wait = min(c.Every, backupRetry)
+			fmt.Fprintf(std.err, "plantstore: %v; trying again in %s\n", err, wait)
+		}
+	}
+}
+
+type restoreCommand struct {
+	storeFlags
+	File  string `arg:"" placeholder:"FILE" help:"The copy, or - for standard input."`
+	Force bool   `help:"Replace the store if there is one."`
+}
+
+// Help is the long part of the help page.
+func (restoreCommand) Help() string {
+	return `Checks the copy and puts it in place of the store in one step. If the copy is damaged, or a server is using the store, nothing changes. Run it as the server's user, and start the server afterwards.
+
+Examples:
+  plantstore restore --db plantstore.db plants-2026-11-15.db
+  zstd -dc plants.db.zst | plantstore restore --db plantstore.db --force -`
+}
+
+func (c *restoreCommand) Run(ctx context.Context, std streams) error {
+	if c.isPostgres() {
+		return usage("restore a PostgreSQL store with PostgreSQL's own pg_restore or pg_basebackup")
+	}
+	in := io.Reader(std.in)
+	if c.File != "-" {
+		if info, err := os.Stat(c.File + "-wal"); err == nil && info.Size() > 0 {
+			return fmt.Errorf("%[1]s is a store with a write-ahead log, and not a copy of one: use plantstore backup --db %[1]s", c.File)
+		}
+		f, err := os.Open(c.File)
+		if err != nil {
+			return fmt.Errorf("cannot read the copy: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	err := sqlite.Restore(ctx, in, c.DB, c.Force)
+	if errors.Is(err, fs.ErrExist) {
+		return usage("%s exists already: use --force to replace it", c.DB)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot restore the store: %w", err)
+	}
+	_, err = fmt.Fprintf(std.err, "%s is restored.\n", c.DB)
+	return err
+}

@@ -1,0 +1,137 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"zombiezen.com/go/sqlite"
+
+	"plantstore"
+)
+
+// WriteBackup writes a snapshot of the store to w. The copy is complete and has been
+// checked before its first byte is written; until then it is beside the store's file.
+func (s *Store) WriteBackup(ctx context.Context, w io.Writer) error {
+	partial := fmt.Sprintf("%s.%d.backup.partial", s.path, os.Getpid())
+	defer os.Remove(partial)
+	if err := s.copyTo(ctx, partial); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	if err := verify(ctx, partial); err != nil {
+		return fmt.Errorf("check the backup: %w", err)
+	}
+	f, err := os.Open(partial)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return errors.Join(err, f.Close())
+}
+
+// Restore makes a copy of a store the store at path. The copy is checked first, gets the
+// current schema, and refuses the cursors of the original. It takes the place of an
+// existing store, if replace is set, in one step: after a crash either the old store or
+// the new one is there, complete. No process may have the old store open.
+func Restore(ctx context.Context, copied io.Reader, path string, replace bool) error {
+	if _, err := os.Lstat(path); err == nil && !replace {
+		return fmt.Errorf("%s: %w", path, fs.ErrExist)
+	}
+	s := &Store{path: path}
+	if err := s.takeLock(); err != nil {
+		return err
+	}
+	defer s.unlock()
+	partial := fmt.Sprintf("%s.%d.restore.partial", path, os.Getpid())
+	defer removeFiles(partial, partial+"-wal", partial+"-shm") // unless they have been renamed
+	if err := writeNew(partial, copied); err != nil {
+		return fmt.Errorf("read the copy: %w", err)
+	}
+	if err := checkCopy(ctx, partial); err != nil {
+		return err
+	}
+	if err := errors.Join(renameStore(partial), syncFile(partial)); err != nil {
+		return err
+	}
+	if err := retireLog(path); err != nil {
+		return err
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return err
+	}
+	return syncDir(path)
+}
+
+func writeNew(path string, content io.Reader) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}
+
+// checkCopy migrates a copy and refuses one that is not intact. An empty file is not a
+// store here.
+func checkCopy(ctx context.Context, path string) error {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return errors.Join(err, errors.New("the copy is empty"))
+	}
+	s, err := Open(path, Existing)
+	if err != nil {
+		return fmt.Errorf("the copy cannot be opened: %w", err)
+	}
+	problems, err := s.Check(ctx)
+	if err := errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("check the copy: %w", err)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%w: the copy has problems, the first is: %s", plantstore.ErrDamaged, problems[0])
+	}
+	return nil
+}
+
+// retireLog moves the write-ahead log of a store that is about to be replaced into its
+// file, and removes it: SQLite would apply it to the file that takes the old one's
+// place. That needs the file for itself, so it also finds other processes.
+func retireLog(path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return removeFiles(path+"-wal", path+"-shm")
+	}
+	err := leaveWAL(path)
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultOK, sqlite.ResultCorrupt, sqlite.ResultNotADB:
+		// A store that is too damaged to be opened has nothing to lose.
+		return removeFiles(path+"-wal", path+"-shm")
+	case sqlite.ResultBusy:
+		return fmt.Errorf("another process has %s open", path)
+	}
+	return classify(path, err)
+}
+
+// leaveWAL ends the WAL mode of a file, which copies the log into it and removes the log.
+func leaveWAL(path string) error {
+	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return err
+	}
+	c.SetBusyTimeout(busyTimeout)
+	err = pragma(c, "journal_mode=DELETE")
+	if closeErr := c.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+func removeFiles(paths ...string) error {
+	var errs []error
+	for _, path := range paths {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
