@@ -17,11 +17,11 @@ test:
 	PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -race -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
 
-# torture is the long form of the tests in e2e. It takes hours. TORTURE selects some of
+# torture is the long form of the tests in e2e and of some others. It takes hours. TORTURE selects some of
 # them by name. They run one at a time, so that their timings are meaningful.
 torture:
 	.ci/deps
-	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/...
+	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/... ./internal/wire ./internal/http1
 
 # bench compares Plantstore with its upper bound and with alternatives, and updates
 # docs/performance.md. Run it on an idle machine.

@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -262,6 +265,66 @@ func TestRequestsThatAreNotEligible(t *testing.T) {
 			t.Errorf("%s: the fast path accepts %d bytes", name, size)
 		}
 	}
+}
+
+// mutate returns one of the requests with a few pieces of it changed, and perhaps more
+// bytes after it.
+func mutate(random *rand.Rand, requests []string) []byte {
+	pieces := []string{
+		"\r\n", "\n", "\r", " ", "\t", ":", ": ", ",", ";", "/", "?", "#", "%", "%2", "%2F", "*", "\x00", "\x7f", "\xff", "é", "a", "0", "1", "-", "+",
+		"GET ", "POST ", "PUT ", "DELETE ", "HTTP/1.1", "HTTP/1.0", "Host: a\r\n", "Content-Length: 2\r\n", "Content-Length: 0\r\n", "content-length:2\r\n",
+		"Transfer-Encoding: chunked\r\n", "Connection: close\r\n", "Connection: keep-alive\r\n", "Expect: 100-continue\r\n", "X-A: b\r\n", " folded\r\n", "\r\n\r\n", "{}",
+	}
+	pick := func() string { return requests[random.IntN(len(requests))] }
+	b := []byte(pick())
+	for range random.IntN(4) {
+		from := random.IntN(len(b) + 1)
+		to := min(from+random.IntN(4), len(b))
+		piece := []byte(pieces[random.IntN(len(pieces))])
+		switch random.IntN(6) {
+		case 0:
+			to = from
+		case 1:
+			piece = nil
+		case 2:
+			piece = []byte{byte(random.IntN(256))}
+		case 3:
+			piece = bytes.Clone(b[from:to])
+			to = from
+		case 4:
+			from, to = len(b), len(b)
+			piece = []byte(pick())
+		}
+		b = slices.Replace(b, from, to, piece...)
+	}
+	return b
+}
+
+// This is a small part of the fuzzer's work, in every run of the tests. The long form is
+// faster than the fuzzer, because it does not measure coverage.
+func TestFastPathAgreesWithNetHTTPOnMutatedRequests(t *testing.T) {
+	n, accepted := 10_000, 0
+	if os.Getenv("PLANTSTORE_TORTURE") == "1" {
+		n = 80_000_000
+	}
+	var requests []string
+	for _, table := range []map[string]string{fastRequests, fallbackRequests} {
+		for _, text := range table {
+			if len(text) < 2<<10 { // most of a mutation's work would be copying it
+				requests = append(requests, text)
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for range n {
+		if parse(t, mutate(random, requests)) > 0 {
+			accepted++
+		}
+	}
+	if accepted < n/100 || accepted > n*99/100 {
+		t.Errorf("the fast path accepts %d of %d requests", accepted, n)
+	}
+	t.Logf("%d requests, %d accepted by the fast path", n, accepted)
 }
 
 // FuzzFastPathRequest checks that what the fast path accepts means the same to
