@@ -17,13 +17,9 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// The maximum resident memory of an overloaded server, in bytes. Large bodies may take
-// more: in addition to the queue's 64 MiB there are those being received, whose number
-// is bounded by that of the connections.
-const (
-	maxOverloaded      = 512 << 20
-	maxWithLargeBodies = 1 << 30
-)
+// maxOverloaded is the maximum resident memory of an overloaded server, in bytes. It has
+// thousands of connections.
+const maxOverloaded = 512 << 20
 
 // load is clients that create plants as fast as they get responses, for some time.
 // They ignore Retry-After unless retryAfter is set.
@@ -231,7 +227,7 @@ func TestOverloadedServerLosesNothing(t *testing.T) {
 // it receives concurrently.
 func TestManyLargeBodiesAreRefused(t *testing.T) {
 	harness.NeedProc(t)
-	l := newLoad(harness.Start(t), maxWithLargeBodies)
+	l := newLoad(harness.Start(t), maxMemory)
 	name := strings.Repeat("n", 1<<20-100)
 	refused := make(chan struct{})
 	closeRefused := sync.OnceFunc(func() { close(refused) })

@@ -30,7 +30,7 @@ type Applier interface {
 type Options struct {
 	// Queue limits queued and in-flight single writes. Default: 8192.
 	Queue int
-	// QueueBytes limits the text of these writes. Default: 64 MiB.
+	// QueueBytes limits the text of these writes. Default: 16 MiB.
 	QueueBytes int
 	// InFlight limits concurrent batches. Default: 1.
 	InFlight int
@@ -97,7 +97,7 @@ func newBatch(writes []plantstore.Write) *batch {
 // New returns a writer for the store.
 func New(store Applier, opts Options) *Writer {
 	opts.Queue = cmp.Or(opts.Queue, 8192)
-	opts.QueueBytes = cmp.Or(opts.QueueBytes, 64<<20)
+	opts.QueueBytes = cmp.Or(opts.QueueBytes, 16<<20)
 	opts.InFlight = cmp.Or(opts.InFlight, 1)
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	w := &Writer{

@@ -235,7 +235,7 @@ func TestWritesThatArriveDuringAnApplyShareABatch(t *testing.T) {
 func TestBatchEndsByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
-		w, _ := run(t, g, Options{})
+		w, _ := run(t, g, Options{QueueBytes: 32 << 20})
 		first := begin(w, create(1))
 		inFlight := g.next(t, create(1))
 		var writes []plantstore.Write

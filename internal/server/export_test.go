@@ -32,7 +32,7 @@ func Routes() []Route {
 	return all
 }
 
-// LargeBodies returns how many large bodies are being received.
+// LargeBodies returns how many large bodies are being processed.
 func (s *Server) LargeBodies() int64 { return s.largeBodies.inUse() }
 
 // LargePages returns how many bytes of large pages are being sent.

@@ -80,7 +80,7 @@ type Server struct {
 	largePages    *lane // bytes of pages being sent
 	imports       *lane // concurrent ones
 	windows       *lane // bytes of the imports' windows
-	largeBodies   *lane // being received
+	largeBodies   *lane // from when they are received until the response
 	followers     *lane // clients that follow the log
 
 	stopped  context.Context // ends when the server drains
@@ -117,7 +117,7 @@ func New(opts Options) *Server {
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
 		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
-		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being received"),
+		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being processed"),
 		followers:     newLane(maxFollowers, 0, 0, "too many clients follow the events"),
 	}
 	s.stopped, s.drain = context.WithCancel(context.Background())
@@ -170,6 +170,7 @@ type recorder struct {
 
 	zippers gzipPool     // nil if the response must not be compressed
 	zip     *gzip.Writer // not nil while the response is compressed
+	largeBody bool // finish releases it
 }
 
 func (rec *recorder) WriteHeader(status int) {
@@ -270,6 +271,9 @@ func (s *Server) serve(rt route) http.Handler {
 // the client does not mistake a part for the whole; the request then counts with the
 // status of the error. The only panic that leaves finish is [http.ErrAbortHandler].
 func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Time, panicked any) {
+	if rec.largeBody {
+		s.largeBodies.release(rec.caller.Hash, 1)
+	}
 	abort := panicked == http.ErrAbortHandler
 	switch {
 	case abort, errors.Is(rec.err, context.Canceled) && r.Context().Err() != nil:

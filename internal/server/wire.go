@@ -85,11 +85,14 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Bu
 	}
 	_, err := body.ReadFrom(start)
 	if err == nil && body.Len() > smallBody {
-		token := tokenOf(w)
-		if !s.largeBodies.tryAcquire(token, 1) {
+		rec := w.(*recorder)
+		if !s.largeBodies.tryAcquire(rec.caller.Hash, 1) {
 			return s.largeBodies.full
 		}
-		defer s.largeBodies.release(token, 1)
+		rec.largeBody = true
+		if missing := int(r.ContentLength) - body.Len(); missing > 0 {
+			body.Grow(missing + bytes.MinRead) // doubling could take twice as much
+		}
 		_, err = body.ReadFrom(in)
 	}
 	var large *http.MaxBytesError
@@ -106,11 +109,12 @@ func (s *Server) tooLarge() error {
 	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.maxBody)
 }
 
-// Bodies of which more than smallBody has arrived share a limit in bytes: clients
-// that send slowly could fill the memory with them.
+// Bodies of which more than smallBody has arrived share a limit in bytes, from then until
+// their responses are written. Otherwise clients that send slowly, or more than the
+// store can write, could fill the memory with them.
 const (
 	smallBody      = 64 << 10
-	maxLargeBodies = 64 << 20
+	maxLargeBodies = 32 << 20
 )
 
 // writePlant responds with a Plant.
