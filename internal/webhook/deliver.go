@@ -65,10 +65,11 @@ type delivery struct {
 
 // result is how an attempt ended.
 type result struct {
-	item    *item
-	attempt plantstore.Delivery
-	gone    bool // the log no longer has the event
-	stopped bool // the attempt was abandoned
+	item     *item
+	attempt  plantstore.Delivery
+	gone     bool // the log no longer has the event
+	unwanted bool // nothing was sent: its type was wanted when it was read
+	stopped  bool // the attempt was abandoned
 }
 
 // run delivers until ctx ends.
@@ -210,6 +211,10 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 	r := result{item: it}
 	e, body, err := d.message(ctx, it)
 	switch {
+	case err == nil && !d.hook.Sends(e.Type):
+		d.m.release(it)
+		r.unwanted = true
+		return r
 	case err == nil:
 		r.attempt = d.m.send(ctx, &d.hook, d.secrets, MessageID(it.Event), e.Type, body)
 		d.m.release(it)
@@ -250,6 +255,10 @@ func (d *delivery) take(r result) (reason string) {
 	case r.gone:
 		d.queue.returned(r.item)
 		return "it is behind what the log keeps: an event that was not delivered is no longer kept"
+	case r.unwanted:
+		d.version++
+		d.queue.delivered(r.item)
+		return ""
 	}
 	d.version++
 	now := time.Now()

@@ -84,17 +84,21 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-// Rotate makes a new secret for a webhook. For 24 hours the one before it signs too.
+// Rotate makes a new secret for a webhook. For 24 hours those before it sign too.
 func (m *Manager) Rotate(ctx context.Context, id string) (w plantstore.Webhook, secret string, err error) {
 	secret = plantstore.NewWebhookSecret()
+	added := plantstore.WebhookSecret{Secret: m.sealer.seal(id, secret)}
 	w, err = m.update(ctx, id, func(w *plantstore.Webhook) {
-		old := w.Secrets[:min(1, len(w.Secrets))]
-		now := plantstore.WebhookSecret{Secret: m.sealer.seal(id, secret)}
-		w.Secrets = []plantstore.WebhookSecret{now}
-		for _, s := range old {
-			s.Expires = time.Now().UTC().Add(rotation).Truncate(time.Second)
-			w.Secrets = append(w.Secrets, s)
+		if len(w.Secrets) > 0 && w.Secrets[0] == added {
+			return // the store calls this again
 		}
+		for i := range w.Secrets {
+			if w.Secrets[i].Expires.IsZero() {
+				w.Secrets[i].Expires = time.Now().UTC().Add(rotation).Truncate(time.Second)
+			}
+		}
+		w.Secrets = slices.Insert(slices.DeleteFunc(w.Secrets, hasExpired), 0, added)
+		w.Secrets = w.Secrets[:min(len(w.Secrets), maxSecrets)]
 	})
 	if err != nil {
 		return w, "", err

@@ -31,6 +31,8 @@ const (
 	leaseTimeout = 8 * time.Second
 	// rotation is how long the old secret still signs after a new one was made.
 	rotation = 24 * time.Hour
+	// maxSecrets is how many secrets of a webhook sign at once.
+	maxSecrets = 10
 	// stopGrace is how long a server that stops waits for what is being sent, and
 	// saveTimeout how long a delivery that ends may take to save its progress.
 	stopGrace   = 2 * time.Second

@@ -1,0 +1,227 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/internal/sqlite"
+)
+
+// twice is a store that changes a webhook twice, as one may that lost its connection.
+type twice struct{ *sqlite.Store }
+
+func (s twice) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	if w, err := s.Store.UpdateWebhook(ctx, id, change); err != nil {
+		return w, err
+	}
+	return s.Store.UpdateWebhook(ctx, id, change)
+}
+
+// However often a secret is rotated, the one that the receiver knows signs for 24 hours.
+func TestOldSecretsSignForADay(t *testing.T) {
+	store := newStore(t)
+	for name, s := range map[string]plantstore.Store{"a store": store, "a store that lost its connection": twice{store}} {
+		t.Run(name, func(t *testing.T) {
+			m := New(s, Options{Key: []byte("a key"), Allow: loopback})
+			e := newEndpoint(t, nil)
+			w, first, err := m.Create(t.Context(), plantstore.Webhook{URL: e.URL}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			known := []string{first}
+			for range 3 {
+				_, secret, err := m.Rotate(t.Context(), w.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				known = append(known, secret)
+				e.trust(known...)
+				if a, err := m.Test(t.Context(), w.ID); err != nil || a.Status != 200 {
+					t.Fatalf("got %+v, %v", a, err)
+				}
+			}
+			m.client.CloseIdleConnections()
+			for range 2 * maxSecrets {
+				if w, _, err = m.Rotate(t.Context(), w.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(w.Secrets) != maxSecrets {
+				t.Errorf("there are %d secrets, want %d", len(w.Secrets), maxSecrets)
+			}
+			for i, s := range w.Secrets {
+				if s.Expires.IsZero() != (i == 0) {
+					t.Errorf("secret %d expires at %s", i, s.Expires)
+				}
+			}
+		})
+	}
+}
+
+// Types that are no longer wanted are not sent, not even if an attempt failed before.
+func TestTypesAreReplacedWhileEventsArePending(t *testing.T) {
+	s := run(t, newStore(t))
+	var fails atomic.Bool
+	fails.Store(true)
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, _ message) {
+		if fails.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	s.write(plantstore.Delete, fern(1))
+	e.awaitMessages(2)
+	if _, err := s.Replace(t.Context(), w.ID, plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantDeleted}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() error {
+		if got := e.messages(); got[len(got)-1].Type != plantstore.PlantDeleted {
+			return errors.New("the deletion was not sent")
+		}
+		return nil
+	})
+	fails.Store(false)
+	await(t, func() error {
+		if p := s.get(w.ID).Progress.Pending; len(p) > 0 {
+			return errors.New("events are pending")
+		}
+		return nil
+	})
+}
+
+// A webhook that names what it may not call is refused, and so is a change to that.
+func TestRefusedURLIsNotStored(t *testing.T) {
+	m := New(newStore(t), Options{})
+	const private = "https://10.0.0.1/hook"
+	if _, _, err := m.Create(t.Context(), plantstore.Webhook{URL: private}, ""); !errors.Is(err, plantstore.ErrParameter) {
+		t.Errorf("got %v", err)
+	}
+	w, _, err := m.Create(t.Context(), plantstore.Webhook{URL: "https://example.com/"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Replace(t.Context(), w.ID, plantstore.Webhook{URL: private}); !errors.Is(err, plantstore.ErrParameter) {
+		t.Errorf("got %v", err)
+	}
+	all, err := m.List(t.Context())
+	if err != nil || len(all) != 1 || all[0].URL != w.URL {
+		t.Errorf("got %v, %v", all, err)
+	}
+}
+
+// failing is a store that fails while it is told to.
+type failing struct {
+	*sqlite.Store
+	now atomic.Bool
+}
+
+func (s *failing) err() error {
+	if s.now.Load() {
+		return errors.New("the disk is on fire")
+	}
+	return nil
+}
+
+func (s *failing) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	if err := s.err(); err != nil {
+		return plantstore.EventPage{}, err
+	}
+	return s.Store.Events(ctx, q)
+}
+
+func (s *failing) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
+	if err := s.err(); err != nil {
+		return nil, err
+	}
+	return s.Store.Webhooks(ctx)
+}
+
+func (s *failing) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	if err := s.err(); err != nil {
+		return plantstore.Webhook{}, err
+	}
+	return s.Store.UpdateWebhook(ctx, id, change)
+}
+
+func (s *failing) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
+	if err := s.err(); err != nil {
+		return err
+	}
+	return s.Store.SaveWebhook(ctx, id, change)
+}
+
+func (s *failing) SaveDeliveries(ctx context.Context, id string, attempts []plantstore.Delivery) error {
+	if err := s.err(); err != nil {
+		return err
+	}
+	return s.Store.SaveDeliveries(ctx, id, attempts)
+}
+
+// While the store fails, what is sent is bounded, and nothing is lost or disabled.
+func TestStoreFailsForAWhile(t *testing.T) {
+	store := &failing{Store: newStore(t)}
+	s := run(t, store)
+	e := newEndpoint(t, nil)
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	e.awaitMessages(1)
+	store.now.Store(true)
+	s.write(plantstore.Create, ferns(2, 1000)...)
+	s.wake()
+	time.Sleep(2 * storeDelay) // so that every part fails at least once
+	if n := len(e.messages()); n > maxUnsaved+maxInFlight+1 {
+		t.Errorf("%d messages were sent, although it could not be saved that they were", n)
+	}
+	store.now.Store(false)
+	e.awaitMessages(1000)
+	s.stop()
+	if got := s.get(w.ID); got.Disabled != "" {
+		t.Errorf("the webhook is disabled: %s", got.Disabled)
+	}
+	ids := make(map[plantstore.ID]bool)
+	for _, m := range e.messages() {
+		ids[m.Data.ID] = true
+	}
+	if len(ids) != 1000 {
+		t.Errorf("messages about %d plants were received, want 1000", len(ids))
+	}
+	if n := strings.Count(s.log.String(), "level=WARN"); n == 0 || n > 20 {
+		t.Errorf("%d warnings were logged:\n%s", n, s.log)
+	}
+}
+
+// A webhook with as many pending events as it may have is read and saved as any other.
+func TestManyPendingEvents(t *testing.T) {
+	s := run(t, newStore(t))
+	s.firstDelay = time.Hour
+	e := newEndpoint(t, status(http.StatusInternalServerError))
+	w := s.create(e)
+	s.write(plantstore.Create, ferns(1, 2000)...)
+	await(t, func() error {
+		if n := len(s.get(w.ID).Progress.Pending); n < maxHeld {
+			return errors.New("few events are pending")
+		}
+		return nil
+	})
+	s.stop()
+	got := s.get(w.ID).Progress
+	if n := len(got.Pending); n < maxHeld || n > maxHeld+maxReady+maxInFlight {
+		t.Errorf("%d events are pending, want %d", n, maxHeld)
+	}
+	if !slices.IsSortedFunc(got.Pending, func(a, b plantstore.PendingEvent) int {
+		return int(seqOf(t, a.Event) - seqOf(t, b.Event))
+	}) {
+		t.Error("the pending events are not in order")
+	}
+	if at, n := seqOf(t, got.Position), int64(len(got.Pending)); at != n {
+		t.Errorf("the position is %d although %d events are pending and none was delivered", at, n)
+	}
+}
