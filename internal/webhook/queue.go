@@ -12,6 +12,7 @@ import (
 // The limits of a queue, and the delays between attempts.
 const (
 	maxInFlight = 16      // events of one webhook
+	maxRetrying = 8       // of them, those that failed before, if there are others
 	maxBytes    = 1 << 20 // of their text; one that has more is sent alone
 	maxHeld     = 1000    // events that wait for another attempt at one of their plant
 	maxReady    = 256     // events that can be sent
@@ -31,6 +32,7 @@ type queue struct {
 	ready    []*item // may be sent now, the oldest first
 	retries  []*item // first of their plants, and wait for their time
 	inFlight int
+	retrying int // of those in flight, those that failed before
 	bytes    int // of text in flight
 
 	firstDelay time.Duration // the constant of that name, shorter in tests
@@ -91,7 +93,7 @@ func (q *queue) next(now time.Time) *item {
 	}
 	// Retries come first: they hold others back.
 	for i, it := range q.retries {
-		if !it.Next.After(now) && q.fits(it) {
+		if q.mayRetry() && !it.Next.After(now) && q.fits(it) {
 			q.retries = slices.Delete(q.retries, i, i+1)
 			return q.start(it)
 		}
@@ -105,10 +107,16 @@ func (q *queue) next(now time.Time) *item {
 	return q.start(it)
 }
 
+// mayRetry reports whether there is room for a retry, and still for other events.
+func (q *queue) mayRetry() bool {
+	return q.inFlight < maxInFlight && (q.retrying < maxRetrying || len(q.ready) == 0)
+}
+
 func (q *queue) fits(it *item) bool { return q.bytes == 0 || q.bytes+it.Size <= maxBytes }
 
 func (q *queue) start(it *item) *item {
 	q.inFlight++
+	q.retrying += min(1, it.Attempts)
 	q.bytes += it.Size
 	it.sent = true
 	return it
@@ -117,6 +125,7 @@ func (q *queue) start(it *item) *item {
 // landed says that an event is no longer in flight.
 func (q *queue) landed(it *item) {
 	q.inFlight--
+	q.retrying -= min(1, it.Attempts)
 	q.bytes -= it.Size
 }
 
@@ -174,7 +183,7 @@ func (q *queue) wanted() int {
 // due returns when the next attempt is due, or the zero time if there is none, or none
 // until another has ended.
 func (q *queue) due() (at time.Time) {
-	if q.inFlight >= maxInFlight {
+	if !q.mayRetry() {
 		return at
 	}
 	for _, it := range q.retries {

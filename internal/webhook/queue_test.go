@@ -113,6 +113,32 @@ func TestQueueHoldsBackOnlyThePlantThatFails(t *testing.T) {
 	}
 }
 
+// Retries leave room for events that were never sent.
+func TestQueueSendsNewEventsWhileManyRetriesAreDue(t *testing.T) {
+	q := newQueue(plantstore.Progress{Position: plantstore.Position{Store: "s"}.Cursor()})
+	now := time.Unix(1000, 0)
+	seq := int64(0)
+	for range 2 * maxInFlight {
+		seq++
+		q.add(eventAt(seq, plantstore.ID(seq)))
+		q.failed(q.next(now), now)
+	}
+	now = now.Add(time.Hour)
+	for range maxInFlight {
+		seq++
+		q.add(eventAt(seq, plantstore.ID(seq)))
+	}
+	fresh := 0
+	for it := q.next(now); it != nil; it = q.next(now) {
+		if it.Attempts == 0 {
+			fresh++
+		}
+	}
+	if q.inFlight != maxInFlight || fresh != maxInFlight/2 {
+		t.Errorf("%d of %d in flight are sent for the first time, want half of them", fresh, q.inFlight)
+	}
+}
+
 // The queue takes no more events when many are held back, and none when many were not
 // sent yet.
 func TestQueueIsBounded(t *testing.T) {
