@@ -30,16 +30,21 @@ var special = func() (all []netip.Prefix) {
 	for _, text := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 		"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		"64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "fec0::/10",
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	} {
 		all = append(all, netip.MustParsePrefix(text))
 	}
 	return all
 }()
 
+// global6 has all public IPv6 addresses. Outside it are those that stand for an IPv4
+// address.
+var global6 = netip.MustParsePrefix("2000::/3")
+
 // guard decides which addresses may be called.
 type guard struct {
-	allow []netip.Prefix // whatever they are, and by plain HTTP too
+	allow    []netip.Prefix // whatever they are, and by plain HTTP too
+	resolver *net.Resolver  // nil, but in tests
 }
 
 func (g guard) allows(ip netip.Addr) bool {
@@ -62,7 +67,7 @@ func (g guard) check(ip netip.Addr, scheme string) error {
 
 func isPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
-	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() &&
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && (ip.Is4() || global6.Contains(ip)) &&
 		!slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
@@ -79,6 +84,10 @@ func (g guard) checkURL(text string) error {
 		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
 	if err != nil { // a name
+		if last := host[strings.LastIndexByte(host, '.')+1:]; last != "" && '0' <= last[0] && last[0] <= '9' {
+			// No name ends like that, and some programs read it as an IPv4 address.
+			return plantstore.Errorf(plantstore.ErrParameter, `"url" is refused: %q is neither a name nor an IP address`, plantstore.Shorten(host))
+		}
 		if u.Scheme != "https" && len(g.allow) == 0 {
 			return plantstore.Errorf(plantstore.ErrParameter, `"url" must begin with https://`)
 		}
@@ -98,7 +107,7 @@ var errRefused = errors.New("the address is refused")
 // get around it.
 func (g guard) newClient() *http.Client {
 	dial := func(scheme string) func(ctx context.Context, network, address string) (net.Conn, error) {
-		d := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		d := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver, Control: func(_, address string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
 			if err == nil {
 				err = g.check(at.Addr(), scheme)

@@ -84,7 +84,7 @@ type sighting struct {
 
 // New returns a manager.
 func New(store plantstore.Store, opts Options) *Manager {
-	g := guard{opts.Allow}
+	g := guard{allow: opts.Allow}
 	var random [8]byte
 	rand.Read(random[:])
 	return &Manager{
