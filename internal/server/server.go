@@ -168,9 +168,9 @@ type recorder struct {
 	status    int
 	err       error
 
-	zippers gzipPool     // nil if the response must not be compressed
-	zip     *gzip.Writer // not nil while the response is compressed
-	largeBody bool // finish releases it
+	zippers   gzipPool     // nil if the response must not be compressed
+	zip       *gzip.Writer // not nil while the response is compressed
+	largeBody bool         // finish releases it
 }
 
 func (rec *recorder) WriteHeader(status int) {
