@@ -163,8 +163,9 @@ func ferns(from, to plantstore.ID) (all []plantstore.Plant) {
 
 // message is what an endpoint has received.
 type message struct {
-	ID     string `json:"-"` // webhook-id
-	Header http.Header
+	ID     string      `json:"-"` // webhook-id
+	Header http.Header `json:"-"`
+	Body   []byte      `json:"-"`
 	Type   plantstore.EventType
 	Data   struct {
 		ID   plantstore.ID
@@ -226,7 +227,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the sender gave up
 	}
-	m := message{ID: r.Header.Get("webhook-id"), Header: r.Header}
+	m := message{ID: r.Header.Get("webhook-id"), Header: r.Header, Body: body}
 	if err := json.Unmarshal(body, &m); err != nil {
 		e.t.Errorf("%s: %v", body, err)
 	}
