@@ -20,11 +20,13 @@ const (
 	// sent again, along with those in flight.
 	maxUnsaved = 256
 	// saveInterval is the time between two saves, longer for each event that is pending,
-	// and renewInterval the longest such time for a store that other servers share.
+	// moveInterval that while nothing is sent, and renewInterval the longest such time
+	// for a store that other servers share.
 	saveInterval        = 5 * time.Millisecond
 	saveIntervalPending = 50 * time.Microsecond
+	moveInterval        = time.Second
 	renewInterval       = 3 * time.Second
-	// recordInterval is how often the last attempts are saved.
+	// recordInterval is how often the last attempts are saved at most.
 	recordInterval = time.Second
 	// storeDelay is how long to wait after an error of the store.
 	storeDelay = time.Second
@@ -48,11 +50,14 @@ type delivery struct {
 	changed  <-chan struct{}       // closed when there may be events after the queue's position; nil if there may be already
 	readAt   time.Time             // not before then, after an error
 	attempts []plantstore.Delivery // the last ones, the newest last
-	recorded bool                  // they are saved
 
-	// version counts the changes of the progress. It is savedVersion that is saved, and
-	// savingVersion that is being saved, if saving is set.
+	recorded   bool // the attempts are saved, or being saved
+	recordedAt time.Time
+
+	// version counts the attempts. It is savedVersion that is saved, and savingVersion
+	// that is being saved, if saving is set.
 	version, savedVersion, savingVersion int
+	moved                                bool // the position has, since it was saved
 	saving                               bool
 	saves                                chan error
 	savedAt                              time.Time
@@ -108,8 +113,6 @@ func (d *delivery) run(ctx context.Context) {
 
 // loop delivers until ctx ends or the webhook must be disabled, and returns the reason.
 func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
-	tick := time.NewTicker(recordInterval)
-	defer tick.Stop()
 	for ctx.Err() == nil {
 		if reason := d.read(ctx); reason != "" {
 			return reason
@@ -138,12 +141,10 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 				return ""
 			default:
 				d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
-				d.savedAt = time.Now().Add(storeDelay)
+				d.savedAt, d.recorded = time.Now().Add(storeDelay), false
 			}
 		case <-d.changed:
 			d.changed = nil
-		case <-tick.C:
-			d.record(ctx)
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -181,8 +182,8 @@ func (d *delivery) maySend() bool { return d.version-d.savedVersion < maxUnsaved
 // read adds the next events to the queue if it wants any.
 func (d *delivery) read(ctx context.Context) (reason string) {
 	for d.changed == nil && d.queue.wanted() > 0 && !time.Now().Before(d.readAt) && ctx.Err() == nil {
-		changed := d.m.store.Changed()
-		page, err := d.m.events(ctx, plantstore.EventQuery{After: d.queue.position, Types: d.hook.Types, Limit: d.queue.wanted()})
+		changed, start := d.m.store.Changed(), d.queue.position
+		page, err := d.m.events(ctx, plantstore.EventQuery{After: start, Types: d.hook.Types, Limit: d.queue.wanted()})
 		if errors.Is(err, plantstore.ErrGone) {
 			return "it is behind what the log keeps: " + err.Error()
 		}
@@ -195,9 +196,7 @@ func (d *delivery) read(ctx context.Context) (reason string) {
 		for _, e := range page.Events {
 			d.queue.add(e)
 		}
-		if page.Next != d.queue.position || len(page.Events) > 0 {
-			d.version++
-		}
+		d.moved = d.moved || page.Next != start
 		d.queue.position = page.Next
 		if !page.More {
 			d.changed = changed
@@ -293,22 +292,36 @@ func describe(a plantstore.Delivery) string {
 	return fmt.Sprintf("the endpoint responded %d", a.Status)
 }
 
-// save begins to save the progress if it has changed, or if the lease must be renewed.
+// save begins to save the progress if it has changed, or if the lease must be renewed. A
+// position that has only moved past events that are not sent can wait, and so can the
+// last attempts.
 func (d *delivery) save(ctx context.Context) {
 	since := time.Since(d.savedAt)
-	if d.saving || since < d.saveInterval() || d.version == d.savedVersion && (!d.m.opts.Shared || since < renewInterval) {
+	record := !d.recorded && time.Since(d.recordedAt) >= recordInterval
+	due := record || d.version > d.savedVersion || d.moved && since >= moveInterval || d.m.opts.Shared && since >= renewInterval
+	if !due || d.saving || since < d.saveInterval() {
 		return
 	}
-	d.saving, d.savedAt, d.savingVersion = true, time.Now(), d.version
+	d.saving, d.moved, d.savedAt, d.savingVersion = true, false, time.Now(), d.version
 	progress := d.progress()
+	var last []plantstore.Delivery
+	if record {
+		last, d.recorded, d.recordedAt = d.lastAttempts(), true, time.Now()
+	}
 	go func() {
-		d.saves <- d.m.store.SaveWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
-			if !d.owns(w) {
-				return errChanged
+		d.saves <- d.m.limitSave(ctx, func() error {
+			err := d.m.store.SaveWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
+				if !d.owns(w) {
+					return errChanged
+				}
+				w.Lease.Renewal++
+				w.Progress = progress
+				return nil
+			})
+			if err != nil || !record {
+				return err
 			}
-			w.Lease.Renewal++
-			w.Progress = progress
-			return nil
+			return d.m.store.SaveDeliveries(ctx, d.hook.ID, last)
 		})
 	}()
 }
@@ -328,17 +341,11 @@ func (d *delivery) owns(w *plantstore.Webhook) bool {
 	return w.Lease.Owner == d.m.owner && w.Epoch == d.hook.Epoch && w.Disabled == ""
 }
 
-// record saves the last attempts.
-func (d *delivery) record(ctx context.Context) {
-	if d.recorded {
-		return
-	}
-	d.recorded = true
+// lastAttempts returns the attempts to remember, the newest first.
+func (d *delivery) lastAttempts() []plantstore.Delivery {
 	last := slices.Clone(d.attempts[max(0, len(d.attempts)-plantstore.MaxDeliveries):])
 	slices.Reverse(last)
-	if err := d.m.store.SaveDeliveries(ctx, d.hook.ID, last); err != nil && ctx.Err() == nil {
-		d.m.warn(ctx, "cannot save the attempts of a webhook", d.hook.ID, err)
-	}
+	return last
 }
 
 // finish saves the progress for good, and disables the webhook if there is a reason.
@@ -348,12 +355,11 @@ func (d *delivery) finish(reason string) {
 			reason = late
 		}
 	}
-	if d.saving {
-		<-d.saves
+	if d.saving && <-d.saves != nil {
+		d.recorded = false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	d.record(ctx)
 	_, err := d.m.store.UpdateWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
 		if !d.owns(w) {
 			return errChanged
@@ -363,12 +369,14 @@ func (d *delivery) finish(reason string) {
 		w.Disabled = reason
 		return nil
 	})
-	switch {
-	case errors.Is(err, errChanged) || errors.Is(err, plantstore.ErrNoWebhook):
-	case err != nil:
-		d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
-	case reason != "":
+	if err == nil && reason != "" {
 		d.m.logDisabled(d.hook.ID, reason)
+	}
+	if err == nil && !d.recorded {
+		err = d.m.store.SaveDeliveries(ctx, d.hook.ID, d.lastAttempts())
+	}
+	if err != nil && !errors.Is(err, errChanged) && !errors.Is(err, plantstore.ErrNoWebhook) {
+		d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
 	}
 }
 

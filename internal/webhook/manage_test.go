@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -223,5 +224,57 @@ func TestManyPendingEvents(t *testing.T) {
 	}
 	if at, n := seqOf(t, got.Position), int64(len(got.Pending)); at != n {
 		t.Errorf("the position is %d although %d events are pending and none was delivered", at, n)
+	}
+}
+
+// counting is a store that counts how often progress is saved.
+type counting struct {
+	*sqlite.Store
+	saves atomic.Int64
+}
+
+func (s *counting) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
+	s.saves.Add(1)
+	return s.Store.SaveWebhook(ctx, id, change)
+}
+
+// A webhook that is sent nothing costs other writes next to nothing.
+func TestEventsThatAreNotSentAreSavedRarely(t *testing.T) {
+	store := &counting{Store: newStore(t)}
+	s := run(t, store)
+	s.create(newEndpoint(t, nil), plantstore.PlantDeleted)
+	start := time.Now()
+	for id := plantstore.ID(1); id <= 200; id++ {
+		s.write(plantstore.Create, fern(id))
+		time.Sleep(time.Millisecond) // the webhook reads each event on its own
+	}
+	if n, most := store.saves.Load(), 1+int64(time.Since(start)/moveInterval); n > most {
+		t.Errorf("the position was saved %d times in %s, want %d", n, time.Since(start), most)
+	}
+}
+
+// However many webhooks there are, their saves leave time for other writes.
+func TestSavesTakeTurns(t *testing.T) {
+	const saves, took = 40, 2 * time.Millisecond
+	m := New(nil, Options{})
+	var inside, most atomic.Int64
+	var all sync.WaitGroup
+	start := time.Now()
+	for range saves {
+		all.Go(func() {
+			err := m.limitSave(t.Context(), func() error {
+				most.Store(max(most.Load(), inside.Add(1)))
+				time.Sleep(took)
+				inside.Add(-1)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if least := (saves/maxSaves - 1) * (1 + savePause) * took; time.Since(start) < least || most.Load() > maxSaves {
+		t.Errorf("%d saves took %s, %d at once, want at least %s and at most %d", saves, time.Since(start), most.Load(), least, maxSaves)
 	}
 }

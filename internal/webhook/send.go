@@ -18,6 +18,8 @@ const (
 	maxReads   = 2        // reads of the log at once, so that clients can read too
 	maxSending = 16 << 20 // bytes of large events in memory
 	maxTests   = 16       // tests at once
+	maxSaves   = 2        // saves of progress at once, which delay other writes
+	savePause  = 3        // times as long as a save took, another must wait
 )
 
 // acquire waits until there is memory for an event. Only large ones need to wait.
@@ -32,6 +34,18 @@ func (m *Manager) release(it *item) {
 	if it.Size > 0 {
 		m.sending.Release(int64(min(it.Size, maxSending)))
 	}
+}
+
+// limitSave calls a function that writes to the store. With many webhooks, such writes
+// take at most half of the time of a store that makes one at a time.
+func (m *Manager) limitSave(ctx context.Context, save func() error) error {
+	if err := m.saves.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	start := time.Now()
+	err := save()
+	time.AfterFunc(savePause*time.Since(start), func() { m.saves.Release(1) })
+	return err
 }
 
 // events reads a page of the log.

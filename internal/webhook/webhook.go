@@ -66,6 +66,7 @@ type Manager struct {
 	reads   *semaphore.Weighted // reads of the log
 	sending *semaphore.Weighted // bytes of large events in memory
 	tests   *semaphore.Weighted
+	saves   *semaphore.Weighted // of progress
 
 	firstDelay time.Duration // of the queues
 
@@ -90,7 +91,7 @@ func New(store plantstore.Store, opts Options) *Manager {
 	return &Manager{
 		store: store, opts: opts, owner: hex.EncodeToString(random[:]), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
-		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), tests: semaphore.NewWeighted(maxTests),
+		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), tests: semaphore.NewWeighted(maxTests), saves: semaphore.NewWeighted(maxSaves),
 		firstDelay: firstDelay, running: make(map[string]*delivery), seen: make(map[string]sighting),
 	}
 }
