@@ -423,7 +423,7 @@ func (f *forwarder) deliver(ctx context.Context, e plantstore.Event) error {
 			return err
 		}
 		wait := backoff.Next()
-		if _, err := fmt.Fprintf(f.out, "%s: %v; trying again in %s\n", line, err, wait.Round(100*time.Millisecond)); err != nil {
+		if _, err := fmt.Fprintf(f.out, "%s: %s; trying again in %s\n", line, printable(err.Error()), wait.Round(100*time.Millisecond)); err != nil {
 			return err
 		}
 		select {
