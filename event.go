@@ -205,8 +205,11 @@ func ErrorGone(why string) error {
 	return Errorf(ErrGone, "the cursor is gone: %s; start over without one, or from an export's Plantstore-Cursor", why)
 }
 
-// LogStats describes the log of changes to an operator.
-type LogStats struct {
+// Stats describes a store to an operator.
+type Stats struct {
+	Plants int64
+
+	// These are about the log of changes.
 	Events    int64     // kept
 	Bytes     int64     // their approximate size, 0 if it is not known yet
 	LastSeq   int64     // the number of the last event

@@ -127,6 +127,10 @@ type Store interface {
 	// as cheap as SaveWebhook.
 	SaveDeliveries(ctx context.Context, id string, attempts []Delivery) error
 
+	// Stats describes the store. It MUST be cheap however large the store is. Its
+	// numbers MUST be exact, except for Bytes.
+	Stats(ctx context.Context) (Stats, error)
+
 	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged
 	// if it cannot until someone repairs it.
 	Ready(ctx context.Context) error

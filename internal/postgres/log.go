@@ -21,7 +21,7 @@ const (
 	createPlant = `WITH created AS (
 			INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING RETURNING id
 		), last AS (
-			UPDATE log_state SET seq = seq + 1, time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + 1, plants = plants + 1, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag) SELECT seq, time, $4, 1, $1, $2, $3 FROM last`
@@ -33,7 +33,7 @@ const (
 		), created AS (
 			INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM new RETURNING id
 		), last AS (
-			UPDATE log_state SET seq = seq + cardinality($1::bigint[]), time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + cardinality($1::bigint[]), plants = plants + cardinality($1::bigint[]), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
@@ -45,15 +45,16 @@ const (
 		), count AS (
 			SELECT count(*) AS n FROM created
 		), last AS (
-			UPDATE log_state SET seq = seq + (SELECT n FROM count), time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + (SELECT n FROM count), plants = plants + (SELECT n FROM count), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT n FROM count) > 0 RETURNING seq, time
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
 		SELECT last.seq - (SELECT n FROM count) + row_number() OVER (ORDER BY new.n), last.time, new."by", 1, new.id, new.name, new.tag
 		FROM last, created JOIN new USING (id) RETURNING id`
-	// appendLog takes the plants without a name from the table.
+	// appendLog takes the plants without a name from the table. $6 is how many more
+	// plants there are.
 	appendLog = `WITH last AS (
-			UPDATE log_state SET seq = seq + cardinality($1::text[]), time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + cardinality($1::text[]), plants = plants + $6, time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
@@ -72,8 +73,11 @@ const (
 // eventTypes has the event type of each type in the log, except 0.
 var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted}
 
-// deletedType is the type of deletions in the log.
-const deletedType = 3
+// The types of creations and deletions in the log.
+const (
+	createdType = 1
+	deletedType = 3
+)
 
 // logType returns the type that the log has for an outcome, or 0 if that changed
 // nothing.
@@ -83,7 +87,7 @@ func logType(r plantstore.Result) int16 {
 	}
 	switch r.Outcome {
 	case plantstore.Created:
-		return 1
+		return createdType
 	case plantstore.Replaced:
 		return 2
 	case plantstore.Deleted:
@@ -100,11 +104,11 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	var types []int16
 	var ids []int64
 	var names, tags []*string
-	size := 0
+	size, more := 0, 0
 	queue := func() {
 		if len(ids) > 0 {
-			b.Queue(appendLog, by, types, ids, names, tags)
-			by, types, ids, names, tags, size = nil, nil, nil, nil, nil, 0
+			b.Queue(appendLog, by, types, ids, names, tags, more)
+			by, types, ids, names, tags, size, more = nil, nil, nil, nil, nil, 0, 0
 		}
 	}
 	var writes []int
@@ -119,7 +123,11 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		}
 		write := &p.batch[i]
 		plant := &write.Plant
-		if kind == deletedType {
+		switch kind {
+		case createdType:
+			more++
+		case deletedType:
+			more--
 			plant = p.deleted[i]
 		}
 		var name, tag *string

@@ -131,8 +131,8 @@ func TestTenReplicasStartTogether(t *testing.T) {
 			t.Errorf("CreateFirstToken of replica %d returned %v, want %v", i, got, want)
 		}
 	}
-	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "4" {
-		t.Errorf("plantstore_schema has the versions %s, want one row with 4", got)
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "5" {
+		t.Errorf("plantstore_schema has the versions %s, want one row with 5", got)
 	}
 }
 

@@ -39,7 +39,7 @@ const (
 			SELECT octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) FROM log WHERE seq = n
 		)::bigint FROM generate_series($1::bigint, $2::bigint, $3::bigint) AS n`
 	deleteLog   = `DELETE FROM log WHERE seq > $1 AND seq <= $2`
-	selectStats = `SELECT seq, trimmed, (SELECT time FROM log WHERE log.seq = log_state.trimmed + 1) FROM log_state WHERE id = 1`
+	selectStats = `SELECT seq, trimmed, plants, (SELECT time FROM log WHERE log.seq = log_state.trimmed + 1) FROM log_state WHERE id = 1`
 	setTrimmed  = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
 )
 
@@ -215,13 +215,13 @@ func (s *Store) estimateBytes(ctx context.Context, q querier, trimmed, last int6
 	return rows * size.bytes, nil
 }
 
-// LogStats describes the log. The size is an estimate for which it reads a sample, at
+// Stats describes the store. The size of the log is an estimate for which it reads a sample, at
 // most every 10 s, and otherwise it reads two rows.
-func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err error) {
+func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 	var trimmed int64
 	var oldest *int64
 	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &oldest)
+		err := c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &stats.Plants, &oldest)
 		if err == nil {
 			stats.Bytes, err = s.estimateBytes(ctx, c, trimmed, stats.LastSeq)
 		}

@@ -32,7 +32,7 @@ func TestTrimmedLog(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	s.KeepLog(0, 20*(rowOverhead+5))
 	storetest.CheckTrim(t, s, func() { trimAll(t, s) })
-	stats, err := s.LogStats(t.Context())
+	stats, err := s.Stats(t.Context())
 	if err != nil || stats.Events == 0 || stats.Events > 30 || stats.LastSeq < 100 || stats.Bytes > 20*(rowOverhead+5) || time.Since(stats.Oldest) > time.Hour {
 		t.Errorf("%+v, %v", stats, err)
 	}
@@ -41,14 +41,14 @@ func TestTrimmedLog(t *testing.T) {
 func TestSizeOfALogWithoutALimit(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	for i, want := range []int64{0, rowOverhead + 4, 2 * (rowOverhead + 4)} {
-		if stats, err := s.LogStats(t.Context()); err != nil || stats.Bytes != want {
+		if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes != want {
 			t.Errorf("a log of %d events has %d bytes, want %d, %v", i, stats.Bytes, want, err)
 		}
 		apply(t, s, create(plant(plantstore.ID(i), "fern")))
 	}
 	s.logRowSize.Store(&rowSize{at: time.Now().Add(-estimateInterval)})
 	apply(t, s, create(plant(3, strings.Repeat("x", 1000))))
-	if stats, err := s.LogStats(t.Context()); err != nil || stats.Bytes < 1000 {
+	if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes < 1000 {
 		t.Errorf("after a large event the log has %d bytes, %v", stats.Bytes, err)
 	}
 }
@@ -99,7 +99,7 @@ func TestRowsOfUnequalSize(t *testing.T) {
 		query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d", rows))
 		s.KeepLog(0, limit)
 		trimAll(t, s)
-		stats, err := s.LogStats(t.Context())
+		stats, err := s.Stats(t.Context())
 		if err != nil || stats.Events < c.want*95/100 || stats.Events > c.want*105/100 {
 			t.Errorf("%s: %d events remain, want about %d, %v", c.what, stats.Events, c.want, err)
 		}

@@ -107,6 +107,9 @@ func wantPlants(t *testing.T, s *Store, want []plantstore.Plant) {
 			wantTropical = append(wantTropical, p)
 		}
 	}
+	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != int64(len(want)) {
+		t.Errorf("Stats: %+v, %v, want %d plants", stats, err, len(want))
+	}
 	page, err := s.List(t.Context(), plantstore.Query{Tag: tropical, Limit: 100})
 	if err != nil || !slices.Equal(page.Plants, wantTropical) {
 		t.Errorf("List by tag: %+v, %v, want %+v", page.Plants, err, wantTropical)

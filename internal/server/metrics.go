@@ -127,17 +127,11 @@ func (m *Metrics) watchConnections(open func() int) (refused func()) {
 	return total.Inc
 }
 
-// logStats is implemented by stores that can describe their log of changes cheaply.
-type logStats interface {
-	LogStats(ctx context.Context) (plantstore.LogStats, error)
-}
+// statsTimeout is how long a scrape waits for the store.
+const statsTimeout = 2 * time.Second
 
-// logStatsTimeout is how long a scrape waits for the store.
-const logStatsTimeout = 2 * time.Second
-
-// logCollector collects the metrics of a store's log, none if the store does not
-// respond.
-type logCollector struct{ store logStats }
+// storeCollector collects the metrics of a store, none if it does not respond.
+type storeCollector struct{ store plantstore.Store }
 
 var (
 	logEvents = prometheus.NewDesc("plantstore_log_events", "Events kept in the log of changes.", nil, nil)
@@ -147,16 +141,16 @@ var (
 	unflushed = prometheus.NewDesc("plantstore_unflushed_plants", "Changes that may not have been flushed from the log to the table of plants.", nil, nil)
 )
 
-func (c logCollector) Describe(descs chan<- *prometheus.Desc) {
+func (c storeCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{logEvents, logBytes, logOldest, logLast, unflushed} {
 		descs <- d
 	}
 }
 
-func (c logCollector) Collect(metrics chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), logStatsTimeout)
+func (c storeCollector) Collect(metrics chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	stats, err := c.store.LogStats(ctx)
+	stats, err := c.store.Stats(ctx)
 	if err != nil {
 		return
 	}

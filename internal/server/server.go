@@ -129,9 +129,7 @@ func New(opts Options) *Server {
 		s.metrics.watchDamage(store.Damaged)
 	}
 	s.metrics.watchFollowers(s.followers.inUse)
-	if store, ok := s.store.(logStats); ok {
-		s.metrics.registry.MustRegister(logCollector{store})
-	}
+	s.metrics.registry.MustRegister(storeCollector{s.store})
 	s.metrics.registry.MustRegister(webhookCollector{s.webhooks})
 	for _, r := range routes {
 		pattern := r.method + " " + strings.Replace(r.path, "{base}", base, 1)

@@ -38,6 +38,7 @@ type writer struct {
 
 	seq       int64         // of the last row of the log
 	time      int64         // of that row
+	plants    int64         // as of that row
 	next      plantstore.ID // of the frozen generation, to be flushed next
 	left      int           // approximate number left of it
 	flushDebt int           // rows of it to flush, too few for a group so far
@@ -53,6 +54,7 @@ type writer struct {
 // transaction is what a transaction changes in memory once it is committed.
 type transaction struct {
 	seq, time int64
+	plants    int64
 	entries   []entry
 	rows      []logRow
 	next      plantstore.ID
@@ -91,7 +93,7 @@ func (w *writer) prepare() error {
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.storeRun,
 		"DELETE FROM stored WHERE id = ?":                                                         &w.remove,
-		"UPDATE log_state SET flushed = ?":                                                        &w.setFlushed,
+		"UPDATE log_state SET flushed = ?, plants = ?":                                            &w.setFlushed,
 		"DELETE FROM log WHERE seq <= ?":                                                          &w.trim,
 		"SELECT seq, octet_length(name) FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":         &w.logText,
 		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)": &w.setTrimmed,
@@ -185,7 +187,7 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
-	w.tx = transaction{seq: w.seq, time: w.time, entries: w.tx.entries[:0], rows: w.tx.rows[:0], next: w.next, left: w.left, trimmed: w.trimmed}
+	w.tx = transaction{seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], next: w.next, left: w.left, trimmed: w.trimmed}
 	active := s.unflushed.Load().active
 	if err := f(w); err != nil {
 		return err
@@ -203,8 +205,10 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 func (s *Store) committed(w *writer) {
 	if w.seq != w.tx.seq {
 		s.lastSeq.Store(w.tx.seq)
+		s.plants.Store(w.tx.plants)
 		s.notifyChanged()
 	}
+	w.plants = w.tx.plants
 	w.seq, w.time, w.next, w.left, w.trimmed = w.tx.seq, w.tx.time, w.tx.next, w.tx.left, w.tx.trimmed
 	mem := s.unflushed.Load()
 	if w.tx.flushed {
@@ -264,6 +268,7 @@ func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *
 // addRow adds a row to those that the transaction appends.
 func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant) {
 	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant})
+	w.tx.plants += moreWith(kind)
 	e := entry{id: plant.ID, seq: w.tx.seq + int64(len(w.tx.rows)), tag: tombstone, size: uint32(plant.TextSize())}
 	if kind != rowDeleted {
 		e.tag = hashTag(plant.Tag)

@@ -30,6 +30,7 @@ func (s *Store) freeze() {
 	s.write.next, s.write.left = firstID, mem.active.len()
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
+	mem.active.plants = s.write.plants
 	mem.active.final.Store(s.write.seq)
 	s.unflushed.Store(&unflushed{active: newGeneration(), frozen: mem.active})
 }
@@ -112,6 +113,7 @@ func (s *Store) flush(n int, text int64) error {
 	}
 	w.tx.flushed = true
 	w.setFlushed.BindInt64(1, frozen.final.Load())
+	w.setFlushed.BindInt64(2, frozen.plants)
 	if err := run(w.setFlushed); err != nil || w.conn.Changes() == 1 {
 		return err
 	}

@@ -44,10 +44,11 @@ func hashTag(tag plantstore.Tag) uint32 {
 // It has every version of a plant, so that a reader sees only those of its own
 // snapshot: the newest with a seq that is not above the snapshot's.
 type generation struct {
-	mu    sync.RWMutex // guards tree
-	tree  *btree.BTreeG[entry]
-	bytes int64        // of text
-	final atomic.Int64 // the last seq, once it is frozen
+	mu     sync.RWMutex // guards tree
+	tree   *btree.BTreeG[entry]
+	bytes  int64        // of text
+	final  atomic.Int64 // the last seq, once it is frozen
+	plants int64        // how many there are as of that one
 }
 
 func newGeneration() *generation {

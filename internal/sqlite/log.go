@@ -16,13 +16,14 @@ type logState struct {
 	flushed              int64  // the table has everything up to this row
 	trimmed, trimmedTime int64  // the rows up to this one have been trimmed
 	seq                  int64  // of the last row
+	plants               int64  // as of the row flushed
 }
 
 var errNoState = inconsistent("the table log_state is empty")
 
 // readState reads the state. The connection is in a transaction.
 func readState(c *sqlite.Conn) (s logState, err error) {
-	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log) FROM log_state")
+	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants FROM log_state")
 	if err != nil {
 		return s, err
 	}
@@ -34,30 +35,45 @@ func readState(c *sqlite.Conn) (s logState, err error) {
 	s.flushed, s.trimmed, s.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
 	// If all rows have been trimmed, the next one still comes after them.
 	s.seq = max(row.ColumnInt64(4), s.trimmed)
+	s.plants = row.ColumnInt64(5)
 	return s, nil
 }
 
-// loadEntries adds the rows after the flushed one to a generation.
-func loadEntries(c *sqlite.Conn, flushed int64, into *generation) error {
+// loadEntries adds the rows after the flushed one to a generation, and returns how many
+// more plants there are with them.
+func loadEntries(c *sqlite.Conn, flushed int64, into *generation) (more int64, err error) {
 	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name) FROM log WHERE seq > ? ORDER BY seq")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer rows.Reset()
 	rows.BindInt64(1, flushed)
 	for {
 		found, err := rows.Step()
 		if err != nil || !found {
-			return err
+			return more, err
 		}
 		tag := columnTag(rows, 3)
 		text, _ := tag.Text()
 		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2)), size: uint32(len(text) + rows.ColumnInt(4))}
-		if rows.ColumnInt64(1) != rowDeleted {
+		kind := rows.ColumnInt64(1)
+		if kind != rowDeleted {
 			e.tag = hashTag(tag)
 		}
+		more += moreWith(kind)
 		into.add([]entry{e})
 	}
+}
+
+// moreWith returns how many more plants there are with a row of that kind.
+func moreWith(kind int64) int64 {
+	switch kind {
+	case rowCreated:
+		return 1
+	case rowDeleted:
+		return -1
+	}
+	return 0
 }
 
 // load reads what the table does not have yet, after a start.
@@ -77,10 +93,13 @@ func (s *Store) load() error {
 	}
 	active := newGeneration()
 	w.seq, w.time, w.trimmed = state.seq, last.Time, state.trimmed
-	if err := loadEntries(w.conn, state.flushed, active); err != nil {
+	more, err := loadEntries(w.conn, state.flushed, active)
+	if err != nil {
 		return err
 	}
+	w.plants = state.plants + more
 	s.lastSeq.Store(w.seq)
+	s.plants.Store(w.plants)
 	s.unflushed.Store(&unflushed{active: active})
 	if s.isFull(active) {
 		s.freeze()

@@ -60,6 +60,9 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err := checkLog(c, &problems); err != nil {
 		return problems, checkError(ctx, s.path, err, &problems)
 	}
+	if err := checkCount(c, &problems); err != nil {
+		return problems, checkError(ctx, s.path, err, &problems)
+	}
 	if _, err := s.Tokens(ctx); err != nil {
 		problems = append(problems, err.Error())
 	}
@@ -109,6 +112,18 @@ func checkLog(c *sqlite.Conn, problems *[]string) error {
 		err = inconsistent("the log has no row %d", last+1)
 	}
 	return err
+}
+
+// checkCount counts the plants.
+func checkCount(c *sqlite.Conn, problems *[]string) error {
+	return sqlitex.Execute(c, "SELECT (SELECT count(*) FROM plants), "+countKept+" FROM log_state", &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error {
+			if found, kept := row.ColumnInt64(0), row.ColumnInt64(1); found != kept {
+				*problems = append(*problems, fmt.Sprintf("there are %d plants, but the log's state says %d", found, kept))
+			}
+			return nil
+		},
+	})
 }
 
 // checkError adds an error to the problems if it says that the file is damaged, and

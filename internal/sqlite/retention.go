@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 )
@@ -130,8 +131,8 @@ func (s *Store) mayTrim() bool {
 	return s.write.trimmed < s.trimTo.Load()
 }
 
-// LogStats describes the log. It reads a few rows.
-func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err error) {
+// Stats describes the store. It reads a few rows.
+func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 	err = s.withReader(ctx, s.read, func(r *reader) error {
 		c := r.conn
 		defer endSnapshot(c)
@@ -142,7 +143,10 @@ func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err er
 		if err != nil {
 			return err
 		}
-		stats = plantstore.LogStats{Events: log.seq - log.trimmed, LastSeq: log.seq, Unflushed: log.seq - log.flushed}
+		if stats.Plants, err = s.countPlants(c); err != nil {
+			return err
+		}
+		stats = plantstore.Stats{Plants: stats.Plants, Events: log.seq - log.trimmed, LastSeq: log.seq, Unflushed: log.seq - log.flushed}
 		if stats.Events == 0 {
 			return nil
 		}
@@ -152,4 +156,21 @@ func (s *Store) LogStats(ctx context.Context) (stats plantstore.LogStats, err er
 		return err
 	})
 	return stats, err
+}
+
+// countKept is the number of plants that the log and its state say there are.
+const countKept = `plants + (
+	SELECT count(*) FILTER (WHERE type = 1) - count(*) FILTER (WHERE type = 3) FROM log WHERE seq > flushed
+)`
+
+// countPlants returns how many plants there are.
+func (s *Store) countPlants(c *sqlite.Conn) (n int64, err error) {
+	if s.lock != nil {
+		return s.plants.Load(), nil
+	}
+	// The server is another process.
+	err = sqlitex.Execute(c, "SELECT "+countKept+" FROM log_state", &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error { n = row.ColumnInt64(0); return nil },
+	})
+	return n, err
 }

@@ -107,11 +107,11 @@ func TestTrimmedLog(t *testing.T) {
 	})
 }
 
-func TestLogStats(t *testing.T) {
+func TestStats(t *testing.T) {
 	l := newComparison(t, 1)
 	want := func(events, last, unflushed int64) {
 		t.Helper()
-		got, err := l.store.LogStats(t.Context())
+		got, err := l.store.Stats(t.Context())
 		if err != nil || got.Events != events || got.LastSeq != last || got.Unflushed != unflushed || got.Oldest.IsZero() != (events == 0) {
 			t.Errorf("got %+v, %v, want %d events up to %d, %d unflushed", got, err, events, last, unflushed)
 		}

@@ -94,6 +94,7 @@ type Store struct {
 	// log that is committed. Both change only while mu is held.
 	unflushed      atomic.Pointer[unflushed]
 	lastSeq        atomic.Int64
+	plants         atomic.Int64 // how many there are
 	generationSize int          // the constant of that name, smaller in tests
 	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run

@@ -62,6 +62,11 @@ func (h *history) compare(t *rapid.T) {
 		changes = append(changes, changeOf(e))
 	}
 	wantEvents(t, h.s, "", changes...)
+	got, err := h.s.Stats(t.Context())
+	want, modelErr := h.model.Stats(t.Context())
+	if err != nil || modelErr != nil || got.Plants != want.Plants || got.Events != want.Events || got.LastSeq != want.LastSeq || got.Oldest.IsZero() != want.Oldest.IsZero() {
+		t.Fatalf("Stats: got %+v, %v, want %+v, %v", got, err, want, modelErr)
+	}
 }
 
 func (h *history) apply(t *rapid.T) {

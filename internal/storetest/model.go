@@ -403,6 +403,18 @@ func (m *Model) SaveDeliveries(ctx context.Context, id string, attempts []plants
 	return nil
 }
 
+// Stats describes the model.
+func (m *Model) Stats(ctx context.Context) (plantstore.Stats, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := int64(len(m.log))
+	stats := plantstore.Stats{Plants: int64(len(m.plants)), Events: n, LastSeq: n}
+	if n > 0 {
+		stats.Oldest = m.log[0].Time
+	}
+	return stats, ctx.Err()
+}
+
 // Ready returns nil unless the context has ended.
 func (m *Model) Ready(ctx context.Context) error { return ctx.Err() }
 
