@@ -209,6 +209,12 @@ func ErrorGone(why string) error {
 type Stats struct {
 	Plants int64
 
+	// These are about the files of an embedded store, and 0 for others.
+	FileBytes   int64
+	WALBytes    int64 // of the write-ahead log
+	FreeBytes   int64 // of the disk; -1 if it is not known
+	Checkpoints int64 // since the store was opened
+
 	// These are about the log of changes.
 	Events    int64     // kept
 	Bytes     int64     // their approximate size, 0 if it is not known yet

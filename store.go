@@ -127,8 +127,8 @@ type Store interface {
 	// as cheap as SaveWebhook.
 	SaveDeliveries(ctx context.Context, id string, attempts []Delivery) error
 
-	// Stats describes the store. It MUST be cheap however large the store is. Its
-	// numbers MUST be exact, except for Bytes.
+	// Stats describes the store. It MUST be cheap however large the store is. The
+	// number of plants and of events MUST be exact.
 	Stats(ctx context.Context) (Stats, error)
 
 	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged

@@ -344,7 +344,7 @@ func (s *Server) AwaitFlushed() {
 	s.t.Helper()
 	Eventually(s.t, func() error {
 		status, body := s.Call(Token, "GET", "/metrics", "")
-		if status != 200 || !strings.Contains(body, "\nplantstore_unflushed_plants 0\n") {
+		if status != 200 || !strings.Contains(body, "\nplantstore_log_unflushed_events 0\n") {
 			return errors.New("some plants have not been flushed")
 		}
 		return nil

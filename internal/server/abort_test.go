@@ -145,7 +145,7 @@ func TestExportsAreCountedByTheirOutcome(t *testing.T) {
 	}
 	text := string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
 	for _, status := range []string{"200", "408"} {
-		if line := `plantstore_requests_total{operation="listPlants",status="` + status + `"} 1`; !strings.Contains(text, "\n"+line+"\n") {
+		if line := `plantstore_http_requests_total{operation="listPlants",status="` + status + `"} 1`; !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("the metrics do not say %s:\n%s", line, text)
 		}
 	}

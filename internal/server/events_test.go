@@ -451,7 +451,7 @@ func TestMetricsOfTheLog(t *testing.T) {
 			}
 			return value
 		}
-		for _, name := range []string{"plantstore_log_events", "plantstore_log_last_seq", "plantstore_log_oldest_seconds", "plantstore_event_followers", "plantstore_unflushed_plants"} {
+		for _, name := range []string{"plantstore_log_events", "plantstore_log_last_seq", "plantstore_log_oldest_seconds", "plantstore_event_followers", "plantstore_log_unflushed_events"} {
 			if got := metric(name); got != 0 {
 				t.Errorf("%s of an empty store is %v", name, got)
 			}
@@ -467,7 +467,7 @@ func TestMetricsOfTheLog(t *testing.T) {
 			t.Errorf("the oldest event is %v s old", got)
 		}
 		resp.Body.Close()
-		for name, want := range map[string]float64{"plantstore_event_followers": 0, "plantstore_unflushed_plants": 0} {
+		for name, want := range map[string]float64{"plantstore_event_followers": 0, "plantstore_log_unflushed_events": 0} {
 			for deadline := time.Now().Add(time.Minute); metric(name) != want; {
 				if time.Now().After(deadline) {
 					t.Fatalf("%s is %v, want %v", name, metric(name), want)

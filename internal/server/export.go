@@ -33,6 +33,8 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 	out := newBodyWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendNewPlant)
 	defer out.close()
 	var at plantstore.Cursor
+	sent := 0
+	defer func() { s.metrics.exported.Add(float64(sent)) }()
 	for plant, err := range s.store.Scan(ctx, query, &at) {
 		if err != nil {
 			return err
@@ -43,6 +45,7 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 		if err := out.write("", plant, "\n"); err != nil {
 			return err
 		}
+		sent++
 	}
 	if !out.started {
 		w.Header().Set(wire.HeaderCursor, string(at))

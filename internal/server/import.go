@@ -155,6 +155,7 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 	if err != nil {
 		return err
 	}
+	before := *report
 	for i, result := range results {
 		switch {
 		case result.Err != nil:
@@ -166,6 +167,7 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 		}
 	}
 	report.Failed += win.failed
+	s.metrics.importedLines(report.Created-before.Created, report.Unchanged-before.Unchanged, win.failed)
 	report.Errors = firstErrors(append(report.Errors, win.errors...))
 	return nil
 }

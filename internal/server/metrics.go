@@ -24,6 +24,9 @@ type Metrics struct {
 	commitTime prometheus.Histogram
 	deliveries *prometheus.CounterVec
 	sendTime   prometheus.Histogram
+	inFlight   prometheus.Gauge
+	imported   *prometheus.CounterVec
+	exported   prometheus.Counter
 }
 
 // NewMetrics returns metrics with nothing counted yet.
@@ -31,10 +34,10 @@ func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "plantstore_requests_total", Help: "Requests served, by operation and HTTP status.",
+			Name: "plantstore_http_requests_total", Help: "Requests served, by operation and HTTP status.",
 		}, []string{"operation", "status"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "plantstore_request_seconds", Help: "Time from a request's header to its response, by operation.",
+			Name: "plantstore_http_request_duration_seconds", Help: "Time from a request's header to its response, by operation.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 		}, []string{"operation"}),
 		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -42,22 +45,35 @@ func NewMetrics(version string) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 14),
 		}),
 		commitTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "plantstore_commit_seconds", Help: "Time from the start of a transaction until it was durable.",
+			Name: "plantstore_commit_duration_seconds", Help: "Time from the start of a transaction until it was durable.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 		}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plantstore_webhook_deliveries_total", Help: "Attempts to deliver an event to a webhook, by result.",
 		}, []string{"result"}),
 		sendTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "plantstore_webhook_delivery_seconds", Help: "Time of an attempt to deliver an event to a webhook.",
+			Name: "plantstore_webhook_delivery_duration_seconds", Help: "Time of an attempt to deliver an event to a webhook.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}),
+	}
+	m.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "plantstore_http_requests_in_flight", Help: "Requests being served.",
+	})
+	m.imported = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "plantstore_import_lines_total", Help: "Lines of imports, by result.",
+	}, []string{"result"})
+	m.exported = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "plantstore_export_plants_total", Help: "Plants sent by exports.",
+	})
+	for _, result := range []string{"created", "unchanged", "failed"} {
+		m.imported.WithLabelValues(result)
 	}
 	for _, result := range []string{resultDelivered, resultFailed} {
 		m.deliveries.WithLabelValues(result)
 	}
 	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	m.registry.MustRegister(m.requests, m.latency, m.batchSize, m.commitTime, m.deliveries, m.sendTime,
+		m.inFlight, m.imported, m.exported,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "plantstore_build_info", Help: "1, with the version as a label.",
@@ -87,6 +103,13 @@ func (m *Metrics) Delivered(ok bool, took time.Duration) {
 	}
 	m.deliveries.WithLabelValues(result).Inc()
 	m.sendTime.Observe(took.Seconds())
+}
+
+// importedLines counts lines of an import that were handled.
+func (m *Metrics) importedLines(created, unchanged, failed int64) {
+	m.imported.WithLabelValues("created").Add(float64(created))
+	m.imported.WithLabelValues("unchanged").Add(float64(unchanged))
+	m.imported.WithLabelValues("failed").Add(float64(failed))
 }
 
 // watchQueue reports the depth of the writer's queue.
@@ -134,15 +157,21 @@ const statsTimeout = 2 * time.Second
 type storeCollector struct{ store plantstore.Store }
 
 var (
+	storePlants = prometheus.NewDesc("plantstore_store_plants", "Plants in the store.", nil, nil)
+	storeBytes  = prometheus.NewDesc("plantstore_store_bytes", "Size of the store's file.", nil, nil)
+	walBytes    = prometheus.NewDesc("plantstore_wal_bytes", "Size of the write-ahead log.", nil, nil)
+	freeBytes   = prometheus.NewDesc("plantstore_disk_free_bytes", "Space left on the disk of the store.", nil, nil)
+	checkpoints = prometheus.NewDesc("plantstore_checkpoints_total", "Checkpoints of the write-ahead log.", nil, nil)
+
 	logEvents = prometheus.NewDesc("plantstore_log_events", "Events kept in the log of changes.", nil, nil)
 	logBytes  = prometheus.NewDesc("plantstore_log_bytes", "Approximate size of the log of changes, in bytes.", nil, nil)
 	logOldest = prometheus.NewDesc("plantstore_log_oldest_seconds", "Age of the oldest event kept.", nil, nil)
 	logLast   = prometheus.NewDesc("plantstore_log_last_seq", "Number of the last event.", nil, nil)
-	unflushed = prometheus.NewDesc("plantstore_unflushed_plants", "Changes that may not have been flushed from the log to the table of plants.", nil, nil)
+	unflushed = prometheus.NewDesc("plantstore_log_unflushed_events", "Changes that may not have been flushed from the log to the table of plants.", nil, nil)
 )
 
 func (c storeCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{logEvents, logBytes, logOldest, logLast, unflushed} {
+	for _, d := range []*prometheus.Desc{storePlants, storeBytes, walBytes, freeBytes, checkpoints, logEvents, logBytes, logOldest, logLast, unflushed} {
 		descs <- d
 	}
 }
@@ -160,6 +189,15 @@ func (c storeCollector) Collect(metrics chan<- prometheus.Metric) {
 	age := 0.0
 	if !stats.Oldest.IsZero() {
 		age = max(0, time.Since(stats.Oldest).Seconds())
+	}
+	gauge(storePlants, float64(stats.Plants))
+	if stats.FileBytes > 0 {
+		gauge(storeBytes, float64(stats.FileBytes))
+		gauge(walBytes, float64(stats.WALBytes))
+		metrics <- prometheus.MustNewConstMetric(checkpoints, prometheus.CounterValue, float64(stats.Checkpoints))
+	}
+	if stats.FileBytes > 0 && stats.FreeBytes >= 0 {
+		gauge(freeBytes, float64(stats.FreeBytes))
 	}
 	gauge(logEvents, float64(stats.Events))
 	gauge(logBytes, float64(stats.Bytes))

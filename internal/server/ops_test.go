@@ -1,8 +1,13 @@
 package server_test
 
 import (
+	"bytes"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"plantstore"
 	"plantstore/internal/servertest"
@@ -84,6 +89,39 @@ func TestOnlyRuntimeProfilesAreServed(t *testing.T) {
 	}
 }
 
+// Every metric follows Prometheus's conventions, and is in the table of
+// docs/operations.md.
+func TestMetricsAreNamedByConvention(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{})
+	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
+	text := s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	docs, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (plantstore_\w+) `).FindAllSubmatch(text, -1) {
+		served[string(m[1])] = true
+		if !bytes.Contains(docs, append([]byte("| `"), m[1]...)) {
+			t.Errorf("%s is not documented", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(plantstore_\\w+)").FindAllSubmatch(docs, -1) {
+		// Webhooks have metrics only if there are any.
+		if name := string(m[1]); !served[name] && !strings.HasPrefix(name, "plantstore_webhook_") {
+			t.Errorf("%s is documented, but not served", name)
+		}
+	}
+}
+
 func TestMetricsCountRequestsByOperationAndStatus(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{})
@@ -94,18 +132,27 @@ func TestMetricsCountRequestsByOperationAndStatus(t *testing.T) {
 	s.create(t, ``, "Authorization:").wantError(t, plantstore.ErrNoToken)
 	s.send(t, "GET", "/nothing", "").wantError(t, plantstore.ErrNoPath)
 	s.send(t, "PATCH", s.plantsPath(), "").wantError(t, plantstore.ErrMethod)
+	s.send(t, "POST", s.plantsPath()+"/import", `{"id":1,"name":"Fern"}`+"\n"+`{"id":2,"name":"Oak"}`+"\n{\n", "Content-Type: application/x-ndjson", "Authorization: Bearer "+s.Token)
+	s.send(t, "GET", s.plantsPath(), "", "Accept: application/x-ndjson", "Authorization: Bearer "+s.Token)
 	text := string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
 	for _, line := range []string{
-		`plantstore_requests_total{operation="createPlant",status="200"} 2`,
-		`plantstore_requests_total{operation="createPlant",status="400"} 2`,
-		`plantstore_requests_total{operation="createPlant",status="401"} 1`,
-		`plantstore_requests_total{operation="none",status="404"} 1`,
-		`plantstore_requests_total{operation="none",status="405"} 1`,
-		`plantstore_request_seconds_count{operation="createPlant"} 5`,
-		`plantstore_commit_batch_size_sum 3`,
-		`plantstore_commit_batch_size_count 3`,
-		`plantstore_commit_seconds_count 3`,
+		`plantstore_http_requests_total{operation="createPlant",status="200"} 2`,
+		`plantstore_http_requests_total{operation="createPlant",status="400"} 2`,
+		`plantstore_http_requests_total{operation="createPlant",status="401"} 1`,
+		`plantstore_http_requests_total{operation="none",status="404"} 1`,
+		`plantstore_http_requests_total{operation="none",status="405"} 1`,
+		`plantstore_http_request_duration_seconds_count{operation="createPlant"} 5`,
+		`plantstore_commit_batch_size_sum 5`,
+		`plantstore_commit_batch_size_count 4`,
+		`plantstore_commit_duration_seconds_count 4`,
 		`plantstore_queue_depth 0`,
+		`plantstore_store_plants 2`,
+		`plantstore_log_events 2`,
+		`plantstore_http_requests_in_flight 1`,
+		`plantstore_import_lines_total{result="created"} 1`,
+		`plantstore_import_lines_total{result="unchanged"} 1`,
+		`plantstore_import_lines_total{result="failed"} 1`,
+		`plantstore_export_plants_total 2`,
 		`plantstore_build_info{version="test"} 1`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {

@@ -204,6 +204,8 @@ func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 // route, and lets finish respond to errors and log.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
 	id := s.requestID(r)
 	w.Header()["X-Request-Id"] = []string{id}
 	if hasAmbiguousFraming(r) {

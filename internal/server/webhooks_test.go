@@ -284,7 +284,7 @@ func TestMetricsOfWebhooks(t *testing.T) {
 	if body := <-endpoint.received; !strings.HasPrefix(body, `{"type":"plant.created","timestamp":"`) || !strings.HasSuffix(body, `,"data":{"id":1,"name":"Fern"}}`) {
 		t.Errorf("received %s", body)
 	}
-	wantMetrics(`plantstore_webhook_deliveries_total{result="delivered"} 1`, `plantstore_webhook_delivery_seconds_count 1`,
+	wantMetrics(`plantstore_webhook_deliveries_total{result="delivered"} 1`, `plantstore_webhook_delivery_duration_seconds_count 1`,
 		`plantstore_webhook_lag_events{webhook="ID"} 0`, `plantstore_webhook_lag_seconds{webhook="ID"} 0`)
 
 	// 410 disables it at once. Resuming sends what is left.

@@ -125,6 +125,7 @@ func (s *Store) countPages(pages int) {
 // reaches the end of a log that grows, and only a log that was copied entirely can
 // start over. So if the log is too long, writes wait for its last few pages.
 func (s *Store) checkpoint() error {
+	s.checkpoints.Add(1)
 	before := 0
 	for range maxRounds {
 		length, err := copyLog(s.checkpointer)

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -155,7 +157,20 @@ func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
 		return err
 	})
-	return stats, err
+	if err != nil {
+		return plantstore.Stats{}, err
+	}
+	stats.FileBytes, stats.WALBytes = fileSize(s.path), fileSize(s.path+"-wal")
+	stats.FreeBytes, stats.Checkpoints = freeBytes(filepath.Dir(s.path)), s.checkpoints.Load()
+	return stats, nil
+}
+
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0 // there is no write-ahead log
+	}
+	return info.Size()
 }
 
 // countKept is the number of plants that the log and its state say there are.

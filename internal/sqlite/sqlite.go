@@ -95,6 +95,7 @@ type Store struct {
 	unflushed      atomic.Pointer[unflushed]
 	lastSeq        atomic.Int64
 	plants         atomic.Int64 // how many there are
+	checkpoints    atomic.Int64 // since it was opened
 	generationSize int          // the constant of that name, smaller in tests
 	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run

@@ -57,12 +57,12 @@ async function watch(signal) {
 // except for those that replaced or deleted a plant.
 function sample(text) {
   const read = (name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))?.[1] ?? 0);
-  const succeeded = (operation) => read(`plantstore_requests_total\\{operation="${operation}",status="20[04]"\\}`);
+  const succeeded = (operation) => read(`plantstore_http_requests_total\\{operation="${operation}",status="20[04]"\\}`);
   return {
     at: performance.now(),
     creates: read('plantstore_commit_batch_size_sum') - succeeded('replacePlant') - succeeded('deletePlant'),
-    commits: read('plantstore_commit_seconds_count'),
-    seconds: read('plantstore_commit_seconds_sum'),
+    commits: read('plantstore_commit_duration_seconds_count'),
+    seconds: read('plantstore_commit_duration_seconds_sum'),
   };
 }
 
