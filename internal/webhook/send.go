@@ -19,8 +19,11 @@ const (
 	maxSending = 16 << 20 // bytes of large events in memory
 	maxTests   = 16       // tests at once
 	maxSaves   = 2        // saves of progress at once, which delay other writes
-	savePause  = 3        // times as long as a save took, another must wait
+	savePause  = 3        // times as long as a save took, another must wait, up to maxSavePause
 )
+
+// maxSavePause is short enough for the leases of every webhook on a slow store.
+const maxSavePause = 50 * time.Millisecond
 
 // acquire waits until there is memory for an event. Only large ones need to wait.
 func (m *Manager) acquire(ctx context.Context, it *item) error {
@@ -44,7 +47,7 @@ func (m *Manager) limitSave(ctx context.Context, save func() error) error {
 	}
 	start := time.Now()
 	err := save()
-	time.AfterFunc(savePause*time.Since(start), func() { m.saves.Release(1) })
+	time.AfterFunc(min(savePause*time.Since(start), maxSavePause), func() { m.saves.Release(1) })
 	return err
 }
 
