@@ -1,20 +1,27 @@
 TORTURE ?= .
 
-.PHONY: run build test torture bench bench-quick fmt
+.PHONY: run build test dist torture bench bench-quick fmt
 
 run:
 	go run ./cmd/plantstore serve
 
+# build uses the same flags as run, so that it reuses what run compiled.
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/plantstore
+	go build -o bin/ ./cmd/plantstore
+
+# dist builds a release into dist/: archives, Debian packages, container images, lists of
+# parts and checksums. The same commit gives the same bytes.
+dist:
+	go -C deploy/dist run .
 
 # test runs everything that must pass before a commit.
 test:
 	.ci/deps
 	@bad=$$(go tool gofumpt -l .) && { test -z "$$bad" || { echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; }; }
-	go vet ./... && go -C bench vet ./...
+	go vet ./... && go -C bench vet ./... && go -C deploy/dist vet ./...
 	go tool staticcheck ./...
 	PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -race -count=1 ./...
+	PLANTSTORE_TEST_ALL=1 go -C deploy/dist test -count=1 ./...
 	dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && CGO_ENABLED=0 go build -o "$$dir" ./cmd/plantstore
 
 # torture is the long form of the tests in e2e and of some others. It takes hours. TORTURE selects some of

@@ -371,6 +371,47 @@ func TestNetworkPolicyAllowsWhatThePodsNeed(t *testing.T) {
 	}
 }
 
+func TestServiceMonitorScrapesTheService(t *testing.T) {
+	monitor := readYAML[struct {
+		Spec struct {
+			Selector  selector
+			Endpoints []struct {
+				Port, Path    string
+				Authorization struct {
+					Credentials struct{ Name, Key string }
+				}
+			}
+		}
+	}](t, "kubernetes/servicemonitor.yaml").Spec
+	service := readYAML[struct {
+		Metadata struct{ Labels labels }
+		Spec     struct{ Ports []struct{ Name string } }
+	}](t, "kubernetes/service.yaml")
+	for key, value := range monitor.Selector.MatchLabels {
+		if service.Metadata.Labels[key] != value {
+			t.Errorf("the monitor selects %s=%s, which the service does not have", key, value)
+		}
+	}
+	if len(monitor.Selector.MatchLabels) == 0 || len(monitor.Endpoints) != 1 {
+		t.Fatalf("the monitor is %+v", monitor)
+	}
+	if e := monitor.Endpoints[0]; e.Port != service.Spec.Ports[0].Name || e.Path != "/metrics" || e.Authorization.Credentials.Key != "token" {
+		t.Errorf("the endpoint is %+v", e)
+	}
+}
+
+func TestImageChecksItsHealth(t *testing.T) {
+	for _, check := range find(t, "Dockerfile", `HEALTHCHECK .*CMD (\[.*\])`) {
+		var args []string
+		if err := json.Unmarshal([]byte(check), &args); err != nil || len(args) != 2 || args[0] != "/plantstore" {
+			t.Fatalf("the health check is %s, %v", check, err)
+		}
+		if out, err := exec.CommandContext(t.Context(), binary, args[1], "--help").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v", out, err)
+		}
+	}
+}
+
 func TestFilesAgreeOnThePort(t *testing.T) {
 	want := find(t, "Dockerfile", `PLANTSTORE_ADDR=:(\d+)`)[0]
 	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]

@@ -9,16 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 )
-
-// version is what `plantstore version` prints; CHANGELOG.md has an entry for each.
-const version = "0.1.0"
 
 // The exit codes. exitUsage is for an invalid command line.
 const (
@@ -49,8 +44,10 @@ type commands struct {
 	Restore restoreCommand `cmd:"" help:"Put a copy in place of the store."`
 	Check   checkCommand   `cmd:"" help:"Check the store for damage."`
 
-	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
-	Version    versionCommand    `cmd:"" help:"Print the version."`
+	Healthcheck healthcheckCommand `cmd:"" help:"Check whether the server on this machine is ready."`
+	Completion  completionCommand  `cmd:"" help:"Print a completion script for a shell."`
+	Manual      manualCommand      `cmd:"" hidden:"" help:"Print the manual page."`
+	Version     versionCommand     `cmd:"" help:"Print the version."`
 }
 
 const description = `Plantstore keeps a store of plants behind the Plant Store interface.
@@ -133,25 +130,3 @@ func usage(format string, args ...any) error {
 type usageError struct{ error }
 
 func (usageError) Is(target error) bool { return target == errUsage }
-
-type versionCommand struct{}
-
-func (versionCommand) Run(std streams) error {
-	_, err := fmt.Fprintf(std.out, "plantstore %s%s, interface 1.0.0, %s %s/%s\n",
-		version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
-}
-
-// revision returns the commit that the binary was built from, if known.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return " (" + s.Value[:12] + ")"
-		}
-	}
-	return ""
-}

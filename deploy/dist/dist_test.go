@@ -1,0 +1,430 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const testCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// built is a release for this machine's architecture, made once.
+var built string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "plantstore-dist-test-")
+	if err == nil {
+		os.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+		built = filepath.Join(dir, "dist")
+		err = run([]string{"-out", built, "-commit", testCommit, "-only", "linux/" + runtime.GOARCH})
+	}
+	code := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// contents returns the files of a directory by name.
+func contents(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, e := range entries {
+		if all[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// A source at another path, without git, gives the same bytes.
+func TestReleaseIsReproducible(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "elsewhere")
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(source, strings.TrimPrefix(path, "../.."))
+		switch {
+		case d.IsDir() && slices.Contains([]string{".git", "artifacts", "bin"}, d.Name()):
+			return filepath.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(to, 0o777)
+		case !d.Type().IsRegular() || strings.Contains(d.Name(), ".db"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, text, 0o777)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("PLANTSTORE_TORTURE") == "1" {
+		t.Setenv("GOCACHE", t.TempDir()) // compile everything again
+	}
+	again := filepath.Join(t.TempDir(), "dist")
+	if err := run([]string{"-source", source, "-out", again, "-commit", testCommit, "-only", "linux/" + runtime.GOARCH}); err != nil {
+		t.Fatal(err)
+	}
+	first, second := contents(t, built), contents(t, again)
+	if len(first) < 5 || len(first) != len(second) {
+		t.Fatalf("%d and %d files", len(first), len(second))
+	}
+	for name, text := range first {
+		if !bytes.Equal(text, second[name]) {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+func TestChecksumsAreThoseOfTheFiles(t *testing.T) {
+	all := contents(t, built)
+	for line := range strings.Lines(string(all["SHA256SUMS"])) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if fmt.Sprintf("%x", sha256.Sum256(all[name])) != sum {
+			t.Errorf("%s has another checksum", name)
+		}
+		delete(all, name)
+	}
+	if len(all) != 1 {
+		t.Errorf("%d files have no checksum", len(all)-1)
+	}
+}
+
+// untar returns the files of a tar archive by name.
+func untar(t *testing.T, in io.Reader) (map[string][]byte, map[string]*tar.Header) {
+	t.Helper()
+	all, headers := map[string][]byte{}, map[string]*tar.Header{}
+	for r := tar.NewReader(in); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return all, headers
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+		headers[h.Name] = h
+	}
+}
+
+func gunzip(t *testing.T, text []byte) []byte {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain
+}
+
+// only returns the one file of the release whose name ends like this.
+func only(t *testing.T, suffix string) []byte {
+	t.Helper()
+	for name, text := range contents(t, built) {
+		if strings.HasSuffix(name, suffix) {
+			return text
+		}
+	}
+	t.Fatalf("there is no %s", suffix)
+	return nil
+}
+
+// install writes a binary and returns its path.
+func install(t *testing.T, binary []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plantstore")
+	if err := os.WriteFile(path, binary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
+
+func TestArchiveHasAStaticBinaryThatKnowsItsCommit(t *testing.T) {
+	all, _ := untar(t, bytes.NewReader(gunzip(t, only(t, ".tar.gz"))))
+	byBase := map[string][]byte{}
+	for name, text := range all {
+		byBase[filepath.Base(name)] = text
+	}
+	for _, name := range []string{"plantstore.1", "plantstore.bash", "_plantstore", "plantstore.fish", "README.md", "CHANGELOG.md", "LICENSE"} {
+		if len(byBase[name]) == 0 {
+			t.Errorf("the archive has no %s", name)
+		}
+	}
+	binary, err := elf.NewFile(bytes.NewReader(byBase["plantstore"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if libraries, err := binary.ImportedLibraries(); err != nil || len(libraries) > 0 {
+		t.Errorf("the binary needs %q, %v", libraries, err)
+	}
+	var got struct{ Version, Commit string }
+	if err := json.Unmarshal([]byte(output(t, exec.Command(install(t, byBase["plantstore"]), "version", "--json"))), &got); err != nil || got.Commit != testCommit {
+		t.Errorf("the binary is %+v, %v", got, err)
+	}
+}
+
+func TestPartsHaveTheModules(t *testing.T) {
+	var bom struct {
+		BomFormat  string
+		Components []struct{ Name, Version, PURL string }
+	}
+	if err := json.Unmarshal(only(t, ".cdx.json"), &bom); err != nil || bom.BomFormat != "CycloneDX" {
+		t.Fatal(err, bom.BomFormat)
+	}
+	var names []string
+	for _, c := range bom.Components {
+		names = append(names, c.Name)
+		if c.Version == "" || !strings.HasPrefix(c.PURL, "pkg:golang/"+c.Name+"@") {
+			t.Errorf("a part is %+v", c)
+		}
+	}
+	for _, want := range []string{"std", "modernc.org/sqlite", "github.com/jackc/pgx/v5"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not in the list", want)
+		}
+	}
+}
+
+func TestImageIsConsistent(t *testing.T) {
+	all, _ := untar(t, bytes.NewReader(only(t, ".oci.tar")))
+	read := func(digest string, into any) []byte {
+		t.Helper()
+		text, ok := all["blobs/sha256/"+strings.TrimPrefix(digest, "sha256:")]
+		if !ok || fmt.Sprintf("sha256:%x", sha256.Sum256(text)) != digest {
+			t.Fatalf("the blob %s is missing or another", digest)
+		}
+		if into != nil {
+			if err := json.Unmarshal(text, into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return text
+	}
+	var index struct{ Manifests []struct{ Digest string } }
+	if err := json.Unmarshal(all["index.json"], &index); err != nil || len(index.Manifests) != 1 {
+		t.Fatal(err, index)
+	}
+	var manifest struct {
+		Config struct{ Digest string }
+		Layers []struct{ Digest string }
+	}
+	read(index.Manifests[0].Digest, &manifest)
+	var config struct {
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+		Config struct {
+			User        string
+			Healthcheck struct{ Test []string }
+		}
+	}
+	read(manifest.Config.Digest, &config)
+	layer := gunzip(t, read(manifest.Layers[0].Digest, nil))
+	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(layer)); got != config.RootFS.DiffIDs[0] {
+		t.Errorf("the layer is %s, the configuration has %s", got, config.RootFS.DiffIDs[0])
+	}
+	root, headers := untar(t, bytes.NewReader(layer))
+	if h := headers["data/"]; h == nil || h.Uid != user || config.Config.User != fmt.Sprintf("%[1]d:%[1]d", user) {
+		t.Errorf("the data belongs to %+v, the user is %s", h, config.Config.User)
+	}
+	if n := bytes.Count(root["etc/ssl/certs/ca-certificates.crt"], []byte("BEGIN CERTIFICATE")); n < 50 {
+		t.Errorf("there are %d certificate authorities", n)
+	}
+	if !slices.Equal(config.Config.Healthcheck.Test, []string{"CMD", "/plantstore", "healthcheck"}) {
+		t.Errorf("the health check is %q", config.Config.Healthcheck.Test)
+	}
+	output(t, exec.Command(install(t, root["plantstore"]), "healthcheck", "--help"))
+}
+
+func TestCommitComesFromTheSourceArchive(t *testing.T) {
+	for text, ok := range map[string]bool{testCommit + "\n": true, "$Format:%H$\n": false} {
+		source := t.TempDir()
+		dir := filepath.Join(source, "cmd/plantstore")
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"version.go": "package main\n\nconst version = \"1.2.3\"\n", "commit.txt": text} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &release{source: source}
+		if err := r.identify(); (err == nil) != ok || ok && (r.commit != testCommit || r.version != "1.2.3") {
+			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+}
+
+// scratch is a root directory in which dpkg installs packages. The maintainer scripts run
+// outside of it, with DPKG_ROOT.
+type scratch struct {
+	t    *testing.T
+	root string
+}
+
+func newScratch(t *testing.T) scratch {
+	if _, err := exec.LookPath("dpkg"); err != nil {
+		lacks(t, "dpkg")
+	}
+	s := scratch{t, t.TempDir()}
+	for name, text := range map[string]string{
+		"var/lib/dpkg/status": "", "var/lib/dpkg/info/.keep": "", "var/lib/dpkg/updates/.keep": "",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/shadow": "", "etc/gshadow": "",
+		"usr/bin/.keep": "", "usr/share/.keep": "", "lib/systemd/system/.keep": "",
+	} {
+		path := filepath.Join(s.root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// lacks skips a test that needs a program, unless every test must run.
+func lacks(t *testing.T, program string) {
+	t.Helper()
+	if os.Getenv("PLANTSTORE_TEST_ALL") != "" {
+		t.Fatalf("this needs %s: run .ci/deps", program)
+	}
+	t.Skipf("this needs %s", program)
+}
+
+func (s scratch) dpkg(args ...string) {
+	s.t.Helper()
+	line := append([]string{
+		"dpkg", "--root=" + s.root, "--log=" + filepath.Join(s.root, "dpkg.log"),
+		"--force-script-chrootless", "--force-depends", "--force-architecture",
+	}, args...)
+	if os.Geteuid() != 0 {
+		if _, err := exec.LookPath("fakeroot"); err != nil {
+			lacks(s.t, "fakeroot")
+		}
+		line = append([]string{"fakeroot", "-i", filepath.Join(s.root, "fakeroot"), "-s", filepath.Join(s.root, "fakeroot")}, line...)
+		if err := os.WriteFile(filepath.Join(s.root, "fakeroot"), nil, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	s.t.Log(output(s.t, cmd))
+}
+
+// read returns a file of the scratch root, or "" if there is none.
+func (s scratch) read(name string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.root, name))
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (s scratch) wantFiles(there bool, names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(s.root, name)); (err == nil) != there {
+			s.t.Errorf("%s is there: %t, want %t", name, err == nil, there)
+		}
+	}
+}
+
+func TestDebianPackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
+	s := newScratch(t)
+	deb := filepath.Join(t.TempDir(), "plantstore.deb")
+	if err := os.WriteFile(deb, only(t, ".deb"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.dpkg("--install", deb)
+	program := filepath.Join(s.root, "usr/bin/plantstore")
+	s.wantFiles(true, "usr/bin/plantstore", "lib/systemd/system/plantstore.service", "usr/share/man/man1/plantstore.1.gz", "etc/plantstore/plantstore.toml")
+	if info, err := os.Stat(filepath.Join(s.root, "etc/plantstore/env")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file with the first token: %v, %v", info, err)
+	}
+	token := s.read("etc/plantstore/env")
+	if !strings.HasPrefix(token, "PLANTSTORE_BOOTSTRAP_TOKEN=") || len(token) < 64 {
+		t.Errorf("the first token is %q", token)
+	}
+	if !strings.Contains(s.read("etc/passwd"), "\nplantstore:x:") {
+		t.Errorf("there is no user:\n%s", s.read("etc/passwd"))
+	}
+	output(t, exec.Command(program, "serve", "--print-config", "--config", filepath.Join(s.root, "etc/plantstore/plantstore.toml")))
+	if unit := s.read("lib/systemd/system/plantstore.service"); !strings.Contains(unit, "ExecStart=/usr/bin/plantstore ") || !strings.Contains(unit, "PLANTSTORE_CONFIG=/etc/plantstore/plantstore.toml") {
+		t.Errorf("the unit is\n%s", unit)
+	}
+
+	// The store and edited settings survive an upgrade.
+	db := filepath.Join(s.root, "var/lib/plantstore/plants.db")
+	if err := os.MkdirAll(filepath.Dir(db), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	output(t, exec.Command(program, "token", "create", "--init", "--db", db, "--name", "kept"))
+	edited := s.read("etc/plantstore/plantstore.toml") + "max-queue = 99\n"
+	if err := os.WriteFile(filepath.Join(s.root, "etc/plantstore/plantstore.toml"), []byte(edited), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	next := &release{source: "../..", out: t.TempDir(), version: "9.9.9", commit: testCommit, shells: map[string][]byte{}}
+	if err := next.writeDebian(target{"linux", runtime.GOARCH}, program); err != nil {
+		t.Fatal(err)
+	}
+	s.dpkg("--install", filepath.Join(next.out, "plantstore_9.9.9_"+runtime.GOARCH+".deb"))
+	if !strings.Contains(s.read("var/lib/dpkg/status"), "Version: 9.9.9") {
+		t.Error("the package is not upgraded")
+	}
+	if s.read("etc/plantstore/plantstore.toml") != edited || s.read("etc/plantstore/env") != token {
+		t.Error("the upgrade changed the settings or the token")
+	}
+	if list := output(t, exec.Command(program, "token", "list", "--db", db)); !strings.Contains(list, "kept") {
+		t.Errorf("the store has the tokens\n%s", list)
+	}
+
+	// Removing keeps the data, purging removes it.
+	s.dpkg("--remove", "plantstore")
+	s.wantFiles(false, "usr/bin/plantstore", "lib/systemd/system/plantstore.service")
+	s.wantFiles(true, "var/lib/plantstore/plants.db", "etc/plantstore/plantstore.toml", "etc/plantstore/env")
+	s.dpkg("--purge", "plantstore")
+	s.wantFiles(false, "var/lib/plantstore", "etc/plantstore")
+	if strings.Contains(s.read("etc/passwd"), "plantstore") {
+		t.Error("the user is left over")
+	}
+}
