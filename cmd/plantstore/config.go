@@ -98,7 +98,7 @@ func readConfig(file string, known []*kong.Flag) (config, error) {
 		if at < 0 {
 			return nil, fmt.Errorf("%s: unknown key %q, did you mean %q?", file, key, nearest(key, known))
 		}
-		text, err := settingText(values[key])
+		text, err := settingText(values[key], string(known[at].Tag.Sep))
 		if err == nil {
 			err = checkSetting(known[at], text)
 		}
@@ -110,8 +110,9 @@ func readConfig(file string, known []*kong.Flag) (config, error) {
 	return settings, nil
 }
 
-// settingText returns a value as the command line would have it.
-func settingText(value any) (string, error) {
+// settingText returns a value as the command line would have it, with the separator of
+// lists.
+func settingText(value any, separator string) (string, error) {
 	switch v := value.(type) {
 	case string:
 		return v, nil
@@ -121,12 +122,12 @@ func settingText(value any) (string, error) {
 		var items []string
 		for _, item := range v {
 			text, ok := item.(string)
-			if !ok || strings.Contains(text, ",") {
-				return "", errors.New("must be a list of strings without commas")
+			if !ok || strings.Contains(text, separator) {
+				return "", fmt.Errorf("must be a list of strings without %q", separator)
 			}
 			items = append(items, text)
 		}
-		return strings.Join(items, ","), nil
+		return strings.Join(items, separator), nil
 	}
 	return "", errors.New("must be a string, an integer, true, false or a list of strings")
 }

@@ -48,6 +48,11 @@ type serveCommand struct {
 	MaxConnections int             `default:"16384" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
 	TrustedProxies []network       `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
 
+	OIDCIssuer      string   `name:"oidc-issuer" env:"PLANTSTORE_OIDC_ISSUER" placeholder:"URL" help:"An identity provider whose access tokens are accepted too, such as https://login.example.com/realms/garden."`
+	OIDCAudience    string   `name:"oidc-audience" env:"PLANTSTORE_OIDC_AUDIENCE" placeholder:"TEXT" help:"The audience that its tokens must have."`
+	OIDCScopePrefix string   `name:"oidc-scope-prefix" env:"PLANTSTORE_OIDC_SCOPE_PREFIX" placeholder:"TEXT" help:"What precedes the scopes in its tokens."`
+	OIDCGrant       []string `name:"oidc-grant" sep:";" env:"PLANTSTORE_OIDC_GRANT" placeholder:"CLAIM=VALUE:SCOPES" help:"Scopes for callers whose claim has a value, such as groups=gardeners:plants:read,plants:write; repeat it, or separate several with semicolons."`
+
 	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
 	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"About how large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
 
@@ -61,6 +66,8 @@ type serveCommand struct {
 	IdleTimeout       time.Duration `default:"120s" env:"PLANTSTORE_IDLE_TIMEOUT" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
 	DrainDelay        time.Duration `default:"0s" env:"PLANTSTORE_DRAIN_DELAY" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
 	ShutdownTimeout   time.Duration `default:"10s" env:"PLANTSTORE_SHUTDOWN_TIMEOUT" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
+
+	grants []auth.Grant // set by check
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug (logs every request), info, warn or error (${default})."`
 	LogFormat string `default:"auto" enum:"auto,text,json" env:"PLANTSTORE_LOG_FORMAT" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
@@ -151,6 +158,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	guard := auth.New(store, auth.Options{
 		StoreTimeout: c.StoreTimeout, Log: log,
 		RateLimit: c.RateLimit, AuthFailures: c.AuthFailures, TrustedProxies: prefixes(c.TrustedProxies),
+		OIDC: auth.OIDC{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, ScopePrefix: c.OIDCScopePrefix, Grants: c.grants},
 	})
 	hookOptions, err := c.webhookOptions()
 	if err != nil {
@@ -338,6 +346,9 @@ func (c *serveCommand) check() error {
 	if _, err := c.webhookOptions(); err != nil {
 		return err
 	}
+	if err := c.checkOIDC(); err != nil {
+		return err
+	}
 	if secret, given := os.LookupEnv(bootstrapEnv); given {
 		if err := plantstore.CheckSecret(secret); err != nil {
 			return usage("%s: %w", bootstrapEnv, err)
@@ -363,6 +374,30 @@ func (c *serveCommand) webhookOptions() (opts webhook.Options, err error) {
 		return opts, usage("--secret-key-file: %s must have at least %d random characters: write them with openssl rand -base64 32", c.SecretKeyFile, minSecretKey)
 	}
 	return opts, nil
+}
+
+// checkOIDC refuses invalid settings of the identity provider.
+func (c *serveCommand) checkOIDC() error {
+	if c.OIDCIssuer == "" {
+		if c.OIDCAudience != "" || c.OIDCScopePrefix != "" || len(c.OIDCGrant) > 0 {
+			return usage("--oidc-audience, --oidc-scope-prefix and --oidc-grant need --oidc-issuer")
+		}
+		return nil
+	}
+	if err := auth.CheckIssuer(c.OIDCIssuer); err != nil {
+		return usage("--oidc-issuer %w", err)
+	}
+	if c.OIDCAudience == "" {
+		return usage("--oidc-issuer needs --oidc-audience: without it, tokens for other services would be accepted")
+	}
+	for _, text := range c.OIDCGrant {
+		grant, err := auth.ParseGrant(text)
+		if err != nil {
+			return usage("--oidc-grant: %w", err)
+		}
+		c.grants = append(c.grants, grant)
+	}
+	return nil
 }
 
 // checkAddr refuses an address that no machine could listen on.

@@ -48,14 +48,21 @@ type Options struct {
 	RateLimit plantstore.Rate
 	// AuthFailures limits the failed attempts of each address. The zero Rate is no limit.
 	AuthFailures plantstore.Rate
+	// OIDC is an identity provider whose tokens are accepted too, if it has an Issuer.
+	OIDC OIDC
 	// TrustedProxies are the addresses whose Forwarded and X-Forwarded-For count.
 	TrustedProxies []netip.Prefix
 }
 
 // Caller is who sent a request.
 type Caller struct {
+	// Token is one of the store's, or has what the identity provider says: its Hash is
+	// then of the caller and not of the secret, and its Name is the subject.
 	plantstore.Token
-	// Public names the caller in events and logs: the token's id.
+	// Issuer and Subject are empty without an identity provider.
+	Issuer, Subject string
+	// Public names the caller in events and logs: the token's id, or the issuer and the
+	// subject.
 	Public  string
 	limiter *limiter // nil without a rate limit
 }
@@ -75,6 +82,7 @@ type Guard struct {
 
 	lookups  lookupGroup
 	failures *addressLimits // nil without a limit
+	provider *provider      // nil without an identity provider
 }
 
 // snapshot is the store's tokens at some time. It is immutable, except for the last
@@ -97,7 +105,11 @@ type entry struct {
 func New(store Store, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
-	return &Guard{store: store, opts: opts, lookups: newLookupGroup(), failures: newAddressLimits(opts.AuthFailures)}
+	return &Guard{
+		store: store, opts: opts, lookups: newLookupGroup(),
+		failures: newAddressLimits(opts.AuthFailures),
+		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log),
+	}
 }
 
 // Admit is Check for a request that counts: it fails with a [*RateError] too, if the
@@ -133,8 +145,8 @@ func (g *Guard) countFailure(r *http.Request, err error) error {
 // failures.
 var errFlood = errors.New("too many failures")
 
-// Check returns the token in the values of the Authorization header, if it is valid
-// and has the scope. Otherwise it fails with ErrNoToken, ErrBadToken,
+// Check returns the caller whose token is in the values of the Authorization header, if
+// it is valid and has the scope. Otherwise it fails with ErrNoToken, ErrBadToken,
 // ErrTokenExpired or ErrScope, or with ErrUnavailable if the token must be looked up
 // and the store does not respond. The caller is returned with ErrScope too. Limits do
 // not apply.
@@ -151,7 +163,15 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	}
 	// The map's key is the secret's SHA-256. How long a lookup takes tells an
 	// attacker about a hash that they cannot choose, and nothing about the secret.
-	e, err := g.find(ctx, plantstore.HashSecret(secret), r)
+	hash := plantstore.HashSecret(secret)
+	if g.provider != nil && isJWT(secret) {
+		caller, err := g.provider.check(ctx, secret, hash)
+		if err == nil {
+			err = caller.checkScope(scope)
+		}
+		return caller, err
+	}
+	e, err := g.find(ctx, hash, r)
 	if err != nil {
 		return nil, err
 	}
@@ -161,14 +181,24 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token has been revoked: ask for a new one")
 	case e.caller.ExpiredAt(now):
 		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.caller.Expires.Format(time.RFC3339))
-	case !e.caller.Allows(scope):
-		return &e.caller, plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has only %s",
-			scope, plantstore.FormatScopes(e.caller.Scopes))
+	}
+	if err := e.caller.checkScope(scope); err != nil {
+		return &e.caller, err
 	}
 	if second := now.Unix(); e.used.Load() < second {
 		e.used.Store(second)
 	}
 	return &e.caller, nil
+}
+
+func (c *Caller) checkScope(scope plantstore.Scope) error {
+	switch {
+	case c.Allows(scope):
+		return nil
+	case len(c.Scopes) == 0:
+		return plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has none of this server's", scope)
+	}
+	return plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has only %s", scope, plantstore.FormatScopes(c.Scopes))
 }
 
 // find returns the entry with the hash: from the cache if that is fresh and has it,
@@ -227,8 +257,13 @@ func (g *Guard) add(token plantstore.Token) *entry {
 }
 
 // Run loads the cache every second and records the last use of tokens every ten
-// seconds, until ctx ends.
+// seconds, until ctx ends. It also fetches the keys of the identity provider.
 func (g *Guard) Run(ctx context.Context) error {
+	if g.provider != nil {
+		var fetcher sync.WaitGroup
+		fetcher.Go(func() { g.provider.keys.run(ctx) })
+		defer fetcher.Wait()
+	}
 	recorded := map[plantstore.TokenHash]int64{}
 	reload, touch := time.NewTicker(reloadInterval), time.NewTicker(touchInterval)
 	defer reload.Stop()
