@@ -80,7 +80,7 @@ func newKeySet(opts OIDC, log *slog.Logger) *keySet {
 
 // VerifySignature returns the payload of a JWT whose signature is valid, for go-oidc.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	signed, err := jose.ParseSigned(token, algorithms)
+	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return nil, err
 	}

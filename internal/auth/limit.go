@@ -15,16 +15,20 @@ import (
 	"plantstore"
 )
 
-// holdTime is how long a refusal is held back from a client that ignores refusals, so
-// that a flood costs the server little.
-const holdTime = time.Second
+// A client that ignores refusals gets them late, so that a flood costs the server
+// little: holdTime later, if there are more than these.
+const (
+	holdTime     = time.Second
+	maxRefusals  = 20  // per second
+	refusalBurst = 100 // at once
+)
 
 // limiter limits the requests of one caller, or the failed attempts of one address.
 type limiter struct {
 	rate     plantstore.Rate
 	policy   []string      // the header RateLimit-Policy
 	allowed  *rate.Limiter // requests
-	refusals *rate.Limiter // those that are not held back, as many as requests
+	refusals *rate.Limiter // those that are not held back
 }
 
 func newLimiter(r plantstore.Rate) *limiter {
@@ -36,7 +40,7 @@ func newLimiter(r plantstore.Rate) *limiter {
 		rate:     r,
 		policy:   []string{`"token";q=` + strconv.Itoa(r.Burst) + ";w=" + strconv.Itoa(max(1, ceil(float64(r.Burst)/r.PerSecond())))},
 		allowed:  rate.NewLimiter(perSecond, r.Burst),
-		refusals: rate.NewLimiter(perSecond, r.Burst),
+		refusals: rate.NewLimiter(min(perSecond, maxRefusals), min(r.Burst, refusalBurst)),
 	}
 }
 

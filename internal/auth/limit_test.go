@@ -191,7 +191,7 @@ func TestFailureOfTheStoreIsNotTheClients(t *testing.T) {
 	})
 }
 
-// A client that goes on after as many refusals as requests gets them a second late.
+// A client that goes on after a number of refusals gets them a second late.
 func TestClientThatIgnoresRefusalsIsHeldBack(t *testing.T) {
 	for name, wrong := range map[string]bool{"rate limit": false, "failures": true} {
 		t.Run(name, func(t *testing.T) {

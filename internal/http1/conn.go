@@ -17,6 +17,10 @@ import (
 // bufferSize is the largest request that the fast path serves.
 const bufferSize = 4 << 10
 
+// buffers holds the buffers of connections that have ended, so that a storm of short
+// connections does not keep the garbage collector busy.
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
 // state is what a connection on the fast path is doing.
 type state int
 
@@ -53,7 +57,10 @@ func newConn(s *Server, accepted net.Conn) *conn {
 
 // serve serves requests, and then hands the connection off or closes it.
 func (c *conn) serve() {
-	buffered, fallback := c.serveRequests()
+	buffer := buffers.Get().(*[bufferSize]byte)
+	buffered, fallback := c.serveRequests(buffer[:])
+	buffered = bytes.Clone(buffered)
+	buffers.Put(buffer)
 	s := c.server
 	s.mu.Lock()
 	delete(s.conns, c) // after that nothing else closes it
@@ -72,8 +79,7 @@ func (c *conn) serve() {
 //
 // Between two requests it does what net/http does: it waits for four bytes, and
 // after a POST it skips line breaks among them.
-func (c *conn) serveRequests() (buffered []byte, fallback bool) {
-	buffer := make([]byte, bufferSize)
+func (c *conn) serveRequests(buffer []byte) (buffered []byte, fallback bool) {
 	buffered = buffer[:0]
 	afterPost := false
 	for atLeast := 1; ; atLeast = 4 {

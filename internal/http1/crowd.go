@@ -32,7 +32,7 @@ func (s *Server) refuse(c net.Conn, n int) {
 // 503.
 func (s *Server) serveExtra(c *replayConn) {
 	_ = c.SetDeadline(time.Now().Add(probeTimeout))
-	buffer := make([]byte, bufferSize)
+	buffer := make([]byte, bufferSize) // the handoff may keep it
 	n, end := 0, -1
 	for end < 0 && n < len(buffer) {
 		m, err := c.Conn.Read(buffer[n:])

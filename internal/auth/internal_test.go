@@ -1,0 +1,39 @@
+package auth
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"plantstore"
+)
+
+// Many valid tokens of many subjects do not fill the memory.
+func TestProviderRemembersABoundedNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProvider(OIDC{Issuer: "https://login.example.com"}, plantstore.Rate{N: 1, Burst: 2, Per: time.Minute}, nil)
+		remember := func(i int) *limiter {
+			hash := plantstore.HashSecret(fmt.Sprint(i))
+			p.remember(hash, &verified{caller: Caller{Token: plantstore.Token{Hash: hash}}})
+			return p.verified[hash].caller.limiter
+		}
+		first := remember(0)
+		for i := range 3 * maxSubjects {
+			remember(i).allowed.AllowN(time.Now(), 1)
+			if len(p.verified) > maxVerified || len(p.limiters) > maxSubjects+1 {
+				t.Fatalf("after %d there are %d tokens and %d limiters", i, len(p.verified), len(p.limiters))
+			}
+		}
+		if remember(0) != first {
+			t.Error("a subject lost the limiter that it has used")
+		}
+		if remember(5*maxSubjects) != remember(5*maxSubjects+1) {
+			t.Error("too many subjects do not share a limiter")
+		}
+		time.Sleep(2 * time.Minute) // all limiters are full again
+		if remember(6*maxSubjects) == remember(6*maxSubjects+1) || len(p.limiters) > 2 {
+			t.Errorf("unused limiters are kept: %d", len(p.limiters))
+		}
+	})
+}
