@@ -63,8 +63,6 @@ type Lease struct {
 type Progress struct {
 	Position Cursor         `json:"position"`
 	Pending  []PendingEvent `json:"pending,omitempty"`
-	// Failing is since when deliveries have failed without a success in between.
-	Failing time.Time `json:"failing,omitzero"`
 }
 
 // PendingEvent is an event that was not delivered although later ones may have been.

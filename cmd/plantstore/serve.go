@@ -96,6 +96,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	}
 	tuneRuntime()
 	log := newLogger(std.err, c.LogFormat, c.LogLevel)
+	slog.SetDefault(log) // net/http's client logs there
 	// The listener comes first: if the port is in use, no first token may be created.
 	listener, err := listen(c.Addr)
 	if err != nil {

@@ -154,7 +154,6 @@ func webhookIsStoredUnchanged(t *testing.T, s *subject) {
 	full.Epoch = 1<<62 + 1
 	full.Lease = plantstore.Lease{Owner: "server", Renewal: 1<<62 + 1}
 	full.Progress = progress(1000)
-	full.Progress.Failing = noon
 	want := []plantstore.Webhook{webhook("a"), full, {}}
 	addWebhooks(t, s, want...)
 	attempts := deliveries(plantstore.MaxDeliveries)

@@ -61,7 +61,6 @@ type delivery struct {
 	saving                               bool
 	saves                                chan error
 	savedAt                              time.Time
-	failing                              time.Time
 
 	lagEvents atomic.Int64
 	seq       atomic.Int64 // of the queue's position
@@ -269,13 +268,9 @@ func (d *delivery) take(r result) (reason string) {
 	d.m.observe(ok, r.attempt.Duration)
 	if ok {
 		d.queue.delivered(r.item)
-		d.failing = time.Time{}
 		return ""
 	}
 	d.queue.failed(r.item, now)
-	if d.failing.IsZero() {
-		d.failing = now
-	}
 	switch {
 	case r.attempt.Status == 410:
 		return "the endpoint responded 410 Gone"
@@ -303,7 +298,7 @@ func (d *delivery) save(ctx context.Context) {
 		return
 	}
 	d.saving, d.moved, d.savedAt, d.savingVersion = true, false, time.Now(), d.version
-	progress := d.progress()
+	progress := d.queue.progress()
 	var last []plantstore.Delivery
 	if record {
 		last, d.recorded, d.recordedAt = d.lastAttempts(), true, time.Now()
@@ -328,12 +323,6 @@ func (d *delivery) save(ctx context.Context) {
 
 func (d *delivery) saveInterval() time.Duration {
 	return saveInterval + time.Duration(d.queue.items.Len())*saveIntervalPending
-}
-
-func (d *delivery) progress() plantstore.Progress {
-	p := d.queue.progress()
-	p.Failing = d.failing
-	return p
 }
 
 // owns reports whether this delivery is still the one for the webhook.
@@ -364,7 +353,7 @@ func (d *delivery) finish(reason string) {
 		if !d.owns(w) {
 			return errChanged
 		}
-		w.Progress = d.progress()
+		w.Progress = d.queue.progress()
 		w.Lease.Owner = "" // another server may take it
 		w.Disabled = reason
 		return nil

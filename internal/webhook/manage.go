@@ -114,7 +114,6 @@ func (m *Manager) Resume(ctx context.Context, id string) (plantstore.Webhook, er
 		}
 		w.Disabled = ""
 		w.Epoch++
-		w.Progress.Failing = time.Time{}
 		for i := range w.Progress.Pending { // the time to give up begins again
 			w.Progress.Pending[i].First, w.Progress.Pending[i].Next = time.Time{}, time.Time{}
 		}

@@ -252,7 +252,7 @@ func (m *Manager) start(ctx context.Context, w plantstore.Webhook) {
 	d := &delivery{
 		m: m, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
 		queue: newQueue(w.Progress), results: make(chan result, maxInFlight), saves: make(chan error, 1),
-		attempts: attempts, recorded: true, failing: w.Progress.Failing, savedAt: time.Now(),
+		attempts: attempts, recorded: true, savedAt: time.Now(),
 	}
 	d.queue.firstDelay = m.firstDelay
 	m.mu.Lock()
