@@ -80,6 +80,17 @@ type Token struct {
 	LastUsed time.Time
 }
 
+// TokenInfo is what the interface shows of a token: one of the store's, which has an ID
+// and a Name, or an identity provider's, which has an Issuer and a Subject. The zero time
+// means never.
+type TokenInfo struct {
+	ID, Name        string
+	Issuer, Subject string
+	Scopes          []Scope
+	Created         time.Time
+	Expires         time.Time
+}
+
 // Allows reports whether the token has the scope.
 func (t *Token) Allows(s Scope) bool { return slices.Contains(t.Scopes, s) }
 

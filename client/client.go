@@ -71,6 +71,10 @@ type Options struct {
 	// Retrying, if set, is called before each retry, with the error of the failed
 	// attempt and the pause before the next one. The error does not contain the token.
 	Retrying func(err error, pause time.Duration)
+
+	// TokenExpires, if set, is called for each response that announces when the token
+	// expires. A server does so within 7 days of that.
+	TokenExpires func(at time.Time)
 }
 
 // The timeouts of the default HTTP client. A server tries to write for 30 s before it
@@ -91,6 +95,7 @@ type Client struct {
 	retries      int
 	retryTimeout time.Duration
 	retrying     func(err error, pause time.Duration)
+	tokenExpires func(at time.Time)
 }
 
 // New returns a client of the server at that base URL. It does not connect: the first
@@ -111,6 +116,7 @@ func New(baseURL, token string, opts Options) (*Client, error) {
 		retries:      opts.Retries,
 		retryTimeout: opts.RetryTimeout,
 		retrying:     opts.Retrying,
+		tokenExpires: opts.TokenExpires,
 	}
 	if c.retries == 0 {
 		c.retries = defaultRetries
@@ -246,6 +252,27 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 	})
 }
 
+// Token returns what the client's token is.
+func (c *Client) Token(ctx context.Context) (plantstore.TokenInfo, error) {
+	var token plantstore.TokenInfo
+	err := c.retry(ctx, "get the token", func(bool) error {
+		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, "/token", nil, nil)
+		if err != nil {
+			return err
+		}
+		token, err = resp.token()
+		return err
+	})
+	return token, err
+}
+
+// announce passes on when the token expires, if the response says so.
+func (c *Client) announce(header http.Header) {
+	if at, err := time.Parse(time.RFC3339, header.Get(wire.HeaderTokenExpires)); err == nil && c.tokenExpires != nil {
+		c.tokenExpires(at)
+	}
+}
+
 // Page returns one page of the plants that match the query, in ascending order of
 // id. It may have fewer than the limit and still not be the last. A limit of 0 means
 // the server's default, and the server caps a limit that is too large.
@@ -321,6 +348,7 @@ func (c *Client) call(ctx context.Context, status int, method, path string, head
 		return nil, transportError(ctx, err)
 	}
 	defer resp.Body.Close()
+	c.announce(resp.Header)
 	return readResponse(ctx, resp, status)
 }
 

@@ -40,6 +40,10 @@ func operations() []operation {
 			p, err := c.Get(ctx, 1)
 			return wrong(err, p != oak, p)
 		}},
+		{"token", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			token, err := c.Token(ctx)
+			return wrong(err, token.ID == "" || len(token.Scopes) == 0, token)
+		}},
 		{"replace", has(oak), has(elm), func(ctx context.Context, c *client.Client) error {
 			return c.Replace(ctx, elm, nil)
 		}},

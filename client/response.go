@@ -188,6 +188,15 @@ func (r *response) confirm(sent plantstore.Plant) error {
 	return nil
 }
 
+func (r *response) token() (plantstore.TokenInfo, error) {
+	if r.isJSON() {
+		if token, err := wire.DecodeToken(r.body); err == nil {
+			return token, nil
+		}
+	}
+	return plantstore.TokenInfo{}, r.unexpected()
+}
+
 func (r *response) plant() (plantstore.Plant, error) {
 	if r.isJSON() {
 		if plant, err := wire.DecodePlant(bytes.NewBuffer(r.body)); err == nil {

@@ -91,6 +91,7 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 		if err != nil {
 			return transportError(ctx, err)
 		}
+		c.announce(resp.Header)
 		if lines, err = c.readExport(ctx, resp); err != nil {
 			resp.Body.Close()
 		}
@@ -287,6 +288,7 @@ func (c *Client) sendImport(ctx context.Context, body *uploadBody) (plantstore.I
 	if err != nil {
 		return plantstore.ImportReport{}, transportError(ctx, err)
 	}
+	c.announce(resp.Header)
 	defer resp.Body.Close()
 	whole, err := readResponse(ctx, resp, http.StatusOK)
 	if err != nil {

@@ -46,10 +46,18 @@ func newClient(std streams, url string, timeout time.Duration, variables ...stri
 	if token == "" {
 		return nil, usage("no token: set %s to the token that serve printed, or one from plantstore token create", variables[0])
 	}
-	var once sync.Once
-	c, err := client.New(url, token, client.Options{RetryTimeout: timeout, Retrying: func(err error, _ time.Duration) {
-		once.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; retrying for up to %s\n", err, timeout) })
-	}})
+	var retrying, expires sync.Once
+	c, err := client.New(url, token, client.Options{
+		RetryTimeout: timeout,
+		Retrying: func(err error, _ time.Duration) {
+			retrying.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; retrying for up to %s\n", err, timeout) })
+		},
+		TokenExpires: func(at time.Time) {
+			expires.Do(func() {
+				fmt.Fprintf(std.err, "plantstore: the token expires at %s: ask for a new one\n", at.Format(time.RFC3339))
+			})
+		},
+	})
 	if err != nil {
 		return nil, usage("%w", err)
 	}

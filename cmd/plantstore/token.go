@@ -14,6 +14,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/wire"
 )
 
 const defaultLifetime = 90 * 24 * time.Hour
@@ -22,6 +23,7 @@ type tokenCommand struct {
 	Create tokenCreate `cmd:"" help:"Create a token and print it once."`
 	List   tokenList   `cmd:"" help:"List the tokens."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a token permanently."`
+	Show   tokenShow   `cmd:"" help:"Show your own token, without its secret."`
 }
 
 // lifetime is how long a token is valid: a duration that may be in days, or zero for
@@ -184,6 +186,44 @@ func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
 	}
 	_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.Hash.ID(), token.Name)
 	return err
+}
+
+type tokenShow struct {
+	clientFlags
+	JSON bool `name:"json" help:"Print JSON even on a terminal."`
+}
+
+// Help is the long part of the help page.
+func (tokenShow) Help() string { return tokenHelp }
+
+func (c *tokenShow) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	token, err := api.Token(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON || !isTerminal(std.out) {
+		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeToken(token))
+		return err
+	}
+	_, err = fmt.Fprintln(std.out, describeToken(token))
+	return err
+}
+
+// describeToken says in a sentence what a token is.
+func describeToken(t plantstore.TokenInfo) string {
+	who := fmt.Sprintf("Token %s (%s)", t.ID, printable(t.Name))
+	if t.Issuer != "" {
+		who = fmt.Sprintf("The token of %s from %s", printable(t.Subject), printable(t.Issuer))
+	}
+	scopes := "no scopes"
+	if len(t.Scopes) > 0 {
+		scopes = "the scopes " + strings.ReplaceAll(plantstore.FormatScopes(t.Scopes), ",", ", ")
+	}
+	return fmt.Sprintf("%s has %s and %s.", who, scopes, expiry(t.Expires))
 }
 
 // pickToken finds the token with this id, or the only unrevoked one with this name.

@@ -64,6 +64,7 @@ type Caller struct {
 	// Public names the caller in events and logs: the token's id, or the issuer and the
 	// subject.
 	Public  string
+	expires []string // the header that announces the end of one of the store's tokens
 	limiter *limiter // nil without a rate limit
 }
 
@@ -99,6 +100,18 @@ type entry struct {
 	used   *atomic.Int64
 	// added is when a lookup of this token alone added it to the cache.
 	added time.Time
+}
+
+// AnyScope is the scope of what every valid token may do.
+const AnyScope plantstore.Scope = "*"
+
+// Info returns what the interface shows of the caller's token.
+func (c *Caller) Info() plantstore.TokenInfo {
+	info := plantstore.TokenInfo{Issuer: c.Issuer, Subject: c.Subject, Scopes: c.Scopes, Created: c.Created, Expires: c.Expires}
+	if c.Issuer == "" {
+		info.ID, info.Name = c.Public, c.Name
+	}
+	return info
 }
 
 // New returns a guard over the store's tokens.
@@ -193,7 +206,7 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 
 func (c *Caller) checkScope(scope plantstore.Scope) error {
 	switch {
-	case c.Allows(scope):
+	case scope == AnyScope, c.Allows(scope):
 		return nil
 	case len(c.Scopes) == 0:
 		return plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has none of this server's", scope)
@@ -230,6 +243,9 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 // newEntry returns the entry of a token, whose last one is given if there is one.
 func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
 	e := &entry{caller: Caller{Token: token, Public: token.Hash.ID()}}
+	if !token.Expires.IsZero() {
+		e.caller.expires = []string{token.Expires.UTC().Format(time.RFC3339)}
+	}
 	if last != nil {
 		e.used, e.caller.limiter = last.used, last.caller.limiter
 		return e

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // A client that ignores refusals gets them late, so that a flood costs the server
@@ -76,10 +77,17 @@ type RateError struct {
 // Unwrap returns the [*plantstore.Error].
 func (e *RateError) Unwrap() error { return e.error }
 
-// SetRateLimit sets the headers RateLimit-Policy and RateLimit
+// announceExpiry is how long before its end a token's expiry is announced.
+const announceExpiry = 7 * 24 * time.Hour
+
+// SetHeaders sets the header Plantstore-Token-Expires, if one of the store's tokens
+// expires within seven days, and the headers RateLimit-Policy and RateLimit
 // (draft-ietf-httpapi-ratelimit-headers), if the caller has a rate limit. The window is
 // the time in which an empty bucket fills.
-func (c *Caller) SetRateLimit(h http.Header) {
+func (c *Caller) SetHeaders(h http.Header) {
+	if c.expires != nil && time.Until(c.Expires) <= announceExpiry {
+		h[wire.HeaderTokenExpires] = c.expires
+	}
 	l := c.limiter
 	if l == nil {
 		return

@@ -107,7 +107,7 @@ func TestRateLimitHeaders(t *testing.T) {
 			for i, want := range tt.current {
 				caller, _ := s.admit("192.0.2.1:1", secret)
 				h := http.Header{}
-				caller.SetRateLimit(h)
+				caller.SetHeaders(h)
 				if got := h.Get("RateLimit"); got != want || h.Get("RateLimit-Policy") != tt.policy {
 					t.Errorf("%s, request %d: %v, want %s and %s", tt.rate, i, h, tt.policy, want)
 				}
@@ -117,7 +117,7 @@ func TestRateLimitHeaders(t *testing.T) {
 	s := newSubject(t)
 	caller, err := s.admit("192.0.2.1:1", s.add())
 	h := http.Header{}
-	caller.SetRateLimit(h)
+	caller.SetHeaders(h)
 	if err != nil || len(h) > 0 {
 		t.Errorf("without a limit: %v, %v", err, h)
 	}

@@ -25,13 +25,13 @@ func (c *cors) allow(h http.Header, r *http.Request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
+	h.Set("Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, Plantstore-Token-Expires, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
 	return true
 }
 
 // appliesTo reports whether the path is one of the API.
 func (c *cors) appliesTo(path string) bool {
-	for _, resource := range []string{"/plants", "/events", "/webhooks"} {
+	for _, resource := range []string{"/plants", "/events", "/token", "/webhooks"} {
 		rest, ok := strings.CutPrefix(path, c.base+resource)
 		if ok && (rest == "" || rest[0] == '/') {
 			return true

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"plantstore"
+	"plantstore/internal/auth"
 )
 
 // route is one row of the API.
@@ -15,7 +16,8 @@ type route struct {
 	path string
 	// name is the operationId in openapi.yaml, and the operation in the metrics.
 	name string
-	// scope is what the caller's token needs; without one the route is open.
+	// scope is what the caller's token needs, or auth.AnyScope; without one the route is
+	// open.
 	scope plantstore.Scope
 	// handle responds to the request, or returns why it cannot.
 	handle func(*Server, http.ResponseWriter, *http.Request) error
@@ -30,6 +32,7 @@ var routes = []route{
 	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
 	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, (*Server).listEvents},
+	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, (*Server).getOwnToken},
 
 	{"POST", "{base}/webhooks", "createWebhook", plantstore.ScopeWebhooksWrite, (*Server).createWebhook},
 	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, (*Server).listWebhooks},

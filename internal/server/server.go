@@ -256,7 +256,7 @@ func (s *Server) serve(rt route) http.Handler {
 		if rt.scope != "" {
 			rec.caller, rec.err = s.guard.Admit(r, rt.scope)
 			if rec.caller != nil {
-				rec.caller.SetRateLimit(rec.Header())
+				rec.caller.SetHeaders(rec.Header())
 			}
 			if rec.err != nil {
 				return
