@@ -99,5 +99,11 @@ func parseMessage(err error) string {
 	if strings.HasPrefix(text, "--") || errors.Is(err, errUsage) {
 		return text
 	}
-	return text + "\nTry: plantstore --help"
+	command := "plantstore"
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
+		if n := parse.Context.Selected(); n != nil {
+			command = n.FullPath()
+		}
+	}
+	return text + "; try: " + command + " --help"
 }

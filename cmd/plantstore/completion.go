@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"plantstore"
 )
 
 type completionCommand struct {
@@ -20,73 +23,174 @@ func (completionCommand) Help() string {
   fish: plantstore completion fish | source`
 }
 
-// Run prints the script, generated from the commands and flags.
-func (c *completionCommand) Run(app *kong.Kong, std streams) error {
-	if c.Shell == "fish" {
-		return fishCompletion(std.out, app.Model.Node)
-	}
-	return bashCompletion(std.out, app.Model.Node, c.Shell == "zsh")
-}
-
-// bashCompletion writes a function that looks up the words typed so far in a table.
-// zsh can run it too.
-func bashCompletion(out io.Writer, root *kong.Node, zsh bool) error {
-	var b strings.Builder
-	if zsh {
-		b.WriteString("autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n")
-	}
-	b.WriteString(`_plantstore() {
-  local path="" word i
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    word="${COMP_WORDS[i]}"
-    [[ "$word" == -* ]] || path="$path $word"
-  done
-  local words=""
-  case "$path" in
-`)
-	walkCommands(root, nil, func(path []string, n *kong.Node) {
-		var words []string
-		for _, child := range n.Children {
-			words = append(words, child.Name)
-		}
-		for _, f := range n.Flags {
-			words = append(words, "--"+f.Name)
-		}
-		pattern := strings.Join(path, " ")
-		if len(path) > 0 {
-			pattern = " " + pattern
-		}
-		star := ""
-		if len(n.Children) == 0 {
-			star = "*" // its arguments may have been typed already
-		}
-		fmt.Fprintf(&b, "    %q%s) words=%q ;;\n", pattern, star, strings.Join(words, " "))
-	})
-	b.WriteString(`  esac
-  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
-}
-complete -o default -F _plantstore plantstore
-`)
-	_, err := io.WriteString(out, b.String())
+// Run prints the script, which asks the hidden command complete.
+func (c *completionCommand) Run(std streams) error {
+	_, err := io.WriteString(std.out, completionScripts[c.Shell])
 	return err
 }
 
-func fishCompletion(out io.Writer, root *kong.Node) error {
-	var b strings.Builder
-	walkCommands(root, nil, func(path []string, n *kong.Node) {
-		condition := "__fish_use_subcommand"
-		if len(path) > 0 {
-			condition = "__fish_seen_subcommand_from " + path[len(path)-1]
+// wantFiles is what complete prints where the name of a file belongs.
+const wantFiles = ":files"
+
+// completionScripts pass the words up to the cursor to complete. bash replaces only what
+// follows the last : or = of a word.
+var completionScripts = map[string]string{
+	"bash": `_plantstore() {
+  local line words full done
+  read -ra words <<<"${COMP_LINE:0:COMP_POINT}"
+  [[ "${COMP_LINE:0:COMP_POINT}" == *[[:space:]] ]] && words+=("")
+  full="${words[${#words[@]} - 1]}"
+  done="${full%"${full##*[:=]}"}"
+  COMPREPLY=()
+  while IFS= read -r line; do
+    if [[ "$line" == :files ]]; then
+      compopt -o default 2>/dev/null || COMPREPLY=($(compgen -f -- "${full#"$done"}"))
+    else
+      COMPREPLY+=("${line#"$done"}")
+    fi
+  done < <("${words[0]}" complete -- "${words[@]:1}" 2>/dev/null)
+}
+complete -F _plantstore plantstore
+`,
+	"zsh": `#compdef plantstore
+_plantstore() {
+  local -a candidates
+  candidates=("${(@f)$("${words[1]}" complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ "${candidates[1]}" == :files ]]; then
+    compset -P '--*='
+    _files
+  elif [[ -n "${candidates[1]}" ]]; then
+    compadd -- "${candidates[@]}"
+  fi
+}
+if [[ "${funcstack[1]}" == _plantstore ]]; then
+  _plantstore "$@"
+else
+  (( $+functions[compdef] )) || { autoload -U compinit && compinit }
+  compdef _plantstore plantstore
+fi
+`,
+	"fish": `function __plantstore_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l candidates ($words[1] complete -- $words[2..-1] 2>/dev/null)
+  if test "$candidates[1]" = :files
+    set -l lead (string match -r -- '^--[^=]*=' (commandline -ct))
+    for path in (__fish_complete_path (string replace -r -- '^--[^=]*=' '' (commandline -ct)))
+      echo "$lead$path"
+    end
+  else
+    printf '%s\n' $candidates
+  end
+end
+complete -c plantstore -f -a '(__plantstore_complete)'
+`,
+}
+
+// completeCommand prints what may stand in place of the last word.
+type completeCommand struct {
+	Words []string `arg:"" optional:""`
+}
+
+func (c *completeCommand) Run(app *kong.Kong, std streams) error {
+	for _, candidate := range complete(app.Model.Node, c.Words) {
+		if _, err := fmt.Fprintln(std.out, candidate); err != nil {
+			return err
 		}
-		for _, child := range n.Children {
-			fmt.Fprintf(&b, "complete -c plantstore -f -n %q -a %s -d %q\n", condition, child.Name, child.Help)
+	}
+	return nil
+}
+
+// complete returns what may stand in place of the last word, or wantFiles.
+func complete(node *kong.Node, words []string) []string {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	words, current := words[:len(words)-1], words[len(words)-1]
+	var flag *kong.Flag // whose value the current word is
+	given := 0          // positional arguments
+	for _, word := range words {
+		switch f := flagNamed(node, word); {
+		case flag != nil:
+			flag = nil
+		case f != nil && !f.IsBool():
+			flag = f
+		case strings.HasPrefix(word, "-"):
+		default:
+			at := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word })
+			if at < 0 {
+				given++
+			} else {
+				node = node.Children[at]
+			}
 		}
-		for _, f := range n.Flags {
-			fmt.Fprintf(&b, "complete -c plantstore -n %q -l %s -d %q\n", condition, f.Name, f.Help)
+	}
+	if flag != nil {
+		return completeValue(flag.Value, flag.PlaceHolder, "", current)
+	}
+	if name, value, ok := strings.Cut(current, "="); ok {
+		if f := flagNamed(node, name); f != nil {
+			return completeValue(f.Value, f.PlaceHolder, name+"=", value)
 		}
-	})
-	_, err := io.WriteString(out, b.String())
-	return err
+		return nil
+	}
+	var all []string
+	switch {
+	case strings.HasPrefix(current, "-"):
+		for _, f := range node.Flags {
+			all = append(all, "--"+f.Name)
+		}
+		all = append(all, "--help")
+	case given < len(node.Positional):
+		p := node.Positional[given]
+		return completeValue(p, p.Tag.PlaceHolder, "", current)
+	default:
+		for _, child := range node.Children {
+			if !child.Hidden {
+				all = append(all, child.Name)
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(word string) bool { return !strings.HasPrefix(word, current) })
+}
+
+// flagNamed returns the flag of a command, or nil if the word is not one.
+func flagNamed(node *kong.Node, word string) *kong.Flag {
+	for _, f := range node.Flags {
+		if word == "--"+f.Name {
+			return f
+		}
+	}
+	return nil
+}
+
+// completeValue returns the values that a flag or argument may have, each after lead. Of
+// a list that is separated by commas, it completes the last item.
+func completeValue(v *kong.Value, placeholder, lead, current string) (all []string) {
+	var values []string
+	switch {
+	case v.Name == "scopes":
+		for _, scope := range plantstore.AllScopes() {
+			values = append(values, string(scope))
+		}
+	case v.Name == "type":
+		for _, t := range plantstore.EventTypes() {
+			values = append(values, string(t))
+		}
+	case v.Enum != "":
+		values = v.EnumSlice()
+	case strings.Contains(placeholder, "FILE"), strings.Contains(placeholder, "DIR"):
+		return []string{wantFiles}
+	}
+	if v.Enum == "" {
+		at := strings.LastIndexByte(current, ',') + 1
+		lead, current = lead+current[:at], current[at:]
+	}
+	for _, value := range values {
+		if value != "" && strings.HasPrefix(value, current) {
+			all = append(all, lead+value)
+		}
+	}
+	return all
 }
 
 func walkCommands(n *kong.Node, path []string, visit func(path []string, n *kong.Node)) {

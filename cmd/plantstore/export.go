@@ -62,8 +62,8 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 		return fmt.Errorf("the export failed: %w", err)
 	}
 	took := time.Since(run.started)
-	fmt.Fprintf(std.err, "%d plants exported in %s (%.0f a second)\n",
-		run.plants, took.Round(time.Millisecond), float64(run.plants)/took.Seconds())
+	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n",
+		count(run.plants, "plant"), took.Round(time.Millisecond), float64(run.plants)/took.Seconds())
 	return nil
 }
 

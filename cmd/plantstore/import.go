@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ type importCommand struct {
 	File   string `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
 	Errors string `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
+	JSON   bool   `name:"json" help:"Print the summary as JSON, on standard output."`
 }
 
 // Help is the long part of the help page.
@@ -93,12 +95,16 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	err = run.all(ctx)
 	run.progress.finish()
 	err = errors.Join(err, failed.close())
-	run.summarise(std.err, err == nil)
+	if c.JSON {
+		err = errors.Join(err, run.report(std.out))
+	} else {
+		run.summarise(std.err, err == nil)
+	}
 	if err != nil {
 		return fmt.Errorf("the import of %s %w", c.File, run.stopped(ctx, err))
 	}
 	if failed.count > 0 {
-		return fmt.Errorf("%d of %d %ss failed", failed.count, run.total(), failed.noun)
+		return fmt.Errorf("%d of %s failed", failed.count, count(run.total(), failed.noun))
 	}
 	return nil
 }
@@ -304,6 +310,11 @@ func (r *importRun) summarise(out io.Writer, complete bool) {
 	took := time.Since(r.started)
 	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, in %s (%.0f a second)\n",
 		lead, r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
+}
+
+// report prints what the server has confirmed, as JSON.
+func (r *importRun) report(out io.Writer) error {
+	return json.NewEncoder(out).Encode(map[string]int64{"created": r.created, "unchanged": r.unchanged, "failed": int64(r.failed.count)})
 }
 
 // stopped says why the import is not complete, and what is not known.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"syscall"
 	"time"
 
@@ -46,8 +47,9 @@ type commands struct {
 
 	Healthcheck healthcheckCommand `cmd:"" help:"Check whether the server on this machine is ready."`
 	Completion  completionCommand  `cmd:"" help:"Print a completion script for a shell."`
+	Complete    completeCommand    `cmd:"" hidden:"" help:"Print what may stand in place of the last word."`
 	Manual      manualCommand      `cmd:"" hidden:"" help:"Print the manual page."`
-	Version     versionCommand     `cmd:"" help:"Print the version."`
+	Version     versionCommand     `cmd:"" help:"Print the version, as --version does."`
 }
 
 const description = `Plantstore keeps a store of plants behind the Plant Store interface.
@@ -91,9 +93,7 @@ func run(ctx context.Context, args []string, std streams) int {
 		fmt.Fprintln(std.err, "plantstore:", err)
 		return exitFailure
 	}
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
+	args = spellOut(args)
 	args, err = prepareArgs(parser.Model.Node, args)
 	if err != nil {
 		fmt.Fprintln(std.err, "plantstore:", err)
@@ -118,6 +118,19 @@ func run(ctx context.Context, args []string, std streams) int {
 		return exitFailure
 	}
 	return exitOK
+}
+
+// spellOut turns what people type by habit into the commands that are meant.
+func spellOut(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case args[0] == "--version":
+		return []string{"version"}
+	}
+	return args
 }
 
 // errUsage marks an error in the command line.

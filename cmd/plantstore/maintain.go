@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"plantstore/internal/sqlite"
 )
 
 type checkCommand struct {
 	storeFlags
+	JSON bool `name:"json" help:"Print JSON: whether the store is intact, and its problems."`
 }
 
 // Help is the long part of the help page.
@@ -30,12 +33,16 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return fmt.Errorf("cannot check the store: %w", err)
 	}
-	for _, problem := range problems {
-		fmt.Fprintln(std.out, problem)
+	switch {
+	case c.JSON:
+		err = json.NewEncoder(std.out).Encode(map[string]any{"intact": len(problems) == 0, "problems": append([]string{}, problems...)})
+	case len(problems) == 0:
+		_, err = fmt.Fprintln(std.out, "ok")
+	default:
+		_, err = fmt.Fprintln(std.out, strings.Join(problems, "\n"))
 	}
 	if len(problems) > 0 {
 		return errors.New("the store is damaged: restore a backup")
 	}
-	_, err = fmt.Fprintln(std.out, "ok")
 	return err
 }

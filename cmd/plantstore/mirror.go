@@ -179,7 +179,7 @@ func (m *mirror) run(ctx context.Context) error {
 		}
 		more = page.More
 	}
-	fmt.Fprintf(m.std.err, "%d changes followed\n", changes)
+	fmt.Fprintf(m.std.err, "%s followed\n", count(int64(changes), "change"))
 	return nil
 }
 
@@ -353,7 +353,7 @@ func (m *mirror) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(m.std.err, "%d plants compared, %d of them written\n", compared, written)
+	fmt.Fprintf(m.std.err, "%s compared, %d of them written\n", count(compared, "plant"), written)
 	return m.reached(at)
 }
 
@@ -374,9 +374,9 @@ func (m *mirror) verify(ctx context.Context) error {
 		return fmt.Errorf("the stores could not be compared: %w", err)
 	}
 	if different > 0 {
-		return fmt.Errorf("%d of %d plants differ: is something writing to one of the stores?", different, compared)
+		return fmt.Errorf("%d of %s differ: is something writing to one of the stores?", different, count(compared, "plant"))
 	}
-	fmt.Fprintf(m.std.err, "both stores have the same %d plants\n", compared)
+	fmt.Fprintf(m.std.err, "both stores have the same %s\n", count(compared, "plant"))
 	return nil
 }
 

@@ -81,6 +81,7 @@ type plantArgs struct {
 	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
 	Name string  `arg:"" placeholder:"NAME" help:"The plant's name."`
 	Tag  *string `placeholder:"TAG" help:"The plant's tag (its type)."`
+	JSON bool    `name:"json" help:"Print JSON even on a terminal."`
 }
 
 func (a plantArgs) plant() plantstore.Plant {
@@ -112,7 +113,7 @@ func (c *createCommand) Run(ctx context.Context, std streams) error {
 	if err := api.Create(ctx, c.plant()); err != nil {
 		return err
 	}
-	return showPlant(std.out, c.plant(), false)
+	return showPlant(std.out, c.plant(), c.JSON)
 }
 
 type putCommand struct {
@@ -131,7 +132,7 @@ func (c *putCommand) Run(ctx context.Context, std streams) error {
 	if err := api.Replace(ctx, c.plant(), nil); err != nil {
 		return err
 	}
-	return showPlant(std.out, c.plant(), false)
+	return showPlant(std.out, c.plant(), c.JSON)
 }
 
 type getCommand struct {

@@ -76,3 +76,11 @@ func (p *progress) finish() {
 		_ = p.bar.Finish()
 	}
 }
+
+// count returns a number with its noun: 1 plant, 2 plants.
+func count(n int64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
