@@ -98,7 +98,7 @@ func readConfig(file string, known []*kong.Flag) (config, error) {
 		if at < 0 {
 			return nil, fmt.Errorf("%s: unknown key %q, did you mean %q?", file, key, nearest(key, known))
 		}
-		text, err := settingText(values[key], string(known[at].Tag.Sep))
+		text, err := settingText(values[key], known[at].Tag.Sep)
 		if err == nil {
 			err = checkSetting(known[at], text)
 		}
@@ -110,9 +110,9 @@ func readConfig(file string, known []*kong.Flag) (config, error) {
 	return settings, nil
 }
 
-// settingText returns a value as the command line would have it, with the separator of
-// lists.
-func settingText(value any, separator string) (string, error) {
+// settingText returns a value as the command line would have it. sep separates the items of
+// a list.
+func settingText(value any, sep rune) (string, error) {
 	switch v := value.(type) {
 	case string:
 		return v, nil
@@ -122,12 +122,12 @@ func settingText(value any, separator string) (string, error) {
 		var items []string
 		for _, item := range v {
 			text, ok := item.(string)
-			if !ok || strings.Contains(text, separator) {
-				return "", fmt.Errorf("must be a list of strings without %q", separator)
+			if !ok || strings.ContainsRune(text, sep) {
+				return "", fmt.Errorf("must be a list of strings without %q", sep)
 			}
 			items = append(items, text)
 		}
-		return strings.Join(items, separator), nil
+		return strings.Join(items, string(sep)), nil
 	}
 	return "", errors.New("must be a string, an integer, true, false or a list of strings")
 }
@@ -199,6 +199,9 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 			if value = masked; masked == "" {
 				continue
 			}
+		}
+		if target := f.Target; target.Kind() == reflect.Slice && target.Len() == 0 {
+			continue
 		}
 		line, err := toml.Marshal(map[string]any{f.Name: value})
 		if err != nil {

@@ -1,23 +1,37 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/term"
 )
 
-func newLogger(out io.Writer, format, levelName string) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(levelName)); err != nil {
-		panic("parse a level that the flag allows: " + err.Error())
-	}
+func newLogger(out io.Writer, text bool, level slog.Leveler) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
-	if format == "text" || format == "auto" && isTerminal(out) {
+	if text {
 		return slog.New(slog.NewTextHandler(out, opts))
 	}
 	return slog.New(slog.NewJSONHandler(out, opts))
+}
+
+// isText reports whether the log is text and not JSON.
+func isText(out io.Writer, format string) bool {
+	return format == "text" || format == "auto" && isTerminal(out)
+}
+
+func parseLevel(name string) (level slog.Level) {
+	if err := level.UnmarshalText([]byte(name)); err != nil {
+		panic("parse a level that the flag allows: " + err.Error())
+	}
+	return level
 }
 
 // readableDurations writes durations as 1.5s, where JSON would have nanoseconds.
@@ -31,4 +45,82 @@ func readableDurations(_ []string, a slog.Attr) slog.Attr {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// changeLevel changes the level of the log on SIGHUP, until ctx ends: to that in the
+// configuration file, or if there is none, to debug and back. On a terminal SIGHUP means
+// that the terminal is gone, and ends the process.
+func (c *serveCommand) changeLevel(ctx context.Context, level *slog.LevelVar, read func() (config, error), log *slog.Logger) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+		}
+		settings, err := read()
+		next, inFile := settings["log-level"]
+		switch {
+		case err != nil:
+			log.Warn("the configuration cannot be read again, the level stays", "err", err)
+			continue
+		case inFile:
+			level.Set(parseLevel(next))
+		case level.Level() == slog.LevelDebug:
+			level.Set(parseLevel(c.LogLevel))
+		default:
+			level.Set(slog.LevelDebug)
+		}
+		// Whatever the level is.
+		log.LogAttrs(ctx, max(slog.LevelInfo, level.Level()), "the level of the log has changed", slog.String("to", level.Level().String()))
+	}
+}
+
+// flushInterval is how late a line of the access log may be.
+const flushInterval = 500 * time.Millisecond
+
+// lineBuffer collects whole lines, because a system call for each would cost more than
+// the rest of its request. run flushes it.
+type lineBuffer struct {
+	mu  sync.Mutex // guards out
+	out *bufio.Writer
+}
+
+func newLineBuffer(out io.Writer) *lineBuffer {
+	return &lineBuffer{out: bufio.NewWriterSize(out, 64<<10)}
+}
+
+// Write adds a line. Lines of other writers may appear before it, but not inside it.
+func (b *lineBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.out.Available() < len(line) {
+		if err := b.out.Flush(); err != nil {
+			return 0, err
+		}
+	}
+	return b.out.Write(line)
+}
+
+func (b *lineBuffer) flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = b.out.Flush() // there is nowhere to report it
+}
+
+// run flushes the lines until ctx ends, and the last ones then.
+func (b *lineBuffer) run(ctx context.Context) error {
+	tick := time.NewTicker(flushInterval)
+	defer tick.Stop()
+	defer b.flush()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			b.flush()
+		}
+	}
 }

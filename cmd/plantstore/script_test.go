@@ -75,7 +75,7 @@ const timeout = time.Minute
 //	    the URL of the API there.
 //	wait-log REGEXP
 //	    Wait for a line of the log.
-//	signal TERM|INT
+//	signal TERM|INT|HUP
 //	    Send the server a signal.
 //	insist TERM|INT
 //	    Send the server a signal again and again until it has exited.
@@ -276,7 +276,7 @@ func (s *script) waitLog(_ *testscript.TestScript, args []string) error {
 }
 
 func (s *script) signal(_ *testscript.TestScript, args []string) error {
-	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT}
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}
 	if len(args) != 1 || signals[args[0]] == 0 {
 		return errArguments
 	}

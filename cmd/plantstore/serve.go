@@ -70,6 +70,7 @@ type serveCommand struct {
 	grants []auth.Grant // set by check
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug (logs every request), info, warn or error (${default})."`
+	AccessLog bool   `env:"PLANTSTORE_ACCESS_LOG" help:"Log a line for every request: its id, token, operation, status, bytes, duration and address."`
 	LogFormat string `default:"auto" enum:"auto,text,json" env:"PLANTSTORE_LOG_FORMAT" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal (${default})."`
 
 	PrintConfig bool `help:"Check the settings, print them as a configuration file with secrets masked, and exit."`
@@ -80,6 +81,8 @@ func (serveCommand) Help() string {
 	return `On an empty store, serve creates a first token and prints it once. If PLANTSTORE_BOOTSTRAP_TOKEN is set, that becomes the first token instead, and nothing secret is printed.
 
 SIGTERM and SIGINT shut the server down gracefully: /readyz returns 503, requests in flight are finished, queued writes are committed and the store is closed. A second signal ends it immediately.
+
+SIGHUP changes the level of the log: to that in the configuration file, or else to debug and back.
 
 Examples:
   plantstore serve
@@ -95,8 +98,23 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return printConfig(std.out, settingsOf(app.Model.Node))
 	}
 	tuneRuntime()
-	log := newLogger(std.err, c.LogFormat, c.LogLevel)
+	text := isText(std.err, c.LogFormat)
+	level := new(slog.LevelVar)
+	level.Set(parseLevel(c.LogLevel))
+	log := newLogger(std.err, text, level)
 	slog.SetDefault(log) // net/http's client logs there
+	failed := make(chan error, 11)
+	if !isTerminal(std.err) {
+		defer background(func(ctx context.Context) error {
+			return c.changeLevel(ctx, level, func() (config, error) { return c.readConfig(app) }, log)
+		}, failed)()
+	}
+	var accessLog *slog.Logger
+	if c.AccessLog {
+		lines := newLineBuffer(std.err)
+		accessLog = newLogger(lines, text, slog.LevelInfo)
+		defer background(lines.run, failed)()
+	}
 	// The listener comes first: if the port is in use, no first token may be created.
 	listener, err := listen(c.Addr)
 	if err != nil {
@@ -126,7 +144,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return errors.Join(err, store.Close())
 	}
 	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", version)
-	err = c.serve(ctx, listener, base, store, ensureFirstToken, log)
+	err = c.serve(ctx, listener, base, store, ensureFirstToken, failed, log, accessLog)
 	if err == nil {
 		log.Info("stopped")
 	}
@@ -147,7 +165,7 @@ func tuneRuntime() {
 }
 
 // serve wires the parts together, runs them, and stops them in order.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, log *slog.Logger) error {
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log, accessLog *slog.Logger) error {
 	inFlight := 1
 	if c.isPostgres() {
 		inFlight = 2 // measured best
@@ -171,9 +189,8 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
-	failed := make(chan error, 9)
 	handler := server.New(server.Options{
-		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
+		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: accessLog,
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin,
 	})
@@ -306,6 +323,14 @@ func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
 	base := *c.BaseURL
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	return &base
+}
+
+// readConfig reads the configuration file again.
+func (c *serveCommand) readConfig(app *kong.Kong) (config, error) {
+	if c.Config == "" {
+		return nil, nil
+	}
+	return readConfig(c.Config, settingsOf(app.Model.Node))
 }
 
 // check refuses invalid settings before anything is touched.

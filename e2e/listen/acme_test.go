@@ -32,7 +32,7 @@ import (
 const pebbleVariable = "PLANTSTORE_TEST_PEBBLE"
 
 // certificateLifetime is how many seconds Pebble's certificates are valid.
-const certificateLifetime = 15
+const certificateLifetime = 30
 
 // authority is a running certificate authority.
 type authority struct {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -28,7 +29,24 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// pair is a certificate for 127.0.0.1 that signs itself, and the files of a server.
+// newCA returns a certificate authority.
+var newCA = sync.OnceValue(func() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1000), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{PrivateKey: key, Leaf: template, Certificate: [][]byte{der}}
+})
+
+// pair is a certificate for 127.0.0.1, signed by newCA, in the files of a server.
 type pair struct {
 	cert, key string // paths
 	roots     *x509.CertPool
@@ -45,9 +63,9 @@ func newPair(t *testing.T, dir string, serial int64) pair {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	authority := newCA()
+	cert, err := x509.CreateCertificate(rand.Reader, template, authority.Leaf, key.Public(), authority.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +75,7 @@ func newPair(t *testing.T, dir string, serial int64) pair {
 	}
 	p := pair{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), roots: x509.NewCertPool()}
 	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
-	p.roots.AppendCertsFromPEM(chain)
+	p.roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}))
 	for path, text := range map[string][]byte{p.cert: chain, p.key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})} {
 		if err := errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
@@ -124,13 +142,13 @@ func TestTLSHasHTTP2AndNoOldVersions(t *testing.T) {
 	}
 }
 
-// A certificate is replaced and a token revoked under load. Only the requests with that
+// A certificate is replaced, a token revoked and the level changed under load. Only the requests with that
 // token may fail.
 func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := newPair(t, dir, 1)
-	s := startTLS(t, p)
+	s := startTLS(t, p, "--access-log")
 	doomed := strings.TrimSpace(s.Command("token", "create", "--name", "doomed"))
 	var sent, refused atomic.Int64
 	var load sync.WaitGroup
@@ -164,12 +182,17 @@ func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 	}
 	for serial := int64(2); serial < 5; serial++ {
 		now := newPair(t, dir, serial)
+		harness.Eventually(t, func() error { return wantSerial(s.Addr, now, serial) })
+	}
+	for _, level := range []string{"DEBUG", "INFO"} {
+		if err := s.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
 		harness.Eventually(t, func() error {
-			cert, err := handshake(s.Addr, &tls.Config{RootCAs: now.roots})
-			if err == nil && cert.SerialNumber.Int64() != serial {
-				err = fmt.Errorf("serial number %d", cert.SerialNumber)
+			if !strings.Contains(s.Log(), `"msg":"the level of the log has changed","to":"`+level+`"`) {
+				return errors.New("the level has not changed to " + level)
 			}
-			return err
+			return nil
 		})
 	}
 	s.Command("token", "revoke", "doomed")
@@ -181,13 +204,16 @@ func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 	})
 	close(stop)
 	load.Wait()
+	harness.Eventually(t, func() error {
+		if got, want := int64(strings.Count(s.Log(), `"operation":"createPlant"`)), sent.Load()+refused.Load(); got != want {
+			return fmt.Errorf("the access log has %d requests, want %d", got, want)
+		}
+		return nil
+	})
 	t.Logf("%d requests, %d refused with the revoked token", sent.Load(), refused.Load())
 	// A broken file leaves the certificate that was read before.
 	last := newPair(t, dir, 9)
-	harness.Eventually(t, func() error {
-		_, err := handshake(s.Addr, &tls.Config{RootCAs: last.roots})
-		return err
-	})
+	harness.Eventually(t, func() error { return wantSerial(s.Addr, last, 9) })
 	if err := os.WriteFile(last.key, []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +223,18 @@ func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := handshake(s.Addr, &tls.Config{RootCAs: last.roots}); err != nil {
+	if err := wantSerial(s.Addr, last, 9); err != nil {
 		t.Error(err)
 	}
+}
+
+// wantSerial fails unless a new connection gets the certificate with the serial number.
+func wantSerial(addr string, p pair, serial int64) error {
+	cert, err := handshake(addr, &tls.Config{RootCAs: p.roots})
+	if err == nil && cert.SerialNumber.Int64() != serial {
+		err = fmt.Errorf("the certificate has the serial number %d, want %d", cert.SerialNumber, serial)
+	}
+	return err
 }
 
 func unixClient(t *testing.T, path string) *http.Client {

@@ -36,6 +36,8 @@ type Options struct {
 	Webhooks *webhook.Manager
 	Metrics  *Metrics
 	Log      *slog.Logger
+	// AccessLog gets a line for every request. A server without it writes none.
+	AccessLog *slog.Logger
 	// BaseURL is the public URL of the API. Its path is where the API is mounted.
 	BaseURL *url.URL
 	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
@@ -61,6 +63,7 @@ type Server struct {
 	webhooks  *webhook.Manager
 	metrics   *Metrics
 	log       *slog.Logger
+	accessLog *slog.Logger
 	baseURL   string
 	plants    string // the path of the collection
 	maxBody   int64
@@ -99,6 +102,7 @@ func New(opts Options) *Server {
 		webhooks:  opts.Webhooks,
 		metrics:   opts.Metrics,
 		log:       opts.Log,
+		accessLog: opts.AccessLog,
 		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
 		maxBody:   opts.MaxBody,
 		maxHeader: opts.MaxHeader,
@@ -164,6 +168,7 @@ type recorder struct {
 	operation string       // "" until a route matches
 	caller    *auth.Caller // nil until a token is valid
 	status    int
+	bytes     int64 // of the body, before it is compressed
 	err       error
 
 	zippers   gzipPool     // nil if the response must not be compressed
@@ -188,6 +193,7 @@ func (rec *recorder) Write(b []byte) (int, error) {
 		rec.status = http.StatusOK
 		rec.startGzip(len(b))
 	}
+	rec.bytes += int64(len(b))
 	if rec.zip != nil {
 		return rec.zip.Write(b)
 	}
@@ -299,8 +305,10 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 	} else if rec.status == 0 {
 		rec.status = http.StatusOK // of an empty response
 	}
-	s.metrics.observe(rec.operation, rec.status, time.Since(start))
+	took := time.Since(start)
+	s.metrics.observe(rec.operation, rec.status, took)
 	s.logRequest(rec, r, id, start)
+	s.logAccess(rec, r, id, took)
 	if abort {
 		panic(http.ErrAbortHandler)
 	}
