@@ -12,7 +12,7 @@ import (
 // completions says what each line must be completed to. A * stands for the files.
 var completions = map[string][]string{
 	"plantstore ser":                              {"serve"},
-	"plantstore token ":                           {"create", "list", "revoke"},
+	"plantstore token ":                           {"create", "list", "revoke", "show"},
 	"plantstore serve --log-l":                    {"--log-level"},
 	"plantstore serve --log-level ":               {"debug", "error", "info", "warn"},
 	"plantstore serve --log-level=w":              {"warn"},

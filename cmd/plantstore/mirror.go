@@ -374,7 +374,7 @@ func (m *mirror) verify(ctx context.Context) error {
 		return fmt.Errorf("the stores could not be compared: %w", err)
 	}
 	if different > 0 {
-		return fmt.Errorf("%d of %s differ: is something writing to one of the stores?", different, count(compared, "plant"))
+		return fmt.Errorf("%d of %d plants differ: is something writing to one of the stores?", different, compared)
 	}
 	fmt.Fprintf(m.std.err, "both stores have the same %s\n", count(compared, "plant"))
 	return nil
