@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/BurntSushi/toml"
 	"github.com/alecthomas/kong"
@@ -184,8 +183,6 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 			continue
 		}
 		switch v := value.(type) {
-		case time.Duration:
-			value = v.String()
 		case *url.URL:
 			if v == nil {
 				continue // there is no default to print
@@ -199,6 +196,8 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 			if value = masked; masked == "" {
 				continue
 			}
+		case fmt.Stringer: // a duration, for example
+			value = v.String()
 		}
 		if target := f.Target; target.Kind() == reflect.Slice && target.Len() == 0 {
 			continue
