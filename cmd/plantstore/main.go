@@ -29,6 +29,9 @@ type commands struct {
 	Serve serveCommand `cmd:"" help:"Serve the store over HTTP."`
 	Token tokenCommand `cmd:"" help:"Create, list and revoke the tokens that clients need."`
 
+	Login  loginCommand  `cmd:"" help:"Save a token for a server."`
+	Logout logoutCommand `cmd:"" help:"Remove the saved token of a server."`
+
 	Create createCommand `cmd:"" help:"Create a plant."`
 	Get    getCommand    `cmd:"" help:"Show a plant."`
 	List   listCommand   `cmd:"" help:"List plants."`

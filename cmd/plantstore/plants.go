@@ -24,7 +24,7 @@ type clientFlags struct {
 	URL string `name:"url" default:"http://127.0.0.1:8080" env:"PLANTSTORE_URL" placeholder:"URL" help:"The base URL of the server (${default})."`
 }
 
-const tokenHelp = "The token is read from the environment variable PLANTSTORE_TOKEN."
+const tokenHelp = "The token is read from the environment variable PLANTSTORE_TOKEN, or is the one that plantstore login saved for the server."
 
 // How long a command tries to reach the server: briefly where a person waits for one
 // response, and long enough for a failover where a file is transferred.
@@ -37,15 +37,27 @@ func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client,
 	return newClient(std, f.URL, timeout, "PLANTSTORE_TOKEN")
 }
 
-// newClient returns a client with the token in the first of the variables that is set.
+// newClient returns a client with the token in the first of the variables that is set,
+// or the one that login saved for the URL.
 func newClient(std streams, url string, timeout time.Duration, variables ...string) (*client.Client, error) {
 	token := ""
 	for _, name := range variables {
 		token = cmp.Or(token, os.Getenv(name))
 	}
 	if token == "" {
-		return nil, usage("no token: set %s to the token that serve printed, or one from plantstore token create", variables[0])
+		saved, err := openLogins()
+		if err != nil && !errors.Is(err, errNoConfigDir) {
+			return nil, err
+		}
+		token = saved.tokens[loginKey(url)]
 	}
+	if token == "" {
+		return nil, usage("no token: set %s to the token that serve printed, or one from plantstore token create, or run plantstore login", variables[0])
+	}
+	return clientWithToken(std, url, token, timeout)
+}
+
+func clientWithToken(std streams, url, token string, timeout time.Duration) (*client.Client, error) {
 	var retrying, expires sync.Once
 	c, err := client.New(url, token, client.Options{
 		RetryTimeout: timeout,
