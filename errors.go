@@ -24,12 +24,15 @@ const (
 	ErrBadToken     Code = 40102 // the token is unknown, malformed or revoked
 	ErrTokenExpired Code = 40103 // the token has expired
 	ErrScope        Code = 40301 // the token lacks the scope
+	ErrPrivilege    Code = 40302 // the token would have more rights than its creator
 	ErrNoPath       Code = 40401 // there is no such path
 	ErrNoPlant      Code = 40402 // there is no such plant
+	ErrNoTokenID    Code = 40403 // there is no token with this id
 	ErrNoWebhook    Code = 40404 // there is no such webhook
 	ErrMethod       Code = 40501 // the method is not allowed on this path
 	ErrTimeout      Code = 40801 // the request did not arrive in time
-	ErrTooMany      Code = 40902 // the store has as many webhooks as it may have
+	ErrLastToken    Code = 40901 // nobody could create a token any more
+	ErrTooMany      Code = 40902 // the store has as many as it may have
 	ErrGone         Code = 41001 // the cursor is gone
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
@@ -52,12 +55,15 @@ var codeText = map[Code]string{
 	ErrBadToken:     "the token is unknown, malformed or revoked",
 	ErrTokenExpired: "the token has expired",
 	ErrScope:        "the token does not have the scope",
+	ErrPrivilege:    "the token would have more rights than its creator",
 	ErrNoPath:       "no such path",
 	ErrNoPlant:      "no such plant",
+	ErrNoTokenID:    "no such token",
 	ErrNoWebhook:    "no such webhook",
 	ErrMethod:       "the method is not allowed here",
 	ErrTimeout:      "the request did not arrive in time",
-	ErrTooMany:      "there are too many webhooks",
+	ErrLastToken:    "this is the last token that can create others",
+	ErrTooMany:      "there are too many",
 	ErrGone:         "the cursor is gone",
 	ErrPrecondition: "the precondition does not hold",
 	ErrTooLarge:     "the body is too large",

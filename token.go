@@ -21,6 +21,9 @@ const (
 	ScopeRead   Scope = "plants:read"  // get, list, export
 	ScopeEvents Scope = "events:read"  // follow the log of changes
 
+	ScopeTokensRead  Scope = "tokens:read"  // list tokens
+	ScopeTokensWrite Scope = "tokens:write" // create and revoke tokens
+
 	ScopeWebhooksRead  Scope = "webhooks:read"  // list webhooks and their deliveries
 	ScopeWebhooksWrite Scope = "webhooks:write" // create, change and delete webhooks
 
@@ -29,7 +32,7 @@ const (
 
 // AllScopes lists every scope.
 func AllScopes() []Scope {
-	return []Scope{ScopeWrite, ScopeRead, ScopeEvents, ScopeWebhooksRead, ScopeWebhooksWrite, ScopeOps}
+	return []Scope{ScopeWrite, ScopeRead, ScopeEvents, ScopeTokensRead, ScopeTokensWrite, ScopeWebhooksRead, ScopeWebhooksWrite, ScopeOps}
 }
 
 // ParseScopes parses scopes separated by commas or spaces. Unknown and duplicate
@@ -89,6 +92,58 @@ type TokenInfo struct {
 	Scopes          []Scope
 	Created         time.Time
 	Expires         time.Time
+	Revoked         time.Time
+	LastUsed        time.Time
+}
+
+// Info returns what the interface shows of the token.
+func (t *Token) Info() TokenInfo {
+	return TokenInfo{
+		ID: t.Hash.ID(), Name: t.Name, Scopes: t.Scopes,
+		Created: t.Created, Expires: t.Expires, Revoked: t.Revoked, LastUsed: t.LastUsed,
+	}
+}
+
+// NewToken is what a caller asks for when it creates a token over the interface.
+type NewToken struct {
+	Name   string
+	Scopes []Scope
+	// Expires is when the token expires; the zero time means never. If DefaultExpiry is
+	// set, the server chooses.
+	Expires       time.Time
+	DefaultExpiry bool
+}
+
+// DefaultLifetime is how long a token is valid unless its creator says otherwise.
+const DefaultLifetime = 90 * 24 * time.Hour
+
+// MaxTokenName is the longest name of a token that is created over the interface, in
+// bytes.
+const MaxTokenName = 200
+
+// Grant returns the token that a caller gets who asks for one and has these scopes and
+// this expiry. Nobody gives away a scope or a lifetime that they do not have: that fails
+// with ErrPrivilege.
+func (n *NewToken) Grant(own []Scope, ownExpires, now time.Time) (Token, error) {
+	for _, s := range n.Scopes {
+		if !slices.Contains(own, s) {
+			return Token{}, Errorf(ErrPrivilege, "you cannot give away the scope %s: your own token has only %s", s, FormatScopes(own))
+		}
+	}
+	expires := n.Expires
+	if n.DefaultExpiry {
+		expires = now.Add(DefaultLifetime)
+		if !ownExpires.IsZero() && ownExpires.Before(expires) {
+			expires = ownExpires
+		}
+	}
+	switch {
+	case !expires.IsZero() && !expires.After(now):
+		return Token{}, Errorf(ErrParameter, `"expires" must be in the future, got %s`, expires.Format(time.RFC3339))
+	case !ownExpires.IsZero() && (expires.IsZero() || expires.After(ownExpires)):
+		return Token{}, Errorf(ErrPrivilege, "the token cannot outlive your own, which expires at %s", ownExpires.UTC().Format(time.RFC3339))
+	}
+	return Token{Name: n.Name, Scopes: n.Scopes, Created: now, Expires: expires}, nil
 }
 
 // Allows reports whether the token has the scope.

@@ -170,9 +170,9 @@ func TestParseScopes(t *testing.T) {
 		{"events:read", []plantstore.Scope{plantstore.ScopeEvents}, ""},
 		{" ,plants:read, ops:read,", []plantstore.Scope{read, ops}, ""},
 
-		{"", nil, "no scope given; allowed: plants:write,plants:read,events:read,webhooks:read,webhooks:write,ops:read"},
+		{"", nil, "no scope given; allowed: plants:write,plants:read,events:read,tokens:read,tokens:write,webhooks:read,webhooks:write,ops:read"},
 		{" , ", nil, "no scope"},
-		{"plants:delete", nil, `unknown scope "plants:delete"; allowed: plants:write,plants:read,events:read,webhooks:read,webhooks:write,ops:read`},
+		{"plants:delete", nil, `unknown scope "plants:delete"; allowed: plants:write,plants:read,events:read,tokens:read,tokens:write,webhooks:read,webhooks:write,ops:read`},
 		{"plants:write,plants", nil, `unknown scope "plants"`},
 		{"Plants:Write", nil, `unknown scope "Plants:Write"`},
 		{"plants:write\tplants:read", nil, "unknown scope"},

@@ -260,10 +260,58 @@ func (c *Client) Token(ctx context.Context) (plantstore.TokenInfo, error) {
 		if err != nil {
 			return err
 		}
-		token, err = resp.token()
+		token, _, err = resp.token()
 		return err
 	})
 	return token, err
+}
+
+// CreateToken creates a token and returns it with its secret. It fails with ErrPrivilege
+// if the token would have more rights than the client's. It is not retried: if the
+// response is lost, the token may exist, and its secret is known to nobody.
+func (c *Client) CreateToken(ctx context.Context, n plantstore.NewToken) (t plantstore.TokenInfo, secret string, err error) {
+	const what = "create a token"
+	body, err := wire.EncodeNewToken(n)
+	if err != nil {
+		return t, "", c.fail(what, err)
+	}
+	resp, err := c.call(ctx, http.StatusCreated, http.MethodPost, "/tokens", nil, body)
+	if err != nil {
+		return t, "", c.fail(what, err)
+	}
+	if t, secret, err = resp.token(); err != nil {
+		return t, "", c.fail(what, err)
+	}
+	return t, secret, nil
+}
+
+// Tokens returns all tokens in the order of their creation, revoked and expired ones
+// included.
+func (c *Client) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
+	var tokens []plantstore.TokenInfo
+	err := c.retry(ctx, "list tokens", func(bool) error {
+		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, "/tokens", nil, nil)
+		if err != nil {
+			return err
+		}
+		if !resp.isJSON() {
+			return resp.unexpected()
+		}
+		if tokens, err = wire.DecodeTokens(resp.body); err != nil {
+			return resp.unexpected()
+		}
+		return nil
+	})
+	return tokens, err
+}
+
+// RevokeToken permanently revokes the token with this id, or fails with ErrNoTokenID, or
+// with ErrLastToken if nobody could create a token then. Revoking it again succeeds.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	return c.retry(ctx, "revoke token "+id, func(bool) error {
+		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, "/tokens/"+url.PathEscape(id), nil, nil)
+		return err
+	})
 }
 
 // announce passes on when the token expires, if the response says so.

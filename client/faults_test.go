@@ -155,7 +155,7 @@ func TestCallFailsIfEveryAttemptDoes(t *testing.T) {
 					if verb == "page" {
 						verb = "list"
 					}
-					what := strings.HasPrefix(err.Error(), verb+" plant") || strings.HasPrefix(err.Error(), verb+" events") || strings.HasPrefix(err.Error(), "get the "+verb+":")
+					what := strings.HasPrefix(err.Error(), verb+" plant") || strings.HasPrefix(err.Error(), verb+" events") || strings.HasPrefix(err.Error(), "get the "+verb+":") || strings.HasPrefix(err.Error(), op.name+":")
 					if !strings.Contains(err.Error(), want) || !what {
 						t.Errorf("%s: %q does not say %q", op.name, err, want)
 					}

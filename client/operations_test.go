@@ -44,6 +44,10 @@ func operations() []operation {
 			token, err := c.Token(ctx)
 			return wrong(err, token.ID == "" || len(token.Scopes) == 0, token)
 		}},
+		{"list tokens", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			tokens, err := c.Tokens(ctx)
+			return wrong(err, len(tokens) == 0 || tokens[0].ID == "", tokens)
+		}},
 		{"replace", has(oak), has(elm), func(ctx context.Context, c *client.Client) error {
 			return c.Replace(ctx, elm, nil)
 		}},

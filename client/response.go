@@ -188,13 +188,14 @@ func (r *response) confirm(sent plantstore.Plant) error {
 	return nil
 }
 
-func (r *response) token() (plantstore.TokenInfo, error) {
+// token returns the token in the response, and its secret if there is one.
+func (r *response) token() (t plantstore.TokenInfo, secret string, err error) {
 	if r.isJSON() {
-		if token, err := wire.DecodeToken(r.body); err == nil {
-			return token, nil
+		if t, secret, err = wire.DecodeToken(r.body); err == nil {
+			return t, secret, nil
 		}
 	}
-	return plantstore.TokenInfo{}, r.unexpected()
+	return plantstore.TokenInfo{}, "", r.unexpected()
 }
 
 func (r *response) plant() (plantstore.Plant, error) {

@@ -17,7 +17,39 @@ import (
 	"plantstore/internal/wire"
 )
 
-const defaultLifetime = 90 * 24 * time.Hour
+const defaultLifetime = plantstore.DefaultLifetime
+
+// tokenFlags say where the tokens are: in a store, or behind a server. --url has no
+// variable, so that one left in a shell cannot silently change a command.
+type tokenFlags struct {
+	storeFlags
+	URL string `name:"url" placeholder:"URL" help:"Call the server with this base URL, with your own token, instead of opening the store."`
+}
+
+// list returns the tokens.
+func (f tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenInfo, error) {
+	if f.URL != "" {
+		api, err := clientFlags{f.URL}.client(std, callTimeout)
+		if err != nil {
+			return nil, err
+		}
+		return api.Tokens(ctx)
+	}
+	store, err := f.openAlongside(sqlite.Existing)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	tokens, err := store.Tokens(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the tokens: %w", err)
+	}
+	infos := make([]plantstore.TokenInfo, len(tokens))
+	for i := range tokens {
+		infos[i] = tokens[i].Info()
+	}
+	return infos, nil
+}
 
 type tokenCommand struct {
 	Create tokenCreate `cmd:"" help:"Create a token and print it once."`
@@ -47,12 +79,20 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a valid lifetime: use 90d, 12h or never", text)
 }
 
+// after returns when the lifetime ends; the zero time means never.
+func (l lifetime) after(now time.Time) time.Time {
+	if l == 0 {
+		return time.Time{}
+	}
+	return now.Add(time.Duration(l))
+}
+
 type tokenCreate struct {
-	storeFlags
-	Name    string   `required:"" placeholder:"NAME" help:"What the token is for."`
-	Scopes  string   `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, webhooks:read, webhooks:write, ops:read (${default})."`
-	Expires lifetime `default:"90d" placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (${default})."`
-	Init    bool     `help:"Create the store if there is none."`
+	tokenFlags
+	Name    string    `required:"" placeholder:"NAME" help:"What the token is for."`
+	Scopes  string    `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, tokens:read, tokens:write, webhooks:read, webhooks:write, ops:read (${default})."`
+	Expires *lifetime `placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (90d; with --url no longer than your own token)."`
+	Init    bool      `help:"Create the store if there is none."`
 }
 
 // Help is the long part of the help page.
@@ -62,7 +102,7 @@ func (tokenCreate) Help() string {
 
 It works immediately, even on a running server. Only its hash is stored, so it cannot be shown again.
 
-The store must exist: start the server first, or use --init.`
+The store must exist: start the server first, or use --init. With --url the server creates the token; your own needs the scope tokens:write, and the new one gets no scope or lifetime that yours does not have.`
 }
 
 func (c *tokenCreate) Run(ctx context.Context, std streams) error {
@@ -73,11 +113,14 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if strings.TrimSpace(c.Name) == "" {
 		return usage("--name must not be blank: say what the token is for")
 	}
+	if c.URL != "" {
+		return c.createRemotely(ctx, std, scopes)
+	}
 	secret := plantstore.NewSecret()
 	now := time.Now().UTC().Truncate(time.Second)
-	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Created: now}
-	if c.Expires > 0 {
-		token.Expires = now.Add(time.Duration(c.Expires))
+	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Created: now, Expires: now.Add(defaultLifetime)}
+	if c.Expires != nil {
+		token.Expires = c.Expires.after(now)
 	}
 	name, err := c.add(ctx, sqlite.Existing, token)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,9 +134,29 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.err, "Token %s (%s) has the scopes %s and %s. It will not be shown again.\n",
-		token.Hash.ID(), token.Name, strings.Join(strings.Split(plantstore.FormatScopes(scopes), ","), ", "), expiry(token.Expires))
-	_, err = fmt.Fprintln(std.out, secret)
+	return printNewToken(std, token.Info(), secret)
+}
+
+// createRemotely has a server create the token.
+func (c *tokenCreate) createRemotely(ctx context.Context, std streams, scopes []plantstore.Scope) error {
+	api, err := clientFlags{c.URL}.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	asked := plantstore.NewToken{Name: c.Name, Scopes: scopes, DefaultExpiry: c.Expires == nil}
+	if c.Expires != nil {
+		asked.Expires = c.Expires.after(time.Now().UTC().Truncate(time.Second))
+	}
+	token, secret, err := api.CreateToken(ctx, asked)
+	if err != nil {
+		return err
+	}
+	return printNewToken(std, token, secret)
+}
+
+func printNewToken(std streams, token plantstore.TokenInfo, secret string) error {
+	fmt.Fprintf(std.err, "%s It will not be shown again.\n", describeToken(token))
+	_, err := fmt.Fprintln(std.out, secret)
 	return err
 }
 
@@ -111,19 +174,14 @@ func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstor
 }
 
 type tokenList struct {
-	storeFlags
+	tokenFlags
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
 func (c *tokenList) Run(ctx context.Context, std streams) error {
-	store, err := c.openAlongside(sqlite.Existing)
+	tokens, err := c.list(ctx, std)
 	if err != nil {
 		return err
-	}
-	defer store.Close()
-	tokens, err := store.Tokens(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot list the tokens: %w", err)
 	}
 	if c.JSON {
 		return listJSON(std.out, tokens)
@@ -131,13 +189,13 @@ func (c *tokenList) Run(ctx context.Context, std streams) error {
 	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tNAME\tSTATE\tSCOPES\tCREATED\tEXPIRES\tLAST USED")
 	for _, t := range tokens {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Hash.ID(), printable(t.Name), state(&t),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, printable(t.Name), state(&t),
 			plantstore.FormatScopes(t.Scopes), when(t.Created), when(t.Expires), when(t.LastUsed))
 	}
 	return w.Flush()
 }
 
-func listJSON(out io.Writer, tokens []plantstore.Token) error {
+func listJSON(out io.Writer, tokens []plantstore.TokenInfo) error {
 	type row struct {
 		ID       string             `json:"id"`
 		Name     string             `json:"name"`
@@ -150,7 +208,7 @@ func listJSON(out io.Writer, tokens []plantstore.Token) error {
 	}
 	rows := make([]row, len(tokens))
 	for i, t := range tokens {
-		rows[i] = row{t.Hash.ID(), t.Name, state(&t), t.Scopes, t.Created, t.Expires, t.Revoked, t.LastUsed}
+		rows[i] = row{t.ID, t.Name, state(&t), t.Scopes, t.Created, t.Expires, t.Revoked, t.LastUsed}
 	}
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
@@ -158,7 +216,7 @@ func listJSON(out io.Writer, tokens []plantstore.Token) error {
 }
 
 type tokenRevoke struct {
-	storeFlags
+	tokenFlags
 	Token string `arg:"" name:"token" placeholder:"ID|NAME" help:"The token's id, or its name if it is unique."`
 }
 
@@ -168,6 +226,30 @@ func (tokenRevoke) Help() string {
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
+	tokens, err := c.list(ctx, std)
+	if err != nil {
+		return err
+	}
+	token, err := pickToken(tokens, c.Token)
+	if err != nil {
+		return err
+	}
+	if err := c.revoke(ctx, std, token.ID); err != nil {
+		return fmt.Errorf("cannot revoke the token: %w", err)
+	}
+	_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.ID, token.Name)
+	return err
+}
+
+// revoke revokes the token with this id.
+func (c *tokenRevoke) revoke(ctx context.Context, std streams, id string) error {
+	if c.URL != "" {
+		api, err := clientFlags{c.URL}.client(std, callTimeout)
+		if err != nil {
+			return err
+		}
+		return api.RevokeToken(ctx, id)
+	}
 	store, err := c.openAlongside(sqlite.Existing)
 	if err != nil {
 		return err
@@ -175,17 +257,14 @@ func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
 	defer store.Close()
 	tokens, err := store.Tokens(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot read the tokens: %w", err)
-	}
-	token, err := pickToken(tokens, c.Token)
-	if err != nil {
 		return err
 	}
-	if err := store.RevokeToken(ctx, token.Hash, time.Now()); err != nil {
-		return fmt.Errorf("cannot revoke the token: %w", err)
+	for _, t := range tokens {
+		if t.Hash.ID() == id {
+			return store.RevokeToken(ctx, t.Hash, time.Now())
+		}
 	}
-	_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.Hash.ID(), token.Name)
-	return err
+	return plantstore.ErrNoSuchToken
 }
 
 type tokenShow struct {
@@ -206,7 +285,7 @@ func (c *tokenShow) Run(ctx context.Context, std streams) error {
 		return err
 	}
 	if c.JSON || !isTerminal(std.out) {
-		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeToken(token))
+		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeToken(token, ""))
 		return err
 	}
 	_, err = fmt.Fprintln(std.out, describeToken(token))
@@ -227,10 +306,10 @@ func describeToken(t plantstore.TokenInfo) string {
 }
 
 // pickToken finds the token with this id, or the only unrevoked one with this name.
-func pickToken(tokens []plantstore.Token, key string) (plantstore.Token, error) {
-	var named []plantstore.Token
+func pickToken(tokens []plantstore.TokenInfo, key string) (plantstore.TokenInfo, error) {
+	var named []plantstore.TokenInfo
 	for _, t := range tokens {
-		if t.Hash.ID() == key {
+		if t.ID == key {
 			return t, nil
 		}
 		if t.Name == key && t.Revoked.IsZero() {
@@ -239,18 +318,18 @@ func pickToken(tokens []plantstore.Token, key string) (plantstore.Token, error) 
 	}
 	switch len(named) {
 	case 0:
-		return plantstore.Token{}, fmt.Errorf("no token has the id or name %q: see plantstore token list", key)
+		return plantstore.TokenInfo{}, fmt.Errorf("no token has the id or name %q: see plantstore token list", key)
 	case 1:
 		return named[0], nil
 	}
-	return plantstore.Token{}, fmt.Errorf("%d tokens are named %q: revoke one by its id, see plantstore token list", len(named), key)
+	return plantstore.TokenInfo{}, fmt.Errorf("%d tokens are named %q: revoke one by its id, see plantstore token list", len(named), key)
 }
 
-func state(t *plantstore.Token) string {
+func state(t *plantstore.TokenInfo) string {
 	switch {
 	case !t.Revoked.IsZero():
 		return "revoked"
-	case t.ExpiredAt(time.Now()):
+	case !t.Expires.IsZero() && !time.Now().Before(t.Expires):
 		return "expired"
 	}
 	return "active"

@@ -107,11 +107,10 @@ const AnyScope plantstore.Scope = "*"
 
 // Info returns what the interface shows of the caller's token.
 func (c *Caller) Info() plantstore.TokenInfo {
-	info := plantstore.TokenInfo{Issuer: c.Issuer, Subject: c.Subject, Scopes: c.Scopes, Created: c.Created, Expires: c.Expires}
 	if c.Issuer == "" {
-		info.ID, info.Name = c.Public, c.Name
+		return c.Token.Info()
 	}
-	return info
+	return plantstore.TokenInfo{Issuer: c.Issuer, Subject: c.Subject, Scopes: c.Scopes, Created: c.Created, Expires: c.Expires}
 }
 
 // New returns a guard over the store's tokens.

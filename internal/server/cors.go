@@ -31,7 +31,7 @@ func (c *cors) allow(h http.Header, r *http.Request) bool {
 
 // appliesTo reports whether the path is one of the API.
 func (c *cors) appliesTo(path string) bool {
-	for _, resource := range []string{"/plants", "/events", "/token", "/webhooks"} {
+	for _, resource := range []string{"/plants", "/events", "/token", "/tokens", "/webhooks"} {
 		rest, ok := strings.CutPrefix(path, c.base+resource)
 		if ok && (rest == "" || rest[0] == '/') {
 			return true

@@ -32,6 +32,10 @@ var routes = []route{
 	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
 	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, (*Server).listEvents},
+	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, (*Server).createToken},
+	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, (*Server).listTokens},
+	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, (*Server).getToken},
+	{"DELETE", "{base}/tokens/{id}", "revokeToken", plantstore.ScopeTokensWrite, (*Server).revokeToken},
 	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, (*Server).getOwnToken},
 
 	{"POST", "{base}/webhooks", "createWebhook", plantstore.ScopeWebhooksWrite, (*Server).createWebhook},

@@ -3,6 +3,8 @@ package server_test
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,5 +98,207 @@ func decodeJSON(t *testing.T, text []byte, value any) {
 	t.Helper()
 	if err := json.Unmarshal(text, value); err != nil {
 		t.Fatalf("%s: %v", text, err)
+	}
+}
+
+func (s *service) tokens(t *testing.T, secret, method, path, body string) reply {
+	t.Helper()
+	header := []string{"Authorization: Bearer " + secret}
+	if body != "" {
+		header = append(header, "Content-Type: application/json")
+	}
+	return s.send(t, method, "/tokens"+path, body, header...)
+}
+
+// createToken creates a token that must be allowed, and returns it and its secret.
+func (s *service) createToken(t *testing.T, secret, body string) (map[string]any, string) {
+	t.Helper()
+	got := s.tokens(t, secret, "POST", "", body)
+	var token map[string]any
+	decodeJSON(t, got.body, &token)
+	created, _ := token["token"].(string)
+	if got.status != 201 || plantstore.CheckSecret(created) != nil {
+		t.Fatalf("%s: got %d %s", body, got.status, got.body)
+	}
+	got.wantHeader(t, "Location", s.URL+"/tokens/"+token["id"].(string))
+	got.wantHeader(t, "Cache-Control", "no-store")
+	return token, created
+}
+
+func TestTokenIsCreatedListedAndRevoked(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.Fill(t, fern(1))
+		token, secret := s.createToken(t, s.Token, `{"name":"ci","scopes":["plants:read"]}`)
+		id := token["id"].(string)
+		read := func() reply { return s.call(t, "GET", "/1", "", "Authorization: Bearer "+secret) }
+		read().wantOK(t) // immediately
+		s.tokens(t, s.Token, "GET", "/"+id, "").wantOK(t)
+		list := s.tokens(t, s.Token, "GET", "", "")
+		list.wantOK(t)
+		var all []map[string]any
+		decodeJSON(t, list.body, &all)
+		if len(all) != 2 || all[1]["id"] != id || all[1]["name"] != "ci" || all[1]["token"] != nil || strings.Contains(string(list.body), "plt_") {
+			t.Errorf("the list is %s", list.body)
+		}
+		for range 2 {
+			s.tokens(t, s.Token, "DELETE", "/"+id, "").wantStatus(t, 204)
+		}
+		revoked := time.Now()
+		eventually(t, 401, read).wantError(t, plantstore.ErrBadToken, "revoked")
+		if took := time.Since(revoked); took > 5*time.Second {
+			t.Errorf("the token was refused after %v", took)
+		}
+		var one map[string]any
+		decodeJSON(t, s.tokens(t, s.Token, "GET", "/"+id, "").body, &one)
+		if one["revoked"] == nil {
+			t.Errorf("the token is %v", one)
+		}
+		for _, unknown := range []string{"000000000000", "x", id + "0"} {
+			s.tokens(t, s.Token, "GET", "/"+unknown, "").wantError(t, plantstore.ErrNoTokenID)
+			s.tokens(t, s.Token, "DELETE", "/"+unknown, "").wantError(t, plantstore.ErrNoTokenID)
+		}
+	})
+}
+
+func TestLastTokenThatCreatesOthersStays(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		own := plantstore.HashSecret(s.Token).ID()
+		s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Revoked: time.Now()})
+		s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Expires: time.Now().Add(-time.Hour)})
+		s.createToken(t, s.Token, `{"name":"reader","scopes":["tokens:read"]}`)
+		s.tokens(t, s.Token, "DELETE", "/"+own, "").wantError(t, plantstore.ErrLastToken, "the last one with the scope tokens:write")
+		_, other := s.createToken(t, s.Token, `{"name":"admin","scopes":["tokens:write","tokens:read"]}`)
+		s.tokens(t, s.Token, "DELETE", "/"+own, "").wantStatus(t, 204) // revoking your own token works
+		s.tokens(t, other, "DELETE", "/"+plantstore.HashSecret(other).ID(), "").wantError(t, plantstore.ErrLastToken)
+	})
+}
+
+// Every pair of own scopes and asked scopes. Whoever has tokens:write may give what they
+// have, and nobody else may give anything.
+func TestNobodyGivesAwayAScopeThatTheyDoNotHave(t *testing.T) {
+	s := start(t, servertest.Options{})
+	all := plantstore.AllScopes()
+	subset := func(bits int) (scopes []plantstore.Scope) {
+		for i, scope := range all {
+			if bits>>i&1 == 1 {
+				scopes = append(scopes, scope)
+			}
+		}
+		return scopes
+	}
+	counts := map[int]int{}
+	for own := 1; own < 1<<len(all); own++ {
+		secret := s.NewToken(subset(own)...)
+		for asked := 1; asked < 1<<len(all); asked++ {
+			text, err := json.Marshal(subset(asked))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 201
+			switch {
+			case !slices.Contains(subset(own), plantstore.ScopeTokensWrite):
+				if asked > 3 {
+					continue // one and two scopes say it all
+				}
+				want = 40301
+			case asked&^own != 0:
+				want = 40302
+			}
+			got := s.tokens(t, secret, "POST", "", `{"name":"x","scopes":`+string(text)+`}`)
+			var body struct {
+				Error  int
+				Scopes []plantstore.Scope
+			}
+			decodeJSON(t, got.body, &body)
+			if got.status == 201 {
+				body.Error = 201
+				if !slices.Equal(body.Scopes, subset(asked)) {
+					t.Errorf("%v asked for %v: got %s", subset(own), subset(asked), got.body)
+				}
+			}
+			if body.Error != want {
+				t.Errorf("%v asked for %v: got %s, want %d", subset(own), subset(asked), got.body, want)
+			}
+			counts[want]++
+		}
+		s.Log.Reset()
+	}
+	if counts[201] == 0 || counts[40301] == 0 || counts[40302] == 0 {
+		t.Errorf("the cases are %v", counts)
+	}
+}
+
+func TestNobodyGivesAwayALifetimeThatTheyDoNotHave(t *testing.T) {
+	const day = 24 * time.Hour
+	s := start(t, servertest.Options{})
+	now := time.Now().UTC().Truncate(time.Second)
+	at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
+	for _, tt := range []struct {
+		own   time.Duration // 0 is never
+		asked string        // the member, with its comma
+		want  any           // a lifetime, nil for never, or a code
+	}{
+		{0, "", 90 * day},
+		{0, `,"expires":null`, nil},
+		{0, `,"expires":"` + at(1000*day) + `"`, 1000 * day},
+		{0, `,"expires":"` + at(-time.Second) + `"`, plantstore.ErrParameter},
+		{10 * day, "", 10 * day},
+		{100 * day, "", 90 * day},
+		{10 * day, `,"expires":null`, plantstore.ErrPrivilege},
+		{10 * day, `,"expires":"` + at(10*day) + `"`, 10 * day},
+		{10 * day, `,"expires":"` + at(9*day) + `"`, 9 * day},
+		{10 * day, `,"expires":"` + at(10*day+time.Second) + `"`, plantstore.ErrPrivilege},
+	} {
+		own := plantstore.Token{Scopes: plantstore.AllScopes()}
+		if tt.own != 0 {
+			own.Expires = now.Add(tt.own)
+		}
+		secret := s.AddToken(own)
+		body := `{"name":"x","scopes":["plants:read"]` + tt.asked + `}`
+		if code, refused := tt.want.(plantstore.Code); refused {
+			s.tokens(t, secret, "POST", "", body).wantError(t, code)
+			continue
+		}
+		token, _ := s.createToken(t, secret, body)
+		if tt.want == nil {
+			if token["expires"] != nil {
+				t.Errorf("%s: got %v, want never", body, token["expires"])
+			}
+			continue
+		}
+		expires, err := time.Parse(time.RFC3339, token["expires"].(string))
+		if late := expires.Sub(now.Add(tt.want.(time.Duration))); err != nil || late < 0 || late > time.Minute {
+			t.Errorf("with %v left, %s: got %v, want %v", tt.own, body, token["expires"], tt.want)
+		}
+	}
+}
+
+func TestMalformedNewTokenIsRefused(t *testing.T) {
+	s := start(t, servertest.Options{})
+	for body, code := range map[string]plantstore.Code{
+		``:  plantstore.ErrNotJSON,
+		`{`: plantstore.ErrNotJSON,
+		`{"name":"a","name":"b","scopes":["plants:read"]}`: plantstore.ErrNotJSON,
+		`[]`:                                     plantstore.ErrNotObject,
+		`{}`:                                     plantstore.ErrMissing,
+		`{"name":"x"}`:                           plantstore.ErrMissing,
+		`{"scopes":["plants:read"]}`:             plantstore.ErrMissing,
+		`{"name":1,"scopes":["plants:read"]}`:    plantstore.ErrType,
+		`{"name":null,"scopes":["plants:read"]}`: plantstore.ErrType,
+		`{"name":" ","scopes":["plants:read"]}`:  plantstore.ErrParameter,
+		`{"name":"` + strings.Repeat("x", 201) + `","scopes":["plants:read"]}`: plantstore.ErrParameter,
+		`{"name":"x","scopes":"plants:read"}`:                                  plantstore.ErrType,
+		`{"name":"x","scopes":[1]}`:                                            plantstore.ErrType,
+		`{"name":"x","scopes":[]}`:                                             plantstore.ErrParameter,
+		`{"name":"x","scopes":["plants:fly"]}`:                                 plantstore.ErrParameter,
+		`{"name":"x","scopes":["plants:read,plants:write"]}`:                   plantstore.ErrParameter,
+		`{"name":"x","scopes":["plants:read","plants:read"]}`:                  plantstore.ErrParameter,
+		`{"name":"x","scopes":["*"]}`:                                          plantstore.ErrParameter,
+		`{"name":"x","scopes":["plants:read"],"expires":1}`:                    plantstore.ErrType,
+		`{"name":"x","scopes":["plants:read"],"expires":"soon"}`:               plantstore.ErrParameter,
+		`{"name":"x","scopes":["plants:read"],"expire":null}`:                  plantstore.ErrParameter,
+	} {
+		got := s.send(t, "POST", "/tokens", body, "Authorization: Bearer "+s.Token, "Content-Type: application/json")
+		got.wantError(t, code)
 	}
 }

@@ -1,9 +1,12 @@
 package wire
 
 import (
+	"bytes"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"plantstore"
 )
@@ -13,36 +16,191 @@ const HeaderTokenExpires = "Plantstore-Token-Expires"
 
 // tokenBody is the interface's Token.
 type tokenBody struct {
-	ID      string             `json:"id,omitzero"`
-	Name    string             `json:"name,omitzero"`
-	Issuer  string             `json:"issuer,omitzero"`
-	Subject string             `json:"subject,omitzero"`
-	Scopes  []plantstore.Scope `json:"scopes"`
-	Created time.Time          `json:"created"`
-	Expires *time.Time         `json:"expires"`
+	ID       string             `json:"id,omitzero"`
+	Name     *string            `json:"name,omitzero"`
+	Issuer   string             `json:"issuer,omitzero"`
+	Subject  string             `json:"subject,omitzero"`
+	Scopes   []plantstore.Scope `json:"scopes"`
+	Created  time.Time          `json:"created"`
+	Expires  *time.Time         `json:"expires"`
+	Revoked  time.Time          `json:"revoked,omitzero"`
+	LastUsed time.Time          `json:"last_used,omitzero"`
+	Token    string             `json:"token,omitzero"`
 }
 
-// EncodeToken returns a token as JSON.
-func EncodeToken(t plantstore.TokenInfo) []byte {
-	b := tokenBody{ID: t.ID, Name: t.Name, Issuer: t.Issuer, Subject: t.Subject, Scopes: t.Scopes, Created: t.Created.UTC()}
+func newTokenBody(t plantstore.TokenInfo, secret string) tokenBody {
+	b := tokenBody{
+		ID: t.ID, Issuer: t.Issuer, Subject: t.Subject, Scopes: t.Scopes, Created: t.Created.UTC(),
+		Revoked: t.Revoked, LastUsed: t.LastUsed, Token: secret,
+	}
+	if t.ID != "" {
+		b.Name = &t.Name
+	}
 	if !t.Expires.IsZero() {
 		b.Expires = new(t.Expires.UTC())
 	}
-	return marshal(b)
+	return b
 }
 
-// DecodeToken reads a token. Scopes that are not known here are kept.
-func DecodeToken(body []byte) (plantstore.TokenInfo, error) {
-	var b tokenBody
-	if err := json.Unmarshal(body, &b); err != nil {
-		return plantstore.TokenInfo{}, err
-	}
-	if b.Scopes == nil || b.Created.IsZero() || b.ID == "" && b.Subject == "" {
+func (b *tokenBody) value() (plantstore.TokenInfo, error) {
+	if b.Scopes == nil || b.Created.IsZero() || b.ID == "" && b.Subject == "" || b.ID != "" && b.Name == nil {
 		return plantstore.TokenInfo{}, errIncomplete
 	}
-	t := plantstore.TokenInfo{ID: b.ID, Name: b.Name, Issuer: b.Issuer, Subject: b.Subject, Scopes: b.Scopes, Created: b.Created}
+	t := plantstore.TokenInfo{
+		ID: b.ID, Issuer: b.Issuer, Subject: b.Subject, Scopes: b.Scopes, Created: b.Created, Revoked: b.Revoked, LastUsed: b.LastUsed,
+	}
+	if b.Name != nil {
+		t.Name = *b.Name
+	}
 	if b.Expires != nil {
 		t.Expires = *b.Expires
 	}
 	return t, nil
+}
+
+// EncodeToken returns a token as JSON, with its secret if that is not empty.
+func EncodeToken(t plantstore.TokenInfo, secret string) []byte {
+	return marshal(newTokenBody(t, secret))
+}
+
+// EncodeTokens returns tokens as a JSON array.
+func EncodeTokens(tokens []plantstore.Token) []byte {
+	bodies := make([]tokenBody, len(tokens))
+	for i := range tokens {
+		bodies[i] = newTokenBody(tokens[i].Info(), "")
+	}
+	return marshal(bodies)
+}
+
+// DecodeToken reads a token, and its secret if there is one. Scopes that are not known
+// here are kept.
+func DecodeToken(body []byte) (t plantstore.TokenInfo, secret string, err error) {
+	var b tokenBody
+	if err := json.Unmarshal(body, &b); err != nil {
+		return t, "", err
+	}
+	t, err = b.value()
+	return t, b.Token, err
+}
+
+// DecodeTokens reads an array of tokens.
+func DecodeTokens(body []byte) ([]plantstore.TokenInfo, error) {
+	var bodies []tokenBody
+	if err := json.Unmarshal(body, &bodies); err != nil {
+		return nil, err
+	}
+	if bodies == nil {
+		return nil, errIncomplete
+	}
+	tokens := make([]plantstore.TokenInfo, len(bodies))
+	for i := range bodies {
+		var err error
+		if tokens[i], err = bodies[i].value(); err != nil {
+			return nil, err
+		}
+	}
+	return tokens, nil
+}
+
+// EncodeNewToken returns the body that creates a token. It fails with ErrNotJSON if the
+// name is not valid UTF-8.
+func EncodeNewToken(n plantstore.NewToken) ([]byte, error) {
+	body := map[string]any{"name": n.Name, "scopes": n.Scopes}
+	switch {
+	case n.DefaultExpiry:
+	case n.Expires.IsZero():
+		body["expires"] = nil
+	default:
+		body["expires"] = n.Expires.UTC().Format(time.RFC3339)
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, plantstore.Errorf(plantstore.ErrNotJSON, `"name" must be valid UTF-8`)
+	}
+	return b, nil
+}
+
+// DecodeNewToken reads the body that creates a token. It fails with an
+// [*plantstore.Error] that names everything that is wrong. Unknown members are errors: a
+// misspelt expiry must not be ignored.
+func DecodeNewToken(body *bytes.Buffer) (plantstore.NewToken, error) {
+	n := plantstore.NewToken{DefaultExpiry: true}
+	if body.Len() == 0 {
+		return n, plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
+	}
+	value := jsontext.Value(body.Bytes())
+	if err := json.Unmarshal(value, new(any)); err != nil {
+		return n, notJSON(err)
+	}
+	if value.Kind() != '{' {
+		return n, plantstore.Errorf(plantstore.ErrNotObject, "not a JSON object: got %s", kindName(value.Kind()))
+	}
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(value, &members); err != nil {
+		return n, notJSON(err)
+	}
+	var problems plantstore.Problems
+	decodeName(members["name"], &n, &problems)
+	decodeScopes(members["scopes"], &n, &problems)
+	decodeExpires(members["expires"], &n, &problems)
+	for name := range members {
+		if name != "name" && name != "scopes" && name != "expires" {
+			problems.Add(plantstore.ErrParameter, "unknown member %q; allowed: name, scopes, expires", plantstore.Shorten(name))
+		}
+	}
+	return n, problems.Err()
+}
+
+func decodeName(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
+	switch {
+	case v == nil:
+		problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
+	case json.Unmarshal(v, &n.Name) != nil || v.Kind() != '"':
+		problems.Add(plantstore.ErrType, `"name" must be a string, got %s`, kindName(v.Kind()))
+	case strings.TrimSpace(n.Name) == "" || len(n.Name) > plantstore.MaxTokenName:
+		problems.Add(plantstore.ErrParameter, `"name" must say what the token is for, in at most %d bytes`, plantstore.MaxTokenName)
+	}
+}
+
+func decodeScopes(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
+	var words []string
+	switch {
+	case v == nil:
+		problems.Add(plantstore.ErrMissing, `"scopes" is missing: send an array of strings`)
+		return
+	case v.Kind() != '[' || json.Unmarshal(v, &words) != nil:
+		problems.Add(plantstore.ErrType, `"scopes" must be an array of strings`)
+		return
+	}
+	for _, word := range words {
+		if strings.ContainsAny(word, ", ") || word == "" {
+			problems.Add(plantstore.ErrParameter, `"scopes": unknown scope %q`, plantstore.Shorten(word))
+			return
+		}
+	}
+	var err error
+	if n.Scopes, err = plantstore.ParseScopes(strings.Join(words, ",")); err != nil {
+		problems.Add(plantstore.ErrParameter, `"scopes": %v`, err)
+	}
+}
+
+func decodeExpires(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
+	if v == nil {
+		return
+	}
+	n.DefaultExpiry = false
+	if v.Kind() == 'n' {
+		return
+	}
+	var text string
+	if json.Unmarshal(v, &text) != nil || v.Kind() != '"' {
+		problems.Add(plantstore.ErrType, `"expires" must be an RFC 3339 time or null, got %s`, kindName(v.Kind()))
+		return
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.IsZero() || at.Year() > 9999 {
+		problems.Add(plantstore.ErrParameter, `"expires" must be an RFC 3339 time or null, got %q`, plantstore.Shorten(text))
+		return
+	}
+	n.Expires = at.UTC().Truncate(time.Second)
 }
