@@ -108,10 +108,16 @@ func retryAfter(h http.Header) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
 	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(0, time.Until(at))
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
 	}
-	return 0
+	// The clocks of client and server may differ.
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(0, at.Sub(now))
 }
 
 // Every returned error passes through fail. It adds what was attempted, unless the

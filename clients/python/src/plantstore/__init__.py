@@ -1,0 +1,79 @@
+"""The Python client of the Plant Store interface.
+
+A Client calls one server with one token:
+
+    with Client("https://plants.example.com", token) as store:
+        store.create(Plant(1, "Monstera", "tropical"))
+        print(store.get(1))
+
+Every failure of a call is a PlantstoreError. Requests that fail in transit, and those
+to which the server or a proxy responds with 429, 502, 503 or 504, are retried after a
+pause.
+
+Every write of a plant can be retried: creating the same plant again is a success, and
+so are replacing a plant with what it already is and deleting what a lost attempt has
+deleted. One caveat: if someone else writes the same plant between a lost attempt and
+its retry, a put or delete without a condition undoes that write. if_match prevents it.
+What returns a secret is retried only if the server has certainly not applied it.
+"""
+
+from ._client import Client, Export
+from ._errors import (
+    Code,
+    ForbiddenError,
+    GoneError,
+    IdTakenError,
+    NotFoundError,
+    PlantstoreError,
+    PreconditionError,
+    ResponseError,
+    TransportError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from ._types import (
+    LATEST,
+    NEVER,
+    Delivery,
+    Event,
+    EventPage,
+    ImportReport,
+    LineError,
+    NewToken,
+    Page,
+    Plant,
+    Token,
+    Webhook,
+    WebhookWithSecret,
+)
+from ._webhooks import verify_webhook
+
+__all__ = [
+    "LATEST",
+    "NEVER",
+    "Client",
+    "Code",
+    "Delivery",
+    "Event",
+    "EventPage",
+    "Export",
+    "ForbiddenError",
+    "GoneError",
+    "IdTakenError",
+    "ImportReport",
+    "LineError",
+    "NewToken",
+    "NotFoundError",
+    "Page",
+    "Plant",
+    "PlantstoreError",
+    "PreconditionError",
+    "ResponseError",
+    "Token",
+    "TransportError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "Webhook",
+    "WebhookWithSecret",
+    "verify_webhook",
+]

@@ -1,0 +1,152 @@
+"""The resources of the interface."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+LATEST: Final = "latest"
+"""The position after the last event at the time of the call."""
+
+
+class Never(Enum):
+    """The type of NEVER."""
+
+    NEVER = "never"
+
+
+NEVER: Final = Never.NEVER
+"""The end of a token that never expires."""
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A plant. The id is any integer of 64 bits; a tag of None is absent."""
+
+    id: int
+    name: str
+    tag: str | None = None
+
+    @property
+    def etag(self) -> str:
+        """What if_match takes. Plants with equal names and tags have equal ETags."""
+        name = self.name.encode()
+        head = struct.pack(">Q?", len(name), self.tag is not None)
+        digest = hashlib.sha256(head + name + (self.tag or "").encode()).digest()
+        return '"' + base64.urlsafe_b64encode(digest[:15]).decode() + '"'
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of plants. The next one is after next, unless that is None."""
+
+    plants: list[Plant]
+    next: int | None
+
+
+@dataclass(frozen=True)
+class LineError:
+    """Why one line of an import failed. The first line is 1."""
+
+    line: int
+    code: int
+    message: str
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """How many lines of an import were created, unchanged or failed.
+
+    errors says why the first lines failed, 100 at most.
+    """
+
+    created: int
+    unchanged: int
+    failed: int
+    errors: list[LineError]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change. plant is the plant after it, or before a deletion.
+
+    cursor is the position after the event, by the public id of the token that made the
+    change.
+    """
+
+    cursor: str
+    time: datetime
+    type: str
+    plant: Plant
+    by: str
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """A page of events. cursor is the position after it."""
+
+    events: list[Event]
+    cursor: str
+    more: bool
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """An endpoint to which changes are sent. reason says why it is disabled."""
+
+    id: str
+    url: str
+    types: list[str]
+    description: str
+    state: str
+    created: datetime
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class WebhookWithSecret(Webhook):
+    """A webhook with the secret that signs what is sent."""
+
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One attempt to deliver an event. status is 0 if there was no response."""
+
+    event: str
+    type: str
+    attempt: int
+    time: datetime
+    status: int
+    duration_ms: int
+    error: str | None = None
+    response: str | None = None
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token without its secret. It never expires if expires is None.
+
+    The token of an identity provider has an issuer and a subject.
+    """
+
+    id: str | None
+    name: str | None
+    scopes: list[str]
+    created: datetime | None
+    expires: datetime | None
+    issuer: str | None = None
+    subject: str | None = None
+
+
+@dataclass(frozen=True)
+class NewToken(Token):
+    """A token with its secret, which is shown once."""
+
+    token: str = field(default="", repr=False)

@@ -1,0 +1,222 @@
+"""The JSON of the interface."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, Callable, TypeVar
+
+from ._errors import Code, PlantstoreError, server_error
+from ._types import Delivery, Event, ImportReport, LineError, NewToken, Plant, Token, Webhook, WebhookWithSecret
+
+T = TypeVar("T")
+
+MIN_ID, MAX_ID = -(2**63), 2**63 - 1
+
+
+class Malformed(Exception):
+    """Text that is not what the interface says."""
+
+
+def check_id(id: int) -> int:
+    """Returns the id, or fails if it is not an integer of 64 bits."""
+    if type(id) is not int:
+        raise TypeError(f"an id must be an int, got {type(id).__name__}")
+    if not MIN_ID <= id <= MAX_ID:
+        raise server_error(Code.RANGE, f'"id" must be from {MIN_ID} to {MAX_ID}, got {id}')
+    return id
+
+
+def to_bytes(text: str) -> bytes:
+    """Returns UTF-8, which text with an unpaired surrogate does not have."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise server_error(Code.NOT_JSON, "text must be valid Unicode, without unpaired surrogates") from None
+
+
+def dump(value: object) -> bytes:
+    return to_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def encode_plant(plant: Plant, *, with_id: bool) -> bytes:
+    body: dict[str, object] = {}
+    if with_id:
+        body["id"] = check_id(plant.id)
+    body["name"] = plant.name
+    if plant.tag is not None:
+        body["tag"] = plant.tag
+    for name in ("name", "tag"):
+        if name in body and not isinstance(body[name], str):
+            raise TypeError(f"a plant's {name} must be a str, got {type(body[name]).__name__}")
+    return dump(body)
+
+
+def _number(text: str) -> int | float:
+    """Reads a number with a fraction or an exponent, exactly if it is an integer."""
+    number = Decimal(text)
+    if number.is_finite() and number.adjusted() < 20 and number == number.to_integral_value():
+        return int(number)
+    return float(text)
+
+
+def _constant(text: str) -> None:
+    raise ValueError(text)
+
+
+def load(body: bytes) -> Any:
+    """Reads JSON. Integers are exact."""
+    try:
+        return json.loads(body, parse_float=_number, parse_constant=_constant)
+    except (ValueError, RecursionError, ArithmeticError):
+        raise Malformed("not JSON") from None
+
+
+def member(value: Any, name: str, kind: type[T]) -> T:
+    """Returns a member that is required."""
+    if type(value) is not dict:
+        raise Malformed("not an object")
+    got = value.get(name)
+    if type(got) is not kind:
+        raise Malformed(f'"{name}" is missing or has the wrong type')
+    return got
+
+
+def optional(value: Any, name: str, kind: type[T]) -> T | None:
+    """Returns a member that may be absent or null."""
+    return None if value.get(name) is None else member(value, name, kind)
+
+
+def many(value: Any, decode: Callable[[Any], T]) -> list[T]:
+    if type(value) is not list:
+        raise Malformed("not an array")
+    return [decode(element) for element in value]
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise Malformed("not a string")
+    return value
+
+
+def decode_plant(value: Any, id: int | None = None) -> Plant:
+    """Reads a plant: without an id if that is given."""
+    tag = member(value, "tag", str) if type(value) is dict and "tag" in value else None
+    if id is None:
+        id = member(value, "id", int)
+        if not MIN_ID <= id <= MAX_ID:
+            raise Malformed('"id" is out of range')
+    return Plant(id, member(value, "name", str), tag)
+
+
+def decode_error(value: Any) -> PlantstoreError:
+    return server_error(member(value, "error", int), member(value, "message", str))
+
+
+def _line_error(value: Any) -> LineError:
+    return LineError(member(value, "line", int), member(value, "error", int), member(value, "message", str))
+
+
+def decode_report(value: Any) -> ImportReport:
+    return ImportReport(
+        member(value, "created", int),
+        member(value, "unchanged", int),
+        member(value, "failed", int),
+        many(member(value, "errors", list), _line_error),
+    )
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+
+
+def parse_time(text: str) -> datetime:
+    """Reads an RFC 3339 time, to the microsecond."""
+    match = _TIME.match(text)
+    if match is None:
+        raise Malformed("not a time")
+    day, clock, fraction, zone = match.groups()
+    try:
+        at = datetime.fromisoformat(f"{day}T{clock}" + ("+00:00" if zone in "Zz" else zone))
+    except ValueError:
+        raise Malformed("not a time") from None
+    return at.astimezone(timezone.utc) + timedelta(microseconds=int((fraction or "0")[:6].ljust(6, "0")))
+
+
+def format_time(at: datetime) -> str:
+    if at.tzinfo is None:
+        raise ValueError("a time must have a time zone: use datetime.now(timezone.utc)")
+    return at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _time(value: Any, name: str) -> datetime:
+    return parse_time(member(value, name, str))
+
+
+def _optional_time(value: Any, name: str) -> datetime | None:
+    text = optional(value, name, str)
+    return None if text is None else parse_time(text)
+
+
+def decode_event(value: Any) -> Event:
+    return Event(
+        member(value, "cursor", str),
+        _time(value, "time"),
+        member(value, "type", str),
+        decode_plant(value.get("plant")),
+        member(value, "by", str),
+    )
+
+
+def _webhook_members(value: Any) -> dict[str, Any]:
+    return {
+        "id": member(value, "id", str),
+        "url": member(value, "url", str),
+        "types": many(member(value, "types", list), _text),
+        "description": member(value, "description", str),
+        "state": member(value, "state", str),
+        "created": _time(value, "created"),
+        "reason": optional(value, "reason", str),
+    }
+
+
+def decode_webhook(value: Any) -> Webhook:
+    return Webhook(**_webhook_members(value))
+
+
+def decode_webhook_with_secret(value: Any) -> WebhookWithSecret:
+    return WebhookWithSecret(**_webhook_members(value), secret=member(value, "secret", str))
+
+
+def decode_delivery(value: Any) -> Delivery:
+    return Delivery(
+        member(value, "event", str),
+        member(value, "type", str),
+        member(value, "attempt", int),
+        _time(value, "time"),
+        member(value, "status", int),
+        member(value, "duration_ms", int),
+        optional(value, "error", str),
+        optional(value, "response", str),
+    )
+
+
+def _token_members(value: Any) -> dict[str, Any]:
+    return {
+        "scopes": many(member(value, "scopes", list), _text),
+        "id": optional(value, "id", str),
+        "name": optional(value, "name", str),
+        "created": _optional_time(value, "created"),
+        "expires": _optional_time(value, "expires"),
+        "issuer": optional(value, "issuer", str),
+        "subject": optional(value, "subject", str),
+    }
+
+
+def decode_token(value: Any) -> Token:
+    return Token(**_token_members(value))
+
+
+def decode_new_token(value: Any) -> NewToken:
+    return NewToken(**_token_members(value), token=member(value, "token", str))

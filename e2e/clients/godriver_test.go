@@ -1,0 +1,320 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"plantstore"
+	goclient "plantstore/client"
+)
+
+// goDriver drives the Go client in this process.
+type goDriver struct {
+	mu      sync.Mutex // guards clients
+	clients map[string]*goclient.Client
+}
+
+func newGoDriver(t testing.TB) *goDriver {
+	d := &goDriver{clients: map[string]*goclient.Client{}}
+	t.Cleanup(func() {
+		for _, c := range d.clients {
+			c.CloseIdleConnections()
+		}
+	})
+	return d
+}
+
+func (d *goDriver) do(j job) (outcome, error) {
+	d.mu.Lock()
+	c := d.clients[j.URL]
+	if j.Op == "close" {
+		delete(d.clients, j.URL)
+		d.mu.Unlock()
+		if c != nil {
+			c.CloseIdleConnections()
+		}
+		return outcome{}, nil
+	}
+	if c == nil {
+		var err error
+		c, err = goclient.New(j.URL, j.Token, goclient.Options{
+			Retries: j.Retries, RetryTimeout: time.Duration(j.RetryTimeout * float64(time.Second)),
+		})
+		if err != nil {
+			d.mu.Unlock()
+			return outcome{}, err
+		}
+		d.clients[j.URL] = c
+	}
+	d.mu.Unlock()
+	value, err := invoke(c, j.Op, j.Args)
+	reply := map[string]any{"value": value}
+	if err != nil {
+		reply["error"] = goError(err)
+	}
+	// Through JSON, like what the other drivers report.
+	text, err := json.Marshal(reply)
+	if err != nil {
+		return outcome{}, err
+	}
+	var got outcome
+	return got, json.Unmarshal(text, &got)
+}
+
+func goError(err error) map[string]any {
+	var code plantstore.Code
+	errors.As(err, &code)
+	return map[string]any{"code": int(code), "status": int(code) / 100, "message": err.Error()}
+}
+
+// arg returns an argument, or the zero value if it is absent.
+func arg[T any](args map[string]any, name string) T {
+	v, _ := args[name].(T)
+	return v
+}
+
+func idArg(args map[string]any, name string) *plantstore.ID {
+	text, ok := args[name].(string)
+	if !ok {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return new(plantstore.ID(n))
+}
+
+func plantArg(v any) plantstore.Plant {
+	m := v.(map[string]any)
+	p := plantstore.Plant{ID: *idArg(m, "id"), Name: m["name"].(string)}
+	if tag, ok := m["tag"].(string); ok {
+		p.Tag = plantstore.NewTag(tag)
+	}
+	return p
+}
+
+func conditionArg(args map[string]any) *plantstore.Condition {
+	var c plantstore.Condition
+	if tag := arg[string](args, "ifMatch"); tag != "" {
+		c.Match = []plantstore.ETag{plantstore.ETag(tag)}
+	}
+	if tag := arg[string](args, "ifNoneMatch"); tag != "" {
+		c.NoneMatch = []plantstore.ETag{plantstore.ETag(tag)}
+	}
+	if c.Match == nil && c.NoneMatch == nil {
+		return nil
+	}
+	return &c
+}
+
+func queryArg(args map[string]any) plantstore.Query {
+	q := plantstore.Query{After: idArg(args, "after"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit"))}
+	if tag, ok := args["tag"].(string); ok {
+		q.Tag = plantstore.NewTag(tag)
+	}
+	return q
+}
+
+func timeArg(args map[string]any, name string) time.Time {
+	at, _ := time.Parse(time.RFC3339, arg[string](args, name))
+	return at
+}
+
+func typesArg(args map[string]any) []plantstore.EventType {
+	var types []plantstore.EventType
+	for _, t := range arg[[]any](args, "types") {
+		types = append(types, plantstore.EventType(t.(string)))
+	}
+	return types
+}
+
+func eventQueryArg(args map[string]any) plantstore.EventQuery {
+	return plantstore.EventQuery{
+		After: plantstore.Cursor(arg[string](args, "after")), Since: timeArg(args, "since"),
+		ID: idArg(args, "id"), Types: typesArg(args), Limit: int(arg[float64](args, "limit")),
+	}
+}
+
+func webhookArg(args map[string]any) plantstore.Webhook {
+	return plantstore.Webhook{URL: arg[string](args, "url"), Types: typesArg(args), Description: arg[string](args, "description")}
+}
+
+func plantValue(p plantstore.Plant) map[string]any {
+	v := map[string]any{"id": p.ID.String(), "name": p.Name}
+	if tag, ok := p.Tag.Text(); ok {
+		v["tag"] = tag
+	}
+	return v
+}
+
+func eventValue(e plantstore.Event) map[string]any {
+	return map[string]any{
+		"cursor": e.Cursor, "time": e.Time.Format(time.RFC3339Nano), "type": e.Type, "by": e.By, "plant": plantValue(e.Plant),
+	}
+}
+
+func webhookValue(w plantstore.Webhook) map[string]any {
+	state := "active"
+	if w.Disabled != "" {
+		state = "disabled"
+	}
+	return map[string]any{"id": w.ID, "url": w.URL, "types": w.Types, "description": w.Description, "state": state}
+}
+
+func deliveryValue(d plantstore.Delivery) map[string]any {
+	return map[string]any{"event": d.Event, "type": d.Type, "attempt": d.Attempt, "status": d.Status, "error": d.Error, "response": d.Response}
+}
+
+func reportValue(r plantstore.ImportReport) map[string]any {
+	lines := []any{}
+	for _, e := range r.Errors {
+		lines = append(lines, map[string]any{"line": e.Line, "code": e.Err.Code})
+	}
+	return map[string]any{"created": r.Created, "unchanged": r.Unchanged, "failed": r.Failed, "errors": lines}
+}
+
+// each returns the values of the elements of a list.
+func each[T any](list []T, value func(T) map[string]any) []any {
+	values := []any{}
+	for _, v := range list {
+		values = append(values, value(v))
+	}
+	return values
+}
+
+// linesArg returns the lines of an import: given, or so many of them.
+func linesArg(args map[string]any) string {
+	if n := int(arg[float64](args, "count")); n > 0 {
+		var b bytes.Buffer
+		for i := range n {
+			fmt.Fprintf(&b, `{"id":%d,"name":"Imported plant"}`+"\n", i)
+		}
+		return b.String()
+	}
+	return arg[string](args, "lines")
+}
+
+// invoke makes one call.
+func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	id := idArg(args, "id")
+	webhook := arg[string](args, "webhook")
+	switch op {
+	case "create":
+		return nil, c.Create(ctx, plantArg(args["plant"]))
+	case "get":
+		p, err := c.Get(ctx, *id)
+		if err != nil {
+			return nil, err
+		}
+		v := plantValue(p)
+		v["etag"] = p.ETag()
+		return v, nil
+	case "put":
+		return nil, c.Replace(ctx, plantArg(args["plant"]), conditionArg(args))
+	case "delete":
+		return nil, c.Delete(ctx, *id, conditionArg(args))
+	case "list":
+		values := []any{}
+		for p, err := range c.List(ctx, queryArg(args)) {
+			if err != nil {
+				return values, err
+			}
+			values = append(values, plantValue(p))
+		}
+		return values, nil
+	case "export":
+		var at plantstore.Cursor
+		values := []any{}
+		for p, err := range c.ExportAt(ctx, queryArg(args), &at) {
+			if err != nil {
+				return values, err
+			}
+			values = append(values, plantValue(p))
+		}
+		return map[string]any{"plants": values, "cursor": at}, nil
+	case "import":
+		report, err := c.Import(ctx, func(yield func(plantstore.Plant) bool) {
+			for _, v := range arg[[]any](args, "plants") {
+				if !yield(plantArg(v)) {
+					return
+				}
+			}
+		})
+		return reportValue(report), err
+	case "importLines":
+		var lines io.Reader = strings.NewReader(linesArg(args))
+		if !arg[bool](args, "seekable") {
+			lines = io.MultiReader(lines)
+		}
+		report, err := c.ImportLines(ctx, lines)
+		return reportValue(report), err
+	case "eventPage":
+		page, err := c.EventPage(ctx, eventQueryArg(args))
+		return map[string]any{"events": each(page.Events, eventValue), "cursor": page.Next, "more": page.More}, err
+	case "events":
+		take := int(arg[float64](args, "take"))
+		values := []any{}
+		for e, err := range c.Events(ctx, eventQueryArg(args)) {
+			if err != nil {
+				return values, err
+			}
+			if values = append(values, eventValue(e)); len(values) == take {
+				break
+			}
+		}
+		return values, nil
+	case "createWebhook":
+		w, secret, err := c.CreateWebhook(ctx, webhookArg(args), plantstore.Cursor(arg[string](args, "after")))
+		v := webhookValue(w)
+		v["secret"] = secret
+		return v, err
+	case "rotateWebhook":
+		w, secret, err := c.RotateWebhook(ctx, webhook)
+		v := webhookValue(w)
+		v["secret"] = secret
+		return v, err
+	case "webhooks":
+		all, err := c.Webhooks(ctx)
+		return each(all, webhookValue), err
+	case "webhook":
+		w, err := c.Webhook(ctx, webhook)
+		return webhookValue(w), err
+	case "replaceWebhook":
+		w, err := c.ReplaceWebhook(ctx, webhook, webhookArg(args))
+		return webhookValue(w), err
+	case "deleteWebhook":
+		return nil, c.DeleteWebhook(ctx, webhook)
+	case "testWebhook":
+		d, err := c.TestWebhook(ctx, webhook)
+		return deliveryValue(d), err
+	case "resumeWebhook":
+		w, err := c.ResumeWebhook(ctx, webhook)
+		return webhookValue(w), err
+	case "replayWebhook":
+		w, err := c.ReplayWebhook(ctx, webhook, plantstore.Cursor(arg[string](args, "after")), timeArg(args, "since"))
+		return webhookValue(w), err
+	case "deliveries":
+		all, err := c.Deliveries(ctx, webhook)
+		return each(all, deliveryValue), err
+	case "verifyWebhook":
+		header := http.Header{}
+		for name, value := range arg[map[string]any](args, "headers") {
+			header.Set(name, value.(string))
+		}
+		return nil, goclient.VerifyWebhook(header, []byte(arg[string](args, "body")), arg[string](args, "secret"))
+	}
+	return nil, fmt.Errorf("the operation %q is unknown", op)
+}
