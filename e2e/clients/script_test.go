@@ -90,27 +90,40 @@ func (s *script) serve(t testing.TB) (address string) {
 	return address
 }
 
-// next returns the step for a new connection.
-func (s *script) next() (next step, first bool) {
+// next returns the step for a new connection. A connection without a request is not an
+// attempt, unless it is to be closed before that.
+func (s *script) next(in *bufio.Reader) (next step, first, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.attempts >= len(s.steps) || s.steps[s.attempts].CutRequest == nil {
+		s.mu.Unlock()
+		_, err := in.Peek(1)
+		s.mu.Lock()
+		if err != nil {
+			return next, false, false
+		}
+	}
 	s.attempts++
 	if s.events == nil && s.attempts <= len(s.steps) {
 		next = s.steps[s.attempts-1]
 	}
-	return next, s.attempts == 1
+	return next, s.attempts == 1, true
 }
 
 func (s *script) handle(conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(s.ctx, func() { conn.Close() })
 	defer stop()
-	do, first := s.next()
-	in := io.Reader(conn)
-	if do.CutRequest != nil {
-		in = io.LimitReader(conn, int64(*do.CutRequest))
+	limited := &io.LimitedReader{R: conn, N: 1 << 40}
+	in := bufio.NewReader(limited)
+	do, first, ok := s.next(in)
+	if !ok {
+		return
 	}
-	req, err := http.ReadRequest(bufio.NewReader(in))
+	if do.CutRequest != nil {
+		limited.N = int64(*do.CutRequest)
+	}
+	req, err := http.ReadRequest(in)
 	if err != nil {
 		return
 	}
@@ -134,8 +147,7 @@ func (s *script) handle(conn net.Conn) {
 		conn.Write(cutTo(do.render(), do.Cut))
 	}
 	if do.Early {
-		// Closing a connection with unread bytes would reset it.
-		io.Copy(io.Discard, conn)
+		<-s.ctx.Done() // closing a connection with unread bytes would reset it
 	}
 }
 
@@ -158,7 +170,10 @@ func fillDate(text string) string {
 
 func (do *step) render() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nConnection: close\r\n", do.Status, http.StatusText(do.Status))
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", do.Status, http.StatusText(do.Status))
+	if do.Framing != "chunked" {
+		b.WriteString("Connection: close\r\n")
+	}
 	for _, name := range slices.Sorted(maps.Keys(do.Header)) {
 		fmt.Fprintf(&b, "%s: %s\r\n", name, fillDate(do.Header[name]))
 	}

@@ -1,0 +1,1021 @@
+import { base64url, sha256 } from "./crypto.js";
+import {
+  Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, TransportError, Transient,
+  foreignError, serverError, withMessage,
+} from "./errors.js";
+import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
+import { Json, parse } from "./json.js";
+import type { NewToken, Token, TokenConfig } from "./tokens.js";
+import type { Delivery, ImportReport, NewPlant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
+import { Lines, Upload } from "./upload.js";
+import * as wire from "./wire.js";
+import type { Id } from "./wire.js";
+
+export type { Lines } from "./upload.js";
+
+const json = "application/json";
+const ndjson = "application/x-ndjson";
+const eventStream = "text/event-stream";
+const cursorHeader = "Plantstore-Cursor";
+
+// A server tries to write for 30 s before it gives up, so a response may take a little
+// longer than that.
+const responseTimeout = 45_000;
+const streamTimeout = 600_000;
+
+const minPause = 100;
+const maxPause = 5_000;
+const maxBody = 64 << 20; // far more than a server sends in one response
+const maxErrorBody = 256 << 10;
+const maxLine = 64 << 20;
+const maxEvent = 16 << 20;
+const maxLineErrors = 100;
+
+/** How a client calls its server. */
+export interface Options {
+  /** The base URL of the server, such as https://plants.example.com. */
+  url: string;
+  token: string;
+  /**
+   * How often a failed call is retried. Default: 18; 0 for never. The pauses between
+   * attempts double from 0.1 s to 5 s, and each is shortened at random by up to half. A
+   * Retry-After of the server is added to the pause.
+   */
+  retries?: number | undefined;
+  /**
+   * How long after its first failure a call is retried, in milliseconds. Default: a
+   * minute. A Retry-After beyond it ends the call immediately.
+   */
+  retryTimeout?: number | undefined;
+  /** How long the server may send nothing, in milliseconds. Default: 45 s. */
+  timeout?: number | undefined;
+  /** Called before each retry, with the error of the failed attempt and the pause in milliseconds. */
+  retrying?: ((err: PlantstoreError, pause: number) => void) | undefined;
+  /** Sends the requests in place of the global fetch. */
+  fetch?: typeof globalThis.fetch | undefined;
+}
+
+export interface CallOptions {
+  /** Ends the call, which throws the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** A plant to write. */
+export interface PlantInput {
+  id: Id;
+  name: string;
+  tag?: string | undefined;
+}
+
+/** A plant with the ETag that a {@link Condition} takes. */
+export type StoredPlant = NewPlant & { etag: string };
+
+/** What must hold for a write: otherwise it throws a PreconditionError. */
+export interface Condition extends CallOptions {
+  /** The plant must have this ETag, or exist if it is "*". */
+  ifMatch?: string | undefined;
+  /** The plant must not have this ETag, or not exist if it is "*". */
+  ifNoneMatch?: string | undefined;
+}
+
+/** Which plants to read. */
+export interface PlantQuery extends CallOptions {
+  /** Only plants with a greater id. */
+  after?: Id | undefined;
+  /** Only plants with exactly this tag. */
+  tag?: string | undefined;
+  /** Only plants whose name contains this text, ignoring case. */
+  q?: string | undefined;
+  /** The maximum number of plants on a page. */
+  limit?: number | undefined;
+}
+
+/** A page of plants. The next one is after `next`, unless that is undefined. */
+export interface Page {
+  plants: NewPlant[];
+  next: bigint | undefined;
+}
+
+/** Which events to read. */
+export interface EventQuery extends CallOptions {
+  /** Only events after this position, a cursor or "latest". */
+  after?: string | undefined;
+  /** Only events from this time on. It is ignored if `after` is given. */
+  since?: Date | string | undefined;
+  /** Only events of this plant. */
+  id?: Id | undefined;
+  /** Only events of these types. */
+  types?: PlantEvent["type"][] | undefined;
+  /** The maximum number of events on a page. */
+  limit?: number | undefined;
+}
+
+/** A page of events. `cursor` is the position after it. */
+export interface EventPage {
+  events: PlantEvent[];
+  cursor: string;
+  more: boolean;
+}
+
+/** Which changes a webhook is sent. */
+export interface WebhookOptions extends CallOptions {
+  /** Which changes to send: all if it is empty or absent. */
+  types?: PlantEvent["type"][] | undefined;
+  description?: string | undefined;
+}
+
+/**
+ * Calls one server with one token.
+ *
+ * Requests that fail in transit, and those to which the server or a proxy responds with
+ * 429, 502, 503 or 504, are retried. Every write of a plant can be: creating the same
+ * plant again is a success, and so are replacing a plant with what it already is and
+ * deleting what a lost attempt has deleted. One caveat: if someone else writes the same
+ * plant between a lost attempt and its retry, a put or delete without a condition undoes
+ * that write. What returns a secret is retried only if the server has certainly not
+ * applied it. Redirects are refused, because they would carry the token elsewhere.
+ */
+export class Plantstore {
+  readonly #base: string;
+  readonly #token: string;
+  readonly #options: Required<Pick<Options, "retries" | "retryTimeout" | "timeout">> & Options;
+
+  constructor(options: Options) {
+    this.#base = baseURL(options.url);
+    checkToken(options.token);
+    this.#token = options.token;
+    this.#options = {
+      ...options,
+      retries: options.retries ?? 18,
+      retryTimeout: options.retryTimeout ?? 60_000,
+      timeout: options.timeout ?? responseTimeout,
+    };
+  }
+
+  /**
+   * Adds a plant. When it returns, the plant is durable. Creating the same plant again
+   * succeeds and changes nothing. It throws an IdTakenError if another plant has the id.
+   */
+  async create(plant: PlantInput, { signal }: CallOptions = {}): Promise<void> {
+    const id = wire.toId(plant.id);
+    const body = wire.encodePlant(plant, id);
+    await this.#retry(`create plant ${id}`, signal, async () => {
+      (await this.#call(200, "POST", "/plants", { body, signal })).confirm(plant);
+    });
+  }
+
+  /** Returns the plant with that id, or throws a NotFoundError. */
+  async get(id: Id, { signal }: CallOptions = {}): Promise<StoredPlant> {
+    const exact = wire.toId(id);
+    return this.#retry(`get plant ${exact}`, signal, async () => {
+      const response = await this.#call(200, "GET", `/plants/${exact}`, { signal });
+      const plant = response.decode(wire.decodePlant);
+      return { id: exact, ...plant, etag: (await etagOf(plant)) ?? response.headers.get("ETag") ?? "" };
+    });
+  }
+
+  /** Creates the plant, or replaces the one with its id. When it returns, the plant is durable. */
+  async put(plant: PlantInput, condition: Condition = {}): Promise<void> {
+    const { signal } = condition;
+    const target = `/plants/${wire.toId(plant.id)}`;
+    const body = wire.encodePlant(plant);
+    const headers = conditionHeaders(condition);
+    await this.#retry(`put plant ${plant.id}`, signal, async (maybeApplied) => {
+      try {
+        (await this.#call(200, "PUT", target, { body, headers, signal })).confirm(plant);
+      } catch (err) {
+        const etag = await etagOf(plant);
+        if (!maybeApplied || condition.ifNoneMatch === undefined || !(err instanceof PreconditionError) || etag === undefined) {
+          throw err;
+        }
+        // The existing plant may be the one that an earlier attempt wrote. If so, this
+        // succeeds and changes nothing; if not, it is refused.
+        (await this.#call(200, "PUT", target, { body, headers: { "If-Match": etag }, signal })).confirm(plant);
+      }
+    });
+  }
+
+  /**
+   * Removes the plant with that id, or throws a NotFoundError. When it returns, that is
+   * durable. If an attempt is lost and the next one finds no plant, the lost one is taken
+   * to have deleted it.
+   */
+  async delete(id: Id, condition: Condition = {}): Promise<void> {
+    const target = `/plants/${wire.toId(id)}`;
+    await this.#delete(`delete plant ${id}`, target, Code.NoPlant, conditionHeaders(condition), condition.signal);
+  }
+
+  /**
+   * Returns one page of the plants that match, in ascending order of id. It may have
+   * fewer than the limit and still not be the last.
+   */
+  async page(query: PlantQuery = {}): Promise<Page> {
+    const target = plantsPath(query);
+    const after = query.after === undefined ? undefined : wire.toId(query.after);
+    return this.#retry("list plants", query.signal, async () =>
+      (await this.#call(200, "GET", target, query)).page(after),
+    );
+  }
+
+  /**
+   * Yields every plant that matches, in ascending order of id, one page at a time. A
+   * plant that is written in the meantime may or may not be seen: export reads one
+   * snapshot.
+   */
+  async *list(query: PlantQuery = {}): AsyncGenerator<NewPlant, void, undefined> {
+    let after = query.after;
+    do {
+      const page: Page = await this.page({ ...query, after, limit: query.limit ?? 1000 });
+      yield* page.plants;
+      after = page.next;
+    } while (after !== undefined);
+  }
+
+  /**
+   * Returns every plant that matches, in ascending order of id, from one snapshot. An
+   * export that is cut off throws, and never ends early without an error.
+   */
+  async export(query: Omit<PlantQuery, "limit"> = {}): Promise<Export> {
+    const target = plantsPath({ ...query, limit: undefined });
+    const what = "export plants";
+    return this.#retry(what, query.signal, async () => {
+      const exchange = new Exchange(query.signal);
+      try {
+        await this.#send(exchange, "GET", target, { accept: ndjson, timeout: streamTimeout });
+        if (exchange.response.status !== 200 || media(exchange.response) !== ndjson) {
+          throw await this.#responseError(exchange);
+        }
+        if (!hasEnd(exchange.response)) {
+          const text = "cannot tell whether the response is complete: is there a proxy in between that closes connections?";
+          const err = new ResponseError(text, 0, 200);
+          // A server that shuts down closes connections, too.
+          throw exchange.response.headers.has("Transfer-Encoding") ? new Transient(err) : err;
+        }
+        const lines = exchange.lines(streamTimeout, maxLine);
+        return new Export(exchange, lines, await lines.next(), (err) => this.#fail(what, err));
+      } catch (err) {
+        exchange.close();
+        throw err;
+      }
+    });
+  }
+
+  /**
+   * Creates many plants, each as create does: independent of the others. The n-th plant
+   * is line n of the report. When it returns, everything that the report counts is
+   * durable. After an error some plants may have been created, and importing the same
+   * plants again is safe. It is retried only while nothing has been sent. A server may
+   * cut off an import that is slower than 1 KiB per second. A browser collects the plants
+   * before it sends them.
+   */
+  async import(plants: Iterable<PlantInput> | AsyncIterable<PlantInput>, options: CallOptions = {}): Promise<ImportReport> {
+    const refused: ImportReport["errors"] = [];
+    let line = 0;
+    let failed = 0;
+    const encode = (plant: PlantInput): string => {
+      line++;
+      try {
+        return wire.encodePlant(plant, wire.toId(plant.id)) + "\n";
+      } catch (err) {
+        if (!(err instanceof PlantstoreError)) {
+          throw err;
+        }
+        failed++;
+        if (refused.length < maxLineErrors) {
+          refused.push({ line, error: err.code, message: err.message });
+        }
+        return "\n"; // the server skips it, and counts it
+      }
+    };
+    const lines = isAsync(plants) ? mapAsync(plants, encode) : map(plants, encode);
+    const report = await this.importLines(lines, options);
+    report.failed += failed;
+    report.errors = [...report.errors, ...refused].sort((a, b) => a.line - b.line).slice(0, maxLineErrors);
+    return report;
+  }
+
+  /**
+   * Is import for plants that are already encoded as NDJSON. A text, bytes or a Blob are
+   * sent again if the connection is lost.
+   */
+  async importLines(lines: Lines, { signal }: CallOptions = {}): Promise<ImportReport> {
+    const upload = new Upload(lines);
+    return this.#retry("import plants", signal, async () => {
+      const exchange = new Exchange(signal);
+      try {
+        const body = await upload.begin();
+        await this.#send(exchange, "POST", "/plants/import", { accept: json, type: ndjson, init: body, timeout: streamTimeout });
+        const { whole } = upload;
+        const report = (await this.#whole(exchange, 200)).decode(wire.decodeReport);
+        if (!whole) {
+          throw new ResponseError("the server responded before it had read all lines", 0, 200);
+        }
+        for (const refused of report.errors) {
+          refused.message = this.#redact(refused.message);
+        }
+        return report;
+      } catch (err) {
+        throw upload.failed(err);
+      } finally {
+        exchange.close();
+      }
+    });
+  }
+
+  /**
+   * Returns one page of the log of changes, in order. It may have fewer events than the
+   * limit and still not be the last. It throws a GoneError if the events after the
+   * position are no longer kept.
+   */
+  async eventPage(query: EventQuery = {}): Promise<EventPage> {
+    const target = "/events" + params({ ...eventParams(query), limit: query.limit });
+    return this.#retry("read events", query.signal, async () =>
+      (await this.#call(200, "GET", target, query)).eventPage(query.after),
+    );
+  }
+
+  /**
+   * Yields every event that matches, in order, and then waits for the next ones. Without
+   * `after` and `since` it starts with the oldest event kept; "latest" starts with the
+   * next event. It reconnects when its connection is lost, and never skips or repeats an
+   * event. To continue later, even in another process, store the cursor of the last event
+   * and pass it as `after`. It throws a GoneError if the events after the position are no
+   * longer kept.
+   */
+  async *events(query: Omit<EventQuery, "limit"> = {}): AsyncGenerator<PlantEvent, void, undefined> {
+    const what = "follow events";
+    const position = { ...query, since: query.since ?? new Date(0) };
+    const retries = this.#retries(what, query.signal);
+    for (;;) {
+      try {
+        yield* this.#follow(position);
+      } catch (err) {
+        if (!(err instanceof Transient)) {
+          throw this.#fail(what, err);
+        }
+        await retries.failed(err);
+      }
+    }
+  }
+
+  /** Opens a connection and yields its events, until that is lost. It moves the position. */
+  async *#follow(position: EventQuery): AsyncGenerator<PlantEvent, never, undefined> {
+    const exchange = new Exchange(position.signal);
+    try {
+      // A server responds immediately, and then sends something every 15 s.
+      const { timeout } = this.#options;
+      await this.#send(exchange, "GET", "/events" + params(eventParams(position)), { accept: eventStream, timeout });
+      if (exchange.response.status !== 200 || media(exchange.response) !== eventStream) {
+        throw await this.#responseError(exchange);
+      }
+      if (position.after === "latest") {
+        const start = exchange.response.headers.get(cursorHeader);
+        if (!start) {
+          throw new ResponseError(`the response has no ${cursorHeader}: is there a proxy in between that removes it?`, 0, 200);
+        }
+        position.after = start;
+      }
+      const opened = Date.now();
+      const start = position.after;
+      let lost: PlantstoreError;
+      try {
+        yield* readEvents(exchange.lines(timeout, maxEvent), position);
+        lost = new TransportError("the connection was lost: it was closed");
+      } catch (err) {
+        if (!(err instanceof Transient)) {
+          throw err;
+        }
+        lost = withMessage(err.err, `the connection was lost: ${err.err.message}`);
+      }
+      throw new Transient(lost, { progress: position.after !== start || Date.now() - opened >= maxPause });
+    } finally {
+      exchange.close();
+    }
+  }
+
+  /**
+   * Creates a webhook: changes are sent to the URL, from now on or from the position
+   * `after`. It is not retried if the server may have created the webhook.
+   */
+  async createWebhook(url: string, options: WebhookOptions & { after?: string | undefined } = {}): Promise<WebhookWithSecret> {
+    const body = webhookBody(url, options, options.after);
+    return this.#secret("create a webhook", 201, "/webhooks", body, wire.decodeWebhookWithSecret, options);
+  }
+
+  /** Returns all webhooks, in order of creation. */
+  async webhooks(options: CallOptions = {}): Promise<Webhook[]> {
+    return this.#value("list webhooks", "GET", "/webhooks", undefined, (value) => wire.many(value, wire.decodeWebhook), options);
+  }
+
+  /** Returns the webhook with that id, or throws a NotFoundError. */
+  async webhook(id: string, options: CallOptions = {}): Promise<Webhook> {
+    return this.#value(`get webhook ${id}`, "GET", webhookPath(id), undefined, wire.decodeWebhook, options);
+  }
+
+  /** Sets the URL, the types and the description of a webhook. */
+  async replaceWebhook(id: string, url: string, options: WebhookOptions = {}): Promise<Webhook> {
+    const body = webhookBody(url, options, undefined);
+    return this.#value(`replace webhook ${id}`, "PUT", webhookPath(id), body, wire.decodeWebhook, options);
+  }
+
+  /** Removes a webhook, or throws a NotFoundError. */
+  async deleteWebhook(id: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.#delete(`delete webhook ${id}`, webhookPath(id), Code.NoWebhook, {}, signal);
+  }
+
+  /**
+   * Gives a webhook a new secret. For 24 hours the old one signs too. It is not retried if
+   * the server may have made a secret already.
+   */
+  async rotateWebhook(id: string, options: CallOptions = {}): Promise<WebhookWithSecret> {
+    const what = `rotate the secret of webhook ${id}`;
+    return this.#secret(what, 200, webhookPath(id, "/rotate"), undefined, wire.decodeWebhookWithSecret, options);
+  }
+
+  /** Sends a webhook.test now and returns what came back. A failed delivery is not an error. */
+  async testWebhook(id: string, options: CallOptions = {}): Promise<Delivery> {
+    return this.#value(`test webhook ${id}`, "POST", webhookPath(id, "/test"), undefined, wire.decodeDelivery, options);
+  }
+
+  /** Makes a disabled webhook active again, from where it stood. */
+  async resumeWebhook(id: string, options: CallOptions = {}): Promise<Webhook> {
+    return this.#value(`resume webhook ${id}`, "POST", webhookPath(id, "/resume"), undefined, wire.decodeWebhook, options);
+  }
+
+  /** Moves a webhook: the events after a cursor, or from a time on, are sent, again if they were before. */
+  async replayWebhook(
+    id: string, from: { after: string } | { since: Date | string }, options: CallOptions = {},
+  ): Promise<Webhook> {
+    const body = JSON.stringify("after" in from ? { after: from.after } : { since: formatTime(from.since) });
+    return this.#value(`replay webhook ${id}`, "POST", webhookPath(id, "/replay"), body, wire.decodeWebhook, options);
+  }
+
+  /** Returns the last attempts to deliver to a webhook, the newest first. */
+  async deliveries(id: string, options: CallOptions = {}): Promise<Delivery[]> {
+    const what = `list the deliveries of webhook ${id}`;
+    const decode = (value: Json): Delivery[] => wire.many(value, wire.decodeDelivery);
+    return this.#value(what, "GET", webhookPath(id, "/deliveries"), undefined, decode, options);
+  }
+
+  /** Returns the token of this client. */
+  async token(options: CallOptions = {}): Promise<Token> {
+    return this.#value("get the token", "GET", "/token", undefined, wire.decodeToken, options);
+  }
+
+  /** Creates a token. It is not retried if the server may have created the token. */
+  async createToken({ name, scopes, expires }: TokenConfig, options: CallOptions = {}): Promise<NewToken> {
+    wire.checkText(name, Code.NotJSON, "name");
+    const end = expires === undefined || expires === null ? expires : formatTime(expires);
+    const body = JSON.stringify({ name, scopes, expires: end });
+    return this.#secret("create a token", 201, "/tokens", body, wire.decodeNewToken, options);
+  }
+
+  /** Returns all tokens. */
+  async tokens(options: CallOptions = {}): Promise<Token[]> {
+    return this.#value("list tokens", "GET", "/tokens", undefined, (value) => wire.many(value, wire.decodeToken), options);
+  }
+
+  /** Returns the token with that id, or throws a NotFoundError. */
+  async getToken(id: string, options: CallOptions = {}): Promise<Token> {
+    return this.#value(`get token ${id}`, "GET", `/tokens/${encodeURIComponent(id)}`, undefined, wire.decodeToken, options);
+  }
+
+  /** Revokes a token, or throws a NotFoundError. Revoking it again succeeds. */
+  async revokeToken(id: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.#retry(`revoke token ${id}`, signal, async () => {
+      await this.#call(204, "DELETE", `/tokens/${encodeURIComponent(id)}`, { signal });
+    });
+  }
+
+  async #send(
+    exchange: Exchange, method: string, target: string,
+    request: { accept: string; type?: string; headers?: Record<string, string>; init?: RequestInit; timeout: number },
+  ): Promise<void> {
+    const headers: Record<string, string> = {
+      ...request.headers, Authorization: `Bearer ${this.#token}`, Accept: request.accept,
+    };
+    if (request.type !== undefined) {
+      headers["Content-Type"] = request.type;
+    }
+    const send = this.#options.fetch ?? globalThis.fetch;
+    await exchange.send(send, this.#base + target, { ...request.init, method, headers }, request.timeout);
+  }
+
+  /** Makes one attempt at a call and reads the whole response, which must have the status. */
+  async #call(
+    status: number, method: string, target: string,
+    options: CallOptions & { body?: string | undefined; headers?: Record<string, string> | undefined },
+  ): Promise<Whole> {
+    const exchange = new Exchange(options.signal);
+    try {
+      await this.#send(exchange, method, target, {
+        accept: json,
+        timeout: this.#options.timeout,
+        ...(options.headers && { headers: options.headers }),
+        ...(options.body !== undefined && { type: json, init: { body: options.body } }),
+      });
+      return await this.#whole(exchange, status);
+    } finally {
+      exchange.close();
+    }
+  }
+
+  async #whole(exchange: Exchange, status: number): Promise<Whole> {
+    if (exchange.response.status !== status) {
+      throw await this.#responseError(exchange);
+    }
+    const body = await exchange.text(maxBody, this.#options.timeout);
+    if (body === undefined) {
+      throw new ResponseError(`the response is larger than the limit of ${maxBody >> 20} MiB`, 0, status);
+    }
+    return new Whole(exchange.response, body);
+  }
+
+  /** Returns the error that a response stands for. */
+  async #responseError(exchange: Exchange): Promise<PlantstoreError | Transient> {
+    const { response } = exchange;
+    let err: PlantstoreError;
+    let cut = false;
+    try {
+      err = new Whole(response, (await exchange.text(maxErrorBody, this.#options.timeout)) ?? "").error();
+    } catch (failed) {
+      if (!(failed instanceof Transient)) {
+        throw failed;
+      }
+      cut = true;
+      err = new TransportError(`the response "${response.status}" was cut off: ${failed.err.message}`);
+    }
+    switch (response.status) {
+      case 502:
+      case 503:
+      case 504:
+        return new Transient(err, { after: retryAfter(response.headers), maybeApplied: true });
+      case 429:
+        return new Transient(err, { after: retryAfter(response.headers) });
+    }
+    return cut ? new Transient(err) : err;
+  }
+
+  #retries(what: string, signal: AbortSignal | undefined): Retries {
+    return new Retries(this.#options, signal, what, (err) => this.#fail(what, err) as PlantstoreError);
+  }
+
+  /**
+   * Makes attempts until one succeeds or fails permanently. It passes each attempt
+   * whether an earlier one may have been applied.
+   */
+  async #retry<T>(what: string, signal: AbortSignal | undefined, attempt: (maybeApplied: boolean) => Promise<T>): Promise<T> {
+    const retries = this.#retries(what, signal);
+    for (;;) {
+      try {
+        return await attempt(retries.maybeApplied);
+      } catch (err) {
+        if (!(err instanceof Transient)) {
+          throw this.#fail(what, err);
+        }
+        await retries.failed(err);
+      }
+    }
+  }
+
+  /** Makes a call that can be retried and decodes its response. */
+  async #value<T>(
+    what: string, method: string, target: string, body: string | undefined, decode: (value: Json) => T, { signal }: CallOptions,
+  ): Promise<T> {
+    return this.#retry(what, signal, async () => (await this.#call(200, method, target, { body, signal })).decode(decode));
+  }
+
+  /** Makes a call whose response has a secret. It retries only what the server has not applied. */
+  async #secret<T>(
+    what: string, status: number, target: string, body: string | undefined, decode: (value: Json) => T, { signal }: CallOptions,
+  ): Promise<T> {
+    return this.#retry(what, signal, async () => {
+      try {
+        return (await this.#call(status, "POST", target, { body, signal })).decode(decode);
+      } catch (err) {
+        if (err instanceof Transient && err.options.maybeApplied) {
+          throw withMessage(err.err, `${err.err.message}: it may have taken effect`);
+        }
+        throw err;
+      }
+    });
+  }
+
+  async #delete(
+    what: string, target: string, missing: number, headers: Record<string, string>, signal: AbortSignal | undefined,
+  ): Promise<void> {
+    await this.#retry(what, signal, async (maybeApplied) => {
+      try {
+        await this.#call(204, "DELETE", target, { headers, signal });
+      } catch (err) {
+        if (!maybeApplied || !(err instanceof NotFoundError) || err.code !== missing) {
+          throw err;
+        }
+      }
+    });
+  }
+
+  #redact(text: string): string {
+    return text.split(this.#token).join("[token]");
+  }
+
+  /**
+   * Every error of a call passes through here. It adds what was attempted, unless the
+   * server has said what is wrong, and removes the token from the text.
+   */
+  #fail(what: string, err: unknown): unknown {
+    if (!(err instanceof PlantstoreError)) {
+      return err; // the reason of a signal, or what an iterator has thrown
+    }
+    return withMessage(err, this.#redact(err.code === 0 ? `${what}: ${err.message}` : err.message));
+  }
+}
+
+/** Counts the failed attempts of a call, and pauses between them. */
+class Retries {
+  maybeApplied = false;
+  #attempts = 0;
+  #began = 0;
+  #pause = minPause;
+
+  constructor(
+    private readonly options: { retries: number; retryTimeout: number; retrying?: Options["retrying"] },
+    private readonly signal: AbortSignal | undefined,
+    private readonly what: string,
+    private readonly fail: (err: PlantstoreError) => PlantstoreError,
+  ) {}
+
+  /** Waits for the next attempt, or throws the error if there is none. */
+  async failed({ err, options }: Transient): Promise<void> {
+    this.maybeApplied ||= options.maybeApplied === true;
+    if (options.progress) {
+      this.#attempts = 0;
+      this.#pause = minPause;
+    }
+    if (this.#attempts === 0) {
+      this.#began = Date.now();
+    }
+    this.#attempts++;
+    const wait = (options.after ?? 0) + this.#pause * (1 - Math.random() / 2);
+    this.#pause = Math.min(2 * this.#pause, maxPause);
+    if (this.#attempts > this.options.retries || Date.now() - this.#began + wait > this.options.retryTimeout) {
+      if (this.#attempts === 1) {
+        throw this.fail(err);
+      }
+      const text = `${this.#attempts} attempts failed, the last one: ${err.message}`;
+      throw this.fail(withMessage(err, err.code === 0 ? text : `${this.what}: ${text}`));
+    }
+    this.options.retrying?.(this.fail(err), wait);
+    await sleep(wait, this.signal);
+  }
+}
+
+/** A response that has been read to its end. */
+class Whole {
+  readonly headers: Headers;
+
+  constructor(private readonly response: Response, private readonly body: string) {
+    this.headers = response.headers;
+  }
+
+  /** Returns the error in the response, or one made from its status. */
+  error(): PlantstoreError {
+    const { status } = this.response;
+    if (media(this.response) === json) {
+      try {
+        const err = wire.decodeError(this.#parse());
+        if (err.status === status) {
+          return err;
+        }
+      } catch (err) {
+        if (err instanceof Transient) {
+          throw err;
+        }
+      }
+    }
+    return foreignError(status, this.unexpected().message);
+  }
+
+  /** Says that the response does not come from a Plant Store. */
+  unexpected(): ResponseError {
+    const { status, type } = this.response;
+    const location = this.headers.get("Location");
+    if (location !== null || type === "opaqueredirect") {
+      const to = location === null ? "" : ` to ${JSON.stringify(location.slice(0, 40))}`;
+      return new ResponseError(`the response is "${status}", a redirect${to}, which is not followed: is the base URL right?`, 0, status);
+    }
+    const found = this.headers.get("Content-Type") ?? "no Content-Type";
+    return new ResponseError(
+      `the response is "${status}" with ${found} and not from a Plant Store: is the base URL right, and is there a proxy in between?`,
+      0, status,
+    );
+  }
+
+  decode<T>(decode: (value: Json) => T): T {
+    if (media(this.response) !== json) {
+      throw this.unexpected();
+    }
+    try {
+      return decode(this.#parse());
+    } catch (err) {
+      throw err instanceof Transient ? err : this.unexpected();
+    }
+  }
+
+  #parse(): Json {
+    try {
+      return parse(this.body);
+    } catch (err) {
+      if (hasEnd(this.response)) {
+        throw err;
+      }
+      throw new Transient(new TransportError("the response was cut off"), { maybeApplied: true });
+    }
+  }
+
+  /** Checks that the response to a write is the plant that was sent. */
+  confirm(sent: { name: string; tag?: string | undefined }): void {
+    const got = this.decode(wire.decodePlant);
+    if (got.name !== sent.name || got.tag !== sent.tag) {
+      throw new ResponseError(`the response is "${this.response.status}" with a plant other than the one sent`, 0, 200);
+    }
+  }
+
+  page(after: bigint | undefined): Page {
+    const plants = this.decode((value) => wire.many(value, wire.decodeNewPlant));
+    const link = nextLink(this.headers.get("Link") ?? "");
+    if (link === undefined) {
+      return { plants, next: undefined };
+    }
+    const text = new URLSearchParams(link.split("?")[1] ?? "").get("after") ?? "";
+    if (!/^-?\d{1,19}$/.test(text)) {
+      throw new ResponseError('cannot read "after" in the link to the next page', 0, 200);
+    }
+    const next = BigInt(text);
+    if (after !== undefined && next <= after) {
+      throw new ResponseError(`the next page starts after ${next}, but this page already started after ${after}`, 0, 200);
+    }
+    return { plants, next };
+  }
+
+  eventPage(after: string | undefined): EventPage {
+    const cursor = this.headers.get(cursorHeader) ?? "";
+    if (cursor === "") {
+      throw this.unexpected();
+    }
+    const events = this.decode((value) => wire.many(value, wire.decodeEvent));
+    const more = nextLink(this.headers.get("Link") ?? "") !== undefined;
+    if (more && cursor === after) {
+      throw new ResponseError(`the next page is after ${after}, but so was this one`, 0, 200);
+    }
+    return { events, cursor, more };
+  }
+}
+
+/**
+ * An export under way, to be read once: as plants, or as lines of NDJSON. `cursor` is its
+ * position in the log of changes: the events after it are exactly the changes that the
+ * export does not have.
+ */
+export class Export implements AsyncIterable<NewPlant> {
+  readonly cursor: string;
+  readonly #exchange: Exchange;
+  readonly #rest: AsyncGenerator<string, void, undefined>;
+  readonly #first: IteratorResult<string, void>;
+  readonly #fail: (err: unknown) => unknown;
+
+  /** @internal */
+  constructor(
+    exchange: Exchange, rest: AsyncGenerator<string, void, undefined>, first: IteratorResult<string, void>,
+    fail: (err: unknown) => unknown,
+  ) {
+    this.cursor = exchange.response.headers.get(cursorHeader) ?? "";
+    this.#exchange = exchange;
+    this.#rest = rest;
+    this.#first = first;
+    this.#fail = fail;
+  }
+
+  /** Ends an export that is not read. */
+  close(): void {
+    this.#exchange.close();
+  }
+
+  /** Yields lines with their ends, which importLines takes. */
+  async *lines(): AsyncGenerator<string, void, undefined> {
+    try {
+      for (let line = this.#first; !line.done; line = await this.#rest.next()) {
+        yield line.value + "\n";
+      }
+    } catch (err) {
+      throw this.#fail(err instanceof Transient ? err.err : err);
+    } finally {
+      this.close();
+    }
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<NewPlant, void, undefined> {
+    for await (const line of this.lines()) {
+      let plant: NewPlant;
+      try {
+        plant = wire.decodeNewPlant(parse(line));
+      } catch (err) {
+        throw this.#fail(new ResponseError(`a line of the response is not a plant: ${(err as Error).message}`, 0, 200));
+      }
+      yield plant;
+    }
+  }
+}
+
+/**
+ * Reads server-sent events and moves the position. An event takes effect at the blank
+ * line that ends it, and so does an id without data, which says how far the log has been
+ * searched.
+ */
+async function* readEvents(lines: AsyncIterable<string>, position: EventQuery): AsyncGenerator<PlantEvent, void, undefined> {
+  let id = "";
+  let data = "";
+  for await (const ended of lines) {
+    const line = ended.endsWith("\r") ? ended.slice(0, -1) : ended;
+    const colon = line.indexOf(":");
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
+    if (name === "id") {
+      id = value;
+    } else if (name === "data") {
+      data += value + "\n";
+      if (data.length > maxEvent) {
+        throw new ResponseError(`an event is longer than ${maxEvent >> 20} MiB`, 0, 200);
+      }
+    } else if (line === "" && data !== "") {
+      let event: PlantEvent;
+      try {
+        event = wire.decodeEvent(parse(data));
+      } catch (err) {
+        throw new ResponseError(`the event after ${position.after} cannot be read: ${(err as Error).message}`, 0, 200);
+      }
+      if (event.cursor !== id) {
+        throw new ResponseError(`the event with the id ${id} has the cursor ${event.cursor}`, 0, 200);
+      }
+      position.after = id;
+      data = "";
+      yield event;
+    } else if (line === "" && id !== "") {
+      position.after = id;
+    }
+  }
+}
+
+function baseURL(text: string): string {
+  let url: URL | undefined;
+  try {
+    url = new URL(text);
+  } catch {
+    // It is refused below.
+  }
+  if (
+    url === undefined || !/^https?:$/.test(url.protocol) || url.hostname === "" || url.username !== "" ||
+    url.password !== "" || /[?#]/.test(text)
+  ) {
+    // The text is not shown: it may contain a password, or be the token.
+    throw new TypeError("the base URL must look like https://example.com or https://example.com/path");
+  }
+  return url.href.replace(/\/+$/, "");
+}
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/** Refuses what cannot be a token. The error never contains it. */
+function checkToken(token: string): void {
+  if (!/^[0-9A-Za-z\-._~+/]+=*$/.test(token)) {
+    throw new TypeError("the token has characters that are not allowed in a bearer token");
+  }
+  if (!token.startsWith("plt_")) {
+    return;
+  }
+  if (token.length !== 40) {
+    throw new TypeError(`a token that begins with plt_ has 40 characters, this one has ${token.length}`);
+  }
+  let n = crc32(token.slice(4, 34));
+  let sum = "";
+  for (let i = 0; i < 6; i++) {
+    sum = (base62[n % 62] as string) + sum;
+    n = Math.floor(n / 62);
+  }
+  if (sum !== token.slice(34)) {
+    throw new TypeError("the token's checksum is wrong: is it complete?");
+  }
+}
+
+function crc32(text: string): number {
+  let crc = 0xffffffff;
+  for (let i = 0; i < text.length; i++) {
+    crc ^= text.charCodeAt(i);
+    for (let bit = 0; bit < 8; bit++) {
+      crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+  }
+  return ~crc >>> 0;
+}
+
+/** Returns the ETag of a plant, or undefined on a page without https. */
+async function etagOf({ name, tag }: { name: string; tag?: string | undefined }): Promise<string | undefined> {
+  const encoder = new TextEncoder();
+  const text = encoder.encode(name);
+  const rest = encoder.encode(tag ?? "");
+  const data = new Uint8Array(9 + text.length + rest.length);
+  new DataView(data.buffer).setBigUint64(0, BigInt(text.length));
+  data[8] = tag === undefined ? 0 : 1;
+  data.set(text, 9);
+  data.set(rest, 9 + text.length);
+  const sum = await sha256(data);
+  return sum && `"${base64url(sum.subarray(0, 15))}"`;
+}
+
+function media(response: Response): string {
+  return ((response.headers.get("Content-Type") ?? "").split(";")[0] as string).trim().toLowerCase();
+}
+
+function conditionHeaders({ ifMatch, ifNoneMatch }: Condition): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (const [name, tags] of [["If-Match", ifMatch], ["If-None-Match", ifNoneMatch]] as const) {
+    if (tags === undefined) {
+      continue;
+    }
+    if (!/^(\*|(W\/)?"[!#-~]*"(, *(W\/)?"[!#-~]*")*)$/.test(tags)) {
+      throw serverError(Code.Parameter, `${name} must be * or a list of quoted ETags, got ${JSON.stringify(tags.slice(0, 40))}`);
+    }
+    headers[name] = tags;
+  }
+  return headers;
+}
+
+/** Returns the query of a URL. What is undefined is left out. */
+function params(values: Record<string, string | number | bigint | undefined>): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined) {
+      query.set(name, wire.checkText(String(value), Code.Parameter, name));
+    }
+  }
+  const text = query.toString();
+  return text === "" ? "" : `?${text}`;
+}
+
+function plantsPath({ after, tag, q, limit }: PlantQuery): string {
+  return "/plants" + params({ after: after === undefined ? undefined : wire.toId(after), tag, q: q === "" ? undefined : q, limit });
+}
+
+function eventParams({ after, since, id, types }: EventQuery): Record<string, string | bigint | undefined> {
+  return {
+    after,
+    since: after === undefined && since !== undefined ? formatTime(since) : undefined,
+    id: id === undefined ? undefined : wire.toId(id),
+    type: types === undefined || types.length === 0 ? undefined : types.join(","),
+  };
+}
+
+function formatTime(time: Date | string): string {
+  return typeof time === "string" ? time : time.toISOString().replace(/\.000Z$/, "Z");
+}
+
+function webhookPath(id: string, action = ""): string {
+  return `/webhooks/${encodeURIComponent(id)}${action}`;
+}
+
+function webhookBody(url: string, { types, description }: WebhookOptions, after: string | undefined): string {
+  return JSON.stringify({
+    url: wire.checkText(url, Code.NotJSON, "url"),
+    types: types?.length ? types : undefined,
+    description: description ? wire.checkText(description, Code.NotJSON, "description") : undefined,
+    after: after || undefined,
+  });
+}
+
+/** Returns the target of the link with rel="next" (RFC 8288). */
+function nextLink(header: string): string | undefined {
+  for (const [, target, rest] of header.matchAll(/<([^>]*)>([^<]*)/g)) {
+    for (const [, rel] of (rest as string).matchAll(/;\s*rel\s*=\s*"?([^";,]*)/gi)) {
+      if ((rel as string).toLowerCase().split(/\s+/).includes("next")) {
+        return target;
+      }
+    }
+  }
+  return undefined;
+}
+
+function isAsync<T>(values: Iterable<T> | AsyncIterable<T>): values is AsyncIterable<T> {
+  return Symbol.asyncIterator in values;
+}
+
+function* map<T, U>(values: Iterable<T>, f: (value: T) => U): Generator<U> {
+  for (const value of values) {
+    yield f(value);
+  }
+}
+
+async function* mapAsync<T, U>(values: AsyncIterable<T>, f: (value: T) => U): AsyncGenerator<U> {
+  for await (const value of values) {
+    yield f(value);
+  }
+}

@@ -1,0 +1,49 @@
+/** Returns Web Crypto, or undefined on a page without https. Node 18 has it only as a module. */
+async function subtle(): Promise<SubtleCrypto | undefined> {
+  if (globalThis.crypto?.subtle !== undefined) {
+    return globalThis.crypto.subtle;
+  }
+  if (!isNode) {
+    return undefined;
+  }
+  const name = "node:crypto"; // so that bundlers for browsers leave it alone
+  return ((await import(/* @vite-ignore */ name)) as { webcrypto: Crypto }).webcrypto.subtle;
+}
+
+/** Whether this is Node, or a runtime that is compatible with it. */
+export const isNode =
+  typeof (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === "string";
+
+/** Returns a SHA-256, or undefined on a page without https. */
+export async function sha256(data: Uint8Array): Promise<Uint8Array | undefined> {
+  const web = await subtle();
+  return web && new Uint8Array(await web.digest("SHA-256", data));
+}
+
+/** Reports whether one of the signatures is the HMAC-SHA256 of the data, in constant time. */
+export async function verifyHmac(key: Uint8Array, signatures: Uint8Array[], data: Uint8Array): Promise<boolean> {
+  const web = await subtle();
+  if (web === undefined) {
+    throw new TypeError("Web Crypto is not available here: a page needs https");
+  }
+  const imported = await web.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+  for (const signature of signatures) {
+    if (await web.verify("HMAC", imported, signature, data)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/** Returns base64 in the alphabet of URLs, without padding. */
+export function base64url(data: Uint8Array): string {
+  return btoa(String.fromCharCode(...data)).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+}
+
+/** Decodes base64, or returns undefined if it is malformed. */
+export function fromBase64(text: string): Uint8Array | undefined {
+  if (text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) {
+    return undefined;
+  }
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}

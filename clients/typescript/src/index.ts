@@ -1,0 +1,40 @@
+export { Export, Plantstore } from "./client.js";
+export type {
+  CallOptions,
+  Condition,
+  EventPage,
+  EventQuery,
+  Lines,
+  Options,
+  Page,
+  PlantInput,
+  PlantQuery,
+  StoredPlant,
+  WebhookOptions,
+} from "./client.js";
+export {
+  Code,
+  ForbiddenError,
+  GoneError,
+  IdTakenError,
+  NotFoundError,
+  PlantstoreError,
+  PreconditionError,
+  ResponseError,
+  TransportError,
+  UnauthorizedError,
+  UnavailableError,
+} from "./errors.js";
+export type { NewToken, Token, TokenConfig } from "./tokens.js";
+export type {
+  Delivery,
+  ImportReport,
+  NewPlant,
+  Plant,
+  PlantEvent,
+  Webhook,
+  WebhookWithSecret,
+} from "./types.js";
+export { verifyWebhook } from "./webhooks.js";
+export type { HeadersLike } from "./webhooks.js";
+export type { Id } from "./wire.js";

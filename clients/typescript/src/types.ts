@@ -1,0 +1,152 @@
+// Generated from openapi.yaml: go test ./e2e/clients -run TypesAreCurrent -update
+//
+// An id is a bigint, because a number loses integers above 2^53. Other integers are
+// numbers. The schemas Error and Event have other names here: those are JavaScript's.
+
+export type Plant = {
+  /** The name of the plant */
+  name: string;
+  /** Tag that specifies the type of the plant */
+  tag?: string;
+};
+
+export type NewPlant = Plant & {
+  /** Identification number of the plant */
+  id: bigint;
+};
+
+export type ErrorBody = {
+  /**
+   * Numeric error code: the HTTP status times 100, plus a number. Codes are never
+   * reused.
+   *
+   * 40001 the body is not JSON · 40002 the body is not an object ·
+   * 40003 a field is missing · 40004 a field has the wrong type ·
+   * 40005 the id is outside int64 · 40006 a parameter is invalid ·
+   * 40010 the id is taken by another plant · 40101 no token ·
+   * 40102 the token is unknown, malformed or revoked · 40103 the token has
+   * expired · 40301 the token lacks the scope · 40401 no such path ·
+   * 40402 no such plant · 40404 no such webhook · 40501 the method is not allowed ·
+   * 40801 the request arrived too slowly · 40902 there are too many webhooks ·
+   * 41001 the cursor is gone · 41201 the precondition does not hold ·
+   * 41301 the body is too large · 41501 the body has the wrong media type ·
+   * 42901 too many requests · 43101 the header is too large ·
+   * 50001 the server failed · 50301 overloaded, or the store is unavailable
+   */
+  error: number;
+  /** Text describing the error */
+  message: string;
+};
+
+export type PlantEvent = {
+  /** The position after this event */
+  cursor: string;
+  /** When the change was committed */
+  time: string;
+  /** What happened */
+  type: "plant.created" | "plant.replaced" | "plant.deleted";
+  /** The plant after the change, or before a deletion */
+  plant: NewPlant;
+  /** The public id of the token that made the change */
+  by: string;
+};
+
+export type ImportReport = {
+  /** Lines whose plant is new */
+  created: number;
+  /** Lines whose plant existed already, exactly as sent */
+  unchanged: number;
+  /** Lines that were refused */
+  failed: number;
+  /** The first lines that were refused, in order */
+  errors: (ErrorBody & {
+    /** Number of the line, from 1 */
+    line: number;
+  })[];
+};
+
+export type WebhookConfig = {
+  /** Where to send changes */
+  url: string;
+  /** Which changes to send: all if it is empty or absent */
+  types?: ("plant.created" | "plant.replaced" | "plant.deleted")[];
+  /** What the webhook is for: at most 1024 bytes */
+  description?: string;
+};
+
+export type NewWebhook = {
+  /** Where to send changes */
+  url: string;
+  /** Which changes to send: all if it is empty or absent */
+  types?: ("plant.created" | "plant.replaced" | "plant.deleted")[];
+  /** What the webhook is for: at most 1024 bytes */
+  description?: string;
+  /** A cursor, or `latest`. Changes after that position are sent. The default is `latest` */
+  after?: string;
+};
+
+export type Webhook = {
+  /** Identifies the webhook */
+  id: string;
+  /** Where changes are sent */
+  url: string;
+  /** Which changes are sent */
+  types: ("plant.created" | "plant.replaced" | "plant.deleted")[];
+  /** What the webhook is for */
+  description: string;
+  /** Whether changes are sent. A webhook is disabled if an event could not be delivered for 3 days, if the receiver responds with 410, or if the events after its position are no longer kept */
+  state: "active" | "disabled";
+  /** Why it is disabled */
+  reason?: string;
+  /** When it was created */
+  created: string;
+};
+
+export type WebhookWithSecret = Webhook & {
+  /** The secret that signs messages: `whsec_` and base64 */
+  secret: string;
+};
+
+export type Replay = {
+  /** A cursor, or `latest`. Events after that position are sent */
+  after?: string;
+  /** Events from this time on are sent */
+  since?: string;
+};
+
+export type Delivery = {
+  /** The cursor of the event; empty for a test */
+  event: string;
+  /** The type of the event, or `webhook.test` */
+  type: string;
+  /** How many attempts at this event there were, with this one */
+  attempt: number;
+  /** When the attempt began */
+  time: string;
+  /** The status of the response, or 0 if there was none */
+  status: number;
+  /** How long the attempt took, in milliseconds */
+  duration_ms: number;
+  /** Why there was no response; absent if there was one */
+  error?: string;
+  /** The start of the body of the response */
+  response?: string;
+};
+
+/** What is sent about a change, as Standard Webhooks defines it */
+export type Message = {
+  /** What happened */
+  type: "plant.created" | "plant.replaced" | "plant.deleted";
+  /** When the change was committed */
+  timestamp: string;
+  data: NewPlant;
+};
+
+export type TestMessage = {
+  type: "webhook.test";
+  timestamp: string;
+  data: {
+    /** The id of the webhook */
+    webhook: string;
+  };
+};

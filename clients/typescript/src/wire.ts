@@ -1,0 +1,189 @@
+import { Code, PlantstoreError, serverError } from "./errors.js";
+import { Json } from "./json.js";
+import type { Delivery, ImportReport, NewPlant, Plant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
+import type { NewToken, Token } from "./tokens.js";
+
+/** An id: a bigint, or a number that is a safe integer. */
+export type Id = bigint | number;
+
+const minId = -(2n ** 63n);
+const maxId = 2n ** 63n - 1n;
+
+/** Returns an id as a bigint. */
+export function toId(id: Id): bigint {
+  if (typeof id === "bigint") {
+    if (id < minId || id > maxId) {
+      throw serverError(Code.Range, `"id" must be from ${minId} to ${maxId}, got ${id}`);
+    }
+    return id;
+  }
+  if (!Number.isSafeInteger(id)) {
+    throw new TypeError(`an id must be a bigint or a safe integer, got ${String(id)}: write it as 123n`);
+  }
+  return BigInt(id);
+}
+
+/** Checks that text has no unpaired surrogate, which JSON and URLs cannot express. */
+export function checkText(text: string, code: number, name: string): string {
+  if (typeof text !== "string") {
+    throw new TypeError(`${JSON.stringify(name)} must be a string, got ${typeof text}`);
+  }
+  if (/\p{Surrogate}/u.test(text)) {
+    throw serverError(code, `${JSON.stringify(name)} must be valid Unicode, without unpaired surrogates`);
+  }
+  return text;
+}
+
+export function encodePlant(plant: { name: string; tag?: string | undefined }, id?: bigint): string {
+  const name = JSON.stringify(checkText(plant.name, Code.NotJSON, "name"));
+  const tag = plant.tag === undefined ? "" : `,"tag":${JSON.stringify(checkText(plant.tag, Code.NotJSON, "tag"))}`;
+  return `{${id === undefined ? "" : `"id":${id},`}"name":${name}${tag}}`;
+}
+
+/** Text that is not what the interface says. */
+export class Malformed extends Error {}
+
+type Members = { [name: string]: Json };
+
+export function toObject(value: Json | undefined): Members {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new Malformed("not an object");
+  }
+  return value;
+}
+
+function text(members: Members, name: string): string {
+  const value = members[name];
+  if (typeof value !== "string") {
+    throw new Malformed(`"${name}" is missing or not a string`);
+  }
+  return value;
+}
+
+function integer(members: Members, name: string): number {
+  const value = members[name];
+  if (!Number.isSafeInteger(value)) {
+    throw new Malformed(`"${name}" is missing or not an integer`);
+  }
+  return value as number;
+}
+
+function id64(members: Members): bigint {
+  const value = members["id"];
+  if (typeof value === "bigint" && value >= minId && value <= maxId) {
+    return value;
+  }
+  return BigInt(integer(members, "id"));
+}
+
+/** Returns an object without the members that are undefined. */
+function given<T extends object>(members: T): T {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as T;
+}
+
+function optional(members: Members, name: string): string | undefined {
+  return members[name] === undefined || members[name] === null ? undefined : text(members, name);
+}
+
+export function many<T>(value: Json | undefined, decode: (value: Json) => T): T[] {
+  if (!Array.isArray(value)) {
+    throw new Malformed("not an array");
+  }
+  return value.map(decode);
+}
+
+function texts(members: Members, name: string): string[] {
+  return many(members[name], (value) => text({ value }, "value"));
+}
+
+export function decodePlant(value: Json): Plant {
+  const members = toObject(value);
+  const plant: Plant = { name: text(members, "name") };
+  if (members["tag"] !== undefined) {
+    plant.tag = text(members, "tag");
+  }
+  return plant;
+}
+
+export function decodeNewPlant(value: Json | undefined): NewPlant {
+  const members = toObject(value);
+  return { id: id64(members), ...decodePlant(members) };
+}
+
+export function decodeError(value: Json): PlantstoreError {
+  const members = toObject(value);
+  return serverError(integer(members, "error"), text(members, "message"));
+}
+
+export function decodeReport(value: Json): ImportReport {
+  const members = toObject(value);
+  return {
+    created: integer(members, "created"),
+    unchanged: integer(members, "unchanged"),
+    failed: integer(members, "failed"),
+    errors: many(members["errors"], (value) => {
+      const line = toObject(value);
+      return { line: integer(line, "line"), error: integer(line, "error"), message: text(line, "message") };
+    }),
+  };
+}
+
+export function decodeEvent(value: Json): PlantEvent {
+  const members = toObject(value);
+  return {
+    cursor: text(members, "cursor"),
+    time: text(members, "time"),
+    type: text(members, "type") as PlantEvent["type"],
+    plant: decodeNewPlant(members["plant"]),
+    by: text(members, "by"),
+  };
+}
+
+export function decodeWebhook(value: Json): Webhook {
+  const members = toObject(value);
+  const reason = optional(members, "reason");
+  return {
+    id: text(members, "id"),
+    url: text(members, "url"),
+    types: texts(members, "types") as Webhook["types"],
+    description: text(members, "description"),
+    state: text(members, "state") as Webhook["state"],
+    ...(reason === undefined ? {} : { reason }),
+    created: text(members, "created"),
+  };
+}
+
+export function decodeWebhookWithSecret(value: Json): WebhookWithSecret {
+  return { ...decodeWebhook(value), secret: text(toObject(value), "secret") };
+}
+
+export function decodeDelivery(value: Json): Delivery {
+  const members = toObject(value);
+  return given({
+    event: text(members, "event"),
+    type: text(members, "type"),
+    attempt: integer(members, "attempt"),
+    time: text(members, "time"),
+    status: integer(members, "status"),
+    duration_ms: integer(members, "duration_ms"),
+    error: optional(members, "error"),
+    response: optional(members, "response"),
+  }) as Delivery;
+}
+
+export function decodeToken(value: Json): Token {
+  const members = toObject(value);
+  return given({
+    id: optional(members, "id"),
+    name: optional(members, "name"),
+    scopes: texts(members, "scopes"),
+    created: optional(members, "created"),
+    expires: optional(members, "expires") ?? null,
+    issuer: optional(members, "issuer"),
+    subject: optional(members, "subject"),
+  }) as Token;
+}
+
+export function decodeNewToken(value: Json): NewToken {
+  return { ...decodeToken(value), token: text(toObject(value), "token") };
+}

@@ -1,0 +1,113 @@
+// Drives the TypeScript client: reads calls as JSON lines and writes outcomes.
+import { createInterface } from "node:readline";
+
+const { Plantstore, PlantstoreError, verifyWebhook } = await import(process.env.PLANTSTORE_CLIENT);
+
+const clients = new Map();
+
+function clientOf({ url, token, retries, retryTimeout }) {
+  let client = clients.get(url);
+  if (client === undefined) {
+    client = new Plantstore({
+      url,
+      token,
+      retries: retries === 0 ? undefined : Math.max(0, retries),
+      retryTimeout: retryTimeout === 0 ? undefined : retryTimeout * 1000,
+    });
+    clients.set(url, client);
+  }
+  return client;
+}
+
+const plantOf = ({ id, name, tag }) => ({ id: BigInt(id), name, tag });
+
+async function collect(values, take = Infinity) {
+  const all = [];
+  for await (const value of values) {
+    all.push(value);
+    if (all.length === take) {
+      break;
+    }
+  }
+  return all;
+}
+
+const withIds = (args, ...names) => {
+  const converted = { ...args };
+  for (const name of names) {
+    if (name in converted) {
+      converted[name] = BigInt(converted[name]);
+    }
+  }
+  return converted;
+};
+
+function linesOf({ count, lines, seekable }) {
+  let text = lines;
+  if (count) {
+    text = "";
+    for (let i = 0; i < count; i++) {
+      text += `{"id":${i},"name":"Imported plant"}\n`;
+    }
+  }
+  return seekable ? text : text.match(/.*\n/g).values();
+}
+
+function showReport({ errors, ...counts }) {
+  return { ...counts, errors: errors.map(({ line, error }) => ({ line, code: error })) };
+}
+
+const operations = {
+  create: (c, a) => c.create(plantOf(a.plant)),
+  get: (c, a) => c.get(BigInt(a.id)),
+  put: (c, a) => c.put(plantOf(a.plant), a),
+  delete: (c, a) => c.delete(BigInt(a.id), a),
+  list: (c, a) => collect(c.list(withIds(a, "after"))),
+  export: async (c, a) => {
+    const exported = await c.export(withIds(a, "after"));
+    return { plants: await collect(exported), cursor: exported.cursor };
+  },
+  import: async (c, a) => showReport(await c.import(a.plants.map(plantOf))),
+  importLines: async (c, a) => showReport(await c.importLines(linesOf(a))),
+  eventPage: (c, a) => c.eventPage(withIds(a, "id")),
+  events: (c, a) => collect(c.events(withIds(a, "id")), a.take),
+  createWebhook: (c, a) => c.createWebhook(a.url, a),
+  rotateWebhook: (c, a) => c.rotateWebhook(a.webhook),
+  webhooks: (c) => c.webhooks(),
+  webhook: (c, a) => c.webhook(a.webhook),
+  replaceWebhook: (c, a) => c.replaceWebhook(a.webhook, a.url, a),
+  deleteWebhook: (c, a) => c.deleteWebhook(a.webhook),
+  testWebhook: (c, a) => c.testWebhook(a.webhook),
+  resumeWebhook: (c, a) => c.resumeWebhook(a.webhook),
+  replayWebhook: (c, a) => c.replayWebhook(a.webhook, a.since ? { since: new Date(a.since) } : { after: a.after }),
+  deliveries: (c, a) => c.deliveries(a.webhook),
+  token: (c) => c.token(),
+  createToken: (c, a) => c.createToken({ ...a, expires: a.never ? null : a.expires && new Date(a.expires) }),
+  tokens: (c) => c.tokens(),
+  getToken: (c, a) => c.getToken(a.token),
+  revokeToken: (c, a) => c.revokeToken(a.token),
+  verifyWebhook: (_, a) => verifyWebhook(a.headers, a.body, a.secret),
+};
+
+async function run(job) {
+  if (job.op === "close") {
+    clients.delete(job.url);
+    return {};
+  }
+  try {
+    return { value: await operations[job.op](clientOf(job), job.args) };
+  } catch (err) {
+    if (err instanceof PlantstoreError) {
+      return { error: { code: err.code, status: err.status, message: err.message } };
+    }
+    return { error: { code: -1, status: -1, message: `not a PlantstoreError: ${err?.stack ?? err}` } };
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+  const job = JSON.parse(line);
+  run(job).then((outcome) => {
+    const show = (_, value) => (typeof value === "bigint" ? String(value) : value);
+    process.stdout.write(JSON.stringify({ id: job.id, ...outcome }, show) + "\n");
+  });
+}

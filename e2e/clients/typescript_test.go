@@ -1,0 +1,160 @@
+package clients
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"plantstore/e2e/harness"
+)
+
+const typescriptDir = harness.Root + "/clients/typescript"
+
+// typescriptClient compiles the client and returns the variable with which the driver
+// finds it.
+func typescriptClient(t testing.TB) string {
+	t.Helper()
+	compiler := need(t, "tsc")
+	compiled.once.Do(func() {
+		dir, err := os.MkdirTemp("", "plantstore-typescript-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		harness.AtExit(func() { os.RemoveAll(dir) })
+		run(t, typescriptDir, nil, compiler, "--outDir", dir)
+		if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		compiled.dir = dir
+	})
+	return "PLANTSTORE_CLIENT=" + filepath.Join(compiled.dir, "index.js")
+}
+
+var compiled struct {
+	once sync.Once
+	dir  string
+}
+
+// node runs a module that imports the compiled client from PLANTSTORE_CLIENT.
+func node(t *testing.T, script string, args ...string) string {
+	t.Helper()
+	args = append(args, "--input-type=module", "--eval", script)
+	return run(t, ".", []string{typescriptClient(t)}, need(t, "node"), args...)
+}
+
+func TestTheTypeScriptClientLosesNoInteger(t *testing.T) {
+	const script = `
+const { parse, parseExactly } = await import(process.env.PLANTSTORE_CLIENT.replace("index.js", "json.js"));
+const show = (value) => JSON.stringify(value, (_, v) => (typeof v === "bigint" ? v + "n" : v));
+const deep = "[".repeat(50) + "]".repeat(50);
+for (const text of [
+  "9007199254740991", "9007199254740992", "9007199254740993", "-9007199254740993", "9223372036854775807",
+  "-9223372036854775808", "1.5", "12345678901234567.5", "1e400", "-0", " [ 1 , 9007199254740993 ] ",
+  '{"id":9007199254740993,"n\\"ame":"9007199254740993 \\\\","__proto__":{"a":[true,false,null]},"x":{}}',
+  '"' + "\\u0000".repeat(300000) + '9007199254740993"', '{"a":' + deep + ',"b":1234567890123456789}',
+]) {
+  for (const f of [parse, parseExactly]) {
+    console.log(show(f(text)).slice(0, 150));
+  }
+}
+for (const text of ["", "[1,]", "{\"a\" 9007199254740993}", "9007199254740993 x", "01234567890123456"]) {
+  for (const f of [parse, parseExactly]) {
+    try { console.log("accepted", text, f(text)); } catch (err) { console.log(err.name); }
+  }
+}
+`
+	want := ""
+	for _, line := range []string{
+		`9007199254740991`, `"9007199254740992n"`, `"9007199254740993n"`, `"-9007199254740993n"`, `"9223372036854775807n"`,
+		`"-9223372036854775808n"`, `1.5`, `12345678901234568`, `null`, `0`, `[1,"9007199254740993n"]`,
+		`{"id":"9007199254740993n","n\"ame":"9007199254740993 \\","__proto__":{"a":[true,false,null]},"x":{}}`,
+		`"` + strings.Repeat(`\u0000`, 30)[:149],
+		`{"a":` + strings.Repeat("[", 50) + strings.Repeat("]", 50) + `,"b":"1234567890123456789n"}`,
+		"SyntaxError", "SyntaxError", "SyntaxError", "SyntaxError", "SyntaxError",
+	} {
+		want += line + "\n" + line + "\n"
+	}
+	if got := node(t, script); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	// Engines that show a reviver the source of a number, some only with this option.
+	const option = "--harmony-json-parse-with-source"
+	if exec.Command(need(t, "node"), option, "--eval", "").Run() == nil {
+		if got := node(t, script, option); got != want {
+			t.Errorf("with %s: got\n%s\nwant\n%s", option, got, want)
+		}
+	}
+}
+
+func TestTheTypeScriptClientChecksIdsAndSignals(t *testing.T) {
+	server := harness.Start(t)
+	got := node(t, `
+const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
+const store = new Plantstore({ url: "`+server.API+`", token: "`+token+`" });
+const failure = async (f) => { try { await f(); return "no error"; } catch (err) { return err.name + " " + (err.code ?? ""); } };
+console.log(await failure(() => store.get(2 ** 53)));
+console.log(await failure(() => store.get(1.5)));
+console.log(await failure(() => store.get("1")));
+console.log(await failure(() => store.get(2n ** 63n)));
+console.log(await failure(() => store.create({ id: 1, name: "\ud800" })));
+console.log(await failure(() => store.get(1, { signal: AbortSignal.abort() })));
+await store.create({ id: 1, name: "Oak" });
+console.log((await store.get(1)).id === 1n);
+const stop = new AbortController();
+const following = failure(async () => { for await (const event of store.events({ signal: stop.signal })) { console.log(event.type); stop.abort(); } });
+console.log(await following);
+const nobody = new Plantstore({ url: "http://127.0.0.1:9", token: "t", retrying: () => later.abort() });
+const later = new AbortController();
+console.log(await failure(() => nobody.get(1, { signal: later.signal })));
+const report = await store.import([{ id: 2, name: "a" }, { id: 3, name: "\udfff" }, { id: 4, name: "b" }]);
+console.log(report.created, report.failed, report.errors[0].line, report.errors[0].error);
+console.log(await failure(() => store.import((function* () { yield { id: 5, name: "c" }; throw new RangeError("mine"); })())));
+`)
+	want := "TypeError \nTypeError \nTypeError \nPlantstoreError 40005\nPlantstoreError 40001\nAbortError 20\ntrue\n" +
+		"plant.created\nAbortError 20\nAbortError 20\n2 1 2 40001\nRangeError \n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestTheTypeScriptPackageCanBeInstalled packs the client and installs it into an empty
+// project, without downloads.
+func TestTheTypeScriptPackageCanBeInstalled(t *testing.T) {
+	npm, compiler := need(t, "npm"), need(t, "tsc")
+	source, project := filepath.Join(t.TempDir(), "typescript"), t.TempDir()
+	if err := os.CopyFS(source, os.DirFS(typescriptDir)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, source, nil, compiler)
+	env := []string{"npm_config_cache=" + t.TempDir(), "npm_config_update_notifier=false"}
+	run(t, source, env, npm, "pack", "--offline")
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(project, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("package.json", `{"name": "project", "private": true, "type": "module"}`)
+	run(t, project, env, npm, "install", "--offline", "--no-audit", "--no-fund", filepath.Join(source, "plantstore-1.0.0.tgz"))
+	write("program.ts", `
+import { Plantstore, type StoredPlant } from "plantstore";
+const store = new Plantstore({ url: "http://127.0.0.1:9", token: "t" });
+export async function read(): Promise<bigint> {
+  const plant: StoredPlant = await store.get(1);
+  for await (const event of store.events({ types: ["plant.created"] })) {
+    return event.plant.id;
+  }
+  return plant.id;
+}
+// @ts-expect-error a number may have lost the id
+export const id: number = (await store.get(1)).id;
+`)
+	run(t, project, nil, compiler, "--noEmit", "--strict", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "node", "program.ts")
+	got := run(t, project, nil, need(t, "node"), "--input-type=module", "--eval",
+		`import * as plantstore from "plantstore"; console.log(Object.keys(plantstore).sort().slice(0, 3).join())`)
+	if want := "Code,Export,ForbiddenError\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
