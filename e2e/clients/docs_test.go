@@ -1,7 +1,6 @@
 package clients
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -63,41 +62,7 @@ func runDocs(t *testing.T, page, language string) string {
 		write(t, filepath.Join(installed, "package.json"), string(manifest))
 		return run(t, dir, env, need(t, "node"), "main.mjs")
 	}
-	return runGo(t, dir, env, code)
-}
-
-// runGo runs statements as a program of this module.
-func runGo(t *testing.T, dir string, env []string, code string) string {
-	source := filepath.Join(dir, "main.go")
-	write(t, source, `package main
-
-import (
-	"context"
-	"errors"
-	"fmt"
-	"log"
-	"os"
-
-	"plantstore"
-	"plantstore/client"
-)
-
-func main() {
-	ctx := context.Background()
-`+code+"}\n")
-	root, err := filepath.Abs(harness.Root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "e2e", "clients", "example", "main.go"): source}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := filepath.Join(dir, "overlay.json")
-	write(t, list, string(overlay))
-	program := filepath.Join(dir, "example")
-	run(t, root, nil, need(t, "go"), "build", "-overlay", list, "-o", program, "./e2e/clients/example")
-	return run(t, dir, env, program)
+	return run(t, dir, env, buildGo(t, dir, code))
 }
 
 func TestTheLanguagesPageRuns(t *testing.T) {

@@ -37,21 +37,23 @@ def to_bytes(text: str) -> bytes:
         raise server_error(Code.NOT_JSON, "text must be valid Unicode, without unpaired surrogates") from None
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def dump(value: object) -> bytes:
-    return to_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return to_bytes(_encode(value))
+
+
+def _encode_text(name: str, text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"a plant's {name} must be a str, got {type(text).__name__}")
+    return _encode(text)
 
 
 def encode_plant(plant: Plant, *, with_id: bool) -> bytes:
-    body: dict[str, object] = {}
-    if with_id:
-        body["id"] = check_id(plant.id)
-    body["name"] = plant.name
-    if plant.tag is not None:
-        body["tag"] = plant.tag
-    for name in ("name", "tag"):
-        if name in body and not isinstance(body[name], str):
-            raise TypeError(f"a plant's {name} must be a str, got {type(body[name]).__name__}")
-    return dump(body)
+    id = f'"id":{check_id(plant.id)},' if with_id else ""
+    tag = "" if plant.tag is None else ',"tag":' + _encode_text("tag", plant.tag)
+    return to_bytes(f'{{{id}"name":{_encode_text("name", plant.name)}{tag}}}')
 
 
 def _number(text: str) -> int | float:

@@ -1,0 +1,66 @@
+package clients
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"plantstore/e2e/harness"
+)
+
+// needTools skips or fails the test if the tools from npm are not installed.
+func needTools(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("tools/node_modules/openapi-typescript"); err != nil {
+		harness.Lacks(t, "e2e/clients/tools is not installed: run .ci/deps")
+	}
+}
+
+func TestOpenAPIHasNoFinding(t *testing.T) {
+	needTools(t)
+	got := run(t, "tools", nil, need(t, "node"), "--input-type=module", "--eval", `
+import core from "@redocly/openapi-core";
+const config = await core.createConfig({ extends: ["recommended"] });
+for (const problem of await core.lint({ ref: "../../../openapi.yaml", config })) {
+  console.log(problem.severity, problem.ruleId, problem.message, problem.location[0].pointer);
+}
+`)
+	if got != "" {
+		t.Errorf("Redocly found\n%s", got)
+	}
+}
+
+// TestOpenAPIGeneratesAClient generates types with openapi-typescript and type-checks a
+// program that uses them.
+func TestOpenAPIGeneratesAClient(t *testing.T) {
+	needTools(t)
+	dir := t.TempDir()
+	bin, err := filepath.Abs("tools/node_modules/.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "tools", nil, filepath.Join(bin, "openapi-typescript"), "../../../openapi.yaml", "--output", filepath.Join(dir, "generated.ts"))
+	write(t, filepath.Join(dir, "program.ts"), `
+import type { components, operations, webhooks } from "./generated";
+
+type Body<Operation extends { responses: object }, Status extends keyof Operation["responses"]> =
+  Operation["responses"][Status] extends { content: { "application/json": infer Json } } ? Json : never;
+
+const plant: components["schemas"]["NewPlant"] = { id: 1, name: "Monstera", tag: "tropical" };
+const created: Body<operations["createPlant"], 200> = { name: plant.name };
+const failed: components["schemas"]["Error"] = { error: 40010, message: "taken" };
+const event: components["schemas"]["Event"]["type"] = "plant.created";
+const report: Body<operations["importPlants"], 200> = { created: 1, unchanged: 0, failed: 1, errors: [{ line: 2, ...failed }] };
+const hook: Body<operations["createWebhook"], 201>["secret"] = "whsec_AAAA";
+const query: operations["listPlants"]["parameters"]["query"] = { after: 1, tag: "tropical" };
+const message: webhooks["plant.created"]["post"]["requestBody"]["content"]["application/json"]["data"] = plant;
+// @ts-expect-error the name is required
+const nameless: Body<operations["getPlant"], 200> = {};
+// @ts-expect-error there is no such operation
+type Missing = operations["patchPlant"];
+
+export { created, event, hook, message, nameless, query, report };
+export type { Missing };
+`)
+	run(t, dir, nil, filepath.Join(bin, "tsc"), "--noEmit", "--strict", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "bundler", "program.ts")
+}

@@ -1,0 +1,113 @@
+package clients
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"plantstore/e2e/harness"
+)
+
+// importers import so many plants from an iterator, and print how many were created and
+// how many seconds that took.
+var importers = map[string]string{
+	"go": `
+	var n plantstore.ID
+	if _, err := fmt.Sscan(os.Getenv("PLANTS"), &n); err != nil {
+		log.Fatal(err)
+	}
+	store, err := client.New(os.Getenv("PLANTSTORE_URL"), os.Getenv("PLANTSTORE_TOKEN"), client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	began := time.Now()
+	report, err := store.Import(ctx, func(yield func(plantstore.Plant) bool) {
+		for id := plantstore.ID(0); id < n && yield(plantstore.Plant{ID: id, Name: "Plant " + id.String(), Tag: plantstore.NewTag("imported")}); id++ {
+		}
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Created, time.Since(began).Seconds())
+`,
+	"python": `
+import os, time
+from plantstore import Client, Plant
+with Client(os.environ["PLANTSTORE_URL"], os.environ["PLANTSTORE_TOKEN"]) as store:
+    began = time.monotonic()
+    report = store.import_plants(Plant(id, f"Plant {id}", "imported") for id in range(int(os.environ["PLANTS"])))
+    print(report.created, time.monotonic() - began)
+`,
+	"typescript": `
+const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
+const store = new Plantstore({ url: process.env.PLANTSTORE_URL, token: process.env.PLANTSTORE_TOKEN });
+const began = Date.now();
+const report = await store.import((function* () {
+  for (let id = 0; id < Number(process.env.PLANTS); id++) {
+    yield { id, name: "Plant " + id, tag: "imported" };
+  }
+})());
+console.log(report.created, (Date.now() - began) / 1000);
+`,
+}
+
+// TestImportRates reports how fast each client imports, and its peak memory.
+func TestImportRates(t *testing.T) {
+	plants := harness.Times(20_000, 1_000_000)
+	for _, language := range []string{"go", "python", "typescript"} {
+		t.Run(language, func(t *testing.T) {
+			server, code := harness.Start(t), importers[language]
+			var cmd *exec.Cmd
+			switch language {
+			case "go":
+				cmd = exec.Command(buildGo(t, t.TempDir(), code))
+			case "python":
+				cmd = exec.Command(need(t, "python3"), "-c", code)
+				cmd.Env = append(cmd.Env, pythonPath(t))
+			case "typescript":
+				cmd = exec.Command(need(t, "node"), "--input-type=module", "--eval", code)
+				cmd.Env = append(cmd.Env, typescriptClient(t))
+			}
+			cmd.Env = append(append(os.Environ(), cmd.Env...),
+				"PLANTSTORE_URL="+server.API, "PLANTSTORE_TOKEN="+token, fmt.Sprintf("PLANTS=%d", plants))
+			cmd.Stderr = os.Stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var created int
+			var seconds float64
+			if _, err := fmt.Sscan(string(out), &created, &seconds); err != nil || created != plants {
+				t.Fatalf("created %d plants, want %d: %v: %s", created, plants, err, out)
+			}
+			peak := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
+			harness.Report(t, "%s: %d plants, %.0f per second, at most %d MiB of memory", language, plants, float64(plants)/seconds, peak)
+		})
+	}
+}
+
+// buildGo builds statements as a program of this module and returns its path.
+func buildGo(t *testing.T, dir, code string) string {
+	t.Helper()
+	var imports strings.Builder
+	for _, name := range []string{"context", "errors", "fmt", "log", "os", "time"} {
+		if strings.Contains(code, name+".") || name == "context" {
+			fmt.Fprintf(&imports, "\t%q\n", name)
+		}
+	}
+	source := filepath.Join(dir, "main.go")
+	write(t, source, "package main\n\nimport (\n"+imports.String()+"\n\t\"plantstore\"\n\t\"plantstore/client\"\n)\n\n"+
+		"func main() {\n\tctx := context.Background()\n"+code+"}\n")
+	root, err := filepath.Abs(harness.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "example")
+	write(t, list, fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "e2e", "clients", "example", "main.go"), source))
+	run(t, root, nil, need(t, "go"), "build", "-overlay", list, "-o", program, "./e2e/clients/example")
+	return program
+}
