@@ -57,3 +57,55 @@ with plantstore.Client(os.environ["URL"], os.environ["TOKEN"]) as store:
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestThePythonClientChecksItsArguments(t *testing.T) {
+	t.Parallel()
+	server := harness.Start(t)
+	got := run(t, ".", []string{pythonPath(t), "URL=" + server.API, "TOKEN=" + token}, need(t, "python3"), "-c", `
+import os
+from datetime import datetime
+from plantstore import Client, Plant, PlantstoreError
+
+store = Client(os.environ["URL"], os.environ["TOKEN"])
+
+def failure(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except PlantstoreError as err:
+        print(type(err).__name__, err.code)
+    except Exception as err:
+        print(type(err).__name__)
+    else:
+        print("no error")
+
+failure(store.get, "1")
+failure(store.get, True)
+failure(store.get, 1.0)
+failure(store.get, 2**63)
+failure(store.create, Plant(1, "\ud800"))
+failure(store.create, Plant(1, b"Oak"))
+failure(store.list(q="\udfff").__next__)
+failure(store.event_page, since=datetime(2026, 1, 31))
+failure(Client, "ftp://example.com", "t")
+failure(Client, "http://user:secret@example.com", "t")
+failure(Client, "http://example.com", "two words")
+failure(Client, "http://example.com", "plt_short")
+failure(Client("http://127.0.0.1:9", "t", retries=0).get, 1)
+report = store.import_plants([Plant(2, "a"), Plant(3, "\udfff"), Plant(4, "b")])
+print(report.created, report.failed, report.errors[0].line, report.errors[0].code)
+
+def broken():
+    yield Plant(5, "c")
+    raise RuntimeError("mine")
+
+failure(store.import_plants, broken())
+with store.export() as plants:
+    print(next(plants).id)
+print([plant.id for plant in store.list(limit=1)])
+`)
+	want := "TypeError\nTypeError\nTypeError\nPlantstoreError 40005\nPlantstoreError 40001\nTypeError\nPlantstoreError 40006\n" +
+		"ValueError\nValueError\nValueError\nValueError\nValueError\nTransportError 0\n2 1 2 40001\nRuntimeError\n2\n[2, 4]\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

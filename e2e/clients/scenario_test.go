@@ -156,7 +156,10 @@ func (s scenario) script() *script {
 // run runs the scenario with a client. The real server is at the URL.
 func (s scenario) run(t testing.TB, d driver, real string) error {
 	url, server := real, (*script)(nil)
-	if s.Server != nil || s.Events != nil || s.Nobody {
+	switch {
+	case s.Nobody:
+		url = deadAddress(t)
+	case s.Server != nil || s.Events != nil:
 		server = s.script()
 		url = server.serve(t)
 	}
@@ -178,10 +181,10 @@ func (s scenario) run(t testing.TB, d driver, real string) error {
 	if took := time.Since(began).Seconds(); took < s.Seconds {
 		return fmt.Errorf("it took %.2f s, want at least %g s", took, s.Seconds)
 	}
-	if server == nil {
+	if url == real {
 		return nil
 	}
-	if _, err := d.do(jobClose(url)); err != nil {
+	if _, err := d.do(jobClose(url)); err != nil || server == nil {
 		return err
 	}
 	if s.Requests != nil {

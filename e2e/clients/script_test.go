@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -50,7 +51,6 @@ type script struct {
 	cut    *int              // of the first response with events
 
 	ctx      context.Context
-	listener net.Listener
 	handlers sync.WaitGroup
 
 	mu       sync.Mutex // guards the following
@@ -58,18 +58,30 @@ type script struct {
 	requests []seen
 }
 
-// serve runs the server until the test ends. Nobody listens if there is nothing to do.
-func (s *script) serve(t testing.TB) (address string) {
+// deadAddress returns an address that nobody listens at until the test ends.
+func deadAddress(t testing.TB) string {
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(socket) })
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+}
+
+// serve runs the server until the test ends and returns its URL.
+func (s *script) serve(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
-	}
-	s.listener = listener
-	address = "http://" + listener.Addr().String()
-	if len(s.steps) == 0 && s.events == nil {
-		listener.Close()
-		return address
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx = ctx
@@ -87,7 +99,7 @@ func (s *script) serve(t testing.TB) (address string) {
 		listener.Close()
 		s.handlers.Wait()
 	})
-	return address
+	return "http://" + listener.Addr().String()
 }
 
 // next returns the step for a new connection. A connection without a request is not an

@@ -89,10 +89,10 @@ for (const text of ["", "[1,]", "{\"a\" 9007199254740993}", "9007199254740993 x"
 	}
 }
 
-func TestTheTypeScriptClientChecksIdsAndSignals(t *testing.T) {
+func TestTheTypeScriptClientChecksItsArguments(t *testing.T) {
 	server := harness.Start(t)
 	got := node(t, `
-const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
+const { Plantstore, verifyWebhook } = await import(process.env.PLANTSTORE_CLIENT);
 const store = new Plantstore({ url: "`+server.API+`", token: "`+token+`" });
 const failure = async (f) => { try { await f(); return "no error"; } catch (err) { return err.name + " " + (err.code ?? ""); } };
 console.log(await failure(() => store.get(2 ** 53)));
@@ -112,9 +112,13 @@ console.log(await failure(() => nobody.get(1, { signal: later.signal })));
 const report = await store.import([{ id: 2, name: "a" }, { id: 3, name: "\udfff" }, { id: 4, name: "b" }]);
 console.log(report.created, report.failed, report.errors[0].line, report.errors[0].error);
 console.log(await failure(() => store.import((function* () { yield { id: 5, name: "c" }; throw new RangeError("mine"); })())));
+Reflect.deleteProperty(globalThis, "crypto"); // as in Node 18
+const at = Math.floor(Date.now() / 1000);
+const headers = new Headers({ "webhook-id": "1", "webhook-timestamp": String(at), "webhook-signature": "v1,AAAA" });
+console.log(await failure(() => verifyWebhook(headers, "{}", "whsec_AAAA")));
 `)
 	want := "TypeError \nTypeError \nTypeError \nPlantstoreError 40005\nPlantstoreError 40001\nAbortError 20\ntrue\n" +
-		"plant.created\nAbortError 20\nAbortError 20\n2 1 2 40001\nRangeError \n"
+		"plant.created\nAbortError 20\nAbortError 20\n2 1 2 40001\nRangeError \nPlantstoreError 0\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
