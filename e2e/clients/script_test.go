@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
@@ -58,30 +57,30 @@ type script struct {
 	requests []seen
 }
 
-// deadAddress returns an address that nobody listens at until the test ends.
-func deadAddress(t testing.TB) string {
-	t.Helper()
+// reserve returns a URL that nobody listens at until stop is called.
+func reserve() (url string, stop func(), err error) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
-	t.Cleanup(func() { syscall.Close(socket) })
+	stop = func() { syscall.Close(socket) }
 	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
+		stop()
+		return "", nil, err
 	}
 	bound, err := syscall.Getsockname(socket)
 	if err != nil {
-		t.Fatal(err)
+		stop()
+		return "", nil, err
 	}
-	return fmt.Sprintf("http://127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+	return fmt.Sprintf("http://127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port), stop, nil
 }
 
-// serve runs the server until the test ends and returns its URL.
-func (s *script) serve(t testing.TB) string {
-	t.Helper()
+// serve runs the server until stop is called.
+func (s *script) serve() (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx = ctx
@@ -94,12 +93,12 @@ func (s *script) serve(t testing.TB) string {
 			s.handlers.Go(func() { s.handle(conn) })
 		}
 	})
-	t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		listener.Close()
 		s.handlers.Wait()
-	})
-	return "http://" + listener.Addr().String()
+	}
+	return "http://" + listener.Addr().String(), stop, nil
 }
 
 // next returns the step for a new connection. A connection without a request is not an
