@@ -101,7 +101,7 @@ func (a *target) floodSearches(t *testing.T, token string, connections int, done
 			if last.status, _, err = skimResponse(in); err != nil {
 				return err
 			}
-			if last.status != 200 && last.status != 503 && last.status != 401 {
+			if last.status != 200 && last.status != 503 && last.status != 401 && last.status != 429 {
 				return fmt.Errorf("a search got %d", last.status)
 			}
 			if done(last) {

@@ -25,10 +25,13 @@ export type ErrorBody = {
    * 40005 the id is outside int64 · 40006 a parameter is invalid ·
    * 40010 the id is taken by another plant · 40101 no token ·
    * 40102 the token is unknown, malformed or revoked · 40103 the token has
-   * expired · 40301 the token lacks the scope · 40401 no such path ·
-   * 40402 no such plant · 40404 no such webhook · 40501 the method is not allowed ·
-   * 40801 the request arrived too slowly · 40902 there are too many webhooks ·
-   * 41001 the cursor is gone · 41201 the precondition does not hold ·
+   * expired · 40301 the token lacks the scope ·
+   * 40302 the token would have more rights than its creator ·
+   * 40401 no such path · 40402 no such plant · 40403 no such token ·
+   * 40404 no such webhook · 40501 the method is not allowed ·
+   * 40801 the request arrived too slowly · 40901 the last token that can create others ·
+   * 40902 too many · 41001 the cursor is gone ·
+   * 41201 the precondition does not hold ·
    * 41301 the body is too large · 41501 the body has the wrong media type ·
    * 42901 too many requests · 43101 the header is too large ·
    * 50001 the server failed · 50301 overloaded, or the store is unavailable
@@ -47,8 +50,43 @@ export type PlantEvent = {
   type: "plant.created" | "plant.replaced" | "plant.deleted";
   /** The plant after the change, or before a deletion */
   plant: NewPlant;
-  /** The public id of the token that made the change */
+  /** The public id of the token that made the change, or its issuer and subject if it is an identity provider's */
   by: string;
+};
+
+/** A token of the store, which has an id and a name, or of an identity provider, which has an issuer and a subject. */
+export type Token = {
+  /** The public id of the token */
+  id?: string;
+  /** What the token is for */
+  name?: string;
+  /** The identity provider */
+  issuer?: string;
+  /** Who the identity provider says the caller is */
+  subject?: string;
+  /** What the token may do on this server */
+  scopes: string[];
+  created: string;
+  /** When the token expires; null for never */
+  expires: string | null;
+  /** When the token was revoked, if it was */
+  revoked?: string;
+  /** When the token was last used, if it was, to about ten seconds */
+  last_used?: string;
+  /** The secret, only in the response that creates the token */
+  token?: string;
+};
+
+export type NewToken = {
+  /** What the token is for, in at most 200 bytes */
+  name: string;
+  /** What the token may do */
+  scopes: string[];
+  /**
+   * When the token expires. Without it, in 90 days, or when your own token does if that is
+   * sooner; null for never, if your own never expires.
+   */
+  expires?: string | null;
 };
 
 export type ImportReport = {
