@@ -2,6 +2,7 @@ package plantstore_test
 
 import (
 	"encoding/hex"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -244,6 +245,29 @@ func TestTokenExpiresAtItsTime(t *testing.T) {
 		token := plantstore.Token{Expires: tt.expires}
 		if got := token.ExpiredAt(tt.now); got != tt.want {
 			t.Errorf("a token that expires at %s, checked at %s: got %t, want %t", tt.expires, tt.now, got, tt.want)
+		}
+	}
+}
+
+// Every pair of own and asked scopes: a token gives what it has, and nothing else.
+func TestGrant(t *testing.T) {
+	all := plantstore.AllScopes()
+	subset := func(set int) (scopes []plantstore.Scope) {
+		for i, scope := range all {
+			if set>>i&1 == 1 {
+				scopes = append(scopes, scope)
+			}
+		}
+		return scopes
+	}
+	now := time.Unix(1_700_000_000, 0).UTC()
+	for own := range 1 << len(all) {
+		for asked := range 1 << len(all) {
+			n := plantstore.NewToken{Name: "x", Scopes: subset(asked), DefaultExpiry: true}
+			got, err := n.Grant(subset(own), time.Time{}, now)
+			if allowed := asked&^own == 0; allowed != (err == nil) || !allowed && !errors.Is(err, plantstore.ErrPrivilege) || allowed && !slices.Equal(got.Scopes, n.Scopes) {
+				t.Fatalf("%v asked for %v: got %v, %v", subset(own), n.Scopes, got.Scopes, err)
+			}
 		}
 	}
 }
