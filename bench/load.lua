@@ -1,5 +1,5 @@
 -- The load for every contender. Arguments:
---   work      create, paced (creates, 24 ms apart on each connection), get, list or mixed
+--   work      create, paced (creates, 22 ms apart on each connection), get, list or mixed
 --   ids       sequential or random
 --   first     the number of the first plant to create
 --   preloaded how many random plants are in the store
@@ -21,7 +21,7 @@ end
 function init(args)
   work, ids = args[1], args[2]
   if work == "paced" then
-    delay = function() return 24 end
+    delay = function() return 22 end
   end
   next_plant, preloaded = tonumber(args[3]) + index * 100000000, tonumber(args[4])
   path, dialect = args[5], args[7]
