@@ -22,7 +22,7 @@ const (
 	// saveInterval is the time between two saves, longer for each event that is pending,
 	// moveInterval that while nothing is sent, and renewInterval the longest such time
 	// for a store that other servers share.
-	saveInterval        = 5 * time.Millisecond
+	saveInterval        = 10 * time.Millisecond
 	saveIntervalPending = 50 * time.Microsecond
 	moveInterval        = time.Second
 	renewInterval       = 3 * time.Second
