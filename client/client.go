@@ -254,16 +254,10 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 
 // Token returns what the client's token is.
 func (c *Client) Token(ctx context.Context) (plantstore.TokenInfo, error) {
-	var token plantstore.TokenInfo
-	err := c.retry(ctx, "get the token", func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, "/token", nil, nil)
-		if err != nil {
-			return err
-		}
-		token, _, err = resp.token()
-		return err
+	return decoded(ctx, c, "get the token", http.MethodGet, "/token", nil, func(body []byte) (plantstore.TokenInfo, error) {
+		token, _, err := wire.DecodeToken(body)
+		return token, err
 	})
-	return token, err
 }
 
 // CreateToken creates a token and returns it with its secret. It fails with ErrPrivilege
@@ -288,21 +282,7 @@ func (c *Client) CreateToken(ctx context.Context, n plantstore.NewToken) (t plan
 // Tokens returns all tokens in the order of their creation, revoked and expired ones
 // included.
 func (c *Client) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
-	var tokens []plantstore.TokenInfo
-	err := c.retry(ctx, "list tokens", func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, "/tokens", nil, nil)
-		if err != nil {
-			return err
-		}
-		if !resp.isJSON() {
-			return resp.unexpected()
-		}
-		if tokens, err = wire.DecodeTokens(resp.body); err != nil {
-			return resp.unexpected()
-		}
-		return nil
-	})
-	return tokens, err
+	return decoded(ctx, c, "list tokens", http.MethodGet, "/tokens", nil, wire.DecodeTokens)
 }
 
 // RevokeToken permanently revokes the token with this id, or fails with ErrNoTokenID, or

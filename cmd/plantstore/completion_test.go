@@ -61,7 +61,7 @@ func TestShellsComplete(t *testing.T) {
 			t.Parallel()
 			program, err := exec.LookPath(shell)
 			if err != nil {
-				if os.Getenv("PLANTSTORE_TEST_ALL") != "" {
+				if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
 					t.Fatalf("this needs %s: run .ci/deps", shell)
 				}
 				t.Skipf("this needs %s", shell)

@@ -295,12 +295,11 @@ func (s *Server) Import(lines string) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// NeedProc skips the test where the system has no /proc, which [Server.Memory] and
-// [Server.OpenFiles] read.
+// NeedProc is for tests that use [Server.Memory] or [Server.OpenFiles], which read /proc.
 func NeedProc(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
-		t.Skip("this system has no /proc: ", err)
+		Lacks(t, "this system has no /proc: "+err.Error())
 	}
 }
 
