@@ -39,6 +39,9 @@ func (b *PageBuilder) Add(p Plant) bool {
 	b.examined += p.TextSize()
 	if b.matches(p) {
 		b.text += p.TextSize()
+		if b.page.Plants == nil {
+			b.page.Plants = make([]Plant, 0, min(b.limit, 128))
+		}
 		b.page.Plants = append(b.page.Plants, p)
 	}
 	return true

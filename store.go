@@ -252,6 +252,10 @@ type Query struct {
 	Limit int
 }
 
+// Filtered reports whether the query selects plants by what they contain, so that
+// answering it may examine many more than it selects.
+func (q Query) Filtered() bool { return q.Tag.present || q.Contains != "" }
+
 // Filter returns a function that reports whether a plant has the tag and the name
 // that the query selects. The function is not safe for concurrent use.
 func (q Query) Filter() func(Plant) bool {

@@ -94,7 +94,7 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 // quickly, so many of them may wait.
 func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query plantstore.Query) (plantstore.Page, error) {
 	turn := s.lists
-	if _, tagged := query.Tag.Text(); tagged || query.Contains != "" {
+	if query.Filtered() {
 		turn = s.scans
 	}
 	if err := turn.acquire(ctx, token, 1); err != nil {

@@ -118,7 +118,7 @@ var eventTypes = map[int64]plantstore.EventType{
 
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	err = s.withList(ctx, func(c *sqlite.Conn) error {
+	err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error {
 		defer endSnapshot(c)
 		if err := exec(c, "BEGIN"); err != nil {
 			return err

@@ -67,7 +67,7 @@ func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 // plantFromView is Plant for a store that is not open for serving: it does not have
 // the server's index.
 func (s *Store) plantFromView(ctx context.Context, id plantstore.ID) (found plantstore.Plant, err error) {
-	err = s.withList(ctx, func(c *sqlite.Conn) error {
+	err = s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
 		stmt, err := c.Prepare("SELECT id, name, tag FROM plants WHERE id = ?")
 		if err != nil {
 			return err
@@ -87,7 +87,11 @@ func (s *Store) plantFromView(ctx context.Context, id plantstore.ID) (found plan
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	page := plantstore.NewPageBuilder(q, searchBudget)
-	if err := s.withList(ctx, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) }); err != nil {
+	pool := s.lists
+	if q.Filtered() {
+		pool = s.search
+	}
+	if err := s.withConn(ctx, pool, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) }); err != nil {
 		return plantstore.Page{}, err
 	}
 	return page.Page(), nil
@@ -164,8 +168,8 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, 
 	}
 	defer m.stored.Reset()
 	for {
-		p, err := m.next()
-		if err != nil || p == nil || !f(*p) {
+		p, ok, err := m.next()
+		if err != nil || !ok || !f(p) {
 			return err
 		}
 	}
@@ -223,17 +227,17 @@ func (m *merge) nextEntry() {
 	}
 }
 
-// next returns the next plant, or nil after the last.
-func (m *merge) next() (*plantstore.Plant, error) {
+// next returns the next plant, or false after the last.
+func (m *merge) next() (plantstore.Plant, bool, error) {
 	for m.row || m.pending {
 		if m.row && (!m.pending || m.stored.ColumnInt64(0) < int64(m.entry.id)) {
 			p := rowPlant(m.stored)
-			return &p, m.step()
+			return p, true, m.step()
 		}
 		e := m.entry
 		if m.row && m.stored.ColumnInt64(0) == int64(e.id) {
 			if err := m.step(); err != nil {
-				return nil, err
+				return plantstore.Plant{}, false, err
 			}
 		}
 		m.nextEntry()
@@ -246,13 +250,13 @@ func (m *merge) next() (*plantstore.Plant, error) {
 			err = missing(e)
 		}
 		if err != nil {
-			return nil, err
+			return plantstore.Plant{}, false, err
 		}
 		if !tagged || p.Tag == m.tag {
-			return p, nil
+			return *p, true, nil
 		}
 	}
-	return nil, nil
+	return plantstore.Plant{}, false, nil
 }
 
 // snapshot is a consistent view of the store: a read transaction, and what it does not
@@ -298,7 +302,10 @@ func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 func endSnapshot(c *sqlite.Conn) {
 	interrupt := c.SetInterrupt(nil)
 	defer c.SetInterrupt(interrupt)
-	if !c.AutocommitEnabled() {
-		_ = exec(c, "ROLLBACK")
+	if c.AutocommitEnabled() {
+		return
+	}
+	if rollback, err := c.Prepare("ROLLBACK"); err == nil {
+		_ = run(rollback)
 	}
 }

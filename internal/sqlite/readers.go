@@ -17,9 +17,12 @@ const (
 	maxTokenReaders = 3
 )
 
-// maxLists is the number of connections that read pages. A search keeps a processor
-// busy for as long as it runs: one processor is left for everything else.
-func maxLists() int { return min(max(1, runtime.GOMAXPROCS(0)-1), maxReaders) }
+// maxSearches is the number of connections that read pages with a filter. A search keeps
+// a processor busy for as long as it runs: one processor is left for everything else.
+func maxSearches() int { return min(max(1, runtime.GOMAXPROCS(0)-1), maxReaders) }
+
+// maxLists is the number of connections that read pages without a filter. They are brief.
+func maxLists() int { return min(runtime.GOMAXPROCS(0), maxReaders) }
 
 // reader is a connection that reads, with the statements that it runs most.
 type reader struct {

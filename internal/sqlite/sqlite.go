@@ -70,10 +70,11 @@ type Store struct {
 	Log *slog.Logger
 
 	path   string
-	lock   *flock.Flock // nil unless opened to serve
-	read   *readers     // for single plants
-	tokens *readers     // and webhooks
-	list   *readers
+	lock   *flock.Flock  // nil unless opened to serve
+	read   *readers      // for single plants
+	tokens *readers      // and webhooks
+	lists  *readers      // without a filter
+	search *readers      // lists with one, and events
 	scans  chan struct{} // holds a token for each scan in progress
 
 	// broken is set when the store can no longer be trusted. It then refuses
@@ -161,7 +162,8 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if s.checkpointer, err = open(path); err != nil {
 		return nil, classify(path, err)
 	}
-	s.read, s.tokens, s.list = newReaders(path, maxReaders), newReaders(path, maxTokenReaders), newReaders(path, maxLists())
+	s.read, s.tokens = newReaders(path, maxReaders), newReaders(path, maxTokenReaders)
+	s.lists, s.search = newReaders(path, maxLists()), newReaders(path, maxSearches())
 	return s, nil
 }
 
@@ -173,7 +175,7 @@ func (s *Store) Close() error {
 		return s.unlock()
 	}
 	var errs []error
-	for _, pool := range []*readers{s.read, s.tokens, s.list} {
+	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search} {
 		if pool != nil {
 			errs = append(errs, pool.Close())
 		}
@@ -331,9 +333,9 @@ func pragma(c *sqlite.Conn, text string) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
 }
 
-// withList runs f with a connection for a page, and interrupts it when ctx ends.
-func (s *Store) withList(ctx context.Context, f func(*sqlite.Conn) error) error {
-	return s.withReader(ctx, s.list, func(r *reader) error {
+// withConn runs f with a connection of the pool, and interrupts it when ctx ends.
+func (s *Store) withConn(ctx context.Context, pool *readers, f func(*sqlite.Conn) error) error {
+	return s.withReader(ctx, pool, func(r *reader) error {
 		r.conn.SetInterrupt(ctx.Done())
 		defer r.conn.SetInterrupt(nil)
 		return f(r.conn)

@@ -679,7 +679,8 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	occupy(t, s.list)
+	occupy(t, s.lists)
+	occupy(t, s.search)
 	for range cap(s.scans) {
 		s.scans <- struct{}{}
 	}
