@@ -25,7 +25,7 @@ const (
 	maxRounds = 4
 	// idleFlushSize is how many plants are flushed at once when there were no writes
 	// for idleAfter, with idlePause in between.
-	idleFlushSize = 1024
+	idleFlushSize = 8192
 	idleAfter     = 100 * time.Millisecond
 	idlePause     = time.Millisecond
 	// maxAhead is how far the last event may be ahead of the clock without a warning.
