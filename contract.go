@@ -2,6 +2,9 @@ package plantstore
 
 import _ "embed"
 
+// InterfaceVersion is the version of the interface, in openapi.yaml.
+const InterfaceVersion = "1.0.0"
+
 // OpenAPI is the interface as openapi.yaml describes it: the one source of truth
 // for what the service accepts and returns.
 //

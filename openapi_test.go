@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,6 +15,12 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the generated files")
+
+func TestInterfaceVersionIsThatOfTheDocument(t *testing.T) {
+	if !strings.Contains(string(plantstore.OpenAPI), "\n  version: "+plantstore.InterfaceVersion+"\n") {
+		t.Errorf("openapi.yaml does not have the version %s", plantstore.InterfaceVersion)
+	}
+}
 
 func TestOpenAPIJSONIsCurrent(t *testing.T) {
 	var root yaml.Node

@@ -260,6 +260,11 @@ func (c *Client) Token(ctx context.Context) (plantstore.TokenInfo, error) {
 	})
 }
 
+// About returns what the server is, and the limits that the client's token meets there.
+func (c *Client) About(ctx context.Context) (plantstore.About, error) {
+	return decoded(ctx, c, "get the server's version and limits", http.MethodGet, "/about", nil, wire.DecodeAbout)
+}
+
 // CreateToken creates a token and returns it with its secret. It fails with ErrPrivilege
 // if the token would have more rights than the client's. It is not retried: if the
 // response is lost, the token may exist, and its secret is known to nobody.

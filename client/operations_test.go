@@ -48,6 +48,10 @@ func operations() []operation {
 			tokens, err := c.Tokens(ctx)
 			return wrong(err, len(tokens) == 0 || tokens[0].ID == "", tokens)
 		}},
+		{"get the server's version and limits", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			about, err := c.About(ctx)
+			return wrong(err, about.Plants == nil || *about.Plants != 1 || about.Limits.MaxBody == 0, about)
+		}},
 		{"replace", has(oak), has(elm), func(ctx context.Context, c *client.Client) error {
 			return c.Replace(ctx, elm, nil)
 		}},

@@ -166,9 +166,9 @@ func tuneRuntime() {
 
 // serve wires the parts together, runs them, and stops them in order.
 func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log, accessLog *slog.Logger) error {
-	inFlight := 1
+	inFlight, kind := 1, plantstore.StoreSQLite
 	if c.isPostgres() {
-		inFlight = 2 // measured best
+		inFlight, kind = 2, plantstore.StorePostgres // two are measured best
 	}
 	metrics := server.NewMetrics(version)
 	writer := commit.New(store, commit.Options{
@@ -191,6 +191,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	handler := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: accessLog,
+		About:   plantstore.About{Version: version, Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin,
 	})

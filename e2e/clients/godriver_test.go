@@ -16,6 +16,7 @@ import (
 
 	"plantstore"
 	goclient "plantstore/client"
+	"plantstore/internal/wire"
 )
 
 // goDriver drives the Go client in this process.
@@ -309,6 +310,9 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 	case "deliveries":
 		all, err := c.Deliveries(ctx, webhook)
 		return each(all, deliveryValue), err
+	case "about":
+		a, err := c.About(ctx)
+		return json.RawMessage(wire.EncodeAbout(a)), err
 	case "verifyWebhook":
 		header := http.Header{}
 		for name, value := range arg[map[string]any](args, "headers") {

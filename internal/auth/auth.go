@@ -113,6 +113,14 @@ func (c *Caller) Info() plantstore.TokenInfo {
 	return plantstore.TokenInfo{Issuer: c.Issuer, Subject: c.Subject, Scopes: c.Scopes, Created: c.Created, Expires: c.Expires}
 }
 
+// RateLimit returns the rate limit of the caller. The zero Rate is no limit.
+func (c *Caller) RateLimit() plantstore.Rate {
+	if c.limiter == nil {
+		return plantstore.Rate{}
+	}
+	return c.limiter.rate
+}
+
 // New returns a guard over the store's tokens.
 func New(store Store, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)

@@ -37,6 +37,7 @@ var routes = []route{
 	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, (*Server).getToken},
 	{"DELETE", "{base}/tokens/{id}", "revokeToken", plantstore.ScopeTokensWrite, (*Server).revokeToken},
 	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, (*Server).getOwnToken},
+	{"GET", "{base}/about", "getAbout", auth.AnyScope, (*Server).getAbout},
 
 	{"POST", "{base}/webhooks", "createWebhook", plantstore.ScopeWebhooksWrite, (*Server).createWebhook},
 	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, (*Server).listWebhooks},

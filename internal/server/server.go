@@ -39,6 +39,9 @@ type Options struct {
 	Log      *slog.Logger
 	// AccessLog gets a line for every request. A server without it writes none.
 	AccessLog *slog.Logger
+	// About has the version of the server, the kind of its store and the limits of its log
+	// of changes. The server sets the rest.
+	About plantstore.About
 	// BaseURL is the public URL of the API. Its path is where the API is mounted.
 	BaseURL *url.URL
 	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
@@ -65,6 +68,7 @@ type Server struct {
 	metrics   *Metrics
 	log       *slog.Logger
 	accessLog *slog.Logger
+	about     plantstore.About
 	baseURL   string
 	plants    string // the path of the collection
 	maxBody   int64
@@ -106,6 +110,7 @@ func New(opts Options) *Server {
 		metrics:   opts.Metrics,
 		log:       opts.Log,
 		accessLog: opts.AccessLog,
+		about:     newAbout(opts),
 		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
 		maxBody:   opts.MaxBody,
 		maxHeader: opts.MaxHeader,

@@ -155,13 +155,17 @@ func (s *Server) openSQLite() {
 
 // run wires and runs the components as plantstore serve does.
 func (s *Server) run(opts Options) {
-	const maxHeader = 32 << 10
+	const (
+		maxHeader   = 32 << 10
+		logKeep     = 7 * 24 * time.Hour
+		logMaxBytes = 1 << 30
+	)
 	readTimeout := cmp.Or(opts.ReadTimeout, 30*time.Second)
 	maxBody := cmp.Or(opts.MaxBody, 1<<20)
-	inFlight := 1
+	inFlight, kind := 1, plantstore.StoreSQLite
 	_, shared := s.Store.(*postgres.Store)
 	if shared {
-		inFlight = 2
+		inFlight, kind = 2, plantstore.StorePostgres
 	}
 	log := slog.New(slog.NewJSONHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	metrics := server.NewMetrics("test")
@@ -173,6 +177,9 @@ func (s *Server) run(opts Options) {
 	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Observe: metrics.Delivered})
 	s.opts = server.Options{
 		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
+		About: plantstore.About{
+			Version: "test", Store: kind, Limits: plantstore.Limits{LogKeep: logKeep, LogMaxBytes: logMaxBytes},
+		},
 		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
 		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins,
 	}
@@ -198,7 +205,7 @@ func (s *Server) run(opts Options) {
 		KeepLog(time.Duration, int64)
 		Run(context.Context) error
 	}); ok {
-		store.KeepLog(7*24*time.Hour, 1<<30)
+		store.KeepLog(logKeep, logMaxBytes)
 		s.onStop(background(store.Run))
 	}
 	s.onStop(background(guard.Run))

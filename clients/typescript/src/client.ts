@@ -6,7 +6,7 @@ import {
 import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
 import { Json, parse } from "./json.js";
 import type { NewToken, Token, TokenConfig } from "./tokens.js";
-import type { Delivery, ImportReport, NewPlant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Delivery, ImportReport, NewPlant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
 import { Lines, Upload } from "./upload.js";
 import * as wire from "./wire.js";
 import type { Id } from "./wire.js";
@@ -460,6 +460,11 @@ export class Plantstore {
   /** Returns the token of this client. */
   async token(options: CallOptions = {}): Promise<Token> {
     return this.#value("get the token", "GET", "/token", undefined, wire.decodeToken, options);
+  }
+
+  /** Returns what the server is, and the limits that this client meets there. */
+  async about(options: CallOptions = {}): Promise<About> {
+    return this.#value("get the server's version and limits", "GET", "/about", undefined, wire.decodeAbout, options);
   }
 
   /** Creates a token. It is not retried if the server may have created the token. */

@@ -27,8 +27,10 @@ export {
 } from "./errors.js";
 export type { NewToken, Token, TokenConfig } from "./tokens.js";
 export type {
+  About,
   Delivery,
   ImportReport,
+  Limits,
   NewPlant,
   Plant,
   PlantEvent,

@@ -89,6 +89,39 @@ export type NewToken = {
   expires?: string | null;
 };
 
+export type About = {
+  /** The release of the server */
+  version: string;
+  /** The version of this interface */
+  interface: string;
+  /** Where the plants are stored */
+  store: "sqlite" | "postgres";
+  /** How many plants there are; absent if your token may not read them */
+  plants?: number;
+  limits: Limits;
+};
+
+export type Limits = {
+  /** The largest body of a request, or line of an import, in bytes */
+  max_body: number;
+  /** The largest header of a request, in bytes */
+  max_header: number;
+  /** How many items a page has at most */
+  max_page_size: number;
+  /** The longest name of a token, in bytes */
+  max_token_name: number;
+  /** How many tokens can be created, with revoked ones */
+  max_tokens: number;
+  /** How many webhooks there can be */
+  max_webhooks: number;
+  /** The rate limit of your token, such as `200/s,burst=400`; null for none */
+  rate_limit: string | null;
+  /** How long events are kept, in seconds; null for no limit */
+  log_keep_seconds: number | null;
+  /** About how large the log of changes may become before the oldest events are removed; null for no limit */
+  log_max_bytes: number | null;
+};
+
 export type ImportReport = {
   /** Lines whose plant is new */
   created: number;

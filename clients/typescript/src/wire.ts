@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { Delivery, ImportReport, NewPlant, Plant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Delivery, ImportReport, NewPlant, Plant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -186,4 +186,27 @@ export function decodeToken(value: Json): Token {
 
 export function decodeNewToken(value: Json): NewToken {
   return { ...decodeToken(value), token: text(toObject(value), "token") };
+}
+
+export function decodeAbout(value: Json): About {
+  const members = toObject(value);
+  const limits = toObject(members["limits"]);
+  const limit = (name: string) => (limits[name] === undefined || limits[name] === null ? null : integer(limits, name));
+  return given({
+    version: text(members, "version"),
+    interface: text(members, "interface"),
+    store: text(members, "store") as About["store"],
+    plants: members["plants"] === undefined ? undefined : integer(members, "plants"),
+    limits: {
+      max_body: integer(limits, "max_body"),
+      max_header: integer(limits, "max_header"),
+      max_page_size: integer(limits, "max_page_size"),
+      max_token_name: integer(limits, "max_token_name"),
+      max_tokens: integer(limits, "max_tokens"),
+      max_webhooks: integer(limits, "max_webhooks"),
+      rate_limit: optional(limits, "rate_limit") ?? null,
+      log_keep_seconds: limit("log_keep_seconds"),
+      log_max_bytes: limit("log_max_bytes"),
+    },
+  }) as About;
 }

@@ -34,10 +34,12 @@ from ._errors import (
 from ._types import (
     LATEST,
     NEVER,
+    About,
     Delivery,
     Event,
     EventPage,
     ImportReport,
+    Limits,
     LineError,
     NewToken,
     Page,
@@ -51,6 +53,7 @@ from ._webhooks import verify_webhook
 __all__ = [
     "LATEST",
     "NEVER",
+    "About",
     "Client",
     "Code",
     "Delivery",
@@ -61,6 +64,7 @@ __all__ = [
     "GoneError",
     "IdTakenError",
     "ImportReport",
+    "Limits",
     "LineError",
     "NewToken",
     "NotFoundError",

@@ -19,8 +19,8 @@ from . import _wire as wire
 from ._errors import Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, Transient, TransportError
 from ._errors import foreign_error, server_error, with_message
 from ._http import BUFFER, Pool, Response, lost, retry_after
-from ._types import LATEST, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page, Plant, Token
-from ._types import Webhook, WebhookWithSecret
+from ._types import LATEST, About, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page, Plant
+from ._types import Token, Webhook, WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -342,6 +342,12 @@ class Client:
             None,
             lambda value: wire.many(value, wire.decode_delivery),
         )
+
+    # The server.
+
+    def about(self) -> About:
+        """Returns what the server is, and the limits that this client meets there."""
+        return self._value("get the server's version and limits", "GET", "/about", None, wire.decode_about)
 
     # Tokens.
 

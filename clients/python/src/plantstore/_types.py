@@ -150,3 +150,29 @@ class NewToken(Token):
     """A token with its secret, which is shown once."""
 
     token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits that a client meets. None is no limit; sizes are in bytes."""
+
+    max_body: int
+    max_header: int
+    max_page_size: int
+    max_token_name: int
+    max_tokens: int
+    max_webhooks: int
+    rate_limit: str | None
+    log_keep_seconds: int | None
+    log_max_bytes: int | None
+
+
+@dataclass(frozen=True)
+class About:
+    """A server. plants is None if the token may not read them."""
+
+    version: str
+    interface: str
+    store: str
+    limits: Limits
+    plants: int | None = None

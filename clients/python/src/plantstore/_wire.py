@@ -9,7 +9,19 @@ from decimal import Decimal
 from typing import Any, Callable, TypeVar
 
 from ._errors import Code, PlantstoreError, server_error
-from ._types import Delivery, Event, ImportReport, LineError, NewToken, Plant, Token, Webhook, WebhookWithSecret
+from ._types import (
+    About,
+    Delivery,
+    Event,
+    ImportReport,
+    Limits,
+    LineError,
+    NewToken,
+    Plant,
+    Token,
+    Webhook,
+    WebhookWithSecret,
+)
 
 T = TypeVar("T")
 
@@ -222,3 +234,27 @@ def decode_token(value: Any) -> Token:
 
 def decode_new_token(value: Any) -> NewToken:
     return NewToken(**_token_members(value), token=member(value, "token", str))
+
+
+def _decode_limits(value: Any) -> Limits:
+    return Limits(
+        member(value, "max_body", int),
+        member(value, "max_header", int),
+        member(value, "max_page_size", int),
+        member(value, "max_token_name", int),
+        member(value, "max_tokens", int),
+        member(value, "max_webhooks", int),
+        optional(value, "rate_limit", str),
+        optional(value, "log_keep_seconds", int),
+        optional(value, "log_max_bytes", int),
+    )
+
+
+def decode_about(value: Any) -> About:
+    return About(
+        member(value, "version", str),
+        member(value, "interface", str),
+        member(value, "store", str),
+        _decode_limits(value.get("limits")),
+        optional(value, "plants", int),
+    )

@@ -1,0 +1,57 @@
+package server_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/auth"
+	"plantstore/internal/servertest"
+)
+
+func TestAbout(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.Fill(t, plantstore.Plant{ID: 1}, plantstore.Plant{ID: 2})
+		about, err := s.Client(client.Options{}).About(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := plantstore.StorePostgres
+		if t.Name() == "TestAbout/sqlite" {
+			store = plantstore.StoreSQLite
+		}
+		want := plantstore.About{
+			Version: "test", Interface: "1.0.0", Store: store, Plants: new(int64(2)),
+			Limits: plantstore.Limits{
+				MaxBody: 1 << 20, MaxHeader: 32 << 10, MaxPageSize: 1000, MaxTokenName: 200, MaxTokens: 10_000, MaxWebhooks: 100,
+				LogKeep: 7 * 24 * time.Hour, LogMaxBytes: 1 << 30,
+			},
+		}
+		if !reflect.DeepEqual(about, want) {
+			t.Errorf("got %+v, want %+v", about, want)
+		}
+	})
+}
+
+func TestAboutIsForEveryTokenAndTheCountForReaders(t *testing.T) {
+	rate := plantstore.Rate{N: 1000, Burst: 2000, Per: time.Second}
+	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate}})
+	for _, scope := range plantstore.AllScopes() {
+		got := s.send(t, "GET", "/about", "", "Authorization: Bearer "+s.NewToken(scope))
+		got.wantOK(t)
+		var body struct {
+			Plants *int
+			Limits struct {
+				RateLimit string `json:"rate_limit"`
+			}
+		}
+		decodeJSON(t, got.body, &body)
+		if (body.Plants != nil) != (scope == plantstore.ScopeRead) || body.Limits.RateLimit != rate.String() {
+			t.Errorf("%s: got %s", scope, got.body)
+		}
+	}
+	s.send(t, "GET", "/about", "").wantError(t, plantstore.ErrNoToken)
+	s.send(t, "GET", "/about", "", "Authorization: Bearer wrong").wantError(t, plantstore.ErrBadToken)
+}
