@@ -145,9 +145,8 @@ func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	s := startServer(t)
 	writer := s.Command("token", "create", "--name", "writer", "--scopes", "plants:write")
 	b := openTab(t, "http://"+s.Addr+"/")
-	b.expect("status of 403")
 	b.signIn(writer)
-	b.see("#state", "This needs the scope plants:read, but the token has only plants:write.")
+	b.see("#state", "Your token cannot list plants")
 	b.shot("forbidden")
 	b.create("7", "Fern", "")
 	b.see(".toast", "Plant 7 was created.")
@@ -406,7 +405,6 @@ func TestRefusedTokenKeepsTheInput(t *testing.T) {
 	b.see("#sign-in-reason", "The token expired at")
 
 	visitor := s.Command("token", "create", "--name", "visitor")
-	b.expect("status of 403")
 	b.signIn(visitor)
 	b.click("#create")
 	b.write("#plant-id", "12")
@@ -486,7 +484,6 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	})
 	b.shot("live")
 	b.click("#sign-out")
-	b.expect("status of 403")
 	b.signIn(s.Command("token", "create", "--name", "gardener"))
 	b.hidden("#live")
 }

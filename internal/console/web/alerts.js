@@ -1,7 +1,8 @@
 // What needs attention: webhooks that were disabled.
 
-import { call, parse, WEBHOOKS } from './api.js';
+import { allows, call, WEBHOOKS } from './api.js';
 import { $, h, toast } from './dom.js';
+import { parse } from './json.js';
 
 const EVERY = 30_000;
 
@@ -11,6 +12,9 @@ let running = new AbortController();
 // startAlerts shows alerts until stopAlerts, if the token has the scope webhooks:read.
 export function startAlerts() {
   stopAlerts();
+  if (!allows('webhooks:read')) {
+    return;
+  }
   running = new AbortController();
   watch(running.signal);
 }

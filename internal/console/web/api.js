@@ -1,22 +1,57 @@
 // The only module that talks to the server. It uses the public API, with the user's
 // token.
 
-const KEY = 'plantstore.token';
+import { parse, plantJSON } from './json.js';
+
+const KEY = 'plantstore.token'; // the reference uses it, too
+const OWN = 'plantstore.own';
 const SLOW = 2500;
 const TIMEOUT = 30_000;
 
 const base = document.querySelector('meta[name="plantstore-base"]').content;
 
 // The URL includes the origin, so that a path like //host cannot become another host.
-export const PLANTS = `${location.origin}${base}/plants`;
-export const WEBHOOKS = `${location.origin}${base}/webhooks`;
+export const API = `${location.origin}${base}`;
+export const PLANTS = `${API}/plants`;
+export const WEBHOOKS = `${API}/webhooks`;
 const METRICS = `${location.origin}/metrics`;
 
-export const token = {
-  read: () => sessionStorage.getItem(KEY) ?? '',
-  save: (text) => sessionStorage.setItem(KEY, text),
-  clear: () => sessionStorage.removeItem(KEY),
+/**
+ * @typedef {object} Token
+ * @property {string} [id]
+ * @property {string} [name]
+ * @property {string} [issuer]
+ * @property {string} [subject]
+ * @property {string[]} scopes
+ * @property {string} created
+ * @property {string | null} expires
+ */
+
+// session is who is signed in. It is kept in this tab only.
+export const session = {
+  secret: () => sessionStorage.getItem(KEY) ?? '',
+  /** @returns {Token} */
+  token: () => JSON.parse(sessionStorage.getItem(OWN) ?? '{"scopes":[]}'),
 };
+
+/** allows reports whether the token has the scope. @param {string} scope */
+export const allows = (scope) => session.token().scopes.includes(scope);
+
+/**
+ * identify signs in with this token, if the server accepts it.
+ * @param {string} secret
+ * @param {() => void} [slow]
+ */
+export async function identify(secret, slow) {
+  const { text } = await call('GET', `${API}/token`, { secret, slow });
+  sessionStorage.setItem(KEY, secret);
+  sessionStorage.setItem(OWN, JSON.stringify(parse(text)));
+}
+
+export function signOff() {
+  sessionStorage.removeItem(KEY);
+  sessionStorage.removeItem(OWN);
+}
 
 // Failure is a failed call. Its message is for the user. Its status is 0 if there was
 // no response.
@@ -37,36 +72,9 @@ export function onUnauthorized(f) {
   unauthorized = f;
 }
 
-// parse parses JSON and keeps every number as a string: an id has 64 bits, and a
-// JavaScript number only 53.
-export function parse(text) {
-  return JSON.parse(text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, (part) => (part[0] === '"' ? part : `"${part}"`)));
-}
-
-// plantJSON encodes a plant. The id is sent as typed if it is a number, and as a string
-// otherwise, so that the server's error message says what is wrong.
-export function plantJSON({ id, name, tag }) {
-  const members = [];
-  if (id !== undefined && id !== '') {
-    members.push(`"id":${idJSON(id)}`);
-  }
-  members.push(`"name":${JSON.stringify(name)}`);
-  if (tag !== undefined) {
-    members.push(`"tag":${JSON.stringify(tag)}`);
-  }
-  return `{${members.join(',')}}`;
-}
-
-function idJSON(text) {
-  if (/^[+-]?\d+$/.test(text)) {
-    return BigInt(text).toString();
-  }
-  return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(text) ? text : JSON.stringify(text);
-}
-
 // call sends one request and returns the response and its text. It calls slow if the
 // response takes a while.
-export async function call(method, url, { headers, body, signal, slow = () => {}, secret = token.read() } = {}) {
+export async function call(method, url, { headers, body, signal, slow = () => {}, secret = session.secret() } = {}) {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const timer = setTimeout(slow, SLOW);
   try {

@@ -1,24 +1,103 @@
-// The console: signing in and out, and starting the parts of the page.
+// The console: signing in and out, and the router.
+//
+// A page is a module that exports
+//
+//   page = {
+//     title,             // of the browser's tab
+//     show(root, state), // draws the state into root, an element of its own in <main>
+//     hide(),            // stops what runs: the page is left, or the user signs out
+//     refresh(),         // optional: the user has signed in again, after the token was refused
+//     leave(next),       // optional: returns false to stay, because of unsaved text
+//   }
+//
+// show is called when the page opens, then with an empty root, and again whenever the state
+// changes while it is open. The router removes root after hide. A page changes the state
+// with go of route.js, or with a plain link whose href is format(state).
 
+import { page as plants } from './plants.js';
 import { startAlerts, stopAlerts } from './alerts.js';
-import { listPlants, onUnauthorized, token } from './api.js';
-import { $, STILL_WAITING, busy, refocus } from './dom.js';
-import { startLive, stopLive } from './live.js';
-import { editPlant, removePlant, startPlant } from './plant.js';
-import { clear, firstPage, reload, sentence, startPlants } from './plants.js';
+import { allows, identify, onUnauthorized, session, signOff } from './api.js';
+import { $, STILL_WAITING, busy, h, refocus } from './dom.js';
+import { sentence } from './format.js';
+import { start, state } from './route.js';
+import { format } from './state.js';
 import { startTransfer } from './transfer.js';
 
-const dialog = $('sign-in');
-const button = dialog.querySelector('.primary');
+/**
+ * @typedef {object} Page
+ * @property {string} title
+ * @property {(root: HTMLElement, state: import('./state.js').State) => void} show
+ * @property {() => void} hide
+ * @property {() => void} [refresh]
+ * @property {(next: import('./state.js').State) => boolean} [leave]
+ */
+
+/**
+ * The pages. A token needs one of the scopes of a page, if it has any: pages that it cannot
+ * use are not shown.
+ * @type {{name: string, label: string, scopes: string[], module: Page}[]}
+ */
+const PAGES = [
+  { name: 'plants', label: 'Plants', scopes: ['plants:read', 'plants:write'], module: plants },
+];
+
+const dialog = /** @type {HTMLDialogElement} */ ($('sign-in'));
+const button = /** @type {HTMLButtonElement} */ (dialog.querySelector('.primary'));
+const field = /** @type {HTMLInputElement} */ ($('token'));
+
+/** @type {{name: string, module: Page, root: HTMLElement} | null} */
+let open = null; // the page that is shown
+
+const allowed = () => PAGES.filter(({ scopes }) => scopes.length === 0 || scopes.some(allows));
+
+// draw shows the page of the state, if the user has signed in.
+function draw() {
+  if (!session.secret()) {
+    return;
+  }
+  const now = state();
+  const page = allowed().find(({ name }) => name === now.page);
+  if (open?.name !== page?.name || !open) {
+    close();
+    const module = page?.module ?? nowhere;
+    const root = h('div', { class: 'page', 'data-page': page?.name ?? 'nowhere' });
+    $('console').append(root);
+    open = { name: page?.name ?? '', module, root };
+  }
+  document.title = `${open.module.title} · Plantstore`;
+  $('pages').replaceChildren(...allowed().map(({ name, label }) => h('a', { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined }, label)));
+  open.module.show(open.root, now);
+}
+
+function close() {
+  open?.module.hide();
+  open?.root.remove();
+  open = null;
+}
+
+// nowhere is for a link to a page that does not exist, or that the token cannot use.
+/** @type {Page} */
+const nowhere = {
+  title: 'Not found',
+  show(root, { page }) {
+    const known = PAGES.find(({ name }) => name === page);
+    root.replaceChildren(h(
+      'div',
+      { class: 'state' },
+      h('h1', {}, known ? `Your token cannot open ${known.label}` : 'There is no such page'),
+      h('p', {}, known ? `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.` : 'Choose a page above.'),
+    ));
+  },
+  hide() {},
+};
 
 // showSignIn shows the sign-in dialog: on its own, or on top of what is open, so that
 // typed text is kept.
-function showSignIn(reason) {
-  token.clear();
-  stopLive();
+function showSignIn(/** @type {string} */ reason) {
+  signOff();
   stopAlerts();
   $('sign-in-reason').textContent = reason && sentence(reason);
-  $('token').value = '';
+  field.value = '';
   document.title = 'Sign in · Plantstore';
   if (dialog.open) {
     return;
@@ -31,84 +110,77 @@ function showSignIn(reason) {
 }
 
 async function signIn() {
-  const secret = $('token').value.trim();
+  const secret = field.value.trim();
   const reason = $('sign-in-reason');
-  const waiting = dialog.querySelector('.waiting');
+  const waiting = /** @type {HTMLElement} */ (dialog.querySelector('.waiting'));
   reason.textContent = '';
   if (!/^[\x21-\x7e]+$/.test(secret)) {
     reason.textContent = secret ? 'A token has no spaces or special characters. Did you copy all of it?' : 'Paste a token first.';
-    $('token').focus();
+    field.focus();
     return;
   }
   try {
-    await listPlants('?limit=1', {
-      secret,
-      slow: () => {
-        waiting.textContent = STILL_WAITING;
-      },
+    await identify(secret, () => {
+      waiting.textContent = STILL_WAITING;
     });
   } catch (err) {
-    if (err.status !== 403) { // a token without plants:read is still valid
-      reason.textContent = sentence(err.message);
-      $('token').focus();
-      return;
-    }
+    reason.textContent = sentence(err.message);
+    field.focus();
+    return;
   } finally {
     waiting.textContent = '';
   }
-  token.save(secret);
-  $('token').value = '';
+  field.value = '';
   dialog.close();
   enter();
 }
 
 function enter() {
   const resumed = !$('console').hidden;
-  document.title = 'Plants · Plantstore';
   $('console').hidden = false;
   $('sign-out').hidden = false;
-  startLive();
   startAlerts();
+  draw();
   if (resumed) {
-    reload();
+    open?.module.refresh?.();
     return;
   }
-  firstPage();
+  $('search')?.focus();
 }
 
 function signOut() {
+  close();
   $('console').hidden = true;
   $('sign-out').hidden = true;
-  clear();
+  $('pages').replaceChildren();
   showSignIn('');
 }
 
 onUnauthorized((reason) => {
-  if (token.read()) {
+  if (session.secret()) {
     showSignIn(reason);
   }
 });
-dialog.querySelector('form').addEventListener('submit', (event) => {
+dialog.querySelector('form')?.addEventListener('submit', (event) => {
   event.preventDefault();
   busy(button, signIn);
 });
 dialog.addEventListener('cancel', (event) => event.preventDefault());
 dialog.addEventListener('close', () => {
-  if (token.read()) {
+  if (session.secret()) {
     refocus();
     return;
   }
   showSignIn(''); // browsers let users close any dialog eventually
 });
-$('show-token').addEventListener('change', (event) => {
-  $('token').type = event.target.checked ? 'text' : 'password';
+$('show-token').addEventListener('change', () => {
+  field.type = /** @type {HTMLInputElement} */ ($('show-token')).checked ? 'text' : 'password';
 });
 $('sign-out').addEventListener('click', signOut);
-startPlants({ edit: editPlant, remove: removePlant });
-startPlant();
+start((next) => open?.module.leave?.(next) ?? true, draw);
 startTransfer();
 
-if (token.read()) {
+if (session.secret()) {
   enter();
 } else {
   showSignIn('');

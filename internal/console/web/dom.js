@@ -31,14 +31,6 @@ export function icon(name) {
   return element;
 }
 
-// shorten truncates a text that is too long to display.
-export function shorten(text, max) {
-  return text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
-}
-
-const numbers = new Intl.NumberFormat('en');
-export const count = (n) => numbers.format(n);
-
 // toast shows a message at the bottom of the page. An error stays until it is closed.
 export function toast(message, { bad = false, action } = {}) {
   const close = () => element.remove();

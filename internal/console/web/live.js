@@ -1,7 +1,8 @@
 // The live metrics: two small charts from /metrics.
 
-import { metrics } from './api.js';
+import { allows, metrics } from './api.js';
 import { $, svg } from './dom.js';
+import { figure } from './format.js';
 
 const EVERY = 1000;
 const POINTS = 60;
@@ -14,6 +15,9 @@ let running = new AbortController();
 // startLive draws the charts until stopLive, if the token has the scope ops:read.
 export function startLive() {
   stopLive();
+  if (!allows('ops:read')) {
+    return;
+  }
   running = new AbortController();
   watch(running.signal);
 }
@@ -21,7 +25,6 @@ export function startLive() {
 export function stopLive() {
   running.abort();
   clearTimeout(timer);
-  $('live').hidden = true;
 }
 
 async function watch(signal) {
@@ -72,8 +75,6 @@ function push(values, value) {
     values.shift();
   }
 }
-
-const figure = (n) => (n >= 1000 ? new Intl.NumberFormat('en', { notation: 'compact' }).format(n) : n.toFixed(n > 0 && n < 10 ? 1 : 0));
 
 // draw draws a bar for each value, the newest one on the right, and a gap if there is no
 // value.

@@ -3,7 +3,8 @@
 
 import { createPlant, deletePlant, getPlant, replacePlant } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
-import { focusRow, freeID, neighbour, reload, sentence } from './plants.js';
+import { sentence } from './format.js';
+import { focusRow, freeID, neighbour, reload } from './plants.js';
 
 const dialog = $('plant');
 const form = dialog.querySelector('form');
@@ -15,8 +16,9 @@ let edited = null; // the plant as it was read, or null for a new one
 let initial = {}; // the values of the fields when the dialog opened
 let warned = false; // that Escape would discard unsaved text
 
-export function startPlant() {
-  $('create').addEventListener('click', () => open(null));
+export const newPlant = () => open(null);
+
+function start() {
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     busy(save, submit);
@@ -43,6 +45,8 @@ export function startPlant() {
   });
   startDelete();
 }
+
+start();
 
 function open(plant) {
   edited = plant;

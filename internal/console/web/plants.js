@@ -1,25 +1,58 @@
 // The table of plants: search, tag filter, pages, and messages in place of rows.
 
-import { aborted, listPlants } from './api.js';
-import { $, STILL_WAITING, count, h, icon, shorten } from './dom.js';
+import { aborted, allows, listPlants } from './api.js';
+import { $, STILL_WAITING, h, icon } from './dom.js';
+import { count, sentence, shorten } from './format.js';
+import { startLive, stopLive } from './live.js';
+import { editPlant, newPlant, removePlant } from './plant.js';
+import { go, memory, state } from './route.js';
+import { exportPlants, openImport } from './transfer.js';
 
 const PAGE = 50;
 const PAUSE = 200;
 
 const list = {
-  q: '',
-  tag: '',
-  pages: [], // for each page up to the current one: its query and the number of plants before it
+  shown: '', // the search and position that plants and next belong to
   plants: [],
   next: null, // the query of the next page
   loaded: false, // whether plants and next are from the last response
   running: new AbortController(),
 };
 
-let actions; // what the buttons of a row do
+/** @type {import('./console.js').Page} */
+export const page = {
+  title: 'Plants',
+  show(root, now) {
+    if (!root.firstChild) {
+      mount(root);
+    }
+    fill($('search'), now.q);
+    fill($('tag-filter'), now.tag);
+    if (list.shown !== query(now)) {
+      list.shown = query(now);
+      reload();
+    }
+  },
+  refresh() {
+    startLive();
+    reload();
+  },
+  hide() {
+    list.running.abort();
+    Object.assign(list, { shown: '', plants: [], next: null, loaded: false });
+    stopLive();
+  },
+};
 
-export function startPlants(given) {
-  actions = given;
+// fill does not move the cursor of somebody who is typing.
+function fill(field, text) {
+  if (field.value !== text) {
+    field.value = text;
+  }
+}
+
+function mount(root) {
+  root.append($('plants-page').content.cloneNode(true));
   let pause;
   const search = () => {
     clearTimeout(pause);
@@ -40,48 +73,55 @@ export function startPlants(given) {
     event.preventDefault();
     search();
   });
+  $('create').addEventListener('click', newPlant);
+  $('import').addEventListener('click', openImport);
+  $('export').addEventListener('click', exportPlants);
   $('next').addEventListener('click', () => turnPage($('next'), nextPage));
   $('previous').addEventListener('click', () => turnPage($('previous'), previousPage));
+  startLive();
 }
 
-// find shows the first page of the plants with this text in their name and this tag.
+// find shows the first page of the plants with this text in their name and this tag. While
+// the user types, the searches are one entry of the browser's history.
 function find(q, tag) {
-  if (list.pages.length > 0 && q === list.q && tag === list.tag) {
-    return;
+  const now = state();
+  if (q !== now.q || tag !== now.tag) {
+    go({ page: 'plants', id: now.id, q, tag }, { replace: q !== now.q && now.q !== '' && q !== '' });
   }
-  firstPage(q, tag);
 }
 
-export function firstPage(q = '', tag = '') {
-  list.q = q;
-  list.tag = tag;
-  $('search').value = q;
-  $('tag-filter').value = tag;
-  list.pages = [{ query: firstQuery(), before: 0 }];
-  $('pages').hidden = true;
-  return reload();
+const firstPage = () => go({ page: 'plants' });
+
+// query returns the query of the page of plants at this position.
+function query({ q, tag, after }) {
+  return `?${new URLSearchParams({ limit: PAGE, ...(after && { after }), ...filters({ q, tag }) })}`;
 }
 
-function firstQuery() {
-  return `?${new URLSearchParams({ limit: PAGE, ...filters() })}`;
+// filters returns the query parameters of the search.
+export function filters({ q, tag } = state()) {
+  return { ...(q && { q }), ...(tag && { tag }) };
 }
 
-// filters returns the query parameters of the current search.
-export function filters() {
-  return { ...(list.q && { q: list.q }), ...(list.tag && { tag: list.tag }) };
-}
+export const filtered = () => state().q !== '' || state().tag !== '';
 
-export const filtered = () => list.q !== '' || list.tag !== '';
+// trail is how the user came to this page: the position and the number of plants of each
+// page before it. It is empty after a pasted link.
+const trail = () => memory()?.trail ?? [];
+
+// before returns how many plants are on the pages before this one, or null if that is not
+// known.
+function before() {
+  const known = trail().length > 0 ? trail()[0].after === '' : state().after === '';
+  return known ? trail().reduce((sum, { size }) => sum + size, 0) : null;
+}
 
 function nextPage() {
-  const { before } = list.pages.at(-1);
-  list.pages.push({ query: list.next, before: before + list.plants.length });
-  return reload();
+  const { after } = state();
+  go({ ...state(), after: new URLSearchParams(list.next).get('after') ?? '' }, { memory: { trail: [...trail(), { after, size: list.plants.length }] } });
 }
 
 function previousPage() {
-  list.pages.pop();
-  return reload();
+  go({ ...state(), after: trail().at(-1)?.after ?? '' }, { memory: { trail: trail().slice(0, -1) } });
 }
 
 // turnPage changes the page, scrolls to its top, and moves the focus if the button is now
@@ -91,16 +131,30 @@ async function turnPage(button, to) {
   if ($('plants').ariaBusy) {
     return;
   }
-  await to();
+  to();
+  await list.done;
   $('plants-title').scrollIntoView({ block: 'nearest' });
   if (button.disabled) {
     (button.id === 'next' ? $('previous') : $('next')).focus();
   }
 }
 
-// reload loads the page again, and aborts a reload in progress.
-export async function reload({ fresh } = {}) {
+// reload loads the page again, and aborts a reload in progress. It does nothing if another
+// page than that of the plants is open.
+export function reload(options) {
+  if (!$('plants')) {
+    return undefined;
+  }
+  list.done = load(options);
+  return list.done;
+}
+
+async function load({ fresh } = {}) {
   list.running.abort();
+  if (!allows('plants:read')) {
+    renderForbidden();
+    return;
+  }
   list.running = new AbortController();
   const { signal } = list.running;
   const table = $('plants');
@@ -128,19 +182,19 @@ async function readPage(signal) {
   const slow = () => {
     $('count').textContent = STILL_WAITING;
   };
-  let { query } = list.pages.at(-1);
+  let next = list.shown;
   const plants = [];
   for (;;) {
-    const response = await listPlants(query, { signal, slow });
+    const response = await listPlants(next, { signal, slow });
     plants.push(...response.plants);
     if (!response.next || plants.length >= PAGE) {
       list.next = response.next && withLimit(response.next, PAGE);
       list.plants = plants;
       return;
     }
-    query = withLimit(response.next, PAGE - plants.length);
+    next = withLimit(response.next, PAGE - plants.length);
     list.plants = plants;
-    renderSearching(new URLSearchParams(query).get('after'));
+    renderSearching(new URLSearchParams(next).get('after'));
   }
 }
 
@@ -159,13 +213,11 @@ function withLimit(query, limit) {
 
 function render(fresh) {
   renderRows(fresh);
-  const { before } = list.pages.at(-1);
-  const last = before + list.plants.length;
-  $('count').textContent = list.plants.length > 0 ? shown(before + 1, last) : '';
-  $('previous').disabled = list.pages.length === 1;
+  $('count').textContent = list.plants.length > 0 ? shown() : '';
+  $('previous').disabled = !state().after;
   $('next').disabled = !list.next;
-  $('pages').hidden = list.pages.length === 1 && !list.next;
-  $('pager').hidden = $('pages').hidden && list.plants.length === 0;
+  $('turn').hidden = !state().after && !list.next;
+  $('pager').hidden = $('turn').hidden && list.plants.length === 0;
   $('state').hidden = list.plants.length > 0;
   if (list.plants.length === 0) {
     renderEmpty();
@@ -173,9 +225,14 @@ function render(fresh) {
   $('tags').replaceChildren(...tagsShown().map((tag) => h('option', { value: tag })));
 }
 
-function shown(first, last) {
+function shown() {
   const what = filtered() ? 'Matches' : 'Plants';
-  return `${what} ${count(first)}–${count(last)} of ${count(last)}${list.next ? '+' : ''}`;
+  const first = before();
+  if (first === null) {
+    return `${what} after ID ${state().after}`;
+  }
+  const last = first + list.plants.length;
+  return `${what} ${count(first + 1)}–${count(last)} of ${count(last)}${list.next ? '+' : ''}`;
 }
 
 function tagsShown() {
@@ -197,7 +254,7 @@ function row(plant, fresh) {
     h('td', { role: 'cell', class: 'id' }, plant.id),
     h('td', { role: 'cell', class: 'name-cell' }, text('name', plant.name, 300)),
     h('td', { role: 'cell', class: 'tag-cell' }, tagCell(plant.tag)),
-    h('td', { role: 'cell', class: 'tools' }, tool('Edit', (event) => actions.edit(plant.id, event.currentTarget)), tool('Delete', (event) => actions.remove(plant.id, event.currentTarget))),
+    h('td', { role: 'cell', class: 'tools' }, tool('Edit', (event) => editPlant(plant.id, event.currentTarget)), tool('Delete', (event) => removePlant(plant.id, event.currentTarget))),
   );
 }
 
@@ -219,10 +276,10 @@ function tagCell(tag) {
 
 function renderEmpty() {
   if (filtered()) {
-    renderState('No matches', `No plant has ${list.q && `“${shorten(list.q, 80)}” in its name`}${list.q && list.tag && ' and '}${list.tag && `the tag “${shorten(list.tag, 80)}”`}.`, ['Show all plants', () => firstPage()]);
+    renderState('No matches', `No plant has ${state().q && `“${shorten(state().q, 80)}” in its name`}${state().q && state().tag && ' and '}${state().tag && `the tag “${shorten(state().tag, 80)}”`}.`, ['Show all plants', () => firstPage()]);
     return;
   }
-  if (list.pages.length > 1) {
+  if (state().after) {
     renderState('This page is empty', 'Its plants have been deleted.', ['Back to the first page', () => firstPage()]);
     return;
   }
@@ -237,16 +294,13 @@ function renderFailure(err) {
   $('count').textContent = '';
   $('pager').hidden = true;
   $('state').hidden = false;
-  if (err.status === 403) {
-    renderState('This token cannot list plants', `${sentence(err.message)} You can still use everything else that it allows.`);
-    return;
-  }
   renderState(err.status === 0 ? 'No response' : 'Something went wrong', sentence(err.message), ['Try again', () => reload()]);
 }
 
-export function sentence(message) {
-  const text = message[0].toUpperCase() + message.slice(1);
-  return /[.!?)]$/.test(text) ? text : `${text}.`;
+function renderForbidden() {
+  $('pager').hidden = true;
+  $('state').hidden = false;
+  renderState('Your token cannot list plants', 'It needs the scope plants:read. You can still use everything else that it allows.');
 }
 
 function renderState(title, message, ...buttons) {
@@ -257,19 +311,6 @@ function renderState(title, message, ...buttons) {
   $('state').replaceChildren(...children);
 }
 
-// clear removes everything that was loaded.
-export function clear() {
-  list.running.abort();
-  list.pages = [];
-  list.plants = [];
-  list.next = null;
-  list.loaded = false;
-  $('rows').replaceChildren();
-  $('tags').replaceChildren();
-  $('state').replaceChildren();
-  $('count').textContent = '';
-}
-
 // freeID suggests an id for a new plant: the one after the last plant, if that is on this
 // page.
 export function freeID() {
@@ -278,7 +319,7 @@ export function freeID() {
   }
   const last = list.plants.at(-1);
   if (!last) {
-    return list.pages.length === 1 ? '1' : '';
+    return !state().after ? '1' : '';
   }
   const id = BigInt(last.id) + 1n;
   return id < 2n ** 63n && id > 0n ? id.toString() : '';

@@ -1,8 +1,10 @@
 // Import and export: files with one plant per line.
 
-import { PLANTS, classify, failure, parse, token } from './api.js';
-import { $, busy, count, h, toast } from './dom.js';
-import { filters, filtered, reload, sentence } from './plants.js';
+import { PLANTS, classify, failure, session } from './api.js';
+import { $, busy, h, toast } from './dom.js';
+import { count, sentence, size } from './format.js';
+import { parse } from './json.js';
+import { filters, filtered, reload } from './plants.js';
 
 const NDJSON = 'application/x-ndjson';
 
@@ -11,10 +13,6 @@ let request = null; // the import in progress
 let file = null; // the file being imported
 
 export function startTransfer() {
-  $('import').addEventListener('click', () => {
-    show('choose');
-    dialog.showModal();
-  });
   $('choose-file').addEventListener('click', () => $('file').click());
   $('file').addEventListener('change', () => take($('file').files));
   $('again').addEventListener('click', () => send(file));
@@ -25,8 +23,14 @@ export function startTransfer() {
     }
   });
   startDrop();
-  $('export').addEventListener('click', () => busy($('export'), download));
 }
+
+export function openImport() {
+  show('choose');
+  dialog.showModal();
+}
+
+export const exportPlants = () => busy($('export'), download);
 
 // startDrop lets a file be dropped anywhere on the page, unless another dialog is open.
 function startDrop() {
@@ -98,7 +102,7 @@ function send(given) {
     finished(parse(xhr.responseText));
   });
   xhr.open('POST', `${PLANTS}/import`);
-  xhr.setRequestHeader('Authorization', `Bearer ${token.read()}`);
+  xhr.setRequestHeader('Authorization', `Bearer ${session.secret()}`);
   xhr.setRequestHeader('Content-Type', NDJSON);
   xhr.send(given);
 }
@@ -155,7 +159,7 @@ async function download() {
   try {
     const query = new URLSearchParams(filters()).toString();
     const response = await fetch(PLANTS + (query && `?${query}`), {
-      headers: { Accept: NDJSON, Authorization: `Bearer ${token.read()}` },
+      headers: { Accept: NDJSON, Authorization: `Bearer ${session.secret()}` },
       signal: stop.signal,
       cache: 'no-store',
       credentials: 'omit',
@@ -203,14 +207,4 @@ function offer(blob) {
   const link = h('a', { href: url, download: `plants-${new Date().toISOString().slice(0, 10)}.ndjson` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
-}
-
-function size(bytes) {
-  const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
-  let n = bytes;
-  let i = 0;
-  for (; n >= 1000 && i < units.length - 1; i++) {
-    n /= 1000;
-  }
-  return `${i === 0 ? n : n.toPrecision(3)} ${units[i]}`;
 }

@@ -1,0 +1,50 @@
+package browser
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"plantstore/e2e/harness"
+)
+
+// at waits until the page's URL ends in the hash.
+func (b *tab) at(hash string) { b.t.Helper(); b.wait("location.hash === '" + hash + "'") }
+
+func TestURLIsTheState(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(120))
+	b := openTab(t, "http://"+s.Addr+"/#/plants?tag=tropical&q=mon")
+	b.see("#sign-in", "Sign in")
+	b.signIn(harness.Token)
+	b.see("#count", "Matches 1–5 of 5")
+	if b.value("#search") != "mon" || b.value("#tag-filter") != "tropical" {
+		t.Errorf("the fields have %q and %q", b.value("#search"), b.value("#tag-filter"))
+	}
+	b.do(chromedp.Reload())
+	b.see("#count", "Matches 1–5 of 5")
+
+	b.click("#pages a")
+	b.at("#/plants")
+	b.see("#count", "Plants 1–50 of 50+")
+	b.click("#next")
+	b.see("#count", "Plants 51–100 of 100+")
+	b.at("#/plants?after=50")
+	b.do(chromedp.Reload())
+	b.see("#count", "Plants 51–100 of 100+")
+	b.eval("history.back()")
+	b.see("#count", "Plants 1–50 of 50+")
+	b.eval("history.back()")
+	b.see("#count", "Matches 1–5 of 5")
+	b.eval("history.go(2)")
+	b.see("#count", "Plants 51–100 of 100+")
+
+	b.do(chromedp.Navigate("http://" + s.Addr + "/#/plants?after=100"))
+	b.see("#count", "Plants after ID 100")
+	b.click("#previous")
+	b.see("#count", "Plants 1–50 of 50+")
+	b.do(chromedp.Navigate("http://" + s.Addr + "/#/nowhere"))
+	b.see("main", "There is no such page")
+	b.wait("document.title === 'Not found · Plantstore'")
+}

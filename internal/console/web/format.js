@@ -1,0 +1,136 @@
+// How values are shown. It touches no DOM.
+
+const numbers = new Intl.NumberFormat('en');
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+
+/** count shows a count with its thousands. @param {number | bigint} n */
+export const count = (n) => numbers.format(n);
+
+/**
+ * plural shows a count with its noun: "1 plant", "2 plants".
+ * @param {number | bigint} n
+ * @param {string} noun
+ */
+export const plural = (n, noun) => `${count(n)} ${noun}${BigInt(n) === 1n ? '' : 's'}`;
+
+/** figure shows a measured value in a few characters. @param {number} n */
+export const figure = (n) => (n >= 1000 ? compact.format(n) : n.toFixed(n > 0 && n < 10 ? 1 : 0));
+
+/** size shows a number of bytes. @param {number} bytes */
+export function size(bytes) {
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
+  let n = bytes;
+  let i = 0;
+  for (; n >= 1000 && i < units.length - 1; i++) {
+    n /= 1000;
+  }
+  return `${i === 0 ? n : n.toPrecision(3)} ${units[i]}`;
+}
+
+/**
+ * shorten truncates a text that is too long to display.
+ * @param {string} text
+ * @param {number} max
+ */
+export function shorten(text, max) {
+  return text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
+}
+
+/** sentence makes a server's message a sentence. @param {string} message */
+export function sentence(message) {
+  const text = message.slice(0, 1).toUpperCase() + message.slice(1);
+  return /[.!?)]$/.test(text) ? text : `${text}.`;
+}
+
+/**
+ * time shows a time in the user's own time zone, with no more of the date than is needed.
+ * @param {string | number} at an RFC 3339 time, or milliseconds
+ * @param {number} [now]
+ * @param {string} [zone]
+ */
+export function time(at, now = Date.now(), zone) {
+  const then = new Date(at);
+  const day = (/** @type {Date} */ date, /** @type {Intl.DateTimeFormatOptions} */ options) => new Intl.DateTimeFormat('en', { timeZone: zone, ...options }).format(date);
+  const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', timeZone: zone }).format(then);
+  const full = /** @type {const} */ ({ year: 'numeric', month: 'short', day: 'numeric' });
+  const date = day(then, full);
+  if (date === day(new Date(now), full)) {
+    return clock;
+  }
+  if (date === day(new Date(now - 86_400_000), full)) {
+    return `yesterday, ${clock}`;
+  }
+  return day(then, { year: 'numeric' }) === day(new Date(now), { year: 'numeric' }) ? `${day(then, { month: 'short', day: 'numeric' })}, ${clock}` : date;
+}
+
+/**
+ * marks splits a text into pieces: plain text, and characters that would not be seen, each
+ * with a visible sign and its name. Joined together the pieces are the text.
+ * @param {string} text
+ * @returns {{text: string, sign?: string, name?: string}[]}
+ */
+export function marks(text) {
+  const pieces = [];
+  let at = 0;
+  for (const { 0: found, index } of text.matchAll(/\r\n|[\u0000-\u001f\u007f\u0085\u00a0\u200b\u2028\u2029\ufeff\u202a-\u202e\u2066-\u2069]|(?<=\s) | (?=\s)|^ | $/g)) {
+    if (index > at) {
+      pieces.push({ text: text.slice(at, index) });
+    }
+    pieces.push({ text: found, ...mark(found) });
+    at = index + found.length;
+  }
+  if (at < text.length) {
+    pieces.push({ text: text.slice(at) });
+  }
+  return pieces;
+}
+
+/** @param {string} found */
+function mark(found) {
+  const code = found.charCodeAt(0);
+  const name = `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
+  switch (found) {
+    case '\r\n': return { sign: '␍␊', name: 'line break (CR LF)' };
+    case '\n': return { sign: '↵', name: 'line break' };
+    case '\r': return { sign: '␍', name: 'carriage return' };
+    case '\t': return { sign: '⇥', name: 'tab' };
+    case ' ': return { sign: '·', name: 'space' };
+    case '\u00a0': return { sign: '⍽', name: 'no-break space' };
+  }
+  return { sign: code < 0x20 ? String.fromCharCode(0x2400 + code) : '◌', name };
+}
+
+/**
+ * restoreBreaks returns an edited text with the line breaks of the original. A text area
+ * makes every line break a line feed: lines that were not edited get back what they had,
+ * and new ones get the kind that the original has most.
+ * @param {string} original
+ * @param {string} edited
+ */
+export function restoreBreaks(original, edited) {
+  const breaks = original.match(/\r\n|\r|\n/g) ?? [];
+  if (breaks.every((text) => text === '\n')) {
+    return edited;
+  }
+  const before = original.split(/\r\n|\r|\n/);
+  const after = edited.split('\n');
+  const usual = ['\r\n', '\n', '\r'].sort((a, b) => breaks.filter((text) => text === b).length - breaks.filter((text) => text === a).length)[0];
+  let same = 0; // lines at the start that were not edited
+  while (same < Math.min(before.length, after.length) && before[same] === after[same]) {
+    same++;
+  }
+  let tail = 0; // and at the end
+  while (tail < Math.min(before.length, after.length) - same && before.at(-1 - tail) === after.at(-1 - tail)) {
+    tail++;
+  }
+  return after.map((line, i) => {
+    const left = after.length - 1 - i; // line breaks after this line's own
+    if (left === 0) {
+      return line;
+    }
+    if (i < same) {
+      return line + (breaks[i] ?? usual);
+    }
+    return line + (left <= tail ? breaks[breaks.length - left] : usual);
+  }).join('');
+}

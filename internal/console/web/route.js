@@ -1,0 +1,57 @@
+// Where the user is. The URL is the state: pages change it with go, and draw what it says.
+
+import { format, parse } from './state.js';
+
+/** @typedef {import('./state.js').State} State */
+
+let current = parse(location.hash);
+let leave = (/** @type {State} */ _next) => true;
+let show = () => {};
+
+/** state returns where the user is. */
+export const state = () => current;
+
+/**
+ * memory returns what go was told to remember with this entry of the browser's history. A
+ * pasted link has none.
+ */
+export const memory = () => history.state;
+
+/**
+ * start calls draw whenever the state changes, unless mayLeave says that the user has to
+ * stay.
+ * @param {(next: State) => boolean} mayLeave
+ * @param {() => void} draw
+ */
+export function start(mayLeave, draw) {
+  leave = mayLeave;
+  show = draw;
+  addEventListener('popstate', () => {
+    const next = parse(location.hash);
+    if (!leave(next)) {
+      history.pushState(null, '', format(current));
+      return;
+    }
+    current = next;
+    show();
+  });
+}
+
+/**
+ * go changes the state. What next does not have is empty. It reports whether the user could
+ * leave.
+ * @param {Partial<State>} next
+ * @param {{replace?: boolean, memory?: any}} [options]
+ */
+export function go(next, options = {}) {
+  const hash = format(next);
+  const target = parse(hash);
+  if (!leave(target)) {
+    return false;
+  }
+  const replace = options.replace || hash === format(current);
+  current = target;
+  history[replace ? 'replaceState' : 'pushState'](options.memory ?? null, '', hash);
+  show();
+  return true;
+}

@@ -1,0 +1,78 @@
+// The state of the console is in the URL, after the #: the page, the plant that is open,
+// the search and the position. This module translates between the two. It touches no DOM.
+
+/**
+ * @typedef {object} State
+ * @property {string} page the name of the page
+ * @property {string} id what is open on the page: for plants the exact id, in decimal
+ * @property {string} q a text in the name
+ * @property {string} tag
+ * @property {string} after the position: the last id, or the cursor, before what is shown
+ * @property {string} type a type of event
+ * @property {string} range a period of time
+ */
+
+/** @type {State} */
+const NOTHING = { page: 'plants', id: '', q: '', tag: '', after: '', type: '', range: '' };
+const PARAMETERS = /** @type {const} */ (['tag', 'q', 'after', 'type', 'range']);
+
+/**
+ * parse returns the state of a hash. Anything it does not know is ignored.
+ * @param {string} hash
+ * @returns {State}
+ */
+export function parse(hash) {
+  const [path, ...query] = hash.replace(/^#/, '').split('?');
+  const [page = NOTHING.page, id = ''] = path.split('/').filter(Boolean).map(decode);
+  const parameters = new URLSearchParams(query.join('?'));
+  const state = { ...NOTHING, page, id };
+  for (const name of PARAMETERS) {
+    state[name] = parameters.get(name) ?? '';
+  }
+  if (page === 'plants') {
+    state.id = wholeNumber(id);
+    state.after = wholeNumber(state.after);
+  }
+  return state;
+}
+
+/**
+ * format returns the hash of a state. What is missing in the state is empty.
+ * @param {Partial<State>} state
+ */
+export function format(state) {
+  const { page, id, ...rest } = { ...NOTHING, ...state };
+  const parameters = new URLSearchParams();
+  for (const name of PARAMETERS) {
+    if (rest[name]) {
+      parameters.set(name, rest[name]);
+    }
+  }
+  const query = parameters.toString();
+  return `#/${encodeURIComponent(page)}${id && `/${encodeURIComponent(id)}`}${query && `?${query}`}`;
+}
+
+/** @param {string} text */
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // a lone % that someone typed
+  }
+}
+
+const LIMIT = 2n ** 63n;
+
+/**
+ * wholeNumber returns the id that a text says, in its shortest form, or '' if it says none.
+ * It is exact: an id has 64 bits, and a JavaScript number only 53.
+ * @param {string} text
+ */
+export function wholeNumber(text) {
+  const [, sign, digits] = /^\s*([+-]?)(\d{1,40})\s*$/.exec(text) ?? [];
+  if (!digits) {
+    return '';
+  }
+  const n = sign === '-' ? -BigInt(digits) : BigInt(digits);
+  return n >= -LIMIT && n < LIMIT ? n.toString() : '';
+}
