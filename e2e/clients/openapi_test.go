@@ -8,20 +8,22 @@ import (
 	"plantstore/e2e/harness"
 )
 
+const toolsDir = harness.Root + "/e2e/tools"
+
 // needTools skips or fails the test if the tools from npm are not installed.
 func needTools(t testing.TB) {
 	t.Helper()
-	if _, err := os.Stat("tools/node_modules/openapi-typescript"); err != nil {
-		harness.Lacks(t, "e2e/clients/tools is not installed: run .ci/deps")
+	if _, err := os.Stat(toolsDir + "/node_modules/.package-lock.json"); err != nil {
+		harness.Lacks(t, "e2e/tools is not installed: run .ci/deps")
 	}
 }
 
-func TestOpenAPIHasNoFinding(t *testing.T) {
+func TestOpenAPIHasNoFindingOfRedocly(t *testing.T) {
 	needTools(t)
-	got := run(t, "tools", nil, need(t, "node"), "--input-type=module", "--eval", `
+	got := run(t, toolsDir, nil, need(t, "node"), "--input-type=module", "--eval", `
 import core from "@redocly/openapi-core";
 const config = await core.createConfig({ extends: ["recommended"] });
-for (const problem of await core.lint({ ref: "../../../openapi.yaml", config })) {
+for (const problem of await core.lint({ ref: "../../openapi.yaml", config })) {
   console.log(problem.severity, problem.ruleId, problem.message, problem.location[0].pointer);
 }
 `)
@@ -30,16 +32,34 @@ for (const problem of await core.lint({ ref: "../../../openapi.yaml", config }))
 	}
 }
 
+func TestOpenAPIHasNoFindingOfSpectral(t *testing.T) {
+	needTools(t)
+	got := run(t, toolsDir, nil, need(t, "node"), "--input-type=module", "--eval", `
+import { readFileSync } from "node:fs";
+import core from "@stoplight/spectral-core";
+import parsers from "@stoplight/spectral-parsers";
+import rulesets from "@stoplight/spectral-rulesets";
+const spectral = new core.Spectral();
+spectral.setRuleset({ extends: [rulesets.oas] });
+for (const problem of await spectral.run(new core.Document(readFileSync("../../openapi.yaml", "utf8"), parsers.Yaml))) {
+  console.log(problem.code, problem.message, problem.path.join("."));
+}
+`)
+	if got != "" {
+		t.Errorf("Spectral found\n%s", got)
+	}
+}
+
 // TestOpenAPIGeneratesAClient generates types with openapi-typescript and type-checks a
 // program that uses them.
 func TestOpenAPIGeneratesAClient(t *testing.T) {
 	needTools(t)
 	dir := t.TempDir()
-	bin, err := filepath.Abs("tools/node_modules/.bin")
+	bin, err := filepath.Abs(toolsDir + "/node_modules/.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, "tools", nil, filepath.Join(bin, "openapi-typescript"), "../../../openapi.yaml", "--output", filepath.Join(dir, "generated.ts"))
+	run(t, toolsDir, nil, filepath.Join(bin, "openapi-typescript"), "../../openapi.yaml", "--output", filepath.Join(dir, "generated.ts"))
 	write(t, filepath.Join(dir, "program.ts"), `
 import type { components, operations, webhooks } from "./generated";
 

@@ -1,0 +1,36 @@
+// The rules for the scripts of the console.
+
+import js from '@eslint/js';
+
+const browser = [
+  'AbortController', 'AbortSignal', 'Blob', 'CSS', 'CustomEvent', 'DOMException', 'Element', 'Event', 'EventSource', 'File', 'FormData', 'HTMLElement',
+  'Headers', 'IntersectionObserver', 'MutationObserver', 'Node', 'ReadableStream', 'Request', 'ResizeObserver', 'Response', 'TextDecoder',
+  'TextDecoderStream', 'TextEncoder', 'TransformStream', 'URL', 'URLSearchParams', 'XMLHttpRequest', 'addEventListener', 'cancelAnimationFrame',
+  'clearInterval', 'clearTimeout', 'confirm', 'crypto', 'customElements', 'dispatchEvent', 'document', 'fetch', 'getComputedStyle', 'getSelection',
+  'history', 'innerHeight', 'innerWidth', 'localStorage', 'location', 'matchMedia', 'navigator', 'performance', 'queueMicrotask',
+  'removeEventListener', 'requestAnimationFrame', 'scrollTo', 'scrollY', 'sessionStorage', 'setInterval', 'setTimeout', 'structuredClone', 'window',
+];
+
+export default [
+  js.configs.recommended,
+  {
+    languageOptions: { globals: Object.fromEntries(browser.map((name) => [name, 'readonly'])) },
+    linterOptions: { reportUnusedDisableDirectives: 'error' },
+    rules: {
+      'curly': 'error',
+      'eqeqeq': 'error',
+      'no-console': 'error',
+      'no-else-return': 'error',
+      'no-eval': 'error',
+      'no-implied-eval': 'error',
+      'no-param-reassign': 'error',
+      'no-throw-literal': 'error',
+      'no-unused-expressions': 'error',
+      'no-use-before-define': ['error', { functions: false, classes: false, variables: false }],
+      'no-var': 'error',
+      'object-shorthand': 'error',
+      'prefer-const': 'error',
+      'prefer-template': 'error',
+    },
+  },
+];
