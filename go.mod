@@ -2,6 +2,8 @@ module plantstore
 
 go 1.26.0
 
+ignore ./e2e/tools/node_modules
+
 require (
 	github.com/alecthomas/kong v1.16.1
 	github.com/anishathalye/porcupine v1.3.1

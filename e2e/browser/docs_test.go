@@ -44,6 +44,114 @@ func TestReferenceCreatesAPlant(t *testing.T) {
 	b.shot("docs-narrow")
 }
 
+// extremeIDs are ids that a JavaScript number cannot keep, and their neighbours.
+var extremeIDs = []string{
+	"-9223372036854775808", "-9007199254740993", "-9007199254740991",
+	"9007199254740991", "9007199254740993", "9223372036854775807",
+}
+
+// openReference opens the reference of the server in a tab where the console has a token.
+func openReference(s *server) *tab {
+	s.t.Helper()
+	b := openConsole(s)
+	b.do(chromedp.Navigate("http://" + s.Addr + "/docs"))
+	b.see(".swagger-ui .info", "Plant Store")
+	return b
+}
+
+// open opens an operation and returns its selector.
+func (b *tab) open(operation string) string {
+	b.t.Helper()
+	selector := "#operations-" + operation
+	b.click(selector + " .opblock-summary-control")
+	b.see(selector, "Execute")
+	return selector
+}
+
+// execute calls an operation and waits for the response. Swagger UI keeps the last one
+// until then.
+func (b *tab) execute(selector, status string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf(`document.querySelector('%s .btn-clear')?.click()`, selector))
+	b.hidden(selector + " .live-responses-table")
+	b.click(selector + " .execute")
+	b.see(selector+" .live-responses-table .response-col_status", status)
+}
+
+func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openReference(s)
+	create := b.open("plants-createPlant")
+	for _, id := range extremeIDs {
+		b.write(create+" textarea", fmt.Sprintf(`{"id":%s,"name":"Plant %s"}`, id, id))
+		b.execute(create, "200")
+		b.see(create+" .curl", fmt.Sprintf(`"id":%s,`, id))
+	}
+	if _, got := s.Call(harness.Token, "GET", "/plants", ""); strings.Count(got, `"id":`) != len(extremeIDs) {
+		t.Errorf("the store has %s", got)
+	}
+
+	list := b.open("plants-listPlants")
+	b.execute(list, "200")
+	for _, id := range extremeIDs {
+		b.see(list+" .live-responses-table code.language-json", fmt.Sprintf(`"id": %s,`, id))
+	}
+	colour := func(text string) string {
+		return evaluate[string](b, fmt.Sprintf(`getComputedStyle([...document.querySelectorAll('%s .live-responses-table code span')].find((e) => e.textContent === '%s')).color`, list, text))
+	}
+	if number, text := colour("9007199254740993"), colour(`"Plant 9007199254740993"`); number == text {
+		t.Errorf("a number has the colour of a text, %s", number)
+	}
+	b.do(chromedp.ScrollIntoView(chromedp.CSS(list + " .live-responses-table")))
+	b.shot("docs-exact")
+
+	read, remove := b.open("plants-getPlant"), b.open("plants-deletePlant")
+	if names := evaluate[[]string](b, fmt.Sprintf(`[...document.querySelectorAll('%s tr[data-param-name]')].map((e) => e.dataset.paramName)`, read)); names[0] != "id" {
+		t.Errorf("the parameters are in the order %s", names)
+	}
+	for _, id := range extremeIDs {
+		b.write(read+" tr[data-param-name=id] input", id)
+		b.execute(read, "200")
+		b.see(read+" .request-url", "/plants/"+id)
+		b.see(read+" .live-responses-table", "Plant "+id)
+		b.write(remove+" tr[data-param-name=id] input", id)
+		b.execute(remove, "204")
+	}
+	if _, got := s.Call(harness.Token, "GET", "/plants", ""); got != "[]\n" {
+		t.Errorf("the store still has %s", got)
+	}
+}
+
+func TestReferenceFitsAndIsAccessible(t *testing.T) {
+	t.Parallel()
+	b := openReference(startServer(t))
+	b.open("plants-createPlant")
+	list := b.open("plants-listPlants")
+	b.execute(list, "200")
+	b.eval("scrollTo(0, 0)")
+	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}} {
+		for _, scheme := range []string{"light", "dark"} {
+			t.Logf("%d %s", screen.width, scheme) // the subject of the failures that follow
+			b.size(screen.width, screen.height)
+			b.scheme(scheme)
+			b.shot(fmt.Sprintf("docs-%d-%s", screen.width, scheme))
+			b.fits()
+			b.accessible()
+			b.click(".swagger-ui .btn.authorize")
+			b.see(".swagger-ui .modal-ux", "Logout")
+			if screen.width == 1280 {
+				b.accessible()
+			}
+			b.shot(fmt.Sprintf("docs-token-%d-%s", screen.width, scheme))
+			b.click(".swagger-ui .modal-ux .btn-done")
+			if got, want := evaluate[string](b, "getComputedStyle(document.body).backgroundColor"), map[string]string{"light": "rgb(244, 247, 243)", "dark": "rgb(15, 20, 17)"}[scheme]; got != want {
+				t.Errorf("the page is %s, want %s", got, want)
+			}
+		}
+	}
+}
+
 // Pages of the origins that --cors-origin lists may call the API, and nothing else.
 func TestOnlyListedOriginsCanCallTheAPI(t *testing.T) {
 	t.Parallel()

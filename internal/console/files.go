@@ -86,7 +86,7 @@ type file struct {
 type files []file
 
 // docsScripts lists the scripts of the reference, which the console does not load.
-var docsScripts = []string{"docs.js", "swagger-ui-bundle.js"}
+var docsScripts = []string{"docs.js", "theme.js", "swagger-ui-bundle.js"}
 
 // readFiles returns the console's own assets and those of Swagger UI that the
 // reference needs. swgui's own page has an inline script, which the policy would have

@@ -1,8 +1,53 @@
-// The API reference: Swagger UI over this server's own openapi.json.
+// The API reference: Swagger UI over this server's own openapi.json. It uses the console's
+// token of this tab.
 
-const base = document.querySelector('meta[name="plantstore-base"]').content;
-const place = document.getElementById('swagger-ui');
+import { indent } from './json.js';
 
+const base = /** @type {HTMLMetaElement} */ (document.querySelector('meta[name="plantstore-base"]')).content;
+const place = /** @type {HTMLElement} */ (document.getElementById('swagger-ui'));
+
+// What Swagger UI gives no name for screen readers.
+const NAMES = {
+  '.examples-select-element': 'Example',
+  'textarea': 'Request body',
+  '.copy-to-clipboard button': 'Copy',
+  '.close-modal': 'Close',
+};
+
+function addNames() {
+  for (const [selector, name] of Object.entries(NAMES)) {
+    for (const element of place.querySelectorAll(`:is(${selector}):not([aria-label])`)) {
+      element.setAttribute('aria-label', name);
+    }
+  }
+  // These have a text and another name.
+  place.querySelectorAll('.modal-btn[aria-label]').forEach((element) => element.removeAttribute('aria-label'));
+}
+
+// Swagger UI parses a JSON response to indent it, which rounds ids beyond 2^53.
+const exactResponses = () => ({
+  wrapComponents: {
+    /** @param {any} Original @param {any} system */
+    responseBody: (Original, { React, getComponent }) => function ResponseBody(/** @type {any} */ props) {
+      const { content, contentType } = props;
+      if (typeof content !== 'string' || !/json/i.test(contentType)) {
+        return React.createElement(Original, props);
+      }
+      return React.createElement(
+        'div',
+        null,
+        React.createElement('h5', null, 'Response body'),
+        React.createElement(getComponent('HighlightCode', true), { language: 'json', canCopy: true, downloadable: true, fileName: 'response.json' }, indent(content)),
+      );
+    },
+    // An operation's path is in a button, where a link cannot be reached.
+    /** @param {any} _ @param {any} system */
+    DeepLink: (_, { React }) => (/** @type {any} */ { text }) => React.createElement('span', null, text),
+    ServersContainer: () => () => null, // there is only one
+  },
+});
+
+new MutationObserver(addNames).observe(place, { childList: true, subtree: true, attributeFilter: ['aria-label'] });
 try {
   const response = await fetch('openapi.json');
   if (!response.ok) {
@@ -12,7 +57,8 @@ try {
   // The page may have been opened under a different host name than the one in the
   // base URL. "Try it out" calls the host that the page came from.
   spec.servers = [{ url: location.origin + base }];
-  globalThis.SwaggerUIBundle({
+  const secret = sessionStorage.getItem('plantstore.token');
+  const ui = /** @type {any} */ (globalThis).SwaggerUIBundle({
     spec,
     domNode: place,
     deepLinking: true,
@@ -20,6 +66,9 @@ try {
     displayRequestDuration: true,
     validatorUrl: null,
     defaultModelsExpandDepth: 0,
+    plugins: [exactResponses],
+    syntaxHighlight: { theme: 'obsidian' },
+    onComplete: () => secret && ui.preauthorizeApiKey('bearer', secret),
   });
 } catch (err) {
   const problem = document.createElement('p');

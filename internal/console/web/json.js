@@ -34,3 +34,32 @@ function idJSON(text) {
   }
   return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(text) ? text : JSON.stringify(text);
 }
+
+/**
+ * indent returns JSON with line breaks and indentation, and every number and string as it
+ * was. What is not one JSON value, such as NDJSON, stays as it is.
+ * @param {string} text
+ */
+export function indent(text) {
+  try {
+    JSON.parse(text);
+  } catch {
+    return text;
+  }
+  let out = '';
+  let line = '\n';
+  for (const [token] of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[{[]\s*[}\]]|[{}[\],:]|[^\s{}[\],:"]+/g)) {
+    if (token === '{' || token === '[') {
+      line += '  ';
+      out += token + line;
+    } else if (token === '}' || token === ']') {
+      line = line.slice(0, -2);
+      out += line + token;
+    } else if (token === ',') {
+      out += token + line;
+    } else {
+      out += token === ':' ? ': ' : token.replace(/^([{[])\s+/, '$1');
+    }
+  }
+  return out;
+}

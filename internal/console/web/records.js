@@ -83,7 +83,6 @@ function recognise(name, head) {
   }
   const [first] = start.split('\n', 1);
   // Before its first line ends, a text has no control characters and is UTF-8.
-  // eslint-disable-next-line no-control-regex
   if (/[\u0000-\u0008\u000e-\u001f\ufffd]/.test(first.slice(0, 1000))) {
     throw new FileProblem(`${name} is not a text file: choose a file of plants as NDJSON, JSON or CSV.`);
   }

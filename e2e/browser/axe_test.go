@@ -1,0 +1,35 @@
+package browser
+
+import (
+	"os"
+	"sync"
+
+	"plantstore/e2e/harness"
+)
+
+// axe is the script of axe-core, which finds what keeps people with disabilities out.
+var axe = sync.OnceValues(func() ([]byte, error) {
+	return os.ReadFile(harness.Root + "/e2e/tools/node_modules/axe-core/axe.min.js")
+})
+
+// accessible fails on every serious or critical finding of axe-core on the page as it is
+// shown.
+func (b *tab) accessible() {
+	b.t.Helper()
+	script, err := axe()
+	if os.IsNotExist(err) {
+		harness.Lacks(b.t, "e2e/tools is not installed: run .ci/deps")
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if !evaluate[bool](b, "'axe' in globalThis") {
+		b.eval(string(script))
+	}
+	findings := evaluate[[]string](b, `axe.run({resultTypes: ['violations'], preload: false}).then(({violations}) => violations
+		.filter(({impact}) => impact === 'serious' || impact === 'critical')
+		.flatMap(({id, impact, nodes}) => nodes.map((node) => impact + ' ' + id + ': ' + node.target.join(' ') + ' ' + node.any.concat(node.all, node.none).map((check) => check.message).join('; '))))`)
+	for _, finding := range findings {
+		b.t.Errorf("axe-core: %s", finding)
+	}
+}
