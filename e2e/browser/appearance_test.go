@@ -23,13 +23,14 @@ func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 		open, close func()
 	}{
 		{"table", func() { b.hidden("dialog") }, func() {}},
-		{"form", func() { b.click("#create"); b.see("#plant", "New plant") }, func() { b.press(kb.Escape) }},
-		{"question", func() { b.remove("2"); b.see("#delete", "Delete this plant?") }, func() { b.press(kb.Escape) }},
+		{"form", func() { b.click("#create"); b.see("#drawer", "New plant") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
+		{"drawer", func() { b.open("7"); b.see("#history", "Created") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
+		{"keys", func() { b.press("?"); b.see("#keys", "Keyboard shortcuts") }, func() { b.press(kb.Escape) }},
 		{"import", func() { b.click("#import"); b.see("#transfer", "Import plants") }, func() { b.press(kb.Escape) }},
 		{"end", func() { b.eval("scrollTo(0, document.body.scrollHeight)") }, func() { b.eval("scrollTo(0, 0)") }},
 		{"sign-in", func() { b.click("#sign-out"); b.see("#sign-in", "Sign in") }, func() { b.signIn(harness.Token) }},
 	}
-	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}} {
+	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}, {1920, 1080}} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.size(screen.width, screen.height)
 			b.scheme(scheme)
@@ -116,6 +117,7 @@ func TestKeyboardIsEnough(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := openTab(t, "http://"+s.Addr+"/")
+	b.expect("status of 404")
 	b.wait("document.activeElement.id === 'token'")
 	b.press(harness.Token + kb.Enter)
 	b.loaded()
@@ -130,28 +132,127 @@ func TestKeyboardIsEnough(t *testing.T) {
 		}
 		t.Fatalf("the Tab key does not reach %s", selector)
 	}
+	b.wait("document.activeElement.id === 'search'")
 	to("#create")
 	b.press(kb.Enter)
 	b.wait("document.activeElement.id === 'plant-name'")
 	b.press("Fern" + kb.Tab + "green" + kb.Enter)
 	b.see("#rows", "Fern")
 	b.wait("document.activeElement.id === 'create'")
-	b.shot("focus")
 
-	to(`[data-do="Edit"]`)
+	to("#rows .name")
+	b.shot("focus")
 	b.press(kb.Enter)
-	b.wait("document.querySelector('#plant').open && document.activeElement.id === 'plant-name'")
-	b.press("s")
+	b.wait("document.activeElement.id === 'drawer-title'")
+	b.see("#plant-facts", "Fern")
+	b.press("e")
+	b.wait("document.activeElement.id === 'plant-name'")
+	b.write("#plant-name", "Ferns")
 	b.press(kb.Escape)
 	b.see("#plant .waiting", "You have unsaved changes.")
-	b.press(kb.Escape)
-	b.hidden("#plant")
-	b.wait(`document.activeElement.matches('[data-do="Edit"]')`)
-
-	to(`[data-do="Delete"]`)
 	b.press(kb.Enter)
-	b.wait(`document.activeElement.matches('#delete .cancel')`)
-	b.press(kb.Tab + kb.Enter)
+	b.see("#rows", "Ferns")
+	b.wait("document.activeElement.id === 'edit-plant'")
+	to("#delete-plant")
+	b.press(kb.Enter)
 	b.see("#state", "No plants yet")
 	b.wait("document.activeElement.id === 'plants-title'")
+	to(".toast .text")
+	b.press(kb.Enter)
+	b.see("#rows", "Ferns")
+	if got, want := s.plant("1"), `{"name":"Ferns","tag":"green"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+}
+
+// A list of a hundred plants is one stop for the Tab key.
+func TestRowsAreOneTabStop(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(50))
+	b := openConsole(s)
+	b.expect("status of 404")
+	stops := 0
+	for ; stops < 30; stops++ {
+		b.press(kb.Tab)
+		if evaluate[bool](b, "document.activeElement.matches('#rows .name')") {
+			break
+		}
+	}
+	b.press("jj" + kb.ArrowDown)
+	b.wait(`document.activeElement.matches('tr[data-id="4"] .name')`)
+	b.press("k ")
+	b.see("#chosen", "1 selected")
+	b.press(kb.Enter)
+	b.see("#plant-facts", "Weeping fig")
+	b.press("j")
+	b.see("#plant-facts", "Peace lily")
+	b.at("#/plants/4")
+	b.press(kb.Escape)
+	b.hidden("#drawer")
+	b.wait(`document.activeElement.matches('tr[data-id="4"] .name')`)
+	b.press("/")
+	b.wait("document.activeElement.id === 'search'")
+	b.do(chromedp.Focus(chromedp.CSS("#rows .name[tabindex='0']")))
+	b.press(kb.Tab)
+	if evaluate[bool](b, "document.querySelector('#rows').contains(document.activeElement)") {
+		t.Error("the rows are more than one stop")
+	}
+	// The skip link is the first stop of the page.
+	b.eval("document.activeElement.blur(); document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
+	b.press(kb.Tab)
+	b.wait("document.activeElement.id === 'skip'")
+	b.press(kb.Enter)
+	b.wait("document.activeElement.id === 'console'")
+}
+
+// The table is dense, and nothing moves while the page loads.
+func TestTableIsDenseAndDoesNotJump(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(60))
+	s.put("3", `{"name":"صبار","tag":"شجرة"}`)
+	s.put("4", `{"name":"null \u0000, line\nbreak,  two spaces"}`)
+	b := openConsole(s)
+	b.size(1280, 900)
+	b.do(chromedp.Reload())
+	b.loaded()
+	b.see("#live", "Creates/s")
+	b.wait("/max/.test(document.querySelector('#rate .peak').textContent)")
+	box := evaluate[map[string]float64](b, `(() => {
+		const of = (selector) => document.querySelector(selector).getBoundingClientRect();
+		const rows = [...document.querySelectorAll('#rows tr')].map((row) => row.getBoundingClientRect());
+		const end = of('#pager').top;
+		return {
+			first: rows[0].top, height: rows[0].height, toolbar: of('.toolbar').height, strip: of('.strip').height,
+			visible: rows.filter((row) => row.bottom <= end).length,
+			name: of('tr[data-id="1"] .name').left, rtl: of('tr[data-id="3"] .name').left,
+			text: (() => { const range = document.createRange(); range.selectNodeContents(document.querySelector('tr[data-id="3"] .name')); return range.getBoundingClientRect().left; })(),
+		};
+	})()`)
+	if box["first"] > 190 || box["height"] != 40 || box["toolbar"] != 56 || box["strip"] != 40 || box["visible"] < 17 {
+		t.Errorf("the layout is %v", box)
+	}
+	if box["text"] != box["name"] {
+		t.Errorf("the right-to-left name is at %v, the column at %v", box["text"], box["name"])
+	}
+	if got := b.text(b.row("4") + " .name"); got != "null U+0000, line↵break,··two spaces" {
+		t.Errorf("the name is shown as %q", got)
+	}
+	shift := evaluate[float64](b, `new Promise((done) => new PerformanceObserver((list) => done(list.getEntries().reduce((sum, e) => sum + (e.hadRecentInput ? 0 : e.value), 0))).observe({type: 'layout-shift', buffered: true}) ?? setTimeout(() => done(0), 300))`)
+	if shift >= 0.05 {
+		t.Errorf("the layout shift is %v", shift)
+	}
+	b.shot("dense")
+	b.eval("scrollTo(0, 600)")
+	b.wait("scrollY > 300")
+	sticky := evaluate[[]float64](b, `['.toolbar', 'th.id', '#pager'].map((s) => document.querySelector(s).getBoundingClientRect().top)`)
+	if sticky[0] != 0 || sticky[1] != 56 || sticky[2] < 800 {
+		t.Errorf("scrolled, the toolbar, heading and pager are at %v", sticky)
+	}
+	b.shot("dense-scrolled")
+	b.size(1920, 1080)
+	if width := evaluate[float64](b, "document.querySelector('#plants').getBoundingClientRect().width"); width > 1440 {
+		t.Errorf("the table is %v wide", width)
+	}
 }

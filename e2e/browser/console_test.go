@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -70,8 +72,24 @@ func garden(n int) string {
 
 func (b *tab) row(id string) string { return fmt.Sprintf(`tr[data-id="%s"]`, id) }
 
-func (b *tab) edit(id string)   { b.t.Helper(); b.click(b.row(id) + ` [data-do="Edit"]`) }
-func (b *tab) remove(id string) { b.t.Helper(); b.click(b.row(id) + ` [data-do="Delete"]`) }
+// open opens a plant in the drawer.
+func (b *tab) open(id string) {
+	b.t.Helper()
+	b.click(b.row(id) + " .name")
+	b.see("#drawer-title", "Plant "+id)
+	b.see("#plant-facts", id)
+}
+
+// edit opens the form for a plant.
+func (b *tab) edit(id string) {
+	b.t.Helper()
+	b.open(id)
+	b.click("#edit-plant")
+	b.wait("document.activeElement.id === 'plant-name'")
+}
+
+// remove deletes a plant.
+func (b *tab) remove(id string) { b.t.Helper(); b.open(id); b.click("#delete-plant") }
 
 // create fills in the form for a plant and submits it.
 func (b *tab) create(id, name, tag string) {
@@ -130,7 +148,10 @@ func TestSignOutForgetsTheToken(t *testing.T) {
 	if where := evaluate[string](b, "location.href"); where != "http://"+s.Addr+"/" {
 		t.Errorf("the page is at %s", where)
 	}
+	b.write("#search", "a secret search")
+	b.at("#/plants?q=a+secret+search")
 	b.click("#sign-out")
+	b.at("")
 	b.see("#sign-in", "Sign in")
 	b.hidden("#console")
 	b.do(chromedp.Reload())
@@ -159,12 +180,13 @@ func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	s.Import(garden(120))
 	_, port, _ := strings.Cut(s.Addr, ":")
 	b := openTab(t, "http://plants.test:"+port+"/")
+	b.expect("status of 404")
 	b.signIn(harness.Token)
-	b.see("#count", "Plants 1–50 of 50+")
+	b.see("#count", "Plants 1–50 of ")
 	b.shot("fifty")
 
 	b.click("#next")
-	b.see("#count", "Plants 51–100 of 100+")
+	b.see("#count", "Plants 51–100 of ")
 	b.click("#next")
 	b.see("#count", "Plants 101–120 of 120")
 	b.wait("document.querySelector('#next').disabled && document.activeElement.id === 'previous'")
@@ -209,38 +231,113 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(3))
-	s.put("4", `{"name":"two\r\nlines","tag":""}`)
+	s.put("4", `{"name":"two\r\nlines\nthree","tag":""}`)
 	b := openConsole(s)
 	b.edit("2")
-	b.see("#plant", "Edit plant")
+	b.at("#/plants/2")
 	b.write("#plant-name", "Snake plant, the tall one")
 	b.shot("edit")
 	b.press(kb.Enter)
-	b.see("#rows", "Snake plant, the tall one")
-	b.wait(`document.activeElement.ariaLabel === 'Edit plant 2, Snake plant, the tall one'`)
+	b.see(b.row("2"), "Snake plant, the tall one")
+	b.see("#plant-facts", "Snake plant, the tall one")
+	b.see("#history", "Changed")
+	b.wait("document.activeElement.id === 'edit-plant'")
+	b.shot("drawer")
 
-	// A line break, which the form cannot show, is kept if the field is not changed.
+	// A text area makes all line breaks alike. They are kept, edited or not.
 	b.edit("4")
-	b.see("#plant", "Edit plant")
 	b.click("#plant .primary")
 	b.see(".toast", "Plant 4 was saved.")
-	if got, want := s.plant("4"), `{"name":"two\r\nlines","tag":""}`; got != want {
+	if got, want := s.plant("4"), `{"name":"two\r\nlines\nthree","tag":""}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+	b.edit("4")
+	b.eval("document.querySelector('#plant-name').setSelectionRange(3, 3)")
+	b.press("!")
+	b.click("#plant .primary")
+	b.see("#plant-facts", "two!")
+	if got, want := s.plant("4"), `{"name":"two!\r\nlines\nthree","tag":""}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 
 	b.remove("3")
-	b.see("#delete", "Weeping fig")
-	b.wait(`document.activeElement.matches('#delete .cancel')`)
-	b.shot("delete")
-	b.press(kb.Enter)
-	b.hidden("#delete")
-	b.remove("3")
-	b.click("#delete .danger")
 	b.see(".toast", "Plant 3 was deleted.")
 	b.hidden(b.row("3"))
-	b.wait(`document.activeElement.ariaLabel.startsWith('Delete plant 4')`)
+	b.hidden("#drawer")
+	b.wait(`document.activeElement.matches('tr[data-id="4"] .name')`)
 	if status, _ := s.Call(harness.Token, "GET", "/plants/3", ""); status != http.StatusNotFound {
 		t.Errorf("the deleted plant returned %d", status)
+	}
+	b.shot("deleted")
+	b.click(".toast .text")
+	b.see(".toast", "Plant 3 is back as it was.")
+	b.see(b.row("3"), "Weeping fig")
+	if got, want := s.plant("3"), `{"name":"Weeping fig","tag":"tree"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+
+	// An undo does not overwrite what someone else has created meanwhile.
+	b.expect("status of 412")
+	b.remove("3")
+	b.see(".toast", "Plant 3 was deleted.")
+	s.put("3", `{"name":"Theirs"}`)
+	b.press("u")
+	b.see(".toast", "Plant 3 has been changed by someone else since. It was left as it is.")
+	if got, want := s.plant("3"), `{"name":"Theirs"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+}
+
+func TestDrawerCopiesTheIDAndACommandWithoutTheToken(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.put("9007199254740993", `{"name":"It's <b>","tag":"herb"}`)
+	b := openConsole(s)
+	b.eval("navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }")
+	b.open("9007199254740993")
+	b.click("#copy-id")
+	b.wait("copied === '9007199254740993'")
+	b.see(".toast", "ID copied.")
+	b.click("#copy-curl")
+	b.wait("copied.startsWith('curl')")
+	command := evaluate[string](b, "copied")
+	if strings.Contains(command, harness.Token) || !strings.Contains(command, "$PLANTSTORE_TOKEN") {
+		t.Errorf("the command is %s", command)
+	}
+	s.Call(harness.Token, "DELETE", "/plants/9007199254740993", "")
+	shell := exec.Command("sh", "-c", command)
+	shell.Env = append(os.Environ(), "PLANTSTORE_TOKEN="+harness.Token)
+	if out, err := shell.Output(); err != nil {
+		t.Errorf("%s: %v %s", command, err, out)
+	}
+	if got, want := s.plant("9007199254740993"), `{"name":"It's <b>","tag":"herb"}`; got != want {
+		t.Errorf("the command stored %s, want %s", got, want)
+	}
+}
+
+func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(3))
+	b := openConsole(s)
+	warning := "You have unsaved changes."
+	for name, leave := range map[string]func(){
+		"Escape":      func() { b.press(kb.Escape) },
+		"Cancel":      func() { b.click("#plant .cancel") },
+		"close":       func() { b.click("#drawer-close") },
+		"another row": func() { b.click(b.row("2") + " .id") },
+		"back":        func() { b.eval("history.back()") },
+	} {
+		t.Log(name)
+		b.edit("1")
+		b.press("!")
+		leave()
+		b.see("#plant .waiting", warning)
+		b.at("#/plants/1")
+		leave()
+		b.hidden("#plant")
+		b.eval("location.hash = '#/plants'")
+		b.hidden("#drawer")
 	}
 }
 
@@ -251,11 +348,11 @@ func TestErrorsAreShownNextToTheField(t *testing.T) {
 	b := openConsole(s)
 	b.expect("status of 400")
 	for _, c := range []struct{ id, says string }{
-		{"", `"id" is missing: send an integer`},
-		{"one", `"id" must be an integer, got a string`},
-		{"1.5", `"id" must be an integer, got 1.5`},
-		{"9223372036854775808", `"id" must be from -9223372036854775808 to 9223372036854775807, got 9223372036854775808`},
-		{"1", `"id" 1 is taken by another plant: choose another id`},
+		{"", "Enter a whole number."},
+		{"one", "Enter a whole number."},
+		{"1.5", "Enter a whole number."},
+		{"9223372036854775808", "The ID must be from -9223372036854775808 to 9223372036854775807"},
+		{"1", "ID 1 is taken by another plant: choose another id."},
 	} {
 		b.create(c.id, "Fern", "green")
 		b.see("#plant-id-problem", c.says)
@@ -267,10 +364,18 @@ func TestErrorsAreShownNextToTheField(t *testing.T) {
 			b.shot("create-refused")
 		}
 		b.click("#plant .cancel")
+		b.click("#plant .cancel")
 		b.hidden("#plant")
 	}
 	b.create("2", "Fern", "")
 	b.see("#rows", "Fern")
+	b.click(".toast .text:nth-of-type(2)")
+	b.see("#drawer-title", "New plant")
+	b.wait("document.querySelector('#plant-id').value === '3'")
+	b.write("#plant-name", "Moss"+kb.Enter)
+	b.see(".toast", "Plant 3 was created.")
+	b.click(".toast:last-child .text")
+	b.see("#plant-facts", "Moss")
 }
 
 func TestIDsAreExact(t *testing.T) {
@@ -281,7 +386,7 @@ func TestIDsAreExact(t *testing.T) {
 		b.create(id, "Ancient oak", "")
 		b.see(b.row(id)+" .id", id)
 		b.edit(id)
-		b.wait(fmt.Sprintf(`document.querySelector('#plant').open && document.querySelector('#plant-id').value === %q`, id))
+		b.at("#/plants/" + id)
 		b.write("#plant-tag", "tree")
 		b.press(kb.Enter)
 		b.see(b.row(id), "tree")
@@ -292,8 +397,6 @@ func TestIDsAreExact(t *testing.T) {
 	b.shot("exact-ids")
 	for _, id := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993"} {
 		b.remove(id)
-		b.see("#delete", id)
-		b.click("#delete .danger")
 		b.hidden(b.row(id))
 		if status, _ := s.Call(harness.Token, "GET", "/plants/"+id, ""); status != http.StatusNotFound {
 			t.Errorf("plant %s is still there", id)
@@ -317,15 +420,17 @@ func TestNamesAreShownAsText(t *testing.T) {
 	}
 	b.shot("names-are-text")
 	b.edit("1")
-	b.wait(fmt.Sprintf(`document.querySelector('#plant').open && document.querySelector('#plant-name').value === %q`, evil))
+	b.wait(fmt.Sprintf(`document.querySelector('#plant-name').value === %q`, evil))
 	b.press(kb.Escape)
 	b.hidden("#plant")
-	b.remove("1")
-	b.see("#delete-what", evil)
+	b.see("#plant-facts", evil)
+	b.see("#history", evil)
+	b.shot("evil-drawer")
 	b.press(kb.Escape)
+	b.hidden("#drawer")
 	b.write("#search", evil)
 	b.see("#count", "Matches 1–1 of 1")
-	if n := evaluate[int](b, "document.querySelectorAll('main img, dialog img, #rows script').length"); n != 0 {
+	if n := evaluate[int](b, "document.querySelectorAll('main img, dialog img, main script').length"); n != 0 {
 		t.Errorf("%d elements came out of the store", n)
 	}
 	b.size(360, 740)
@@ -345,7 +450,6 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 	change := func(id, mine, theirs string) {
 		t.Helper()
 		b.edit(id)
-		b.wait("document.querySelector('#plant').open")
 		b.write("#plant-name", mine)
 		if theirs != "" {
 			s.put(id, theirs)
@@ -355,26 +459,41 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 		b.press(kb.Enter)
 		b.wait("document.querySelector('#conflict').open")
 	}
-	change("1", "Mine", `{"name":"Theirs","tag":"house"}`)
-	b.see("#versions", "Theirs")
-	b.see("#versions", "Mine")
+	// Only I changed the name, and only they changed the tag.
+	change("1", "Monstera, mine", `{"name":"Monstera, theirs","tag":"house"}`)
+	b.see("#versions", "Monstera, theirs")
+	b.see("#versions", "Monstera, mine")
+	b.see("#versions del", "theirs")
+	b.see("#versions ins", "mine")
+	if got := b.text("#versions ins"); got != "mine" {
+		t.Errorf("the words marked in my version are %q", got)
+	}
 	b.shot("conflict")
 	b.click("#conflict-back")
 	b.hidden("#conflict")
-	if got := b.value("#plant-name"); got != "Mine" {
+	if got := b.value("#plant-name"); got != "Monstera, mine" {
 		t.Errorf("the input has become %q", got)
 	}
 	b.wait("!document.querySelector('#plant .primary').ariaBusy")
 	b.press(kb.Enter)
 	b.click("#conflict-mine")
-	b.see(b.row("1"), "Mine")
-	if got, want := s.plant("1"), `{"name":"Mine","tag":"tropical"}`; got != want {
+	b.see(b.row("1"), "Monstera, mine")
+	if got, want := s.plant("1"), `{"name":"Monstera, mine","tag":"house"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+	change("1", "Mine again", `{"name":"Theirs again","tag":"garden"}`)
+	b.click(`#versions [name="keep-name"][value="theirs"]`)
+	b.click(`#versions [name="keep-tag"][value="mine"]`)
+	b.click("#conflict-mine")
+	b.see(b.row("1"), "Theirs again")
+	if got, want := s.plant("1"), `{"name":"Theirs again","tag":"house"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 
 	change("2", "Mine", `{"name":"Theirs"}`)
 	b.click("#conflict-theirs")
 	b.see(b.row("2"), "Theirs")
+	b.see("#plant-facts", "Theirs")
 
 	change("3", "Mine again", "")
 	b.see("#conflict", "The plant was deleted")
@@ -382,14 +501,12 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 	b.click("#conflict-mine")
 	b.see(b.row("3"), "Mine again")
 
-	b.remove("3")
-	b.see("#delete", "Mine again")
 	s.put("3", `{"name":"Saved at the last moment"}`)
-	b.click("#delete .danger")
-	b.see("#delete-problem", "Someone changed it in the meantime")
-	b.see("#delete-what", "Saved at the last moment")
+	b.click("#delete-plant")
+	b.see("#drawer-problem", "Someone changed it in the meantime")
+	b.see("#plant-facts", "Saved at the last moment")
 	b.shot("delete-changed")
-	b.click("#delete .danger")
+	b.click("#delete-plant")
 	b.hidden(b.row("3"))
 }
 
@@ -423,7 +540,7 @@ func TestRefusedTokenKeepsTheInput(t *testing.T) {
 	b.see("#rows", "A name that took long to write, and longer")
 }
 
-func TestUnreachableServerKeepsTheInput(t *testing.T) {
+func TestUnreachableServerKeepsTheInputAndTheRows(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(2))
@@ -433,19 +550,19 @@ func TestUnreachableServerKeepsTheInput(t *testing.T) {
 	b.write("#plant-name", "A rose")
 	s.Stop()
 	b.press(kb.Enter)
-	b.see("#plant-problem", "The server cannot be reached.")
+	b.see("#plant-problem", "Server unreachable.")
+	b.see(".toast", "Server unreachable. Trying again…")
+	b.see("#rows", "Snake plant")
 	b.shot("create-dead-server")
-	b.click("#plant .cancel")
-	b.edit("1")
-	b.see(".toast", "The server cannot be reached.")
 	b.write("#search", "fig")
-	b.see("#state", "No response")
+	b.see("#state", "Server unreachable")
 	b.shot("dead-server")
 	s.Run()
-	b.click("#state button")
 	b.see("#state", "No matches")
-	if got := b.value("#search"); got != "fig" {
-		t.Errorf("the input has become %q", got)
+	b.hidden(".toast")
+	b.hidden("#plant-problem")
+	if b.value("#search") != "fig" || b.value("#plant-name") != "A rose" {
+		t.Errorf("the input has become %q and %q", b.value("#search"), b.value("#plant-name"))
 	}
 }
 
@@ -469,7 +586,7 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	s := startServer(t)
 	s.Import(garden(60))
 	b := openConsole(s)
-	b.see("#live", "Creates per second")
+	b.see("#live", "Creates/s")
 	id := 1000
 	harness.Eventually(t, func() error {
 		id++
@@ -477,7 +594,7 @@ func TestLiveFiguresAreShown(t *testing.T) {
 		if status, got := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
 			t.Fatalf("create: %d %s", status, got)
 		}
-		if !evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate-now').textContent) && / ms$/.test(document.querySelector('#commit-now').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`) {
+		if !evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate strong').textContent) && / ms$/.test(document.querySelector('#commit strong').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`) {
 			return errors.New("the charts do not show creates and their commits")
 		}
 		return nil

@@ -88,7 +88,7 @@ func render(name string, data pageData) ([]byte, error) {
 func (f files) modules() []string {
 	var names []string
 	for _, file := range f {
-		if strings.HasSuffix(file.name, ".js") && !slices.Contains(docsScripts, file.name) && file.name != "console.js" {
+		if strings.HasSuffix(file.name, ".js") && !slices.Contains(otherScripts, file.name) {
 			names = append(names, file.name)
 		}
 	}

@@ -85,8 +85,9 @@ type file struct {
 
 type files []file
 
-// docsScripts lists the scripts of the reference, which the console does not load.
-var docsScripts = []string{"docs.js", "theme.js", "swagger-ui-bundle.js"}
+// otherScripts lists the scripts that are not modules of the console: those of the
+// reference, the one that the page itself names, and the one that is not a module.
+var otherScripts = []string{"docs.js", "swagger-ui-bundle.js", "console.js", "theme.js"}
 
 // readFiles returns the console's own assets and those of Swagger UI that the
 // reference needs. swgui's own page has an inline script, which the policy would have

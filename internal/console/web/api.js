@@ -8,11 +8,12 @@ const OWN = 'plantstore.own';
 const SLOW = 2500;
 const TIMEOUT = 30_000;
 
-const base = document.querySelector('meta[name="plantstore-base"]').content;
+const base = /** @type {HTMLMetaElement} */ (document.querySelector('meta[name="plantstore-base"]')).content;
 
 // The URL includes the origin, so that a path like //host cannot become another host.
 export const API = `${location.origin}${base}`;
 export const PLANTS = `${API}/plants`;
+export const EVENTS = `${API}/events`;
 export const WEBHOOKS = `${API}/webhooks`;
 const METRICS = `${location.origin}/metrics`;
 
@@ -62,18 +63,54 @@ export class Failure extends Error {
   }
 }
 
-const unreachable = () => new Failure(0, 'The server cannot be reached. Check that it is running and that you are online. Nothing you typed is lost: try again.');
+const unreachable = () => new Failure(0, 'Server unreachable. Check that it is running and that you are online. Nothing you typed is lost: try again.');
 const tooSlow = () => new Failure(0, `The server did not respond within ${TIMEOUT / 1000} seconds. Nothing you typed is lost, and trying again is safe.`);
+
+// onConnection sets the function to call when the server cannot be reached, with false, and
+// when it responds again, with true.
+let connected = true;
+/** @type {(up: boolean) => void} */
+let connection = () => {};
+export function onConnection(/** @type {typeof connection} */ f) {
+  connection = f;
+}
+
+function reached(/** @type {boolean} */ up) {
+  if (up !== connected) {
+    connected = up;
+    connection(up);
+  }
+}
 
 // onUnauthorized sets the function to call, with a message, when the server refuses the
 // token.
+/** @type {(message: string) => void} */
 let unauthorized = () => {};
 export function onUnauthorized(f) {
   unauthorized = f;
 }
 
-// call sends one request and returns the response and its text. It calls slow if the
-// response takes a while.
+/**
+ * @typedef {object} Options of a call
+ * @property {Record<string, string>} [headers]
+ * @property {string} [body]
+ * @property {AbortSignal} [signal]
+ * @property {() => void} [slow] is called if the response takes a while
+ * @property {string} [secret]
+ *
+ * @typedef {object} Plant
+ * @property {string} id
+ * @property {string} name
+ * @property {string} [tag]
+ * @property {string | null} [etag]
+ */
+
+/**
+ * call sends one request and returns the response and its text.
+ * @param {string} method
+ * @param {string} url
+ * @param {Options} [options]
+ */
 export async function call(method, url, { headers, body, signal, slow = () => {}, secret = session.secret() } = {}) {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const timer = setTimeout(slow, SLOW);
@@ -88,6 +125,7 @@ export async function call(method, url, { headers, body, signal, slow = () => {}
       redirect: 'error',
     });
     const text = await response.text();
+    reached(true);
     if (!response.ok) {
       throw failure(response.status, text, response.headers.get('X-Request-Id'));
     }
@@ -105,7 +143,16 @@ export function classify(err, signal, timeout) {
   if (err instanceof Failure || signal?.aborted) {
     return err;
   }
+  reached(false);
   return timeout?.aborted ? tooSlow() : unreachable();
+}
+
+// listOf returns what is on one page of a list, and the URL of the next page, from the Link
+// header, or null on the last page.
+async function listOf(url, options) {
+  const { response, text } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
+  const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
+  return { items: parse(text), next: link && new URL(link[1], url), cursor: response.headers.get('Plantstore-Cursor') ?? '' };
 }
 
 // failure returns the Failure for an error response, with the server's message if it has
@@ -132,15 +179,53 @@ export function failure(status, text, requestID) {
 
 export const aborted = (err) => err.name === 'AbortError';
 
-// listPlants returns the plants on one page, and the query of the next page from the Link
-// header, or null on the last page.
+// listPlants returns the plants on one page, and the query of the next page, or null on the
+// last page.
 export async function listPlants(query, options) {
-  const { response, text } = await call('GET', PLANTS + query, { headers: { Accept: 'application/json' }, ...options });
-  const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
-  return { plants: parse(text), next: link && new URL(link[1], PLANTS).search };
+  const { items, next, cursor } = await listOf(PLANTS + query, options);
+  return { plants: items, next: next && next.search, cursor };
 }
 
-// getPlant returns a plant with its ETag.
+// listEvents returns events on one page of the log, and the query of the next page, or null.
+export async function listEvents(query, options) {
+  const { items, next, cursor } = await listOf(EVENTS + query, options);
+  return { events: items, next: next && next.search, cursor };
+}
+
+// listTags returns the first tags with this prefix, those of the most plants first, or none
+// if the server does not count tags.
+export async function listTags(prefix, options) {
+  const query = new URLSearchParams({ limit: '1000', ...(prefix && { prefix }) });
+  const page = await ifKnown(listOf(`${API}/tags?${query}`, options));
+  const tags = (page?.items ?? []).map(({ tag, plants }) => ({ tag, plants: BigInt(plants) }));
+  return tags.sort((a, b) => Number(b.plants - a.plants));
+}
+
+// about returns what the server says about itself, or null if it says nothing.
+export async function about(options) {
+  const response = await ifKnown(call('GET', `${API}/about`, options));
+  return response && parse(response.text);
+}
+
+// ifKnown returns the response, or null if the server does not know the path or the token
+// may not use it.
+async function ifKnown(response) {
+  try {
+    return await response;
+  } catch (err) {
+    if (err.status === 404 || err.status === 403) {
+      return null;
+    }
+    throw err;
+  }
+}
+
+/**
+ * getPlant returns a plant with its ETag.
+ * @param {string} id
+ * @param {Options} options
+ * @returns {Promise<Plant>}
+ */
 export async function getPlant(id, options) {
   const { response, text } = await call('GET', `${PLANTS}/${id}`, options);
   return { id, ...parse(text), etag: response.headers.get('ETag') };
@@ -150,8 +235,14 @@ export function createPlant(plant, options) {
   return call('POST', PLANTS, { ...options, body: plantJSON(plant), headers: { 'Content-Type': 'application/json' } });
 }
 
-// replacePlant replaces the plant with this ETag, or creates it if there is no ETag.
+/**
+ * replacePlant replaces the plant with this ETag, or creates it if there is no ETag.
+ * @param {Plant} plant
+ * @param {string | null | undefined} etag
+ * @param {Options} options
+ */
 export function replacePlant({ id, name, tag }, etag, options) {
+  /** @type {Record<string, string>} */
   const condition = etag ? { 'If-Match': etag } : { 'If-None-Match': '*' };
   return call('PUT', `${PLANTS}/${id}`, {
     ...options,

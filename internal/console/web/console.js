@@ -6,8 +6,10 @@
 //     title,             // of the browser's tab
 //     show(root, state), // draws the state into root, an element of its own in <main>
 //     hide(),            // stops what runs: the page is left, or the user signs out
-//     refresh(),         // optional: the user has signed in again, after the token was refused
+//     refresh(),         // optional: the user has signed in again, or the server is back
 //     leave(next),       // optional: returns false to stay, because of unsaved text
+//     key(key),          // optional: handles a key pressed outside fields and dialogs, or
+//                        // Escape anywhere but in a dialog, and returns whether it did
 //   }
 //
 // show is called when the page opens, then with an empty root, and again whenever the state
@@ -16,12 +18,14 @@
 
 import { page as plants } from './plants.js';
 import { startAlerts, stopAlerts } from './alerts.js';
-import { allows, identify, onUnauthorized, session, signOff } from './api.js';
-import { $, STILL_WAITING, busy, h, refocus } from './dom.js';
+import { allows, identify, onConnection, onUnauthorized, session, signOff } from './api.js';
+import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
-import { start, state } from './route.js';
+import { forget, start, state } from './route.js';
 import { format } from './state.js';
-import { startTransfer } from './transfer.js';
+import { forgetNames } from './people.js';
+import { startTransfer, stopTransfer } from './transfer.js';
+import { forgetUndo, undoLast } from './undo.js';
 
 /**
  * @typedef {object} Page
@@ -30,6 +34,7 @@ import { startTransfer } from './transfer.js';
  * @property {() => void} hide
  * @property {() => void} [refresh]
  * @property {(next: import('./state.js').State) => boolean} [leave]
+ * @property {(key: string) => boolean} [key]
  */
 
 /**
@@ -148,12 +153,72 @@ function enter() {
   $('search')?.focus();
 }
 
+// signOut forgets everything that the user did or saw.
 function signOut() {
   close();
+  stopTransfer();
+  forgetUndo();
+  forgetNames();
   $('console').hidden = true;
   $('sign-out').hidden = true;
   $('pages').replaceChildren();
+  $('toasts').replaceChildren();
+  $('show-token').checked = false;
+  field.type = 'password';
+  history.replaceState(null, '', location.pathname);
+  forget();
   showSignIn('');
+}
+
+const SOON = 1000;
+const LATEST = 30_000;
+
+/** @type {import('./dom.js').Toast | null} */
+let offline = null; // the message that the server is unreachable
+
+// connection tells the user that the server is unreachable, and tries until it is back.
+function connection(/** @type {boolean} */ up) {
+  offline?.close();
+  offline = null;
+  if (up) {
+    startAlerts();
+    open?.module.refresh?.();
+    return;
+  }
+  if (session.secret()) {
+    offline = toast('Server unreachable. Trying again…', { bad: true });
+    retry(SOON);
+  }
+}
+
+function retry(/** @type {number} */ pause) {
+  setTimeout(async () => {
+    const secret = session.secret();
+    if (!offline || !secret) {
+      return;
+    }
+    await identify(secret).catch(() => {});
+    if (offline) {
+      retry(Math.min(2 * pause, LATEST));
+    }
+  }, pause);
+}
+
+// press handles the keyboard shortcuts.
+function press(/** @type {KeyboardEvent} */ event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const typing = target.matches('input:not([type="checkbox"], [type="radio"]), textarea, select');
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || $('console').hidden || document.querySelector('dialog[open]') || (typing && event.key !== 'Escape')) {
+    return;
+  }
+  if (event.key === '?') {
+    $('keys').showModal();
+  } else if (event.key === 'u' && undoLast()) {
+    // done
+  } else if (!open?.module.key?.(event.key)) {
+    return;
+  }
+  event.preventDefault();
 }
 
 onUnauthorized((reason) => {
@@ -177,6 +242,13 @@ $('show-token').addEventListener('change', () => {
   field.type = /** @type {HTMLInputElement} */ ($('show-token')).checked ? 'text' : 'password';
 });
 $('sign-out').addEventListener('click', signOut);
+$('help').addEventListener('click', () => $('keys').showModal());
+$('skip').addEventListener('click', (/** @type {Event} */ event) => {
+  event.preventDefault(); // the hash is the state
+  $('console').focus();
+});
+addEventListener('keydown', press);
+onConnection(connection);
 start((next) => open?.module.leave?.(next) ?? true, draw);
 startTransfer();
 

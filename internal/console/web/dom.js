@@ -1,9 +1,18 @@
 // Helpers for all parts of the page. Text from the store enters the page only through h
 // and textContent, so it is never interpreted as markup.
 
-export const $ = (id) => document.getElementById(id);
+import { marks, shorten, time } from './format.js';
 
-// h creates an element. A property whose name starts with "on" is an event listener.
+/** @returns {any} the element with this id */
+export const $ = (/** @type {string} */ id) => document.getElementById(id);
+
+/**
+ * h creates an element. A property whose name starts with "on" is an event listener; one
+ * that is undefined is left out.
+ * @param {string} name
+ * @param {Record<string, any>} [properties]
+ * @param {...(Node | string)} children
+ */
 export function h(name, properties, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties ?? {})) {
@@ -17,7 +26,7 @@ export function h(name, properties, ...children) {
   return element;
 }
 
-export function svg(name, attributes) {
+export function svg(/** @type {string} */ name, /** @type {Record<string, any>} */ attributes) {
   const element = document.createElementNS('http://www.w3.org/2000/svg', name);
   for (const [key, value] of Object.entries(attributes)) {
     element.setAttribute(key, value);
@@ -25,31 +34,105 @@ export function svg(name, attributes) {
   return element;
 }
 
-export function icon(name) {
+export function icon(/** @type {string} */ name) {
   const element = svg('svg', { class: 'icon', 'aria-hidden': 'true' });
   element.append(svg('use', { href: `#icon-${name}` }));
   return element;
 }
 
-// toast shows a message at the bottom of the page. An error stays until it is closed.
-export function toast(message, { bad = false, action } = {}) {
+/**
+ * visible returns a text for display, in which line breaks, control characters and double
+ * spaces can be seen.
+ * @param {string} text
+ * @param {boolean} [part] whether it is a part of a text
+ * @returns {(Node | string)[]}
+ */
+export const visible = (text, part) => marks(text, part).map((piece) => (piece.sign ? h('span', { class: piece.sign.length > 3 ? 'mark code' : 'mark', title: piece.name }, piece.sign) : piece.text));
+
+/**
+ * value shows a name or a tag in full, or says that there is none.
+ * @param {string | undefined} text
+ */
+export function value(text) {
+  return text ? h('span', { class: 'value', dir: 'auto' }, ...visible(shorten(text, 100_000))) : h('span', { class: 'blank' }, text === '' ? 'empty' : 'none');
+}
+
+/** when shows a time, with the exact one on hover. @param {string} at */
+export const when = (at) => h('time', { datetime: at, title: at }, time(at));
+
+/**
+ * @typedef {object} Toast
+ * @property {() => void} close
+ * @property {(text: string) => void} say
+ */
+
+/**
+ * toast shows a message at the bottom of the page. It gives way to the next one, unless it is
+ * kept. Errors are kept. Without seconds, what is kept stays until it is closed.
+ * @param {string} message
+ * @param {{bad?: boolean, keep?: boolean, actions?: [string, () => void][], seconds?: number, onclose?: () => void, closeLabel?: string}} [options]
+ * @returns {Toast}
+ */
+export function toast(message, { bad = false, keep = bad, actions = [], seconds, onclose = () => {}, closeLabel = 'Dismiss' } = {}) {
+  const text = h('span', {}, message);
+  const element = h('div', { class: `toast${bad ? ' bad' : ''}${keep ? '' : ' brief'}` }, text);
   const close = () => element.remove();
-  const element = h('div', { class: bad ? 'toast bad' : 'toast' }, h('span', {}, message));
-  if (action) {
-    element.append(h('button', { type: 'button', class: 'text', onclick: action.run }, action.name));
+  for (const [name, run] of actions) {
+    element.append(h('button', { type: 'button', class: 'text', onclick: () => { close(); run(); } }, name));
   }
-  element.append(h('button', { type: 'button', 'aria-label': 'Dismiss', onclick: close }, icon('close')));
-  $('toasts').replaceChildren(element);
-  if (!bad && !action) {
-    setTimeout(close, 6000);
+  element.append(h('button', { type: 'button', 'aria-label': closeLabel, title: closeLabel, onclick: () => { close(); onclose(); } }, icon('close')));
+  $('toasts').querySelectorAll('.brief').forEach((/** @type {Element} */ old) => old.remove());
+  $('toasts').append(element);
+  const limit = seconds ?? (keep ? 0 : 6);
+  if (limit > 0) {
+    expire(element, limit * 1000, close);
   }
-  return close;
+  return { close, say: (words) => { text.textContent = words; } };
+}
+
+// expire closes a message after a while, but not while the user points at it or is in it.
+function expire(/** @type {HTMLElement} */ element, /** @type {number} */ ms, /** @type {() => void} */ close) {
+  const step = 250;
+  let left = ms;
+  const timer = setInterval(() => {
+    left -= element.matches(':hover, :focus-within') ? 0 : step;
+    if (left <= 0 || !element.isConnected) {
+      clearInterval(timer);
+      close();
+    }
+  }, step);
+}
+
+/** copy puts a text on the clipboard. @param {string} text @param {string} what */
+export async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS there is no clipboard API, except on localhost.
+    const field = h('textarea', { class: 'hidden-text', 'aria-hidden': 'true' });
+    /** @type {HTMLTextAreaElement} */ (field).value = text;
+    const back = document.activeElement;
+    (document.querySelector('dialog[open]') ?? document.body).append(field);
+    /** @type {HTMLTextAreaElement} */ (field).select();
+    const done = document.execCommand('copy');
+    field.remove();
+    /** @type {HTMLElement | null} */ (back)?.focus();
+    if (!done) {
+      toast('The browser does not allow copying here. Select the text and copy it yourself.', { bad: true });
+      return;
+    }
+  }
+  toast(`${what} copied.`);
 }
 
 export const STILL_WAITING = 'The server is slow. Still waiting…';
 
-// busy marks the button as busy while f runs, and ignores clicks on it. The button
-// keeps the focus.
+/**
+ * busy marks the button as busy while f runs, and ignores clicks on it. The button keeps
+ * the focus.
+ * @param {HTMLElement} button
+ * @param {() => Promise<void>} f
+ */
 export async function busy(button, f) {
   if (button.ariaBusy === 'true') {
     return;
@@ -66,7 +149,7 @@ export async function busy(button, f) {
 // focus, but in Chromium a field that was inert accepts no text until it is focused
 // again.
 export function refocus() {
-  const { activeElement } = document;
-  activeElement.blur();
-  activeElement.focus();
+  const active = /** @type {HTMLElement} */ (document.activeElement);
+  active.blur();
+  active.focus();
 }

@@ -63,16 +63,21 @@ export function time(at, now = Date.now(), zone) {
   return day(then, { year: 'numeric' }) === day(new Date(now), { year: 'numeric' }) ? `${day(then, { month: 'short', day: 'numeric' })}, ${clock}` : date;
 }
 
+const UNSEEN = '\\r\\n|[\\u0000-\\u001f\\u007f\\u0085\\u00a0\\u200b\\u2028\\u2029\\ufeff\\u202a-\\u202e\\u2066-\\u2069]|(?<=\\s) | (?=\\s)';
+
 /**
  * marks splits a text into pieces: plain text, and characters that would not be seen, each
- * with a visible sign and its name. Joined together the pieces are the text.
+ * with a visible sign and its name. Joined together the pieces are the text. A space counts
+ * as one of these beside another, and at the ends of a text that is not just a part of one.
  * @param {string} text
+ * @param {boolean} [part]
  * @returns {{text: string, sign?: string, name?: string}[]}
  */
-export function marks(text) {
+export function marks(text, part = false) {
   const pieces = [];
   let at = 0;
-  for (const { 0: found, index } of text.matchAll(/\r\n|[\u0000-\u001f\u007f\u0085\u00a0\u200b\u2028\u2029\ufeff\u202a-\u202e\u2066-\u2069]|(?<=\s) | (?=\s)|^ | $/g)) {
+  const ends = part ? '' : '|^ | $';
+  for (const { 0: found, index } of text.matchAll(new RegExp(UNSEEN + ends, 'g'))) {
     if (index > at) {
       pieces.push({ text: text.slice(at, index) });
     }
@@ -90,14 +95,14 @@ function mark(found) {
   const code = found.charCodeAt(0);
   const name = `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
   switch (found) {
-    case '\r\n': return { sign: '␍␊', name: 'line break (CR LF)' };
+    case '\r\n': return { sign: 'CR↵', name: 'line break (CR LF)' };
     case '\n': return { sign: '↵', name: 'line break' };
-    case '\r': return { sign: '␍', name: 'carriage return' };
-    case '\t': return { sign: '⇥', name: 'tab' };
+    case '\r': return { sign: 'CR', name: 'carriage return' };
+    case '\t': return { sign: '→', name: 'tab' };
     case ' ': return { sign: '·', name: 'space' };
-    case '\u00a0': return { sign: '⍽', name: 'no-break space' };
+    case '\u00a0': return { sign: '·', name: 'no-break space' };
   }
-  return { sign: code < 0x20 ? String.fromCharCode(0x2400 + code) : '◌', name };
+  return { sign: name, name };
 }
 
 /**
@@ -131,6 +136,6 @@ export function restoreBreaks(original, edited) {
     if (i < same) {
       return line + (breaks[i] ?? usual);
     }
-    return line + (left <= tail ? breaks[breaks.length - left] : usual);
+    return line + ((left <= tail && breaks[breaks.length - left]) || usual);
   }).join('');
 }

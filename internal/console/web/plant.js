@@ -1,29 +1,95 @@
-// The dialogs for one plant: create, edit, delete, and the choice between two versions if
-// someone else saved first.
+// The drawer beside the list: one plant with its history, and the form to create or edit it.
 
-import { createPlant, deletePlant, getPlant, replacePlant } from './api.js';
-import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
-import { sentence } from './format.js';
-import { focusRow, freeID, neighbour, reload } from './plants.js';
+import { aborted, allows, createPlant, deletePlant, getPlant, listEvents, PLANTS, replacePlant } from './api.js';
+import { choose } from './conflict.js';
+import { $, STILL_WAITING, busy, copy, h, toast, value, when } from './dom.js';
+import { restoreBreaks, sentence, shorten } from './format.js';
+import { plantJSON } from './json.js';
+import { focusRow, freeID, neighbour, newPlant, openPlant, reload } from './plants.js';
+import { go, memory, state } from './route.js';
+import { names } from './people.js';
+import { offerUndo } from './undo.js';
 
-const dialog = $('plant');
-const form = dialog.querySelector('form');
-const save = form.querySelector('.primary');
-const waiting = form.querySelector('.waiting');
-const fields = { id: $('plant-id'), name: $('plant-name'), tag: $('plant-tag') };
+const FIELDS = ['id', 'name', 'tag'];
+const MAX_HISTORY = 200;
 
-let edited = null; // the plant as it was read, or null for a new one
-let initial = {}; // the values of the fields when the dialog opened
-let warned = false; // that Escape would discard unsaved text
+/** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, running: AbortController}} */
+const drawer = {
+  id: '', // of the plant that is open, new, or empty
+  plant: null, // as it was read, with its ETag; null while it is read, and for a new one
+  form: false, // whether the form is shown
+  initial: {}, // the values of the fields when the form opened
+  warned: false, // that leaving would discard unsaved text
+  opener: null, // the element that had the focus before
+  edit: false, // whether to open the form when the plant has been read
+  running: new AbortController(),
+};
 
-export const newPlant = () => open(null);
+const field = (name) => $(`plant-${name}`);
+const waiting = () => $('plant').querySelector('.waiting');
+const slow = () => {
+  waiting().textContent = STILL_WAITING;
+};
 
-function start() {
+// showPlant opens the drawer with this plant, or closes it if there is none.
+export function showPlant(id) {
+  if (id === drawer.id) {
+    return;
+  }
+  if (!drawer.id) {
+    drawer.opener = document.activeElement;
+  }
+  const last = drawer.id;
+  stop();
+  drawer.id = id;
+  $('drawer').hidden = id === '';
+  if (id === '') {
+    restoreFocus(last);
+    return;
+  }
+  mount();
+  if (id === 'new') {
+    openForm(null);
+    return;
+  }
+  title(id);
+  $('drawer-title').focus();
+  read();
+}
+
+// closePlant forgets the plant, because the page is left.
+export function closePlant() {
+  stop();
+  drawer.id = '';
+}
+
+function stop() {
+  drawer.running.abort();
+  Object.assign(drawer, { plant: null, form: false, initial: {}, warned: false });
+}
+
+function restoreFocus(last) {
+  if (document.activeElement !== document.body && !$('drawer').contains(document.activeElement)) {
+    return;
+  }
+  if (last !== 'new') {
+    focusRow(last);
+    return;
+  }
+  (drawer.opener?.isConnected && drawer.opener !== document.body ? drawer.opener : $('create')).focus();
+}
+
+function mount() {
+  if ($('drawer').dataset.mounted) {
+    return;
+  }
+  $('drawer').dataset.mounted = 'yes';
+  const form = $('plant');
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    busy(save, submit);
+    busy(form.querySelector('.primary'), submit);
   });
-  form.querySelector('.cancel').addEventListener('click', () => dialog.close());
+  form.querySelector('.cancel').addEventListener('click', cancel);
   // Names and tags can have several lines, but rarely do: Enter submits the form, and
   // Shift+Enter starts a new line.
   let shift = false;
@@ -36,59 +102,238 @@ function start() {
       form.requestSubmit();
     }
   });
-  dialog.addEventListener('cancel', (event) => {
-    if (changed() && !warned) {
-      event.preventDefault();
-      warned = true;
-      waiting.textContent = 'You have unsaved changes. Save them, or press Escape again to discard them.';
+  $('drawer-close').addEventListener('click', close);
+  $('edit-plant').addEventListener('click', () => openForm(drawer.plant));
+  $('delete-plant').addEventListener('click', () => busy($('delete-plant'), remove));
+  $('copy-id').addEventListener('click', () => copy(drawer.id, 'ID'));
+  $('copy-curl').addEventListener('click', () => copy(curl(drawer.plant), 'curl command'));
+}
+
+function title(id) {
+  $('drawer-title').replaceChildren(...(id === 'new' ? ['New plant'] : ['Plant ', h('span', { class: 'mono' }, id)]));
+  $('copy-id').hidden = id === 'new';
+}
+
+// close closes the drawer, unless there is unsaved text.
+function close() {
+  go({ ...state(), id: '' }, { memory: memory() });
+}
+
+// cancel leaves the form, or closes the drawer. It reports whether there was one.
+export function cancel() {
+  if (!drawer.id) {
+    return false;
+  }
+  if (!drawer.form || drawer.id === 'new' || !drawer.plant) {
+    close();
+  } else if (settled()) {
+    openView();
+    $('edit-plant').focus();
+  }
+  return true;
+}
+
+const changed = () => drawer.form && FIELDS.some((name) => field(name).value !== drawer.initial[name]);
+
+// settled reports whether there is no unsaved text, or the user was warned of it.
+function settled() {
+  if (!changed() || drawer.warned) {
+    return true;
+  }
+  drawer.warned = true;
+  waiting().textContent = 'You have unsaved changes. Save them, or do that again to discard them.';
+  return false;
+}
+
+// mayLeave reports whether the user can go to the next state.
+export function mayLeave(next) {
+  return (next.page === 'plants' && next.id === drawer.id) || settled();
+}
+
+// reloadPlant reads the plant again, unless it is being edited. What was wrong before may be
+// right again.
+export function reloadPlant() {
+  $('plant-problem').textContent = '';
+  if (drawer.id && drawer.id !== 'new' && !drawer.form) {
+    read();
+  }
+}
+
+async function read() {
+  drawer.running.abort();
+  drawer.running = new AbortController();
+  const { signal } = drawer.running;
+  $('drawer-problem').textContent = '';
+  if (!drawer.plant) {
+    $('plant').hidden = true;
+    $('plant-view').hidden = true;
+  }
+  try {
+    drawer.plant = await getPlant(drawer.id, { signal });
+    if (drawer.edit) {
+      drawer.edit = false;
+      openForm(drawer.plant);
+      return;
     }
-  });
-  startDelete();
+    openView();
+  } catch (err) {
+    if (aborted(err) || err.status === 401) {
+      return;
+    }
+    if (err.status === 404) {
+      showMissing();
+      return;
+    }
+    $('drawer-problem').textContent = sentence(err.message);
+  }
 }
 
-start();
+function showMissing() {
+  drawer.plant = null;
+  $('plant').hidden = true;
+  $('plant-view').hidden = true;
+  $('drawer-problem').replaceChildren(`There is no plant ${drawer.id}.`);
+  if (allows('plants:write')) {
+    $('drawer-problem').append(' ', h('button', { type: 'button', onclick: () => openForm(null, drawer.id) }, 'Create it'));
+  }
+}
 
-function open(plant) {
-  edited = plant;
-  warned = false;
-  $('plant-title').textContent = plant ? 'Edit plant' : 'New plant';
-  save.textContent = plant ? 'Save' : 'Create';
-  fields.id.readOnly = plant !== null;
-  $('plant-id-hint').hidden = plant !== null;
-  fields.id.value = plant ? plant.id : freeID();
-  fields.name.value = plant ? plant.name : '';
-  fields.tag.value = plant?.tag ?? '';
-  initial = { id: fields.id.value, name: fields.name.value, tag: fields.tag.value };
+function openView() {
+  const { plant } = drawer;
+  drawer.form = false;
+  drawer.warned = false;
+  title(drawer.id);
+  $('plant').hidden = true;
+  $('plant-view').hidden = false;
+  for (const id of ['edit-plant', 'delete-plant']) {
+    $(id).hidden = !allows('plants:write');
+  }
+  const fact = (name, ...content) => [h('dt', {}, name), h('dd', {}, ...content)];
+  $('plant-facts').replaceChildren(
+    ...fact('ID', h('span', { class: 'mono' }, plant.id)),
+    ...fact('Name', value(plant.name)),
+    ...fact('Tag', value(plant.tag), ...(plant.tag ? [' ', h('button', { type: 'button', class: 'tag', onclick: () => go({ page: 'plants', id: plant.id, tag: plant.tag }) }, 'Show all with this tag')] : [])),
+  );
+  showHistory();
+}
+
+// curl returns a command that saves the plant as it is. The token is a variable: a command
+// ends up in logs and chats.
+function curl({ id, name, tag }) {
+  const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+  return [
+    `curl -X PUT ${quote(`${PLANTS}/${id}`)}`,
+    '-H "Authorization: Bearer $PLANTSTORE_TOKEN"',
+    "-H 'Content-Type: application/json'",
+    `-d ${quote(plantJSON({ name, tag }))}`,
+  ].join(' \\\n  ');
+}
+
+// showHistory shows the changes of the plant that the log still has, newest first.
+async function showHistory() {
+  const section = $('plant-history');
+  section.hidden = !allows('events:read');
+  if (section.hidden) {
+    return;
+  }
+  const { signal } = drawer.running;
+  const { id } = drawer;
+  $('history-status').textContent = 'Loading…';
+  try {
+    const events = [];
+    /** @type {string | null} */
+    let query = `?${new URLSearchParams({ id, limit: '1000' })}`;
+    while (query) {
+      const response = await listEvents(query, { signal });
+      events.push(...response.events);
+      query = response.next;
+    }
+    const known = await names();
+    if (signal.aborted) {
+      return;
+    }
+    $('history-status').textContent = events.length === 0 ? 'The log of changes no longer has any of this plant.' : '';
+    $('history').replaceChildren(...events.map((event, i) => entry(event, events[i - 1], known)).reverse().slice(0, MAX_HISTORY));
+  } catch (err) {
+    if (!signal.aborted && err.status !== 401) {
+      $('history-status').textContent = sentence(err.message);
+    }
+  }
+}
+
+const VERBS = { 'plant.created': 'Created', 'plant.replaced': 'Changed', 'plant.deleted': 'Deleted' };
+
+function entry(event, previous, known) {
+  const past = previous && previous.type !== 'plant.deleted' ? previous.plant : null;
+  const parts = [];
+  for (const [name, key] of [['Name', 'name'], ['Tag', 'tag']]) {
+    if (event.type === 'plant.deleted' || (past && past[key] === event.plant[key]) || (!past && event.plant[key] === undefined)) {
+      continue;
+    }
+    const brief = (text) => value(text && shorten(text, 200));
+    parts.push(h('div', {}, `${name}: `, ...(past ? [h('del', {}, brief(past[key])), ' → '] : []), brief(event.plant[key])));
+  }
+  return h('li', {}, h('div', { class: 'meta' }, h('strong', {}, VERBS[event.type] ?? event.type), h('span', {}, `by ${known.get(event.by) ?? event.by}`), when(event.time)), ...parts);
+}
+
+// editPlant opens the form for a plant. It reports whether there is one.
+export function editPlant(id) {
+  if (!id || id === 'new' || drawer.form) {
+    return false;
+  }
+  if (id === drawer.id) {
+    if (drawer.plant) {
+      openForm(drawer.plant);
+    }
+    return true;
+  }
+  drawer.edit = true;
+  openPlant(id);
+  return true;
+}
+
+// openForm shows the form with this plant, or for a new one.
+function openForm(plant, id = plant?.id ?? freeID()) {
+  drawer.form = true;
+  drawer.warned = false;
+  title(plant ? plant.id : 'new');
+  $('drawer-problem').textContent = '';
+  $('plant-view').hidden = true;
+  $('plant').hidden = false;
+  $('plant').querySelector('.primary').textContent = plant ? 'Save' : 'Create';
+  $('plant-id-field').hidden = plant !== null;
+  field('id').value = id;
+  field('name').value = plant?.name ?? '';
+  field('tag').value = plant?.tag ?? '';
+  drawer.initial = Object.fromEntries(FIELDS.map((name) => [name, field(name).value]));
   clearProblems();
-  dialog.showModal();
-  (fields.id.value ? fields.name : fields.id).focus();
+  (field('id').value ? field('name') : field('id')).focus();
 }
-
-const changed = () => Object.entries(fields).some(([name, field]) => field.value !== initial[name]);
 
 // formPlant returns the plant in the form. A field that was not edited keeps the value
-// that was read, because a text area cannot represent every text: it normalises line
-// breaks.
+// that was read, and one that was edited keeps its line breaks: a text area cannot
+// represent every text.
 function formPlant() {
-  const { id, name, tag } = fields;
-  return {
-    id: id.value.trim(),
-    name: edited && name.value === initial.name ? edited.name : name.value,
-    tag: tag.value === initial.tag ? edited?.tag : tag.value || undefined,
-  };
+  const { plant, initial } = drawer;
+  const edited = (name) => (plant && field(name).value === initial[name] ? plant[name] : restoreBreaks(plant?.[name] ?? '', field(name).value));
+  return { id: plant?.id ?? field('id').value.trim(), name: edited('name'), tag: edited('tag') || (field('tag').value === initial.tag ? plant?.tag : undefined) };
 }
 
 async function submit() {
   clearProblems();
   const plant = formPlant();
+  const { signal } = drawer.running;
   try {
-    if (!edited) {
+    if (!drawer.plant) {
       await createPlant(plant, { slow });
-      await done(`Plant ${plant.id} was created.`, plant.id, () => $('create').focus());
+      created(plant.id);
       return;
     }
-    await replacePlant(plant, edited.etag, { slow });
-    await done(`Plant ${plant.id} was saved.`, plant.id, () => focusRow(plant.id, 'Edit'));
+    const { response } = await replacePlant(plant, drawer.plant.etag, { slow });
+    if (signal.aborted) {
+      return;
+    }
+    saved({ ...plant, etag: response.headers.get('ETag') });
   } catch (err) {
     if (err.status === 412) {
       await resolveConflict(plant);
@@ -96,37 +341,40 @@ async function submit() {
     }
     showProblems(err);
   } finally {
-    waiting.textContent = '';
+    if ($('plant')) {
+      waiting().textContent = drawer.warned ? waiting().textContent : '';
+    }
   }
 }
 
-const slow = () => {
-  waiting.textContent = STILL_WAITING;
-};
+function created(id) {
+  drawer.form = false;
+  close();
+  const exact = BigInt(id).toString();
+  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [['View', () => openPlant(exact)], ['Create another', newPlant]] });
+  reload({ fresh: exact });
+}
 
-// done closes the dialog. The browser restores the focus to the element that opened it.
-// If the new rows do not have that element, focus chooses another.
-async function done(message, id, focus) {
-  dialog.close();
-  toast(message);
-  await reload({ fresh: id });
-  if (document.activeElement === document.body) {
-    focus();
-  }
+function saved(plant) {
+  drawer.plant = plant;
+  openView();
+  $('edit-plant').focus();
+  toast(`Plant ${plant.id} was saved.`);
+  reload({ fresh: plant.id });
 }
 
 function clearProblems() {
-  waiting.textContent = '';
+  waiting().textContent = '';
   $('plant-problem').textContent = '';
-  for (const [name, field] of Object.entries(fields)) {
-    field.ariaInvalid = null;
+  for (const name of FIELDS) {
+    field(name).ariaInvalid = null;
     $(`plant-${name}-problem`).textContent = '';
   }
 }
 
 // showProblems shows the parts of the server's message next to the fields that they name.
 function showProblems(err) {
-  if (err.status === 401) {
+  if (err.status === 401 || !$('plant')) {
     return; // the sign-in dialog shows it
   }
   let first = null;
@@ -136,15 +384,23 @@ function showProblems(err) {
       $('plant-problem').textContent = sentence(part);
       continue;
     }
-    $(`plant-${name}-problem`).textContent = sentence(part);
-    fields[name].ariaInvalid = 'true';
-    first ??= fields[name];
+    $(`plant-${name}-problem`).textContent = sentence(name === 'id' ? words(part) : part);
+    field(name).ariaInvalid = 'true';
+    first ??= field(name);
   }
   first?.focus();
 }
 
-// resolveConflict shows both versions if someone else saved first, and keeps the one that
-// the user chooses.
+// words says in a form what the server says about JSON.
+function words(part) {
+  if (/ is missing| must be an integer/.test(part)) {
+    return 'Enter a whole number';
+  }
+  return part.replace(/^"id" (-?\d+ is taken)/, 'ID $1').replace(/^"id" must be/, 'The ID must be');
+}
+
+// resolveConflict shows both versions if someone else saved first, and saves what the user
+// chooses.
 async function resolveConflict(mine) {
   let theirs = null;
   try {
@@ -155,149 +411,51 @@ async function resolveConflict(mine) {
       return;
     }
   }
-  switch (await choose(mine, theirs)) {
-    case 'mine':
-      edited = { ...edited, etag: theirs?.etag };
-      await submit();
-      break;
-    case 'theirs':
-      dialog.close();
-      await reload({ fresh: mine.id });
-      focusRow(mine.id, 'Edit');
-  }
-}
-
-// choose returns which version the user wants to keep: mine, theirs, or '' to continue
-// editing. theirs is null if the plant was deleted.
-function choose(mine, theirs) {
-  const choice = $('conflict');
-  $('conflict-title').textContent = theirs ? 'The plant has changed' : 'The plant was deleted';
-  $('conflict-text').textContent = theirs
-    ? 'Someone saved it while you were editing. Which version do you want to keep?'
-    : 'Someone deleted it while you were editing. Do you want to create it again?';
-  $('conflict-theirs').textContent = theirs ? 'Keep theirs' : 'Leave it deleted';
-  $('conflict-mine').textContent = theirs ? 'Save mine' : 'Create it again';
-  $('versions').replaceChildren(...(theirs ? [version('Saved version', theirs, mine)] : []), version('Your version', mine, theirs ?? mine));
-  choice.returnValue = '';
-  choice.showModal();
-  $('conflict-back').focus();
-  return new Promise((resolve) => {
-    const closed = () => {
-      refocus();
-      resolve(choice.returnValue);
-    };
-    choice.addEventListener('close', closed, { once: true });
-  });
-}
-
-for (const value of ['back', 'theirs', 'mine']) {
-  $(`conflict-${value}`).addEventListener('click', () => $('conflict').close(value === 'back' ? '' : value));
-}
-
-function version(title, plant, other) {
-  const entry = (name, key) => [h('dt', {}, name), h('dd', { class: plant[key] === other[key] ? undefined : 'differs', dir: 'auto' }, value(plant[key]))];
-  return h('section', {}, h('h3', {}, title), h('dl', {}, ...entry('Name', 'name'), ...entry('Tag', 'tag')));
-}
-
-function value(text) {
-  if (text === undefined) {
-    return h('span', { class: 'blank' }, 'none');
-  }
-  return text === '' ? h('span', { class: 'blank' }, 'empty') : text;
-}
-
-// read gets the plant for a dialog, or shows why it cannot.
-async function read(button, id, then) {
-  await busy(button, async () => {
-    let close = () => {};
-    try {
-      const plant = await getPlant(id, {
-        slow: () => {
-          close = toast(STILL_WAITING);
-        },
-      });
+  const choice = await choose(mine, theirs, drawer.plant);
+  if (choice === 'theirs') {
+    drawer.form = false;
+    if (!theirs) {
       close();
-      then(plant);
-    } catch (err) {
-      close();
-      if (err.status === 404) {
-        toast(`Plant ${id} no longer exists.`);
-        await reload();
-        return;
-      }
-      if (err.status !== 401) {
-        toast(sentence(err.message), { bad: true });
-      }
+      reload();
+      return;
     }
-  });
-}
-
-export const editPlant = (id, button) => read(button, id, open);
-
-let target; // the plant in the delete dialog
-
-export const removePlant = (id, button) => read(button, id, askDelete);
-
-function startDelete() {
-  const dialog = $('delete');
-  dialog.querySelector('.cancel').addEventListener('click', () => dialog.close());
-  dialog.querySelector('form').addEventListener('submit', (event) => {
-    event.preventDefault();
-    busy(dialog.querySelector('.danger'), remove);
-  });
-}
-
-function askDelete(plant) {
-  target = plant;
-  const entry = (name, content) => [h('dt', {}, name), h('dd', { dir: 'auto' }, content)];
-  $('delete-problem').textContent = '';
-  $('delete-what').replaceChildren(...entry('ID', plant.id), ...entry('Name', value(plant.name)), ...entry('Tag', value(plant.tag)));
-  if (!$('delete').open) {
-    $('delete').showModal();
+    drawer.plant = theirs;
+    openView();
+    $('edit-plant').focus();
+    reload({ fresh: mine.id });
+  } else if (choice) {
+    drawer.plant = { ...drawer.plant, ...choice, etag: theirs?.etag };
+    field('name').value = choice.name;
+    field('tag').value = choice.tag ?? '';
+    await submit();
   }
 }
 
+// remove deletes the plant as it is shown. There is no question before it, but an undo
+// after it.
 async function remove() {
-  const dialog = $('delete');
-  const status = dialog.querySelector('.waiting');
-  const wait = () => {
-    status.textContent = STILL_WAITING;
-  };
-  $('delete-problem').textContent = '';
+  const { plant } = drawer;
+  $('drawer-problem').textContent = '';
   try {
-    await deletePlant(target.id, target.etag, { slow: wait });
-    await finishDelete(`Plant ${target.id} was deleted.`);
+    await deletePlant(plant.id, plant.etag, {});
+    removed(plant);
+    offerUndo(`Plant ${plant.id} was deleted.`, [plant]);
   } catch (err) {
     if (err.status === 404) {
-      await finishDelete(`Plant ${target.id} was already deleted.`);
+      removed(plant);
+      toast(`Plant ${plant.id} was already deleted.`);
     } else if (err.status === 412) {
-      await confirmAgain(wait);
+      await read();
+      $('drawer-problem').textContent = drawer.plant ? 'Someone changed it in the meantime. This is the current version. Delete it anyway?' : `Plant ${plant.id} was already deleted.`;
     } else if (err.status !== 401) {
-      $('delete-problem').textContent = sentence(err.message);
-    }
-  } finally {
-    status.textContent = '';
-  }
-}
-
-// confirmAgain shows the current version of a plant that changed in the meantime.
-async function confirmAgain(slow) {
-  try {
-    askDelete(await getPlant(target.id, { slow }));
-    $('delete-problem').textContent = 'Someone changed it in the meantime. This is the current version. Delete it anyway?';
-  } catch (err) {
-    if (err.status === 404) {
-      await finishDelete(`Plant ${target.id} was already deleted.`);
-    } else if (err.status !== 401) {
-      $('delete-problem').textContent = sentence(err.message);
+      $('drawer-problem').textContent = sentence(err.message);
     }
   }
 }
 
-async function finishDelete(message) {
-  const near = neighbour(target.id);
-  $('delete').close();
-  toast(message);
+async function removed(plant) {
+  const near = neighbour(plant.id);
+  close();
   await reload();
-  focusRow(near, 'Delete');
+  focusRow(near);
 }

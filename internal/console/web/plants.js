@@ -1,22 +1,31 @@
-// The table of plants: search, tag filter, pages, and messages in place of rows.
+// The page of plants: search, tag filter, the table, the selection, and messages in place of
+// rows. What is shown follows from the state in the URL.
 
-import { aborted, allows, listPlants } from './api.js';
-import { $, STILL_WAITING, h, icon } from './dom.js';
-import { count, sentence, shorten } from './format.js';
+import { about, aborted, allows, listPlants } from './api.js';
+import { askDelete, askTag } from './bulk.js';
+import { $, STILL_WAITING, h, icon, visible } from './dom.js';
+import { count, plural, sentence, shorten } from './format.js';
 import { startLive, stopLive } from './live.js';
-import { editPlant, newPlant, removePlant } from './plant.js';
+import { cancel, closePlant, editPlant, mayLeave, reloadPlant, showPlant } from './plant.js';
 import { go, memory, state } from './route.js';
+import { format, wholeNumber } from './state.js';
+import { suggestTags } from './suggest.js';
 import { exportPlants, openImport } from './transfer.js';
 
 const PAGE = 50;
 const PAUSE = 200;
 
+/** @type {any} */
 const list = {
-  shown: '', // the search and position that plants and next belong to
+  query: '', // of the plants that are wanted
+  shown: '', // of the plants that are shown
   plants: [],
   next: null, // the query of the next page
-  loaded: false, // whether plants and next are from the last response
+  total: null, // of all plants, if the server says so
+  current: '', // the id of the row that has the focus, or will get it
+  chosen: new Map(), // the selected plants, by id
   running: new AbortController(),
+  done: Promise.resolve(),
 };
 
 /** @type {import('./console.js').Page} */
@@ -28,19 +37,49 @@ export const page = {
     }
     fill($('search'), now.q);
     fill($('tag-filter'), now.tag);
-    if (list.shown !== query(now)) {
-      list.shown = query(now);
+    renderChips(now);
+    renderGoto();
+    if (list.query !== query(now)) {
+      list.query = query(now);
+      list.current = '';
+      choose();
       reload();
     }
+    showPlant(now.id);
+    markOpen();
   },
   refresh() {
     startLive();
     reload();
+    reloadPlant();
+  },
+  leave: mayLeave,
+  key(key) {
+    switch (key) {
+      case '/':
+        $('search').focus();
+        $('search').select();
+        return true;
+      case 'n':
+        newPlant();
+        return true;
+      case 'j':
+        return move(1);
+      case 'k':
+        return move(-1);
+      case 'e':
+        return allows('plants:write') && editPlant(state().id || list.current);
+      case 'Escape':
+        return cancel();
+    }
+    return false;
   },
   hide() {
     list.running.abort();
-    Object.assign(list, { shown: '', plants: [], next: null, loaded: false });
+    closePlant();
     stopLive();
+    choose();
+    Object.assign(list, { query: '', shown: '', plants: [], next: null, total: null });
   },
 };
 
@@ -61,6 +100,7 @@ function mount(root) {
   $('search').addEventListener('input', () => {
     clearTimeout(pause);
     pause = setTimeout(search, PAUSE);
+    renderGoto();
   });
   // A tag must match exactly, so wait until it is complete.
   $('tag-filter').addEventListener('change', search);
@@ -69,15 +109,37 @@ function mount(root) {
       search();
     }
   });
+  suggestTags($('tag-filter'), $('tags'), search);
   $('filters').addEventListener('submit', (event) => {
     event.preventDefault();
+    const id = document.activeElement === $('search') && wholeNumber($('search').value);
+    if (id) {
+      clearTimeout(pause);
+      openPlant(id, $('search').value);
+      return;
+    }
     search();
+  });
+  $('goto').addEventListener('click', (event) => {
+    event.preventDefault();
+    openPlant(wholeNumber($('search').value), $('search').value);
   });
   $('create').addEventListener('click', newPlant);
   $('import').addEventListener('click', openImport);
   $('export').addEventListener('click', exportPlants);
+  for (const id of ['create', 'import', 'pick-all']) {
+    $(id).hidden = !allows('plants:write');
+  }
+  $('export').hidden = !allows('plants:read');
   $('next').addEventListener('click', () => turnPage($('next'), nextPage));
   $('previous').addEventListener('click', () => turnPage($('previous'), previousPage));
+  $('rows').addEventListener('click', clickRow);
+  $('rows').addEventListener('keydown', pressInRow);
+  $('rows').addEventListener('focusin', (event) => setCurrent(event.target.closest('tr').dataset.id));
+  $('pick-all').addEventListener('change', () => choose(...($('pick-all').checked ? list.plants : [])));
+  $('clear-chosen').addEventListener('click', () => choose());
+  $('delete-chosen').addEventListener('click', () => askDelete([...list.chosen.values()]));
+  $('retag-chosen').addEventListener('click', () => askTag([...list.chosen.values()]));
   startLive();
 }
 
@@ -90,7 +152,11 @@ function find(q, tag) {
   }
 }
 
-const firstPage = () => go({ page: 'plants' });
+export const newPlant = () => go({ ...state(), id: 'new' }, { memory: memory() });
+export const firstPage = () => go({ page: 'plants' });
+
+/** openPlant opens a plant beside the list. @param {string} id @param {string} [q] */
+export const openPlant = (id, q = state().q) => go({ ...state(), q, id }, { memory: q === state().q ? memory() : null });
 
 // query returns the query of the page of plants at this position.
 function query({ q, tag, after }) {
@@ -98,7 +164,7 @@ function query({ q, tag, after }) {
 }
 
 // filters returns the query parameters of the search.
-export function filters({ q, tag } = state()) {
+export function filters(/** @type {{q: string, tag: string}} */ { q, tag } = state()) {
   return { ...(q && { q }), ...(tag && { tag }) };
 }
 
@@ -133,7 +199,7 @@ async function turnPage(button, to) {
   }
   to();
   await list.done;
-  $('plants-title').scrollIntoView({ block: 'nearest' });
+  scrollTo(0, 0);
   if (button.disabled) {
     (button.id === 'next' ? $('previous') : $('next')).focus();
   }
@@ -141,15 +207,14 @@ async function turnPage(button, to) {
 
 // reload loads the page again, and aborts a reload in progress. It does nothing if another
 // page than that of the plants is open.
-export function reload(options) {
-  if (!$('plants')) {
-    return undefined;
+export function reload(/** @type {{fresh?: string} | undefined} */ options = undefined) {
+  if ($('plants')) {
+    list.done = load(options);
   }
-  list.done = load(options);
   return list.done;
 }
 
-async function load({ fresh } = {}) {
+async function load(/** @type {{fresh?: string}} */ { fresh } = {}) {
   list.running.abort();
   if (!allows('plants:read')) {
     renderForbidden();
@@ -161,9 +226,9 @@ async function load({ fresh } = {}) {
   table.ariaBusy = 'true';
   $('pager').hidden = false;
   $('count').textContent = list.plants.length === 0 ? 'Loading…' : $('count').textContent;
+  countAll(signal);
   try {
     await readPage(signal);
-    list.loaded = true;
     render(fresh);
   } catch (err) {
     if (!aborted(err)) {
@@ -176,24 +241,43 @@ async function load({ fresh } = {}) {
   }
 }
 
+// countAll shows how many plants there are, if the server says so.
+async function countAll(signal) {
+  try {
+    const { plants } = (await about({ signal })) ?? {};
+    list.total = plants === undefined ? null : BigInt(plants);
+    renderTotal();
+  } catch {
+    // The number shown stays.
+  }
+}
+
+function renderTotal() {
+  $('total').textContent = list.total === null ? '' : plural(list.total, 'plant');
+  if (list.shown === list.query && list.plants.length > 0) {
+    $('count').textContent = range();
+  }
+}
+
 // readPage reads plants until the page is full or there are no more: the server limits
 // the work of one search and may return a partial page.
 async function readPage(signal) {
   const slow = () => {
     $('count').textContent = STILL_WAITING;
   };
-  let next = list.shown;
+  const wanted = list.query;
+  let next = wanted;
   const plants = [];
   for (;;) {
     const response = await listPlants(next, { signal, slow });
     plants.push(...response.plants);
+    list.plants = plants;
+    list.shown = wanted;
     if (!response.next || plants.length >= PAGE) {
       list.next = response.next && withLimit(response.next, PAGE);
-      list.plants = plants;
       return;
     }
     next = withLimit(response.next, PAGE - plants.length);
-    list.plants = plants;
     renderSearching(new URLSearchParams(next).get('after'));
   }
 }
@@ -213,7 +297,7 @@ function withLimit(query, limit) {
 
 function render(fresh) {
   renderRows(fresh);
-  $('count').textContent = list.plants.length > 0 ? shown() : '';
+  $('count').textContent = list.plants.length > 0 ? range() : '';
   $('previous').disabled = !state().after;
   $('next').disabled = !list.next;
   $('turn').hidden = !state().after && !list.next;
@@ -222,82 +306,180 @@ function render(fresh) {
   if (list.plants.length === 0) {
     renderEmpty();
   }
-  $('tags').replaceChildren(...tagsShown().map((tag) => h('option', { value: tag })));
 }
 
-function shown() {
+function range() {
   const what = filtered() ? 'Matches' : 'Plants';
   const first = before();
   if (first === null) {
     return `${what} after ID ${state().after}`;
   }
   const last = first + list.plants.length;
-  return `${what} ${count(first + 1)}–${count(last)} of ${count(last)}${list.next ? '+' : ''}`;
+  const of = list.total !== null && !filtered() ? list.total : last;
+  return `${what} ${count(first + 1)}–${count(last)} of ${count(of)}${list.next && of === last ? '+' : ''}`;
 }
 
-function tagsShown() {
-  return [...new Set(list.plants.map((plant) => plant.tag).filter(Boolean))].filter((tag) => tag.length <= 100).sort();
+function renderChips({ q, tag }) {
+  const chip = (name, text, without) => h('li', {}, h('button', { type: 'button', 'aria-label': `Remove the filter ${name} ${shorten(text, 60)}`, onclick: () => go({ ...state(), after: '', ...without }) }, h('span', { dir: 'auto' }, `${name}: ${shorten(text, 60)}`), icon('close')));
+  $('chips').replaceChildren(...(tag ? [chip('Tag', tag, { tag: '' })] : []), ...(q ? [chip('Name', q, { q: '' })] : []));
+}
+
+// renderGoto offers the plant whose id is in the search field.
+function renderGoto() {
+  const id = wholeNumber($('search').value);
+  $('goto').hidden = !id;
+  $('goto').href = format({ page: 'plants', id });
+  $('goto').replaceChildren(`Go to plant ${id}`, h('kbd', {}, 'Enter'));
 }
 
 function renderRows(fresh) {
+  const focused = $('rows').contains(document.activeElement);
+  if (!list.plants.some(({ id }) => id === list.current)) {
+    list.current = list.plants[0]?.id ?? '';
+  }
   $('plants').hidden = list.plants.length === 0;
   $('rows').replaceChildren(...list.plants.map((plant) => row(plant, plant.id === fresh)));
+  choose(...list.plants.filter(({ id }) => list.chosen.has(id)));
+  markOpen();
+  if (focused) {
+    focusRow(list.current);
+  }
 }
 
 function row(plant, fresh) {
-  const what = `plant ${plant.id}, ${shorten(plant.name, 60)}`;
-  const tool = (name, run) =>
-    h('button', { type: 'button', class: 'tool quiet', 'aria-label': `${name} ${what}`, title: name, 'data-do': name, onclick: run }, icon(name.toLowerCase()));
+  const { id, name, tag } = plant;
+  const link = h('a', {
+    class: 'name', dir: 'auto', href: format({ ...state(), id }), tabindex: id === list.current ? '0' : '-1', title: name.length > 40 ? shorten(name, 1000) : undefined,
+  }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
+  const pick = h('input', { type: 'checkbox', tabindex: '-1', 'aria-label': `Select plant ${id}` });
+  pick.hidden = !allows('plants:write');
   return h(
     'tr',
-    { role: 'row', 'data-id': plant.id, class: fresh ? 'fresh' : undefined },
-    h('td', { role: 'cell', class: 'id' }, plant.id),
-    h('td', { role: 'cell', class: 'name-cell' }, text('name', plant.name, 300)),
-    h('td', { role: 'cell', class: 'tag-cell' }, tagCell(plant.tag)),
-    h('td', { role: 'cell', class: 'tools' }, tool('Edit', (event) => editPlant(plant.id, event.currentTarget)), tool('Delete', (event) => removePlant(plant.id, event.currentTarget))),
+    { role: 'row', 'data-id': id, class: fresh ? 'fresh' : undefined },
+    h('td', { role: 'cell', class: 'pick' }, h('label', {}, pick)),
+    h('td', { role: 'cell', class: 'id' }, id),
+    h('td', { role: 'cell', class: 'name-cell' }, link),
+    h('td', { role: 'cell', class: 'tag-cell' }, tagCell(tag)),
   );
 }
 
-// text shows a name or a tag, or says that there is nothing to see.
-function text(style, content, max) {
-  return content.trim() === '' ? h('span', { class: 'blank' }, content === '' ? 'empty' : 'blank') : h('span', { class: style, dir: 'auto' }, shorten(content, max));
-}
-
 function tagCell(tag) {
-  if (tag === undefined) {
-    return h('span', { class: 'blank', 'aria-label': 'no tag' }, '–');
-  }
-  if (tag.trim() === '') {
-    return text('', tag, 1);
+  if (!tag) {
+    return h('span', { class: 'blank', 'aria-label': tag === undefined ? 'no tag' : undefined }, tag === undefined ? '–' : 'empty');
   }
   const only = `Only plants tagged ${shorten(tag, 60)}`;
-  return h('button', { type: 'button', class: 'tag', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, shorten(tag, 80)));
+  return h('button', { type: 'button', class: 'tag', tabindex: '-1', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, ...visible(shorten(tag, 80))));
 }
+
+const rowOf = (id) => (id ? $('rows').querySelector(`tr[data-id="${id}"]`) : null);
+
+function markOpen() {
+  for (const row of $('rows').children) {
+    row.classList.toggle('open', row.dataset.id === state().id);
+  }
+}
+
+// Rows are one stop of the Tab key. Within it j, k and the arrows move.
+
+function clickRow(event) {
+  const { id } = event.target.closest('tr').dataset;
+  if (event.target.closest('.pick')) {
+    choose(...list.plants.filter((plant) => rowOf(plant.id).querySelector('.pick input').checked));
+    return;
+  }
+  if (event.target.closest('button') || event.ctrlKey || event.metaKey || event.shiftKey) {
+    return;
+  }
+  event.preventDefault();
+  setCurrent(id);
+  openPlant(id);
+}
+
+function pressInRow(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step && !event.altKey) {
+    event.preventDefault();
+    move(step);
+  }
+  if (event.key === ' ' && event.target.matches('a.name') && allows('plants:write')) {
+    event.preventDefault();
+    const pick = rowOf(list.current).querySelector('.pick input');
+    pick.click();
+  }
+}
+
+function setCurrent(id) {
+  for (const link of $('rows').querySelectorAll('a.name')) {
+    link.tabIndex = link.closest('tr').dataset.id === id ? 0 : -1;
+  }
+  list.current = id;
+}
+
+// move goes to the next or the previous row. If a plant is open beside the list, it opens
+// that of the row instead.
+function move(step) {
+  const focused = $('rows').contains(document.activeElement) || state().id !== '';
+  const at = list.plants.findIndex(({ id }) => id === (state().id || list.current));
+  const plant = list.plants[focused ? at + step : Math.max(at, 0)];
+  if (!plant) {
+    return true;
+  }
+  if (!state().id || go({ ...state(), id: plant.id }, { replace: true, memory: memory() })) {
+    focusRow(plant.id);
+  }
+  return true;
+}
+
+// choose selects these plants, and no others.
+function choose(...plants) {
+  list.chosen = new Map(plants.map((plant) => [plant.id, plant]));
+  if (!$('plants')) {
+    return;
+  }
+  for (const plant of list.plants) {
+    const pick = rowOf(plant.id)?.querySelector('.pick input');
+    if (pick) {
+      pick.checked = list.chosen.has(plant.id);
+    }
+  }
+  $('chosen').hidden = plants.length === 0;
+  $('chosen-count').textContent = `${count(plants.length)} selected`;
+  $('pick-all').checked = plants.length > 0 && plants.length === list.plants.length;
+  $('pick-all').indeterminate = plants.length > 0 && plants.length < list.plants.length;
+}
+
+export const clearChoice = () => choose();
 
 function renderEmpty() {
+  const { q, tag, after } = state();
   if (filtered()) {
-    renderState('No matches', `No plant has ${state().q && `“${shorten(state().q, 80)}” in its name`}${state().q && state().tag && ' and '}${state().tag && `the tag “${shorten(state().tag, 80)}”`}.`, ['Show all plants', () => firstPage()]);
+    renderState('No matches', `No plant has ${q && `“${shorten(q, 80)}” in its name`}${q && tag && ' and '}${tag && `the tag “${shorten(tag, 80)}”`}.`, ['Show all plants', firstPage]);
     return;
   }
-  if (state().after) {
-    renderState('This page is empty', 'Its plants have been deleted.', ['Back to the first page', () => firstPage()]);
+  if (after) {
+    renderState('This page is empty', 'Its plants have been deleted.', ['Back to the first page', firstPage]);
     return;
   }
-  renderState('No plants yet', 'Create the first one, or drop a file of plants anywhere on this page.', ['New plant', () => $('create').click()], ['Import', () => $('import').click()]);
+  renderState('No plants yet', 'Create the first one, or drop a file of plants anywhere on this page.', ...(allows('plants:write') ? [['New plant', newPlant], ['Import', openImport]] : []));
 }
 
+// renderFailure keeps the rows if they are what was asked for: the server may be back soon.
 function renderFailure(err) {
-  list.loaded = false;
+  if (list.shown === list.query) {
+    $('count').textContent = list.plants.length > 0 ? range() : '';
+    return;
+  }
   list.plants = [];
   list.next = null;
   renderRows();
   $('count').textContent = '';
   $('pager').hidden = true;
   $('state').hidden = false;
-  renderState(err.status === 0 ? 'No response' : 'Something went wrong', sentence(err.message), ['Try again', () => reload()]);
+  renderState(err.status === 0 ? 'Server unreachable' : 'Something went wrong', sentence(err.message), ['Try again', () => reload()]);
 }
 
 function renderForbidden() {
+  $('plants').hidden = true;
   $('pager').hidden = true;
   $('state').hidden = false;
   renderState('Your token cannot list plants', 'It needs the scope plants:read. You can still use everything else that it allows.');
@@ -314,25 +496,27 @@ function renderState(title, message, ...buttons) {
 // freeID suggests an id for a new plant: the one after the last plant, if that is on this
 // page.
 export function freeID() {
-  if (!list.loaded || filtered() || list.next) {
+  if (list.shown !== list.query || filtered() || list.next) {
     return '';
   }
   const last = list.plants.at(-1);
   if (!last) {
-    return !state().after ? '1' : '';
+    return state().after ? '' : '1';
   }
-  const id = BigInt(last.id) + 1n;
-  return id < 2n ** 63n && id > 0n ? id.toString() : '';
+  return wholeNumber(String(BigInt(last.id) + 1n));
 }
 
-// focusRow moves the focus to a button in a plant's row, or to the title if there is none.
-export function focusRow(id, name) {
-  const target = $('rows').querySelector(`tr[data-id="${id}"] [data-do="${name}"]`);
-  (target ?? $('plants-title')).focus();
+// focusRow moves the focus to a plant's row, or to the title if there is none.
+export function focusRow(id) {
+  const link = rowOf(id)?.querySelector('a.name');
+  if (link) {
+    setCurrent(id);
+  }
+  (link ?? $('plants-title')).focus();
 }
 
 // neighbour returns the id of the plant after this one, or before it if it is the last.
 export function neighbour(id) {
   const at = list.plants.findIndex((plant) => plant.id === id);
-  return (list.plants[at + 1] ?? list.plants[at - 1])?.id;
+  return (list.plants[at + 1] ?? list.plants[at - 1])?.id ?? '';
 }

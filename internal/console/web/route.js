@@ -5,7 +5,8 @@ import { format, parse } from './state.js';
 /** @typedef {import('./state.js').State} State */
 
 let current = parse(location.hash);
-let leave = (/** @type {State} */ _next) => true;
+/** @type {(next: State) => boolean} */
+let leave = () => true;
 let show = () => {};
 
 /** state returns where the user is. */
@@ -54,4 +55,9 @@ export function go(next, options = {}) {
   history[replace ? 'replaceState' : 'pushState'](options.memory ?? null, '', hash);
   show();
   return true;
+}
+
+/** forget goes back to the start, when the user has signed out. */
+export function forget() {
+  current = parse('');
 }

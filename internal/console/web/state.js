@@ -4,7 +4,7 @@
 /**
  * @typedef {object} State
  * @property {string} page the name of the page
- * @property {string} id what is open on the page: for plants the exact id, in decimal
+ * @property {string} id what is open on the page: for plants the exact id in decimal, or new
  * @property {string} q a text in the name
  * @property {string} tag
  * @property {string} after the position: the last id, or the cursor, before what is shown
@@ -30,7 +30,7 @@ export function parse(hash) {
     state[name] = parameters.get(name) ?? '';
   }
   if (page === 'plants') {
-    state.id = wholeNumber(id);
+    state.id = id === 'new' ? id : wholeNumber(id);
     state.after = wholeNumber(state.after);
   }
   return state;

@@ -92,7 +92,7 @@ function send(given) {
     }
   });
   xhr.upload.addEventListener('load', () => progress(null, 'Uploaded. Waiting until everything is saved…'));
-  xhr.addEventListener('abort', () => stopped('The import was stopped. Plants that were already imported are kept. Importing the same file again is safe.'));
+  xhr.addEventListener('abort', () => session.secret() && stopped('The import was stopped. Plants that were already imported are kept. Importing the same file again is safe.'));
   xhr.addEventListener('error', () => stopped('The connection to the server was lost, or the file can no longer be read. Part of it may have been imported. Importing the same file again is safe.'));
   xhr.addEventListener('load', () => {
     if (xhr.status !== 200) {
@@ -150,41 +150,61 @@ function failedLines({ failed, errors }) {
   ];
 }
 
+let exporting = new AbortController();
+
+// stopTransfer ends what runs, because the user signs out.
+export function stopTransfer() {
+  exporting.abort('signed out');
+  request?.abort();
+  dialog.close();
+  file = null;
+}
+
 // download saves the plants that match the filters to a file. The browser stores the
 // bytes as they arrive, on disk if there are many; the page never has them all in memory.
+// Its message stays until it is done; closing the message stops it.
 async function download() {
-  const stop = new AbortController();
-  const action = { name: 'Stop', run: () => stop.abort() };
-  const close = toast('Exporting…', { action });
+  exporting = new AbortController();
+  const { signal } = exporting;
+  const stop = () => exporting.abort('stopped');
+  const all = !filtered();
+  const name = fileName();
+  const message = toast('Exporting…', { keep: true, actions: [['Stop', stop]], onclose: stop, closeLabel: 'Stop the export' });
   try {
     const query = new URLSearchParams(filters()).toString();
     const response = await fetch(PLANTS + (query && `?${query}`), {
       headers: { Accept: NDJSON, Authorization: `Bearer ${session.secret()}` },
-      signal: stop.signal,
+      signal,
       cache: 'no-store',
       credentials: 'omit',
     });
     if (!response.ok) {
       throw failure(response.status, await response.text(), response.headers.get('X-Request-Id'));
     }
-    const label = document.querySelector('#toasts span');
-    const blob = await new Response(response.body.pipeThrough(meter((bytes) => {
-      label.textContent = `Exporting… ${size(bytes)}`;
-    }))).blob();
-    offer(blob);
-    close();
-    toast(`${filtered() ? 'The matching plants were' : 'All plants were'} exported: ${size(blob.size)}.`);
+    const blob = await new Response(/** @type {ReadableStream} */ (response.body).pipeThrough(meter((bytes) => message.say(`Exporting… ${size(bytes)}`)))).blob();
+    signal.throwIfAborted();
+    offer(blob, name);
+    message.close();
+    toast(`${all ? 'All plants were' : 'The matching plants were'} exported: ${size(blob.size)}.`);
   } catch (err) {
-    close();
-    if (stop.signal.aborted) {
-      toast('The export was stopped. Nothing was saved.');
+    message.close();
+    if (signal.aborted) {
+      if (signal.reason === 'stopped') {
+        toast('The export was stopped. Nothing was saved.');
+      }
       return;
     }
-    const { status, message } = classify(err);
+    const { status, message: text } = classify(err);
     if (status !== 401) {
-      toast(status === 0 ? 'The export failed: the connection to the server was lost. Nothing was saved. Try again.' : sentence(message), { bad: true });
+      toast(status === 0 ? 'The export failed: the connection to the server was lost. Nothing was saved. Try again.' : sentence(text), { bad: true });
     }
   }
+}
+
+// fileName names the file after the filters and the day.
+function fileName() {
+  const words = Object.values(filters()).map((text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40));
+  return `${['plants', ...words.filter(Boolean), new Date().toISOString().slice(0, 10)].join('-')}.ndjson`;
 }
 
 function meter(tell) {
@@ -202,9 +222,9 @@ function meter(tell) {
   });
 }
 
-function offer(blob) {
+function offer(blob, name) {
   const url = URL.createObjectURL(blob);
-  const link = h('a', { href: url, download: `plants-${new Date().toISOString().slice(0, 10)}.ndjson` });
+  const link = h('a', { href: url, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

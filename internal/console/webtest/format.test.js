@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { count, figure, marks, plural, restoreBreaks, sentence, shorten, size, time } from '../web/format.js';
+import { differences } from '../web/words.js';
+
+test('counts, sizes and sentences', () => {
+  assert.equal(count(10_000_000), '10,000,000');
+  assert.equal(count(9223372036854775807n), '9,223,372,036,854,775,807');
+  assert.deepEqual([plural(1, 'plant'), plural(0n, 'plant'), plural(2, 'plant')], ['1 plant', '0 plants', '2 plants']);
+  assert.deepEqual([figure(0), figure(0.25), figure(12.3), figure(12_345)], ['0', '0.3', '12', '12.3K']);
+  assert.deepEqual([size(999), size(1500), size(2_000_000)], ['999 bytes', '1.50 kB', '2.00 MB']);
+  assert.equal(shorten('abc', 2), 'ab…');
+  assert.ok(shorten('a\u{1F331}', 2).isWellFormed());
+  assert.deepEqual([sentence('it failed'), sentence('why?'), sentence('')], ['It failed.', 'Why?', '.']);
+});
+
+test('times are local and as short as they can be', () => {
+  const now = Date.parse('2026-11-16T12:00:00Z');
+  assert.equal(time('2026-11-16T08:09:10.123456Z', now, 'UTC'), '08:09:10');
+  assert.equal(time('2026-11-16T08:09:10Z', now, 'Asia/Tokyo'), '17:09:10');
+  assert.equal(time('2026-11-15T08:09:10Z', now, 'UTC'), 'yesterday, 08:09:10');
+  assert.equal(time('2026-01-02T08:09:10Z', now, 'UTC'), 'Jan 2, 08:09:10');
+  assert.equal(time('2025-01-02T08:09:10Z', now, 'UTC'), 'Jan 2, 2025');
+});
+
+test('what cannot be seen is marked', () => {
+  const signs = (text, part) => marks(text, part).map((piece) => piece.sign ?? piece.text).join('');
+  assert.equal(signs('Aloe vera'), 'Aloe vera');
+  assert.equal(signs('a\u0000b'), 'aU+0000b');
+  assert.equal(signs('a\nb\r\nc\rd\te'), 'a↵bCR↵cCRd→e');
+  assert.equal(signs(' a  b '), '·a··b·');
+  assert.equal(signs(' a  b ', true), ' a··b ');
+  assert.equal(signs('\u202Egnol'), 'U+202Egnol');
+  for (const text of ['', ' ', '\r\n\r\n', 'x\u0000\ufeff  y']) {
+    assert.equal(marks(text).map((piece) => piece.text).join(''), text);
+  }
+});
+
+test('line breaks survive an edit', () => {
+  const edit = (original, f) => restoreBreaks(original, f(original.replace(/\r\n|\r/g, '\n')));
+  for (const text of ['', 'a', 'a\nb', 'a\r\nb', 'a\rb\r\nc\nd', '\r\n', 'a\r\n']) {
+    assert.equal(edit(text, (same) => same), text);
+  }
+  assert.equal(edit('a\r\nb\nc', (text) => text.replace('a', 'a!')), 'a!\r\nb\nc');
+  assert.equal(edit('a\r\nb\nc', (text) => text.replace('c', 'c!')), 'a\r\nb\nc!');
+  assert.equal(edit('a\r\nb', (text) => `${text}\nc`), 'a\r\nb\r\nc');
+  assert.equal(edit('a\r\nb', (text) => `0\n${text}`), '0\r\na\r\nb');
+  assert.equal(edit('a\r\nb', () => 'x'), 'x');
+  assert.equal(edit('a\nb', (text) => `${text}\nc`), 'a\nb\nc');
+});
+
+test('the words that differ are found', () => {
+  const [mine, theirs] = differences('the tall oak', 'the small oak tree');
+  const marked = (pieces) => pieces.map(({ text, same }) => (same ? text : `[${text}]`)).join('');
+  assert.equal(marked(mine), 'the [tall] oak');
+  assert.equal(marked(theirs), 'the [small] oak[ tree]');
+  assert.deepEqual(differences('same', 'same'), [[{ text: 'same', same: true }], [{ text: 'same', same: true }]]);
+  assert.deepEqual(differences('', 'new'), [[], [{ text: 'new', same: false }]]);
+  const long = 'word '.repeat(2000);
+  assert.equal(differences(long, `${long}x`)[0].map(({ text }) => text).join(''), long);
+});

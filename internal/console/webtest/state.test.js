@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { format, parse, wholeNumber } from '../web/state.js';
+
+test('a hash and its state are two forms of the same', () => {
+  for (const hash of ['#/plants', '#/plants/1', '#/plants/new', '#/plants/-9223372036854775808', '#/plants?tag=tropical&q=mon', '#/plants/9007199254740993?q=%26%3D%25&after=50', '#/activity?type=plant.created&range=1h', '#/webhooks/a%2Fb']) {
+    assert.equal(format(parse(hash)), hash);
+  }
+  for (const text of ['a & b = c', '100 %', '#?/', 'صبار', '\u0000\r\n', ' x ']) {
+    const state = { ...parse(''), q: text, tag: text };
+    assert.deepEqual(parse(format(state)), state);
+  }
+});
+
+test('what a hash says wrongly is ignored', () => {
+  assert.deepEqual(parse(''), parse('#/plants'));
+  assert.equal(parse('#/plants/one').id, '');
+  assert.equal(parse('#/plants/9223372036854775808').id, '');
+  assert.equal(parse('#/plants?after=x').after, '');
+  assert.equal(parse('#/%E0%A4').page, '%E0%A4');
+  assert.equal(parse('#/plants?q=a?b').q, 'a?b');
+});
+
+test('ids are exact', () => {
+  assert.equal(wholeNumber(' 9007199254740993 '), '9007199254740993');
+  assert.equal(wholeNumber('+007'), '7');
+  assert.equal(wholeNumber('-9223372036854775808'), '-9223372036854775808');
+  for (const text of ['', '-', '1.5', '1e3', '9223372036854775808', '-9223372036854775809', '1 2', '0x10', '9'.repeat(1000)]) {
+    assert.equal(wholeNumber(text), '', text);
+  }
+});
