@@ -382,7 +382,7 @@ func TestIDsAreExact(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
-	for _, id := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993"} {
+	for _, id := range extremeIDs {
 		b.create(id, "Ancient oak", "")
 		b.see(b.row(id)+" .id", id)
 		b.edit(id)
@@ -395,7 +395,7 @@ func TestIDsAreExact(t *testing.T) {
 		}
 	}
 	b.shot("exact-ids")
-	for _, id := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993"} {
+	for _, id := range extremeIDs {
 		b.remove(id)
 		b.hidden(b.row(id))
 		if status, _ := s.Call(harness.Token, "GET", "/plants/"+id, ""); status != http.StatusNotFound {

@@ -59,10 +59,10 @@ func openReference(s *server) *tab {
 	return b
 }
 
-// open opens an operation and returns its selector.
-func (b *tab) open(operation string) string {
+// operation opens an operation of the reference and returns its selector.
+func (b *tab) operation(name string) string {
 	b.t.Helper()
-	selector := "#operations-" + operation
+	selector := "#operations-" + name
 	b.click(selector + " .opblock-summary-control")
 	b.see(selector, "Execute")
 	return selector
@@ -82,7 +82,7 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := openReference(s)
-	create := b.open("plants-createPlant")
+	create := b.operation("plants-createPlant")
 	for _, id := range extremeIDs {
 		b.write(create+" textarea", fmt.Sprintf(`{"id":%s,"name":"Plant %s"}`, id, id))
 		b.execute(create, "200")
@@ -92,7 +92,7 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 		t.Errorf("the store has %s", got)
 	}
 
-	list := b.open("plants-listPlants")
+	list := b.operation("plants-listPlants")
 	b.execute(list, "200")
 	for _, id := range extremeIDs {
 		b.see(list+" .live-responses-table code.language-json", fmt.Sprintf(`"id": %s,`, id))
@@ -106,7 +106,7 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 	b.do(chromedp.ScrollIntoView(chromedp.CSS(list + " .live-responses-table")))
 	b.shot("docs-exact")
 
-	read, remove := b.open("plants-getPlant"), b.open("plants-deletePlant")
+	read, remove := b.operation("plants-getPlant"), b.operation("plants-deletePlant")
 	if names := evaluate[[]string](b, fmt.Sprintf(`[...document.querySelectorAll('%s tr[data-param-name]')].map((e) => e.dataset.paramName)`, read)); names[0] != "id" {
 		t.Errorf("the parameters are in the order %s", names)
 	}
@@ -126,8 +126,8 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 func TestReferenceFitsAndIsAccessible(t *testing.T) {
 	t.Parallel()
 	b := openReference(startServer(t))
-	b.open("plants-createPlant")
-	list := b.open("plants-listPlants")
+	b.operation("plants-createPlant")
+	list := b.operation("plants-listPlants")
 	b.execute(list, "200")
 	b.eval("scrollTo(0, 0)")
 	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}} {
