@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"plantstore/internal/servertest"},
 	{"plantstore/cmd/plantstore", "plantstore/examples/receiver"},
 	{"plantstore/e2e/harness"},
-	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/e2e/clients", "plantstore/e2e/listen", "plantstore/deploy"},
+	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/e2e/clients", "plantstore/e2e/listen", "plantstore/e2e/observe", "plantstore/deploy"},
 }
 
 // wired lists the packages that only the given ones may import: everything is wired in

@@ -25,6 +25,7 @@ import (
 	"plantstore/internal/commit"
 	"plantstore/internal/console"
 	"plantstore/internal/http1"
+	"plantstore/internal/postgres"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/webhook"
@@ -103,6 +104,11 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	level.Set(parseLevel(c.LogLevel))
 	log := newLogger(std.err, text, level)
 	slog.SetDefault(log) // net/http's client logs there
+	trace, err := newTracing(log)
+	if err != nil {
+		return err
+	}
+	defer trace.stop()
 	failed := make(chan error, 11)
 	if !isTerminal(std.err) {
 		defer background(func(ctx context.Context) error {
@@ -122,7 +128,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	}
 	defer listener.Close()
 	base := c.baseURL(listener.Addr())
-	store, err := c.open(sqlite.Serve, c.StoreTimeout, log)
+	store, err := c.open(sqlite.Serve, postgres.Options{StoreTimeout: c.StoreTimeout, Log: log, Trace: trace.statements})
 	if err != nil {
 		return err
 	}
@@ -144,7 +150,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return errors.Join(err, store.Close())
 	}
 	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", version)
-	err = c.serve(ctx, listener, base, store, ensureFirstToken, failed, log, accessLog)
+	err = c.serve(ctx, listener, base, store, ensureFirstToken, failed, log, accessLog, trace)
 	if err == nil {
 		log.Info("stopped")
 	}
@@ -165,14 +171,14 @@ func tuneRuntime() {
 }
 
 // serve wires the parts together, runs them, and stops them in order.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log, accessLog *slog.Logger) error {
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log, accessLog *slog.Logger, trace traceHooks) error {
 	inFlight, kind := 1, plantstore.StoreSQLite
 	if c.isPostgres() {
 		inFlight, kind = 2, plantstore.StorePostgres // two are measured best
 	}
 	metrics := server.NewMetrics(version)
 	writer := commit.New(store, commit.Options{
-		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed,
+		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: trace.commits,
 	})
 	guard := auth.New(store, auth.Options{
 		StoreTimeout: c.StoreTimeout, Log: log,
@@ -193,7 +199,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: accessLog,
 		About:   plantstore.About{Version: version, Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
-		Pages: pages.Page, Origins: c.CORSOrigin,
+		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
 	})
 	web, stopCertificates, err := c.newWebServer(&http.Server{
 		Handler:           handler,
@@ -374,6 +380,9 @@ func (c *serveCommand) check() error {
 		return err
 	}
 	if err := c.checkOIDC(); err != nil {
+		return err
+	}
+	if _, err := tracesWanted(os.Getenv); err != nil {
 		return err
 	}
 	if secret, given := os.LookupEnv(bootstrapEnv); given {

@@ -40,13 +40,14 @@ func (f storeFlags) check() error {
 	return nil
 }
 
-// open opens a store. timeout is how long its reads wait for a server.
-func (f storeFlags) open(mode sqlite.Mode, timeout time.Duration, log *slog.Logger) (openedStore, error) {
+// open opens a store. Of the options, only Log is for a file too.
+func (f storeFlags) open(mode sqlite.Mode, opts postgres.Options) (openedStore, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
 	if f.isPostgres() {
-		store, err := postgres.Open(f.DB, postgres.Options{StoreTimeout: timeout, Existing: mode == sqlite.Existing, Log: log})
+		opts.Existing = mode == sqlite.Existing
+		store, err := postgres.Open(f.DB, opts)
 		if err != nil {
 			return nil, usage("--db: %w", err)
 		}
@@ -56,13 +57,13 @@ func (f storeFlags) open(mode sqlite.Mode, timeout time.Duration, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	store.Log = log
+	store.Log = opts.Log
 	return store, nil
 }
 
 // openAlongside opens the store for a command that may run alongside a server.
 func (f storeFlags) openAlongside(mode sqlite.Mode) (openedStore, error) {
-	return f.open(mode, callTimeout, slog.New(slog.DiscardHandler))
+	return f.open(mode, postgres.Options{StoreTimeout: callTimeout, Log: slog.New(slog.DiscardHandler)})
 }
 
 // openFile opens the store in a file.

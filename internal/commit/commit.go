@@ -40,7 +40,25 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Observe, if set, is called after every batch that was applied.
 	Observe func(size int, took time.Duration)
+	// Tracer, if set, traces the writes of traced requests.
+	Tracer Tracer
 }
+
+// Tracer traces writes. Its methods must not block.
+type Tracer interface {
+	// Traced reports whether the request with this context is traced.
+	Traced(ctx context.Context) bool
+	// Commit is called before a batch of that size is applied. It serves these traced
+	// requests, and maybe others. The store gets the returned context; end is called
+	// when it is done.
+	Commit(requests []context.Context, size int) (ctx context.Context, end func(error))
+	// Queued is called for a traced request that waited between the two times, until
+	// Commit returned the context commit.
+	Queued(request, commit context.Context, from, to time.Time)
+}
+
+// maxTraced is how many traced requests of a batch are passed to the tracer.
+const maxTraced = 128
 
 // The size of an import's batches varies between these limits, so that each takes
 // about importTarget: a single write waits no longer than that for an import.
@@ -88,10 +106,14 @@ type batch struct {
 	done    chan struct{}
 	results []plantstore.Result
 	err     error
+
+	traced  []context.Context // of requests, at most maxTraced
+	ctx     context.Context   // of the commit
+	started time.Time         // zero if no commit was traced
 }
 
 func newBatch(writes []plantstore.Write) *batch {
-	return &batch{since: time.Now(), writes: writes, done: make(chan struct{})}
+	return &batch{since: time.Now(), writes: writes, done: make(chan struct{}), ctx: context.Background()}
 }
 
 // New returns a writer for the store.
@@ -114,10 +136,15 @@ func New(store Applier, opts Options) *Writer {
 
 // Write applies one write and returns its outcome once that is durable. It fails
 // with ErrUnavailable immediately if the queue is full, or later if the store cannot be
-// reached. There is no context: a client that disconnects does not cancel its
-// write.
-func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
-	b, i, err := w.join(write)
+// reached. The context is for the tracer only: a client that disconnects does not
+// cancel its write.
+func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.Outcome, error) {
+	traced := w.opts.Tracer != nil && w.opts.Tracer.Traced(ctx)
+	var since time.Time
+	if traced {
+		since = time.Now()
+	}
+	b, i, err := w.join(ctx, traced, write)
 	if err != nil {
 		return 0, err
 	}
@@ -125,6 +152,9 @@ func (w *Writer) Write(write plantstore.Write) (plantstore.Outcome, error) {
 		w.lead(b)
 	}
 	<-b.done
+	if traced {
+		w.traceQueue(ctx, b, since)
+	}
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -138,7 +168,7 @@ var (
 
 // join adds a write to the next batch and returns its index there. The caller with
 // index 0 must lead the batch.
-func (w *Writer) join(write plantstore.Write) (b *batch, i int, err error) {
+func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) (b *batch, i int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping.Err() != nil {
@@ -155,6 +185,9 @@ func (w *Writer) join(write plantstore.Write) (b *batch, i int, err error) {
 	size := write.Plant.TextSize()
 	b.writes = append(b.writes, write)
 	b.bytes += size
+	if traced && len(b.traced) < maxTraced {
+		b.traced = append(b.traced, ctx)
+	}
 	w.queued++
 	w.bytes += size
 	return b, i, nil
@@ -191,6 +224,12 @@ func (w *Writer) commit(b *batch) (took time.Duration) {
 	if b.err = context.Cause(w.broken); b.err != nil {
 		return 0
 	}
+	if len(b.traced) > 0 {
+		b.started = time.Now()
+		var end func(error)
+		b.ctx, end = w.opts.Tracer.Commit(b.traced, len(b.writes))
+		defer func() { end(b.err) }()
+	}
 	returned := false
 	defer func() {
 		if !returned { // after a panic or runtime.Goexit
@@ -216,11 +255,18 @@ func (w *Writer) commit(b *batch) (took time.Duration) {
 	return took
 }
 
+// traceQueue traces how long a write waited for its batch to be applied.
+func (w *Writer) traceQueue(ctx context.Context, b *batch, since time.Time) {
+	if !b.started.IsZero() {
+		w.opts.Tracer.Queued(ctx, b.ctx, since, b.started)
+	}
+}
+
 // apply applies the batch. While the store returns ErrRetry, it retries with backoff
 // until the store timeout.
 func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
 	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
-	ctx, cancel := context.WithTimeout(context.Background(), left)
+	ctx, cancel := context.WithTimeout(b.ctx, left)
 	defer cancel()
 	backoff := plantstore.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 	for {
@@ -239,7 +285,12 @@ func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (resul
 	for len(writes) > 0 {
 		n := importBatch(writes, int(w.importSize.Load()))
 		b := newBatch(writes[:n])
-		if err := w.commitImport(ctx, b); err != nil {
+		if w.opts.Tracer != nil && w.opts.Tracer.Traced(ctx) {
+			b.traced = []context.Context{ctx}
+		}
+		err := w.commitImport(ctx, b)
+		w.traceQueue(ctx, b, b.since)
+		if err != nil {
 			return results, err
 		}
 		results = append(results, b.results...)

@@ -121,7 +121,7 @@ func begin(w *Writer, write plantstore.Write) *pending {
 	p := &pending{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		p.outcome, p.err = w.Write(write)
+		p.outcome, p.err = w.Write(context.Background(), write)
 	}()
 	synctest.Wait()
 	return p
@@ -190,7 +190,7 @@ func TestLoneWriteTakesOneApplyAndNoTimer(t *testing.T) {
 		}), Options{})
 		start := time.Now()
 		for id := range plantstore.ID(3) {
-			if outcome, err := w.Write(create(id)); err != nil || outcome != plantstore.Created {
+			if outcome, err := w.Write(context.Background(), create(id)); err != nil || outcome != plantstore.Created {
 				t.Fatalf("Write: %v, %v", outcome, err)
 			}
 		}
@@ -330,7 +330,7 @@ func TestWriteThatReturnsHasLeftTheQueue(t *testing.T) {
 	for range writers {
 		wg.Go(func() {
 			for id := range plantstore.ID(5000) {
-				if _, err := w.Write(create(id)); err != nil {
+				if _, err := w.Write(context.Background(), create(id)); err != nil {
 					t.Errorf("write %d, after all before it returned: %v", id, err)
 					return
 				}
@@ -437,14 +437,14 @@ func TestRetryGivesUpAfterTheStoreTimeout(t *testing.T) {
 					return tt.apply(ctx, batch)
 				}), tt.opts)
 				start := time.Now()
-				if _, err := w.Write(create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
+				if _, err := w.Write(context.Background(), create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
 					t.Errorf("Write: %v, want ErrUnavailable", err)
 				}
 				if waited := time.Since(start); waited != tt.want {
 					t.Errorf("the write failed after %s, want %s", waited, tt.want)
 				}
 				reachable = true
-				if _, err := w.Write(create(1)); err != nil {
+				if _, err := w.Write(context.Background(), create(1)); err != nil {
 					t.Errorf("Write when the store is back: %v", err)
 				}
 				if err := stop(); err != nil {
@@ -468,7 +468,7 @@ func TestStoreTimeoutIncludesTimeInTheQueue(t *testing.T) {
 			writers.Go(func() {
 				time.Sleep(call.at * time.Second)
 				start := time.Now()
-				if _, err := w.Write(create(plantstore.ID(id))); !errors.Is(err, plantstore.ErrUnavailable) {
+				if _, err := w.Write(context.Background(), create(plantstore.ID(id))); !errors.Is(err, plantstore.ErrUnavailable) {
 					t.Errorf("Write: %v, want ErrUnavailable", err)
 				}
 				if waited := time.Since(start); waited != call.want*time.Second {
@@ -816,7 +816,7 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if _, err := w.Write(create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
+		if _, err := w.Write(context.Background(), create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
 			t.Errorf("Write after Run: %v, want ErrUnavailable", err)
 		}
 		results, err := w.WriteAll(t.Context(), creates(1, 3))
@@ -831,7 +831,7 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 func TestShutdownWaitsForALeaderWithoutASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, stop := run(t, storetest.NewModel(), Options{})
-		b, _, err := w.join(create(1))
+		b, _, err := w.join(context.Background(), false, create(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -885,7 +885,7 @@ func TestNothingIsAppliedAfterRun(t *testing.T) {
 		for range 4 {
 			callers.Go(func() {
 				for err := error(nil); err == nil; {
-					_, err = w.Write(create(1))
+					_, err = w.Write(context.Background(), create(1))
 				}
 			})
 			callers.Go(func() {
@@ -1173,11 +1173,11 @@ func TestObserveIsCalledForEveryAppliedBatch(t *testing.T) {
 			return model.Apply(ctx, batch)
 		}), Options{Observe: func(size int, took time.Duration) { observed = append(observed, batch{size, took}) }})
 
-		if _, err := w.Write(create(1)); err != nil {
+		if _, err := w.Write(context.Background(), create(1)); err != nil {
 			t.Fatal(err)
 		}
 		fail = errors.New("disk full")
-		if _, err := w.Write(create(2)); err == nil {
+		if _, err := w.Write(context.Background(), create(2)); err == nil {
 			t.Fatal("a write succeeded that the store failed")
 		}
 		fail = nil
@@ -1244,7 +1244,7 @@ func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 		wg.Go(func() {
 			for i := range plantstore.ID(plants) {
 				id := (i*7 + plantstore.ID(caller)*13) % plants
-				_, err := w.Write(own(caller, id))
+				_, err := w.Write(context.Background(), own(caller, id))
 				record(caller, id, err)
 			}
 		})
@@ -1277,4 +1277,117 @@ func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 			}
 		}
 	}
+}
+
+// traceKey is the key of a request's number in its context.
+type traceKey struct{}
+
+// traces is a tracer of requests whose context has a number.
+type traces struct {
+	mu      sync.Mutex // guards what follows
+	commits [][]any    // the numbers of the requests in each commit
+	ended   []error
+	queued  []any
+}
+
+func (*traces) Traced(ctx context.Context) bool { return ctx.Value(traceKey{}) != nil }
+
+func (tr *traces) Commit(requests []context.Context, size int) (context.Context, func(error)) {
+	var numbers []any
+	for _, r := range requests {
+		numbers = append(numbers, r.Value(traceKey{}))
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.commits = append(tr.commits, numbers)
+	ctx := context.WithValue(context.Background(), traceKey{}, size)
+	return ctx, func(err error) {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.ended = append(tr.ended, err)
+	}
+}
+
+func (tr *traces) Queued(request, commit context.Context, from, to time.Time) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.queued = append(tr.queued, [3]any{request.Value(traceKey{}), commit.Value(traceKey{}), to.Sub(from)})
+}
+
+// tracedStore checks that a commit has the context of its trace.
+type tracedStore struct {
+	Applier
+	got []any
+	err error
+}
+
+func (s *tracedStore) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	s.got = append(s.got, ctx.Value(traceKey{}))
+	time.Sleep(time.Second)
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.Applier.Apply(ctx, batch)
+}
+
+func numbered(n int) context.Context {
+	return context.WithValue(context.Background(), traceKey{}, n)
+}
+
+func TestTracedWritesAreTracedThroughTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := new(traces)
+		store := &tracedStore{Applier: storetest.NewModel()}
+		w, _ := run(t, store, Options{Tracer: tr})
+		var writes sync.WaitGroup
+		write := func(ctx context.Context, id plantstore.ID) {
+			writes.Go(func() { _, _ = w.Write(ctx, create(id)) })
+			synctest.Wait()
+		}
+		write(context.Background(), 1) // in a batch of its own
+		write(context.Background(), 2) // leads the next
+		write(numbered(3), 3)
+		write(numbered(4), 4)
+		writes.Wait()
+		if !slices.EqualFunc(tr.commits, [][]any{{3, 4}}, slices.Equal) {
+			t.Errorf("got the commits %v, want one that serves 3 and 4", tr.commits)
+		}
+		if !slices.Equal(store.got, []any{nil, 3}) {
+			t.Errorf("the store got the commits of %v requests, want none and 3", store.got)
+		}
+		want := map[any]bool{[3]any{3, 3, time.Second}: true, [3]any{4, 3, time.Second}: true}
+		if len(tr.queued) != 2 || !want[tr.queued[0]] || !want[tr.queued[1]] || tr.queued[0] == tr.queued[1] {
+			t.Errorf("got %v, want that 3 and 4 waited for a second for a commit of 3 writes", tr.queued)
+		}
+
+		if _, err := w.WriteAll(numbered(5), []plantstore.Write{create(5), create(6)}); err != nil {
+			t.Fatal(err)
+		}
+		if last := tr.commits[len(tr.commits)-1]; !slices.Equal(last, []any{5}) || tr.queued[2] != [3]any{5, 2, time.Duration(0)} {
+			t.Errorf("an import: got %v and %v", last, tr.queued[2])
+		}
+		store.err = errors.New("broken")
+		if _, err := w.Write(numbered(7), create(7)); err == nil {
+			t.Fatal("the write succeeded")
+		}
+		if len(tr.ended) != 3 || tr.ended[0] != nil || tr.ended[1] != nil || !errors.Is(tr.ended[2], store.err) {
+			t.Errorf("the commits ended with %v, want only the last to fail", tr.ended)
+		}
+	})
+}
+
+func TestTracedRequestsOfABatchAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := new(traces)
+		w, _ := run(t, &tracedStore{Applier: storetest.NewModel()}, Options{Tracer: tr})
+		var writes sync.WaitGroup
+		for id := range maxTraced + 10 {
+			writes.Go(func() { _, _ = w.Write(numbered(id), create(plantstore.ID(id))) })
+			synctest.Wait()
+		}
+		writes.Wait()
+		if len(tr.commits) != 2 || len(tr.commits[1]) != maxTraced || len(tr.queued) != maxTraced+10 {
+			t.Errorf("got %d commits, %d waits, and %d requests in the second commit", len(tr.commits), len(tr.queued), len(tr.commits[1]))
+		}
+	})
 }

@@ -391,7 +391,7 @@ func (c *client) run(stop <-chan struct{}, done *atomic.Int64) error {
 		}
 		p := plant(c.next, "fern")
 		c.next++
-		if _, err := c.writer.Write(create(p)); err != nil {
+		if _, err := c.writer.Write(context.Background(), create(p)); err != nil {
 			return fmt.Errorf("create %d: %w", p.ID, err)
 		}
 		c.plants[p.ID] = p
@@ -400,12 +400,12 @@ func (c *client) run(stop <-chan struct{}, done *atomic.Int64) error {
 			old := p
 			p.Name = "rose"
 			w := replace(p, &plantstore.Condition{Match: []plantstore.ETag{old.ETag()}})
-			if outcome, err := c.writer.Write(w); err != nil || outcome != plantstore.Replaced {
+			if outcome, err := c.writer.Write(context.Background(), w); err != nil || outcome != plantstore.Replaced {
 				return fmt.Errorf("replace %d: %v, %w", p.ID, outcome, err)
 			}
 			c.plants[p.ID] = p
 		case 2:
-			if outcome, err := c.writer.Write(remove(p.ID)); err != nil || outcome != plantstore.Deleted {
+			if outcome, err := c.writer.Write(context.Background(), remove(p.ID)); err != nil || outcome != plantstore.Deleted {
 				return fmt.Errorf("delete %d: %v, %w", p.ID, outcome, err)
 			}
 			delete(c.plants, p.ID)

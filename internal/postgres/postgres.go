@@ -81,6 +81,11 @@ type Options struct {
 	// Log receives a record from Run when the server becomes unavailable, and when
 	// it is available again.
 	Log *slog.Logger
+	// Trace, if set, is called before every statement, every batch of statements and
+	// every wait for a connection, with its name and, for a single statement, its text,
+	// which has placeholders for values. It returns a context for the operation, and what
+	// is called at its end, or nil if the context is not traced.
+	Trace func(ctx context.Context, name, sql string) (context.Context, func(error))
 }
 
 // Store is a [plantstore.Store] in a PostgreSQL database. It never returns
@@ -130,6 +135,9 @@ func Open(url string, opts Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
 		return nil, err
+	}
+	if opts.Trace != nil {
+		config.ConnConfig.Tracer = tracer{opts.Trace}
 	}
 	if opts.StoreTimeout == 0 {
 		opts.StoreTimeout = 30 * time.Second

@@ -13,7 +13,7 @@ func (s *Server) createPlant(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Create, Plant: plant, By: by(w)}); err != nil {
+	if _, err := s.writer.Write(r.Context(), plantstore.Write{Op: plantstore.Create, Plant: plant, By: by(w)}); err != nil {
 		return withPlantID(plant.ID, err)
 	}
 	return writePlant(w, plant)
@@ -50,7 +50,7 @@ func (s *Server) replacePlant(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	plant.ID = id
-	if _, err := s.writer.Write(plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: by(w)}); err != nil {
+	if _, err := s.writer.Write(r.Context(), plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: by(w)}); err != nil {
 		return withPlantID(id, err)
 	}
 	setETag(w, plant)
@@ -63,7 +63,7 @@ func (s *Server) deletePlant(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	write := plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: condition, By: by(w)}
-	if _, err := s.writer.Write(write); err != nil {
+	if _, err := s.writer.Write(r.Context(), write); err != nil {
 		return withPlantID(id, err)
 	}
 	w.WriteHeader(http.StatusNoContent)

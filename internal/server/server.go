@@ -57,6 +57,9 @@ type Options struct {
 	Pages func(path string) http.Handler
 	// Origins are the other origins whose web pages may call the API.
 	Origins []string
+	// Trace, if set, starts the span of a request. It returns the request with the
+	// span's context, and what ends the span.
+	Trace func(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string))
 }
 
 // Server is the HTTP handler of the service.
@@ -79,6 +82,7 @@ type Server struct {
 	cors      cors
 	zippers   gzipPool
 	hsts      bool // browsers must use HTTPS
+	trace     func(*http.Request) (*http.Request, func(operation string, status int, requestID string))
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
@@ -119,6 +123,7 @@ func New(opts Options) *Server {
 		pages:     opts.Pages,
 		zippers:   newGzipPool(),
 		hsts:      isPublicHTTPS(opts.BaseURL),
+		trace:     opts.Trace,
 		idPrefix:  newIDPrefix(),
 
 		streamTimeout: opts.StreamTimeout,
@@ -226,6 +231,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Connection"] = headerClose
 	}
 	rec := &recorder{ResponseWriter: w}
+	if s.trace != nil {
+		traced, end := s.trace(r)
+		r = traced
+		defer func() { end(rec.operation, rec.status, id) }()
+	}
 	defer func() { s.finish(rec, r, id, start, recover()) }()
 	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {

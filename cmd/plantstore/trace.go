@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"plantstore/internal/commit"
+)
+
+const (
+	// traceFlushTimeout is how long the last spans may take to be sent at shutdown.
+	traceFlushTimeout = 3 * time.Second
+	// traceWarnInterval is how often a failing collector is logged.
+	traceWarnInterval = time.Minute
+)
+
+// traceHooks are what the parts of a server call to be traced. Those of a server that is
+// not traced are nil, except stop.
+type traceHooks struct {
+	requests   func(*http.Request) (*http.Request, func(operation string, status int, requestID string))
+	commits    commit.Tracer
+	statements func(ctx context.Context, name, sql string) (context.Context, func(error))
+	stop       func() // called last
+}
+
+// tracing sends spans to an OpenTelemetry collector. It implements [commit.Tracer].
+//
+// A span has the name of a route, a status, the id of the request and the text of SQL
+// statements, whose values are placeholders. It never has a path, a query, an error
+// message or anything else with the id or the name of a plant, or a secret.
+type tracing struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	log      *slog.Logger
+	warned   atomic.Int64 // when a failure was last logged, in Unix nanoseconds
+}
+
+// newTracing returns hooks that do nothing, unless the OTEL_ variables ask for traces. It
+// does not connect.
+func newTracing(log *slog.Logger) (traceHooks, error) {
+	off := traceHooks{stop: func() {}}
+	wanted, err := tracesWanted(os.Getenv)
+	if err != nil || !wanted {
+		return off, err
+	}
+	t := &tracing{log: log}
+	otel.SetErrorHandler(t)
+	otel.SetLogger(logr.Discard()) // what matters also goes to the error handler
+	exporter, err := otlptracehttp.New(context.Background())
+	if err != nil {
+		return off, fmt.Errorf("cannot export traces: %w", err)
+	}
+	// What the environment says of the service overrides the rest.
+	about, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", "plantstore"), attribute.String("service.version", version)),
+		resource.WithFromEnv())
+	if err != nil {
+		return off, usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	// The sampler and the sizes of the queue are from the environment too.
+	t.provider = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	t.tracer = t.provider.Tracer("plantstore")
+	return traceHooks{requests: t.request, commits: t, statements: t.statement, stop: t.stop}, nil
+}
+
+// tracesWanted reports whether the environment asks for traces. It refuses what would
+// otherwise be ignored.
+func tracesWanted(env func(string) string) (bool, error) {
+	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
+		return false, nil
+	}
+	const endpoint, tracesEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	switch exporter := env("OTEL_TRACES_EXPORTER"); {
+	case exporter == "none", exporter == "" && env(endpoint) == "" && env(tracesEndpoint) == "":
+		return false, nil
+	case exporter != "" && exporter != "otlp":
+		return false, usage("OTEL_TRACES_EXPORTER must be otlp or none, got %q", exporter)
+	}
+	for _, name := range []string{endpoint, tracesEndpoint} {
+		u, err := url.Parse(env(name))
+		if env(name) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return false, usage("%s must be a URL such as http://127.0.0.1:4318", name)
+		}
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
+		if value := env(name); value != "" && value != "http/protobuf" {
+			return false, usage("%s must be http/protobuf, got %q", name, value)
+		}
+	}
+	samplers := []string{"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
+	sampler := env("OTEL_TRACES_SAMPLER")
+	if !slices.Contains(samplers, sampler) {
+		return false, usage("OTEL_TRACES_SAMPLER must be one of %s, got %q", strings.Join(samplers[1:], ", "), sampler)
+	}
+	if arg := env("OTEL_TRACES_SAMPLER_ARG"); arg != "" && strings.HasSuffix(sampler, "traceidratio") {
+		if ratio, err := strconv.ParseFloat(arg, 64); err != nil || !(0 <= ratio && ratio <= 1) {
+			return false, usage("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1, got %q", arg)
+		}
+	}
+	return true, nil
+}
+
+// Handle logs a failure to send spans. They are dropped.
+func (t *tracing) Handle(err error) {
+	now := time.Now().UnixNano()
+	if last := t.warned.Load(); now-last >= int64(traceWarnInterval) && t.warned.CompareAndSwap(last, now) {
+		t.log.Warn("traces cannot be sent", "err", err)
+	}
+}
+
+// stop sends the last spans, unless that takes too long.
+func (t *tracing) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), traceFlushTimeout)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		t.Handle(err)
+	}
+}
+
+// request starts the span of a request. It continues the trace of a traceparent header.
+func (t *tracing) request(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string)) {
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer))
+	traced = r.WithContext(ctx)
+	return traced, func(operation string, status int, requestID string) {
+		if span.IsRecording() {
+			span.SetName(operation)
+			span.SetAttributes(attribute.String("http.request.method", methodOf(traced)),
+				attribute.Int("http.response.status_code", status), attribute.String("plantstore.request_id", requestID))
+			if _, route, ok := strings.Cut(traced.Pattern, " "); ok {
+				span.SetAttributes(attribute.String("http.route", route))
+			}
+			if status >= 500 {
+				span.SetStatus(codes.Error, "")
+			}
+		}
+		span.End()
+	}
+}
+
+// methodOf returns the method of a request, if it is a common one: the caller may send
+// any text.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return "_OTHER"
+}
+
+// Traced reports whether the spans of this context are sent.
+func (t *tracing) Traced(ctx context.Context) bool {
+	return trace.SpanContextFromContext(ctx).IsSampled()
+}
+
+// Commit starts the span of a commit. It is in the trace of the first request, and has
+// links to the others.
+func (t *tracing) Commit(requests []context.Context, size int) (context.Context, func(error)) {
+	links := make([]trace.Link, len(requests)-1)
+	for i, request := range requests[1:] {
+		links[i].SpanContext = trace.SpanContextFromContext(request)
+	}
+	// Not the context of the request: a client that disconnects does not cancel a commit.
+	ctx := trace.ContextWithSpan(context.Background(), trace.SpanFromContext(requests[0]))
+	ctx, span := t.tracer.Start(ctx, "commit", trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int("plantstore.commit.size", size)))
+	return ctx, func(err error) { endSpan(span, err) }
+}
+
+// Queued records the span of a write that waited in the queue. It has a link to the
+// commit.
+func (t *tracing) Queued(request, commit context.Context, from, to time.Time) {
+	_, span := t.tracer.Start(request, "queue", trace.WithTimestamp(from),
+		trace.WithLinks(trace.Link{SpanContext: trace.SpanContextFromContext(commit)}))
+	span.End(trace.WithTimestamp(to))
+}
+
+// statement starts the span of an operation of PostgreSQL in a traced request. What runs
+// in the background has none.
+func (t *tracing) statement(ctx context.Context, name, sql string) (context.Context, func(error)) {
+	if !t.Traced(ctx) {
+		return ctx, nil
+	}
+	attributes := []attribute.KeyValue{attribute.String("db.system.name", "postgresql"), attribute.String("db.operation.name", name)}
+	if sql != "" {
+		attributes = append(attributes, attribute.String("db.query.text", sql))
+	}
+	ctx, span := t.tracer.Start(ctx, "postgresql "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+	return ctx, func(err error) { endSpan(span, err) }
+}
+
+// endSpan ends a span, without the text of the error.
+func endSpan(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, "")
+	}
+	span.End()
+}
