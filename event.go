@@ -222,3 +222,11 @@ type Stats struct {
 	Oldest    time.Time // when the oldest event kept was committed; zero if there is none
 	Unflushed int64     // events that may not have been flushed to the table of plants yet
 }
+
+// PoolStats describes a store's pool of connections to an operator.
+type PoolStats struct {
+	Name             string
+	InUse, Idle, Max int
+	Waits            int64         // for a connection, because none was idle
+	Waited           time.Duration // in all of them
+}

@@ -279,6 +279,25 @@ func (g *Guard) add(token plantstore.Token) *entry {
 	return e
 }
 
+// NextExpiry returns when the next of the store's tokens expires, as of the last load. It
+// returns the zero Time if none will.
+func (g *Guard) NextExpiry(now time.Time) (next time.Time) {
+	cache := g.cache.Load()
+	if cache == nil {
+		return next
+	}
+	for _, e := range cache.tokens {
+		t := e.caller.Token
+		if t.Expires.IsZero() || !t.Revoked.IsZero() || t.ExpiredAt(now) {
+			continue
+		}
+		if next.IsZero() || t.Expires.Before(next) {
+			next = t.Expires
+		}
+	}
+	return next
+}
+
 // Run loads the cache every second and records the last use of tokens every ten
 // seconds, until ctx ends. It also fetches the keys of the identity provider.
 func (g *Guard) Run(ctx context.Context) error {

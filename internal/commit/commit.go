@@ -161,10 +161,11 @@ func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.
 	return b.results[i].Outcome, b.results[i].Err
 }
 
-var (
-	errStopping = plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down: try again")
-	errFull     = plantstore.Errorf(plantstore.ErrUnavailable, "too many writes are waiting: try again later")
-)
+// ErrFull is the error of a write for which the queue has no room. It is an
+// ErrUnavailable.
+var ErrFull = plantstore.Errorf(plantstore.ErrUnavailable, "too many writes are waiting: try again later")
+
+var errStopping = plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down: try again")
 
 // join adds a write to the next batch and returns its index there. The caller with
 // index 0 must lead the batch.
@@ -175,7 +176,7 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 		return nil, 0, errStopping
 	}
 	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
-		return nil, 0, errFull
+		return nil, 0, ErrFull
 	}
 	if w.next == nil || w.next.bytes >= maxBatchText {
 		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // likely as many again

@@ -173,6 +173,22 @@ func (s *Store) pools() []*pgxpool.Pool {
 	return slices.DeleteFunc([]*pgxpool.Pool{s.write, s.read, s.tokens, s.list}, func(p *pgxpool.Pool) bool { return p == nil })
 }
 
+// Pools describes the pools of connections.
+func (s *Store) Pools() []plantstore.PoolStats {
+	var all []plantstore.PoolStats
+	for _, p := range []struct {
+		name string
+		pool *pgxpool.Pool
+	}{{"write", s.write}, {"read", s.read}, {"token", s.tokens}, {"list", s.list}} {
+		stat := p.pool.Stat()
+		all = append(all, plantstore.PoolStats{
+			Name: p.name, InUse: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()), Max: int(stat.MaxConns()),
+			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime(),
+		})
+	}
+	return all
+}
+
 // String returns where the store is, without its user and password.
 func (s *Store) String() string { return s.name }
 

@@ -442,15 +442,7 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 
 func TestMetricsOfTheLog(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
-		metric := func(name string) (value float64) {
-			t.Helper()
-			body := s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body
-			_, rest, found := strings.Cut(string(body), "\n"+name+" ")
-			if _, err := fmt.Sscan(rest, &value); !found || err != nil {
-				t.Fatalf("the metrics do not say %s: %v\n%s", name, err, body)
-			}
-			return value
-		}
+		metric := func(name string) float64 { return s.metric(t, name) }
 		for _, name := range []string{"plantstore_log_events", "plantstore_log_last_seq", "plantstore_log_oldest_seconds", "plantstore_event_followers", "plantstore_log_unflushed_events"} {
 			if got := metric(name); got != 0 {
 				t.Errorf("%s of an empty store is %v", name, got)

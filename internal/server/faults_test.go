@@ -136,6 +136,7 @@ func TestFullQueueIsRefusedImmediately(t *testing.T) {
 	got := s.create(t, `{"id":2,"name":"Oak"}`)
 	got.wantError(t, plantstore.ErrUnavailable, "try again")
 	got.wantHeader(t, "Retry-After", "1")
+	s.wantMetrics(t, "plantstore_queue_depth 1", `plantstore_limit_hits_total{limit="queue"} 1`)
 
 	close(open)
 	(<-first).wantPlant(t, fern(1))

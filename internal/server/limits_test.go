@@ -114,6 +114,7 @@ func TestExportBeyondTheLimitIsRefusedImmediately(t *testing.T) {
 	done.send(t, s, 1, "", honest, accept)
 	<-store.began
 	s.listAs(t, "", honest, accept).wantError(t, plantstore.ErrUnavailable)
+	s.wantMetrics(t, `plantstore_limit_hits_total{limit="exports"} 2`, `plantstore_limit_hits_total{limit="scans"} 0`)
 	done.send(t, s, 1, "?q=x", honest)
 	<-store.began // exports leave room for searches
 	close(store.open)

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,6 +29,9 @@ type Metrics struct {
 	inFlight   prometheus.Gauge
 	imported   *prometheus.CounterVec
 	exported   prometheus.Counter
+	checks     *prometheus.CounterVec
+	validCheck prometheus.Counter // one of the checks
+	limitHits  *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics with nothing counted yet.
@@ -65,6 +70,19 @@ func NewMetrics(version string) *Metrics {
 	m.exported = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "plantstore_export_plants_total", Help: "Plants sent by exports.",
 	})
+	m.checks = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "plantstore_token_checks_total", Help: "Checks of the token of a request, by result.",
+	}, []string{"result"})
+	for _, result := range checkResults {
+		m.checks.WithLabelValues(result)
+	}
+	m.validCheck = m.checks.WithLabelValues(checkValid)
+	m.limitHits = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "plantstore_limit_hits_total", Help: "Requests refused because of a limit, by limit.",
+	}, []string{"limit"})
+	for _, limit := range []string{limitRate, limitAuthFailures} {
+		m.limitHits.WithLabelValues(limit)
+	}
 	for _, result := range []string{"created", "unchanged", "failed"} {
 		m.imported.WithLabelValues(result)
 	}
@@ -73,7 +91,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	m.registry.MustRegister(m.requests, m.latency, m.batchSize, m.commitTime, m.deliveries, m.sendTime,
-		m.inFlight, m.imported, m.exported,
+		m.inFlight, m.imported, m.exported, m.checks, m.limitHits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "plantstore_build_info", Help: "1, with the version as a label.",
@@ -110,6 +128,60 @@ func (m *Metrics) importedLines(created, unchanged, failed int64) {
 	m.imported.WithLabelValues("created").Add(float64(created))
 	m.imported.WithLabelValues("unchanged").Add(float64(unchanged))
 	m.imported.WithLabelValues("failed").Add(float64(failed))
+}
+
+// The results of a check of a token.
+const (
+	checkValid       = "valid"
+	checkForbidden   = "forbidden" // valid, without the scope
+	checkMissing     = "missing"
+	checkExpired     = "expired"
+	checkInvalid     = "invalid"     // unknown, malformed or revoked
+	checkLimited     = "limited"     // not checked: too many failures from the address
+	checkUnavailable = "unavailable" // not checked: the store or the identity provider does not respond
+)
+
+var checkResults = []string{checkValid, checkForbidden, checkMissing, checkExpired, checkInvalid, checkLimited, checkUnavailable}
+
+// The limits of callers. Those of the server are in [Server.limits].
+const (
+	limitRate         = "rate"
+	limitAuthFailures = "auth_failures"
+)
+
+// tokenChecked counts a check of a token, by what it returned.
+func (m *Metrics) tokenChecked(valid bool, err error) {
+	result := checkInvalid
+	switch {
+	case errors.Is(err, plantstore.ErrScope):
+		result = checkForbidden
+	case valid:
+		m.validCheck.Inc()
+		return
+	case errors.Is(err, plantstore.ErrNoToken):
+		result = checkMissing
+	case errors.Is(err, plantstore.ErrTokenExpired):
+		result = checkExpired
+	case errors.Is(err, plantstore.ErrRate):
+		result = checkLimited
+	case errors.Is(err, plantstore.ErrUnavailable):
+		result = checkUnavailable
+	}
+	m.checks.WithLabelValues(result).Inc()
+}
+
+// watchTokens reports when the next token expires.
+func (m *Metrics) watchTokens(nextExpiry func(now time.Time) time.Time) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "plantstore_token_next_expiry_seconds", Help: "Time until the next token expires; +Inf if none will.",
+	}, func() float64 {
+		now := time.Now()
+		next := nextExpiry(now)
+		if next.IsZero() {
+			return math.Inf(1)
+		}
+		return next.Sub(now).Seconds()
+	}))
 }
 
 // watchQueue reports the depth of the writer's queue.
@@ -204,6 +276,39 @@ func (c storeCollector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(logOldest, age)
 	gauge(logLast, float64(stats.LastSeq))
 	gauge(unflushed, float64(stats.Unflushed))
+}
+
+// poolCollector collects the metrics of the pools of connections to PostgreSQL.
+type poolCollector struct {
+	pools func() []plantstore.PoolStats
+}
+
+var (
+	poolLabel  = []string{"pool"}
+	poolInUse  = prometheus.NewDesc("plantstore_postgres_pool_in_use", "Connections in use.", poolLabel, nil)
+	poolIdle   = prometheus.NewDesc("plantstore_postgres_pool_idle", "Connections that are open and not in use.", poolLabel, nil)
+	poolMax    = prometheus.NewDesc("plantstore_postgres_pool_max", "Connections that may be open.", poolLabel, nil)
+	poolWaits  = prometheus.NewDesc("plantstore_postgres_pool_waits_total", "Waits for a connection, because none was idle.", poolLabel, nil)
+	poolWaited = prometheus.NewDesc("plantstore_postgres_pool_wait_seconds_total", "Time spent in these waits.", poolLabel, nil)
+)
+
+func (c poolCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{poolInUse, poolIdle, poolMax, poolWaits, poolWaited} {
+		descs <- d
+	}
+}
+
+func (c poolCollector) Collect(metrics chan<- prometheus.Metric) {
+	for _, p := range c.pools() {
+		collect := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
+			metrics <- prometheus.MustNewConstMetric(d, kind, value, p.Name)
+		}
+		collect(poolInUse, prometheus.GaugeValue, float64(p.InUse))
+		collect(poolIdle, prometheus.GaugeValue, float64(p.Idle))
+		collect(poolMax, prometheus.GaugeValue, float64(p.Max))
+		collect(poolWaits, prometheus.CounterValue, float64(p.Waits))
+		collect(poolWaited, prometheus.CounterValue, p.Waited.Seconds())
+	}
 }
 
 // webhookCollector collects the metrics of the webhooks for which this server delivers,

@@ -2,14 +2,20 @@ package server_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"plantstore"
+	"plantstore/internal/auth"
 	"plantstore/internal/servertest"
 )
 
@@ -93,25 +99,26 @@ func TestOnlyRuntimeProfilesAreServed(t *testing.T) {
 // docs/operations.md.
 func TestMetricsAreNamedByConvention(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
-	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
-	text := s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body
-	problems, err := promlint.New(bytes.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
 	docs, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (plantstore_\w+) `).FindAllSubmatch(text, -1) {
-		served[string(m[1])] = true
-		if !bytes.Contains(docs, append([]byte("| `"), m[1]...)) {
-			t.Errorf("%s is not documented", m[1])
+	for _, s := range []*service{start(t, servertest.Options{}), start(t, servertest.Options{Store: servertest.Postgres(t)})} {
+		s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
+		text := s.metrics(t)
+		problems, err := promlint.New(strings.NewReader(text)).Lint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^# TYPE (plantstore_\w+) `).FindAllStringSubmatch(text, -1) {
+			served[m[1]] = true
+			if !bytes.Contains(docs, []byte("| `"+m[1])) {
+				t.Errorf("%s is not documented", m[1])
+			}
 		}
 	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(plantstore_\\w+)").FindAllSubmatch(docs, -1) {
@@ -134,8 +141,7 @@ func TestMetricsCountRequestsByOperationAndStatus(t *testing.T) {
 	s.send(t, "PATCH", s.plantsPath(), "").wantError(t, plantstore.ErrMethod)
 	s.send(t, "POST", s.plantsPath()+"/import", `{"id":1,"name":"Fern"}`+"\n"+`{"id":2,"name":"Oak"}`+"\n{\n", "Content-Type: application/x-ndjson", "Authorization: Bearer "+s.Token)
 	s.send(t, "GET", s.plantsPath(), "", "Accept: application/x-ndjson", "Authorization: Bearer "+s.Token)
-	text := string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
-	for _, line := range []string{
+	s.wantMetrics(t,
 		`plantstore_http_requests_total{operation="createPlant",status="200"} 2`,
 		`plantstore_http_requests_total{operation="createPlant",status="400"} 2`,
 		`plantstore_http_requests_total{operation="createPlant",status="401"} 1`,
@@ -154,9 +160,126 @@ func TestMetricsCountRequestsByOperationAndStatus(t *testing.T) {
 		`plantstore_import_lines_total{result="failed"} 1`,
 		`plantstore_export_plants_total 2`,
 		`plantstore_build_info{version="test"} 1`,
-	} {
+	)
+}
+
+// metrics returns the metrics of a service.
+func (s *service) metrics(t *testing.T) string {
+	t.Helper()
+	return string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
+}
+
+// metric returns the value of a metric, whose labels follow its name.
+func (s *service) metric(t *testing.T, name string) (value float64) {
+	t.Helper()
+	text := s.metrics(t)
+	_, rest, found := strings.Cut(text, "\n"+name+" ")
+	if _, err := fmt.Sscan(rest, &value); !found || err != nil {
+		t.Fatalf("the metrics do not say %s: %v\n%s", name, err, text)
+	}
+	return value
+}
+
+func (s *service) wantMetrics(t *testing.T, lines ...string) {
+	t.Helper()
+	text := s.metrics(t)
+	for _, line := range lines {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("the metrics do not say %s:\n%s", line, text)
 		}
 	}
+}
+
+// awaitMetric waits until the value of a metric is as wanted.
+func (s *service) awaitMetric(t *testing.T, name string, wanted func(float64) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !wanted(s.metric(t, name)); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s stays at %v", name, s.metric(t, name))
+		}
+	}
+}
+
+func TestMetricsCountTokenChecks(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "1/h,burst=20"), AuthFailures: rate(t, "1/h,burst=4")}})
+	expired := s.AddToken(plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead}, Expires: time.Now().Add(-time.Hour)})
+	reader := s.NewToken(plantstore.ScopeRead)
+	s.listAs(t, "", reader).wantOK(t)
+	s.create(t, `{"id":1,"name":"Fern"}`, "Authorization: Bearer "+reader).wantError(t, plantstore.ErrScope)
+	for range 18 {
+		s.listAs(t, "", reader).wantOK(t)
+	}
+	s.listAs(t, "", reader).wantError(t, plantstore.ErrRate)
+	s.listAs(t, "", expired).wantError(t, plantstore.ErrTokenExpired)
+	s.listAs(t, "", plantstore.NewSecret()).wantError(t, plantstore.ErrBadToken)
+	s.create(t, ``, "Authorization:").wantError(t, plantstore.ErrNoToken)
+	s.create(t, ``, "Authorization:").wantError(t, plantstore.ErrNoToken)
+	s.create(t, ``, "Authorization:").wantError(t, plantstore.ErrRate)
+	s.wantMetrics(t,
+		`plantstore_token_checks_total{result="valid"} 21`, // with this scrape
+		`plantstore_token_checks_total{result="forbidden"} 1`,
+		`plantstore_token_checks_total{result="missing"} 2`,
+		`plantstore_token_checks_total{result="expired"} 1`,
+		`plantstore_token_checks_total{result="invalid"} 1`,
+		`plantstore_token_checks_total{result="limited"} 1`,
+		`plantstore_token_checks_total{result="unavailable"} 0`,
+		`plantstore_limit_hits_total{limit="rate"} 1`,
+		`plantstore_limit_hits_total{limit="auth_failures"} 1`,
+	)
+}
+
+func TestMetricsKnowTheNextTokenToExpire(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{})
+	if next := s.metric(t, "plantstore_token_next_expiry_seconds"); !math.IsInf(next, 1) {
+		t.Errorf("no token expires, and the next does in %v s", next)
+	}
+	const day = 24 * time.Hour
+	scopes := []plantstore.Scope{plantstore.ScopeRead}
+	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(3 * day)})
+	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(2 * day)})
+	revoked := s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(time.Hour)})
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(revoked), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(-time.Hour)})
+	s.awaitMetric(t, "plantstore_token_next_expiry_seconds", func(seconds float64) bool {
+		return seconds <= (2*day).Seconds() && seconds > (2*day-time.Minute).Seconds()
+	})
+}
+
+func TestMetricsOfTheStore(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		var lines strings.Builder
+		for id := range 4000 {
+			fmt.Fprintf(&lines, `{"id":%d,"name":"Fern"}`+"\n", id)
+		}
+		moving := []string{"plantstore_store_plants", "plantstore_log_bytes"}
+		if strings.Contains(s.metrics(t), "plantstore_postgres_pool_max") {
+			moving = append(moving, `plantstore_postgres_pool_waits_total{pool="list"}`, `plantstore_postgres_pool_wait_seconds_total{pool="list"}`,
+				`plantstore_postgres_pool_idle{pool="list"}`, `plantstore_postgres_pool_in_use{pool="list"}`)
+			s.wantMetrics(t, `plantstore_postgres_pool_max{pool="write"} 6`, `plantstore_postgres_pool_max{pool="read"} 4`,
+				`plantstore_postgres_pool_max{pool="token"} 3`, `plantstore_postgres_pool_max{pool="list"} 6`)
+		} else {
+			moving = append(moving, "plantstore_store_bytes", "plantstore_wal_bytes", "plantstore_disk_free_bytes", "plantstore_checkpoints_total")
+		}
+		before := map[string]float64{}
+		for _, name := range moving {
+			before[name] = s.metric(t, name)
+		}
+		s.send(t, "POST", s.plantsPath()+"/import", lines.String(), "Content-Type: application/x-ndjson", "Authorization: Bearer "+s.Token)
+		exporting, stop := context.WithCancel(t.Context())
+		var exports sync.WaitGroup
+		exports.Go(func() {
+			for exporting.Err() == nil {
+				s.listAs(t, "", s.Token, "Accept: application/x-ndjson").wantOK(t)
+			}
+		})
+		defer exports.Wait()
+		defer stop()
+		for _, name := range moving {
+			s.awaitMetric(t, name, func(value float64) bool { return value != before[name] })
+		}
+	})
 }

@@ -86,14 +86,15 @@ type Server struct {
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
-	scans         *lane // concurrent searches, filtered lists and exports
-	lists         *lane // concurrent lists without a filter
-	exports       *lane // those of them that are exports
-	largePages    *lane // bytes of pages being sent
-	imports       *lane // concurrent ones
-	windows       *lane // bytes of the imports' windows
-	largeBodies   *lane // from when they are received until the response
-	followers     *lane // clients that follow the log
+	scans         *lane            // concurrent searches, filtered lists and exports
+	lists         *lane            // concurrent lists without a filter
+	exports       *lane            // those of them that are exports
+	largePages    *lane            // bytes of pages being sent
+	imports       *lane            // concurrent ones
+	windows       *lane            // bytes of the imports' windows
+	largeBodies   *lane            // from when they are received until the response
+	followers     *lane            // clients that follow the log
+	limits        map[string]error // what the limits return, by their names in the metrics
 
 	stopped  context.Context // ends when the server drains
 	drain    context.CancelFunc
@@ -146,6 +147,18 @@ func New(opts Options) *Server {
 		s.metrics.watchDamage(store.Damaged)
 	}
 	s.metrics.watchFollowers(s.followers.inUse)
+	s.metrics.watchTokens(s.guard.NextExpiry)
+	if store, ok := opts.Store.(interface{ Pools() []plantstore.PoolStats }); ok {
+		s.metrics.registry.MustRegister(poolCollector{store.Pools})
+	}
+	s.limits = map[string]error{
+		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "exports": s.exports.full,
+		"imports": s.imports.full, "import_bytes": s.windows.full, "large_pages": s.largePages.full,
+		"large_bodies": s.largeBodies.full, "followers": s.followers.full,
+	}
+	for limit := range s.limits {
+		s.metrics.limitHits.WithLabelValues(limit)
+	}
 	s.metrics.registry.MustRegister(storeCollector{s.store})
 	s.metrics.registry.MustRegister(webhookCollector{s.webhooks})
 	for _, r := range routes {
@@ -279,6 +292,7 @@ func (s *Server) serve(rt route) http.Handler {
 		}
 		if rt.scope != "" {
 			rec.caller, rec.err = s.guard.Admit(r, rt.scope)
+			s.metrics.tokenChecked(rec.caller != nil, rec.err)
 			if rec.caller != nil {
 				rec.caller.SetHeaders(rec.Header())
 			}
@@ -325,10 +339,33 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 	}
 	took := time.Since(start)
 	s.metrics.observe(rec.operation, rec.status, took)
+	if rec.err != nil {
+		s.countLimit(rec)
+	}
 	s.logRequest(rec, r, id, start)
 	s.logAccess(rec, r, id, took)
 	if abort {
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// countLimit counts a request that was refused because of a limit.
+func (s *Server) countLimit(rec *recorder) {
+	if _, ok := errors.AsType[*auth.RateError](rec.err); ok {
+		limit := limitAuthFailures
+		if rec.caller != nil {
+			limit = limitRate
+		}
+		s.metrics.limitHits.WithLabelValues(limit).Inc()
+		return
+	}
+	if !errors.Is(rec.err, plantstore.ErrUnavailable) {
+		return
+	}
+	for limit, err := range s.limits {
+		if errors.Is(rec.err, err) {
+			s.metrics.limitHits.WithLabelValues(limit).Inc()
+		}
 	}
 }
 
