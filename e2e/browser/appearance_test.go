@@ -44,6 +44,9 @@ func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 				if scheme == "light" { // names do not depend on it
 					b.named()
 				}
+				if (scheme == "light") == (screen.width == 1280) {
+					b.accessible()
+				}
 				state.close()
 			}
 		}
