@@ -89,8 +89,9 @@ type Guard struct {
 // snapshot is the store's tokens at some time. It is immutable, except for the last
 // use of its tokens.
 type snapshot struct {
-	loaded time.Time
-	tokens map[plantstore.TokenHash]*entry
+	loaded   time.Time
+	tokens   map[plantstore.TokenHash]*entry
+	replaced chan struct{} // closed once there is another
 }
 
 // entry is a token and its last use in Unix seconds. The next snapshot shares that and
@@ -161,8 +162,8 @@ func (g *Guard) countFailure(r *http.Request, err error) error {
 	return l.refuse(r.Context(), now, "too many requests without a valid token from this address")
 }
 
-// errFlood is for a token that is not looked up, because its address has had too many
-// failures.
+// errFlood is for a token that is not in the cache and not looked up, because its address
+// has had too many failures.
 var errFlood = errors.New("too many failures")
 
 // Check returns the caller whose token is in the values of the Authorization header, if
@@ -175,7 +176,8 @@ func (g *Guard) Check(ctx context.Context, authorization []string, scope plantst
 }
 
 // check is Check. If r is given, it fails with errFlood where a token would have to be
-// looked up for an address that has had too many failures.
+// looked up for an address that has had too many failures. Before that it waits for the
+// next load of the cache, which has the token if it is new.
 func (g *Guard) check(ctx context.Context, authorization []string, scope plantstore.Scope, r *http.Request) (*Caller, error) {
 	secret, err := bearer(authorization)
 	if err != nil {
@@ -233,7 +235,10 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 		}
 	}
 	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Address(r)).exhausted(time.Now()) {
-		return nil, errFlood
+		if e = g.awaitLoad(ctx, hash); e == nil {
+			return nil, errFlood
+		}
+		return e, nil
 	}
 	token, err := g.lookUp(ctx, hash)
 	switch {
@@ -245,6 +250,38 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 		return nil, plantstore.Errorf(plantstore.ErrBadToken, "unknown token: is it complete, and is it for this server?")
 	}
 	return nil, fmt.Errorf("look up a token: %w: %w", plantstore.ErrUnavailable, err)
+}
+
+// awaitLoad returns the entry with the hash once the cache has been loaded again, or nil
+// if it has none, or is not loaded within its TTL.
+func (g *Guard) awaitLoad(ctx context.Context, hash plantstore.TokenHash) *entry {
+	start := time.Now()
+	timeout := time.NewTimer(cacheTTL)
+	defer timeout.Stop()
+	for {
+		cache := g.cache.Load()
+		if cache == nil {
+			return nil
+		}
+		if e := cache.tokens[hash]; e != nil || cache.loaded.After(start) {
+			return e
+		}
+		select {
+		case <-cache.replaced:
+		case <-timeout.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// replace makes next the cache. The caller holds the mutex.
+func (g *Guard) replace(next *snapshot) {
+	next.replaced = make(chan struct{})
+	if last := g.cache.Swap(next); last != nil {
+		close(last.replaced)
+	}
 }
 
 // newEntry returns the entry of a token, whose last one is given if there is one.
@@ -275,7 +312,7 @@ func (g *Guard) add(token plantstore.Token) *entry {
 	e := g.newEntry(token, nil)
 	e.added = time.Now()
 	next.tokens[token.Hash] = e
-	g.cache.Store(next)
+	g.replace(next)
 	return e
 }
 
@@ -351,7 +388,7 @@ func (g *Guard) reload(ctx context.Context) {
 			next.tokens[hash] = e
 		}
 	}
-	g.cache.Store(next)
+	g.replace(next)
 }
 
 // touch records the uses that are newer than those recorded before.
