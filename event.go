@@ -23,12 +23,18 @@ const (
 	PlantCreated  EventType = "plant.created"
 	PlantReplaced EventType = "plant.replaced"
 	PlantDeleted  EventType = "plant.deleted"
+
+	TokenCreated EventType = "token.created"
+	TokenRevoked EventType = "token.revoked"
 )
 
 // EventTypes lists every type.
-func EventTypes() []EventType { return []EventType{PlantCreated, PlantReplaced, PlantDeleted} }
+func EventTypes() []EventType { return append(PlantEventTypes(), TokenCreated, TokenRevoked) }
 
-// Event is one change to a plant.
+// PlantEventTypes lists the types of changes to plants, which webhooks deliver.
+func PlantEventTypes() []EventType { return []EventType{PlantCreated, PlantReplaced, PlantDeleted} }
+
+// Event is one change to a plant or a token.
 type Event struct {
 	// Cursor is the position after this event.
 	Cursor Cursor
@@ -36,10 +42,26 @@ type Event struct {
 	// decreases from one event to the next.
 	Time time.Time
 	Type EventType
-	// Plant is the plant after the change, or before a deletion.
+	// Plant is the plant after the change, or before a deletion. It is meaningless if
+	// the change is not to a plant.
 	Plant Plant
-	// By is the public id of the token that made the change.
+	// Token is the token after the change, or nil if the change is not to a token. It
+	// does not say when the token was last used.
+	Token *TokenInfo
+	// By is who made the change: the public id of a token, the issuer and subject of an
+	// identity provider's, or [Operator].
 	By string
+}
+
+// Operator is who makes a change on the database itself, without a token.
+const Operator = "operator"
+
+// TextSize returns the approximate length of the event's text in bytes.
+func (e *Event) TextSize() int {
+	if e.Token != nil {
+		return len(e.Token.Name)
+	}
+	return e.Plant.TextSize()
 }
 
 // EventQuery selects events.
@@ -56,6 +78,9 @@ type EventQuery struct {
 	ID *ID
 	// Types, if not empty, selects events of these types.
 	Types []EventType
+	// WithTokens selects events of tokens, too. Without it they are skipped, whatever
+	// the types.
+	WithTokens bool
 	// Limit is the maximum number of events on a page. It must be at least 1.
 	Limit int
 }
@@ -71,8 +96,11 @@ type EventPage struct {
 	More bool
 }
 
-// Matches reports whether the event has the plant and the type that the query selects.
+// Matches reports whether the query selects the event, wherever it is in the log.
 func (q *EventQuery) Matches(e *Event) bool {
+	if e.Token != nil && (!q.WithTokens || q.ID != nil) {
+		return false
+	}
 	return (q.ID == nil || *q.ID == e.Plant.ID) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type))
 }
 

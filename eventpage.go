@@ -12,7 +12,7 @@ type EventPageBuilder struct {
 
 // NewEventPageBuilder returns a builder for one page after a position. After examining
 // budget events, or 32 MiB of text, the page ends, however few of them matched. It also
-// ends when its plants have 4 MiB of text.
+// ends when its events have 4 MiB of text.
 func NewEventPageBuilder(q EventQuery, after Cursor, budget int) *EventPageBuilder {
 	return &EventPageBuilder{query: q, budget: budget, page: EventPage{Start: after, Next: after}}
 }
@@ -25,9 +25,9 @@ func (b *EventPageBuilder) Add(e Event) bool {
 	}
 	b.budget--
 	b.page.Next = e.Cursor
-	b.examined += e.Plant.TextSize()
+	b.examined += e.TextSize()
 	if b.query.Matches(&e) {
-		b.text += e.Plant.TextSize()
+		b.text += e.TextSize()
 		b.page.Events = append(b.page.Events, e)
 	}
 	return true

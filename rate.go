@@ -46,6 +46,16 @@ func ParseRate(text string) (Rate, error) {
 	return r, nil
 }
 
+// ParseTokenRate parses the rate of a token, which cannot be off: without a rate of its
+// own a token has the server's.
+func ParseTokenRate(text string) (Rate, error) {
+	r, err := ParseRate(text)
+	if err != nil || r.IsZero() {
+		return Rate{}, fmt.Errorf("%q is not a valid rate of a token: use 200/s, 200/s,burst=400 or 30/m, with numbers from 1 to %d", Shorten(text), maxRate)
+	}
+	return r, nil
+}
+
 // rateNumber returns the number in the text, or 0 if it is not one that a rate may have.
 func rateNumber(text string) int {
 	n, err := strconv.ParseUint(text, 10, 31)
@@ -60,6 +70,15 @@ func (r Rate) IsZero() bool { return r == Rate{} }
 
 // PerSecond returns the average per second.
 func (r Rate) PerSecond() float64 { return float64(r.N) / r.Per.Seconds() }
+
+// Exceeds reports whether the rate allows more than another, on average or at once. None
+// exceeds the zero Rate.
+func (r Rate) Exceeds(other Rate) bool {
+	if other.IsZero() {
+		return false
+	}
+	return r.IsZero() || r.PerSecond() > other.PerSecond() || r.Burst > other.Burst
+}
 
 // String is the inverse of [ParseRate].
 func (r Rate) String() string {

@@ -29,7 +29,8 @@ import (
 // # The log of changes
 //
 // For every write that changed something, Apply MUST record one event in the same
-// transaction, and none for any other. The events of a store are in one order, which
+// transaction, and none for any other. So MUST CreateToken, CreateFirstToken and
+// RevokeToken for every token that they create or revoke. The events of a store are in one order, which
 // MUST be without gaps and MUST never change. The events of one plant MUST be in the
 // order in which its writes took effect. Once a cursor has been given out, by any
 // replica, no event that commits later may come before it. Old events may be trimmed,
@@ -78,11 +79,13 @@ type Store interface {
 	// the call.
 	Changed() <-chan struct{}
 
-	// CreateToken adds a token.
-	CreateToken(ctx context.Context, t Token) error
+	// CreateToken adds a token, or returns ErrTooMany if there are MaxTokens and by,
+	// who creates it, is not Operator.
+	CreateToken(ctx context.Context, t Token, by string) error
 
-	// CreateFirstToken adds a token if the store has never had one, and reports
-	// whether it did. If several replicas call it concurrently, one of them succeeds.
+	// CreateFirstToken adds a token for Operator if the store has never had one, and
+	// reports whether it did. If several replicas call it concurrently, one of them
+	// succeeds.
 	CreateFirstToken(ctx context.Context, t Token) (bool, error)
 
 	// Tokens returns all tokens, including revoked and expired ones, in order of
@@ -92,9 +95,11 @@ type Store interface {
 	// Token returns the token with this hash, or ErrNoSuchToken.
 	Token(ctx context.Context, hash TokenHash) (Token, error)
 
-	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking
-	// it again does not change the time of revocation.
-	RevokeToken(ctx context.Context, hash TokenHash, at time.Time) error
+	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking it
+	// again changes nothing. It returns ErrLastToken if no other token that is valid at
+	// that time has ScopeTokensWrite, this one is and has it, and by, who revokes it, is
+	// not Operator. Concurrent calls MUST NOT revoke the last two.
+	RevokeToken(ctx context.Context, hash TokenHash, at time.Time, by string) error
 
 	// TouchTokens records when tokens were last used. It ignores unknown tokens,
 	// and times before the recorded one.

@@ -74,9 +74,12 @@ func (h TokenHash) ID() string { return hex.EncodeToString(h[:6]) }
 // Token is what the store knows about a bearer token. Times have a precision of
 // seconds; the zero time means never.
 type Token struct {
-	Hash     TokenHash
-	Name     string
-	Scopes   []Scope
+	Hash   TokenHash
+	Name   string
+	Scopes []Scope
+	// Rate is how many requests the token may make. The zero Rate means the server's
+	// default.
+	Rate     Rate
 	Created  time.Time
 	Expires  time.Time
 	Revoked  time.Time
@@ -90,6 +93,7 @@ type TokenInfo struct {
 	ID, Name        string
 	Issuer, Subject string
 	Scopes          []Scope
+	Rate            Rate // zero: the server's default
 	Created         time.Time
 	Expires         time.Time
 	Revoked         time.Time
@@ -99,9 +103,20 @@ type TokenInfo struct {
 // Info returns what the interface shows of the token.
 func (t *Token) Info() TokenInfo {
 	return TokenInfo{
-		ID: t.Hash.ID(), Name: t.Name, Scopes: t.Scopes,
+		ID: t.Hash.ID(), Name: t.Name, Scopes: t.Scopes, Rate: t.Rate,
 		Created: t.Created, Expires: t.Expires, Revoked: t.Revoked, LastUsed: t.LastUsed,
 	}
+}
+
+// Logged returns what the log of changes has of the token: times in whole seconds of UTC,
+// and not when it was last used.
+func (t *Token) Logged() TokenInfo {
+	info := t.Info()
+	info.LastUsed = time.Time{}
+	for _, at := range []*time.Time{&info.Created, &info.Expires, &info.Revoked} {
+		*at = at.UTC().Truncate(time.Second)
+	}
+	return info
 }
 
 // NewToken is what a caller asks for when it creates a token over the interface.
@@ -112,6 +127,9 @@ type NewToken struct {
 	// set, the server chooses.
 	Expires       time.Time
 	DefaultExpiry bool
+	// Rate is how many requests the token may make. The zero Rate means the rate of its
+	// creator's token or, if that has none, the server's default.
+	Rate Rate
 }
 
 // DefaultLifetime is how long a token is valid unless its creator says otherwise.
@@ -121,15 +139,23 @@ const DefaultLifetime = 90 * 24 * time.Hour
 // bytes.
 const MaxTokenName = 200
 
-// Grant returns the token that a caller gets who asks for one and has these scopes and
-// this expiry. Nobody gives away a scope or a lifetime that they do not have: that fails
-// with ErrPrivilege.
-func (n *NewToken) Grant(own []Scope, ownExpires, now time.Time) (Token, error) {
+// Grant returns the token that a caller gets who asks for one with their own token. Nobody
+// gives away a scope, a lifetime or a rate that they do not have: that fails with
+// ErrPrivilege.
+func (n *NewToken) Grant(own *Token, now time.Time) (Token, error) {
 	for _, s := range n.Scopes {
-		if !slices.Contains(own, s) {
-			return Token{}, Errorf(ErrPrivilege, "you cannot give away the scope %s: your own token has only %s", s, FormatScopes(own))
+		if !own.Allows(s) {
+			return Token{}, Errorf(ErrPrivilege, "you cannot give away the scope %s: your own token has only %s", s, FormatScopes(own.Scopes))
 		}
 	}
+	rate := n.Rate
+	if rate.IsZero() {
+		rate = own.Rate
+	}
+	if rate.Exceeds(own.Rate) {
+		return Token{}, Errorf(ErrPrivilege, "you cannot give away the rate %s: your own token has %s", rate, own.Rate)
+	}
+	ownExpires := own.Expires
 	expires := n.Expires
 	if n.DefaultExpiry {
 		expires = now.Add(DefaultLifetime)
@@ -143,7 +169,16 @@ func (n *NewToken) Grant(own []Scope, ownExpires, now time.Time) (Token, error) 
 	case !ownExpires.IsZero() && (expires.IsZero() || expires.After(ownExpires)):
 		return Token{}, Errorf(ErrPrivilege, "the token cannot outlive your own, which expires at %s", ownExpires.UTC().Format(time.RFC3339))
 	}
-	return Token{Name: n.Name, Scopes: n.Scopes, Created: now, Expires: expires}, nil
+	return Token{Name: n.Name, Scopes: n.Scopes, Rate: rate, Created: now, Expires: expires}, nil
+}
+
+// MaxTokens is how many tokens a store may have, revoked ones included, for another to be
+// created by anyone but [Operator].
+const MaxTokens = 10_000
+
+// CreatesTokens reports whether the token may create others at this time.
+func (t *Token) CreatesTokens(now time.Time) bool {
+	return t.Revoked.IsZero() && !t.ExpiredAt(now) && t.Allows(ScopeTokensWrite)
 }
 
 // Allows reports whether the token has the scope.

@@ -141,8 +141,8 @@ func (w *Webhook) Validate() error {
 	}
 	for i, t := range w.Types {
 		switch {
-		case !slices.Contains(EventTypes(), t):
-			p.Add(ErrParameter, `"types" must be of %v, got %q`, EventTypes(), Shorten(string(t)))
+		case !slices.Contains(PlantEventTypes(), t):
+			p.Add(ErrParameter, `"types" must be of %v, got %q`, PlantEventTypes(), Shorten(string(t)))
 		case slices.Contains(w.Types[:i], t):
 			p.Add(ErrParameter, `"types" has %q twice`, t)
 		}

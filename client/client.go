@@ -254,10 +254,19 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 
 // Token returns what the client's token is.
 func (c *Client) Token(ctx context.Context) (plantstore.TokenInfo, error) {
-	return decoded(ctx, c, "get the token", http.MethodGet, "/token", nil, func(body []byte) (plantstore.TokenInfo, error) {
-		token, _, err := wire.DecodeToken(body)
-		return token, err
-	})
+	return decoded(ctx, c, "get the token", http.MethodGet, "/token", nil, decodeToken)
+}
+
+// GetToken returns the token with this id, or ErrNoTokenID.
+func (c *Client) GetToken(ctx context.Context, id string) (plantstore.TokenInfo, error) {
+	return decoded(ctx, c, "get token "+id, http.MethodGet, tokenPath(id), nil, decodeToken)
+}
+
+func tokenPath(id string) string { return "/tokens/" + url.PathEscape(id) }
+
+func decodeToken(body []byte) (plantstore.TokenInfo, error) {
+	token, _, err := wire.DecodeToken(body)
+	return token, err
 }
 
 // About returns what the server is, and the limits that the client's token meets there.
@@ -266,22 +275,18 @@ func (c *Client) About(ctx context.Context) (plantstore.About, error) {
 }
 
 // CreateToken creates a token and returns it with its secret. It fails with ErrPrivilege
-// if the token would have more rights than the client's. It is not retried: if the
-// response is lost, the token may exist, and its secret is known to nobody.
+// if the token would have more rights than the client's, and with ErrTooMany if there are
+// [plantstore.MaxTokens].
+//
+// It is not retried if the server may have created the token: its secret would be known
+// to nobody, and a retry would create another.
 func (c *Client) CreateToken(ctx context.Context, n plantstore.NewToken) (t plantstore.TokenInfo, secret string, err error) {
 	const what = "create a token"
 	body, err := wire.EncodeNewToken(n)
 	if err != nil {
 		return t, "", c.fail(what, err)
 	}
-	resp, err := c.call(ctx, http.StatusCreated, http.MethodPost, "/tokens", nil, body)
-	if err != nil {
-		return t, "", c.fail(what, err)
-	}
-	if t, secret, err = resp.token(); err != nil {
-		return t, "", c.fail(what, err)
-	}
-	return t, secret, nil
+	return created(ctx, c, what, http.StatusCreated, "/tokens", body, wire.DecodeToken)
 }
 
 // Tokens returns all tokens in the order of their creation, revoked and expired ones
@@ -294,7 +299,7 @@ func (c *Client) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
 // with ErrLastToken if nobody could create a token then. Revoking it again succeeds.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.retry(ctx, "revoke token "+id, func(bool) error {
-		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, "/tokens/"+url.PathEscape(id), nil, nil)
+		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, tokenPath(id), nil, nil)
 		return err
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 		if err != nil {
 			return err
 		}
-		page, err = resp.eventPage(q.After)
+		page, err = resp.eventPage(&q)
 		return err
 	})
 	if err != nil {
@@ -59,7 +60,8 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 // Events yields every event that matches the query, in order, from the query's
 // position on, and then waits for the next ones. An empty After starts with the oldest
 // event kept, and [plantstore.LatestCursor] with the next event. The query's limit is
-// ignored.
+// ignored. Events of tokens need the query's WithTokens and the scope tokens:read. With it,
+// a newer server may send events of other things, too: ignore types that you do not know.
 //
 // Events reconnects when its connection is lost, and never skips or repeats an event.
 // The retries and the retry timeout of [Options] start over whenever a connection has
@@ -107,8 +109,8 @@ func eventsPath(params url.Values) string {
 	return "/events?" + params.Encode()
 }
 
-// eventPage reads a page of events after a position.
-func (r *response) eventPage(after plantstore.Cursor) (page plantstore.EventPage, err error) {
+// eventPage reads the page of events that a query selects.
+func (r *response) eventPage(q *plantstore.EventQuery) (page plantstore.EventPage, err error) {
 	page.Next = plantstore.Cursor(r.header.Get(wire.HeaderCursor))
 	if !r.isJSON() || page.Next == "" {
 		return page, r.unexpected()
@@ -116,11 +118,18 @@ func (r *response) eventPage(after plantstore.Cursor) (page plantstore.EventPage
 	if page.Events, err = wire.DecodeEvents(r.body); err != nil {
 		return page, r.unexpected()
 	}
+	page.Events = slices.DeleteFunc(page.Events, func(e plantstore.Event) bool { return skips(q, &e) })
 	_, page.More = nextLink(r.header["Link"])
-	if page.More && page.Next == after {
-		return page, fmt.Errorf("the next page is after %s, but so was this one", after)
+	if page.More && page.Next == q.After {
+		return page, fmt.Errorf("the next page is after %s, but so was this one", q.After)
 	}
 	return page, nil
+}
+
+// skips reports whether the query leaves out an event that the server sends: it sends
+// those of tokens to everyone with the scope tokens:read.
+func skips(q *plantstore.EventQuery, e *plantstore.Event) bool {
+	return !q.WithTokens && !strings.HasPrefix(string(e.Type), "plant.")
 }
 
 // eventStream follows the log over one connection after another.
@@ -231,10 +240,10 @@ func (s *eventStream) read(in io.Reader) error {
 				return fmt.Errorf("the event with the id %q has the cursor %q", id, event.Cursor)
 			}
 			s.advance(id)
-			if !s.yield(event, nil) {
+			data = data[:0]
+			if !skips(&s.query, &event) && !s.yield(event, nil) {
 				return nil
 			}
-			data = data[:0]
 		case len(line) == 0 && id != "":
 			s.advance(id)
 		}

@@ -219,7 +219,7 @@ func ExampleClient_EventPage() {
 	c, stop := exampleClient()
 	defer stop()
 
-	page, err := c.EventPage(context.Background(), plantstore.EventQuery{Limit: 2})
+	page, err := c.EventPage(context.Background(), plantstore.EventQuery{Types: plantstore.PlantEventTypes(), Limit: 2})
 	if err != nil {
 		log.Fatal(err)
 	}

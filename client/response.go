@@ -188,16 +188,6 @@ func (r *response) confirm(sent plantstore.Plant) error {
 	return nil
 }
 
-// token returns the token in the response, and its secret if there is one.
-func (r *response) token() (t plantstore.TokenInfo, secret string, err error) {
-	if r.isJSON() {
-		if t, secret, err = wire.DecodeToken(r.body); err == nil {
-			return t, secret, nil
-		}
-	}
-	return plantstore.TokenInfo{}, "", r.unexpected()
-}
-
 func (r *response) plant() (plantstore.Plant, error) {
 	if r.isJSON() {
 		if plant, err := wire.DecodePlant(bytes.NewBuffer(r.body)); err == nil {

@@ -28,7 +28,7 @@ func (c *Client) CreateWebhook(ctx context.Context, config plantstore.Webhook, a
 	if err != nil {
 		return w, "", c.fail(what, err)
 	}
-	return c.webhookSecret(ctx, what, http.StatusCreated, "/webhooks", body)
+	return created(ctx, c, what, http.StatusCreated, "/webhooks", body, wire.DecodeWebhook)
 }
 
 // Webhooks returns all webhooks, in order of creation.
@@ -68,7 +68,7 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
 //
 // It is not retried if the server may have made a secret already.
 func (c *Client) RotateWebhook(ctx context.Context, id string) (w plantstore.Webhook, secret string, err error) {
-	return c.webhookSecret(ctx, "rotate the secret of webhook "+id, http.StatusOK, webhookPath(id, "/rotate"), nil)
+	return created(ctx, c, "rotate the secret of webhook "+id, http.StatusOK, webhookPath(id, "/rotate"), nil, wire.DecodeWebhook)
 }
 
 // TestWebhook sends a webhook.test now and returns what came back. A delivery that
@@ -122,9 +122,9 @@ func decodeWebhook(body []byte) (plantstore.Webhook, error) {
 	return w, err
 }
 
-// webhookSecret makes a call whose response has a secret. It retries only what the
-// server has not applied.
-func (c *Client) webhookSecret(ctx context.Context, what string, status int, path string, body []byte) (w plantstore.Webhook, secret string, err error) {
+// created makes a call whose response has a secret that is shown once. It retries only
+// what the server has not applied: whatever else it created, nobody would know the secret.
+func created[Value any](ctx context.Context, c *Client, what string, status int, path string, body []byte, decode func([]byte) (Value, string, error)) (value Value, secret string, err error) {
 	err = c.retry(ctx, what, func(bool) error {
 		resp, err := c.call(ctx, status, http.MethodPost, path, nil, body)
 		if failed, ok := errors.AsType[*transient](err); ok && failed.maybeApplied {
@@ -136,12 +136,12 @@ func (c *Client) webhookSecret(ctx context.Context, what string, status int, pat
 		if !resp.isJSON() {
 			return resp.unexpected()
 		}
-		if w, secret, err = wire.DecodeWebhook(resp.body); err != nil || secret == "" {
+		if value, secret, err = decode(resp.body); err != nil || secret == "" {
 			return resp.unexpected()
 		}
 		return nil
 	})
-	return w, secret, err
+	return value, secret, err
 }
 
 // webhookTolerance is how far the timestamp of a message may be from now.

@@ -59,7 +59,7 @@ func TestWebhooksOfAServer(t *testing.T) {
 	if got, err := c.Deliveries(ctx, created.ID); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	created.URL, created.Types, created.Description = endpoint.URL+"/new", plantstore.EventTypes(), ""
+	created.URL, created.Types, created.Description = endpoint.URL+"/new", plantstore.PlantEventTypes(), ""
 	same("replace", created)(c.ReplaceWebhook(ctx, created.ID, plantstore.Webhook{URL: created.URL}))
 	if err := c.DeleteWebhook(ctx, created.ID); err != nil {
 		t.Error(err)

@@ -19,7 +19,7 @@ type eventsCommand struct {
 	Follow bool     `help:"Keep printing new changes until interrupted."`
 	After  string   `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
 	ID     *plantID `name:"id" placeholder:"ID" help:"Only events of this plant."`
-	Type   []string `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted."`
+	Type   []string `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
 	JSON   bool     `name:"json" help:"Print JSON even on a terminal."`
 }
 
@@ -69,7 +69,7 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 }
 
 func (c *eventsCommand) query() plantstore.EventQuery {
-	q := plantstore.EventQuery{After: plantstore.Cursor(c.After), Types: eventTypes(c.Type)}
+	q := plantstore.EventQuery{After: plantstore.Cursor(c.After), Types: eventTypes(c.Type), WithTokens: true}
 	if c.ID != nil {
 		id := plantstore.ID(*c.ID)
 		q.ID = &id
@@ -118,9 +118,13 @@ func newEventListing(out io.Writer, table bool) *eventListing {
 
 func (l *eventListing) add(e plantstore.Event) (err error) {
 	if l.table {
+		id, name := fmt.Sprint(e.Plant.ID), e.Plant.Name
+		if e.Token != nil {
+			id, name = e.Token.ID, e.Token.Name
+		}
 		tag, _ := e.Plant.Tag.Text()
-		_, err = fmt.Fprintf(l.out, eventRow, e.Time.Local().Format(time.DateTime), printable(string(e.Type)), e.Plant.ID,
-			printable(plantstore.Shorten(e.Plant.Name)), printable(plantstore.Shorten(tag)), printable(e.By))
+		_, err = fmt.Fprintf(l.out, eventRow, e.Time.Local().Format(time.DateTime), printable(string(e.Type)), printable(id),
+			printable(plantstore.Shorten(name)), printable(plantstore.Shorten(tag)), printable(e.By))
 		return err
 	}
 	if l.line, err = wire.AppendEvent(l.line[:0], e); err != nil {

@@ -28,6 +28,9 @@ func TestFollowPrintsEventsImmediatelyUntilInterrupted(t *testing.T) {
 	}()
 	lines := bufio.NewScanner(in)
 	c := s.Client(client.Options{})
+	if !lines.Scan() || !strings.Contains(lines.Text(), `"type":"token.created"`) {
+		t.Fatalf("got %q, want the event of the token", lines.Text())
+	}
 	for _, name := range []string{"before", "second", "third"} {
 		if err := c.Replace(t.Context(), plantstore.Plant{ID: 1, Name: name}, nil); err != nil {
 			t.Fatal(err)
@@ -51,6 +54,7 @@ func TestTableOfEvents(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
 	for _, e := range []plantstore.Event{
 		{Time: at, Type: plantstore.PlantCreated, Plant: plantstore.Plant{ID: 1, Name: "Monstera", Tag: plantstore.NewTag("tropical")}, By: "0b9b2822416d"},
+		{Time: at, Type: plantstore.TokenRevoked, Token: &plantstore.TokenInfo{ID: "7f469553add9", Name: "ci"}, By: plantstore.Operator},
 		{Time: at, Type: plantstore.PlantDeleted, Plant: plantstore.Plant{ID: -5, Name: "\x1b[2J" + strings.Repeat("x", 100)}, By: "0b9b2822416d"},
 	} {
 		if err := list.add(e); err != nil {
@@ -60,6 +64,7 @@ func TestTableOfEvents(t *testing.T) {
 	list.out.Flush()
 	const want = `TIME                 TYPE            ID                   NAME                          TAG             BY
 2026-01-31 12:00:00  plant.created   1                    Monstera                      tropical        0b9b2822416d
+2026-01-31 12:00:00  token.revoked   7f469553add9         ci                                            operator
 2026-01-31 12:00:00  plant.deleted   -5                   "\x1b[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"                  0b9b2822416d
 `
 	if out.String() != want {

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -170,7 +171,7 @@ func (m *mirror) run(ctx context.Context) error {
 		return m.follow(ctx, apply)
 	}
 	for more := true; more; {
-		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.at, Limit: 1000})
+		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.at, Limit: 1000, WithTokens: true})
 		if err != nil {
 			return err
 		}
@@ -193,7 +194,7 @@ func (m *mirror) follow(ctx context.Context, apply func([]plantstore.Event, plan
 		defer close(received)
 		var bytes int64
 		full := false
-		for e, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at}) {
+		for e, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at, WithTokens: true}) {
 			if err != nil {
 				streamErr = err
 				return
@@ -242,7 +243,10 @@ var errUnknownEvent = errors.New("unknown event type: use the same version of pl
 func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
 	last := map[plantstore.ID]difference{}
 	for _, e := range events {
-		if !slices.Contains(plantstore.EventTypes(), e.Type) {
+		if !strings.HasPrefix(string(e.Type), "plant.") {
+			continue
+		}
+		if !slices.Contains(plantstore.PlantEventTypes(), e.Type) {
 			return fmt.Errorf("%w: %q", errUnknownEvent, e.Type)
 		}
 		last[e.Plant.ID] = difference{e.Plant, e.Type == plantstore.PlantDeleted}

@@ -167,7 +167,7 @@ func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstor
 		return c.DB, err
 	}
 	defer store.Close()
-	if err := store.CreateToken(ctx, token); err != nil {
+	if err := store.CreateToken(ctx, token, plantstore.Operator); err != nil {
 		return c.name(store), fmt.Errorf("cannot create the token: %w", err)
 	}
 	return c.name(store), nil
@@ -261,7 +261,7 @@ func (c *tokenRevoke) revoke(ctx context.Context, std streams, id string) error 
 	}
 	for _, t := range tokens {
 		if t.Hash.ID() == id {
-			return store.RevokeToken(ctx, t.Hash, time.Now())
+			return store.RevokeToken(ctx, t.Hash, time.Now(), plantstore.Operator)
 		}
 	}
 	return plantstore.ErrNoSuchToken

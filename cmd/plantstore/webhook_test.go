@@ -150,8 +150,8 @@ func TestListenSignsWithTheGivenSecret(t *testing.T) {
 func TestWebhooksOnATerminal(t *testing.T) {
 	created := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	hooks := []plantstore.Webhook{
-		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.EventTypes(), Created: created},
-		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.EventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
+		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.PlantEventTypes(), Created: created},
+		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.PlantEventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
 	}
 	var out strings.Builder
 	if err := listWebhooks(&out, hooks); err != nil {

@@ -173,6 +173,29 @@ func webhookValue(w plantstore.Webhook) map[string]any {
 	return map[string]any{"id": w.ID, "url": w.URL, "types": w.Types, "description": w.Description, "state": state}
 }
 
+func tokenValue(t plantstore.TokenInfo) map[string]any {
+	v := map[string]any{"id": t.ID, "name": t.Name, "scopes": t.Scopes, "expires": nil}
+	if !t.Expires.IsZero() {
+		v["expires"] = t.Expires.UTC().Format(time.RFC3339)
+	}
+	if !t.Rate.IsZero() {
+		v["rate"] = t.Rate.String()
+	}
+	return v
+}
+
+func newTokenArg(args map[string]any) (plantstore.NewToken, error) {
+	n := plantstore.NewToken{Name: arg[string](args, "name"), Expires: timeArg(args, "expires")}
+	n.DefaultExpiry = n.Expires.IsZero() && !arg[bool](args, "never")
+	for _, s := range arg[[]any](args, "scopes") {
+		n.Scopes = append(n.Scopes, plantstore.Scope(s.(string)))
+	}
+	if rate := arg[string](args, "rate"); rate != "" {
+		return n, n.Rate.UnmarshalText([]byte(rate))
+	}
+	return n, nil
+}
+
 func deliveryValue(d plantstore.Delivery) map[string]any {
 	return map[string]any{"event": d.Event, "type": d.Type, "attempt": d.Attempt, "status": d.Status, "error": d.Error, "response": d.Response}
 }
@@ -313,6 +336,26 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 	case "about":
 		a, err := c.About(ctx)
 		return json.RawMessage(wire.EncodeAbout(a)), err
+	case "token":
+		t, err := c.Token(ctx)
+		return tokenValue(t), err
+	case "createToken":
+		asked, err := newTokenArg(args)
+		if err != nil {
+			return nil, err
+		}
+		t, secret, err := c.CreateToken(ctx, asked)
+		v := tokenValue(t)
+		v["token"] = secret
+		return v, err
+	case "tokens":
+		all, err := c.Tokens(ctx)
+		return each(all, tokenValue), err
+	case "getToken":
+		t, err := c.GetToken(ctx, arg[string](args, "token"))
+		return tokenValue(t), err
+	case "revokeToken":
+		return nil, c.RevokeToken(ctx, arg[string](args, "token"))
 	case "verifyWebhook":
 		header := http.Header{}
 		for name, value := range arg[map[string]any](args, "headers") {

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the generated files")
 const typesFile = harness.Root + "/clients/typescript/src/types.ts"
 
 // renamed are the schemas whose names are taken in JavaScript.
-var renamed = map[string]string{"Error": "ErrorBody", "Event": "PlantEvent"}
+var renamed = map[string]string{"Error": "ErrorBody", "Event": "LogEvent"}
 
 func TestTheTypeScriptTypesAreCurrent(t *testing.T) {
 	var root yaml.Node
@@ -100,6 +100,13 @@ func typeOf(property string, schema *yaml.Node, indent string) string {
 			parts = append(parts, typeOf("", part, indent))
 		}
 		return strings.Join(parts, " & ")
+	}
+	if one := at(schema, "oneOf").Content; one != nil {
+		var parts []string
+		for _, part := range one {
+			parts = append(parts, typeOf("", part, indent))
+		}
+		return strings.Join(parts, " | ")
 	}
 	if values := append(values(at(schema, "enum")), at(schema, "const").Value); values[0] != "" {
 		values = slices.DeleteFunc(values, func(v string) bool { return v == "" })

@@ -224,12 +224,12 @@ func TestUnknownOutcomeOfTokens(t *testing.T) {
 			}
 			wantCut(t, f)
 			f = p.arm("INSERT", committed)
-			if err := s.CreateToken(t.Context(), second); err != nil {
+			if err := s.CreateToken(t.Context(), second, plantstore.Operator); err != nil {
 				t.Errorf("CreateToken: %v", err)
 			}
 			wantCut(t, f)
 			f = p.arm("UPDATE", committed)
-			if err := s.RevokeToken(t.Context(), second.Hash, second.Created); err != nil {
+			if err := s.RevokeToken(t.Context(), second.Hash, second.Created, plantstore.Operator); err != nil {
 				t.Errorf("RevokeToken: %v", err)
 			}
 			wantCut(t, f)
@@ -320,7 +320,7 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 		"creates":     batch(create(plant(2, "rose")), create(plant(3, "moss"))),
 		"unchanged":   batch(create(plant(1, "fern"))),
 		"delete":      batch(remove(1)),
-		"token":       func(ctx context.Context) error { return s.CreateToken(ctx, token("ci")) },
+		"token":       func(ctx context.Context) error { return s.CreateToken(ctx, token("ci"), plantstore.Operator) },
 		"first token": func(ctx context.Context) error { _, err := s.CreateFirstToken(ctx, token("first")); return err },
 		"webhook":     func(ctx context.Context) error { return s.CreateWebhook(ctx, plantstore.Webhook{ID: "created"}) },
 		"update":      func(ctx context.Context) error { _, err := s.UpdateWebhook(ctx, "updated", changeNothing); return err },

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // The statements of the log. Each that appends updates the row of log_state after
@@ -71,12 +72,14 @@ const (
 )
 
 // eventTypes has the event type of each type in the log, except 0.
-var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted}
+var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted, plantstore.TokenCreated, plantstore.TokenRevoked}
 
-// The types of creations and deletions in the log.
+// Types in the log. Those of tokens are last.
 const (
-	createdType = 1
-	deletedType = 3
+	createdType      = 1
+	deletedType      = 3
+	tokenCreatedType = 4
+	tokenRevokedType = 5
 )
 
 // logType returns the type that the log has for an outcome, or 0 if that changed
@@ -240,7 +243,7 @@ func (s *logState) fetch(ctx context.Context, c *pgx.Conn, after int64, limit in
 			return last, false, fmt.Errorf("row %d of the log follows row %d", seq, last)
 		}
 		last = seq
-		text += e.Plant.TextSize()
+		text += e.TextSize()
 		if !f(e) {
 			closeUnlessShort(ctx, c, text, int(last-after), int(min(after+int64(limit), s.seq)-last))
 			return last, false, nil
@@ -259,6 +262,11 @@ func (s *logState) event(row pgx.Rows) (e plantstore.Event, seq int64, err error
 	}
 	e.Cursor = plantstore.Position{Store: s.store, Seq: seq, Time: at}.Cursor()
 	e.Time, e.Type = time.UnixMicro(at).UTC(), eventTypes[kind]
+	if kind >= tokenCreatedType {
+		token, _, err := wire.DecodeToken([]byte(name))
+		e.Token = &token
+		return e, seq, err
+	}
 	e.Plant = plantOf(id, name, tag)
 	return e, seq, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,8 +132,8 @@ func TestTenReplicasStartTogether(t *testing.T) {
 			t.Errorf("CreateFirstToken of replica %d returned %v, want %v", i, got, want)
 		}
 	}
-	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "5" {
-		t.Errorf("plantstore_schema has the versions %s, want one row with 5", got)
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "6" {
+		t.Errorf("plantstore_schema has the versions %s, want one row with 6", got)
 	}
 }
 
@@ -307,5 +308,55 @@ func TestPasswordStaysSecret(t *testing.T) {
 		if !errors.Is(plant, plantstore.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", url, plant)
 		}
+	}
+}
+
+// Two servers race for the last places, and for the last token that may create others.
+func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
+	url := pgtest.Fresh(t)
+	const free = 5
+	stores := []*Store{openStore(t, url), openStore(t, url)}
+	if err := stores[0].Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	query(t, url, fmt.Sprintf(`INSERT INTO tokens (hash, name, scopes, created)
+		SELECT sha256(i::text::bytea), i, 'plants:read', 0 FROM generate_series(1, %d) AS i`, plantstore.MaxTokens-free))
+	var created atomic.Int32
+	inParallel(t, 4*free, func(i int) error {
+		err := stores[i%2].CreateToken(t.Context(), token(fmt.Sprintf("new %d", i)), "a")
+		if err == nil {
+			created.Add(1)
+		} else if !errors.Is(err, plantstore.ErrTooMany) {
+			return err
+		}
+		return nil
+	})
+	if created.Load() != free {
+		t.Errorf("%d tokens were created, want %d", created.Load(), free)
+	}
+	if err := stores[1].CreateToken(t.Context(), token("one more"), plantstore.Operator); err != nil {
+		t.Errorf("the operator: %v", err)
+	}
+	var refused atomic.Int32
+	inParallel(t, 4*free+1, func(i int) error {
+		hash := token(fmt.Sprintf("new %d", i)).Hash
+		if i == 4*free {
+			hash = token("one more").Hash
+		}
+		err := stores[i%2].RevokeToken(t.Context(), hash, time.Unix(1_800_000_001, 0), "a")
+		switch {
+		case errors.Is(err, plantstore.ErrLastToken):
+			refused.Add(1)
+		case err != nil && !errors.Is(err, plantstore.ErrNoSuchToken):
+			return err
+		}
+		return nil
+	})
+	left := query(t, url, "SELECT count(*) FROM tokens WHERE revoked IS NULL AND scopes LIKE '%tokens:write%'")
+	if refused.Load() != 1 || left[0] != "1" {
+		t.Errorf("%d revocations were refused, and %s tokens are left, want 1 and 1", refused.Load(), left)
+	}
+	if got := query(t, url, "SELECT count(*) || ' ' || max(seq) || ' ' || min(seq) FROM log"); got[0] != fmt.Sprint(2*free+1, 2*free+1, 1) {
+		t.Errorf("the log has %s rows, last and first, want %d", got, 2*free+1)
 	}
 }

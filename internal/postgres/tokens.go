@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,48 +13,83 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 const (
-	tokenColumns = `hash, name, scopes, created, expires, revoked, used`
-	insertToken  = `INSERT INTO tokens (` + tokenColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	tokenColumns = `hash, name, scopes, created, expires, revoked, used, rate`
+	insertToken  = `INSERT INTO tokens (` + tokenColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
 	// confirmToken changes nothing, but its commit waits for the standbys.
 	confirmToken = `UPDATE tokens SET hash = hash WHERE hash = $1`
-	revokeToken  = `UPDATE tokens SET revoked = coalesce(revoked, $2) WHERE hash = $1`
+	revokeToken  = `UPDATE tokens SET revoked = $2 WHERE hash = $1`
 	touchToken   = `UPDATE tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
 	countTokens  = `SELECT count(*) FROM tokens`
 	selectTokens = `SELECT ` + tokenColumns + ` FROM tokens ORDER BY seq`
 	selectToken  = `SELECT ` + tokenColumns + ` FROM tokens WHERE hash = $1`
+	// countCreators counts the other tokens that may create tokens.
+	countCreators = `SELECT count(*) FROM tokens WHERE hash <> $1 AND revoked IS NULL
+		AND (expires IS NULL OR expires > $2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
 )
 
 // CreateToken adds a token.
-func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
-	return s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, insertToken, tokenRow(t)...)
-		return err
+func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by string) error {
+	return s.createToken(ctx, t, by, func(n int) (bool, error) {
+		if n >= plantstore.MaxTokens && by != plantstore.Operator {
+			return false, plantstore.ErrTooMany
+		}
+		return true, nil
 	})
 }
 
-// CreateFirstToken adds a token to a store that has never had one. Replicas that do so
-// concurrently take turns by locking the row of the schema's version.
+// CreateFirstToken adds a token to a store that has never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
-			var n int
-			if err := tx.QueryRow(ctx, lockVersion).Scan(&n); err != nil {
-				return err
-			}
-			err := tx.QueryRow(ctx, countTokens).Scan(&n)
-			first = n == 0
-			if err != nil || !first {
-				return err
-			}
-			_, err = tx.Exec(ctx, insertToken, tokenRow(t)...)
-			return err
-		})
+	err := s.createToken(ctx, t, plantstore.Operator, func(n int) (bool, error) {
+		first = n == 0
+		return first, nil
 	})
 	return first && err == nil, err
+}
+
+// createToken adds a token if check, which is called with how many there are, returns
+// true.
+func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, check func(n int) (bool, error)) error {
+	return s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
+		return s.changeTokens(ctx, c, func(tx pgx.Tx) error {
+			var n int
+			if err := tx.QueryRow(ctx, countTokens).Scan(&n); err != nil {
+				return err
+			}
+			if ok, err := check(n); err != nil || !ok {
+				return err
+			}
+			if _, err := tx.Exec(ctx, insertToken, tokenRow(t)...); err != nil {
+				return err
+			}
+			return logToken(ctx, tx, tokenCreatedType, t, by)
+		})
+	})
+}
+
+// changeTokens runs f in a transaction. Replicas that do so concurrently take turns by
+// locking the row of the schema's version.
+func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
+	defer s.changes.notify()
+	return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
+		var version int
+		if err := tx.QueryRow(ctx, lockVersion).Scan(&version); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+}
+
+// logToken appends a change to a token to the log. It must be the last statement of its
+// transaction.
+func logToken(ctx context.Context, tx pgx.Tx, kind int16, t plantstore.Token, by string) error {
+	text := string(wire.EncodeToken(t.Logged(), ""))
+	_, err := tx.Exec(ctx, appendLog, []string{by}, []int16{kind}, []int64{0}, []*string{&text}, []*string{nil}, 0)
+	return err
 }
 
 // addRow runs f, which adds a row. If the connection is lost, or the commit did not wait
@@ -102,14 +139,40 @@ func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tok
 }
 
 // RevokeToken revokes a token, once.
-func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by string) error {
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, revokeToken, hash[:], at.Unix())
-		if err == nil && tag.RowsAffected() == 0 {
-			return plantstore.ErrNoSuchToken
-		}
-		return err
+		return s.changeTokens(ctx, c, func(tx pgx.Tx) error { return revoke(ctx, tx, hash, at, by) })
 	})
+}
+
+func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.Time, by string) error {
+	rows, err := tx.Query(ctx, selectToken, hash[:])
+	if err != nil {
+		return err
+	}
+	token, err := pgx.CollectExactlyOneRow(rows, rowToken)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return plantstore.ErrNoSuchToken
+	case err != nil:
+		return err
+	case !token.Revoked.IsZero():
+		_, err := tx.Exec(ctx, confirmToken, hash[:])
+		return err
+	case by != plantstore.Operator && token.CreatesTokens(at):
+		var others int
+		if err := tx.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
+			return err
+		}
+		if others == 0 {
+			return plantstore.ErrLastToken
+		}
+	}
+	if _, err := tx.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
+		return err
+	}
+	token.Revoked = time.Unix(at.Unix(), 0).UTC()
+	return logToken(ctx, tx, tokenRevokedType, token, by)
 }
 
 // TouchTokens records when tokens were last used. It updates them in the order of
@@ -129,9 +192,13 @@ func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 }
 
 func tokenRow(t plantstore.Token) []any {
+	var rate *string
+	if !t.Rate.IsZero() {
+		rate = new(t.Rate.String())
+	}
 	return []any{
 		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed),
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), rate,
 	}
 }
 
@@ -141,7 +208,8 @@ func rowToken(row pgx.CollectableRow) (plantstore.Token, error) {
 	var scopes string
 	var created int64
 	var expires, revoked, used *int64
-	if err := row.Scan(&hash, &t.Name, &scopes, &created, &expires, &revoked, &used); err != nil {
+	var rate *string
+	if err := row.Scan(&hash, &t.Name, &scopes, &created, &expires, &revoked, &used, &rate); err != nil {
 		return t, err
 	}
 	copy(t.Hash[:], hash)
@@ -150,8 +218,12 @@ func rowToken(row pgx.CollectableRow) (plantstore.Token, error) {
 	t.Expires = timeOrZero(expires)
 	t.Revoked = timeOrZero(revoked)
 	t.LastUsed = timeOrZero(used)
-	var err error
-	if t.Scopes, err = plantstore.ParseScopes(scopes); err != nil {
+	var badScopes, badRate error
+	t.Scopes, badScopes = plantstore.ParseScopes(scopes)
+	if rate != nil {
+		t.Rate, badRate = plantstore.ParseRate(*rate)
+	}
+	if err := cmp.Or(badScopes, badRate); err != nil {
 		return t, fmt.Errorf("token %s: %w", t.Hash.ID(), err)
 	}
 	return t, nil

@@ -32,6 +32,8 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// To others they do not exist, even if asked for by type.
+	query.WithTokens = w.(*recorder).caller.Allows(plantstore.ScopeTokensRead)
 	w.Header().Add("Vary", "Accept")
 	w.Header()["Cache-Control"] = headerNoCache
 	media := preferred(r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaEventStream)
@@ -65,7 +67,13 @@ func (s *Server) scanEvents(ctx context.Context, token plantstore.TokenHash, que
 	return s.store.Events(ctx, query)
 }
 
-func plantOf(e plantstore.Event) plantstore.Plant { return e.Plant }
+// plantOf returns a plant with as much text as the event has.
+func plantOf(e plantstore.Event) plantstore.Plant {
+	if e.Token != nil {
+		return plantstore.Plant{Name: e.Token.Name}
+	}
+	return e.Plant
+}
 
 // readEventQuery reads the query of a list of events, strictly.
 func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) {
@@ -98,8 +106,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 		case "type":
 			for text := range strings.SplitSeq(value, ",") {
 				if !slices.Contains(plantstore.EventTypes(), plantstore.EventType(text)) {
-					problems.Add(plantstore.ErrParameter, `"type" must be one of %s, %s, %s, got %q`,
-						plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted, plantstore.Shorten(text))
+					problems.Add(plantstore.ErrParameter, `"type" must be one of %s, got %q`, allTypes(), plantstore.Shorten(text))
 				}
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
@@ -111,6 +118,10 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 		err = plantstore.Errorf(plantstore.ErrParameter, `"after" and "since" cannot be combined`)
 	}
 	return query, params, err
+}
+
+func allTypes() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(plantstore.EventTypes()), " ", ", "), "[]")
 }
 
 // exportEvents responds with every event from the query's position up to now, one per

@@ -30,6 +30,11 @@ type event struct {
 		Name string
 		Tag  *string
 	}
+	Token *struct {
+		ID, Name, Token  string
+		Scopes           []string
+		Expires, Revoked *time.Time
+	}
 	By string
 }
 
@@ -67,6 +72,16 @@ func page(t *testing.T, s *servertest.Server, query string) ([]event, http.Heade
 	return events, resp.Header
 }
 
+// plantEvents returns the events of plants, after that of the first token.
+func plantEvents(t *testing.T, s *servertest.Server) ([]event, http.Header) {
+	t.Helper()
+	events, header := page(t, s, "")
+	if len(events) == 0 || events[0].Type != "token.created" {
+		t.Fatalf("events: %v", events)
+	}
+	return events[1:], header
+}
+
 func change(t *testing.T, s *servertest.Server) {
 	t.Helper()
 	c := s.Client(client.Options{})
@@ -86,7 +101,7 @@ func change(t *testing.T, s *servertest.Server) {
 func TestEventsAreEveryChangeInOrder(t *testing.T) {
 	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
 		change(t, s)
-		events, header := page(t, s, "")
+		events, header := plantEvents(t, s)
 		if got := fmt.Sprint(events); got != "[plant.created 1 Monstera plant.created 9007199254740993 exact plant.replaced 1 Fern plant.deleted 1 Fern]" {
 			t.Errorf("events: %s", got)
 		}
@@ -114,7 +129,7 @@ func TestEventsOfAnImportFollowItsLines(t *testing.T) {
 		s.call(t, "POST", "/import", `{"id":3,"name":"a"}
 {"id":1,"name":"b"}
 {"id":2,"name":"c"}`, ndjson).wantReport(t, 3, 0, 0)
-		events, _ := page(t, s.Server, "")
+		events, _ := plantEvents(t, s.Server)
 		if got := fmt.Sprint(events); got != "[plant.created 3 a plant.created 1 b plant.created 2 c]" {
 			t.Errorf("events: %s", got)
 		}
@@ -124,7 +139,7 @@ func TestEventsOfAnImportFollowItsLines(t *testing.T) {
 func TestEventsComeInPagesWithLinks(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{BaseURL: "/v1"})
 	change(t, s)
-	all, _ := page(t, s, "")
+	all, _ := plantEvents(t, s)
 	var got []event
 	query := "limit=1&type=plant.created,plant.deleted"
 	for range 10 {
@@ -177,7 +192,7 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 func TestUnknownTypeIsToldWhichThereAre(t *testing.T) {
 	s := start(t, servertest.Options{})
 	s.send(t, "GET", "/events?type=plant.eaten", "", "Authorization: Bearer "+s.Token).
-		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, got "plant.eaten"`)
+		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, token.created, token.revoked, got "plant.eaten"`)
 }
 
 func TestEventsNeedTheirScope(t *testing.T) {
@@ -197,7 +212,7 @@ func TestExportAndItsEventsAreAnExactCopy(t *testing.T) {
 		change(t, s)
 		resp := getEvents(t, s, "", "application/x-ndjson")
 		lines, err := io.ReadAll(resp.Body)
-		if err != nil || strings.Count(string(lines), "\n") != 4 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+		if err != nil || strings.Count(string(lines), "\n") != 5 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 			t.Errorf("%s, %v", lines, err)
 		}
 		end := resp.Header.Get("Plantstore-Cursor")
@@ -404,7 +419,7 @@ func TestStreamOfARevokedTokenEnds(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	secret := s.NewToken(plantstore.ScopeEvents)
 	live, _ := follow(t, s, "", "", secret)
-	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now()); err != nil {
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, e, ok := live.next(); ok { // blocks until the stream ends
@@ -427,7 +442,7 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{Store: &endlessLog{Model: storetest.NewModel()}})
 	secret := s.NewToken(plantstore.ScopeEvents)
 	live, _ := follow(t, s, "", "", secret)
-	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now()); err != nil {
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -443,14 +458,14 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 func TestMetricsOfTheLog(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		metric := func(name string) float64 { return s.metric(t, name) }
-		for _, name := range []string{"plantstore_log_events", "plantstore_log_last_seq", "plantstore_log_oldest_seconds", "plantstore_event_followers", "plantstore_log_unflushed_events"} {
-			if got := metric(name); got != 0 {
-				t.Errorf("%s of an empty store is %v", name, got)
+		for name, want := range map[string]float64{"plantstore_log_events": 1, "plantstore_log_last_seq": 1, "plantstore_event_followers": 0} {
+			if got := metric(name); got != want { // the first token
+				t.Errorf("%s of a store without plants is %v, want %v", name, got, want)
 			}
 		}
 		change(t, s.Server)
 		_, resp := follow(t, s.Server, "", "", s.Token)
-		for name, want := range map[string]float64{"plantstore_log_events": 4, "plantstore_log_last_seq": 4, "plantstore_event_followers": 1} {
+		for name, want := range map[string]float64{"plantstore_log_events": 5, "plantstore_log_last_seq": 5, "plantstore_event_followers": 1} {
 			if got := metric(name); got != want {
 				t.Errorf("%s is %v, want %v", name, got, want)
 			}
@@ -465,6 +480,74 @@ func TestMetricsOfTheLog(t *testing.T) {
 					t.Fatalf("%s is %v, want %v", name, metric(name), want)
 				}
 			}
+		}
+	})
+}
+
+// as calls the server as the holder of a token, and returns the body.
+func (s *service) as(t *testing.T, token, method, path, body string, headers ...string) reply {
+	t.Helper()
+	return s.send(t, method, path, body, append(headers, "Authorization: Bearer "+token)...)
+}
+
+func TestEventsOfTokensNeedTheScopeToReadThem(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.Fill(t, plant(0, "before"))
+		auditor := s.NewToken(plantstore.ScopeEvents, plantstore.ScopeTokensRead)
+		other := s.NewToken(plantstore.ScopeEvents, plantstore.ScopeTokensWrite)
+		all, _ := follow(t, s.Server, "", "", auditor)
+		plants, _ := follow(t, s.Server, "", "", other)
+		var created struct{ ID, Token string }
+		body := s.as(t, s.Token, "POST", "/tokens", `{"name":"ci","scopes":["plants:read"],"expires":"2100-01-31T12:00:00Z"}`, "Content-Type: application/json").body
+		if err := json.Unmarshal(body, &created); err != nil || created.Token == "" {
+			t.Fatalf("%s: %v", body, err)
+		}
+		for range 2 {
+			if got := s.as(t, s.Token, "DELETE", "/tokens/"+created.ID, ""); got.status != http.StatusNoContent {
+				t.Fatalf("DELETE: %d %s", got.status, got.body)
+			}
+		}
+		s.Fill(t, plant(1, "after"))
+		caller := plantstore.HashSecret(s.Token).ID()
+		wantToken := func(e event, kind string) {
+			t.Helper()
+			if e.Type != kind || e.Token == nil || e.Token.ID != created.ID || e.Token.Name != "ci" || fmt.Sprint(e.Token.Scopes) != "[plants:read]" ||
+				e.Token.Expires == nil || e.Token.Token != "" || (e.Token.Revoked != nil) != (kind == "token.revoked") || e.By != caller {
+				t.Errorf("%s: %+v %+v", kind, e, e.Token)
+			}
+		}
+		for _, kind := range []string{"token.created", "token.revoked"} {
+			id, name, e, ok := all.next()
+			if !ok || id != e.Cursor || name != kind {
+				t.Fatalf("the stream has %s %s %v", id, name, e)
+			}
+			wantToken(e, kind)
+		}
+		if _, _, e, _ := all.next(); e.String() != "plant.created 1 after" {
+			t.Errorf("the stream of the auditor has %v", e)
+		}
+		if _, _, e, _ := plants.next(); e.String() != "plant.created 1 after" {
+			t.Errorf("the stream without tokens:read has %v", e)
+		}
+		for _, accept := range []string{"application/json", "application/x-ndjson"} {
+			for query, want := range map[string][2]int{ // how many the two see, of the first three tokens, ci, and two plants
+				"": {7, 2}, "?type=token.created": {4, 0}, "?type=token.revoked,plant.created": {3, 2}, "?id=0": {1, 1}, "?type=token.created&id=0": {0, 0},
+			} {
+				var cursors [2]string
+				for i, token := range []string{auditor, other} {
+					got := s.as(t, token, "GET", "/events"+query, "", "Accept: "+accept)
+					if n := strings.Count(string(got.body), `"cursor"`); got.status != http.StatusOK || n != want[i] {
+						t.Errorf("%s as %s: %d, %d events, want %d: %s", query, accept, got.status, n, want[i], got.body)
+					}
+					cursors[i] = got.header.Get("Plantstore-Cursor")
+				}
+				if cursors[0] != cursors[1] || cursors[0] == "" {
+					t.Errorf("%s as %s: the cursors are %q", query, accept, cursors)
+				}
+			}
+		}
+		if got := s.as(t, auditor, "GET", "/events", ""); s.HasSecret(got.body) || strings.Contains(string(got.body), created.Token) {
+			t.Errorf("the events have a secret: %s", got.body)
 		}
 	})
 }

@@ -153,7 +153,7 @@ func TestMetricsCountRequestsByOperationAndStatus(t *testing.T) {
 		`plantstore_commit_duration_seconds_count 4`,
 		`plantstore_queue_depth 0`,
 		`plantstore_store_plants 2`,
-		`plantstore_log_events 2`,
+		`plantstore_log_events 3`,
 		`plantstore_http_requests_in_flight 1`,
 		`plantstore_import_lines_total{result="created"} 1`,
 		`plantstore_import_lines_total{result="unchanged"} 1`,

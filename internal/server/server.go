@@ -19,7 +19,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -101,8 +100,6 @@ type Server struct {
 	warned   atomic.Int64 // the second of the last warning
 	idPrefix string
 	idCount  atomic.Uint64
-
-	changingTokens sync.Mutex // held while a token is created or revoked
 }
 
 // New returns a server.

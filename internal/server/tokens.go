@@ -1,16 +1,13 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
 	"plantstore"
 	"plantstore/internal/wire"
 )
-
-// maxTokens is how many tokens the store may have, revoked ones included, for another to
-// be created over HTTP.
-const maxTokens = 10_000
 
 // getOwnToken responds with what the caller's token is.
 func (s *Server) getOwnToken(w http.ResponseWriter, _ *http.Request) error {
@@ -24,22 +21,17 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	caller := w.(*recorder).caller
-	token, err := asked.Grant(caller.Scopes, caller.Expires, time.Now().UTC().Truncate(time.Second))
+	token, err := asked.Grant(&caller.Token, time.Now().UTC().Truncate(time.Second))
 	if err != nil {
 		return err
-	}
-	s.changingTokens.Lock()
-	defer s.changingTokens.Unlock()
-	tokens, err := s.store.Tokens(r.Context())
-	if err != nil {
-		return err
-	}
-	if len(tokens) >= maxTokens {
-		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d tokens already, the maximum", len(tokens))
 	}
 	secret := plantstore.NewSecret()
 	token.Hash = plantstore.HashSecret(secret)
-	if err := s.store.CreateToken(r.Context(), token); err != nil {
+	err = s.store.CreateToken(r.Context(), token, caller.Public)
+	if errors.Is(err, plantstore.ErrTooMany) {
+		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d tokens already, the maximum", plantstore.MaxTokens)
+	}
+	if err != nil {
 		return err
 	}
 	w.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
@@ -72,8 +64,6 @@ func (s *Server) getToken(w http.ResponseWriter, r *http.Request) error {
 // revokeToken revokes a token, unless nobody could create another then. A token that is
 // revoked already stays so.
 func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
-	s.changingTokens.Lock()
-	defer s.changingTokens.Unlock()
 	tokens, err := s.store.Tokens(r.Context())
 	if err != nil {
 		return err
@@ -82,20 +72,12 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	now, others := time.Now(), 0
-	creates := func(t *plantstore.Token) bool {
-		return t.Revoked.IsZero() && !t.ExpiredAt(now) && t.Allows(plantstore.ScopeTokensWrite)
-	}
-	for i := range tokens {
-		if tokens[i].Hash != token.Hash && creates(&tokens[i]) {
-			others++
-		}
-	}
-	if creates(token) && others == 0 {
+	err = s.store.RevokeToken(r.Context(), token.Hash, time.Now(), by(w))
+	if errors.Is(err, plantstore.ErrLastToken) {
 		return plantstore.Errorf(plantstore.ErrLastToken, "token %s is the last one with the scope %s: create another first, or use plantstore token revoke with --db",
 			token.Hash.ID(), plantstore.ScopeTokensWrite)
 	}
-	if err := s.store.RevokeToken(r.Context(), token.Hash, now); err != nil {
+	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

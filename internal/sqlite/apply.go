@@ -21,7 +21,7 @@ const groupSize = 32
 // The statements that return a plant.
 const (
 	selectStored = "SELECT id, name, tag FROM stored WHERE id = ?"
-	selectLogged = "SELECT id, name, tag FROM log WHERE seq = ?"
+	selectLogged = "SELECT id, name, tag, type FROM log WHERE seq = ?"
 )
 
 // writer is the one connection that writes, with its statements. The store's mutex
@@ -39,6 +39,7 @@ type writer struct {
 	seq       int64         // of the last row of the log
 	time      int64         // of that row
 	plants    int64         // as of that row
+	flushed   int64         // the table has everything up to this row
 	next      plantstore.ID // of the frozen generation, to be flushed next
 	left      int           // approximate number left of it
 	flushDebt int           // rows of it to flush, too few for a group so far
@@ -76,6 +77,8 @@ const (
 	rowCreated int64 = 1 + iota
 	rowReplaced
 	rowDeleted
+	rowTokenCreated // the plant's name is the token, as JSON
+	rowTokenRevoked
 )
 
 func (w *writer) prepare() error {
@@ -165,7 +168,17 @@ func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := s.classify(s.transaction(f))
+	err := s.transaction(f)
+	if sqlite.ErrCode(err) == sqlite.ResultConstraintPrimaryKey {
+		// Another process has taken the next number in the log, for a token.
+		err = s.transaction(func(w *writer) error {
+			if err := w.catchUp(); err != nil {
+				return err
+			}
+			return f(w)
+		})
+	}
+	err = s.classify(err)
 	if errors.Is(err, plantstore.ErrUntrusted) {
 		s.markUntrusted(err)
 	}
@@ -212,6 +225,7 @@ func (s *Store) committed(w *writer) {
 	w.seq, w.time, w.next, w.left, w.trimmed = w.tx.seq, w.tx.time, w.tx.next, w.tx.left, w.tx.trimmed
 	mem := s.unflushed.Load()
 	if w.tx.flushed {
+		w.flushed = mem.frozen.final.Load()
 		mem = &unflushed{active: mem.active}
 		s.unflushed.Store(mem)
 	}
@@ -346,7 +360,7 @@ func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*pl
 		if e.tag == tombstone || found[id] != nil {
 			continue
 		}
-		plant, err := plantByKey(w.logged, e.seq)
+		plant, _, err := loggedPlant(w.logged, e)
 		if err == nil && plant == nil {
 			err = missing(e)
 		}
@@ -426,6 +440,22 @@ func plantByKey(stmt *sqlite.Stmt, key int64) (*plantstore.Plant, error) {
 	}
 	p := rowPlant(stmt)
 	return &p, stmt.Reset()
+}
+
+// loggedPlant returns the plant in an entry's row. If it is nil, other reports whether
+// the row has something else.
+func loggedPlant(stmt *sqlite.Stmt, e entry) (plant *plantstore.Plant, other bool, err error) {
+	stmt.BindInt64(1, e.seq)
+	found, err := stmt.Step()
+	if err != nil || !found {
+		stmt.Reset()
+		return nil, false, err
+	}
+	if stmt.ColumnInt64(0) != int64(e.id) || stmt.ColumnInt64(3) > rowDeleted {
+		return nil, true, stmt.Reset()
+	}
+	p := rowPlant(stmt)
+	return &p, false, stmt.Reset()
 }
 
 // rowPlant reads the columns id, name and tag.

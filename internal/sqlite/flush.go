@@ -41,7 +41,7 @@ func (s *Store) freezeRest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mem := s.unflushed.Load()
-	if mem.frozen == nil && mem.active.len() > 0 {
+	if mem.frozen == nil && s.hasUnflushed() {
 		s.freeze()
 	}
 	return s.unflushed.Load().frozen != nil
@@ -49,8 +49,12 @@ func (s *Store) freezeRest() bool {
 
 // isFull reports whether a generation should be frozen.
 func (s *Store) isFull(g *generation) bool {
-	return g.len() >= s.generationSize || g.text() >= generationText || s.flushUrgent.Load() && g.len() > 0
+	return g.len() >= s.generationSize || g.text() >= generationText || s.flushUrgent.Load() && s.hasUnflushed()
 }
+
+// hasUnflushed reports whether there are rows to flush in addition to the frozen
+// generation. They may all be of tokens, and then nothing goes to the table.
+func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 
 // flushDue returns how many rows, and up to how many bytes of text, to flush along with
 // a batch, so that the frozen generation is flushed, and its memory free, by the time the

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -110,6 +111,50 @@ func (l *comparison) apply(t *testing.T, batch []plantstore.Write) {
 	for i := range want {
 		if got[i].Outcome != want[i].Outcome || !errors.Is(got[i].Err, want[i].Err) {
 			t.Fatalf("write %d, %v: %v, want %v", i, batch[i], got[i], want[i])
+		}
+	}
+}
+
+// token creates a token in both, on behalf of the server or of a command that has the
+// store open, too.
+func (l *comparison) token(t *testing.T) {
+	t.Helper()
+	s := l.store
+	if l.IntN(2) == 0 {
+		s = mustOpen(t, l.path, Existing)
+		defer mustClose(t, s)
+	}
+	token := newToken(fmt.Sprint(l.Uint64()))
+	for _, store := range []plantstore.Store{l.model, s} {
+		if err := store.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// compareLogs compares all events, which are all kept.
+func (l *comparison) compareLogs(t *testing.T, s *Store) {
+	t.Helper()
+	var logs [2][]plantstore.Event
+	for i, store := range []plantstore.Store{l.model, s} {
+		q := plantstore.EventQuery{WithTokens: true, Limit: 1000}
+		for more := true; more; {
+			page, err := store.Events(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logs[i] = append(logs[i], page.Events...)
+			q.After, more = page.Next, page.More
+		}
+	}
+	if len(logs[0]) != len(logs[1]) {
+		t.Fatalf("the log has %d events, want %d", len(logs[1]), len(logs[0]))
+	}
+	for i, want := range logs[0] {
+		got := logs[1][i]
+		at, err := got.Cursor.Position()
+		if err != nil || at.Seq != int64(i+1) || got.Type != want.Type || got.Plant != want.Plant || !reflect.DeepEqual(got.Token, want.Token) {
+			t.Fatalf("event %d is %+v, %v, want %+v", i+1, got, err, want)
 		}
 	}
 }
@@ -227,7 +272,7 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 			flushes, peak := 0, 0
 			for range 80 {
 				frozen := l.store.unflushed.Load().frozen
-				switch l.IntN(10) {
+				switch l.IntN(12) {
 				case 0, 1, 2, 3:
 					l.apply(t, l.creates(t, 1+l.IntN(150), l.IntN(3)))
 				case 4, 5:
@@ -241,6 +286,8 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 				case 9:
 					mustClose(t, l.store)
 					l.open(t)
+				case 10, 11:
+					l.token(t)
 				}
 				if now := l.store.unflushed.Load().frozen; now != frozen && frozen != nil {
 					flushes++
@@ -248,6 +295,7 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 				peak = max(peak, len(l.unflushed(l.store)))
 			}
 			l.compare(t, l.store)
+			l.compareLogs(t, l.store)
 			if flushes < 5 || peak < smallGeneration/2 {
 				t.Errorf("%d generations were flushed, and at most %d plants were unflushed: the test covers too little", flushes, peak)
 			}
@@ -498,24 +546,38 @@ func TestRowsToBeTrimmedAreFlushedSoon(t *testing.T) {
 }
 
 // A transaction fails after a reader has found its entry, and the next one uses its row
-// for another plant.
+// for another plant, or for a token.
 func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
-	s := openStore(t, newPath(t), Serve)
-	failed := []entry{{id: 1, seq: s.write.seq + 1, tag: untagged}}
-	active := s.unflushed.Load().active
-	active.add(failed)
-	create(t, s, fern(2))
-	got := make(chan error)
-	go func() {
-		p, err := s.Plant(t.Context(), 1)
-		if err == nil {
-			err = fmt.Errorf("got %v", p)
+	for name, appendRow := range map[string]func(*Store){
+		"plant": func(s *Store) { create(t, s, fern(2)) },
+		"token": func(s *Store) {
+			if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Operator); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		for _, tag := range []uint32{untagged, tombstone} {
+			t.Run(fmt.Sprint(name, tag), func(t *testing.T) {
+				s := openStore(t, newPath(t), Serve)
+				create(t, s, fern(0))
+				failed := []entry{{id: 0, seq: s.write.seq + 1, tag: tag}}
+				active := s.unflushed.Load().active
+				active.add(failed)
+				appendRow(s)
+				got := make(chan error)
+				go func() {
+					p, err := s.Plant(t.Context(), 0)
+					if err == nil && p != fern(0) {
+						err = fmt.Errorf("got %v", p)
+					}
+					got <- err
+				}()
+				time.Sleep(10 * time.Millisecond)
+				active.remove(failed)
+				if err := <-got; err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		got <- err
-	}()
-	time.Sleep(10 * time.Millisecond)
-	active.remove(failed)
-	if err := <-got; !errors.Is(err, plantstore.ErrNoPlant) {
-		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // logState is how far the log has come.
@@ -42,7 +43,7 @@ func readState(c *sqlite.Conn) (s logState, err error) {
 // loadEntries adds the rows after the flushed one to a generation, and returns how many
 // more plants there are with them.
 func loadEntries(c *sqlite.Conn, flushed int64, into *generation) (more int64, err error) {
-	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name) FROM log WHERE seq > ? ORDER BY seq")
+	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name) FROM log WHERE seq > ? AND type <= 3 ORDER BY seq")
 	if err != nil {
 		return 0, err
 	}
@@ -92,7 +93,7 @@ func (s *Store) load() error {
 		return err
 	}
 	active := newGeneration()
-	w.seq, w.time, w.trimmed = state.seq, last.Time, state.trimmed
+	w.seq, w.time, w.flushed, w.trimmed = state.seq, last.Time, state.flushed, state.trimmed
 	more, err := loadEntries(w.conn, state.flushed, active)
 	if err != nil {
 		return err
@@ -114,6 +115,9 @@ var eventTypes = map[int64]plantstore.EventType{
 	rowCreated:  plantstore.PlantCreated,
 	rowReplaced: plantstore.PlantReplaced,
 	rowDeleted:  plantstore.PlantDeleted,
+
+	rowTokenCreated: plantstore.TokenCreated,
+	rowTokenRevoked: plantstore.TokenRevoked,
 }
 
 // Events returns a page of the log.
@@ -162,6 +166,12 @@ func (s *Store) notifyChanged() {
 	}
 }
 
+// columnToken reads the token of a row.
+func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {
+	token, _, err := wire.DecodeToken([]byte(row.ColumnText(column)))
+	return &token, err
+}
+
 // logRange returns what the connection's snapshot has of the log.
 func (log *logState) logRange(c *sqlite.Conn) *plantstore.LogRange {
 	return &plantstore.LogRange{
@@ -199,10 +209,15 @@ func (log *logState) each(c *sqlite.Conn, after int64, f func(plantstore.Event) 
 			return inconsistent("row %d of the log follows row %d", at.Seq, after)
 		}
 		after = at.Seq
-		if !f(plantstore.Event{
-			Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: eventTypes[rows.ColumnInt64(6)],
-			Plant: rowPlant(rows), By: rows.ColumnText(5),
-		}) {
+		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), By: rows.ColumnText(5)}
+		kind := rows.ColumnInt64(6)
+		e.Type = eventTypes[kind]
+		if kind < rowTokenCreated {
+			e.Plant = rowPlant(rows)
+		} else if e.Token, err = columnToken(rows, 1); err != nil {
+			return inconsistent("row %d of the log: %w", at.Seq, err)
+		}
+		if !f(e) {
 			return nil
 		}
 	}

@@ -43,11 +43,11 @@ func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 			return plantByKey(r.stored, int64(id))
 		}
 		last := s.lastSeq.Load() // before the read, which sees at least that much
-		found, err := plantByKey(r.logged, e.seq)
+		found, other, err := loggedPlant(r.logged, e)
 		switch {
 		case err != nil:
 			return nil, err
-		case found != nil && found.ID != id:
+		case other:
 			// Its transaction failed, and the row is another's now.
 			mem, seq = s.unflushed.Load(), math.MaxInt64
 		case found == nil && e.seq > last:
@@ -245,7 +245,7 @@ func (m *merge) next() (plantstore.Plant, bool, error) {
 		if e.tag == tombstone || tagged && e.tag != m.hash {
 			continue
 		}
-		p, err := plantByKey(m.logged, e.seq)
+		p, _, err := loggedPlant(m.logged, e)
 		if err == nil && p == nil {
 			err = missing(e)
 		}

@@ -36,9 +36,11 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = age, bytes
 }
 
-// updateTrim decides up to which row the log is to be trimmed.
+// updateTrim decides up to which row the log is to be trimmed, and takes note of rows
+// that other processes have appended.
 func (s *Store) updateTrim(ctx context.Context) error {
-	return s.withReader(ctx, s.read, func(r *reader) error {
+	var last int64
+	err := s.withReader(ctx, s.read, func(r *reader) error {
 		c := r.conn
 		defer endSnapshot(c)
 		if err := exec(c, "BEGIN"); err != nil {
@@ -48,6 +50,7 @@ func (s *Store) updateTrim(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		last = log.seq
 		to := log.trimmed
 		if s.logAge > 0 {
 			expired, err := log.logRange(c).Before(time.Now().Add(-s.logAge))
@@ -68,6 +71,10 @@ func (s *Store) updateTrim(ctx context.Context) error {
 		s.trimTo.Store(min(to, log.flushed))
 		return nil
 	})
+	if err == nil && last > s.lastSeq.Load() {
+		err = s.withWriter(ctx, (*writer).catchUp)
+	}
+	return err
 }
 
 // sample returns the sizes of rows that are spread evenly over the log.

@@ -169,3 +169,44 @@ func TestTimeInTheLogNeverDecreases(t *testing.T) {
 		})
 	}
 }
+
+// Rows of tokens alone are flushed and trimmed like others, even if another process has
+// appended them, and those that wait for changes are told.
+func TestRowsOfTokensAreTrimmed(t *testing.T) {
+	path := newPath(t)
+	s := openRunning(t, path)
+	other := openStore(t, path, Existing)
+	changed := s.Changed()
+	if err := other.CreateToken(t.Context(), newToken("by the other"), plantstore.Operator); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(time.Minute):
+		t.Fatal("the server did not notice the change of another process")
+	}
+	if err := s.CreateToken(t.Context(), newToken("by the server"), plantstore.Operator); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "it is flushed", func(stats plantstore.Stats) bool { return stats.Unflushed == 0 && stats.Events == 2 }, s)
+	s.mu.Lock()
+	s.trimTo.Store(2)
+	s.mu.Unlock()
+	waitUntil(t, "it is trimmed", func(stats plantstore.Stats) bool { return stats.Events == 0 && stats.LastSeq == 2 }, s)
+}
+
+func waitUntil(t *testing.T, what string, holds func(plantstore.Stats) bool, s *Store) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		stats, err := s.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds(stats) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute, not %s: %+v", what, stats)
+		}
+	}
+}

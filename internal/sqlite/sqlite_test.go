@@ -193,13 +193,13 @@ func TestShareWhileServing(t *testing.T) {
 
 func wantTokenSeen(t *testing.T, writer, reader *Store, token plantstore.Token) {
 	t.Helper()
-	if err := writer.CreateToken(t.Context(), token); err != nil {
+	if err := writer.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reader.Token(t.Context(), token.Hash); err != nil {
 		t.Fatal(err)
 	}
-	if err := writer.RevokeToken(t.Context(), token.Hash, time.Now()); err != nil {
+	if err := writer.RevokeToken(t.Context(), token.Hash, time.Now(), plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := reader.Token(t.Context(), token.Hash); err != nil || got.Revoked.IsZero() {
@@ -215,7 +215,7 @@ func TestServeWhileSharing(t *testing.T) {
 	create(t, server, fern(2))
 	mustClose(t, server)
 	wantPlant(t, other, fern(2))
-	if err := other.CreateToken(t.Context(), newToken("later")); err != nil {
+	if err := other.CreateToken(t.Context(), newToken("later"), plantstore.Operator); err != nil {
 		t.Error(err)
 	}
 }
@@ -232,7 +232,7 @@ func TestShareAndServerWriteConcurrently(t *testing.T) {
 	})
 	writers.Go(func() {
 		for i := range 100 {
-			if err := other.CreateToken(t.Context(), newToken(fmt.Sprint(i))); err != nil {
+			if err := other.CreateToken(t.Context(), newToken(fmt.Sprint(i)), plantstore.Operator); err != nil {
 				t.Errorf("token %d: %v", i, err)
 				return
 			}
@@ -240,8 +240,64 @@ func TestShareAndServerWriteConcurrently(t *testing.T) {
 	})
 	writers.Wait()
 	wantPlant(t, other, fern(99))
+	page, err := server.Events(t.Context(), plantstore.EventQuery{WithTokens: true, Limit: 1000})
+	if err != nil || len(page.Events) != 200 {
+		t.Errorf("%d events, %v, want 200", len(page.Events), err)
+	}
+	if problems, err := server.Check(t.Context()); err != nil || len(problems) > 0 {
+		t.Errorf("Check: %v, %v", problems, err)
+	}
 	if tokens, err := server.Tokens(t.Context()); err != nil || len(tokens) != 100 {
 		t.Errorf("%d tokens, %v", len(tokens), err)
+	}
+}
+
+// Two processes race for the last places, and for the last token that may create others.
+func TestLimitsOfTokensHoldAcrossProcesses(t *testing.T) {
+	path := newPath(t)
+	stores := []*Store{openStore(t, path, Serve), openStore(t, path, Share)}
+	const free = 10
+	runRaw(t, path, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO tokens (hash, name, scopes, created) SELECT randomblob(32), i, 'plants:read', 0 FROM n`, plantstore.MaxTokens-free))
+	var created [2]int
+	var wg sync.WaitGroup
+	for i, s := range stores {
+		wg.Go(func() {
+			for n := range free {
+				token := newToken(fmt.Sprint(i, " ", n))
+				token.Scopes = plantstore.AllScopes()
+				err := s.CreateToken(t.Context(), token, "a")
+				switch {
+				case err == nil:
+					created[i]++
+				case !errors.Is(err, plantstore.ErrTooMany):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := created[0] + created[1]; got != free {
+		t.Errorf("%v tokens were created, want %d", created, free)
+	}
+	if err := stores[1].CreateToken(t.Context(), newToken("one more"), plantstore.Operator); err != nil {
+		t.Errorf("the operator: %v", err)
+	}
+	for _, s := range stores {
+		wg.Go(func() {
+			for i := range 2 {
+				for n := range free {
+					err := s.RevokeToken(t.Context(), newToken(fmt.Sprint(i, " ", n)).Hash, time.Now(), "a")
+					if err != nil && !errors.Is(err, plantstore.ErrLastToken) && !errors.Is(err, plantstore.ErrNoSuchToken) {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := text(t, stores[0].write.conn, "SELECT count(*) FROM tokens WHERE revoked IS NULL AND scopes LIKE '%tokens:write%'", 0); got != "1" {
+		t.Errorf("%s tokens that may create others are left, want 1", got)
 	}
 }
 
@@ -386,7 +442,7 @@ func TestOnlyTheOwnerCanReadTheStore(t *testing.T) {
 	for _, mode := range []Mode{Serve, Share} {
 		path := newPath(t)
 		s := mustOpen(t, path, mode)
-		if err := s.CreateToken(t.Context(), newToken("ci")); err != nil {
+		if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Operator); err != nil {
 			t.Fatal(err)
 		}
 		files, err := filepath.Glob(path + "*")
@@ -594,7 +650,7 @@ func TestLogStaysBoundedWhenOnlyTokensAreUsed(t *testing.T) {
 	for i := range tokens {
 		token := newToken(fmt.Sprintf("%03000d", i))
 		used[token.Hash] = at
-		if err := s.CreateToken(t.Context(), token); err != nil {
+		if err := s.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -674,7 +730,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))
 	token := newToken("ci")
-	if err := s.CreateToken(t.Context(), token); err != nil {
+	if err := s.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -787,7 +843,7 @@ func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))
 	token := newToken("ci")
-	if err := s.CreateToken(t.Context(), token); err != nil {
+	if err := s.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CreateWebhook(t.Context(), newWebhook("a")); err != nil {
@@ -801,11 +857,11 @@ func TestUntrustedStoreRefusesEverything(t *testing.T) {
 		"Plant":            func() error { _, err := s.Plant(ctx, 1); return err },
 		"List":             func() error { _, err := s.List(ctx, plantstore.Query{Limit: 1}); return err },
 		"Scan":             func() error { return scanError(s.Scan(ctx, plantstore.Query{}, nil)) },
-		"CreateToken":      func() error { return s.CreateToken(ctx, newToken("another")) },
+		"CreateToken":      func() error { return s.CreateToken(ctx, newToken("another"), plantstore.Operator) },
 		"CreateFirstToken": func() error { _, err := s.CreateFirstToken(ctx, newToken("first")); return err },
 		"Tokens":           func() error { _, err := s.Tokens(ctx); return err },
 		"Token":            func() error { _, err := s.Token(ctx, token.Hash); return err },
-		"RevokeToken":      func() error { return s.RevokeToken(ctx, token.Hash, time.Now()) },
+		"RevokeToken":      func() error { return s.RevokeToken(ctx, token.Hash, time.Now(), plantstore.Operator) },
 		"TouchTokens": func() error {
 			return s.TouchTokens(ctx, map[plantstore.TokenHash]time.Time{token.Hash: time.Now()})
 		},

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,19 +10,33 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
-const tokenColumns = "hash, name, scopes, created, expires, revoked, used"
+const tokenColumns = "hash, name, scopes, created, expires, revoked, used, rate"
 
-// tokenPages is how many pages a new or changed token takes: one in the table and one
-// in the index.
-const tokenPages = 2
+const (
+	selectToken = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
+	// countCreators counts the other tokens that may create tokens.
+	countCreators = `SELECT count(*) FROM tokens WHERE hash <> ?1 AND revoked IS NULL
+		AND (expires IS NULL OR expires > ?2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
+)
+
+// tokenPages is how many pages a new or changed token takes: one in the table, one in
+// the index and one in the log.
+const tokenPages = 3
 
 // CreateToken adds a token.
-func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
+func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by string) error {
 	return s.withWriter(ctx, func(w *writer) error {
-		w.tx.pages += tokenPages
-		return insertToken(w.conn, t)
+		n, err := w.count("SELECT count(*) FROM tokens")
+		if err != nil {
+			return err
+		}
+		if n >= plantstore.MaxTokens && by != plantstore.Operator {
+			return plantstore.ErrTooMany
+		}
+		return w.insertToken(t, by)
 	})
 }
 
@@ -29,25 +44,59 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token) error {
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
 	err := s.withWriter(ctx, func(w *writer) error {
-		w.tx.pages += tokenPages
-		count, err := w.conn.Prepare("SELECT count(*) FROM tokens")
-		if err != nil {
+		n, err := w.count("SELECT count(*) FROM tokens")
+		first = err == nil && n == 0
+		if !first {
 			return err
 		}
-		n, err := sqlitex.ResultInt64(count)
-		if err != nil || n > 0 {
-			return err
-		}
-		first = true
-		return insertToken(w.conn, t)
+		return w.insertToken(t, plantstore.Operator)
 	})
 	return first && err == nil, err
 }
 
-func insertToken(c *sqlite.Conn, t plantstore.Token) error {
-	return exec(c, "INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?)",
+// count returns the number that a query returns.
+func (w *writer) count(query string, args ...any) (n int64, err error) {
+	err = sqlitex.Execute(w.conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+		n = row.ColumnInt64(0)
+		return nil
+	}})
+	return n, err
+}
+
+func (w *writer) insertToken(t plantstore.Token, by string) error {
+	w.tx.pages += tokenPages
+	var rate any
+	if !t.Rate.IsZero() {
+		rate = t.Rate.String()
+	}
+	err := exec(w.conn, "INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 		t.Hash[:], t.Name, plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed))
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), rate)
+	if err != nil {
+		return err
+	}
+	return w.logToken(rowTokenCreated, t, by)
+}
+
+// logToken appends a change to a token to the log.
+func (w *writer) logToken(kind int64, t plantstore.Token, by string) error {
+	if err := w.catchUp(); err != nil {
+		return err
+	}
+	w.tx.rows = append(w.tx.rows, logRow{kind, by, plantstore.Plant{Name: string(wire.EncodeToken(t.Logged(), ""))}})
+	return w.appendRows(1)
+}
+
+// catchUp makes the transaction append after the rows of other processes: commands that
+// create or revoke tokens.
+func (w *writer) catchUp() error {
+	state, err := readState(w.conn)
+	if err != nil {
+		return err
+	}
+	last, err := state.logRange(w.conn).At(state.seq)
+	w.tx.seq, w.tx.time = last.Seq, max(w.tx.time, last.Time)
+	return err
 }
 
 // Tokens returns all tokens in the order of their creation.
@@ -57,7 +106,7 @@ func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	found, err := s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE hash = ?", hash[:])
+	found, err := s.selectTokens(ctx, selectToken, hash[:])
 	if err != nil {
 		return plantstore.Token{}, err
 	}
@@ -69,13 +118,19 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 
 func (s *Store) selectTokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
 	var tokens []plantstore.Token
-	err := s.withReader(ctx, s.tokens, func(r *reader) error {
-		return sqlitex.Execute(r.conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
-			t, err := rowToken(row)
-			tokens = append(tokens, t)
-			return err
-		}})
+	err := s.withReader(ctx, s.tokens, func(r *reader) (err error) {
+		tokens, err = selectTokens(r.conn, query, args...)
+		return err
 	})
+	return tokens, err
+}
+
+func selectTokens(c *sqlite.Conn, query string, args ...any) (tokens []plantstore.Token, err error) {
+	err = sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+		t, err := rowToken(row)
+		tokens = append(tokens, t)
+		return err
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +138,33 @@ func (s *Store) selectTokens(ctx context.Context, query string, args ...any) ([]
 }
 
 // RevokeToken revokes a token, once.
-func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by string) error {
 	return s.withWriter(ctx, func(w *writer) error {
-		w.tx.pages += tokenPages
-		err := exec(w.conn, "UPDATE tokens SET revoked = coalesce(revoked, ?) WHERE hash = ?", at.Unix(), hash[:])
-		if err == nil && w.conn.Changes() == 0 {
+		found, err := selectTokens(w.conn, selectToken, hash[:])
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0:
 			return plantstore.ErrNoSuchToken
+		case !found[0].Revoked.IsZero():
+			return nil
 		}
-		return err
+		token := found[0]
+		if by != plantstore.Operator && token.CreatesTokens(at) {
+			others, err := w.count(countCreators, hash[:], at.Unix())
+			if err != nil {
+				return err
+			}
+			if others == 0 {
+				return plantstore.ErrLastToken
+			}
+		}
+		w.tx.pages += tokenPages
+		token.Revoked = time.Unix(at.Unix(), 0).UTC()
+		if err := exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at.Unix(), hash[:]); err != nil {
+			return err
+		}
+		return w.logToken(rowTokenRevoked, token, by)
 	})
 }
 
@@ -115,8 +189,12 @@ func rowToken(row *sqlite.Stmt) (plantstore.Token, error) {
 	t.Expires = rowTime(row, 4)
 	t.Revoked = rowTime(row, 5)
 	t.LastUsed = rowTime(row, 6)
-	var err error
-	if t.Scopes, err = plantstore.ParseScopes(row.ColumnText(2)); err != nil {
+	var badScopes, badRate error
+	t.Scopes, badScopes = plantstore.ParseScopes(row.ColumnText(2))
+	if !row.ColumnIsNull(7) {
+		t.Rate, badRate = plantstore.ParseRate(row.ColumnText(7))
+	}
+	if err := cmp.Or(badScopes, badRate); err != nil {
 		return t, fmt.Errorf("token %s: %w", t.Hash.ID(), err)
 	}
 	return t, nil

@@ -31,14 +31,21 @@ type change struct {
 	Type  plantstore.EventType
 	Plant plantstore.Plant
 	By    string
+	Token string // for comparison, empty if there is none
 }
 
-func changeOf(e plantstore.Event) change { return change{e.Type, e.Plant, e.By} }
+func changeOf(e plantstore.Event) change {
+	c := change{Type: e.Type, Plant: e.Plant, By: e.By}
+	if e.Token != nil {
+		c.Token = fmt.Sprintf("%+v", *e.Token)
+	}
+	return c
+}
 
 // follow returns all events after a cursor, and the position after them.
 func follow(t tb, s plantstore.Store, after plantstore.Cursor) (events []plantstore.Event, end plantstore.Cursor) {
 	t.Helper()
-	q := plantstore.EventQuery{After: after, Limit: 3}
+	q := plantstore.EventQuery{After: after, Limit: 3, WithTokens: true}
 	for {
 		page, err := s.Events(t.Context(), q)
 		if err != nil {
@@ -93,10 +100,10 @@ func checkEventsOfWrites(t *testing.T, s *subject) {
 		step{by("d", create(tagged(1, "\x00", ""))), created},
 	)
 	end := wantEvents(t, s, start,
-		change{plantstore.PlantCreated, plant(1, "fern"), "a"},
-		change{plantstore.PlantReplaced, tagged(1, "oak", "tree"), "b"},
-		change{plantstore.PlantDeleted, tagged(1, "oak", "tree"), "c"},
-		change{plantstore.PlantCreated, tagged(1, "\x00", ""), "d"},
+		change{Type: plantstore.PlantCreated, Plant: plant(1, "fern"), By: "a"},
+		change{Type: plantstore.PlantReplaced, Plant: tagged(1, "oak", "tree"), By: "b"},
+		change{Type: plantstore.PlantDeleted, Plant: tagged(1, "oak", "tree"), By: "c"},
+		change{Type: plantstore.PlantCreated, Plant: tagged(1, "\x00", ""), By: "d"},
 	)
 	apply(t, s, // creates alone may take another path
 		step{by("e", create(plant(3, "elm"))), created},
@@ -105,8 +112,8 @@ func checkEventsOfWrites(t *testing.T, s *subject) {
 		step{by("e", create(plant(3, "elm"))), unchanged},
 	)
 	end = wantEvents(t, s, end,
-		change{plantstore.PlantCreated, plant(3, "elm"), "e"},
-		change{plantstore.PlantCreated, plant(2, "yew"), "e"},
+		change{Type: plantstore.PlantCreated, Plant: plant(3, "elm"), By: "e"},
+		change{Type: plantstore.PlantCreated, Plant: plant(2, "yew"), By: "e"},
 	)
 	wantEvents(t, s, end)
 	events, _ := follow(t, s, start)
@@ -137,7 +144,7 @@ func checkEventPages(t *testing.T, s *subject) {
 	var want []change
 	for id := range plantstore.ID(10) {
 		apply(t, s, step{create(plant(id, "fern")), created})
-		want = append(want, change{plantstore.PlantCreated, plant(id, "fern"), ""})
+		want = append(want, change{Type: plantstore.PlantCreated, Plant: plant(id, "fern"), By: ""})
 	}
 	wantEvents(t, s, "", want...)
 	events, end := follow(t, s, "")
@@ -282,11 +289,11 @@ func checkForeignCursors(t *testing.T, s *subject) {
 
 func checkEventsAfterReopen(t *testing.T, s *subject) {
 	apply(t, s, step{by("a", create(plant(1, "fern"))), created})
-	first := wantEvents(t, s, "", change{plantstore.PlantCreated, plant(1, "fern"), "a"})
+	first := wantEvents(t, s, "", change{Type: plantstore.PlantCreated, Plant: plant(1, "fern"), By: "a"})
 	s.reopen(t)
 	apply(t, s, step{by("b", remove(1)), deleted})
 	s.reopen(t)
-	end := wantEvents(t, s, first, change{plantstore.PlantDeleted, plant(1, "fern"), "b"})
+	end := wantEvents(t, s, first, change{Type: plantstore.PlantDeleted, Plant: plant(1, "fern"), By: "b"})
 	wantEvents(t, s, end)
 }
 

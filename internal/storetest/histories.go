@@ -106,6 +106,10 @@ func (h *history) found(t *rapid.T, q plantstore.Query) []plantstore.Plant {
 
 func (h *history) token(t *rapid.T) {
 	tk := token(rapid.SampledFrom([]string{"ci", "laptop", "\x00"}).Draw(t, "token"))
+	if rapid.Bool().Draw(t, "creates tokens") {
+		tk.Scopes = plantstore.AllScopes()
+	}
+	by := rapid.SampledFrom([]string{"0b9b2822416d", plantstore.Operator}).Draw(t, "by")
 	at := noon.Add(time.Duration(rapid.IntRange(-4, 4).Draw(t, "half seconds")) * time.Second / 2)
 	_, err := h.model.Token(t.Context(), tk.Hash)
 	known := err == nil
@@ -122,7 +126,7 @@ func (h *history) token(t *rapid.T) {
 		}
 		addFirstToken(t, h.s, tk, first)
 	case action == "revoke":
-		want, got := h.model.RevokeToken(t.Context(), tk.Hash, at), h.s.RevokeToken(t.Context(), tk.Hash, at)
+		want, got := h.model.RevokeToken(t.Context(), tk.Hash, at, by), h.s.RevokeToken(t.Context(), tk.Hash, at, by)
 		if !errors.Is(got, want) {
 			t.Fatalf("RevokeToken(%q): error %v, want %v", tk.Name, got, want)
 		}

@@ -60,25 +60,27 @@ func (m *Model) apply(w plantstore.Write) plantstore.Result {
 	}
 	switch result.Outcome {
 	case plantstore.Created:
-		m.record(plantstore.PlantCreated, w.Plant, w.By)
+		m.record(plantstore.Event{Type: plantstore.PlantCreated, Plant: w.Plant, By: w.By})
 		m.plants[w.Plant.ID] = w.Plant
 	case plantstore.Replaced:
-		m.record(plantstore.PlantReplaced, w.Plant, w.By)
+		m.record(plantstore.Event{Type: plantstore.PlantReplaced, Plant: w.Plant, By: w.By})
 		m.plants[w.Plant.ID] = w.Plant
 	case plantstore.Deleted:
-		m.record(plantstore.PlantDeleted, *current, w.By)
+		m.record(plantstore.Event{Type: plantstore.PlantDeleted, Plant: *current, By: w.By})
 		delete(m.plants, w.Plant.ID)
 	}
 	return result
 }
 
-func (m *Model) record(what plantstore.EventType, p plantstore.Plant, by string) {
+// record appends an event to the log. It sets its time and cursor.
+func (m *Model) record(e plantstore.Event) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	if n := len(m.log); n > 0 && now.Before(m.log[n-1].Time) {
 		now = m.log[n-1].Time
 	}
 	at := plantstore.Position{Store: "model", Seq: int64(len(m.log) + 1), Time: now.UnixMicro()}
-	m.log = append(m.log, plantstore.Event{Cursor: at.Cursor(), Time: now, Type: what, Plant: p, By: by})
+	e.Cursor, e.Time = at.Cursor(), now
+	m.log = append(m.log, e)
 	if m.changed != nil {
 		close(m.changed)
 		m.changed = nil
@@ -130,6 +132,9 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			break
 		}
 		page.Next = e.Cursor
+		if e.Token != nil && (q.ID != nil || !q.WithTokens) {
+			continue
+		}
 		if (q.ID == nil || *q.ID == e.Plant.ID) && (q.Types == nil || slices.Contains(q.Types, e.Type)) {
 			page.Events = append(page.Events, e)
 		}
@@ -220,7 +225,7 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 }
 
 // CreateToken adds a token. A second one with the same hash is refused.
-func (m *Model) CreateToken(ctx context.Context, t plantstore.Token) error {
+func (m *Model) CreateToken(ctx context.Context, t plantstore.Token, by string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -229,7 +234,11 @@ func (m *Model) CreateToken(ctx context.Context, t plantstore.Token) error {
 	if m.token(t.Hash) != nil {
 		return fmt.Errorf("token %s already exists", t.Hash.ID())
 	}
+	if len(m.tokens) >= plantstore.MaxTokens && by != plantstore.Operator {
+		return plantstore.ErrTooMany
+	}
 	m.tokens = append(m.tokens, stored(t))
+	m.recordToken(plantstore.TokenCreated, t, by)
 	return nil
 }
 
@@ -245,7 +254,13 @@ func (m *Model) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 		return false, nil
 	}
 	m.tokens = append(m.tokens, stored(t))
+	m.recordToken(plantstore.TokenCreated, t, plantstore.Operator)
 	return true, nil
+}
+
+func (m *Model) recordToken(what plantstore.EventType, t plantstore.Token, by string) {
+	info := new(stored(t)).Logged()
+	m.record(plantstore.Event{Type: what, Token: &info, By: by})
 }
 
 // Tokens returns all tokens in the order of their creation.
@@ -277,7 +292,7 @@ func (m *Model) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 }
 
 // RevokeToken records the first time at which the token was revoked.
-func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time) error {
+func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -287,9 +302,15 @@ func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 	if t == nil {
 		return plantstore.ErrNoSuchToken
 	}
-	if t.Revoked.IsZero() {
-		t.Revoked = seconds(at)
+	if !t.Revoked.IsZero() {
+		return nil
 	}
+	isOther := func(o plantstore.Token) bool { return o.Hash != hash && o.CreatesTokens(at) }
+	if by != plantstore.Operator && t.CreatesTokens(at) && !slices.ContainsFunc(m.tokens, isOther) {
+		return plantstore.ErrLastToken
+	}
+	t.Revoked = seconds(at)
+	m.recordToken(plantstore.TokenRevoked, *t, by)
 	return nil
 }
 

@@ -23,6 +23,9 @@ var tokenBehaviours = []behaviour{
 	{"FirstTokenIsCreatedOnce", firstTokenIsCreatedOnce},
 	{"FirstTokenNeedsAnEmptyStore", firstTokenNeedsAnEmptyStore},
 	{"OneFirstTokenWins", oneFirstTokenWins},
+	{"TokenChangesAreInTheLog", tokenChangesAreInTheLog},
+	{"LastTokenThatCreatesOthersStays", lastTokenThatCreatesOthersStays},
+	{"ConcurrentRevocationsLeaveOne", concurrentRevocationsLeaveOne},
 }
 
 // noon is a time in whole seconds of UTC.
@@ -42,7 +45,7 @@ func token(name string) plantstore.Token {
 func addToken(t tb, s plantstore.Store, tokens ...plantstore.Token) {
 	t.Helper()
 	for _, tk := range tokens {
-		if err := s.CreateToken(t.Context(), tk); err != nil {
+		if err := s.CreateToken(t.Context(), tk, plantstore.Operator); err != nil {
 			t.Fatalf("CreateToken(%q): %v", tk.Name, err)
 		}
 	}
@@ -58,7 +61,7 @@ func addFirstToken(t tb, s plantstore.Store, tk plantstore.Token, want bool) {
 
 func revoke(t tb, s plantstore.Store, tk plantstore.Token, at time.Time) {
 	t.Helper()
-	if err := s.RevokeToken(t.Context(), tk.Hash, at); err != nil {
+	if err := s.RevokeToken(t.Context(), tk.Hash, at, plantstore.Operator); err != nil {
 		t.Fatalf("RevokeToken(%q): %v", tk.Name, err)
 	}
 }
@@ -130,7 +133,7 @@ func noTokens(t *testing.T, s *subject) {
 		wantTokens(t, s)
 		for _, hash := range []plantstore.TokenHash{tk.Hash, unknownHash(tk), {}} {
 			wantNoToken(t, s, hash)
-			if err := s.RevokeToken(t.Context(), hash, noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
+			if err := s.RevokeToken(t.Context(), hash, noon, plantstore.Operator); !errors.Is(err, plantstore.ErrNoSuchToken) {
 				t.Fatalf("RevokeToken of an unknown hash: error %v, want ErrNoSuchToken", err)
 			}
 			touch(t, s, map[plantstore.TokenHash]time.Time{hash: noon})
@@ -141,7 +144,7 @@ func noTokens(t *testing.T, s *subject) {
 	}
 	addToken(t, s, tk)
 	wantNoToken(t, s, unknownHash(tk))
-	if err := s.RevokeToken(t.Context(), unknownHash(tk), noon); !errors.Is(err, plantstore.ErrNoSuchToken) {
+	if err := s.RevokeToken(t.Context(), unknownHash(tk), noon, plantstore.Operator); !errors.Is(err, plantstore.ErrNoSuchToken) {
 		t.Fatalf("RevokeToken of a similar hash: error %v, want ErrNoSuchToken", err)
 	}
 	wantTokens(t, s, tk)
@@ -161,6 +164,11 @@ func tokenIsStoredUnchanged(t *testing.T, s *subject) {
 	} {
 		tk := token(fmt.Sprintf("scopes %d", i))
 		tk.Scopes = scopes
+		want = append(want, tk)
+	}
+	for i, rate := range []plantstore.Rate{{N: 1, Burst: 1, Per: time.Hour}, {N: 200, Burst: 400, Per: time.Second}} {
+		tk := token(fmt.Sprintf("rate %d", i))
+		tk.Rate = rate
 		want = append(want, tk)
 	}
 	// Only the zero time means never.
@@ -211,7 +219,7 @@ func tokenHashIsUnique(t *testing.T, s *subject) {
 	revoke(t, s, tk, revoked)
 	other := token("other")
 	other.Hash = tk.Hash
-	if err := s.CreateToken(t.Context(), other); err == nil {
+	if err := s.CreateToken(t.Context(), other, plantstore.Operator); err == nil {
 		t.Error("CreateToken accepted another token with the same hash")
 	}
 	tk.Revoked = revoked
@@ -344,4 +352,165 @@ func oneFirstTokenWins(t *testing.T, s *subject) {
 		t.Fatalf("%d of %d calls of CreateFirstToken returned true", len(winners), n)
 	}
 	wantTokens(t, s, winners...)
+}
+
+// tokenChange returns what the log has of a change to a token.
+func tokenChange(what plantstore.EventType, tk plantstore.Token, by string) change {
+	info := tk.Logged()
+	return changeOf(plantstore.Event{Type: what, Token: &info, By: by})
+}
+
+// tokenChangesAreInTheLog checks that changes to tokens and plants are in one order. Plant
+// 0 and plants whose names look like tokens must not be taken for tokens.
+func tokenChangesAreInTheLog(t *testing.T, s *subject) {
+	first, second, third := token("first"), token("\x00\u2400"), token("third")
+	first.LastUsed = noon
+	second.Rate, second.Expires = plantstore.Rate{N: 2, Burst: 3, Per: time.Minute}, time.Time{}
+	third.Created = third.Created.Add(time.Second / 2)
+	fern := tagged(0, `{"id":"0"}`, "wild")
+	addFirstToken(t, s, first, true)
+	addFirstToken(t, s, second, false)
+	apply(t, s, step{by("a", create(fern)), created})
+	if err := s.CreateToken(t.Context(), second, "issuer subject"); err != nil {
+		t.Fatal(err)
+	}
+	addToken(t, s, third)
+	touch(t, s, map[plantstore.TokenHash]time.Time{second.Hash: noon})
+	revoked := second
+	revoked.Revoked = noon.Add(time.Hour)
+	for range 2 {
+		if err := s.RevokeToken(t.Context(), second.Hash, revoked.Revoked.Add(time.Second/2), "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, s, step{by("a", remove(0)), deleted})
+	want := []change{
+		tokenChange(plantstore.TokenCreated, first, plantstore.Operator),
+		{Type: plantstore.PlantCreated, Plant: fern, By: "a"},
+		tokenChange(plantstore.TokenCreated, second, "issuer subject"),
+		tokenChange(plantstore.TokenCreated, third, plantstore.Operator),
+		tokenChange(plantstore.TokenRevoked, revoked, "b"),
+		{Type: plantstore.PlantDeleted, Plant: fern, By: "a"},
+	}
+	for range 2 {
+		wantEvents(t, s, "", want...)
+		wantSequence(t, s)
+		wantMatches(t, s, plantstore.EventQuery{}, want[1], want[5])
+		wantMatches(t, s, plantstore.EventQuery{ID: new(plantstore.ID(0)), WithTokens: true}, want[1], want[5])
+		wantMatches(t, s, plantstore.EventQuery{Types: []plantstore.EventType{plantstore.TokenRevoked, plantstore.PlantCreated}, WithTokens: true}, want[1], want[4])
+		wantMatches(t, s, plantstore.EventQuery{Types: []plantstore.EventType{plantstore.TokenRevoked}})
+		wantAll(t, s)
+		if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != 0 || stats.Events != int64(len(want)) {
+			t.Errorf("Stats: %+v, %v", stats, err)
+		}
+		s.reopen(t)
+	}
+	apply(t, s, step{by("a", create(fern)), created})
+	wantPlants(t, s, fern)
+	wantEvents(t, s, "", append(want, change{Type: plantstore.PlantCreated, Plant: fern, By: "a"})...)
+}
+
+// wantSequence fails unless the numbers of the events are without gaps.
+func wantSequence(t tb, s plantstore.Store) {
+	t.Helper()
+	events, _ := follow(t, s, "")
+	for i, e := range events {
+		at, err := e.Cursor.Position()
+		if err != nil || at.Seq != int64(i+1) {
+			t.Fatalf("event %d has the position %+v, %v", i, at, err)
+		}
+	}
+}
+
+// wantMatches compares the events that match a query, and checks that it ends where the
+// log does.
+func wantMatches(t tb, s plantstore.Store, q plantstore.EventQuery, want ...change) {
+	t.Helper()
+	q.Limit = 100
+	var got []change
+	for {
+		page, err := s.Events(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			got = append(got, changeOf(e))
+		}
+		if q.After = page.Next; !page.More {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("events of %+v:\n%v\nwant:\n%v", q, got, want)
+	}
+	if _, end := follow(t, s, plantstore.LatestCursor); q.After != end {
+		t.Errorf("a page ends at %q, want %q", q.After, end)
+	}
+}
+
+// creator returns a token that may create others.
+func creator(name string) plantstore.Token {
+	tk := token(name)
+	tk.Scopes = []plantstore.Scope{plantstore.ScopeRead, plantstore.ScopeTokensWrite}
+	return tk
+}
+
+func lastTokenThatCreatesOthersStays(t *testing.T, s *subject) {
+	expired, gone, reader, first, second := creator("expired"), creator("gone"), token("reader"), creator("first"), creator("second")
+	expired.Expires = noon
+	gone.Revoked = noon.Add(-time.Hour)
+	reader.Scopes = []plantstore.Scope{plantstore.ScopeTokensRead}
+	addToken(t, s, expired, gone, reader, first)
+	wantError := func(tk plantstore.Token, by string, want error) {
+		t.Helper()
+		if err := s.RevokeToken(t.Context(), tk.Hash, noon, by); !errors.Is(err, want) {
+			t.Errorf("RevokeToken(%q) by %s: error %v, want %v", tk.Name, by, err, want)
+		}
+	}
+	_, end := follow(t, s, "")
+	wantError(first, first.Hash.ID(), plantstore.ErrLastToken)
+	wantError(gone, "a", nil)
+	wantEvents(t, s, end)
+	wantTokens(t, s, expired, gone, reader, first)
+	wantError(reader, "a", nil)
+	wantError(expired, "a", nil)
+	addToken(t, s, second)
+	wantError(first, "a", nil)
+	wantError(first, "a", nil)
+	wantError(second, "a", plantstore.ErrLastToken)
+	wantError(second, plantstore.Operator, nil)
+	wantError(second, "a", nil)
+}
+
+func concurrentRevocationsLeaveOne(t *testing.T, s *subject) {
+	const n = 8
+	for i := range n {
+		addToken(t, s, creator(fmt.Sprint(i)))
+	}
+	refused := make([]bool, n)
+	inParallel(t, n, func(i int) error {
+		err := s.RevokeToken(t.Context(), creator(fmt.Sprint(i)).Hash, noon, "a")
+		refused[i] = errors.Is(err, plantstore.ErrLastToken)
+		if refused[i] {
+			return nil
+		}
+		return err
+	})
+	tokens, err := s.Tokens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for i, tk := range tokens {
+		if refused[i] != tk.Revoked.IsZero() {
+			t.Errorf("token %d: refused %t, revoked at %v", i, refused[i], tk.Revoked)
+		}
+		if refused[i] {
+			count++
+		}
+	}
+	if count != 1 {
+		t.Errorf("%d revocations were refused, want 1", count)
+	}
+	wantSequence(t, s)
 }

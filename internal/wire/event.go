@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -21,20 +22,27 @@ type eventBody struct {
 	Cursor plantstore.Cursor    `json:"cursor"`
 	Time   time.Time            `json:"time"`
 	Type   plantstore.EventType `json:"type"`
-	Plant  jsontext.Value       `json:"plant"`
+	Plant  jsontext.Value       `json:"plant,omitzero"`
+	Token  *tokenBody           `json:"token,omitzero"`
 	By     string               `json:"by"`
 }
 
 // AppendEvent appends an event.
 func AppendEvent(dst []byte, e plantstore.Event) ([]byte, error) {
-	plant, err := AppendNewPlant(nil, e.Plant)
-	if err != nil {
+	b := eventBody{Cursor: e.Cursor, Time: e.Time.UTC(), Type: e.Type, By: e.By}
+	if e.Token != nil {
+		b.Token = new(newTokenBody(*e.Token, ""))
+		return append(dst, marshal(b)...), nil
+	}
+	var err error
+	if b.Plant, err = AppendNewPlant(nil, e.Plant); err != nil {
 		return dst, err
 	}
-	return append(dst, marshal(eventBody{e.Cursor, e.Time.UTC(), e.Type, plant, e.By})...), nil
+	return append(dst, marshal(b)...), nil
 }
 
-// DecodeEvent reads an event.
+// DecodeEvent reads an event. One of a type that is not known here need have neither a
+// plant nor a token.
 func DecodeEvent(body []byte) (plantstore.Event, error) {
 	var b eventBody
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -49,12 +57,23 @@ func DecodeEvents(body []byte) ([]plantstore.Event, error) {
 }
 
 func (b *eventBody) value() (plantstore.Event, error) {
-	if b.Cursor == "" || b.Time.IsZero() || b.Type == "" || b.Plant == nil {
+	if b.Cursor == "" || b.Time.IsZero() || b.Type == "" {
 		return plantstore.Event{}, errIncomplete
 	}
-	plant, err := DecodeNewPlant(bytes.NewBuffer(b.Plant))
+	e := plantstore.Event{Cursor: b.Cursor, Time: b.Time.UTC(), Type: b.Type, By: b.By}
+	var err error
+	switch {
+	case b.Plant != nil:
+		e.Plant, err = DecodeNewPlant(bytes.NewBuffer(b.Plant))
+	case b.Token != nil:
+		var token plantstore.TokenInfo
+		token, err = b.Token.value()
+		e.Token = &token
+	case slices.Contains(plantstore.EventTypes(), b.Type):
+		err = errIncomplete
+	}
 	if err != nil {
 		return plantstore.Event{}, err
 	}
-	return plantstore.Event{Cursor: b.Cursor, Time: b.Time.UTC(), Type: b.Type, Plant: plant, By: b.By}, nil
+	return e, nil
 }

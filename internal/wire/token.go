@@ -21,6 +21,7 @@ type tokenBody struct {
 	Issuer   string             `json:"issuer,omitzero"`
 	Subject  string             `json:"subject,omitzero"`
 	Scopes   []plantstore.Scope `json:"scopes"`
+	Rate     plantstore.Rate    `json:"rate,omitzero"`
 	Created  time.Time          `json:"created"`
 	Expires  *time.Time         `json:"expires"`
 	Revoked  time.Time          `json:"revoked,omitzero"`
@@ -30,7 +31,7 @@ type tokenBody struct {
 
 func newTokenBody(t plantstore.TokenInfo, secret string) tokenBody {
 	b := tokenBody{
-		ID: t.ID, Issuer: t.Issuer, Subject: t.Subject, Scopes: t.Scopes, Created: t.Created.UTC(),
+		ID: t.ID, Issuer: t.Issuer, Subject: t.Subject, Scopes: t.Scopes, Rate: t.Rate, Created: t.Created.UTC(),
 		Revoked: t.Revoked, LastUsed: t.LastUsed, Token: secret,
 	}
 	if t.ID != "" {
@@ -47,7 +48,7 @@ func (b *tokenBody) value() (plantstore.TokenInfo, error) {
 		return plantstore.TokenInfo{}, errIncomplete
 	}
 	t := plantstore.TokenInfo{
-		ID: b.ID, Issuer: b.Issuer, Subject: b.Subject, Scopes: b.Scopes, Created: b.Created, Revoked: b.Revoked, LastUsed: b.LastUsed,
+		ID: b.ID, Issuer: b.Issuer, Subject: b.Subject, Scopes: b.Scopes, Rate: b.Rate, Created: b.Created, Revoked: b.Revoked, LastUsed: b.LastUsed,
 	}
 	if b.Name != nil {
 		t.Name = *b.Name
@@ -105,13 +106,18 @@ func DecodeTokens(body []byte) ([]plantstore.TokenInfo, error) {
 // EncodeNewToken returns the body that creates a token. It fails with ErrNotJSON if the
 // name is not valid UTF-8.
 func EncodeNewToken(n plantstore.NewToken) ([]byte, error) {
-	body := map[string]any{"name": n.Name, "scopes": n.Scopes}
+	body := struct {
+		Name    string             `json:"name"`
+		Scopes  []plantstore.Scope `json:"scopes"`
+		Expires jsontext.Value     `json:"expires,omitzero"`
+		Rate    plantstore.Rate    `json:"rate,omitzero"`
+	}{Name: n.Name, Scopes: n.Scopes, Rate: n.Rate}
 	switch {
 	case n.DefaultExpiry:
 	case n.Expires.IsZero():
-		body["expires"] = nil
+		body.Expires = jsontext.Value("null")
 	default:
-		body["expires"] = n.Expires.UTC().Format(time.RFC3339)
+		body.Expires = jsontext.Value(n.Expires.UTC().Format(`"` + time.RFC3339 + `"`))
 	}
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -143,9 +149,12 @@ func DecodeNewToken(body *bytes.Buffer) (plantstore.NewToken, error) {
 	decodeName(members["name"], &n, &problems)
 	decodeScopes(members["scopes"], &n, &problems)
 	decodeExpires(members["expires"], &n, &problems)
+	decodeRate(members["rate"], &n, &problems)
 	for name := range members {
-		if name != "name" && name != "scopes" && name != "expires" {
-			problems.Add(plantstore.ErrParameter, "unknown member %q; allowed: name, scopes, expires", plantstore.Shorten(name))
+		switch name {
+		case "name", "scopes", "expires", "rate":
+		default:
+			problems.Add(plantstore.ErrParameter, "unknown member %q; allowed: name, scopes, expires, rate", plantstore.Shorten(name))
 		}
 	}
 	return n, problems.Err()
@@ -203,4 +212,19 @@ func decodeExpires(v jsontext.Value, n *plantstore.NewToken, problems *plantstor
 		return
 	}
 	n.Expires = at.UTC().Truncate(time.Second)
+}
+
+func decodeRate(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
+	if v == nil || v.Kind() == 'n' {
+		return
+	}
+	var text string
+	if json.Unmarshal(v, &text) != nil || v.Kind() != '"' {
+		problems.Add(plantstore.ErrType, `"rate" must be a string such as 200/s,burst=400 or null, got %s`, kindName(v.Kind()))
+		return
+	}
+	var err error
+	if n.Rate, err = plantstore.ParseTokenRate(text); err != nil {
+		problems.Add(plantstore.ErrParameter, `"rate": %v`, err)
+	}
 }

@@ -36,7 +36,7 @@ func newWebhookBody(w plantstore.Webhook, secret string) webhookBody {
 		State: stateActive, Reason: w.Disabled, Created: w.Created.UTC(), Secret: secret,
 	}
 	if len(b.Types) == 0 {
-		b.Types = plantstore.EventTypes()
+		b.Types = plantstore.PlantEventTypes()
 	}
 	if w.Disabled != "" {
 		b.State = stateDisabled

@@ -38,7 +38,7 @@ func TestWebhookAsJSON(t *testing.T) {
 		want := tt.hook
 		want.Secrets, want.Created = nil, hook.Created
 		if len(want.Types) == 0 {
-			want.Types = plantstore.EventTypes()
+			want.Types = plantstore.PlantEventTypes()
 		}
 		if err != nil || secret != tt.secret || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %v, %q, %v, want %v", tt.want, got, secret, err, want)

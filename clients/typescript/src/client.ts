@@ -339,7 +339,8 @@ export class Plantstore {
    * `after` and `since` it starts with the oldest event kept; "latest" starts with the
    * next event. It reconnects when its connection is lost, and never skips or repeats an
    * event. To continue later, even in another process, store the cursor of the last event
-   * and pass it as `after`. It throws a GoneError if the events after the position are no
+   * and pass it as `after`. Events of tokens, and of what this version does not know, are
+   * skipped. It throws a GoneError if the events after the position are no
    * longer kept.
    */
   async *events(query: Omit<EventQuery, "limit"> = {}): AsyncGenerator<PlantEvent, void, undefined> {
@@ -468,10 +469,10 @@ export class Plantstore {
   }
 
   /** Creates a token. It is not retried if the server may have created the token. */
-  async createToken({ name, scopes, expires }: TokenConfig, options: CallOptions = {}): Promise<NewToken> {
+  async createToken({ name, scopes, expires, rate }: TokenConfig, options: CallOptions = {}): Promise<NewToken> {
     wire.checkText(name, Code.NotJSON, "name");
     const end = expires === undefined || expires === null ? expires : formatTime(expires);
-    const body = JSON.stringify({ name, scopes, expires: end });
+    const body = JSON.stringify({ name, scopes, expires: end, rate });
     return this.#secret("create a token", 201, "/tokens", body, wire.decodeNewToken, options);
   }
 
@@ -768,7 +769,7 @@ class Whole {
     if (cursor === "") {
       throw this.unexpected();
     }
-    const events = this.decode((value) => wire.many(value, wire.decodeEvent));
+    const events = this.decode((value) => wire.many(value, wire.decodeEvent)).flatMap((event) => event ?? []);
     const more = nextLink(this.headers.get("Link") ?? "") !== undefined;
     if (more && cursor === after) {
       throw new ResponseError(`the next page is after ${after}, but so was this one`, 0, 200);
@@ -853,18 +854,20 @@ async function* readEvents(lines: AsyncIterable<string>, position: EventQuery): 
         throw new ResponseError(`an event is longer than ${maxEvent >> 20} MiB`, 0, 200);
       }
     } else if (line === "" && data !== "") {
-      let event: PlantEvent;
+      let event: PlantEvent | undefined;
       try {
         event = wire.decodeEvent(parse(data));
       } catch (err) {
         throw new ResponseError(`the event after ${position.after} cannot be read: ${(err as Error).message}`, 0, 200);
       }
-      if (event.cursor !== id) {
+      if (event !== undefined && event.cursor !== id) {
         throw new ResponseError(`the event with the id ${id} has the cursor ${event.cursor}`, 0, 200);
       }
       position.after = id;
       data = "";
-      yield event;
+      if (event !== undefined) {
+        yield event;
+      }
     } else if (line === "" && id !== "") {
       position.after = id;
     }

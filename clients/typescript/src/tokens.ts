@@ -3,6 +3,8 @@ export interface Token {
   id?: string;
   name?: string;
   scopes: string[];
+  /** How many requests it may make, such as 200/s,burst=400. Without it, the server's default. */
+  rate?: string;
   created?: string;
   /** When it expires, or null for never. */
   expires: string | null;
@@ -23,4 +25,6 @@ export interface TokenConfig {
   scopes: string[];
   /** When it expires: by default after 90 days, or with the caller's own token if that is sooner; null for never. */
   expires?: Date | string | null | undefined;
+  /** How many requests it may make, such as 200/s,burst=400: by default as many as the caller's own token. */
+  rate?: string | undefined;
 }

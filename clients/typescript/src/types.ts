@@ -41,6 +41,13 @@ export type ErrorBody = {
   message: string;
 };
 
+/**
+ * One change. `type` says of what. Later versions may add types: ignore those that you
+ * do not know, and take their `cursor` like any other.
+ */
+export type LogEvent = PlantEvent | TokenEvent;
+
+/** A change to a plant */
 export type PlantEvent = {
   /** The position after this event */
   cursor: string;
@@ -51,6 +58,20 @@ export type PlantEvent = {
   /** The plant after the change, or before a deletion */
   plant: NewPlant;
   /** The public id of the token that made the change, or its issuer and subject if it is an identity provider's */
+  by: string;
+};
+
+/** A change to a token, only for readers with the scope `tokens:read` */
+export type TokenEvent = {
+  /** The position after this event */
+  cursor: string;
+  /** When the change was committed */
+  time: string;
+  /** What happened */
+  type: "token.created" | "token.revoked";
+  /** The token after the change, without its secret and without `last_used` */
+  token: Token;
+  /** Who made the change, as in a PlantEvent, or `operator` if it was made on the database itself */
   by: string;
 };
 
@@ -66,6 +87,8 @@ export type Token = {
   subject?: string;
   /** What the token may do on this server */
   scopes: string[];
+  /** How many requests the token may make, such as `200/s,burst=400`; absent if that is the server's default */
+  rate?: string;
   created: string;
   /** When the token expires; null for never */
   expires: string | null;
@@ -87,6 +110,11 @@ export type NewToken = {
    * sooner; null for never, if your own never expires.
    */
   expires?: string | null;
+  /**
+   * How many requests the token may make: 200/s, 200/s,burst=400 or 30/m. Without it, or
+   * with null, the rate of your own token, or the server's default if yours has none.
+   */
+  rate?: string | null;
 };
 
 export type About = {

@@ -128,12 +128,17 @@ export function decodeReport(value: Json): ImportReport {
   };
 }
 
-export function decodeEvent(value: Json): PlantEvent {
+/** Returns an event of a plant, or undefined for one of anything else. */
+export function decodeEvent(value: Json): PlantEvent | undefined {
   const members = toObject(value);
+  const type = text(members, "type");
+  if (!type.startsWith("plant.")) {
+    return undefined;
+  }
   return {
     cursor: text(members, "cursor"),
     time: text(members, "time"),
-    type: text(members, "type") as PlantEvent["type"],
+    type: type as PlantEvent["type"],
     plant: decodeNewPlant(members["plant"]),
     by: text(members, "by"),
   };
@@ -177,6 +182,7 @@ export function decodeToken(value: Json): Token {
     id: optional(members, "id"),
     name: optional(members, "name"),
     scopes: texts(members, "scopes"),
+    rate: optional(members, "rate"),
     created: optional(members, "created"),
     expires: optional(members, "expires") ?? null,
     issuer: optional(members, "issuer"),

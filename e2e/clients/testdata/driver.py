@@ -125,7 +125,7 @@ OPERATIONS = {
     "about": lambda c, a: c.about(),
     "token": lambda c, a: c.token(),
     "createToken": lambda c, a: c.create_token(
-        a["name"], a["scopes"], expires=plantstore.NEVER if a.get("never") else time_of(a.get("expires"))
+        a["name"], a["scopes"], expires=plantstore.NEVER if a.get("never") else time_of(a.get("expires")), rate=a.get("rate")
     ),
     "tokens": lambda c, a: c.tokens(),
     "getToken": lambda c, a: c.get_token(a["token"]),

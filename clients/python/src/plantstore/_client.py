@@ -266,7 +266,8 @@ class Client:
         Without after and since it starts with the oldest event kept; after=LATEST starts
         with the next event. It reconnects when its connection is lost, and never skips
         or repeats an event. To continue later, even in another process, store the cursor
-        of the last event and pass it as after. It raises a GoneError if the events after
+        of the last event and pass it as after. Events of tokens, and of what this version
+        does not know, are skipped. It raises a GoneError if the events after
         the position are no longer kept.
         """
         stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types)
@@ -356,15 +357,20 @@ class Client:
         return self._value("get the token", "GET", "/token", None, wire.decode_token)
 
     def create_token(
-        self, name: str, scopes: Sequence[str], *, expires: datetime | Never | None = None
+        self, name: str, scopes: Sequence[str], *, expires: datetime | Never | None = None, rate: str | None = None
     ) -> NewToken:
         """Creates a token. Without expires it ends after 90 days, or with the caller's own if that is sooner.
+
+        rate, such as 200/s,burst=400, is how many requests it may make: by default as many
+        as the caller's own token.
 
         It is not retried if the server may have created the token.
         """
         body: dict[str, object] = {"name": name, "scopes": [*scopes]}
         if expires is not None:
             body["expires"] = None if isinstance(expires, Never) else wire.format_time(expires)
+        if rate is not None:
+            body["rate"] = rate
         return self._secret("create a token", 201, "/tokens", wire.dump(body), wire.decode_new_token)
 
     def tokens(self) -> builtins.list[Token]:
@@ -595,7 +601,8 @@ class _Whole:
         cursor = self._response.header(CURSOR)
         if not cursor:
             raise self.unexpected()
-        events = self.decode(lambda value: wire.many(value, wire.decode_event))
+        decoded = self.decode(lambda value: wire.many(value, wire.decode_event))
+        events = [event for event in decoded if event is not None]
         more = _next_link(self._response.header("Link")) is not None
         if more and cursor == after:
             raise ResponseError(f"the next page is after {after}, but so was this one", 0, 200)
@@ -780,10 +787,11 @@ class _EventStream:
                         event = wire.decode_event(wire.load(data))
                     except wire.Malformed as err:
                         raise ResponseError(f"the event after {self._after} cannot be read: {err}", 0, 200) from err
-                    if event.cursor != id:
+                    if event is not None and event.cursor != id:
                         raise ResponseError(f"the event with the id {id} has the cursor {event.cursor}", 0, 200)
                     self._after, data = id, b""
-                    yield event
+                    if event is not None:
+                        yield event
                 elif id:
                     self._after = id
 

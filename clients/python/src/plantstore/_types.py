@@ -133,7 +133,8 @@ class Delivery:
 class Token:
     """A token without its secret. It never expires if expires is None.
 
-    The token of an identity provider has an issuer and a subject.
+    The token of an identity provider has an issuer and a subject. rate is how many requests
+    the token may make, such as 200/s,burst=400, or None for the server's default.
     """
 
     id: str | None
@@ -143,6 +144,7 @@ class Token:
     expires: datetime | None
     issuer: str | None = None
     subject: str | None = None
+    rate: str | None = None
 
 
 @dataclass(frozen=True)

@@ -173,11 +173,15 @@ def _optional_time(value: Any, name: str) -> datetime | None:
     return None if text is None else parse_time(text)
 
 
-def decode_event(value: Any) -> Event:
+def decode_event(value: Any) -> Event | None:
+    """Returns an event of a plant, or None for one of anything else."""
+    type = member(value, "type", str)
+    if not type.startswith("plant."):
+        return None
     return Event(
         member(value, "cursor", str),
         _time(value, "time"),
-        member(value, "type", str),
+        type,
         decode_plant(value.get("plant")),
         member(value, "by", str),
     )
@@ -225,6 +229,7 @@ def _token_members(value: Any) -> dict[str, Any]:
         "expires": _optional_time(value, "expires"),
         "issuer": optional(value, "issuer", str),
         "subject": optional(value, "subject", str),
+        "rate": optional(value, "rate", str),
     }
 
 
