@@ -1,6 +1,7 @@
 package plantstore_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -40,5 +41,31 @@ func TestParseRate(t *testing.T) {
 	}
 	if got := (plantstore.Rate{N: 30, Burst: 30, Per: time.Minute}).PerSecond(); got != 0.5 {
 		t.Errorf("30/m is %v per second", got)
+	}
+}
+
+func TestRateExceeds(t *testing.T) {
+	for _, c := range []struct {
+		rate, other string
+		want        bool
+	}{
+		{"off", "off", false},
+		{"1000/s", "off", false},
+		{"off", "1000000/s", true},
+		{"10/s", "10/s", false},
+		{"600/m,burst=10", "10/s", false},
+		{"10/s", "600/m", false},
+		{"601/m,burst=1", "10/s", true},
+		{"1/s,burst=11", "10/s", true},
+		{"1/h,burst=10", "10/s", false},
+		{"36001/h,burst=1", "10/s", true},
+	} {
+		var r, other plantstore.Rate
+		if err := errors.Join(r.UnmarshalText([]byte(c.rate)), other.UnmarshalText([]byte(c.other))); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Exceeds(other); got != c.want {
+			t.Errorf("%s exceeds %s: %t, want %t", c.rate, c.other, got, c.want)
+		}
 	}
 }

@@ -92,7 +92,16 @@ type tokenCreate struct {
 	Name    string    `required:"" placeholder:"NAME" help:"What the token is for."`
 	Scopes  string    `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, tokens:read, tokens:write, webhooks:read, webhooks:write, ops:read (${default})."`
 	Expires *lifetime `placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (90d; with --url no longer than your own token)."`
+	Rate    tokenRate `placeholder:"RATE" help:"How many requests it may make: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; with --url no more than your own token)."`
 	Init    bool      `help:"Create the store if there is none."`
+}
+
+// tokenRate is a rate that is not off.
+type tokenRate struct{ plantstore.Rate }
+
+func (r *tokenRate) UnmarshalText(text []byte) (err error) {
+	r.Rate, err = plantstore.ParseTokenRate(string(text))
+	return err
 }
 
 // Help is the long part of the help page.
@@ -102,7 +111,7 @@ func (tokenCreate) Help() string {
 
 It works immediately, even on a running server. Only its hash is stored, so it cannot be shown again.
 
-The store must exist: start the server first, or use --init. With --url the server creates the token; your own needs the scope tokens:write, and the new one gets no scope or lifetime that yours does not have.`
+The store must exist: start the server first, or use --init. With --url the server creates the token; your own needs the scope tokens:write, and the new one gets no scope, lifetime or rate that yours does not have.`
 }
 
 func (c *tokenCreate) Run(ctx context.Context, std streams) error {
@@ -118,7 +127,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	}
 	secret := plantstore.NewSecret()
 	now := time.Now().UTC().Truncate(time.Second)
-	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Created: now, Expires: now.Add(defaultLifetime)}
+	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Rate: c.Rate.Rate, Created: now, Expires: now.Add(defaultLifetime)}
 	if c.Expires != nil {
 		token.Expires = c.Expires.after(now)
 	}
@@ -143,7 +152,7 @@ func (c *tokenCreate) createRemotely(ctx context.Context, std streams, scopes []
 	if err != nil {
 		return err
 	}
-	asked := plantstore.NewToken{Name: c.Name, Scopes: scopes, DefaultExpiry: c.Expires == nil}
+	asked := plantstore.NewToken{Name: c.Name, Scopes: scopes, DefaultExpiry: c.Expires == nil, Rate: c.Rate.Rate}
 	if c.Expires != nil {
 		asked.Expires = c.Expires.after(time.Now().UTC().Truncate(time.Second))
 	}
@@ -187,10 +196,10 @@ func (c *tokenList) Run(ctx context.Context, std streams) error {
 		return listJSON(std.out, tokens)
 	}
 	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tNAME\tSTATE\tSCOPES\tCREATED\tEXPIRES\tLAST USED")
+	fmt.Fprintln(w, "ID\tNAME\tSTATE\tSCOPES\tRATE\tCREATED\tEXPIRES\tLAST USED")
 	for _, t := range tokens {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, printable(t.Name), state(&t),
-			plantstore.FormatScopes(t.Scopes), when(t.Created), when(t.Expires), when(t.LastUsed))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, printable(t.Name), state(&t),
+			plantstore.FormatScopes(t.Scopes), rateOf(&t), when(t.Created), when(t.Expires), when(t.LastUsed))
 	}
 	return w.Flush()
 }
@@ -201,6 +210,7 @@ func listJSON(out io.Writer, tokens []plantstore.TokenInfo) error {
 		Name     string             `json:"name"`
 		State    string             `json:"state"`
 		Scopes   []plantstore.Scope `json:"scopes"`
+		Rate     string             `json:"rate,omitzero"`
 		Created  time.Time          `json:"created"`
 		Expires  time.Time          `json:"expires,omitzero"`
 		Revoked  time.Time          `json:"revoked,omitzero"`
@@ -208,7 +218,10 @@ func listJSON(out io.Writer, tokens []plantstore.TokenInfo) error {
 	}
 	rows := make([]row, len(tokens))
 	for i, t := range tokens {
-		rows[i] = row{t.ID, t.Name, state(&t), t.Scopes, t.Created, t.Expires, t.Revoked, t.LastUsed}
+		rows[i] = row{t.ID, t.Name, state(&t), t.Scopes, "", t.Created, t.Expires, t.Revoked, t.LastUsed}
+		if !t.Rate.IsZero() {
+			rows[i].Rate = t.Rate.String()
+		}
 	}
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
@@ -302,6 +315,9 @@ func describeToken(t plantstore.TokenInfo) string {
 	if len(t.Scopes) > 0 {
 		scopes = "the scopes " + strings.ReplaceAll(plantstore.FormatScopes(t.Scopes), ",", ", ")
 	}
+	if !t.Rate.IsZero() {
+		scopes += " and the rate " + t.Rate.String()
+	}
 	return fmt.Sprintf("%s has %s and %s.", who, scopes, expiry(t.Expires))
 }
 
@@ -333,6 +349,13 @@ func state(t *plantstore.TokenInfo) string {
 		return "expired"
 	}
 	return "active"
+}
+
+func rateOf(t *plantstore.TokenInfo) string {
+	if t.Rate.IsZero() {
+		return "default"
+	}
+	return t.Rate.String()
 }
 
 func expiry(t time.Time) string {

@@ -44,7 +44,8 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Log receives a record when the store fails in the background.
 	Log *slog.Logger
-	// RateLimit limits the requests of each caller. The zero Rate is no limit.
+	// RateLimit limits the requests of each caller whose token has no rate of its own.
+	// The zero Rate is no limit.
 	RateLimit plantstore.Rate
 	// AuthFailures limits the failed attempts of each address. The zero Rate is no limit.
 	AuthFailures plantstore.Rate
@@ -294,7 +295,7 @@ func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
 		e.used, e.caller.limiter = last.used, last.caller.limiter
 		return e
 	}
-	e.used, e.caller.limiter = new(atomic.Int64), newLimiter(g.opts.RateLimit)
+	e.used, e.caller.limiter = new(atomic.Int64), newLimiter(cmp.Or(token.Rate, g.opts.RateLimit))
 	return e
 }
 

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -65,6 +66,64 @@ func TestRateLimitOverHTTP(t *testing.T) {
 		s.send(t, "GET", "/healthz", "").wantOK(t)
 		s.send(t, "GET", "/readyz", "").wantOK(t)
 	})
+}
+
+func TestTokenHasItsOwnRate(t *testing.T) {
+	for _, server := range []string{"off", "3/h", "1000/h"} {
+		s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, server)}})
+		s.Fill(t, fern(1))
+		own := "Authorization: Bearer " + s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Rate: rate(t, "20/h,burst=2")})
+		for i := range 2 {
+			got := s.call(t, "GET", "/1", "", own)
+			got.wantOK(t)
+			got.wantHeader(t, "RateLimit-Policy", `"token";q=2;w=360`)
+			got.wantHeader(t, "RateLimit", fmt.Sprintf(`"token";r=%d;t=%d`, 1-i, 180*(i+1)))
+		}
+		s.call(t, "GET", "/1", "", own).wantError(t, plantstore.ErrRate, "the limit is 20/h,burst=2")
+	}
+}
+
+// A table of what a caller with a rate may give away.
+func TestNobodyGivesAwayAHigherRate(t *testing.T) {
+	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "500/s")}})
+	for own, asked := range map[string]map[string]string{ // asked: granted, empty for the server's, or refused
+		"": {"": "", `null`: "", `"1000/s"`: "1000/s", `"30/m"`: "30/m"},
+		"100/s,burst=200": {
+			"": "100/s,burst=200", `null`: "100/s,burst=200", `"100/s,burst=200"`: "100/s,burst=200", `"100/s"`: "100/s",
+			`"6000/m,burst=200"`: "6000/m,burst=200", `"1/h"`: "1/h",
+			`"101/s"`: "refused", `"1/s,burst=201"`: "refused", `"6001/m,burst=1"`: "refused", `"360001/h,burst=1"`: "refused",
+		},
+	} {
+		token := plantstore.Token{Scopes: plantstore.AllScopes()}
+		if own != "" {
+			token.Rate = rate(t, own)
+		}
+		caller := s.AddToken(token)
+		for text, want := range asked {
+			member := ""
+			if text != "" {
+				member = `,"rate":` + text
+			}
+			got := s.as(t, caller, "POST", "/tokens", `{"name":"x","scopes":["plants:read"]`+member+`}`, "Content-Type: application/json")
+			if want == "refused" {
+				got.wantError(t, plantstore.ErrPrivilege, "you cannot give away the rate", own)
+				continue
+			}
+			var created struct{ ID, Rate string }
+			if err := json.Unmarshal(got.body, &created); err != nil || got.status != 201 || created.Rate != want {
+				t.Errorf("%q asked for %s: %d %s, want %q", own, text, got.status, got.body, want)
+			}
+			if got := s.as(t, s.Token, "GET", "/tokens/"+created.ID, ""); strings.Contains(string(got.body), `"rate":"`+want+`"`) != (want != "") {
+				t.Errorf("%q asked for %s: the token is %s", own, text, got.body)
+			}
+		}
+	}
+	for _, bad := range []string{`"off"`, `""`, `"0/s"`, `"fast"`, `"1/s,burst=0"`} {
+		s.as(t, s.Token, "POST", "/tokens", `{"name":"x","scopes":["plants:read"],"rate":`+bad+`}`, "Content-Type: application/json").
+			wantError(t, plantstore.ErrParameter, `"rate"`)
+	}
+	s.as(t, s.Token, "POST", "/tokens", `{"name":"x","scopes":["plants:read"],"rate":5}`, "Content-Type: application/json").
+		wantError(t, plantstore.ErrType, `"rate" must be a string such as 200/s,burst=400 or null, got a number`)
 }
 
 func TestNoRateLimitHeadersWithoutALimit(t *testing.T) {
