@@ -152,7 +152,15 @@ func TestIdentityProviderFails(t *testing.T) {
 					return func() reply { return s.call(t, "GET", path, "", "Authorization: Bearer "+token) }
 				}
 				token := issuer.Sign(nil, nil)
-				get(token)().wantError(t, plantstore.ErrUnavailable, "the keys of the identity provider are not known yet")
+				// Whether the token is valid is not known, and it is not the client's fault.
+				unknown := get(token)()
+				unknown.wantError(t, plantstore.ErrUnavailable, "the keys of the identity provider are not known yet")
+				unknown.wantHeader(t, "Retry-After", "1")
+				// What cannot be valid is refused anyway.
+				for _, bad := range []claims{{"iss": "https://other.example.com"}, {"aud": "x"}, {"exp": nil}} {
+					get(issuer.Sign(nil, bad))().wantError(t, plantstore.ErrBadToken)
+				}
+				get(issuer.Sign(claims{"alg": "none"}, nil))().wantError(t, plantstore.ErrBadToken)
 				get(s.Token)().wantOK(t)
 				set(issuer, false)
 				eventually(t, 200, get(token)).wantOK(t)
