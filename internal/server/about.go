@@ -13,7 +13,7 @@ func newAbout(opts Options) plantstore.About {
 	about.Interface = plantstore.InterfaceVersion
 	about.Limits.MaxBody, about.Limits.MaxHeader = opts.MaxBody, opts.MaxHeader
 	about.Limits.MaxPageSize = maxLimit
-	about.Limits.MaxTokenName, about.Limits.MaxTokens = plantstore.MaxTokenName, maxTokens
+	about.Limits.MaxTokenName, about.Limits.MaxTokens = plantstore.MaxTokenName, plantstore.MaxTokens
 	about.Limits.MaxWebhooks = plantstore.MaxWebhooks
 	return about
 }
