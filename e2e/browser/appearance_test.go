@@ -24,7 +24,7 @@ func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 	}{
 		{"table", func() { b.hidden("dialog") }, func() {}},
 		{"form", func() { b.click("#create"); b.see("#drawer", "New plant") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
-		{"drawer", func() { b.open("7"); b.see("#history", "Created") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
+		{"drawer", func() { b.openPlant("7"); b.see("#history", "Created") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
 		{"keys", func() { b.press("?"); b.see("#keys", "Keyboard shortcuts") }, func() { b.press(kb.Escape) }},
 		{"import", func() { b.click("#import"); b.see("#transfer", "Import plants") }, func() { b.press(kb.Escape) }},
 		{"end", func() { b.eval("scrollTo(0, document.body.scrollHeight)") }, func() { b.eval("scrollTo(0, 0)") }},
@@ -250,7 +250,7 @@ func TestTableIsDenseAndDoesNotJump(t *testing.T) {
 	b.eval("scrollTo(0, 600)")
 	b.wait("scrollY > 300")
 	sticky := evaluate[[]float64](b, `['.toolbar', 'th.id', '#pager'].map((s) => document.querySelector(s).getBoundingClientRect().top)`)
-	if sticky[0] != 0 || sticky[1] != 56 || sticky[2] < 800 {
+	if sticky[0] != 48 || sticky[1] != 104 || sticky[2] < 800 {
 		t.Errorf("scrolled, the toolbar, heading and pager are at %v", sticky)
 	}
 	b.shot("dense-scrolled")

@@ -72,8 +72,8 @@ func garden(n int) string {
 
 func (b *tab) row(id string) string { return fmt.Sprintf(`tr[data-id="%s"]`, id) }
 
-// open opens a plant in the drawer.
-func (b *tab) open(id string) {
+// openPlant opens a plant in the drawer.
+func (b *tab) openPlant(id string) {
 	b.t.Helper()
 	b.click(b.row(id) + " .name")
 	b.see("#drawer-title", "Plant "+id)
@@ -83,13 +83,13 @@ func (b *tab) open(id string) {
 // edit opens the form for a plant.
 func (b *tab) edit(id string) {
 	b.t.Helper()
-	b.open(id)
+	b.openPlant(id)
 	b.click("#edit-plant")
 	b.wait("document.activeElement.id === 'plant-name'")
 }
 
 // remove deletes a plant.
-func (b *tab) remove(id string) { b.t.Helper(); b.open(id); b.click("#delete-plant") }
+func (b *tab) remove(id string) { b.t.Helper(); b.openPlant(id); b.click("#delete-plant") }
 
 // create fills in the form for a plant and submits it.
 func (b *tab) create(id, name, tag string) {
@@ -111,6 +111,7 @@ func TestFirstPlantIsCreatedInTheForm(t *testing.T) {
 	b.signIn(harness.Token)
 	b.wait("document.title === 'Plants · Plantstore'")
 	b.see("#state", "No plants yet")
+	b.see("#state code", `"Authorization: Bearer $PLANTSTORE_TOKEN"`)
 	b.shot("empty")
 	b.click("#state .primary")
 	b.wait("document.activeElement.id === 'plant-name'")
@@ -294,7 +295,7 @@ func TestDrawerCopiesTheIDAndACommandWithoutTheToken(t *testing.T) {
 	s.put("9007199254740993", `{"name":"It's <b>","tag":"herb"}`)
 	b := openConsole(s)
 	b.eval("navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }")
-	b.open("9007199254740993")
+	b.openPlant("9007199254740993")
 	b.click("#copy-id")
 	b.wait("copied === '9007199254740993'")
 	b.see(".toast", "ID copied.")
@@ -313,6 +314,94 @@ func TestDrawerCopiesTheIDAndACommandWithoutTheToken(t *testing.T) {
 	if got, want := s.plant("9007199254740993"), `{"name":"It's <b>","tag":"herb"}`; got != want {
 		t.Errorf("the command stored %s, want %s", got, want)
 	}
+}
+
+func TestEmptyStoreIsFilledWithSamples(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	b.click("#state .actions button:nth-child(3)")
+	b.see("#count", "Plants 1–20 of 20")
+	b.see("#total", "20 plants")
+}
+
+func TestPlantIsFoundByItsID(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(60) + `{"id":9007199254740993,"name":"Plant 123"}`)
+	b := openConsole(s)
+	b.expect("status of 404")
+	b.write("#search", "9007199254740993")
+	b.see("#goto", "Go to plant 9007199254740993")
+	b.press(kb.Enter)
+	b.at("#/plants/9007199254740993?q=9007199254740993")
+	b.see("#plant-facts", "Plant 123")
+	b.write("#search", "123")
+	b.see("#goto", "Go to plant 123")
+	b.see("#count", "Matches 1–1 of 1")
+	b.shot("goto")
+	b.click("#goto")
+	b.see("#drawer-problem", "There is no plant 123.")
+	b.click("#drawer-problem button")
+	b.see("#drawer-title", "New plant")
+	b.write("#plant-name", "A new one"+kb.Enter)
+	b.see(".toast", "Plant 123 was created.")
+	b.click("#chips button")
+	b.at("#/plants")
+	b.write("#search", "maple")
+	b.hidden("#goto")
+}
+
+func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(6))
+	b := openConsole(s)
+	pick := func(ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			b.click(b.row(id) + " .pick input")
+		}
+		b.see("#chosen", fmt.Sprintf("%d selected", len(ids)))
+	}
+	pick("1", "2", "3")
+	// A plant that is not as the table shows it is left alone.
+	s.put("3", `{"name":"Changed","tag":"tree"}`)
+	b.shot("selected")
+	b.click("#retag-chosen")
+	b.see("#bulk", "Monstera deliciosa, Snake plant, Weeping fig.")
+	b.write("#bulk-tag", "house")
+	b.shot("retag")
+	b.press(kb.Enter)
+	b.see(".toast", "2 plants were re-tagged.")
+	b.see(".toast.bad", "1 plant was left alone")
+	b.see(b.row("1"), "house")
+	if got, want := s.plant("3"), `{"name":"Changed","tag":"tree"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+	b.hidden("#chosen")
+	s.put("2", `{"name":"Theirs","tag":"house"}`)
+	b.expect("status of 412")
+	b.press("u")
+	b.see(".toast.bad", "Plant 2 has been changed by someone else since.")
+	if got, want := s.plant("1"), `{"name":"Monstera deliciosa","tag":"tropical"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+	if got, want := s.plant("2"), `{"name":"Theirs","tag":"house"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+
+	b.click("#pick-all")
+	b.see("#chosen", "6 selected")
+	b.click("#delete-chosen")
+	b.see("#bulk", "Delete 6 plants?")
+	b.wait("document.activeElement.matches('#bulk .cancel')")
+	b.click("#bulk-go")
+	b.see(".toast", "6 plants were deleted.")
+	b.see("#state", "No plants yet")
+	b.press("u")
+	b.see(".toast", "6 plants are back as they were.")
+	b.see("#count", "Plants 1–6 of 6")
 }
 
 func TestUnsavedTextIsNotLostByAccident(t *testing.T) {

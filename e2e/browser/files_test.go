@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"plantstore/e2e/harness"
 )
 
 // file writes a file to import.
@@ -27,14 +30,57 @@ func TestFileIsImported(t *testing.T) {
 	s := startServer(t)
 	b := openConsole(s)
 	b.click("#import")
-	b.see("#transfer", "one plant per line")
+	b.see("#transfer", "one JSON object per line")
 	b.shot("import")
 	good := file(t, "plants.ndjson", garden(20))
-	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{good}))
+	b.choose(good)
+	b.see("#preview", "Monstera deliciosa")
+	b.shot("import-preview")
+	b.click("#start-import")
 	b.see("#report", "plants.ndjson was imported")
 	b.shot("imported")
 	b.click("#transfer .cancel")
 	b.see("#count", "Plants 1–20 of 20")
+}
+
+// choose chooses a file to import.
+func (b *tab) choose(path string) {
+	b.t.Helper()
+	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{path}))
+}
+
+func TestImportTakesWhatTheCommandTakes(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	for i, c := range []struct{ name, text string }{
+		{"pretty.json", "[\n  {\n    \"id\": 9007199254740993,\n    \"name\": \"Oak\"\n  },\n  {\"id\": 2, \"name\": \"Elm\"}\n]"},
+		{"mark.csv", "\xef\xbb\xbfname,id,tag,soil\r\n\"Ash, tall\",3,tree,loam\r\nBox,4,,\r\n"},
+		{"lines.ndjson", "{\"id\":5,\"name\":\"Yew\"}\n\n{\"id\":6,\"name\":\"Fir\"}"},
+	} {
+		b.click("#import")
+		b.choose(file(t, c.name, c.text))
+		b.see("#preview", c.name)
+		if c.name == "mark.csv" {
+			b.see("#preview", "Ash, tall")
+			b.see("#preview", "soil")
+		}
+		b.click("#start-import")
+		b.see("#report", c.name+" was imported")
+		b.see("#report .figures", "Created\n2")
+		b.click("#transfer .cancel")
+		b.see("#count", fmt.Sprintf("Plants 1–%d of %d", 2*i+2, 2*i+2))
+	}
+	if got, want := s.plant("3"), `{"name":"Ash, tall","tag":"tree"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+	b.see("#rows", "9007199254740993")
+	b.click("#import")
+	b.choose(file(t, "picture.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"))
+	b.see("#choose-problem", "picture.png")
+	b.choose(file(t, "empty.csv", ""))
+	b.see("#choose-problem", "empty.csv is empty.")
+	b.shot("import-refused")
 }
 
 func TestImportReportsBadLines(t *testing.T) {
@@ -51,6 +97,7 @@ func TestImportReportsBadLines(t *testing.T) {
 		`{"id":9223372036854775807,"name":"<img src=x onerror=alert(1)>"}`,
 	}, "\n"))
 	b.drop(bad)
+	b.click("#start-import")
 	b.see("#report", "mixed.ndjson: some lines could not be imported")
 	for _, line := range []string{
 		"Line 2\n\"id\" 2 is taken by another plant: choose another id.",
@@ -64,6 +111,10 @@ func TestImportReportsBadLines(t *testing.T) {
 	b.see("#report .figures", "Unchanged\n1")
 	b.see("#report .figures", "Failed\n4")
 	b.shot("import-report")
+	failed := b.download("#failed-lines", "failed-mixed.ndjson")
+	if strings.Count(failed, "\n") != 4 || !strings.Contains(failed, `{"error":"\"id\" 2 is taken by another plant: choose another id","id":2,"name":"Another plant"}`) {
+		t.Errorf("the file of failed lines is\n%s", failed)
+	}
 	b.click("#transfer .cancel")
 	b.see("#rows", "9223372036854775807")
 }
@@ -92,19 +143,22 @@ func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 	b := openConsole(s)
 	big := file(t, "big.ndjson", strings.Repeat(garden(1000), 100))
 	b.click("#import")
-	b.eval("document.querySelector('#bar').value = 0")
 	b.eval(`globalThis.seen = []; new MutationObserver(() => seen.push(document.querySelector('#progress-text').textContent)).observe(document.querySelector('#progress-text'), {childList: true})`)
-	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{big}))
+	b.choose(big)
+	b.click("#start-import")
 	b.see("#report", "big.ndjson was imported")
-	b.wait("seen.includes('Uploading…') && seen.includes('Uploaded. Waiting until everything is saved…')")
+	b.wait("seen.includes('Importing… 0 %, 0 plants') && seen.some((text) => /^Importing… [1-9]\\d? %, [\\d,]+,000 plants$/.test(text))")
+	b.see("#report .figures", "Unchanged\n99,000")
 
 	b.expect("net::ERR_ABORTED", "net::ERR_FAILED")
 	b.click("#transfer .cancel")
 	b.click("#import")
-	// A server that does not read keeps the import running for as long as this test
+	b.choose(big)
+	b.see("#preview", "big.ndjson")
+	// A server that does not respond keeps the import running for as long as this test
 	// needs it.
 	s.Pause()
-	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{big}))
+	b.click("#start-import")
 	b.see("#progress", "big.ndjson, ")
 	b.shot("importing")
 	b.click("#transfer .cancel")
@@ -114,13 +168,31 @@ func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 	b.see("#report", "big.ndjson was imported")
 }
 
+// The server names a hundred failed lines in one response; the report has them all.
+func TestImportKeepsEveryFailedLine(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(500))
+	b := openConsole(s)
+	b.click("#import")
+	b.choose(file(t, "taken.ndjson", strings.ReplaceAll(garden(450), `"name":"`, `"name":"New `)+`{"id":1000,"name":"Fern"}`))
+	b.click("#start-import")
+	b.see("#report .figures", "Failed\n450")
+	b.see("#report .figures", "Created\n1")
+	b.see("#report", "Fix these lines (the first 100)")
+	if got := strings.Count(b.download("#failed-lines", "failed-taken.ndjson"), "is taken by another plant"); got != 450 {
+		t.Errorf("the file has %d failed lines, want 450", got)
+	}
+}
+
 func TestPlantsAreExportedToAFile(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(300))
 	s.put("-9223372036854775808", `{"name":"The first <of> all\n"}`)
 	b := openConsole(s)
-	all := b.download("#export")
+	day := time.Now().UTC().Format(time.DateOnly)
+	all := b.download("#export", "plants-"+day+".ndjson")
 	if got := strings.Count(all, "\n"); got != 301 {
 		t.Errorf("the export has %d lines, want 301", got)
 	}
@@ -129,15 +201,43 @@ func TestPlantsAreExportedToAFile(t *testing.T) {
 	}
 	b.see(".toast", "All plants were exported")
 	b.shot("exported")
-	b.write("#search", "maple")
-	b.see("#count", "Matches 1–27 of 27")
-	if got := strings.Count(b.download("#export"), "Japanese maple"); got != 27 {
-		t.Errorf("the export of a search has %d plants, want 27", got)
+	b.do(chromedp.Navigate("http://" + s.Addr + "/#/plants?q=maple&tag=herb"))
+	b.see("#count", "Matches 1–")
+	if got := strings.Count(b.download("#export", "plants-maple-herb-"+day+".ndjson"), "Japanese maple"); got == 0 || got > 27 {
+		t.Errorf("the export of a search has %d plants", got)
+	}
+}
+
+func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(10))
+	b := openConsole(s)
+	b.expect("net::ERR_")
+	s.Pause()
+	b.click("#export")
+	b.see(".toast", "Exporting…")
+	b.click("#create")
+	b.click("#theme")
+	b.see(".toast", "Exporting…")
+	b.click(`.toast [aria-label="Stop the export"]`)
+	b.see(".toast", "The export was stopped. Nothing was saved.")
+	b.click("#export")
+	b.see(".toast", "Exporting…")
+	// The export of somebody who has signed out must not arrive later.
+	b.eval("globalThis.saved = 0; URL.createObjectURL = () => { saved++; return 'blob:'; }")
+	b.click("#sign-out")
+	b.see("#sign-in", "Sign in")
+	b.hidden(".toast")
+	s.Resume()
+	b.signIn(harness.Token)
+	if n := evaluate[int](b, "saved"); n != 0 {
+		t.Error("the export went on after the sign-out")
 	}
 }
 
 // download clicks and returns the file that the browser saves.
-func (b *tab) download(selector string) string {
+func (b *tab) download(selector, want string) string {
 	b.t.Helper()
 	dir := b.t.TempDir()
 	_, err := chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
@@ -155,8 +255,8 @@ func (b *tab) download(selector string) string {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		if name := event.SuggestedFilename; !strings.HasPrefix(name, "plants-") || !strings.HasSuffix(name, ".ndjson") {
-			b.t.Errorf("the file is named %s", name)
+		if name := event.SuggestedFilename; name != want {
+			b.t.Errorf("the file is named %s, want %s", name, want)
 		}
 		break
 	}

@@ -170,6 +170,30 @@ func TestUnknownPathsHaveNoPage(t *testing.T) {
 	}
 }
 
+func TestFilesAreServedWithoutComments(t *testing.T) {
+	source := "// why\n/**\n * about f\n */\nexport function f() {\n  // here\n  /** @type {any} */\n  const x = 'a // b'; // kept\n  return /* x */ x;\n}\n/* a\n   b */\n/** @type {T} */ (x).y();\n"
+	want := "\n\n\n\nexport function f() {\n\n\nconst x = 'a // b'; // kept\nreturn /* x */ x;\n}\n\n\n/** @type {T} */ (x).y();\n"
+	if got := string(compact([]byte(source))); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	// A template that spans lines would lose its indentation.
+	entries, err := web.ReadDir("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		text, err := web.ReadFile("web/" + entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if code, _, _ := strings.Cut(line, "// "); strings.HasSuffix(entry.Name(), ".js") && strings.Count(code, "`")%2 != 0 {
+				t.Errorf("%s:%d: a template spans lines: %s", entry.Name(), i+1, line)
+			}
+		}
+	}
+}
+
 // The limit is on everything that the two pages load, compressed, except for Swagger UI.
 func TestPagesAreSmall(t *testing.T) {
 	c := newConsole(t, "http://127.0.0.1:8080")

@@ -106,7 +106,7 @@ func readFiles() (files, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, file{entry.Name(), zip(body)})
+		all = append(all, file{entry.Name(), zip(compact(body))})
 	}
 	for _, name := range []string{"swagger-ui.css", "swagger-ui-bundle.js"} {
 		body, err := static.FS.ReadFile(name + ".gz")
@@ -116,6 +116,29 @@ func readFiles() (files, error) {
 		all = append(all, file{name, body})
 	}
 	return all, nil
+}
+
+// compact leaves out what only readers of the source need: indentation, and comments that
+// have lines of their own. The other lines keep their numbers. It must not change the
+// meaning of a file, so no string or template in web/ spans lines.
+func compact(source []byte) []byte {
+	var out bytes.Buffer
+	inComment := false
+	for line := range bytes.Lines(source) {
+		line = bytes.TrimSpace(line)
+		begins := bytes.HasPrefix(line, []byte("/*"))
+		ends := bytes.HasSuffix(line, []byte("*/"))
+		switch {
+		case inComment:
+			inComment = !ends
+		case begins && (ends || !bytes.Contains(line, []byte("*/"))):
+			inComment = !ends
+		case !bytes.HasPrefix(line, []byte("//")):
+			out.Write(line)
+		}
+		out.WriteByte('\n')
+	}
+	return out.Bytes()
 }
 
 // folder returns the folder of the assets, named after the hash of them all: scripts

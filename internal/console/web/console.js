@@ -24,7 +24,8 @@ import { sentence } from './format.js';
 import { forget, start, state } from './route.js';
 import { format } from './state.js';
 import { forgetNames } from './people.js';
-import { startTransfer, stopTransfer } from './transfer.js';
+import { stopExport } from './export.js';
+import { startImport, stopImport } from './import.js';
 import { forgetUndo, undoLast } from './undo.js';
 
 /**
@@ -156,7 +157,8 @@ function enter() {
 // signOut forgets everything that the user did or saw.
 function signOut() {
   close();
-  stopTransfer();
+  stopExport();
+  stopImport();
   forgetUndo();
   forgetNames();
   $('console').hidden = true;
@@ -250,7 +252,7 @@ $('skip').addEventListener('click', (/** @type {Event} */ event) => {
 addEventListener('keydown', press);
 onConnection(connection);
 start((next) => open?.module.leave?.(next) ?? true, draw);
-startTransfer();
+startImport();
 
 if (session.secret()) {
   enter();

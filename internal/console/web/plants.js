@@ -1,16 +1,17 @@
 // The page of plants: search, tag filter, the table, the selection, and messages in place of
 // rows. What is shown follows from the state in the URL.
 
-import { about, aborted, allows, listPlants } from './api.js';
+import { PLANTS, about, aborted, allows, listPlants } from './api.js';
 import { askDelete, askTag } from './bulk.js';
-import { $, STILL_WAITING, h, icon, visible } from './dom.js';
+import { $, STILL_WAITING, copy, h, icon, visible } from './dom.js';
 import { count, plural, sentence, shorten } from './format.js';
 import { startLive, stopLive } from './live.js';
 import { cancel, closePlant, editPlant, mayLeave, reloadPlant, showPlant } from './plant.js';
 import { go, memory, state } from './route.js';
 import { format, wholeNumber } from './state.js';
 import { suggestTags } from './suggest.js';
-import { exportPlants, openImport } from './transfer.js';
+import { exportPlants } from './export.js';
+import { loadSamples, openImport } from './import.js';
 
 const PAGE = 50;
 const PAUSE = 200;
@@ -460,7 +461,13 @@ function renderEmpty() {
     renderState('This page is empty', 'Its plants have been deleted.', ['Back to the first page', firstPage]);
     return;
   }
-  renderState('No plants yet', 'Create the first one, or drop a file of plants anywhere on this page.', ...(allows('plants:write') ? [['New plant', newPlant], ['Import', openImport]] : []));
+  if (!allows('plants:write')) {
+    renderState('No plants yet', 'Your token can read plants, but not create them.');
+    return;
+  }
+  renderState('No plants yet', 'Create the first one, drop a file of plants anywhere on this page, or use the API:', ['New plant', newPlant], ['Import', openImport], ['Load 20 sample plants', (event) => loadSamples(event.currentTarget)]);
+  const command = `curl ${PLANTS} -H "Authorization: Bearer $PLANTSTORE_TOKEN" -H 'Content-Type: application/json' -d '{"id": 1, "name": "Monstera", "tag": "tropical"}'`;
+  $('state').querySelector('p').after(h('div', { class: 'snippet' }, h('code', { tabindex: '0' }, command), h('button', { type: 'button', class: 'tool quiet', title: 'Copy', 'aria-label': 'Copy the command', onclick: () => copy(command, 'Command') }, icon('copy'))));
 }
 
 // renderFailure keeps the rows if they are what was asked for: the server may be back soon.

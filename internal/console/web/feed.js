@@ -1,0 +1,108 @@
+// The log of changes as it grows: server-sent events, read with fetch, because EventSource
+// cannot send the token in a header.
+
+import { EVENTS, session } from './api.js';
+import { parse } from './json.js';
+
+const SOON = 1000;
+const LATEST = 30_000;
+const TOGETHER = 250; // events that arrive within this time are handed over at once
+
+/**
+ * @typedef {object} LogEvent
+ * @property {string} cursor
+ * @property {string} time
+ * @property {string} type
+ * @property {any} [plant]
+ * @property {any} [token]
+ * @property {string} by
+ */
+
+/**
+ * follow calls take with the events after the cursor, some at a time, until the signal. It
+ * reconnects where it was. If the server no longer has what comes next, it calls lost
+ * and ends.
+ * @param {string} cursor
+ * @param {AbortSignal} signal
+ * @param {(events: LogEvent[]) => void} take
+ * @param {() => void} lost
+ */
+export async function follow(cursor, signal, take, lost) {
+  let at = cursor;
+  let pause = SOON;
+  /** @type {LogEvent[]} */
+  let events = [];
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const hand = () => {
+    timer = undefined;
+    const some = events;
+    events = [];
+    if (!signal.aborted) {
+      take(some);
+    }
+  };
+  while (!signal.aborted) {
+    try {
+      const response = await fetch(`${EVENTS}?${new URLSearchParams({ after: at })}`, {
+        headers: { Accept: 'text/event-stream', Authorization: `Bearer ${session.secret()}` }, signal, cache: 'no-store', credentials: 'omit', redirect: 'error',
+      });
+      if (response.status === 410) {
+        lost();
+        return;
+      }
+      if (response.status === 401 || response.status === 403) {
+        return;
+      }
+      if (response.ok) {
+        pause = SOON;
+        for await (const { id, data } of messages(response)) {
+          at = id || at;
+          if (data) {
+            events.push(parse(data));
+            timer ??= setTimeout(hand, TOGETHER);
+          }
+        }
+      }
+    } catch {
+      // The connection is lost, or the user has left.
+    }
+    await new Promise((resolve) => {
+      setTimeout(resolve, pause);
+    });
+    pause = Math.min(2 * pause, LATEST);
+  }
+}
+
+/**
+ * messages yields the messages of an event stream.
+ * @param {Response} response
+ */
+async function* messages(response) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) {
+      return;
+    }
+    text += value;
+    const parts = text.split('\n\n');
+    text = parts.pop() ?? '';
+    for (const part of parts) {
+      yield message(part);
+    }
+  }
+}
+
+/** @param {string} text */
+export function message(text) {
+  const fields = { id: '', data: '' };
+  for (const line of text.split('\n')) {
+    const [, name, value] = /^(id|data): ?(.*)$/.exec(line) ?? [];
+    if (name === 'id' || name === 'data') {
+      fields[name] = value;
+    }
+  }
+  return fields;
+}
