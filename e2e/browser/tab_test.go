@@ -266,10 +266,10 @@ func (b *tab) signIn(token string) {
 	b.loaded()
 }
 
-// loaded waits until the table shows the server's last response.
+// loaded waits until the page is shown, and its table has the server's last response.
 func (b *tab) loaded() {
 	b.t.Helper()
-	b.wait(`!document.querySelector('#plants').ariaBusy && (document.querySelector('#rows tr') || document.querySelector('#state h2')) && !document.querySelector('#count').textContent.endsWith('…')`)
+	b.wait(`document.querySelector('.page') && (!document.querySelector('#plants') || !document.querySelector('#plants').ariaBusy && (document.querySelector('#rows tr') || document.querySelector('#state h2')) && !document.querySelector('#count').textContent.endsWith('…'))`)
 }
 
 // openConsole opens the console of the server and signs in.

@@ -152,7 +152,7 @@ export function classify(err, signal, timeout) {
 async function listOf(url, options) {
   const { response, text } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
-  return { items: parse(text), next: link && new URL(link[1], url), cursor: response.headers.get('Plantstore-Cursor') ?? '' };
+  return { items: parse(text), next: link && new URL(link[1], url), cursor: response.headers.get('Plantstore-Cursor') ?? '', date: response.headers.get('Date') ?? '' };
 }
 
 // failure returns the Failure for an error response, with the server's message if it has
@@ -179,11 +179,11 @@ export function failure(status, text, requestID) {
 
 export const aborted = (err) => err.name === 'AbortError';
 
-// listPlants returns the plants on one page, and the query of the next page, or null on the
-// last page.
+// listPlants returns the plants on one page, the query of the next page, or null on the last
+// page, and the time of the server.
 export async function listPlants(query, options) {
-  const { items, next, cursor } = await listOf(PLANTS + query, options);
-  return { plants: items, next: next && next.search, cursor };
+  const { items, next, date } = await listOf(PLANTS + query, options);
+  return { plants: items, next: next && next.search, date };
 }
 
 // listEvents returns events on one page of the log, and the query of the next page, or null.

@@ -16,6 +16,7 @@
 // changes while it is open. The router removes root after hide. A page changes the state
 // with go of route.js, or with a plain link whose href is format(state).
 
+import { page as activity } from './activity.js';
 import { page as plants } from './plants.js';
 import { startAlerts, stopAlerts } from './alerts.js';
 import { allows, identify, onConnection, onUnauthorized, session, signOff } from './api.js';
@@ -45,6 +46,7 @@ import { forgetUndo, undoLast } from './undo.js';
  */
 const PAGES = [
   { name: 'plants', label: 'Plants', scopes: ['plants:read', 'plants:write'], module: plants },
+  { name: 'activity', label: 'Activity', scopes: ['events:read'], module: activity },
 ];
 
 const dialog = /** @type {HTMLDialogElement} */ ($('sign-in'));

@@ -19,16 +19,16 @@ const TOGETHER = 250; // events that arrive within this time are handed over at 
  */
 
 /**
- * follow calls take with the events after the cursor, some at a time, until the signal. It
- * reconnects where it was. If the server no longer has what comes next, it calls lost
- * and ends.
- * @param {string} cursor
+ * follow calls take with the events after the cursor or since the time, some at a time,
+ * until the signal. It reconnects where it was. If the server no longer has what comes
+ * next, it calls lost and ends.
+ * @param {{after?: string, since?: string}} from
  * @param {AbortSignal} signal
  * @param {(events: LogEvent[]) => void} take
  * @param {() => void} lost
  */
-export async function follow(cursor, signal, take, lost) {
-  let at = cursor;
+export async function follow(from, signal, take, lost) {
+  let at = from;
   let pause = SOON;
   /** @type {LogEvent[]} */
   let events = [];
@@ -44,7 +44,7 @@ export async function follow(cursor, signal, take, lost) {
   };
   while (!signal.aborted) {
     try {
-      const response = await fetch(`${EVENTS}?${new URLSearchParams({ after: at })}`, {
+      const response = await fetch(`${EVENTS}?${new URLSearchParams(at)}`, {
         headers: { Accept: 'text/event-stream', Authorization: `Bearer ${session.secret()}` }, signal, cache: 'no-store', credentials: 'omit', redirect: 'error',
       });
       if (response.status === 410) {
@@ -56,8 +56,10 @@ export async function follow(cursor, signal, take, lost) {
       }
       if (response.ok) {
         pause = SOON;
+        const cursor = response.headers.get('Plantstore-Cursor');
+        at = cursor ? { after: cursor } : at;
         for await (const { id, data } of messages(response)) {
-          at = id || at;
+          at = id ? { after: id } : at;
           if (data) {
             events.push(parse(data));
             timer ??= setTimeout(hand, TOGETHER);

@@ -31,6 +31,9 @@ const slow = () => {
   waiting().textContent = STILL_WAITING;
 };
 
+// openID returns the id of the plant that is open, or an empty text.
+export const openID = () => drawer.id;
+
 // showPlant opens the drawer with this plant, or closes it if there is none.
 export function showPlant(id) {
   if (id === drawer.id) {

@@ -4,9 +4,10 @@
 import { PLANTS, about, aborted, allows, listPlants } from './api.js';
 import { askDelete, askTag } from './bulk.js';
 import { $, STILL_WAITING, copy, h, icon, visible } from './dom.js';
+import { follow } from './feed.js';
 import { count, plural, sentence, shorten } from './format.js';
 import { startLive, stopLive } from './live.js';
-import { cancel, closePlant, editPlant, mayLeave, reloadPlant, showPlant } from './plant.js';
+import { cancel, closePlant, editPlant, mayLeave, openID, reloadPlant, showPlant } from './plant.js';
 import { go, memory, state } from './route.js';
 import { format, wholeNumber } from './state.js';
 import { suggestTags } from './suggest.js';
@@ -15,6 +16,7 @@ import { loadSamples, openImport } from './import.js';
 
 const PAGE = 50;
 const PAUSE = 200;
+const OVERLAP = 5000; // in which a change may arrive before or after the table that has it
 
 /** @type {any} */
 const list = {
@@ -25,7 +27,12 @@ const list = {
   total: null, // of all plants, if the server says so
   current: '', // the id of the row that has the focus, or will get it
   chosen: new Map(), // the selected plants, by id
+  fresh: new Set(), // ids of plants that others have created on this page
   running: new AbortController(),
+  watching: false, // whether the table follows the log of changes
+  recent: [], // the last changes
+  counting: null, // a timer
+  feed: new AbortController(),
   done: Promise.resolve(),
 };
 
@@ -77,10 +84,11 @@ export const page = {
   },
   hide() {
     list.running.abort();
+    list.feed.abort();
     closePlant();
     stopLive();
     choose();
-    Object.assign(list, { query: '', shown: '', plants: [], next: null, total: null });
+    Object.assign(list, { query: '', shown: '', plants: [], next: null, total: null, watching: false, recent: [], fresh: new Set() });
   },
 };
 
@@ -138,6 +146,7 @@ function mount(root) {
   $('rows').addEventListener('keydown', pressInRow);
   $('rows').addEventListener('focusin', (event) => setCurrent(event.target.closest('tr').dataset.id));
   $('pick-all').addEventListener('change', () => choose(...($('pick-all').checked ? list.plants : [])));
+  $('news').addEventListener('click', () => reload());
   $('clear-chosen').addEventListener('click', () => choose());
   $('delete-chosen').addEventListener('click', () => askDelete([...list.chosen.values()]));
   $('retag-chosen').addEventListener('click', () => askTag([...list.chosen.values()]));
@@ -231,6 +240,8 @@ async function load(/** @type {{fresh?: string}} */ { fresh } = {}) {
   try {
     await readPage(signal);
     render(fresh);
+    list.fresh = new Set();
+    apply(list.recent.flatMap(({ events }) => events));
   } catch (err) {
     if (!aborted(err)) {
       renderFailure(err);
@@ -276,11 +287,93 @@ async function readPage(signal) {
     list.shown = wanted;
     if (!response.next || plants.length >= PAGE) {
       list.next = response.next && withLimit(response.next, PAGE);
+      watch(response.date);
       return;
     }
     next = withLimit(response.next, PAGE - plants.length);
     renderSearching(new URLSearchParams(next).get('after'));
   }
+}
+
+// watch keeps the table up to date. It starts a little before the table was read, by the
+// server's clock: to apply a change twice does no harm. Nothing jumps: rows change where
+// they are, and new ones are announced.
+function watch(date) {
+  if (list.watching || !allows('events:read')) {
+    return;
+  }
+  list.watching = true;
+  list.feed = new AbortController();
+  const from = date ? { since: new Date(Date.parse(date) - OVERLAP).toISOString() } : { after: 'latest' };
+  follow(from, list.feed.signal, arrive, () => {
+    list.watching = false;
+    reload();
+  });
+}
+
+// arrive applies new changes. Those that arrive while the table is read are applied again
+// when it has been read.
+function arrive(events) {
+  const now = performance.now();
+  list.recent = [...list.recent.filter(({ at }) => now - at < OVERLAP), { at: now, events }];
+  apply(events);
+  if (events.some(({ plant }) => plant?.id === openID())) {
+    reloadPlant();
+  }
+  if (list.plants.length === 0 && list.fresh.size > 0) {
+    reload();
+    return;
+  }
+  list.counting ??= setTimeout(() => {
+    list.counting = null;
+    if (!list.feed.signal.aborted) {
+      countAll(list.feed.signal);
+    }
+  }, 1000);
+}
+
+function apply(events) {
+  for (const { type, plant } of events.filter((event) => event.plant)) {
+    const at = list.plants.findIndex(({ id }) => id === plant.id);
+    if (type === 'plant.deleted') {
+      list.fresh.delete(plant.id);
+      rowOf(plant.id)?.classList.add('deleted');
+    } else if (at >= 0) {
+      replaceRow(at, plant);
+    } else if (belongs(plant)) {
+      list.fresh.add(plant.id);
+    }
+  }
+  renderNews();
+}
+
+function replaceRow(at, plant) {
+  const old = list.plants[at];
+  const tr = rowOf(plant.id);
+  if (old.name === plant.name && old.tag === plant.tag && !tr.classList.contains('deleted')) {
+    return;
+  }
+  list.plants[at] = plant;
+  const focused = tr.contains(document.activeElement);
+  tr.replaceWith(row(plant, true));
+  markOpen();
+  choose(...list.plants.filter(({ id }) => list.chosen.has(id)));
+  if (focused) {
+    focusRow(plant.id);
+  }
+}
+
+// belongs reports whether a plant would be on this page.
+function belongs({ id, name, tag }) {
+  const { q, tag: wanted, after } = state();
+  const last = list.plants.at(-1)?.id;
+  return (!q || name.toLowerCase().includes(q.toLowerCase())) && (!wanted || tag === wanted)
+    && (!after || BigInt(id) > BigInt(after)) && (!list.next || last === undefined || BigInt(id) < BigInt(last));
+}
+
+function renderNews() {
+  $('news').hidden = list.fresh.size === 0;
+  $('news').textContent = `${plural(list.fresh.size, 'new plant')}. Show`;
 }
 
 function renderSearching(id) {

@@ -1,0 +1,189 @@
+// The page of activity: who did what, and how much of it when. It follows the log of changes.
+
+import { aborted, listEvents } from './api.js';
+import { $, h, svg, value, when } from './dom.js';
+import { follow } from './feed.js';
+import { count, plural, sentence, shorten, time } from './format.js';
+import { names } from './people.js';
+import { state } from './route.js';
+import { format } from './state.js';
+
+/** @type {Record<string, [string, number]>} */
+const RANGES = { '15m': ['15 minutes', 900], '1h': ['hour', 3600], '24h': ['24 hours', 86_400], '7d': ['7 days', 604_800] };
+const TYPES = { 'plant.created': 'Created', 'plant.replaced': 'Changed', 'plant.deleted': 'Deleted', 'token.created': 'Token created', 'token.revoked': 'Token revoked' };
+const BARS = 60;
+const WIDTH = 600;
+const HEIGHT = 80;
+const PAGES = 20; // of 1000 events
+const ROWS = 200;
+
+/** @typedef {import('./feed.js').LogEvent} LogEvent */
+
+const log = {
+  query: '', // what is shown
+  range: '1h',
+  start: 0, // of the chart, in milliseconds
+  length: 0,
+  counts: new Map(), // by type, an array of the number of events in each bar
+  /** @type {LogEvent[]} */
+  waiting: [], // events that arrived while the user reads further down
+  known: new Map(),
+  running: new AbortController(),
+};
+
+/** @type {import('./console.js').Page} */
+export const page = {
+  title: 'Activity',
+  show(root, { type, range }) {
+    const query = `${type} ${range}`;
+    if (root.firstChild && log.query === query) {
+      return;
+    }
+    log.query = query;
+    mount(root, RANGES[range] ? range : '1h', type);
+    load();
+  },
+  refresh: () => load(),
+  hide() {
+    log.running.abort();
+    log.query = '';
+    log.counts = new Map();
+    log.waiting = [];
+  },
+};
+
+function mount(root, range, type) {
+  log.range = range;
+  log.length = RANGES[range][1] * 1000;
+  const choice = (label, to, chosen) => h('a', { href: format({ page: 'activity', type, range, ...to }), 'aria-current': chosen ? 'true' : undefined }, label);
+  root.replaceChildren(
+    h(
+      'div',
+      { class: 'toolbar' },
+      h('h1', { id: 'activity-title', tabindex: '-1' }, 'Activity'),
+      h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.entries(RANGES).map(([name]) => choice(name, { range: name }, name === range))),
+    ),
+    h('figure', { class: 'history-chart' }, h('figcaption', { id: 'activity-types', class: 'choices' }), h('div', { id: 'activity-chart' })),
+    h('p', { id: 'activity-status', class: 'hint', role: 'status' }),
+    h('button', { type: 'button', id: 'activity-news', class: 'news', hidden: '', onclick: showWaiting }),
+    h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h('thead', {}, h('tr', {}, ...['When', 'Who', 'What', 'Plant or token'].map((name) => h('th', { scope: 'col' }, name)))), h('tbody', { id: 'events' })),
+  );
+}
+
+// load reads the events of the period, and then follows the log.
+async function load() {
+  log.running.abort();
+  log.running = new AbortController();
+  const { signal } = log.running;
+  const { type } = state();
+  log.start = Date.now() - log.length;
+  log.counts = new Map();
+  log.waiting = [];
+  $('activity-status').textContent = 'Loading…';
+  draw();
+  try {
+    log.known = await names();
+    /** @type {LogEvent[]} */
+    let latest = [];
+    let cursor = '';
+    /** @type {string | null} */
+    let query = `?${new URLSearchParams({ since: new Date(log.start).toISOString(), limit: '1000', ...(type && { type }) })}`;
+    for (let i = 0; query && i < PAGES; i++) {
+      const response = await listEvents(query, { signal });
+      response.events.forEach(tally);
+      latest = [...latest, ...response.events].slice(-ROWS);
+      ({ cursor, next: query } = response);
+      draw();
+    }
+    $('events').replaceChildren(...latest.reverse().map(row));
+    $('activity').hidden = latest.length === 0;
+    $('activity-status').textContent = status(latest, query);
+    if (!query) {
+      follow({ after: cursor }, signal, (events) => arrive(events.filter((event) => !type || event.type === type)), load);
+    }
+  } catch (err) {
+    if (!aborted(err) && !signal.aborted && err.status !== 401) {
+      $('activity-status').textContent = sentence(err.message);
+    }
+  }
+}
+
+function status(latest, more) {
+  if (latest.length === 0) {
+    return `No changes in the last ${RANGES[log.range][0]}.`;
+  }
+  return more ? `There are more changes than fit here. These go up to ${time(latest[0].time)}: choose a shorter period for the latest.` : '';
+}
+
+function tally({ type, time: at }) {
+  const bar = Math.floor(((Date.parse(at) - log.start) / log.length) * BARS);
+  if (!log.counts.has(type)) {
+    log.counts.set(type, new Array(BARS).fill(0));
+  }
+  log.counts.get(type)[Math.max(0, Math.min(BARS - 1, bar))]++;
+}
+
+// arrive shows new events at the top, or announces them if the user reads further down.
+function arrive(/** @type {LogEvent[]} */ events) {
+  events.forEach(tally);
+  draw();
+  log.waiting = [...log.waiting, ...events].slice(-ROWS);
+  if (scrollY < 100) {
+    showWaiting();
+    return;
+  }
+  $('activity-news').hidden = log.waiting.length === 0;
+  $('activity-news').textContent = `${log.waiting.length === ROWS ? 'More than ' : ''}${plural(log.waiting.length, 'new change')}. Show`;
+}
+
+function showWaiting() {
+  const rows = log.waiting.reverse().map(row);
+  log.waiting = [];
+  $('activity-news').hidden = true;
+  $('activity').hidden = false;
+  $('activity-status').textContent = '';
+  $('events').prepend(...rows);
+  for (const old of [...$('events').children].slice(ROWS)) {
+    old.remove();
+  }
+}
+
+function row(/** @type {LogEvent} */ event) {
+  const { plant, token } = event;
+  const subject = plant
+    ? [h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id), ' ', value(shorten(plant.name, 120)), ...(plant.tag ? [' ', h('span', { class: 'tag' }, shorten(plant.tag, 60))] : [])]
+    : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
+  return h('tr', {}, h('td', {}, when(event.time)), h('td', {}, log.known.get(event.by) ?? event.by), h('td', {}, TYPES[event.type] ?? event.type), h('td', {}, ...subject));
+}
+
+// draw draws the number of changes over time, each type in its colour, and the choice of
+// types.
+function draw() {
+  const { type, range } = state();
+  const types = [...log.counts.keys()].sort();
+  const totals = Array.from({ length: BARS }, (_, i) => types.reduce((sum, name) => sum + log.counts.get(name)[i], 0));
+  const peak = Math.max(...totals, 1);
+  const step = WIDTH / BARS;
+  const chart = svg('svg', { class: 'stacked', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${count(totals.reduce((a, b) => a + b, 0))} changes, at most ${count(peak)} in one bar` });
+  for (let i = 0; i < BARS; i++) {
+    const group = svg('g', {});
+    let y = HEIGHT;
+    const title = svg('title', {});
+    title.textContent = `${time(log.start + (i * log.length) / BARS)}: ${types.map((name) => `${count(log.counts.get(name)[i])} ${(TYPES[name] ?? name).toLowerCase()}`).join(', ') || 'no changes'}`;
+    group.append(title, svg('rect', { class: 'ground', x: i * step, y: 0, width: step, height: HEIGHT }));
+    for (const name of types) {
+      const height = (log.counts.get(name)[i] / peak) * (HEIGHT - 2);
+      y -= height;
+      group.append(svg('rect', { class: name.replace('.', '-'), x: i * step + 1, y, width: step - 2, height }));
+    }
+    chart.append(group);
+  }
+  $('activity-chart').replaceChildren(
+    h('span', { class: 'scale' }, count(peak)),
+    chart,
+    h('div', { class: 'axis' }, h('span', {}, time(log.start)), h('span', {}, time(log.start + log.length))),
+  );
+  const all = [...new Set([...Object.keys(TYPES).slice(0, 3), ...types, ...(type ? [type] : [])])];
+  const choice = (name, label, n) => h('a', { href: format({ page: 'activity', type: name, range }), 'aria-current': name === type ? 'true' : undefined }, h('span', { class: `dot ${name.replace('.', '-')}` }), label, ...(n ? [` ${count(n)}`] : []));
+  $('activity-types').replaceChildren(choice('', 'All', 0), ...all.map((name) => choice(name, TYPES[name] ?? name, (log.counts.get(name) ?? []).reduce((a, b) => a + b, 0))));
+}
