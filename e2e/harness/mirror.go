@@ -31,7 +31,7 @@ type Mirror struct {
 	mu          sync.Mutex          // guards what follows
 	at          plantstore.Cursor   // the position that it has reached
 	last        plantstore.Position // of the last event
-	events      []plantstore.Event  // all that it has seen
+	events      []plantstore.Event  // all of plants that it has seen
 	plants      map[plantstore.ID]plantstore.Plant
 	interrupted int // how often it lost its server
 }
@@ -105,7 +105,7 @@ func (m *Mirror) interrupt(error, time.Duration) {
 }
 
 func (m *Mirror) stream(ctx context.Context, c *client.Client) error {
-	for e, err := range c.Events(ctx, plantstore.EventQuery{After: m.at}) {
+	for e, err := range c.Events(ctx, plantstore.EventQuery{After: m.at, WithTokens: true}) {
 		if err == nil {
 			err = m.add(e)
 		}
@@ -180,6 +180,7 @@ func (m *Mirror) add(e plantstore.Event) error {
 	if err != nil {
 		return err
 	}
+	by := plantstore.HashSecret(Token).ID()
 	current, found := m.plants[e.Plant.ID]
 	legal := false
 	switch e.Type {
@@ -189,21 +190,27 @@ func (m *Mirror) add(e plantstore.Event) error {
 		legal = found && current != e.Plant
 	case plantstore.PlantDeleted:
 		legal = found && current == e.Plant
+	case plantstore.TokenCreated: // the server's first
+		legal, by = e.Token != nil, plantstore.Operator
 	}
 	switch {
 	case at.Seq != m.last.Seq+1, m.last.Store != "" && at.Store != m.last.Store, at.Time < m.last.Time:
 		return fmt.Errorf("event %+v follows one at %+v", e, m.last)
-	case e.Time.UnixMicro() != at.Time, e.By != plantstore.HashSecret(Token).ID():
+	case e.Time.UnixMicro() != at.Time, e.By != by:
 		return fmt.Errorf("event %+v has a wrong time or author", e)
 	case !legal:
 		return fmt.Errorf("event %+v follows %+v (%t)", e, current, found)
 	}
-	if e.Type == plantstore.PlantDeleted {
+	m.at, m.last = e.Cursor, at
+	switch e.Type {
+	case plantstore.TokenCreated:
+		return nil
+	case plantstore.PlantDeleted:
 		delete(m.plants, e.Plant.ID)
-	} else {
+	default:
 		m.plants[e.Plant.ID] = e.Plant
 	}
-	m.at, m.last, m.events = e.Cursor, at, append(m.events, e)
+	m.events = append(m.events, e)
 	return nil
 }
 
@@ -221,7 +228,7 @@ func export(c *client.Client, at *plantstore.Cursor) (map[plantstore.ID]plantsto
 
 // VerifyMirrors waits until the mirrors have reached the end of the log, to which nobody
 // may append any more, and stops them. All must equal the store. The first must have
-// seen that many events, and each of the others the last of the same. It returns a
+// seen that many events of plants, and each of the others the last of the same. It returns a
 // summary.
 func VerifyMirrors(t testing.TB, from *client.Client, events int, mirrors ...*Mirror) string {
 	t.Helper()
