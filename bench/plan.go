@@ -60,6 +60,7 @@ func fullPlan(plants int) plan {
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
 	p = append(p, stage{kinds: named(ours), extra: importSequential})
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
+	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
 	for _, n := range []int{10_000, 1_000_000} {
 		p = append(p, stage{
 			preload: n, kinds: named(growing...),

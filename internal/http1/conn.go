@@ -98,7 +98,9 @@ func (c *conn) serveRequests(buffer []byte) (buffered []byte, fallback bool) {
 		}
 		size := c.request.parse(buffered, c.server.eligible)
 		if size == 0 {
-			return buffered, true
+			// A client that resets its connections again and again costs half as much
+			// if net/http does not see them.
+			return buffered, !wasReset(c.Conn)
 		}
 		if !c.handle() || !c.enter(idle) {
 			return nil, false
