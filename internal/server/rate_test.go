@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
 )
 
 func rate(t *testing.T, text string) plantstore.Rate {
@@ -204,5 +206,28 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	if !regexp.MustCompile(`\nplantstore_connections 3\n`).MatchString(page) || !regexp.MustCompile(`\nplantstore_connections_refused_total [1-9]`).MatchString(page) {
 		t.Errorf("the metrics have %q", regexp.MustCompile(`plantstore_connections.*`).FindAllString(page, -1))
+	}
+}
+
+// BenchmarkCreate compares creates with and without a rate limit, without a disk.
+func BenchmarkCreate(b *testing.B) {
+	for _, text := range []string{"off", "1000000/s"} {
+		b.Run("rate limit "+text, func(b *testing.B) {
+			limit, err := plantstore.ParseRate(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			s := servertest.Start(b, servertest.Options{Store: storetest.NewModel(), Auth: auth.Options{RateLimit: limit}})
+			for i := range b.N {
+				r := httptest.NewRequest("POST", "/plants", strings.NewReader(fmt.Sprintf(`{"id":%d,"name":"Monstera"}`, i)))
+				r.Header.Set("Authorization", "Bearer "+s.Token)
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				s.Handler.ServeHTTP(w, r)
+				if w.Code != 200 {
+					b.Fatalf("%d %s", w.Code, w.Body)
+				}
+			}
+		})
 	}
 }
