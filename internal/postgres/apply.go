@@ -116,7 +116,12 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
-		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By)
+		tags := p.countNew()
+		args := []any{int64(r.id), name, tag, p.batch[r.writes[0]].By, nil, nil}
+		if len(tags.keys) > 0 {
+			args[4], args[5] = tags.keys[0], tags.tags[0]
+		}
+		done, err := c.Exec(ctx, createPlant, args...)
 		if err != nil || done.RowsAffected() == 1 {
 			return nil, err
 		}
@@ -127,14 +132,15 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 		by[i] = p.batch[r.writes[0]].By
 	}
 	args := append(arrays(p.rows), by, p.ranks())
+	tags := p.countNew()
 	if !seen.expected() {
-		_, err := c.Exec(ctx, createNew, args...)
+		_, err := c.Exec(ctx, createNew, append(slices.Clip(args), tags.keys, tags.tags, tags.plants)...)
 		if sqlState(err) != uniqueViolation {
 			return nil, err
 		}
 		seen.add(true)
 	}
-	rows, err := c.Query(ctx, createPlants, args...)
+	rows, err := c.Query(ctx, createPlants, append(args, tagKeys(p.rows), tags.keys, tags.tags)...)
 	if err != nil {
 		return nil, err
 	}
@@ -232,12 +238,14 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 // finish replaces and deletes, stores the results, and commits. The results come
 // first: if an earlier attempt has stored them after all, nothing else happens.
 // They also make a batch that changes nothing wait for the standbys. What follows the
-// log writes to rows that are locked.
+// log writes to rows that are locked, or that only the transaction with the lock on the
+// log's end writes to.
 func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
 	b.Queue(insertResults, p.batchID, encode(p.results))
 	p.queueChanges(&b, false)
 	p.queueLog(&b)
+	p.queueTags(&b)
 	p.queueChanges(&b, true)
 	b.Queue("COMMIT")
 	err := c.SendBatch(ctx, &b).Close()

@@ -24,6 +24,8 @@ const (
 		), last AS (
 			UPDATE log_state SET seq = seq + 1, plants = plants + 1, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
+		), tagged AS (
+			` + insertTags + `SELECT $5::bytea, $6::text, 1 FROM last WHERE $5 IS NOT NULL` + orAddTags + `
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag) SELECT seq, time, $4, 1, $1, $2, $3 FROM last`
 	// createNew fails if one of the ids is taken. Otherwise it does the same as
@@ -36,11 +38,13 @@ const (
 		), last AS (
 			UPDATE log_state SET seq = seq + cardinality($1::bigint[]), plants = plants + cardinality($1::bigint[]), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
+		), tagged AS (
+			` + insertTags + `SELECT t.* FROM last, unnest($6::bytea[], $7::text[], $8::bigint[]) AS t` + orAddTags + `
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
 		SELECT last.seq - cardinality($1::bigint[]) + new.n, last.time, new."by", 1, new.id, new.name, new.tag FROM last, new`
 	createPlants = `WITH new AS (
-			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::integer[]) AS new (id, name, tag, "by", n)
+			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bytea[]) AS new (id, name, tag, "by", n, key)
 		), created AS (
 			INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM new ON CONFLICT (id) DO NOTHING RETURNING id
 		), count AS (
@@ -48,6 +52,10 @@ const (
 		), last AS (
 			UPDATE log_state SET seq = seq + (SELECT n FROM count), plants = plants + (SELECT n FROM count), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT n FROM count) > 0 RETURNING seq, time
+		), tagged AS (
+			` + insertTags + `SELECT t.key, t.tag, counted.plants
+			FROM last, (SELECT key, count(*) AS plants FROM created JOIN new USING (id) GROUP BY key) AS counted
+			JOIN unnest($7::bytea[], $8::text[]) AS t (key, tag) USING (key)` + orAddTags + `
 		)
 		INSERT INTO log (seq, time, "by", type, id, name, tag)
 		SELECT last.seq - (SELECT n FROM count) + row_number() OVER (ORDER BY new.n), last.time, new."by", 1, new.id, new.name, new.tag

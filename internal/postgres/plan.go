@@ -35,6 +35,7 @@ type row struct {
 	action      action
 	logsFound   bool              // the log needs the plant that was found there, because a write deletes it
 	after       *plantstore.Plant // the plant to leave there, if the action needs one
+	was         *tagKey           // of the plant that was found there, nil if it has no tag
 }
 
 // action is what has to be done to a row. The plant that was found there is not kept:
@@ -87,7 +88,12 @@ func (p *plan) isOneInsert() bool {
 // decide decides the writes to a row that has current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
 	before := current
-	r.logsFound = false
+	r.logsFound, r.was = false, nil
+	if before != nil {
+		if tag, ok := before.Tag.Text(); ok {
+			r.was = new(newTagKey(tag))
+		}
+	}
 	for _, i := range r.writes {
 		write := &p.batch[i]
 		p.results[i] = write.Decide(current)

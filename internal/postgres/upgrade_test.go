@@ -110,6 +110,21 @@ func wantPlants(t *testing.T, s *Store, want []plantstore.Plant) {
 	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != int64(len(want)) {
 		t.Errorf("Stats: %+v, %v, want %d plants", stats, err, len(want))
 	}
+	counts := map[string]int64{}
+	for _, p := range want {
+		if tag, ok := p.Tag.Text(); ok {
+			counts[tag]++
+		}
+	}
+	tags, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 100})
+	if err != nil || len(tags.Tags) != len(counts) {
+		t.Errorf("Tags: %v, %v, want %v", tags, err, counts)
+	}
+	for _, tag := range tags.Tags {
+		if counts[tag.Tag] != tag.Plants {
+			t.Errorf("%d plants have the tag %q, want %d", tag.Plants, tag.Tag, counts[tag.Tag])
+		}
+	}
 	page, err := s.List(t.Context(), plantstore.Query{Tag: tropical, Limit: 100})
 	if err != nil || !slices.Equal(page.Plants, wantTropical) {
 		t.Errorf("List by tag: %+v, %v, want %+v", page.Plants, err, wantTropical)

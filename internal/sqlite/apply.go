@@ -32,6 +32,8 @@ type writer struct {
 	storedRange, logged     *sqlite.Stmt
 	appendOne, appendGroup  *sqlite.Stmt
 	storeRun, remove        *sqlite.Stmt // of the flush
+	addTag, subtractTag     *sqlite.Stmt
+	removeTag, setTagMark   *sqlite.Stmt
 	setFlushed              *sqlite.Stmt
 	trim, setTrimmed        *sqlite.Stmt
 	logText                 *sqlite.Stmt
@@ -41,8 +43,11 @@ type writer struct {
 	plants    int64         // as of that row
 	flushed   int64         // the table has everything up to this row
 	next      plantstore.ID // of the frozen generation, to be flushed next
-	left      int           // approximate number left of it
+	stored    bool          // all of its plants have been flushed
+	nextTag   string        // to be flushed then
+	left      int           // approximate number of plants and tags left of it
 	flushDebt int           // rows of it to flush, too few for a group so far
+	tagGrowth int64         // bytes that the last batch added to the tags in memory
 
 	trimmed int64 // the last row that was trimmed
 
@@ -58,7 +63,10 @@ type transaction struct {
 	plants    int64
 	entries   []entry
 	rows      []logRow
+	tags      map[string]int64 // how many more plants have each
 	next      plantstore.ID
+	stored    bool
+	nextTag   string
 	left      int
 	trimmed   int64
 	flushed   bool // the frozen generation, completely
@@ -70,6 +78,7 @@ type logRow struct {
 	kind  int64
 	by    string
 	plant plantstore.Plant
+	was   plantstore.Tag // before a replacement
 }
 
 // The kinds of a row.
@@ -82,8 +91,8 @@ const (
 )
 
 func (w *writer) prepare() error {
-	const row = "(?, ?, ?, ?, ?, ?, ?)"
-	const insertLog = `INSERT INTO log (seq, time, "by", type, id, name, tag) VALUES ` + row
+	const row = "(?, ?, ?, ?, ?, ?, ?, ?)"
+	const insertLog = `INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES ` + row
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
 		"BEGIN IMMEDIATE": &w.begin,
@@ -95,11 +104,15 @@ func (w *writer) prepare() error {
 		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.storeRun,
-		"DELETE FROM stored WHERE id = ?":                                                         &w.remove,
-		"UPDATE log_state SET flushed = ?, plants = ?":                                            &w.setFlushed,
-		"DELETE FROM log WHERE seq <= ?":                                                          &w.trim,
-		"SELECT seq, octet_length(name) FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":         &w.logText,
-		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)": &w.setTrimmed,
+		"DELETE FROM stored WHERE id = ?": &w.remove,
+		"INSERT INTO stored_tags VALUES (?, ?) ON CONFLICT DO UPDATE SET plants = plants + excluded.plants": &w.addTag,
+		"UPDATE stored_tags SET plants = plants + ?2 WHERE tag = ?1 AND plants + ?2 >= 0":                   &w.subtractTag,
+		"DELETE FROM stored_tags WHERE tag = ? AND plants = 0":                                              &w.removeTag,
+		"UPDATE log_state SET tags_seq = ?, tags_next = ?":                                                  &w.setTagMark,
+		"UPDATE log_state SET flushed = ?, plants = ?, tags_seq = 0, tags_next = ''":                        &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":                                                                    &w.trim,
+		"SELECT seq, octet_length(name) FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                   &w.logText,
+		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)":           &w.setTrimmed,
 	} {
 		var err error
 		*stmt, err = w.conn.Prepare(query)
@@ -200,14 +213,20 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
-	w.tx = transaction{seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], next: w.next, left: w.left, trimmed: w.trimmed}
+	w.tx = transaction{
+		seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], tags: w.tx.tags,
+		next: w.next, stored: w.stored, nextTag: w.nextTag, left: w.left, trimmed: w.trimmed,
+	}
+	defer clear(w.tx.tags) // or their text would stay in memory
 	active := s.unflushed.Load().active
 	if err := f(w); err != nil {
 		return err
 	}
-	active.add(w.tx.entries)
+	before := active.tagBytes()
+	active.add(w.tx.entries, w.tx.tags, w.tx.seq)
+	w.tagGrowth = active.tagBytes() - before
 	if err := run(w.commit); err != nil {
-		active.remove(w.tx.entries)
+		active.remove(w.tx.entries, w.tx.tags)
 		return err
 	}
 	s.committed(w)
@@ -222,7 +241,8 @@ func (s *Store) committed(w *writer) {
 		s.notifyChanged()
 	}
 	w.plants = w.tx.plants
-	w.seq, w.time, w.next, w.left, w.trimmed = w.tx.seq, w.tx.time, w.tx.next, w.tx.left, w.tx.trimmed
+	w.seq, w.time, w.trimmed = w.tx.seq, w.tx.time, w.tx.trimmed
+	w.next, w.stored, w.nextTag, w.left = w.tx.next, w.tx.stored, w.tx.nextTag, w.tx.left
 	mem := s.unflushed.Load()
 	if w.tx.flushed {
 		w.flushed = mem.frozen.final.Load()
@@ -268,22 +288,24 @@ func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *
 	}
 	switch result.Outcome {
 	case plantstore.Created:
-		w.addRow(rowCreated, write, write.Plant)
+		w.addRow(rowCreated, write, write.Plant, plantstore.Tag{})
 		written[write.Plant.ID] = &write.Plant
 	case plantstore.Replaced:
-		w.addRow(rowReplaced, write, write.Plant)
+		w.addRow(rowReplaced, write, write.Plant, was.Tag)
 		written[write.Plant.ID] = &write.Plant
 	case plantstore.Deleted:
-		w.addRow(rowDeleted, write, *was)
+		w.addRow(rowDeleted, write, *was, plantstore.Tag{})
 		written[write.Plant.ID] = nil
 	}
 }
 
 // addRow adds a row to those that the transaction appends.
-func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant) {
-	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant})
+func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant, was plantstore.Tag) {
+	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant, was})
+	changeTags(w.tx.tags, kind, plant.Tag, was)
 	w.tx.plants += moreWith(kind)
-	e := entry{id: plant.ID, seq: w.tx.seq + int64(len(w.tx.rows)), tag: tombstone, size: uint32(plant.TextSize())}
+	text, _ := was.Text()
+	e := entry{id: plant.ID, seq: w.tx.seq + int64(len(w.tx.rows)), tag: tombstone, size: uint32(plant.TextSize() + len(text))}
 	if kind != rowDeleted {
 		e.tag = hashTag(plant.Tag)
 	}
@@ -323,7 +345,7 @@ func (w *writer) appendRows(least int) error {
 
 // bindRow binds the n-th row of a statement, and returns its size.
 func (w *writer) bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
-	const columns = 7
+	const columns = 8
 	at := columns * n
 	stmt.BindInt64(at+1, w.tx.seq)
 	stmt.BindInt64(at+2, w.tx.time)
@@ -331,13 +353,19 @@ func (w *writer) bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
 	stmt.BindInt64(at+4, row.kind)
 	stmt.BindInt64(at+5, int64(row.plant.ID))
 	stmt.BindText(at+6, row.plant.Name)
-	tag, ok := row.plant.Tag.Text()
+	size := bindTag(stmt, at+7, row.plant.Tag) + bindTag(stmt, at+8, row.was)
+	return rowOverhead + len(row.by) + len(row.plant.Name) + size
+}
+
+// bindTag binds a tag, and returns its size.
+func bindTag(stmt *sqlite.Stmt, param int, tag plantstore.Tag) int {
+	text, ok := tag.Text()
 	if ok {
-		stmt.BindText(at+7, tag)
+		stmt.BindText(param, text)
 	} else {
-		stmt.BindNull(at + 7)
+		stmt.BindNull(param)
 	}
-	return rowOverhead + len(row.by) + len(row.plant.Name) + len(tag)
+	return len(text)
 }
 
 // lookUp returns the plants that have an id of these writes, but for ids that the batch

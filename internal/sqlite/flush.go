@@ -12,10 +12,12 @@ import (
 // generationSize is how many rows of the log a generation has when it is frozen. The
 // more it has, the fewer pages its flush touches per row, and the longer a server takes
 // to read the log when it starts. With large plants it is frozen earlier, when they have
-// generationText bytes of text: until it is flushed, the log cannot be trimmed.
+// generationText bytes of text: until it is flushed, the log cannot be trimmed. With many
+// different tags it is frozen when they take generationTags bytes of memory.
 const (
 	generationSize = 1 << 19
 	generationText = 64 << 20
+	generationTags = 16 << 20
 )
 
 // flushText is how many bytes of text a transaction may flush, at least.
@@ -27,7 +29,8 @@ const firstID = plantstore.ID(math.MinInt64)
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
-	s.write.next, s.write.left = firstID, mem.active.len()
+	s.write.next, s.write.stored, s.write.nextTag = firstID, false, ""
+	s.write.left = mem.active.len() + mem.active.tags.Len()
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
 	mem.active.plants = s.write.plants
@@ -49,7 +52,8 @@ func (s *Store) freezeRest() bool {
 
 // isFull reports whether a generation should be frozen.
 func (s *Store) isFull(g *generation) bool {
-	return g.len() >= s.generationSize || g.text() >= generationText || s.flushUrgent.Load() && s.hasUnflushed()
+	return g.len() >= s.generationSize || g.text() >= generationText || g.tagBytes() >= generationTags ||
+		s.flushUrgent.Load() && s.hasUnflushed()
 }
 
 // hasUnflushed reports whether there are rows to flush in addition to the frozen
@@ -70,7 +74,8 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	}
 	room := max(1, s.generationSize/2-mem.active.len())
 	roomText := max(1, generationText/2-mem.active.text())
-	part := max(float64(len(batch))/float64(room), float64(text)/float64(roomText))
+	roomTags := max(1, generationTags/2-mem.active.tagBytes())
+	part := max(float64(len(batch))/float64(room), float64(text)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
 	w.flushDebt += 1 + int(float64(w.left)*min(part, 1))
 	if s.flushUrgent.Load() {
 		w.flushDebt += urgency * len(batch)
@@ -86,31 +91,29 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 // flushed keep the log from being trimmed.
 const urgency = 4
 
-// flush brings the table up to date with the next n plants of the frozen generation, in
-// order of id, but with no more text than that. It writes final states, so repeating it
-// after a crash is harmless.
+// flush brings the tables up to date with the next n plants or tags of the frozen
+// generation: first the plants, in order of id, then the tags in theirs. A transaction
+// has no more text than that. For plants it writes final states, so repeating it after a
+// crash is harmless.
 func (s *Store) flush(n int, text int64) error {
 	frozen := s.unflushed.Load().frozen
 	if n == 0 || frozen == nil {
 		return nil
 	}
 	w := s.write
-	chunk := frozen.from(w.next, math.MaxInt64, make([]entry, 0, n))
-	last := len(chunk) < n || chunk[n-1].id == math.MaxInt64
-	size := int64(0)
-	for i, e := range chunk {
-		if size += int64(e.size); size > text && i > 0 {
-			chunk, last = chunk[:i], false
-			break
+	if !w.stored {
+		flushed, size, err := w.flushPlants(frozen, n, text)
+		if err != nil {
+			return fmt.Errorf("flush: %w", err)
+		}
+		n, text = n-flushed, text-size
+		if !w.tx.stored || n <= 0 {
+			return nil
 		}
 	}
-	if !last {
-		w.tx.next = chunk[len(chunk)-1].id + 1
-	}
-	w.tx.left -= len(chunk)
-	w.tx.pages += 2*len(chunk) + int(size/pageSize)
-	if err := w.store(chunk); err != nil {
-		return fmt.Errorf("flush: %w", err)
+	last, err := w.flushTags(frozen, n, text)
+	if err != nil {
+		return fmt.Errorf("flush tags: %w", err)
 	}
 	if !last {
 		return nil
@@ -122,6 +125,26 @@ func (s *Store) flush(n int, text int64) error {
 		return err
 	}
 	return errNoState
+}
+
+// flushPlants flushes the next n plants, but with no more text than that, and returns how
+// many plants and how much text it was.
+func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int, size int64, err error) {
+	chunk := frozen.from(w.next, math.MaxInt64, make([]entry, 0, n))
+	last := len(chunk) < n || chunk[n-1].id == math.MaxInt64
+	for i, e := range chunk {
+		if size += int64(e.size); size > text && i > 0 {
+			chunk, last = chunk[:i], false
+			break
+		}
+	}
+	w.tx.stored = last
+	if !last {
+		w.tx.next = chunk[len(chunk)-1].id + 1
+	}
+	w.tx.left -= len(chunk)
+	w.tx.pages += 2*len(chunk) + int(size/pageSize)
+	return len(chunk), size, w.store(chunk)
 }
 
 // store brings the table up to date with these entries. It reads the log in order, in

@@ -63,8 +63,14 @@ func (l *comparison) id() plantstore.ID {
 
 func (l *comparison) plant() plantstore.Plant {
 	p := plantstore.Plant{ID: l.id(), Name: fmt.Sprintf("plant %d", l.IntN(3))}
-	if n := l.IntN(4); n > 0 {
-		p.Tag = plantstore.NewTag(strings.Repeat("t", n-1))
+	switch n := l.IntN(8); n {
+	case 0, 1:
+	case 2, 3:
+		p.Tag = plantstore.NewTag("")
+	case 4, 5:
+		p.Tag = plantstore.NewTag("t")
+	default:
+		p.Tag = plantstore.NewTag(fmt.Sprintf("t%d", l.IntN(500)))
 	}
 	return p
 }
@@ -203,9 +209,38 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 			t.Fatalf("plant %d: %v and %v, want %v and %v", id, got, err, want, wantErr)
 		}
 	}
+	l.compareTags(t, s, "", 1+l.IntN(300))
+	l.compareTags(t, s, "t4", 1+l.IntN(10))
+	shared := mustOpen(t, s.path, Existing)
+	l.compareTags(t, shared, "", 100)
+	mustClose(t, shared)
 	l.compareView(t, s)
 	if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
 		t.Fatalf("check: %v, %v", problems, err)
+	}
+}
+
+// allTags returns the tags of all pages.
+func allTags(t *testing.T, s plantstore.Store, prefix string, limit int) (all []plantstore.TagCount) {
+	t.Helper()
+	q := plantstore.TagQuery{Prefix: prefix, Limit: limit}
+	for {
+		page, err := s.Tags(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all = append(all, page.Tags...); page.Next == "" {
+			return all
+		}
+		q.From = page.Next
+	}
+}
+
+func (l *comparison) compareTags(t *testing.T, s *Store, prefix string, limit int) {
+	t.Helper()
+	got, want := allTags(t, s, prefix, limit), allTags(t, l.model, prefix, math.MaxInt)
+	if !slices.Equal(got, want) {
+		t.Fatalf("the tags are %v, want %v", got, want)
 	}
 }
 
@@ -232,6 +267,14 @@ func (l *comparison) compareView(t *testing.T, s *Store) {
 	}})
 	if err != nil || got != want {
 		t.Fatalf("the view: %d of %d plants, %v", got, want, err)
+	}
+	var tags []plantstore.TagCount
+	err = sqlitex.ExecuteTransient(c, "SELECT tag, plants FROM tags ORDER BY tag", &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+		tags = append(tags, plantstore.TagCount{Tag: row.ColumnText(0), Plants: row.ColumnInt64(1)})
+		return nil
+	}})
+	if want := allTags(t, l.model, "", math.MaxInt); err != nil || !slices.Equal(tags, want) {
+		t.Fatalf("the view has the tags %v, want %v, %v", tags, want, err)
 	}
 }
 
@@ -266,19 +309,24 @@ func (l *comparison) unflushed(s *Store) (all []entry) {
 }
 
 func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
+	halves := 0 // how often some of a generation's tags were flushed when the store was read or reopened
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			l := newComparison(t, seed)
 			flushes, peak := 0, 0
 			for range 80 {
 				frozen := l.store.unflushed.Load().frozen
-				switch l.IntN(12) {
+				action := l.IntN(12)
+				if action > 6 && frozen != nil && l.store.write.nextTag != "" {
+					halves++
+				}
+				switch action {
 				case 0, 1, 2, 3:
 					l.apply(t, l.creates(t, 1+l.IntN(150), l.IntN(3)))
 				case 4, 5:
 					l.apply(t, l.mixed(1+l.IntN(200)))
 				case 6:
-					l.flush(t, 100)
+					l.flush(t, 1+l.IntN(100))
 				case 7:
 					l.compare(t, l.store)
 				case 8:
@@ -300,6 +348,9 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 				t.Errorf("%d generations were flushed, and at most %d plants were unflushed: the test covers too little", flushes, peak)
 			}
 		})
+	}
+	if halves == 0 {
+		t.Errorf("tags were never half flushed: the test covers too little")
 	}
 }
 
@@ -562,7 +613,7 @@ func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
 				create(t, s, fern(0))
 				failed := []entry{{id: 0, seq: s.write.seq + 1, tag: tag}}
 				active := s.unflushed.Load().active
-				active.add(failed)
+				active.add(failed, nil, failed[0].seq)
 				appendRow(s)
 				got := make(chan error)
 				go func() {
@@ -573,7 +624,7 @@ func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
 					got <- err
 				}()
 				time.Sleep(10 * time.Millisecond)
-				active.remove(failed)
+				active.remove(failed, nil)
 				if err := <-got; err != nil {
 					t.Error(err)
 				}

@@ -17,7 +17,7 @@ type entry struct {
 	id   plantstore.ID
 	seq  int64
 	tag  uint32 // tombstone, untagged, or a hash of the tag
-	size uint32 // of the text, in bytes
+	size uint32 // of the row's text, in bytes
 }
 
 // What an entry's tag is if it is not a hash.
@@ -44,8 +44,9 @@ func hashTag(tag plantstore.Tag) uint32 {
 // It has every version of a plant, so that a reader sees only those of its own
 // snapshot: the newest with a seq that is not above the snapshot's.
 type generation struct {
-	mu     sync.RWMutex // guards tree
+	mu     sync.RWMutex // guards what follows, until it is frozen
 	tree   *btree.BTreeG[entry]
+	tags   tagSums
 	bytes  int64        // of text
 	final  atomic.Int64 // the last seq, once it is frozen
 	plants int64        // how many there are as of that one
@@ -60,20 +61,23 @@ func before(a, b entry) bool {
 	return a.id < b.id || a.id == b.id && a.seq > b.seq
 }
 
-// add adds entries. Readers whose snapshot is older do not see them.
-func (g *generation) add(entries []entry) {
+// add adds the entries of a transaction that ends with row seq, and what it changes about
+// tags. Readers whose snapshot is older do not see them.
+func (g *generation) add(entries []entry, tags map[string]int64, seq int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.tags.add(tags, seq)
 	for _, e := range entries {
 		g.tree.Set(e)
 		g.bytes += int64(e.size)
 	}
 }
 
-// remove takes back entries that were added for a transaction that failed.
-func (g *generation) remove(entries []entry) {
+// remove takes back what was added for a transaction that failed.
+func (g *generation) remove(entries []entry, tags map[string]int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.tags.remove(tags)
 	for _, e := range entries {
 		g.tree.Delete(e)
 		g.bytes -= int64(e.size)
@@ -91,6 +95,13 @@ func (g *generation) text() int64 {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.bytes
+}
+
+// tagBytes returns approximately how much memory the tags take.
+func (g *generation) tagBytes() int64 {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.tags.bytes
 }
 
 // covers reports whether the generation has every row up to seq that was appended

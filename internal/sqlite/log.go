@@ -40,29 +40,34 @@ func readState(c *sqlite.Conn) (s logState, err error) {
 	return s, nil
 }
 
-// loadEntries adds the rows after the flushed one to a generation, and returns how many
+// loadEntries adds the rows after one up to another to a generation, and returns how many
 // more plants there are with them.
-func loadEntries(c *sqlite.Conn, flushed int64, into *generation) (more int64, err error) {
-	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name) FROM log WHERE seq > ? AND type <= 3 ORDER BY seq")
+func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64, err error) {
+	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name), was FROM log WHERE seq > ? AND seq <= ? AND type <= 3 ORDER BY seq")
 	if err != nil {
 		return 0, err
 	}
 	defer rows.Reset()
-	rows.BindInt64(1, flushed)
+	rows.BindInt64(1, after)
+	rows.BindInt64(2, to)
+	tags := make(map[string]int64)
 	for {
 		found, err := rows.Step()
 		if err != nil || !found {
 			return more, err
 		}
-		tag := columnTag(rows, 3)
+		tag, before := columnTag(rows, 3), columnTag(rows, 5)
 		text, _ := tag.Text()
-		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2)), size: uint32(len(text) + rows.ColumnInt(4))}
+		was, _ := before.Text()
+		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2)), size: uint32(len(text) + rows.ColumnInt(4) + len(was))}
 		kind := rows.ColumnInt64(1)
 		if kind != rowDeleted {
 			e.tag = hashTag(tag)
 		}
 		more += moreWith(kind)
-		into.add([]entry{e})
+		changeTags(tags, kind, tag, before)
+		into.add([]entry{e}, tags, e.seq)
+		clear(tags)
 	}
 }
 
@@ -92,20 +97,38 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	active := newGeneration()
-	w.seq, w.time, w.flushed, w.trimmed = state.seq, last.Time, state.flushed, state.trimmed
-	more, err := loadEntries(w.conn, state.flushed, active)
+	mark, err := readTagMark(w.conn)
 	if err != nil {
 		return err
 	}
-	w.plants = state.plants + more
+	w.time, w.flushed, w.trimmed, w.plants = last.Time, state.flushed, state.trimmed, state.plants
+	if mark.seq > state.flushed {
+		// The server ended while it flushed the tags of the rows up to the mark, which
+		// goes on from there.
+		if err := s.loadGeneration(state.flushed, mark.seq); err != nil {
+			return err
+		}
+		w.seq = mark.seq
+		s.freeze()
+		w.nextTag = mark.next
+	}
+	w.seq = state.seq
+	if err := s.loadGeneration(max(state.flushed, mark.seq), state.seq); err != nil {
+		return err
+	}
 	s.lastSeq.Store(w.seq)
 	s.plants.Store(w.plants)
-	s.unflushed.Store(&unflushed{active: active})
-	if s.isFull(active) {
+	if mem := s.unflushed.Load(); mem.frozen == nil && s.isFull(mem.active) {
 		s.freeze()
 	}
 	return nil
+}
+
+// loadGeneration reads the rows after one up to another into the active generation.
+func (s *Store) loadGeneration(after, to int64) error {
+	more, err := loadEntries(s.write.conn, after, to, s.unflushed.Load().active)
+	s.write.plants += more
+	return err
 }
 
 // eventBudget is how many events one call of Events examines.

@@ -19,7 +19,7 @@ import (
 const maxProblems = 100
 
 // Check reads the whole file and returns what is wrong with it: corrupt pages, an
-// index that disagrees with its table, text that is not UTF-8, a log with a gap, a token
+// index that disagrees with its table, text that is not UTF-8, a log with a gap, a wrong count, a token
 // or a webhook that cannot be read. A server may have the file open. An error says that
 // the check itself could not be done.
 func (s *Store) Check(ctx context.Context) (problems []string, err error) {
@@ -60,7 +60,7 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err := checkLog(c, &problems); err != nil {
 		return problems, checkError(ctx, s.path, err, &problems)
 	}
-	if err := checkCount(c, &problems); err != nil {
+	if err := errors.Join(checkCount(c, &problems), checkTags(c, &problems)); err != nil {
 		return problems, checkError(ctx, s.path, err, &problems)
 	}
 	if _, err := s.Tokens(ctx); err != nil {
@@ -121,6 +121,30 @@ func checkCount(c *sqlite.Conn, problems *[]string) error {
 			if found, kept := row.ColumnInt64(0), row.ColumnInt64(1); found != kept {
 				*problems = append(*problems, fmt.Sprintf("there are %d plants, but the log's state says %d", found, kept))
 			}
+			return nil
+		},
+	})
+}
+
+// checkTags counts the plants of each tag, in one statement, which is one snapshot. It
+// counts those of the table in the order of its index.
+func checkTags(c *sqlite.Conn, problems *[]string) error {
+	const query = `WITH
+		changed AS (SELECT id, max(seq) AS seq FROM log WHERE seq > (SELECT flushed FROM log_state) AND type <= 3 GROUP BY id),
+		counted AS (
+			SELECT tag, sum(n) AS n FROM (
+				SELECT tag, count(*) AS n FROM stored WHERE tag IS NOT NULL AND id NOT IN (SELECT id FROM changed) GROUP BY tag
+				UNION ALL
+				SELECT tag, count(*) FROM log WHERE seq IN (SELECT seq FROM changed) AND type <> 3 AND tag IS NOT NULL GROUP BY tag
+			) GROUP BY tag
+		)
+		SELECT coalesce(counted.tag, tags.tag), coalesce(counted.n, 0), coalesce(tags.plants, 0)
+		FROM counted FULL JOIN tags ON counted.tag = tags.tag WHERE counted.n IS NOT tags.plants LIMIT ?`
+	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{
+		Args: []any{maxProblems},
+		ResultFunc: func(row *sqlite.Stmt) error {
+			*problems = append(*problems, fmt.Sprintf("there are %d plants with the tag %q, but the log's state says %d",
+				row.ColumnInt64(1), plantstore.Shorten(row.ColumnText(0)), row.ColumnInt64(2)))
 			return nil
 		},
 	})

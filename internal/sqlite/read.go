@@ -287,7 +287,7 @@ func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 		if s.lock == nil {
 			// The server's index is in another process, so load it from the log.
 			active := newGeneration()
-			_, err := loadEntries(c, state.flushed, active)
+			_, err := loadEntries(c, state.flushed, state.seq, active)
 			snap.mem = &unflushed{active: active}
 			return snap, err
 		}

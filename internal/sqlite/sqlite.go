@@ -136,7 +136,7 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 	if err != nil {
 		return nil, classify(path, err)
 	}
-	s.write = &writer{conn: conn, found: make(map[plantstore.ID]*plantstore.Plant)}
+	s.write = &writer{conn: conn, found: make(map[plantstore.ID]*plantstore.Plant), tx: transaction{tags: make(map[string]int64)}}
 	// The log exists now. SQLite does not report it if the log's name could not be
 	// made durable, and then a power cut would lose the log and its contents.
 	if err := syncDir(path); err != nil {

@@ -83,7 +83,7 @@ func (w *writer) logToken(kind int64, t plantstore.Token, by string) error {
 	if err := w.catchUp(); err != nil {
 		return err
 	}
-	w.tx.rows = append(w.tx.rows, logRow{kind, by, plantstore.Plant{Name: string(wire.EncodeToken(t.Logged(), ""))}})
+	w.tx.rows = append(w.tx.rows, logRow{kind: kind, by: by, plant: plantstore.Plant{Name: string(wire.EncodeToken(t.Logged(), ""))}})
 	return w.appendRows(1)
 }
 

@@ -54,6 +54,7 @@ type history struct {
 
 func (h *history) compare(t *rapid.T) {
 	wantScan(t, h.s, plantstore.Query{}, h.found(t, plantstore.Query{}))
+	wantTags(t, h.s, "w")
 	wantTokens(t, h.s, h.tokens(t)...)
 	h.compareWebhooks(t)
 	events, _ := follow(t, h.model, "")
@@ -94,6 +95,7 @@ func (h *history) read(t *rapid.T) {
 	found := h.found(t, q)
 	wantScan(t, h.s, q, found)
 	wantPages(t, h.s, q, found)
+	wantTags(t, h.s)
 }
 
 func (h *history) found(t *rapid.T, q plantstore.Query) []plantstore.Plant {

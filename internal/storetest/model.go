@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -222,6 +223,26 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 	}
 	slices.SortFunc(found, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
 	return found
+}
+
+// Tags counts the plants of each tag.
+func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
+	if err := ctx.Err(); err != nil {
+		return plantstore.TagPage{}, err
+	}
+	counts := map[string]int64{}
+	for _, p := range m.matching(plantstore.Query{}, nil) {
+		if tag, ok := p.Tag.Text(); ok && tag >= q.Start() {
+			counts[tag]++
+		}
+	}
+	b := plantstore.NewTagPageBuilder(q)
+	for _, tag := range slices.Sorted(maps.Keys(counts)) {
+		if !b.Add(plantstore.TagCount{Tag: tag, Plants: counts[tag]}) {
+			break
+		}
+	}
+	return b.Page(), nil
 }
 
 // CreateToken adds a token. A second one with the same hash is refused.

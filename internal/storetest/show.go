@@ -80,3 +80,17 @@ func showQuery(q plantstore.Query) string {
 	}
 	return strings.Join(append(parts, fmt.Sprintf("limit %d", q.Limit)), ", ")
 }
+
+func showTagQuery(q plantstore.TagQuery) string {
+	return fmt.Sprintf("prefix %s, from %s, limit %d", showText(q.Prefix), showText(q.From), q.Limit)
+}
+
+// showTags formats the first of the tags.
+func showTags(tags []plantstore.TagCount) string {
+	const most = 10
+	text := fmt.Sprintf("%d tags", len(tags))
+	for _, t := range tags[:min(len(tags), most)] {
+		text += fmt.Sprintf(" %s: %d", showText(t.Tag), t.Plants)
+	}
+	return text
+}

@@ -6,8 +6,8 @@
 // own tests and e2e cover them.
 //
 // A tour: this file opens stores and compares what they contain, show.go formats
-// differences. writes.go, with its tables in cases.go, reads.go, scans.go, events.go,
-// tokens.go, webhooks.go and concurrency.go have the behaviours by theme. histories.go
+// differences. writes.go, with its tables in cases.go, reads.go, scans.go, tags.go,
+// events.go, tokens.go, webhooks.go and concurrency.go have the behaviours by theme. histories.go
 // applies the same random histories to a store and to the model.
 package storetest
 
@@ -36,7 +36,7 @@ import (
 //		return func() plantstore.Store { return open(t, path) }
 //	})
 func Run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
-	all := slices.Concat(writeBehaviours, readBehaviours, scanBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours)
+	all := slices.Concat(writeBehaviours, readBehaviours, scanBehaviours, tagBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours)
 	for _, b := range all {
 		t.Run(b.name, func(t *testing.T) { b.check(t, start(t, fresh(t))) })
 	}

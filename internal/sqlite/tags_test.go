@@ -1,0 +1,142 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"plantstore"
+)
+
+// A server ends at every point of the flush of a generation's tags, and again during the
+// flush of the one that follows. Every change is counted once.
+func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
+	const points = 8 // before each of the six tags, after them, and of the next generation
+	for first := range points {
+		for second := range points {
+			l := newComparison(t, 1)
+			for n, tag := range []string{"a", "b", "c", "d", "e", "f"} {
+				var batch []plantstore.Write
+				for id := range plantstore.ID(10) {
+					if int(id)%4 >= n%4 {
+						batch = append(batch, plantstore.Write{Op: plantstore.Replace, Plant: plantstore.Plant{ID: id, Tag: plantstore.NewTag(tag)}})
+					}
+				}
+				l.apply(t, batch)
+			}
+			for round, flushed := range []int{first, second} {
+				l.store.freezeRest()
+				if frozen := l.store.unflushed.Load().frozen; frozen != nil {
+					l.transact(t, func(w *writer) error { _, _, err := w.flushPlants(frozen, 100, flushText); return err })
+				}
+				for range flushed {
+					l.flush(t, 1)
+				}
+				l.apply(t, []plantstore.Write{
+					{Op: plantstore.Replace, Plant: plantstore.Plant{ID: 1, Name: fmt.Sprint(round), Tag: plantstore.NewTag("d")}},
+					{Op: plantstore.Delete, Plant: plantstore.Plant{ID: 2}},
+					{Op: plantstore.Create, Plant: plantstore.Plant{ID: 100 + plantstore.ID(round), Tag: plantstore.NewTag("b")}},
+				})
+				l.compareTags(t, l.store, "", 4)
+				mustClose(t, l.store)
+				l.open(t)
+				l.compareTags(t, l.store, "", 4)
+				l.compareView(t, l.store)
+			}
+			for l.store.freezeRest() {
+				l.flush(t, 100)
+			}
+			l.compareTags(t, l.store, "", 4)
+			if wrong := text(t, l.store.write.conn, "SELECT count(*) FROM (SELECT * FROM stored_tags EXCEPT SELECT tag, count(*) FROM stored GROUP BY tag)", 0); wrong != "0" {
+				t.Fatalf("%s tags are wrong in the table", wrong)
+			}
+		}
+	}
+}
+
+func (l *comparison) transact(t *testing.T, f func(*writer) error) {
+	t.Helper()
+	if err := l.store.withWriter(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A transaction fails after its changes were added.
+func TestTagsOfAFailedTransactionAreNotCounted(t *testing.T) {
+	g := newGeneration()
+	g.add(nil, map[string]int64{"a": 2, "b": 1}, 10)
+	changes := map[string]int64{"a": -1, "b": 0, "c": 3}
+	g.add(nil, changes, 12)
+	for seq, want := range map[int64]string{10: "[{a 2} {b 1} {c 0}]", 12: "[{a 1} {b 1} {c 3}]"} {
+		if got := fmt.Sprint(g.tags.chunk("", seq, 9, 1<<20).tags); got != want {
+			t.Errorf("at row %d: %s, want %s", seq, got, want)
+		}
+	}
+	g.remove(nil, changes)
+	g.add(nil, map[string]int64{"d": 1}, 13) // the next transaction has the same rows, and one more
+	for seq, want := range map[int64]string{10: "[{a 2} {b 1} {c 0} {d 0}]", 13: "[{a 2} {b 1} {c 0} {d 1}]"} {
+		if got := fmt.Sprint(g.tags.chunk("", seq, 9, 1<<20).tags); got != want {
+			t.Errorf("after the failure, at row %d: %s, want %s", seq, got, want)
+		}
+	}
+}
+
+// Tags take a bounded amount of memory, and a page of them ends although few have plants.
+func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.generationSize = generationSize
+	large := strings.Repeat("x", 256<<10)
+	for i := range plantstore.ID(3 * generationTags / len(large)) {
+		tag := plantstore.NewTag(fmt.Sprint(i) + large)
+		l.apply(t, []plantstore.Write{{Op: plantstore.Create, Plant: plantstore.Plant{ID: i, Tag: tag}}})
+		mem := l.store.unflushed.Load()
+		if n := mem.active.tagBytes(); n > generationTags+1<<20 {
+			t.Fatalf("after %d tags, %d bytes are not frozen", i+1, n)
+		}
+	}
+	l.compareTags(t, l.store, "", 1000)
+}
+
+func TestPageOfTagsEndsAmongUnusedOnes(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	const n = 3 * maxUnusedTags
+	var batch []plantstore.Write
+	for i := range plantstore.ID(n) {
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: i, Tag: plantstore.NewTag(fmt.Sprintf("%05d", i))}})
+	}
+	for i := range plantstore.ID(n - 1) {
+		batch = append(batch, plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: i}})
+	}
+	for _, part := range [][]plantstore.Write{batch[:n], batch[n:]} {
+		if _, err := s.Apply(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 10})
+	if err != nil || len(page.Tags) > 0 || page.Next == "" {
+		t.Errorf("got %v and then %q, %v", page.Tags, page.Next, err)
+	}
+	if got := allTags(t, s, "", 10); len(got) != 1 || got[0].Plants != 1 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A table that has fewer plants than are deleted is damaged.
+func TestMissingTagIsDetected(t *testing.T) {
+	l := newComparison(t, 1)
+	l.apply(t, []plantstore.Write{{Op: plantstore.Create, Plant: plantstore.Plant{ID: 1, Tag: plantstore.NewTag("a")}}})
+	l.store.freezeRest()
+	l.flush(t, 100)
+	l.apply(t, []plantstore.Write{{Op: plantstore.Delete, Plant: plantstore.Plant{ID: 1}}})
+	if err := exec(l.store.write.conn, "DELETE FROM stored_tags"); err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := l.store.Check(t.Context()); err != nil || len(problems) != 1 || !strings.Contains(problems[0], `the tag "a"`) {
+		t.Errorf("check: %q, %v", problems, err)
+	}
+	l.store.freezeRest()
+	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(100, flushText) }); !errors.Is(err, plantstore.ErrDamaged) {
+		t.Errorf("flush: %v", err)
+	}
+}
