@@ -367,6 +367,71 @@ func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantst
 	}
 }
 
+// TagPage returns one page of the tags that match the query, in the order of their bytes,
+// with how many plants have each. It may have fewer than the limit and still not be the
+// last. A limit of 0 means the server's default, and the server caps a limit that is too
+// large.
+func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
+	const what = "list tags"
+	params := url.Values{}
+	for name, value := range map[string]string{"prefix": q.Prefix, "from": q.From} {
+		if value != "" {
+			params.Set(name, value)
+		}
+	}
+	if err := checkParams(params); err != nil {
+		return plantstore.TagPage{}, c.fail(what, err)
+	}
+	if q.Limit != 0 {
+		params.Set("limit", strconv.Itoa(q.Limit))
+	}
+	path := "/tags"
+	if len(params) > 0 {
+		path += "?" + params.Encode()
+	}
+	var page plantstore.TagPage
+	err := c.retry(ctx, what, func(bool) error {
+		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, path, nil, nil)
+		if err != nil {
+			return err
+		}
+		page, err = resp.tagPage(q.From)
+		return err
+	})
+	if err != nil {
+		return plantstore.TagPage{}, err
+	}
+	return page, nil
+}
+
+// Tags yields every tag that matches the query, in the order of their bytes, with how many
+// plants have it, one page at a time. The limit is that of a page; 0 means 1000. The
+// numbers of a page are of the same moment. After an error it yields nothing more.
+func (c *Client) Tags(ctx context.Context, q plantstore.TagQuery) iter.Seq2[plantstore.TagCount, error] {
+	if q.Limit == 0 {
+		q.Limit = 1000
+	}
+	return func(yield func(plantstore.TagCount, error) bool) {
+		next := q
+		for {
+			page, err := c.TagPage(ctx, next)
+			if err != nil {
+				yield(plantstore.TagCount{}, err)
+				return
+			}
+			for _, t := range page.Tags {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			next.From = page.Next
+		}
+	}
+}
+
 // call makes one attempt at a call and reads the whole response, which must have
 // the status.
 func (c *Client) call(ctx context.Context, status int, method, path string, header http.Header, body []byte) (*response, error) {

@@ -75,6 +75,12 @@ func operations() []operation {
 			plants, err := collect(c.List(ctx, plantstore.Query{}))
 			return wrong(err, !slices.Equal(plants, has(oak)), plants)
 		}},
+		{"list tags", has(elm), has(elm), func(ctx context.Context, c *client.Client) error {
+			for tag, err := range c.Tags(ctx, plantstore.TagQuery{Prefix: "t"}) {
+				return wrong(err, tag != plantstore.TagCount{Tag: "tree", Plants: 1}, tag)
+			}
+			return errWrong
+		}},
 		{"export", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
 			plants, err := collect(c.Export(ctx, plantstore.Query{}))
 			return wrong(err, !slices.Equal(plants, has(oak)), plants)

@@ -28,12 +28,17 @@ func queryParams(q plantstore.Query) (url.Values, error) {
 	if q.Contains != "" {
 		params.Set("q", q.Contains)
 	}
+	return params, checkParams(params)
+}
+
+// checkParams refuses text that a URL cannot express.
+func checkParams(params url.Values) error {
 	for name, values := range params {
 		if !utf8.ValidString(values[0]) {
-			return nil, plantstore.Errorf(plantstore.ErrParameter, "%q must be valid UTF-8, got %q", name, plantstore.Shorten(values[0]))
+			return plantstore.Errorf(plantstore.ErrParameter, "%q must be valid UTF-8, got %q", name, plantstore.Shorten(values[0]))
 		}
 	}
-	return params, nil
+	return nil
 }
 
 func conditionHeader(cond *plantstore.Condition) (http.Header, error) {
@@ -217,6 +222,28 @@ func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) 
 		return page, fmt.Errorf("the next page starts after %d, but this page already started after %d", next, *after)
 	}
 	page.Next = &next
+	return page, nil
+}
+
+// tagPage reads a page of tags that starts there.
+func (r *response) tagPage(from string) (page plantstore.TagPage, err error) {
+	if !r.isJSON() {
+		return page, r.unexpected()
+	}
+	if page.Tags, err = wire.DecodeTags(r.body); err != nil {
+		return plantstore.TagPage{}, r.unexpected()
+	}
+	link, ok := nextLink(r.header["Link"])
+	if !ok {
+		return page, nil
+	}
+	target, err := url.Parse(link)
+	if err != nil {
+		return page, fmt.Errorf("read the link to the next page: %w", err)
+	}
+	if page.Next = target.Query().Get("from"); page.Next <= from {
+		return page, fmt.Errorf("the next page starts at %q, but this page already started at %q", plantstore.Shorten(page.Next), plantstore.Shorten(from))
+	}
 	return page, nil
 }
 

@@ -23,6 +23,8 @@ var completions = map[string][]string{
 	"plantstore token create --scopes plants:w":   {"plants:write"},
 	"plantstore token create --scopes=plants:r":   {"plants:read"},
 	"plantstore token create --scopes ops:read,e": {"events:read"},
+	"plantstore ta":                               {"tags"},
+	"plantstore tags --p":                         {"--prefix"},
 	"plantstore completion ":                      {"bash", "fish", "zsh"},
 	"plantstore import ":                          {"*"},
 	"plantstore import --errors ":                 {"*"},

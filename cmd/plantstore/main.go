@@ -35,6 +35,7 @@ type commands struct {
 	Create createCommand `cmd:"" help:"Create a plant."`
 	Get    getCommand    `cmd:"" help:"Show a plant."`
 	List   listCommand   `cmd:"" help:"List plants."`
+	Tags   tagsCommand   `cmd:"" help:"List tags, with how many plants have each."`
 	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
 	Delete deleteCommand `cmd:"" help:"Delete a plant."`
 	Import importCommand `cmd:"" help:"Create plants from a file."`

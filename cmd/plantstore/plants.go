@@ -227,7 +227,7 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	show := newListing(std.out, c.JSON)
+	show := newListing(std.out, c.JSON, plantHeading)
 	query := c.query()
 	query.Limit = 1000
 	if c.Limit > 0 {
@@ -252,26 +252,39 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	return show.close()
 }
 
-// listing prints plants as a table on a terminal, and as a JSON array elsewhere.
+// plantHeading is the heading of a table of plants.
+const plantHeading = "ID\tNAME\tTAG"
+
+// listing prints plants, or something else, as a table on a terminal, and as a JSON array
+// elsewhere.
 type listing struct {
 	table *tabwriter.Writer
 	out   io.Writer
 	count int
 }
 
-func newListing(out io.Writer, asJSON bool) *listing {
+func newListing(out io.Writer, asJSON bool, heading string) *listing {
 	if asJSON || !isTerminal(out) {
 		return &listing{out: out}
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tNAME\tTAG")
+	fmt.Fprintln(table, heading)
 	return &listing{table: table}
 }
 
 func (l *listing) add(p plantstore.Plant) error {
+	tag, _ := p.Tag.Text()
+	text, err := wire.AppendNewPlant(nil, p)
+	if err != nil {
+		return err
+	}
+	return l.row(fmt.Sprintf("%d\t%s\t%s", p.ID, printable(p.Name), printable(tag)), text)
+}
+
+// row adds a row, given as the cells of a table and as JSON.
+func (l *listing) row(cells string, text []byte) error {
 	if l.table != nil {
-		tag, _ := p.Tag.Text()
-		_, err := fmt.Fprintf(l.table, "%d\t%s\t%s\n", p.ID, printable(p.Name), printable(tag))
+		_, err := fmt.Fprintln(l.table, cells)
 		return err
 	}
 	lead := ",\n"
@@ -279,11 +292,7 @@ func (l *listing) add(p plantstore.Plant) error {
 		lead = "[\n"
 	}
 	l.count++
-	line, err := wire.AppendNewPlant(nil, p)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(l.out, "%s%s", lead, line)
+	_, err := fmt.Fprintf(l.out, "%s%s", lead, text)
 	return err
 }
 
@@ -302,7 +311,7 @@ func (l *listing) close() error {
 // showPlant prints one plant: as a table on a terminal, as JSON elsewhere.
 func showPlant(out io.Writer, p plantstore.Plant, asJSON bool) error {
 	if !asJSON && isTerminal(out) {
-		one := newListing(out, false)
+		one := newListing(out, false, plantHeading)
 		return errors.Join(one.add(p), one.close())
 	}
 	line, err := wire.AppendNewPlant(nil, p)

@@ -356,6 +356,16 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 		return tokenValue(t), err
 	case "revokeToken":
 		return nil, c.RevokeToken(ctx, arg[string](args, "token"))
+	case "tags":
+		values := []any{}
+		query := plantstore.TagQuery{Prefix: arg[string](args, "prefix"), Limit: int(arg[float64](args, "limit"))}
+		for t, err := range c.Tags(ctx, query) {
+			if err != nil {
+				return values, err
+			}
+			values = append(values, map[string]any{"tag": t.Tag, "plants": t.Plants})
+		}
+		return values, nil
 	case "verifyWebhook":
 		header := http.Header{}
 		for name, value := range arg[map[string]any](args, "headers") {

@@ -21,7 +21,7 @@ const (
 // gzipped names the operations whose responses can be large. Those on one plant are not
 // worth it, and metrics and pages compress themselves.
 var gzipped = map[string]bool{
-	"listPlants": true, "listEvents": true, "openapiYAML": true, "openapiJSON": true,
+	"listPlants": true, "listTags": true, "listEvents": true, "openapiYAML": true, "openapiJSON": true,
 }
 
 // gzipPool holds the gzip writers that are free. A nil has not been made yet.

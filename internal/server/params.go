@@ -53,11 +53,7 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
 		switch name {
 		case "limit":
-			limit, ok := parseLimit(value)
-			if !ok {
-				problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
-			}
-			query.Limit = limit
+			query.Limit = readLimit(value, problems)
 		case "after":
 			id, err := parseID(value)
 			if err != nil {
@@ -93,6 +89,15 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 		}
 	}
 	return params, problems.Err()
+}
+
+// readLimit reads the limit of a page.
+func readLimit(value string, problems *plantstore.Problems) int {
+	limit, ok := parseLimit(value)
+	if !ok {
+		problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
+	}
+	return limit
 }
 
 // parseLimit reads a positive integer of any size and caps it at maxLimit.

@@ -31,6 +31,7 @@ var routes = []route{
 	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, (*Server).getPlant},
 	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
+	{"GET", "{base}/tags", "listTags", plantstore.ScopeRead, (*Server).listTags},
 	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, (*Server).listEvents},
 	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, (*Server).createToken},
 	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, (*Server).listTokens},

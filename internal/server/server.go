@@ -87,6 +87,7 @@ type Server struct {
 	exportTimeout time.Duration
 	scans         *lane            // concurrent searches, filtered lists and exports
 	lists         *lane            // concurrent lists without a filter
+	tags          *lane            // concurrent lists of tags
 	exports       *lane            // those of them that are exports
 	largePages    *lane            // bytes of pages being sent
 	imports       *lane            // concurrent ones
@@ -128,6 +129,7 @@ func New(opts Options) *Server {
 		exportTimeout: opts.ExportTimeout,
 		scans:         newLane(maxScans, maxScansQueued, maxScanWait, "too many searches and exports are running"),
 		lists:         newLane(maxLists, maxListsQueued, maxScanWait, "too many lists are running"),
+		tags:          newLane(maxTagLists, maxListsQueued, maxScanWait, "too many lists of tags are running"),
 		exports:       newLane(maxExports, 0, 0, "too many exports are running"),
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
@@ -169,7 +171,7 @@ func New(opts Options) *Server {
 // streams of events. Other requests that still arrive are served.
 func (s *Server) Drain() { s.drain() }
 
-// Reads of many plants share these limits. Gets, writes, token checks and readiness
+// Reads of many plants, and of tags, share these limits. Gets, writes, token checks and readiness
 // checks never wait for them.
 const (
 	maxScans       = 8  // concurrent searches, filtered lists and exports
@@ -177,6 +179,7 @@ const (
 	maxScanWait    = 5 * time.Second
 	maxLists       = 8    // concurrent lists without a filter
 	maxListsQueued = 1024 // of one token
+	maxTagLists    = 4    // half of what reads single plants in a file
 	maxExports     = 4
 	maxLargePages  = 32 << 20 // bytes
 )

@@ -6,7 +6,7 @@ import {
 import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
 import { Json, parse } from "./json.js";
 import type { NewToken, Token, TokenConfig } from "./tokens.js";
-import type { About, Delivery, ImportReport, NewPlant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Delivery, ImportReport, NewPlant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import { Lines, Upload } from "./upload.js";
 import * as wire from "./wire.js";
 import type { Id } from "./wire.js";
@@ -88,6 +88,21 @@ export interface PlantQuery extends CallOptions {
   q?: string | undefined;
   /** The maximum number of plants on a page. */
   limit?: number | undefined;
+}
+
+export interface TagQuery extends CallOptions {
+  /** Only tags that begin with this text. */
+  prefix?: string | undefined;
+  /** Only tags that are not before this text, in the order of their bytes. */
+  from?: string | undefined;
+  /** The maximum number of tags on a page. */
+  limit?: number | undefined;
+}
+
+/** A page of tags. The next one starts at `next`, unless that is undefined. */
+export interface TagPage {
+  tags: TagCount[];
+  next: string | undefined;
 }
 
 /** A page of plants. The next one is after `next`, unless that is undefined. */
@@ -229,6 +244,28 @@ export class Plantstore {
       yield* page.plants;
       after = page.next;
     } while (after !== undefined);
+  }
+
+  /**
+   * Returns one page of the tags that match, in the order of their bytes, with how many
+   * plants have each. It may have fewer than the limit and still not be the last.
+   */
+  async tagPage({ prefix, from, limit, signal }: TagQuery = {}): Promise<TagPage> {
+    const target = "/tags" + params({ prefix: prefix || undefined, from: from || undefined, limit });
+    return this.#retry("list tags", signal, async () => (await this.#call(200, "GET", target, { signal })).tagPage(from));
+  }
+
+  /**
+   * Yields every tag that matches, in the order of their bytes, with how many plants have
+   * it, one page at a time. The numbers of a page are of the same moment.
+   */
+  async *tags(query: TagQuery = {}): AsyncGenerator<TagCount, void, undefined> {
+    let from = query.from;
+    do {
+      const page: TagPage = await this.tagPage({ ...query, from, limit: query.limit ?? 1000 });
+      yield* page.tags;
+      from = page.next;
+    } while (from !== undefined);
   }
 
   /**
@@ -762,6 +799,20 @@ class Whole {
       throw new ResponseError(`the next page starts after ${next}, but this page already started after ${after}`, 0, 200);
     }
     return { plants, next };
+  }
+
+  tagPage(from: string | undefined): TagPage {
+    const tags = this.decode((value) => wire.many(value, wire.decodeTag));
+    const link = nextLink(this.headers.get("Link") ?? "");
+    if (link === undefined) {
+      return { tags, next: undefined };
+    }
+    const next = new URLSearchParams(link.split("?")[1] ?? "").get("from") ?? "";
+    if (next === "" || next === from) {
+      const [to, here] = [next, from ?? ""].map((text) => JSON.stringify(text.slice(0, 40)));
+      throw new ResponseError(`the next page starts at ${to}, but this page already started at ${here}`, 0, 200);
+    }
+    return { tags, next };
   }
 
   eventPage(after: string | undefined): EventPage {

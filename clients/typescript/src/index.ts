@@ -10,6 +10,8 @@ export type {
   PlantInput,
   PlantQuery,
   StoredPlant,
+  TagPage,
+  TagQuery,
   WebhookOptions,
 } from "./client.js";
 export {
@@ -34,6 +36,7 @@ export type {
   NewPlant,
   Plant,
   PlantEvent,
+  TagCount,
   Webhook,
   WebhookWithSecret,
 } from "./types.js";

@@ -15,6 +15,13 @@ export type NewPlant = Plant & {
   id: bigint;
 };
 
+export type TagCount = {
+  /** The tag */
+  tag: string;
+  /** How many plants have it */
+  plants: number;
+};
+
 export type ErrorBody = {
   /**
    * Numeric error code: the HTTP status times 100, plus a number. Codes are never

@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, Delivery, ImportReport, NewPlant, Plant, PlantEvent, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Delivery, ImportReport, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -108,6 +108,11 @@ export function decodePlant(value: Json): Plant {
 export function decodeNewPlant(value: Json | undefined): NewPlant {
   const members = toObject(value);
   return { id: id64(members), ...decodePlant(members) };
+}
+
+export function decodeTag(value: Json): TagCount {
+  const members = toObject(value);
+  return { tag: text(members, "tag"), plants: integer(members, "plants") };
 }
 
 export function decodeError(value: Json): PlantstoreError {

@@ -122,6 +122,7 @@ OPERATIONS = {
     "resumeWebhook": lambda c, a: c.resume_webhook(a["webhook"]),
     "replayWebhook": lambda c, a: c.replay_webhook(a["webhook"], after=a.get("after"), since=time_of(a.get("since"))),
     "deliveries": lambda c, a: c.deliveries(a["webhook"]),
+    "tags": lambda c, a: list(c.tags(**a)),
     "about": lambda c, a: c.about(),
     "token": lambda c, a: c.token(),
     "createToken": lambda c, a: c.create_token(

@@ -20,7 +20,7 @@ from ._errors import Code, NotFoundError, PlantstoreError, PreconditionError, Re
 from ._errors import foreign_error, server_error, with_message
 from ._http import BUFFER, Pool, Response, lost, retry_after
 from ._types import LATEST, About, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page, Plant
-from ._types import Token, Webhook, WebhookWithSecret
+from ._types import TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -157,6 +157,25 @@ class Client:
             if page.next is None:
                 return
             after = page.next
+
+    def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
+        """Returns one page of the tags that begin with prefix and are not before start, in byte order.
+
+        It may have fewer than the limit and still not be the last.
+        """
+        target = "/tags" + _params({"prefix": prefix or None, "from": start or None, "limit": limit})
+        return self._retry("list tags", lambda _: self._call(200, "GET", target).tag_page(start))
+
+    def tags(self, *, prefix: str = "", limit: int = 1000) -> Iterator[TagCount]:
+        """Yields the tags that begin with prefix, in byte order, with how many plants have each.
+
+        The limit is that of a page, whose numbers are of the same moment.
+        """
+        start: str | None = ""
+        while start is not None:
+            page = self.tag_page(prefix=prefix, start=start, limit=limit)
+            yield from page.tags
+            start = page.next
 
     def export(self, *, after: int | None = None, tag: str | None = None, q: str | None = None) -> Export:
         """Returns an iterator over all plants that match, in ascending order of id, from one snapshot.
@@ -596,6 +615,18 @@ class _Whole:
                 f"the next page starts after {next}, but this page already started after {after}", 0, 200
             )
         return Page(plants, next)
+
+    def tag_page(self, start: str) -> TagPage:
+        tags = self.decode(lambda value: wire.many(value, wire.decode_tag))
+        link = _next_link(self._response.header("Link"))
+        if link is None:
+            return TagPage(tags, None)
+        next = parse_qs(urlsplit(link).query).get("from", [""])[0]
+        if next <= start:
+            raise ResponseError(
+                f"the next page starts at {next!r:.40}, but this page already started at {start!r:.40}", 0, 200
+            )
+        return TagPage(tags, next)
 
     def event_page(self, after: str | None) -> EventPage:
         cursor = self._response.header(CURSOR)

@@ -50,6 +50,22 @@ class Page:
 
 
 @dataclass(frozen=True)
+class TagCount:
+    """A tag, and how many plants have it."""
+
+    tag: str
+    plants: int
+
+
+@dataclass(frozen=True)
+class TagPage:
+    """A page of tags. The next one starts at next, unless that is None."""
+
+    tags: list[TagCount]
+    next: str | None
+
+
+@dataclass(frozen=True)
 class LineError:
     """Why one line of an import failed. The first line is 1."""
 

@@ -18,6 +18,7 @@ from ._types import (
     LineError,
     NewToken,
     Plant,
+    TagCount,
     Token,
     Webhook,
     WebhookWithSecret,
@@ -123,6 +124,10 @@ def decode_plant(value: Any, id: int | None = None) -> Plant:
         if not MIN_ID <= id <= MAX_ID:
             raise Malformed('"id" is out of range')
     return Plant(id, member(value, "name", str), tag)
+
+
+def decode_tag(value: Any) -> TagCount:
+    return TagCount(member(value, "tag", str), member(value, "plants", int))
 
 
 def decode_error(value: Any) -> PlantstoreError:

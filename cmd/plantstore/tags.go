@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+type tagsCommand struct {
+	clientFlags
+	Prefix string `placeholder:"TEXT" help:"Only tags that begin with this text."`
+	JSON   bool   `name:"json" help:"Print a JSON array even on a terminal."`
+}
+
+// Help is the long part of the help page.
+func (tagsCommand) Help() string {
+	return `Lists every tag that a plant has, in the order of their bytes, with how many plants have it. Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
+
+Examples:
+  plantstore tags
+  plantstore tags --prefix tro | jq '.[].plants'`
+}
+
+func (c *tagsCommand) Run(ctx context.Context, std streams) error {
+	api, err := c.client(std, callTimeout)
+	if err != nil {
+		return err
+	}
+	show := newListing(std.out, c.JSON, "TAG\tPLANTS")
+	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
+		if err != nil {
+			return errors.Join(err, show.close())
+		}
+		text, err := wire.AppendTag(nil, tag)
+		if err != nil {
+			return err
+		}
+		if err := show.row(fmt.Sprintf("%s\t%d", printable(tag.Tag), tag.Plants), text); err != nil {
+			return err
+		}
+	}
+	return show.close()
+}

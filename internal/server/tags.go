@@ -1,0 +1,85 @@
+package server
+
+import (
+	"net/http"
+	"unicode/utf8"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+const (
+	// defaultTagLimit is the number of tags on a page.
+	defaultTagLimit = 100
+	// maxTagText is how long the prefix, and the start of the next page, may be in a URL,
+	// in bytes: both fit into a header, even if each byte takes three.
+	maxTagText = 4 << 10
+)
+
+// listTags responds with a page of tags and their numbers of plants. The store reads it
+// as quickly as a single plant, but for its size.
+func (s *Server) listTags(w http.ResponseWriter, r *http.Request) error {
+	query := plantstore.TagQuery{Limit: defaultTagLimit}
+	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
+		switch name {
+		case "limit":
+			query.Limit = readLimit(value, problems)
+		case "prefix":
+			if len(value) > maxTagText {
+				problems.Add(plantstore.ErrParameter, `"prefix" must have at most %d bytes, got %d`, maxTagText, len(value))
+			}
+			query.Prefix = value
+		case "from":
+			query.From = value
+		default:
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, prefix, from", name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	token := tokenOf(w)
+	if err := s.tags.acquire(r.Context(), token, 1); err != nil {
+		return err
+	}
+	page, err := s.store.Tags(r.Context(), query)
+	s.tags.release(token, 1)
+	if err != nil {
+		return err
+	}
+	w.Header()["Cache-Control"] = headerNoCache
+	if from := shortStart(page.Next); from != "" {
+		params.Set("from", from)
+		w.Header().Set("Link", "<"+s.baseURL+"/tags?"+params.Encode()+`>; rel="next"`)
+	}
+	return writePage(s, w, page.Tags, taggedPlant, wire.AppendTag)
+}
+
+// taggedPlant returns a plant that is as large as the tag.
+func taggedPlant(t plantstore.TagCount) plantstore.Plant {
+	return plantstore.Plant{Tag: plantstore.NewTag(t.Tag)}
+}
+
+// shortStart returns the start of the next page if it fits into a URL, or else the least
+// text after everything that begins like it: of tags that differ so late, only those
+// before are listed.
+func shortStart(next string) string {
+	if len(next) <= maxTagText {
+		return next
+	}
+	start := next[:maxTagText]
+	for !utf8.RuneStart(next[len(start)]) {
+		start = start[:len(start)-1]
+	}
+	for start != "" {
+		last, size := utf8.DecodeLastRuneInString(start)
+		start = start[:len(start)-size]
+		switch {
+		case last == 0xd7ff: // surrogates follow, which are not characters
+			return start + "\ue000"
+		case last < utf8.MaxRune:
+			return start + string(last+1)
+		}
+	}
+	return ""
+}

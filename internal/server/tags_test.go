@@ -1,0 +1,173 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
+)
+
+func (s *service) listTags(t *testing.T, query string, header ...string) reply {
+	t.Helper()
+	return s.send(t, "GET", "/tags"+query, "", s.withDefaults(header)...)
+}
+
+// tagLink returns the query of the link to the next page.
+func tagLink(t *testing.T, s *service, got reply) string {
+	t.Helper()
+	link := got.header.Get("Link")
+	if link == "" {
+		return ""
+	}
+	query, ok := strings.CutPrefix(link, "<"+s.BaseURL.String()+"/tags")
+	query, end := strings.CutSuffix(query, `>; rel="next"`)
+	if !ok || !end {
+		t.Fatalf("got the Link %q", link)
+	}
+	return query
+}
+
+func TestTagsAreListedWithTheirPlants(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		if got := s.listTags(t, ""); string(got.body) != "[]\n" || got.header.Get("Link") != "" {
+			t.Errorf("without plants: %s", got.body)
+		}
+		s.Fill(t, plant(1, "Monstera", "tropical"), plant(2, "Elm", "tree"), plant(3, "Oak", "tree"), plant(4, "", ""), plant(5, "", "\x00<é>"), plantstore.Plant{ID: 6})
+		const all = `[{"tag":"","plants":1},{"tag":"\u0000<é>","plants":1},{"tag":"tree","plants":2},{"tag":"tropical","plants":1}]` + "\n"
+		got := s.listTags(t, "")
+		got.wantOK(t)
+		if string(got.body) != all {
+			t.Errorf("got %s, want %s", got.body, all)
+		}
+		got.wantHeader(t, "Cache-Control", "private, no-cache")
+		for query, want := range map[string]string{
+			"?prefix=tr":            `[{"tag":"tree","plants":2},{"tag":"tropical","plants":1}]`,
+			"?prefix=tro":           `[{"tag":"tropical","plants":1}]`,
+			"?prefix=%00":           `[{"tag":"\u0000<é>","plants":1}]`,
+			"?prefix=TR":            `[]`,
+			"?prefix=&from=tri":     `[{"tag":"tropical","plants":1}]`,
+			"?prefix=tree&from=tri": `[]`,
+		} {
+			if got := s.listTags(t, query); got.status != http.StatusOK || string(got.body) != want+"\n" {
+				t.Errorf("%s: got %d %s, want %s", query, got.status, got.body, want)
+			}
+		}
+		var texts []string
+		for query, pages := "?limit=1&prefix=", 0; query != ""; pages++ {
+			got := s.listTags(t, query)
+			var tags []struct{ Tag string }
+			decodeJSON(t, got.body, &tags)
+			if len(tags) != 1 || pages > 3 {
+				t.Fatalf("%s: got %s", query, got.body)
+			}
+			texts = append(texts, tags[0].Tag)
+			query = tagLink(t, s, got)
+		}
+		if want := []string{"", "\x00<é>", "tree", "tropical"}; !slices.Equal(texts, want) {
+			t.Errorf("the pages have %q, want %q", texts, want)
+		}
+		s.Clear(t)
+		if got := s.listTags(t, ""); string(got.body) != "[]\n" {
+			t.Errorf("after all plants were deleted: %s", got.body)
+		}
+	})
+}
+
+func TestTagsParameters(t *testing.T) {
+	s := start(t, servertest.Options{})
+	s.listTags(t, "?limit=5000").wantOK(t)
+	s.listTags(t, "?prefix="+strings.Repeat("x", 4096)).wantOK(t)
+	for query, want := range map[string]string{
+		"?limit=0":                             `"limit" must be an integer, 1 or more, got "0"`,
+		"?q=x":                                 `unknown parameter "q"; allowed: limit, prefix, from`,
+		"?from=%ff":                            `"from" is not UTF-8`,
+		"?prefix=" + strings.Repeat("x", 4097): `"prefix" must have at most 4096 bytes, got 4097`,
+	} {
+		s.listTags(t, query).wantError(t, plantstore.ErrParameter, want)
+	}
+	secret := s.NewToken(plantstore.ScopeWrite)
+	s.send(t, "GET", "/tags", "", "Authorization: Bearer "+secret).wantError(t, plantstore.ErrScope)
+	s.send(t, "GET", "/tags", "").wantError(t, plantstore.ErrNoToken)
+}
+
+// Every page of large tags can be reached, although its start is too long for a URL, but
+// for tags that differ later than that.
+func TestLargeTagsArePaged(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		large := strings.Repeat("\U0001f33f", 200_000)
+		var plants []plantstore.Plant
+		var want []string
+		for i := range 8 {
+			text := fmt.Sprint(i) + large
+			want = append(want, text)
+			plants = append(plants, plantstore.Plant{ID: plantstore.ID(i), Tag: plantstore.NewTag(text)})
+		}
+		for i := range 8 { // of these, a page has some
+			plants = append(plants, plantstore.Plant{ID: plantstore.ID(100 + i), Tag: plantstore.NewTag("x" + large + fmt.Sprint(i))})
+		}
+		plants = append(plants, plantstore.Plant{ID: 200, Tag: plantstore.NewTag("y")})
+		s.Fill(t, plants...)
+		var got []string
+		alike := 0
+		for tag, err := range s.Client(client.Options{}).Tags(t.Context(), plantstore.TagQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(tag.Tag, "x") {
+				alike++
+				continue
+			}
+			got = append(got, tag.Tag)
+		}
+		if !slices.Equal(got, append(want, "y")) || alike == 0 {
+			t.Errorf("got %d tags and %d that begin alike", len(got), alike)
+		}
+	})
+}
+
+// slowTags is a model whose tags take until it is opened.
+type slowTags struct {
+	*storetest.Model
+	began, open chan struct{}
+}
+
+func (s slowTags) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
+	s.began <- struct{}{}
+	<-s.open
+	return s.Model.Tags(ctx, q)
+}
+
+func TestTagFloodDoesNotAffectOthers(t *testing.T) {
+	t.Parallel()
+	store := slowTags{storetest.NewModel(), make(chan struct{}), make(chan struct{})}
+	s := start(t, servertest.Options{Store: store})
+	flood, honest := s.NewToken(plantstore.ScopeRead), s.NewToken(plantstore.ScopeRead)
+	done := make(replies)
+	send := func(n int, secret string) {
+		for range n {
+			go func() { done <- s.send(t, "GET", "/tags", "", "Authorization: Bearer "+secret) }()
+		}
+	}
+	const running, queued = 3, 20
+	send(running+queued, flood)
+	for range running {
+		<-store.began
+	}
+	s.listAs(t, "", flood).wantOK(t) // lists of plants have turns of their own
+	send(1, honest)
+	<-store.began // before the queue of the flood
+	go func() {
+		for range queued {
+			<-store.began
+		}
+	}()
+	close(store.open)
+	done.wantSuccess(t, running+queued+1)
+}
