@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -188,6 +189,27 @@ func (w *Workload) Finish(from *client.Client) string {
 	return w.Verify(from)
 }
 
+// verifyTags compares the numbers of plants per tag that the server keeps with those of
+// the plants.
+func (w *Workload) verifyTags(from *client.Client, stored map[plantstore.ID]plantstore.Plant) {
+	w.t.Helper()
+	want, got := make(map[string]int64), make(map[string]int64)
+	for _, p := range stored {
+		if tag, ok := p.Tag.Text(); ok {
+			want[tag]++
+		}
+	}
+	for tag, err := range from.Tags(context.Background(), plantstore.TagQuery{}) {
+		if err != nil {
+			w.t.Fatalf("list tags: %v", err)
+		}
+		got[tag.Tag] = tag.Plants
+	}
+	if !maps.Equal(got, want) {
+		w.t.Errorf("the tags are %v, but the plants have %v", got, want)
+	}
+}
+
 // Verify stops the workload and compares what the server has with what was
 // acknowledged. It returns a summary.
 func (w *Workload) Verify(from *client.Client) string {
@@ -204,6 +226,7 @@ func (w *Workload) Verify(from *client.Client) string {
 		}
 		stored[p.ID], last = p, p.ID
 	}
+	w.verifyTags(from, stored)
 	known, wrong := 0, 0
 	var longest time.Duration
 	complain := func(format string, args ...any) {

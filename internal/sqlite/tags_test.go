@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -138,5 +139,39 @@ func TestMissingTagIsDetected(t *testing.T) {
 	l.store.freezeRest()
 	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(100, flushText) }); !errors.Is(err, plantstore.ErrDamaged) {
 		t.Errorf("flush: %v", err)
+	}
+}
+
+// A store of an older schema, killed in the middle of a flush: plants up to id 2 are flushed.
+func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
+	path := newPath(t)
+	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps[:7] {
+		script, err := schemaFiles.ReadFile(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runRaw(t, path, string(script))
+	}
+	runRaw(t, path, fmt.Sprintf(`
+		PRAGMA application_id=%d; PRAGMA user_version=7;
+		INSERT INTO stored VALUES (1, '', 'b'), (2, '', 'b'), (3, '', 'a'), (4, '', 'a'), (5, '', NULL);
+		INSERT INTO log (seq, time, "by", type, id, name, tag) VALUES
+			(1, 1, '', 1, 1, '', 'a'), (2, 1, '', 1, 3, '', 'a'), (3, 1, '', 1, 4, '', 'a'), (4, 1, '', 1, 5, '', NULL),
+			(5, 1, '', 2, 1, '', 'b'), (6, 1, '', 1, 2, '', 'b'), (7, 1, '', 3, 3, '', 'a'), (8, 1, '', 2, 5, '', 'c'),
+			(9, 1, '', 2, 5, '', 'd'), (10, 1, '', 1, 6, '', 'd'), (11, 1, '', 3, 6, '', 'd');
+		UPDATE log_state SET flushed = 4, plants = 4;`, applicationID))
+	s := openStore(t, path, Serve)
+	if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{a 1} {b 2} {d 1}]" {
+		t.Errorf("the tags are %s", got)
+	}
+	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != 4 || stats.Unflushed != 0 {
+		t.Errorf("Stats: %+v, %v", stats, err)
+	}
+	if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
+		t.Errorf("check: %q, %v", problems, err)
 	}
 }
