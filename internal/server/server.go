@@ -151,7 +151,7 @@ func New(opts Options) *Server {
 		s.metrics.registry.MustRegister(poolCollector{store.Pools})
 	}
 	s.limits = map[string]error{
-		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "exports": s.exports.full,
+		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "tags": s.tags.full, "exports": s.exports.full,
 		"imports": s.imports.full, "import_bytes": s.windows.full, "large_pages": s.largePages.full,
 		"large_bodies": s.largeBodies.full, "followers": s.followers.full,
 	}
