@@ -30,25 +30,33 @@ func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 		{"end", func() { b.eval("scrollTo(0, document.body.scrollHeight)") }, func() { b.eval("scrollTo(0, 0)") }},
 		{"sign-in", func() { b.click("#sign-out"); b.see("#sign-in", "Sign in") }, func() { b.signIn(harness.Token) }},
 	}
-	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}, {1920, 1080}} {
-		for _, scheme := range []string{"light", "dark"} {
-			b.size(screen.width, screen.height)
-			b.scheme(scheme)
-			for _, state := range states {
-				name := fmt.Sprintf("%s-%d-%s", state.name, screen.width, scheme)
-				t.Log(name) // the subject of the failures that follow
-				state.open()
-				b.shot(name)
-				b.fits()
-				b.readable()
-				if scheme == "light" { // names do not depend on it
-					b.named()
-				}
-				if (scheme == "light") == (screen.width == 1280) {
-					b.accessible()
-				}
-				state.close()
+	for _, screen := range []struct {
+		width, height int64
+		scheme        string
+	}{
+		{1280, 800, "light"},
+		{1280, 800, "dark"},
+		{360, 740, "light"},
+		{360, 740, "dark"},
+		{1920, 1080, "light"},
+		{640, 400, "dark"}, // 1280 by 800 at 200 %
+	} {
+		b.size(screen.width, screen.height)
+		b.scheme(screen.scheme)
+		for _, state := range states {
+			name := fmt.Sprintf("%s-%d-%s", state.name, screen.width, screen.scheme)
+			t.Log(name) // the subject of the failures that follow
+			state.open()
+			b.shot(name)
+			b.fits()
+			b.readable()
+			if screen.scheme == "light" { // names do not depend on it
+				b.named()
 			}
+			if screen.width == 1280 || screen.width == 360 && screen.scheme == "dark" {
+				b.accessible()
+			}
+			state.close()
 		}
 	}
 }
@@ -258,4 +266,22 @@ func TestTableIsDenseAndDoesNotJump(t *testing.T) {
 	if width := evaluate[float64](b, "document.querySelector('#plants').getBoundingClientRect().width"); width > 1440 {
 		t.Errorf("the table is %v wide", width)
 	}
+}
+
+func TestThemeIsChosenAndKept(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	b.scheme("dark")
+	dark := "getComputedStyle(document.body).backgroundColor === 'rgb(15, 20, 17)'"
+	b.wait(dark)
+	b.click("#theme")
+	b.wait("!(" + dark + ") && document.querySelector('#theme').title === 'Theme: light'")
+	b.do(chromedp.Reload())
+	b.wait("!(" + dark + ") && document.querySelector('#theme').title === 'Theme: light'")
+	b.scheme("light")
+	b.click("#theme")
+	b.wait(dark)
+	b.click("#theme")
+	b.wait("document.querySelector('#theme').title === 'Theme: system' && localStorage.length === 0 && !(" + dark + ")")
 }

@@ -560,7 +560,7 @@ function renderEmpty() {
   }
   renderState('No plants yet', 'Create the first one, drop a file of plants anywhere on this page, or use the API:', ['New plant', newPlant], ['Import', openImport], ['Load 20 sample plants', (event) => loadSamples(event.currentTarget)]);
   const command = `curl ${PLANTS} -H "Authorization: Bearer $PLANTSTORE_TOKEN" -H 'Content-Type: application/json' -d '{"id": 1, "name": "Monstera", "tag": "tropical"}'`;
-  $('state').querySelector('p').after(h('div', { class: 'snippet' }, h('code', { tabindex: '0' }, command), h('button', { type: 'button', class: 'tool quiet', title: 'Copy', 'aria-label': 'Copy the command', onclick: () => copy(command, 'Command') }, icon('copy'))));
+  $('state').querySelector('p').after(h('div', { class: 'snippet' }, h('code', {}, command), h('button', { type: 'button', class: 'tool quiet', title: 'Copy', 'aria-label': 'Copy the command', onclick: () => copy(command, 'Command') }, icon('copy'))));
 }
 
 // renderFailure keeps the rows if they are what was asked for: the server may be back soon.
