@@ -186,7 +186,6 @@ func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	s.Import(garden(120))
 	_, port, _ := strings.Cut(s.Addr, ":")
 	b := openTab(t, "http://plants.test:"+port+"/")
-	b.expect("status of 404")
 	b.signIn(harness.Token)
 	b.see("#count", "Plants 1–50 of ")
 	b.shot("fifty")
@@ -355,6 +354,40 @@ func TestPlantIsFoundByItsID(t *testing.T) {
 	b.at("#/plants")
 	b.write("#search", "maple")
 	b.hidden("#goto")
+}
+
+func TestTagsAreSuggestedWithCounts(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(21) + `{"id":100,"name":"Pine","tag":"trees, <b>tall</b>"}`)
+	b := openConsole(s)
+	b.click("#tag-filter")
+	b.see("#tags", "tropical\n5")
+	if got := b.text("#tags li:last-child"); got != "trees, <b>tall</b>\n1" {
+		t.Errorf("the last suggestion is %q", got)
+	}
+	b.press("tre")
+	b.wait("document.querySelectorAll('#tags li').length === 2 && document.querySelector('#tag-filter').ariaExpanded === 'true'")
+	b.see("#tags li:first-child", "tree\n4")
+	b.shot("tags")
+	b.accessible()
+	b.press(kb.ArrowDown)
+	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tags-0'")
+	b.press(kb.ArrowUp)
+	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tags-1'")
+	b.press(kb.ArrowDown + kb.Enter)
+	b.at("#/plants?tag=tree")
+	b.see("#count", "Matches 1–4 of 4")
+	b.hidden("#tags")
+	b.write("#tag-filter", "trop")
+	b.see("#tags li", "tropical")
+	b.press(kb.Escape)
+	b.hidden("#tags")
+	b.write("#tag-filter", "trop")
+	b.click("#tags li")
+	b.at("#/plants?tag=tropical")
+	b.click("#chips button")
+	b.at("#/plants")
 }
 
 func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
