@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"time"
 
@@ -118,9 +119,13 @@ func readFiles() (files, error) {
 	return all, nil
 }
 
-// compact leaves out what only readers of the source need: indentation, and comments that
-// have lines of their own. The other lines keep their numbers. It must not change the
-// meaning of a file, so no string or template in web/ spans lines.
+// inline matches comments with types, and comments that end a line. What has a quote after
+// it may be in a string.
+var inline = regexp.MustCompile("/\\*\\* @[^*]*\\*/ ?| // [^'\"`]*$")
+
+// compact leaves out what only readers of the source need: indentation and comments. Lines
+// keep their numbers. It must not change the meaning of a file, so no string or template in
+// web/ spans lines.
 func compact(source []byte) []byte {
 	var out bytes.Buffer
 	inComment := false
@@ -134,7 +139,7 @@ func compact(source []byte) []byte {
 		case begins && (ends || !bytes.Contains(line, []byte("*/"))):
 			inComment = !ends
 		case !bytes.HasPrefix(line, []byte("//")):
-			out.Write(line)
+			out.Write(inline.ReplaceAll(line, nil))
 		}
 		out.WriteByte('\n')
 	}

@@ -16,12 +16,16 @@
 // changes while it is open. The router removes root after hide. A page changes the state
 // with go of route.js, or with a plain link whose href is format(state).
 
+import { page as about } from './about.js';
 import { page as activity } from './activity.js';
 import { page as plants } from './plants.js';
+import { page as tokens } from './tokens.js';
+import { page as webhooks } from './webhooks.js';
 import { startAlerts, stopAlerts } from './alerts.js';
-import { allows, identify, onConnection, onUnauthorized, session, signOff } from './api.js';
+import { identify, onConnection, onUnauthorized, session, signOff } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
+import { MENU, menu } from './grants.js';
 import { forget, start, state } from './route.js';
 import { format } from './state.js';
 import { forgetNames } from './people.js';
@@ -39,15 +43,8 @@ import { forgetUndo, undoLast } from './undo.js';
  * @property {(key: string) => boolean} [key]
  */
 
-/**
- * The pages. A token needs one of the scopes of a page, if it has any: pages that it cannot
- * use are not shown.
- * @type {{name: string, label: string, scopes: string[], module: Page}[]}
- */
-const PAGES = [
-  { name: 'plants', label: 'Plants', scopes: ['plants:read', 'plants:write'], module: plants },
-  { name: 'activity', label: 'Activity', scopes: ['events:read'], module: activity },
-];
+/** @type {Record<string, Page>} */
+const MODULES = { plants, activity, webhooks, tokens, about };
 
 const dialog = /** @type {HTMLDialogElement} */ ($('sign-in'));
 const button = /** @type {HTMLButtonElement} */ (dialog.querySelector('.primary'));
@@ -56,7 +53,7 @@ const field = /** @type {HTMLInputElement} */ ($('token'));
 /** @type {{name: string, module: Page, root: HTMLElement} | null} */
 let open = null; // the page that is shown
 
-const allowed = () => PAGES.filter(({ scopes }) => scopes.length === 0 || scopes.some(allows));
+const allowed = () => menu(session.token().scopes);
 
 // draw shows the page of the state, if the user has signed in.
 function draw() {
@@ -67,7 +64,7 @@ function draw() {
   const page = allowed().find(({ name }) => name === now.page);
   if (open?.name !== page?.name || !open) {
     close();
-    const module = page?.module ?? nowhere;
+    const module = page ? MODULES[page.name] : nowhere;
     const root = h('div', { class: 'page', 'data-page': page?.name ?? 'nowhere' });
     $('console').append(root);
     open = { name: page?.name ?? '', module, root };
@@ -88,7 +85,7 @@ function close() {
 const nowhere = {
   title: 'Not found',
   show(root, { page }) {
-    const known = PAGES.find(({ name }) => name === page);
+    const known = MENU.find(({ name }) => name === page);
     root.replaceChildren(h(
       'div',
       { class: 'state' },

@@ -1,9 +1,13 @@
 // The API reference: Swagger UI over this server's own openapi.json. It uses the console's
 // token of this tab.
 
+import { session } from './api.js';
 import { indent } from './json.js';
+import { menu } from './grants.js';
+import { format } from './state.js';
 
 const base = /** @type {HTMLMetaElement} */ (document.querySelector('meta[name="plantstore-base"]')).content;
+const secret = session.secret();
 const place = /** @type {HTMLElement} */ (document.getElementById('swagger-ui'));
 
 // What Swagger UI gives no name for screen readers.
@@ -47,6 +51,14 @@ const exactResponses = () => ({
   },
 });
 
+if (secret) {
+  document.getElementById('pages')?.replaceChildren(...menu(session.token().scopes).map(({ name, label }) => {
+    const link = document.createElement('a');
+    link.href = `.${format({ page: name })}`;
+    link.textContent = label;
+    return link;
+  }));
+}
 new MutationObserver(addNames).observe(place, { childList: true, subtree: true, attributeFilter: ['aria-label'] });
 try {
   const response = await fetch('openapi.json');
@@ -57,7 +69,6 @@ try {
   // The page may have been opened under a different host name than the one in the
   // base URL. "Try it out" calls the host that the page came from.
   spec.servers = [{ url: location.origin + base }];
-  const secret = sessionStorage.getItem('plantstore.token');
   const ui = /** @type {any} */ (globalThis).SwaggerUIBundle({
     spec,
     domNode: place,

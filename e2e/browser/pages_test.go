@@ -1,0 +1,315 @@
+package browser
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"plantstore/e2e/harness"
+)
+
+// page opens a page of the console by the menu.
+func (b *tab) page(name string) {
+	b.t.Helper()
+	b.click(fmt.Sprintf(`#pages a[href="#/%s"]`, name))
+	b.see(fmt.Sprintf(`[data-page="%s"] h1`, name), "")
+}
+
+// signInAs signs in with a token that cannot open the page of plants.
+func (b *tab) signInAs(token string) {
+	b.t.Helper()
+	b.see("#sign-in", "Sign in")
+	b.write("#token", token+kb.Enter)
+	b.hidden("#sign-in")
+	b.see("#console", "Your token cannot open Plants")
+}
+
+// takeSecret returns the secret that the dialog shows, and closes it.
+func (b *tab) takeSecret(label string) string {
+	b.t.Helper()
+	b.see("dialog.secret", "it is never shown again")
+	secret := b.value("dialog.secret input")
+	b.press(kb.Escape)
+	b.see("dialog.secret", "it is never shown again") // it was not copied
+	b.click("dialog.secret .primary")
+	b.see(".toast", label+" copied.")
+	b.click("dialog.secret .buttons button")
+	b.wait(fmt.Sprintf("!document.documentElement.outerHTML.includes(%q)", secret))
+	return secret
+}
+
+func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	b.page("tokens")
+	b.see("#tokens .records li", "You")
+	b.click("#new-token")
+	b.expect("status of 400", "status of 409")
+	b.click("dialog .primary")
+	b.see("dialog .problem", `"name"`)
+	b.write("#token-name", "backup")
+	b.click(`dialog input[value="plants:write"]`)
+	b.shot("token-form")
+	b.click("dialog .primary")
+	secret := b.takeSecret("Token")
+	if status, body := s.Call(secret, "GET", "/plants", ""); status != http.StatusOK {
+		t.Errorf("GET with the token: %d %s", status, body)
+	}
+	if status, body := s.Call(secret, "POST", "/plants", `{"id":1,"name":"a"}`); status != http.StatusForbidden {
+		t.Errorf("POST with the token: %d %s", status, body)
+	}
+	_, own := s.Call(secret, "GET", "/token", "")
+	if !strings.Contains(own, `"scopes":["plants:read"]`) || strings.Contains(own, `"expires":null`) {
+		t.Errorf("the token is %s", own)
+	}
+	b.see("#tokens .records", "backup")
+	b.see("#tokens .records", "plants:read")
+	b.shot("tokens")
+
+	b.click(`[aria-label="Revoke backup"]`)
+	b.see("dialog", "It has 1 scope: plants:read.")
+	b.shot("token-revoke")
+	b.click("dialog .cancel")
+	b.hidden("dialog")
+	b.click(`[aria-label="Revoke backup"]`)
+	b.click("dialog .danger")
+	b.see(".toast", "Token backup was revoked.")
+	b.see("#tokens summary", "Revoked and expired (1)")
+	b.wait(`document.activeElement.tagName === 'H1'`)
+	s.awaitRefused(secret)
+	b.click("#tokens summary")
+	b.see("#tokens details li", "backup")
+	b.hidden("#tokens details .risky")
+
+	// The last token that can create others stays.
+	b.click("#tokens .records .risky")
+	b.see("dialog", "You are signed in with this token.")
+	b.click("dialog .danger")
+	b.see("dialog .problem", "is the last one with the scope tokens:write")
+	b.shot("token-last")
+	b.press(kb.Escape)
+	b.hidden("dialog")
+}
+
+func TestNobodyCanGiveAwayMoreThanTheyHave(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	maker := s.Command("token", "create", "--name", "maker", "--scopes", "tokens:read,tokens:write", "--expires", "10d")
+	auditor := s.Command("token", "create", "--name", "auditor", "--scopes", "tokens:read")
+	b := openTab(t, "http://"+s.Addr+"/")
+	b.signInAs(maker)
+	b.page("tokens")
+	if names := b.text("#pages"); strings.Contains(names, "Plants") || strings.Contains(names, "Webhooks") {
+		t.Errorf("the menu has %s", names)
+	}
+	b.click("#new-token")
+	b.see("dialog", "New token")
+	if got := evaluate[[]string](b, "[...document.querySelectorAll('dialog[open] input[type=checkbox]')].map((e) => e.value)"); fmt.Sprint(got) != "[tokens:read tokens:write]" {
+		t.Errorf("the form offers the scopes %s", got)
+	}
+	if got := evaluate[[]string](b, "[...document.querySelectorAll('dialog[open] option')].map((e) => e.textContent)"); fmt.Sprint(got) != "[7 days When my token expires]" {
+		t.Errorf("the form offers the lifetimes %s", got)
+	}
+	b.write("#token-name", "child")
+	b.click(`dialog input[value="tokens:read"]`)
+	b.click("dialog .primary")
+	b.takeSecret("Token")
+	b.see("#tokens .records", "child")
+
+	b.click("#sign-out")
+	b.signInAs(auditor)
+	b.page("tokens")
+	b.see("#tokens .records", "child")
+	b.hidden("#new-token")
+	b.hidden("#tokens .risky")
+	b.do(chromedp.Navigate("http://" + s.Addr + "/#/webhooks"))
+	b.see("#console", "Your token cannot open Webhooks")
+	b.see("#console", "It needs the scope webhooks:read or webhooks:write.")
+}
+
+func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int64
+	status.Store(http.StatusOK)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(int(status.Load()))
+		io.WriteString(w, "<b>said the receiver</b>")
+	}))
+	defer receiver.Close()
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	b := openConsole(s)
+	b.page("webhooks")
+	b.see("#webhooks", "No webhooks")
+	b.shot("webhooks-empty")
+	b.click("#new-webhook")
+	b.expect("status of 400", "status of 410")
+	b.click("dialog .primary")
+	b.see("dialog .problem", `"url"`)
+	b.write("#webhook-url", receiver.URL+"/hook")
+	b.write("#webhook-description", "The archive")
+	for _, kind := range []string{"created", "replaced", "deleted"} {
+		b.click(fmt.Sprintf(`dialog input[value="plant.%s"]`, kind))
+	}
+	b.click("dialog .primary")
+	b.see("dialog .problem", "Choose at least one kind of change.")
+	b.click(`dialog input[value="plant.created"]`)
+	b.click(`dialog input[value="plant.deleted"]`)
+	b.shot("webhook-form")
+	b.click("dialog .primary")
+	first := b.takeSecret("Secret")
+	if !strings.HasPrefix(first, "whsec_") {
+		t.Errorf("the secret is %s", first)
+	}
+	b.see(".drawer", "plant.created, plant.deleted")
+	b.see(".drawer .deliveries", "Nothing was sent yet.")
+
+	b.click(".drawer .buttons button") // Send a test
+	b.see(".toast", "The test arrived: 200 in")
+	s.put("1", `{"name":"Oak"}`)
+	harness.Eventually(t, func() error {
+		if _, got := s.Call(harness.Token, "GET", "/webhooks/"+b.hash("webhooks")+"/deliveries", ""); !strings.Contains(got, "plant.created") {
+			return fmt.Errorf("the deliveries are %s", got)
+		}
+		return nil
+	})
+	b.click(".deliveries button")
+	b.see(".drawer .history", "plant.created: 200 in")
+	b.shot("webhook")
+
+	// A receiver that is gone disables the webhook.
+	status.Store(http.StatusGone)
+	b.click(".drawer .buttons button")
+	b.see(".toast.bad", "The test failed: 410 in")
+	s.put("2", `{"name":"Elm"}`)
+	harness.Eventually(t, func() error {
+		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {
+			return fmt.Errorf("the webhooks are %s", got)
+		}
+		return nil
+	})
+	b.do(chromedp.Reload())
+	b.see(".drawer .facts", "disabled")
+	b.see(".drawer .history", "plant.created: 410 in")
+	b.see(".drawer .history pre", "<b>said the receiver</b>")
+	b.shot("webhook-disabled-page")
+	status.Store(http.StatusOK)
+	b.click(".drawer .buttons .primary")
+	b.see(".toast", "The webhook was resumed.")
+	b.see(".drawer .facts", "active")
+
+	b.clickText(".drawer .buttons button", "Edit")
+	b.write("#webhook-description", "Another archive")
+	b.click("dialog .primary")
+	b.see(".drawer .facts", "Another archive")
+	b.clickText(".drawer .buttons button", "Rotate secret")
+	b.click("dialog .primary")
+	if second := b.takeSecret("Secret"); !strings.HasPrefix(second, "whsec_") || second == first {
+		t.Errorf("the new secret is %s, the first was %s", second, first)
+	}
+	b.clickText(".drawer .buttons button", "Delete")
+	b.see("dialog", "Nothing more is sent to "+receiver.URL)
+	b.click("dialog .danger")
+	b.see("#webhooks", "No webhooks")
+	b.hidden(".drawer")
+	if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); got != "[]\n" {
+		t.Errorf("the server has the webhooks %s", got)
+	}
+}
+
+// hash returns what is open on a page, by the URL.
+func (b *tab) hash(page string) string {
+	b.t.Helper()
+	return strings.TrimPrefix(evaluate[string](b, "location.hash"), "#/"+page+"/")
+}
+
+// clickText clicks the element with this text.
+func (b *tab) clickText(selector, text string) {
+	b.t.Helper()
+	b.see(selector, text)
+	b.eval(fmt.Sprintf(`[...document.querySelectorAll(%q)].find((e) => e.innerText === %q).click()`, selector, text))
+}
+
+func TestWebhooksPageWithoutWriteScopeOnlyShows(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	if status, got := s.Call(harness.Token, "POST", "/webhooks", `{"url":"http://127.0.0.1:9/hook"}`); status != http.StatusCreated {
+		t.Fatalf("create a webhook: %d %s", status, got)
+	}
+	b := openTab(t, "http://"+s.Addr+"/")
+	b.signInAs(s.Command("token", "create", "--name", "reader", "--scopes", "webhooks:read"))
+	b.page("webhooks")
+	b.click("#webhooks .records a")
+	b.see(".drawer .deliveries", "Nothing was sent yet.")
+	b.hidden("#new-webhook")
+	b.hidden(".drawer .buttons button")
+	b.press(kb.Escape)
+	b.hidden(".drawer")
+	b.do(chromedp.NavigateBack())
+	b.see(".drawer", "http://127.0.0.1:9/hook")
+}
+
+func TestAboutSaysWhatTheServerIs(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(1234))
+	b := openConsole(s)
+	b.page("about")
+	for _, text := range []string{"Version", "SQLite, embedded", "Plants\n1,234", "Largest request\n1.05 MB", "Events are kept for\n7 days", "Requests with your token\nno limit", "plants:write create, change and delete plants", "API reference"} {
+		b.see(".about", text)
+	}
+}
+
+func TestOtherPagesFitAndAreAccessible(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	for i := range 4 {
+		s.Command("token", "create", "--name", fmt.Sprintf("A token with a rather long name, number %d", i), "--scopes", "plants:read,plants:write,events:read")
+	}
+	s.Command("token", "revoke", "A token with a rather long name, number 3")
+	for _, url := range []string{"http://127.0.0.1:9/hook", "http://127.0.0.1:9/" + strings.Repeat("long/", 40)} {
+		if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q,"description":"The archive of everything that happens"}`, url)); status != http.StatusCreated {
+			t.Fatalf("create a webhook: %d %s", status, got)
+		}
+	}
+	b := openConsole(s)
+	states := []struct {
+		name        string
+		open, close func()
+	}{
+		{"tokens", func() { b.page("tokens"); b.see("#tokens .records", "You") }, func() {}},
+		{"token-form", func() { b.click("#new-token"); b.see("dialog", "New token") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
+		{"webhooks", func() { b.page("webhooks"); b.see("#webhooks .records", "hook") }, func() {}},
+		{"webhook", func() {
+			b.click("#webhooks .records a")
+			b.see(".drawer .deliveries", "Nothing was sent yet.")
+		}, func() { b.press(kb.Escape); b.hidden(".drawer") }},
+		{"webhook-form", func() { b.click("#new-webhook"); b.see("dialog", "New webhook") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
+		{"about", func() { b.page("about"); b.see(".about", "Limits") }, func() {}},
+	}
+	for _, screen := range []struct{ width, height int64 }{{1280, 800}, {360, 740}} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.size(screen.width, screen.height)
+			b.scheme(scheme)
+			for _, state := range states {
+				name := fmt.Sprintf("%s-%d-%s", state.name, screen.width, scheme)
+				t.Log(name) // the subject of the failures that follow
+				state.open()
+				b.shot(name)
+				b.fits()
+				b.readable()
+				b.named()
+				b.accessible()
+				state.close()
+			}
+		}
+	}
+}

@@ -1,0 +1,221 @@
+// What the pages of tokens and webhooks are made of: a list, and dialogs for one question or
+// one form.
+
+import { aborted, allows, call } from './api.js';
+import { STILL_WAITING, busy, copy, h, icon, toast } from './dom.js';
+import { sentence } from './format.js';
+import { parse } from './json.js';
+
+/**
+ * listPage returns a page that shows a list, and a button to create another item if the token
+ * may.
+ * @param {object} list
+ * @param {string} list.title
+ * @param {string} list.noun what an item is called: token
+ * @param {string} list.url
+ * @param {(place: HTMLElement, items: any[]) => void} list.draw is called again when the state
+ *   in the URL changes
+ * @param {() => void} list.create
+ */
+export function listPage({ title, noun, url, draw, create }) {
+  let running = new AbortController();
+  let place = h('div');
+  /** @type {any[] | null} */
+  let items = null;
+  const load = async () => {
+    running.abort();
+    running = new AbortController();
+    if (!allows(`${noun}s:read`)) {
+      message(place, `Your token can create ${noun}s`, `To list them, it needs the scope ${noun}s:read.`);
+      return;
+    }
+    try {
+      items = parse((await call('GET', url, { signal: running.signal })).text);
+      draw(place, items ?? []);
+    } catch (err) {
+      if (!aborted(err) && err.status !== 401 && !items) {
+        message(place, `The ${noun}s could not be loaded`, sentence(err.message), load);
+      }
+    }
+  };
+  /** @type {import('./console.js').Page} */
+  const page = {
+    title,
+    show(root) {
+      if (root.firstChild) {
+        draw(place, items ?? []);
+        return;
+      }
+      items = null;
+      place = h('div', { id: `${noun}s` });
+      root.append(toolbar(title), place);
+      if (allows(`${noun}s:write`)) {
+        const name = `New ${noun}`;
+        root.firstElementChild?.append(h('div', { class: 'actions' }, h('button', { type: 'button', id: `new-${noun}`, class: 'primary', title: name, onclick: create }, icon('plus'), h('span', { class: 'word' }, name))));
+      }
+      load();
+    },
+    refresh: load,
+    hide: () => running.abort(),
+  };
+  return { page, load };
+}
+
+/** toolbar returns the top of a page. @param {string} title */
+export const toolbar = (title) => h('div', { class: 'toolbar' }, h('h1', { tabindex: '-1' }, title));
+
+/**
+ * message shows a message instead of a list.
+ * @param {HTMLElement} place
+ * @param {string} title
+ * @param {string} text
+ * @param {() => void} [again]
+ */
+export function message(place, title, text, again) {
+  place.replaceChildren(h('div', { class: 'state' }, h('h2', {}, title), h('p', {}, text), ...(again ? [h('button', { type: 'button', onclick: again }, 'Try again')] : [])));
+}
+
+/** fact returns a labelled value for a list. @param {string} label @param {Node | string} value */
+export const fact = (label, value) => h('div', {}, h('dt', {}, label), h('dd', {}, value));
+
+/** words returns a list of words. @param {string} label @param {string[]} all */
+export const words = (label, all) => h('ul', { class: 'scopes', 'aria-label': label }, ...all.map((word) => h('li', {}, word)));
+
+/**
+ * tell runs f and shows why it failed.
+ * @param {() => Promise<void>} f
+ */
+export async function tell(f) {
+  try {
+    await f();
+  } catch (err) {
+    if (!aborted(err) && err.status !== 401) {
+      toast(sentence(err.message), { bad: true });
+    }
+  }
+}
+
+let last = 0; // for ids
+
+/**
+ * field returns a form field with its label and a hint.
+ * @param {string} label
+ * @param {HTMLElement} control
+ * @param {string} [hint]
+ */
+export function field(label, control, hint = '') {
+  control.id ||= `field-${++last}`;
+  const parts = [h('label', { for: control.id }, label), control];
+  if (hint) {
+    control.setAttribute('aria-describedby', `${control.id}-hint`);
+    parts.push(h('p', { class: 'hint', id: `${control.id}-hint` }, hint));
+  }
+  return h('div', { class: 'field' }, ...parts);
+}
+
+/**
+ * checks returns a group of checkboxes. What is checked are their values.
+ * @param {string} legend
+ * @param {{value: string, text: string, checked: boolean}[]} choices
+ */
+export function checks(legend, choices) {
+  const boxes = choices.map(({ value, text, checked }) => h(
+    'label',
+    { class: 'check' },
+    h('input', { type: 'checkbox', value, checked: checked ? '' : undefined }),
+    h('span', {}, h('code', {}, value), text && ` ${text}`),
+  ));
+  return h('fieldset', { class: 'field checks' }, h('legend', {}, legend), ...boxes);
+}
+
+/** checked returns the values that are checked. @param {HTMLElement} group @returns {string[]} */
+export const checked = (group) => [...group.querySelectorAll('input')].filter((box) => box.checked).map((box) => box.value);
+
+/**
+ * openForm opens a dialog with a form. When run is done, it closes and calls what run
+ * returned; if run fails, it shows why.
+ * @param {object} form
+ * @param {string} form.title
+ * @param {HTMLElement[]} form.body
+ * @param {string} form.action the label of the button
+ * @param {boolean} [form.risky] whether it cannot be undone
+ * @param {(options: import('./api.js').Options) => Promise<void | (() => void)>} form.run
+ */
+export function openForm({ title, body, action, risky = false, run }) {
+  const id = `dialog-${++last}`;
+  const problem = h('p', { class: 'problem', role: 'alert' });
+  const waiting = h('p', { class: 'waiting', role: 'status' });
+  const submit = h('button', { class: risky ? 'danger' : 'primary' }, action);
+  const slow = () => {
+    waiting.textContent = STILL_WAITING;
+  };
+  const send = async () => {
+    problem.textContent = '';
+    try {
+      const then = await run({ slow });
+      dialog.close();
+      if (document.activeElement === document.body) { // what opened it is gone
+        /** @type {HTMLElement | null} */ (document.querySelector('.page h1'))?.focus();
+      }
+      then?.();
+    } catch (err) {
+      if (err.status !== 401) { // the sign-in dialog shows it
+        problem.textContent = sentence(err.message);
+      }
+    } finally {
+      waiting.textContent = '';
+    }
+  };
+  const form = h(
+    'form',
+    {
+      novalidate: '',
+      onsubmit: (/** @type {Event} */ event) => {
+        event.preventDefault();
+        busy(submit, send);
+      },
+    },
+    h('h2', { id }, title),
+    problem,
+    ...body,
+    waiting,
+    h('div', { class: 'buttons' }, h('button', { type: 'button', class: 'cancel', autofocus: risky ? '' : undefined, onclick: () => dialog.close() }, 'Cancel'), submit),
+  );
+  const dialog = open(h('dialog', { 'aria-labelledby': id, class: risky ? 'narrow' : undefined }, form));
+}
+
+/**
+ * showSecret shows a secret for the only time. Escape closes the dialog once it was copied.
+ * @param {{title: string, text: string, label: string, secret: string}} what
+ */
+export function showSecret({ title, text, label, secret }) {
+  const id = `dialog-${++last}`;
+  let copied = false;
+  const value = h('input', { class: 'mono', readonly: '', value: secret, spellcheck: 'false', 'aria-label': label, onfocus: (/** @type {any} */ event) => event.target.select(), oncopy: () => { copied = true; } });
+  const copyIt = async () => {
+    copied = true;
+    await copy(secret, label);
+  };
+  const dialog = open(h(
+    'dialog',
+    {
+      'aria-labelledby': id,
+      class: 'secret',
+      oncancel: (/** @type {Event} */ event) => !copied && event.preventDefault(),
+    },
+    h('h2', { id }, title),
+    h('p', {}, text),
+    h('div', { class: 'copyable' }, value, h('button', { type: 'button', class: 'primary', autofocus: '', onclick: copyIt }, 'Copy')),
+    h('p', { class: 'hint' }, 'Copy it now and keep it safe: it is never shown again.'),
+    h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Done')),
+  ));
+}
+
+// open shows a dialog on the page and removes it when it is closed.
+function open(/** @type {HTMLElement} */ element) {
+  const dialog = /** @type {HTMLDialogElement} */ (element);
+  dialog.addEventListener('close', () => dialog.remove());
+  document.querySelector('.page')?.append(dialog);
+  dialog.showModal();
+  return dialog;
+}

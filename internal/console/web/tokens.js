@@ -1,0 +1,90 @@
+// The page of tokens.
+
+import { API, Failure, allows, call, session } from './api.js';
+import { h, toast, visible, when } from './dom.js';
+import { plural } from './format.js';
+import { isOver, lifetimes, meaning } from './grants.js';
+import { parse } from './json.js';
+import { checked, checks, fact, field, listPage, openForm, showSecret, words } from './parts.js';
+
+const TOKENS = `${API}/tokens`;
+
+export const { page, load } = listPage({ title: 'Tokens', noun: 'token', url: TOKENS, draw, create });
+
+/** @typedef {import('./api.js').Token & {id: string, name: string, revoked?: string, last_used?: string}} Listed */
+
+function draw(/** @type {HTMLElement} */ place, /** @type {Listed[]} */ tokens) {
+  const newest = [...tokens].reverse();
+  const over = newest.filter((token) => isOver(token, Date.now()));
+  const list = (/** @type {Listed[]} */ some) => h('ul', { class: 'records' }, ...some.map(row));
+  const wasOpen = place.querySelector('details')?.open;
+  place.replaceChildren(list(newest.filter((token) => !over.includes(token))));
+  if (over.length > 0) {
+    place.append(h('details', { open: wasOpen ? '' : undefined }, h('summary', {}, `Revoked and expired (${over.length})`), list(over)));
+  }
+}
+
+function row(/** @type {Listed} */ token) {
+  const { id, name, scopes, created, expires, revoked, last_used: used } = token;
+  const own = id === session.token().id;
+  const active = !isOver(token, Date.now());
+  const last = revoked ? fact('Revoked', when(revoked)) : fact(active ? 'Expires' : 'Expired', expires ? when(expires) : 'never');
+  const revoke = h('button', { type: 'button', class: 'risky', 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) }, 'Revoke');
+  return h(
+    'li',
+    { 'data-id': id },
+    h('div', { class: 'who' }, h('strong', { dir: 'auto' }, ...visible(name)), ...(own ? [h('span', { class: 'badge' }, 'You')] : []), h('code', {}, id)),
+    words('Scopes', scopes),
+    h('dl', {}, fact('Created', when(created)), fact('Last used', own ? 'now' : used ? when(used) : 'never'), last),
+    h('div', { class: 'do' }, ...(active && allows('tokens:write') ? [revoke] : [])),
+  );
+}
+
+function create() {
+  const own = session.token();
+  const name = /** @type {HTMLInputElement} */ (h('input', { id: 'token-name', autocomplete: 'off', spellcheck: 'false', autofocus: '' }));
+  const scopes = checks('Scopes', own.scopes.map((value) => ({ value, text: meaning(value), checked: value.startsWith('plants:') })));
+  const choices = lifetimes(own.expires, Date.now());
+  const lifetime = /** @type {HTMLSelectElement} */ (h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual ? '' : undefined }, label))));
+  openForm({
+    title: 'New token',
+    body: [field('Name', name, 'What it is for, for example: backup.'), scopes, field('Expires', lifetime)],
+    action: 'Create',
+    async run(options) {
+      const body = JSON.stringify({ name: name.value.trim(), scopes: checked(scopes), expires: choices[lifetime.selectedIndex].expires });
+      const made = await send(body, options);
+      load();
+      return () => showSecret({ title: `Token ${made.name}`, text: 'The token was created. This is its secret:', label: 'Token', secret: made.token });
+    },
+  });
+}
+
+// send creates a token. Sending it twice would create two.
+async function send(/** @type {string} */ body, /** @type {import('./api.js').Options} */ options) {
+  try {
+    return parse((await call('POST', TOKENS, { ...options, body, headers: { 'Content-Type': 'application/json' } })).text);
+  } catch (err) {
+    if (err.status !== 0) {
+      throw err;
+    }
+    load();
+    throw new Failure(0, 'The server did not respond. The token may have been created: if it is in the list, revoke it, because its secret is lost, and try again.');
+  }
+}
+
+function ask(/** @type {Listed} */ { id, name, scopes }, /** @type {boolean} */ own) {
+  openForm({
+    title: `Revoke ${name}?`,
+    body: [
+      h('p', {}, `It has ${plural(scopes.length, 'scope')}: ${scopes.join(', ')}. It is refused within 2 seconds. This cannot be undone.`),
+      ...(own ? [h('p', {}, h('strong', {}, 'You are signed in with this token.'), ' You will be signed out.')] : []),
+    ],
+    action: 'Revoke',
+    risky: true,
+    async run(options) {
+      await call('DELETE', `${TOKENS}/${encodeURIComponent(id)}`, options);
+      toast(`Token ${name} was revoked.`);
+      await load();
+    },
+  });
+}
