@@ -248,6 +248,7 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.see("#history", "Changed")
 	b.wait("document.activeElement.id === 'edit-plant'")
 	b.shot("drawer")
+	b.image("console-drawer")
 
 	// A text area makes all line breaks alike. They are kept, edited or not.
 	b.edit("4")
@@ -596,6 +597,7 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 		t.Errorf("the words marked in my version are %q", got)
 	}
 	b.shot("conflict")
+	b.image("console-conflict")
 	b.click("#conflict-back")
 	b.hidden("#conflict")
 	if got := b.value("#plant-name"); got != "Monstera, mine" {
@@ -727,6 +729,7 @@ func TestLiveFiguresAreShown(t *testing.T) {
 		return nil
 	})
 	b.shot("live")
+	b.image("console")
 	b.click("#sign-out")
 	b.signIn(s.Command("token", "create", "--name", "gardener"))
 	b.hidden("#live")

@@ -63,6 +63,7 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.see("#activity-types", "Deleted 1")
 	b.wait("document.querySelectorAll('.stacked rect:not(.ground)').length > 0 && document.title === 'Activity · Plantstore'")
 	b.shot("activity")
+	b.image("console-activity")
 	b.accessible()
 
 	s.put("7", `{"name":"While you watch"}`)

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -252,6 +253,25 @@ func (b *tab) shot(name string) {
 		return
 	}
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), screenshot, 0o666); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+var images = flag.Bool("images", false, "take the screenshots of the documentation anew")
+
+// image saves a screenshot for the documentation, if the flag says so.
+func (b *tab) image(name string) {
+	b.t.Helper()
+	if !*images {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
+	defer cancel()
+	screenshot, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(harness.Root, "docs/images", name+".png"), screenshot, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -12,6 +12,8 @@ import { offerUndo } from './undo.js';
 
 const FIELDS = ['id', 'name', 'tag'];
 const MAX_HISTORY = 200;
+const FEW_PAGES = 3;
+const DAY = 86_400_000;
 
 /** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, running: AbortController}} */
 const drawer = {
@@ -51,8 +53,15 @@ export function showPlant(id) {
     return;
   }
   mount();
-  if (id === 'new') {
+  if (id === 'new' && allows('plants:write')) {
     openForm(null);
+    return;
+  }
+  if (id === 'new') {
+    title(id);
+    $('plant').hidden = true;
+    $('plant-view').hidden = true;
+    $('drawer-problem').textContent = 'Your token cannot create plants. It needs the scope plants:write.';
     return;
   }
   title(id);
@@ -232,36 +241,58 @@ function curl({ id, name, tag }) {
   ].join(' \\\n  ');
 }
 
-// showHistory shows the changes of the plant that the log still has, newest first.
+// showHistory shows the changes of the plant that the log still has, newest first. The
+// server reads the log from its oldest event on: if it is long, the last day comes first.
 async function showHistory() {
-  const section = $('plant-history');
-  section.hidden = !allows('events:read');
-  if (section.hidden) {
+  $('plant-history').hidden = !allows('events:read');
+  if (!allows('events:read')) {
     return;
   }
   const { signal } = drawer.running;
-  const { id } = drawer;
   $('history-status').textContent = 'Loading…';
   try {
-    const events = [];
-    /** @type {string | null} */
-    let query = `?${new URLSearchParams({ id, limit: '1000' })}`;
-    while (query) {
-      const response = await listEvents(query, { signal });
-      events.push(...response.events);
-      query = response.next;
-    }
     const known = await names();
-    if (signal.aborted) {
+    const all = await readHistory({}, FEW_PAGES, signal);
+    renderHistory(all ?? (await readHistory({ since: new Date(Date.now() - DAY).toISOString() }, Infinity, signal)), known, signal);
+    if (all || signal.aborted) {
       return;
     }
-    $('history-status').textContent = events.length === 0 ? 'The log of changes no longer has any of this plant.' : '';
-    $('history').replaceChildren(...events.map((event, i) => entry(event, events[i - 1], known)).reverse().slice(0, MAX_HISTORY));
+    $('history-status').replaceChildren('These are the changes of the last 24 hours. ', h('button', {
+      type: 'button',
+      onclick: async () => {
+        $('history-status').textContent = 'Reading the whole log…';
+        renderHistory(await readHistory({}, Infinity, signal), known, signal);
+      },
+    }, 'Look further back'));
   } catch (err) {
     if (!signal.aborted && err.status !== 401) {
       $('history-status').textContent = sentence(err.message);
     }
   }
+}
+
+// readHistory reads the plant's events, or returns null if they are on more pages than that.
+async function readHistory(from, pages, signal) {
+  const events = [];
+  /** @type {string | null} */
+  let query = `?${new URLSearchParams({ id: drawer.id, limit: '1000', ...from })}`;
+  for (let i = 0; query; i++) {
+    if (i === pages) {
+      return null;
+    }
+    const response = await listEvents(query, { signal });
+    events.push(...response.events);
+    query = response.next;
+  }
+  return events;
+}
+
+function renderHistory(events, known, signal) {
+  if (signal.aborted) {
+    return;
+  }
+  $('history-status').textContent = events.length === 0 ? 'The log of changes has none of this plant.' : '';
+  $('history').replaceChildren(...events.map((event, i) => entry(event, events[i - 1], known)).reverse().slice(0, MAX_HISTORY));
 }
 
 const VERBS = { 'plant.created': 'Created', 'plant.replaced': 'Changed', 'plant.deleted': 'Deleted' };
@@ -354,7 +385,7 @@ function created(id) {
   drawer.form = false;
   close();
   const exact = BigInt(id).toString();
-  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [['View', () => openPlant(exact)], ['Create another', newPlant]] });
+  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [...(allows('plants:read') ? [/** @type {[string, () => void]} */ (['View', () => openPlant(exact)])] : []), ['Create another', newPlant]] });
   reload({ fresh: exact });
 }
 

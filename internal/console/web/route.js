@@ -5,6 +5,7 @@ import { format, parse } from './state.js';
 /** @typedef {import('./state.js').State} State */
 
 let current = parse(location.hash);
+let remembered = history.state;
 /** @type {(next: State) => boolean} */
 let leave = () => true;
 let show = () => {};
@@ -16,7 +17,7 @@ export const state = () => current;
  * memory returns what go was told to remember with this entry of the browser's history. A
  * pasted link has none.
  */
-export const memory = () => history.state;
+export const memory = () => remembered;
 
 /**
  * start calls draw whenever the state changes, unless mayLeave says that the user has to
@@ -30,10 +31,11 @@ export function start(mayLeave, draw) {
   addEventListener('popstate', () => {
     const next = parse(location.hash);
     if (!leave(next)) {
-      history.pushState(null, '', format(current));
+      history.pushState(remembered, '', format(current));
       return;
     }
     current = next;
+    remembered = history.state;
     show();
   });
 }
@@ -52,7 +54,8 @@ export function go(next, options = {}) {
   }
   const replace = options.replace || hash === format(current);
   current = target;
-  history[replace ? 'replaceState' : 'pushState'](options.memory ?? null, '', hash);
+  remembered = options.memory ?? null;
+  history[replace ? 'replaceState' : 'pushState'](remembered, '', hash);
   show();
   return true;
 }
@@ -60,4 +63,5 @@ export function go(next, options = {}) {
 /** forget goes back to the start, when the user has signed out. */
 export function forget() {
   current = parse('');
+  remembered = null;
 }
