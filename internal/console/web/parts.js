@@ -154,7 +154,7 @@ export function openForm({ title, body, action, risky = false, run }) {
     try {
       const then = await run({ slow });
       dialog.close();
-      if (document.activeElement === document.body) { // what opened it is gone
+      if (document.activeElement === document.body || dialog.contains(document.activeElement)) { // what opened it is gone
         /** @type {HTMLElement | null} */ (document.querySelector('.page h1'))?.focus();
       }
       then?.();
