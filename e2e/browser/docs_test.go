@@ -105,6 +105,7 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 	}
 	b.do(chromedp.ScrollIntoView(chromedp.CSS(list + " .live-responses-table")))
 	b.shot("docs-exact")
+	b.image("api-reference")
 
 	read, remove := b.operation("plants-getPlant"), b.operation("plants-deletePlant")
 	if names := evaluate[[]string](b, fmt.Sprintf(`[...document.querySelectorAll('%s tr[data-param-name]')].map((e) => e.dataset.paramName)`, read)); names[0] != "id" {

@@ -48,6 +48,8 @@ func (b *tab) takeSecret(label string) string {
 func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
+	s.Command("token", "create", "--name", "nightly export", "--scopes", "plants:read,events:read")
+	s.Command("token", "create", "--name", "ci", "--expires", "30d")
 	b := openConsole(s)
 	b.page("tokens")
 	b.see("#tokens .records li", "You")
@@ -73,6 +75,7 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	b.see("#tokens .records", "backup")
 	b.see("#tokens .records", "plants:read")
 	b.shot("tokens")
+	b.image("console-tokens")
 
 	b.click(`[aria-label="Revoke backup"]`)
 	b.see("dialog", "It has 1 scope: plants:read.")
@@ -90,7 +93,7 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	b.hidden("#tokens details .risky")
 
 	// The last token that can create others stays.
-	b.click("#tokens .records .risky")
+	b.click(`[aria-label="Revoke bootstrap"]`)
 	b.see("dialog", "You are signed in with this token.")
 	b.click("dialog .danger")
 	b.see("dialog .problem", "is the last one with the scope tokens:write")
@@ -184,6 +187,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	b.click(".deliveries button")
 	b.see(".drawer .history", "plant.created: 200 in")
 	b.shot("webhook")
+	b.image("console-webhooks")
 
 	// A receiver that is gone disables the webhook.
 	status.Store(http.StatusGone)

@@ -146,7 +146,7 @@ async function loadDeliveries(/** @type {string} */ id) {
     const all = /** @type {Delivery[]} */ (parse(text));
     const again = h('button', { type: 'button', class: 'quiet', onclick: () => busy(again, () => loadDeliveries(id)) }, 'Refresh');
     list.replaceChildren(
-      h('div', { class: 'meta' }, h('span', {}, all.length > 0 ? `The last ${plural(all.length, 'attempt')}, the newest first.` : 'Nothing was sent yet.'), again),
+      h('div', { class: 'meta' }, h('span', {}, all.length > 0 ? `${plural(all.length, 'attempt')}${all.length > 1 ? ', newest first' : ''}` : 'Nothing was sent yet.'), again),
       h('ol', { class: 'history' }, ...all.map(attempt)),
     );
   } catch (err) {
