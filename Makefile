@@ -1,6 +1,6 @@
 TORTURE ?= .
 
-.PHONY: run build test dist torture bench bench-quick fmt
+.PHONY: run build test dist torture first-minute bench bench-quick fmt
 
 run:
 	go run ./cmd/plantstore serve
@@ -30,6 +30,10 @@ test:
 torture:
 	.ci/deps
 	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/... ./internal/wire ./internal/http1
+
+# first-minute measures how long a newcomer waits for the first plant, with empty caches.
+first-minute:
+	.ci/first-minute
 
 # bench compares Plantstore with its upper bound and with alternatives, and updates
 # docs/performance.md. Run it on an idle machine.

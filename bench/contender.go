@@ -3,7 +3,9 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +61,9 @@ const (
 	oursPostgres = "Plantstore, PostgreSQL"
 	oursReplicas = "Plantstore, PostgreSQL, two replicas"
 
+	oursBare     = "Plantstore, SQLite, bare"
+	oursObserved = "Plantstore, SQLite, observed"
+
 	plainSQLite   = "plain Go, SQLite"
 	plainPostgres = "plain Go, PostgreSQL"
 )
@@ -74,6 +79,42 @@ var kinds = []kind{
 	{"Fastify, better-sqlite3", startFastify},
 	{"PocketBase, default", func(b *bench, c *contender) error { return startPocketBase(b, c, false) }},
 	{"PocketBase, synchronous FULL", func(b *bench, c *contender) error { return startPocketBase(b, c, true) }},
+}
+
+// observedKinds shows what it costs to watch and to limit: without any limit, and with an
+// access log, a limit for each token, and a scrape of the metrics every second.
+var observedKinds = []kind{
+	{oursBare, func(b *bench, c *contender) error {
+		return startOurs(b, c, current, "--auth-failures", "off", "--max-connections", "0")
+	}},
+	{oursObserved, func(b *bench, c *contender) error {
+		if err := startOurs(b, c, current, "--access-log", "--rate-limit", "1000000/s"); err != nil {
+			return err
+		}
+		go scrape(c.addrs[0], c.token, c.servers[0].exited)
+		return nil
+	}},
+}
+
+// scrape gets the metrics every second until the server has ended.
+func scrape(addr, token string, exited <-chan struct{}) {
+	for tick := time.NewTicker(time.Second); ; {
+		select {
+		case <-exited:
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		r, err := http.NewRequest(http.MethodGet, "http://"+addr+"/metrics", nil)
+		if err != nil {
+			panic(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		if response, err := http.DefaultClient.Do(r); err == nil {
+			_, _ = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+		}
+	}
 }
 
 // The binaries of Plantstore: of this checkout, and of an earlier commit.
@@ -199,11 +240,12 @@ http {
 	return p.failed()
 }
 
-func startOurs(b *bench, c *contender, binary string) error {
+func startOurs(b *bench, c *contender, binary string, flags ...string) error {
 	db := filepath.Join(c.dir, "plants.db")
 	addr := "127.0.0.1:0"
 	start := func() error {
-		return c.serve(exec.Command(b.built(binary), "serve", "--addr", addr, "--db", db, "--log-format", "json"))
+		args := append([]string{"serve", "--addr", addr, "--db", db, "--log-format", "json"}, flags...)
+		return c.serve(exec.Command(b.built(binary), args...))
 	}
 	if err := start(); err != nil {
 		return err

@@ -58,6 +58,7 @@ func fullPlan(plants int) plan {
 		p = append(p, stage{kinds: kinds, workloads: []workload{creates(connections, "sequential", "empty store")}})
 	}
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
+	p = append(p, stage{kinds: observedKinds, workloads: []workload{creates(256, "sequential", "empty store, observed or not")}})
 	p = append(p, stage{kinds: named(ours), extra: importSequential})
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
