@@ -86,21 +86,7 @@ func DecodeToken(body []byte) (t plantstore.TokenInfo, secret string, err error)
 
 // DecodeTokens reads an array of tokens.
 func DecodeTokens(body []byte) ([]plantstore.TokenInfo, error) {
-	var bodies []tokenBody
-	if err := json.Unmarshal(body, &bodies); err != nil {
-		return nil, err
-	}
-	if bodies == nil {
-		return nil, errIncomplete
-	}
-	tokens := make([]plantstore.TokenInfo, len(bodies))
-	for i := range bodies {
-		var err error
-		if tokens[i], err = bodies[i].value(); err != nil {
-			return nil, err
-		}
-	}
-	return tokens, nil
+	return decodeArray(body, (*tokenBody).value)
 }
 
 // EncodeNewToken returns the body that creates a token. It fails with ErrNotJSON if the

@@ -61,11 +61,14 @@ func marshal(body any) []byte {
 	return b
 }
 
-// decodeArray reads an array of bodies and returns their values.
+// decodeArray reads an array of bodies and returns their values. null is not an array.
 func decodeArray[Body, Value any](text []byte, value func(*Body) (Value, error)) ([]Value, error) {
 	var bodies []Body
 	if err := json.Unmarshal(text, &bodies); err != nil {
 		return nil, err
+	}
+	if bodies == nil {
+		return nil, errIncomplete
 	}
 	values := make([]Value, len(bodies))
 	for i := range bodies {
