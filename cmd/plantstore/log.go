@@ -15,11 +15,14 @@ import (
 )
 
 func newLogger(out io.Writer, text bool, level slog.Leveler) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
+	return slog.New(newLogHandler(out, text, &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}))
+}
+
+func newLogHandler(out io.Writer, text bool, opts *slog.HandlerOptions) slog.Handler {
 	if text {
-		return slog.New(slog.NewTextHandler(out, opts))
+		return slog.NewTextHandler(out, opts)
 	}
-	return slog.New(slog.NewJSONHandler(out, opts))
+	return slog.NewJSONHandler(out, opts)
 }
 
 // isText reports whether the log is text and not JSON.

@@ -115,10 +115,10 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 			return c.changeLevel(ctx, level, func() (config, error) { return c.readConfig(app) }, log)
 		}, failed)()
 	}
-	var accessLog *slog.Logger
+	var accessLog slog.Handler
 	if c.AccessLog {
 		lines := newLineBuffer(std.err)
-		accessLog = newLogger(lines, text, slog.LevelInfo)
+		accessLog = newLogHandler(lines, text, nil)
 		defer background(lines.run, failed)()
 	}
 	// The listener comes first: if the port is in use, no first token may be created.
@@ -171,7 +171,7 @@ func tuneRuntime() {
 }
 
 // serve wires the parts together, runs them, and stops them in order.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log, accessLog *slog.Logger, trace traceHooks) error {
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log *slog.Logger, accessLog slog.Handler, trace traceHooks) error {
 	inFlight, kind := 1, plantstore.StoreSQLite
 	if c.isPostgres() {
 		inFlight, kind = 2, plantstore.StorePostgres // two are measured best

@@ -32,6 +32,9 @@ func (g *Guard) Address(r *http.Request) netip.Addr {
 // From returns where a request came from, for logs: the address and port of the
 // connection, or the address that a trusted proxy reports.
 func (g *Guard) From(r *http.Request) string {
+	if len(g.opts.TrustedProxies) == 0 {
+		return r.RemoteAddr
+	}
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if addr := g.Address(r); err == nil && addr != remote.Addr().Unmap() {
 		return addr.String()

@@ -37,7 +37,7 @@ type Options struct {
 	Metrics  *Metrics
 	Log      *slog.Logger
 	// AccessLog gets a line for every request. A server without it writes none.
-	AccessLog *slog.Logger
+	AccessLog slog.Handler
 	// About has the version of the server, the kind of its store and the limits of its log
 	// of changes. The server sets the rest.
 	About plantstore.About
@@ -69,7 +69,7 @@ type Server struct {
 	webhooks  *webhook.Manager
 	metrics   *Metrics
 	log       *slog.Logger
-	accessLog *slog.Logger
+	accessLog slog.Handler
 	about     plantstore.About
 	baseURL   string
 	plants    string // the path of the collection
@@ -343,7 +343,7 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 		s.countLimit(rec)
 	}
 	s.logRequest(rec, r, id, start)
-	s.logAccess(rec, r, id, took)
+	s.logAccess(rec, r, id, start, took)
 	if abort {
 		panic(http.ErrAbortHandler)
 	}
