@@ -404,11 +404,11 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 		b.see("#chosen", fmt.Sprintf("%d selected", len(ids)))
 	}
 	pick("1", "2", "3")
-	// A plant that is not as the table shows it is left alone.
-	s.put("3", `{"name":"Changed","tag":"tree"}`)
 	b.shot("selected")
 	b.click("#retag-chosen")
 	b.see("#bulk", "Monstera deliciosa, Snake plant, Weeping fig.")
+	// A plant that someone changes after that is left alone.
+	s.put("3", `{"name":"Changed","tag":"tree"}`)
 	b.write("#bulk-tag", "house")
 	b.shot("retag")
 	b.press(kb.Enter)
