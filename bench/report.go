@@ -111,7 +111,7 @@ func (r *report) tables() string {
 	if len(r.Facts) > 0 {
 		t.WriteString("### Other measurements\n\n| what | measured |\n|---|---|\n")
 		for i, f := range r.Facts {
-			if i > 0 && r.Facts[i-1].Name == f.Name {
+			if slices.ContainsFunc(r.Facts[:i], func(g fact) bool { return g.Name == f.Name }) {
 				continue
 			}
 			var values []string

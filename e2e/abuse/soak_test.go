@@ -244,7 +244,7 @@ func (s *soak) follow(ctx context.Context, follower int) {
 	stay := time.Duration(harness.Times(1, 60)) * time.Second
 	for ctx.Err() == nil {
 		visit, leave := context.WithTimeout(ctx, stay/2+rand.N(stay))
-		for e, err := range c.Events(visit, plantstore.EventQuery{After: at}) {
+		for e, err := range c.Events(visit, plantstore.EventQuery{After: at, WithTokens: true}) {
 			var next plantstore.Position
 			if err == nil {
 				next, err = e.Cursor.Position()
@@ -259,7 +259,9 @@ func (s *soak) follow(ctx context.Context, follower int) {
 				break
 			}
 			last, at = next, e.Cursor
-			s.followed[follower].Add(1)
+			if e.Token == nil {
+				s.followed[follower].Add(1)
+			}
 		}
 		leave()
 	}

@@ -180,34 +180,33 @@ func (m *Mirror) add(e plantstore.Event) error {
 	if err != nil {
 		return err
 	}
-	by := plantstore.HashSecret(Token).ID()
 	current, found := m.plants[e.Plant.ID]
-	legal := false
+	legal, author := false, plantstore.HashSecret(Token).ID()
 	switch e.Type {
+	case plantstore.TokenCreated, plantstore.TokenRevoked: // by commands on the database
+		legal, author = e.Token != nil, plantstore.Operator
 	case plantstore.PlantCreated:
 		legal = !found
 	case plantstore.PlantReplaced:
 		legal = found && current != e.Plant
 	case plantstore.PlantDeleted:
 		legal = found && current == e.Plant
-	case plantstore.TokenCreated: // the server's first
-		legal, by = e.Token != nil, plantstore.Operator
 	}
 	switch {
 	case at.Seq != m.last.Seq+1, m.last.Store != "" && at.Store != m.last.Store, at.Time < m.last.Time:
 		return fmt.Errorf("event %+v follows one at %+v", e, m.last)
-	case e.Time.UnixMicro() != at.Time, e.By != by:
+	case e.Time.UnixMicro() != at.Time, e.By != author:
 		return fmt.Errorf("event %+v has a wrong time or author", e)
 	case !legal:
 		return fmt.Errorf("event %+v follows %+v (%t)", e, current, found)
 	}
 	m.at, m.last = e.Cursor, at
-	switch e.Type {
-	case plantstore.TokenCreated:
+	if e.Token != nil {
 		return nil
-	case plantstore.PlantDeleted:
+	}
+	if e.Type == plantstore.PlantDeleted {
 		delete(m.plants, e.Plant.ID)
-	default:
+	} else {
 		m.plants[e.Plant.ID] = e.Plant
 	}
 	m.events = append(m.events, e)
@@ -228,7 +227,7 @@ func export(c *client.Client, at *plantstore.Cursor) (map[plantstore.ID]plantsto
 
 // VerifyMirrors waits until the mirrors have reached the end of the log, to which nobody
 // may append any more, and stops them. All must equal the store. The first must have
-// seen that many events of plants, and each of the others the last of the same. It returns a
+// seen that many events, and each of the others the last of the same. It returns a
 // summary.
 func VerifyMirrors(t testing.TB, from *client.Client, events int, mirrors ...*Mirror) string {
 	t.Helper()
