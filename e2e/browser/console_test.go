@@ -430,6 +430,8 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 
+	b.do(chromedp.Reload())
+	b.loaded()
 	b.click("#pick-all")
 	b.see("#chosen", "6 selected")
 	b.click("#delete-chosen")

@@ -232,6 +232,7 @@ async function load(/** @type {{fresh?: string}} */ { fresh } = {}) {
   }
   list.running = new AbortController();
   const { signal } = list.running;
+  const began = performance.now();
   const table = $('plants');
   table.ariaBusy = 'true';
   $('pager').hidden = false;
@@ -241,7 +242,7 @@ async function load(/** @type {{fresh?: string}} */ { fresh } = {}) {
     await readPage(signal);
     render(fresh);
     list.fresh = new Set();
-    apply(list.recent.flatMap(({ events }) => events));
+    apply(list.recent.filter(({ at }) => at >= began).flatMap(({ events }) => events)); // the table has the older ones
   } catch (err) {
     if (!aborted(err)) {
       renderFailure(err);
