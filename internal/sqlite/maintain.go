@@ -130,16 +130,14 @@ func checkCount(c *sqlite.Conn, problems *[]string) error {
 // counts those of the table in the order of its index.
 func checkTags(c *sqlite.Conn, problems *[]string) error {
 	const query = `WITH
-		changed AS (SELECT id, max(seq) AS seq FROM log WHERE seq > (SELECT flushed FROM log_state) AND type <= 3 GROUP BY id),
-		counted AS (
-			SELECT tag, sum(n) AS n FROM (
-				SELECT tag, count(*) AS n FROM stored WHERE tag IS NOT NULL AND id NOT IN (SELECT id FROM changed) GROUP BY tag
-				UNION ALL
-				SELECT tag, count(*) FROM log WHERE seq IN (SELECT seq FROM changed) AND type <> 3 AND tag IS NOT NULL GROUP BY tag
-			) GROUP BY tag
-		)
-		SELECT coalesce(counted.tag, tags.tag), coalesce(counted.n, 0), coalesce(tags.plants, 0)
-		FROM counted FULL JOIN tags ON counted.tag = tags.tag WHERE counted.n IS NOT tags.plants LIMIT ?`
+		changed AS (SELECT id, max(seq) AS seq FROM log WHERE seq > (SELECT flushed FROM log_state) AND type <= 3 GROUP BY id)
+		SELECT tag, sum(counted), sum(kept) FROM (
+			SELECT tag, count(*) AS counted, 0 AS kept FROM stored WHERE tag IS NOT NULL AND id NOT IN (SELECT id FROM changed) GROUP BY tag
+			UNION ALL
+			SELECT tag, 1, 0 FROM log WHERE seq IN (SELECT seq FROM changed) AND type <> 3 AND tag IS NOT NULL
+			UNION ALL
+			SELECT tag, 0, plants FROM tags
+		) GROUP BY tag HAVING sum(counted) <> sum(kept) LIMIT ?`
 	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{
 		Args: []any{maxProblems},
 		ResultFunc: func(row *sqlite.Stmt) error {

@@ -15,7 +15,7 @@ const MAX_HISTORY = 200;
 const FEW_PAGES = 3;
 const DAY = 86_400_000;
 
-/** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, running: AbortController}} */
+/** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, removing: boolean, running: AbortController}} */
 const drawer = {
   id: '', // of the plant that is open, new, or empty
   plant: null, // as it was read, with its ETag; null while it is read, and for a new one
@@ -24,6 +24,7 @@ const drawer = {
   warned: false, // that leaving would discard unsaved text
   opener: null, // the element that had the focus before
   edit: false, // whether to open the form when the plant has been read
+  removing: false, // whether its deletion has been requested
   running: new AbortController(),
 };
 
@@ -162,11 +163,11 @@ export function mayLeave(next) {
   return (next.page === 'plants' && next.id === drawer.id) || settled();
 }
 
-// reloadPlant reads the plant again, unless it is being edited. What was wrong before may be
+// reloadPlant reads the plant again, unless it is being edited or deleted. What was wrong before may be
 // right again.
 export function reloadPlant() {
   $('plant-problem').textContent = '';
-  if (drawer.id && drawer.id !== 'new' && !drawer.form) {
+  if (drawer.id && drawer.id !== 'new' && !drawer.form && !drawer.removing) {
     read();
   }
 }
@@ -181,7 +182,11 @@ async function read() {
     $('plant-view').hidden = true;
   }
   try {
-    drawer.plant = await getPlant(drawer.id, { signal });
+    const plant = await getPlant(drawer.id, { signal });
+    if (drawer.form) { // opened in the meantime, with what was known
+      return;
+    }
+    drawer.plant = plant;
     if (drawer.edit) {
       drawer.edit = false;
       openForm(drawer.plant);
@@ -189,7 +194,7 @@ async function read() {
     }
     openView();
   } catch (err) {
-    if (aborted(err) || err.status === 401) {
+    if (aborted(err) || err.status === 401 || drawer.form) {
       return;
     }
     if (err.status === 404) {
@@ -318,6 +323,8 @@ export function editPlant(id) {
   if (id === drawer.id) {
     if (drawer.plant) {
       openForm(drawer.plant);
+    } else {
+      drawer.edit = true;
     }
     return true;
   }
@@ -470,6 +477,7 @@ async function resolveConflict(mine) {
 async function remove() {
   const { plant } = drawer;
   $('drawer-problem').textContent = '';
+  drawer.removing = true;
   try {
     await deletePlant(plant.id, plant.etag, {});
     removed(plant);
@@ -484,6 +492,8 @@ async function remove() {
     } else if (err.status !== 401) {
       $('drawer-problem').textContent = sentence(err.message);
     }
+  } finally {
+    drawer.removing = false;
   }
 }
 
