@@ -543,8 +543,9 @@ func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
 		t.Helper()
 		await(t, func() error {
 			id++
+			before := len(e.messages())
 			s.write(plantstore.Create, fern(id))
-			got := e.awaitMessages(len(e.messages()) + 1)
+			got := e.awaitMessages(before + 1)
 			if n := len(strings.Fields(got[len(got)-1].Header.Get("webhook-signature"))); n != want {
 				return fmt.Errorf("got %d signatures, want %d", n, want)
 			}
