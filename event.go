@@ -31,6 +31,10 @@ const (
 // EventTypes lists every type.
 func EventTypes() []EventType { return append(PlantEventTypes(), TokenCreated, TokenRevoked) }
 
+// OfPlant says whether the change is to a plant. A type that this version does not know
+// may be.
+func (t EventType) OfPlant() bool { return strings.HasPrefix(string(t), "plant.") }
+
 // PlantEventTypes lists the types of changes to plants, which webhooks deliver.
 func PlantEventTypes() []EventType { return []EventType{PlantCreated, PlantReplaced, PlantDeleted} }
 

@@ -30,12 +30,12 @@ import (
 //
 // For every write that changed something, Apply MUST record one event in the same
 // transaction, and none for any other. So MUST CreateToken, CreateFirstToken and
-// RevokeToken for every token that they create or revoke. The events of a store are in one order, which
-// MUST be without gaps and MUST never change. The events of one plant MUST be in the
-// order in which its writes took effect. Once a cursor has been given out, by any
-// replica, no event that commits later may come before it. Old events may be trimmed,
-// the oldest first; a cursor before them MUST then be refused with ErrGone, and so
-// MUST a cursor from another store, or from another history of the same one.
+// RevokeToken for every token that they create or revoke. The events of a store are in
+// one order, which MUST be without gaps and MUST never change. The events of one plant
+// MUST be in the order in which its writes took effect. Once a cursor has been given
+// out, by any replica, no event that commits later may come before it. Old events may
+// be trimmed, the oldest first; a cursor before them MUST then be refused with ErrGone,
+// and so MUST a cursor from another store, or from another history of the same one.
 //
 // # Failure
 //

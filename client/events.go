@@ -129,7 +129,7 @@ func (r *response) eventPage(q *plantstore.EventQuery) (page plantstore.EventPag
 // skips reports whether the query leaves out an event that the server sends: it sends
 // those of tokens to everyone with the scope tokens:read.
 func skips(q *plantstore.EventQuery, e *plantstore.Event) bool {
-	return !q.WithTokens && !strings.HasPrefix(string(e.Type), "plant.")
+	return !q.WithTokens && !e.Type.OfPlant()
 }
 
 // eventStream follows the log over one connection after another.

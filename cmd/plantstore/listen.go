@@ -37,12 +37,20 @@ func listen(addr string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
 		listener, err = listenUnix(path)
 	} else {
-		listener, err = net.Listen("tcp", addr)
+		listener, err = listenTCP(addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen: %w%s", err, listenHint(err))
 	}
 	return listener, nil
+}
+
+// listenTCP listens without Multipath TCP: its sockets cost more to accept, and cannot hold
+// back addresses.
+func listenTCP(addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false)
+	return config.Listen(context.Background(), "tcp", addr)
 }
 
 // listenUnix listens on a Unix socket that the owner and the group may use. It replaces

@@ -10,7 +10,6 @@ import (
 	"iter"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -243,7 +242,7 @@ var errUnknownEvent = errors.New("unknown event type: use the same version of pl
 func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
 	last := map[plantstore.ID]difference{}
 	for _, e := range events {
-		if !strings.HasPrefix(string(e.Type), "plant.") {
+		if !e.Type.OfPlant() {
 			continue
 		}
 		if !slices.Contains(plantstore.PlantEventTypes(), e.Type) {

@@ -29,7 +29,9 @@ const waitTimeout = 3 * time.Minute
 
 var (
 	binary string // the plantstore under test
-	atExit []func()
+
+	atExitMu sync.Mutex
+	atExit   []func() // guarded by atExitMu
 )
 
 // Main is for a TestMain. It builds the binary, runs the tests, and fails if they leave
@@ -65,8 +67,12 @@ func failed(err error) int {
 	return 1
 }
 
-// AtExit has f called after the last test, in reverse order. Calls must not overlap.
-func AtExit(f func()) { atExit = append(atExit, f) }
+// AtExit has f called after the last test, in reverse order.
+func AtExit(f func()) {
+	atExitMu.Lock()
+	defer atExitMu.Unlock()
+	atExit = append(atExit, f)
+}
 
 // Binary returns the path of the plantstore under test.
 func Binary() string { return binary }

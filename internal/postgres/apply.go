@@ -52,7 +52,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	}
 	p := newPlan(batch)
 	err := s.apply(ctx, p)
-	s.changes.notify()
+	s.changes.Notify()
 	if err == nil {
 		return p.results, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -279,37 +278,9 @@ func (s *logState) event(row pgx.Rows) (e plantstore.Event, seq int64, err error
 	return e, seq, nil
 }
 
-// notifier wakes those that wait for new events.
-type notifier struct {
-	mu      sync.Mutex    // guards what follows
-	changed chan struct{} // closed by the next change; nil if nobody waits
-}
-
 // Changed returns a channel that is closed when events may have been added: by this
 // server immediately, by others when Run notices.
-func (s *Store) Changed() <-chan struct{} {
-	s.changes.mu.Lock()
-	defer s.changes.mu.Unlock()
-	if s.changes.changed == nil {
-		s.changes.changed = make(chan struct{})
-	}
-	return s.changes.changed
-}
-
-func (n *notifier) notify() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.changed != nil {
-		close(n.changed)
-		n.changed = nil
-	}
-}
-
-func (n *notifier) hasWaiters() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.changed != nil
-}
+func (s *Store) Changed() <-chan struct{} { return s.changes.Changed() }
 
 // pollInterval is how often the end of the log is polled while a client waits for
 // changes that other servers make.
@@ -326,7 +297,7 @@ func (s *Store) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !s.changes.hasWaiters() {
+		if !s.changes.HasWaiters() {
 			last = -1
 			continue
 		}
@@ -336,7 +307,7 @@ func (s *Store) poll(ctx context.Context) {
 		})
 		if err == nil && end != last {
 			last = end
-			s.changes.notify()
+			s.changes.Notify()
 		}
 	}
 }

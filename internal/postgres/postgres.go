@@ -107,7 +107,7 @@ type Store struct {
 	migrated  atomic.Bool   // the schema is known to be current
 
 	takenIDs takenIDs
-	changes  notifier
+	changes  plantstore.Notifier
 
 	// logAge and logBytes say how much of the log is kept. logRowSize is nil until
 	// it has been estimated.

@@ -74,7 +74,7 @@ func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, 
 // changeTokens runs f in a transaction. Replicas that do so concurrently take turns by
 // locking the row of the schema's version.
 func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
-	defer s.changes.notify()
+	defer s.changes.Notify()
 	return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
 		var version int
 		if err := tx.QueryRow(ctx, lockVersion).Scan(&version); err != nil {

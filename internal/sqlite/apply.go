@@ -31,7 +31,8 @@ type writer struct {
 	begin, commit, rollback *sqlite.Stmt
 	storedRange, logged     *sqlite.Stmt
 	appendOne, appendGroup  *sqlite.Stmt
-	storeRun, remove        *sqlite.Stmt // of the flush
+	storeRun, storeOne      *sqlite.Stmt // of the flush
+	remove                  *sqlite.Stmt
 	addTag, subtractTag     *sqlite.Stmt
 	removeTag, setTagMark   *sqlite.Stmt
 	setFlushed              *sqlite.Stmt
@@ -69,8 +70,9 @@ type transaction struct {
 	nextTag   string
 	left      int
 	trimmed   int64
-	flushed   bool // the frozen generation, completely
-	pages     int  // approximately how many it writes
+	flushed   bool  // the frozen generation, completely
+	text      int64 // that it flushes, in bytes
+	pages     int   // approximately how many it writes
 }
 
 // logRow is a row of the log.
@@ -92,6 +94,7 @@ const (
 
 func (w *writer) prepare() error {
 	const row = "(?, ?, ?, ?, ?, ?, ?, ?)"
+	const orReplace = " ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
 	const insertLog = `INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES ` + row
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
@@ -103,8 +106,9 @@ func (w *writer) prepare() error {
 		insertLog:    &w.appendOne,
 		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
-			" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag": &w.storeRun,
-		"DELETE FROM stored WHERE id = ?": &w.remove,
+			orReplace: &w.storeRun,
+		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                   &w.storeOne,
+		"DELETE FROM stored WHERE id = ?":                                                                   &w.remove,
 		"INSERT INTO stored_tags VALUES (?, ?) ON CONFLICT DO UPDATE SET plants = plants + excluded.plants": &w.addTag,
 		"UPDATE stored_tags SET plants = plants + ?2 WHERE tag = ?1 AND plants + ?2 >= 0":                   &w.subtractTag,
 		"DELETE FROM stored_tags WHERE tag = ? AND plants = 0":                                              &w.removeTag,
@@ -129,6 +133,8 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	if s.lock == nil {
 		return nil, fmt.Errorf("%s is not open for serving: only a server can write plants", s.path)
 	}
+	s.applying.Add(1)
+	defer s.applying.Add(-1)
 	results := make([]plantstore.Result, len(batch))
 	err := s.withWriter(ctx, func(w *writer) error {
 		if err := s.flush(s.flushDue(batch)); err != nil {
@@ -238,7 +244,7 @@ func (s *Store) committed(w *writer) {
 	if w.seq != w.tx.seq {
 		s.lastSeq.Store(w.tx.seq)
 		s.plants.Store(w.tx.plants)
-		s.notifyChanged()
+		s.changes.Notify()
 	}
 	w.plants = w.tx.plants
 	w.seq, w.time, w.trimmed = w.tx.seq, w.tx.time, w.tx.trimmed

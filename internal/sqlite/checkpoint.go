@@ -23,9 +23,12 @@ const (
 	maxBlockingPages = 512
 	// maxRounds is how many times a checkpoint copies a log that keeps growing.
 	maxRounds = 4
-	// idleFlushSize is how many plants are flushed at once when there were no writes
-	// for idleAfter, with idlePause in between.
-	idleFlushSize = 8192
+	// When there were no writes for idleAfter, plants are flushed in transactions of
+	// idleFlushTime, with idlePause in between: the longer one lasts, the fewer pages it
+	// writes per plant. It ends early if a batch waits, which it notices after every
+	// idleFlushSize plants.
+	idleFlushSize = 4096
+	idleFlushTime = 100 * time.Millisecond
 	idleAfter     = 100 * time.Millisecond
 	idlePause     = time.Millisecond
 	// maxAhead is how far the last event may be ahead of the clock without a warning.
@@ -87,6 +90,10 @@ func (s *Store) warnOfTime() {
 // idleFlush flushes some plants if there were no writes for a while. It returns when to
 // call it again.
 func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
+	if s.applying.Load() > 0 {
+		s.flushing = false
+		return idleAfter, nil
+	}
 	if since := time.Since(time.Unix(0, s.lastWrite.Load())); since < idleAfter && !s.flushing {
 		return idleAfter - since, nil
 	}
@@ -98,13 +105,25 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 		}
 		return idleAfter, err
 	}
-	err = s.withWriter(ctx, func(*writer) error { return s.flush(idleFlushSize, flushText) })
+	err = s.withWriter(ctx, s.flushWhileIdle)
 	// Writes that arrive in the meantime end it.
-	s.flushing = err == nil && s.lastSeq.Load() == before
+	s.flushing = err == nil && s.applying.Load() == 0 && s.lastSeq.Load() == before
 	if !s.flushing {
 		return idleAfter, err
 	}
 	return idlePause, nil
+}
+
+// flushWhileIdle flushes plants until idleFlushTime has passed or a batch waits.
+func (s *Store) flushWhileIdle(w *writer) error {
+	for began := time.Now(); ; {
+		if err := s.flush(idleFlushSize, flushText); err != nil || w.tx.flushed {
+			return err
+		}
+		if s.applying.Load() > 0 || w.tx.text > flushText || time.Since(began) > idleFlushTime {
+			return nil
+		}
+	}
 }
 
 // countPages counts written pages and requests a checkpoint when there are enough.

@@ -101,7 +101,7 @@ func (s *Store) flush(n int, text int64) error {
 		return nil
 	}
 	w := s.write
-	if !w.stored {
+	if !w.tx.stored {
 		flushed, size, err := w.flushPlants(frozen, n, text)
 		if err != nil {
 			return fmt.Errorf("flush: %w", err)
@@ -130,7 +130,7 @@ func (s *Store) flush(n int, text int64) error {
 // flushPlants flushes the next n plants, but with no more text than that, and returns how
 // many plants and how much text it was.
 func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int, size int64, err error) {
-	chunk := frozen.from(w.next, math.MaxInt64, make([]entry, 0, n))
+	chunk := frozen.from(w.tx.next, math.MaxInt64, make([]entry, 0, n))
 	last := len(chunk) < n || chunk[n-1].id == math.MaxInt64
 	for i, e := range chunk {
 		if size += int64(e.size); size > text && i > 0 {
@@ -143,36 +143,85 @@ func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int
 		w.tx.next = chunk[len(chunk)-1].id + 1
 	}
 	w.tx.left -= len(chunk)
+	w.tx.text += size
 	w.tx.pages += 2*len(chunk) + int(size/pageSize)
 	return len(chunk), size, w.store(chunk)
 }
 
-// store brings the table up to date with these entries. It reads the log in order, in
-// runs of adjacent rows where there are any, and changes the order of the entries.
+// store brings the table up to date with these entries, and changes their order. It reads
+// the log in its order, and writes runs of adjacent rows as it finds them. The others it
+// writes in order of id, so that it comes to each page of the table once.
 func (w *writer) store(chunk []entry) error {
 	slices.SortFunc(chunk, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	var single []plantstore.Plant
 	for len(chunk) > 0 {
-		if chunk[0].tag == tombstone {
-			w.remove.BindInt64(1, int64(chunk[0].id))
-			if err := run(w.remove); err != nil {
-				return err
-			}
-			chunk = chunk[1:]
-			continue
-		}
 		n := 1
 		for n < len(chunk) && chunk[n].seq == chunk[0].seq+int64(n) && chunk[n].tag != tombstone {
 			n++
 		}
-		w.storeRun.BindInt64(1, chunk[0].seq)
-		w.storeRun.BindInt64(2, chunk[n-1].seq)
-		if err := run(w.storeRun); err != nil {
-			return err
+		var err error
+		switch {
+		case chunk[0].tag == tombstone:
+			n, err = 1, w.removePlant(chunk[0].id)
+		case n >= minRun:
+			err = w.storeRows(chunk[0].seq, n)
+		default:
+			single, err = w.readRows(chunk[:n], single)
 		}
-		if stored := w.conn.Changes(); stored != n {
-			return inconsistent("the log has %d of %d rows", stored, n)
+		if err != nil {
+			return err
 		}
 		chunk = chunk[n:]
 	}
+	slices.SortFunc(single, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
+	for i := range single {
+		if err := w.storePlant(&single[i]); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// minRun is how many adjacent rows one statement stores. It has its price: SQLite keeps a
+// copy of each page that the statement changes.
+const minRun = 8
+
+// storeRows stores n rows of the log.
+func (w *writer) storeRows(first int64, n int) error {
+	w.storeRun.BindInt64(1, first)
+	w.storeRun.BindInt64(2, first+int64(n)-1)
+	if err := run(w.storeRun); err != nil {
+		return err
+	}
+	if stored := w.conn.Changes(); stored != n {
+		return inconsistent("the log has %d of %d rows", stored, n)
+	}
+	return nil
+}
+
+// readRows adds the plants of these entries.
+func (w *writer) readRows(entries []entry, to []plantstore.Plant) ([]plantstore.Plant, error) {
+	for _, e := range entries {
+		plant, _, err := loggedPlant(w.logged, e)
+		if err == nil && plant == nil {
+			err = missing(e)
+		}
+		if err != nil {
+			return nil, err
+		}
+		to = append(to, *plant)
+	}
+	return to, nil
+}
+
+func (w *writer) storePlant(p *plantstore.Plant) error {
+	w.storeOne.BindInt64(1, int64(p.ID))
+	w.storeOne.BindText(2, p.Name)
+	bindTag(w.storeOne, 3, p.Tag)
+	return run(w.storeOne)
+}
+
+func (w *writer) removePlant(id plantstore.ID) error {
+	w.remove.BindInt64(1, int64(id))
+	return run(w.remove)
 }

@@ -398,6 +398,36 @@ func TestIdleStoreFlushesEverything(t *testing.T) {
 	l.compare(t, l.store)
 }
 
+// A batch waits for part of an idle flush only, and while one is applied, none begins.
+func TestIdleFlushEndsWhenABatchWaits(t *testing.T) {
+	s := mustOpen(t, newPath(t), Serve)
+	defer mustClose(t, s)
+	var batch []plantstore.Write
+	for i := range 3 * idleFlushSize {
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: plantstore.ID(i), Name: "fern"}})
+	}
+	if _, err := s.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	s.freezeRest()
+	before := s.write.left
+	s.applying.Add(1)
+	if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+		t.Fatal(err)
+	}
+	if flushed := before - s.write.left; flushed != idleFlushSize {
+		t.Errorf("it flushed %d plants while a batch waited, want %d", flushed, idleFlushSize)
+	}
+	before = s.write.left
+	s.flushing = true
+	if _, err := s.idleFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.write.left != before || s.flushing {
+		t.Error("an idle flush began while a batch was applied")
+	}
+}
+
 // A transaction that fails leaves memory as it was.
 func TestFailedTransactionChangesNothing(t *testing.T) {
 	l := newComparison(t, 2)

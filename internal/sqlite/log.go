@@ -170,24 +170,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 }
 
 // Changed returns a channel that is closed when rows have been added to the log.
-func (s *Store) Changed() <-chan struct{} {
-	s.changedMu.Lock()
-	defer s.changedMu.Unlock()
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
-}
-
-// notifyChanged closes the channel that Changed has returned.
-func (s *Store) notifyChanged() {
-	s.changedMu.Lock()
-	defer s.changedMu.Unlock()
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
-}
+func (s *Store) Changed() <-chan struct{} { return s.changes.Changed() }
 
 // columnToken reads the token of a row.
 func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {

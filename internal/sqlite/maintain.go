@@ -19,9 +19,9 @@ import (
 const maxProblems = 100
 
 // Check reads the whole file and returns what is wrong with it: corrupt pages, an
-// index that disagrees with its table, text that is not UTF-8, a log with a gap, a wrong count, a token
-// or a webhook that cannot be read. A server may have the file open. An error says that
-// the check itself could not be done.
+// index that disagrees with its table, text that is not UTF-8, a log with a gap, a wrong
+// count, a token or a webhook that cannot be read. A server may have the file open. An
+// error says that the check itself could not be done.
 func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	c, err := open(s.path)
 	if err != nil {

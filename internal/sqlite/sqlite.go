@@ -98,6 +98,7 @@ type Store struct {
 	plants         atomic.Int64 // how many there are
 	checkpoints    atomic.Int64 // since it was opened
 	generationSize int          // the constant of that name, smaller in tests
+	applying       atomic.Int32 // batches that are applied or wait for the mutex
 	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run
 	flushUrgent    atomic.Bool  // rows that are not flushed are to be trimmed
@@ -109,8 +110,7 @@ type Store struct {
 	trimTo       atomic.Int64
 	logBytesUsed atomic.Int64
 
-	changedMu sync.Mutex    // guards changed
-	changed   chan struct{} // closed when rows are added to the log; nil if nobody waits
+	changes plantstore.Notifier // of rows added to the log
 }
 
 var _ plantstore.Store = (*Store)(nil)

@@ -131,6 +131,7 @@ func (w *writer) flushTags(frozen *generation, n int, text int64) (last bool, er
 		if err := w.storeTag(t.Tag, t.Plants); err != nil {
 			return false, err
 		}
+		w.tx.text += int64(len(t.Tag))
 		w.tx.pages += 1 + len(t.Tag)/pageSize
 	}
 	w.tx.left -= len(chunk.tags)

@@ -26,7 +26,7 @@ type Model struct {
 	webhooks   []plantstore.Webhook // in the order of their creation
 	deliveries map[string][]plantstore.Delivery
 	log        []plantstore.Event
-	changed    chan struct{} // what Changed has returned, nil if it was not called since the last event
+	changes    plantstore.Notifier
 }
 
 var _ plantstore.Store = (*Model)(nil)
@@ -82,10 +82,7 @@ func (m *Model) record(e plantstore.Event) {
 	at := plantstore.Position{Store: "model", Seq: int64(len(m.log) + 1), Time: now.UnixMicro()}
 	e.Cursor, e.Time = at.Cursor(), now
 	m.log = append(m.log, e)
-	if m.changed != nil {
-		close(m.changed)
-		m.changed = nil
-	}
+	m.changes.Notify()
 }
 
 // at returns the position after that many events.
@@ -144,14 +141,7 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 }
 
 // Changed returns a channel that is closed by the next event.
-func (m *Model) Changed() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.changed == nil {
-		m.changed = make(chan struct{})
-	}
-	return m.changed
-}
+func (m *Model) Changed() <-chan struct{} { return m.changes.Changed() }
 
 // Plant returns the plant with that id, or ErrNoPlant.
 func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {

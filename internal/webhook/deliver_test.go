@@ -380,7 +380,7 @@ func TestGoneDisablesAtOnce(t *testing.T) {
 	s.awaitDisabled(w.ID, "410")
 	s.write(plantstore.Create, fern(3))
 	await(t, func() error {
-		if stats := s.Stats(); len(stats) != 1 || !stats[0].Disabled {
+		if stats := s.Stats(); stats.Disabled != 1 {
 			return fmt.Errorf("got the statistics %+v", stats)
 		}
 		return nil
@@ -519,7 +519,8 @@ func TestReplaySendsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write(plantstore.Create, fern(4))
-	wantPlants(t, e.awaitMessages(7)[6:], fern(4))
+	// It is sent twice if it was read before the position changed.
+	wantPlants(t, e.awaitMessages(7)[6:7], fern(4))
 }
 
 func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
@@ -794,7 +795,7 @@ func TestWebhookIsDeletedAndReplacedWhileItDelivers(t *testing.T) {
 	after.awaitMessages(100)
 	wantPlants(t, after.messages(), ferns(1, 100)...)
 	await(t, func() error {
-		if stats := s.Stats(); len(stats) != 1 || stats[0].ID != replaced.ID || stats[0].LagEvents != 0 {
+		if stats := s.Stats(); stats != (Stats{}) {
 			return fmt.Errorf("got the statistics %+v", stats)
 		}
 		return nil

@@ -7,7 +7,6 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -328,35 +327,32 @@ func (m *Manager) readEnd(ctx context.Context, wanted bool) {
 	}
 }
 
-// Stats is what the metrics say about a webhook.
+// Stats is what the metrics say about the webhooks.
 type Stats struct {
-	ID        string
-	Disabled  bool
+	Disabled int // how many are
+	// LagEvents is how many events were not delivered yet, and Lag the age of the oldest,
+	// of the webhooks for which this server delivers.
 	LagEvents int64
-	Lag       time.Duration // age of the oldest event that was not delivered
+	Lag       time.Duration
 }
 
-// Stats returns the figures of the webhooks for which this server delivers, and of the
-// disabled ones.
-func (m *Manager) Stats() []Stats {
+// Stats returns the figures of all webhooks together.
+func (m *Manager) Stats() (all Stats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []Stats
-	for id, d := range m.running {
-		s := Stats{ID: id, LagEvents: d.lagEvents.Load()}
+	for _, d := range m.running {
+		all.LagEvents += d.lagEvents.Load()
 		if at := d.oldest.Load(); at != 0 {
-			s.Lag = time.Since(time.Unix(0, at))
+			all.Lag = max(all.Lag, time.Since(time.Unix(0, at)))
 		}
 		if seq := d.seq.Load(); seq > 0 {
-			s.LagEvents += max(0, m.lastSeq-seq)
+			all.LagEvents += max(0, m.lastSeq-seq)
 		}
-		all = append(all, s)
 	}
 	for id := range m.disabled {
 		if m.running[id] == nil {
-			all = append(all, Stats{ID: id, Disabled: true})
+			all.Disabled++
 		}
 	}
-	slices.SortFunc(all, func(a, b Stats) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }

@@ -1,0 +1,37 @@
+package plantstore
+
+import "sync"
+
+// Notifier tells those who wait that something has changed. It is how a store keeps the
+// promise of [Store].Changed.
+type Notifier struct {
+	mu      sync.Mutex    // guards changed
+	changed chan struct{} // closed by the next change; nil if nobody waits
+}
+
+// Changed returns a channel that the next Notify closes.
+func (n *Notifier) Changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed == nil {
+		n.changed = make(chan struct{})
+	}
+	return n.changed
+}
+
+// Notify closes the channels that Changed has returned.
+func (n *Notifier) Notify() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.changed != nil {
+		close(n.changed)
+		n.changed = nil
+	}
+}
+
+// HasWaiters says whether Changed was called since the last Notify.
+func (n *Notifier) HasWaiters() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed != nil
+}
