@@ -1,28 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/term"
 )
 
 func newLogger(out io.Writer, text bool, level slog.Leveler) *slog.Logger {
-	return slog.New(newLogHandler(out, text, &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}))
-}
-
-func newLogHandler(out io.Writer, text bool, opts *slog.HandlerOptions) slog.Handler {
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
 	if text {
-		return slog.NewTextHandler(out, opts)
+		return slog.New(slog.NewTextHandler(out, opts))
 	}
-	return slog.NewJSONHandler(out, opts)
+	return slog.New(slog.NewJSONHandler(out, opts))
 }
 
 // isText reports whether the log is text and not JSON.
@@ -78,52 +72,5 @@ func (c *serveCommand) changeLevel(ctx context.Context, level *slog.LevelVar, re
 		}
 		// Whatever the level is.
 		log.LogAttrs(ctx, max(slog.LevelInfo, level.Level()), "the level of the log has changed", slog.String("to", level.Level().String()))
-	}
-}
-
-// flushInterval is how late a line of the access log may be.
-const flushInterval = 500 * time.Millisecond
-
-// lineBuffer collects whole lines, because a system call for each would cost more than
-// the rest of its request. run flushes it.
-type lineBuffer struct {
-	mu  sync.Mutex // guards out
-	out *bufio.Writer
-}
-
-func newLineBuffer(out io.Writer) *lineBuffer {
-	return &lineBuffer{out: bufio.NewWriterSize(out, 64<<10)}
-}
-
-// Write adds a line. Lines of other writers may appear before it, but not inside it.
-func (b *lineBuffer) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.out.Available() < len(line) {
-		if err := b.out.Flush(); err != nil {
-			return 0, err
-		}
-	}
-	return b.out.Write(line)
-}
-
-func (b *lineBuffer) flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_ = b.out.Flush() // there is nowhere to report it
-}
-
-// run flushes the lines until ctx ends, and the last ones then.
-func (b *lineBuffer) run(ctx context.Context) error {
-	tick := time.NewTicker(flushInterval)
-	defer tick.Stop()
-	defer b.flush()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			b.flush()
-		}
 	}
 }

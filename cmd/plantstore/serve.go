@@ -45,7 +45,7 @@ type serveCommand struct {
 	StoreTimeout time.Duration `default:"30s" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
 	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
-	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
+	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429, and how many of its connections may end without a request before it has to wait; off for no limit (${default})."`
 	MaxConnections int             `default:"16384" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
 	TrustedProxies []network       `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
 
@@ -115,11 +115,10 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 			return c.changeLevel(ctx, level, func() (config, error) { return c.readConfig(app) }, log)
 		}, failed)()
 	}
-	var accessLog slog.Handler
+	var accessLog *server.AccessLog
 	if c.AccessLog {
-		lines := newLineBuffer(std.err)
-		accessLog = newLogHandler(lines, text, nil)
-		defer background(lines.run, failed)()
+		accessLog = server.NewAccessLog(std.err, text)
+		defer background(accessLog.Run, failed)()
 	}
 	// The listener comes first: if the port is in use, no first token may be created.
 	listener, err := listen(c.Addr)
@@ -171,7 +170,7 @@ func tuneRuntime() {
 }
 
 // serve wires the parts together, runs them, and stops them in order.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log *slog.Logger, accessLog slog.Handler, trace traceHooks) error {
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log *slog.Logger, accessLog *server.AccessLog, trace traceHooks) error {
 	inFlight, kind := 1, plantstore.StoreSQLite
 	if c.isPostgres() {
 		inFlight, kind = 2, plantstore.StorePostgres // two are measured best

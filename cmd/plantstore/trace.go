@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"plantstore/internal/commit"
+	"plantstore/internal/server"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 // traceHooks are what the parts of a server call to be traced. Those of a server that is
 // not traced are nil, except stop.
 type traceHooks struct {
-	requests   func(*http.Request) (*http.Request, func(operation string, status int, requestID string))
+	requests   server.Trace
 	commits    commit.Tracer
 	statements func(ctx context.Context, name, sql string) (context.Context, func(error))
 	stop       func() // called last

@@ -499,25 +499,11 @@ func TestCompressedBodiesAreNotDecompressed(t *testing.T) {
 }
 
 // Clients connect, send a part of a request and reset the connection, again and again.
+// They are on the server's machine, where a proxy would be, and so are not held back.
 func TestResetConnectionsAreReleased(t *testing.T) {
 	a := startTarget(t)
-	n := harness.Times(4000, 100_000)
-	whole := rawRequest("POST", "/plants", `{"id":1,"name":"reset"}`)
 	a.withProber(t, func() {
-		harness.Parallel(t, 8, func(worker int) error {
-			for i := range n / 8 {
-				conn, err := a.dial()
-				if err != nil {
-					return err
-				}
-				// The request is cut at each byte in turn, including its end.
-				_, err = io.WriteString(conn, whole[:(i*8+worker)%(len(whole)+1)])
-				if err = errors.Join(err, conn.SetLinger(0), conn.Close()); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		a.resetConnections(t, harness.Times(4000, 100_000))
 		// The sockets of the listener and of the prober stay open.
 		harness.Eventually(t, func() error {
 			if n := countSockets(a.OpenFiles()); n > 1+3 {
@@ -526,4 +512,81 @@ func TestResetConnectionsAreReleased(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// resetConnections has clients connect n times, send a part of a request and reset the
+// connection. The request is cut at each byte in turn, including its end.
+func (a *target) resetConnections(t *testing.T, n int) {
+	t.Helper()
+	whole := rawRequest("POST", "/plants", `{"id":1,"name":"reset"}`)
+	start := time.Now()
+	harness.Parallel(t, 8, func(worker int) error {
+		for i := range n / 8 {
+			conn, err := a.dial()
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(conn, whole[:(i*8+worker)%(len(whole)+1)])
+			if err = errors.Join(err, conn.SetLinger(0), conn.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	harness.Report(t, "%.0f resets a second", float64(n)/time.Since(start).Seconds())
+}
+
+// An address that resets its connections can open only few. A well-behaved client at the
+// same address is served.
+func TestResettingAddressIsHeldBack(t *testing.T) {
+	const hostile = "127.0.0.2"
+	a := startTarget(t, "--auth-failures", "20/s,burst=200")
+	duration := time.Duration(harness.Times(3, 30)) * time.Second
+	var resets, calls atomic.Int64
+	a.withProber(t, func() {
+		end := time.Now().Add(duration)
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostile)}, Deadline: end.Add(time.Minute)}
+		harness.Parallel(t, 9, func(worker int) error {
+			for time.Now().Before(end) {
+				conn, err := dialer.Dial("tcp", a.Addr)
+				if err != nil {
+					return err
+				}
+				if worker == 8 {
+					status, err := sendOn(conn, rawRequest("GET", "/plants/-1", ""))
+					if err != nil || status != 200 {
+						return fmt.Errorf("the well-behaved client got %d, %v", status, err)
+					}
+					calls.Add(1)
+					continue
+				}
+				_, err = io.WriteString(conn, "POST /plants")
+				if err = errors.Join(err, conn.(*net.TCPConn).SetLinger(0), conn.Close()); err != nil {
+					return err
+				}
+				resets.Add(1)
+			}
+			return nil
+		})
+	})
+	// Some connect before the server has noticed. Without a limit there are tens of
+	// thousands a second.
+	most := int64(1000 * duration.Seconds())
+	if n := resets.Load(); n < 200 || n > most {
+		t.Errorf("%d connections were reset, want 200 to %d", n, most)
+	}
+	if calls.Load() == 0 {
+		t.Error("a well-behaved client at the same address was not served")
+	}
+	harness.Report(t, "%d resets and %d calls from the address in %s", resets.Load(), calls.Load(), duration)
+}
+
+// sendOn sends a request on a connection, closes it, and returns the status.
+func sendOn(conn net.Conn, request string) (int, error) {
+	defer conn.Close()
+	if _, err := io.WriteString(conn, request); err != nil {
+		return 0, err
+	}
+	status, _, err := skimResponse(bufio.NewReader(conn))
+	return status, err
 }

@@ -84,7 +84,9 @@ type Guard struct {
 
 	lookups  lookupGroup
 	failures *addressLimits // nil without a limit
-	provider *provider      // nil without an identity provider
+	// abandoned counts connections, with the same limit.
+	abandoned *addressLimits
+	provider  *provider // nil without an identity provider
 }
 
 // snapshot is the store's tokens at some time. It is immutable, except for the last
@@ -129,39 +131,52 @@ func New(store Store, opts Options) *Guard {
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	return &Guard{
 		store: store, opts: opts, lookups: newLookupGroup(),
-		failures: newAddressLimits(opts.AuthFailures),
+		failures: newAddressLimits(opts.AuthFailures), abandoned: newAddressLimits(opts.AuthFailures),
 		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log),
 	}
 }
 
 // Admit is Check for a request that counts: it fails with a [*RateError] too, if the
 // caller sends too many requests, or its address too many that fail. A valid token is
-// never refused because of other requests from its address.
-func (g *Guard) Admit(r *http.Request, scope plantstore.Scope) (*Caller, error) {
-	caller, err := g.check(r.Context(), r.Header["Authorization"], scope, r)
+// never refused because of other requests from its address. The request arrived now.
+func (g *Guard) Admit(r *http.Request, scope plantstore.Scope, now time.Time) (*Caller, error) {
+	caller, err := g.check(r.Context(), r.Header["Authorization"], scope, r, now)
 	if caller == nil {
 		return nil, g.countFailure(r, err)
 	}
-	if l := caller.limiter; l != nil {
-		if now := time.Now(); !l.allowed.AllowN(now, 1) {
-			return caller, l.refuse(r.Context(), now, "too many requests with this token")
-		}
+	if l := caller.limiter; l != nil && !l.allowed.take(now) {
+		return caller, l.refuse(r.Context(), now, "too many requests with this token")
 	}
 	return caller, err
 }
 
 // countFailure returns the error of a request without a valid token, or another if its
-// address has had too many of them. A failure of the store is not the client's.
+// address has had too many of them. A failure of the store is not the client's. While the
+// keys of the identity provider are unknown, everybody could send tokens that may be
+// valid, so these count. That locks nobody out: a valid token is served once its key is
+// known, however many were refused before.
 func (g *Guard) countFailure(r *http.Request, err error) error {
-	if g.failures == nil || errors.Is(err, plantstore.ErrUnavailable) {
+	if g.failures == nil || errors.Is(err, plantstore.ErrUnavailable) && !errors.Is(err, errKeysUnknown) {
 		return err
 	}
 	l, now := g.failures.of(g.Address(r)), time.Now()
-	if !errors.Is(err, errFlood) && l.allowed.AllowN(now, 1) {
+	if !errors.Is(err, errFlood) && l.allowed.take(now) {
 		return err
 	}
 	return l.refuse(r.Context(), now, "too many requests without a valid token from this address")
 }
+
+// Abandoned counts a connection from an address that ended before its first request was
+// complete. It reports whether there were too many, as many as failed attempts are. Those
+// of a trusted proxy, or of one on this machine, may be of anybody and do not count.
+func (g *Guard) Abandoned(from netip.Addr) bool {
+	if g.abandoned == nil || g.trusts(from) || from == localV4 || from == netip.IPv6Loopback() {
+		return false
+	}
+	return !g.abandoned.of(from).allowed.take(time.Now())
+}
+
+var localV4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // errFlood is for a token that is not in the cache and not looked up, because its address
 // has had too many failures.
@@ -173,13 +188,13 @@ var errFlood = errors.New("too many failures")
 // and the store does not respond. The caller is returned with ErrScope too. Limits do
 // not apply.
 func (g *Guard) Check(ctx context.Context, authorization []string, scope plantstore.Scope) (*Caller, error) {
-	return g.check(ctx, authorization, scope, nil)
+	return g.check(ctx, authorization, scope, nil, time.Now())
 }
 
 // check is Check. If r is given, it fails with errFlood where a token would have to be
 // looked up for an address that has had too many failures. Before that it waits for the
 // next load of the cache, which has the token if it is new.
-func (g *Guard) check(ctx context.Context, authorization []string, scope plantstore.Scope, r *http.Request) (*Caller, error) {
+func (g *Guard) check(ctx context.Context, authorization []string, scope plantstore.Scope, r *http.Request, now time.Time) (*Caller, error) {
 	secret, err := bearer(authorization)
 	if err != nil {
 		return nil, err
@@ -188,17 +203,16 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	// attacker about a hash that they cannot choose, and nothing about the secret.
 	hash := plantstore.HashSecret(secret)
 	if g.provider != nil && isJWT(secret) {
-		caller, err := g.provider.check(ctx, secret, hash)
+		caller, err := g.provider.check(ctx, secret, hash, now)
 		if err == nil {
 			err = caller.checkScope(scope)
 		}
 		return caller, err
 	}
-	e, err := g.find(ctx, hash, r)
+	e, err := g.find(ctx, hash, r, now)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
 	switch {
 	case !e.caller.Revoked.IsZero():
 		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token has been revoked: ask for a new one")
@@ -226,16 +240,16 @@ func (c *Caller) checkScope(scope plantstore.Scope) error {
 
 // find returns the entry with the hash: from the cache if that is fresh and has it,
 // else from the store.
-func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Request) (*entry, error) {
+func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Request, now time.Time) (*entry, error) {
 	cache := g.cache.Load()
 	var e *entry
 	if cache != nil {
 		e = cache.tokens[hash]
-		if e != nil && time.Since(cache.loaded) < cacheTTL {
+		if e != nil && now.Sub(cache.loaded) < cacheTTL {
 			return e, nil
 		}
 	}
-	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Address(r)).exhausted(time.Now()) {
+	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Address(r)).exhausted(now) {
 		if e = g.awaitLoad(ctx, hash); e == nil {
 			return nil, errFlood
 		}

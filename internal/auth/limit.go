@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"plantstore"
 	"plantstore/internal/wire"
 )
@@ -27,34 +25,37 @@ const (
 // limiter limits the requests of one caller, or the failed attempts of one address.
 type limiter struct {
 	rate     plantstore.Rate
-	policy   []string      // the header RateLimit-Policy
-	allowed  *rate.Limiter // requests
-	refusals *rate.Limiter // those that are not held back
+	policy   []string // the header RateLimit-Policy
+	allowed  bucket   // requests
+	refusals bucket   // those that are not held back
 }
 
 func newLimiter(r plantstore.Rate) *limiter {
 	if r.IsZero() {
 		return nil
 	}
-	perSecond := rate.Limit(r.PerSecond())
-	return &limiter{
-		rate:     r,
-		policy:   []string{`"token";q=` + strconv.Itoa(r.Burst) + ";w=" + strconv.Itoa(max(1, ceil(float64(r.Burst)/r.PerSecond())))},
-		allowed:  rate.NewLimiter(perSecond, r.Burst),
-		refusals: rate.NewLimiter(min(perSecond, maxRefusals), min(r.Burst, refusalBurst)),
+	l := &limiter{rate: r}
+	l.allowed.init(r)
+	refusals := plantstore.Rate{N: maxRefusals, Burst: min(r.Burst, refusalBurst), Per: time.Second}
+	if r.PerSecond() < maxRefusals {
+		refusals.N, refusals.Per = r.N, r.Per
 	}
+	l.refusals.init(refusals)
+	l.policy = []string{`"token";q=` + strconv.Itoa(r.Burst) + ";w=" + strconv.Itoa(max(1, ceilSeconds(l.allowed.capacity)))}
+	return l
 }
 
-func ceil(seconds float64) int { return int(math.Ceil(seconds)) }
-
 // exhausted reports whether the next request would be refused.
-func (l *limiter) exhausted(now time.Time) bool { return l.allowed.TokensAt(now) < 1 }
+func (l *limiter) exhausted(now time.Time) bool {
+	left, _ := l.allowed.state(now)
+	return left == 0
+}
 
 // refuse returns the error for a request that is too many. It returns late if the
 // refusals are too many too.
 func (l *limiter) refuse(ctx context.Context, now time.Time, what string) error {
-	wait := max(1, ceil((1-l.allowed.TokensAt(now))/l.rate.PerSecond()))
-	if !l.refusals.AllowN(now, 1) {
+	wait := max(1, ceilSeconds(l.allowed.wait(now)))
+	if !l.refusals.take(now) {
 		held := time.NewTimer(holdTime)
 		defer held.Stop()
 		select {
@@ -67,6 +68,53 @@ func (l *limiter) refuse(ctx context.Context, now time.Time, what string) error 
 		RetryAfter: wait,
 	}
 }
+
+// bucket is a token bucket in one number, so that it needs no lock: the time at which it
+// will be full again (the generic cell rate algorithm). Times are since it was created.
+// A rate is rounded up to a whole number of nanoseconds for each token, which is at most
+// 0.1 % too much.
+type bucket struct {
+	created  time.Time
+	interval time.Duration // in which a token is added
+	capacity time.Duration // in which an empty bucket fills
+	full     atomic.Int64  // when the bucket will be full; in the past if it is
+}
+
+func (b *bucket) init(r plantstore.Rate) {
+	b.created, b.interval = time.Now(), r.Per/time.Duration(r.N)
+	b.capacity = time.Duration(r.Burst) * b.interval
+	b.full.Store(math.MinInt64 / 2) // a request may have arrived before its bucket was created
+}
+
+// take takes a token, and reports whether there was one.
+func (b *bucket) take(now time.Time) bool {
+	at := int64(now.Sub(b.created))
+	for {
+		full := b.full.Load()
+		next := max(full, at) + int64(b.interval)
+		if next-at > int64(b.capacity) {
+			return false
+		}
+		if b.full.CompareAndSwap(full, next) {
+			return true
+		}
+	}
+}
+
+// state returns how many tokens are left, and how long the bucket takes to fill.
+func (b *bucket) state(now time.Time) (left int, fill time.Duration) {
+	fill = max(0, time.Duration(b.full.Load())-now.Sub(b.created))
+	// Another request that arrived later may have been counted already.
+	return int(max(0, b.capacity-fill) / b.interval), fill
+}
+
+// wait returns how long it takes until there is a token, 0 if there is one.
+func (b *bucket) wait(now time.Time) time.Duration {
+	_, fill := b.state(now)
+	return max(0, fill+b.interval-b.capacity)
+}
+
+func ceilSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // RateError is the ErrRate of a caller that exceeds a limit.
 type RateError struct {
@@ -83,21 +131,23 @@ const announceExpiry = 7 * 24 * time.Hour
 // SetHeaders sets the header Plantstore-Token-Expires, if one of the store's tokens
 // expires within seven days, and the headers RateLimit-Policy and RateLimit
 // (draft-ietf-httpapi-ratelimit-headers), if the caller has a rate limit. The window is
-// the time in which an empty bucket fills.
-func (c *Caller) SetHeaders(h http.Header) {
-	if c.expires != nil && time.Until(c.Expires) <= announceExpiry {
+// the time in which an empty bucket fills. The header shares the value until the response
+// is sent.
+func (c *Caller) SetHeaders(h http.Header, now time.Time, value *[1]string) {
+	if c.expires != nil && c.Expires.Sub(now) <= announceExpiry {
 		h[wire.HeaderTokenExpires] = c.expires
 	}
 	l := c.limiter
 	if l == nil {
 		return
 	}
-	left := max(0, l.allowed.TokensAt(time.Now()))
+	left, fill := l.allowed.state(now)
 	b := append(make([]byte, 0, 32), `"token";r=`...)
 	b = append(strconv.AppendInt(b, int64(left), 10), ";t="...)
-	b = strconv.AppendInt(b, int64(ceil((float64(l.rate.Burst)-left)/l.rate.PerSecond())), 10)
+	b = strconv.AppendInt(b, int64(ceilSeconds(fill)), 10)
 	h["Ratelimit-Policy"] = l.policy
-	h["Ratelimit"] = []string{string(b)}
+	value[0] = string(b)
+	h["Ratelimit"] = value[:]
 }
 
 // addressLimits has a limiter for each address. There is a fixed number of them, so

@@ -24,7 +24,7 @@ func (s *subject) admit(addr, secret string, header ...string) (*auth.Caller, er
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	return s.guard.Admit(r, plantstore.ScopeRead)
+	return s.guard.Admit(r, plantstore.ScopeRead, time.Now())
 }
 
 // wantRate fails unless the error is an ErrRate with this Retry-After.
@@ -107,7 +107,7 @@ func TestRateLimitHeaders(t *testing.T) {
 			for i, want := range tt.current {
 				caller, _ := s.admit("192.0.2.1:1", secret)
 				h := http.Header{}
-				caller.SetHeaders(h)
+				caller.SetHeaders(h, time.Now(), new([1]string))
 				if got := h.Get("RateLimit"); got != want || h.Get("RateLimit-Policy") != tt.policy {
 					t.Errorf("%s, request %d: %v, want %s and %s", tt.rate, i, h, tt.policy, want)
 				}
@@ -117,7 +117,7 @@ func TestRateLimitHeaders(t *testing.T) {
 	s := newSubject(t)
 	caller, err := s.admit("192.0.2.1:1", s.add())
 	h := http.Header{}
-	caller.SetHeaders(h)
+	caller.SetHeaders(h, time.Now(), new([1]string))
 	if err != nil || len(h) > 0 {
 		t.Errorf("without a limit: %v, %v", err, h)
 	}
@@ -228,6 +228,39 @@ func TestClientThatIgnoresRefusalsIsHeldBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAbandonedConnectionsAreLimitedPerAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := auth.Options{AuthFailures: parseRate(t, "1/m,burst=2"), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+		wantTooMany := func(s *subject, addr string, want int) {
+			t.Helper()
+			got := 0
+			for range 4 {
+				if s.guard.Abandoned(netip.MustParseAddr(addr)) {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %d of 4 are too many, want %d", addr, got, want)
+			}
+		}
+		for addr, want := range map[string]int{
+			"192.0.2.1": 2, "2001:db8::1": 2, "127.0.0.2": 2, "10.0.0.1": 0, "127.0.0.1": 0, "::1": 0,
+		} {
+			wantTooMany(newSubject(t, opts), addr, want) // their own, since addresses may share a limiter
+		}
+		s := newSubject(t, opts)
+		wantTooMany(s, "2001:db8::1", 2)
+		wantTooMany(s, "2001:db8::2", 4) // the same subscriber
+		time.Sleep(time.Minute)
+		wantTooMany(s, "2001:db8::2", 3)
+		// Requests are counted apart.
+		if _, err := s.admit("[2001:db8::1]:1", "wrong"); !errors.Is(err, plantstore.ErrBadToken) {
+			t.Errorf("got %v, want ErrBadToken", err)
+		}
+		wantTooMany(newSubject(t), "192.0.2.1", 0)
+	})
 }
 
 func TestSubscribersOfIPv6ShareALimit(t *testing.T) {

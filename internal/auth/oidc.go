@@ -107,7 +107,7 @@ func isJWT(secret string) bool {
 
 // check returns the caller whose token this is. It fails with ErrBadToken,
 // ErrTokenExpired, or ErrUnavailable if no key of the provider is known yet.
-func (p *provider) check(ctx context.Context, token string, hash plantstore.TokenHash) (*Caller, error) {
+func (p *provider) check(ctx context.Context, token string, hash plantstore.TokenHash, now time.Time) (*Caller, error) {
 	p.mu.RLock()
 	v := p.verified[hash]
 	p.mu.RUnlock()
@@ -118,7 +118,7 @@ func (p *provider) check(ctx context.Context, token string, hash plantstore.Toke
 		}
 		p.remember(hash, v)
 	}
-	if !time.Now().Before(v.caller.Expires.Add(clockSkew)) {
+	if !now.Before(v.caller.Expires.Add(clockSkew)) {
 		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: get a new one from the identity provider",
 			v.caller.Expires.UTC().Format(time.RFC3339))
 	}
@@ -149,7 +149,8 @@ func (p *provider) limiterOf(subject plantstore.TokenHash) *limiter {
 	if now := time.Now(); len(p.limiters) >= maxSubjects && now.Sub(p.swept) >= sweepInterval {
 		p.swept = now
 		maps.DeleteFunc(p.limiters, func(_ plantstore.TokenHash, l *limiter) bool {
-			return l.allowed.TokensAt(now) >= float64(p.rate.Burst)
+			left, _ := l.allowed.state(now)
+			return left == p.rate.Burst
 		})
 	}
 	if len(p.limiters) >= maxSubjects {
@@ -223,7 +224,7 @@ func (p *provider) verify(ctx context.Context, token string) (*verified, error) 
 	keys := p.keys.current.Load()
 	if _, err := p.verifier.Verify(ctx, token); err != nil {
 		if p.keys.current.Load() == nil {
-			return nil, plantstore.Errorf(plantstore.ErrUnavailable, "the keys of the identity provider are not known yet: try again later")
+			return nil, errKeysUnknown
 		}
 		return nil, badJWT("its signature is not valid, or its key is not known yet")
 	}
@@ -236,6 +237,9 @@ func (p *provider) verify(ctx context.Context, token string) (*verified, error) 
 		Public: public, Issuer: c.Issuer, Subject: c.Subject,
 	}}, nil
 }
+
+// errKeysUnknown is for a token that may be valid: no key of the provider is known yet.
+var errKeysUnknown = plantstore.Errorf(plantstore.ErrUnavailable, "the keys of the identity provider are not known yet: try again later")
 
 func badJWT(format string, args ...any) error {
 	return plantstore.Errorf(plantstore.ErrBadToken, "the identity provider's token is refused: "+format, args...)

@@ -89,18 +89,27 @@ func TestProviderThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer := servertest.NewIssuer(issuerURL)
 		issuer.SetDown(true)
-		s := newSubject(t, auth.Options{OIDC: newOIDC(issuer), AuthFailures: parseRate(t, "1/h,burst=1")})
+		s := newSubject(t, auth.Options{OIDC: newOIDC(issuer), AuthFailures: parseRate(t, "1/h,burst=3")})
 		ours, theirs := s.add(), issuer.Sign(nil, nil)
 		s.run()
-		for range 3 {
-			if _, err := s.admit("192.0.2.1:1", theirs); !errors.Is(err, plantstore.ErrUnavailable) {
-				t.Errorf("got %v, want ErrUnavailable", err)
+		admit := func(from, secret string, want error) {
+			t.Helper()
+			if _, err := s.admit(from, secret); !errors.Is(err, want) {
+				t.Errorf("%s: got %v, want %v", from, err, want)
 			}
 		}
-		s.wantValid(ours)
+		// Tokens that nobody can check are limited like those that fail.
+		for range 3 {
+			admit("192.0.2.1:1", theirs, plantstore.ErrUnavailable)
+		}
+		admit("192.0.2.1:1", theirs, plantstore.ErrRate)
+		admit("192.0.2.1:1", servertest.NewIssuer(issuerURL).Sign(nil, nil), plantstore.ErrRate)
+		admit("192.0.2.2:1", theirs, plantstore.ErrUnavailable)
+		admit("192.0.2.1:1", ours, nil)
 		issuer.SetDown(false)
 		time.Sleep(31 * time.Second)
-		s.wantValid(theirs)
+		admit("192.0.2.1:1", theirs, nil) // nobody is locked out
+		admit("192.0.2.1:1", servertest.NewIssuer(issuerURL).Sign(nil, nil), plantstore.ErrRate)
 		issuer.SetDown(true)
 		time.Sleep(20 * time.Minute)
 		s.wantValid(issuer.Sign(nil, nil)) // a known key

@@ -39,6 +39,7 @@ type conn struct {
 	cancel   context.CancelFunc // ends the context of the requests
 	request  request
 	response response
+	used     bool // a request was complete
 
 	mu    sync.Mutex // guards state and since
 	state state
@@ -67,10 +68,16 @@ func (c *conn) serve() {
 	s.mu.Unlock()
 	if fallback {
 		c.cancel()
-		s.handoff(&replayConn{Conn: c.Conn, replay: io.MultiReader(bytes.NewReader(buffered), c.Conn), server: s})
-	} else {
-		c.close()
-		s.open.Add(-1)
+		s.handoff(&replayConn{
+			Conn: c.Conn, replay: io.MultiReader(bytes.NewReader(buffered), c.Conn), server: s,
+			unused: !c.used && !bytes.Contains(buffered, []byte("\r\n\r\n")),
+		})
+		return
+	}
+	c.close()
+	s.open.Add(-1)
+	if !c.used && c.state != closed { // the server has not closed it
+		s.abandoned(c.Conn)
 	}
 }
 
@@ -102,6 +109,7 @@ func (c *conn) serveRequests(buffer []byte) (buffered []byte, fallback bool) {
 			// if net/http does not see them.
 			return buffered, !wasReset(c.Conn)
 		}
+		c.used = true
 		if !c.handle() || !c.enter(idle) {
 			return nil, false
 		}
@@ -178,15 +186,29 @@ type replayConn struct {
 	net.Conn
 	replay io.Reader
 	server *Server
+	unused bool        // no request was complete on the fast path
+	wrote  atomic.Bool // the client may have got a response; net/http writes to dead connections too
 	closed atomic.Bool
 }
 
 // Close closes the connection, which may be closed more than once, and counts it once.
 func (c *replayConn) Close() error {
+	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
 		c.server.open.Add(-1)
+		if c.unused && !c.wrote.Load() {
+			c.server.abandoned(c.Conn)
+		}
 	}
-	return c.Conn.Close()
+	return err
+}
+
+func (c *replayConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err == nil {
+		c.wrote.Store(true)
+	}
+	return n, err
 }
 
 func (c *replayConn) Read(b []byte) (int, error) { return c.replay.Read(b) }

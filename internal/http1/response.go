@@ -2,7 +2,6 @@ package http1
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -17,17 +16,23 @@ import (
 type response struct {
 	conn   *conn
 	header http.Header
-	names  []string // of the header, sorted
-	status int      // 0 until WriteHeader is called
-	head   []byte   // the status line and the header
+	fields []field // of the header, sorted by name
+	status int     // 0 until WriteHeader is called
+	head   []byte  // the status line and the header
 	body   []byte
 	length string // the Content-Length that the handler set, if any
 	close  bool   // no request may follow
 }
 
+// field is one field of a header.
+type field struct {
+	name   string
+	values []string
+}
+
 func (r *response) reset() {
 	clear(r.header)
-	*r = response{conn: r.conn, header: r.header, names: r.names[:0], head: r.head[:0], body: r.body[:0]}
+	*r = response{conn: r.conn, header: r.header, fields: r.fields, head: r.head[:0], body: r.body[:0]}
 }
 
 // Header returns the header, which is sent as it is when WriteHeader is called.
@@ -45,19 +50,36 @@ func (r *response) WriteHeader(status int) {
 	b := append(r.head, "HTTP/1.1 "...)
 	b = append(strconv.AppendInt(b, int64(status), 10), ' ')
 	b = append(append(b, http.StatusText(status)...), "\r\n"...)
-	r.names = slices.AppendSeq(r.names, maps.Keys(r.header))
-	slices.Sort(r.names)
-	for _, name := range r.names {
-		for _, value := range r.header[name] {
-			if r.accept(name, value) {
-				b = append(append(append(append(b, name...), ": "...), lineBreaks.Replace(value)...), "\r\n"...)
+	r.sortFields()
+	for i, f := range r.fields {
+		for _, value := range f.values {
+			if r.accept(f.name, value) {
+				b = append(append(append(append(b, f.name...), ": "...), lineBreaks.Replace(value)...), "\r\n"...)
 			}
 		}
+		r.fields[i].values = nil // an idle connection keeps only names
 	}
 	if _, ok := r.header["Date"]; !ok {
 		b = append(append(append(b, "Date: "...), httpDate()...), "\r\n"...)
 	}
 	r.head = b
+}
+
+// sortFields sorts the fields of the header. Most responses on a connection have the same
+// names as the one before, so that nothing is to be sorted.
+func (r *response) sortFields() {
+	same := len(r.fields) == len(r.header)
+	for i := 0; i < len(r.fields) && same; i++ {
+		r.fields[i].values, same = r.header[r.fields[i].name]
+	}
+	if same {
+		return
+	}
+	r.fields = r.fields[:0]
+	for name, values := range r.header {
+		r.fields = append(r.fields, field{name, values})
+	}
+	slices.SortFunc(r.fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
 }
 
 // lineBreaks makes sure that a value cannot start another line.

@@ -1,17 +1,204 @@
 package server
 
 import (
-	"log/slog"
+	"bytes"
+	"context"
+	"io"
 	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// logAccess writes the line of a request to the access log, if there is one. It has no
-// path, which has ids of plants, and no secret.
-//
-// It calls the handler itself: a [slog.Logger] would look up the source line, which the
-// access log does not show.
-func (s *Server) logAccess(rec *recorder, r *http.Request, id string, start time.Time, took time.Duration) {
+const (
+	// accessFlushInterval is how late a line of the access log may be, and accessFlushSize
+	// how many bytes are written earlier.
+	accessFlushInterval = 100 * time.Millisecond
+	accessFlushSize     = 256 << 10
+	// maxAccessLines is how many bytes may be waiting. Lines beyond that are dropped.
+	maxAccessLines = 1 << 20
+)
+
+// AccessLog has a line for every request, in the format of [log/slog]. Lines are written
+// many at a time, by [AccessLog.Run]: a system call for each would cost more than
+// everything else about it. A request never waits for that. If lines come faster than
+// they can be written, some are dropped and counted.
+type AccessLog struct {
+	out  io.Writer
+	text bool
+	wake chan struct{} // tells Run that there are lines, or many
+
+	dropped atomic.Int64
+	mu      sync.Mutex // guards lines
+	lines   []byte
+}
+
+// NewAccessLog returns an access log that writes to out, as text or as JSON.
+func NewAccessLog(out io.Writer, text bool) *AccessLog {
+	return &AccessLog{out: out, text: text, wake: make(chan struct{}, 1)}
+}
+
+// Run writes the lines until ctx ends, and the last ones then.
+func (l *AccessLog) Run(ctx context.Context) error {
+	var written []byte
+	defer func() { l.flush(written[:0]) }()
+	for {
+		select {
+		case <-l.wake:
+		case <-ctx.Done():
+			return nil
+		}
+		if l.waiting() < accessFlushSize {
+			select {
+			case <-time.After(accessFlushInterval):
+			case <-l.wake:
+			case <-ctx.Done():
+			}
+		}
+		written = l.flush(written[:0])
+	}
+}
+
+func (l *AccessLog) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lines)
+}
+
+// flush writes the lines, and returns their memory. Meanwhile new ones are added to the
+// empty slice.
+func (l *AccessLog) flush(empty []byte) (written []byte) {
+	l.mu.Lock()
+	lines := l.lines
+	l.lines = empty
+	l.mu.Unlock()
+	if len(lines) == 0 {
+		return lines
+	}
+	n, err := l.out.Write(lines)
+	if err != nil { // there is nowhere else to report it
+		l.dropped.Add(int64(bytes.Count(lines[n:], []byte{'\n'})))
+	}
+	return lines
+}
+
+// add adds a line. It does not block.
+func (l *AccessLog) add(line []byte) {
+	l.mu.Lock()
+	before := len(l.lines)
+	after := before + len(line)
+	if after > maxAccessLines {
+		l.mu.Unlock()
+		l.dropped.Add(1)
+		return
+	}
+	l.lines = append(l.lines, line...)
+	l.mu.Unlock()
+	if before == 0 || before < accessFlushSize && after >= accessFlushSize {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// accessLine is what a line of the access log says. It has no path, which has ids of
+// plants, and no secret.
+type accessLine struct {
+	at               time.Time
+	request          string
+	token, operation string // empty without a valid token, and without a route
+	status           int
+	bytes            int64
+	took             time.Duration
+	from             string
+}
+
+// accessLineSize is enough for most lines.
+const accessLineSize = 512
+
+// log adds the line of a request.
+func (l *AccessLog) log(a accessLine) {
+	var buffer [accessLineSize]byte
+	if l.text {
+		l.add(a.appendText(buffer[:0]))
+	} else {
+		l.add(a.appendJSON(buffer[:0]))
+	}
+}
+
+func (a *accessLine) appendJSON(b []byte) []byte {
+	b = append(b, `{"time":"`...)
+	b = a.at.AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","level":"INFO","msg":"access","request":`...)
+	b = appendJSONString(b, a.request)
+	b = append(b, `,"token":`...)
+	b = appendJSONString(b, a.token)
+	b = append(b, `,"operation":`...)
+	b = appendJSONString(b, a.operation)
+	b = append(b, `,"status":`...)
+	b = strconv.AppendInt(b, int64(a.status), 10)
+	b = append(b, `,"bytes":`...)
+	b = strconv.AppendInt(b, a.bytes, 10)
+	b = append(b, `,"took":"`...)
+	b = append(b, a.took.String()...)
+	b = append(b, `","from":`...)
+	b = appendJSONString(b, a.from)
+	return append(b, "}\n"...)
+}
+
+// appendJSONString appends a JSON string, whatever is in the text.
+func appendJSONString(b []byte, text string) []byte {
+	if isPlain(text) {
+		return append(append(append(b, '"'), text...), '"')
+	}
+	b, _ = jsontext.AppendQuote(b, text) // it replaces invalid UTF-8
+	return b
+}
+
+func (a *accessLine) appendText(b []byte) []byte {
+	b = append(b, "time="...)
+	b = a.at.AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
+	b = append(b, " level=INFO msg=access request="...)
+	b = appendTextString(b, a.request)
+	b = append(b, " token="...)
+	b = appendTextString(b, a.token)
+	b = append(b, " operation="...)
+	b = appendTextString(b, a.operation)
+	b = append(b, " status="...)
+	b = strconv.AppendInt(b, int64(a.status), 10)
+	b = append(b, " bytes="...)
+	b = strconv.AppendInt(b, a.bytes, 10)
+	b = append(b, " took="...)
+	b = append(b, a.took.String()...)
+	b = append(b, " from="...)
+	b = appendTextString(b, a.from)
+	return append(b, '\n')
+}
+
+func appendTextString(b []byte, text string) []byte {
+	if text != "" && isPlain(text) {
+		return append(b, text...)
+	}
+	return strconv.AppendQuote(b, text)
+}
+
+// isPlain reports whether a text needs no quotes and no escapes, neither in text nor in
+// JSON.
+func isPlain(text string) bool {
+	for _, c := range []byte(text) {
+		if c <= ' ' || c >= 0x7f || c == '"' || c == '=' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// logAccess adds the line of a request to the access log, if there is one.
+func (s *Server) logAccess(rec *recorder, r *http.Request, took time.Duration) {
 	if s.accessLog == nil {
 		return
 	}
@@ -19,8 +206,8 @@ func (s *Server) logAccess(rec *recorder, r *http.Request, id string, start time
 	if rec.caller != nil {
 		token = rec.caller.Public
 	}
-	line := slog.NewRecord(start.Add(took), slog.LevelInfo, "access", 0)
-	line.AddAttrs(slog.String("request", id), slog.String("token", token), slog.String("operation", rec.operation),
-		slog.Int("status", rec.status), slog.Int64("bytes", rec.bytes), slog.String("took", took.String()), slog.String("from", s.guard.From(r)))
-	_ = s.accessLog.Handle(r.Context(), line) // there is nowhere to report it
+	s.accessLog.log(accessLine{
+		at: rec.start.Add(took), request: rec.id[0], token: token, operation: rec.operation, status: rec.status,
+		bytes: rec.bytes, took: took, from: s.guard.From(r),
+	})
 }

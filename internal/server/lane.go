@@ -131,11 +131,13 @@ func (l *lane) inUse() int64 {
 // grant gives free units to the requests whose turn it is. The caller holds mu.
 func (l *lane) grant() {
 	for {
-		next := -1
+		next, held, least := -1, int64(0), int64(0)
 		for i, w := range l.waiting {
-			held := l.held[w.token]
-			if held+w.n <= l.share() && (next < 0 || held < l.held[l.waiting[next].token]) {
-				next = i
+			if i == 0 || w.token != l.waiting[i-1].token { // most requests that wait are of one token
+				held = l.held[w.token]
+			}
+			if held+w.n <= l.share() && (next < 0 || held < least) {
+				next, least = i, held
 			}
 		}
 		if next < 0 || l.used+l.waiting[next].n > l.size {

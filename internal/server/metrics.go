@@ -203,6 +203,18 @@ func (m *Metrics) watchDamage(damaged func() error) {
 	}))
 }
 
+// watchAccessLog reports the lines that are missing in the access log, if there is one.
+func (m *Metrics) watchAccessLog(l *AccessLog) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "plantstore_access_log_dropped_total", Help: "Lines of the access log that could not be written in time.",
+	}, func() float64 {
+		if l == nil {
+			return 0
+		}
+		return float64(l.dropped.Load())
+	}))
+}
+
 // watchFollowers reports how many clients follow the log of changes live.
 func (m *Metrics) watchFollowers(followers func() int64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -210,16 +222,19 @@ func (m *Metrics) watchFollowers(followers func() int64) {
 	}, func() float64 { return float64(followers()) }))
 }
 
-// watchConnections reports the open connections, and returns what counts the refused
-// ones.
-func (m *Metrics) watchConnections(open func() int) (refused func()) {
-	total := prometheus.NewCounter(prometheus.CounterOpts{
+// watchConnections reports the open connections, and returns the counters of the refused
+// and the abandoned ones.
+func (m *Metrics) watchConnections(open func() int) (refused, abandoned prometheus.Counter) {
+	refused = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "plantstore_connections_refused_total", Help: "Connections refused because too many were open.",
 	})
-	m.registry.MustRegister(total, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	abandoned = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "plantstore_connections_abandoned_total", Help: "Connections that their client ended before a request was complete.",
+	})
+	m.registry.MustRegister(refused, abandoned, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "plantstore_connections", Help: "Open connections.",
 	}, func() float64 { return float64(open()) }))
-	return total.Inc
+	return refused, abandoned
 }
 
 // statsTimeout is how long a scrape waits for the store.
@@ -311,42 +326,52 @@ func (c poolCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// webhookCollector collects the metrics of the webhooks for which this server delivers,
-// and of those that are disabled.
+// webhookCollector collects the metrics of all webhooks together. GET /webhooks shows each.
 type webhookCollector struct{ webhooks *webhook.Manager }
 
 var (
-	webhookLabel      = []string{"webhook"}
-	webhookLagEvents  = prometheus.NewDesc("plantstore_webhook_lag_events", "Events that were not delivered to a webhook yet.", webhookLabel, nil)
-	webhookLagSeconds = prometheus.NewDesc("plantstore_webhook_lag_seconds", "Age of the oldest event that was not delivered to a webhook yet.", webhookLabel, nil)
-	webhookDisabled   = prometheus.NewDesc("plantstore_webhook_disabled", "1 if the webhook is disabled, otherwise 0.", webhookLabel, nil)
+	webhookLagEvents  = prometheus.NewDesc("plantstore_webhook_lag_events", "Events that were not delivered yet to the webhooks for which this server delivers.", nil, nil)
+	webhookLagSeconds = prometheus.NewDesc("plantstore_webhook_lag_seconds", "Age of the oldest of them.", nil, nil)
+	webhooksDisabled  = prometheus.NewDesc("plantstore_webhooks_disabled", "Webhooks that are disabled.", nil, nil)
 )
 
 func (c webhookCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{webhookLagEvents, webhookLagSeconds, webhookDisabled} {
+	for _, d := range []*prometheus.Desc{webhookLagEvents, webhookLagSeconds, webhooksDisabled} {
 		descs <- d
 	}
 }
 
 func (c webhookCollector) Collect(metrics chan<- prometheus.Metric) {
-	for _, s := range c.webhooks.Stats() {
-		gauge := func(d *prometheus.Desc, value float64) {
-			metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.ID)
-		}
-		disabled := 0.0
-		if s.Disabled {
-			disabled = 1
-		}
-		gauge(webhookLagEvents, float64(s.LagEvents))
-		gauge(webhookLagSeconds, s.Lag.Seconds())
-		gauge(webhookDisabled, disabled)
-	}
+	stats := c.webhooks.Stats()
+	metrics <- prometheus.MustNewConstMetric(webhookLagEvents, prometheus.GaugeValue, float64(stats.LagEvents))
+	metrics <- prometheus.MustNewConstMetric(webhookLagSeconds, prometheus.GaugeValue, stats.Lag.Seconds())
+	metrics <- prometheus.MustNewConstMetric(webhooksDisabled, prometheus.GaugeValue, float64(stats.Disabled))
 }
 
-// observe counts a request.
-func (m *Metrics) observe(operation string, status int, took time.Duration) {
-	m.latency.WithLabelValues(operation).Observe(took.Seconds())
-	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
+// requestSeries are the metrics of requests with the same operation and status.
+type requestSeries struct {
+	status   int
+	requests prometheus.Counter
+	latency  prometheus.Observer
+}
+
+// observe counts a request. Each route remembers the series of its last one: looking them
+// up costs more than counting.
+func (m *Metrics) observe(rec *recorder, took time.Duration) {
+	var series *requestSeries
+	if rec.series != nil {
+		series = rec.series.Load()
+	}
+	if series == nil || series.status != rec.status {
+		series = &requestSeries{
+			rec.status, m.requests.WithLabelValues(rec.operation, strconv.Itoa(rec.status)), m.latency.WithLabelValues(rec.operation),
+		}
+		if rec.series != nil {
+			rec.series.Store(series)
+		}
+	}
+	series.latency.Observe(took.Seconds())
+	series.requests.Inc()
 }
 
 func (s *Server) metricsPage(w http.ResponseWriter, r *http.Request) error {

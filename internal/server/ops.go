@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	runtime "runtime/pprof"
 	"strings"
 	"sync/atomic"
@@ -33,10 +34,12 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Connections are the connections of the HTTP server: how many are open, and what
-// happens to those that are too many.
+// happens to those that are too many, and to addresses whose connections end without a
+// request.
 type Connections interface {
 	Connections() int
 	OnRefuse(body string, probe func(method, path string) bool, refused func())
+	OnAbandon(abandon func(from netip.Addr) (holdBack bool))
 }
 
 // WatchConnections reports the connections in the metrics and says what those beyond
@@ -44,14 +47,30 @@ type Connections interface {
 // first request.
 func (s *Server) WatchConnections(c Connections) {
 	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})
-	count := s.metrics.watchConnections(c.Connections)
-	var warned atomic.Int64 // the minute of the last warning
+	refused, abandoned := s.metrics.watchConnections(c.Connections)
+	var warnedOfRefused, warnedOfAbandoned onceAMinute
 	c.OnRefuse(string(body)+"\n", isProbe, func() {
-		count()
-		if minute := time.Now().Unix() / 60; warned.Swap(minute) != minute {
+		refused.Inc()
+		if warnedOfRefused.now() {
 			s.log.Warn("connections are refused: too many are open", "open", c.Connections())
 		}
 	})
+	c.OnAbandon(func(from netip.Addr) bool {
+		abandoned.Inc()
+		holdBack := s.guard.Abandoned(from)
+		if holdBack && warnedOfAbandoned.now() {
+			s.log.Warn("an address is held back: too many of its connections end without a request", "from", from.String())
+		}
+		return holdBack
+	})
+}
+
+// onceAMinute is for warnings. It has the minute of the last one.
+type onceAMinute struct{ minute atomic.Int64 }
+
+func (o *onceAMinute) now() bool {
+	minute := time.Now().Unix() / 60
+	return o.minute.Swap(minute) != minute
 }
 
 // isProbe reports whether a request is a health check, which no limit applies to.

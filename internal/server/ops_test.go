@@ -3,10 +3,15 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"net"
+	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,9 +127,43 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		}
 	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(plantstore_\\w+)").FindAllSubmatch(docs, -1) {
-		// Webhooks have metrics only if there are any.
-		if name := string(m[1]); !served[name] && !strings.HasPrefix(name, "plantstore_webhook_") {
+		if name := string(m[1]); !served[name] {
 			t.Errorf("%s is documented, but not served", name)
+		}
+	}
+}
+
+// Labels are for kinds of things, never for one thing: each of their values is a series
+// that Prometheus keeps, and a reader of metrics need not know tokens, webhooks or plants.
+func TestNoLabelHasAnIDANameOrAToken(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{WebhookAllow: loopback, Auth: auth.Options{RateLimit: rate(t, "1000000/s"), AuthFailures: rate(t, "1/h,burst=1")}})
+	s.create(t, `{"id":7654321,"name":"Secretive fern","tag":"hidden"}`).wantOK(t)
+	endpoint := newReceiver(t)
+	endpoint.status.Store(http.StatusGone)
+	hook := s.webhook(t, http.StatusCreated, "POST", "", `{"url":"`+endpoint.URL+`"}`)
+	var token struct{ ID, Token string }
+	made := s.as(t, s.Token, "POST", "/tokens", `{"name":"visitor","scopes":["plants:read"]}`, "Content-Type: application/json")
+	if err := json.Unmarshal(made.body, &token); err != nil || made.status != http.StatusCreated {
+		t.Fatalf("got %d %s", made.status, made.body)
+	}
+	s.call(t, "GET", "/7654321", "", "Authorization: Bearer "+token.Token).wantOK(t)
+	for range 2 {
+		s.call(t, "GET", "/7654321", "", "Authorization: Bearer "+plantstore.NewSecret())
+	}
+	s.create(t, `{"id":7654322,"name":"Secretive fern"}`).wantOK(t)
+	s.awaitMetric(t, "plantstore_webhooks_disabled", func(n float64) bool { return n == 1 })
+	text := s.metrics(t)
+	for _, private := range []string{hook.ID, endpoint.URL, token.ID, token.Token, "visitor", "7654321", "Secretive fern", "hidden", "127.0.0.1"} {
+		if strings.Contains(text, private) {
+			t.Errorf("the metrics have %q", private)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(plantstore_\w+)\{(.*)\} `).FindAllStringSubmatch(text, -1) {
+		for _, label := range regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`).FindAllStringSubmatch(m[2], -1) {
+			if !slices.Contains([]string{"operation", "status", "result", "limit", "le", "pool", "version"}, label[1]) {
+				t.Errorf("%s has the label %s: is it one of few kinds?", m[1], label[1])
+			}
 		}
 	}
 }
@@ -198,6 +237,24 @@ func (s *service) awaitMetric(t *testing.T, name string, wanted func(float64) bo
 			t.Fatalf("%s stays at %v", name, s.metric(t, name))
 		}
 	}
+}
+
+func TestMetricsCountAbandonedConnections(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{})
+	const n = 3
+	for range n {
+		conn, err := net.Dial("tcp", s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET /pl"); err != nil {
+			t.Fatal(err)
+		}
+		conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	}
+	s.awaitMetric(t, "plantstore_connections_abandoned_total", func(value float64) bool { return value == n })
 }
 
 func TestMetricsCountTokenChecks(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/auth"
+	"plantstore/internal/server"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
 )
@@ -209,25 +211,45 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// BenchmarkCreate compares creates with and without a rate limit, without a disk.
-func BenchmarkCreate(b *testing.B) {
-	for _, text := range []string{"off", "1000000/s"} {
-		b.Run("rate limit "+text, func(b *testing.B) {
-			limit, err := plantstore.ParseRate(text)
+// BenchmarkGet shows what limits and the access log add to a request: everything in the
+// handler, without a connection and a disk.
+func BenchmarkGet(b *testing.B) {
+	for _, bm := range []struct {
+		name, limit string
+		accessLog   bool
+	}{{"bare", "off", false}, {"rate limit", "1000000/s", false}, {"access log", "off", true}, {"both", "1000000/s", true}} {
+		b.Run(bm.name, func(b *testing.B) {
+			limit, err := plantstore.ParseRate(bm.limit)
 			if err != nil {
 				b.Fatal(err)
 			}
-			s := servertest.Start(b, servertest.Options{Store: storetest.NewModel(), Auth: auth.Options{RateLimit: limit}})
-			for i := range b.N {
-				r := httptest.NewRequest("POST", "/plants", strings.NewReader(fmt.Sprintf(`{"id":%d,"name":"Monstera"}`, i)))
-				r.Header.Set("Authorization", "Bearer "+s.Token)
-				r.Header.Set("Content-Type", "application/json")
-				w := httptest.NewRecorder()
+			opts := servertest.Options{Quiet: true, Store: storetest.NewModel(), Auth: auth.Options{RateLimit: limit}}
+			if bm.accessLog {
+				opts.AccessLog = server.NewAccessLog(io.Discard, false)
+			}
+			s := servertest.Start(b, opts)
+			s.Fill(b, fern(1))
+			r := httptest.NewRequest("GET", "/plants/1", nil)
+			r.Header.Set("Authorization", "Bearer "+s.Token)
+			w := &discardResponse{header: http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
 				s.Handler.ServeHTTP(w, r)
-				if w.Code != 200 {
-					b.Fatalf("%d %s", w.Code, w.Body)
-				}
+			}
+			if w.status != 200 {
+				b.Fatal(w.status)
 			}
 		})
 	}
 }
+
+// discardResponse keeps only the status of a response.
+type discardResponse struct {
+	header http.Header
+	status int
+}
+
+func (w *discardResponse) Header() http.Header         { return w.header }
+func (w *discardResponse) WriteHeader(status int)      { w.status = status }
+func (w *discardResponse) Write(b []byte) (int, error) { return len(b), nil }

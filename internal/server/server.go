@@ -37,7 +37,7 @@ type Options struct {
 	Metrics  *Metrics
 	Log      *slog.Logger
 	// AccessLog gets a line for every request. A server without it writes none.
-	AccessLog slog.Handler
+	AccessLog *AccessLog
 	// About has the version of the server, the kind of its store and the limits of its log
 	// of changes. The server sets the rest.
 	About plantstore.About
@@ -56,10 +56,13 @@ type Options struct {
 	Pages func(path string) http.Handler
 	// Origins are the other origins whose web pages may call the API.
 	Origins []string
-	// Trace, if set, starts the span of a request. It returns the request with the
-	// span's context, and what ends the span.
-	Trace func(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string))
+	// Trace traces requests, if set.
+	Trace Trace
 }
+
+// Trace starts the span of a request. It returns the request with the span's context,
+// and what ends the span.
+type Trace func(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string))
 
 // Server is the HTTP handler of the service.
 type Server struct {
@@ -69,7 +72,7 @@ type Server struct {
 	webhooks  *webhook.Manager
 	metrics   *Metrics
 	log       *slog.Logger
-	accessLog slog.Handler
+	accessLog *AccessLog
 	about     plantstore.About
 	baseURL   string
 	plants    string // the path of the collection
@@ -81,7 +84,7 @@ type Server struct {
 	cors      cors
 	zippers   gzipPool
 	hsts      bool // browsers must use HTTPS
-	trace     func(*http.Request) (*http.Request, func(operation string, status int, requestID string))
+	trace     Trace
 
 	streamTimeout time.Duration
 	exportTimeout time.Duration
@@ -146,6 +149,7 @@ func New(opts Options) *Server {
 		s.metrics.watchDamage(store.Damaged)
 	}
 	s.metrics.watchFollowers(s.followers.inUse)
+	s.metrics.watchAccessLog(s.accessLog)
 	s.metrics.watchTokens(s.guard.NextExpiry)
 	if store, ok := opts.Store.(interface{ Pools() []plantstore.PoolStats }); ok {
 		s.metrics.registry.MustRegister(poolCollector{store.Pools})
@@ -171,8 +175,8 @@ func New(opts Options) *Server {
 // streams of events. Other requests that still arrive are served.
 func (s *Server) Drain() { s.drain() }
 
-// Reads of many plants, and of tags, share these limits. Gets, writes, token checks and readiness
-// checks never wait for them.
+// Reads of many plants, and of tags, share these limits. Gets, writes, token checks and
+// readiness checks never wait for them.
 const (
 	maxScans       = 8  // concurrent searches, filtered lists and exports
 	maxScansQueued = 16 // of one token
@@ -191,7 +195,11 @@ const (
 // as the response, or aborts a response that has started.
 type recorder struct {
 	http.ResponseWriter
-	operation string       // "" until a route matches
+	start     time.Time
+	id        [1]string // the header X-Request-Id
+	rateLimit [1]string // the header RateLimit
+	operation string    // "" until a route matches
+	series    *atomic.Pointer[requestSeries]
 	caller    *auth.Caller // nil until a token is valid
 	status    int
 	bytes     int64 // of the body, before it is compressed
@@ -235,21 +243,19 @@ func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 // ServeHTTP serves one request: it assigns the request id, checks the limits, runs the
 // route, and lets finish respond to errors and log.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := time.Now()
+	rec := &recorder{ResponseWriter: w, start: time.Now(), id: [1]string{s.requestID(r)}}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
-	id := s.requestID(r)
-	w.Header()["X-Request-Id"] = []string{id}
+	w.Header()["X-Request-Id"] = rec.id[:]
 	if hasAmbiguousFraming(r) {
 		w.Header()["Connection"] = headerClose
 	}
-	rec := &recorder{ResponseWriter: w}
 	if s.trace != nil {
 		traced, end := s.trace(r)
 		r = traced
-		defer func() { end(rec.operation, rec.status, id) }()
+		defer func() { end(rec.operation, rec.status, rec.id[0]) }()
 	}
-	defer func() { s.finish(rec, r, id, start, recover()) }()
+	defer func() { s.finish(rec, r, recover()) }()
 	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {
 	case s.maxHeader > 0 && headerSize(r) > s.maxHeader:
@@ -277,10 +283,10 @@ func hasAmbiguousFraming(r *http.Request) bool {
 // serve returns the handler of a route. It checks the token, if the route needs one,
 // and calls the route's handler.
 func (s *Server) serve(rt route) http.Handler {
-	large := gzipped[rt.name]
+	large, series := gzipped[rt.name], new(atomic.Pointer[requestSeries])
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := w.(*recorder)
-		rec.operation = rt.name
+		rec.operation, rec.series = rt.name, series
 		if s.hsts && rt.scope == "" { // what a browser opens needs no token
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
@@ -291,10 +297,10 @@ func (s *Server) serve(rt route) http.Handler {
 			}
 		}
 		if rt.scope != "" {
-			rec.caller, rec.err = s.guard.Admit(r, rt.scope)
+			rec.caller, rec.err = s.guard.Admit(r, rt.scope, rec.start)
 			s.metrics.tokenChecked(rec.caller != nil, rec.err)
 			if rec.caller != nil {
-				rec.caller.SetHeaders(rec.Header())
+				rec.caller.SetHeaders(rec.Header(), rec.start, &rec.rateLimit)
 			}
 			if rec.err != nil {
 				return
@@ -308,7 +314,7 @@ func (s *Server) serve(rt route) http.Handler {
 // for the request. If the response has already started, an error aborts it, so that
 // the client does not mistake a part for the whole; the request then counts with the
 // status of the error. The only panic that leaves finish is [http.ErrAbortHandler].
-func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Time, panicked any) {
+func (s *Server) finish(rec *recorder, r *http.Request, panicked any) {
 	if rec.largeBody {
 		s.largeBodies.release(rec.caller.Hash, 1)
 	}
@@ -337,13 +343,13 @@ func (s *Server) finish(rec *recorder, r *http.Request, id string, start time.Ti
 	} else if rec.status == 0 {
 		rec.status = http.StatusOK // of an empty response
 	}
-	took := time.Since(start)
-	s.metrics.observe(rec.operation, rec.status, took)
+	took := time.Since(rec.start)
+	s.metrics.observe(rec, took)
 	if rec.err != nil {
 		s.countLimit(rec)
 	}
-	s.logRequest(rec, r, id, start)
-	s.logAccess(rec, r, id, start, took)
+	s.logRequest(rec, r, took)
+	s.logAccess(rec, r, took)
 	if abort {
 		panic(http.ErrAbortHandler)
 	}
@@ -386,9 +392,9 @@ func noPath(r *http.Request) error {
 // logRequest logs a failure of the server, and every other request at the debug
 // level only: a line for each would cost more than the request. While the store is
 // unavailable it logs one line per second, so that the log does not fill the disk.
-func (s *Server) logRequest(rec *recorder, r *http.Request, id string, start time.Time) {
+func (s *Server) logRequest(rec *recorder, r *http.Request, took time.Duration) {
 	level := slog.LevelDebug
-	switch now := start.Unix(); {
+	switch now := rec.start.Unix(); {
 	case rec.status < 500:
 	case errors.Is(rec.err, plantstore.ErrUnavailable):
 		if s.warned.Swap(now) != now {
@@ -401,8 +407,8 @@ func (s *Server) logRequest(rec *recorder, r *http.Request, id string, start tim
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("request", id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.Int("status", rec.status), slog.Duration("took", time.Since(start)), slog.String("from", s.guard.From(r)),
+		slog.String("request", rec.id[0]), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.Int("status", rec.status), slog.Duration("took", took), slog.String("from", s.guard.From(r)),
 	}
 	if rec.caller != nil {
 		attrs = append(attrs, slog.String("token", rec.caller.Public))

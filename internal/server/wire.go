@@ -207,7 +207,11 @@ func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, plant 
 	for _, item := range items {
 		p := plant(item)
 		text += p.TextSize()
-		largest = max(largest, encodedSize(p))
+	}
+	if text > smallBody/(1+maxEscape) {
+		for _, item := range items {
+			largest = max(largest, encodedSize(plant(item)))
+		}
 	}
 	n := min(int64(text+largest), s.largePages.share())
 	if n <= smallBody {
@@ -219,15 +223,17 @@ func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, plant 
 	return func() { s.largePages.release(token, n) }, true
 }
 
-// encodedSize returns about how much memory the plant takes while it is encoded: a
-// control character of its text can become six bytes of JSON.
+// maxEscape is how many bytes of JSON a control character can become.
+const maxEscape = len(`\u0000`)
+
+// encodedSize returns about how much memory the plant takes while it is encoded.
 func encodedSize(p plantstore.Plant) int {
 	tag, _ := p.Tag.Text()
 	n := p.TextSize()
 	for _, text := range []string{p.Name, tag} {
 		for _, c := range []byte(text) {
 			if c < ' ' {
-				n += len(`\u0000`) - 1
+				n += maxEscape - 1
 			}
 		}
 	}

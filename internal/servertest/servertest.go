@@ -54,6 +54,10 @@ type Options struct {
 	// used.
 	Auth           auth.Options
 	MaxConnections int
+	// AccessLog is run by the server.
+	AccessLog *server.AccessLog
+	// Quiet turns the log off, for benchmarks.
+	Quiet bool
 
 	MaxBody                   int64
 	MaxQueue                  int
@@ -168,6 +172,9 @@ func (s *Server) run(opts Options) {
 		inFlight, kind = 2, plantstore.StorePostgres
 	}
 	log := slog.New(slog.NewJSONHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if opts.Quiet {
+		log = slog.New(slog.DiscardHandler)
+	}
 	metrics := server.NewMetrics("test")
 	writer := commit.New(s.Store, commit.Options{
 		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
@@ -176,7 +183,7 @@ func (s *Server) run(opts Options) {
 	guard := auth.New(s.Store, opts.Auth)
 	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Observe: metrics.Delivered})
 	s.opts = server.Options{
-		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log,
+		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: opts.AccessLog,
 		About: plantstore.About{
 			Version: "test", Store: kind, Limits: plantstore.Limits{LogKeep: logKeep, LogMaxBytes: logMaxBytes},
 		},
@@ -200,6 +207,9 @@ func (s *Server) run(opts Options) {
 	web.MaxConnections = opts.MaxConnections
 	s.Handler.WatchConnections(web)
 
+	if opts.AccessLog != nil {
+		s.onStop(background(opts.AccessLog.Run))
+	}
 	s.onStop(s.Store.Close)
 	if store, ok := s.Store.(interface {
 		KeepLog(time.Duration, int64)
