@@ -8,15 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/browser"
-	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/chromedp"
-
 	"plantstore/e2e/harness"
 )
 
 // file writes a file to import.
-func file(t *testing.T, name, text string) string {
+func file(t *test, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
@@ -25,8 +21,9 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-func TestFileIsImported(t *testing.T) {
-	t.Parallel()
+func TestFileIsImported(t *testing.T) { eachBrowser(t, fileIsImported) }
+
+func fileIsImported(t *test) {
 	s := startServer(t)
 	b := openConsole(s)
 	b.click("#import")
@@ -46,11 +43,12 @@ func TestFileIsImported(t *testing.T) {
 // choose chooses a file to import.
 func (b *tab) choose(path string) {
 	b.t.Helper()
-	b.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{path}))
+	b.must(b.driver.choose("#file", path))
 }
 
-func TestImportTakesWhatTheCommandTakes(t *testing.T) {
-	t.Parallel()
+func TestImportTakesWhatTheCommandTakes(t *testing.T) { eachBrowser(t, importTakesWhatTheCommandTakes) }
+
+func importTakesWhatTheCommandTakes(t *test) {
 	s := startServer(t)
 	b := openConsole(s)
 	for i, c := range []struct{ name, text string }{
@@ -83,8 +81,9 @@ func TestImportTakesWhatTheCommandTakes(t *testing.T) {
 	b.shot("import-refused")
 }
 
-func TestImportReportsBadLines(t *testing.T) {
-	t.Parallel()
+func TestImportReportsBadLines(t *testing.T) { eachBrowser(t, importReportsBadLines) }
+
+func importReportsBadLines(t *test) {
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)
@@ -122,15 +121,9 @@ func TestImportReportsBadLines(t *testing.T) {
 // drop drops a file on the page, as from a file manager.
 func (b *tab) drop(path string) {
 	b.t.Helper()
-	for _, kind := range []input.DispatchDragEventType{"dragEnter", "dragOver", "drop"} {
-		_, err := chromedp.Call(b.ctx, input.DispatchDragEvent, input.DispatchDragEventParams{
-			Type: kind, X: 400, Y: 500,
-			Data: &input.DragData{Items: []*input.DragDataItem{}, Files: []string{path}, DragOperationsMask: 1},
-		})
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if kind == "dragOver" {
+	for _, event := range []dragEvent{dragEnter, dragOver, drop} {
+		b.must(b.driver.drag(event, path, 400, 500))
+		if event == dragOver {
 			b.see("#drop", "Drop the file to import its plants")
 			b.shot("drop")
 		}
@@ -138,7 +131,10 @@ func (b *tab) drop(path string) {
 }
 
 func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
-	t.Parallel()
+	eachBrowser(t, importShowsProgressAndCanBeStopped)
+}
+
+func importShowsProgressAndCanBeStopped(t *test) {
 	s := startServer(t)
 	b := openConsole(s)
 	big := file(t, "big.ndjson", strings.Repeat(garden(1000), 100))
@@ -169,8 +165,9 @@ func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 }
 
 // The server names a hundred failed lines in one response; the report has them all.
-func TestImportKeepsEveryFailedLine(t *testing.T) {
-	t.Parallel()
+func TestImportKeepsEveryFailedLine(t *testing.T) { eachBrowser(t, importKeepsEveryFailedLine) }
+
+func importKeepsEveryFailedLine(t *test) {
 	s := startServer(t)
 	s.Import(garden(500))
 	b := openConsole(s)
@@ -185,8 +182,9 @@ func TestImportKeepsEveryFailedLine(t *testing.T) {
 	}
 }
 
-func TestPlantsAreExportedToAFile(t *testing.T) {
-	t.Parallel()
+func TestPlantsAreExportedToAFile(t *testing.T) { eachBrowser(t, plantsAreExportedToAFile) }
+
+func plantsAreExportedToAFile(t *test) {
 	s := startServer(t)
 	s.Import(garden(300))
 	s.put("-9223372036854775808", `{"name":"The first <of> all\n"}`)
@@ -201,7 +199,7 @@ func TestPlantsAreExportedToAFile(t *testing.T) {
 	}
 	b.see(".toast", "All plants were exported")
 	b.shot("exported")
-	b.do(chromedp.Navigate("http://" + s.Addr + "/#/plants?q=maple&tag=herb"))
+	b.open("http://" + s.Addr + "/#/plants?q=maple&tag=herb")
 	b.see("#count", "Matches 1–")
 	if got := strings.Count(b.download("#export", "plants-maple-herb-"+day+".ndjson"), "Japanese maple"); got == 0 || got > 27 {
 		t.Errorf("the export of a search has %d plants", got)
@@ -209,7 +207,10 @@ func TestPlantsAreExportedToAFile(t *testing.T) {
 }
 
 func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
-	t.Parallel()
+	eachBrowser(t, exportEndsWithItsMessageAndWithTheSession)
+}
+
+func exportEndsWithItsMessageAndWithTheSession(t *test) {
 	s := startServer(t)
 	s.Import(garden(10))
 	b := openConsole(s)
@@ -239,38 +240,12 @@ func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
 // download clicks and returns the file that the browser saves.
 func (b *tab) download(selector, want string) string {
 	b.t.Helper()
-	dir := b.t.TempDir()
-	_, err := chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
-		Behavior:         browser.SetDownloadBehaviorBehaviorAllowAndName,
-		BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID,
-		DownloadPath:     dir,
-		EventsEnabled:    new(true),
-	})
+	name, content, err := b.driver.download(b.t.TempDir(), func() { b.click(selector) })
 	if err != nil {
-		b.t.Fatal(err)
+		b.t.Fatalf("download %s: %v", want, err)
 	}
-	began, progress := chromedp.BrowserEvents(b.ctx, browser.DownloadWillBegin), chromedp.BrowserEvents(b.ctx, browser.DownloadProgress)
-	b.click(selector)
-	for event, err := range began {
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if name := event.SuggestedFilename; name != want {
-			b.t.Errorf("the file is named %s, want %s", name, want)
-		}
-		break
+	if name != want {
+		b.t.Errorf("the file is named %s, want %s", name, want)
 	}
-	for event, err := range progress {
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if event.State == browser.DownloadProgressStateCompleted {
-			text, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(event.GUID)))
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			return string(text)
-		}
-	}
-	return ""
+	return string(content)
 }

@@ -3,16 +3,15 @@ package browser
 import (
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"plantstore/e2e/harness"
 )
 
 // at waits until the page's URL ends in the hash.
 func (b *tab) at(hash string) { b.t.Helper(); b.wait("location.hash === '" + hash + "'") }
 
-func TestURLIsTheState(t *testing.T) {
-	t.Parallel()
+func TestURLIsTheState(t *testing.T) { eachBrowser(t, urlIsTheState) }
+
+func urlIsTheState(t *test) {
 	s := startServer(t)
 	s.Import(garden(120))
 	b := openTab(t, "http://"+s.Addr+"/#/plants?tag=tropical&q=mon")
@@ -22,7 +21,7 @@ func TestURLIsTheState(t *testing.T) {
 	if b.value("#search") != "mon" || b.value("#tag-filter") != "tropical" {
 		t.Errorf("the fields have %q and %q", b.value("#search"), b.value("#tag-filter"))
 	}
-	b.do(chromedp.Reload())
+	b.reload()
 	b.see("#count", "Matches 1–5 of 5")
 
 	b.click("#pages a")
@@ -31,7 +30,7 @@ func TestURLIsTheState(t *testing.T) {
 	b.click("#next")
 	b.see("#count", "Plants 51–100 of ")
 	b.at("#/plants?after=50")
-	b.do(chromedp.Reload())
+	b.reload()
 	b.see("#count", "Plants 51–100 of ")
 	b.eval("history.back()")
 	b.see("#count", "Plants 1–50 of ")
@@ -40,11 +39,11 @@ func TestURLIsTheState(t *testing.T) {
 	b.eval("history.go(2)")
 	b.see("#count", "Plants 51–100 of ")
 
-	b.do(chromedp.Navigate("http://" + s.Addr + "/#/plants?after=100"))
+	b.open("http://" + s.Addr + "/#/plants?after=100")
 	b.see("#count", "Plants after ID 100")
 	b.click("#previous")
 	b.see("#count", "Plants 1–50 of ")
-	b.do(chromedp.Navigate("http://" + s.Addr + "/#/nowhere"))
+	b.open("http://" + s.Addr + "/#/nowhere")
 	b.see("main", "There is no such page")
 	b.wait("document.title === 'Not found · Plantstore'")
 }

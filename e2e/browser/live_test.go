@@ -3,13 +3,12 @@ package browser
 import (
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"plantstore/e2e/harness"
 )
 
-func TestTableFollowsTheChangesOfOthers(t *testing.T) {
-	t.Parallel()
+func TestTableFollowsTheChangesOfOthers(t *testing.T) { eachBrowser(t, tableFollowsTheChangesOfOthers) }
+
+func tableFollowsTheChangesOfOthers(t *test) {
 	s := startServer(t)
 	s.Import(garden(60))
 	b := openConsole(s)
@@ -46,8 +45,9 @@ func TestTableFollowsTheChangesOfOthers(t *testing.T) {
 	b.see("#total", "61 plants")
 }
 
-func TestActivityShowsWhoDidWhat(t *testing.T) {
-	t.Parallel()
+func TestActivityShowsWhoDidWhat(t *testing.T) { eachBrowser(t, activityShowsWhoDidWhat) }
+
+func activityShowsWhoDidWhat(t *test) {
 	s := startServer(t)
 	gardener := s.Command("token", "create", "--name", "gardener")
 	s.Import(garden(3))
@@ -77,7 +77,7 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.click(`.choices a[href*="range=7d"]`)
 	b.at("#/activity?type=plant.deleted&range=7d")
 	b.see("#events tr", "Weeping fig")
-	b.do(chromedp.Reload())
+	b.reload()
 	b.see("#events tr", "Weeping fig")
 	for _, width := range []int64{360, 1920} {
 		b.size(width, 800)
@@ -96,7 +96,7 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.signIn(s.Command("token", "create", "--name", "reader", "--scopes", "plants:read"))
 	b.hidden(`#pages a[href="#/activity"]`)
 	b.hidden("#create")
-	b.do(chromedp.Navigate("http://" + s.Addr + "/#/activity"))
+	b.open("http://" + s.Addr + "/#/activity")
 	b.see("main", "Your token cannot open Activity")
 	b.see("main", "It needs the scope events:read.")
 }

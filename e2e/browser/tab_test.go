@@ -1,66 +1,91 @@
 package browser
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"plantstore/e2e/harness"
 )
 
-// pageTimeout ends a wait for a page that hangs.
-const pageTimeout = time.Minute
+// pageTimeout ends a wait for a page that hangs. Tests may share a busy machine.
+const pageTimeout = 3 * time.Minute
 
-// chromium starts the browser, which all tests share.
-var chromium = sync.OnceValues(func() (context.Context, error) {
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		return nil, err
+// browser opens pages. Tests share it.
+type browser interface {
+	// name is the name of its program.
+	name() string
+	// open opens a page with a storage of its own, which has the focus. It reports the
+	// errors and warnings of the page's log, and endOfLog. The error is
+	// exec.ErrNotFound if the program is not installed.
+	open(log func(text string)) (driver, error)
+}
+
+// driver drives a page of a browser. What takes longer than pageTimeout fails.
+type driver interface {
+	close()
+	navigate(url string) error
+	reload() error
+	// evaluate returns the text that the script evaluates to, or that its promise
+	// resolves to.
+	evaluate(script string) (string, error)
+	click(x, y float64) error
+	press(keys string) error
+	// insert replaces the selection with the text, as if it was pasted.
+	insert(text string) error
+	resize(width, height int64) error
+	// prefer sets the preferred color scheme.
+	prefer(scheme string) error
+	screenshot() ([]byte, error)
+	// choose chooses a file in the field.
+	choose(selector, file string) error
+	// drag lets a file from elsewhere enter the page, move over it, or drop on it.
+	drag(event dragEvent, file string, x, y float64) error
+	// download returns the name and the content of the file that the browser saves when
+	// start is called.
+	download(dir string, start func()) (name string, content []byte, err error)
+}
+
+type dragEvent string
+
+const (
+	dragEnter dragEvent = "dragenter"
+	dragOver  dragEvent = "dragover"
+	drop      dragEvent = "drop"
+)
+
+// test is a test in one of the browsers.
+type test struct {
+	*testing.T
+	browser browser
+}
+
+// eachBrowser runs a test in all browsers.
+func eachBrowser(t *testing.T, f func(*test)) {
+	t.Parallel()
+	for _, in := range []browser{chromium, firefox} {
+		t.Run(in.name(), func(t *testing.T) {
+			t.Parallel()
+			f(&test{t, in})
+		})
 	}
-	profile, err := os.MkdirTemp("", "plantstore-browser-")
-	if err != nil {
-		return nil, err
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path),
-		chromedp.UserDataDir(profile),
-		chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("lang", "en"),
-		// A host that is not localhost, where browsers allow more than elsewhere.
-		chromedp.Flag("host-resolver-rules", "MAP plants.test 127.0.0.1"),
-		chromedp.WindowSize(1280, 800),
-	)
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox)
-	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	browser, closeBrowser := chromedp.NewContext(allocator)
-	harness.AtExit(func() {
-		closeBrowser()
-		stop()
-		os.RemoveAll(profile)
-	})
-	return browser, chromedp.Do(browser)
-})
+}
 
 // tab is a tab of the browser, with a storage of its own.
 type tab struct {
-	t   *testing.T
-	ctx context.Context
+	t      *test
+	driver driver
 
 	mu       sync.Mutex
 	expected []string      // guarded by mu: parts of messages that the log may have
@@ -72,54 +97,36 @@ const endOfLog = "the test is over"
 
 // openTab opens a page. When the test ends, an error or a violation of the
 // content security policy in the browser's log fails it, unless it was expected.
-func openTab(t *testing.T, url string) *tab {
+func openTab(t *test, url string) *tab {
 	t.Helper()
-	browser, err := chromium()
-	if errors.Is(err, exec.ErrNotFound) {
-		harness.Lacks(t, "chromium is not installed")
+	b := &tab{t: t, end: make(chan struct{})}
+	var err error
+	if b.driver, err = t.browser.open(b.note); errors.Is(err, exec.ErrNotFound) {
+		harness.Lacks(t, t.browser.name()+" is not installed")
+	} else if err != nil {
+		t.Fatalf("open a page in %s: %v", t.browser.name(), err)
 	}
-	if err != nil {
-		t.Fatalf("start the browser: %v", err)
-	}
-	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	b := &tab{t: t, ctx: ctx, end: make(chan struct{})}
-	t.Cleanup(cancel)
+	t.Cleanup(b.driver.close)
 	t.Cleanup(b.checkLog)
-	messages := chromedp.Console(ctx)
-	go func() {
-		defer close(b.end)
-		for m, err := range messages {
-			if err != nil || m.Text == endOfLog {
-				return
-			}
-			b.note(m)
-		}
-	}()
 	b.size(1280, 800)
 	b.scheme("light")
-	// Tests share the screen, where only one window has the focus.
-	if _, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
-		t.Fatal(err)
-	}
-	b.do(chromedp.Navigate(url))
+	b.open(url)
 	return b
 }
 
-func (b *tab) note(m chromedp.ConsoleMessage) {
+func (b *tab) note(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleWarning && !m.IsException() && m.Source != "security" {
+	if text == endOfLog {
+		close(b.end)
 		return
 	}
-	for _, part := range b.expected {
-		if strings.Contains(m.Text, part) {
-			return
-		}
+	if !slices.ContainsFunc(b.expected, func(part string) bool { return strings.Contains(text, part) }) {
+		b.logged = append(b.logged, text)
 	}
-	b.logged = append(b.logged, fmt.Sprintf("%s (%s %s)", m, m.Source, m.URL))
 }
 
-// expect allows errors with these texts in the browser's log. A browser logs every
+// expect allows errors with these texts in the browser's log. Chromium logs every
 // response with a status of 400 or more.
 func (b *tab) expect(parts ...string) {
 	b.mu.Lock()
@@ -132,7 +139,11 @@ func (b *tab) checkLog() {
 		b.shot("failed-" + strings.ReplaceAll(b.t.Name(), "/", "-"))
 	}
 	b.eval(fmt.Sprintf("console.log(%q)", endOfLog))
-	<-b.end
+	select {
+	case <-b.end:
+	case <-time.After(pageTimeout):
+		b.t.Error("the browser's log has no end")
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, line := range b.logged {
@@ -140,40 +151,63 @@ func (b *tab) checkLog() {
 	}
 }
 
-func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+func (b *tab) must(err error) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
-	defer cancel()
-	if err := chromedp.Do(ctx, steps...); err != nil {
+	if err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func evaluate[T any](b *tab, script string) T {
+// open opens another page in the tab, or another part of the same.
+func (b *tab) open(url string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
-	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	b.must(b.driver.navigate(url))
+}
+
+func (b *tab) reload() { b.t.Helper(); b.must(b.driver.reload()) }
+
+// evaluate returns what the expression evaluates to, or what its promise resolves to.
+func evaluate[T any](b *tab, expression string) (value T) {
+	b.t.Helper()
+	text, err := b.driver.evaluate(fmt.Sprintf("(async () => JSON.stringify(await (%s)))()", expression))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &value)
+	}
 	if err != nil {
-		b.t.Fatalf("%s: %v", script, err)
+		b.t.Fatalf("%s: %v", expression, err)
 	}
 	return value
 }
 
-func (b *tab) eval(script string) { b.t.Helper(); evaluate[chromedp.Void](b, script+"; undefined") }
+// eval runs a script.
+func (b *tab) eval(script string) {
+	b.t.Helper()
+	_, err := b.driver.evaluate(script + "; ''")
+	b.must(err)
+}
+
+// await waits until the body of a function returns a value that is not false, and
+// returns it.
+func await[T any](b *tab, what, body string) (value T) {
+	b.t.Helper()
+	text, err := b.driver.evaluate(fmt.Sprintf(`new Promise((done) => {
+		const get = () => { %s };
+		const poll = (pause) => { let value = false; try { value = get(); } catch {} value ? done(JSON.stringify(value)) : setTimeout(poll, pause, Math.min(2 * pause, 60)); };
+		poll(8);
+	})`, body))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &value)
+	}
+	if err != nil {
+		b.t.Fatalf("wait for %s: %v\nthe page shows:\n%s", what, err, evaluate[string](b, "document.body.innerText"))
+	}
+	return value
+}
 
 // wait waits until the expression is true.
 func (b *tab) wait(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
-	defer cancel()
-	script := fmt.Sprintf(`new Promise((done) => {
-		const poll = () => { let ok = false; try { ok = %s; } catch {} ok ? done(true) : setTimeout(poll, 15); };
-		poll();
-	})`, expression)
-	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script, chromedp.EvalAwaitPromise)); err != nil {
-		b.t.Fatalf("wait for %s: %v\nthe page shows:\n%s", expression, err, evaluate[string](b, "document.body.innerText"))
-	}
+	await[bool](b, expression, fmt.Sprintf("return Boolean(%s)", expression))
 }
 
 // see waits until the element is shown and has the text.
@@ -188,29 +222,59 @@ func (b *tab) hidden(selector string) {
 	b.wait(fmt.Sprintf(`![...document.querySelectorAll(%q)].some((e) => e.checkVisibility())`, selector))
 }
 
+// click clicks the element, as soon as it can be clicked.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	b.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	at := await[[2]float64](b, "a click on "+selector, fmt.Sprintf(`
+		const e = document.querySelector(%q);
+		if (!e.checkVisibility({visibilityProperty: true}) || e.disabled) return false;
+		const [box] = e.getClientRects();
+		const [x, y] = [Math.floor(box.x + box.width / 2), Math.floor(box.y + box.height / 2)];
+		const hit = document.elementFromPoint(x, y);
+		if (e.contains(hit) || hit?.closest('label')?.control === e) return [x, y];
+		e.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
+	`, selector))
+	b.must(b.driver.click(at[0], at[1]))
+}
+
+// focus gives the element the focus, as soon as it is shown.
+func (b *tab) focus(selector string) {
+	b.t.Helper()
+	await[bool](b, "the focus on "+selector, fmt.Sprintf(`
+		const e = document.querySelector(%q);
+		if (!e.checkVisibility({visibilityProperty: true}) || e.disabled) return false;
+		e.focus();
+		return document.activeElement === e;
+	`, selector))
+}
+
+func (b *tab) scrollTo(selector string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf("document.querySelector(%q).scrollIntoView({block: 'nearest', behavior: 'instant'})", selector))
 }
 
 // write replaces the content of the field. It presses Enter if the text ends in
 // kb.Enter.
 func (b *tab) write(selector, text string) {
 	b.t.Helper()
-	b.do(chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible))
+	b.focus(selector)
 	b.eval("document.activeElement.select()")
 	text, enter := strings.CutSuffix(text, kb.Enter)
 	if text == "" {
 		b.press(kb.Delete)
-	} else if _, err := chromedp.Call(b.ctx, input.InsertText, input.InsertTextParams{Text: text}); err != nil {
-		b.t.Fatal(err)
+	} else {
+		b.must(b.driver.insert(text))
 	}
 	if enter {
 		b.press(kb.Enter)
 	}
 }
 
-func (b *tab) press(keys string) { b.t.Helper(); b.do(chromedp.KeyEvent(keys)) }
+// press presses keys one after another: characters and the constants of kb.
+func (b *tab) press(keys string) {
+	b.t.Helper()
+	b.must(b.driver.press(keys))
+}
 
 func (b *tab) text(selector string) string {
 	b.t.Helper()
@@ -224,36 +288,20 @@ func (b *tab) value(selector string) string {
 
 func (b *tab) size(width, height int64) {
 	b.t.Helper()
-	b.do(chromedp.EmulateViewport(width, height))
+	b.must(b.driver.resize(width, height))
 }
 
 // scheme makes the browser prefer light or dark.
 func (b *tab) scheme(name string) {
 	b.t.Helper()
-	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"}},
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(b.driver.prefer(name))
 }
 
 // shot saves a screenshot to the artifacts.
 func (b *tab) shot(name string) {
 	b.t.Helper()
-	dir := harness.Artifacts()
-	if dir == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
-	defer cancel()
-	screenshot, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Errorf("take a screenshot: %v", err)
-		return
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), screenshot, 0o666); err != nil {
-		b.t.Fatal(err)
+	if dir := harness.Artifacts(); dir != "" {
+		b.capture(filepath.Join(dir, b.t.browser.name()+"-"+name+".png"))
 	}
 }
 
@@ -262,17 +310,19 @@ var images = flag.Bool("images", false, "take the screenshots of the documentati
 // image saves a screenshot for the documentation, if the flag says so.
 func (b *tab) image(name string) {
 	b.t.Helper()
-	if !*images {
-		return
+	if *images && b.t.browser == chromium {
+		b.capture(filepath.Join(harness.Root, "docs/images", name+".png"))
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
-	defer cancel()
-	screenshot, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+}
+
+func (b *tab) capture(path string) {
+	b.t.Helper()
+	screenshot, err := b.driver.screenshot()
+	if err == nil {
+		err = os.WriteFile(path, screenshot, 0o666)
+	}
 	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(harness.Root, "docs/images", name+".png"), screenshot, 0o644); err != nil {
-		b.t.Fatal(err)
+		b.t.Errorf("take a screenshot: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/swaggest/swgui/v5/static"
@@ -93,7 +94,7 @@ var otherScripts = []string{"docs.js", "swagger-ui-bundle.js", "console.js", "th
 // readFiles returns the console's own assets and those of Swagger UI that the
 // reference needs. swgui's own page has an inline script, which the policy would have
 // to allow; docs.html has none.
-func readFiles() (files, error) {
+var readFiles = sync.OnceValues(func() (files, error) {
 	var all files
 	entries, err := fs.ReadDir(web, "web")
 	if err != nil {
@@ -117,7 +118,7 @@ func readFiles() (files, error) {
 		all = append(all, file{name, body})
 	}
 	return all, nil
-}
+})
 
 // inline matches comments with types, and comments that end a line. What has a quote after
 // it may be in a string.
@@ -139,7 +140,10 @@ func compact(source []byte) []byte {
 		case begins && (ends || !bytes.Contains(line, []byte("*/"))):
 			inComment = !ends
 		case !bytes.HasPrefix(line, []byte("//")):
-			out.Write(inline.ReplaceAll(line, nil))
+			if bytes.Contains(line, []byte("/** @")) || bytes.Contains(line, []byte(" // ")) {
+				line = inline.ReplaceAll(line, nil)
+			}
+			out.Write(line)
 		}
 		out.WriteByte('\n')
 	}

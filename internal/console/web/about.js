@@ -1,10 +1,10 @@
 // The page about the server and your token.
 
-import { about, aborted, session } from './api.js';
+import { about, handled, session } from './api.js';
 import { h, when } from './dom.js';
 import { count, sentence, size } from './format.js';
 import { meaning } from './grants.js';
-import { message, toolbar } from './parts.js';
+import { facts, message, toolbar } from './parts.js';
 
 let running = new AbortController();
 /** @type {HTMLElement} */
@@ -30,34 +30,31 @@ async function load() {
   try {
     draw(await about({ signal: running.signal }));
   } catch (err) {
-    if (!aborted(err) && err.status !== 401) {
-      message(place, 'The server says nothing about itself', sentence(err.message), load);
+    if (!handled(err)) {
+      place.replaceChildren(message('The server says nothing about itself', sentence(err.message), ['Try again', load]));
     }
   }
 }
 
-/** @typedef {[string, Node | string | null][]} Facts */
-
 // card shows what is known under a title.
-function card(/** @type {string} */ title, /** @type {Facts} */ facts) {
-  const known = facts.filter(([, value]) => value !== null);
-  return known.length === 0 ? '' : h('section', { class: 'card' }, h('h2', {}, title), h('dl', { class: 'facts' }, ...known.flatMap(([label, value]) => [h('dt', {}, label), h('dd', {}, value ?? '')])));
+function card(/** @type {string} */ title, /** @type {[string, Node | string | null][]} */ pairs) {
+  const known = /** @type {[string, Node | string][]} */ (pairs.filter(([, value]) => value !== null));
+  return h('section', { class: 'card' }, h('h2', {}, title), h('dl', { class: 'facts' }, ...facts(...known)));
 }
 
-const bytes = (/** @type {string | undefined} */ n) => (n === undefined ? null : size(Number(n)));
-const number = (/** @type {string | undefined} */ n) => (n === undefined ? null : count(BigInt(n)));
+const bytes = (/** @type {string} */ n) => size(Number(n));
+const number = (/** @type {string} */ n) => count(BigInt(n));
 
-/** @param {any} server what GET /about says, or null */
-function draw(server) {
-  const limits = server?.limits ?? {};
+/** @param {any} server what GET /about says */
+function draw({ version, interface: release, store, plants, limits }) {
   const own = session.token();
-  const unlimited = (/** @type {string | null | undefined} */ n, /** @type {(n: string) => string | null} */ show) => (n === undefined ? null : n === null ? 'no limit' : show(n));
+  const unlimited = (/** @type {string | null} */ n, /** @type {(n: string) => string} */ show) => (n === null ? 'no limit' : show(n));
   place.replaceChildren(
     card('Server', [
-      ['Version', server?.version ?? null],
-      ['Interface', server?.interface ?? null],
-      ['Store', { sqlite: 'SQLite, embedded', postgres: 'PostgreSQL' }[/** @type {'sqlite'} */ (server?.store)] ?? server?.store ?? null],
-      ['Plants', number(server?.plants)],
+      ['Version', version],
+      ['Interface', release],
+      ['Store', store === 'sqlite' ? 'SQLite, embedded' : 'PostgreSQL'],
+      ['Plants', plants === undefined ? null : number(plants)],
     ]),
     card('Your token', [
       ['Name', own.name ?? own.subject ?? null],

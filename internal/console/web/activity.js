@@ -1,16 +1,14 @@
 // The page of activity: who did what, and how much of it when. It follows the log of changes.
 
-import { aborted, listEvents } from './api.js';
+import { handled, listEvents, names } from './api.js';
 import { $, h, svg, value, when } from './dom.js';
 import { follow } from './feed.js';
-import { count, plural, sentence, shorten, time } from './format.js';
-import { names } from './people.js';
+import { PLANT_EVENTS, count, happened, plural, sentence, shorten, time } from './format.js';
 import { state } from './route.js';
 import { format } from './state.js';
 
 /** @type {Record<string, [string, number]>} */
 const RANGES = { '15m': ['15 minutes', 900], '1h': ['hour', 3600], '24h': ['24 hours', 86_400], '7d': ['7 days', 604_800] };
-const TYPES = { 'plant.created': 'Created', 'plant.replaced': 'Changed', 'plant.deleted': 'Deleted', 'token.created': 'Token created', 'token.revoked': 'Token revoked' };
 const BARS = 60;
 const WIDTH = 600;
 const HEIGHT = 80;
@@ -24,9 +22,11 @@ const log = {
   range: '1h',
   start: 0, // of the chart, in milliseconds
   length: 0,
+  /** @type {Map<string, number[]>} */
   counts: new Map(), // by type, an array of the number of events in each bar
   /** @type {LogEvent[]} */
   waiting: [], // events that arrived while the user reads further down
+  /** @type {Map<string, string>} */
   known: new Map(),
   running: new AbortController(),
 };
@@ -52,20 +52,20 @@ export const page = {
   },
 };
 
-function mount(root, range, type) {
+function mount(/** @type {HTMLElement} */ root, /** @type {string} */ range, /** @type {string} */ type) {
   log.range = range;
   log.length = RANGES[range][1] * 1000;
-  const choice = (label, to, chosen) => h('a', { href: format({ page: 'activity', type, range, ...to }), 'aria-current': chosen ? 'true' : undefined }, label);
+  const choice = (/** @type {string} */ name) => h('a', { href: format({ page: 'activity', type, range: name }), 'aria-current': name === range ? 'true' : undefined }, name);
   root.replaceChildren(
     h(
       'div',
       { class: 'toolbar' },
       h('h1', { id: 'activity-title', tabindex: '-1' }, 'Activity'),
-      h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.entries(RANGES).map(([name]) => choice(name, { range: name }, name === range))),
+      h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.keys(RANGES).map(choice)),
     ),
     h('figure', { class: 'history-chart' }, h('figcaption', { id: 'activity-types', class: 'choices' }), h('div', { id: 'activity-chart' })),
     h('p', { id: 'activity-status', class: 'hint', role: 'status' }),
-    h('button', { type: 'button', id: 'activity-news', class: 'news', hidden: '', onclick: showWaiting }),
+    h('button', { id: 'activity-news', class: 'news', hidden: '', onclick: showWaiting }),
     h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h('thead', {}, h('tr', {}, ...['When', 'Who', 'What', 'Plant or token'].map((name) => h('th', { scope: 'col' }, name)))), h('tbody', { id: 'events' })),
   );
 }
@@ -102,25 +102,24 @@ async function load() {
       follow({ after: cursor }, signal, (events) => arrive(events.filter((event) => !type || event.type === type)), load);
     }
   } catch (err) {
-    if (!aborted(err) && !signal.aborted && err.status !== 401) {
+    if (!handled(err)) {
       $('activity-status').textContent = sentence(err.message);
     }
   }
 }
 
-function status(latest, more) {
+function status(/** @type {LogEvent[]} */ latest, /** @type {string | null} */ more) {
   if (latest.length === 0) {
     return `No changes in the last ${RANGES[log.range][0]}.`;
   }
   return more ? `There are more changes than fit here. These go up to ${time(latest[0].time)}: choose a shorter period for the latest.` : '';
 }
 
-function tally({ type, time: at }) {
+function tally(/** @type {LogEvent} */ { type, time: at }) {
   const bar = Math.floor(((Date.parse(at) - log.start) / log.length) * BARS);
-  if (!log.counts.has(type)) {
-    log.counts.set(type, new Array(BARS).fill(0));
-  }
-  log.counts.get(type)[Math.max(0, Math.min(BARS - 1, bar))]++;
+  const bars = log.counts.get(type) ?? new Array(BARS).fill(0);
+  bars[Math.max(0, Math.min(BARS - 1, bar))]++;
+  log.counts.set(type, bars);
 }
 
 // arrive shows new events at the top, or announces them if the user reads further down.
@@ -153,7 +152,7 @@ function row(/** @type {LogEvent} */ event) {
   const subject = plant
     ? [h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id), ' ', value(shorten(plant.name, 120)), ...(plant.tag ? [' ', h('span', { class: 'tag' }, shorten(plant.tag, 60))] : [])]
     : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
-  return h('tr', {}, h('td', {}, when(event.time)), h('td', {}, log.known.get(event.by) ?? event.by), h('td', {}, TYPES[event.type] ?? event.type), h('td', {}, ...subject));
+  return h('tr', {}, h('td', {}, when(event.time)), h('td', {}, log.known.get(event.by) ?? event.by), h('td', {}, happened(event)), h('td', {}, ...subject));
 }
 
 // draw draws the number of changes over time, each type in its colour, and the choice of
@@ -161,7 +160,8 @@ function row(/** @type {LogEvent} */ event) {
 function draw() {
   const { type, range } = state();
   const types = [...log.counts.keys()].sort();
-  const totals = Array.from({ length: BARS }, (_, i) => types.reduce((sum, name) => sum + log.counts.get(name)[i], 0));
+  const bars = (/** @type {string} */ name) => log.counts.get(name) ?? [];
+  const totals = Array.from({ length: BARS }, (_, i) => types.reduce((sum, name) => sum + bars(name)[i], 0));
   const peak = Math.max(...totals, 1);
   const step = WIDTH / BARS;
   const chart = svg('svg', { class: 'stacked', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${count(totals.reduce((a, b) => a + b, 0))} changes, at most ${count(peak)} in one bar` });
@@ -169,10 +169,10 @@ function draw() {
     const group = svg('g', {});
     let y = HEIGHT;
     const title = svg('title', {});
-    title.textContent = `${time(log.start + (i * log.length) / BARS)}: ${types.map((name) => `${count(log.counts.get(name)[i])} ${(TYPES[name] ?? name).toLowerCase()}`).join(', ') || 'no changes'}`;
+    title.textContent = `${time(log.start + (i * log.length) / BARS)}: ${types.map((name) => `${count(bars(name)[i])} ${happened({ type: name }).toLowerCase()}`).join(', ') || 'no changes'}`;
     group.append(title, svg('rect', { class: 'ground', x: i * step, y: 0, width: step, height: HEIGHT }));
     for (const name of types) {
-      const height = (log.counts.get(name)[i] / peak) * (HEIGHT - 2);
+      const height = (bars(name)[i] / peak) * (HEIGHT - 2);
       y -= height;
       group.append(svg('rect', { class: name.replace('.', '-'), x: i * step + 1, y, width: step - 2, height }));
     }
@@ -183,7 +183,7 @@ function draw() {
     chart,
     h('div', { class: 'axis' }, h('span', {}, time(log.start)), h('span', {}, time(log.start + log.length))),
   );
-  const all = [...new Set([...Object.keys(TYPES).slice(0, 3), ...types, ...(type ? [type] : [])])];
-  const choice = (name, label, n) => h('a', { href: format({ page: 'activity', type: name, range }), 'aria-current': name === type ? 'true' : undefined }, h('span', { class: `dot ${name.replace('.', '-')}` }), label, ...(n ? [` ${count(n)}`] : []));
-  $('activity-types').replaceChildren(choice('', 'All', 0), ...all.map((name) => choice(name, TYPES[name] ?? name, (log.counts.get(name) ?? []).reduce((a, b) => a + b, 0))));
+  const all = [...new Set([...PLANT_EVENTS, ...types, ...(type ? [type] : [])])];
+  const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ n) => h('a', { href: format({ page: 'activity', type: name, range }), 'aria-current': name === type ? 'true' : undefined }, h('span', { class: `dot ${name.replace('.', '-')}` }), label, ...(n ? [` ${count(n)}`] : []));
+  $('activity-types').replaceChildren(choice('', 'All', 0), ...all.map((name) => choice(name, happened({ type: name }), bars(name).reduce((a, b) => a + b, 0))));
 }

@@ -44,12 +44,45 @@ export const allows = (scope) => session.token().scopes.includes(scope);
  * @param {() => void} [slow]
  */
 export async function identify(secret, slow) {
-  const { text } = await call('GET', `${API}/token`, { secret, slow });
+  const own = (await call('GET', `${API}/token`, { secret, slow })).json();
   sessionStorage.setItem(KEY, secret);
-  sessionStorage.setItem(OWN, JSON.stringify(parse(text)));
+  sessionStorage.setItem(OWN, JSON.stringify(own));
+}
+
+/** @type {{secret: string, names: Promise<Map<string, string>>} | null} */
+let people = null;
+
+/**
+ * names returns the names of the tokens by their public id, for who did what: all of them if
+ * the token can list them, and otherwise its own.
+ */
+export function names() {
+  if (people?.secret !== session.secret()) {
+    people = { secret: session.secret(), names: readNames() };
+  }
+  return people.names;
+}
+
+async function readNames() {
+  const own = session.token();
+  const known = new Map();
+  if (allows('tokens:read')) {
+    try {
+      for (const { id, name } of (await call('GET', `${API}/tokens`)).json()) {
+        known.set(id, name);
+      }
+    } catch {
+      people = null; // so that the next one tries again
+    }
+  }
+  if (own.id) {
+    known.set(own.id, `${own.name ?? own.id} (you)`);
+  }
+  return known;
 }
 
 export function signOff() {
+  people = null;
   sessionStorage.removeItem(KEY);
   sessionStorage.removeItem(OWN);
 }
@@ -57,7 +90,7 @@ export function signOff() {
 // Failure is a failed call. Its message is for the user. Its status is 0 if there was
 // no response.
 export class Failure extends Error {
-  constructor(status, message) {
+  constructor(/** @type {number} */ status, /** @type {string} */ message) {
     super(message);
     this.status = status;
   }
@@ -86,7 +119,7 @@ function reached(/** @type {boolean} */ up) {
 // token.
 /** @type {(message: string) => void} */
 let unauthorized = () => {};
-export function onUnauthorized(f) {
+export function onUnauthorized(/** @type {typeof unauthorized} */ f) {
   unauthorized = f;
 }
 
@@ -106,7 +139,7 @@ export function onUnauthorized(f) {
  */
 
 /**
- * call sends one request and returns the response and its text.
+ * call sends one request and returns the response with its text, and its JSON on demand.
  * @param {string} method
  * @param {string} url
  * @param {Options} [options]
@@ -129,7 +162,7 @@ export async function call(method, url, { headers, body, signal, slow = () => {}
     if (!response.ok) {
       throw failure(response.status, text, response.headers.get('X-Request-Id'));
     }
-    return { response, text };
+    return { response, text, json: () => parse(text) };
   } catch (err) {
     throw classify(err, signal, timeout);
   } finally {
@@ -139,7 +172,7 @@ export async function call(method, url, { headers, body, signal, slow = () => {}
 
 // classify turns an error of fetch into a Failure. If the page itself aborted the call,
 // the error stays an AbortError.
-export function classify(err, signal, timeout) {
+export function classify(/** @type {any} */ err, /** @type {AbortSignal | undefined} */ signal = undefined, /** @type {AbortSignal | undefined} */ timeout = undefined) {
   if (err instanceof Failure || signal?.aborted) {
     return err;
   }
@@ -149,15 +182,15 @@ export function classify(err, signal, timeout) {
 
 // listOf returns what is on one page of a list, and the URL of the next page, from the Link
 // header, or null on the last page.
-async function listOf(url, options) {
-  const { response, text } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
+async function listOf(/** @type {string} */ url, /** @type {Options} */ options) {
+  const { response, json } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
-  return { items: parse(text), next: link && new URL(link[1], url), cursor: response.headers.get('Plantstore-Cursor') ?? '', date: response.headers.get('Date') ?? '' };
+  return { items: json(), next: link && new URL(link[1], url), cursor: response.headers.get('Plantstore-Cursor') ?? '', date: response.headers.get('Date') ?? '' };
 }
 
 // failure returns the Failure for an error response, with the server's message if it has
 // one.
-export function failure(status, text, requestID) {
+export function failure(/** @type {number} */ status, /** @type {string} */ text, /** @type {string | null} */ requestID) {
   if (status === 0) {
     return unreachable();
   }
@@ -177,48 +210,43 @@ export function failure(status, text, requestID) {
   return new Failure(status, message);
 }
 
+/** @param {any} err */
 export const aborted = (err) => err.name === 'AbortError';
+
+/**
+ * handled reports whether the user need not be told of a failure: the page was left, or the
+ * sign-in dialog says it.
+ * @param {any} err
+ */
+export const handled = (err) => aborted(err) || err.status === 401;
 
 // listPlants returns the plants on one page, the query of the next page, or null on the last
 // page, and the time of the server.
-export async function listPlants(query, options) {
+export async function listPlants(/** @type {string} */ query, /** @type {Options} */ options) {
   const { items, next, date } = await listOf(PLANTS + query, options);
   return { plants: items, next: next && next.search, date };
 }
 
 // listEvents returns events on one page of the log, and the query of the next page, or null.
-export async function listEvents(query, options) {
+export async function listEvents(/** @type {string} */ query, /** @type {Options} */ options) {
   const { items, next, cursor } = await listOf(EVENTS + query, options);
   return { events: items, next: next && next.search, cursor };
 }
 
-// listTags returns the first tags with this prefix, those of the most plants first, or none
-// if the server does not count tags.
+/**
+ * listTags returns the first tags with this prefix, those of the most plants first.
+ * @param {string} prefix
+ * @param {Options} options
+ */
 export async function listTags(prefix, options) {
   const query = new URLSearchParams({ limit: '1000', ...(prefix && { prefix }) });
-  const page = await ifKnown(listOf(`${API}/tags?${query}`, options));
-  const tags = (page?.items ?? []).map(({ tag, plants }) => ({ tag, plants: BigInt(plants) }));
-  return tags.sort((a, b) => Number(b.plants - a.plants));
+  const { items } = await listOf(`${API}/tags?${query}`, options);
+  const tags = items.map((/** @type {{tag: string, plants: string}} */ { tag, plants }) => ({ tag, plants: BigInt(plants) }));
+  return tags.sort((/** @type {{plants: bigint}} */ a, /** @type {{plants: bigint}} */ b) => Number(b.plants - a.plants));
 }
 
-// about returns what the server says about itself, or null if it says nothing.
-export async function about(options) {
-  const response = await ifKnown(call('GET', `${API}/about`, options));
-  return response && parse(response.text);
-}
-
-// ifKnown returns the response, or null if the server does not know the path or the token
-// may not use it.
-async function ifKnown(response) {
-  try {
-    return await response;
-  } catch (err) {
-    if (err.status === 404 || err.status === 403) {
-      return null;
-    }
-    throw err;
-  }
-}
+/** about returns what the server says about itself. @param {Options} options */
+export const about = async (options) => (await call('GET', `${API}/about`, options)).json();
 
 /**
  * getPlant returns a plant with its ETag.
@@ -227,11 +255,11 @@ async function ifKnown(response) {
  * @returns {Promise<Plant>}
  */
 export async function getPlant(id, options) {
-  const { response, text } = await call('GET', `${PLANTS}/${id}`, options);
-  return { id, ...parse(text), etag: response.headers.get('ETag') };
+  const { response, json } = await call('GET', `${PLANTS}/${id}`, options);
+  return { id, ...json(), etag: response.headers.get('ETag') };
 }
 
-export function createPlant(plant, options) {
+export function createPlant(/** @type {Plant} */ plant, /** @type {Options} */ options) {
   return call('POST', PLANTS, { ...options, body: plantJSON(plant), headers: { 'Content-Type': 'application/json' } });
 }
 
@@ -251,11 +279,11 @@ export function replacePlant({ id, name, tag }, etag, options) {
   });
 }
 
-export function deletePlant(id, etag, options) {
-  return call('DELETE', `${PLANTS}/${id}`, { ...options, headers: { 'If-Match': etag } });
+export function deletePlant(/** @type {string} */ id, /** @type {string | null | undefined} */ etag, /** @type {Options} */ options) {
+  return call('DELETE', `${PLANTS}/${id}`, { ...options, headers: { 'If-Match': etag ?? '*' } });
 }
 
-export async function metrics(options) {
+export async function metrics(/** @type {Options} */ options) {
   const { text } = await call('GET', METRICS, options);
   return text;
 }

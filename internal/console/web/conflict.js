@@ -1,7 +1,7 @@
 // The choice between two versions of a plant, if someone else saved first.
 
 import { $, h, refocus, value, visible } from './dom.js';
-import { differences } from './words.js';
+import { differences } from './format.js';
 
 const FIELDS = /** @type {const} */ ([['name', 'Name'], ['tag', 'Tag']]);
 
@@ -42,7 +42,7 @@ function question(/** @type {'name' | 'tag'} */ key, /** @type {string} */ title
     return h('fieldset', {}, h('legend', {}, title), value(mine[key]));
   }
   const [marked, saved] = differences(mine[key] ?? '', theirs[key] ?? '');
-  const option = (/** @type {string} */ who, /** @type {string} */ name, /** @type {string | undefined} */ text, /** @type {import('./words.js').Piece[]} */ pieces, /** @type {string} */ mark) => {
+  const option = (/** @type {string} */ who, /** @type {string} */ name, /** @type {string | undefined} */ text, /** @type {import('./format.js').Piece[]} */ pieces, /** @type {string} */ mark) => {
     const input = h('input', { type: 'radio', name: `keep-${key}`, value: who });
     /** @type {HTMLInputElement} */ (input).checked = (who === 'theirs') === (mine[key] === base[key]);
     const shown = text ? h('span', { class: 'value', dir: 'auto' }, ...pieces.map((piece) => (piece.same ? h('span', {}, ...visible(piece.text, true)) : h(mark, {}, ...visible(piece.text, true))))) : value(text);

@@ -20,15 +20,13 @@ import { page as about } from './about.js';
 import { page as activity } from './activity.js';
 import { page as plants } from './plants.js';
 import { page as tokens } from './tokens.js';
-import { page as webhooks } from './webhooks.js';
-import { startAlerts, stopAlerts } from './alerts.js';
+import { page as webhooks, startAlerts, stopAlerts } from './webhooks.js';
 import { identify, onConnection, onUnauthorized, session, signOff } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
 import { MENU, menu } from './grants.js';
 import { forget, start, state } from './route.js';
 import { format } from './state.js';
-import { forgetNames } from './people.js';
 import { stopExport } from './export.js';
 import { startImport, stopImport } from './import.js';
 import { forgetUndo, undoLast } from './undo.js';
@@ -144,8 +142,8 @@ function enter() {
   const resumed = !$('console').hidden;
   $('console').hidden = false;
   $('sign-out').hidden = false;
-  startAlerts();
   draw();
+  startAlerts();
   if (resumed) {
     open?.module.refresh?.();
     return;
@@ -159,7 +157,6 @@ function signOut() {
   stopExport();
   stopImport();
   forgetUndo();
-  forgetNames();
   $('console').hidden = true;
   $('sign-out').hidden = true;
   $('pages').replaceChildren();

@@ -1,14 +1,14 @@
 // The API reference: Swagger UI over this server's own openapi.json. It uses the console's
 // token of this tab.
 
-import { session } from './api.js';
+import { API, session } from './api.js';
+import { $, h } from './dom.js';
 import { indent } from './json.js';
 import { menu } from './grants.js';
 import { format } from './state.js';
 
-const base = /** @type {HTMLMetaElement} */ (document.querySelector('meta[name="plantstore-base"]')).content;
 const secret = session.secret();
-const place = /** @type {HTMLElement} */ (document.getElementById('swagger-ui'));
+const place = /** @type {HTMLElement} */ ($('swagger-ui'));
 
 // What Swagger UI gives no name for screen readers.
 const NAMES = {
@@ -28,9 +28,21 @@ function addNames() {
   place.querySelectorAll('.modal-btn[aria-label]').forEach((element) => element.removeAttribute('aria-label'));
 }
 
-// Swagger UI parses a JSON response to indent it, which rounds ids beyond 2^53.
-const exactResponses = () => ({
+// The colours of code. They follow the theme of the page.
+const NUMBER = { color: 'light-dark(#1c64b5, #8fc1ff)' };
+const COLOURS = {
+  'hljs': { background: 'var(--hover)', color: 'var(--text)' },
+  'hljs-attr': { color: 'var(--muted)' },
+  'hljs-string': { color: 'var(--accent)' },
+  'hljs-number': NUMBER,
+  'hljs-literal': NUMBER,
+};
+
+const changes = () => ({
   wrapComponents: {
+    /** @param {any} Original @param {any} system */
+    SyntaxHighlighter: (Original, { React }) => (/** @type {any} */ props) => React.createElement(Original, { ...props, syntaxHighlighting: { defaultStyle: COLOURS } }),
+    // Swagger UI parses a JSON response to indent it, which rounds ids beyond 2^53.
     /** @param {any} Original @param {any} system */
     responseBody: (Original, { React, getComponent }) => function ResponseBody(/** @type {any} */ props) {
       const { content, contentType } = props;
@@ -52,12 +64,7 @@ const exactResponses = () => ({
 });
 
 if (secret) {
-  document.getElementById('pages')?.replaceChildren(...menu(session.token().scopes).map(({ name, label }) => {
-    const link = document.createElement('a');
-    link.href = `.${format({ page: name })}`;
-    link.textContent = label;
-    return link;
-  }));
+  $('pages').replaceChildren(...menu(session.token().scopes).map(({ name, label }) => h('a', { href: `.${format({ page: name })}` }, label)));
 }
 new MutationObserver(addNames).observe(place, { childList: true, subtree: true, attributeFilter: ['aria-label'] });
 try {
@@ -68,7 +75,7 @@ try {
   const spec = await response.json();
   // The page may have been opened under a different host name than the one in the
   // base URL. "Try it out" calls the host that the page came from.
-  spec.servers = [{ url: location.origin + base }];
+  spec.servers = [{ url: API }];
   const ui = /** @type {any} */ (globalThis).SwaggerUIBundle({
     spec,
     domNode: place,
@@ -77,13 +84,9 @@ try {
     displayRequestDuration: true,
     validatorUrl: null,
     defaultModelsExpandDepth: 0,
-    plugins: [exactResponses],
-    syntaxHighlight: { theme: 'obsidian' },
+    plugins: [changes],
     onComplete: () => secret && ui.preauthorizeApiKey('bearer', secret),
   });
 } catch (err) {
-  const problem = document.createElement('p');
-  problem.className = 'problem';
-  problem.textContent = `The API description could not be loaded (${err.message}). Reload the page to try again.`;
-  place.replaceChildren(problem);
+  place.replaceChildren(h('p', { class: 'problem' }, `The API description could not be loaded (${err.message}). Reload the page to try again.`));
 }

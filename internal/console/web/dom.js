@@ -8,14 +8,16 @@ export const $ = (/** @type {string} */ id) => document.getElementById(id);
 
 /**
  * h creates an element. A property whose name starts with "on" is an event listener; one
- * that is undefined is left out.
+ * that is undefined is left out. A button submits no form unless its type says so.
  * @param {string} name
  * @param {Record<string, any>} [properties]
  * @param {...(Node | string)} children
  */
 export function h(name, properties, ...children) {
   const element = document.createElement(name);
-  for (const [key, value] of Object.entries(properties ?? {})) {
+  /** @type {Record<string, any>} */
+  const all = { type: name === 'button' ? name : undefined, ...properties };
+  for (const [key, value] of Object.entries(all)) {
     if (key.startsWith('on')) {
       element.addEventListener(key.slice(2), value);
     } else if (value !== undefined) {
@@ -78,9 +80,9 @@ export function toast(message, { bad = false, keep = bad, actions = [], seconds,
   const element = h('div', { class: `toast${bad ? ' bad' : ''}${keep ? '' : ' brief'}` }, text);
   const close = () => element.remove();
   for (const [name, run] of actions) {
-    element.append(h('button', { type: 'button', class: 'text', onclick: () => { close(); run(); } }, name));
+    element.append(h('button', { class: 'text', onclick: () => { close(); run(); } }, name));
   }
-  element.append(h('button', { type: 'button', 'aria-label': closeLabel, title: closeLabel, onclick: () => { close(); onclose(); } }, icon('close')));
+  element.append(h('button', { 'aria-label': closeLabel, title: closeLabel, onclick: () => { close(); onclose(); } }, icon('close')));
   $('toasts').querySelectorAll('.brief').forEach((/** @type {Element} */ old) => old.remove());
   $('toasts').append(element);
   const limit = seconds ?? (keep ? 0 : 6);

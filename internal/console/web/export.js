@@ -63,7 +63,7 @@ function fileName() {
   return `${['plants', ...words.filter(Boolean), new Date().toISOString().slice(0, 10)].join('-')}.ndjson`;
 }
 
-function meter(tell) {
+function meter(/** @type {(bytes: number) => void} */ tell) {
   let bytes = 0;
   let next = 0;
   return new TransformStream({

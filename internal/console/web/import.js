@@ -1,6 +1,6 @@
 // Import: a file of plants is shown, sent in batches, and reported on.
 
-import { PLANTS, aborted, call } from './api.js';
+import { PLANTS, aborted, call, handled } from './api.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
 import { count, plural, sentence, size } from './format.js';
@@ -16,6 +16,12 @@ const KEPT = 100_000; // failed records, for the file of them
 
 const dialog = $('transfer');
 
+/**
+ * @typedef {import('./records.js').PlantFile} PlantFile
+ * @typedef {import('./records.js').PlantRecord} PlantRecord
+ * @typedef {{created: bigint, unchanged: bigint, failed: bigint, lines: {line: number, reason: string}[], records: string[]}} Report
+ */
+
 /** @type {File | null} */
 let file = null;
 let running = new AbortController();
@@ -27,7 +33,7 @@ export function startImport() {
   $('again').addEventListener('click', () => send());
   $('start-import').addEventListener('click', () => send());
   dialog.querySelector('.cancel').addEventListener('click', () => (busyImporting ? running.abort() : dialog.close()));
-  dialog.addEventListener('cancel', (event) => {
+  dialog.addEventListener('cancel', (/** @type {Event} */ event) => {
     if (busyImporting) {
       event.preventDefault();
     }
@@ -52,11 +58,11 @@ export function stopImport() {
 // startDrop lets a file be dropped anywhere on the page, unless another dialog is open.
 function startDrop() {
   const ready = () => $('import') && !$('import').hidden && !$('console').hidden && !busyImporting && !document.querySelector('dialog[open]:not(#transfer)');
-  const on = (name, f) =>
+  const on = (/** @type {'dragover' | 'dragleave' | 'drop'} */ name, /** @type {(event: DragEvent, files: FileList) => void} */ f) =>
     addEventListener(name, (event) => {
-      if (event.dataTransfer.types.includes('Files')) {
+      if (event.dataTransfer?.types.includes('Files')) {
         event.preventDefault(); // otherwise the browser opens the file
-        f(event);
+        f(event, event.dataTransfer.files);
       }
     });
   on('dragover', () => {
@@ -65,16 +71,16 @@ function startDrop() {
   on('dragleave', (event) => {
     $('drop').hidden ||= event.relatedTarget === null;
   });
-  on('drop', (event) => {
+  on('drop', (_, files) => {
     $('drop').hidden = true;
     if (ready()) {
-      take(event.dataTransfer.files);
+      take(files);
     }
   });
 }
 
 // take shows the first records of a file, if it is one of plants.
-async function take(files) {
+async function take(/** @type {FileList} */ files) {
   if (!dialog.open) {
     dialog.showModal();
   }
@@ -93,7 +99,7 @@ async function take(files) {
   }
 }
 
-async function firstRecords(given) {
+async function firstRecords(/** @type {File} */ given) {
   const records = [];
   for await (const record of (await openFile(given)).records) {
     records.push(record);
@@ -106,9 +112,9 @@ async function firstRecords(given) {
 
 const FORMATS = { ndjson: 'one JSON object per line', json: 'a JSON array', csv: 'CSV' };
 
-function preview(opened, records) {
+function preview(/** @type {PlantFile} */ opened, /** @type {PlantRecord[]} */ records) {
   show('preview');
-  const cell = (text) => h('td', {}, value(text));
+  const cell = (/** @type {string | undefined} */ text) => h('td', {}, value(text));
   const rows = records.map(({ json, problem, line }) => {
     const plant = problem ? {} : parse(json);
     return h('tr', {}, h('td', {}, count(line)), ...(problem || typeof plant !== 'object' || plant === null
@@ -125,14 +131,14 @@ function preview(opened, records) {
   $('start-import').focus();
 }
 
-function show(part) {
+function show(/** @type {string} */ part) {
   for (const id of ['choose', 'preview', 'progress', 'report']) {
     $(id).hidden = id !== part;
   }
   $('again').hidden = true;
   $('start-import').hidden = part !== 'preview';
   $('choose-problem').textContent = '';
-  dialog.querySelector('.cancel').textContent = { progress: 'Stop', report: 'Close' }[part] ?? 'Cancel';
+  dialog.querySelector('.cancel').textContent = part === 'progress' ? 'Stop' : part === 'report' ? 'Close' : 'Cancel';
 }
 
 // send imports the file, and reports on it.
@@ -140,6 +146,7 @@ async function send() {
   const given = /** @type {File} */ (file);
   running = new AbortController();
   const { signal } = running;
+  /** @type {Report} */
   const report = { created: 0n, unchanged: 0n, failed: 0n, lines: [], records: [] };
   busyImporting = true;
   show('progress');
@@ -164,7 +171,7 @@ async function send() {
   reload();
 }
 
-function why(err, signal) {
+function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
   if (signal.aborted || aborted(err)) {
     return 'The import was stopped. Plants that were already imported are kept. Importing the same file again is safe.';
   }
@@ -178,7 +185,7 @@ function why(err, signal) {
 }
 
 // batches yields the records of a file, as many at a time as one request has.
-async function* batches(opened) {
+async function* batches(/** @type {PlantFile} */ opened) {
   let batch = [];
   let bytes = 0;
   for await (const record of opened.records) {
@@ -195,16 +202,16 @@ async function* batches(opened) {
 
 // sendBatch imports records. The server names only the first ones that it refused: those
 // after them are sent again, which is safe, until all are named.
-async function sendBatch(batch, opened, report, signal) {
+async function sendBatch(/** @type {PlantRecord[]} */ batch, /** @type {PlantFile} */ opened, /** @type {Report} */ report, /** @type {AbortSignal} */ signal) {
   for (const record of batch.filter(({ problem }) => problem)) {
     fail(report, opened, record, record.problem);
   }
   let rest = batch.filter(({ problem }) => !problem);
   for (let first = true; rest.length > 0; first = false) {
-    const { text } = await call('POST', `${PLANTS}/import`, {
+    const { json } = await call('POST', `${PLANTS}/import`, {
       body: rest.map(({ json }) => `${json}\n`).join(''), headers: { 'Content-Type': 'application/x-ndjson' }, signal,
     });
-    const { created, unchanged, failed, errors } = parse(text);
+    const { created, unchanged, failed, errors } = json();
     if (first) {
       report.created += BigInt(created);
       report.unchanged += BigInt(unchanged);
@@ -216,7 +223,7 @@ async function sendBatch(batch, opened, report, signal) {
   }
 }
 
-function fail(report, opened, { line, source }, reason) {
+function fail(/** @type {Report} */ report, /** @type {PlantFile} */ opened, /** @type {PlantRecord} */ { line, source }, /** @type {string} */ reason) {
   report.failed++;
   if (report.lines.length < LISTED) {
     report.lines.push({ line, reason });
@@ -226,15 +233,15 @@ function fail(report, opened, { line, source }, reason) {
   }
 }
 
-function progress(percent, { created, unchanged, failed }) {
+function progress(/** @type {number} */ percent, /** @type {Report} */ { created, unchanged, failed }) {
   $('bar').value = percent;
   $('progress-text').textContent = `Importing… ${Math.floor(percent)} %, ${plural(created + unchanged + failed, 'plant')}`;
 }
 
-function finish(given, opened, report, problem) {
+function finish(/** @type {File} */ given, /** @type {PlantFile | null} */ opened, /** @type {Report} */ report, /** @type {string} */ problem) {
   show('report');
-  const figure = (name, n, bad) => h('div', { class: bad ? 'bad' : undefined }, h('dt', {}, name), h('dd', {}, count(n)));
-  const failed = report.failed > 0n;
+  const figure = (/** @type {string} */ name, /** @type {bigint} */ n, /** @type {boolean} */ bad = false) => h('div', { class: bad ? 'bad' : undefined }, h('dt', {}, name), h('dd', {}, count(n)));
+  const failed = opened !== null && report.failed > 0n;
   const title = problem ? given.name : failed ? `${given.name}: some ${opened.noun}s could not be imported` : `${given.name} was imported`;
   $('report').replaceChildren(
     h('p', { class: 'file', role: 'status' }, title),
@@ -246,13 +253,13 @@ function finish(given, opened, report, problem) {
   (problem ? $('again') : dialog.querySelector('.cancel')).focus();
 }
 
-function failures(given, opened, { failed, lines, records }) {
+function failures(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {Report} */ { failed, lines, records }) {
   const noun = opened.noun === 'line' ? 'Line' : 'Element';
   return [
     h('h3', { id: 'lines-title' }, failed > BigInt(lines.length) ? `Fix these ${opened.noun}s (the first ${lines.length})` : `Fix these ${opened.noun}s`),
     h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' }, ...lines.map(({ line, reason }) => h('li', {}, h('span', {}, `${noun} ${count(line)}`), h('span', {}, sentence(reason))))),
     h('p', { class: 'hint' }, 'The other plants have been imported. The file below has these with their reasons: fix it and import it.'),
-    h('button', { type: 'button', id: 'failed-lines', onclick: () => offer(new Blob(failedFile(opened, records)), `failed-${given.name}`) }, `Download failed ${opened.noun}s`),
+    h('button', { id: 'failed-lines', onclick: () => offer(new Blob(failedFile(opened, records)), `failed-${given.name}`) }, `Download failed ${opened.noun}s`),
   ];
 }
 
@@ -265,11 +272,11 @@ export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, a
     return `${JSON.stringify({ id: i + 1, name, tag })}\n`;
   });
   try {
-    const { text } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: { 'Content-Type': 'application/x-ndjson' } });
-    toast(`${plural(BigInt(parse(text).created), 'sample plant')} loaded.`);
+    const { json } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: { 'Content-Type': 'application/x-ndjson' } });
+    toast(`${plural(BigInt(json().created), 'sample plant')} loaded.`);
     reload();
   } catch (err) {
-    if (err.status !== 401) {
+    if (!handled(err)) {
       toast(sentence(err.message), { bad: true });
     }
   }

@@ -10,6 +10,7 @@ const POINTS = 60;
 const WIDTH = 120;
 const HEIGHT = 24;
 
+/** @type {ReturnType<typeof setTimeout>} */
 let timer;
 let running = new AbortController();
 
@@ -29,9 +30,10 @@ export function stopLive() {
   clearTimeout(timer);
 }
 
-async function watch(signal) {
+async function watch(/** @type {AbortSignal} */ signal) {
   const rates = chart('rate', (n) => figure(n));
   const latencies = chart('commit', (n) => `${figure(n)} ms`);
+  /** @type {ReturnType<typeof sample> | null} */
   let last = null;
   let pause = EVERY;
   const tick = async () => {
@@ -58,9 +60,9 @@ async function watch(signal) {
 
 // sample reads the counters. Creates are all committed writes, including imports,
 // except for those that replaced or deleted a plant.
-function sample(text) {
-  const read = (name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))?.[1] ?? 0);
-  const succeeded = (operation) => read(`plantstore_http_requests_total\\{operation="${operation}",status="20[04]"\\}`);
+function sample(/** @type {string} */ text) {
+  const read = (/** @type {string} */ name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))?.[1] ?? 0);
+  const succeeded = (/** @type {string} */ operation) => read(`plantstore_http_requests_total\\{operation="${operation}",status="20[04]"\\}`);
   return {
     at: performance.now(),
     creates: read('plantstore_commit_batch_size_sum') - succeeded('replacePlant') - succeeded('deletePlant'),
@@ -72,11 +74,13 @@ function sample(text) {
 // chart returns a function that adds a value to a chart of the last minute: a bar for each
 // value, the newest one on the right, and a gap if there is none. The figure beside it is
 // the newest value, or the one under the pointer.
-function chart(name, format) {
+function chart(/** @type {string} */ name, /** @type {(n: number) => string} */ format) {
   const root = $(name);
   const drawing = root.querySelector('.chart');
   const { title } = root.dataset;
+  /** @type {(number | null)[]} */
   const values = [];
+  /** @type {number | null} */
   let over = null; // how many values ago the pointer is
   const draw = () => {
     const known = values.filter((value) => value !== null);
@@ -93,7 +97,7 @@ function chart(name, format) {
     root.querySelector('.peak').textContent = over === null ? (known.length > 0 ? `max ${format(peak)}` : '') : `${over} s ago`;
     drawing.ariaLabel = known.length === 0 ? `${title}: no data yet` : `${title}: ${now === null ? 'no data' : `${format(now)} now`}, peak ${format(peak)} in the last minute`;
   };
-  drawing.onpointermove = ({ offsetX }) => {
+  drawing.onpointermove = (/** @type {PointerEvent} */ { offsetX }) => {
     over = Math.max(0, Math.min(POINTS - 1, POINTS - 1 - Math.floor((offsetX / drawing.clientWidth) * POINTS)));
     draw();
   };
@@ -101,7 +105,7 @@ function chart(name, format) {
     over = null;
     draw();
   };
-  return (value) => {
+  return (/** @type {number | null} */ value) => {
     values.push(value);
     if (values.length > POINTS) {
       values.shift();

@@ -1,10 +1,9 @@
 // What the pages of tokens and webhooks are made of: a list, and dialogs for one question or
 // one form.
 
-import { aborted, allows, call } from './api.js';
+import { allows, call, handled } from './api.js';
 import { STILL_WAITING, busy, copy, h, icon, toast } from './dom.js';
 import { sentence } from './format.js';
-import { parse } from './json.js';
 
 /**
  * listPage returns a page that shows a list, and a button to create another item if the token
@@ -26,15 +25,15 @@ export function listPage({ title, noun, url, draw, create }) {
     running.abort();
     running = new AbortController();
     if (!allows(`${noun}s:read`)) {
-      message(place, `Your token can create ${noun}s`, `To list them, it needs the scope ${noun}s:read.`);
+      place.replaceChildren(message(`Your token can create ${noun}s`, `To list them, it needs the scope ${noun}s:read.`));
       return;
     }
     try {
-      items = parse((await call('GET', url, { signal: running.signal })).text);
+      items = (await call('GET', url, { signal: running.signal })).json();
       draw(place, items ?? []);
     } catch (err) {
-      if (!aborted(err) && err.status !== 401 && !items) {
-        message(place, `The ${noun}s could not be loaded`, sentence(err.message), load);
+      if (!handled(err) && !items) {
+        place.replaceChildren(message(`The ${noun}s could not be loaded`, sentence(err.message), ['Try again', load]));
       }
     }
   };
@@ -51,7 +50,7 @@ export function listPage({ title, noun, url, draw, create }) {
       root.append(toolbar(title), place);
       if (allows(`${noun}s:write`)) {
         const name = `New ${noun}`;
-        root.firstElementChild?.append(h('div', { class: 'actions' }, h('button', { type: 'button', id: `new-${noun}`, class: 'primary', title: name, onclick: create }, icon('plus'), h('span', { class: 'word' }, name))));
+        root.firstElementChild?.append(h('div', { class: 'actions' }, h('button', { id: `new-${noun}`, class: 'primary', title: name, onclick: create }, icon('plus'), h('span', { class: 'word' }, name))));
       }
       load();
     },
@@ -65,15 +64,24 @@ export function listPage({ title, noun, url, draw, create }) {
 export const toolbar = (title) => h('div', { class: 'toolbar' }, h('h1', { tabindex: '-1' }, title));
 
 /**
- * message shows a message instead of a list.
- * @param {HTMLElement} place
+ * message returns a message that is shown instead of a list.
  * @param {string} title
  * @param {string} text
- * @param {() => void} [again]
+ * @param {...[string, (event: Event) => void]} buttons
  */
-export function message(place, title, text, again) {
-  place.replaceChildren(h('div', { class: 'state' }, h('h2', {}, title), h('p', {}, text), ...(again ? [h('button', { type: 'button', onclick: again }, 'Try again')] : [])));
-}
+export const message = (title, text, ...buttons) => h(
+  'div',
+  { class: 'state' },
+  h('h2', {}, title),
+  h('p', {}, text),
+  h('div', { class: 'actions' }, ...buttons.map(([name, onclick], i) => h('button', { class: i === 0 ? 'primary' : undefined, onclick }, name))),
+);
+
+/**
+ * facts returns labelled values for a list of one thing.
+ * @param {...[string, ...(Node | string)[]]} pairs
+ */
+export const facts = (...pairs) => pairs.flatMap(([label, ...value]) => [h('dt', {}, label), h('dd', {}, ...value)]);
 
 /** fact returns a labelled value for a list. @param {string} label @param {Node | string} value */
 export const fact = (label, value) => h('div', {}, h('dt', {}, label), h('dd', {}, value));
@@ -89,7 +97,7 @@ export async function tell(f) {
   try {
     await f();
   } catch (err) {
-    if (!aborted(err) && err.status !== 401) {
+    if (!handled(err)) {
       toast(sentence(err.message), { bad: true });
     }
   }
@@ -139,31 +147,31 @@ export const checked = (group) => [...group.querySelectorAll('input')].filter((b
  * @param {HTMLElement[]} form.body
  * @param {string} form.action the label of the button
  * @param {boolean} [form.risky] whether it cannot be undone
- * @param {(options: import('./api.js').Options) => Promise<void | (() => void)>} form.run
+ * @param {(options: import('./api.js').Options & {say: (text: string) => void}) => Promise<void | (() => void)>} form.run
  */
 export function openForm({ title, body, action, risky = false, run }) {
   const id = `dialog-${++last}`;
   const problem = h('p', { class: 'problem', role: 'alert' });
   const waiting = h('p', { class: 'waiting', role: 'status' });
-  const submit = h('button', { class: risky ? 'danger' : 'primary' }, action);
-  const slow = () => {
-    waiting.textContent = STILL_WAITING;
+  const submit = h('button', { type: 'submit', class: risky ? 'danger' : 'primary' }, action);
+  const say = (/** @type {string} */ text) => {
+    waiting.textContent = text;
   };
   const send = async () => {
     problem.textContent = '';
     try {
-      const then = await run({ slow });
+      const then = await run({ say, slow: () => say(STILL_WAITING) });
       dialog.close();
       if (document.activeElement === document.body || dialog.contains(document.activeElement)) { // what opened it is gone
         /** @type {HTMLElement | null} */ (document.querySelector('.page h1'))?.focus();
       }
       then?.();
     } catch (err) {
-      if (err.status !== 401) { // the sign-in dialog shows it
+      if (!handled(err)) {
         problem.textContent = sentence(err.message);
       }
     } finally {
-      waiting.textContent = '';
+      say('');
     }
   };
   const form = h(
@@ -179,7 +187,7 @@ export function openForm({ title, body, action, risky = false, run }) {
     problem,
     ...body,
     waiting,
-    h('div', { class: 'buttons' }, h('button', { type: 'button', class: 'cancel', autofocus: risky ? '' : undefined, onclick: () => dialog.close() }, 'Cancel'), submit),
+    h('div', { class: 'buttons' }, h('button', { class: 'cancel', autofocus: risky ? '' : undefined, onclick: () => dialog.close() }, 'Cancel'), submit),
   );
   const dialog = open(h('dialog', { 'aria-labelledby': id, class: risky ? 'narrow' : undefined }, form));
 }
@@ -205,9 +213,9 @@ export function showSecret({ title, text, label, secret }) {
     },
     h('h2', { id }, title),
     h('p', {}, text),
-    h('div', { class: 'copyable' }, value, h('button', { type: 'button', class: 'primary', autofocus: '', onclick: copyIt }, 'Copy')),
+    h('div', { class: 'copyable' }, value, h('button', { class: 'primary', autofocus: '', onclick: copyIt }, 'Copy')),
     h('p', { class: 'hint' }, 'Copy it now and keep it safe: it is never shown again.'),
-    h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Done')),
+    h('div', { class: 'buttons' }, h('button', { onclick: () => dialog.close() }, 'Done')),
   ));
 }
 

@@ -1,21 +1,26 @@
 // The drawer beside the list: one plant with its history, and the form to create or edit it.
 
-import { aborted, allows, createPlant, deletePlant, getPlant, listEvents, PLANTS, replacePlant } from './api.js';
+import { allows, createPlant, deletePlant, getPlant, handled, listEvents, names, PLANTS, replacePlant } from './api.js';
 import { choose } from './conflict.js';
 import { $, STILL_WAITING, busy, copy, h, toast, value, when } from './dom.js';
-import { restoreBreaks, sentence, shorten } from './format.js';
+import { happened, restoreBreaks, sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
+import { facts } from './parts.js';
 import { focusRow, freeID, neighbour, newPlant, openPlant, reload } from './plants.js';
 import { go, memory, state } from './route.js';
-import { names } from './people.js';
 import { offerUndo } from './undo.js';
+
+/**
+ * @typedef {import('./api.js').Plant} Plant
+ * @typedef {import('./feed.js').LogEvent} LogEvent
+ */
 
 const FIELDS = ['id', 'name', 'tag'];
 const MAX_HISTORY = 200;
 const FEW_PAGES = 3;
 const DAY = 86_400_000;
 
-/** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, removing: boolean, running: AbortController}} */
+/** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, removing: boolean, refused: string, running: AbortController}} */
 const drawer = {
   id: '', // of the plant that is open, new, or empty
   plant: null, // as it was read, with its ETag; null while it is read, and for a new one
@@ -25,10 +30,11 @@ const drawer = {
   opener: null, // the element that had the focus before
   edit: false, // whether to open the form when the plant has been read
   removing: false, // whether its deletion has been requested
+  refused: '', // the ETag of the version that is shown because another could not be deleted
   running: new AbortController(),
 };
 
-const field = (name) => $(`plant-${name}`);
+const field = (/** @type {string} */ name) => $(`plant-${name}`);
 const waiting = () => $('plant').querySelector('.waiting');
 const slow = () => {
   waiting().textContent = STILL_WAITING;
@@ -38,7 +44,7 @@ const slow = () => {
 export const openID = () => drawer.id;
 
 // showPlant opens the drawer with this plant, or closes it if there is none.
-export function showPlant(id) {
+export function showPlant(/** @type {string} */ id) {
   if (id === drawer.id) {
     return;
   }
@@ -78,10 +84,10 @@ export function closePlant() {
 
 function stop() {
   drawer.running.abort();
-  Object.assign(drawer, { plant: null, form: false, initial: {}, warned: false });
+  Object.assign(drawer, { plant: null, form: false, initial: {}, warned: false, refused: '' });
 }
 
-function restoreFocus(last) {
+function restoreFocus(/** @type {string} */ last) {
   if (document.activeElement !== document.body && !$('drawer').contains(document.activeElement)) {
     return;
   }
@@ -98,7 +104,7 @@ function mount() {
   }
   $('drawer').dataset.mounted = 'yes';
   const form = $('plant');
-  form.addEventListener('submit', (event) => {
+  form.addEventListener('submit', (/** @type {Event} */ event) => {
     event.preventDefault();
     busy(form.querySelector('.primary'), submit);
   });
@@ -106,10 +112,10 @@ function mount() {
   // Names and tags can have several lines, but rarely do: Enter submits the form, and
   // Shift+Enter starts a new line.
   let shift = false;
-  form.addEventListener('keydown', (event) => {
+  form.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
     shift = event.shiftKey;
   });
-  form.addEventListener('beforeinput', (event) => {
+  form.addEventListener('beforeinput', (/** @type {any} */ event) => {
     if (event.inputType === 'insertLineBreak' && event.target.tagName === 'TEXTAREA' && !shift) {
       event.preventDefault();
       form.requestSubmit();
@@ -122,7 +128,7 @@ function mount() {
   $('copy-curl').addEventListener('click', () => copy(curl(drawer.plant), 'curl command'));
 }
 
-function title(id) {
+function title(/** @type {string} */ id) {
   $('drawer-title').replaceChildren(...(id === 'new' ? ['New plant'] : ['Plant ', h('span', { class: 'mono' }, id)]));
   $('copy-id').hidden = id === 'new';
 }
@@ -159,7 +165,7 @@ function settled() {
 }
 
 // mayLeave reports whether the user can go to the next state.
-export function mayLeave(next) {
+export function mayLeave(/** @type {import('./state.js').State} */ next) {
   return (next.page === 'plants' && next.id === drawer.id) || settled();
 }
 
@@ -176,7 +182,9 @@ async function read() {
   drawer.running.abort();
   drawer.running = new AbortController();
   const { signal } = drawer.running;
-  $('drawer-problem').textContent = '';
+  if (!drawer.refused) {
+    $('drawer-problem').textContent = '';
+  }
   if (!drawer.plant) {
     $('plant').hidden = true;
     $('plant-view').hidden = true;
@@ -187,6 +195,10 @@ async function read() {
       return;
     }
     drawer.plant = plant;
+    if (plant.etag !== drawer.refused) {
+      drawer.refused = '';
+      $('drawer-problem').textContent = '';
+    }
     if (drawer.edit) {
       drawer.edit = false;
       openForm(drawer.plant);
@@ -194,9 +206,10 @@ async function read() {
     }
     openView();
   } catch (err) {
-    if (aborted(err) || err.status === 401 || drawer.form) {
+    if (handled(err) || drawer.form) {
       return;
     }
+    drawer.refused = '';
     if (err.status === 404) {
       showMissing();
       return;
@@ -211,7 +224,7 @@ function showMissing() {
   $('plant-view').hidden = true;
   $('drawer-problem').replaceChildren(`There is no plant ${drawer.id}.`);
   if (allows('plants:write')) {
-    $('drawer-problem').append(' ', h('button', { type: 'button', onclick: () => openForm(null, drawer.id) }, 'Create it'));
+    $('drawer-problem').append(' ', h('button', { onclick: () => openForm(null, drawer.id) }, 'Create it'));
   }
 }
 
@@ -225,19 +238,18 @@ function openView() {
   for (const id of ['edit-plant', 'delete-plant']) {
     $(id).hidden = !allows('plants:write');
   }
-  const fact = (name, ...content) => [h('dt', {}, name), h('dd', {}, ...content)];
-  $('plant-facts').replaceChildren(
-    ...fact('ID', h('span', { class: 'mono' }, plant.id)),
-    ...fact('Name', value(plant.name)),
-    ...fact('Tag', value(plant.tag), ...(plant.tag ? [' ', h('button', { type: 'button', class: 'tag', onclick: () => go({ page: 'plants', id: plant.id, tag: plant.tag }) }, 'Show all with this tag')] : [])),
-  );
+  $('plant-facts').replaceChildren(...facts(
+    ['ID', h('span', { class: 'mono' }, plant.id)],
+    ['Name', value(plant.name)],
+    ['Tag', value(plant.tag), ...(plant.tag ? [' ', h('button', { class: 'tag', onclick: () => go({ page: 'plants', id: plant.id, tag: plant.tag }) }, 'Show all with this tag')] : [])],
+  ));
   showHistory();
 }
 
 // curl returns a command that saves the plant as it is. The token is a variable: a command
 // ends up in logs and chats.
-function curl({ id, name, tag }) {
-  const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+function curl(/** @type {Plant} */ { id, name, tag }) {
+  const quote = (/** @type {string} */ text) => `'${text.replaceAll("'", `'\\''`)}'`;
   return [
     `curl -X PUT ${quote(`${PLANTS}/${id}`)}`,
     '-H "Authorization: Bearer $PLANTSTORE_TOKEN"',
@@ -258,26 +270,26 @@ async function showHistory() {
   try {
     const known = await names();
     const all = await readHistory({}, FEW_PAGES, signal);
-    renderHistory(all ?? (await readHistory({ since: new Date(Date.now() - DAY).toISOString() }, Infinity, signal)), known, signal);
+    renderHistory(all ?? (await readHistory({ since: new Date(Date.now() - DAY).toISOString() }, Infinity, signal)) ?? [], known, signal);
     if (all || signal.aborted) {
       return;
     }
     $('history-status').replaceChildren('These are the changes of the last 24 hours. ', h('button', {
-      type: 'button',
       onclick: async () => {
         $('history-status').textContent = 'Reading the whole log…';
-        renderHistory(await readHistory({}, Infinity, signal), known, signal);
+        renderHistory((await readHistory({}, Infinity, signal)) ?? [], known, signal);
       },
     }, 'Look further back'));
   } catch (err) {
-    if (!signal.aborted && err.status !== 401) {
+    if (!handled(err)) {
       $('history-status').textContent = sentence(err.message);
     }
   }
 }
 
 // readHistory reads the plant's events, or returns null if they are on more pages than that.
-async function readHistory(from, pages, signal) {
+async function readHistory(/** @type {{since?: string}} */ from, /** @type {number} */ pages, /** @type {AbortSignal} */ signal) {
+  /** @type {LogEvent[]} */
   const events = [];
   /** @type {string | null} */
   let query = `?${new URLSearchParams({ id: drawer.id, limit: '1000', ...from })}`;
@@ -292,7 +304,7 @@ async function readHistory(from, pages, signal) {
   return events;
 }
 
-function renderHistory(events, known, signal) {
+function renderHistory(/** @type {LogEvent[]} */ events, /** @type {Map<string, string>} */ known, /** @type {AbortSignal} */ signal) {
   if (signal.aborted) {
     return;
   }
@@ -300,23 +312,22 @@ function renderHistory(events, known, signal) {
   $('history').replaceChildren(...events.map((event, i) => entry(event, events[i - 1], known)).reverse().slice(0, MAX_HISTORY));
 }
 
-const VERBS = { 'plant.created': 'Created', 'plant.replaced': 'Changed', 'plant.deleted': 'Deleted' };
-
-function entry(event, previous, known) {
+function entry(/** @type {LogEvent} */ event, /** @type {LogEvent | undefined} */ previous, /** @type {Map<string, string>} */ known) {
   const past = previous && previous.type !== 'plant.deleted' ? previous.plant : null;
+  /** @type {Node[]} */
   const parts = [];
   for (const [name, key] of [['Name', 'name'], ['Tag', 'tag']]) {
     if (event.type === 'plant.deleted' || (past && past[key] === event.plant[key]) || (!past && event.plant[key] === undefined)) {
       continue;
     }
-    const brief = (text) => value(text && shorten(text, 200));
+    const brief = (/** @type {string | undefined} */ text) => value(text && shorten(text, 200));
     parts.push(h('div', {}, `${name}: `, ...(past ? [h('del', {}, brief(past[key])), ' → '] : []), brief(event.plant[key])));
   }
-  return h('li', {}, h('div', { class: 'meta' }, h('strong', {}, VERBS[event.type] ?? event.type), h('span', {}, `by ${known.get(event.by) ?? event.by}`), when(event.time)), ...parts);
+  return h('li', {}, h('div', { class: 'meta' }, h('strong', {}, happened(event)), h('span', {}, `by ${known.get(event.by) ?? event.by}`), when(event.time)), ...parts);
 }
 
 // editPlant opens the form for a plant. It reports whether there is one.
-export function editPlant(id) {
+export function editPlant(/** @type {string} */ id) {
   if (!id || id === 'new' || drawer.form) {
     return false;
   }
@@ -334,7 +345,7 @@ export function editPlant(id) {
 }
 
 // openForm shows the form with this plant, or for a new one.
-function openForm(plant, id = plant?.id ?? freeID()) {
+function openForm(/** @type {Plant | null} */ plant, id = plant?.id ?? freeID()) {
   drawer.form = true;
   drawer.warned = false;
   title(plant ? plant.id : 'new');
@@ -356,7 +367,7 @@ function openForm(plant, id = plant?.id ?? freeID()) {
 // represent every text.
 function formPlant() {
   const { plant, initial } = drawer;
-  const edited = (name) => (plant && field(name).value === initial[name] ? plant[name] : restoreBreaks(plant?.[name] ?? '', field(name).value));
+  const edited = (/** @type {string} */ name) => (plant && field(name).value === initial[name] ? plant[name] : restoreBreaks(plant?.[name] ?? '', field(name).value));
   return { id: plant?.id ?? field('id').value.trim(), name: edited('name'), tag: edited('tag') || (field('tag').value === initial.tag ? plant?.tag : undefined) };
 }
 
@@ -388,7 +399,7 @@ async function submit() {
   }
 }
 
-function created(id) {
+function created(/** @type {string} */ id) {
   drawer.form = false;
   close();
   const exact = BigInt(id).toString();
@@ -396,7 +407,7 @@ function created(id) {
   reload({ fresh: exact });
 }
 
-function saved(plant) {
+function saved(/** @type {Plant} */ plant) {
   drawer.plant = plant;
   openView();
   $('edit-plant').focus();
@@ -414,7 +425,7 @@ function clearProblems() {
 }
 
 // showProblems shows the parts of the server's message next to the fields that they name.
-function showProblems(err) {
+function showProblems(/** @type {any} */ err) {
   if (err.status === 401 || !$('plant')) {
     return; // the sign-in dialog shows it
   }
@@ -433,7 +444,7 @@ function showProblems(err) {
 }
 
 // words says in a form what the server says about JSON.
-function words(part) {
+function words(/** @type {string} */ part) {
   if (/ is missing| must be an integer/.test(part)) {
     return 'Enter a whole number';
   }
@@ -442,7 +453,7 @@ function words(part) {
 
 // resolveConflict shows both versions if someone else saved first, and saves what the user
 // chooses.
-async function resolveConflict(mine) {
+async function resolveConflict(/** @type {Plant} */ mine) {
   let theirs = null;
   try {
     theirs = await getPlant(mine.id, { slow });
@@ -477,6 +488,7 @@ async function resolveConflict(mine) {
 async function remove() {
   const { plant } = drawer;
   $('drawer-problem').textContent = '';
+  drawer.refused = '';
   drawer.removing = true;
   try {
     await deletePlant(plant.id, plant.etag, {});
@@ -488,6 +500,7 @@ async function remove() {
       toast(`Plant ${plant.id} was already deleted.`);
     } else if (err.status === 412) {
       await read();
+      drawer.refused = drawer.plant?.etag ?? '';
       $('drawer-problem').textContent = drawer.plant ? 'Someone changed it in the meantime. This is the current version. Delete it anyway?' : `Plant ${plant.id} was already deleted.`;
     } else if (err.status !== 401) {
       $('drawer-problem').textContent = sentence(err.message);
@@ -497,7 +510,7 @@ async function remove() {
   }
 }
 
-async function removed(plant) {
+async function removed(/** @type {Plant} */ plant) {
   const near = neighbour(plant.id);
   close();
   await reload();

@@ -2,15 +2,16 @@
 // rows. What is shown follows from the state in the URL.
 
 import { PLANTS, about, aborted, allows, listPlants } from './api.js';
-import { askDelete, askTag } from './bulk.js';
 import { $, STILL_WAITING, copy, h, icon, visible } from './dom.js';
 import { follow } from './feed.js';
 import { count, plural, sentence, shorten } from './format.js';
 import { startLive, stopLive } from './live.js';
+import { message } from './parts.js';
 import { cancel, closePlant, editPlant, mayLeave, openID, reloadPlant, showPlant } from './plant.js';
 import { go, memory, state } from './route.js';
 import { format, wholeNumber } from './state.js';
 import { suggestTags } from './suggest.js';
+import { askDelete, askTag } from './undo.js';
 import { exportPlants } from './export.js';
 import { loadSamples, openImport } from './import.js';
 
@@ -18,19 +19,30 @@ const PAGE = 50;
 const PAUSE = 200;
 const OVERLAP = 5000; // in which a change may arrive before or after the table that has it
 
-/** @type {any} */
+/**
+ * @typedef {import('./api.js').Plant} Plant
+ * @typedef {import('./feed.js').LogEvent} LogEvent
+ */
+
 const list = {
   query: '', // of the plants that are wanted
   shown: '', // of the plants that are shown
+  /** @type {Plant[]} */
   plants: [],
+  /** @type {string | null} */
   next: null, // the query of the next page
+  /** @type {bigint | null} */
   total: null, // of all plants, if the server says so
   current: '', // the id of the row that has the focus, or will get it
+  /** @type {Map<string, Plant>} */
   chosen: new Map(), // the selected plants, by id
+  /** @type {Set<string>} */
   fresh: new Set(), // ids of plants that others have created on this page
   running: new AbortController(),
   watching: false, // whether the table follows the log of changes
+  /** @type {{at: number, events: LogEvent[]}[]} */
   recent: [], // the last changes
+  /** @type {ReturnType<typeof setTimeout> | null} */
   counting: null, // a timer
   feed: new AbortController(),
   done: Promise.resolve(),
@@ -40,21 +52,28 @@ const list = {
 export const page = {
   title: 'Plants',
   show(root, now) {
-    if (!root.firstChild) {
+    const first = !root.firstChild;
+    if (first) {
       mount(root);
     }
     fill($('search'), now.q);
     fill($('tag-filter'), now.tag);
     renderChips(now);
     renderGoto();
-    if (list.query !== query(now)) {
+    const changed = list.query !== query(now);
+    if (changed) {
       list.query = query(now);
       list.current = '';
       choose();
+    }
+    showPlant(now.id); // before the list: to search it may take a while
+    if (changed) {
       reload();
     }
-    showPlant(now.id);
     markOpen();
+    if (first) { // what was requested before comes first
+      startLive();
+    }
   },
   refresh() {
     startLive();
@@ -69,8 +88,7 @@ export const page = {
         $('search').select();
         return true;
       case 'n':
-        newPlant();
-        return true;
+        return allows('plants:write') && newPlant();
       case 'j':
         return move(1);
       case 'k':
@@ -93,14 +111,15 @@ export const page = {
 };
 
 // fill does not move the cursor of somebody who is typing.
-function fill(field, text) {
+function fill(/** @type {HTMLInputElement} */ field, /** @type {string} */ text) {
   if (field.value !== text) {
     field.value = text;
   }
 }
 
-function mount(root) {
+function mount(/** @type {HTMLElement} */ root) {
   root.append($('plants-page').content.cloneNode(true));
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
   let pause;
   const search = () => {
     clearTimeout(pause);
@@ -119,7 +138,7 @@ function mount(root) {
     }
   });
   suggestTags($('tag-filter'), $('tags'), search);
-  $('filters').addEventListener('submit', (event) => {
+  $('filters').addEventListener('submit', (/** @type {Event} */ event) => {
     event.preventDefault();
     const id = document.activeElement === $('search') && wholeNumber($('search').value);
     if (id) {
@@ -129,7 +148,7 @@ function mount(root) {
     }
     search();
   });
-  $('goto').addEventListener('click', (event) => {
+  $('goto').addEventListener('click', (/** @type {Event} */ event) => {
     event.preventDefault();
     openPlant(wholeNumber($('search').value), $('search').value);
   });
@@ -144,18 +163,17 @@ function mount(root) {
   $('previous').addEventListener('click', () => turnPage($('previous'), previousPage));
   $('rows').addEventListener('click', clickRow);
   $('rows').addEventListener('keydown', pressInRow);
-  $('rows').addEventListener('focusin', (event) => setCurrent(event.target.closest('tr').dataset.id));
+  $('rows').addEventListener('focusin', (/** @type {any} */ event) => setCurrent(event.target.closest('tr').dataset.id));
   $('pick-all').addEventListener('change', () => choose(...($('pick-all').checked ? list.plants : [])));
   $('news').addEventListener('click', () => reload());
   $('clear-chosen').addEventListener('click', () => choose());
   $('delete-chosen').addEventListener('click', () => askDelete([...list.chosen.values()]));
   $('retag-chosen').addEventListener('click', () => askTag([...list.chosen.values()]));
-  startLive();
 }
 
 // find shows the first page of the plants with this text in their name and this tag. While
 // the user types, the searches are one entry of the browser's history.
-function find(q, tag) {
+function find(/** @type {string} */ q, /** @type {string} */ tag) {
   const now = state();
   if (q !== now.q || tag !== now.tag) {
     go({ page: 'plants', id: now.id, q, tag }, { replace: q !== now.q && now.q !== '' && q !== '' });
@@ -169,8 +187,8 @@ export const firstPage = () => go({ page: 'plants' });
 export const openPlant = (id, q = state().q) => go({ ...state(), q, id }, { memory: q === state().q ? memory() : null });
 
 // query returns the query of the page of plants at this position.
-function query({ q, tag, after }) {
-  return `?${new URLSearchParams({ limit: PAGE, ...(after && { after }), ...filters({ q, tag }) })}`;
+function query(/** @type {import('./state.js').State} */ { q, tag, after }) {
+  return `?${new URLSearchParams({ limit: String(PAGE), ...(after && { after }), ...filters({ q, tag }) })}`;
 }
 
 // filters returns the query parameters of the search.
@@ -182,6 +200,7 @@ export const filtered = () => state().q !== '' || state().tag !== '';
 
 // trail is how the user came to this page: the position and the number of plants of each
 // page before it. It is empty after a pasted link.
+/** @returns {{after: string, size: number}[]} */
 const trail = () => memory()?.trail ?? [];
 
 // before returns how many plants are on the pages before this one, or null if that is not
@@ -193,7 +212,7 @@ function before() {
 
 function nextPage() {
   const { after } = state();
-  go({ ...state(), after: new URLSearchParams(list.next).get('after') ?? '' }, { memory: { trail: [...trail(), { after, size: list.plants.length }] } });
+  go({ ...state(), after: new URLSearchParams(list.next ?? '').get('after') ?? '' }, { memory: { trail: [...trail(), { after, size: list.plants.length }] } });
 }
 
 function previousPage() {
@@ -203,7 +222,7 @@ function previousPage() {
 // turnPage changes the page, scrolls to its top, and moves the focus if the button is now
 // disabled. It does nothing while a page is loading, because that page has the query of
 // the next one.
-async function turnPage(button, to) {
+async function turnPage(/** @type {HTMLButtonElement} */ button, /** @type {() => void} */ to) {
   if ($('plants').ariaBusy) {
     return;
   }
@@ -237,10 +256,10 @@ async function load(/** @type {{fresh?: string}} */ { fresh } = {}) {
   table.ariaBusy = 'true';
   $('pager').hidden = false;
   $('count').textContent = list.plants.length === 0 ? 'Loading…' : $('count').textContent;
-  countAll(signal);
   try {
     await readPage(signal);
     render(fresh);
+    countAll(signal);
     list.fresh = new Set();
     apply(list.recent.filter(({ at }) => at >= began).flatMap(({ events }) => events)); // the table has the older ones
   } catch (err) {
@@ -255,9 +274,9 @@ async function load(/** @type {{fresh?: string}} */ { fresh } = {}) {
 }
 
 // countAll shows how many plants there are, if the server says so.
-async function countAll(signal) {
+async function countAll(/** @type {AbortSignal} */ signal) {
   try {
-    const { plants } = (await about({ signal })) ?? {};
+    const { plants } = await about({ signal });
     list.total = plants === undefined ? null : BigInt(plants);
     renderTotal();
   } catch {
@@ -274,12 +293,13 @@ function renderTotal() {
 
 // readPage reads plants until the page is full or there are no more: the server limits
 // the work of one search and may return a partial page.
-async function readPage(signal) {
+async function readPage(/** @type {AbortSignal} */ signal) {
   const slow = () => {
     $('count').textContent = STILL_WAITING;
   };
   const wanted = list.query;
   let next = wanted;
+  /** @type {Plant[]} */
   const plants = [];
   for (;;) {
     const response = await listPlants(next, { signal, slow });
@@ -299,7 +319,7 @@ async function readPage(signal) {
 // watch keeps the table up to date. It starts a little before the table was read, by the
 // server's clock: to apply a change twice does no harm. Nothing jumps: rows change where
 // they are, and new ones are announced.
-function watch(date) {
+function watch(/** @type {string} */ date) {
   if (list.watching || !allows('events:read')) {
     return;
   }
@@ -314,7 +334,7 @@ function watch(date) {
 
 // arrive applies new changes. Those that arrive while the table is read are applied again
 // when it has been read.
-function arrive(events) {
+function arrive(/** @type {LogEvent[]} */ events) {
   const now = performance.now();
   list.recent = [...list.recent.filter(({ at }) => now - at < OVERLAP), { at: now, events }];
   apply(events);
@@ -333,7 +353,7 @@ function arrive(events) {
   }, 1000);
 }
 
-function apply(events) {
+function apply(/** @type {LogEvent[]} */ events) {
   for (const { type, plant } of events.filter((event) => event.plant)) {
     const at = list.plants.findIndex(({ id }) => id === plant.id);
     if (type === 'plant.deleted') {
@@ -348,7 +368,7 @@ function apply(events) {
   renderNews();
 }
 
-function replaceRow(at, plant) {
+function replaceRow(/** @type {number} */ at, /** @type {Plant} */ plant) {
   const old = list.plants[at];
   const tr = rowOf(plant.id);
   if (old.name === plant.name && old.tag === plant.tag && !tr.classList.contains('deleted')) {
@@ -365,7 +385,7 @@ function replaceRow(at, plant) {
 }
 
 // belongs reports whether a plant would be on this page.
-function belongs({ id, name, tag }) {
+function belongs(/** @type {Plant} */ { id, name, tag }) {
   const { q, tag: wanted, after } = state();
   const last = list.plants.at(-1)?.id;
   return (!q || name.toLowerCase().includes(q.toLowerCase())) && (!wanted || tag === wanted)
@@ -377,20 +397,20 @@ function renderNews() {
   $('news').textContent = `${plural(list.fresh.size, 'new plant')}. Show`;
 }
 
-function renderSearching(id) {
+function renderSearching(/** @type {string | null} */ id) {
   renderRows();
   $('count').textContent = `Searching… ${count(list.plants.length)} found up to ID ${id}`;
   $('state').hidden = list.plants.length > 0;
   renderState('Searching…', 'There are many plants. Matches appear here as they are found.');
 }
 
-function withLimit(query, limit) {
+function withLimit(/** @type {string} */ query, /** @type {number} */ limit) {
   const parameters = new URLSearchParams(query);
-  parameters.set('limit', limit);
+  parameters.set('limit', String(limit));
   return `?${parameters}`;
 }
 
-function render(fresh) {
+function render(/** @type {string | undefined} */ fresh) {
   renderRows(fresh);
   $('count').textContent = list.plants.length > 0 ? range() : '';
   $('previous').disabled = !state().after;
@@ -414,8 +434,8 @@ function range() {
   return `${what} ${count(first + 1)}–${count(last)} of ${count(of)}${list.next && of === last ? '+' : ''}`;
 }
 
-function renderChips({ q, tag }) {
-  const chip = (name, text, without) => h('li', {}, h('button', { type: 'button', 'aria-label': `Remove the filter ${name} ${shorten(text, 60)}`, onclick: () => go({ ...state(), after: '', ...without }) }, h('span', { dir: 'auto' }, `${name}: ${shorten(text, 60)}`), icon('close')));
+function renderChips(/** @type {{q: string, tag: string}} */ { q, tag }) {
+  const chip = (/** @type {string} */ name, /** @type {string} */ text, /** @type {{q?: string, tag?: string}} */ without) => h('li', {}, h('button', { 'aria-label': `Remove the filter ${name} ${shorten(text, 60)}`, onclick: () => go({ ...state(), after: '', ...without }) }, h('span', { dir: 'auto' }, `${name}: ${shorten(text, 60)}`), icon('close')));
   $('chips').replaceChildren(...(tag ? [chip('Tag', tag, { tag: '' })] : []), ...(q ? [chip('Name', q, { q: '' })] : []));
 }
 
@@ -427,7 +447,7 @@ function renderGoto() {
   $('goto').replaceChildren(`Go to plant ${id}`, h('kbd', {}, 'Enter'));
 }
 
-function renderRows(fresh) {
+function renderRows(/** @type {string | undefined} */ fresh = undefined) {
   const focused = $('rows').contains(document.activeElement);
   if (!list.plants.some(({ id }) => id === list.current)) {
     list.current = list.plants[0]?.id ?? '';
@@ -441,7 +461,7 @@ function renderRows(fresh) {
   }
 }
 
-function row(plant, fresh) {
+function row(/** @type {Plant} */ plant, /** @type {boolean} */ fresh) {
   const { id, name, tag } = plant;
   const link = h('a', {
     class: 'name', dir: 'auto', href: format({ ...state(), id }), tabindex: id === list.current ? '0' : '-1', title: name.length > 40 ? shorten(name, 1000) : undefined,
@@ -458,15 +478,15 @@ function row(plant, fresh) {
   );
 }
 
-function tagCell(tag) {
+function tagCell(/** @type {string | undefined} */ tag) {
   if (!tag) {
     return h('span', { class: 'blank', 'aria-label': tag === undefined ? 'no tag' : undefined }, tag === undefined ? '–' : 'empty');
   }
   const only = `Only plants tagged ${shorten(tag, 60)}`;
-  return h('button', { type: 'button', class: 'tag', tabindex: '-1', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, ...visible(shorten(tag, 80))));
+  return h('button', { class: 'tag', tabindex: '-1', title: only, 'aria-label': only, onclick: () => find($('search').value, tag) }, h('span', { dir: 'auto' }, ...visible(shorten(tag, 80))));
 }
 
-const rowOf = (id) => (id ? $('rows').querySelector(`tr[data-id="${id}"]`) : null);
+const rowOf = (/** @type {string | undefined} */ id) => (id ? $('rows').querySelector(`tr[data-id="${id}"]`) : null);
 
 function markOpen() {
   for (const row of $('rows').children) {
@@ -476,7 +496,7 @@ function markOpen() {
 
 // Rows are one stop of the Tab key. Within it j, k and the arrows move.
 
-function clickRow(event) {
+function clickRow(/** @type {any} */ event) {
   const { id } = event.target.closest('tr').dataset;
   if (event.target.closest('.pick')) {
     choose(...list.plants.filter((plant) => rowOf(plant.id).querySelector('.pick input').checked));
@@ -490,8 +510,9 @@ function clickRow(event) {
   openPlant(id);
 }
 
-function pressInRow(event) {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+function pressInRow(/** @type {any} */ event) {
+  /** @type {number | undefined} */
+  const step = { ArrowDown: 1, ArrowUp: -1 }[/** @type {'ArrowUp'} */ (event.key)];
   if (step && !event.altKey) {
     event.preventDefault();
     move(step);
@@ -503,7 +524,7 @@ function pressInRow(event) {
   }
 }
 
-function setCurrent(id) {
+function setCurrent(/** @type {string} */ id) {
   for (const link of $('rows').querySelectorAll('a.name')) {
     link.tabIndex = link.closest('tr').dataset.id === id ? 0 : -1;
   }
@@ -512,7 +533,7 @@ function setCurrent(id) {
 
 // move goes to the next or the previous row. If a plant is open beside the list, it opens
 // that of the row instead.
-function move(step) {
+function move(/** @type {number} */ step) {
   const focused = $('rows').contains(document.activeElement) || state().id !== '';
   const at = list.plants.findIndex(({ id }) => id === (state().id || list.current));
   const plant = list.plants[focused ? at + step : Math.max(at, 0)];
@@ -526,7 +547,7 @@ function move(step) {
 }
 
 // choose selects these plants, and no others.
-function choose(...plants) {
+function choose(/** @type {Plant[]} */ ...plants) {
   list.chosen = new Map(plants.map((plant) => [plant.id, plant]));
   if (!$('plants')) {
     return;
@@ -559,13 +580,13 @@ function renderEmpty() {
     renderState('No plants yet', 'Your token can read plants, but not create them.');
     return;
   }
-  renderState('No plants yet', 'Create the first one, drop a file of plants anywhere on this page, or use the API:', ['New plant', newPlant], ['Import', openImport], ['Load 20 sample plants', (event) => loadSamples(event.currentTarget)]);
+  renderState('No plants yet', 'Create the first one, drop a file of plants anywhere on this page, or use the API:', ['New plant', newPlant], ['Import', openImport], ['Load 20 sample plants', (event) => loadSamples(/** @type {HTMLElement} */ (event.currentTarget))]);
   const command = `curl ${PLANTS} -H "Authorization: Bearer $PLANTSTORE_TOKEN" -H 'Content-Type: application/json' -d '{"id": 1, "name": "Monstera", "tag": "tropical"}'`;
-  $('state').querySelector('p').after(h('div', { class: 'snippet' }, h('code', {}, command), h('button', { type: 'button', class: 'tool quiet', title: 'Copy', 'aria-label': 'Copy the command', onclick: () => copy(command, 'Command') }, icon('copy'))));
+  $('state').querySelector('p').after(h('div', { class: 'snippet' }, h('code', {}, command), h('button', { class: 'tool quiet', title: 'Copy', 'aria-label': 'Copy the command', onclick: () => copy(command, 'Command') }, icon('copy'))));
 }
 
 // renderFailure keeps the rows if they are what was asked for: the server may be back soon.
-function renderFailure(err) {
+function renderFailure(/** @type {any} */ err) {
   if (list.shown === list.query) {
     $('count').textContent = list.plants.length > 0 ? range() : '';
     return;
@@ -586,13 +607,8 @@ function renderForbidden() {
   renderState('Your token cannot list plants', 'It needs the scope plants:read. You can still use everything else that it allows.');
 }
 
-function renderState(title, message, ...buttons) {
-  const children = [h('h2', {}, title), h('p', {}, message)];
-  if (buttons.length > 0) {
-    children.push(h('div', { class: 'actions' }, ...buttons.map(([name, run], i) => h('button', { type: 'button', class: i === 0 ? 'primary' : undefined, onclick: run }, name))));
-  }
-  $('state').replaceChildren(...children);
-}
+/** @param {Parameters<typeof message>} args */
+const renderState = (...args) => $('state').replaceChildren(message(...args));
 
 // freeID suggests an id for a new plant: the one after the last plant, if that is on this
 // page.
@@ -608,16 +624,16 @@ export function freeID() {
 }
 
 // focusRow moves the focus to a plant's row, or to the title if there is none.
-export function focusRow(id) {
+export function focusRow(/** @type {string | undefined} */ id) {
   const link = rowOf(id)?.querySelector('a.name');
-  if (link) {
+  if (link && id) {
     setCurrent(id);
   }
   (link ?? $('plants-title')).focus();
 }
 
 // neighbour returns the id of the plant after this one, or before it if it is the last.
-export function neighbour(id) {
+export function neighbour(/** @type {string} */ id) {
   const at = list.plants.findIndex((plant) => plant.id === id);
   return (list.plants[at + 1] ?? list.plants[at - 1])?.id ?? '';
 }

@@ -5,7 +5,6 @@ import { h } from './dom.js';
 import { count, shorten } from './format.js';
 
 const MAX = 12;
-const PAUSE = 120;
 
 /**
  * suggestTags suggests tags for a field in a list below it, and calls chosen when the user
@@ -16,15 +15,12 @@ const PAUSE = 120;
  */
 export function suggestTags(field, list, chosen) {
   let running = new AbortController();
-  /** @type {ReturnType<typeof setTimeout>} */
-  let pause;
   /** @type {HTMLElement[]} */
   let options = [];
   let at = -1;
 
   const close = () => {
     running.abort();
-    clearTimeout(pause);
     list.hidden = true;
     field.ariaExpanded = 'false';
     field.removeAttribute('aria-activedescendant');
@@ -51,7 +47,7 @@ export function suggestTags(field, list, chosen) {
       return;
     }
     at = -1;
-    options = tags.slice(0, MAX).map(({ tag, plants }, i) => h(
+    options = tags.slice(0, MAX).map((/** @type {{tag: string, plants: bigint}} */ { tag, plants }, /** @type {number} */ i) => h(
       'li',
       { role: 'option', id: `${list.id}-${i}`, 'aria-selected': 'false', onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); take(tag); }, 'data-tag': tag },
       h('span', { dir: 'auto' }, shorten(tag, 100)),
@@ -62,10 +58,7 @@ export function suggestTags(field, list, chosen) {
     field.ariaExpanded = String(options.length > 0);
   };
 
-  field.addEventListener('input', () => {
-    clearTimeout(pause);
-    pause = setTimeout(suggest, PAUSE);
-  });
+  field.addEventListener('input', suggest);
   field.addEventListener('focus', suggest);
   field.addEventListener('blur', close);
   field.addEventListener('keydown', (event) => {

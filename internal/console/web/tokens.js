@@ -4,7 +4,6 @@ import { API, Failure, allows, call, session } from './api.js';
 import { h, toast, visible, when } from './dom.js';
 import { plural } from './format.js';
 import { isOver, lifetimes, meaning } from './grants.js';
-import { parse } from './json.js';
 import { checked, checks, fact, field, listPage, openForm, showSecret, words } from './parts.js';
 
 const TOKENS = `${API}/tokens`;
@@ -29,7 +28,7 @@ function row(/** @type {Listed} */ token) {
   const own = id === session.token().id;
   const active = !isOver(token, Date.now());
   const last = revoked ? fact('Revoked', when(revoked)) : fact(active ? 'Expires' : 'Expired', expires ? when(expires) : 'never');
-  const revoke = h('button', { type: 'button', class: 'risky', 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) }, 'Revoke');
+  const revoke = h('button', { class: 'risky', 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) }, 'Revoke');
   return h(
     'li',
     { 'data-id': id },
@@ -62,7 +61,7 @@ function create() {
 // send creates a token. Sending it twice would create two.
 async function send(/** @type {string} */ body, /** @type {import('./api.js').Options} */ options) {
   try {
-    return parse((await call('POST', TOKENS, { ...options, body, headers: { 'Content-Type': 'application/json' } })).text);
+    return (await call('POST', TOKENS, { ...options, body, headers: { 'Content-Type': 'application/json' } })).json();
   } catch (err) {
     if (err.status !== 0) {
       throw err;

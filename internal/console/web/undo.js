@@ -1,11 +1,17 @@
-// Undoing a delete or a new tag, for ten seconds.
+// Changes that can be undone for ten seconds: deleting a plant, and deleting or re-tagging the
+// selected ones, which asks once before it.
 
-import { replacePlant } from './api.js';
-import { toast } from './dom.js';
-import { plural, sentence } from './format.js';
-import { reload } from './plants.js';
+import { deletePlant, getPlant, replacePlant } from './api.js';
+import { h, toast } from './dom.js';
+import { plural, sentence, shorten } from './format.js';
+import { field, openForm } from './parts.js';
+import { clearChoice, focusRow, reload } from './plants.js';
+
+/** @typedef {import('./api.js').Plant} Plant */
 
 const SECONDS = 10;
+
+/** @typedef {{id: string, name: string, tag?: string, after?: string}} Past a plant as it was */
 
 /** @type {{run: () => void, close: () => void} | null} */
 let last = null;
@@ -28,7 +34,7 @@ export function forgetUndo() {
  * offerUndo shows a message with an undo. It restores the plants: those with an ETag after
  * only if they still have it, and the deleted ones only if nobody has created them since.
  * @param {string} message
- * @param {{id: string, name: string, tag?: string, after?: string}[]} plants
+ * @param {Past[]} plants
  */
 export function offerUndo(message, plants) {
   const run = () => {
@@ -43,8 +49,10 @@ export function offerUndo(message, plants) {
   }, SECONDS * 1000);
 }
 
-async function restore(/** @type {{id: string, name: string, tag?: string, after?: string}[]} */ plants) {
+async function restore(/** @type {Past[]} */ plants) {
+  /** @type {Past[]} */
   const left = []; // someone else has changed them
+  /** @type {Past[]} */
   const failed = [];
   let reason = '';
   await each(plants, async (plant) => {
@@ -85,4 +93,78 @@ export async function each(items, f) {
     }
   };
   await Promise.all([work(), work(), work(), work()]);
+}
+
+/** askDelete asks whether to delete these plants. @param {Plant[]} plants */
+export function askDelete(plants) {
+  ask(plants, 'deleted', { title: `Delete ${plural(plants.length, 'plant')}?`, body: [], action: 'Delete', risky: true }, async (plant) => {
+    await deletePlant(plant.id, plant.etag, {});
+    return plant;
+  });
+}
+
+/** askTag asks for a new tag of these plants. @param {Plant[]} plants */
+export function askTag(plants) {
+  const tag = /** @type {HTMLInputElement} */ (h('input', { id: 'bulk-tag', autocomplete: 'off', spellcheck: 'false', autocapitalize: 'none', autofocus: '' }));
+  const body = [field('New tag', tag, 'Leave it empty to remove the tag.')];
+  ask(plants, 're-tagged', { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, async (plant) => {
+    const { response } = await replacePlant({ ...plant, tag: tag.value || undefined }, plant.etag, {});
+    return { ...plant, after: response.headers.get('ETag') ?? undefined };
+  });
+}
+
+/**
+ * ask opens the form, and then changes every plant that still is as the table shows it.
+ * @param {Plant[]} plants
+ * @param {string} verb what happens to them
+ * @param {{title: string, body: HTMLElement[], action: string, risky?: boolean}} form
+ * @param {(plant: Plant) => Promise<Past>} change returns what undoes it
+ */
+function ask(plants, verb, form, change) {
+  const names = plants.slice(0, 3).map(({ id, name }) => (name ? shorten(name, 40) : `plant ${id}`));
+  const text = `${names.join(', ')}${plants.length > 3 ? ` and ${plants.length - 3} more` : ''}. You can undo this for 10 seconds.`;
+  openForm({
+    ...form,
+    body: [h('p', {}, text), ...form.body],
+    async run({ say }) {
+      /** @type {Past[]} */
+      const done = [];
+      let changed = 0;
+      let reason = '';
+      await each(plants, async (shown) => {
+        if (reason) {
+          return; // the rest would fail, too
+        }
+        try {
+          const now = await getPlant(shown.id, {});
+          if (now.name !== shown.name || now.tag !== shown.tag) {
+            changed++;
+            return;
+          }
+          done.push(await change(now));
+        } catch (err) {
+          if (err.status === 404 || err.status === 412) {
+            changed++;
+          } else {
+            reason = err.message;
+          }
+        }
+        say(`${done.length} of ${plants.length} done…`);
+      });
+      return async () => {
+        clearChoice();
+        if (done.length > 0) {
+          offerUndo(`${plural(done.length, 'plant')} ${done.length === 1 ? 'was' : 'were'} ${verb}.`, done);
+        }
+        if (changed > 0) {
+          toast(`${plural(changed, 'plant')} ${changed === 1 ? 'was' : 'were'} left alone: someone else has changed or deleted ${changed === 1 ? 'it' : 'them'}.`, { bad: true });
+        }
+        if (reason) {
+          toast(`Not every plant was ${verb}. ${sentence(reason)}`, { bad: true });
+        }
+        await reload({ fresh: done[0]?.id });
+        focusRow(done[0]?.id);
+      };
+    },
+  });
 }

@@ -1,11 +1,10 @@
-// The page of webhooks: the list, and one of them with its deliveries beside it.
+// The page of webhooks: the list, and one of them with its deliveries beside it; and the
+// alerts on all pages.
 
-import { Failure, WEBHOOKS, aborted, allows, call } from './api.js';
-import { startAlerts } from './alerts.js';
-import { busy, h, icon, toast, when } from './dom.js';
+import { Failure, WEBHOOKS, allows, call, handled } from './api.js';
+import { $, busy, h, icon, toast, when } from './dom.js';
 import { plural, sentence } from './format.js';
-import { parse } from './json.js';
-import { checked, checks, fact, field, listPage, openForm, showSecret, tell, words } from './parts.js';
+import { checked, checks, fact, facts, field, listPage, message, openForm, showSecret, tell, words } from './parts.js';
 import { go, state } from './route.js';
 import { format } from './state.js';
 
@@ -48,6 +47,8 @@ export const page = {
 
 /** @type {HTMLElement} */
 let drawer;
+/** @type {Delivery[]} */
+let tests = []; // of the webhook in the drawer. The server keeps none.
 
 // draw shows the webhooks, and the one that the URL names beside them.
 function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhooks) {
@@ -69,12 +70,7 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   }
 }
 
-const empty = () => h(
-  'div',
-  { class: 'state' },
-  h('h2', {}, 'No webhooks'),
-  h('p', {}, 'A webhook sends every change to a URL of yours, signed, and retries until it arrives.'),
-);
+const empty = () => message('No webhooks', 'A webhook sends every change to a URL of yours, signed, and retries until it arrives.');
 
 const badge = (/** @type {Webhook} */ { state: now }) => h('span', { class: now === 'active' ? 'badge' : 'badge bad' }, now);
 
@@ -93,16 +89,15 @@ const heading = (/** @type {string} */ title) => h(
   'header',
   {},
   h('h2', { id: 'webhook-title', tabindex: '-1' }, title),
-  h('button', { type: 'button', class: 'tool quiet', 'aria-label': 'Close', title: 'Close', onclick: () => go({ page: 'webhooks' }) }, icon('close')),
+  h('button', { class: 'tool quiet', 'aria-label': 'Close', title: 'Close', onclick: () => go({ page: 'webhooks' }) }, icon('close')),
 );
 
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   const { id, url, description, types, created, reason } = webhook;
-  const line = (/** @type {string} */ label, /** @type {(Node | string)[]} */ ...value) => [h('dt', {}, label), h('dd', {}, ...value)];
   const buttons = h('div', { class: 'buttons' });
   if (allows('webhooks:write')) {
     const action = (/** @type {string} */ name, /** @type {(button: HTMLElement) => void} */ run, kind = '') => {
-      const button = h('button', { type: 'button', class: kind || undefined, onclick: () => run(button) }, name);
+      const button = h('button', { class: kind || undefined, onclick: () => run(button) }, name);
       return button;
     };
     if (webhook.state === 'disabled') {
@@ -122,12 +117,14 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
     h(
       'dl',
       { class: 'facts' },
-      ...line('URL', h('span', { class: 'value' }, url)),
-      ...(description ? line('For', h('span', { class: 'value', dir: 'auto' }, description)) : []),
-      ...line('State', badge(webhook), ...(reason ? [h('p', { class: 'problem' }, sentence(reason))] : [])),
-      ...line('Changes', types.join(', ')),
-      ...line('Created', when(created)),
-      ...line('ID', h('code', {}, id)),
+      ...facts(
+        ['URL', h('span', { class: 'value' }, url)],
+        .../** @type {[string, Node][]} */ (description ? [['For', h('span', { class: 'value', dir: 'auto' }, description)]] : []),
+        ['State', badge(webhook), ...(reason ? [h('p', { class: 'problem' }, sentence(reason))] : [])],
+        ['Changes', types.join(', ')],
+        ['Created', when(created)],
+        ['ID', h('code', {}, id)],
+      ),
     ),
     buttons,
     h('h3', { id: 'deliveries-title' }, 'Deliveries'),
@@ -135,6 +132,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   ));
   if (fresh) {
     drawer.querySelector('h2')?.focus();
+    tests = [];
     loadDeliveries(id);
   }
 }
@@ -142,15 +140,16 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
 async function loadDeliveries(/** @type {string} */ id) {
   const list = /** @type {HTMLElement} */ (drawer.querySelector('.deliveries'));
   try {
-    const { text } = await call('GET', `${WEBHOOKS}/${id}/deliveries`);
-    const all = /** @type {Delivery[]} */ (parse(text));
-    const again = h('button', { type: 'button', class: 'quiet', onclick: () => busy(again, () => loadDeliveries(id)) }, 'Refresh');
+    /** @type {Delivery[]} */
+    const sent = (await call('GET', `${WEBHOOKS}/${id}/deliveries`)).json();
+    const all = [...tests, ...sent].sort((a, b) => Date.parse(b.time) - Date.parse(a.time));
+    const again = h('button', { class: 'quiet', onclick: () => busy(again, () => loadDeliveries(id)) }, 'Refresh');
     list.replaceChildren(
       h('div', { class: 'meta' }, h('span', {}, all.length > 0 ? `${plural(all.length, 'attempt')}${all.length > 1 ? ', newest first' : ''}` : 'Nothing was sent yet.'), again),
       h('ol', { class: 'history' }, ...all.map(attempt)),
     );
   } catch (err) {
-    if (!aborted(err) && err.status !== 401) {
+    if (!handled(err)) {
       list.replaceChildren(h('p', { class: 'problem' }, sentence(err.message)));
     }
   }
@@ -178,7 +177,9 @@ function attempt(/** @type {Delivery} */ delivery) {
 
 async function test(/** @type {Webhook} */ { id }) {
   await tell(async () => {
-    const delivery = parse((await call('POST', `${WEBHOOKS}/${id}/test`)).text);
+    /** @type {Delivery} */
+    const delivery = (await call('POST', `${WEBHOOKS}/${id}/test`)).json();
+    tests.push(delivery);
     toast(succeeded(delivery) ? `The test arrived: ${outcome(delivery)}.` : sentence(`the test failed: ${outcome(delivery)}`), { bad: !succeeded(delivery) });
     await loadDeliveries(id);
   });
@@ -209,8 +210,8 @@ function edit(webhook) {
       }
       const body = JSON.stringify({ url: url.value.trim(), types: checked(types), description: description.value.trim() });
       const headers = { 'Content-Type': 'application/json' };
-      const { text } = await call(webhook ? 'PUT' : 'POST', webhook ? `${WEBHOOKS}/${webhook.id}` : WEBHOOKS, { ...options, body, headers });
-      const made = parse(text);
+      const { json } = await call(webhook ? 'PUT' : 'POST', webhook ? `${WEBHOOKS}/${webhook.id}` : WEBHOOKS, { ...options, body, headers });
+      const made = json();
       await load();
       if (webhook) {
         toast('The webhook was saved.');
@@ -234,7 +235,7 @@ function rotate(/** @type {Webhook} */ { id }) {
     body: [h('p', {}, 'The webhook gets a new secret. For 24 hours both secrets sign what is sent, so that the receiver can change over without missing anything.')],
     action: 'Rotate',
     async run(options) {
-      const made = parse((await call('POST', `${WEBHOOKS}/${id}/rotate`, options)).text);
+      const made = (await call('POST', `${WEBHOOKS}/${id}/rotate`, options)).json();
       return () => secret('This is the new secret:', made.secret);
     },
   });
@@ -256,4 +257,46 @@ function remove(/** @type {Webhook} */ { id, url }) {
       };
     },
   });
+}
+
+// The alerts on every page: webhooks that were disabled.
+
+const EVERY = 30_000;
+
+/** @type {ReturnType<typeof setTimeout>} */
+let timer;
+let running = new AbortController();
+
+/** startAlerts shows alerts until stopAlerts, if the token has the scope webhooks:read. */
+export function startAlerts() {
+  stopAlerts();
+  running = new AbortController();
+  if (allows('webhooks:read')) {
+    watch(running.signal);
+  }
+}
+
+export function stopAlerts() {
+  running.abort();
+  clearTimeout(timer);
+  $('alerts').replaceChildren();
+}
+
+async function watch(/** @type {AbortSignal} */ signal) {
+  try {
+    /** @type {Webhook[]} */
+    const all = (await call('GET', WEBHOOKS, { signal })).json();
+    $('alerts').replaceChildren(...all.filter((webhook) => webhook.state === 'disabled').map(({ id, url, reason }) => h(
+      'p',
+      { class: 'alert' },
+      h('strong', {}, 'Webhook disabled'),
+      ` Nothing is sent to ${url}: ${reason}. `,
+      h('a', { href: format({ page: 'webhooks', id }) }, 'Open'),
+    )));
+  } catch (err) {
+    if (handled(err) || err.status === 403) {
+      return; // the token lacks the scope, or is no longer valid
+    }
+  }
+  timer = setTimeout(() => watch(signal), EVERY);
 }

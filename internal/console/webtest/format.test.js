@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { count, figure, marks, plural, restoreBreaks, sentence, shorten, size, time } from '../web/format.js';
-import { differences } from '../web/words.js';
+import { count, differences, figure, marks, plural, restoreBreaks, sentence, shorten, size, time } from '../web/format.js';
 
 test('counts, sizes and sentences', () => {
   assert.equal(count(10_000_000), '10,000,000');

@@ -1,0 +1,92 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// While the server is away, whatever the page polls is asked less and less often: after 1 s,
+// 2 s, 4 s and so on, up to 30 s.
+func TestPollingBacksOffWhileTheServerIsAway(t *testing.T) {
+	eachBrowser(t, pollingBacksOffWhileTheServerIsAway)
+}
+
+func pollingBacksOffWhileTheServerIsAway(t *test) {
+	s := startServer(t)
+	s.Import(garden(2))
+	b := openConsole(s)
+	b.see("#live", "Creates/s")
+	b.expect("net::ERR_")
+	// The page's clock runs 50 times as fast.
+	b.eval(`{
+		globalThis.asked = {};
+		const [wait, send] = [setTimeout, fetch];
+		globalThis.setTimeout = (f, ms, ...rest) => wait(f, ms / 50, ...rest);
+		globalThis.fetch = (url, ...rest) => { (asked[new URL(url).pathname] ??= []).push(performance.now()); return send(url, ...rest); };
+	}`)
+	s.Stop()
+	b.see(".toast", "Server unreachable. Trying again…")
+	b.eval("asked = {}")
+	for _, path := range []string{"/metrics", "/token", "/events"} {
+		b.wait(fmt.Sprintf("asked[%q].length > 7", path))
+		gaps := evaluate[[]float64](b, fmt.Sprintf("asked[%q].slice(1, 8).map((at, i) => (at - asked[%[1]q][i]) * 50)", path))
+		// A timer is never early, but for the rounding of the clock.
+		for i, want := range []float64{1000, 2000, 4000, 8000, 16_000, 30_000, 30_000} {
+			if gaps[i] < want*0.9 {
+				t.Errorf("%s is asked after %.0f ms, want the gaps to grow from 1 s to 30 s", path, gaps)
+				break
+			}
+		}
+	}
+	s.Run()
+	b.hidden(".toast")
+	s.put("2", `{"name":"Back again"}`)
+	b.see(b.row("2"), "Back again")
+}
+
+func TestFiguresUnderThePointerAreShown(t *testing.T) { eachBrowser(t, figuresUnderThePointerAreShown) }
+
+func figuresUnderThePointerAreShown(t *test) {
+	s := startServer(t)
+	b := openConsole(s)
+	b.wait("/max/.test(document.querySelector('#rate .peak').textContent)")
+	const point = `document.querySelector('#rate .chart').dispatchEvent(new PointerEvent('%s', {clientX: document.querySelector('#rate .chart').getBoundingClientRect().right - %d, bubbles: true}))`
+	b.eval(fmt.Sprintf(point, "pointermove", 1))
+	b.see("#rate .peak", "0 s ago")
+	b.eval(fmt.Sprintf(point, "pointermove", 119))
+	b.see("#rate .peak", "59 s ago")
+	b.see("#rate strong", "–")
+	b.eval(fmt.Sprintf(point, "pointerleave", 1))
+	b.see("#rate .peak", "max")
+}
+
+func TestNStartsANewPlant(t *testing.T) { eachBrowser(t, nStartsANewPlant) }
+
+func nStartsANewPlant(t *test) {
+	s := startServer(t)
+	s.Import(garden(2))
+	b := openConsole(s)
+	b.wait("document.activeElement.id === 'search'")
+	b.press("n")
+	b.at("#/plants?q=n") // it was typed
+	b.click("#chips button")
+	b.at("#/plants")
+	b.loaded() // only then an id can be suggested
+	b.eval("document.activeElement.blur()")
+	b.press("n")
+	b.see("#drawer-title", "New plant")
+	b.wait("document.activeElement.id === 'plant-name'")
+	b.write("#plant-name", "Moss"+kb.Enter)
+	b.see(b.row("3"), "Moss")
+
+	// Those who cannot create plants have no such shortcut.
+	b.click("#sign-out")
+	b.signIn(s.Command("token", "create", "--name", "reader", "--scopes", "plants:read"))
+	b.eval("document.activeElement.blur()")
+	b.press("nj")
+	b.wait(`document.activeElement.matches('tr[data-id="1"] .name')`)
+	b.hidden("#drawer")
+	b.at("")
+}
