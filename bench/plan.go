@@ -59,7 +59,7 @@ func fullPlan(plants int) plan {
 	}
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
 	p = append(p, stage{kinds: observedKinds, workloads: []workload{creates(256, "sequential", "empty store, observed or not")}})
-	p = append(p, stage{kinds: named(ours), extra: importSequential})
+	p = append(p, stage{kinds: named(ours), extra: importSequential, name: "imports"})
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
 	for _, n := range []int{10_000, 1_000_000} {
@@ -81,7 +81,7 @@ func fullPlan(plants int) plan {
 	isPocketBase := func(k kind) bool { return strings.HasPrefix(k.name, "PocketBase") }
 	return append(p,
 		stage{preload: plants, kinds: slices.DeleteFunc(slices.Clone(some), func(k kind) bool { return !isPocketBase(k) }), workloads: reads},
-		stage{preload: plants, kinds: slices.DeleteFunc(some, isPocketBase), workloads: slices.Concat(reads, writes), extra: measureLarge},
+		stage{preload: plants, kinds: slices.DeleteFunc(some, isPocketBase), workloads: slices.Concat(reads, writes), extra: measureLarge, name: "large"},
 	)
 }
 

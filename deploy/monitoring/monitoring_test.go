@@ -296,8 +296,8 @@ var firing = map[string][]string{
 	"PlantstoreRateLimited":     {`plantstore_limit_hits_total{limit="rate"} 0+30x60`},
 	"PlantstoreConnections":     {`plantstore_connections_refused_total 0+1x20`},
 	"PlantstoreHistory":         {`plantstore_log_oldest_seconds 80000x250`, `plantstore_log_last_seq 2000x250`, `plantstore_log_events 1000x250`},
-	"PlantstoreWebhookDisabled": {`plantstore_webhook_disabled{webhook="w"} 0 1`},
-	"PlantstoreWebhookLate":     {`plantstore_webhook_lag_seconds{webhook="w"} 800+15x40`},
+	"PlantstoreWebhookDisabled": {`plantstore_webhooks_disabled 0 1`},
+	"PlantstoreWebhookLate":     {`plantstore_webhook_lag_seconds 800+15x40`},
 	"PlantstorePoolExhausted":   {`plantstore_postgres_pool_in_use{pool="write"} 6x30`, `plantstore_postgres_pool_max{pool="write"} 6x30`},
 	"PlantstoreFileDescriptors": {`process_open_fds{job="plantstore"} 900`, `process_max_fds{job="plantstore"} 1000`},
 }
