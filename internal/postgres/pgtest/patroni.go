@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -132,13 +131,11 @@ func newCluster(configuration string) (_ *Cluster, err error) {
 // freeAddrs returns unused addresses.
 func freeAddrs(n int) (addrs []string, err error) {
 	for range n {
-		free, listenErr := net.Listen("tcp", "127.0.0.1:0")
-		if listenErr != nil {
-			return nil, listenErr
+		port, err := freePort()
+		if err != nil {
+			return nil, err
 		}
-		// Only at the end, so that all differ.
-		defer func() { err = errors.Join(err, free.Close()) }()
-		addrs = append(addrs, free.Addr().String())
+		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", port))
 	}
 	return addrs, nil
 }

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -120,15 +121,39 @@ func newServer(settings []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freePort()
 	if err == nil {
-		err = errors.Join(chown(dir), free.Close())
+		err = chown(dir)
 	}
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err
 	}
-	return &Server{dir: dir, port: free.Addr().(*net.TCPAddr).Port, settings: settings}, nil
+	return &Server{dir: dir, port: port, settings: settings}, nil
+}
+
+// A process takes its ports from a range of its own, below those that the kernel gives to
+// connections: a server may need its port seconds later, and again after a restart.
+const (
+	firstPort       = 15000
+	portsPerProcess = 64
+	portRanges      = 256
+)
+
+var portsTaken atomic.Int32
+
+// freePort returns a port on which nobody listens.
+func freePort() (int, error) {
+	first := firstPort + os.Getpid()%portRanges*portsPerProcess
+	var err error
+	for range portsPerProcess {
+		port := first + int(portsTaken.Add(1))%portsPerProcess
+		var free net.Listener
+		if free, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, free.Close()
+		}
+	}
+	return 0, err
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
