@@ -398,12 +398,12 @@ func TestInterruptedImportCanBeRepeated(t *testing.T) {
 
 // An import may take longer than a request may, as long as enough lines keep coming.
 func TestSlowImportIsNotCutOff(t *testing.T) {
-	s := start(t, servertest.Options{ReadTimeout: 300 * time.Millisecond})
+	s := start(t, servertest.Options{ReadTimeout: time.Second})
 	in, out := io.Pipe()
 	go func() {
 		for i := range 10 {
-			fmt.Fprintf(out, "{\"id\":%d,\"name\":\"%0200d\"}\n", i, 0)
-			time.Sleep(60 * time.Millisecond) // the client is slow
+			fmt.Fprintf(out, "{\"id\":%d,\"name\":\"%0500d\"}\n", i, 0)
+			time.Sleep(150 * time.Millisecond) // the client is slow
 		}
 		out.Close()
 	}()
