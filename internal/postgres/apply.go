@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,26 +114,22 @@ func (t *takenIDs) add(found bool) {
 // insertAndLog inserts the plants of all rows and appends those that are new to the
 // log, in the order of the batch. It returns the rows whose id is taken.
 func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (taken []*row, err error) {
+	tags := countNew(p.rows)
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
-		tags := p.countNew()
-		args := []any{int64(r.id), name, tag, p.batch[r.writes[0]].By, nil, nil}
-		if len(tags.keys) > 0 {
-			args[4], args[5] = tags.keys[0], tags.tags[0]
-		}
-		done, err := c.Exec(ctx, createPlant, args...)
+		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By, tags.keys, tags.tags, tags.plants)
 		if err != nil || done.RowsAffected() == 1 {
 			return nil, err
 		}
 		return p.rows, nil
 	}
-	by := make([]string, len(p.rows))
-	for i, r := range p.rows {
-		by[i] = p.batch[r.writes[0]].By
+	rows := slices.SortedFunc(slices.Values(p.rows), func(a, b *row) int { return cmp.Compare(a.writes[0], b.writes[0]) })
+	by, types := make([]string, len(rows)), make([]int16, len(rows))
+	for i, r := range rows {
+		by[i], types[i] = p.batch[r.writes[0]].By, createdType
 	}
-	args := append(arrays(p.rows), by, p.ranks())
-	tags := p.countNew()
+	args := append(arrays(rows), by, types)
 	if !seen.expected() {
 		_, err := c.Exec(ctx, createNew, append(slices.Clip(args), tags.keys, tags.tags, tags.plants)...)
 		if sqlState(err) != uniqueViolation {
@@ -140,33 +137,14 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 		}
 		seen.add(true)
 	}
-	rows, err := c.Query(ctx, createPlants, append(args, tagKeys(p.rows), tags.keys, tags.tags)...)
-	if err != nil {
-		return nil, err
-	}
-	created, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
+	var created []int64
+	err = c.QueryRow(ctx, createPlants, append(args, tagKeys(rows), tags.keys, tags.tags)...).Scan(&created)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}
 	taken = without(p.rows, created)
 	seen.add(len(taken) > 0)
 	return taken, nil
-}
-
-// ranks returns, for each row, which one it is in the order of the batch, from 1.
-func (p *plan) ranks() []int32 {
-	first := make([]int32, len(p.batch))
-	for _, r := range p.rows {
-		first[r.writes[0]] = 1
-	}
-	for i := 1; i < len(first); i++ {
-		first[i] += first[i-1]
-	}
-	ranks := make([]int32, len(p.rows))
-	for i, r := range p.rows {
-		ranks[i] = first[r.writes[0]]
-	}
-	return ranks
 }
 
 // transact applies the batch in one transaction. Two of them never deadlock: each
@@ -238,14 +216,12 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 // finish replaces and deletes, stores the results, and commits. The results come
 // first: if an earlier attempt has stored them after all, nothing else happens.
 // They also make a batch that changes nothing wait for the standbys. What follows the
-// log writes to rows that are locked, or that only the transaction with the lock on the
-// log's end writes to.
+// log writes to rows that are locked.
 func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
 	b.Queue(insertResults, p.batchID, encode(p.results))
 	p.queueChanges(&b, false)
 	p.queueLog(&b)
-	p.queueTags(&b)
 	p.queueChanges(&b, true)
 	b.Queue("COMMIT")
 	err := c.SendBatch(ctx, &b).Close()

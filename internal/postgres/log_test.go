@@ -11,14 +11,22 @@ import (
 	"plantstore/internal/postgres/pgtest"
 )
 
+// fillLog fills an empty log with creates, each in a row of its own. name is an
+// expression for the name of plant i, and tags do not count.
+func fillLog(t *testing.T, url string, n int, name string) {
+	t.Helper()
+	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag)
+		SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY[%s], ARRAY[NULL::text] FROM generate_series(1, %d) AS i`, name, n))
+	query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d", n))
+}
+
 // TestPageOfLargeEventsIsBounded counts what the server sends for a page of a log
 // whose events have 1 MiB each.
 func TestPageOfLargeEventsIsBounded(t *testing.T) {
 	url := pgtest.Fresh(t)
 	proxy, proxied := newProxy(t, addr(url), url)
 	s := openReady(t, proxied)
-	query(t, url, "INSERT INTO log SELECT i, i, '', 1, i, repeat('x', 1 << 20), NULL FROM generate_series(1, 200) AS i")
-	query(t, url, "UPDATE log_state SET seq = 200, time = 200")
+	fillLog(t, url, 200, "repeat('x', 1 << 20)")
 	none := plantstore.ID(-1)
 	cases := []struct {
 		what          string
@@ -45,8 +53,8 @@ func TestPageOfLargeEventsIsBounded(t *testing.T) {
 func TestGapInTheLogIsAnError(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
-	query(t, url, "INSERT INTO log SELECT i, i, '', 1, i, 'fern', NULL FROM generate_series(1, 900) AS i WHERE i <> 2")
-	query(t, url, "UPDATE log_state SET seq = 900, time = 900")
+	fillLog(t, url, 900, "'fern'")
+	query(t, url, "DELETE FROM log WHERE first = 2")
 	for range 3 {
 		if page, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 1000}); err == nil {
 			t.Fatalf("a page with a gap: %v", page)
@@ -82,8 +90,11 @@ func TestDeletedPlantsAreNotKept(t *testing.T) {
 		t.Errorf("after deleting plants of %d MiB, the plan keeps %d MiB", n, kept>>20)
 	}
 	runtime.KeepAlive(p)
-	if got := query(t, url, "SELECT count(*) FROM log WHERE type = 3 AND name = repeat('x', 1 << 20)"); got[0] != strconv.Itoa(n) {
+	if got := query(t, url, "SELECT count(*) FROM events WHERE type = 3 AND name = repeat('x', 1 << 20)"); got[0] != strconv.Itoa(n) {
 		t.Errorf("the log has %s of %d deleted plants", got, n)
+	}
+	if got := query(t, url, "SELECT max(octet_length(array_to_string(name, ''))) FROM log"); len(got[0]) > 7 {
+		t.Errorf("a row of the log has %s bytes", got[0])
 	}
 }
 
@@ -183,10 +194,10 @@ func TestCreatesAreLoggedInOrder(t *testing.T) {
 		t.Error("taken ids are expected forever")
 	}
 	batch(false)
-	if got := query(t, url, "SELECT id FROM log ORDER BY seq"); !slices.Equal(got, want) {
+	if got := query(t, url, "SELECT id FROM events ORDER BY seq"); !slices.Equal(got, want) {
 		t.Errorf("the log has the plants %v, want %v", got, want)
 	}
-	if got := query(t, url, "SELECT count(*) FROM log_state WHERE seq = (SELECT count(*) FROM log)"); got[0] != "1" {
+	if got := query(t, url, "SELECT count(*) FROM log_state WHERE seq = (SELECT count(*) FROM events)"); got[0] != "1" {
 		t.Error("the log has gaps")
 	}
 }

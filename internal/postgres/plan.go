@@ -34,6 +34,7 @@ type row struct {
 	createsOnly bool  // all of those are creates without a condition
 	action      action
 	logsFound   bool              // the log needs the plant that was found there, because a write deletes it
+	foundSize   int               // of the text of the plant that was found there
 	after       *plantstore.Plant // the plant to leave there, if the action needs one
 	was         *tagKey           // of the plant that was found there, nil if it has no tag
 }
@@ -88,8 +89,9 @@ func (p *plan) isOneInsert() bool {
 // decide decides the writes to a row that has current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
 	before := current
-	r.logsFound, r.was = false, nil
+	r.logsFound, r.foundSize, r.was = false, 0, nil
 	if before != nil {
+		r.foundSize = before.TextSize()
 		if tag, ok := before.Tag.Text(); ok {
 			r.was = new(newTagKey(tag))
 		}
@@ -171,6 +173,7 @@ func statements(rows []*row) iter.Seq[[]any] {
 	}
 }
 
+// arrays returns the ids, names and tags of the plants to leave in the rows.
 func arrays(rows []*row) []any {
 	ids, names, tags := make([]int64, len(rows)), make([]string, len(rows)), make([]*string, len(rows))
 	for i, r := range rows {

@@ -132,8 +132,8 @@ func TestTenReplicasStartTogether(t *testing.T) {
 			t.Errorf("CreateFirstToken of replica %d returned %v, want %v", i, got, want)
 		}
 	}
-	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "7" {
-		t.Errorf("plantstore_schema has the versions %s, want one row with 7", got)
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "8" {
+		t.Errorf("plantstore_schema has the versions %s, want one row with 8", got)
 	}
 }
 
@@ -356,7 +356,7 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 	if refused.Load() != 1 || left[0] != "1" {
 		t.Errorf("%d revocations were refused, and %s tokens are left, want 1 and 1", refused.Load(), left)
 	}
-	if got := query(t, url, "SELECT count(*) || ' ' || max(seq) || ' ' || min(seq) FROM log"); got[0] != fmt.Sprint(2*free+1, 2*free+1, 1) {
+	if got := query(t, url, "SELECT count(*) || ' ' || max(seq) || ' ' || min(seq) FROM events"); got[0] != fmt.Sprint(2*free+1, 2*free+1, 1) {
 		t.Errorf("the log has %s rows, last and first, want %d", got, 2*free+1)
 	}
 }

@@ -10,18 +10,18 @@ import (
 	"plantstore"
 )
 
-// How the log is trimmed: up to maxTrim rows in a transaction, as many transactions as
-// it takes, every trimInterval.
+// How the log is trimmed: about maxTrim events in a transaction, as many transactions as
+// it takes, every trimInterval. Whole rows are removed.
 const (
 	maxTrim      = 10_000
 	trimInterval = 10 * time.Second
 )
 
-// rowOverhead is the approximate size of a row of the log in addition to its text, in
-// bytes, with its entry in the index. sampleSize is how many rows its size is
+// rowOverhead is the approximate size of a row of the log in addition to its arrays, in
+// bytes, with its entry in the index. sampleSize is how many events its size is
 // estimated from, at most.
 const (
-	rowOverhead = 80
+	rowOverhead = 70
 	sampleSize  = 1000
 )
 
@@ -32,14 +32,22 @@ const (
 	lockTrimmer = `SELECT id FROM plantstore_schema WHERE id = 1 FOR UPDATE SKIP LOCKED`
 	commitAsync = `SELECT set_config('synchronous_commit', 'off', true)
 		WHERE current_setting('synchronous_commit', true) IS NOT NULL`
-	selectFirstKept = `SELECT seq FROM log WHERE seq > $1 AND seq <= $2 AND time >= ` + now + ` - $3 ORDER BY seq LIMIT 1`
-	// selectSample has a null for the size of a row that was trimmed in the meantime.
-	// A join might read the whole log.
+	// selectTrimLimit has how far tags are folded, and the last event of the row with $1:
+	// what is not folded yet is still needed.
+	selectTrimLimit = `SELECT folded, (SELECT min(first) - 1 FROM log WHERE first > $1) FROM tags_state WHERE id = 1`
+	selectFirstKept = `SELECT first FROM log WHERE first > $1 AND first <= $2 AND time >= ` + now + ` - $3 ORDER BY first LIMIT 1`
+	// selectRowStart has the number of the first event of the row with $1.
+	selectRowStart = `SELECT first FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
+	// selectSample has, for every $3rd event, the size of its row divided by the events in
+	// it. It is null if the row was trimmed in the meantime. A join might read the whole
+	// log.
 	selectSample = `SELECT n, (
-			SELECT octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) FROM log WHERE seq = n
+			SELECT ($4 + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)
+				+ coalesce(pg_column_size(tag_key) + pg_column_size(tag_text) + pg_column_size(tag_plants), 0)) / cardinality(id)
+			FROM log WHERE first <= n ORDER BY first DESC LIMIT 1
 		)::bigint FROM generate_series($1::bigint, $2::bigint, $3::bigint) AS n`
-	deleteLog   = `DELETE FROM log WHERE seq > $1 AND seq <= $2`
-	selectStats = `SELECT seq, trimmed, plants, (SELECT time FROM log WHERE log.seq = log_state.trimmed + 1) FROM log_state WHERE id = 1`
+	deleteLog   = `DELETE FROM log WHERE first > $1 AND first <= $2`
+	selectStats = `SELECT seq, trimmed, plants, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) FROM log_state WHERE id = 1`
 	setTrimmed  = `UPDATE log_state SET trimmed = $1, trimmed_time = $2 WHERE id = 1`
 )
 
@@ -100,6 +108,9 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 			s.trimSize = min(maxTrim, 2*s.trimSize)
 		}
 	}()
+	if err := s.fold(ctx); err != nil {
+		return false, err
+	}
 	err = s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		// Most of the time there is nothing to trim, and then nothing is locked.
 		state, to, err := s.trimTarget(ctx, c)
@@ -133,22 +144,31 @@ func (s *Store) trimLocked(ctx context.Context, tx pgx.Tx) (more bool, err error
 	b.Queue(commitAsync)
 	b.Queue(deleteLog, state.trimmed, to)
 	b.Queue(setTrimmed, to, last.Time)
-	return to == state.trimmed+s.trimSize, tx.SendBatch(ctx, &b).Close()
+	return to >= state.trimmed+s.trimSize, tx.SendBatch(ctx, &b).Close()
 }
 
-// trimTarget returns the last row that the next transaction removes.
+// trimTarget returns the last event that the next transaction removes, which is the last
+// of its row.
 func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to int64, err error) {
 	if state, err = readLogState(ctx, q); err != nil || state.seq == state.trimmed {
 		return state, state.trimmed, err
 	}
-	limit := min(state.trimmed+s.trimSize, state.seq)
+	var folded int64
+	var limit *int64
+	if err := q.QueryRow(ctx, selectTrimLimit, state.trimmed+s.trimSize).Scan(&folded, &limit); err != nil {
+		return state, state.trimmed, err
+	}
+	end := min(folded, state.seq)
+	if limit != nil {
+		end = min(end, *limit)
+	}
 	to = state.trimmed
 	if s.logAge > 0 {
 		var kept int64
-		err := q.QueryRow(ctx, selectFirstKept, state.trimmed, limit, s.logAge.Microseconds()).Scan(&kept)
+		err := q.QueryRow(ctx, selectFirstKept, state.trimmed, end, s.logAge.Microseconds()).Scan(&kept)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			to = limit
+			to = end
 		case err != nil:
 			return state, to, err
 		default:
@@ -156,33 +176,47 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 		}
 	}
 	if s.logBytes > 0 {
-		rows, err := sampleLog(ctx, q, state.trimmed, state.seq)
+		byBytes, err := s.trimToBytes(ctx, q, state)
 		if err != nil {
 			return state, to, err
 		}
-		to = max(to, plantstore.TrimTo(rows, state.seq, s.logBytes))
+		to = max(to, byBytes)
 	}
-	return state, min(to, limit), nil
+	return state, min(to, end), nil
 }
 
-// sampleLog returns a sample of the rows after trimmed up to last. Consecutive samples
-// have the same rows where they can: a limit must not be applied to estimates that
+// trimToBytes returns the last event to remove so that the log has about logBytes.
+func (s *Store) trimToBytes(ctx context.Context, q querier, state logState) (to int64, err error) {
+	sample, err := sampleLog(ctx, q, state.trimmed, state.seq)
+	if err != nil {
+		return state.trimmed, err
+	}
+	to = plantstore.TrimTo(sample, state.seq, s.logBytes)
+	if to <= state.trimmed || to >= state.seq {
+		return min(to, state.seq), nil
+	}
+	err = q.QueryRow(ctx, selectRowStart, to+1).Scan(&to)
+	return to - 1, err
+}
+
+// sampleLog returns a sample of the events after trimmed up to last. Consecutive samples
+// have the same events where they can: a limit must not be applied to estimates that
 // vary, since each would trim down to the lowest. So they are the multiples of a
-// power, and of three, because rows tend to alternate.
+// power, and of three, because events tend to alternate.
 func sampleLog(ctx context.Context, q querier, trimmed, last int64) (sample []plantstore.LogSample, err error) {
 	step := int64(1)
 	for (last-trimmed)/step > sampleSize {
 		step *= 3
 	}
-	rows, err := q.Query(ctx, selectSample, (trimmed/step+1)*step, last, step)
+	rows, err := q.Query(ctx, selectSample, (trimmed/step+1)*step, last, step, rowOverhead)
 	if err != nil {
 		return nil, err
 	}
 	var seq int64
-	var text *int64
-	_, err = pgx.ForEachRow(rows, []any{&seq, &text}, func() error {
-		if text != nil {
-			sample = append(sample, plantstore.LogSample{Seq: seq, Bytes: rowOverhead + *text})
+	var size *int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &size}, func() error {
+		if size != nil {
+			sample = append(sample, plantstore.LogSample{Seq: seq, Bytes: *size})
 		}
 		return nil
 	})

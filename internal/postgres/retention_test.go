@@ -30,19 +30,20 @@ func trimAll(t *testing.T, s *Store) {
 
 func TestTrimmedLog(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
-	s.KeepLog(0, 20*(rowOverhead+5))
+	const limit = 4000
+	s.KeepLog(0, limit)
 	storetest.CheckTrim(t, s, func() { trimAll(t, s) })
 	stats, err := s.Stats(t.Context())
-	if err != nil || stats.Events == 0 || stats.Events > 30 || stats.LastSeq < 100 || stats.Bytes > 20*(rowOverhead+5) || time.Since(stats.Oldest) > time.Hour {
+	if err != nil || stats.Events == 0 || stats.Events > 40 || stats.LastSeq < 100 || stats.Bytes > limit || time.Since(stats.Oldest) > time.Hour {
 		t.Errorf("%+v, %v", stats, err)
 	}
 }
 
 func TestSizeOfALogWithoutALimit(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
-	for i, want := range []int64{0, rowOverhead + 4, 2 * (rowOverhead + 4)} {
-		if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes != want {
-			t.Errorf("a log of %d events has %d bytes, want %d, %v", i, stats.Bytes, want, err)
+	for i := range int64(3) {
+		if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes < i*rowOverhead || stats.Bytes > i*4*rowOverhead {
+			t.Errorf("a log of %d events has %d bytes, %v", i, stats.Bytes, err)
 		}
 		apply(t, s, create(plant(plantstore.ID(i), "fern")))
 	}
@@ -56,8 +57,7 @@ func TestSizeOfALogWithoutALimit(t *testing.T) {
 func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
-	query(t, url, "INSERT INTO log SELECT i, i, '', 1, i, 'fern', NULL FROM generate_series(1, 25000) AS i")
-	query(t, url, "UPDATE log_state SET seq = 25000, time = 25000")
+	fillLog(t, url, 25_000, "'fern'")
 	apply(t, s, create(plant(1, "fern")))
 	s.KeepLog(time.Hour, 1<<40)
 	for i, want := range []string{"10000", "20000", "25000", "25000"} {
@@ -69,13 +69,13 @@ func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 			t.Errorf("trim %d: trimmed up to %s, want %s", i, got, want)
 		}
 	}
-	if got := query(t, url, "SELECT seq FROM log"); len(got) != 1 || got[0] != "25001" {
+	if got := query(t, url, "SELECT seq FROM events"); len(got) != 1 || got[0] != "25001" {
 		t.Errorf("the log has the rows %s, want 25001", got)
 	}
 	s.KeepLog(time.Nanosecond, 0)
 	trimAll(t, s)
 	apply(t, s, create(plant(2, "fern")))
-	if got := query(t, url, "SELECT seq FROM log"); len(got) != 1 || got[0] != "25002" {
+	if got := query(t, url, "SELECT seq FROM events"); len(got) != 1 || got[0] != "25002" {
 		t.Errorf("the log has the rows %s, want 25002", got)
 	}
 }
@@ -83,20 +83,31 @@ func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 // TestRowsOfUnequalSize has a log whose rows are large at one end, so that no part of
 // it is like the whole. It must be trimmed to about its limit.
 func TestRowsOfUnequalSize(t *testing.T) {
-	const rows, large, limit = 60_000, 2000, 10 << 20
+	// Large rows are not so large that PostgreSQL compresses them.
+	const rows, large, limit = 60_000, 1500, 10 << 20
+	sizeOf := func(name string) int64 {
+		url := pgtest.Fresh(t)
+		s := openReady(t, url)
+		fillLog(t, url, 1, name)
+		stats, err := s.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats.Bytes
+	}
+	largeName := fmt.Sprintf("repeat('x', %d)", large)
+	smallRow, largeRow := sizeOf("'x'"), sizeOf(largeName)
 	for _, c := range []struct {
 		what, isLarge string
 		want          int64 // the rows that remain
 	}{
-		{"large at the start", "i <= 10000", 50_000 + (limit-50_000*(rowOverhead+1))/(rowOverhead+large)},
-		{"large at the end", "i > 50000", limit / (rowOverhead + large)},
-		{"large and small in turns", "i % 2 = 0", 2 * limit / (2*rowOverhead + large + 1)},
+		{"large at the start", "i <= 40000", 20_000 + (limit-20_000*smallRow)/largeRow},
+		{"large at the end", "i > 50000", limit / largeRow},
+		{"large and small in turns", "i % 2 = 0", 2 * limit / (smallRow + largeRow)},
 	} {
 		url := pgtest.Fresh(t)
 		s := openReady(t, url)
-		query(t, url, fmt.Sprintf(`INSERT INTO log SELECT i, i, '', 1, i, CASE WHEN %s THEN repeat('x', %d) ELSE 'x' END, NULL
-			FROM generate_series(1, %d) AS i`, c.isLarge, large, rows))
-		query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d", rows))
+		fillLog(t, url, rows, fmt.Sprintf("CASE WHEN %s THEN %s ELSE 'x' END", c.isLarge, largeName))
 		s.KeepLog(0, limit)
 		trimAll(t, s)
 		stats, err := s.Stats(t.Context())
@@ -111,8 +122,7 @@ func TestRowsOfUnequalSize(t *testing.T) {
 func TestSlowTrimProgresses(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
-	query(t, url, "INSERT INTO log SELECT i, i, '', 1, i, 'fern', NULL FROM generate_series(1, 10000) AS i")
-	query(t, url, "UPDATE log_state SET seq = 10000, time = 10000")
+	fillLog(t, url, 10_000, "'fern'")
 	query(t, url, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN OLD; END'`)
 	query(t, url, "CREATE TRIGGER slow BEFORE DELETE ON log FOR EACH ROW EXECUTE FUNCTION slow()")
 	s.callTimeout = 500 * time.Millisecond
@@ -212,7 +222,7 @@ func TestTrimWhileOthersWrite(t *testing.T) {
 	var writing, trimming sync.WaitGroup
 	done := make(chan struct{})
 	for _, s := range stores {
-		s.KeepLog(0, 50*rowOverhead)
+		s.KeepLog(0, 50*rowOverhead) // rows are larger than that
 		trimming.Go(func() {
 			for {
 				select {

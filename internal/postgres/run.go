@@ -38,6 +38,7 @@ func (s *Store) Run(ctx context.Context) error {
 	defer cancel()
 	others.Go(func() { s.poll(ctx) })
 	others.Go(func() { s.trimLog(ctx) })
+	others.Go(func() { s.foldAll(ctx) })
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	available := false

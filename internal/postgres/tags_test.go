@@ -2,11 +2,17 @@ package postgres
 
 import (
 	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"plantstore"
@@ -76,5 +82,99 @@ func TestTagsAreReadByTheirIndex(t *testing.T) {
 		if !strings.Contains(plan, "tags_in_order") || !strings.Contains(plan, "Incremental Sort") {
 			t.Errorf("after %s:\n%s", analyze, plan)
 		}
+	}
+}
+
+// TestTagsAreFoldedWhileOthersWrite has two servers fold and write concurrently. What a
+// fold sees of the log, and what it leaves for the next, must be exact.
+func TestTagsAreFoldedWhileOthersWrite(t *testing.T) {
+	url := pgtest.Fresh(t)
+	stores := []*Store{openReady(t, url), openReady(t, url)}
+	const writers, batches = 4, 60
+	done := make(chan struct{})
+	var folding sync.WaitGroup
+	for _, s := range stores {
+		folding.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := s.fold(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	inParallel(t, writers, func(w int) error {
+		random := rand.New(rand.NewPCG(1, uint64(w)))
+		for range batches {
+			var batch []plantstore.Write
+			for range 1 + random.IntN(8) {
+				p := plantstore.Plant{ID: plantstore.ID(random.IntN(50)), Name: "fern", Tag: plantstore.NewTag(fmt.Sprint(random.IntN(10)))}
+				if random.IntN(3) == 0 {
+					batch = append(batch, remove(p.ID))
+				} else {
+					batch = append(batch, replace(p, nil))
+				}
+			}
+			if _, err := applyRetrying(t.Context(), stores[w%2], batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	page, err := stores[0].Tags(t.Context(), plantstore.TagQuery{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(done)
+	folding.Wait()
+	var got []string
+	for _, tag := range page.Tags {
+		got = append(got, fmt.Sprint(tag.Tag, " ", tag.Plants))
+	}
+	if want := query(t, url, "SELECT tag || ' ' || count(*) FROM plants GROUP BY tag ORDER BY tag"); !slices.Equal(got, want) {
+		t.Errorf("the tags are %v, want %v", got, want)
+	}
+	if got := query(t, url, "SELECT folded FROM tags_state JOIN log_state ON folded = seq"); len(got) != 1 {
+		t.Error("not all is folded")
+	}
+}
+
+// TestTagsAreFoldedInPieces has more rows, and more text, than one transaction folds.
+func TestTagsAreFoldedInPieces(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	query(t, url, fmt.Sprintf(`INSERT INTO log SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY['fern'], ARRAY['a'],
+		ARRAY[substring(sha256('a') FROM 1 FOR 16)], ARRAY['a'], ARRAY[1::bigint] FROM generate_series(1, %d) AS i`, 2*maxFold+1))
+	query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d", 2*maxFold+1))
+	const tagSize = 1 << 20
+	for i := range plantstore.ID(foldSize/tagSize + 2) {
+		random := make([]byte, tagSize/2) // text that cannot be compressed much
+		rand.NewChaCha8([32]byte{byte(i)}).Read(random)
+		apply(t, s, create(plantstore.Plant{ID: i, Tag: plantstore.NewTag("b" + hex.EncodeToString(random))}))
+	}
+	var to []string
+	for more := true; more; {
+		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+			return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) (err error) {
+				more, err = foldSome(ctx, tx)
+				return err
+			})
+		})
+		to = append(to, query(t, url, "SELECT folded FROM tags_state")...)
+	}
+	if len(to) != 4 || to[0] != fmt.Sprint(maxFold) || to[1] != fmt.Sprint(2*maxFold) {
+		t.Errorf("folded up to %v", to)
+	}
+	page, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 1, Prefix: "a"})
+	if err != nil || len(page.Tags) != 1 || page.Tags[0] != (plantstore.TagCount{Tag: "a", Plants: 2*maxFold + 1}) {
+		t.Errorf("got %.100v, %v", page.Tags, err)
+	}
+	if got := query(t, url, "SELECT count(*) FROM tags"); got[0] != fmt.Sprint(foldSize/tagSize+3) {
+		t.Errorf("%s tags", got)
 	}
 }

@@ -86,7 +86,7 @@ func describeTables(t *testing.T, url string) []string {
 // dumpRows returns every row and the transaction that wrote it last, in order.
 func dumpRows(t *testing.T, url string) (all []string) {
 	t.Helper()
-	for _, table := range query(t, url, "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1") {
+	for _, table := range query(t, url, "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' ORDER BY 1") {
 		all = append(all, table)
 		all = append(all, query(t, url, fmt.Sprintf("SELECT concat_ws(' ', r.xmin, r.ctid, r) FROM %s AS r ORDER BY r", table))...)
 	}
@@ -172,6 +172,41 @@ func TestOlderSchemaIsUpgraded(t *testing.T) {
 		apply(t, s, remove(last.ID))
 		wantPlants(t, s, want)
 	})
+}
+
+// TestLogIsUpgraded has a log with a row for each event, in batches of different sizes,
+// and with tokens.
+func TestLogIsUpgraded(t *testing.T) {
+	url := oldStore(t, 7)
+	query(t, url, `INSERT INTO log SELECT i, 1700000002000000 + i * i / 9000, 'by ' || i, 1 + i % 3, i, 'name ' || i,
+		CASE WHEN i % 4 > 0 THEN 'tag ' || i END FROM generate_series(4, 3000) AS i`)
+	query(t, url, "UPDATE log_state SET seq = 3000, time = 1700000002000000 + 1000000")
+	want := query(t, url, `SELECT concat_ws(' ', seq, time, "by", type, id, name, tag) FROM log ORDER BY seq`)
+	s := openReady(t, url)
+	if got := query(t, url, `SELECT concat_ws(' ', seq, time, "by", type, id, name, tag) FROM events ORDER BY seq`); !slices.Equal(got, want) {
+		t.Errorf("%d events, which differ from the %d before", len(got), len(want))
+	}
+	if rows := query(t, url, "SELECT count(*) FROM log WHERE cardinality(id) > 1"); rows[0] == "0" {
+		t.Error("every event is in a row of its own")
+	}
+	after, seq := plantstore.Cursor(""), int64(1)
+	for more := true; more; {
+		page, err := s.Events(t.Context(), plantstore.EventQuery{After: after, Limit: 77})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			seq++
+			at, err := e.Cursor.Position()
+			if err != nil || at.Seq != seq || seq > 3 && (e.By != fmt.Sprint("by ", seq) || e.Plant.ID != plantstore.ID(seq) || at.Time != 1700000002000000+seq*seq/9000) {
+				t.Fatalf("event %d is %+v, %v", seq, e, err)
+			}
+		}
+		after, more = page.Next, page.More
+	}
+	if seq != 3000 {
+		t.Errorf("the log ends at %d", seq)
+	}
 }
 
 // TestOlderSchemaIsUpgradedOnce blocks two stores until both are about to upgrade.
