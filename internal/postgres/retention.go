@@ -196,6 +196,9 @@ func (s *Store) trimToBytes(ctx context.Context, q querier, state logState) (to 
 		return min(to, state.seq), nil
 	}
 	err = q.QueryRow(ctx, selectRowStart, to+1).Scan(&to)
+	if errors.Is(err, pgx.ErrNoRows) { // another server has trimmed it in the meantime
+		return state.trimmed, nil
+	}
 	return to - 1, err
 }
 
