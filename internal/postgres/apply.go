@@ -190,7 +190,7 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 // insert adds plants to the rows where none was found. If a plant exists after all, it
 // compares the two.
 func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
-	taken, err := insert(ctx, c, p.to(insertRow))
+	taken, err := insert(ctx, c, p.to(insertRow, holdRow))
 	if err != nil || len(taken) == 0 {
 		return err
 	}
@@ -237,13 +237,13 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 // queueChanges queues the replacements and deletions of the rows with this value of
 // logsFound.
 func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
-	to := func(a action) []*row {
-		return filter(p.rows, func(r *row) bool { return r.action == a && r.logsFound == logsFound })
+	to := func(actions ...action) []*row {
+		return filter(p.to(actions...), func(r *row) bool { return r.logsFound == logsFound })
 	}
 	for arrays := range statements(to(replaceRow)) {
 		b.Queue(replacePlants, arrays...)
 	}
-	if deleted := to(deleteRow); len(deleted) > 0 {
+	if deleted := to(deleteRow, holdRow); len(deleted) > 0 {
 		b.Queue(deletePlants, ids(deleted))
 	}
 }

@@ -1,11 +1,15 @@
 package postgres
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
@@ -151,6 +155,36 @@ func TestLogHasDeletedPlants(t *testing.T) {
 		t.Errorf("the log has\n%v, want\n%v", got, want)
 	}
 	wantAll(t, s, plant(2, "tulip"))
+}
+
+// TestWritesThatCancelOutHoldTheirID has another server create a plant between the moment
+// when a batch finds none and the moment when it logs that it has created and deleted one.
+func TestWritesThatCancelOutHoldTheirID(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s, other := openReady(t, url), openReady(t, url)
+	batch := []plantstore.Write{create(plant(1, "fern")), remove(1), create(plant(2, "oak"))}
+	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+		p := newPlan(batch)
+		if err := p.lock(ctx, c); err != nil {
+			return err
+		}
+		apply(t, other, create(plant(1, "moss")))
+		if err := p.insert(ctx, c); !errors.Is(err, errConflict) {
+			t.Errorf("insert: %v, want %v", err, errConflict)
+		}
+		_, err := c.Exec(ctx, "ROLLBACK")
+		return err
+	})
+	apply(t, other, remove(1))
+	results, err := s.Apply(t.Context(), batch)
+	if err != nil || results[0].Outcome != plantstore.Created || results[1].Outcome != plantstore.Deleted {
+		t.Errorf("got %v, %v", results, err)
+	}
+	want := []string{"1 1 moss", "3 1 moss", "1 1 fern", "3 1 fern", "1 2 oak"}
+	if got := query(t, url, "SELECT concat_ws(' ', type, id, name) FROM events ORDER BY seq"); !slices.Equal(got, want) {
+		t.Errorf("the log has %v, want %v", got, want)
+	}
+	wantAll(t, s, plant(2, "oak"))
 }
 
 // TestCreatesAreLoggedInOrder applies batches whose ids are neither in order nor

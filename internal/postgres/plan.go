@@ -48,6 +48,9 @@ const (
 	insertRow
 	replaceRow
 	deleteRow
+	// holdRow is to insert a plant and delete it again. The batch leaves nothing where it
+	// found nothing, but its events must not come between those of another's plant.
+	holdRow
 )
 
 func newPlan(batch []plantstore.Write) *plan {
@@ -96,6 +99,7 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 			r.was = new(newTagKey(tag))
 		}
 	}
+	var deleted *plantstore.Plant // the last that was the batch's own
 	for _, i := range r.writes {
 		write := &p.batch[i]
 		p.results[i] = write.Decide(current)
@@ -106,7 +110,7 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 			if current == before {
 				r.logsFound = true
 			} else {
-				p.deleted[i] = current
+				p.deleted[i], deleted = current, current
 			}
 			current = nil
 		default:
@@ -115,6 +119,8 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 	}
 	r.action, r.after = leaveRow, nil
 	switch {
+	case before == nil && current == nil && deleted != nil:
+		r.action, r.after = holdRow, deleted
 	case before == current:
 	case before == nil:
 		r.action, r.after = insertRow, current
@@ -125,9 +131,9 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 	}
 }
 
-// to returns the rows with that action.
-func (p *plan) to(a action) []*row {
-	return filter(p.rows, func(r *row) bool { return r.action == a })
+// to returns the rows with one of the actions.
+func (p *plan) to(actions ...action) []*row {
+	return filter(p.rows, func(r *row) bool { return slices.Contains(actions, r.action) })
 }
 
 // filter returns the rows for which keep returns true.

@@ -105,12 +105,12 @@ func countNew(rows []*row) (c tagCounts) {
 // countChanges returns what the plan changes about tags.
 func (p *plan) countChanges() (c tagCounts) {
 	less := make(map[tagKey]int64)
-	for _, r := range p.rows {
-		if (r.action == replaceRow || r.action == deleteRow) && r.was != nil {
+	for _, r := range p.to(replaceRow, deleteRow) {
+		if r.was != nil {
 			less[*r.was]++
 		}
 	}
-	for tag, n := range newTags(filter(p.rows, func(r *row) bool { return r.action == insertRow || r.action == replaceRow })) {
+	for tag, n := range newTags(p.to(insertRow, replaceRow)) {
 		key := newTagKey(tag)
 		n -= less[key]
 		delete(less, key)
