@@ -237,10 +237,13 @@ func (s *Server) Standby(t testing.TB, name string) *Server {
 	return standby
 }
 
-// Promote makes a standby a primary, and waits until it accepts writes.
+// Promote makes a standby a primary, and waits until it accepts writes. It does so by a
+// signal: the snapshot of SELECT pg_promote() can block the recovery that it waits for.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	s.Exec(t, "SELECT pg_promote(true, 60)")
+	if err := s.command("pg_ctl", "promote", "-D", s.data(), "-w", "-t", "60"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *Server) start() error {
