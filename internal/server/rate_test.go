@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/auth"
@@ -44,25 +47,47 @@ func (r reply) wantOK(t *testing.T) {
 	}
 }
 
+// wantRemaining fails unless the answer says that so many requests remain, and that all do
+// again after so many seconds, less the time since began.
+func (r reply) wantRemaining(t *testing.T, began time.Time, requests, seconds int) {
+	t.Helper()
+	var gotRequests, gotSeconds int
+	got := r.header.Get("RateLimit")
+	if _, err := fmt.Sscanf(got, `"token";r=%d;t=%d`, &gotRequests, &gotSeconds); err != nil || gotRequests != requests {
+		t.Errorf("RateLimit is %q, want r=%d: %v", got, requests, err)
+	}
+	wantSeconds(t, began, got, gotSeconds, seconds)
+}
+
+// wantSeconds fails unless got is want, less the time since began.
+func wantSeconds(t *testing.T, began time.Time, header string, got, want int) {
+	t.Helper()
+	if least := want - int(math.Ceil(time.Since(began).Seconds())); got > want || got < least {
+		t.Errorf("%s has %d seconds, want %d to %d", header, got, least, want)
+	}
+}
+
 func TestRateLimitOverHTTP(t *testing.T) {
 	onBothPaths(t, func(t *testing.T, path string) {
 		s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "3/h")}})
 		s.Fill(t, fern(1))
+		began := time.Now()
 		for i := range 3 {
 			got := s.call(t, "GET", path, "")
 			got.wantOK(t)
 			got.wantHeader(t, "RateLimit-Policy", `"token";q=3;w=3600`)
-			got.wantHeader(t, "RateLimit", fmt.Sprintf(`"token";r=%d;t=%d`, 2-i, 1200*(i+1)))
+			got.wantRemaining(t, began, 2-i, 1200*(i+1))
 		}
 		got := s.call(t, "GET", path, "")
 		got.wantError(t, plantstore.ErrRate, "too many requests with this token, the limit is 3/h")
-		got.wantHeader(t, "RateLimit", `"token";r=0;t=3600`)
-		got.wantHeader(t, "Retry-After", "1200")
+		got.wantRemaining(t, began, 0, 3600)
+		seconds, _ := strconv.Atoi(got.header.Get("Retry-After"))
+		wantSeconds(t, began, "Retry-After", seconds, 1200)
 		// Another token has a limit of its own, and errors have the headers too.
 		writer := s.NewToken(plantstore.ScopeWrite)
 		got = s.call(t, "GET", path, "", "Authorization: Bearer "+writer)
 		got.wantError(t, plantstore.ErrScope)
-		got.wantHeader(t, "RateLimit", `"token";r=2;t=1200`)
+		got.wantRemaining(t, began, 2, 1200)
 		// There are none without a token.
 		got = s.call(t, "GET", path, "", "Authorization: Bearer wrong")
 		got.wantError(t, plantstore.ErrBadToken)
@@ -77,11 +102,12 @@ func TestTokenHasItsOwnRate(t *testing.T) {
 		s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, server)}})
 		s.Fill(t, fern(1))
 		own := "Authorization: Bearer " + s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Rate: rate(t, "20/h,burst=2")})
+		began := time.Now()
 		for i := range 2 {
 			got := s.call(t, "GET", "/1", "", own)
 			got.wantOK(t)
 			got.wantHeader(t, "RateLimit-Policy", `"token";q=2;w=360`)
-			got.wantHeader(t, "RateLimit", fmt.Sprintf(`"token";r=%d;t=%d`, 1-i, 180*(i+1)))
+			got.wantRemaining(t, began, 1-i, 180*(i+1))
 		}
 		s.call(t, "GET", "/1", "", own).wantError(t, plantstore.ErrRate, "the limit is 20/h,burst=2")
 	}
