@@ -171,13 +171,13 @@ func tuneRuntime() {
 
 // serve wires the parts together, runs them, and stops them in order.
 func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log *slog.Logger, accessLog *server.AccessLog, trace traceHooks) error {
-	inFlight, kind := 1, plantstore.StoreSQLite
+	kind := plantstore.StoreSQLite
 	if c.isPostgres() {
-		inFlight, kind = 2, plantstore.StorePostgres // two are measured best
+		kind = plantstore.StorePostgres
 	}
 	metrics := server.NewMetrics(version)
 	writer := commit.New(store, commit.Options{
-		Queue: c.MaxQueue, InFlight: inFlight, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: trace.commits,
+		Queue: c.MaxQueue, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: trace.commits,
 	})
 	guard := auth.New(store, auth.Options{
 		StoreTimeout: c.StoreTimeout, Log: log,

@@ -3,8 +3,9 @@
 //
 // There is no timer. A batch is whatever arrived while the previous one was
 // committed, so an idle server adds no delay, and a loaded one commits larger
-// batches. The first write of a batch leads it: its caller waits for
-// a slot, closes the batch, and applies it on behalf of all.
+// batches. One batch is applied at a time: two would be smaller, and the log of changes
+// puts them in a row anyway. The first write of a batch leads it: its caller waits for
+// its turn, closes the batch, and applies it on behalf of all.
 package commit
 
 import (
@@ -32,8 +33,6 @@ type Options struct {
 	Queue int
 	// QueueBytes limits the text of these writes. Default: 16 MiB.
 	QueueBytes int
-	// InFlight limits concurrent batches. Default: 1.
-	InFlight int
 	// StoreTimeout limits how long a batch is retried when the store returns
 	// ErrRetry. Time in the queue counts, but every batch gets at least a sixth of
 	// it. Default: 30 s.
@@ -79,8 +78,8 @@ type Writer struct {
 	store Applier
 	opts  Options
 
-	inFlight   chan struct{}  // holds a token for each batch in flight
-	importGate chan struct{}  // holds a token for each import batch in flight or next in line
+	inFlight   chan struct{}  // holds a token while a batch is in flight
+	importGate chan struct{}  // holds a token while a batch of an import is in flight or next in line
 	importSize atomic.Int64   // writes in an import's next batch
 	leaders    sync.WaitGroup // counts the callers that lead a batch
 
@@ -120,13 +119,12 @@ func newBatch(writes []plantstore.Write) *batch {
 func New(store Applier, opts Options) *Writer {
 	opts.Queue = cmp.Or(opts.Queue, 8192)
 	opts.QueueBytes = cmp.Or(opts.QueueBytes, 16<<20)
-	opts.InFlight = cmp.Or(opts.InFlight, 1)
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	w := &Writer{
 		store:      store,
 		opts:       opts,
-		inFlight:   make(chan struct{}, opts.InFlight),
-		importGate: make(chan struct{}, opts.InFlight),
+		inFlight:   make(chan struct{}, 1),
+		importGate: make(chan struct{}, 1),
 	}
 	w.broken, w.fail = context.WithCancelCause(context.Background())
 	w.stopping, w.stop = context.WithCancel(w.broken)
@@ -219,7 +217,7 @@ func (w *Writer) finish(b *batch) {
 }
 
 // commit applies a batch, sets its results or error, and returns how long that
-// took. The caller holds a slot. A panic leaves the state of the store unknown, so
+// took. The caller holds the token. A panic leaves the state of the store unknown, so
 // the store can no longer be trusted.
 func (w *Writer) commit(b *batch) (took time.Duration) {
 	if b.err = context.Cause(w.broken); b.err != nil {
@@ -313,8 +311,8 @@ func importBatch(writes []plantstore.Write, size int) int {
 // commitImport commits a batch of an import when it is its turn, and adapts the
 // size of the next one to the store's speed.
 //
-// Slots are granted in the order in which they are requested. No more imports wait
-// for one than there are, so a single write waits for one import batch at most.
+// The token is granted in the order of the requests for it. One import at a time waits
+// for it, so a single write waits for one batch of an import at most.
 func (w *Writer) commitImport(ctx context.Context, b *batch) error {
 	if err := w.acquire(ctx, w.importGate); err != nil {
 		return err
@@ -370,8 +368,6 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.stop()
 	w.mu.Unlock()
 	w.leaders.Wait()
-	for range w.opts.InFlight { // and never release a slot, so that no import starts another batch
-		w.inFlight <- struct{}{}
-	}
+	w.inFlight <- struct{}{} // and never release it, so that no import starts another batch
 	return context.Cause(w.broken)
 }

@@ -582,8 +582,8 @@ func TestUntrustedStoreStopsAnImport(t *testing.T) {
 	})
 }
 
-// A store that breaks its promises stops the writer: whatever else holds a slot or
-// waits for one fails, and nothing hangs.
+// A store that breaks its promises stops the writer: whatever holds the token or
+// waits for it fails, and nothing hangs.
 func TestBrokenStoreStopsTheWriter(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -673,28 +673,23 @@ func TestBrokenStoreStopsTheWriter(t *testing.T) {
 	}
 }
 
-// The other batch in flight gets its own result, and no other starts. The test runs
-// often, because a wrong order may turn out right by chance.
+// The batch that waits fails too. The test runs often, because a wrong order may turn
+// out right by chance.
 func TestUntrustedStoreStartsNoOtherBatch(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(t)
-			w := New(g, Options{InFlight: 2})
+			w := New(g, Options{})
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(context.Background()) }()
 			first := begin(w, create(1))
 			failing := g.next(t, create(1))
 			second := begin(w, create(2))
-			other := g.next(t, create(2))
-			third := begin(w, create(3))
 
 			failing.fail(errFsync)
 			first.want(t, plantstore.ErrUnavailable)
 			g.idle(t)
-			other.succeed()
-			second.want(t, nil)
-			g.idle(t)
-			third.want(t, plantstore.ErrUnavailable)
+			second.want(t, plantstore.ErrUnavailable)
 			if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
 				t.Errorf("Run: %v, want ErrUntrusted", err)
 			}
@@ -731,39 +726,27 @@ func TestUntrustedStoreIsReportedDuringShutdown(t *testing.T) {
 }
 
 func TestShutdownDrainsTheQueue(t *testing.T) {
-	for _, slots := range []int{1, 2} {
-		t.Run(fmt.Sprintf("%d in flight", slots), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGate(t)
-				w := New(g, Options{InFlight: slots})
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() { ended <- w.Run(ctx) }()
-				var writes []*pending
-				var inFlight []*call
-				for id := range plantstore.ID(slots) {
-					writes = append(writes, begin(w, create(id)))
-					inFlight = append(inFlight, g.next(t, create(id)))
-				}
-				for id := plantstore.ID(10); id < 14; id++ {
-					writes = append(writes, begin(w, create(id)))
-				}
-				cancel()
-				g.idle(t)
-				for _, c := range inFlight {
-					c.succeed()
-				}
-				g.next(t, creates(10, 14)...).succeed()
-				for _, p := range writes {
-					p.want(t, nil)
-				}
-				if err := <-ended; err != nil {
-					t.Errorf("Run: %v", err)
-				}
-				begin(w, create(20)).want(t, plantstore.ErrUnavailable)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, stop := run(t, g, Options{})
+		writes := []*pending{begin(w, create(1))}
+		inFlight := g.next(t, create(1))
+		for id := plantstore.ID(10); id < 14; id++ {
+			writes = append(writes, begin(w, create(id)))
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- stop() }()
+		g.idle(t)
+		inFlight.succeed()
+		g.next(t, creates(10, 14)...).succeed()
+		for _, p := range writes {
+			p.want(t, nil)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		begin(w, create(20)).want(t, plantstore.ErrUnavailable)
+	})
 }
 
 // A write that arrives while the last ones are applied is refused or applied, and
@@ -812,7 +795,7 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 		w, stop := run(t, applier(func(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
 			t.Error("Apply was called")
 			return nil, nil
-		}), Options{InFlight: 2})
+		}), Options{})
 		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -826,9 +809,9 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 	})
 }
 
-// A batch has a leader before it waits for a slot, and Run must not take that slot
+// A batch has a leader before it waits for the token, and Run must not take that
 // away.
-func TestShutdownWaitsForALeaderWithoutASlot(t *testing.T) {
+func TestShutdownWaitsForALeaderWithoutTheToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, stop := run(t, storetest.NewModel(), Options{})
 		b, _, err := w.join(context.Background(), false, create(1))
@@ -851,13 +834,13 @@ func TestShutdownWaitsForALeaderWithoutASlot(t *testing.T) {
 func TestShutdownStartsNoImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
-		w, stop := run(t, g, Options{InFlight: 2})
+		w, stop := run(t, g, Options{})
 		single := begin(w, create(1))
 		inFlight := g.next(t, create(1))
 		ended := make(chan error, 1)
 		go func() { ended <- stop() }()
 		synctest.Wait()
-		for range 20 { // a free slot must not win by chance
+		for range 20 { // the token must not be granted by chance
 			all := beginAll(t.Context(), w, creates(10, 20))
 			g.idle(t)
 			all.want(t, plantstore.ErrUnavailable)
@@ -880,7 +863,7 @@ func TestNothingIsAppliedAfterRun(t *testing.T) {
 				t.Error("Apply was called after Run returned")
 			}
 			return make([]plantstore.Result, len(batch)), nil
-		}), Options{InFlight: 2})
+		}), Options{})
 		var callers sync.WaitGroup
 		for range 4 {
 			callers.Go(func() {
@@ -901,31 +884,6 @@ func TestNothingIsAppliedAfterRun(t *testing.T) {
 		closed.Store(true)
 		callers.Wait()
 	}
-}
-
-func TestBatchesInFlightOverlap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t)
-		w, _ := run(t, g, Options{InFlight: 2})
-		first := begin(w, create(1))
-		one := g.next(t, create(1))
-		second := begin(w, create(2))
-		two := g.next(t, create(2))
-		third, fourth := begin(w, create(3)), begin(w, create(4))
-		g.idle(t)
-
-		two.succeed()
-		second.want(t, nil)
-		three := g.next(t, create(3), create(4))
-		if first.isDone() {
-			t.Error("a write returned before its own batch was applied")
-		}
-		three.succeed()
-		third.want(t, nil)
-		fourth.want(t, nil)
-		one.succeed()
-		first.want(t, nil)
-	})
 }
 
 // A single write that arrives during a batch of an import is in the next batch: it
@@ -1089,7 +1047,7 @@ func TestWriteAllEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		all := beginAll(ctx, w, creates(0, 4*minImport))
 		if all.isDone() {
-			t.Fatal("the import does not wait for a slot")
+			t.Fatal("the import does not wait for the token")
 		}
 		cancel()
 		if !all.isDone() {
@@ -1228,7 +1186,7 @@ func TestDepthCountsSingleWrites(t *testing.T) {
 func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 	const callers, plants = 16, 400
 	model := storetest.NewModel()
-	w, stop := run(t, model, Options{InFlight: 2})
+	w, stop := run(t, model, Options{})
 	own := func(caller int, id plantstore.ID) plantstore.Write {
 		return plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: id, Name: fmt.Sprint(caller)}}
 	}

@@ -427,7 +427,7 @@ func underLoad(t *testing.T, url string, inject func(s *Store, progress func()))
 	var writers, load sync.WaitGroup
 	for r := range plantstore.ID(2) {
 		s := openStore(t, url)
-		w := commit.New(s, commit.Options{InFlight: 2})
+		w := commit.New(s, commit.Options{})
 		writers.Go(func() {
 			if err := w.Run(ctx); err != nil {
 				t.Error(err)

@@ -47,8 +47,8 @@ import (
 
 // The connections that a store may open. Writes, reads of single plants, reads of
 // tokens and webhooks, and lists and scans have a pool each, so that short operations
-// never wait for long ones. Of the first three pools, two connections are in use; the
-// others are spares for when a server hangs and its connections are slow to close.
+// never wait for long ones. Of the first three pools, one or two connections are in use;
+// the others are spares for when a server hangs and its connections are slow to close.
 // Scans may take half of the last one.
 const (
 	maxWriters      = 6

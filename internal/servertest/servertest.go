@@ -166,10 +166,10 @@ func (s *Server) run(opts Options) {
 	)
 	readTimeout := cmp.Or(opts.ReadTimeout, 30*time.Second)
 	maxBody := cmp.Or(opts.MaxBody, 1<<20)
-	inFlight, kind := 1, plantstore.StoreSQLite
+	kind := plantstore.StoreSQLite
 	_, shared := s.Store.(*postgres.Store)
 	if shared {
-		inFlight, kind = 2, plantstore.StorePostgres
+		kind = plantstore.StorePostgres
 	}
 	log := slog.New(slog.NewJSONHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if opts.Quiet {
@@ -177,7 +177,7 @@ func (s *Server) run(opts Options) {
 	}
 	metrics := server.NewMetrics("test")
 	writer := commit.New(s.Store, commit.Options{
-		Queue: opts.MaxQueue, InFlight: inFlight, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
+		Queue: opts.MaxQueue, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
 	})
 	opts.Auth.StoreTimeout, opts.Auth.Log = opts.StoreTimeout, log
 	guard := auth.New(s.Store, opts.Auth)
