@@ -51,8 +51,10 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return nil, err
 	}
+	s.awaitFold(ctx)
 	p := newPlan(batch)
 	err := s.apply(ctx, p)
+	s.unfolded.Add(p.tagSize)
 	s.changes.Notify()
 	if err == nil {
 		return p.results, nil
@@ -115,10 +117,11 @@ func (t *takenIDs) add(found bool) {
 // log, in the order of the batch. It returns the rows whose id is taken.
 func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (taken []*row, err error) {
 	tags := countNew(p.rows)
+	p.tagSize += tags.size
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
-		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By, tags.keys, tags.tags, tags.plants)
+		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By, tags.keys, tags.tags, tags.plants, tags.size)
 		if err != nil || done.RowsAffected() == 1 {
 			return nil, err
 		}
@@ -131,14 +134,14 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 	}
 	args := append(arrays(rows), by, types)
 	if !seen.expected() {
-		_, err := c.Exec(ctx, createNew, append(slices.Clip(args), tags.keys, tags.tags, tags.plants)...)
+		_, err := c.Exec(ctx, createNew, append(slices.Clip(args), tags.keys, tags.tags, tags.plants, tags.size)...)
 		if sqlState(err) != uniqueViolation {
 			return nil, err
 		}
 		seen.add(true)
 	}
 	var created []int64
-	err = c.QueryRow(ctx, createPlants, append(args, tagKeys(rows), tags.keys, tags.tags)...).Scan(&created)
+	err = c.QueryRow(ctx, createPlants, append(args, tagKeys(rows), tags.keys, tags.tags, tags.size)...).Scan(&created)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}

@@ -76,6 +76,9 @@ func TestReplicasCreateTheSameIDs(t *testing.T) {
 				want = writers
 			}
 			for round := range rounds {
+				for _, s := range stores {
+					s.takenIDs.batches.Store(0) // each round begins with createNew
+				}
 				var wins [ids]atomic.Int32
 				inParallel(t, writers, func(writer int) error {
 					order := rand.Perm(ids)

@@ -18,7 +18,7 @@ import (
 const (
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, tag_key, tag_text, tag_plants) `
+	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, tag_key, tag_text, tag_plants, tag_size) `
 
 	createPlant = `WITH created AS (
 			INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING RETURNING id
@@ -27,7 +27,7 @@ const (
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
 		)
 		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text],
-			$5::bytea[], $6::text[], $7::bigint[] FROM last`
+			$5::bytea[], $6::text[], $7::bigint[], $8::bigint FROM last`
 	// createNew fails if one of the ids is taken. Otherwise it does the same as
 	// createPlants for a fifth to a third less: PostgreSQL inserts each plant in one
 	// step instead of two, and the log gets the arguments as they are. Plants are
@@ -40,7 +40,8 @@ const (
 			UPDATE log_state SET seq = seq + cardinality($1), plants = plants + cardinality($1), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
 		)
-		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, $6::bytea[], $7::text[], $8::bigint[] FROM last`
+		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3,
+			$6::bytea[], $7::text[], $8::bigint[], $9::bigint FROM last`
 	createPlants = `WITH new AS (
 			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::bytea[])
 				WITH ORDINALITY AS new (id, name, tag, "by", type, key, n)
@@ -59,7 +60,7 @@ const (
 			WHERE id = 1 AND (SELECT n FROM events) > 0 RETURNING seq, time
 		)
 		` + insertLog + `SELECT last.seq - events.n + 1, last.time, events."by", events.type, events.id, events.name, events.tag,
-			tagged.key, tagged.tag, tagged.plants
+			tagged.key, tagged.tag, tagged.plants, $9::bigint
 		FROM last, events, tagged RETURNING id`
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are.
@@ -68,7 +69,7 @@ const (
 			WHERE id = 1 RETURNING seq, time
 		)
 		` + insertLog + `SELECT last.seq - cardinality($1) + 1, last.time, $1, $2::smallint[], $3::bigint[], events.name, events.tag,
-			$7::bytea[], $8::text[], $9::bigint[]
+			$7::bytea[], $8::text[], $9::bigint[], $10::bigint
 		FROM last, (
 			SELECT array_agg(coalesce(new.name, (SELECT name FROM plants WHERE id = new.id)) ORDER BY n) AS name,
 				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
@@ -79,7 +80,7 @@ const (
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
 	// selectLog has the rows with the $2 events after $1.
 	selectLog = `SELECT first, time, "by", type, id, name, tag FROM log
-		WHERE first >= (SELECT max(first) FROM log WHERE first <= $1 + 1) AND first <= $1 + $2 ORDER BY first`
+		WHERE first >= (SELECT max(first) FROM log WHERE first <= $1::bigint + 1) AND first <= $1::bigint + $2::bigint ORDER BY first`
 	selectLogEnd = `SELECT seq FROM log_state WHERE id = 1`
 )
 
@@ -126,7 +127,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	size, more := 0, 0
 	queue := func(c tagCounts) {
 		if len(ids) > 0 {
-			b.Queue(appendLog, by, types, ids, names, tags, more, c.keys, c.tags, c.plants)
+			b.Queue(appendLog, by, types, ids, names, tags, more, c.keys, c.tags, c.plants, c.size)
 			by, types, ids, names, tags, size, more = nil, nil, nil, nil, nil, 0, 0
 		}
 	}
@@ -167,7 +168,9 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		}
 		by, types, ids, names, tags = append(by, write.By), append(types, kind), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
 	}
-	queue(p.countChanges())
+	changes := p.countChanges()
+	p.tagSize += changes.size
+	queue(changes)
 }
 
 // logState is the row of that name.

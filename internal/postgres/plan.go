@@ -22,6 +22,7 @@ type plan struct {
 	results []plantstore.Result
 	rows    []*row                    // in ascending order of id
 	deleted map[int]*plantstore.Plant // what the writes with these indexes delete of the batch's own plants
+	tagSize int64                     // of what the batch changes about tags
 	// maybeApplied says that part of the batch may have been applied, and
 	// maybeCommitted that the transaction with its results may have been.
 	maybeApplied, maybeCommitted bool

@@ -21,8 +21,8 @@
 //
 // # Other engines
 //
-// CockroachDB, YugabyteDB and Citus, with plants distributed by id, accept the SQL
-// too: there are no advisory locks, and rows are locked by id alone. A transaction
+// CockroachDB, YugabyteDB and Citus, with plants distributed by id, should accept the
+// SQL too, which has not been tested: there are no advisory locks, and rows are locked by id alone. A transaction
 // that they abort with a serialization failure is retried.
 package postgres
 
@@ -109,16 +109,22 @@ type Store struct {
 	takenIDs takenIDs
 	changes  plantstore.Notifier
 
-	// logAge and logBytes say how much of the log is kept. logRowSize is nil until
+	// logAge and logBytes say how much of the log is kept. eventSize is nil until
 	// it has been estimated.
-	logAge     time.Duration
-	logBytes   int64
-	logRowSize atomic.Pointer[rowSize]
+	logAge    time.Duration
+	logBytes  int64
+	eventSize atomic.Pointer[eventSize]
 
-	// trimSize is how many rows of the log the next transaction trims at most, and
-	// trimFails says that the last one failed. Only the trimmer uses them.
+	// trimSize is how many events the next transaction trims, and the rest of the last
+	// one's row, and trimFails says that the last transaction failed. Only the trimmer
+	// uses them.
 	trimSize  int64
 	trimFails bool
+
+	folds folds
+	// unfolded is the size of what this server's batches have changed about tags since
+	// they were last folded.
+	unfolded atomic.Int64
 }
 
 var _ plantstore.Store = (*Store)(nil)
@@ -155,6 +161,7 @@ func Open(url string, opts Options) (*Store, error) {
 		reads:        newCoalescer(),
 		migrating:    make(chan struct{}, 1),
 		trimSize:     maxTrim,
+		folds:        newFolds(),
 	}
 	for pool, size := range map[**pgxpool.Pool]int32{
 		&s.write: maxWriters, &s.read: maxReaders, &s.tokens: maxTokenReaders, &s.list: config.MaxConns,

@@ -93,7 +93,7 @@ func (s *Store) trimAndReport(ctx context.Context) (more bool) {
 	return more
 }
 
-// trim removes up to trimSize of the rows that are not to be kept, the oldest first,
+// trim removes about trimSize of the events that are not to be kept, the oldest first,
 // and reports whether there may be more. It does nothing while another server trims.
 //
 // Large rows may take longer than a call may, so every failure halves trimSize. It
@@ -226,8 +226,8 @@ func sampleLog(ctx context.Context, q querier, trimmed, last int64) (sample []pl
 	return sample, err
 }
 
-// rowSize is an estimate of the average size of a row of the log.
-type rowSize struct {
+// eventSize is an estimate of the average size of an event in the log.
+type eventSize struct {
 	at    time.Time
 	bytes int64
 }
@@ -235,10 +235,10 @@ type rowSize struct {
 // estimateInterval is how long an estimate is used.
 const estimateInterval = 10 * time.Second
 
-// estimateBytes returns the approximate size of the rows after trimmed up to last.
+// estimateBytes returns the approximate size of the events after trimmed up to last.
 func (s *Store) estimateBytes(ctx context.Context, q querier, trimmed, last int64) (int64, error) {
-	rows, size := last-trimmed, s.logRowSize.Load()
-	if rows == 0 {
+	events, size := last-trimmed, s.eventSize.Load()
+	if events == 0 {
 		return 0, nil
 	}
 	if size == nil || time.Since(size.at) >= estimateInterval {
@@ -246,10 +246,10 @@ func (s *Store) estimateBytes(ctx context.Context, q querier, trimmed, last int6
 		if err != nil {
 			return 0, err
 		}
-		size = &rowSize{time.Now(), plantstore.LogBytes(sample, last) / rows}
-		s.logRowSize.Store(size)
+		size = &eventSize{time.Now(), plantstore.LogBytes(sample, last) / events}
+		s.eventSize.Store(size)
 	}
-	return rows * size.bytes, nil
+	return events * size.bytes, nil
 }
 
 // Stats describes the store. The size of the log is an estimate for which it reads a sample, at

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,7 +48,7 @@ func TestSizeOfALogWithoutALimit(t *testing.T) {
 		}
 		apply(t, s, create(plant(plantstore.ID(i), "fern")))
 	}
-	s.logRowSize.Store(&rowSize{at: time.Now().Add(-estimateInterval)})
+	s.eventSize.Store(&eventSize{at: time.Now().Add(-estimateInterval)})
 	apply(t, s, create(plant(3, strings.Repeat("x", 1000))))
 	if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes < 1000 {
 		t.Errorf("after a large event the log has %d bytes, %v", stats.Bytes, err)
@@ -215,6 +216,31 @@ func TestRunTrimsTheLog(t *testing.T) {
 
 // TestTrimWhileOthersWrite has two servers trim and write concurrently. The newest
 // events stay, without gaps.
+// TestTrimKeepsWhatIsNotFolded has another server write between the fold and the trim.
+func TestTrimKeepsWhatIsNotFolded(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	s.KeepLog(time.Nanosecond, 1)
+	apply(t, s, create(plantstore.Plant{ID: 1, Tag: plantstore.NewTag("a")}))
+	if err := s.fold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, create(plantstore.Plant{ID: 2, Tag: plantstore.NewTag("b")}))
+	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+			_, err := s.trimLocked(ctx, tx)
+			return err
+		})
+	})
+	if got := query(t, url, "SELECT id FROM events"); !slices.Equal(got, []string{"2"}) {
+		t.Errorf("the log has the plants %v, want 2", got)
+	}
+	page, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 10})
+	if err != nil || len(page.Tags) != 2 {
+		t.Errorf("got %v, %v", page.Tags, err)
+	}
+}
+
 func TestTrimWhileOthersWrite(t *testing.T) {
 	url := pgtest.Fresh(t)
 	stores := []*Store{openReady(t, url), openReady(t, url)}

@@ -3,7 +3,9 @@ package postgres
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,25 +17,26 @@ import (
 // log what it changes. That is added to the table later, for many batches at once: every
 // batch would change the same few rows, and keep all others waiting for them.
 const (
-	selectUnfolded = `SELECT seq > (SELECT folded FROM tags_state WHERE id = 1) FROM log_state WHERE id = 1`
+	selectUnfolded = `SELECT seq, (SELECT folded FROM tags_state WHERE id = 1) FROM log_state WHERE id = 1`
 	lockTags       = `SELECT folded FROM tags_state WHERE id = 1 FOR UPDATE`
 	// selectToFold has the first $2 rows after $1, and the end of the log.
-	selectToFold = `SELECT first, coalesce(pg_column_size(tag_text), 0), (SELECT seq FROM log_state WHERE id = 1)
+	selectToFold = `SELECT first, tag_size, (SELECT seq FROM log_state WHERE id = 1)
 		FROM log WHERE first > $1 ORDER BY first LIMIT $2`
-	// foldTags adds what the rows from $1 to $2 change, and returns the tags that no
-	// plant has anymore. Without a text, a tag is in the table.
-	foldTags = `WITH sums AS (
-			SELECT changed.key, max(changed.tag) AS tag, sum(changed.plants)::bigint AS plants
-			FROM log, unnest(tag_key, tag_text, tag_plants) AS changed (key, tag, plants)
-			WHERE first > $1 AND first <= $2 GROUP BY changed.key HAVING sum(changed.plants) <> 0
-		), added AS (
+	// addTags and subtractTags add what the rows from $1 to $2 change, and return the
+	// tags that no plant has anymore. Without a text, a tag is in the table.
+	addTags = `WITH sums AS (` + sumTags + `), added AS (
 			INSERT INTO tags (key, tag, plants) SELECT key, tag, plants FROM sums WHERE tag IS NOT NULL
 			ON CONFLICT (key) DO UPDATE SET plants = tags.plants + excluded.plants RETURNING key, plants
-		), subtracted AS (
+		)
+		SELECT key FROM added WHERE plants = 0`
+	subtractTags = `WITH sums AS (` + sumTags + `), subtracted AS (
 			UPDATE tags SET plants = tags.plants + sums.plants FROM sums
 			WHERE sums.tag IS NULL AND tags.key = sums.key RETURNING tags.key, tags.plants
 		)
-		SELECT key FROM added WHERE plants = 0 UNION ALL SELECT key FROM subtracted WHERE plants = 0`
+		SELECT key FROM subtracted WHERE plants = 0`
+	sumTags = `SELECT changed.key, max(changed.tag) AS tag, sum(changed.plants)::bigint AS plants
+			FROM log, unnest(tag_key, tag_text, tag_plants) AS changed (key, tag, plants)
+			WHERE first > $1 AND first <= $2 GROUP BY changed.key HAVING sum(changed.plants) <> 0`
 	deleteTags = `DELETE FROM tags WHERE key = ANY ($1::bytea[]) AND plants = 0`
 	setFolded  = `UPDATE tags_state SET folded = $1 WHERE id = 1`
 
@@ -43,11 +46,13 @@ const (
 )
 
 // How tags are folded: up to maxFold rows of the log, or about foldSize bytes of tags, in
-// a transaction, as many as it takes, every foldInterval.
+// a transaction, as many as it takes, every foldInterval. A tag takes tagOverhead bytes in
+// addition to its text.
 const (
 	maxFold      = 2000
-	foldSize     = 16 << 20
+	foldSize     = 4 << 20
 	foldInterval = 2 * time.Second
+	tagOverhead  = 80
 )
 
 // tagStart is how many characters of a tag are in the index that has their order.
@@ -74,9 +79,14 @@ type tagCounts struct {
 	keys   [][]byte
 	tags   []*string
 	plants []int64
+	size   int64
 }
 
 func (c *tagCounts) add(key tagKey, tag *string, plants int64) {
+	c.size += tagOverhead
+	if tag != nil {
+		c.size += int64(len(*tag))
+	}
 	c.keys, c.tags, c.plants = append(c.keys, key[:]), append(c.tags, tag), append(c.plants, plants)
 }
 
@@ -145,43 +155,100 @@ func tagKeys(rows []*row) [][]byte {
 	return keys
 }
 
+// folds lets one fold of a server run at a time.
+type folds struct {
+	running chan struct{} // holds a token while a fold runs
+	started atomic.Int64  // folds that were started
+	done    int64         // the last of them that succeeded
+	limit   int           // on the rows of the next transaction; every failure halves it, because it may have taken too long
+}
+
+func newFolds() folds { return folds{running: make(chan struct{}, 1), limit: maxFold} }
+
 // fold adds to the table of tags what the log had changed about them when it was called.
+// Calls that wait for another's fold share the next one.
 func (s *Store) fold(ctx context.Context) error {
-	for more := true; more; {
-		err := s.withConn(ctx, s.list, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-			if err := c.QueryRow(ctx, selectUnfolded).Scan(&more); err != nil || !more {
-				return err
-			}
-			return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) (err error) {
-				more, err = foldSome(ctx, tx)
-				return err
-			})
+	before := s.folds.started.Load()
+	select {
+	case s.folds.running <- struct{}{}:
+		defer func() { <-s.folds.running }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.folds.done > before {
+		return nil
+	}
+	this, unfolded := s.folds.started.Add(1), s.unfolded.Load()
+	for end, more := int64(-1), true; more; {
+		err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
+			end, more, err = s.foldSome(ctx, c, end)
+			return err
 		})
 		if err != nil {
+			s.folds.limit = max(1, s.folds.limit/2)
 			return err
 		}
+		s.folds.limit = min(maxFold, 2*s.folds.limit)
 	}
+	s.folds.done = this
+	s.unfolded.Add(-unfolded)
 	return nil
 }
 
-// foldSome folds some rows, the oldest first, and reports whether there are more. It need
-// not be on disk when it commits: a fold that is lost is repeated.
-func foldSome(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	var folded int64
+// awaitFold waits for a fold if there is too much to fold. It ignores errors: writes go
+// on, and the next fold reports them.
+func (s *Store) awaitFold(ctx context.Context) {
+	if s.unfolded.Load() > foldSize {
+		s.fold(ctx)
+	}
+}
+
+// foldSome folds some rows, the oldest first, and reports whether there are more up to
+// the event end, or up to the last one if end is negative. It returns that event.
+func (s *Store) foldSome(ctx context.Context, c *pgx.Conn, end int64) (_ int64, more bool, err error) {
+	var last, folded int64
+	if err := c.QueryRow(ctx, selectUnfolded).Scan(&last, &folded); err != nil {
+		return end, false, err
+	}
+	if end < 0 {
+		end = last
+	}
+	if folded >= end {
+		return end, false, nil
+	}
+	err = pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
+		folded, err = foldRows(ctx, tx, end, s.folds.limit)
+		return err
+	})
+	return end, folded < end, err
+}
+
+// foldRows folds some rows, limit of them at most, unless all events up to end are
+// folded, and returns the last one that is then. It need not be on disk when it commits: a
+// fold that is lost is repeated.
+func foldRows(ctx context.Context, tx pgx.Tx, end int64, limit int) (folded int64, err error) {
 	if err := tx.QueryRow(ctx, lockTags).Scan(&folded); err != nil {
-		return false, err
+		return 0, err
 	}
-	to, more, err := foldTarget(ctx, tx, folded)
-	if err != nil || to == folded {
-		return false, err
+	if folded >= end { // another server has folded them
+		return folded, nil
 	}
-	rows, err := tx.Query(ctx, foldTags, folded, to)
+	to, err := foldTarget(ctx, tx, folded, limit)
 	if err != nil {
-		return false, err
+		return folded, err
 	}
-	gone, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		return false, err
+	if to == folded {
+		return folded, fmt.Errorf("the log has no event %d", folded+1)
+	}
+	var gone [][]byte
+	for _, statement := range []string{addTags, subtractTags} { // CockroachDB changes a table once in a statement
+		rows, err := tx.Query(ctx, statement, folded, to)
+		if err != nil {
+			return folded, err
+		}
+		if gone, err = pgx.AppendRows(gone, rows, pgx.RowTo[[]byte]); err != nil {
+			return folded, err
+		}
 	}
 	var b pgx.Batch
 	b.Queue(commitAsync)
@@ -189,31 +256,31 @@ func foldSome(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 		b.Queue(deleteTags, gone)
 	}
 	b.Queue(setFolded, to)
-	return more, tx.SendBatch(ctx, &b).Close()
+	return to, tx.SendBatch(ctx, &b).Close()
 }
 
-// foldTarget returns the last event up to which to fold, and whether there are more.
-func foldTarget(ctx context.Context, tx pgx.Tx, folded int64) (to int64, more bool, err error) {
-	rows, err := tx.Query(ctx, selectToFold, folded, maxFold+1)
+// foldTarget returns the last event up to which to fold.
+func foldTarget(ctx context.Context, tx pgx.Tx, folded int64, limit int) (to int64, err error) {
+	rows, err := tx.Query(ctx, selectToFold, folded, limit+1)
 	if err != nil {
-		return folded, false, err
+		return folded, err
 	}
 	to = folded
 	var first, size, end int64
-	n, total := 0, int64(0)
+	n, total, full := 0, int64(0), false
 	_, err = pgx.ForEachRow(rows, []any{&first, &size, &end}, func() error {
 		total += size
 		switch {
-		case more:
-		case n == maxFold || n > 0 && total > foldSize:
-			to, more = first-1, true
+		case full:
+		case n == limit || n > 0 && total > foldSize:
+			to, full = first-1, true
 		default:
 			to = end
 		}
 		n++
 		return nil
 	})
-	return to, more, err
+	return to, err
 }
 
 // foldAll folds now and then until ctx ends, so that there is little to fold when tags are
@@ -221,15 +288,22 @@ func foldTarget(ctx context.Context, tx pgx.Tx, folded int64) (to int64, more bo
 func (s *Store) foldAll(ctx context.Context) {
 	tick := time.NewTicker(foldInterval)
 	defer tick.Stop()
-	for {
+	for failing := false; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if err := s.fold(ctx); err != nil && ctx.Err() == nil {
-			s.log.Debug("cannot count the plants per tag, retrying", "db", s.name, "err", err)
+		err := s.fold(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			s.log.Warn("cannot count the plants per tag, retrying", "db", s.name, "err", err)
+		case err == nil && failing:
+			s.log.Info("the plants per tag are counted again", "db", s.name)
 		}
+		failing = err != nil
 	}
 }
 

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
@@ -149,32 +149,78 @@ func TestTagsAreFoldedInPieces(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
 	query(t, url, fmt.Sprintf(`INSERT INTO log SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY['fern'], ARRAY['a'],
-		ARRAY[substring(sha256('a') FROM 1 FOR 16)], ARRAY['a'], ARRAY[1::bigint] FROM generate_series(1, %d) AS i`, 2*maxFold+1))
+		ARRAY[substring(sha256('a') FROM 1 FOR 16)], ARRAY['a'], ARRAY[1::bigint], 81 FROM generate_series(1, %d) AS i`, 2*maxFold+1))
 	query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d", 2*maxFold+1))
 	const tagSize = 1 << 20
-	for i := range plantstore.ID(foldSize/tagSize + 2) {
-		random := make([]byte, tagSize/2) // text that cannot be compressed much
-		rand.NewChaCha8([32]byte{byte(i)}).Read(random)
-		apply(t, s, create(plantstore.Plant{ID: i, Tag: plantstore.NewTag("b" + hex.EncodeToString(random))}))
+	const tags = foldSize/tagSize + 1
+	for i := range tags {
+		s.unfolded.Store(0) // or the next batch would fold
+		apply(t, s, create(plantstore.Plant{ID: plantstore.ID(i), Tag: plantstore.NewTag(fmt.Sprintf("b%d%s", i, strings.Repeat("b", tagSize)))}))
 	}
-	var to []string
-	for more := true; more; {
-		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-			return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) (err error) {
-				more, err = foldSome(ctx, tx)
-				return err
-			})
+	var to []int64
+	for end, more := int64(-1), true; more; {
+		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) (err error) {
+			end, more, err = s.foldSome(ctx, c, end)
+			return err
 		})
-		to = append(to, query(t, url, "SELECT folded FROM tags_state")...)
+		to = append(to, int64(pgtest.QueryInt(t, url, "SELECT folded FROM tags_state")))
 	}
-	if len(to) != 4 || to[0] != fmt.Sprint(maxFold) || to[1] != fmt.Sprint(2*maxFold) {
-		t.Errorf("folded up to %v", to)
+	if want := []int64{maxFold, 2 * maxFold, 2*maxFold + tags - 1, 2*maxFold + 1 + tags}; !slices.Equal(to, want) {
+		t.Errorf("folded up to %v, want %v", to, want)
 	}
 	page, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 1, Prefix: "a"})
 	if err != nil || len(page.Tags) != 1 || page.Tags[0] != (plantstore.TagCount{Tag: "a", Plants: 2*maxFold + 1}) {
 		t.Errorf("got %.100v, %v", page.Tags, err)
 	}
-	if got := query(t, url, "SELECT count(*) FROM tags"); got[0] != fmt.Sprint(foldSize/tagSize+3) {
+	if got := query(t, url, "SELECT count(*) FROM tags"); got[0] != fmt.Sprint(tags+1) {
 		t.Errorf("%s tags", got)
+	}
+}
+
+// TestFoldIsTriedWithFewerRows has a fold fail.
+func TestFoldIsTriedWithFewerRows(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	apply(t, s, create(plantstore.Plant{ID: 1, Tag: plantstore.NewTag("a")}))
+	query(t, url, "ALTER TABLE tags RENAME TO hidden")
+	if err := s.fold(t.Context()); err == nil || s.folds.limit != maxFold/2 {
+		t.Errorf("fold: %v, and then at most %d rows", err, s.folds.limit)
+	}
+	query(t, url, "ALTER TABLE hidden RENAME TO tags")
+	if err := s.fold(t.Context()); err != nil || s.folds.limit != maxFold {
+		t.Errorf("fold: %v, and then at most %d rows", err, s.folds.limit)
+	}
+}
+
+// TestWritesWaitForTheFold has a server write tags faster than it folds them.
+func TestWritesWaitForTheFold(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	for i := range plantstore.ID(12) {
+		apply(t, s, create(plantstore.Plant{ID: i, Tag: plantstore.NewTag(fmt.Sprint(i, strings.Repeat("b", 1<<20)))}))
+		behind := pgtest.QueryInt(t, url, "SELECT coalesce(sum(tag_size), 0)::bigint FROM log WHERE first > (SELECT folded FROM tags_state)")
+		if behind > foldSize+2<<20 {
+			t.Fatalf("after %d plants, %d bytes are not folded", i+1, behind)
+		}
+	}
+}
+
+// TestFoldsAreShared has many calls wait for one fold.
+func TestFoldsAreShared(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	s.folds.running <- struct{}{}
+	var calls sync.WaitGroup
+	for range 20 {
+		calls.Go(func() {
+			if err := s.fold(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	<-s.folds.running
+	calls.Wait()
+	if n := s.folds.started.Load(); n >= 20 {
+		t.Errorf("%d folds for 20 calls", n)
 	}
 }

@@ -1,7 +1,8 @@
 -- The log of changes again, with one row for the events of a batch instead of one row for
 -- each. The arrays have an element for each event, in order; the first event has the
--- number first, and all have the same time. The last three columns say what the row
--- changes about the number of plants per tag. A tag that only becomes rarer has no text.
+-- number first, and all have the same time. The last columns say what the row changes
+-- about the number of plants per tag, and approximately how large that is. A tag that only
+-- becomes rarer has no text.
 ALTER TABLE log RENAME TO old_log;
 CREATE TABLE log (
   first      bigint,
@@ -14,13 +15,11 @@ CREATE TABLE log (
   tag_key    bytea[],
   tag_text   text[],
   tag_plants bigint[],
+  tag_size   bigint NOT NULL,
   CONSTRAINT log_first PRIMARY KEY (first)
 );
-INSERT INTO log (first, time, "by", type, id, name, tag)
-SELECT min(seq), time, array_agg("by" ORDER BY seq), array_agg(type ORDER BY seq), array_agg(id ORDER BY seq),
-  array_agg(name ORDER BY seq), array_agg(tag ORDER BY seq)
-FROM old_log
-GROUP BY time, seq / 100;
+INSERT INTO log (first, time, "by", type, id, name, tag, tag_size)
+SELECT seq, time, ARRAY["by"], ARRAY[type], ARRAY[id], ARRAY[name], ARRAY[tag], 0 FROM old_log;
 DROP TABLE old_log;
 
 -- The log with a row for each event.
