@@ -26,7 +26,12 @@ func TestAcknowledgedWritesSurviveIOFaults(t *testing.T) { harness.EachBuild(t, 
 
 func testIOFaults(t *testing.T, program string) {
 	clean := runWithFault(t, program, nil, false)
-	t.Logf("a run without faults: %v", clean)
+	for range 2 { // a run on a busy machine has more, smaller commits
+		for op, n := range runWithFault(t, program, nil, false) {
+			clean[op] = min(clean[op], n)
+		}
+	}
+	t.Logf("runs without faults have at least: %v", clean)
 	var faults []fault
 	for _, op := range []operation{opWrite, opSync, opSyncDir, opTruncate, opCreate, opRename, opUnlink} {
 		if clean[op] == 0 {
