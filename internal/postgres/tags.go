@@ -173,7 +173,7 @@ func (s *Store) fold(ctx context.Context) error {
 	case s.folds.running <- struct{}{}:
 		defer func() { <-s.folds.running }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%s: %w", s.name, ctx.Err())
 	}
 	if s.folds.done > before {
 		return nil
