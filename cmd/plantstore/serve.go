@@ -141,8 +141,12 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return err
 	}
 	// A PostgreSQL server that cannot be reached yet gets its first token later.
-	startCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
+	startCtx := ctx
+	if c.isPostgres() {
+		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		startCtx = limited
+	}
 	if err = ensureFirstToken(startCtx); err == nil {
 		ensureFirstToken = func(context.Context) error { return nil }
 	} else if !c.isPostgres() {
@@ -200,7 +204,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
 	})
-	web, stopCertificates, err := c.newWebServer(&http.Server{
+	web, stopCertificates := c.newWebServer(&http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
 		ReadTimeout:       c.ReadTimeout,
@@ -211,9 +215,6 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		MaxHeaderBytes: int(2 * c.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}, handler.OnePlant, failed, log)
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
 	handler.WatchConnections(web)
 
 	stopStore := background(store.Run, failed)
@@ -270,18 +271,15 @@ type webServer interface {
 
 // newWebServer returns the server for plain HTTP or HTTPS, and a function that stops
 // what keeps its certificates current. HTTPS has no fast path.
-func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, failed chan<- error, log *slog.Logger) (webServer, func() error, error) {
+func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, failed chan<- error, log *slog.Logger) (webServer, func() error) {
 	if !c.tlsFlags.enabled() {
 		plain := http1.New(web, eligible)
 		plain.MaxConnections = c.MaxConnections
-		return plain, func() error { return nil }, nil
+		return plain, func() error { return nil }
 	}
-	config, keepCurrent, err := c.certificates(c.storeFlags, log)
-	if err != nil {
-		return nil, nil, err
-	}
+	config, keepCurrent := c.certificates(c.storeFlags, log)
 	web.TLSConfig = config
-	return &tlsServer{Server: web, maxConnections: c.MaxConnections}, background(keepCurrent, failed), nil
+	return &tlsServer{Server: web, maxConnections: c.MaxConnections}, background(keepCurrent, failed)
 }
 
 // drain stops the HTTP server once the requests in flight have their responses.

@@ -31,11 +31,15 @@ type tlsFlags struct {
 	ACMEEmail     string   `name:"acme-email" env:"PLANTSTORE_ACME_EMAIL" placeholder:"ADDRESS" help:"Whom the certificate authority may contact."`
 	ACMEDirectory string   `name:"acme-directory" default:"https://acme-v02.api.letsencrypt.org/directory" env:"PLANTSTORE_ACME_DIRECTORY" placeholder:"URL" help:"The certificate authority (${default})."`
 	ACMECache     string   `name:"acme-cache" env:"PLANTSTORE_ACME_CACHE" placeholder:"DIR" help:"Where to keep the account and the certificates (acme, beside the store's file)."`
+
+	// Set by check. The files may be in the middle of a change when the server has started.
+	pair *tls.Certificate
+	seen [2]fileVersion
 }
 
 func (f tlsFlags) enabled() bool { return f.TLSCert != "" || len(f.ACMEDomain) > 0 }
 
-func (f tlsFlags) check() error {
+func (f *tlsFlags) check() (err error) {
 	if (f.TLSCert == "") != (f.TLSKey == "") {
 		return usage("--tls-cert and --tls-key must be used together")
 	}
@@ -43,7 +47,8 @@ func (f tlsFlags) check() error {
 		return usage("--tls-cert and --acme-domain cannot be combined: choose one source of certificates")
 	}
 	if f.TLSCert != "" {
-		if _, err := f.load(); err != nil {
+		f.seen = f.version()
+		if f.pair, err = f.load(); err != nil {
 			return err
 		}
 	}
@@ -76,24 +81,19 @@ func (f tlsFlags) load() (*tls.Certificate, error) {
 }
 
 // certificates returns the TLS configuration and what keeps its certificates current.
-func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config, func(context.Context) error, error) {
+func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config, func(context.Context) error) {
 	if len(f.ACMEDomain) > 0 {
 		m := f.manager(store)
 		config := m.TLSConfig()
 		config.MinVersion = tls.VersionTLS12
-		return config, func(ctx context.Context) error { return obtain(ctx, m, f.ACMEDomain, log) }, nil
+		return config, func(ctx context.Context) error { return obtain(ctx, m, f.ACMEDomain, log) }
 	}
-	r := &reloader{files: f, log: log}
-	r.seen = r.version()
-	pair, err := f.load()
-	if err != nil {
-		return nil, nil, err
-	}
-	r.current.Store(pair)
+	r := &reloader{files: f, log: log, seen: f.seen}
+	r.current.Store(f.pair)
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.current.Load(), nil },
-	}, r.run, nil
+	}, r.run
 }
 
 // manager obtains certificates and renews them after two thirds of their lifetime.
@@ -160,8 +160,8 @@ type fileVersion struct {
 	size     int64
 }
 
-func (r *reloader) version() (v [2]fileVersion) {
-	for i, file := range []string{r.files.TLSCert, r.files.TLSKey} {
+func (f tlsFlags) version() (v [2]fileVersion) {
+	for i, file := range []string{f.TLSCert, f.TLSKey} {
 		if info, err := os.Stat(file); err == nil {
 			v[i] = fileVersion{info.ModTime(), info.Size()}
 		}
@@ -180,7 +180,7 @@ func (r *reloader) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		version := r.version()
+		version := r.files.version()
 		if version == r.seen {
 			continue
 		}
