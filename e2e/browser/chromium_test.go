@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"plantstore/e2e/harness"
 )
@@ -110,7 +111,23 @@ func (p *chromiumPage) evaluate(script string) (string, error) {
 
 func (p *chromiumPage) click(x, y float64) error { return p.do(chromedp.MouseClickXY(x, y)) }
 
-func (p *chromiumPage) press(keys string) error { return p.do(chromedp.KeyEvent(keys)) }
+// press sends the character of a key with the key. chromedp.KeyEvent sends it by itself, and
+// a busy browser then types it even if the page has handled the key.
+func (p *chromiumPage) press(keys string) error {
+	for _, key := range keys {
+		events := kb.Encode(key)
+		down, up := *events[0], *events[len(events)-1]
+		if len(events) == 3 {
+			down.Text, down.UnmodifiedText = events[1].Text, events[1].UnmodifiedText
+		}
+		for _, event := range []input.DispatchKeyEventParams{down, up} {
+			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, event); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 func (p *chromiumPage) insert(text string) error {
 	_, err := chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text})

@@ -591,6 +591,31 @@ func namesAreShownAsText(t *test) {
 	b.shot("long-names-narrow")
 }
 
+// A click is lost if its row is replaced between press and release.
+func TestReloadKeepsRowsThatHaveNotChanged(t *testing.T) {
+	eachBrowser(t, reloadKeepsRowsThatHaveNotChanged)
+}
+
+func reloadKeepsRowsThatHaveNotChanged(t *test) {
+	s := startServer(t)
+	s.Import(`{"id":2,"name":"two"}` + "\n" + `{"id":4,"name":"four"}` + "\n" + `{"id":6,"name":"six"}` + "\n")
+	b := openConsole(s)
+	b.see(b.row("6"), "six")
+	b.eval("for (const row of document.querySelectorAll('#rows tr')) row.known = true")
+	rows := func(want string) {
+		t.Helper()
+		b.wait(fmt.Sprintf("%q === Array.from(document.querySelectorAll('#rows tr'), (row) => row.dataset.id + (row.known ? '' : ' new')).join()", want))
+	}
+	b.create("3", "three", "")
+	rows("2,3 new,4,6")
+	b.create("1", "one", "")
+	rows("1 new,2,3 new,4,6")
+	b.remove("4")
+	rows("1 new,2,3 new,6")
+	b.create("7", "seven", "")
+	rows("1 new,2,3 new,6,7 new")
+}
+
 func TestEditConflictShowsBothVersions(t *testing.T) { eachBrowser(t, editConflictShowsBothVersions) }
 
 func editConflictShowsBothVersions(t *test) {

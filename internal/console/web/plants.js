@@ -1,5 +1,4 @@
-// The page of plants: search, tag filter, the table, the selection, and messages in place of
-// rows. What is shown follows from the state in the URL.
+// The page of plants: search, filter, table, selection. What it shows follows from the URL.
 
 import { PLANTS, about, aborted, allows, listPlants } from './api.js';
 import { $, STILL_WAITING, copy, h, icon, visible } from './dom.js';
@@ -70,7 +69,7 @@ export const page = {
     if (changed) {
       reload();
     }
-    markOpen();
+    markRows();
     if (first) { // what was requested before comes first
       startLive();
     }
@@ -220,8 +219,7 @@ function previousPage() {
 }
 
 // turnPage changes the page, scrolls to its top, and moves the focus if the button is now
-// disabled. It does nothing while a page is loading, because that page has the query of
-// the next one.
+// disabled. It does nothing while a page is loading.
 async function turnPage(/** @type {HTMLButtonElement} */ button, /** @type {() => void} */ to) {
   if ($('plants').ariaBusy) {
     return;
@@ -317,8 +315,7 @@ async function readPage(/** @type {AbortSignal} */ signal) {
 }
 
 // watch keeps the table up to date. It starts a little before the table was read, by the
-// server's clock: to apply a change twice does no harm. Nothing jumps: rows change where
-// they are, and new ones are announced.
+// server's clock: to apply a change twice does no harm. Nothing jumps.
 function watch(/** @type {string} */ date) {
   if (list.watching || !allows('events:read')) {
     return;
@@ -332,8 +329,7 @@ function watch(/** @type {string} */ date) {
   });
 }
 
-// arrive applies new changes. Those that arrive while the table is read are applied again
-// when it has been read.
+// arrive applies new changes. load repeats those that arrive while it reads the table.
 function arrive(/** @type {LogEvent[]} */ events) {
   const now = performance.now();
   list.recent = [...list.recent.filter(({ at }) => now - at < OVERLAP), { at: now, events }];
@@ -369,19 +365,12 @@ function apply(/** @type {LogEvent[]} */ events) {
 }
 
 function replaceRow(/** @type {number} */ at, /** @type {Plant} */ plant) {
-  const old = list.plants[at];
   const tr = rowOf(plant.id);
-  if (old.name === plant.name && old.tag === plant.tag && !tr.classList.contains('deleted')) {
+  if (tr.look === look(plant) && !tr.matches('.deleted')) {
     return;
   }
   list.plants[at] = plant;
-  const focused = tr.contains(document.activeElement);
-  tr.replaceWith(row(plant, true));
-  markOpen();
-  choose(...list.plants.filter(({ id }) => list.chosen.has(id)));
-  if (focused) {
-    focusRow(plant.id);
-  }
+  changeRows(() => tr.replaceWith(row(plant, plant.id)));
 }
 
 // belongs reports whether a plant would be on this page.
@@ -447,35 +436,59 @@ function renderGoto() {
   $('goto').replaceChildren(`Go to plant ${id}`, h('kbd', {}, 'Enter'));
 }
 
+// renderRows keeps the rows that have not changed, so that no click on them is lost.
 function renderRows(/** @type {string | undefined} */ fresh = undefined) {
-  const focused = $('rows').contains(document.activeElement);
+  const looks = list.plants.map(look);
   if (!list.plants.some(({ id }) => id === list.current)) {
     list.current = list.plants[0]?.id ?? '';
   }
-  $('plants').hidden = list.plants.length === 0;
-  $('rows').replaceChildren(...list.plants.map((plant) => row(plant, plant.id === fresh)));
+  $('plants').hidden = !list.plants.length;
+  changeRows((rows) => {
+    for (const tr of [...rows.children]) {
+      if (tr.matches('.deleted') || tr.dataset.id === fresh || !looks.includes(tr.look)) {
+        tr.remove();
+      }
+      tr.className = '';
+    }
+    let at = rows.firstChild;
+    for (const plant of list.plants) {
+      if (at?.dataset.id !== plant.id) {
+        at = rows.insertBefore(row(plant, fresh), at);
+      }
+      at = at.nextSibling;
+    }
+  });
+}
+
+// changeRows keeps the focus and the selection.
+function changeRows(/** @type {(rows: any) => void} */ change) {
+  const rows = $('rows');
+  const focused = rows.contains(document.activeElement);
+  change(rows);
   choose(...list.plants.filter(({ id }) => list.chosen.has(id)));
-  markOpen();
-  if (focused) {
+  markRows();
+  if (focused && !rows.contains(document.activeElement)) {
     focusRow(list.current);
   }
 }
 
-function row(/** @type {Plant} */ plant, /** @type {boolean} */ fresh) {
+const look = (/** @type {Plant} */ { id, name, tag }) => JSON.stringify([format({ ...state(), id }), name, tag]);
+
+function row(/** @type {Plant} */ plant, /** @type {string | undefined} */ fresh) {
   const { id, name, tag } = plant;
   const link = h('a', {
-    class: 'name', dir: 'auto', href: format({ ...state(), id }), tabindex: id === list.current ? '0' : '-1', title: name.length > 40 ? shorten(name, 1000) : undefined,
+    class: 'name', dir: 'auto', href: format({ ...state(), id }), title: name.length > 40 ? shorten(name, 1000) : undefined,
   }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
   const pick = h('input', { type: 'checkbox', tabindex: '-1', 'aria-label': `Select plant ${id}` });
   pick.hidden = !allows('plants:write');
-  return h(
+  return Object.assign(h(
     'tr',
-    { role: 'row', 'data-id': id, class: fresh ? 'fresh' : undefined },
+    { role: 'row', 'data-id': id, class: id === fresh ? 'fresh' : '' },
     h('td', { role: 'cell', class: 'pick' }, h('label', {}, pick)),
     h('td', { role: 'cell', class: 'id' }, id),
     h('td', { role: 'cell', class: 'name-cell' }, link),
     h('td', { role: 'cell', class: 'tag-cell' }, tagCell(tag)),
-  );
+  ), { look: look(plant) });
 }
 
 function tagCell(/** @type {string | undefined} */ tag) {
@@ -488,21 +501,24 @@ function tagCell(/** @type {string | undefined} */ tag) {
 
 const rowOf = (/** @type {string | undefined} */ id) => (id ? $('rows').querySelector(`tr[data-id="${id}"]`) : null);
 
-function markOpen() {
-  for (const row of $('rows').children) {
-    row.classList.toggle('open', row.dataset.id === state().id);
+// markRows marks the open row and the current one.
+function markRows() {
+  for (const tr of $('rows').children) {
+    const { id } = tr.dataset;
+    tr.classList.toggle('open', id === state().id);
+    tr.querySelector('.name').tabIndex = id === list.current ? 0 : -1;
   }
 }
 
 // Rows are one stop of the Tab key. Within it j, k and the arrows move.
 
 function clickRow(/** @type {any} */ event) {
-  const { id } = event.target.closest('tr').dataset;
+  const id = event.target.closest('tr')?.dataset.id;
   if (event.target.closest('.pick')) {
     choose(...list.plants.filter((plant) => rowOf(plant.id).querySelector('.pick input').checked));
     return;
   }
-  if (event.target.closest('button') || event.ctrlKey || event.metaKey || event.shiftKey) {
+  if (!id || event.target.closest('button') || event.ctrlKey || event.metaKey || event.shiftKey) {
     return;
   }
   event.preventDefault();
@@ -519,16 +535,13 @@ function pressInRow(/** @type {any} */ event) {
   }
   if (event.key === ' ' && event.target.matches('a.name') && allows('plants:write')) {
     event.preventDefault();
-    const pick = rowOf(list.current).querySelector('.pick input');
-    pick.click();
+    rowOf(list.current).querySelector('.pick input').click();
   }
 }
 
 function setCurrent(/** @type {string} */ id) {
-  for (const link of $('rows').querySelectorAll('a.name')) {
-    link.tabIndex = link.closest('tr').dataset.id === id ? 0 : -1;
-  }
   list.current = id;
+  markRows();
 }
 
 // move goes to the next or the previous row. If a plant is open beside the list, it opens
@@ -547,7 +560,7 @@ function move(/** @type {number} */ step) {
 }
 
 // choose selects these plants, and no others.
-function choose(/** @type {Plant[]} */ ...plants) {
+export function choose(/** @type {Plant[]} */ ...plants) {
   list.chosen = new Map(plants.map((plant) => [plant.id, plant]));
   if (!$('plants')) {
     return;
@@ -563,8 +576,6 @@ function choose(/** @type {Plant[]} */ ...plants) {
   $('pick-all').checked = plants.length > 0 && plants.length === list.plants.length;
   $('pick-all').indeterminate = plants.length > 0 && plants.length < list.plants.length;
 }
-
-export const clearChoice = () => choose();
 
 function renderEmpty() {
   const { q, tag, after } = state();

@@ -5,7 +5,7 @@ import { deletePlant, getPlant, replacePlant } from './api.js';
 import { h, toast } from './dom.js';
 import { plural, sentence, shorten } from './format.js';
 import { field, openForm } from './parts.js';
-import { clearChoice, focusRow, reload } from './plants.js';
+import { choose, focusRow, reload } from './plants.js';
 
 /** @typedef {import('./api.js').Plant} Plant */
 
@@ -152,7 +152,7 @@ function ask(plants, verb, form, change) {
         say(`${done.length} of ${plants.length} done…`);
       });
       return async () => {
-        clearChoice();
+        choose();
         if (done.length > 0) {
           offerUndo(`${plural(done.length, 'plant')} ${done.length === 1 ? 'was' : 'were'} ${verb}.`, done);
         }
