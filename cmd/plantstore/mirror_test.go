@@ -191,7 +191,7 @@ func TestMirrorOfALogThatCannotBeFollowedFails(t *testing.T) {
 		to := servertest.Start(t, servertest.Options{})
 		t.Setenv("PLANTSTORE_FROM_TOKEN", from.Token)
 		t.Setenv("PLANTSTORE_TO_TOKEN", to.Token)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		code, said := mirrorOnce(ctx, from, to, tt.args...)
 		cancel()
 		if code != exitFailure || !strings.Contains(said, tt.want) || len(to.Plants(t)) > 0 {
@@ -219,7 +219,7 @@ func TestMirrorFollowsOneStream(t *testing.T) {
 	done := make(chan string)
 	go func() { _, said := mirrorOnce(ctx, from, to, "--follow"); done <- said }()
 	c := from.Client(client.Options{})
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(timeout)
 	for id := range plantstore.ID(20) {
 		if err := c.Create(t.Context(), plantstore.Plant{ID: id, Name: "Fern"}); err != nil {
 			t.Fatal(err)

@@ -49,21 +49,30 @@ func leaklessMain() {
 // withoutLeak returns the code, or exitLeak if goroutines are left over. Those of idle
 // HTTP connections may be.
 func withoutLeak(code int) int {
-	if err := goleak.Find(
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-	); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return exitLeak
+	for start := time.Now(); ; {
+		err := goleak.Find(
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		)
+		if err == nil {
+			return code
+		}
+		if time.Since(start) > leakTimeout {
+			fmt.Fprintln(os.Stderr, err)
+			return exitLeak
+		}
 	}
-	return code
 }
 
 // exitLeak is an exit code that no script wants.
 const exitLeak = 100
 
-// timeout is how long a script waits for what should happen immediately.
-const timeout = time.Minute
+const (
+	// timeout is how long a script waits for what should happen immediately.
+	timeout = 3 * time.Minute
+	// leakTimeout is how long a goroutine may take to end.
+	leakTimeout = 30 * time.Second
+)
 
 // TestScripts runs what a user could type. In addition to testscript's own commands,
 // the scripts have:
@@ -99,6 +108,8 @@ const timeout = time.Minute
 //	    group finds in it.
 //	exits CODE PROGRAM [ARG]...
 //	    Run a program, and fail unless it exits with the code.
+//	exits-until CODE PROGRAM [ARG]...
+//	    Run the program again until it exits with the code.
 //	next-schema FILE
 //	    Make the store's file look as if a newer version had written it.
 func TestScripts(t *testing.T) {
@@ -128,6 +139,7 @@ func TestScripts(t *testing.T) {
 			"finish-request": command((*script).finishRequest),
 			"capture":        command((*script).capture),
 			"exits":          command((*script).exits),
+			"exits-until":    command((*script).exitsUntil),
 			"next-schema":    command((*script).nextSchema),
 		},
 	})
@@ -509,6 +521,15 @@ func (s *script) exits(ts *testscript.TestScript, args []string) error {
 		return fmt.Errorf("exit code %d, want %s", code, args[0])
 	}
 	return nil
+}
+
+func (s *script) exitsUntil(ts *testscript.TestScript, args []string) error {
+	for start := time.Now(); ; {
+		err := s.exits(ts, args)
+		if err == nil || time.Since(start) > timeout {
+			return err
+		}
+	}
 }
 
 // nextSchema adds 1 to SQLite's user_version, at byte 60 of the file, which must not be

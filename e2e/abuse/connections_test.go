@@ -96,7 +96,7 @@ func (a *target) drip(head, part string) (string, error) {
 }
 
 func TestSlowHeadersAreCutOff(t *testing.T) {
-	a := startTarget(t)
+	a := startTarget(t, timeouts{header: time.Second})
 	a.withProber(t, func() {
 		harness.Parallel(t, harness.Times(200, 2000), func(int) error {
 			response, err := a.drip("GET /plants HTTP/1.1\r\nHost: x\r\nX-Slow: ", "a")
@@ -109,7 +109,7 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 }
 
 func TestSlowBodiesAreCutOff(t *testing.T) {
-	a := startTarget(t)
+	a := startTarget(t, timeouts{request: 2 * time.Second})
 	a.withProber(t, func() {
 		harness.Parallel(t, harness.Times(200, 2000), func(i int) error {
 			head, part := rawRequest("POST", "/plants", "", "Content-Length: 1000"), " "
@@ -131,7 +131,7 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 // give up on them, and they must notice that the export is not complete.
 func TestReadersThatStopReadingAreCutOff(t *testing.T) {
 	const plants, length = 400, 64 << 10
-	a := startTarget(t)
+	a := startTarget(t, timeouts{request: 2 * time.Second, export: 3 * time.Second})
 	name := strings.Repeat("n", length)
 	var lines strings.Builder
 	for id := range plants {
@@ -150,7 +150,7 @@ func TestReadersThatStopReadingAreCutOff(t *testing.T) {
 			if err := conns[i].SetReadBuffer(64 << 10); err != nil {
 				return err
 			}
-			if _, err := io.WriteString(conns[i], rawRequest("GET", "/plants", "", "Accept: application/x-ndjson")); err != nil {
+			if _, err := io.WriteString(conns[i], rawRequest("GET", "/plants", "", "Accept: application/x-ndjson", "Connection: close")); err != nil {
 				return err
 			}
 			_, err = readers[i].Peek(1) // its export has begun, or is refused
@@ -235,7 +235,7 @@ func countSockets(files []string) (n int) {
 // Connections are opened and left idle: some send nothing, some have had a response,
 // some are half closed, and some have lost their other side.
 func TestIdleConnectionsAreClosed(t *testing.T) {
-	a := startTarget(t)
+	a := startTarget(t, timeouts{header: time.Second, idle: 2 * time.Second})
 	n := allowFiles(t, harness.Times(1000, 5000))
 	a.withProber(t, func() {
 		conns := make([]*net.TCPConn, n)
@@ -248,8 +248,13 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		harness.Parallel(t, 32, func(int) error {
 			for i := range next {
 				var err error
-				if conns[i], err = a.dial(); err == nil {
-					err = leaveIdle(conns[i], i, &vanished)
+				for again := true; again; {
+					began := time.Now()
+					if conns[i], err = a.dial(); err == nil {
+						err = leaveIdle(conns[i], i, &vanished)
+					}
+					// The server closes one that stands still for too long in between.
+					again = err != nil && conns[i] != nil && a.cut > 0 && time.Since(began) >= a.cut
 				}
 				if err != nil {
 					return fmt.Errorf("connection %d: %w", i, err)
@@ -320,7 +325,7 @@ func vanish(conn *net.TCPConn) error {
 // Many requests are sent before a response is read. Responses must come in order, each to
 // its own request.
 func TestPipelinedResponsesAreInOrder(t *testing.T) {
-	a := startTarget(t)
+	a := startTarget(t, timeouts{})
 	n := harness.Times(2000, 100_000)
 	a.withProber(t, func() {
 		harness.Parallel(t, 4, func(c int) error {
@@ -407,7 +412,7 @@ func TestEndlessRequestsAreRefused(t *testing.T) {
 		sent         = 64 << 20 // if the server does not stop it
 		allowed      = 16 << 20 // for the server and the buffers in between
 	)
-	a := startTarget(t)
+	a := startTarget(t, timeouts{})
 	create := func(header ...string) string {
 		return strings.Replace(rawRequest("POST", "/plants", "", header...), "Content-Length: 0\r\n", "", 1)
 	}
@@ -468,7 +473,7 @@ func TestCompressedBodiesAreNotDecompressed(t *testing.T) {
 	io.WriteString(w, `{"id":1,"name":"`+strings.Repeat("a", 1<<20))
 	w.Close()
 	bomb := strings.Repeat(part.String(), 900) // gzip members may follow each other
-	a := startTarget(t)
+	a := startTarget(t, timeouts{})
 	a.withProber(t, func() {
 		harness.Parallel(t, harness.Times(16, 200), func(i int) error {
 			conn, err := a.dial()
@@ -485,9 +490,9 @@ func TestCompressedBodiesAreNotDecompressed(t *testing.T) {
 			case 3:
 				header = []string{"Content-Encoding: identity, gzip"}
 			}
-			if _, err := io.WriteString(conn, rawRequest("POST", path, bomb, header...)); err != nil {
-				return err
-			}
+			// It fails if the server refuses the body and closes the connection before all
+			// was sent. The response can still be read.
+			_, _ = io.WriteString(conn, rawRequest("POST", path, bomb, header...))
 			status, body, _, err := readResponse(bufio.NewReader(conn))
 			if err == nil && status != want {
 				err = fmt.Errorf("got %d %s, want %d", status, body, want)
@@ -501,7 +506,7 @@ func TestCompressedBodiesAreNotDecompressed(t *testing.T) {
 // Clients connect, send a part of a request and reset the connection, again and again.
 // They are on the server's machine, where a proxy would be, and so are not held back.
 func TestResetConnectionsAreReleased(t *testing.T) {
-	a := startTarget(t)
+	a := startTarget(t, timeouts{})
 	a.withProber(t, func() {
 		a.resetConnections(t, harness.Times(4000, 100_000))
 		// The sockets of the listener and of the prober stay open.
@@ -540,14 +545,17 @@ func (a *target) resetConnections(t *testing.T, n int) {
 // same address is served.
 func TestResettingAddressIsHeldBack(t *testing.T) {
 	const hostile = "127.0.0.2"
-	a := startTarget(t, "--auth-failures", "20/s,burst=200")
+	const burst, backlog = 200, 4096 // how many connections the kernel accepts for a server that stands still
+	a := startTarget(t, timeouts{}, "--auth-failures", fmt.Sprintf("20/s,burst=%d", burst))
 	duration := time.Duration(harness.Times(3, 30)) * time.Second
 	var resets, calls atomic.Int64
+	var took time.Duration
 	a.withProber(t, func() {
-		end := time.Now().Add(duration)
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostile)}, Deadline: end.Add(time.Minute)}
+		began := time.Now()
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostile)}, Timeout: time.Minute}
 		harness.Parallel(t, 9, func(worker int) error {
-			for time.Now().Before(end) {
+			// On a busy machine it takes longer until there are enough.
+			for time.Since(began) < duration || time.Since(began) < time.Minute && (resets.Load() < burst || calls.Load() == 0) {
 				conn, err := dialer.Dial("tcp", a.Addr)
 				if err != nil {
 					return err
@@ -568,17 +576,24 @@ func TestResettingAddressIsHeldBack(t *testing.T) {
 			}
 			return nil
 		})
+		took = time.Since(began)
 	})
+	if !strings.Contains(a.Log(), "an address is held back") {
+		t.Error("no address was held back")
+	}
 	// Some connect before the server has noticed. Without a limit there are tens of
 	// thousands a second.
-	most := int64(1000 * duration.Seconds())
-	if n := resets.Load(); n < 200 || n > most {
-		t.Errorf("%d connections were reset, want 200 to %d", n, most)
+	most := int64(1000 * took.Seconds())
+	if !harness.Torture() {
+		most += 2 * backlog
+	}
+	if n := resets.Load(); n < burst || n > most {
+		t.Errorf("%d connections were reset, want %d to %d", n, burst, most)
 	}
 	if calls.Load() == 0 {
 		t.Error("a well-behaved client at the same address was not served")
 	}
-	harness.Report(t, "%d resets and %d calls from the address in %s", resets.Load(), calls.Load(), duration)
+	harness.Report(t, "%d resets and %d calls from the address in %s", resets.Load(), calls.Load(), took)
 }
 
 // sendOn sends a request on a connection, closes it, and returns the status.

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,23 +19,46 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// hammer has clients send requests, many before they read a response, for some time. It
-// returns how many responses had each status.
-func (a *target) hammer(t *testing.T, clients int, duration time.Duration, request func() string) map[int]int {
+// hammer has clients send requests, many before they read a response, for some time, and on a
+// busy machine until each of the statuses was seen. It returns how many responses had each
+// status, and how long that took.
+func (a *target) hammer(t *testing.T, clients int, duration time.Duration, request func() string, want ...int) (map[int]int, time.Duration) {
 	t.Helper()
 	const burst = 50
-	end := time.Now().Add(duration)
-	var mu sync.Mutex
+	began := time.Now()
+	var mu sync.Mutex // guards statuses, conns
 	statuses := map[int]int{}
+	var conns []*net.TCPConn
+	var over atomic.Bool
+	tryEnd := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		missing := slices.ContainsFunc(want, func(status int) bool { return statuses[status] == 0 })
+		if missing && time.Since(began) < duration+time.Minute {
+			return
+		}
+		over.Store(true)
+		for _, conn := range conns {
+			conn.SetDeadline(time.Now())
+		}
+	}
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		for time.Sleep(duration); !over.Load(); time.Sleep(10 * time.Millisecond) {
+			tryEnd()
+		}
+	})
 	harness.Parallel(t, clients, func(int) error {
 		conn, err := a.dial()
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		conn.SetDeadline(end)
+		mu.Lock()
+		conns = append(conns, conn)
+		mu.Unlock()
 		in := bufio.NewReader(conn)
-		for time.Now().Before(end) {
+		for !over.Load() {
 			var out strings.Builder
 			for range burst {
 				out.WriteString(request())
@@ -58,7 +84,8 @@ func (a *target) hammer(t *testing.T, clients int, duration time.Duration, reque
 		}
 		return err
 	})
-	return statuses
+	ending.Wait()
+	return statuses, time.Since(began)
 }
 
 // reportHammer reports the statuses and fails unless they are those wanted.
@@ -83,30 +110,30 @@ func reportHammer(t *testing.T, name string, statuses map[int]int, duration time
 // The default limit holds back an address that guesses tokens. A valid token from the
 // same address is served.
 func TestGuessersAreHeldBack(t *testing.T) {
-	a := startTarget(t)
+	a := startTarget(t, timeouts{})
 	duration := time.Duration(harness.Times(3, 30)) * time.Second
 	for name, token := range map[string]func() string{
 		"unknown": plantstore.NewSecret, "malformed": malformed,
 		"foreign": func() string { return fmt.Sprintf("%016x-%016x", rand.Uint64(), rand.Uint64()) },
 	} {
 		a.withProber(t, func() {
-			statuses := a.hammer(t, 8, duration, func() string {
+			statuses, took := a.hammer(t, 8, duration, func() string {
 				return "GET /plants/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token() + "\r\n\r\n"
-			})
-			reportHammer(t, name+" tokens", statuses, duration, 401, 429)
+			}, 401, 429)
+			reportHammer(t, name+" tokens", statuses, took, 401, 429)
 		})
 	}
 }
 
 // A rate limit holds back a token that sends as fast as it can.
 func TestGreedyTokenIsHeldBack(t *testing.T) {
-	a := startTarget(t, "--rate-limit", "3000/s,burst=3000")
+	a := startTarget(t, timeouts{}, "--rate-limit", "3000/s,burst=3000")
 	greedy := strings.TrimSpace(a.Command("token", "create", "--name", "greedy"))
 	duration := time.Duration(harness.Times(3, 30)) * time.Second
 	a.withProber(t, func() {
-		statuses := a.hammer(t, 64, duration, func() string {
+		statuses, took := a.hammer(t, 64, duration, func() string {
 			return "GET /plants/-1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + greedy + "\r\n\r\n"
-		})
-		reportHammer(t, "a greedy token", statuses, duration, 200, 429)
+		}, 200, 429)
+		reportHammer(t, "a greedy token", statuses, took, 200, 429)
 	})
 }

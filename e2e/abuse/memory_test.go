@@ -145,7 +145,7 @@ func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 func TestImportsOfWrongLinesTakeLittleMemory(t *testing.T) {
 	const imports = 20
 	lines := harness.Times(100_000, 200_000)
-	a := startTarget(t)
+	a := startTarget(t, timeouts{})
 	body := strings.Repeat("x\n", lines)
 	var mu sync.Mutex // guards statuses
 	statuses := make(map[int]int)

@@ -27,6 +27,7 @@ type load struct {
 	*harness.Server
 	maxMemory  int64
 	retryAfter bool // clients honour it
+	refuses    bool // on a busy machine it lasts until one was refused
 	end        time.Time
 
 	mu              sync.Mutex // guards what follows
@@ -38,7 +39,14 @@ func newLoad(s *harness.Server, maxMemory int64) *load {
 	return &load{Server: s, maxMemory: maxMemory, acked: make(map[plantstore.ID]bool)}
 }
 
-func (l *load) over() bool { return time.Now().After(l.end) }
+func (l *load) over() bool {
+	if now := time.Now(); now.Before(l.end) || now.After(l.end.Add(time.Minute)) {
+		return now.After(l.end)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.served) > 0 && (!l.refuses || len(l.refused) > 0)
+}
 
 // record records the response to a create. It must be 200, or 503 with Retry-After.
 func (l *load) record(id plantstore.ID, status int, retryAfter string, took time.Duration) error {
@@ -209,7 +217,7 @@ func TestOverloadedServerLosesNothing(t *testing.T) {
 		{"short queue, Retry-After honoured", many, short, true, true},
 	} {
 		l := newLoad(harness.Start(t, tt.flags...), maxOverloaded)
-		l.retryAfter = tt.retryAfter
+		l.retryAfter, l.refuses = tt.retryAfter, tt.refuses
 		rate := l.run(t, fmt.Sprintf("%s, %d clients", tt.name, tt.clients), tt.clients, duration, l.create)
 		if (len(l.refused) > 0) != tt.refuses {
 			t.Errorf("%s: %d were refused", tt.name, len(l.refused))

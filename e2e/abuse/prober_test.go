@@ -1,6 +1,7 @@
 package abuse
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,19 +26,31 @@ const maxMemory = 256 << 20
 // reported.
 const probeTimeout = time.Minute
 
-// target is a server whose timeouts are short, so that the test is.
+// timeouts are those of a server.
+type timeouts struct{ header, request, idle, export time.Duration }
+
+// target is a server under abuse.
 type target struct {
 	*harness.Server
-	header, request, idle, export time.Duration // the timeouts
-	plants                        int64         // how many ids the prober has used
+	timeouts
+	// cut is after how long the server may close a connection without a request, even of a
+	// client that behaves well, if the machine stands still; 0 for never.
+	cut    time.Duration
+	plants int64 // how many ids the prober has used
 }
 
-func startTarget(t *testing.T, flags ...string) *target {
+// startTarget starts a server. In the short form the timeouts that a test waits for are short,
+// and the others so long that they do not matter on a busy machine.
+func startTarget(t *testing.T, short timeouts, flags ...string) *target {
 	t.Helper()
 	harness.NeedProc(t)
-	a := &target{header: time.Second, request: 2 * time.Second, idle: 2 * time.Second, export: 3 * time.Second}
+	a := &target{timeouts: timeouts{
+		header: cmp.Or(short.header, time.Minute), request: cmp.Or(short.request, time.Minute),
+		idle: cmp.Or(short.idle, 2*time.Minute), export: cmp.Or(short.export, 10*time.Minute),
+	}}
+	a.cut = min(a.header, a.idle)
 	if harness.Torture() { // the defaults, but for exports
-		a.header, a.request, a.idle, a.export = 5*time.Second, 30*time.Second, 2*time.Minute, time.Minute
+		a.timeouts, a.cut = timeouts{5 * time.Second, 30 * time.Second, 2 * time.Minute, time.Minute}, 0
 	}
 	flags = append(flags, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String(), "--export-timeout", a.export.String())
 	a.Server = harness.Start(t, flags...)
@@ -69,7 +82,7 @@ func (a *target) withProber(t *testing.T, abuse func()) {
 // each of them took.
 func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
 	t.Helper()
-	p := runProber(t, prober{API: a.API, Used: a.plants, AtLeast: atLeast}, f)
+	p := runProber(t, prober{API: a.API, Cut: a.cut, Used: a.plants, AtLeast: atLeast}, f)
 	a.plants = p.Used
 	return p.Took
 }
@@ -79,7 +92,7 @@ func (a *target) probe(t *testing.T, atLeast int, f func()) []time.Duration {
 func (a *target) probeReads(t *testing.T, path string, atLeast int, f func() (from, to time.Time)) (took []time.Duration) {
 	t.Helper()
 	var from, to time.Time
-	p := runProber(t, prober{API: a.API, Reads: path, AtLeast: atLeast}, func() { from, to = f() })
+	p := runProber(t, prober{API: a.API, Cut: a.cut, Reads: path, AtLeast: atLeast}, func() { from, to = f() })
 	for i, began := range p.Began {
 		if !began.Before(from) && (to.IsZero() || began.Before(to)) {
 			took = append(took, p.Took[i])
@@ -146,6 +159,7 @@ const proberVariable = "PLANTSTORE_TEST_PROBER"
 // with the results.
 type prober struct {
 	API     string
+	Cut     time.Duration   // as in target
 	Reads   string          // the path of its only call, if set
 	Used    int64           // how many ids are used
 	AtLeast int             // how many calls to make at least
@@ -182,6 +196,8 @@ func proberMain(job string) int {
 func (p *prober) run(ended *atomic.Bool) {
 	kept := &http.Client{Transport: &http.Transport{}, Timeout: probeTimeout}
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: probeTimeout}
+	var keptUsed time.Time
+	repeats := 0 // of the same call
 	for calls := 0; calls < p.AtLeast || !ended.Load(); calls++ {
 		method, path, body, want := "GET", "/plants/"+strconv.FormatInt(-p.Used, 10), "", `"name":"probe"`
 		switch {
@@ -191,20 +207,40 @@ func (p *prober) run(ended *atomic.Bool) {
 			p.Used++
 			method, path, body = "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"probe"}`, -p.Used)
 		}
-		c := kept
-		if calls%4 > 1 {
-			c = fresh
-		}
 		began := time.Now()
+		c, used := kept, keptUsed
+		if calls%4 > 1 {
+			c, used = fresh, began
+		} else {
+			keptUsed = began
+		}
 		p.Began = append(p.Began, began)
 		res, err := harness.Send(c, harness.Token, method, p.API+path, body)
 		p.Took = append(p.Took, time.Since(began))
-		if err != nil || res.Status != 200 || !strings.Contains(res.Body, want) {
+		if err == nil && res.Status == 200 && strings.Contains(res.Body, want) {
+			repeats = 0
+			continue
+		}
+		// A machine that stands still can be the reason, but not again and again.
+		cut := err != nil && p.Cut > 0 && time.Since(used) >= p.Cut
+		unready := err == nil && path == "/readyz" && res.Status == 503 && time.Since(began) >= readyTimeout
+		if repeats++; repeats > maxRepeats || !cut && !unready {
 			p.Failed = fmt.Sprintf("%s %s: %d %s, %v", method, path, res.Status, res.Body, err)
 			return
 		}
+		calls--
+		if method == "POST" {
+			p.Used-- // the same plant again
+		}
 	}
 }
+
+const (
+	// readyTimeout is how long the server waits for the store before /readyz fails.
+	readyTimeout = 2 * time.Second
+	// maxRepeats is how often the prober repeats a call.
+	maxRepeats = 5
+)
 
 // percentile returns the time that percent of the calls did not exceed.
 func percentile(took []time.Duration, percent int) time.Duration {

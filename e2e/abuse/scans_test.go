@@ -234,7 +234,7 @@ func testRevokedFlood(t *testing.T, a *target, plants int) {
 	// The flooder continues by creating plants, several at a time, because each may
 	// take long. It ends when the promise has been kept.
 	harness.Parallel(t, 4, func(worker int) error {
-		for n := worker + 2; time.Since(revoked) < time.Duration(harness.Times(12, 25))*time.Second; n += 4 {
+		for n := worker + 2; time.Since(revoked) < time.Minute; n += 4 {
 			got, err := create(n)
 			if err != nil {
 				return err
@@ -258,7 +258,8 @@ func testRevokedFlood(t *testing.T, a *target, plants int) {
 	if accepted > revocation+busyMargin {
 		t.Errorf("the token was accepted %v after it was revoked", accepted)
 	}
-	if refused == 0 || refused > revocation+busyMargin {
+	// In the short form a create may wait for a machine that stands still.
+	if refused == 0 || harness.Torture() && refused > revocation+busyMargin {
 		t.Errorf("the first create was refused with 401 %v after the token was revoked (0s: never)", refused)
 	}
 	row{

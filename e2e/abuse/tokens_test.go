@@ -24,7 +24,7 @@ import (
 
 func TestWrongTokensAreRefusedAndForgotten(t *testing.T) {
 	n := harness.Times(20_000, 1_000_000)
-	kept := startTarget(t, "--auth-failures", "off").guess(t, n)
+	kept := startTarget(t, timeouts{}, "--auth-failures", "off").guess(t, n)
 	// A cache could keep three of four, and a hash alone has 32 bytes.
 	if limit := int64(12*n) + 128<<10; kept > limit {
 		t.Errorf("after %d wrong tokens the server keeps %d bytes more than before, at most %d are allowed", n, kept, limit)

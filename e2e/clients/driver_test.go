@@ -3,7 +3,6 @@ package clients
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -69,7 +68,8 @@ type process struct {
 func startProcess(t testing.TB, env []string, program string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(program, args...)
-	cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1"), env...)
+	// Without a buffer Python loses the rest of a long line if a signal interrupts its write.
+	cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED="), env...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -132,7 +132,9 @@ func (p *process) do(j job) (outcome, error) {
 	}
 	got, ok := <-reply
 	if !ok {
-		return outcome{}, errors.New("the driver ended during a call")
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return outcome{}, fmt.Errorf("during a call: %w", p.err)
 	}
 	return got, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -18,11 +19,17 @@ import (
 )
 
 // startReplicas runs two servers on the database and returns them, with a client of each
-// that does not retry.
+// that does not retry. In the short form both wait longer than usual: Patroni alone takes
+// 20 of the usual 30 seconds, and the machine may be busy.
 func startReplicas(t *testing.T, db string) (a, b *harness.Server, clients []*client.Client) {
 	t.Helper()
-	a, b = harness.StartOn(t, db), harness.StartOn(t, db)
+	var flags []string
 	opts := client.Options{Retries: -1}
+	if !harness.Torture() {
+		flags = []string{"--store-timeout", "90s", "--write-timeout", "3m"}
+		opts.HTTP = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+	}
+	a, b = harness.StartOn(t, db, flags...), harness.StartOn(t, db, flags...)
 	return a, b, []*client.Client{a.Client(opts), b.Client(opts)}
 }
 
@@ -73,7 +80,7 @@ func startArrivals(t *testing.T, clients ...*client.Client) (stop func() int) {
 }
 
 func createReadDelete(c *client.Client, plant plantstore.Plant) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if err := c.Create(ctx, plant); err != nil {
 		return err

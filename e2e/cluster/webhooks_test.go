@@ -84,8 +84,12 @@ func TestWebhookIsTakenOver(t *testing.T) {
 		killed.Run()
 	}
 	harness.Report(t, "a webhook was taken over after %s", longest.Round(time.Millisecond))
-	if longest > 15*time.Second {
-		t.Errorf("a webhook was taken over after %s, want within 15 s", longest)
+	limit := 15 * time.Second
+	if !harness.Torture() {
+		limit = time.Minute // the machine may be busy
+	}
+	if longest > limit {
+		t.Errorf("a webhook was taken over after %s, want within %s", longest, limit)
 	}
 }
 
@@ -98,6 +102,7 @@ func startWithWebhooks(t *testing.T) [2]*harness.Server {
 		servers[i] = harness.New(t, url, "--webhook-allow", "127.0.0.0/8")
 		servers[i].Program = program
 		servers[i].Run()
+		servers[i].AwaitToken()
 	}
 	return servers
 }

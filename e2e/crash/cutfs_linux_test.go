@@ -296,7 +296,7 @@ func (d *disk) alive() bool {
 	defer d.mu.Lock()
 	select {
 	case <-d.released:
-	case <-time.After(30 * time.Second): // a test has gone wrong
+	case <-time.After(3 * time.Minute): // a test has gone wrong
 	}
 	return false
 }

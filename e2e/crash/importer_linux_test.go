@@ -49,7 +49,7 @@ func (i *importer) run() error {
 		i.Records = append(i.Records, harness.Record{Unacked: &plantstore.Write{Op: plantstore.Create, Plant: plant}})
 		fmt.Fprintf(lines, "{\"id\":%d,\"name\":%q}\n", plant.ID, plant.Name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	report, err := i.Client.ImportLines(ctx, strings.NewReader(lines.String()))
 	if err != nil {

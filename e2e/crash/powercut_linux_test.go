@@ -113,9 +113,9 @@ func killAtCut(t *testing.T, s *harness.Server, d *disk) {
 	t.Helper()
 	select {
 	case <-d.dark:
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		d.release()
-		t.Fatal("the server wrote nothing for a minute")
+		t.Fatal("the server wrote nothing for three minutes")
 	}
 	if err := s.Signal(syscall.SIGKILL); err != nil {
 		t.Error(err)

@@ -20,10 +20,12 @@ func TestStalledDiskFillsTheQueueAndReadsContinue(t *testing.T) {
 	const queue, clients = 100, 50
 	const maxMemory = 512 << 20
 	d := newDrive(t)
-	s := harness.StartOn(t, d.path("plants.db"), "--max-queue", strconv.Itoa(queue))
+	// The queued creates wait until the others have been refused.
+	const patience = 10 * time.Minute
+	s := harness.StartOn(t, d.path("plants.db"), "--max-queue", strconv.Itoa(queue), "--write-timeout", patience.String())
 	c := &stallClients{
 		t: t, s: s, acked: make(map[plantstore.ID]bool),
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: queue + clients}, Timeout: time.Minute},
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: queue + clients}, Timeout: patience},
 	}
 	defer c.http.CloseIdleConnections()
 	if err := c.create(0, "before"); err != nil {

@@ -55,11 +55,20 @@ func Main(run func() int) (code int) {
 			f()
 		}
 		http.DefaultClient.CloseIdleConnections()
-		if err := goleak.Find(); err != nil {
+		if err := findLeaks(); err != nil {
 			code = max(code, failed(err))
 		}
 	}()
 	return run()
+}
+
+// findLeaks returns an error if goroutines are left, and still are after a while.
+func findLeaks() (err error) {
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if err = goleak.Find(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func failed(err error) int {

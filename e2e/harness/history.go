@@ -323,7 +323,7 @@ func (w *worker) remember(in input, out output) {
 
 // call calls the server. Refusals that the model knows are not errors.
 func (w *worker) call(in input) (out output, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	switch {
 	case in.write == nil && in.limit == 0:

@@ -31,7 +31,7 @@ type Server struct {
 	Env     []string   // added to the environment
 	Files   []*os.File // inherited as file 3 and those that follow
 	DB      string     // a file or a URL
-	Addr    string     // HOST:PORT, known once it serves
+	Addr    string     // HOST:PORT, its own until the test ends
 	API     string     // base URL of the API at that address
 
 	t       testing.TB
@@ -62,7 +62,7 @@ func (l *log) String() string {
 // New returns a server that does not run yet. It is stopped when the test ends.
 func New(t testing.TB, db string, flags ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, DB: db, Flags: flags, Addr: "127.0.0.1:0"}
+	s := &Server{t: t, DB: db, Flags: flags, Addr: reserveAddr(t)}
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -78,7 +78,32 @@ func StartOn(t testing.TB, db string, flags ...string) *Server {
 	t.Helper()
 	s := New(t, db, flags...)
 	s.Run()
+	s.AwaitToken()
 	return s
+}
+
+// AwaitToken waits until the server knows [Token]. If PostgreSQL is slow, the server creates
+// its first token a moment after it serves. One that is unavailable is not waited for.
+func (s *Server) AwaitToken() {
+	s.t.Helper()
+	if !strings.HasPrefix(s.DB, "postgres") {
+		return
+	}
+	Eventually(s.t, func() error {
+		if status, body := s.Call(Token, "GET", "/token", ""); status == http.StatusUnauthorized {
+			return fmt.Errorf("the first token got %d %s", status, body)
+		}
+		return nil
+	})
+}
+
+// patience are settings for a busy machine, on which a process may stand still for seconds at
+// any moment. The long form has a machine of its own, and the defaults.
+func patience() []string {
+	if Torture() {
+		return nil
+	}
+	return []string{"PLANTSTORE_READ_HEADER_TIMEOUT=1m", "PLANTSTORE_SHUTDOWN_TIMEOUT=1m"}
 }
 
 // Run starts the process and waits until it serves.
@@ -94,7 +119,7 @@ func (s *Server) Run() {
 func (s *Server) TryRun() error {
 	args := []string{"serve", "--addr", s.Addr, "--db", s.DB, "--log-format", "json"}
 	cmd := exec.Command(cmp.Or(s.Program, binary), append(args, s.Flags...)...)
-	cmd.Env = slices.Concat(os.Environ(), []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + Token}, s.Env)
+	cmd.Env = slices.Concat(os.Environ(), patience(), []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + Token}, s.Env)
 	cmd.ExtraFiles = s.Files
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -165,12 +190,12 @@ func (s *Server) Stop() {
 	}
 	select {
 	case <-s.exited:
-	case <-time.After(time.Minute):
-		s.t.Errorf("the server has not ended a minute after SIGTERM; it logged:\n%s", s.log)
+	case <-time.After(waitTimeout):
+		s.t.Errorf("the server has not ended %v after SIGTERM; it logged:\n%s", waitTimeout, s.log)
 		_ = s.Signal(syscall.SIGKILL) // it may end in the meantime
 	}
 	if err := s.Wait(); err != nil {
-		s.t.Errorf("the server ended: %v", err)
+		s.t.Errorf("the server ended: %v; it logged:\n%s", err, s.log)
 	}
 }
 
@@ -202,9 +227,13 @@ func (s *Server) Resume() {
 // Signal sends a signal to the process. It fails if the process has ended.
 func (s *Server) Signal(sig syscall.Signal) error { return s.cmd.Process.Signal(sig) }
 
-// Client returns a client of the server with [Token].
+// Client returns a client of the server with [Token]. Unless the options say otherwise, it
+// retries for longer than usual: on a busy machine a server takes long to start again.
 func (s *Server) Client(opts client.Options) *client.Client {
 	s.t.Helper()
+	if opts.Retries == 0 && opts.RetryTimeout == 0 {
+		opts.Retries, opts.RetryTimeout = 1000, callTimeout
+	}
 	c, err := client.New(s.API, Token, opts)
 	if err != nil {
 		s.t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // callTimeout ends a call that hangs. It covers the retries of a client.
-const callTimeout = 2 * time.Minute
+const callTimeout = 3 * time.Minute
 
 // Mix says what a workload writes.
 type Mix int

@@ -31,8 +31,9 @@ import (
 // stopped, so it has a process of its own. The value is the port where it validates.
 const pebbleVariable = "PLANTSTORE_TEST_PEBBLE"
 
-// certificateLifetime is how many seconds Pebble's certificates are valid.
-const certificateLifetime = 30
+// certificateLifetime is how many seconds Pebble's certificates are valid. The last third is
+// for the renewal, on a machine that may be busy.
+const certificateLifetime = 60
 
 // authority is a running certificate authority.
 type authority struct {
@@ -114,16 +115,16 @@ func startPebble(t *testing.T, port string) authority {
 func TestCertificateIsObtainedAndRenewedWithACME(t *testing.T) {
 	t.Parallel()
 	const name = "plants.example.com"
-	addr := freeAddr()
-	_, port, _ := net.SplitHostPort(addr)
-	pebble := startPebble(t, port)
 	dir := t.TempDir()
+	s := harness.New(t, filepath.Join(dir, "plants.db"))
+	_, port, _ := net.SplitHostPort(s.Addr)
+	pebble := startPebble(t, port)
 	trust := filepath.Join(dir, "trust.pem")
 	if err := os.WriteFile(trust, []byte(pebble.Trust), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := harness.New(t, filepath.Join(dir, "plants.db"), "--acme-domain", name, "--acme-directory", pebble.Directory, "--acme-email", "ops@example.com")
-	s.Addr, s.Env = addr, []string{"SSL_CERT_FILE=" + trust}
+	s.Flags = []string{"--acme-domain", name, "--acme-directory", pebble.Directory, "--acme-email", "ops@example.com"}
+	s.Env = []string{"SSL_CERT_FILE=" + trust}
 	s.Run()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(pebble.Root)) {
@@ -167,7 +168,7 @@ func TestCertificateIsObtainedAndRenewedWithACME(t *testing.T) {
 
 // handshake connects once and returns the server's certificate.
 func handshake(addr string, config *tls.Config) (*x509.Certificate, error) {
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", addr, config)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", addr, config)
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func startTLS(t *testing.T, p pair, flags ...string) *harness.Server {
 func trusting(t *testing.T, p pair, http2 bool) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.roots}, ForceAttemptHTTP2: http2}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 func TestTLSHasHTTP2AndNoOldVersions(t *testing.T) {
@@ -105,7 +105,7 @@ func TestTLSHasHTTP2AndNoOldVersions(t *testing.T) {
 	s := startTLS(t, p)
 	for http2, want := range map[bool]string{true: "HTTP/2.0", false: "HTTP/1.1"} {
 		web := trusting(t, p, http2)
-		response, err := web.Get(s.API + "/readyz")
+		response, err := web.Get(s.API + "/healthz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func unixClient(t *testing.T, path string) *http.Client {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 func TestUnixSocketIsServedAndReplacedAfterACrash(t *testing.T) {

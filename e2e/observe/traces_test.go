@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	collectpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -94,6 +95,17 @@ func (c *collector) received(matches func(*tracepb.Span) bool) []*tracepb.Span {
 	return found
 }
 
+// await waits until that many spans match.
+func (c *collector) await(t *testing.T, want int, what string, matches func(*tracepb.Span) bool) {
+	t.Helper()
+	harness.Eventually(t, func() error {
+		if got := len(c.received(matches)); got < want {
+			return fmt.Errorf("there are the spans of %d %s, want %d", got, what, want)
+		}
+		return nil
+	})
+}
+
 // one waits for the only span that matches.
 func (c *collector) one(t *testing.T, what string, matches func(*tracepb.Span) bool) (span *tracepb.Span) {
 	t.Helper()
@@ -138,6 +150,7 @@ func startTraced(t *testing.T, db string, c *collector, env ...string) *harness.
 	s := harness.New(t, db)
 	s.Env = append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)
 	s.Run()
+	s.AwaitToken()
 	return s
 }
 
@@ -258,6 +271,9 @@ func TestACommitIsLinkedToItsRequests(t *testing.T) {
 				}
 				return nil
 			})
+			// What is not sent when the server stops may be lost, if the machine is busy.
+			c.await(t, id, "writes", func(s *tracepb.Span) bool { return s.Name == "queue" })
+			c.await(t, id, "requests", func(s *tracepb.Span) bool { return s.Name == "createPlant" })
 			if len(c.received(func(s *tracepb.Span) bool { return s.Name == "commit" && len(s.Links) > 1 })) == 0 {
 				return errors.New("no commit has served several requests")
 			}
@@ -318,6 +334,7 @@ func TestCallerDecidesWhatIsSampled(t *testing.T) {
 	}
 	create("1", "00")
 	create("2", "01")
+	c.await(t, 3, "parts of one create", func(*tracepb.Span) bool { return true })
 	s.Stop()
 	for _, span := range c.received(func(s *tracepb.Span) bool { return s.Name == "createPlant" }) {
 		if id := attribute(span.Attributes, "plantstore.request_id"); id != "req-2" {
@@ -344,15 +361,21 @@ func TestNothingIsTracedUnlessWanted(t *testing.T) {
 	}
 }
 
-// The last spans are sent at shutdown, however seldom spans are sent.
+// The last spans are sent at shutdown, however seldom spans are sent. A server that cannot
+// send them in time says so, and on a busy machine another one may.
 func TestShutdownSendsTheLastSpans(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
-	s := startTraced(t, filepath.Join(t.TempDir(), "plants.db"), c, "OTEL_BSP_SCHEDULE_DELAY=3600000")
-	if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":1,"name":"fern"}`); status != http.StatusOK {
-		t.Fatal(status, body)
+	for range 10 {
+		s := startTraced(t, filepath.Join(t.TempDir(), "plants.db"), c, "OTEL_BSP_SCHEDULE_DELAY=3600000")
+		if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":1,"name":"fern"}`); status != http.StatusOK {
+			t.Fatal(status, body)
+		}
+		s.Stop()
+		if !strings.Contains(s.Log(), "traces cannot be sent") {
+			break
+		}
 	}
-	s.Stop()
 	if names := c.names(); !slices.Contains(names, "createPlant") {
 		t.Errorf("got %q, want the spans of a create", names)
 	}
@@ -361,18 +384,14 @@ func TestShutdownSendsTheLastSpans(t *testing.T) {
 // Without a collector that answers, the server works, and stops by itself.
 func TestACollectorThatFailsDoesNoHarm(t *testing.T) {
 	t.Parallel()
-	refusing, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusing.Close()
 	hanging, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer hanging.Close()
-	for _, addr := range []net.Addr{refusing.Addr(), hanging.Addr()} {
-		s := startTraced(t, filepath.Join(t.TempDir(), "plants.db"), &collector{URL: "http://" + addr.String()}, "OTEL_BSP_MAX_QUEUE_SIZE=512")
+	for _, addr := range []string{"127.0.0.1:9", hanging.Addr().String()} { // nobody listens on the first
+		began := time.Now()
+		s := startTraced(t, filepath.Join(t.TempDir(), "plants.db"), &collector{URL: "http://" + addr}, "OTEL_BSP_MAX_QUEUE_SIZE=512")
 		harness.Parallel(t, 8, func(i int) error {
 			for n := range 200 {
 				id := i*1000 + n
@@ -383,8 +402,8 @@ func TestACollectorThatFailsDoesNoHarm(t *testing.T) {
 			return nil
 		})
 		s.Stop()
-		if n := strings.Count(s.Log(), "traces cannot be sent"); n != 1 {
-			t.Errorf("%d warnings, want one:\n%s", n, s.Log())
+		if n, most := strings.Count(s.Log(), "traces cannot be sent"), 1+int(time.Since(began)/time.Minute); n < 1 || n > most {
+			t.Errorf("%d warnings, want one a minute, at most %d:\n%s", n, most, s.Log())
 		}
 	}
 }

@@ -214,30 +214,32 @@ func TestScopesOfClaims(t *testing.T) {
 		{"subject", "", map[string]any{"scope": nil, "sub": "bob"}, "events:read"},
 		{"scope and group", "", map[string]any{"scope": "ops:read", "groups": "gardeners"}, "plants:write,plants:read,ops:read"},
 	} {
-		opts := newOIDC(issuer)
-		opts.ScopePrefix = tt.prefix
-		for _, text := range grants {
-			g, err := auth.ParseGrant(text)
-			if err != nil {
-				t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) {
+			opts := newOIDC(issuer)
+			opts.ScopePrefix = tt.prefix
+			for _, text := range grants {
+				g, err := auth.ParseGrant(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opts.Grants = append(opts.Grants, g)
 			}
-			opts.Grants = append(opts.Grants, g)
-		}
-		s := newSubject(t, auth.Options{OIDC: opts})
-		caller, err := s.guard.Check(t.Context(), []string{"Bearer " + issuer.Sign(nil, tt.claims)}, plantstore.ScopeRead)
-		if caller == nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		if got := plantstore.FormatScopes(caller.Scopes); got != tt.want {
-			t.Errorf("%s: scopes %q, want %q", tt.name, got, tt.want)
-		}
-		if allowed := slices.Contains(caller.Scopes, plantstore.ScopeRead); allowed != (err == nil) || !allowed && !errors.Is(err, plantstore.ErrScope) {
-			t.Errorf("%s: with the scopes %q: %v", tt.name, tt.want, err)
-		}
-		if caller.Public != issuerURL+" "+caller.Name || caller.Issuer != issuerURL || caller.Subject != caller.Name || caller.Name == "" {
-			t.Errorf("%s: the caller is %q", tt.name, caller.Public)
-		}
+			s := newSubject(t, auth.Options{OIDC: opts})
+			caller, err := s.guard.Check(t.Context(), []string{"Bearer " + issuer.Sign(nil, tt.claims)}, plantstore.ScopeRead)
+			if caller == nil {
+				t.Errorf("%s: %v", tt.name, err)
+				return
+			}
+			if got := plantstore.FormatScopes(caller.Scopes); got != tt.want {
+				t.Errorf("%s: scopes %q, want %q", tt.name, got, tt.want)
+			}
+			if allowed := slices.Contains(caller.Scopes, plantstore.ScopeRead); allowed != (err == nil) || !allowed && !errors.Is(err, plantstore.ErrScope) {
+				t.Errorf("%s: with the scopes %q: %v", tt.name, tt.want, err)
+			}
+			if caller.Public != issuerURL+" "+caller.Name || caller.Issuer != issuerURL || caller.Subject != caller.Name || caller.Name == "" {
+				t.Errorf("%s: the caller is %q", tt.name, caller.Public)
+			}
+		})
 	}
 }
 

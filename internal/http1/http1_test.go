@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -833,48 +832,5 @@ func TestContextHasServerAndAddress(t *testing.T) {
 				t.Error("the context has no server or no address")
 			}
 		})
-	}
-}
-
-// A client that sends part of a request and resets the connection is not worth a
-// connection of net/http. One that only closes its end may get a response.
-func TestResetConnectionIsNotHandedOff(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var handedOff atomic.Int32
-	s := New(&http.Server{Handler: http.HandlerFunc(echo), ConnState: func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			handedOff.Add(1)
-		}
-	}}, always)
-	t.Cleanup(func() { l.Close(); s.Close() })
-	const n = 50
-	for _, reset := range []bool{true, false} {
-		handedOff.Store(0)
-		for range n {
-			client, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			served, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.WriteString(client, partialRequest); err != nil {
-				t.Fatal(err)
-			}
-			if reset {
-				client.(*net.TCPConn).SetLinger(0)
-			}
-			client.Close()
-			s.start(served)
-			s.serving.Wait()
-		}
-		// On loopback the reset has arrived by then, almost always.
-		if got := handedOff.Load(); reset && got > n/2 || !reset && got != n {
-			t.Errorf("reset %t: %d of %d connections were handed off", reset, got, n)
-		}
 	}
 }

@@ -89,7 +89,7 @@ func TestUnknownOutcome(t *testing.T) {
 				for _, g := range c.given {
 					apply(t, s, create(g))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				f := p.arm("COMMIT", committed)
 				results, err := s.Apply(ctx, c.batch)
@@ -193,12 +193,11 @@ func TestUnknownOutcomeOfADeadServer(t *testing.T) {
 	p, through := newProxy(t, addr(url), url)
 	s := openStore(t, through)
 	apply(t, s, create(plant(1, "fern")))
-	f := p.arm("COMMIT", true)
+	f := p.armThen("COMMIT", true, p.stall)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
 		<-f.cut
-		p.stall()
 		cancel()
 	}()
 	_, err := s.Apply(ctx, []plantstore.Write{remove(1)})
@@ -347,7 +346,7 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 		})
 	}
 	// These would wait forever.
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := s.SaveWebhook(ctx, "updated", changeNothing); err != nil {
 		t.Errorf("SaveWebhook waited for the standby: %v", err)
@@ -427,7 +426,7 @@ func underLoad(t *testing.T, url string, inject func(s *Store, progress func()))
 	var writers, load sync.WaitGroup
 	for r := range plantstore.ID(2) {
 		s := openStore(t, url)
-		w := commit.New(s, commit.Options{})
+		w := commit.New(s, commit.Options{StoreTimeout: patience})
 		writers.Go(func() {
 			if err := w.Run(ctx); err != nil {
 				t.Error(err)
@@ -562,13 +561,13 @@ func TestHungServerIsAbandoned(t *testing.T) {
 	url := pgtest.Fresh(t)
 	p, through := newProxy(t, addr(url), url)
 	s := openStore(t, strings.Replace(through, addr(through), addr(through)+","+addr(url), 1)+"&connect_timeout=1")
-	s.callTimeout = 2 * time.Second
 	t.Cleanup(p.stop)
 	apply(t, s, create(plant(1, "fern")))
+	s.callTimeout = 2 * time.Second
 	p.stall()
 	apply(t, s, remove(1))
 	apply(t, s, create(plant(2, "rose")))
-	wantAll(t, s, plant(2, "rose"))
+	wantAll(t, openStore(t, url), plant(2, "rose"))
 }
 
 // TestScanOfAHungServerEnds has a server hang in the middle of a scan, which has no
@@ -577,7 +576,6 @@ func TestScanOfAHungServerEnds(t *testing.T) {
 	url := pgtest.Fresh(t)
 	p, through := newProxy(t, addr(url), url)
 	s := openStore(t, through)
-	s.callTimeout = 2 * time.Second
 	t.Cleanup(p.stop)
 	applyMany(t, s, 2*fetchSize)
 	n := 0
@@ -585,6 +583,7 @@ func TestScanOfAHungServerEnds(t *testing.T) {
 	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if n++; n == 1 {
 			p.stall()
+			s.callTimeout = time.Second // from now on
 		}
 		failed = err
 	}
@@ -596,17 +595,18 @@ func TestScanOfAHungServerEnds(t *testing.T) {
 // TestSlowConsumerOfAScan has the consumer take longer than a fetch may.
 func TestSlowConsumerOfAScan(t *testing.T) {
 	s := openStore(t, pgtest.Fresh(t))
-	s.callTimeout = time.Second
 	applyMany(t, s, 2*fetchSize)
 	n := 0
 	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatalf("after %d plants: %v", n, err)
 		}
-		if n++; n == fetchSize/2 {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*s.callTimeout)
-			<-ctx.Done()
-			cancel()
+		switch n++; n {
+		case fetchSize/2 - 1:
+			s.callTimeout = time.Second // until the next plant, which was fetched with this one
+		case fetchSize / 2:
+			time.Sleep(2 * s.callTimeout)
+			s.callTimeout = patience
 		}
 	}
 	if n != 2*fetchSize {

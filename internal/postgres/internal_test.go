@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -216,7 +215,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	if err := s.CreateToken(t.Context(), tk, plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	occupy(t, s.list)
 	if _, err := s.Plant(ctx, 1); err != nil {

@@ -33,6 +33,7 @@ type proxy struct {
 type fault struct {
 	statement string
 	executed  bool          // cut the response, not the statement
+	then      func()        // what else happens at that moment
 	cut       chan struct{} // closed when it has happened
 }
 
@@ -66,7 +67,12 @@ func newProxy(t *testing.T, target, url string) (*proxy, string) {
 
 // arm cuts the connection at the next statement that matches.
 func (p *proxy) arm(statement string, executed bool) *fault {
-	f := &fault{statement: statement, executed: executed, cut: make(chan struct{})}
+	return p.armThen(statement, executed, func() {})
+}
+
+// armThen is arm, and calls a function before the client notices.
+func (p *proxy) armThen(statement string, executed bool, then func()) *fault {
+	f := &fault{statement: statement, executed: executed, then: then, cut: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed = f
@@ -97,6 +103,7 @@ func (p *proxy) hits(statement string, executed bool) bool {
 	if f == nil || f.executed != executed || !strings.HasPrefix(strings.ToUpper(statement), f.statement) {
 		return false
 	}
+	f.then()
 	close(f.cut)
 	p.armed = nil
 	return true

@@ -269,7 +269,7 @@ func TestSchemaCheckTimesOut(t *testing.T) {
 	if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	s.callTimeout = callTimeout
+	s.callTimeout, s.storeTimeout = patience, patience
 	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, plantstore.ErrNoPlant) {
 		t.Errorf("Plant afterwards: %v, want ErrNoPlant", err)
 	}

@@ -49,7 +49,7 @@ func (s *service) openExport(t *testing.T) *http.Response {
 func (s *service) wantLogged(t *testing.T, level, text string) {
 	t.Helper()
 	traced := func(line string) bool { return strings.Contains(line, `"request":"traced"`) }
-	for deadline := time.Now().Add(10 * time.Second); !containsLine(s.Log.String(), traced); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !containsLine(s.Log.String(), traced); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the request is not in the log:\n%s", s.Log)
 		}
@@ -112,7 +112,7 @@ func TestExportIsAbortedAfterItsTimeout(t *testing.T) {
 	released := make(chan struct{})
 	s := start(t, servertest.Options{ExportTimeout: 100 * time.Millisecond, Store: &scanStore{storetest.NewModel(), func(ctx context.Context, yield func(plantstore.Plant, error) bool) {
 		defer close(released)
-		for ctx.Err() == nil {
+		for i := 0; i < 1024 || ctx.Err() == nil; i++ { // a part has been sent when it ends
 			if !yield(plant(1, strings.Repeat("x", 1024)), nil) {
 				return
 			}

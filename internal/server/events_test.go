@@ -346,11 +346,7 @@ func TestHeadOfEventsEnds(t *testing.T) {
 		}
 		got.wantHeader(t, "Content-Type", accept)
 	}
-	for deadline := time.Now().Add(20 * time.Second); s.Handler.Followers() > 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("the stream still runs")
-		}
-	}
+	waitFor(t, func() bool { return s.Handler.Followers() == 0 })
 }
 
 func TestHeadersOfEvents(t *testing.T) {
@@ -445,7 +441,7 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		if _, _, _, ok := live.next(); !ok {
 			return
 		}
@@ -475,7 +471,7 @@ func TestMetricsOfTheLog(t *testing.T) {
 		}
 		resp.Body.Close()
 		for name, want := range map[string]float64{"plantstore_event_followers": 0, "plantstore_log_unflushed_events": 0} {
-			for deadline := time.Now().Add(time.Minute); metric(name) != want; {
+			for deadline := time.Now().Add(patience); metric(name) != want; {
 				if time.Now().After(deadline) {
 					t.Fatalf("%s is %v, want %v", name, metric(name), want)
 				}

@@ -3,6 +3,7 @@ package server
 import (
 	"compress/gzip"
 	"io"
+	"time"
 
 	"plantstore"
 )
@@ -40,6 +41,14 @@ func (s *Server) LargePages() int64 { return s.largePages.inUse() }
 
 // ScansQueued returns how many searches, filtered lists and exports wait for their turn.
 func (s *Server) ScansQueued() int { return s.scans.queued() }
+
+// WaitForTurns makes searches, lists and exports wait for their turn as long as it takes,
+// also on a slow machine. It is called before the first request.
+func (s *Server) WaitForTurns() {
+	for _, l := range []*lane{s.scans, s.lists, s.tags} {
+		l.maxWait = time.Hour
+	}
+}
 
 // Followers returns how many clients follow the log.
 func (s *Server) Followers() int64 { return s.followers.inUse() }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,7 +265,11 @@ func TestHeadIsGetWithoutTheBody(t *testing.T) {
 		{"/nothing", 404, nil},
 		{"/metrics", 401, nil},
 	} {
-		get, head := s.send(t, "GET", tt.path, "", tt.header...), s.send(t, "HEAD", tt.path, "", tt.header...)
+		send := func(method string) reply {
+			// While the store is slow, the server is not ready.
+			return eventually(t, tt.status, func() reply { return s.send(t, method, tt.path, "", tt.header...) })
+		}
+		get, head := send("GET"), send("HEAD")
 		if get.status != tt.status || head.status != tt.status || len(head.body) != 0 {
 			t.Errorf("%s: GET got %d, HEAD %d with %d bytes; want %d", tt.path, get.status, head.status, len(head.body), tt.status)
 		}
@@ -407,9 +410,7 @@ func TestLargeBodiesShareALimit(t *testing.T) {
 	first := s.dialCreate(t, length)
 	const sent = server.SmallBody + 10
 	first.send(t, large[:sent])
-	for s.Handler.LargeBodies() == 0 {
-		runtime.Gosched() // until the server reads it
-	}
+	waitFor(t, func() bool { return s.Handler.LargeBodies() > 0 }) // until the server reads it
 	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
 	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")
 	unknown.send(t, chunked(large)+"0\r\n\r\n")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +65,7 @@ func TestSearchFloodDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	store := newSlowStore()
 	s := start(t, servertest.Options{Store: store})
+	s.Handler.WaitForTurns()
 	flood, honest := s.NewToken(plantstore.ScopeRead), s.NewToken(plantstore.ScopeRead)
 	done := make(replies)
 	const running, queued = 6, 16 // of one token
@@ -73,18 +73,14 @@ func TestSearchFloodDoesNotAffectOthers(t *testing.T) {
 	for range running {
 		<-store.began
 	}
-	for s.Handler.ScansQueued() < queued {
-		runtime.Gosched() // until they are in the queue
-	}
+	waitFor(t, func() bool { return s.Handler.ScansQueued() == queued })
 	got := s.listAs(t, "?q=zzzz", flood)
 	got.wantError(t, plantstore.ErrUnavailable, "too many searches and exports are running: try again later")
 	got.wantHeader(t, "Retry-After", "1")
 
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 	s.call(t, "GET", "/1", "", "Authorization: Bearer "+flood).wantPlant(t, fern(1))
-	if got := s.send(t, "GET", "/readyz", ""); got.status != http.StatusOK {
-		t.Errorf("/readyz: got %d %s", got.status, got.body)
-	}
+	s.awaitReady(t)
 	done.send(t, s, 1, "", honest)
 	<-store.began // before the queue of the flood
 
@@ -192,9 +188,9 @@ func TestLargePagesShareALimit(t *testing.T) {
 // waitFor waits until a condition holds.
 func waitFor(t *testing.T, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the condition does not hold after 20 s")
+			t.Fatalf("the condition does not hold after %v", patience)
 		}
 	}
 }
@@ -300,13 +296,9 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	for range share {
 		stalled = append(stalled, s.dialImport(t, flood, line))
 	}
-	for s.Handler.Imports() < share {
-		runtime.Gosched() // until all are running
-	}
+	waitFor(t, func() bool { return s.Handler.Imports() == share })
 	stalled = append(stalled, s.dialImport(t, flood, line))
-	for s.Handler.ImportsQueued() == 0 {
-		runtime.Gosched() // until one waits
-	}
+	waitFor(t, func() bool { return s.Handler.ImportsQueued() == 1 })
 	s.call(t, "POST", "/import", line, ndjson, "Authorization: Bearer "+honest).wantReport(t, 1, 0, 0)
 	for _, c := range stalled {
 		c.send(t, "0\r\n\r\n")
@@ -314,9 +306,7 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	for _, c := range stalled {
 		c.reply(t).wantReport(t, 0, 1, 0)
 	}
-	for s.Handler.Imports() > 0 || s.Handler.ImportBytes() > 0 {
-		runtime.Gosched() // until all is released
-	}
+	waitFor(t, func() bool { return s.Handler.Imports() == 0 && s.Handler.ImportBytes() == 0 })
 }
 
 // A byte now and then keeps every read short, but not the import.

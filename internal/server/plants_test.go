@@ -1,21 +1,26 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/server"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
 	"plantstore/internal/wire"
 )
 
@@ -396,27 +401,73 @@ func TestInterruptedImportCanBeRepeated(t *testing.T) {
 	s.wantStored(t, plant(1, "a"), plant(2, "half and more"))
 }
 
+// pipes is a listener in memory, for a server in a bubble. Its dial connects to it.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipes() *pipes {
+	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	p.close = sync.OnceFunc(func() { close(p.closed) })
+	return p
+}
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.close(); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "plants.test"} }
+
 // An import may take longer than a request may, as long as enough lines keep coming.
 func TestSlowImportIsNotCutOff(t *testing.T) {
-	s := start(t, servertest.Options{ReadTimeout: time.Second})
-	in, out := io.Pipe()
-	go func() {
-		for i := range 10 {
-			fmt.Fprintf(out, "{\"id\":%d,\"name\":\"%0500d\"}\n", i, 0)
-			time.Sleep(150 * time.Millisecond) // the client is slow
+	synctest.Test(t, func(t *testing.T) {
+		network := newPipes()
+		s := start(t, servertest.Options{ReadTimeout: time.Second, Store: storetest.NewModel(), Listener: network})
+		s.http.Transport.(*http.Transport).DialContext = network.dial
+		in, out := io.Pipe()
+		var client sync.WaitGroup
+		defer client.Wait()
+		defer in.Close()
+		client.Go(func() {
+			for i := range 10 {
+				fmt.Fprintf(out, "{\"id\":%d,\"name\":\"%0500d\"}\n", i, 0)
+				time.Sleep(150 * time.Millisecond) // the client is slow
+			}
+			out.Close()
+		})
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addr+"/plants/import", in)
+		if err != nil {
+			t.Fatal(err)
 		}
-		out.Close()
-	}()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addr+"/plants/import", in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = http.Header{"Authorization": {"Bearer " + s.Token}, "Content-Type": {wire.MediaNDJSON}}
-	response, err := s.http.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.receive(t, r, []byte("{}"), response).wantReport(t, 10, 0, 0)
+		r.Header = http.Header{"Authorization": {"Bearer " + s.Token}, "Content-Type": {wire.MediaNDJSON}}
+		start := time.Now()
+		response, err := s.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.receive(t, r, []byte("{}"), response).wantReport(t, 10, 0, 0)
+		if took := time.Since(start); took <= time.Second {
+			t.Errorf("the import took only %v", took)
+		}
+	})
 }
 
 func TestEveryOperationNeedsItsScope(t *testing.T) {

@@ -148,6 +148,7 @@ func TestTagFloodDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	store := slowTags{storetest.NewModel(), make(chan struct{}), make(chan struct{})}
 	s := start(t, servertest.Options{Store: store})
+	s.Handler.WaitForTurns()
 	flood, honest := s.NewToken(plantstore.ScopeRead), s.NewToken(plantstore.ScopeRead)
 	done := make(replies)
 	send := func(n int, secret string) {

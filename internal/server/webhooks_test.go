@@ -265,7 +265,7 @@ func TestMetricsOfWebhooks(t *testing.T) {
 	wantMetrics := func(lines ...string) {
 		t.Helper()
 		var text string
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 			text = string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
 			missing := 0
 			for _, line := range lines {

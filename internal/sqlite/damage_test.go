@@ -61,6 +61,7 @@ func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 		"a write": func(s *Store) error { _, err := s.Apply(t.Context(), replace(damagedID)); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var log bytes.Buffer
 			s := openRunning(t, damagedStore(t))
 			s.Log = slog.New(slog.NewTextHandler(&log, nil))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,16 +310,22 @@ func (l *comparison) unflushed(s *Store) (all []entry) {
 }
 
 func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
-	halves := 0 // how often some of a generation's tags were flushed when the store was read or reopened
+	var halves atomic.Int64 // how often some of a generation's tags were flushed when the store was read or reopened
+	t.Cleanup(func() {
+		if halves.Load() == 0 {
+			t.Error("tags were never half flushed: the test covers too little")
+		}
+	})
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			l := newComparison(t, seed)
 			flushes, peak := 0, 0
-			for range 80 {
+			for range 60 {
 				frozen := l.store.unflushed.Load().frozen
 				action := l.IntN(12)
 				if action > 6 && frozen != nil && l.store.write.nextTag != "" {
-					halves++
+					halves.Add(1)
 				}
 				switch action {
 				case 0, 1, 2, 3:
@@ -349,9 +356,6 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 			}
 		})
 	}
-	if halves == 0 {
-		t.Errorf("tags were never half flushed: the test covers too little")
-	}
 }
 
 // flush flushes n plants, as Run does when idle.
@@ -367,7 +371,7 @@ func (l *comparison) flush(t *testing.T, n int) {
 func TestFlushKeepsUpWithWrites(t *testing.T) {
 	for _, size := range []int{1, 7, 50, 1000} {
 		l := newComparison(t, 1)
-		for range 5 * smallGeneration / size {
+		for range max(1, 3*smallGeneration/size) {
 			l.apply(t, l.creates(t, size, 0))
 			if n := l.store.unflushed.Load().active.len(); n > smallGeneration+size {
 				t.Fatalf("with batches of %d, the active generation has %d entries", size, n)
@@ -520,7 +524,7 @@ func TestSnapshotIsConsistent(t *testing.T) {
 			}
 		})
 	}
-	for round := range 200 {
+	for round := range 100 {
 		write(round + 1)
 	}
 	close(stop)
@@ -533,11 +537,14 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path, Serve)
 	s.generationSize = 50
+	const batches, wantFlushes = 100, 10
+	var seen atomic.Int64 // flushes
+	deadline := time.Now().Add(2 * time.Minute)
 	var writers sync.WaitGroup
 	for w := range uint64(2) {
 		writers.Go(func() {
 			random := rand.New(rand.NewPCG(w, 0))
-			for range 200 {
+			for n := 0; n < batches || seen.Load() < wantFlushes && time.Now().Before(deadline); n++ {
 				batch := make([]plantstore.Write, 1+random.IntN(20))
 				for i := range batch {
 					op := []plantstore.Op{plantstore.Create, plantstore.Create, plantstore.Replace, plantstore.Delete}[random.IntN(4)]
@@ -571,8 +578,9 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 			t.Errorf("the view has %s plants, the log implies %s; flushed up to %s", row[0], row[1], row[2])
 		}
 		flushed[row[2]] = true
+		seen.Store(int64(len(flushed)))
 	}
-	if len(flushed) < 10 {
+	if len(flushed) < wantFlushes {
 		t.Errorf("only %d flushes were seen", len(flushed))
 	}
 	if differ := text(t, shell, `SELECT count(*) FROM (SELECT * FROM plants EXCEPT

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -55,11 +56,12 @@ func TestCheckFindsDamage(t *testing.T) {
 		"a webhook that cannot be read":  {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{')", "webhook wh_1: "},
 		"deliveries that cannot be read": {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{\"id\":\"wh_1\"}'); INSERT INTO deliveries VALUES ('wh_1', '{}')", "deliveries of webhook wh_1: "},
 		"an index that misses a plant":   {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO stored VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
-		"a wrong count":                  {"UPDATE log_state SET plants = plants + 1", "there are 2000 plants, but the log's state says 2001"},
+		"a wrong count":                  {"UPDATE log_state SET plants = plants + 1", "there are 500 plants, but the log's state says 501"},
 		"a corrupt page":                 {"", "Tree"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := closedStore(t, 2000)
+			t.Parallel()
+			path := closedStore(t, 500)
 			if test.damage == "" {
 				corruptLastPage(t, path)
 			} else {
@@ -137,7 +139,7 @@ func TestBackupDuringWrites(t *testing.T) {
 		select {
 		case err := <-done:
 			t.Fatal(err)
-		default:
+		case <-time.After(time.Millisecond):
 		}
 	}
 	before := acknowledged.Load()

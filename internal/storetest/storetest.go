@@ -27,7 +27,7 @@ import (
 // Run tests a store against the contract of [plantstore.Store]. Each call of fresh
 // prepares a new, empty store. The open that it returns opens that store, and reopens
 // it with its contents after the suite has closed it. Run closes every store that it
-// opened.
+// opened. Several stores are tested at the same time.
 //
 // The test of a store is then
 //
@@ -38,7 +38,10 @@ import (
 func Run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
 	all := slices.Concat(writeBehaviours, readBehaviours, scanBehaviours, tagBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours)
 	for _, b := range all {
-		t.Run(b.name, func(t *testing.T) { b.check(t, start(t, fresh(t))) })
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			b.check(t, start(t, fresh(t)))
+		})
 	}
 	t.Run("Histories", func(t *testing.T) { checkHistories(t, fresh) })
 }

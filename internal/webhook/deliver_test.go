@@ -70,6 +70,7 @@ func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *ser
 	}
 	s.Manager = New(store, opts)
 	s.firstDelay = 20 * time.Millisecond
+	s.client.Timeout = 5 * time.Minute // what hangs does so throughout, and what is slow is not sent twice
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -141,7 +142,7 @@ func (s *service) awaitDisabled(id, reason string) {
 // await waits until check returns nil.
 func await(t testing.TB, check func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
@@ -263,6 +264,39 @@ func (e *endpoint) awaitMessages(n int) []message {
 	return e.messages()
 }
 
+// awaitEvents waits for messages about that many events.
+func (e *endpoint) awaitEvents(n int) []message {
+	e.t.Helper()
+	await(e.t, func() error {
+		if got := len(withoutRepeats(e.messages())); got < n {
+			return fmt.Errorf("messages about %d events were received, want %d", got, n)
+		}
+		return nil
+	})
+	return e.messages()
+}
+
+// withoutRepeats returns the first message about each event.
+func withoutRepeats(messages []message) (once []message) {
+	seen := make(map[string]bool)
+	for _, m := range messages {
+		if !seen[m.ID] {
+			once = append(once, m)
+		}
+		seen[m.ID] = true
+	}
+	return once
+}
+
+// onceIf returns the messages as they are if each must have been sent once, and otherwise
+// without repeats.
+func onceIf(once bool, messages []message) []message {
+	if once {
+		return messages
+	}
+	return withoutRepeats(messages)
+}
+
 // wantPlants fails unless the messages are about these plants, one each, in any order.
 func wantPlants(t testing.TB, messages []message, plants ...plantstore.Plant) {
 	t.Helper()
@@ -281,7 +315,6 @@ func wantPlants(t testing.TB, messages []message, plants ...plantstore.Plant) {
 
 func TestEndpointThatHangsDelaysNothing(t *testing.T) {
 	s := run(t, newStore(t))
-	s.client.Timeout = 5 * time.Minute // so that it hangs throughout
 	hanging, fast := newEndpoint(t, hang), newEndpoint(t, nil)
 	s.create(hanging)
 	s.create(fast)
@@ -289,7 +322,7 @@ func TestEndpointThatHangsDelaysNothing(t *testing.T) {
 		s.write(plantstore.Create, fern(id))
 	}
 	wantPlants(t, fast.awaitMessages(300), ferns(1, 300)...)
-	if got := len(hanging.messages()); got != maxInFlight {
+	if got := len(hanging.awaitMessages(maxInFlight)); got != maxInFlight {
 		t.Errorf("%d messages are in flight, want %d", got, maxInFlight)
 	}
 	start := time.Now()
@@ -367,8 +400,8 @@ func (s *service) only() string {
 func TestGoneDisablesAtOnce(t *testing.T) {
 	s := run(t, newStore(t))
 	var gone atomic.Bool
-	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, _ message) {
-		if gone.Load() {
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request, m message) {
+		if gone.Load() && m.Data.ID > 1 {
 			w.WriteHeader(http.StatusGone)
 		}
 	})
@@ -462,13 +495,15 @@ func TestWebhookBehindTheLogIsDisabled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	trimmed := make(chan error, 1)
 	go func() { trimmed <- store.Run(ctx) }()
-	defer func() { cancel(); <-trimmed }()
+	stopTrimming := sync.OnceFunc(func() { cancel(); <-trimmed })
+	defer stopTrimming()
 	s.awaitDisabled(pending.ID, "it is behind what the log keeps")
 	if _, err := s.Resume(t.Context(), behind.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitDisabled(behind.ID, "it is behind what the log keeps")
 
+	stopTrimming() // or the next event would be gone soon
 	fails.Store(false)
 	before := len(e.messages())
 	for _, id := range []string{pending.ID, behind.ID} {
@@ -626,6 +661,7 @@ func TestPositionSurvivesAStop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plants.db")
 	e := newEndpoint(t, func(http.ResponseWriter, *http.Request, message) { time.Sleep(5 * time.Millisecond) })
 	var last plantstore.ID
+	stopped := true // gracefully, each time
 	for range 3 {
 		store := openStore(t, path)
 		s := run(t, store)
@@ -635,14 +671,21 @@ func TestPositionSurvivesAStop(t *testing.T) {
 		s.write(plantstore.Create, ferns(last+1, last+200)...)
 		last += 200
 		e.awaitMessages(int(last) - 100)
-		s.stop()
+		stopped = s.stopInTime() && stopped
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run(t, openStore(t, path))
-	e.awaitMessages(int(last))
-	wantPlants(t, e.messages(), ferns(1, last)...)
+	wantPlants(t, onceIf(stopped, e.awaitEvents(int(last))), ferns(1, last)...)
+}
+
+// stopInTime stops the manager, and reports whether that was so quick that nothing was
+// abandoned. A machine that stalls may take longer.
+func (s *service) stopInTime() bool {
+	start := time.Now()
+	s.stop()
+	return time.Since(start) < stopGrace
 }
 
 // fileContains reports whether a file of the store has the text.
@@ -715,12 +758,7 @@ func TestSecretsAreSealed(t *testing.T) {
 // Of large events only a few are in memory at a time, however many webhooks there are.
 func TestLargeEventsAreDelivered(t *testing.T) {
 	s := run(t, newStore(t))
-	var inFlight, most atomic.Int64
-	fast, hanging := newEndpoint(t, nil), newEndpoint(t, func(_ http.ResponseWriter, r *http.Request, _ message) {
-		most.Store(max(most.Load(), inFlight.Add(1)))
-		<-r.Context().Done()
-		inFlight.Add(-1)
-	})
+	fast, hanging := newEndpoint(t, nil), newEndpoint(t, hang)
 	s.create(fast)
 	s.create(hanging)
 	large, huge := strings.Repeat("x", maxBytes/4), strings.Repeat("y", maxBytes+1)
@@ -735,7 +773,7 @@ func TestLargeEventsAreDelivered(t *testing.T) {
 			t.Errorf("plant %d has a name of %d bytes", m.Data.ID, len(m.Data.Name))
 		}
 	}
-	if n := most.Load(); n != 4 {
+	if n := len(hanging.awaitMessages(4)); n != 4 {
 		t.Errorf("%d large events were in flight at once, want 4", n)
 	}
 	await(t, func() error {
@@ -756,25 +794,32 @@ func TestDeliveriesAreTheLastAttempts(t *testing.T) {
 	})
 	w := s.create(e)
 	s.write(plantstore.Create, ferns(1, 149)...)
-	e.awaitMessages(149)
+	await(t, func() error {
+		if p := s.get(w.ID).Progress; len(p.Pending) > 0 || seqOf(t, p.Position) != 149 {
+			return fmt.Errorf("at %s, %d events are pending", p.Position, len(p.Pending))
+		}
+		return nil
+	})
 	s.write(plantstore.Create, fern(150))
-	e.awaitMessages(152)
+	await(t, func() error {
+		if got, err := s.Deliveries(t.Context(), w.ID); err != nil || len(got) == 0 || got[0].Attempt < 3 {
+			return fmt.Errorf("the last attempts are %+v, %v", got, err)
+		}
+		return nil
+	})
 	s.stop()
 	got, err := s.Deliveries(t.Context(), w.ID)
 	if err != nil || len(got) != plantstore.MaxDeliveries {
 		t.Fatalf("got %d attempts, %v", len(got), err)
 	}
-	for i, a := range got[1:] {
-		if a.Time.After(got[i].Time.Add(time.Second)) {
-			t.Errorf("attempt %d of %s is newer than the one before it", i+1, a.Time)
+	first := got[0]
+	for i, a := range got {
+		if i < first.Attempt && (a.Event != first.Event || a.Attempt != first.Attempt-i) || i >= first.Attempt && a.Attempt != 1 {
+			t.Errorf("%d attempts after %+v is %+v", i, first, a)
 		}
 	}
-	first := got[0]
 	if first.Attempt < 3 || first.Status != http.StatusTeapot || first.Response != "short and stout" || first.Type != plantstore.PlantCreated || first.Error != "" {
 		t.Errorf("got %+v", first)
-	}
-	if first.Attempt != got[1].Attempt+1 || got[1].Event != first.Event {
-		t.Errorf("got %+v after %+v", first, got[1])
 	}
 }
 
@@ -819,22 +864,24 @@ func TestServersTakeTurns(t *testing.T) {
 		}
 		return nil
 	})
+	start := time.Now()
 	b := run(t, store, shared)
 	b.awaitSighting(w.ID)
 	b.wake()
 	a.write(plantstore.Create, ferns(1, 100)...)
-	e.awaitMessages(100)
-	wantPlants(t, e.messages(), ferns(1, 100)...) // once each
-	if got := a.get(w.ID).Lease.Owner; got != a.owner {
-		t.Fatalf("the lease belongs to %q", got)
+	messages, owner := e.awaitEvents(100), a.get(w.ID).Lease.Owner
+	// If it took longer, b may have reason to take over.
+	once := time.Since(start) < leaseTimeout
+	wantPlants(t, onceIf(once, messages), ferns(1, 100)...)
+	if once && owner != a.owner {
+		t.Fatalf("the lease belongs to %q", owner)
 	}
 
 	// A graceful stop gives the lease back.
-	a.stop()
+	once = a.stopInTime() && once
 	b.wake()
 	b.write(plantstore.Create, fern(101))
-	e.awaitMessages(101)
-	wantPlants(t, e.messages(), ferns(1, 101)...)
+	wantPlants(t, onceIf(once, e.awaitEvents(101)), ferns(1, 101)...)
 
 	// A lease that is not renewed is taken, but not at once.
 	b.stop()
@@ -845,19 +892,20 @@ func TestServersTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := len(e.messages())
 	c := run(t, store, shared)
 	c.write(plantstore.Create, fern(102))
 	c.awaitSighting(w.ID)
 	c.mu.Lock()
-	sighted := c.seen[w.ID]
+	after, sighted := len(e.messages()), c.seen[w.ID]
+	if after != before && time.Since(sighted.since) < leaseTimeout {
+		t.Errorf("%d messages were sent before the lease expired", after-before)
+	}
 	sighted.since = sighted.since.Add(-leaseTimeout)
 	c.seen[w.ID] = sighted
 	c.mu.Unlock()
-	if n := len(e.messages()); n != 101 {
-		t.Errorf("%d messages were sent before the lease expired", n)
-	}
 	c.wake()
-	e.awaitMessages(102)
+	e.awaitMessages(before + 1)
 }
 
 // awaitSighting waits until the manager has seen that another has the lease.

@@ -27,7 +27,7 @@ const (
 	clusterSize = 3
 	// wholeTimeout is how long a cluster may take to become whole: a member that
 	// was killed has to recover, and to rewind to where its timeline forked.
-	wholeTimeout = 2 * time.Minute
+	wholeTimeout = 5 * time.Minute
 )
 
 // Cluster is three PostgreSQL servers under Patroni, and the three etcd servers by

@@ -22,11 +22,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/jackc/pgx/v5"
 )
 
 // startTimeout is how long a server may take to start, including recovery.
-const startTimeout = 60 * time.Second
+const startTimeout = 3 * time.Minute
 
 // Server is one PostgreSQL server. It may be used by one goroutine at a time.
 type Server struct {
@@ -140,12 +141,29 @@ const (
 	portRanges      = 256
 )
 
-var portsTaken atomic.Int32
+var (
+	portsTaken atomic.Int32
+	portsLock  *flock.Flock // held until this process ends
+)
+
+// takePorts returns the first port of a range that no other process has.
+var takePorts = sync.OnceValues(func() (int, error) {
+	for i := range portRanges {
+		n := (os.Getpid() + i) % portRanges
+		portsLock = flock.New(filepath.Join(os.TempDir(), fmt.Sprintf("pgtest-ports-%d.lock", n)))
+		if taken, err := portsLock.TryLock(); err == nil && taken {
+			return firstPort + n*portsPerProcess, nil
+		}
+	}
+	return 0, errors.New("other processes have all ports for tests")
+})
 
 // freePort returns a port on which nobody listens.
 func freePort() (int, error) {
-	first := firstPort + os.Getpid()%portRanges*portsPerProcess
-	var err error
+	first, err := takePorts()
+	if err != nil {
+		return 0, err
+	}
 	for range portsPerProcess {
 		port := first + int(portsTaken.Add(1))%portsPerProcess
 		var free net.Listener
@@ -241,7 +259,7 @@ func (s *Server) Standby(t testing.TB, name string) *Server {
 // signal: the snapshot of SELECT pg_promote() can block the recovery that it waits for.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	if err := s.command("pg_ctl", "promote", "-D", s.data(), "-w", "-t", "60"); err != nil {
+	if err := s.command("pg_ctl", "promote", "-D", s.data(), "-w", "-t", fmt.Sprint(startTimeout.Seconds())); err != nil {
 		t.Fatal(err)
 	}
 }
