@@ -11,6 +11,7 @@ import (
 	cdp "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -42,6 +43,7 @@ func startChromium() (context.Context, error) {
 		// A host that is not localhost, where browsers allow more than elsewhere.
 		chromedp.Flag("host-resolver-rules", "MAP plants.test 127.0.0.1"),
 		chromedp.WindowSize(1280, 800),
+		chromedp.WSURLReadTimeout(pageTimeout),
 	)
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
@@ -79,6 +81,9 @@ func (c *chromiumBrowser) open(log func(string)) (driver, error) {
 		}
 	}()
 	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	if err == nil {
+		_, err = chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: "(" + longMessages + ")()"})
+	}
 	if err != nil {
 		cancel()
 		return nil, err

@@ -187,9 +187,11 @@ func (p *firefoxPage) create() error {
 		return err
 	}
 	p.user = user.UserContext
-	err := p.bidi.call("script.addPreloadScript", object{"functionDeclaration": reportViolations, "userContexts": []string{p.user}}, nil)
-	if err != nil {
-		return err
+	for _, script := range []string{reportViolations, longMessages} {
+		err := p.bidi.call("script.addPreloadScript", object{"functionDeclaration": script, "userContexts": []string{p.user}}, nil)
+		if err != nil {
+			return err
+		}
 	}
 	var created struct{ Context string }
 	if err := p.bidi.call("browsingContext.create", object{"type": "tab", "userContext": p.user}, &created); err != nil {

@@ -95,6 +95,15 @@ type tab struct {
 
 const endOfLog = "the test is over"
 
+// longMessages is a function that every page runs first. Messages, and the offer to undo, last
+// 20 times as long, so that a test on a busy machine does not miss them.
+const longMessages = `() => {
+	for (const [name, usual] of [['setInterval', 250], ['setTimeout', 10_000]]) {
+		const start = globalThis[name];
+		globalThis[name] = (f, ms, ...rest) => start(f, ms === usual ? 20 * ms : ms, ...rest);
+	}
+}`
+
 // openTab opens a page. When the test ends, an error or a violation of the
 // content security policy in the browser's log fails it, unless it was expected.
 func openTab(t *test, url string) *tab {
@@ -222,19 +231,50 @@ func (b *tab) hidden(selector string) {
 	b.wait(fmt.Sprintf(`![...document.querySelectorAll(%q)].some((e) => e.checkVisibility())`, selector))
 }
 
-// click clicks the element, as soon as it can be clicked.
+// click clicks the element, as soon as it can be clicked. If the page changes between aim and
+// click, so that something else would be clicked, nothing is, and it aims again.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	at := await[[2]float64](b, "a click on "+selector, fmt.Sprintf(`
+	for hit := ""; hit != "yes"; {
+		at := b.aim(selector)
+		b.must(b.driver.click(at[0], at[1]))
+		hit = await[string](b, "the click on "+selector, `
+			const hit = globalThis.aimed ? aimed.hit : true; // or the click has opened another page
+			return hit === null ? false : hit ? 'yes' : 'no';
+		`)
+	}
+}
+
+// aim returns where to click to hit the element. A click there that hits something else has no
+// effect.
+func (b *tab) aim(selector string) [2]float64 {
+	b.t.Helper()
+	return await[[2]float64](b, "a click on "+selector, fmt.Sprintf(`
 		const e = document.querySelector(%q);
 		if (!e.checkVisibility({visibilityProperty: true}) || e.disabled) return false;
 		const [box] = e.getClientRects();
 		const [x, y] = [Math.floor(box.x + box.width / 2), Math.floor(box.y + box.height / 2)];
-		const hit = document.elementFromPoint(x, y);
-		if (e.contains(hit) || hit?.closest('label')?.control === e) return [x, y];
-		e.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
+		const hits = (target) => e.contains(target) || target?.closest?.('label')?.control === e;
+		if (!hits(document.elementFromPoint(x, y))) {
+			e.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
+			return false;
+		}
+		const types = ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click'];
+		const guard = (event) => {
+			if (!event.isTrusted) return;
+			aimed.hit ??= hits(event.target);
+			if (aimed.hit) {
+				aimed.end();
+			} else {
+				event.preventDefault();
+				event.stopImmediatePropagation();
+			}
+		};
+		globalThis.aimed?.end();
+		globalThis.aimed = {hit: null, end: () => types.forEach((type) => removeEventListener(type, guard, true))};
+		types.forEach((type) => addEventListener(type, guard, true));
+		return [x, y];
 	`, selector))
-	b.must(b.driver.click(at[0], at[1]))
 }
 
 // focus gives the element the focus, as soon as it is shown.
