@@ -80,6 +80,7 @@ type Store struct {
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
 	broken atomic.Pointer[error]
+	index  *os.File // what forgetIndex opened; kept, because it must not be closed
 	// damage is set when part of the file turns out to be unreadable.
 	damage atomic.Pointer[error]
 
@@ -255,7 +256,23 @@ func syncDir(path string) error {
 
 // markUntrusted records an error after which the store cannot be trusted.
 func (s *Store) markUntrusted(err error) {
-	s.broken.CompareAndSwap(nil, &err)
+	if s.broken.CompareAndSwap(nil, &err) {
+		s.forgetIndex()
+	}
+}
+
+// forgetIndex makes whoever uses the write-ahead log next read all of it, and copy all of it
+// into the file. SQLite does so by itself, unless another process has the file open, such as
+// a backup: its index of the log then says what was copied into the file before the disk
+// lost it. The index has two headers of 48 bytes, and the number of pages that were copied.
+//
+// It ignores errors: the store is as it would be without it. The index is left open: to
+// close it would drop SQLite's locks.
+func (s *Store) forgetIndex() {
+	var err error
+	if s.index, err = os.OpenFile(s.path+"-shm", os.O_RDWR, 0); err == nil {
+		_, _ = s.index.WriteAt(make([]byte, 2*48+4), 0)
+	}
 }
 
 // checkTrusted returns why the store cannot be trusted, or nil if it can.

@@ -865,6 +865,53 @@ func TestUntrustedStoreWritesNothingWhenItCloses(t *testing.T) {
 	wantPlant(t, openStore(t, path, Serve), fern(1))
 }
 
+// A checkpoint that does not reach the end of the log is not synced. If a later sync fails,
+// the disk may have lost it, and another process that has the file open must not believe
+// that it was made.
+func TestOthersCopyTheWholeLogOfAnUntrustedStore(t *testing.T) {
+	path := newPath(t)
+	s := mustOpen(t, path, Serve)
+	for id := range plantstore.ID(20) {
+		create(t, s, plantstore.Plant{ID: id, Name: strings.Repeat("x", 10_000)})
+	}
+	disk, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := openRaw(t, path)
+	text(t, other, "BEGIN", 0)
+	text(t, other, "SELECT count(*) FROM log", 0)
+	create(t, s, fern(100))
+	if _, err := copyLog(s.checkpointer); err != nil {
+		t.Fatal(err)
+	}
+	text(t, other, "ROLLBACK", 0)
+	if copied, err := os.ReadFile(path); err != nil || bytes.Equal(copied, disk) {
+		t.Fatalf("nothing was copied: %v", err)
+	}
+	s.markUntrusted(plantstore.ErrUntrusted)
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text(t, other, "PRAGMA wal_checkpoint(TRUNCATE)", 0)
+	if info, err := os.Stat(path + "-wal"); err != nil || info.Size() > 0 {
+		t.Fatalf("the log was not copied entirely: %v, %v", info, err)
+	}
+	if disk, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	alone := newPath(t)
+	if err := os.WriteFile(alone, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	restored := openStore(t, alone, Serve)
+	if problems, err := restored.Check(t.Context()); err != nil || len(problems) > 0 {
+		t.Errorf("the file has problems: %q, %v", problems, err)
+	}
+	wantPlant(t, restored, fern(100))
+	wantPlant(t, restored, plantstore.Plant{ID: 0, Name: strings.Repeat("x", 10_000)})
+}
+
 // The store refuses everything, even reads.
 func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
