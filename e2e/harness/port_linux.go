@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// reserveAddr returns an address on loopback that belongs to the test until it ends. A server
+// ReserveAddr returns an address on loopback that belongs to the test until it ends. A server
 // that is told to can listen there, again and again, but the kernel gives the port to nobody
 // who asks for any port, not even while no server listens.
-func reserveAddr(t testing.TB) string {
+func ReserveAddr(t testing.TB) string {
 	t.Helper()
 	port, release, err := reservePort()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// reserveAddr returns an address on loopback that nobody listens on. Only Linux lets us keep
+// ReserveAddr returns an address on loopback that nobody listens on. Only Linux lets us keep
 // it.
-func reserveAddr(t testing.TB) string {
+func ReserveAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

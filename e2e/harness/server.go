@@ -62,7 +62,7 @@ func (l *log) String() string {
 // New returns a server that does not run yet. It is stopped when the test ends.
 func New(t testing.TB, db string, flags ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, DB: db, Flags: flags, Addr: reserveAddr(t)}
+	s := &Server{t: t, DB: db, Flags: flags, Addr: ReserveAddr(t)}
 	t.Cleanup(s.Stop)
 	return s
 }

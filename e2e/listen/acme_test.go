@@ -28,7 +28,8 @@ import (
 )
 
 // pebbleVariable makes the test binary a certificate authority. Pebble cannot be
-// stopped, so it has a process of its own. The value is the port where it validates.
+// stopped, so it has a process of its own. The value is the port where it validates
+// and the address of its name server.
 const pebbleVariable = "PLANTSTORE_TEST_PEBBLE"
 
 // certificateLifetime is how many seconds Pebble's certificates are valid. The last third is
@@ -43,14 +44,14 @@ type authority struct {
 }
 
 // pebbleMain runs Pebble until standard input ends. Every name resolves to 127.0.0.1.
-func pebbleMain(port string) int {
+func pebbleMain(ports string) int {
+	port, resolver, _ := strings.Cut(ports, " ")
 	tlsPort, err := strconv.Atoi(port)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	logger := log.New(os.Stderr, "pebble: ", 0)
-	resolver := freeAddr()
 	names, err := challtestsrv.New(challtestsrv.Config{DNSAddrs: []string{resolver}, Log: logger})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,21 +75,11 @@ func pebbleMain(port string) int {
 	return 0
 }
 
-// freeAddr returns an address that nothing listens on.
-func freeAddr() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // startPebble starts a certificate authority that validates at a port of this machine.
 func startPebble(t *testing.T, port string) authority {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), pebbleVariable+"="+port, "PEBBLE_VA_NOSLEEP=1")
+	cmd.Env = append(os.Environ(), pebbleVariable+"="+port+" "+harness.ReserveAddr(t), "PEBBLE_VA_NOSLEEP=1")
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -103,7 +94,8 @@ func startPebble(t *testing.T, port string) authority {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		cmd.Wait()
+		_ = cmd.Process.Kill() // or it waits for the server's connections
+		_ = cmd.Wait()         // it was killed
 	})
 	var a authority
 	if err := json.NewDecoder(out).Decode(&a); err != nil {
