@@ -11,6 +11,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/servertest"
 )
 
 // fault is what goes wrong with one request.
@@ -25,7 +26,7 @@ type fault struct {
 func faults() []fault {
 	return []fault{
 		{"refused connection", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
-			return nil, errors.Join(errRefused, closeBody(r))
+			return nil, errors.Join(servertest.ErrRefused, closeBody(r))
 		}},
 		{"overloaded server", false, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return respond(r, 503, "application/json", `{"error":50301,"message":"later"}`), closeBody(r)

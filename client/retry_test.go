@@ -13,6 +13,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/servertest"
 )
 
 // after returns a handler that responds like first to some requests, and then with an
@@ -141,9 +142,9 @@ func TestCallsSurviveAFailover(t *testing.T) {
 			c := s.client(t, client.Options{}, nil)
 			c.DialWith(func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if time.Since(start) < 30*time.Second {
-					return nil, errRefused
+					return nil, servertest.ErrRefused
 				}
-				return s.network.dial(ctx, network, addr)
+				return s.network.Dial(ctx, network, addr)
 			})
 			if err := op.call(t.Context(), c); err != nil {
 				t.Errorf("%s: %v", op.name, err)
@@ -207,8 +208,8 @@ func TestPauseEndsWithTheContext(t *testing.T) {
 
 func TestUnknownHostIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newPipes()
-		c := network.client(t, "http://plants.test", secret, client.Options{}, nil)
+		network := servertest.NewPipes()
+		c := dialingClient(t, network, "http://plants.test", secret, client.Options{}, nil)
 		dials := 0
 		c.DialWith(func(context.Context, string, string) (net.Conn, error) {
 			dials++

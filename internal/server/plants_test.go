@@ -1,12 +1,10 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -401,47 +399,12 @@ func TestInterruptedImportCanBeRepeated(t *testing.T) {
 	s.wantStored(t, plant(1, "a"), plant(2, "half and more"))
 }
 
-// pipes is a listener in memory, for a server in a bubble. Its dial connects to it.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
-
-func newPipes() *pipes {
-	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	p.close = sync.OnceFunc(func() { close(p.closed) })
-	return p
-}
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case p.conns <- far:
-		return near, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.close(); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "plants.test"} }
-
 // An import may take longer than a request may, as long as enough lines keep coming.
 func TestSlowImportIsNotCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newPipes()
+		network := servertest.NewPipes()
 		s := start(t, servertest.Options{ReadTimeout: time.Second, Store: storetest.NewModel(), Listener: network})
-		s.http.Transport.(*http.Transport).DialContext = network.dial
+		s.http.Transport.(*http.Transport).DialContext = network.Dial
 		in, out := io.Pipe()
 		var client sync.WaitGroup
 		defer client.Wait()
