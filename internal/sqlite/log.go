@@ -23,22 +23,46 @@ type logState struct {
 var errNoState = inconsistent("the table log_state is empty")
 
 // readState reads the state. The connection is in a transaction.
-func readState(c *sqlite.Conn) (s logState, err error) {
+func readState(c *sqlite.Conn) (logState, error) {
+	tx, err := beginRead(c)
+	if err != nil {
+		return logState{}, err
+	}
+	tx.end()
+	return tx.logState, nil
+}
+
+// readTx is a read transaction. Everything that is read on its connection until it ends
+// is of the same moment as the state.
+type readTx struct {
+	logState
+	row *sqlite.Stmt // keeps the transaction open: it has not been read to its end
+}
+
+// beginRead begins a read transaction, which the caller must end. There may be only one
+// at a time on a connection.
+func beginRead(c *sqlite.Conn) (*readTx, error) {
 	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants FROM log_state")
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	defer row.Reset()
-	if found, err := row.Step(); err != nil || !found {
-		return s, cmp.Or(err, errNoState)
+	found, err := row.Step()
+	if err != nil {
+		return nil, err // Step has reset it
 	}
-	s.store = row.ColumnText(0)
-	s.flushed, s.trimmed, s.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
+	if !found {
+		return nil, cmp.Or(row.Reset(), errNoState)
+	}
+	tx := &readTx{row: row}
+	tx.store = row.ColumnText(0)
+	tx.flushed, tx.trimmed, tx.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
 	// If all rows have been trimmed, the next one still comes after them.
-	s.seq = max(row.ColumnInt64(4), s.trimmed)
-	s.plants = row.ColumnInt64(5)
-	return s, nil
+	tx.seq = max(row.ColumnInt64(4), tx.trimmed)
+	tx.plants = row.ColumnInt64(5)
+	return tx, nil
 }
+
+func (tx *readTx) end() { _ = tx.row.Reset() }
 
 // loadEntries adds the rows after one up to another to a generation, and returns how many
 // more plants there are with them.
@@ -146,14 +170,11 @@ var eventTypes = map[int64]plantstore.EventType{
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
 	err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error {
-		defer endSnapshot(c)
-		if err := exec(c, "BEGIN"); err != nil {
-			return err
-		}
-		log, err := readState(c)
+		log, err := beginRead(c)
 		if err != nil {
 			return err
 		}
+		defer log.end()
 		after, err := log.logRange(c).Start(q)
 		if err != nil {
 			return err

@@ -85,14 +85,11 @@ func (s *Store) checkWebhooks(ctx context.Context) (problems []string) {
 
 // checkLog reads the whole log.
 func checkLog(c *sqlite.Conn, problems *[]string) error {
-	defer endSnapshot(c)
-	if err := exec(c, "BEGIN"); err != nil {
-		return err
-	}
-	log, err := readState(c)
+	log, err := beginRead(c)
 	if err != nil {
 		return err
 	}
+	defer log.end()
 	if log.trimmed > log.flushed || log.flushed > log.seq {
 		*problems = append(*problems, fmt.Sprintf("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed))
 	}

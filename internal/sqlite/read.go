@@ -87,11 +87,13 @@ func (s *Store) plantFromView(ctx context.Context, id plantstore.ID) (found plan
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	page := plantstore.NewPageBuilder(q, searchBudget)
-	pool := s.lists
+	var err error
 	if q.Filtered() {
-		pool = s.search
+		err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) })
+	} else {
+		err = s.withReader(ctx, s.lists, func(r *reader) error { return s.each(r.conn, q, nil, page.Add) })
 	}
-	if err := s.withConn(ctx, pool, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) }); err != nil {
+	if err != nil {
 		return plantstore.Page{}, err
 	}
 	return page.Page(), nil
@@ -144,10 +146,10 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 // order of id, until f returns false. All are of one snapshot.
 func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, f func(plantstore.Plant) bool) error {
 	snap, err := s.snapshot(c)
-	defer endSnapshot(c)
 	if err != nil {
 		return err
 	}
+	defer snap.end()
 	if at != nil {
 		position, err := snap.logRange(c).At(snap.seq)
 		if err != nil {
@@ -262,50 +264,32 @@ func (m *merge) next() (plantstore.Plant, bool, error) {
 // snapshot is a consistent view of the store: a read transaction, and what it does not
 // find in the table.
 type snapshot struct {
-	logState
+	*readTx
 	mem *unflushed
 }
 
-// snapshot begins a read transaction. endSnapshot must follow, even after an error.
+// snapshot begins a read transaction, which the caller must end.
 func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 	for {
 		// The pointer comes first: a newer one may lack what the transaction does not
 		// see in the table yet.
 		mem := s.unflushed.Load()
-		begin, err := c.Prepare("BEGIN")
+		tx, err := beginRead(c)
 		if err != nil {
 			return nil, err
 		}
-		if err := run(begin); err != nil {
-			return nil, err
-		}
-		state, err := readState(c)
-		if err != nil {
-			return nil, err
-		}
-		snap := &snapshot{state, mem}
 		if s.lock == nil {
 			// The server's index is in another process, so load it from the log.
-			active := newGeneration()
-			_, err := loadEntries(c, state.flushed, state.seq, active)
-			snap.mem = &unflushed{active: active}
-			return snap, err
+			mem = &unflushed{active: newGeneration()}
+			if _, err := loadEntries(c, tx.flushed, tx.seq, mem.active); err != nil {
+				tx.end()
+				return nil, err
+			}
+			return &snapshot{tx, mem}, nil
 		}
-		if mem.active.covers(state.seq) {
-			return snap, nil
+		if mem.active.covers(tx.seq) {
+			return &snapshot{tx, mem}, nil
 		}
-		endSnapshot(c)
-	}
-}
-
-// endSnapshot ends the transaction, even if the reader has been interrupted.
-func endSnapshot(c *sqlite.Conn) {
-	interrupt := c.SetInterrupt(nil)
-	defer c.SetInterrupt(interrupt)
-	if c.AutocommitEnabled() {
-		return
-	}
-	if rollback, err := c.Prepare("ROLLBACK"); err == nil {
-		_ = run(rollback)
+		tx.end()
 	}
 }

@@ -42,14 +42,11 @@ func (s *Store) updateTrim(ctx context.Context) error {
 	var last int64
 	err := s.withReader(ctx, s.read, func(r *reader) error {
 		c := r.conn
-		defer endSnapshot(c)
-		if err := exec(c, "BEGIN"); err != nil {
-			return err
-		}
-		log, err := readState(c)
+		log, err := beginRead(c)
 		if err != nil {
 			return err
 		}
+		defer log.end()
 		last = log.seq
 		to := log.trimmed
 		if s.logAge > 0 {
@@ -144,14 +141,11 @@ func (s *Store) mayTrim() bool {
 func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 	err = s.withReader(ctx, s.read, func(r *reader) error {
 		c := r.conn
-		defer endSnapshot(c)
-		if err := exec(c, "BEGIN"); err != nil {
-			return err
-		}
-		log, err := readState(c)
+		log, err := beginRead(c)
 		if err != nil {
 			return err
 		}
+		defer log.end()
 		if stats.Plants, err = s.countPlants(c); err != nil {
 			return err
 		}

@@ -174,10 +174,10 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	b := plantstore.NewTagPageBuilder(q)
 	err := s.withReader(ctx, s.read, func(r *reader) error {
 		snap, err := s.tagSnapshot(r.conn, q)
-		defer endSnapshot(r.conn)
 		if err != nil {
 			return err
 		}
+		defer snap.tx.end()
 		return snap.each(r.conn, q.Start(), b)
 	})
 	if err != nil {
@@ -187,36 +187,41 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 }
 
 // tagSnapshot is a read transaction, and the changes that it does not find in the table.
-type tagSnapshot struct{ active, frozen tagChunk }
+type tagSnapshot struct {
+	tx             *readTx
+	active, frozen tagChunk
+}
 
 // maxUnusedTags is how many tags without plants a page may meet before it ends early.
 const maxUnusedTags = 1024
 
-// tagSnapshot begins a read transaction and collects the changes. endSnapshot must
-// follow, even after an error.
+// tagSnapshot begins a read transaction, which the caller must end, and collects the
+// changes.
 func (s *Store) tagSnapshot(c *sqlite.Conn, q plantstore.TagQuery) (*tagSnapshot, error) {
 	for {
 		snap, err := s.tryTagSnapshot(c, s.unflushed.Load(), q)
 		if err != nil || snap != nil {
 			return snap, err
 		}
-		endSnapshot(c)
 	}
 }
 
 // tryTagSnapshot returns nil if the active generation was frozen before the transaction
 // began. While it holds that generation, nothing can be added to it: the snapshot has
 // every transaction whose changes are there, or all but the last.
-func (s *Store) tryTagSnapshot(c *sqlite.Conn, mem *unflushed, q plantstore.TagQuery) (*tagSnapshot, error) {
+func (s *Store) tryTagSnapshot(c *sqlite.Conn, mem *unflushed, q plantstore.TagQuery) (snap *tagSnapshot, err error) {
 	mem.active.mu.RLock()
 	defer mem.active.mu.RUnlock()
-	if err := exec(c, "BEGIN"); err != nil {
-		return nil, err
-	}
-	state, err := readState(c)
+	tx, err := beginRead(c)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if snap == nil {
+			tx.end()
+		}
+	}()
+	state := tx.logState
 	mark, err := readTagMark(c)
 	if err != nil {
 		return nil, err
@@ -236,7 +241,7 @@ func (s *Store) tryTagSnapshot(c *sqlite.Conn, mem *unflushed, q plantstore.TagQ
 		return nil, nil
 	}
 	n := min(q.Limit, math.MaxInt32) + maxUnusedTags
-	return &tagSnapshot{mem.active.notFlushed(state, mark, q.Start(), n), mem.frozen.notFlushed(state, mark, q.Start(), n)}, nil
+	return &tagSnapshot{tx, mem.active.notFlushed(state, mark, q.Start(), n), mem.frozen.notFlushed(state, mark, q.Start(), n)}, nil
 }
 
 // notFlushed returns the sums from the first tag on that the table does not have. The
