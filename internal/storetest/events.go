@@ -141,10 +141,15 @@ func wantCursor(t tb, c plantstore.Cursor) {
 }
 
 func checkEventPages(t *testing.T, s *subject) {
+	var steps []step
 	var want []change
-	for id := range plantstore.ID(10) {
-		apply(t, s, step{create(plant(id, "fern")), created})
+	for id := range plantstore.ID(20) {
+		steps = append(steps, step{create(plant(id, "fern")), created})
 		want = append(want, change{Type: plantstore.PlantCreated, Plant: plant(id, "fern"), By: ""})
+	}
+	apply(t, s, steps[:10]...) // a store may keep the events of a batch together
+	for i := range steps[10:] {
+		apply(t, s, steps[10+i])
 	}
 	wantEvents(t, s, "", want...)
 	events, end := follow(t, s, "")
