@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,15 +83,16 @@ func sample(faults []fault, n int) []fault {
 
 // runWithFault starts a server on an empty disk, writes, imports, makes a backup and
 // stops, all with the fault. It then starts the server again without the fault, after a
-// power cut if cut is set, and verifies what was acknowledged. It returns how often each
-// operation happened, or nil if the fault did not.
+// power cut if cut is set, and verifies what was acknowledged. Every second power cut, if
+// the fault has happened, finds the server running. It returns how often each operation
+// happened, or nil if the fault did not.
 func runWithFault(t *testing.T, program string, f *fault, cut bool) map[operation]int {
 	d := newDrive(t)
 	d.disk.fail(f)
 	s := harness.New(t, d.path("plants.db"))
 	s.Program = program
 	seed := rand.Uint64()
-	run := &faultyRun{Server: s, t: t, disk: d.disk, backup: d.path("copy.db")}
+	run := &faultyRun{Server: s, t: t, disk: d.disk, backup: d.path("copy.db"), mayKill: cut && seed%2 == 0}
 	if err := s.TryRun(); err != nil {
 		run.checkExit(err)
 	} else {
@@ -131,6 +133,7 @@ type faultyRun struct {
 	workload *harness.Workload // nil if the server did not serve
 	backup   string            // the file
 	backedUp bool              // the backup was acknowledged
+	mayKill  bool              // the server need not be stopped gracefully
 	err      error             // the first
 }
 
@@ -169,6 +172,10 @@ func (r *faultyRun) work(seed uint64) {
 		hasEnded = r.endsBefore(func() bool { return false })
 	}
 	if hasEnded {
+		return
+	}
+	if r.mayKill && r.disk.faulted() != "" {
+		r.Kill()
 		return
 	}
 	// A connection that was never used would delay the shutdown.
@@ -221,6 +228,67 @@ func (r *faultyRun) keepFirst(err error) {
 	if r.err == nil {
 		r.err = err
 	}
+}
+
+// An fsync of the log fails, and the server starts again while a backup has the store open,
+// so that nobody copies the log and removes it. The kernel still has what the disk has lost,
+// and no later fsync would write it. Then the power is cut.
+func TestServerStartsAfterAFailedFsyncBesideABackup(t *testing.T) {
+	d := newDrive(t)
+	s := harness.StartOn(t, d.path("plants.db"))
+	large := fmt.Sprintf(`{"id":1,"name":%q}`, strings.Repeat("fern", 100_000))
+	if status, body := s.Call(harness.Token, "POST", "/plants", large); status != http.StatusOK {
+		t.Fatalf("POST /plants: %d %s", status, body)
+	}
+	stopBackup := holdOpen(t, s)
+	d.disk.fail(&fault{opSync, 1, fuse.EIO, false})
+	if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":2,"name":"oak"}`); status == http.StatusOK {
+		t.Fatalf("POST /plants during the fault: %d %s", status, body)
+	}
+	<-s.Exited()
+	_ = s.Wait() // with exit code 1
+	if hit := d.disk.faulted(); hit != "plants.db-wal" {
+		t.Fatalf("the fault was in %q, not in the log", hit)
+	}
+	s.Run()
+	if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":3,"name":"elm"}`); status != http.StatusOK {
+		t.Fatalf("POST /plants after the fault: %d %s", status, body)
+	}
+	d.disk.cut(0, false)
+	s.Kill()
+	stopBackup()
+	d.insert(d.disk.survivors(rand.New(rand.NewPCG(rand.Uint64(), 0))))
+	s.Run()
+	for _, id := range []int{1, 3} {
+		if status, body := s.Call(harness.Token, "GET", fmt.Sprint("/plants/", id), ""); status != http.StatusOK {
+			t.Errorf("plant %d, which was acknowledged: %d %.200s", id, status, body)
+		}
+	}
+	s.Stop()
+	s.Command("check")
+}
+
+// holdOpen starts a backup whose output nobody reads to its end, so that it keeps the store
+// open until stop is called.
+func holdOpen(t *testing.T, s *harness.Server) (stop func()) {
+	t.Helper()
+	cmd := exec.Command(harness.Binary(), "backup", "--db", s.DB, "-")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(stop)
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("the backup has ended: %v", err)
+	}
+	return stop
 }
 
 // The disk fills up under load and then has room again. Reads still work.

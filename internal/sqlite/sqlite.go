@@ -16,8 +16,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -138,10 +140,18 @@ func Open(path string, mode Mode) (_ *Store, err error) {
 		return nil, classify(path, err)
 	}
 	s.write = &writer{conn: conn, found: make(map[plantstore.ID]*plantstore.Plant), tx: transaction{tags: make(map[string]int64)}}
-	// The log exists now. SQLite does not report it if the log's name could not be
-	// made durable, and then a power cut would lose the log and its contents.
+	// The first read creates the log. SQLite does not report it if the log's name could not
+	// be made durable, and then a power cut would lose the log and its contents.
+	if err := exec(conn, "SELECT count(*) FROM sqlite_schema"); err != nil {
+		return nil, classify(path, err)
+	}
 	if err := syncDir(path); err != nil {
 		return nil, err
+	}
+	if mode == Serve {
+		if err := repeatLog(conn, path+"-wal"); err != nil {
+			return nil, classify(path, err)
+		}
 	}
 	// A large batch touches many pages. Those that do not fit into the cache are
 	// written more than once.
@@ -275,6 +285,31 @@ func (s *Store) forgetIndex() {
 	}
 }
 
+// repeatLog writes the write-ahead log once more, as it is, and syncs it. If an fsync failed
+// before, the kernel may still have what the disk has lost. No later fsync would write that,
+// and after a power cut nothing that follows it in the log would be found.
+//
+// The log is empty unless another process has the file open, such as a backup: openOwned has
+// copied it into the file and removed it.
+func repeatLog(c *sqlite.Conn, path string) (err error) {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return err
+	}
+	if err := exec(c, "BEGIN IMMEDIATE"); err != nil { // nobody else writes to the log
+		return err
+	}
+	defer func() { err = errors.Join(err, exec(c, "ROLLBACK")) }()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(io.NewOffsetWriter(f, 0), io.NewSectionReader(f, 0, math.MaxInt64)); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
 // checkTrusted returns why the store cannot be trusted, or nil if it can.
 func (s *Store) checkTrusted() error {
 	if err := s.broken.Load(); err != nil {
@@ -285,15 +320,18 @@ func (s *Store) checkTrusted() error {
 
 const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
 
-// openOwned opens the first connection to a file. It changes nothing in a file of
-// another program.
+// openOwned opens the first connection to a file. It copies the write-ahead log into the
+// file and removes it, unless another process has the file open. In a file of another
+// program it changes nothing else.
 func openOwned(path string) (*sqlite.Conn, error) {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, err
 	}
 	c.SetBusyTimeout(busyTimeout)
-	_, err = ownedVersion(c, path)
+	if _, err = ownedVersion(c, path); err == nil {
+		err = configure(c)
+	}
 	if err := errors.Join(err, c.Close()); err != nil {
 		return nil, err
 	}
