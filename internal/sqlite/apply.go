@@ -115,7 +115,7 @@ func (w *writer) prepare() error {
 		"UPDATE log_state SET tags_seq = ?, tags_next = ?":                                                  &w.setTagMark,
 		"UPDATE log_state SET flushed = ?, plants = ?, tags_seq = 0, tags_next = ''":                        &w.setFlushed,
 		"DELETE FROM log WHERE seq <= ?":                                                                    &w.trim,
-		"SELECT seq, octet_length(name) FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                   &w.logText,
+		"SELECT seq, " + textSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                     &w.logText,
 		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)":           &w.setTrimmed,
 	} {
 		var err error

@@ -40,7 +40,7 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 		},
 	})
 	if err != nil {
-		return problems, checkError(ctx, s.path, err, &problems)
+		return checkError(ctx, s.path, err, problems)
 	}
 	var last *plantstore.ID
 	err = s.each(c, plantstore.Query{}, nil, func(p plantstore.Plant) bool {
@@ -55,13 +55,13 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 		return len(problems) < maxProblems
 	})
 	if err != nil {
-		return problems, checkError(ctx, s.path, err, &problems)
+		return checkError(ctx, s.path, err, problems)
 	}
 	if err := checkLog(c, &problems); err != nil {
-		return problems, checkError(ctx, s.path, err, &problems)
+		return checkError(ctx, s.path, err, problems)
 	}
 	if err := errors.Join(checkCount(c, &problems), checkTags(c, &problems)); err != nil {
-		return problems, checkError(ctx, s.path, err, &problems)
+		return checkError(ctx, s.path, err, problems)
 	}
 	if _, err := s.Tokens(ctx); err != nil {
 		problems = append(problems, err.Error())
@@ -147,15 +147,14 @@ func checkTags(c *sqlite.Conn, problems *[]string) error {
 
 // checkError adds an error to the problems if it says that the file is damaged, and
 // otherwise returns it: the check could not be done.
-func checkError(ctx context.Context, path string, err error, problems *[]string) error {
+func checkError(ctx context.Context, path string, err error, problems []string) ([]string, error) {
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return problems, ctx.Err()
 	}
 	if err := classify(path, err); !errors.Is(err, plantstore.ErrDamaged) && !errors.Is(err, plantstore.ErrUntrusted) {
-		return err
+		return problems, err
 	}
-	*problems = append(*problems, err.Error())
-	return nil
+	return append(problems, err.Error()), nil
 }
 
 // Backup writes a snapshot of the store to a new file at path, while reads and writes
@@ -166,13 +165,10 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 		return fmt.Errorf("%s already exists: name a new file", path)
 	}
 	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())
-	defer os.Remove(partial) // if it has not been renamed
 	if err := s.copyTo(ctx, partial); err != nil {
-		return fmt.Errorf("write the backup: %w", err)
+		return err
 	}
-	if err := verify(ctx, partial); err != nil {
-		return fmt.Errorf("check the backup: %w", err)
-	}
+	defer os.Remove(partial) // if it has not been renamed
 	if err := syncFile(partial); err != nil {
 		return err
 	}
@@ -182,7 +178,8 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	return syncDir(path)
 }
 
-func (s *Store) copyTo(ctx context.Context, path string) error {
+// copyTo writes a copy to a new file and checks it.
+func (s *Store) copyTo(ctx context.Context, path string) (err error) {
 	c, err := open(s.path)
 	if err != nil {
 		return classify(s.path, err)
@@ -190,17 +187,24 @@ func (s *Store) copyTo(ctx context.Context, path string) error {
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
 	// VACUUM needs an empty file or none. Only the owner can read this one.
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	if err := writeNew(path, strings.NewReader("")); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
 	}
-	if err := f.Close(); err != nil {
-		return err
-	}
+	defer func() {
+		if err != nil {
+			os.Remove(path)
+		}
+	}()
 	if err := exec(c, "VACUUM INTO ?", path); err != nil {
-		return classify(s.path, err)
+		return fmt.Errorf("write the backup: %w", classify(s.path, err))
 	}
-	return renameStore(path)
+	if err := renameStore(path); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	if err := verify(ctx, path); err != nil {
+		return fmt.Errorf("check the backup: %w", err)
+	}
+	return nil
 }
 
 // renameStore gives a copy a name of its own in cursors: its log diverges from the

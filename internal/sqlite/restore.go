@@ -17,13 +17,10 @@ import (
 // checked before its first byte is written; until then it is beside the store's file.
 func (s *Store) WriteBackup(ctx context.Context, w io.Writer) error {
 	partial := fmt.Sprintf("%s.%d.backup.partial", s.path, os.Getpid())
-	defer os.Remove(partial)
 	if err := s.copyTo(ctx, partial); err != nil {
-		return fmt.Errorf("write the backup: %w", err)
+		return err
 	}
-	if err := verify(ctx, partial); err != nil {
-		return fmt.Errorf("check the backup: %w", err)
-	}
+	defer os.Remove(partial)
 	f, err := os.Open(partial)
 	if err != nil {
 		return err
@@ -46,17 +43,25 @@ func Restore(ctx context.Context, copied io.Reader, path string, replace bool) e
 	}
 	defer s.unlock()
 	partial := fmt.Sprintf("%s.%d.restore.partial", path, os.Getpid())
-	defer removeFiles(partial, partial+"-wal", partial+"-shm") // unless they have been renamed
 	if err := writeNew(partial, copied); err != nil {
 		return fmt.Errorf("read the copy: %w", err)
 	}
+	defer removeFiles(partial, partial+"-wal", partial+"-shm") // unless they have been renamed
 	if err := checkCopy(ctx, partial); err != nil {
 		return err
 	}
-	if err := errors.Join(renameStore(partial), syncFile(partial)); err != nil {
+	if err := renameStore(partial); err != nil {
+		return err
+	}
+	// To close a file copies its log into it, but does not report a failure.
+	if err := errors.Join(leaveWAL(partial), syncFile(partial)); err != nil {
 		return err
 	}
 	if err := retireLog(path); err != nil {
+		return err
+	}
+	// The old log must not outlive the old file.
+	if err := syncDir(path); err != nil {
 		return err
 	}
 	if err := os.Rename(partial, path); err != nil {
@@ -65,13 +70,17 @@ func Restore(ctx context.Context, copied io.Reader, path string, replace bool) e
 	return syncDir(path)
 }
 
+// writeNew writes a file that only its owner can read, and that must not exist yet.
 func writeNew(path string, content io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Close())
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 // checkCopy migrates a copy and refuses one that is not intact. An empty file is not a

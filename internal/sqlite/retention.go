@@ -74,9 +74,12 @@ func (s *Store) updateTrim(ctx context.Context) error {
 	return err
 }
 
+// textSize is how many bytes of text a row of the log has.
+const textSize = `octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)`
+
 // sample returns the sizes of rows that are spread evenly over the log.
 func (log *logState) sample(c *sqlite.Conn) (sample []plantstore.LogSample, err error) {
-	row, err := c.Prepare(`SELECT octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0) FROM log WHERE seq = ?`)
+	row, err := c.Prepare("SELECT " + textSize + " FROM log WHERE seq = ?")
 	if err != nil {
 		return nil, err
 	}

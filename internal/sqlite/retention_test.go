@@ -84,6 +84,31 @@ func TestBatchesTrimTheLog(t *testing.T) {
 	l.compare(t, l.store)
 }
 
+func TestTrimOfLargeRowsIsBounded(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	for name, p := range map[string]plantstore.Plant{"names": {Name: large}, "tags": {Tag: plantstore.NewTag(large)}} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, newPath(t), Serve)
+			const plants = 20
+			for p.ID = range plants {
+				create(t, s, p)
+			}
+			for s.freezeRest() {
+				if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.trimTo.Store(plants)
+			if _, err := s.idleTrim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if trimmed := s.write.trimmed; trimmed == 0 || trimmed > trimText>>20 {
+				t.Errorf("one transaction trimmed %d MiB, want at most %d", trimmed, trimText>>20)
+			}
+		})
+	}
+}
+
 func TestTrimmedLog(t *testing.T) {
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
