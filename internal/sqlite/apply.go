@@ -48,6 +48,7 @@ type writer struct {
 	nextTag   string        // to be flushed then
 	left      int           // approximate number of plants and tags left of it
 	flushDebt int           // rows of it to flush, too few for a group so far
+	textDebt  int64         // bytes of text written in the meantime
 	tagGrowth int64         // bytes that the last batch added to the tags in memory
 
 	trimmed int64 // the last row that was trimmed

@@ -63,7 +63,8 @@ func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 // flushDue returns how many rows, and up to how many bytes of text, to flush along with
 // a batch, so that the frozen generation is flushed, and its memory free, by the time the
 // active one is half full. It counts what is due: small batches flush a whole group now
-// and then.
+// and then. A byte that was written is flushed up to twice, as a plant's tag and as one of
+// the tags, so the text that is due is more than that.
 func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	mem, w := s.unflushed.Load(), s.write
 	if mem.frozen == nil {
@@ -80,11 +81,13 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	if s.flushUrgent.Load() {
 		w.flushDebt += urgency * len(batch)
 	}
-	if w.flushDebt < groupSize {
+	w.textDebt += text
+	if w.flushDebt < min(groupSize, w.left) {
 		return 0, 0
 	}
-	rows, w.flushDebt = w.flushDebt, 0
-	return rows, max(flushText, 2*text)
+	rows, text = w.flushDebt, max(flushText, 4*w.textDebt)
+	w.flushDebt, w.textDebt = 0, 0
+	return rows, text
 }
 
 // urgency is how many rows are flushed for each that is written while rows that are not

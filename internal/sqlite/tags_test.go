@@ -85,18 +85,26 @@ func TestTagsOfAFailedTransactionAreNotCounted(t *testing.T) {
 
 // Tags take a bounded amount of memory, and a page of them ends although few have plants.
 func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
-	l := newComparison(t, 1)
-	l.store.generationSize = generationSize
-	large := strings.Repeat("x", 256<<10)
-	for i := range plantstore.ID(3 * generationTags / len(large)) {
-		tag := plantstore.NewTag(fmt.Sprint(i) + large)
-		l.apply(t, []plantstore.Write{{Op: plantstore.Create, Plant: plantstore.Plant{ID: i, Tag: tag}}})
-		mem := l.store.unflushed.Load()
-		if n := mem.active.tagBytes(); n > generationTags+1<<20 {
-			t.Fatalf("after %d tags, %d bytes are not frozen", i+1, n)
-		}
+	for size, batchSize := range map[int]int{256 << 10: 1, 1 << 20: 2} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			l := newComparison(t, 1)
+			l.store.generationSize = generationSize
+			large := strings.Repeat("x", size)
+			next := plantstore.ID(0)
+			for range 4 * generationTags / (size * batchSize) {
+				var batch []plantstore.Write
+				for range batchSize {
+					batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: next, Tag: plantstore.NewTag(fmt.Sprint(next) + large)}})
+					next++
+				}
+				l.apply(t, batch)
+				if n := l.store.unflushed.Load().active.tagBytes(); n > generationTags+1<<20 {
+					t.Fatalf("after %d tags, %d bytes are not frozen", next, n)
+				}
+			}
+			l.compareTags(t, l.store, "", 1000)
+		})
 	}
-	l.compareTags(t, l.store, "", 1000)
 }
 
 func TestPageOfTagsEndsAmongUnusedOnes(t *testing.T) {
