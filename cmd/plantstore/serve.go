@@ -98,7 +98,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	if c.PrintConfig {
 		return printConfig(std.out, settingsOf(app.Model.Node))
 	}
-	tuneRuntime()
+	c.tuneRuntime()
 	text := isText(std.err, c.LogFormat)
 	level := new(slog.LevelVar)
 	level.Set(parseLevel(c.LogLevel))
@@ -147,13 +147,18 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		defer cancel()
 		startCtx = limited
 	}
-	if err = ensureFirstToken(startCtx); err == nil {
+	err = ensureFirstToken(startCtx)
+	switch {
+	case err == nil, errors.Is(err, plantstore.ErrDamaged): // the server says so, and does not end
 		ensureFirstToken = func(context.Context) error { return nil }
-	} else if !c.isPostgres() {
+	case !c.isPostgres():
 		return errors.Join(err, store.Close())
 	}
 	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", version)
 	err = c.serve(ctx, listener, base, store, ensureFirstToken, failed, log, accessLog, trace)
+	if file, ok := store.(*sqlite.Store); ok && err == nil {
+		err = file.Damaged()
+	}
 	if err == nil {
 		log.Info("stopped")
 	}
@@ -162,13 +167,13 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 
 // tuneRuntime fits Go's runtime to a server, unless the environment says otherwise.
 // A commit blocks a thread in fsync, and the scheduler takes its processor away only
-// after a while: with one more, the others stay busy. The heap is small compared to
-// SQLite's memory, so collecting it less often is cheap.
-func tuneRuntime() {
+// after a while: with one more, the others stay busy. With SQLite, the heap is small
+// compared to SQLite's memory, so collecting it less often is cheap.
+func (c *serveCommand) tuneRuntime() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
-	if os.Getenv("GOGC") == "" {
+	if os.Getenv("GOGC") == "" && !c.isPostgres() {
 		debug.SetGCPercent(200)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"plantstore"
 	"plantstore/e2e/harness"
 )
@@ -55,10 +58,66 @@ func TestDamagedPageDoesNotStopTheServer(t *testing.T) {
 		if n := strings.Count(s.Log(), "Until then it refuses writes"); n != 1 {
 			t.Errorf("the log says %d times what to do, want once:\n%s", n, s.Log())
 		}
-		s.Stop()
+		s.StopWith(1)
 	}
 	if _, err := s.TryCommand("check"); err == nil {
 		t.Error("check finds nothing")
+	}
+}
+
+// A page that the server needs to open the store is damaged, or one that it needs for its
+// tokens. It must not end, or else it would be started again and again.
+func TestServerStartsOnAStoreThatCannotBeRead(t *testing.T) {
+	for _, table := range []string{"log_state", "tokens", "sqlite_autoindex_tokens_1"} {
+		t.Run(table, func(t *testing.T) {
+			db := filepath.Join(t.TempDir(), "plants.db")
+			s := harness.StartOn(t, db)
+			s.Stop()
+			damageRoot(t, db, table)
+			s.Run()
+			for range 2 {
+				if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":1,"name":"fern"}`); status != http.StatusServiceUnavailable {
+					t.Errorf("POST /plants: %d %s", status, body)
+				}
+				if status, body := s.Call("", "GET", "/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "plantstore check") {
+					t.Errorf("/readyz: %d %s", status, body)
+				}
+			}
+			if status, body := s.Call("", "GET", "/healthz", ""); status != http.StatusOK {
+				t.Errorf("/healthz: %d %s", status, body)
+			}
+			if n := strings.Count(s.Log(), "Until then it refuses"); n != 1 {
+				t.Errorf("the log says %d times what to do, want once:\n%s", n, s.Log())
+			}
+			s.StopWith(1)
+		})
+	}
+}
+
+// damageRoot overwrites the first page of a table or an index.
+func damageRoot(t *testing.T, path, name string) {
+	t.Helper()
+	const pageSize = 4096
+	c, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var root int64
+	err = sqlitex.Execute(c, "SELECT rootpage FROM sqlite_schema WHERE name = ?", &sqlitex.ExecOptions{
+		Args:       []any{name},
+		ResultFunc: func(row *sqlite.Stmt) error { root = row.ColumnInt64(0); return nil },
+	})
+	if err != nil || root < 2 {
+		t.Fatalf("%s has the first page %d, %v", name, root, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xa5}, pageSize), (root-1)*pageSize); err != nil {
+		t.Fatal(err)
 	}
 }
 

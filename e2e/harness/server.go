@@ -181,6 +181,12 @@ func (s *Server) Wait() error {
 // Stop shuts the server down if it runs. It must exit with code 0.
 func (s *Server) Stop() {
 	s.t.Helper()
+	s.StopWith(0)
+}
+
+// StopWith is Stop with another exit code.
+func (s *Server) StopWith(code int) {
+	s.t.Helper()
 	if s.cmd == nil {
 		return
 	}
@@ -194,8 +200,10 @@ func (s *Server) Stop() {
 		s.t.Errorf("the server has not ended %v after SIGTERM; it logged:\n%s", waitTimeout, s.log)
 		_ = s.Signal(syscall.SIGKILL) // it may end in the meantime
 	}
-	if err := s.Wait(); err != nil {
-		s.t.Errorf("the server ended: %v; it logged:\n%s", err, s.log)
+	err := s.Wait()
+	exit, _ := errors.AsType[*exec.ExitError](err)
+	if code == 0 && err != nil || code != 0 && (exit == nil || exit.ExitCode() != code) {
+		s.t.Errorf("the server ended: %v, want exit code %d; it logged:\n%s", err, code, s.log)
 	}
 }
 

@@ -28,6 +28,8 @@ const (
 	touchInterval = 10 * time.Second
 	// runTimeout limits how long Run waits for a store that does not respond.
 	runTimeout = 5 * time.Second
+	// warnInterval is how often Run logs that the tokens cannot be loaded, at most.
+	warnInterval = time.Minute
 )
 
 // Store is the part of a store that a [Guard] needs.
@@ -87,6 +89,7 @@ type Guard struct {
 	// abandoned counts connections, with the same limit.
 	abandoned *addressLimits
 	provider  *provider // nil without an identity provider
+	warned    time.Time // by Run
 }
 
 // snapshot is the store's tokens at some time. It is immutable, except for the last
@@ -382,8 +385,9 @@ func (g *Guard) reload(ctx context.Context) {
 	defer cancel()
 	tokens, err := g.store.Tokens(ctx)
 	if err != nil {
-		if ctx.Err() == nil {
-			g.opts.Log.Warn("cannot load the tokens", "err", err)
+		if ctx.Err() == nil && time.Since(g.warned) > warnInterval {
+			g.warned = start
+			g.opts.Log.Warn("cannot load the tokens, retrying", "err", err)
 		}
 		return
 	}

@@ -44,6 +44,16 @@ const (
 // that wraps [plantstore.ErrUntrusted] if the file could not be synced: the process
 // must then stop.
 func (s *Store) Run(ctx context.Context) error {
+	if err := s.checkTrusted(); err != nil {
+		if !errors.Is(err, plantstore.ErrDamaged) {
+			return err
+		}
+		if s.Log != nil { // it was too damaged to be opened
+			s.Log.Error(damageAdvice+". Until then it refuses everything", "db", s.path, "err", err)
+		}
+		<-ctx.Done()
+		return nil
+	}
 	pause, trim := time.NewTimer(idleAfter), time.NewTicker(trimInterval)
 	defer pause.Stop()
 	defer trim.Stop()

@@ -19,13 +19,14 @@ func (s *Store) Damaged() error {
 // markDamaged records the first error that says that the file is damaged, and logs
 // what to do about it.
 func (s *Store) markDamaged(err error) {
-	const advice = "the store is damaged: stop the server and run plantstore check; if it finds problems, restore a backup"
-	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
+	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", damageAdvice)
 	damage := fmt.Errorf("%w: %w", unavailable, err)
 	if s.damage.CompareAndSwap(nil, &damage) && s.Log != nil {
-		s.Log.Error(advice+". Until then it refuses writes", "db", s.path, "err", err)
+		s.Log.Error(damageAdvice+". Until then it refuses writes", "db", s.path, "err", err)
 	}
 }
+
+const damageAdvice = "the store is damaged: stop the server and run plantstore check; if it finds problems, restore a backup"
 
 // checkWritable returns why the store refuses writes, or nil if it does not.
 func (s *Store) checkWritable() error {

@@ -100,7 +100,7 @@ func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 	}
 }
 
-func TestDamagedSchemaPreventsOpening(t *testing.T) {
+func TestStoreThatIsTooDamagedToBeOpened(t *testing.T) {
 	path := closedStore(t, 1)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -111,10 +111,27 @@ func TestDamagedSchemaPreventsOpening(t *testing.T) {
 	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 16), treeHeader); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []Mode{Serve, Share, Existing} {
+	for _, mode := range []Mode{Share, Existing} {
 		_, err := Open(path, mode)
 		if !errors.Is(err, plantstore.ErrDamaged) || !strings.Contains(err.Error(), path) {
 			t.Errorf("Open in mode %d: %v, want ErrDamaged and the path", mode, err)
 		}
+	}
+	s := openRunning(t, path)
+	ctx := t.Context()
+	_, applied := s.Apply(ctx, []plantstore.Write{{Op: plantstore.Create, Plant: fern(1)}})
+	_, read := s.Plant(ctx, 1)
+	_, listed := s.List(ctx, plantstore.Query{Limit: 1})
+	_, events := s.Events(ctx, plantstore.EventQuery{Limit: 1})
+	_, tags := s.Tags(ctx, plantstore.TagQuery{Limit: 1})
+	_, tokens := s.Tokens(ctx)
+	_, hooks := s.Webhooks(ctx)
+	_, first := s.CreateFirstToken(ctx, newToken("first"))
+	_, stats := s.Stats(ctx)
+	for what, err := range map[string]error{
+		"Ready": s.Ready(ctx), "Damaged": s.Damaged(), "Apply": applied, "Plant": read, "List": listed, "Events": events, "Tags": tags,
+		"Tokens": tokens, "Webhooks": hooks, "CreateFirstToken": first, "Stats": stats, "Scan": scanError(s.Scan(ctx, plantstore.Query{}, nil)),
+	} {
+		wantDamaged(t, what, err)
 	}
 }

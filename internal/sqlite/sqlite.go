@@ -119,63 +119,75 @@ type Store struct {
 var _ plantstore.Store = (*Store)(nil)
 
 // Open opens the store in the file at path, creates or migrates its schema, and
-// recovers from a crash.
-func Open(path string, mode Mode) (_ *Store, err error) {
+// recovers from a crash. A file that is too damaged for that is opened to serve
+// nevertheless: the store refuses everything, so that a server says why it is not ready
+// instead of ending again and again.
+func Open(path string, mode Mode) (*Store, error) {
 	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1), generationSize: generationSize}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+	err := s.open(mode)
+	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
+		s.markDamaged(err)
+		s.broken.Store(s.damage.Load())
+		return s, nil
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) open(mode Mode) error {
+	path := s.path
 	if mode == Serve {
 		if err := s.takeLock(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := createFile(path, mode); err != nil {
-		return nil, err
+		return err
 	}
 	conn, err := openOwned(path)
 	if err != nil {
-		return nil, classify(path, err)
+		return classify(path, err)
 	}
 	s.write = &writer{conn: conn, found: make(map[plantstore.ID]*plantstore.Plant), tx: transaction{tags: make(map[string]int64)}}
 	// The first read creates the log. SQLite does not report it if the log's name could not
 	// be made durable, and then a power cut would lose the log and its contents.
 	if err := exec(conn, "SELECT count(*) FROM sqlite_schema"); err != nil {
-		return nil, classify(path, err)
+		return classify(path, err)
 	}
 	if err := syncDir(path); err != nil {
-		return nil, err
+		return err
 	}
 	if mode == Serve {
 		if err := repeatLog(conn, path+"-wal"); err != nil {
-			return nil, classify(path, err)
+			return classify(path, err)
 		}
 	}
 	// A large batch touches many pages. Those that do not fit into the cache are
 	// written more than once.
 	if err := pragma(conn, fmt.Sprintf("cache_size=-%d", writerCache>>10)); err != nil {
-		return nil, classify(path, err)
+		return classify(path, err)
 	}
 	if err := migrate(conn, path, mode == Serve); err != nil {
-		return nil, classify(path, err)
+		return classify(path, err)
 	}
 	if err := s.write.prepare(); err != nil {
-		return nil, classify(path, err)
+		return classify(path, err)
 	}
 	s.unflushed.Store(&unflushed{active: newGeneration()})
 	if mode == Serve {
 		if err := s.load(); err != nil {
-			return nil, classify(path, err)
+			return classify(path, err)
 		}
 	}
 	if s.checkpointer, err = open(path); err != nil {
-		return nil, classify(path, err)
+		return classify(path, err)
 	}
 	s.read, s.tokens = newReaders(path, maxReaders), newReaders(path, maxTokenReaders)
 	s.lists, s.search = newReaders(path, maxLists()), newReaders(path, maxSearches())
-	return s, nil
+	return nil
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
