@@ -366,7 +366,8 @@ func TestNetworkPolicyAllowsWhatThePodsNeed(t *testing.T) {
 	}
 	db := readYAML[secret](t, "kubernetes/secret.example.yaml").StringData["db"]
 	port := regexp.MustCompile(`>:(\d+)/`).FindStringSubmatch(db)
-	if port == nil || !slices.Equal(out, []string{"UDP 53", "TCP 53", "TCP " + port[1]}) {
+	const https = "TCP 443" // webhooks and identity providers
+	if port == nil || !slices.Equal(out, []string{"UDP 53", "TCP 53", "TCP " + port[1], https}) {
 		t.Errorf("the policy allows connections to %q, the database is %s", out, db)
 	}
 }

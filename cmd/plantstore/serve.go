@@ -347,8 +347,27 @@ func (c *serveCommand) check() error {
 	if err := checkAddr(c.Addr); err != nil {
 		return err
 	}
-	if c.MaxBody <= 0 || c.MaxHeader <= 0 || c.MaxQueue <= 0 {
-		return usage("--max-body, --max-header and --max-queue must be greater than 0")
+	if c.MaxBody <= 0 || c.MaxQueue <= 0 {
+		return usage("--max-body and --max-queue must be greater than 0")
+	}
+	if c.MaxHeader < minHeader {
+		return usage("--max-header must be at least %d: most clients send that much", minHeader)
+	}
+	for _, t := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"store", c.StoreTimeout},
+		{"read-header", c.ReadHeaderTimeout},
+		{"read", c.ReadTimeout},
+		{"write", c.WriteTimeout},
+		{"export", c.ExportTimeout},
+		{"idle", c.IdleTimeout},
+		{"shutdown", c.ShutdownTimeout},
+	} {
+		if t.value <= 0 {
+			return usage("--%s-timeout must be greater than 0", t.flag)
+		}
 	}
 	if c.MaxConnections < 0 {
 		return usage("--max-connections must not be negative; 0 means no limit")
@@ -394,6 +413,9 @@ func (c *serveCommand) check() error {
 	}
 	return nil
 }
+
+// minHeader is the minimum of --max-header, in bytes.
+const minHeader = 1024
 
 // minSecretKey is the minimum length of the key of --secret-key-file, in bytes.
 const minSecretKey = 32

@@ -34,6 +34,9 @@ func (f storeFlags) isPostgres() bool {
 
 // check refuses a URL of an unknown kind.
 func (f storeFlags) check() error {
+	if f.DB == "" {
+		return usage("--db must not be empty: use the path of a file, or a URL that begins with postgres://")
+	}
 	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL && !f.isPostgres() {
 		return usage("--db: unknown scheme %s://: use the path of a file, or a URL that begins with postgres://", scheme)
 	}

@@ -147,7 +147,7 @@ func (s *Store) open(mode Mode) error {
 	if err := createFile(path, mode); err != nil {
 		return err
 	}
-	conn, err := openOwned(path)
+	conn, err := openOwned(path, mode)
 	if err != nil {
 		return classify(path, err)
 	}
@@ -335,13 +335,17 @@ const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
 // openOwned opens the first connection to a file. It copies the write-ahead log into the
 // file and removes it, unless another process has the file open. In a file of another
 // program it changes nothing else.
-func openOwned(path string) (*sqlite.Conn, error) {
+func openOwned(path string, mode Mode) (*sqlite.Conn, error) {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, err
 	}
 	c.SetBusyTimeout(busyTimeout)
-	if _, err = ownedVersion(c, path); err == nil {
+	version, err := ownedVersion(c, path)
+	switch {
+	case err == nil && version == 0 && mode == Existing:
+		err = fmt.Errorf("%s has no store: %w", path, fs.ErrNotExist)
+	case err == nil:
 		err = configure(c)
 	}
 	if err := errors.Join(err, c.Close()); err != nil {
