@@ -17,13 +17,14 @@ func (s *Store) Damaged() error {
 }
 
 // markDamaged records the first error that says that the file is damaged, and logs
-// what to do about it.
-func (s *Store) markDamaged(err error) {
+// what to do about it. It returns the error with that advice.
+func (s *Store) markDamaged(err error) error {
 	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", damageAdvice)
 	damage := fmt.Errorf("%w: %w", unavailable, err)
 	if s.damage.CompareAndSwap(nil, &damage) && s.Log != nil {
 		s.Log.Error(damageAdvice+". Until then it refuses writes", "db", s.path, "err", err)
 	}
+	return damage
 }
 
 const damageAdvice = "the store is damaged: stop the server and run plantstore check; if it finds problems, restore a backup"
@@ -41,7 +42,7 @@ func (s *Store) checkWritable() error {
 func (s *Store) classify(err error) error {
 	err = classify(s.path, err)
 	if errors.Is(err, plantstore.ErrDamaged) {
-		s.markDamaged(err)
+		return s.markDamaged(err)
 	}
 	return err
 }

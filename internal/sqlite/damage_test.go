@@ -49,6 +49,14 @@ func wantDamaged(t *testing.T, what string, err error) {
 	}
 }
 
+// wantAdvice checks what a client gets to see.
+func wantAdvice(t *testing.T, what string, err error) {
+	t.Helper()
+	if refusal, ok := errors.AsType[*plantstore.Error](err); !ok || !strings.Contains(refusal.Message, "plantstore check") {
+		t.Errorf("%s does not say what to do: %v", what, err)
+	}
+}
+
 // openRunning fails the test if Run returns an error, which would end the process.
 func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 	replace := func(id plantstore.ID) []plantstore.Write {
@@ -73,15 +81,15 @@ func TestDamagedStoreServesWhatItCanRead(t *testing.T) {
 				t.Fatalf("a write before the damage is found: %v", err)
 			}
 			for range 2 {
-				wantDamaged(t, name, meet(s))
+				met := meet(s)
+				wantDamaged(t, name, met)
+				wantAdvice(t, name, met)
 				wantDamaged(t, "Damaged", s.Damaged())
 				_, err := s.Apply(ctx, replace(7))
 				wantDamaged(t, "Apply", err)
 				err = s.Ready(ctx)
 				wantDamaged(t, "Ready", err)
-				if refusal, ok := errors.AsType[*plantstore.Error](err); !ok || !strings.Contains(refusal.Message, "plantstore check") {
-					t.Errorf("Ready does not say what to do: %v", err)
-				}
+				wantAdvice(t, "Ready", err)
 				wantPlant(t, s, fern(5))
 				if _, err := s.Plant(ctx, 2999); err != nil {
 					t.Errorf("a plant on an intact page: %v", err)

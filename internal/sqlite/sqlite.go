@@ -126,8 +126,8 @@ func Open(path string, mode Mode) (*Store, error) {
 	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1), generationSize: generationSize}
 	err := s.open(mode)
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
-		s.markDamaged(err)
-		s.broken.Store(s.damage.Load())
+		err = s.markDamaged(err)
+		s.broken.Store(&err)
 		return s, nil
 	}
 	if err != nil {
