@@ -42,7 +42,7 @@ func (s fileServer) load(t *testing.T, format string, file []byte) (created, unc
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	log, err := newFailureLog("", "", format, records.header(), io.Discard)
+	log, err := newFailureLog("", nil, format, records.header(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

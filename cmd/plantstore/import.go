@@ -73,7 +73,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	in, size, err := openInput(c.File, std)
+	in, info, err := openInput(c.File, std)
 	if err != nil {
 		return err
 	}
@@ -86,11 +86,15 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
 	}
-	failed, err := newFailureLog(c.Errors, c.File, format, records.header(), std.err)
+	failed, err := newFailureLog(c.Errors, info, format, records.header(), std.err)
 	if err != nil {
 		return err
 	}
 	run := &importRun{api: api, records: records, counted: counted, failed: failed, started: time.Now()}
+	size := int64(-1)
+	if c.File != "-" && info.Mode().IsRegular() {
+		size = info.Size()
+	}
 	run.progress = newProgress(std.err, "imported", size)
 	err = run.all(ctx)
 	run.progress.finish()
@@ -109,26 +113,28 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	return nil
 }
 
-func openInput(file string, std streams) (io.ReadCloser, int64, error) {
+// openInput opens the file, or standard input. The FileInfo is nil if there is none.
+func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 	if file == "-" {
-		return io.NopCloser(std.in), -1, nil
+		var info os.FileInfo
+		if f, ok := std.in.(*os.File); ok {
+			info, _ = f.Stat() // a Read says what is wrong with it
+		}
+		return io.NopCloser(std.in), info, nil
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
+		return nil, nil, errors.Join(err, f.Close())
 	}
 	if info.IsDir() {
 		f.Close()
-		return nil, 0, fmt.Errorf("%s is a directory", file)
+		return nil, nil, fmt.Errorf("%s is a directory", file)
 	}
-	if !info.Mode().IsRegular() {
-		return f, -1, nil
-	}
-	return f, info.Size(), nil
+	return f, info, nil
 }
 
 // importRun is an import in progress.
@@ -356,7 +362,7 @@ type failureLog struct {
 	keepsSource bool
 }
 
-func newFailureLog(name, input, format string, header []byte, show io.Writer) (*failureLog, error) {
+func newFailureLog(name string, input os.FileInfo, format string, header []byte, show io.Writer) (*failureLog, error) {
 	log := &failureLog{format: format, noun: "line", show: show}
 	if format == formatJSON {
 		log.noun = "element"
@@ -365,10 +371,8 @@ func newFailureLog(name, input, format string, header []byte, show io.Writer) (*
 		return log, nil
 	}
 	log.keepsSource = format == formatCSV
-	if theirs, err := os.Stat(input); err == nil {
-		if ours, err := os.Stat(name); err == nil && os.SameFile(ours, theirs) {
-			return nil, usage("--errors %s is the file being imported: use another", name)
-		}
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && os.SameFile(info, input) {
+		return nil, usage("--errors %s is the file being imported: use another", name)
 	}
 	var err error
 	if log.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {

@@ -75,7 +75,7 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := newFailureLog("", "", formatNDJSON, nil, io.Discard)
+	log, err := newFailureLog("", nil, formatNDJSON, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
