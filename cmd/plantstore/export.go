@@ -44,8 +44,10 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if c.Spreadsheet && format != formatCSV {
 		return usage("--spreadsheet is for CSV: use --format csv, or a file name that ends in .csv")
 	}
-	if info, err := os.Lstat(c.File); err == nil && info.Mode().IsRegular() && !c.Force {
-		return usage("%s exists already: use --force to replace it", c.File)
+	if c.File != "-" && !c.Force {
+		if info, err := os.Lstat(c.File); err == nil && info.Mode().IsRegular() {
+			return usage("%s exists already: use --force to replace it", c.File)
+		}
 	}
 	api, err := c.client(std, fileTimeout)
 	if err != nil {

@@ -69,6 +69,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Errors == "-" {
+		return usage("--errors needs a file, got -")
+	}
 	api, err := c.client(std, fileTimeout)
 	if err != nil {
 		return err
