@@ -19,14 +19,14 @@ type exportCommand struct {
 	filterFlags
 	File   string `arg:"" placeholder:"FILE" help:"The file to write, or - for standard output."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
-	Force  bool   `help:"Replace the file if it exists."`
+	Force  bool   `help:"Replace the file, or the link, if it exists."`
 
 	Spreadsheet bool `help:"In CSV, put an apostrophe before text that a spreadsheet would run as a formula."`
 }
 
 // Help is the long part of the help page.
 func (exportCommand) Help() string {
-	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file is not replaced without --force.
+	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file or link is not replaced without --force.
 
 Open a CSV file in a spreadsheet only if it was exported with --spreadsheet: a name or tag that begins with =, +, -, @, a tab or a line break would be run as a formula. A file exported that way is for people, not for import: the apostrophes would become part of the names. ` + tokenHelp + `
 
@@ -45,8 +45,8 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 		return usage("--spreadsheet is for CSV: use --format csv, or a file name that ends in .csv")
 	}
 	if c.File != "-" && !c.Force {
-		if info, err := os.Lstat(c.File); err == nil && info.Mode().IsRegular() {
-			return usage("%s exists already: use --force to replace it", c.File)
+		if err := checkUnused(c.File); err != nil {
+			return err
 		}
 	}
 	api, err := c.client(std, fileTimeout)
@@ -66,6 +66,22 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	took := time.Since(run.started)
 	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n",
 		count(run.plants, "plant"), took.Round(time.Millisecond), float64(run.plants)/took.Seconds())
+	return nil
+}
+
+// checkUnused returns an error if writeAtomically would replace something: a file, or a
+// link that does not lead to a pipe or a device.
+func checkUnused(name string) error {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return nil // writing says what is wrong
+	}
+	if info.Mode().IsRegular() {
+		return usage("%s exists already: use --force to replace it", name)
+	}
+	if target, err := os.Stat(name); err != nil || target.Mode().IsRegular() {
+		return usage("%s is a link: use --force to replace it", name)
+	}
 	return nil
 }
 
