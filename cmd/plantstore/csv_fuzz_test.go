@@ -42,10 +42,7 @@ func (s fileServer) load(t *testing.T, format string, file []byte) (created, unc
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	log, err := newFailureLog("", nil, format, records.header(), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := newFailureLog(format, records.header(), io.Discard)
 	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", -1), started: time.Now()}
 	err = run.all(t.Context())
 	return int(run.created), int(run.unchanged), log.count, err

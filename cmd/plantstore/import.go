@@ -24,6 +24,7 @@ type importCommand struct {
 	File   string `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
 	Errors string `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
+	Force  bool   `help:"Replace the file of --errors if it exists."`
 	JSON   bool   `name:"json" help:"Print the summary as JSON, on standard output."`
 }
 
@@ -33,7 +34,7 @@ func (importCommand) Help() string {
 
 An interrupted import can be run again: plants that exist already stay as they are. It exits with 130.
 
-The file of --errors has the format of the import. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source". ` + tokenHelp + `
+The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source". ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv
@@ -72,6 +73,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if c.Errors == "-" {
 		return usage("--errors needs a file, got -")
 	}
+	if c.Force && c.Errors == "" {
+		return usage("--force needs --errors FILE: it replaces that file, and never plants")
+	}
 	api, err := c.client(std, fileTimeout)
 	if err != nil {
 		return err
@@ -89,9 +93,11 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
 	}
-	failed, err := newFailureLog(c.Errors, info, format, records.header(), std.err)
-	if err != nil {
-		return err
+	failed := newFailureLog(format, records.header(), std.err)
+	if c.Errors != "" {
+		if err := failed.open(c.Errors, info, c.Force); err != nil {
+			return err
+		}
 	}
 	run := &importRun{api: api, records: records, counted: counted, failed: failed, started: time.Now()}
 	size := int64(-1)
@@ -101,7 +107,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	run.progress = newProgress(std.err, "imported", size)
 	err = run.all(ctx)
 	run.progress.finish()
-	err = errors.Join(err, failed.close())
+	err = errors.Join(err, failed.close(err == nil))
 	if c.JSON {
 		err = errors.Join(err, run.report(std.out))
 	} else {
@@ -356,6 +362,9 @@ const maxShown = 10
 // of the import and with their reasons.
 type failureLog struct {
 	file        *os.File // nil if none is wanted
+	isNew       bool     // file did not exist
+	isDevice    bool     // file cannot be emptied
+	header      []byte
 	format      string
 	noun        string // what a record of the format is called
 	show        io.Writer
@@ -365,26 +374,46 @@ type failureLog struct {
 	keepsSource bool
 }
 
-func newFailureLog(name string, input os.FileInfo, format string, header []byte, show io.Writer) (*failureLog, error) {
-	log := &failureLog{format: format, noun: "line", show: show}
+func newFailureLog(format string, header []byte, show io.Writer) *failureLog {
+	log := &failureLog{format: format, header: header, noun: "line", show: show}
 	if format == formatJSON {
 		log.noun = "element"
 	}
-	if name == "" {
-		return log, nil
+	return log
+}
+
+// open opens the file, which must not be the input. What an existing file has is kept
+// until there is something to put in its place.
+func (l *failureLog) open(name string, input os.FileInfo, force bool) error {
+	info, err := os.Stat(name)
+	l.isNew = err != nil
+	l.isDevice = err == nil && !info.Mode().IsRegular()
+	switch {
+	case l.isNew || l.isDevice:
+	case os.SameFile(info, input):
+		return usage("--errors %s is the file being imported: use another", name)
+	case info.Size() > 0 && !force:
+		return usage("%s exists already: use --force to replace it", name)
 	}
-	log.keepsSource = format == formatCSV
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && os.SameFile(info, input) {
-		return nil, usage("--errors %s is the file being imported: use another", name)
+	l.keepsSource = l.format == formatCSV
+	l.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+	return err
+}
+
+// begin empties the file and writes its header.
+func (l *failureLog) begin() error {
+	if err := l.empty(); err != nil || l.header == nil {
+		return err
 	}
-	var err error
-	if log.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
-		return nil, err
+	_, err := fmt.Fprintf(l.file, "%s\n", l.header)
+	return err
+}
+
+func (l *failureLog) empty() error {
+	if l.isDevice {
+		return nil
 	}
-	if header != nil {
-		_, err = fmt.Fprintf(log.file, "%s\n", header)
-	}
-	return log, err
+	return l.file.Truncate(0)
 }
 
 func (l *failureLog) add(f failure) error {
@@ -395,6 +424,11 @@ func (l *failureLog) add(f failure) error {
 	}
 	if l.file == nil {
 		return nil
+	}
+	if l.written == 0 {
+		if err := l.begin(); err != nil {
+			return err
+		}
 	}
 	lead, end := "", "\n"
 	if l.format == formatJSON {
@@ -424,20 +458,24 @@ func (l *failureLog) summarise(out io.Writer) {
 	}
 }
 
-func (l *failureLog) close() error {
+// close ends the file. If nothing was written to it, a new one is removed, and an old
+// one emptied if the import is complete.
+func (l *failureLog) close(complete bool) error {
 	if l.file == nil {
 		return nil
 	}
-	if l.format == formatJSON {
-		end := "\n]\n"
-		if l.written == 0 {
-			end = "[]\n"
-		}
-		if _, err := io.WriteString(l.file, end); err != nil {
-			return errors.Join(err, l.file.Close())
-		}
+	var err error
+	switch {
+	case l.written > 0 && l.format == formatJSON:
+		_, err = io.WriteString(l.file, "\n]\n")
+	case l.written == 0 && complete:
+		err = l.empty()
 	}
-	return l.file.Close()
+	err = errors.Join(err, l.file.Close())
+	if l.written == 0 && l.isNew {
+		err = errors.Join(err, os.Remove(l.file.Name()))
+	}
+	return err
 }
 
 // countingReader counts the bytes read.

@@ -75,10 +75,7 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := newFailureLog("", nil, formatNDJSON, nil, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := newFailureLog(formatNDJSON, nil, io.Discard)
 	counted := &countingReader{in: twoChunks()}
 	run := &importRun{api: api, records: newLineReader(counted), counted: counted, failed: log, progress: newProgress(io.Discard, "", -1), started: time.Now()}
 	err = run.all(t.Context())
