@@ -437,24 +437,31 @@ func (l *failureLog) add(f failure) error {
 			lead = "[\n"
 		}
 	}
-	l.written++
 	record := addReasonMember(f.source, reason)
 	if l.format == formatCSV {
 		record = addReasonColumn(f.source, reason)
 	}
-	_, err := fmt.Fprintf(l.file, "%s%s%s", lead, record, end)
-	return err
+	if _, err := fmt.Fprintf(l.file, "%s%s%s", lead, record, end); err != nil {
+		return err
+	}
+	l.written++
+	return nil
 }
 
 // summarise says where the failures are that were not shown.
 func (l *failureLog) summarise(out io.Writer) {
-	more := l.count - l.shown
-	switch {
-	case more == 0:
-	case l.file == nil:
-		fmt.Fprintf(out, "%d more failed: use --errors FILE to get all of them, with their reasons\n", more)
-	default:
+	if l.file == nil {
+		if more := l.count - l.shown; more > 0 {
+			fmt.Fprintf(out, "%d more failed: use --errors FILE to get all of them, with their reasons\n", more)
+		}
+		return
+	}
+	if more := l.written - l.shown; more > 0 {
 		fmt.Fprintf(out, "%d more failed: see %s\n", more, l.file.Name())
+	}
+	// The import stopped before it had asked for every reason.
+	if unknown := l.count - l.written; unknown > 0 {
+		fmt.Fprintf(out, "%d more failed, but the reasons are not known: run the import again to get them\n", unknown)
 	}
 }
 

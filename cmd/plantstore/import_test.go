@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +90,59 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 	var summary bytes.Buffer
 	if run.summarise(&summary, false); !strings.HasPrefix(summary.String(), wantConfirmed) {
 		t.Errorf("got %q, want %q first", &summary, wantConfirmed)
+	}
+}
+
+// The server names the reasons of only some failures; the command sends the lines again
+// to get the others, and is interrupted before it has all of them.
+func TestInterruptedImportClaimsOnlyTheReasonsItHas(t *testing.T) {
+	const lines = 40
+	ctx, interrupt := context.WithCancel(t.Context())
+	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		sent, named := bytes.Count(body, []byte{'\n'}), 0
+		switch {
+		case sent == lines/2 && bytes.HasPrefix(body, []byte("0\n")):
+			named = sent
+		case sent == lines/2:
+			interrupt()
+			<-r.Context().Done()
+			return
+		}
+		var reasons []string
+		for line := range named {
+			reasons = append(reasons, fmt.Sprintf(`{"line":%d,"error":40001,"message":"no"}`, line+1))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"created":0,"unchanged":0,"failed":%d,"errors":[%s]}`, sent, strings.Join(reasons, ","))
+	}))
+	t.Cleanup(server.Close)
+	var file strings.Builder
+	for line := range lines {
+		fmt.Fprintln(&file, line)
+	}
+	failed := filepath.Join(t.TempDir(), "failed.ndjson")
+	var problems bytes.Buffer
+	code := run(ctx, []string{"import", "--url", server.URL, "--errors", failed, "-"}, streams{strings.NewReader(file.String()), io.Discard, &problems})
+	if code != exitInterrupted {
+		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	}
+	for _, want := range []string{
+		"\n10 more failed: see " + failed + "\n",
+		"\n20 more failed, but the reasons are not known: run the import again to get them\n",
+		"confirmed so far: 0 created, 0 unchanged, 40 failed, in ",
+	} {
+		if !strings.Contains(problems.String(), want) {
+			t.Errorf("got %q, want %q in it", &problems, want)
+		}
+	}
+	written, err := os.ReadFile(failed)
+	if got := bytes.Count(written, []byte{'\n'}); err != nil || got != 20 {
+		t.Errorf("the file has %d lines, %v, want 20", got, err)
 	}
 }
 
