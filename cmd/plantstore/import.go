@@ -34,7 +34,9 @@ func (importCommand) Help() string {
 
 An interrupted import can be run again: plants that exist already stay as they are. It exits with 130.
 
-The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source". ` + tokenHelp + `
+The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source".
+
+The summary of --json has the members created, unchanged, failed and reasons: how many of the failed lines are in the file of --errors. ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv
@@ -108,6 +110,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	err = run.all(ctx)
 	run.progress.finish()
 	err = errors.Join(err, failed.close(err == nil))
+	failed.summarise(std.err)
 	if c.JSON {
 		err = errors.Join(err, run.report(std.out))
 	} else {
@@ -317,7 +320,6 @@ func (ch *chunk) source(at int) []byte {
 
 // summarise prints what the server has confirmed.
 func (r *importRun) summarise(out io.Writer, complete bool) {
-	r.failed.summarise(out)
 	lead := ""
 	if !complete {
 		lead = "confirmed so far: "
@@ -329,7 +331,12 @@ func (r *importRun) summarise(out io.Writer, complete bool) {
 
 // report prints what the server has confirmed, as JSON.
 func (r *importRun) report(out io.Writer) error {
-	return json.NewEncoder(out).Encode(map[string]int64{"created": r.created, "unchanged": r.unchanged, "failed": int64(r.failed.count)})
+	return json.NewEncoder(out).Encode(map[string]int64{
+		"created":   r.created,
+		"unchanged": r.unchanged,
+		"failed":    int64(r.failed.count),
+		"reasons":   int64(r.failed.written),
+	})
 }
 
 // stopped says why the import is not complete, and what is not known.
