@@ -48,19 +48,18 @@ func newCSVReader(in io.Reader) (*csvReader, error) {
 	if r.problem != "" {
 		return nil, fmt.Errorf("malformed header: %s", r.problem)
 	}
+	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag}
 	for i, f := range r.fields {
-		switch name := strings.ToLower(string(bytes.TrimSpace(f.text))); name {
-		case "id":
-			r.id = i
-		case "name":
-			r.name = i
-		case "tag":
-			r.tag = i
+		name := strings.ToLower(string(bytes.TrimSpace(f.text)))
+		column := columns[name]
+		switch {
+		case column != nil && *column >= 0:
+			return nil, fmt.Errorf("the header names the column %s twice", name)
+		case column != nil:
+			*column = i
+		case i == 0 && name == reasonName:
+			r.hasReasons = true
 		default:
-			if i == 0 && name == reasonName {
-				r.hasReasons = true
-				continue
-			}
 			r.ignored = append(r.ignored, strconv.Quote(plantstore.Shorten(string(f.text))))
 		}
 	}

@@ -119,20 +119,19 @@ func cutCell(file string) (text, rest string, quoted, ok bool) {
 	return "", "", true, false
 }
 
-// columns finds the columns of a header.
-func columns(header row) (id, name, tag int) {
-	id, name, tag = -1, -1, -1
+// columns finds the columns of a header. It is not ok if it has no id or no name, or a
+// column twice.
+func columns(header row) (id, name, tag int, ok bool) {
+	at := map[string]int{"id": -1, "name": -1, "tag": -1}
+	ok = true
 	for i, c := range header.cells {
-		switch strings.ToLower(strings.TrimSpace(c.text)) {
-		case "id":
-			id = i
-		case "name":
-			name = i
-		case "tag":
-			tag = i
+		column := strings.ToLower(strings.TrimSpace(c.text))
+		if before, known := at[column]; known {
+			ok = ok && before < 0
+			at[column] = i
 		}
 	}
-	return id, name, tag
+	return at["id"], at["name"], at["tag"], ok && at["id"] >= 0 && at["name"] >= 0
 }
 
 var jsonNumber = regexp.MustCompile(`\A-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?\z`)
@@ -171,7 +170,7 @@ func plantOf(header, r row) (plantstore.Plant, bool) {
 			return plantstore.Plant{}, false
 		}
 	}
-	id, name, tag := columns(header)
+	id, name, tag, _ := columns(header)
 	number := strings.TrimSpace(r.cells[id].text)
 	value, ok := new(big.Rat).SetString(number)
 	if !ok || !jsonNumber.MatchString(number) || !value.IsInt() || !value.Num().IsInt64() {
@@ -208,9 +207,9 @@ func FuzzImportCSV(f *testing.F) {
 			}
 			return
 		}
-		if id, name, _ := columns(rows[0]); id < 0 || name < 0 {
+		if _, _, _, ok := columns(rows[0]); !ok {
 			if err == nil {
-				t.Fatalf("%q was imported without an id and a name", file)
+				t.Fatalf("%q was imported without one id and one name", file)
 			}
 			return
 		}

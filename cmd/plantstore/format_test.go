@@ -93,6 +93,9 @@ func TestFileInAnotherFormatIsRefused(t *testing.T) {
 		{formatJSON, ``, "must be a JSON array"},
 		{formatCSV, "a,b\n1,2\n", "must name the columns id and name"},
 		{formatCSV, "", "must name the columns id and name"},
+		{formatCSV, "id,name,name\n1,a,b\n", "the header names the column name twice"},
+		{formatCSV, "error,ID, id ,name\n,1,2,a\n", "the header names the column id twice"},
+		{formatCSV, "tag,id,name,Tag\na,1,b,c\n", "the header names the column tag twice"},
 	} {
 		if _, err := newRecordReader(test.format, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s %q: got %v, want %q in it", test.format, test.file, err, test.want)
