@@ -88,7 +88,7 @@ func (r *csvReader) next() (record, error) {
 		rec.source = nil
 	case rec.problem != "":
 	case len(r.fields) != r.columns:
-		rec.problem = fmt.Sprintf("the record has %d fields, but the header has %d", len(r.fields), r.columns)
+		rec.problem = fmt.Sprintf("the record has %s, but the header has %d", count(int64(len(r.fields)), "field"), r.columns)
 	case !utf8.Valid(r.source):
 		rec.problem = "the record is not valid UTF-8"
 	}

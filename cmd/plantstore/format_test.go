@@ -68,7 +68,7 @@ func TestRecordsAreReadInEveryFormat(t *testing.T) {
 			{5, `{"id":"007","name":"d"}`, ""},
 		}},
 		{"records that cannot be sent", formatCSV, "id,name\n1\n2,\"a\"b\n3,\xff\n4,ok\n5,\"open\n6,in it", []want{
-			{2, "", "the record has 1 fields, but the header has 2"},
+			{2, "", "the record has 1 field, but the header has 2"},
 			{3, "", "unexpected text after a closing quote"},
 			{4, "", "the record is not valid UTF-8"},
 			{5, `{"id":4,"name":"ok"}`, ""},

@@ -90,7 +90,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	counted := &countingReader{in: in}
 	records, err := newRecordReader(format, counted)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+		return fmt.Errorf("%s: %w", c.source(), err)
 	}
 	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
@@ -117,12 +117,20 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 		run.summarise(std.err, err == nil)
 	}
 	if err != nil {
-		return fmt.Errorf("the import of %s %w", c.File, run.stopped(ctx, err))
+		return fmt.Errorf("the import of %s %w", c.source(), run.stopped(ctx, err))
 	}
 	if failed.count > 0 {
 		return fmt.Errorf("%d of %s failed", failed.count, count(run.total(), failed.noun))
 	}
 	return nil
+}
+
+// source is what messages call the input.
+func (c *importCommand) source() string {
+	if c.File == "-" {
+		return "standard input"
+	}
+	return c.File
 }
 
 // openInput opens the file, or standard input. The FileInfo is nil if there is none.

@@ -64,7 +64,7 @@ func TestInterruptedImportSaysWhatIsKnown(t *testing.T) {
 	if code != exitInterrupted {
 		t.Errorf("exit code %d, want %d", code, exitInterrupted)
 	}
-	for _, want := range []string{wantConfirmed, "the import of - " + wantUnknown} {
+	for _, want := range []string{wantConfirmed, "the import of standard input " + wantUnknown} {
 		if !strings.Contains(problems.String(), want) {
 			t.Errorf("got %q, want %q in it", &problems, want)
 		}
@@ -160,7 +160,7 @@ func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 	})
 	var problems bytes.Buffer
 	code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "-"}, streams{in, io.Discard, &problems})
-	if want := "the import of - was interrupted; run it again"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
+	if want := "the import of standard input was interrupted; run it again"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
 		t.Errorf("exit code %d, want %d; got %q, want %q in it", code, exitInterrupted, &problems, want)
 	}
 }

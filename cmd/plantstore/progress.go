@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -13,8 +14,8 @@ import (
 type progress struct {
 	out     io.Writer
 	verb    string
-	noun    string
-	size    int64 // bytes in all, or -1
+	noun    string // in the plural
+	size    int64  // bytes in all, or -1
 	bar     *progressbar.ProgressBar
 	started time.Time
 	printed time.Time
@@ -28,7 +29,7 @@ func newProgress(out io.Writer, verb string, size int64) *progress {
 	return startProgress(out, verb, "plants", size, true)
 }
 
-// newCount shows how many there are of the noun, and no bytes.
+// newCount shows how many there are of the noun, which is in the plural, and no bytes.
 func newCount(out io.Writer, verb, noun string) *progress {
 	return startProgress(out, verb, noun, -1, false)
 }
@@ -53,10 +54,11 @@ func newBar(out io.Writer, size int64, bytes bool) *progressbar.ProgressBar {
 }
 
 // update shows how many bytes and items are done.
-func (p *progress) update(bytes, count int64) {
-	rate := float64(count) / time.Since(p.started).Seconds()
+func (p *progress) update(bytes, items int64) {
+	rate := float64(items) / time.Since(p.started).Seconds()
+	done := fmt.Sprintf("%s %s, %.0f a second", p.verb, count(items, strings.TrimSuffix(p.noun, "s")), rate)
 	if p.bar != nil {
-		p.bar.Describe(fmt.Sprintf("%s %d %s, %.0f a second", p.verb, count, p.noun, rate))
+		p.bar.Describe(done)
 		_ = p.bar.Set64(bytes)
 		return
 	}
@@ -68,7 +70,7 @@ func (p *progress) update(bytes, count int64) {
 	if p.size > 0 {
 		of = fmt.Sprintf(", %d %%", 100*bytes/p.size)
 	}
-	fmt.Fprintf(p.out, "%s %d %s, %.0f a second%s\n", p.verb, count, p.noun, rate, of)
+	fmt.Fprintf(p.out, "%s%s\n", done, of)
 }
 
 func (p *progress) finish() {

@@ -179,7 +179,7 @@ func (s *Server) readWindow(token plantstore.TokenHash, lines *wire.LineReader, 
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, wire.ErrLineTooLong):
-			win.fail(lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "the line is longer than the limit of %d bytes", s.maxBody))
+			win.fail(lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.maxBody))
 			continue
 		case err == io.EOF:
 			return err
