@@ -37,6 +37,10 @@ func (c *backupCommand) Run(ctx context.Context, std streams) error {
 	if err := c.check(std); err != nil {
 		return err
 	}
+	return interruption(ctx, "the backup", c.run(ctx, std))
+}
+
+func (c *backupCommand) run(ctx context.Context, std streams) error {
 	switch {
 	case c.File == "-":
 		return c.withStore(func(s *sqlite.Store) error { return s.WriteBackup(ctx, std.out) })

@@ -124,6 +124,15 @@ func run(ctx context.Context, args []string, std streams) int {
 	return exitOK
 }
 
+// interruption says that ctx, which has ended, is why a command failed. The error may
+// not say so: the store's is about a statement.
+func interruption(ctx context.Context, command string, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%s was interrupted: %w", command, ctx.Err())
+}
+
 // spellOut turns what people type by habit into the commands that are meant.
 func spellOut(args []string) []string {
 	switch {
