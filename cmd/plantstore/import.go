@@ -88,9 +88,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	defer in.Close()
 	counted := &countingReader{in: in}
-	records, err := newRecordReader(format, counted)
+	records, err := openRecords(ctx, format, counted)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.source(), err)
+		return interruption(ctx, "the import of "+c.source(), fmt.Errorf("%s: %w", c.source(), err))
 	}
 	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
@@ -155,6 +155,28 @@ func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("%s is a directory", file)
 	}
 	return f, info, nil
+}
+
+// openRecords reads the beginning of the input. A Read that blocks may outlast ctx.
+func openRecords(ctx context.Context, format string, in io.Reader) (recordReader, error) {
+	opened := make(chan recordReader, 1)
+	failed := make(chan error, 1)
+	go func() {
+		records, err := newRecordReader(format, in)
+		if err != nil {
+			failed <- err
+			return
+		}
+		opened <- records
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case err := <-failed:
+		return nil, err
+	case records := <-opened:
+		return records, nil
+	}
 }
 
 // importRun is an import in progress.

@@ -146,22 +146,31 @@ func TestInterruptedImportClaimsOnlyTheReasonsItHas(t *testing.T) {
 	}
 }
 
-// An import from a terminal or a pipe that has nothing to read ends at the first
+// An import from a terminal or a pipe that has nothing more to read ends at the first
 // signal.
 func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
-	ctx, interrupt := context.WithCancel(t.Context())
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
 	ended := make(chan struct{})
 	defer close(ended)
-	in := readFunc(func([]byte) (int, error) {
-		interrupt()
-		<-ended
-		return 0, io.EOF
-	})
-	var problems bytes.Buffer
-	code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "-"}, streams{in, io.Discard, &problems})
-	if want := "the import of standard input was interrupted; run it again"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
-		t.Errorf("exit code %d, want %d; got %q, want %q in it", code, exitInterrupted, &problems, want)
+	for _, test := range []struct{ format, input string }{
+		{formatNDJSON, ""},
+		{formatCSV, ""},
+		{formatCSV, "id,na"},
+		{formatCSV, "id,name\n"},
+		{formatJSON, ""},
+		{formatJSON, "["},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		in := io.MultiReader(strings.NewReader(test.input), readFunc(func([]byte) (int, error) {
+			interrupt()
+			<-ended
+			return 0, io.EOF
+		}))
+		var problems bytes.Buffer
+		code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "--format", test.format, "-"}, streams{in, io.Discard, &problems})
+		if want := "the import of standard input was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
+			t.Errorf("%s after %q: exit code %d, want %d; got %q, want %q in it", test.format, test.input, code, exitInterrupted, &problems, want)
+		}
 	}
 }
 
