@@ -27,10 +27,13 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 	return c.ExportAt(ctx, q, nil)
 }
 
+// ErrNoCursor says that an export does not have its position in the log of changes.
+var ErrNoCursor = errors.New("the response has no " + wire.HeaderCursor + ": the server is too old to follow")
+
 // ExportAt is like [Client.Export]. If at is not nil, it is set to the snapshot's
 // position in the log of changes before the first plant is yielded, or when the loop
 // ends if there is none. [Client.Events] after that position are exactly the changes
-// that the export does not have.
+// that the export does not have. It fails with [ErrNoCursor] if the server does not say.
 func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		lines, err := c.openExport(ctx, q)
@@ -41,7 +44,7 @@ func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstor
 		defer lines.Close()
 		if at != nil {
 			if *at = lines.at; *at == "" {
-				yield(plantstore.Plant{}, c.fail(exportPlants, errors.New("the response has no "+wire.HeaderCursor+": the server is too old to follow")))
+				yield(plantstore.Plant{}, c.fail(exportPlants, ErrNoCursor))
 				return
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -97,15 +98,17 @@ type mirror struct {
 	std      streams
 	from, to *client.Client
 	at       plantstore.Cursor // the copy has every change up to here; empty before the first
+	toStore  string            // the store that has the copy, as cursors name it; empty if it is not known
 
 	comparisons int // since events were last followed
 }
 
 // mirrorState is the content of the state file.
 type mirrorState struct {
-	From   string            `json:"from"`
-	To     string            `json:"to"`
-	Cursor plantstore.Cursor `json:"cursor"`
+	From    string            `json:"from"`
+	To      string            `json:"to"`
+	Cursor  plantstore.Cursor `json:"cursor"`
+	ToStore string            `json:"to_store,omitempty"`
 }
 
 func (m *mirror) load() error {
@@ -123,27 +126,69 @@ func (m *mirror) load() error {
 	if err := json.Unmarshal(text, &state); err != nil {
 		return fmt.Errorf("%s is not a state file: %w", m.State, err)
 	}
+	if state.Cursor == "" {
+		return nil // the first comparison has not ended
+	}
 	if state.From != m.From || state.To != m.To {
 		return fmt.Errorf("%s is the state of a copy from %s to %s: use another file", m.State, state.From, state.To)
 	}
-	m.at = state.Cursor
+	m.at, m.toStore = state.Cursor, state.ToStore
 	return nil
 }
 
 // reached records that the copy has every change up to a position.
 func (m *mirror) reached(at plantstore.Cursor) error {
 	m.at = at
+	return m.save()
+}
+
+func (m *mirror) save() error {
 	if m.State == "" {
 		return nil
 	}
 	return writeAtomically(m.State, func(out io.Writer) error {
-		return json.NewEncoder(out).Encode(mirrorState{m.From, m.To, at})
+		return json.NewEncoder(out).Encode(mirrorState{m.From, m.To, m.at, m.toStore})
 	})
+}
+
+// identify finds out which store the target has. If it is not the one that has the
+// copy, for example after a restore from a backup, the copy starts over.
+func (m *mirror) identify(ctx context.Context) error {
+	store, err := storeOf(ctx, m.to)
+	if err != nil || store == "" || store == m.toStore {
+		return err
+	}
+	if m.at != "" && m.toStore != "" {
+		m.at = ""
+		fmt.Fprintln(m.std.err, "the target has another store, for example after a restore from a backup; comparing the stores again")
+	}
+	m.toStore = store
+	return m.save()
+}
+
+// storeOf returns the store that a server has, as cursors name it, or "" if the server
+// is too old to say.
+func storeOf(ctx context.Context, c *client.Client) (string, error) {
+	last := plantstore.ID(math.MaxInt64) // no plant comes after it, and the scope plants:read is enough
+	var at plantstore.Cursor
+	for _, err := range c.ExportAt(ctx, plantstore.Query{After: &last}, &at) {
+		if errors.Is(err, client.ErrNoCursor) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	position, err := at.Position()
+	return position.Store, err
 }
 
 // run compares the stores if necessary, and applies the changes up to now, or until
 // ctx ends.
 func (m *mirror) run(ctx context.Context) error {
+	if err := m.identify(ctx); err != nil {
+		return err
+	}
 	if m.at == "" {
 		if err := m.compare(ctx); err != nil {
 			return err
@@ -377,7 +422,11 @@ func (m *mirror) verify(ctx context.Context) error {
 		return fmt.Errorf("the stores could not be compared: %w", err)
 	}
 	if different > 0 {
-		return fmt.Errorf("%d of %d plants differ: is something writing to one of the stores?", different, compared)
+		err := fmt.Errorf("%d of %d plants differ: is something writing to one of the stores?", different, compared)
+		if m.State != "" {
+			err = fmt.Errorf("%w If not, delete %s and run the command again: it then compares and repairs every plant", err, m.State)
+		}
+		return err
 	}
 	fmt.Fprintf(m.std.err, "both stores have the same %s\n", count(compared, "plant"))
 	return nil

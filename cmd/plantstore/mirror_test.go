@@ -64,18 +64,12 @@ func TestMirrorMakesTheCopyExact(t *testing.T) {
 	from.Clear(t)
 	to.Fill(t, plantstore.Plant{ID: -1, Name: "stray"})
 	code, said = mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
-	if code != exitFailure || strings.Contains(said, "compared,") || !strings.Contains(said, "plant -1 differs") || !strings.Contains(said, "1 of 1 plants differ") {
+	if code != exitFailure || strings.Contains(said, "compared,") || !strings.Contains(said, "plant -1 differs") || !strings.Contains(said, "1 of 1 plants differ") || !strings.Contains(said, "delete "+state+" and run") {
 		t.Errorf("with a stray plant: exit code %d: %s", code, said)
 	}
 
 	// If the cursor is refused, the stores are compared again.
-	text, err := os.ReadFile(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(state, bytes.Replace(text, []byte(`"cursor":"`), []byte(`"cursor":"x`), 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rewrite(t, state, `"cursor":"`, `"cursor":"x`)
 	code, said = mirrorOnce(t.Context(), from, to, "--state", state, "--verify")
 	if code != exitOK || !strings.Contains(said, "comparing the stores again") || len(to.Plants(t)) != 0 {
 		t.Errorf("with a refused cursor: exit code %d: %s", code, said)
@@ -92,6 +86,84 @@ func TestMirrorMakesTheCopyExact(t *testing.T) {
 		t.Errorf("--follow --verify: exit code %d", code)
 	}
 }
+
+// rewrite replaces a text in the state file.
+func rewrite(t *testing.T, state, old, replacement string) {
+	t.Helper()
+	text, err := os.ReadFile(state)
+	if err != nil || !bytes.Contains(text, []byte(old)) {
+		t.Fatalf("the state is %s, %v, without %s", text, err, old)
+	}
+	if err := os.WriteFile(state, bytes.Replace(text, []byte(old), []byte(replacement), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMirrorNoticesThatTheTargetIsAnotherStore(t *testing.T) {
+	from, to := startPair(t)
+	fern := plantstore.Plant{ID: 1, Name: "Fern"}
+	from.Fill(t, fern)
+	state := filepath.Join(t.TempDir(), "state.json")
+	t.Setenv("PLANTSTORE_TO_TOKEN", to.NewToken(plantstore.ScopeRead, plantstore.ScopeWrite))
+	if code, said := mirrorOnce(t.Context(), from, to, "--state", state); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, said)
+	}
+	if code, said := mirrorOnce(t.Context(), from, to, "--state", state); code != exitOK || strings.Contains(said, "compar") {
+		t.Errorf("with the same store: exit code %d: %s", code, said)
+	}
+
+	restored := servertest.Start(t, servertest.Options{}) // from a backup without the plant
+	t.Setenv("PLANTSTORE_TO_TOKEN", restored.NewToken(plantstore.ScopeRead, plantstore.ScopeWrite))
+	rewrite(t, state, to.URL, restored.URL)
+	for _, want := range []bool{true, false} {
+		code, said := mirrorOnce(t.Context(), from, restored, "--state", state)
+		if code != exitOK || strings.Contains(said, "the target has another store") != want || !slices.Equal(restored.Plants(t), []plantstore.Plant{fern}) {
+			t.Errorf("with another store: exit code %d: %s", code, said)
+		}
+	}
+}
+
+func TestMirrorAcceptsAStateWithoutTheTargetsStore(t *testing.T) {
+	from, to := startPair(t)
+	state := filepath.Join(t.TempDir(), "state.json")
+	if code, said := mirrorOnce(t.Context(), from, to, "--state", state); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, said)
+	}
+	rewrite(t, state, `,"to_store":`, `,"unknown":`)
+	if code, said := mirrorOnce(t.Context(), from, to, "--state", state); code != exitOK || strings.Contains(said, "compar") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	rewrite(t, state, `,"to_store":`, `,"to_store":`) // it is known now
+}
+
+// A server of version 0.1.0 has no log of changes, but can be the target.
+func TestMirrorWritesToAServerWithoutCursors(t *testing.T) {
+	from, _ := startPair(t)
+	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
+	old := servertest.Start(t, servertest.Options{Wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(withoutCursor{w}, r) })
+	}})
+	t.Setenv("PLANTSTORE_TO_TOKEN", old.Token)
+	state := filepath.Join(t.TempDir(), "state.json")
+	if code, said := mirrorOnce(t.Context(), from, old, "--state", state, "--verify"); code != exitOK || len(old.Plants(t)) != 1 {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+}
+
+// withoutCursor removes the header that an export has.
+type withoutCursor struct{ http.ResponseWriter }
+
+func (w withoutCursor) Write(b []byte) (int, error) {
+	w.Header().Del("Plantstore-Cursor")
+	return w.ResponseWriter.Write(b)
+}
+
+func (w withoutCursor) WriteHeader(status int) {
+	w.Header().Del("Plantstore-Cursor")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w withoutCursor) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 	from, to := startPair(t)
@@ -129,7 +201,7 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, said)
 		}
 		kill()
-		if _, err := os.Stat(state); err == nil { // the first comparison is complete
+		if text, err := os.ReadFile(state); err == nil && !bytes.Contains(text, []byte(`"cursor":""`)) { // the first comparison is complete
 			followed++
 		}
 	}
