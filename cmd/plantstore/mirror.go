@@ -42,7 +42,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if c.Verify && c.Follow {
 		return usage("--verify compares the stores at the end: run it without --follow, once nothing is writing")
 	}
-	if c.From == c.To {
+	if loginKey(c.From) == loginKey(c.To) {
 		return usage("--from and --to are the same server")
 	}
 	m := &mirror{mirrorCommand: c, std: std}
@@ -83,9 +83,9 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 const maxComparisons = 3
 
 // isPermanent reports whether trying again is useless: a server refused a request
-// permanently, or its events are unknown.
+// permanently, its events are unknown, or both have the same store.
 func isPermanent(err error) bool {
-	if errors.Is(err, errUnknownEvent) {
+	if errors.Is(err, errUnknownEvent) || errors.Is(err, errUsage) {
 		return true
 	}
 	code, ok := errors.AsType[plantstore.Code](err)
@@ -129,7 +129,7 @@ func (m *mirror) load() error {
 	if state.Cursor == "" {
 		return nil // the first comparison has not ended
 	}
-	if state.From != m.From || state.To != m.To {
+	if loginKey(state.From) != loginKey(m.From) || loginKey(state.To) != loginKey(m.To) {
 		return fmt.Errorf("%s is the state of a copy from %s to %s: use another file", m.State, state.From, state.To)
 	}
 	m.at, m.toStore = state.Cursor, state.ToStore
@@ -151,12 +151,27 @@ func (m *mirror) save() error {
 	})
 }
 
-// identify finds out which store the target has. If it is not the one that has the
-// copy, for example after a restore from a backup, the copy starts over.
+// identify finds out which stores the servers have. If the target's is not the one that
+// has the copy, for example after a restore from a backup, the copy starts over.
 func (m *mirror) identify(ctx context.Context) error {
-	store, err := storeOf(ctx, m.to)
-	if err != nil || store == "" || store == m.toStore {
+	// This also fails if the source's token may not read events.
+	latest, err := m.from.EventPage(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	if err != nil {
 		return err
+	}
+	from, err := latest.Next.Position()
+	if err != nil {
+		return err
+	}
+	store, err := storeOf(ctx, m.to)
+	if err != nil || store == "" {
+		return err
+	}
+	if store == from.Store {
+		return usage("--from and --to have the same store")
+	}
+	if store == m.toStore {
+		return nil
 	}
 	if m.at != "" && m.toStore != "" {
 		m.at = ""

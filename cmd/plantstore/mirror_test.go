@@ -24,8 +24,12 @@ import (
 
 // mirrorOnce runs the command and returns its exit code and its output.
 func mirrorOnce(ctx context.Context, from, to *servertest.Server, args ...string) (int, string) {
+	return mirrorURLs(ctx, from.URL, to.URL, args...)
+}
+
+func mirrorURLs(ctx context.Context, from, to string, args ...string) (int, string) {
 	var out bytes.Buffer
-	code := run(ctx, append([]string{"mirror", "--from", from.URL, "--to", to.URL}, args...), streams{strings.NewReader(""), &out, &out})
+	code := run(ctx, append([]string{"mirror", "--from", from, "--to", to}, args...), streams{strings.NewReader(""), &out, &out})
 	return code, out.String()
 }
 
@@ -79,9 +83,6 @@ func TestMirrorMakesTheCopyExact(t *testing.T) {
 	if code != exitFailure || !strings.Contains(said, "use another file") {
 		t.Errorf("with the state of another copy: exit code %d: %s", code, said)
 	}
-	if code, _ := mirrorOnce(t.Context(), from, from); code != exitUsage {
-		t.Errorf("a copy onto itself: exit code %d", code)
-	}
 	if code, _ := mirrorOnce(t.Context(), from, to, "--follow", "--verify"); code != exitUsage {
 		t.Errorf("--follow --verify: exit code %d", code)
 	}
@@ -134,6 +135,37 @@ func TestMirrorAcceptsAStateWithoutTheTargetsStore(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	rewrite(t, state, `,"to_store":`, `,"to_store":`) // it is known now
+}
+
+func TestMirrorRefusesACopyOntoItself(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	t.Setenv("PLANTSTORE_TOKEN", s.Token)
+	for _, to := range []string{s.URL, s.URL + "/", strings.Replace(s.URL, "127.0.0.1", "localhost", 1)} {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		if code, said := mirrorURLs(ctx, s.URL, to, "--follow"); code != exitUsage {
+			t.Errorf("from %s to %s: exit code %d: %s", s.URL, to, code, said)
+		}
+		cancel()
+	}
+}
+
+func TestMirrorStateIsOfTheSameServersWithASlash(t *testing.T) {
+	from, to := startPair(t)
+	state := filepath.Join(t.TempDir(), "state.json")
+	for _, slash := range []string{"", "/", ""} {
+		if code, said := mirrorURLs(t.Context(), from.URL+slash, to.URL+slash, "--state", state); code != exitOK {
+			t.Errorf("with %q: exit code %d: %s", slash, code, said)
+		}
+	}
+}
+
+func TestMirrorNeedsEventsOfTheSourceBeforeItCopies(t *testing.T) {
+	from, to := startPair(t)
+	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
+	t.Setenv("PLANTSTORE_FROM_TOKEN", from.NewToken(plantstore.ScopeRead))
+	if code, said := mirrorOnce(t.Context(), from, to); code != exitFailure || !strings.Contains(said, "events:read") || len(to.Plants(t)) > 0 {
+		t.Errorf("exit code %d: %s", code, said)
+	}
 }
 
 // A server of version 0.1.0 has no log of changes, but can be the target.
@@ -278,7 +310,7 @@ func TestMirrorFollowsOneStream(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream" {
 				streams.Add(1)
-			} else if r.URL.Path == "/events" {
+			} else if r.URL.Path == "/events" && r.URL.Query().Get("after") != "latest" {
 				pages.Add(1)
 			}
 			h.ServeHTTP(w, r)
