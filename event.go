@@ -76,7 +76,8 @@ type EventQuery struct {
 	// Including selects the event at After, too.
 	Including bool
 	// Since, if not zero, selects events from this time on. It is ignored if After is
-	// set.
+	// set. If it is in the future, the query fails with ErrParameter: the next page would
+	// not remember it.
 	Since time.Time
 	// ID, if not nil, selects the events of this plant.
 	ID *ID
@@ -176,9 +177,30 @@ func (l *LogRange) Start(q EventQuery) (Position, error) {
 	case q.After != "":
 		return l.find(q.After)
 	case !q.Since.IsZero():
-		return l.Before(q.Since)
+		return l.since(q.Since)
 	}
 	return l.At(l.Trimmed)
+}
+
+// maxSkew is how much later than the server's clock the clock of a client may be.
+const maxSkew = time.Minute
+
+// since is Before for a query. A time that neither the clock nor the log has reached
+// would be forgotten with the first page, so it is refused.
+func (l *LogRange) since(t time.Time) (Position, error) {
+	at, err := l.Before(t)
+	if err == nil && at.Seq == l.Last {
+		err = CheckSince(t)
+	}
+	return at, err
+}
+
+// CheckSince returns ErrParameter if a time is in the future.
+func CheckSince(t time.Time) error {
+	if time.Until(t) > maxSkew {
+		return Errorf(ErrParameter, `"since" must not be in the future, got %s`, t.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // preceding returns the position before the event at a cursor.

@@ -175,7 +175,7 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 	_, header := page(t, s, "")
 	end := header.Get("Plantstore-Cursor")
 	for query, want := range map[string]string{
-		"limit=0": "400 40006", "limit=x": "400 40006", "after=x": "400 40006", "after=": "400 40006", "since=yesterday": "400 40006",
+		"limit=0": "400 40006", "limit=x": "400 40006", "after=x": "400 40006", "after=": "400 40006", "since=yesterday": "400 40006", "since=2199-01-01T00:00:00Z": "400 40006",
 		"id=1.0": "400 40006", "type=plant.eaten": "400 40006", "type=": "400 40006", "cursor=" + end: "400 40006", "after=" + end + "&after=" + end: "400 40006",
 		"after=" + end + "&since=2026-01-01T00:00:00Z": "400 40006", "after=x" + end: "410 41001", "after=%20" + end: "400 40006", "after=.1.1": "400 40006", "after=%C3%A9.1.1": "400 40006", "after=" + strings.Repeat("a", 65): "400 40006",
 	} {
@@ -193,6 +193,12 @@ func TestUnknownTypeIsToldWhichThereAre(t *testing.T) {
 	s := start(t, servertest.Options{})
 	s.send(t, "GET", "/events?type=plant.eaten", "", "Authorization: Bearer "+s.Token).
 		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, token.created, token.revoked, got "plant.eaten"`)
+}
+
+func TestTimeInTheFutureIsRefused(t *testing.T) {
+	s := start(t, servertest.Options{})
+	s.send(t, "GET", "/events?since=2199-01-01T00:00:00%2B01:00", "", "Authorization: Bearer "+s.Token).
+		wantError(t, plantstore.ErrParameter, `"since" must not be in the future, got 2198-12-31T23:00:00Z`)
 }
 
 func TestEventsNeedTheirScope(t *testing.T) {

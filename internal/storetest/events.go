@@ -265,6 +265,12 @@ func checkEventsSince(t *testing.T, s *subject) {
 	if got := since(events[0].Time.Add(-time.Hour)); got != len(events) {
 		t.Errorf("since an hour before there are %d, want %d", got, len(events))
 	}
+	if got := since(time.Now().Add(30 * time.Second)); got != 0 { // a client's clock may be a little ahead
+		t.Errorf("since half a minute from now there are %d", got)
+	}
+	if _, err := s.Events(t.Context(), plantstore.EventQuery{Since: time.Now().Add(time.Hour), Limit: 1}); !errors.Is(err, plantstore.ErrParameter) {
+		t.Errorf("since an hour from now: %v, want ErrParameter", err)
+	}
 }
 
 func checkForeignCursors(t *testing.T, s *subject) {

@@ -122,6 +122,11 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		for n < len(m.log) && m.log[n].Time.Before(q.Since) {
 			n++
 		}
+		if n == len(m.log) {
+			if err := plantstore.CheckSince(q.Since); err != nil {
+				return page, err
+			}
+		}
 	}
 	page.Next = m.at(n)
 	for _, e := range m.log[n:] {

@@ -216,7 +216,7 @@ export type WebhookWithSecret = Webhook & {
 export type Replay = {
   /** A cursor, or `latest`. Events after that position are sent */
   after?: string;
-  /** Events from this time on are sent */
+  /** Events from this time on are sent. A time more than a minute in the future is refused */
   since?: string;
 };
 
