@@ -358,23 +358,46 @@ func appendStreamEvent(dst []byte, e plantstore.Event) ([]byte, error) {
 }
 
 // preferred returns the media type that the client prefers of those given, or the first
-// if it does not say.
+// if it does not say. The others, exports and streams, must be named: a wildcard only says
+// how much the client wants the first (RFC 9110, 12.5.1).
 func preferred(r *http.Request, medias ...string) string {
-	best, bestWeight := medias[0], 0.0
+	kind, _, _ := strings.Cut(medias[0], "/")
+	matching := []string{"*/*", kind + "/*", medias[0]} // the most specific counts
+	best, bestWeight, specific := medias[0], 0.0, -1
+	ranges := acceptedRanges(r)
+	for _, a := range ranges {
+		i := slices.Index(matching, a.media)
+		if i > specific || i >= 0 && i == specific && a.weight > bestWeight {
+			bestWeight, specific = a.weight, i
+		}
+	}
+	for _, a := range ranges {
+		if slices.Contains(medias[1:], a.media) && a.weight > 0 && a.weight >= bestWeight {
+			best, bestWeight = a.media, a.weight
+		}
+	}
+	return best
+}
+
+// mediaRange is an element of an Accept header.
+type mediaRange struct {
+	media  string
+	weight float64
+}
+
+func acceptedRanges(r *http.Request) (ranges []mediaRange) {
 	for _, value := range r.Header["Accept"] {
 		for part := range strings.SplitSeq(value, ",") {
 			media, params, err := mime.ParseMediaType(part)
-			if err != nil || !slices.Contains(medias, media) {
+			if err != nil {
 				continue
 			}
 			weight := 1.0
 			if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
 				weight = q
 			}
-			if weight > bestWeight || weight == bestWeight && media != medias[0] && bestWeight > 0 {
-				best, bestWeight = media, weight
-			}
+			ranges = append(ranges, mediaRange{media, weight})
 		}
 	}
-	return best
+	return ranges
 }

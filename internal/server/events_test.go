@@ -355,6 +355,22 @@ func TestHeadOfEventsEnds(t *testing.T) {
 	waitFor(t, func() bool { return s.Handler.Followers() == 0 })
 }
 
+func TestEventsAreAPageIfAWildcardIsPreferred(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	for accept, want := range map[string]string{
+		"text/event-stream;q=0.1, */*":                        "application/json",
+		"*/*;q=0.9, application/x-ndjson;q=0.1":               "application/json",
+		"text/*":                                              "application/json",
+		"text/event-stream, */*;q=0.1":                        "text/event-stream",
+		"application/x-ndjson, text/event-stream;q=0.5, */*":  "application/x-ndjson",
+		"text/event-stream, application/x-ndjson, */*;q=0.99": "application/x-ndjson",
+	} {
+		if got := getEvents(t, s, "", accept).Header.Get("Content-Type"); got != want {
+			t.Errorf("Accept: %s gives %s, want %s", accept, got, want)
+		}
+	}
+}
+
 func TestHeadersOfEvents(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	for accept, cache := range map[string]string{

@@ -272,6 +272,16 @@ func TestExportHasOneLinePerPlant(t *testing.T) {
 			"application/x-ndjson;q=0":                       false,
 			"application/json;q=0.5, application/x-ndjson":   true,
 			"text/html, APPLICATION/X-NDJSON; charset=utf-8": true,
+
+			"application/*":                                           false,
+			"*/*, application/x-ndjson;q=0.1":                         false,
+			"application/x-ndjson;q=0.1, */*;q=0.9":                   false,
+			"application/x-ndjson;q=0.5, application/*;q=0.6":         false,
+			"text/html, application/x-ndjson;q=0.5":                   true,
+			"application/x-ndjson, */*;q=0.1":                         true,
+			"application/x-ndjson, */*":                               true,
+			"*/*, application/json;q=0.1, application/x-ndjson;q=0.5": true,
+			"application/*;q=0.1, */*, application/x-ndjson;q=0.5":    true,
 		} {
 			if got := s.call(t, "GET", "", "", "Accept: "+value).header.Get("Content-Type") == wire.MediaNDJSON; got != lines {
 				t.Errorf("Accept: %s gives lines: %t, want %t", value, got, lines)
