@@ -131,6 +131,13 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 		return plantstore.Errorf(plantstore.ErrParameter, "an export needs HTTP/1.1, got %s", r.Proto)
 	}
 	token := tokenOf(w)
+	if r.Method == http.MethodHead {
+		query.Limit = 1
+		if _, err := s.scanEvents(r.Context(), token, query); err != nil {
+			return err
+		}
+		return s.headExport(w, r)
+	}
 	if !s.exports.tryAcquire(token, 1) {
 		return s.exports.full
 	}

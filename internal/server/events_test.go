@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -353,6 +354,54 @@ func TestHeadOfEventsEnds(t *testing.T) {
 		got.wantHeader(t, "Content-Type", accept)
 	}
 	waitFor(t, func() bool { return s.Handler.Followers() == 0 })
+}
+
+// countingStore counts what is read of a store.
+type countingStore struct {
+	*storetest.Model
+	plants, events atomic.Int64
+}
+
+func (s *countingStore) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
+	return func(yield func(plantstore.Plant, error) bool) {
+		for p, err := range s.Model.Scan(ctx, q, at) {
+			if s.plants.Add(1); !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *countingStore) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	page, err := s.Model.Events(ctx, q)
+	s.events.Add(int64(len(page.Events)))
+	return page, err
+}
+
+func TestHeadOfAnExportDoesNotReadIt(t *testing.T) {
+	store := &countingStore{Model: storetest.NewModel()}
+	s := start(t, servertest.Options{Store: store})
+	for id := range plantstore.ID(10) {
+		s.Fill(t, plant(id, "fern"))
+	}
+	header := []string{"Authorization: Bearer " + s.Token, "Accept: application/x-ndjson"}
+	for _, path := range []string{"/plants", "/events"} {
+		store.plants.Store(0)
+		store.events.Store(0)
+		head := s.send(t, "HEAD", path, "", header...)
+		if plants, events := store.plants.Load(), store.events.Load(); head.status != 200 || plants > 0 || events > 1 {
+			t.Errorf("HEAD %s: %d, read %d plants and %d events", path, head.status, plants, events)
+		}
+		get := s.send(t, "GET", path, "", header...)
+		for _, name := range []string{"Content-Type", "Plantstore-Cursor", "Vary", "Cache-Control", "X-Content-Type-Options"} {
+			head.wantHeader(t, name, get.header[name]...)
+		}
+		for query, status := range map[string]int{"?limit=1": 400, "?after=model.99.1": map[string]int{"/plants": 400, "/events": 410}[path]} {
+			if got := s.send(t, "HEAD", path+query, "", header...); got.status != status {
+				t.Errorf("HEAD %s%s: %d, want %d", path, query, got.status, status)
+			}
+		}
+	}
 }
 
 func TestEventsAreAPageIfAWildcardIsPreferred(t *testing.T) {

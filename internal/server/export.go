@@ -19,6 +19,9 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 	if params.Has("limit") {
 		return plantstore.Errorf(plantstore.ErrParameter, `"limit" cannot be combined with %s, which returns every plant`, wire.MediaNDJSON)
 	}
+	if r.Method == http.MethodHead {
+		return s.headExport(w, r)
+	}
 	token := tokenOf(w)
 	if !s.exports.tryAcquire(token, 1) {
 		return s.exports.full
@@ -51,5 +54,18 @@ func (s *Server) exportPlants(w http.ResponseWriter, r *http.Request, query plan
 		w.Header().Set(wire.HeaderCursor, string(at))
 	}
 	out.flush()
+	return nil
+}
+
+// headExport responds with the header of an export, without reading what that would send.
+func (s *Server) headExport(w http.ResponseWriter, r *http.Request) error {
+	latest, err := s.scanEvents(r.Context(), tokenOf(w), plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set(wire.HeaderCursor, string(latest.Next))
+	h.Set("Content-Type", wire.MediaNDJSON)
+	h["X-Content-Type-Options"] = headerNosniff
 	return nil
 }
