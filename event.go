@@ -238,14 +238,15 @@ func (l *LogRange) find(cursor Cursor) (Position, error) {
 // Before returns the position before the first event that is not older than t. It
 // relies on time never going back in a log.
 func (l *LogRange) Before(t time.Time) (Position, error) {
-	low, high := l.Trimmed, l.Last // the result is between these
+	first := t.Add(time.Microsecond - 1).UnixMicro() // events have whole microseconds
+	low, high := l.Trimmed, l.Last                   // the result is between these
 	for low < high {
 		middle := low + (high-low+1)/2
 		at, err := l.At(middle)
 		if err != nil {
 			return at, err
 		}
-		if at.Time < t.UnixMicro() {
+		if at.Time < first {
 			low = middle
 		} else {
 			high = middle - 1

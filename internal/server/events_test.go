@@ -196,6 +196,19 @@ func TestUnknownTypeIsToldWhichThereAre(t *testing.T) {
 		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, token.created, token.revoked, got "plant.eaten"`)
 }
 
+func TestSinceIsATimeOfRFC3339(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	for since, want := range map[string]int{
+		"2026-01-31T12:00:00Z": 200, "2026-01-31t12:00:00z": 200, "2026-01-31T12:00:00.123456789Z": 200, "2026-01-31T12:00:00-23:59": 200,
+		"2026-01-31T1:00:00Z": 400, "2026-01-31T12:00:00,5Z": 400, "2026-01-31T12:00:00+24:00": 400, "2026-01-31T12:00:00+01:60": 400,
+		"2026-01-31 12:00:00Z": 400, "2026-01-31T12:00:00": 400, "2026-02-29T12:00:00Z": 400, "": 400,
+	} {
+		if got := getEvents(t, s, "since="+url.QueryEscape(since), "application/json"); got.StatusCode != want {
+			t.Errorf("since %q: %s, want %d", since, got.Status, want)
+		}
+	}
+}
+
 func TestTimeInTheFutureIsRefused(t *testing.T) {
 	s := start(t, servertest.Options{})
 	s.send(t, "GET", "/events?since=2199-01-01T00:00:00%2B01:00", "", "Authorization: Bearer "+s.Token).

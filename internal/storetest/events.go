@@ -259,8 +259,10 @@ func checkEventsSince(t *testing.T, s *subject) {
 			t.Errorf("since event %d there are %d, want %d", i, got, len(events)-first)
 		}
 	}
-	if got := since(events[4].Time.Add(time.Microsecond)); got != 0 {
-		t.Errorf("after the last event there are %d", got)
+	for _, later := range []time.Duration{time.Nanosecond, time.Microsecond} {
+		if got := since(events[4].Time.Add(later)); got != 0 {
+			t.Errorf("%s after the last event there are %d", later, got)
+		}
 	}
 	if got := since(events[0].Time.Add(-time.Hour)); got != len(events) {
 		t.Errorf("since an hour before there are %d, want %d", got, len(events))
