@@ -56,6 +56,9 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if err := m.load(); err != nil {
 		return err
 	}
+	if err := m.save(); err != nil { // and not after the whole copy
+		return err
+	}
 	backoff := plantstore.Backoff{Min: time.Second, Max: 5 * time.Second}
 	for {
 		err := m.run(ctx)
@@ -146,9 +149,13 @@ func (m *mirror) save() error {
 	if m.State == "" {
 		return nil
 	}
-	return writeAtomically(m.State, func(out io.Writer) error {
+	err := writeAtomically(m.State, func(out io.Writer) error {
 		return json.NewEncoder(out).Encode(mirrorState{m.From, m.To, m.at, m.toStore})
 	})
+	if err != nil {
+		return fmt.Errorf("cannot write the state file: %w", err)
+	}
+	return nil
 }
 
 // identify finds out which stores the servers have. If the target's is not the one that
@@ -178,7 +185,7 @@ func (m *mirror) identify(ctx context.Context) error {
 		fmt.Fprintln(m.std.err, "the target has another store, for example after a restore from a backup; comparing the stores again")
 	}
 	m.toStore = store
-	return m.save()
+	return nil
 }
 
 // storeOf returns the store that a server has, as cursors name it, or "" if the server
@@ -202,6 +209,9 @@ func storeOf(ctx context.Context, c *client.Client) (string, error) {
 // ctx ends.
 func (m *mirror) run(ctx context.Context) error {
 	if err := m.identify(ctx); err != nil {
+		return err
+	}
+	if err := m.save(); err != nil { // also if that failed the last time
 		return err
 	}
 	if m.at == "" {

@@ -100,6 +100,12 @@ func rewrite(t *testing.T, state, old, replacement string) {
 	}
 }
 
+// comparisonEnded reports whether the first comparison is in the state file.
+func comparisonEnded(state string) bool {
+	text, err := os.ReadFile(state)
+	return err == nil && !bytes.Contains(text, []byte(`"cursor":""`))
+}
+
 func TestMirrorNoticesThatTheTargetIsAnotherStore(t *testing.T) {
 	from, to := startPair(t)
 	fern := plantstore.Plant{ID: 1, Name: "Fern"}
@@ -164,6 +170,59 @@ func TestMirrorNeedsEventsOfTheSourceBeforeItCopies(t *testing.T) {
 	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
 	t.Setenv("PLANTSTORE_FROM_TOKEN", from.NewToken(plantstore.ScopeRead))
 	if code, said := mirrorOnce(t.Context(), from, to); code != exitFailure || !strings.Contains(said, "events:read") || len(to.Plants(t)) > 0 {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+}
+
+func TestMirrorNeedsItsStateFileBeforeItCopies(t *testing.T) {
+	from, to := startPair(t)
+	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
+	state := filepath.Join(t.TempDir(), "missing", "state.json")
+	for _, args := range [][]string{{"--state", state}, {"--state", state, "--follow"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		if code, said := mirrorOnce(ctx, from, to, args...); code != exitFailure || !strings.Contains(said, "cannot write the state file") || len(to.Plants(t)) > 0 {
+			t.Errorf("%v: exit code %d: %s", args, code, said)
+		}
+		cancel()
+	}
+}
+
+func TestMirrorWritesItsStateAgainIfThatFailed(t *testing.T) {
+	from, to := startPair(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	state := filepath.Join(dir, "state.json")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var said servertest.Log
+	done := make(chan int)
+	go func() {
+		args := []string{"mirror", "--from", from.URL, "--to", to.URL, "--follow", "--state", state}
+		done <- run(ctx, args, streams{strings.NewReader(""), &said, &said})
+	}()
+	waitFor := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(timeout); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				stop()
+				t.Fatalf("%s: %s", what, &said)
+			}
+		}
+	}
+	waitFor("the copy has not ended", func() bool { return comparisonEnded(state) })
+	waitFor("the directory is still there", func() bool { return os.RemoveAll(dir) == nil })
+	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
+	waitFor("the failure is not reported", func() bool { return strings.Contains(said.String(), "cannot write the state file") })
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	waitFor("the state is not written again", func() bool { _, err := os.Stat(state); return err == nil })
+	stop()
+	if code := <-done; code != exitOK {
+		t.Errorf("exit code %d: %s", code, &said)
+	}
+	if code, said := mirrorOnce(t.Context(), from, to, "--state", state, "--verify"); code != exitOK || strings.Contains(said, "compared,") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }
@@ -233,7 +292,7 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, said)
 		}
 		kill()
-		if text, err := os.ReadFile(state); err == nil && !bytes.Contains(text, []byte(`"cursor":""`)) { // the first comparison is complete
+		if comparisonEnded(state) {
 			followed++
 		}
 	}
