@@ -29,7 +29,12 @@ func (s *scanStore) Scan(ctx context.Context, _ plantstore.Query, _ *plantstore.
 // response.
 func (s *service) openExport(t *testing.T) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/plants", nil)
+	return s.openExportOf(t, "/plants")
+}
+
+func (s *service) openExportOf(t *testing.T, path string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +96,31 @@ func TestFailedExportIsNotMistakenForACompleteOne(t *testing.T) {
 			})
 		}
 	}
+}
+
+// trimmedLog has trimmed its second page before that is read.
+type trimmedLog struct{ *storetest.Model }
+
+func (l trimmedLog) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	if q.After != plantstore.LatestCursor && q.After != "" {
+		return plantstore.EventPage{}, plantstore.ErrorGone("the events after it are no longer kept")
+	}
+	return l.Model.Events(ctx, q)
+}
+
+func TestExportOfEventsThatAreTrimmedIsLogged(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{Store: trimmedLog{storetest.NewModel()}})
+	var plants []plantstore.Plant
+	for id := range plantstore.ID(2000) {
+		plants = append(plants, plant(id, strings.Repeat("x", 1024)))
+	}
+	s.Fill(t, plants...)
+	response := s.openExportOf(t, "/events")
+	if body, err := io.ReadAll(response.Body); err == nil {
+		t.Errorf("got %d and %d bytes that look complete", response.StatusCode, len(body))
+	}
+	s.wantLogged(t, "WARN", "no longer kept")
 }
 
 // It is not the client's fault, whatever the code of the encoder's error.

@@ -348,7 +348,7 @@ func (s *Server) finish(rec *recorder, r *http.Request, panicked any) {
 	if rec.err != nil {
 		s.countLimit(rec)
 	}
-	s.logRequest(rec, r, took)
+	s.logRequest(rec, r, took, abort)
 	s.logAccess(rec, r, took)
 	if abort {
 		panic(http.ErrAbortHandler)
@@ -390,11 +390,14 @@ func noPath(r *http.Request) error {
 }
 
 // logRequest logs a failure of the server, and every other request at the debug
-// level only: a line for each would cost more than the request. While the store is
+// level only: a line for each would cost more than the request. An aborted response is a
+// failure, unless the client ended it. While the store is
 // unavailable it logs one line per second, so that the log does not fill the disk.
-func (s *Server) logRequest(rec *recorder, r *http.Request, took time.Duration) {
+func (s *Server) logRequest(rec *recorder, r *http.Request, took time.Duration, aborted bool) {
 	level := slog.LevelDebug
 	switch now := rec.start.Unix(); {
+	case rec.status < 500 && aborted && !errors.Is(rec.err, plantstore.ErrTimeout):
+		level = slog.LevelWarn
 	case rec.status < 500:
 	case errors.Is(rec.err, plantstore.ErrUnavailable):
 		if s.warned.Swap(now) != now {
