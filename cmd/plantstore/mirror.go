@@ -106,6 +106,18 @@ type mirror struct {
 	comparisons int // since events were last followed
 }
 
+// ofSource and ofTarget say which server an error is from.
+func (m *mirror) ofSource(err error) error { return ofServer("source", m.From, err) }
+
+func (m *mirror) ofTarget(err error) error { return ofServer("target", m.To, err) }
+
+func ofServer(side, url string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", side, url, err)
+}
+
 // mirrorState is the content of the state file.
 type mirrorState struct {
 	From    string            `json:"from"`
@@ -164,15 +176,15 @@ func (m *mirror) identify(ctx context.Context) error {
 	// This also fails if the source's token may not read events.
 	latest, err := m.from.EventPage(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 	if err != nil {
-		return err
+		return m.ofSource(err)
 	}
 	from, err := latest.Next.Position()
 	if err != nil {
-		return err
+		return m.ofSource(err)
 	}
 	store, err := storeOf(ctx, m.to)
 	if err != nil || store == "" {
-		return err
+		return m.ofTarget(err)
 	}
 	if store == from.Store {
 		return usage("--from and --to have the same store")
@@ -242,7 +254,7 @@ func (m *mirror) run(ctx context.Context) error {
 	for more := true; more; {
 		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.at, Limit: 1000, WithTokens: true})
 		if err != nil {
-			return err
+			return m.ofSource(err)
 		}
 		if err := apply(page.Events, page.Next); err != nil {
 			return err
@@ -299,7 +311,7 @@ func (m *mirror) follow(ctx context.Context, apply func([]plantstore.Event, plan
 		}
 	}
 	if streamErr != nil {
-		return streamErr
+		return m.ofSource(streamErr)
 	}
 	return ctx.Err()
 }
@@ -316,7 +328,7 @@ func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
 			continue
 		}
 		if !slices.Contains(plantstore.PlantEventTypes(), e.Type) {
-			return fmt.Errorf("%w: %q", errUnknownEvent, e.Type)
+			return m.ofSource(fmt.Errorf("%w: %q", errUnknownEvent, e.Type))
 		}
 		last[e.Plant.ID] = difference{e.Plant, e.Type == plantstore.PlantDeleted}
 	}
@@ -356,7 +368,7 @@ func (m *mirror) write(ctx context.Context, differences []difference) error {
 					err = m.to.Replace(ctx, d.plant, nil)
 				}
 				if err != nil {
-					cancel(err)
+					cancel(m.ofTarget(fmt.Errorf("plant %d: %w", d.plant.ID, err)))
 				}
 			}
 		})
@@ -412,7 +424,7 @@ func (m *mirror) compare(ctx context.Context) error {
 		next = differenceChunk{}
 		return err
 	}
-	err := join(m.from.ExportAt(ctx, plantstore.Query{}, &at), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
+	err := m.join(m.from.ExportAt(ctx, plantstore.Query{}, &at), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
 		compared++
 		progress.update(compared, compared)
 		if next.add(from, to); !next.isFull() {
@@ -433,7 +445,7 @@ func (m *mirror) compare(ctx context.Context) error {
 // verify compares both stores.
 func (m *mirror) verify(ctx context.Context) error {
 	var compared, different int64
-	err := join(m.from.Export(ctx, plantstore.Query{}), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
+	err := m.join(m.from.Export(ctx, plantstore.Query{}), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
 		compared++
 		if from != nil && to != nil && *from == *to {
 			return nil
@@ -457,9 +469,9 @@ func (m *mirror) verify(ctx context.Context) error {
 	return nil
 }
 
-// join calls f for every plant of two exports in order of id, with nil where one of them
-// does not have it.
-func join(left, right iter.Seq2[plantstore.Plant, error], f func(left, right *plantstore.Plant) error) error {
+// join calls f for every plant of the source's export and the target's in order of id,
+// with nil where one of them does not have it.
+func (m *mirror) join(left, right iter.Seq2[plantstore.Plant, error], f func(left, right *plantstore.Plant) error) error {
 	nextLeft, stopLeft := iter.Pull2(left)
 	defer stopLeft()
 	nextRight, stopRight := iter.Pull2(right)
@@ -467,7 +479,7 @@ func join(left, right iter.Seq2[plantstore.Plant, error], f func(left, right *pl
 	l, errLeft, moreLeft := nextLeft()
 	r, errRight, moreRight := nextRight()
 	for moreLeft || moreRight {
-		if err := errors.Join(errLeft, errRight); err != nil {
+		if err := errors.Join(m.ofSource(errLeft), m.ofTarget(errRight)); err != nil {
 			return err
 		}
 		onLeft := moreLeft && (!moreRight || l.ID <= r.ID)

@@ -227,6 +227,24 @@ func TestMirrorWritesItsStateAgainIfThatFailed(t *testing.T) {
 	}
 }
 
+func TestMirrorSaysWhichServerFailed(t *testing.T) {
+	from, to := startPair(t)
+	from.Fill(t, plantstore.Plant{ID: 7, Name: "Fern"})
+	for _, tt := range []struct{ variable, token, want string }{
+		{"PLANTSTORE_FROM_TOKEN", from.NewToken(plantstore.ScopeEvents), "source " + from.URL + ": this needs the scope plants:read"},
+		{"PLANTSTORE_FROM_TOKEN", from.NewToken(plantstore.ScopeRead), "source " + from.URL + ": this needs the scope events:read"},
+		{"PLANTSTORE_TO_TOKEN", to.NewToken(plantstore.ScopeWrite), "target " + to.URL + ": this needs the scope plants:read"},
+		{"PLANTSTORE_TO_TOKEN", to.NewToken(plantstore.ScopeRead), "target " + to.URL + ": plant 7: this needs the scope plants:write"},
+	} {
+		t.Setenv("PLANTSTORE_FROM_TOKEN", from.Token)
+		t.Setenv("PLANTSTORE_TO_TOKEN", to.Token)
+		t.Setenv(tt.variable, tt.token)
+		if code, said := mirrorOnce(t.Context(), from, to); code != exitFailure || !strings.Contains(said, tt.want) {
+			t.Errorf("exit code %d: %s, want %s", code, said, tt.want)
+		}
+	}
+}
+
 // A server of version 0.1.0 has no log of changes, but can be the target.
 func TestMirrorWritesToAServerWithoutCursors(t *testing.T) {
 	from, _ := startPair(t)
