@@ -25,7 +25,7 @@ type eventsCommand struct {
 
 // Help is the long part of the help page.
 func (eventsCommand) Help() string {
-	return `Prints what has changed, oldest first: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after. The token needs the scope events:read. ` + tokenHelp + `
+	return `Prints what has changed, oldest first: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after; the table does not have it, --json does. The token needs the scope events:read. ` + tokenHelp + `
 
 Examples:
   plantstore events --id 1
@@ -105,7 +105,7 @@ type eventListing struct {
 	line  []byte
 }
 
-const eventRow = "%-19s  %-14s  %-19v  %-28s  %-14s  %s\n"
+const eventRow = "%-19s  %-14s  %-20v  %-28s  %-14s  %s\n"
 
 func newEventListing(out io.Writer, table bool) *eventListing {
 	l := &eventListing{out: bufio.NewWriter(out), table: table}
@@ -122,9 +122,13 @@ func (l *eventListing) add(e plantstore.Event) (err error) {
 		if e.Token != nil {
 			id, name = e.Token.ID, e.Token.Name
 		}
-		tag, _ := e.Plant.Tag.Text()
+		text, tagged := e.Plant.Tag.Text()
+		tag := printable(plantstore.Shorten(text))
+		if tagged && text == "" {
+			tag = `""` // unlike no tag
+		}
 		_, err = fmt.Fprintf(l.out, eventRow, e.Time.Local().Format(time.DateTime), printable(string(e.Type)), printable(id),
-			printable(plantstore.Shorten(name)), printable(plantstore.Shorten(tag)), printable(e.By))
+			printable(plantstore.Shorten(name)), tag, printable(e.By))
 		return err
 	}
 	if l.line, err = wire.AppendEvent(l.line[:0], e); err != nil {
