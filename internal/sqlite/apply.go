@@ -48,8 +48,10 @@ type writer struct {
 	nextTag   string        // to be flushed then
 	left      int           // approximate number of plants and tags left of it
 	flushDebt int           // rows of it to flush, too few for a group so far
-	textDebt  int64         // bytes of text written in the meantime
-	tagGrowth int64         // bytes that the last batch added to the tags in memory
+	textDebt  int64         // bytes that were added in the meantime
+	// What the last transaction added to the active generation, in bytes: text that its
+	// rows have in the log, and tags in memory.
+	textGrowth, tagGrowth int64
 
 	trimmed int64 // the last row that was trimmed
 
@@ -163,6 +165,9 @@ func (s *Store) withWriter(ctx context.Context, f func(*writer) error) error {
 // withUnsyncedWriter is like withWriter, but its commit does not wait for the disk. It
 // survives a crash of the process, and is durable once a later commit of withWriter is.
 func (s *Store) withUnsyncedWriter(ctx context.Context, f func(*writer) error) (err error) {
+	if err := s.checkWritable(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// The setting is the connection's, and the mutex keeps every other write away from
@@ -229,9 +234,9 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 	if err := f(w); err != nil {
 		return err
 	}
-	before := active.tagBytes()
+	text, tags := active.text(), active.tagBytes()
 	active.add(w.tx.entries, w.tx.tags, w.tx.seq)
-	w.tagGrowth = active.tagBytes() - before
+	w.textGrowth, w.tagGrowth = active.text()-text, active.tagBytes()-tags
 	if err := run(w.commit); err != nil {
 		active.remove(w.tx.entries, w.tx.tags)
 		return err

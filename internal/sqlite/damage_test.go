@@ -138,7 +138,8 @@ func TestStoreThatIsTooDamagedToBeOpened(t *testing.T) {
 	_, stats := s.Stats(ctx)
 	for what, err := range map[string]error{
 		"Ready": s.Ready(ctx), "Damaged": s.Damaged(), "Apply": applied, "Plant": read, "List": listed, "Events": events, "Tags": tags,
-		"Tokens": tokens, "Webhooks": hooks, "CreateFirstToken": first, "Stats": stats, "Scan": scanError(s.Scan(ctx, plantstore.Query{}, nil)),
+		"SaveDeliveries": s.SaveDeliveries(ctx, "a", nil),
+		"Tokens":         tokens, "Webhooks": hooks, "CreateFirstToken": first, "Stats": stats, "Scan": scanError(s.Scan(ctx, plantstore.Query{}, nil)),
 	} {
 		wantDamaged(t, what, err)
 	}

@@ -63,29 +63,25 @@ func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 // flushDue returns how many rows, and up to how many bytes of text, to flush along with
 // a batch, so that the frozen generation is flushed, and its memory free, by the time the
 // active one is half full. It counts what is due: small batches flush a whole group now
-// and then. A byte that was written is flushed up to twice, as a plant's tag and as one of
-// the tags, so the text that is due is more than that.
+// and then. It judges by what the last batch added: a delete adds the text of its plant.
 func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	mem, w := s.unflushed.Load(), s.write
 	if mem.frozen == nil {
 		return 0, 0
 	}
-	for i := range batch {
-		text += int64(batch[i].Plant.TextSize())
-	}
 	room := max(1, s.generationSize/2-mem.active.len())
 	roomText := max(1, generationText/2-mem.active.text())
 	roomTags := max(1, generationTags/2-mem.active.tagBytes())
-	part := max(float64(len(batch))/float64(room), float64(text)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
+	part := max(float64(len(batch))/float64(room), float64(w.textGrowth)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
 	w.flushDebt += 1 + int(float64(w.left)*min(part, 1))
 	if s.flushUrgent.Load() {
 		w.flushDebt += urgency * len(batch)
 	}
-	w.textDebt += text
-	if w.flushDebt < min(groupSize, w.left) {
+	w.textDebt += w.textGrowth + w.tagGrowth
+	if w.flushDebt < min(groupSize, w.left) && w.textDebt < flushText/4 {
 		return 0, 0
 	}
-	rows, text = w.flushDebt, max(flushText, 4*w.textDebt)
+	rows, text = w.flushDebt, max(flushText, 2*w.textDebt)
 	w.flushDebt, w.textDebt = 0, 0
 	return rows, text
 }

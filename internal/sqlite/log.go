@@ -22,7 +22,7 @@ type logState struct {
 
 var errNoState = inconsistent("the table log_state is empty")
 
-// readState reads the state. The connection is in a transaction.
+// readState reads the state, in a transaction of its own if the connection is in none.
 func readState(c *sqlite.Conn) (logState, error) {
 	tx, err := beginRead(c)
 	if err != nil {

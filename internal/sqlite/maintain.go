@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -164,7 +165,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s already exists: name a new file", path)
 	}
-	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())
+	partial := partialName(path)
 	if err := s.copyTo(ctx, partial); err != nil {
 		return err
 	}
@@ -177,6 +178,10 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	}
 	return syncDir(path)
 }
+
+// partialName returns a name for a file that will get its own when it is complete. What a
+// killed process has left is never in its way.
+func partialName(path string) string { return path + "." + rand.Text()[:8] + ".partial" }
 
 // copyTo writes a copy to a new file and checks it.
 func (s *Store) copyTo(ctx context.Context, path string) (err error) {

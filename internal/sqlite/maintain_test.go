@@ -3,7 +3,6 @@ package sqlite
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -211,21 +210,5 @@ func TestBackupRefusesCursorsOfTheOriginal(t *testing.T) {
 	}
 	if len(names) != 2 {
 		t.Errorf("two backups have the names %v", names)
-	}
-}
-
-// Two containers can have processes with the same number.
-func TestBackupLeavesTheFileOfAnotherAlone(t *testing.T) {
-	s := openStore(t, newPath(t), Serve)
-	path := filepath.Join(t.TempDir(), "copy.db")
-	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())
-	if err := os.WriteFile(partial, []byte("another's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Backup(t.Context(), path); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("Backup: %v, want %v", err, fs.ErrExist)
-	}
-	if content, err := os.ReadFile(partial); string(content) != "another's" {
-		t.Errorf("the other's file has %q: %v", content, err)
 	}
 }

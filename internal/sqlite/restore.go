@@ -16,7 +16,7 @@ import (
 // WriteBackup writes a snapshot of the store to w. The copy is complete and has been
 // checked before its first byte is written; until then it is beside the store's file.
 func (s *Store) WriteBackup(ctx context.Context, w io.Writer) error {
-	partial := fmt.Sprintf("%s.%d.backup.partial", s.path, os.Getpid())
+	partial := partialName(s.path + ".backup")
 	if err := s.copyTo(ctx, partial); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func Restore(ctx context.Context, copied io.Reader, path string, replace bool) e
 		return err
 	}
 	defer s.unlock()
-	partial := fmt.Sprintf("%s.%d.restore.partial", path, os.Getpid())
+	partial := partialName(path + ".restore")
 	if err := writeNew(partial, copied); err != nil {
 		return fmt.Errorf("read the copy: %w", err)
 	}

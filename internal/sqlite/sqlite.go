@@ -119,9 +119,9 @@ type Store struct {
 var _ plantstore.Store = (*Store)(nil)
 
 // Open opens the store in the file at path, creates or migrates its schema, and
-// recovers from a crash. A file that is too damaged for that is opened to serve
-// nevertheless: the store refuses everything, so that a server says why it is not ready
-// instead of ending again and again.
+// recovers from a crash. A store that is too damaged for that is opened to serve
+// nevertheless: it refuses everything, so that a server says why it is not ready instead
+// of ending again and again. A file that is not a database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
 	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1), generationSize: generationSize}
 	err := s.open(mode)
@@ -160,11 +160,6 @@ func (s *Store) open(mode Mode) error {
 	if err := syncDir(path); err != nil {
 		return err
 	}
-	if mode == Serve {
-		if err := repeatLog(conn, path+"-wal"); err != nil {
-			return classify(path, err)
-		}
-	}
 	// A large batch touches many pages. Those that do not fit into the cache are
 	// written more than once.
 	if err := pragma(conn, fmt.Sprintf("cache_size=-%d", writerCache>>10)); err != nil {
@@ -196,6 +191,12 @@ func (s *Store) open(mode Mode) error {
 func (s *Store) Close() error {
 	if s.checkTrusted() != nil {
 		return s.unlock()
+	}
+	if s.lock == nil && s.write != nil && !serverRuns(s.path) {
+		// A server may have ended since, because of a failed fsync.
+		if err := repeatLog(s.write.conn, s.path); err != nil {
+			return fmt.Errorf("close %s: %w", s.path, err)
+		}
 	}
 	var errs []error
 	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search} {
@@ -237,6 +238,13 @@ func (s *Store) Ready(ctx context.Context) error {
 func (s *Store) takeLock() error {
 	s.lock = flock.New(s.path+".lock", flock.SetPermissions(0o600))
 	held, err := s.lock.TryLock()
+	for range 10 { // serverRuns has it for a moment
+		if held || err != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		held, err = s.lock.TryLock()
+	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", s.path, err)
 	}
@@ -244,6 +252,14 @@ func (s *Store) takeLock() error {
 		return fmt.Errorf("open %s: %w", s.path, ErrLocked)
 	}
 	return nil
+}
+
+// serverRuns reports whether a server has the store open.
+func serverRuns(path string) bool {
+	lock := flock.New(path+".lock", flock.SetFlag(os.O_RDONLY)) // which does not create it
+	defer lock.Close()
+	free, err := lock.TryRLock()
+	return err == nil && !free
 }
 
 // createFile creates an empty file that only its owner can read, unless the file
@@ -298,16 +314,19 @@ func (s *Store) forgetIndex() {
 }
 
 // repeatLog writes the write-ahead log once more, as it is, and syncs it. If an fsync failed
-// before, the kernel may still have what the disk has lost. No later fsync would write that,
-// and after a power cut nothing that follows it in the log would be found.
-//
-// The log is empty unless another process has the file open, such as a backup: openOwned has
-// copied it into the file and removed it.
+// before, the kernel may still have what the disk has lost, and no later fsync would write
+// it. Then nobody must add to the log, or copy it into the file: after a power cut, what
+// follows the lost part would not be found, or what was copied would be all that is left.
 func repeatLog(c *sqlite.Conn, path string) (err error) {
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		return err
+	path += "-wal"
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil
 	}
-	if err := exec(c, "BEGIN IMMEDIATE"); err != nil { // nobody else writes to the log
+	err = exec(c, "BEGIN IMMEDIATE") // nobody else writes to the log
+	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultReadOnly {
+		return nil // this process does not write to it either
+	}
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, exec(c, "ROLLBACK")) }()
@@ -347,6 +366,11 @@ func openOwned(path string, mode Mode) (*sqlite.Conn, error) {
 		err = fmt.Errorf("%s has no store: %w", path, fs.ErrNotExist)
 	case err == nil:
 		err = configure(c)
+	}
+	if err == nil && (mode == Serve || !serverRuns(path)) {
+		if err := repeatLog(c, path); err != nil {
+			return nil, err // without closing it, which would copy the log
+		}
 	}
 	if err := errors.Join(err, c.Close()); err != nil {
 		return nil, err

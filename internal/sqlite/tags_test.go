@@ -107,6 +107,52 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 	}
 }
 
+// A delete brings its plant's text back into memory and the log, although it has none itself.
+func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
+	const size, batchSize, batches = 256 << 10, 16, 20
+	large := strings.Repeat("x", size)
+	for name, plantOf := range map[string]func(plantstore.ID) plantstore.Plant{
+		"tags": func(id plantstore.ID) plantstore.Plant {
+			return plantstore.Plant{ID: id, Tag: plantstore.NewTag(fmt.Sprint(id) + large)}
+		},
+		"names": func(id plantstore.ID) plantstore.Plant {
+			return plantstore.Plant{ID: id, Name: strings.Repeat(large, 4)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, newPath(t), Serve)
+			apply := func(op plantstore.Op) {
+				t.Helper()
+				for i := range batches {
+					var batch []plantstore.Write
+					for j := range batchSize {
+						id := plantstore.ID(i*batchSize + j)
+						write := plantstore.Write{Op: op, Plant: plantstore.Plant{ID: id}}
+						if op == plantstore.Create {
+							write.Plant = plantOf(id)
+						}
+						batch = append(batch, write)
+					}
+					if _, err := s.Apply(t.Context(), batch); err != nil {
+						t.Fatal(err)
+					}
+					active := s.unflushed.Load().active
+					if tags, text := active.tagBytes(), active.text(); tags > generationTags+batchSize*size || text > generationText+4*batchSize*size {
+						t.Fatalf("after %d batches, %d bytes of tags and %d of text are not frozen", i+1, tags, text)
+					}
+				}
+			}
+			apply(plantstore.Create)
+			for s.freezeRest() {
+				if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+					t.Fatal(err)
+				}
+			}
+			apply(plantstore.Delete)
+		})
+	}
+}
+
 func TestPageOfTagsEndsAmongUnusedOnes(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	const n = 3 * maxUnusedTags

@@ -27,6 +27,8 @@ const (
 	// pollInterval is how often a server looks for webhooks that have changed, and
 	// leaseTimeout how long a lease may stay as it is before another server takes it.
 	pollInterval = 2 * time.Second
+	// warnInterval is how often it logs that it cannot, at most.
+	warnInterval = time.Minute
 	leaseTimeout = 8 * time.Second
 	// rotation is how long the old secret still signs after a new one was made.
 	rotation = 24 * time.Hour
@@ -68,6 +70,7 @@ type Manager struct {
 	saves   *semaphore.Weighted // of progress
 
 	firstDelay time.Duration // of the queues
+	warned     time.Time     // by poll
 
 	mu       sync.Mutex // guards what follows
 	running  map[string]*delivery
@@ -131,7 +134,10 @@ func (m *Manager) wake() {
 func (m *Manager) poll(ctx context.Context) {
 	hooks, err := m.store.Webhooks(ctx)
 	if err != nil {
-		m.warn(ctx, "cannot read the webhooks", "", err)
+		if time.Since(m.warned) > warnInterval {
+			m.warned = time.Now()
+			m.warn(ctx, "cannot read the webhooks, retrying", "", err)
+		}
 		return
 	}
 	m.readEnd(ctx, len(hooks) > 0)
