@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"plantstore"
 	"plantstore/internal/sqlite"
 )
 
@@ -24,14 +25,9 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	if c.isPostgres() {
 		return usage("check a PostgreSQL store with PostgreSQL's own pg_amcheck")
 	}
-	store, err := openFile(c.DB, sqlite.Existing)
+	problems, err := c.check(ctx)
 	if err != nil {
 		return err
-	}
-	defer store.Close()
-	problems, err := store.Check(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot check the store: %w", err)
 	}
 	switch {
 	case c.JSON:
@@ -45,4 +41,19 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 		return errors.New("the store is damaged: restore a backup")
 	}
 	return err
+}
+
+func (c *checkCommand) check(ctx context.Context) (problems []string, err error) {
+	store, err := openFile(c.DB, sqlite.Existing)
+	if errors.Is(err, plantstore.ErrDamaged) {
+		return []string{err.Error()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	if problems, err = store.Check(ctx); err != nil {
+		return nil, fmt.Errorf("cannot check the store: %w", err)
+	}
+	return problems, nil
 }

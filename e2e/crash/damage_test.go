@@ -90,6 +90,9 @@ func TestServerStartsOnAStoreThatCannotBeRead(t *testing.T) {
 				t.Errorf("the log says %d times what to do, want once:\n%s", n, s.Log())
 			}
 			s.StopWith(1)
+			if _, err := s.TryCommand("check", "--json"); err == nil || !strings.Contains(err.Error(), `{"intact":false,"problems":["`) {
+				t.Errorf("check: %v", err)
+			}
 		})
 	}
 }

@@ -27,9 +27,9 @@ const (
 	// pollInterval is how often a server looks for webhooks that have changed, and
 	// leaseTimeout how long a lease may stay as it is before another server takes it.
 	pollInterval = 2 * time.Second
-	// warnInterval is how often it logs that it cannot, at most.
-	warnInterval = time.Minute
 	leaseTimeout = 8 * time.Second
+	// warnInterval is how often a server logs that it cannot read the webhooks, at most.
+	warnInterval = time.Minute
 	// rotation is how long the old secret still signs after a new one was made.
 	rotation = 24 * time.Hour
 	// maxSecrets is how many secrets of a webhook sign at once.
