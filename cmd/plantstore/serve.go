@@ -178,6 +178,31 @@ func (c *serveCommand) tuneRuntime() {
 	}
 }
 
+// What Go's runtime may use before it collects garbage more often than GOGC says, and how
+// much more of it for each connection.
+const (
+	memoryLimit     = 128 << 20
+	connectionLimit = 16 << 10
+)
+
+// limitMemory keeps garbage from filling the memory when requests are large, until ctx
+// ends. It is no limit for what is in use, unless the environment says otherwise.
+func limitMemory(ctx context.Context, connections func() int) error {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		debug.SetMemoryLimit(memoryLimit + int64(connections())*connectionLimit)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
 // serve wires the parts together, runs them, and stops them in order.
 func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log *slog.Logger, accessLog *server.AccessLog, trace traceHooks) error {
 	kind := plantstore.StoreSQLite
@@ -233,6 +258,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		return nil
 	}, failed)
 	stopWatchdog := background(feedWatchdog, failed)
+	stopLimiting := background(func(ctx context.Context) error { return limitMemory(ctx, web.Connections) }, failed)
 	go func() {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
@@ -255,7 +281,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	closed := make(chan error, 1)
 	go func() {
-		closed <- errors.Join(stopWatchdog(), stopCertificates(), stopFirstToken(), stopHooks(), stopWriter(), stopGuard(), stopStore(), store.Close())
+		closed <- errors.Join(stopLimiting(), stopWatchdog(), stopCertificates(), stopFirstToken(), stopHooks(), stopWriter(), stopGuard(), stopStore(), store.Close())
 	}()
 	select {
 	case closing := <-closed:

@@ -163,6 +163,10 @@ func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.
 // ErrUnavailable.
 var ErrFull = plantstore.Errorf(plantstore.ErrUnavailable, "too many writes are waiting: try again later")
 
+// largeWrite is the text of a write from which on it must leave room in the queue for
+// smaller ones: a few clients with large plants would keep all others out.
+const largeWrite = 64 << 10
+
 var errStopping = plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down: try again")
 
 // join adds a write to the next batch and returns its index there. The caller with
@@ -173,7 +177,12 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 	if w.stopping.Err() != nil {
 		return nil, 0, errStopping
 	}
-	if w.queued >= w.opts.Queue || w.bytes >= w.opts.QueueBytes {
+	size := write.Plant.TextSize()
+	limit := w.opts.QueueBytes
+	if size > largeWrite {
+		limit -= limit / 4 // the rest is for small ones
+	}
+	if w.queued >= w.opts.Queue || w.bytes >= limit {
 		return nil, 0, ErrFull
 	}
 	if w.next == nil || w.next.bytes >= maxBatchText {
@@ -181,7 +190,6 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 		w.leaders.Add(1)
 	}
 	b, i = w.next, len(w.next.writes)
-	size := write.Plant.TextSize()
 	b.writes = append(b.writes, write)
 	b.bytes += size
 	if traced && len(b.traced) < maxTraced {

@@ -322,6 +322,28 @@ func TestQueueIsLimitedByBytesToo(t *testing.T) {
 	})
 }
 
+// A few clients with large plants must not keep all others out.
+func TestLargeWritesLeaveRoomForSmallOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		w, _ := run(t, g, Options{QueueBytes: 4 << 20})
+		large := func(id plantstore.ID) plantstore.Write {
+			return plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: id, Name: strings.Repeat("x", 1<<20)}}
+		}
+		first := begin(w, large(1))
+		inFlight := g.next(t, large(1))
+		second, third := begin(w, large(2)), begin(w, large(3))
+		begin(w, large(4)).want(t, plantstore.ErrUnavailable)
+		small := begin(w, create(5))
+		inFlight.succeed()
+		first.want(t, nil)
+		g.next(t, large(2), large(3), create(5)).succeed()
+		second.want(t, nil)
+		third.want(t, nil)
+		small.want(t, nil)
+	})
+}
+
 // No more writes than fit are in the queue at any time, so none is refused.
 func TestWriteThatReturnsHasLeftTheQueue(t *testing.T) {
 	const writers = 4

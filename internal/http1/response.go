@@ -22,6 +22,8 @@ type response struct {
 	body   []byte
 	length string // the Content-Length that the handler set, if any
 	close  bool   // no request may follow
+	sent   bool   // Write has sent it
+	reused bool   // and another request may follow
 }
 
 // field is one field of a header.
@@ -114,6 +116,19 @@ func (r *response) Write(b []byte) (int, error) {
 	if !r.hasBody() && len(b) > 0 {
 		return 0, http.ErrBodyNotAllowed
 	}
+	if r.sent {
+		r.reused = false // the handler has announced less than it writes
+		return 0, http.ErrContentLength
+	}
+	if len(b) > bufferSize && len(r.body) == 0 && r.length == strconv.Itoa(len(b)) {
+		// It is all of a large body. To send it now saves a copy, and the handler knows
+		// how long a slow client keeps it in memory.
+		kept := r.body
+		r.body = b
+		reusable, err := r.send()
+		r.body, r.sent, r.reused = kept, true, reusable
+		return len(b), err
+	}
 	r.body = append(r.body, b...)
 	return len(b), nil
 }
@@ -121,6 +136,9 @@ func (r *response) Write(b []byte) (int, error) {
 // send sends the response, and reports whether another request may follow. It fails,
 // and sends nothing, if the handler announced another Content-Length than it wrote.
 func (r *response) send() (reusable bool, err error) {
+	if r.sent {
+		return r.reused, nil
+	}
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}

@@ -118,6 +118,8 @@ var exchanges = map[string]exchangeCase{
 	"Content-Length in parts":   {handle: parts([]string{"a ", "plant"}, "Content-Length", "7")},
 	"Content-Length of 0":       {handle: parts(nil, "Content-Length", "0")},
 	"Content-Length of 1 MiB":   {handle: parts(split(page, 1000), "Content-Length", strconv.Itoa(len(page)))},
+	"Content-Length of all":     {handle: parts(one(page), "Content-Length", strconv.Itoa(len(page)))},
+	"Content-Length of a part":  {handle: parts([]string{page, "more"}, "Content-Length", strconv.Itoa(len(page)))},
 	"Content-Length too small":  {handle: parts(one("a plant"), "Content-Length", "6"), differs: "nothing is sent"},
 	"Content-Length too large":  {handle: parts(one("a plant"), "Content-Length", "8"), differs: "nothing is sent"},
 	"Content-Length and empty":  {handle: parts(nil, "Content-Length", "8"), differs: "nothing is sent"},

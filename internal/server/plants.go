@@ -31,6 +31,13 @@ func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
 	setETag(w, plant)
 	w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
+		if plant.TextSize() > smallBody/(1+maxEscape) {
+			release, ok := reservePage(s, tokenOf(w), []plantstore.Plant{plant}, samePlant)
+			if !ok {
+				return s.largePages.full
+			}
+			defer release()
+		}
 		return writePlant(w, plant)
 	}
 	if !condition.MatchHolds(&plant) {

@@ -91,6 +91,7 @@ type Server struct {
 	scans         *lane            // concurrent searches, filtered lists and exports
 	lists         *lane            // concurrent lists without a filter
 	tags          *lane            // concurrent lists of tags
+	access        *lane            // concurrent reads of all tokens or webhooks
 	exports       *lane            // those of them that are exports
 	largePages    *lane            // bytes of pages being sent
 	imports       *lane            // concurrent ones
@@ -133,6 +134,7 @@ func New(opts Options) *Server {
 		scans:         newLane(maxScans, maxScansQueued, maxScanWait, "too many searches and exports are running"),
 		lists:         newLane(maxLists, maxListsQueued, maxScanWait, "too many lists are running"),
 		tags:          newLane(maxTagLists, maxListsQueued, maxScanWait, "too many lists of tags are running"),
+		access:        newLane(maxAccessReads, maxScansQueued, maxScanWait, "too many lists of tokens and webhooks are running"),
 		exports:       newLane(maxExports, 0, 0, "too many exports are running"),
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
@@ -155,7 +157,7 @@ func New(opts Options) *Server {
 		s.metrics.registry.MustRegister(poolCollector{store.Pools})
 	}
 	s.limits = map[string]error{
-		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "tags": s.tags.full, "exports": s.exports.full,
+		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "tags": s.tags.full, "access": s.access.full, "exports": s.exports.full,
 		"imports": s.imports.full, "import_bytes": s.windows.full, "large_pages": s.largePages.full,
 		"large_bodies": s.largeBodies.full, "followers": s.followers.full,
 	}
@@ -184,6 +186,7 @@ const (
 	maxLists       = 8    // concurrent lists without a filter
 	maxListsQueued = 1024 // of one token
 	maxTagLists    = 4    // half of what reads single plants in a file
+	maxAccessReads = 1    // reads of all tokens or webhooks: those that check tokens use the same connections
 	maxExports     = 4
 	maxLargePages  = 32 << 20 // bytes
 )

@@ -40,16 +40,31 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := s.store.Tokens(r.Context())
+	tokens, err := s.readTokens(w, r)
 	if err != nil {
 		return err
 	}
 	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, http.StatusOK, append(wire.EncodeTokens(tokens), '\n'))
+	return writePage(s, w, tokens, namedPlant, func(dst []byte, t plantstore.Token) ([]byte, error) {
+		return append(dst, wire.EncodeToken(t.Info(), "")...), nil
+	})
+}
+
+// namedPlant returns a plant that is about as large as the token.
+func namedPlant(t plantstore.Token) plantstore.Plant { return plantstore.Plant{Name: t.Name} }
+
+// readTokens reads all tokens when it is the caller's turn.
+func (s *Server) readTokens(w http.ResponseWriter, r *http.Request) ([]plantstore.Token, error) {
+	caller := tokenOf(w)
+	if err := s.access.acquire(r.Context(), caller, 1); err != nil {
+		return nil, err
+	}
+	defer s.access.release(caller, 1)
+	return s.store.Tokens(r.Context())
 }
 
 func (s *Server) getToken(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := s.store.Tokens(r.Context())
+	tokens, err := s.readTokens(w, r)
 	if err != nil {
 		return err
 	}
@@ -64,7 +79,7 @@ func (s *Server) getToken(w http.ResponseWriter, r *http.Request) error {
 // revokeToken revokes a token, unless nobody could create another then. A token that is
 // revoked already stays so.
 func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := s.store.Tokens(r.Context())
+	tokens, err := s.readTokens(w, r)
 	if err != nil {
 		return err
 	}

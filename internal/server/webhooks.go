@@ -26,7 +26,12 @@ func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
+	caller := tokenOf(w)
+	if err := s.access.acquire(r.Context(), caller, 1); err != nil {
+		return err
+	}
 	hooks, err := s.webhooks.List(r.Context())
+	s.access.release(caller, 1)
 	if err != nil {
 		return err
 	}

@@ -248,6 +248,9 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) error {
 	h := w.Header()
 	h["Content-Type"] = headerJSON
 	h["X-Content-Type-Options"] = headerNosniff
+	if len(body) > smallBody {
+		h.Set("Content-Length", strconv.Itoa(len(body))) // so that Write sends it
+	}
 	w.WriteHeader(status)
 	// If the client does not wait for the response, the call has not failed.
 	_, _ = w.Write(body)

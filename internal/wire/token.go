@@ -64,15 +64,6 @@ func EncodeToken(t plantstore.TokenInfo, secret string) []byte {
 	return marshal(newTokenBody(t, secret))
 }
 
-// EncodeTokens returns tokens as a JSON array.
-func EncodeTokens(tokens []plantstore.Token) []byte {
-	bodies := make([]tokenBody, len(tokens))
-	for i := range tokens {
-		bodies[i] = newTokenBody(tokens[i].Info(), "")
-	}
-	return marshal(bodies)
-}
-
 // DecodeToken reads a token, and its secret if there is one. Scopes that are not known
 // here are kept.
 func DecodeToken(body []byte) (t plantstore.TokenInfo, secret string, err error) {
