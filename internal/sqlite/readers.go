@@ -19,7 +19,10 @@ const (
 
 // maxSearches is the number of connections that read pages with a filter. A search keeps
 // a processor busy for as long as it runs: one processor is left for everything else.
-func maxSearches() int { return min(max(1, runtime.GOMAXPROCS(0)-1), maxReaders) }
+// GOMAXPROCS may be more than there are.
+func maxSearches() int {
+	return min(max(1, min(runtime.NumCPU(), runtime.GOMAXPROCS(0))-1), maxReaders)
+}
 
 // maxLists is the number of connections that read pages without a filter. They are brief.
 func maxLists() int { return min(runtime.GOMAXPROCS(0), maxReaders) }
