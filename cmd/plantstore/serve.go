@@ -186,7 +186,7 @@ const (
 )
 
 // limitMemory keeps garbage from filling the memory when requests are large, until ctx
-// ends. It is no limit for what is in use, unless the environment says otherwise.
+// ends. What is in use may take more. GOMEMLIMIT replaces it.
 func limitMemory(ctx context.Context, connections func() int) error {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return nil

@@ -32,7 +32,7 @@ func (f storeFlags) isPostgres() bool {
 	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
 }
 
-// check refuses a URL of an unknown kind.
+// check refuses an empty name and a URL of an unknown kind.
 func (f storeFlags) check() error {
 	if f.DB == "" {
 		return usage("--db must not be empty: use the path of a file, or a URL that begins with postgres://")

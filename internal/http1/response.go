@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// response is the response to a request on the fast path. It is sent when the
-// handler has returned.
+// response is the response to a request on the fast path. It is sent when the handler has
+// returned, unless it is large and the handler has announced its length.
 type response struct {
 	conn   *conn
 	header http.Header
@@ -22,8 +22,8 @@ type response struct {
 	body   []byte
 	length string // the Content-Length that the handler set, if any
 	close  bool   // no request may follow
-	sent   bool   // Write has sent it
-	reused bool   // and another request may follow
+	sent   bool   // Write has sent it already
+	reused bool   // what send has reported then
 }
 
 // field is one field of a header.

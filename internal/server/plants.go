@@ -31,7 +31,7 @@ func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
 	setETag(w, plant)
 	w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
-		if plant.TextSize() > smallBody/(1+maxEscape) {
+		if plant.TextSize() > smallBody/(1+maxEscape) { // others cost no memory worth counting
 			release, ok := reservePage(s, tokenOf(w), []plantstore.Plant{plant}, samePlant)
 			if !ok {
 				return s.largePages.full
