@@ -140,9 +140,9 @@ func TestCheckLocatesCorruption(t *testing.T) {
 	for _, n := range []int{2, 6, pages / 3, pages / 2, pages} {
 		spots = append(spots, spot{(n - 1) * page, fmt.Sprintf("page %d: ", n)}) // the type of the page
 	}
-	// A letter of a tag in the table, which the index has too.
+	// A letter of a tag in the table, which the table of tagged plants has too.
 	tag := indexStored(t, whole, page, append(name, "tag"...)) + len(name)
-	spots = append(spots, spot{tag, "missing from index plants_by_tag"}, spot{tag, "its name or tag is not UTF-8"})
+	spots = append(spots, spot{tag, "it is not found by its tag"}, spot{tag, "its name or tag is not UTF-8"})
 	for _, spot := range spots {
 		whole[spot.at] ^= 0xff
 		if err := os.WriteFile(db, whole, 0o600); err != nil {

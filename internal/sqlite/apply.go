@@ -33,27 +33,24 @@ type writer struct {
 	appendOne, appendGroup  *sqlite.Stmt
 	storeRun, storeOne      *sqlite.Stmt // of the flush
 	remove                  *sqlite.Stmt
+	tagOne, tagGroup, untag *sqlite.Stmt
 	addTag, subtractTag     *sqlite.Stmt
 	removeTag, setTagMark   *sqlite.Stmt
 	setFlushed              *sqlite.Stmt
 	trim, setTrimmed        *sqlite.Stmt
 	logText                 *sqlite.Stmt
 
-	seq       int64         // of the last row of the log
-	time      int64         // of that row
-	plants    int64         // as of that row
-	flushed   int64         // the table has everything up to this row
-	next      plantstore.ID // of the frozen generation, to be flushed next
-	stored    bool          // all of its plants have been flushed
-	nextTag   string        // to be flushed then
-	left      int           // approximate number of plants and tags left of it
-	flushDebt int           // rows of it to flush, too few for a group so far
-	textDebt  int64         // bytes that were added in the meantime
+	seq       int64    // of the last row of the log
+	time      int64    // of that row
+	plants    int64    // as of that row
+	flushed   int64    // the table has everything up to this row
+	trimmed   int64    // the last row that was trimmed
+	progress  progress // of the flush
+	flushDebt int      // rows of it to flush, too few for a group so far
+	textDebt  int64    // bytes that were added in the meantime
 	// What the last transaction added to the active generation, in bytes: text that its
 	// rows have in the log, and tags in memory.
 	textGrowth, tagGrowth int64
-
-	trimmed int64 // the last row that was trimmed
 
 	found map[plantstore.ID]*plantstore.Plant // of lookUp
 
@@ -67,11 +64,8 @@ type transaction struct {
 	plants    int64
 	entries   []entry
 	rows      []logRow
-	tags      map[string]int64 // how many more plants have each
-	next      plantstore.ID
-	stored    bool
-	nextTag   string
-	left      int
+	tagged    []tagChange
+	progress  progress
 	trimmed   int64
 	flushed   bool  // the frozen generation, completely
 	text      int64 // that it flushes, in bytes
@@ -110,8 +104,11 @@ func (w *writer) prepare() error {
 		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			orReplace: &w.storeRun,
-		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                   &w.storeOne,
-		"DELETE FROM stored WHERE id = ?":                                                                   &w.remove,
+		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace: &w.storeOne,
+		"DELETE FROM stored WHERE id = ?":                                 &w.remove,
+		insertTagged + "(?1, ?2)":                                         &w.tagOne,
+		insertTagged + taggedGroup():                                      &w.tagGroup,
+		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":              &w.untag,
 		"INSERT INTO stored_tags VALUES (?, ?) ON CONFLICT DO UPDATE SET plants = plants + excluded.plants": &w.addTag,
 		"UPDATE stored_tags SET plants = plants + ?2 WHERE tag = ?1 AND plants + ?2 >= 0":                   &w.subtractTag,
 		"DELETE FROM stored_tags WHERE tag = ? AND plants = 0":                                              &w.removeTag,
@@ -225,20 +222,20 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
+	clear(w.tx.tagged) // or their text would stay in memory
 	w.tx = transaction{
-		seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], tags: w.tx.tags,
-		next: w.next, stored: w.stored, nextTag: w.nextTag, left: w.left, trimmed: w.trimmed,
+		seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], tagged: w.tx.tagged[:0],
+		progress: w.progress, trimmed: w.trimmed,
 	}
-	defer clear(w.tx.tags) // or their text would stay in memory
 	active := s.unflushed.Load().active
 	if err := f(w); err != nil {
 		return err
 	}
 	text, tags := active.text(), active.tagBytes()
-	active.add(w.tx.entries, w.tx.tags, w.tx.seq)
+	active.add(w.tx.entries, w.tx.tagged, w.tx.seq)
 	w.textGrowth, w.tagGrowth = active.text()-text, active.tagBytes()-tags
 	if err := run(w.commit); err != nil {
-		active.remove(w.tx.entries, w.tx.tags)
+		active.remove(w.tx.entries, w.tx.tagged)
 		return err
 	}
 	s.committed(w)
@@ -253,8 +250,7 @@ func (s *Store) committed(w *writer) {
 		s.changes.Notify()
 	}
 	w.plants = w.tx.plants
-	w.seq, w.time, w.trimmed = w.tx.seq, w.tx.time, w.tx.trimmed
-	w.next, w.stored, w.nextTag, w.left = w.tx.next, w.tx.stored, w.tx.nextTag, w.tx.left
+	w.seq, w.time, w.trimmed, w.progress = w.tx.seq, w.tx.time, w.tx.trimmed, w.tx.progress
 	mem := s.unflushed.Load()
 	if w.tx.flushed {
 		w.flushed = mem.frozen.final.Load()
@@ -314,7 +310,7 @@ func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *
 // addRow adds a row to those that the transaction appends.
 func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant, was plantstore.Tag) {
 	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant, was})
-	changeTags(w.tx.tags, kind, plant.Tag, was)
+	w.tx.tagged = changeTags(w.tx.tagged, kind, plant, was)
 	w.tx.plants += moreWith(kind)
 	text, _ := was.Text()
 	e := entry{id: plant.ID, seq: w.tx.seq + int64(len(w.tx.rows)), tag: tombstone, size: uint32(plant.TextSize() + len(text))}

@@ -25,12 +25,20 @@ const flushText = 4 << 20
 
 const firstID = plantstore.ID(math.MinInt64)
 
+// progress is how much of the frozen generation has been flushed.
+type progress struct {
+	next   plantstore.ID // plants before this one have been
+	stored bool          // all plants have been
+	tag    string        // tags before this one have been
+	id     plantstore.ID // the plants before this one have been that have, or had, that tag
+	left   int           // approximate number of rows to write for the rest
+}
+
 // freeze makes the active generation the frozen one, to be flushed. There must be
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
-	s.write.next, s.write.stored, s.write.nextTag = firstID, false, ""
-	s.write.left = mem.active.len() + mem.active.tags.Len()
+	s.write.progress = progress{next: firstID, id: firstID, left: mem.active.len() + mem.active.tags.len()}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
 	mem.active.plants = s.write.plants
@@ -73,15 +81,15 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	roomText := max(1, generationText/2-mem.active.text())
 	roomTags := max(1, generationTags/2-mem.active.tagBytes())
 	part := max(float64(len(batch))/float64(room), float64(w.textGrowth)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
-	w.flushDebt += 1 + int(float64(w.left)*min(part, 1))
+	w.flushDebt += 1 + int(float64(w.progress.left)*min(part, 1))
 	if s.flushUrgent.Load() {
 		w.flushDebt += urgency * len(batch)
 	}
 	w.textDebt += w.textGrowth + w.tagGrowth
-	if w.flushDebt < min(groupSize, w.left) && w.textDebt < flushText/4 {
+	if w.flushDebt < min(groupSize, w.progress.left) && w.textDebt < flushText/4 {
 		return 0, 0
 	}
-	rows, text = w.flushDebt, max(flushText, 2*w.textDebt)
+	rows, text = w.flushDebt, max(flushText, 3*w.textDebt)
 	w.flushDebt, w.textDebt = 0, 0
 	return rows, text
 }
@@ -90,23 +98,22 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 // flushed keep the log from being trimmed.
 const urgency = 4
 
-// flush brings the tables up to date with the next n plants or tags of the frozen
-// generation: first the plants, in order of id, then the tags in theirs. A transaction
-// has no more text than that. For plants it writes final states, so repeating it after a
-// crash is harmless.
+// flush brings the tables up to date with the frozen generation, by about n rows: first
+// the plants, in order of id, then the tags in theirs. A transaction has no more text than
+// that. For plants it writes final states, so repeating it after a crash is harmless.
 func (s *Store) flush(n int, text int64) error {
 	frozen := s.unflushed.Load().frozen
 	if n == 0 || frozen == nil {
 		return nil
 	}
 	w := s.write
-	if !w.tx.stored {
+	if !w.tx.progress.stored {
 		flushed, size, err := w.flushPlants(frozen, n, text)
 		if err != nil {
 			return fmt.Errorf("flush: %w", err)
 		}
 		n, text = n-flushed, text-size
-		if !w.tx.stored || n <= 0 {
+		if !w.tx.progress.stored || n <= 0 {
 			return nil
 		}
 	}
@@ -129,7 +136,8 @@ func (s *Store) flush(n int, text int64) error {
 // flushPlants flushes the next n plants, but with no more text than that, and returns how
 // many plants and how much text it was.
 func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int, size int64, err error) {
-	chunk := frozen.from(w.tx.next, math.MaxInt64, make([]entry, 0, n))
+	p := &w.tx.progress
+	chunk := frozen.from(p.next, math.MaxInt64, make([]entry, 0, n))
 	last := len(chunk) < n || chunk[n-1].id == math.MaxInt64
 	for i, e := range chunk {
 		if size += int64(e.size); size > text && i > 0 {
@@ -137,14 +145,25 @@ func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int
 			break
 		}
 	}
-	w.tx.stored = last
+	p.stored = last
 	if !last {
-		w.tx.next = chunk[len(chunk)-1].id + 1
+		p.next = chunk[len(chunk)-1].id + 1
 	}
-	w.tx.left -= len(chunk)
+	p.left -= len(chunk)
 	w.tx.text += size
-	w.tx.pages += 2*len(chunk) + int(size/pageSize)
+	w.tx.pages += pagesOf(chunk) + int(size/pageSize)
 	return len(chunk), size, w.store(chunk)
+}
+
+// pagesOf returns approximately how many pages of the table have these entries, which
+// are in order of id, in addition to those that their text fills.
+func pagesOf(chunk []entry) (pages int) {
+	for i := range chunk {
+		if i == 0 || uint64(chunk[i].id-chunk[i-1].id) > pageSize/rowOverhead {
+			pages++
+		}
+	}
+	return pages
 }
 
 // store brings the table up to date with these entries, and changes their order. It reads

@@ -324,7 +324,7 @@ func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
 			for range 60 {
 				frozen := l.store.unflushed.Load().frozen
 				action := l.IntN(12)
-				if action > 6 && frozen != nil && l.store.write.nextTag != "" {
+				if action > 6 && frozen != nil && l.store.write.progress.stored {
 					halves.Add(1)
 				}
 				switch action {
@@ -414,20 +414,20 @@ func TestIdleFlushEndsWhenABatchWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.freezeRest()
-	before := s.write.left
+	before := s.write.progress.left
 	s.applying.Add(1)
 	if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
 		t.Fatal(err)
 	}
-	if flushed := before - s.write.left; flushed != idleFlushSize {
+	if flushed := before - s.write.progress.left; flushed != idleFlushSize {
 		t.Errorf("it flushed %d plants while a batch waited, want %d", flushed, idleFlushSize)
 	}
-	before = s.write.left
+	before = s.write.progress.left
 	s.flushing = true
 	if _, err := s.idleFlush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s.write.left != before || s.flushing {
+	if s.write.progress.left != before || s.flushing {
 		t.Error("an idle flush began while a batch was applied")
 	}
 }
@@ -447,7 +447,7 @@ func TestFailedTransactionChangesNothing(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
-	if now := l.store.write; !slices.Equal(l.unflushed(l.store), before) || now.seq != was.seq || now.next != was.next || now.left != was.left {
+	if now := l.store.write; !slices.Equal(l.unflushed(l.store), before) || now.seq != was.seq || now.progress != was.progress {
 		t.Error("memory has changed")
 	}
 	l.asAfterAKill(t)
@@ -602,14 +602,14 @@ func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 		}
 		l.store.write.flushDebt = 0 // leave the flush to what follows
 	}
-	left := l.store.write.left
+	left := l.store.write.progress.left
 	if left < 20 {
 		t.Fatalf("only %d plants are to be flushed", left)
 	}
 	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000, flushText) }); err != nil {
 		t.Fatal(err)
 	}
-	if flushed := left - l.store.write.left; flushed != flushText/size {
+	if flushed := left - l.store.write.progress.left; flushed != flushText/size {
 		t.Errorf("%d plants of 1 MiB were flushed at once", flushed)
 	}
 	if n := text(t, l.store.write.conn, "SELECT count(*) FROM plants", 0); n != fmt.Sprint(2*generationText/size) {

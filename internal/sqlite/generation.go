@@ -63,10 +63,10 @@ func before(a, b entry) bool {
 
 // add adds the entries of a transaction that ends with row seq, and what it changes about
 // tags. Readers whose snapshot is older do not see them.
-func (g *generation) add(entries []entry, tags map[string]int64, seq int64) {
+func (g *generation) add(entries []entry, tagged []tagChange, seq int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.tags.add(tags, seq)
+	g.tags.add(tagged, seq)
 	for _, e := range entries {
 		g.tree.Set(e)
 		g.bytes += int64(e.size)
@@ -74,10 +74,10 @@ func (g *generation) add(entries []entry, tags map[string]int64, seq int64) {
 }
 
 // remove takes back what was added for a transaction that failed.
-func (g *generation) remove(entries []entry, tags map[string]int64) {
+func (g *generation) remove(entries []entry, tagged []tagChange) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.tags.remove(tags)
+	g.tags.remove(tagged)
 	for _, e := range entries {
 		g.tree.Delete(e)
 		g.bytes -= int64(e.size)

@@ -74,7 +74,7 @@ func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64,
 	defer rows.Reset()
 	rows.BindInt64(1, after)
 	rows.BindInt64(2, to)
-	tags := make(map[string]int64)
+	var tagged []tagChange
 	for {
 		found, err := rows.Step()
 		if err != nil || !found {
@@ -89,9 +89,8 @@ func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64,
 			e.tag = hashTag(tag)
 		}
 		more += moreWith(kind)
-		changeTags(tags, kind, tag, before)
-		into.add([]entry{e}, tags, e.seq)
-		clear(tags)
+		tagged = changeTags(tagged[:0], kind, plantstore.Plant{ID: e.id, Tag: tag}, before)
+		into.add([]entry{e}, tagged, e.seq)
 	}
 }
 
@@ -134,7 +133,7 @@ func (s *Store) load() error {
 		}
 		w.seq = mark.seq
 		s.freeze()
-		w.nextTag = mark.next
+		w.progress.tag = mark.next
 	}
 	w.seq = state.seq
 	if err := s.loadGeneration(max(state.flushed, mark.seq), state.seq); err != nil {

@@ -61,7 +61,7 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err := checkLog(c, &problems); err != nil {
 		return checkError(ctx, s.path, err, problems)
 	}
-	if err := errors.Join(checkCount(c, &problems), checkTags(c, &problems)); err != nil {
+	if err := errors.Join(checkCount(c, &problems), checkTagged(c, &problems), checkTags(c, &problems)); err != nil {
 		return checkError(ctx, s.path, err, problems)
 	}
 	if _, err := s.Tokens(ctx); err != nil {
@@ -124,13 +124,42 @@ func checkCount(c *sqlite.Conn, problems *[]string) error {
 	})
 }
 
-// checkTags counts the plants of each tag, in one statement, which is one snapshot. It
-// counts those of the table in the order of its index.
+// unflushedIDs are the plants that the log has after the row flushed. About them, the
+// tables may be behind each other.
+const unflushedIDs = "(SELECT id FROM log WHERE seq > (SELECT flushed FROM log_state) AND type <= 3)"
+
+// checkTagged compares the table of tagged plants with that of all plants: each that has a
+// tag is there, and nothing else.
+func checkTagged(c *sqlite.Conn, problems *[]string) error {
+	const tagged = "FROM stored WHERE tag IS NOT NULL AND id NOT IN " + unflushedIDs
+	const missing = "SELECT id " + tagged + " AND NOT EXISTS (SELECT 1 FROM stored_by_tag AS t WHERE t.tag = stored.tag AND t.id = stored.id) LIMIT ?"
+	err := sqlitex.Execute(c, missing, &sqlitex.ExecOptions{
+		Args: []any{maxProblems},
+		ResultFunc: func(row *sqlite.Stmt) error {
+			*problems = append(*problems, fmt.Sprintf("plant %d: it is not found by its tag", row.ColumnInt64(0)))
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	const counts = "SELECT (SELECT count(*) FROM stored_by_tag WHERE id NOT IN " + unflushedIDs + "), (SELECT count(*) " + tagged + ")"
+	return sqlitex.Execute(c, counts, &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error {
+			if found, want := row.ColumnInt64(0), row.ColumnInt64(1); found > want {
+				*problems = append(*problems, fmt.Sprintf("%d plants have a tag, but %d are found by one", want, found))
+			}
+			return nil
+		},
+	})
+}
+
+// checkTags counts the plants of each tag, in one statement, which is one snapshot.
 func checkTags(c *sqlite.Conn, problems *[]string) error {
 	const query = `WITH
 		changed AS (SELECT id, max(seq) AS seq FROM log WHERE seq > (SELECT flushed FROM log_state) AND type <= 3 GROUP BY id)
 		SELECT tag, sum(counted), sum(kept) FROM (
-			SELECT tag, count(*) AS counted, 0 AS kept FROM stored WHERE tag IS NOT NULL AND id NOT IN (SELECT id FROM changed) GROUP BY tag
+			SELECT tag, count(*) AS counted, 0 AS kept FROM stored_by_tag WHERE id NOT IN (SELECT id FROM changed) GROUP BY tag
 			UNION ALL
 			SELECT tag, 1, 0 FROM log WHERE seq IN (SELECT seq FROM changed) AND type <> 3 AND tag IS NOT NULL
 			UNION ALL
@@ -240,7 +269,11 @@ func verify(ctx context.Context, path string) error {
 	if result != "ok" {
 		return errors.New(result)
 	}
-	return nil
+	var problems []string
+	if err := checkTagged(c, &problems); err != nil || len(problems) == 0 {
+		return err
+	}
+	return errors.New(problems[0])
 }
 
 func syncFile(path string) error {

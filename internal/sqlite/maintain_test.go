@@ -55,7 +55,10 @@ func TestCheckFindsDamage(t *testing.T) {
 		"a token that cannot be read":    {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
 		"a webhook that cannot be read":  {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{')", "webhook wh_1: "},
 		"deliveries that cannot be read": {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{\"id\":\"wh_1\"}'); INSERT INTO deliveries VALUES ('wh_1', '{}')", "deliveries of webhook wh_1: "},
-		"an index that misses a plant":   {"PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', '<> ''3''') WHERE name = 'plants_by_tag'; PRAGMA writable_schema=RESET; INSERT INTO stored VALUES (-1, 'a', '3'); PRAGMA writable_schema=1; UPDATE sqlite_schema SET sql = replace(sql, '<> ''3''', 'IS NOT NULL') WHERE name = 'plants_by_tag'", "plants_by_tag"},
+		"a plant without its tag":        {"INSERT INTO stored VALUES (-1, 'a', 'b')", "plant -1: it is not found by its tag"},
+		"a plant with another tag":       {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('c', -1)", "plant -1: it is not found by its tag"},
+		"a plant with two tags":          {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('b', -1), ('c', -1)", "1 plants have a tag, but 2 are found by one"},
+		"a tag without its plant":        {"INSERT INTO stored_by_tag VALUES ('b', -1)", "0 plants have a tag, but 1 are found by one"},
 		"a wrong count":                  {"UPDATE log_state SET plants = plants + 1", "there are 500 plants, but the log's state says 501"},
 		"a corrupt page":                 {"", "Tree"},
 	} {

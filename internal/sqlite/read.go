@@ -197,7 +197,9 @@ func newMerge(c *sqlite.Conn, snap *snapshot, tag plantstore.Tag, first plantsto
 	query := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id"
 	text, tagged := tag.Text()
 	if tagged {
-		query = "SELECT id, name, tag FROM stored WHERE id >= ? AND tag = ? ORDER BY id"
+		// The CROSS makes SQLite begin with the table of tagged plants.
+		query = `SELECT stored.id, name, stored.tag FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
+			WHERE t.id >= ? AND t.tag = ? ORDER BY t.id`
 	}
 	var err error
 	if m.stored, err = c.Prepare(query); err != nil {

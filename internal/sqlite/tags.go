@@ -3,7 +3,9 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/btree"
@@ -12,11 +14,15 @@ import (
 	"plantstore"
 )
 
-// tagSum is how many more plants have a tag since a generation began. A reader whose
-// snapshot is older than the last transaction that changed it sees the number before.
+// tagSum is what has changed about a tag since a generation began: how many more plants
+// have it, and which have got or lost it. A reader whose snapshot is older than the last
+// transaction that changed it sees the number before.
 type tagSum struct {
 	n, before int64
-	seq       int64 // the last row of that transaction
+	seq       int64           // the last row of that transaction
+	ids       []plantstore.ID // of the plants that have got or lost it
+	lost      []plantstore.ID // of those that have lost it, maybe to get it again
+	sorted    bool
 }
 
 func (s *tagSum) at(seq int64) int64 {
@@ -26,43 +32,102 @@ func (s *tagSum) at(seq int64) int64 {
 	return s.n
 }
 
-// tagOverhead is the approximate size of a tag in memory in addition to its text, in
-// bytes.
-const tagOverhead = 96
+// sort sorts the ids. The generation must be frozen: the flush is the only one to use them.
+func (s *tagSum) sort() {
+	if s.sorted {
+		return
+	}
+	slices.Sort(s.ids)
+	slices.Sort(s.lost)
+	s.ids, s.sorted = slices.Compact(s.ids), true
+}
+
+// tagOverhead is the approximate size of a tag in memory in addition to its text, and
+// taggedSize that of a plant that has got or lost it, in bytes.
+const (
+	tagOverhead = 160
+	taggedSize  = 8
+)
+
+// tagChange says that a plant has got or lost a tag.
+type tagChange struct {
+	tag  string
+	id   plantstore.ID
+	lost bool
+}
+
+// changeTags adds what a row changes.
+func changeTags(changes []tagChange, kind int64, plant plantstore.Plant, was plantstore.Tag) []tagChange {
+	if kind == rowReplaced && plant.Tag == was {
+		return changes
+	}
+	if text, ok := plant.Tag.Text(); ok {
+		changes = append(changes, tagChange{text, plant.ID, kind == rowDeleted})
+	}
+	if text, ok := was.Text(); ok && kind == rowReplaced {
+		changes = append(changes, tagChange{text, plant.ID, true})
+	}
+	return changes
+}
 
 // tagSums are the sums of a generation, in the order of the tags.
 type tagSums struct {
 	btree.Map[string, *tagSum]
-	bytes int64 // approximately in memory
+	bytes   int64 // approximately in memory
+	changes int
 }
 
 // add adds the changes of a transaction that ends with that row.
-func (t *tagSums) add(changes map[string]int64, seq int64) {
-	for tag, n := range changes {
-		if n == 0 {
-			continue
-		}
-		sum, ok := t.Get(tag)
+func (t *tagSums) add(changes []tagChange, seq int64) {
+	for _, c := range changes {
+		sum, ok := t.Get(c.tag)
 		if !ok {
 			sum = new(tagSum)
-			t.Set(strings.Clone(tag), sum)
-			t.bytes += int64(len(tag)) + tagOverhead
+			t.Set(strings.Clone(c.tag), sum)
+			t.bytes += int64(len(c.tag)) + tagOverhead
 		}
-		sum.before, sum.seq = sum.n, seq
-		sum.n += n
+		if sum.seq != seq {
+			sum.before, sum.seq = sum.n, seq
+		}
+		sum.ids = append(sum.ids, c.id)
+		if c.lost {
+			sum.n--
+			sum.lost = append(sum.lost, c.id)
+		} else {
+			sum.n++
+		}
 	}
+	t.bytes += int64(taggedSize * len(changes))
+	t.changes += len(changes)
 }
 
 // remove takes back the changes that were added last.
-func (t *tagSums) remove(changes map[string]int64) {
-	for tag, n := range changes {
-		if n == 0 {
-			continue
-		}
-		if sum, ok := t.Get(tag); ok {
-			sum.n, sum.seq = sum.before, 0
+func (t *tagSums) remove(changes []tagChange) {
+	for _, c := range changes {
+		sum, _ := t.Get(c.tag)
+		sum.n, sum.seq = sum.before, 0
+		sum.ids = sum.ids[:len(sum.ids)-1]
+		if c.lost {
+			sum.lost = sum.lost[:len(sum.lost)-1]
 		}
 	}
+	t.bytes -= int64(taggedSize * len(changes))
+	t.changes -= len(changes)
+}
+
+// len returns how many rows a flush of the tags writes, at most.
+func (t *tagSums) len() int { return t.Len() + t.changes }
+
+// next returns the first tag that is not before that one, or that comes after it.
+func (t *tagSums) next(tag string, after bool) (next string, sum *tagSum, ok bool) {
+	t.Ascend(tag, func(key string, value *tagSum) bool {
+		if after && key == tag {
+			return true
+		}
+		next, sum, ok = key, value, true
+		return false
+	})
+	return next, sum, ok
 }
 
 // tagChunk has sums of adjacent tags.
@@ -106,45 +171,132 @@ func readTagMark(c *sqlite.Conn) (m tagMark, err error) {
 	return tagMark{row.ColumnInt64(0), row.ColumnText(1)}, nil
 }
 
-// changeTags adds what a row changes to the numbers of plants per tag.
-func changeTags(changes map[string]int64, kind int64, tag, was plantstore.Tag) {
-	if kind == rowReplaced && tag == was {
-		return
-	}
-	if text, ok := tag.Text(); ok && kind == rowDeleted {
-		changes[text]--
-	} else if ok {
-		changes[text]++
-	}
-	if text, ok := was.Text(); ok && kind == rowReplaced {
-		changes[text]--
-	}
-}
-
-// flushTags brings the table of tags up to date with the next n tags of the frozen
-// generation, but with no more text than that. It reports whether these were the last.
-// Adding a change twice would be wrong, so the mark, which is written in the same
-// transaction, says which changes have been added.
+// flushTags brings the tables of tags up to date with the frozen generation, by about n
+// rows, but with no more text than that, and reports whether that was the rest. It goes
+// from tag to tag: which plants have it, and then how many. The former it can repeat; to
+// add a number twice would be wrong. So the mark, which is written in the same transaction,
+// says which numbers have been added.
 func (w *writer) flushTags(frozen *generation, n int, text int64) (last bool, err error) {
-	chunk := frozen.tags.chunk(w.tx.nextTag, math.MaxInt64, n, text)
-	for _, t := range chunk.tags {
-		if err := w.storeTag(t.Tag, t.Plants); err != nil {
+	p := &w.tx.progress
+	tag, sum, ok := frozen.tags.next(p.tag, false)
+	for done := true; ok && done && n > 0 && text > 0; {
+		var rows int
+		if rows, done, err = w.flushTag(frozen, tag, sum, min(n, 1+int(text/int64(1+len(tag))))); err != nil {
 			return false, err
 		}
-		w.tx.text += int64(len(t.Tag))
-		w.tx.pages += 1 + len(t.Tag)/pageSize
+		size := rows * len(tag)
+		n, text = n-rows, text-int64(size)
+		p.left -= rows
+		w.tx.text += int64(size)
+		w.tx.pages += 2 + rows/groupSize + size/pageSize
+		if done {
+			tag, sum, ok = frozen.tags.next(tag, true)
+			p.tag, p.id = tag, firstID
+		}
 	}
-	w.tx.left -= len(chunk.tags)
-	if chunk.end == "" {
+	if !ok {
 		return true, nil
 	}
-	w.tx.nextTag = chunk.end
 	w.setTagMark.BindInt64(1, frozen.final.Load())
-	w.setTagMark.BindText(2, w.tx.nextTag)
+	w.setTagMark.BindText(2, tag)
 	if err := run(w.setTagMark); err != nil || w.conn.Changes() == 1 {
 		return false, err
 	}
 	return false, errNoState
+}
+
+// flushTag brings the table of tagged plants up to date with the next n plants that have
+// got or lost a tag, and after the last that of tags. It returns how many rows it was, and
+// whether it is done with the tag. For plants it writes final states: whatever an
+// interrupted flush has left, the table is right afterwards.
+func (w *writer) flushTag(frozen *generation, tag string, sum *tagSum, n int) (rows int, done bool, err error) {
+	sum.sort()
+	next, _ := slices.BinarySearch(sum.ids, w.tx.progress.id)
+	ids := sum.ids[next:]
+	if done = len(ids) <= n; !done {
+		w.tx.progress.id = ids[n]
+		ids = ids[:n]
+	}
+	rows = len(ids)
+	if len(sum.lost) > 0 {
+		if ids, err = w.untagLost(frozen, tag, sum.lost, ids); err != nil {
+			return 0, false, err
+		}
+	}
+	if err := w.addTagged(tag, ids); err != nil || !done {
+		return rows, false, err
+	}
+	return rows + 1, true, w.storeTag(tag, sum.n)
+}
+
+// untagLost removes those of the ids from the table of tagged plants that do not have the
+// tag any more, and returns the others.
+func (w *writer) untagLost(frozen *generation, tag string, lost, ids []plantstore.ID) (tagged []plantstore.ID, err error) {
+	hash := hashTag(plantstore.NewTag(tag))
+	for _, id := range ids {
+		has := true
+		if _, ok := slices.BinarySearch(lost, id); ok {
+			if has, err = w.hasTag(frozen, id, tag, hash); err != nil {
+				return nil, err
+			}
+		}
+		if has {
+			tagged = append(tagged, id)
+			continue
+		}
+		w.untag.BindText(1, tag)
+		w.untag.BindInt64(2, int64(id))
+		if err := run(w.untag); err != nil {
+			return nil, err
+		}
+	}
+	return tagged, nil
+}
+
+// hasTag reports whether a plant of the frozen generation has the tag with that hash.
+func (w *writer) hasTag(frozen *generation, id plantstore.ID, tag string, hash uint32) (bool, error) {
+	e, _ := frozen.find(id, math.MaxInt64)
+	if e.tag != hash {
+		return false, nil
+	}
+	plant, _, err := loggedPlant(w.logged, e)
+	if err == nil && plant == nil {
+		err = missing(e)
+	}
+	return err == nil && plant.Tag == plantstore.NewTag(tag), err
+}
+
+const insertTagged = "INSERT OR IGNORE INTO stored_by_tag (tag, id) VALUES "
+
+// taggedGroup returns the rows of a group, which have the same tag.
+func taggedGroup() string {
+	var rows strings.Builder
+	for i := range groupSize {
+		if i > 0 {
+			rows.WriteString(", ")
+		}
+		fmt.Fprintf(&rows, "(?1, ?%d)", i+2)
+	}
+	return rows.String()
+}
+
+// addTagged adds plants to the table of tagged plants.
+func (w *writer) addTagged(tag string, ids []plantstore.ID) error {
+	for len(ids) > 0 {
+		stmt, n := w.tagOne, 1
+		if len(ids) >= groupSize {
+			stmt, n = w.tagGroup, groupSize
+		}
+		stmt.BindText(1, tag)
+		for i, id := range ids[:n] {
+			stmt.BindInt64(i+2, int64(id))
+		}
+		if err := run(stmt); err != nil {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
 }
 
 // storeTag adds to the number of plants that have a tag.

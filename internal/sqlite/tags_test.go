@@ -13,9 +13,9 @@ import (
 // A server ends at every point of the flush of a generation's tags, and again during the
 // flush of the one that follows. Every change is counted once.
 func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
-	const points = 8 // before each of the six tags, after them, and of the next generation
-	for first := range points {
-		for _, second := range []int{0, 3, points - 1} {
+	const rows = 46 // of the six tags and the plants that have or had them
+	for first := 0; first <= rows+2; first += 3 {
+		for _, second := range []int{0, 3, 9} { // the second time, there are up to 9
 			l := newComparison(t, 1)
 			for n, tag := range []string{"a", "b", "c", "d", "e", "f"} {
 				var batch []plantstore.Write
@@ -52,6 +52,9 @@ func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
 			if wrong := text(t, l.store.write.conn, "SELECT count(*) FROM (SELECT * FROM stored_tags EXCEPT SELECT tag, count(*) FROM stored GROUP BY tag)", 0); wrong != "0" {
 				t.Fatalf("%s tags are wrong in the table", wrong)
 			}
+			if problems, err := l.store.Check(t.Context()); err != nil || len(problems) > 0 {
+				t.Fatalf("after %d and %d rows: %q, %v", first, second, problems, err)
+			}
 		}
 	}
 }
@@ -66,8 +69,8 @@ func (l *comparison) transact(t *testing.T, f func(*writer) error) {
 // A transaction fails after its changes were added.
 func TestTagsOfAFailedTransactionAreNotCounted(t *testing.T) {
 	g := newGeneration()
-	g.add(nil, map[string]int64{"a": 2, "b": 1}, 10)
-	changes := map[string]int64{"a": -1, "b": 0, "c": 3}
+	g.add(nil, []tagChange{{"a", 1, false}, {"a", 2, false}, {"b", 3, false}}, 10)
+	changes := []tagChange{{"a", 1, true}, {"c", 1, false}, {"b", 4, false}, {"c", 5, false}, {"b", 3, true}, {"c", 6, false}}
 	g.add(nil, changes, 12)
 	for seq, want := range map[int64]string{10: "[{a 2} {b 1} {c 0}]", 12: "[{a 1} {b 1} {c 3}]"} {
 		if got := fmt.Sprint(g.tags.chunk("", seq, 9, 1<<20).tags); got != want {
@@ -75,7 +78,12 @@ func TestTagsOfAFailedTransactionAreNotCounted(t *testing.T) {
 		}
 	}
 	g.remove(nil, changes)
-	g.add(nil, map[string]int64{"d": 1}, 13) // the next transaction has the same rows, and one more
+	for tag, want := range map[string]string{"a": "[1 2] []", "b": "[3] []", "c": "[] []"} {
+		if sum, _ := g.tags.Get(tag); fmt.Sprint(sum.ids, sum.lost) != want {
+			t.Errorf("after the failure, plants of tag %s: %v %v, want %s", tag, sum.ids, sum.lost, want)
+		}
+	}
+	g.add(nil, []tagChange{{"d", 1, false}}, 13) // the next transaction has the same rows, and one more
 	for seq, want := range map[int64]string{10: "[{a 2} {b 1} {c 0} {d 0}]", 13: "[{a 2} {b 1} {c 0} {d 1}]"} {
 		if got := fmt.Sprint(g.tags.chunk("", seq, 9, 1<<20).tags); got != want {
 			t.Errorf("after the failure, at row %d: %s, want %s", seq, got, want)
@@ -198,26 +206,14 @@ func TestMissingTagIsDetected(t *testing.T) {
 
 // A store of an older schema, killed in the middle of a flush: plants up to id 2 are flushed.
 func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
-	path := newPath(t)
-	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range steps[:7] {
-		script, err := schemaFiles.ReadFile(step)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runRaw(t, path, string(script))
-	}
-	runRaw(t, path, fmt.Sprintf(`
-		PRAGMA application_id=%d; PRAGMA user_version=7;
+	path := storeOfSchema(t, 7)
+	runRaw(t, path, `
 		INSERT INTO stored VALUES (1, '', 'b'), (2, '', 'b'), (3, '', 'a'), (4, '', 'a'), (5, '', NULL);
 		INSERT INTO log (seq, time, "by", type, id, name, tag) VALUES
 			(1, 1, '', 1, 1, '', 'a'), (2, 1, '', 1, 3, '', 'a'), (3, 1, '', 1, 4, '', 'a'), (4, 1, '', 1, 5, '', NULL),
 			(5, 1, '', 2, 1, '', 'b'), (6, 1, '', 1, 2, '', 'b'), (7, 1, '', 3, 3, '', 'a'), (8, 1, '', 2, 5, '', 'c'),
 			(9, 1, '', 2, 5, '', 'd'), (10, 1, '', 1, 6, '', 'd'), (11, 1, '', 3, 6, '', 'd');
-		UPDATE log_state SET flushed = 4, plants = 4;`, applicationID))
+		UPDATE log_state SET flushed = 4, plants = 4;`)
 	s := openStore(t, path, Serve)
 	if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{a 1} {b 2} {d 1}]" {
 		t.Errorf("the tags are %s", got)
@@ -227,5 +223,69 @@ func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
 	}
 	if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("check: %q, %v", problems, err)
+	}
+}
+
+// storeOfSchema returns the path of an empty store of an older schema.
+func storeOfSchema(t *testing.T, version int) string {
+	t.Helper()
+	path := newPath(t)
+	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps[:version] {
+		script, err := schemaFiles.ReadFile(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runRaw(t, path, string(script))
+	}
+	runRaw(t, path, fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", applicationID, version))
+	return path
+}
+
+// A store that had an index on tags, killed in the middle of a flush: all plants up to row
+// 9 are flushed, and the numbers of tags before c. Plant 1 has had three tags since.
+func TestMigrationFindsPlantsByTheirTags(t *testing.T) {
+	path := storeOfSchema(t, 8)
+	runRaw(t, path, `
+		INSERT INTO stored VALUES (1, '', 'c'), (2, '', 'b'), (4, '', 'a'), (5, '', NULL);
+		INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES
+			(1, 1, '', 1, 1, '', 'a', NULL), (2, 1, '', 1, 3, '', 'a', NULL), (3, 1, '', 1, 4, '', 'a', NULL), (4, 1, '', 1, 5, '', NULL, NULL),
+			(5, 1, '', 2, 1, '', 'b', 'a'), (6, 1, '', 2, 1, '', 'a', 'b'), (7, 1, '', 1, 2, '', 'b', NULL), (8, 1, '', 3, 3, '', 'a', NULL),
+			(9, 1, '', 2, 1, '', 'c', 'a'),
+			(10, 1, '', 2, 2, '', 'a', 'b'), (11, 1, '', 2, 2, '', 'd', 'a'), (12, 1, '', 3, 4, '', 'a', NULL);
+		INSERT INTO stored_tags VALUES ('a', 1), ('b', 1);
+		UPDATE log_state SET flushed = 4, plants = 4, tags_seq = 9, tags_next = 'c';`)
+	s := openStore(t, path, Serve)
+	examine := func(when string) {
+		t.Helper()
+		if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{c 1} {d 1}]" {
+			t.Errorf("%s, the tags are %s", when, got)
+		}
+		for tag, want := range map[string]string{"a": "[]", "b": "[]", "c": "[1]", "d": "[2]"} {
+			page, err := s.List(t.Context(), plantstore.Query{Tag: plantstore.NewTag(tag), Limit: 10})
+			ids := []plantstore.ID{}
+			for _, p := range page.Plants {
+				ids = append(ids, p.ID)
+			}
+			if fmt.Sprint(ids) != want || err != nil {
+				t.Errorf("%s, the plants %v have the tag %s, want %s, %v", when, ids, tag, want, err)
+			}
+		}
+		if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
+			t.Errorf("%s: %q, %v", when, problems, err)
+		}
+	}
+	examine("after the migration")
+	for s.freezeRest() {
+		if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(1, flushText) }); err != nil {
+			t.Fatal(err)
+		}
+		examine("during the flush")
+	}
+	if got := text(t, s.write.conn, "SELECT group_concat(tag || id) FROM stored_by_tag", 0); got != "c1,d2" {
+		t.Errorf("the table has %s", got)
 	}
 }
