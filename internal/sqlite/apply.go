@@ -46,8 +46,9 @@ type writer struct {
 	flushed   int64    // the table has everything up to this row
 	trimmed   int64    // the last row that was trimmed
 	progress  progress // of the flush
-	flushDebt int      // rows of it to flush, too few for a group so far
-	textDebt  int64    // bytes that were added in the meantime
+	ahead     readAhead
+	flushDebt int   // rows of it to flush, too few for a group so far
+	textDebt  int64 // bytes that were added in the meantime
 	// What the last transaction added to the active generation, in bytes: text that its
 	// rows have in the log, and tags in memory.
 	textGrowth, tagGrowth int64
@@ -396,10 +397,7 @@ func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*pl
 		if e.tag == tombstone || found[id] != nil {
 			continue
 		}
-		plant, _, err := loggedPlant(w.logged, e)
-		if err == nil && plant == nil {
-			err = missing(e)
-		}
+		plant, err := entryPlant(w.logged, e)
 		if err != nil {
 			return nil, err
 		}
@@ -434,11 +432,6 @@ func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plant
 		ids = ids[n:]
 	}
 	return nil
-}
-
-// missing returns the error for an entry whose row is not in the log.
-func missing(e entry) error {
-	return inconsistent("the log has no row %d for plant %d", e.seq, e.id)
 }
 
 // eachRow calls f for every row of a statement.
@@ -492,6 +485,15 @@ func loggedPlant(stmt *sqlite.Stmt, e entry) (plant *plantstore.Plant, other boo
 	}
 	p := rowPlant(stmt)
 	return &p, false, stmt.Reset()
+}
+
+// entryPlant returns the plant in an entry's row, which must be there.
+func entryPlant(stmt *sqlite.Stmt, e entry) (*plantstore.Plant, error) {
+	plant, _, err := loggedPlant(stmt, e)
+	if err == nil && plant == nil {
+		err = inconsistent("the log has no row %d for plant %d", e.seq, e.id)
+	}
+	return plant, err
 }
 
 // rowPlant reads the columns id, name and tag.

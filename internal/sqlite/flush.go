@@ -116,6 +116,7 @@ func (s *Store) flush(n int, text int64) error {
 		if !w.tx.progress.stored || n <= 0 {
 			return nil
 		}
+		w.ahead = readAhead{}
 	}
 	last, err := w.flushTags(frozen, n, text)
 	if err != nil {
@@ -152,7 +153,7 @@ func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int
 	p.left -= len(chunk)
 	w.tx.text += size
 	w.tx.pages += pagesOf(chunk) + int(size/pageSize)
-	return len(chunk), size, w.store(chunk)
+	return len(chunk), size, w.store(frozen, chunk)
 }
 
 // pagesOf returns approximately how many pages of the table have these entries, which
@@ -166,38 +167,53 @@ func pagesOf(chunk []entry) (pages int) {
 	return pages
 }
 
-// store brings the table up to date with these entries, and changes their order. It reads
-// the log in its order, and writes runs of adjacent rows as it finds them. The others it
-// writes in order of id, so that it comes to each page of the table once.
-func (w *writer) store(chunk []entry) error {
-	slices.SortFunc(chunk, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
-	var single []plantstore.Plant
+// store brings the table up to date with these entries, and changes their order. It
+// writes runs of adjacent rows of the log as it finds them. The others it writes in order
+// of id, so that it comes to each page of the table once.
+func (w *writer) store(frozen *generation, chunk []entry) error {
+	sortBySeq(chunk)
+	var single []entry
 	for len(chunk) > 0 {
-		n := 1
-		for n < len(chunk) && chunk[n].seq == chunk[0].seq+int64(n) && chunk[n].tag != tombstone {
-			n++
-		}
+		n := runLength(chunk)
 		var err error
 		switch {
 		case chunk[0].tag == tombstone:
-			n, err = 1, w.removePlant(chunk[0].id)
+			err = w.removePlant(chunk[0].id)
 		case n >= minRun:
 			err = w.storeRows(chunk[0].seq, n)
 		default:
-			single, err = w.readRows(chunk[:n], single)
+			single = append(single, chunk[:n]...)
 		}
 		if err != nil {
 			return err
 		}
 		chunk = chunk[n:]
 	}
-	slices.SortFunc(single, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
-	for i := range single {
-		if err := w.storePlant(&single[i]); err != nil {
+	slices.SortFunc(single, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	for _, e := range single {
+		plant, err := w.ahead.plant(w.logged, frozen, e)
+		if err == nil {
+			err = w.storePlant(plant)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func sortBySeq(entries []entry) {
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+}
+
+// runLength returns how many of the first entries are adjacent rows of the log that store a
+// plant, or 1.
+func runLength(entries []entry) int {
+	n := 1
+	for n < len(entries) && entries[0].tag != tombstone && entries[n].seq == entries[0].seq+int64(n) && entries[n].tag != tombstone {
+		n++
+	}
+	return n
 }
 
 // minRun is how many adjacent rows one statement stores. It has its price: SQLite keeps a
@@ -215,21 +231,6 @@ func (w *writer) storeRows(first int64, n int) error {
 		return inconsistent("the log has %d of %d rows", stored, n)
 	}
 	return nil
-}
-
-// readRows adds the plants of these entries.
-func (w *writer) readRows(entries []entry, to []plantstore.Plant) ([]plantstore.Plant, error) {
-	for _, e := range entries {
-		plant, _, err := loggedPlant(w.logged, e)
-		if err == nil && plant == nil {
-			err = missing(e)
-		}
-		if err != nil {
-			return nil, err
-		}
-		to = append(to, *plant)
-	}
-	return to, nil
 }
 
 func (w *writer) storePlant(p *plantstore.Plant) error {

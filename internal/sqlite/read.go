@@ -249,10 +249,7 @@ func (m *merge) next() (plantstore.Plant, bool, error) {
 		if e.tag == tombstone || tagged && e.tag != m.hash {
 			continue
 		}
-		p, _, err := loggedPlant(m.logged, e)
-		if err == nil && p == nil {
-			err = missing(e)
-		}
+		p, err := entryPlant(m.logged, e)
 		if err != nil {
 			return plantstore.Plant{}, false, err
 		}

@@ -259,10 +259,7 @@ func (w *writer) hasTag(frozen *generation, id plantstore.ID, tag string, hash u
 	if e.tag != hash {
 		return false, nil
 	}
-	plant, _, err := loggedPlant(w.logged, e)
-	if err == nil && plant == nil {
-		err = missing(e)
-	}
+	plant, err := entryPlant(w.logged, e)
 	return err == nil && plant.Tag == plantstore.NewTag(tag), err
 }
 

@@ -1,0 +1,114 @@
+package sqlite
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"zombiezen.com/go/sqlite"
+
+	"plantstore"
+)
+
+// readAhead reads plants of the frozen generation from the log before they are flushed, in
+// the order of the log: plants that are adjacent by id are far apart in it, and whoever
+// reads a few of them at a time reads a page for each. While the plants of one window are
+// flushed, those of the next are read.
+type readAhead struct {
+	now, next *window
+	at        int // in now, probably of the next plant
+}
+
+// window has plants that are adjacent by id.
+type window struct {
+	of     *generation
+	plants []plantstore.Plant // in order of id, once it is complete
+	last   plantstore.ID      // it has no plant after this one
+	unread []entry            // in the order of the log
+}
+
+// A window has the windowShare-th part of a generation, but no more than windowText bytes
+// of text.
+const (
+	windowShare = 16
+	windowText  = 2 << 20
+)
+
+// newWindow returns a window that begins with that id. Plants that the flush does not read
+// one by one are not in it.
+func newWindow(frozen *generation, first plantstore.ID) *window {
+	entries := frozen.from(first, math.MaxInt64, make([]entry, 0, 1+frozen.len()/windowShare))
+	size := int64(0)
+	for i, e := range entries {
+		if size += int64(e.size); size > windowText && i > 0 {
+			entries = entries[:i]
+			break
+		}
+	}
+	win := &window{of: frozen, last: math.MaxInt64}
+	if len(entries) > 0 {
+		win.last = entries[len(entries)-1].id
+	}
+	sortBySeq(entries)
+	for len(entries) > 0 {
+		n := runLength(entries)
+		if n < minRun && entries[0].tag != tombstone {
+			win.unread = append(win.unread, entries[:n]...)
+		}
+		entries = entries[n:]
+	}
+	win.plants = make([]plantstore.Plant, 0, len(win.unread))
+	return win
+}
+
+// read reads the next n plants from the log.
+func (win *window) read(log *sqlite.Stmt, n int) error {
+	for range min(n, len(win.unread)) {
+		plant, err := entryPlant(log, win.unread[0])
+		if err != nil {
+			return err
+		}
+		win.plants, win.unread = append(win.plants, *plant), win.unread[1:]
+	}
+	return nil
+}
+
+// complete reads the rest.
+func (win *window) complete(log *sqlite.Stmt) error {
+	if err := win.read(log, len(win.unread)); err != nil {
+		return err
+	}
+	slices.SortFunc(win.plants, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
+	return nil
+}
+
+// plant returns the plant of an entry that is flushed. They come in order of id, unless a
+// transaction failed.
+func (a *readAhead) plant(log *sqlite.Stmt, frozen *generation, e entry) (*plantstore.Plant, error) {
+	if a.now == nil || a.now.of != frozen {
+		a.now, a.next = &window{of: frozen, last: e.id}, newWindow(frozen, e.id)
+	}
+	for e.id > a.now.last {
+		if err := a.next.complete(log); err != nil {
+			return nil, err
+		}
+		a.now, a.next = a.next, &window{}
+		if a.now.last < math.MaxInt64 {
+			a.next = newWindow(frozen, a.now.last+1)
+		}
+	}
+	if err := a.next.read(log, 2); err != nil {
+		return nil, err
+	}
+	plants := a.now.plants
+	if a.at >= len(plants) || plants[a.at].ID != e.id {
+		found := false
+		if a.at, found = slices.BinarySearchFunc(plants, e.id, comparePlant); !found {
+			return entryPlant(log, e)
+		}
+	}
+	a.at++
+	return &plants[a.at-1], nil
+}
+
+func comparePlant(p plantstore.Plant, id plantstore.ID) int { return cmp.Compare(p.ID, id) }
