@@ -254,7 +254,7 @@ func (s *Store) committed(w *writer) {
 	w.seq, w.time, w.trimmed, w.progress = w.tx.seq, w.tx.time, w.tx.trimmed, w.tx.progress
 	mem := s.unflushed.Load()
 	if w.tx.flushed {
-		w.flushed = mem.frozen.final.Load()
+		w.flushed, w.ahead = mem.frozen.final.Load(), readAhead{}
 		mem = &unflushed{active: mem.active}
 		s.unflushed.Store(mem)
 	}

@@ -116,7 +116,6 @@ func (s *Store) flush(n int, text int64) error {
 		if !w.tx.progress.stored || n <= 0 {
 			return nil
 		}
-		w.ahead = readAhead{}
 	}
 	last, err := w.flushTags(frozen, n, text)
 	if err != nil {
