@@ -47,7 +47,7 @@ type writer struct {
 	trimmed   int64    // the last row that was trimmed
 	progress  progress // of the flush
 	ahead     readAhead
-	flushDebt int   // rows of it to flush, too few for a group so far
+	flushDebt int   // rows to flush, too few for a group so far
 	textDebt  int64 // bytes that were added in the meantime
 	// What the last transaction added to the active generation, in bytes: text that its
 	// rows have in the log, and tags in memory.
@@ -105,11 +105,11 @@ func (w *writer) prepare() error {
 		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			orReplace: &w.storeRun,
-		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace: &w.storeOne,
-		"DELETE FROM stored WHERE id = ?":                                 &w.remove,
-		insertTagged + "(?1, ?2)":                                         &w.tagOne,
-		insertTagged + taggedGroup():                                      &w.tagGroup,
-		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":              &w.untag,
+		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                   &w.storeOne,
+		"DELETE FROM stored WHERE id = ?":                                                                   &w.remove,
+		insertTagged + "(?1, ?2)" + unlessIncluded:                                                          &w.tagOne,
+		insertTagged + taggedGroup() + unlessIncluded:                                                       &w.tagGroup,
+		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                &w.untag,
 		"INSERT INTO stored_tags VALUES (?, ?) ON CONFLICT DO UPDATE SET plants = plants + excluded.plants": &w.addTag,
 		"UPDATE stored_tags SET plants = plants + ?2 WHERE tag = ?1 AND plants + ?2 >= 0":                   &w.subtractTag,
 		"DELETE FROM stored_tags WHERE tag = ? AND plants = 0":                                              &w.removeTag,

@@ -23,10 +23,10 @@ const (
 	maxBlockingPages = 512
 	// maxRounds is how many times a checkpoint copies a log that keeps growing.
 	maxRounds = 4
-	// When there were no writes for idleAfter, plants are flushed in transactions of
+	// When there were no writes for idleAfter, the rest is flushed in transactions of
 	// idleFlushTime, with idlePause in between: the longer one lasts, the fewer pages it
 	// writes per plant. It ends early if a batch waits, which it notices after every
-	// idleFlushSize plants.
+	// idleFlushSize rows.
 	idleFlushSize = 4096
 	idleFlushTime = 100 * time.Millisecond
 	idleAfter     = 100 * time.Millisecond
@@ -97,7 +97,7 @@ func (s *Store) warnOfTime() {
 	}
 }
 
-// idleFlush flushes some plants if there were no writes for a while. It returns when to
+// idleFlush flushes some rows if there were no writes for a while. It returns when to
 // call it again.
 func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	if s.applying.Load() > 0 {
@@ -124,7 +124,7 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	return idlePause, nil
 }
 
-// flushWhileIdle flushes plants until idleFlushTime has passed or a batch waits.
+// flushWhileIdle flushes until idleFlushTime has passed or a batch waits.
 func (s *Store) flushWhileIdle(w *writer) error {
 	for began := time.Now(); ; {
 		if err := s.flush(idleFlushSize, flushText); err != nil || w.tx.flushed {

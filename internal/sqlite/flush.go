@@ -30,7 +30,7 @@ type progress struct {
 	next   plantstore.ID // plants before this one have been
 	stored bool          // all plants have been
 	tag    string        // tags before this one have been
-	id     plantstore.ID // the plants before this one have been that have, or had, that tag
+	id     plantstore.ID // of the plants that have or had that tag, those before this one have been
 	left   int           // approximate number of rows to write for the rest
 }
 
@@ -38,7 +38,7 @@ type progress struct {
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
-	s.write.progress = progress{next: firstID, id: firstID, left: mem.active.len() + mem.active.tags.len()}
+	s.write.progress = progress{next: firstID, id: firstID, left: mem.active.len() + mem.active.tags.rows()}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
 	mem.active.plants = s.write.plants
@@ -98,9 +98,10 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 // flushed keep the log from being trimmed.
 const urgency = 4
 
-// flush brings the tables up to date with the frozen generation, by about n rows: first
-// the plants, in order of id, then the tags in theirs. A transaction has no more text than
-// that. For plants it writes final states, so repeating it after a crash is harmless.
+// flush brings the tables up to date with the frozen generation, by about n rows with up to
+// that many bytes of text: first the plants, in order of id, then the tags in theirs. It
+// writes final states, so repeating it after a crash is harmless, but for numbers of plants
+// (see flushTags).
 func (s *Store) flush(n int, text int64) error {
 	frozen := s.unflushed.Load().frozen
 	if n == 0 || frozen == nil {
@@ -133,7 +134,7 @@ func (s *Store) flush(n int, text int64) error {
 	return errNoState
 }
 
-// flushPlants flushes the next n plants, but with no more text than that, and returns how
+// flushPlants flushes the next n plants, with up to that many bytes of text, and returns how
 // many plants and how much text it was.
 func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int, size int64, err error) {
 	p := &w.tx.progress

@@ -670,3 +670,39 @@ func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
 		}
 	}
 }
+
+// Batches that flush a few random ids each never wait until a large part of the log was
+// read ahead.
+func TestReadAheadIsSpreadOverBatches(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	random := rand.New(rand.NewPCG(1, 0))
+	var batch []plantstore.Write
+	for range 40_000 {
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: plantstore.ID(random.Uint64())}})
+	}
+	if _, err := s.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	s.freezeRest()
+	var most, windows, total, before int // before the window
+	for last := (*window)(nil); !s.write.progress.stored; {
+		if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(50, flushText) }); err != nil {
+			t.Fatal(err)
+		}
+		ahead := s.write.ahead
+		if ahead.now == nil {
+			break // all is flushed
+		}
+		if ahead.now != last {
+			if last != nil {
+				before += len(last.plants)
+			}
+			windows, last = windows+1, ahead.now
+		}
+		read := before + len(ahead.now.plants) + len(ahead.next.plants)
+		most, total = max(most, read-total), read
+	}
+	if most > 50*readPerPlant+firstWindow || windows < windowShare {
+		t.Errorf("a batch read up to %d plants ahead, in %d windows", most, windows)
+	}
+}

@@ -127,13 +127,14 @@ func (s *Store) load() error {
 	w.time, w.flushed, w.trimmed, w.plants = last.Time, state.flushed, state.trimmed, state.plants
 	if mark.seq > state.flushed {
 		// The server ended while it flushed the tags of the rows up to the mark, which
-		// goes on from there.
+		// goes on from there. Their plants had all been flushed.
 		if err := s.loadGeneration(state.flushed, mark.seq); err != nil {
 			return err
 		}
 		w.seq = mark.seq
 		s.freeze()
-		w.progress.tag = mark.next
+		w.progress.stored, w.progress.tag = true, mark.next
+		w.progress.left = s.unflushed.Load().frozen.tags.rows()
 	}
 	w.seq = state.seq
 	if err := s.loadGeneration(max(state.flushed, mark.seq), state.seq); err != nil {

@@ -28,16 +28,19 @@ type window struct {
 }
 
 // A window has the windowShare-th part of a generation, but no more than windowText bytes
-// of text.
+// of text. The first ones are smaller: each has up to twice as many plants as the one
+// before, so that they are all read while those of that one are flushed.
 const (
+	firstWindow = 512
 	windowShare = 16
 	windowText  = 2 << 20
 )
 
-// newWindow returns a window that begins with that id. Plants that the flush does not read
-// one by one are not in it.
-func newWindow(frozen *generation, first plantstore.ID) *window {
-	entries := frozen.from(first, math.MaxInt64, make([]entry, 0, 1+frozen.len()/windowShare))
+// newWindow returns a window after that one, which begins with that id. Plants that the
+// flush does not read one by one are not in it.
+func newWindow(frozen *generation, before *window, first plantstore.ID) *window {
+	n := min(1+frozen.len()/windowShare, max(firstWindow, readPerPlant*len(before.plants)))
+	entries := frozen.from(first, math.MaxInt64, make([]entry, 0, n))
 	size := int64(0)
 	for i, e := range entries {
 		if size += int64(e.size); size > windowText && i > 0 {
@@ -82,11 +85,15 @@ func (win *window) complete(log *sqlite.Stmt) error {
 	return nil
 }
 
+// readPerPlant is how many plants of the next window are read for each that is flushed.
+const readPerPlant = 2
+
 // plant returns the plant of an entry that is flushed. They come in order of id, unless a
 // transaction failed.
 func (a *readAhead) plant(log *sqlite.Stmt, frozen *generation, e entry) (*plantstore.Plant, error) {
 	if a.now == nil || a.now.of != frozen {
-		a.now, a.next = &window{of: frozen, last: e.id}, newWindow(frozen, e.id)
+		a.now = &window{of: frozen, last: e.id}
+		a.next = newWindow(frozen, a.now, e.id)
 	}
 	for e.id > a.now.last {
 		if err := a.next.complete(log); err != nil {
@@ -94,10 +101,10 @@ func (a *readAhead) plant(log *sqlite.Stmt, frozen *generation, e entry) (*plant
 		}
 		a.now, a.next = a.next, &window{}
 		if a.now.last < math.MaxInt64 {
-			a.next = newWindow(frozen, a.now.last+1)
+			a.next = newWindow(frozen, a.now, a.now.last+1)
 		}
 	}
-	if err := a.next.read(log, 2); err != nil {
+	if err := a.next.read(log, readPerPlant); err != nil {
 		return nil, err
 	}
 	plants := a.now.plants

@@ -22,7 +22,8 @@ var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 // migrate brings the file's schema to the newest version that this binary supports, in
 // one transaction. The n-th file of schema/ makes version n, which is stored in the
 // file's user_version. With write it writes in any case, so that a read-only file is
-// refused immediately and not at the first request.
+// refused immediately and not at the first request. Without, it refuses to migrate a store
+// that an older server has open, which would not know of the new tables.
 func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
@@ -44,6 +45,9 @@ func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 	if version > len(steps) {
 		return fmt.Errorf("open %s: %w: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
 			path, ErrNewerSchema, version, len(steps))
+	}
+	if version > 0 && version < len(steps) && !write && serverRuns(path) {
+		return fmt.Errorf("open %s: an older server has this store open: upgrade the server first", path)
 	}
 	for i, step := range steps[version:] {
 		script, err := schemaFiles.ReadFile(step)

@@ -289,3 +289,46 @@ func TestMigrationFindsPlantsByTheirTags(t *testing.T) {
 		t.Errorf("the table has %s", got)
 	}
 }
+
+// An older server that has the store open would go on to write the old tables.
+func TestStoreOfAnOlderServerIsNotMigrated(t *testing.T) {
+	path := storeOfSchema(t, 8)
+	old := &Store{path: path}
+	if err := old.takeLock(); err != nil {
+		t.Fatal(err)
+	}
+	before := describe(t, path)
+	for _, mode := range []Mode{Existing, Share} {
+		if _, err := Open(path, mode); err == nil || !strings.Contains(err.Error(), "upgrade the server first") {
+			t.Errorf("mode %d: %v", mode, err)
+		}
+	}
+	if after := describe(t, path); after != before {
+		t.Errorf("the schema is\n%s\nwant\n%s", after, before)
+	}
+	if err := old.unlock(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, path, Existing))
+}
+
+// A server that ends while it flushes tags does not flush the plants again when it is
+// started: a batch would have to wait for all of them.
+func TestFlushOfTagsContinuesAfterAStart(t *testing.T) {
+	l := newComparison(t, 3)
+	for range 3 {
+		l.apply(t, l.creates(t, smallGeneration/4, 0))
+	}
+	for !l.store.write.progress.stored {
+		l.flush(t, 10)
+	}
+	l.flush(t, 3)
+	want := l.store.write.progress
+	mustClose(t, l.store)
+	l.open(t)
+	got := l.store.write.progress
+	if got.stored != want.stored || got.tag != want.tag || got.left > l.store.unflushed.Load().frozen.tags.rows() {
+		t.Errorf("the flush goes on at %+v, want %+v", got, want)
+	}
+	l.compare(t, l.store)
+}
