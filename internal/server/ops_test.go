@@ -331,9 +331,10 @@ func TestMetricsKnowTheNextTokenToExpire(t *testing.T) {
 
 func TestMetricsOfTheStore(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
+		// SQLite's file grows when enough has been written for a checkpoint.
 		var lines strings.Builder
 		for id := range 4000 {
-			fmt.Fprintf(&lines, `{"id":%d,"name":"Fern"}`+"\n", id)
+			fmt.Fprintf(&lines, `{"id":%d,"name":"%s"}`+"\n", id, strings.Repeat("Fern", 500))
 		}
 		moving := []string{"plantstore_store_plants", "plantstore_log_bytes"}
 		if strings.Contains(s.metrics(t), "plantstore_postgres_pool_max") {
