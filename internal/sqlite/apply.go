@@ -223,11 +223,11 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
-	clear(w.tx.tagged) // or their text would stay in memory
 	w.tx = transaction{
 		seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], tagged: w.tx.tagged[:0],
 		progress: w.progress, trimmed: w.trimmed,
 	}
+	defer func() { clear(w.tx.tagged) }() // or their text would stay in memory
 	active := s.unflushed.Load().active
 	if err := f(w); err != nil {
 		return err

@@ -794,9 +794,9 @@ func occupy(t *testing.T, pool *readers) {
 	}
 }
 
-// Every query in the source that compares a tag uses the index, in order, without
-// sorting.
-func TestTagQueriesUseTheIndex(t *testing.T) {
+// Every query in the source that compares a tag reads the table of tagged plants, in its
+// order, without sorting.
+func TestTagQueriesUseTheTableOfTaggedPlants(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	queries := tagQueries(t)
 	if len(queries) == 0 {

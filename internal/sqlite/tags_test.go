@@ -10,8 +10,9 @@ import (
 	"plantstore"
 )
 
-// A server ends at every point of the flush of a generation's tags, and again during the
-// flush of the one that follows. Every change is counted once.
+// A server ends at many points of the flush of a generation's tags, and again during the
+// flush of the one that follows. Every change is counted once, and every plant is found by
+// its tag.
 func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
 	const rows = 46 // of the six tags and the plants that have or had them
 	for first := 0; first <= rows+2; first += 5 {

@@ -1,7 +1,7 @@
--- The plants of stored that have a tag, in order of tag and id. It takes the place of an
--- index, which would be brought up to date with every plant that is flushed: this table
--- is with every generation, after its plants and in its own order. So it may be behind
--- stored, but only for plants that the log has after the row flushed.
+-- The plants of stored that have a tag, in order of tag and id. An index would be brought
+-- up to date with every plant that is flushed. This table is brought up to date once for
+-- every generation, after its plants and in its own order. So it may be behind stored, but
+-- only for plants that the log has after the row flushed.
 CREATE TABLE stored_by_tag (
   tag TEXT NOT NULL,
   id  INTEGER NOT NULL,
