@@ -202,7 +202,7 @@ func (c *webhookReplay) Run(ctx context.Context, std streams) error {
 	var since time.Time
 	if c.Since != "" {
 		var err error
-		if since, err = time.Parse(time.RFC3339, c.Since); err != nil {
+		if since, err = wire.ParseTime(c.Since); err != nil {
 			return usage("--since must be a time such as 2026-01-31T12:00:00Z, got %q", c.Since)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,9 +92,8 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				problems.Add(plantstore.ErrParameter, `"after" must be a cursor or latest, got %q`, plantstore.Shorten(value))
 			}
 		case "since":
-			text := strings.ToUpper(value) // the T and the Z may be lower case
-			at, err := time.Parse(time.RFC3339, text)
-			if err != nil || !rfc3339.MatchString(text) {
+			at, err := wire.ParseTime(value)
+			if err != nil {
 				problems.Add(plantstore.ErrParameter, `"since" must be a time such as 2026-01-31T12:00:00Z, got %q`, plantstore.Shorten(value))
 			}
 			query.Since = at
@@ -121,10 +119,6 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 	}
 	return query, params, err
 }
-
-// rfc3339 refuses what time.Parse accepts although it is not in RFC 3339: an hour of one
-// digit, a decimal comma, and an offset of a day or more.
-var rfc3339 = regexp.MustCompile(`T\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 func allTypes() string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(plantstore.EventTypes()), " ", ", "), "[]")

@@ -183,7 +183,7 @@ func decodeExpires(v jsontext.Value, n *plantstore.NewToken, problems *plantstor
 		problems.Add(plantstore.ErrType, `"expires" must be an RFC 3339 time or null, got %s`, kindName(v.Kind()))
 		return
 	}
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := ParseTime(text)
 	if err != nil || at.IsZero() || at.Year() > 9999 {
 		problems.Add(plantstore.ErrParameter, `"expires" must be an RFC 3339 time or null, got %q`, plantstore.Shorten(text))
 		return

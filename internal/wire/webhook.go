@@ -339,7 +339,7 @@ func readCursor(name string, value jsontext.Value, problems *plantstore.Problems
 
 func readTime(name string, value jsontext.Value, problems *plantstore.Problems) time.Time {
 	text, ok := readString(name, value, problems)
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := ParseTime(text)
 	if ok && err != nil {
 		problems.Add(plantstore.ErrParameter, "%q must be a time such as 2026-01-31T12:00:00Z, got %q", name, plantstore.Shorten(text))
 	}

@@ -179,6 +179,7 @@ func TestRequestsOnWebhooksAreStrict(t *testing.T) {
 		{`{"after":"x"}`, plantstore.ErrParameter, `"after" must be a cursor or latest, got "x"`},
 		{`{"since":7}`, plantstore.ErrType, `"since" must be a string, got a number`},
 		{`{"since":"yesterday"}`, plantstore.ErrParameter, `"since" must be a time such as 2026-01-31T12:00:00Z, got "yesterday"`},
+		{`{"since":"2026-01-31T1:00:00Z"}`, plantstore.ErrParameter, `"since" must be a time such as 2026-01-31T12:00:00Z, got "2026-01-31T1:00:00Z"`},
 	} {
 		_, err := wire.DecodeReplay(bytes.NewBufferString(tt.body))
 		wantError("replay", tt.body, err, tt.code, tt.says)
