@@ -189,7 +189,7 @@ func (w *writer) store(frozen *generation, chunk []entry) error {
 		}
 		chunk = chunk[n:]
 	}
-	slices.SortFunc(single, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	sortByID(single)
 	for _, e := range single {
 		plant, err := w.ahead.plant(w.logged, frozen, e)
 		if err == nil {
@@ -200,6 +200,10 @@ func (w *writer) store(frozen *generation, chunk []entry) error {
 		}
 	}
 	return nil
+}
+
+func sortByID(entries []entry) {
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
 }
 
 func sortBySeq(entries []entry) {

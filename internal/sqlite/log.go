@@ -74,11 +74,15 @@ func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64,
 	defer rows.Reset()
 	rows.BindInt64(1, after)
 	rows.BindInt64(2, to)
+	var entries []entry
 	var tagged []tagChange
 	for {
 		found, err := rows.Step()
-		if err != nil || !found {
-			return more, err
+		if err != nil {
+			return 0, err
+		}
+		if !found {
+			break
 		}
 		tag, before := columnTag(rows, 3), columnTag(rows, 5)
 		text, _ := tag.Text()
@@ -90,8 +94,13 @@ func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64,
 		}
 		more += moreWith(kind)
 		tagged = changeTags(tagged[:0], kind, plantstore.Plant{ID: e.id, Tag: tag}, before)
-		into.add([]entry{e}, tagged, e.seq)
+		into.add(nil, tagged, e.seq)
+		entries = append(entries, e)
 	}
+	// In order of id they are added in a fraction of the time.
+	sortByID(entries)
+	into.add(entries, nil, to)
+	return more, nil
 }
 
 // moreWith returns how many more plants there are with a row of that kind.
