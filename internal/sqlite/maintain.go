@@ -147,7 +147,7 @@ func checkTagged(c *sqlite.Conn, problems *[]string) error {
 	return sqlitex.Execute(c, counts, &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {
 			if found, want := row.ColumnInt64(0), row.ColumnInt64(1); found > want {
-				*problems = append(*problems, fmt.Sprintf("plants that have a tag: %d, that are found by one: %d", want, found))
+				*problems = append(*problems, fmt.Sprintf("plants with a tag: %d, rows of stored_by_tag: %d", want, found))
 			}
 			return nil
 		},

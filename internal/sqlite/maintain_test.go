@@ -57,8 +57,8 @@ func TestCheckFindsDamage(t *testing.T) {
 		"deliveries that cannot be read": {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{\"id\":\"wh_1\"}'); INSERT INTO deliveries VALUES ('wh_1', '{}')", "deliveries of webhook wh_1: "},
 		"a plant without its tag":        {"INSERT INTO stored VALUES (-1, 'a', 'b')", "plant -1: it is not found by its tag"},
 		"a plant with another tag":       {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('c', -1)", "plant -1: it is not found by its tag"},
-		"a plant with two tags":          {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('b', -1), ('c', -1)", "plants that have a tag: 1, that are found by one: 2"},
-		"a tag without its plant":        {"INSERT INTO stored_by_tag VALUES ('b', -1)", "plants that have a tag: 0, that are found by one: 1"},
+		"a plant with two tags":          {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('b', -1), ('c', -1)", "plants with a tag: 1, rows of stored_by_tag: 2"},
+		"a tag without its plant":        {"INSERT INTO stored_by_tag VALUES ('b', -1)", "plants with a tag: 0, rows of stored_by_tag: 1"},
 		"a wrong count":                  {"UPDATE log_state SET plants = plants + 1", "there are 500 plants, but the log's state says 501"},
 		"a corrupt page":                 {"", "Tree"},
 	} {
