@@ -181,7 +181,7 @@ func (c *serveCommand) tuneRuntime() {
 // What Go's runtime may use before it collects garbage more often than GOGC says, and how
 // much more of it for each connection.
 const (
-	memoryLimit     = 80 << 20
+	memoryLimit     = 72 << 20
 	connectionLimit = 16 << 10
 )
 
