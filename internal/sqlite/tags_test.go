@@ -118,27 +118,31 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 
 // A delete brings its plant's text back into memory and the log, although it has none itself.
 func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
-	const size, batchSize, batches = 256 << 10, 16, 20
+	const size, batchSize = 256 << 10, 16
 	large := strings.Repeat("x", size)
-	for name, plantOf := range map[string]func(plantstore.ID) plantstore.Plant{
-		"tags": func(id plantstore.ID) plantstore.Plant {
+	for _, tt := range []struct {
+		name    string
+		plantOf func(plantstore.ID) plantstore.Plant
+		batches int // that fill more than two generations
+	}{
+		{"tags", func(id plantstore.ID) plantstore.Plant {
 			return plantstore.Plant{ID: id, Tag: plantstore.NewTag(fmt.Sprint(id) + large)}
-		},
-		"names": func(id plantstore.ID) plantstore.Plant {
+		}, 12},
+		{"names", func(id plantstore.ID) plantstore.Plant {
 			return plantstore.Plant{ID: id, Name: large + large}
-		},
+		}, 20},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			s := openStore(t, newPath(t), Serve)
 			apply := func(op plantstore.Op) {
 				t.Helper()
-				for i := range batches {
+				for i := range tt.batches {
 					var batch []plantstore.Write
 					for j := range batchSize {
 						id := plantstore.ID(i*batchSize + j)
 						write := plantstore.Write{Op: op, Plant: plantstore.Plant{ID: id}}
 						if op == plantstore.Create {
-							write.Plant = plantOf(id)
+							write.Plant = tt.plantOf(id)
 						}
 						batch = append(batch, write)
 					}
