@@ -68,9 +68,16 @@ func (b *tab) operation(name string) string {
 }
 
 // execute calls an operation and waits for the response. Swagger UI keeps the last one
-// until then.
+// until then. It takes over what was written in a field when the field loses the focus, and
+// renders the page, so this comes before the click.
 func (b *tab) execute(selector, status string) {
 	b.t.Helper()
+	defer func() {
+		if b.t.Failed() {
+			b.t.Logf("the operation shows:\n%s", b.text(selector))
+		}
+	}()
+	b.eval("document.activeElement.blur()")
 	b.eval(fmt.Sprintf(`document.querySelector('%s .btn-clear')?.click()`, selector))
 	b.hidden(selector + " .live-responses-table")
 	b.click(selector + " .execute")

@@ -231,8 +231,9 @@ func (b *tab) hidden(selector string) {
 	b.wait(fmt.Sprintf(`![...document.querySelectorAll(%q)].some((e) => e.checkVisibility())`, selector))
 }
 
-// click clicks the element, as soon as it can be clicked. If the page changes between aim and
-// click, so that something else would be clicked, nothing is, and it aims again.
+// click clicks the element, as soon as it can be clicked. If the page changes before the button
+// of the mouse is up again, so that something else would be clicked, nothing is, and it aims
+// again.
 func (b *tab) click(selector string) {
 	b.t.Helper()
 	for hit := ""; hit != "yes"; {
@@ -260,12 +261,18 @@ func (b *tab) aim(selector string) [2]float64 {
 			return false;
 		}
 		const types = ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click'];
+		let pressed = false;
 		const guard = (event) => {
 			if (!event.isTrusted) return;
-			aimed.hit ??= hits(event.target);
-			if (aimed.hit) {
+			if (pressed && !e.checkVisibility() || event.type === 'click' && hits(event.target)) {
+				aimed.hit ??= true; // some elements act when they are pressed, and are gone then
+			} else if (!hits(event.target)) {
+				aimed.hit ??= false;
+			}
+			pressed = true;
+			if (aimed.hit === true) {
 				aimed.end();
-			} else {
+			} else if (aimed.hit === false) {
 				event.preventDefault();
 				event.stopImmediatePropagation();
 			}
@@ -294,16 +301,19 @@ func (b *tab) scrollTo(selector string) {
 }
 
 // write replaces the content of the field. It presses Enter if the text ends in
-// kb.Enter.
+// kb.Enter. If the page replaces the field meanwhile, it writes again.
 func (b *tab) write(selector, text string) {
 	b.t.Helper()
-	b.focus(selector)
-	b.eval("document.activeElement.select()")
 	text, enter := strings.CutSuffix(text, kb.Enter)
-	if text == "" {
-		b.press(kb.Delete)
-	} else {
-		b.must(b.driver.insert(text))
+	for written := false; !written; {
+		b.focus(selector)
+		b.eval("document.activeElement.select()")
+		if text == "" {
+			b.press(kb.Delete)
+		} else {
+			b.must(b.driver.insert(text))
+		}
+		written = evaluate[bool](b, fmt.Sprintf("document.querySelector(%q)?.value === %s", selector, quote(text)))
 	}
 	if enter {
 		b.press(kb.Enter)
