@@ -91,18 +91,16 @@ const (
 )
 
 func (w *writer) prepare() error {
-	const row = "(?, ?, ?, ?, ?, ?, ?, ?)"
 	const orReplace = " ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
-	const insertLog = `INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES ` + row
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
 		"BEGIN IMMEDIATE": &w.begin,
 		"COMMIT":          &w.commit,
 		"ROLLBACK":        &w.rollback,
 		"SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?": &w.storedRange,
-		selectLogged: &w.logged,
-		insertLog:    &w.appendOne,
-		insertLog + strings.Repeat(", "+row, groupSize-1): &w.appendGroup,
+		selectLogged:         &w.logged,
+		insertLog(1):         &w.appendOne,
+		insertLog(groupSize): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			orReplace: &w.storeRun,
 		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                   &w.storeOne,
@@ -124,6 +122,18 @@ func (w *writer) prepare() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// insertLog returns a statement that appends n rows. It binds the seq of the first one, and
+// the time of all. SQLite numbers the others itself: it knows where the table ends, but
+// would search it for a number that it is given.
+func insertLog(n int) string {
+	query := strings.Builder{}
+	query.WriteString(`INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)`)
+	for range n - 1 {
+		query.WriteString(", (NULL, ?2, ?, ?, ?, ?, ?, ?)")
+	}
+	return query.String()
 }
 
 // Apply applies the batch in one transaction, which is on disk when it returns. It
@@ -336,12 +346,17 @@ func (w *writer) appendRows(least int) error {
 		if len(rows) >= groupSize {
 			stmt, n = w.appendGroup, groupSize
 		}
+		stmt.BindInt64(1, w.tx.seq+1)
+		stmt.BindInt64(2, w.tx.time)
 		for i := range rows[:n] {
-			w.tx.seq++
-			size += w.bindRow(stmt, i, &rows[i])
+			size += bindRow(stmt, i, &rows[i])
 		}
 		if err := run(stmt); err != nil {
 			return fmt.Errorf("append to the log: %w", err)
+		}
+		w.tx.seq += int64(n)
+		if last := w.conn.LastInsertRowID(); last != w.tx.seq {
+			return inconsistent("the log's last row is %d, want %d", last, w.tx.seq)
 		}
 		rows = rows[n:]
 	}
@@ -353,16 +368,13 @@ func (w *writer) appendRows(least int) error {
 }
 
 // bindRow binds the n-th row of a statement, and returns its size.
-func (w *writer) bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
-	const columns = 8
-	at := columns * n
-	stmt.BindInt64(at+1, w.tx.seq)
-	stmt.BindInt64(at+2, w.tx.time)
-	stmt.BindText(at+3, row.by)
-	stmt.BindInt64(at+4, row.kind)
-	stmt.BindInt64(at+5, int64(row.plant.ID))
-	stmt.BindText(at+6, row.plant.Name)
-	size := bindTag(stmt, at+7, row.plant.Tag) + bindTag(stmt, at+8, row.was)
+func bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
+	at := 3 + 6*n // after the number and the time
+	stmt.BindText(at, row.by)
+	stmt.BindInt64(at+1, row.kind)
+	stmt.BindInt64(at+2, int64(row.plant.ID))
+	stmt.BindText(at+3, row.plant.Name)
+	size := bindTag(stmt, at+4, row.plant.Tag) + bindTag(stmt, at+5, row.was)
 	return rowOverhead + len(row.by) + len(row.plant.Name) + size
 }
 

@@ -47,13 +47,14 @@ type generation struct {
 	mu     sync.RWMutex // guards what follows, until it is frozen
 	tree   *btree.BTreeG[entry]
 	tags   tagSums
-	bytes  int64        // of text
-	final  atomic.Int64 // the last seq, once it is frozen
-	plants int64        // how many there are as of that one
+	bytes  int64         // of text
+	last   plantstore.ID // no entry has a larger id
+	final  atomic.Int64  // the last seq, once it is frozen
+	plants int64         // how many there are as of that one
 }
 
 func newGeneration() *generation {
-	return &generation{tree: btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 64})}
+	return &generation{tree: btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 64}), last: firstID}
 }
 
 // before orders entries by id, and the newest of an id first.
@@ -67,9 +68,11 @@ func (g *generation) add(entries []entry, tagged []tagChange, seq int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.tags.add(tagged, seq)
+	var hint btree.PathHint // ids are often in order
 	for _, e := range entries {
-		g.tree.Set(e)
+		g.tree.SetHint(e, &hint)
 		g.bytes += int64(e.size)
+		g.last = max(g.last, e.id)
 	}
 }
 
@@ -115,6 +118,9 @@ func (g *generation) covers(seq int64) bool {
 func (g *generation) find(id plantstore.ID, seq int64) (found entry, ok bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
+	if id > g.last {
+		return found, false
+	}
 	g.tree.Ascend(entry{id: id, seq: seq}, func(e entry) bool {
 		found, ok = e, e.id == id
 		return false
