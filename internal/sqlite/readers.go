@@ -99,7 +99,7 @@ func openReader(path string) (*reader, error) {
 		return nil, err
 	}
 	r := &reader{conn: c}
-	if err = pragma(c, "query_only=1"); err == nil {
+	if err = errors.Join(pragma(c, "query_only=1"), setCache(c, readerCache)); err == nil {
 		r.stored, err = c.Prepare(selectStored)
 	}
 	if err == nil {
