@@ -192,7 +192,7 @@ func TestLargeResponsesShareALimit(t *testing.T) {
 	large := strings.Repeat("x", 20<<20)
 	for _, path := range []string{"/plants/1", "/tokens"} {
 		t.Run(path[1:], func(t *testing.T) {
-			s := start(t, servertest.Options{})
+			s := start(t, servertest.Options{Store: storetest.NewModel()})
 			s.Fill(t, plant(1, large), plant(2, "small"))
 			token := plantstore.Token{Name: large, Scopes: plantstore.AllScopes(), Hash: plantstore.HashSecret("large"), Created: time.Unix(1, 0)}
 			if err := s.Store.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
