@@ -208,7 +208,7 @@ func await[T any](b *tab, what, body string) (value T) {
 		err = json.Unmarshal([]byte(text), &value)
 	}
 	if err != nil {
-		b.t.Fatalf("wait for %s: %v\nthe page shows:\n%s", what, err, evaluate[string](b, "document.body.innerText"))
+		b.t.Fatalf("wait for %s: %v\nthe page shows:\n%s", what, err, evaluate[string](b, "document.body.innerText.slice(0, 2000)"))
 	}
 	return value
 }
