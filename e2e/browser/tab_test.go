@@ -305,7 +305,7 @@ func (b *tab) scrollTo(selector string) {
 func (b *tab) write(selector, text string) {
 	b.t.Helper()
 	text, enter := strings.CutSuffix(text, kb.Enter)
-	for written := false; !written; {
+	for attempt := 1; ; attempt++ {
 		b.focus(selector)
 		b.eval("document.activeElement.select()")
 		if text == "" {
@@ -313,7 +313,13 @@ func (b *tab) write(selector, text string) {
 		} else {
 			b.must(b.driver.insert(text))
 		}
-		written = evaluate[bool](b, fmt.Sprintf("document.querySelector(%q)?.value === %s", selector, quote(text)))
+		got := b.value(selector)
+		if got == text {
+			break
+		}
+		if attempt == 3 {
+			b.t.Fatalf("%s has the text %q, want %q", selector, got, text)
+		}
 	}
 	if enter {
 		b.press(kb.Enter)

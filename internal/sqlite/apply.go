@@ -128,12 +128,8 @@ func (w *writer) prepare() error {
 // the time of all. SQLite numbers the others itself: it knows where the table ends, but
 // would search it for a number that it is given.
 func insertLog(n int) string {
-	query := strings.Builder{}
-	query.WriteString(`INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)`)
-	for range n - 1 {
-		query.WriteString(", (NULL, ?2, ?, ?, ?, ?, ?, ?)")
-	}
-	return query.String()
+	return `INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)` +
+		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?)", n-1)
 }
 
 // Apply applies the batch in one transaction, which is on disk when it returns. It
