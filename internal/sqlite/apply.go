@@ -38,13 +38,15 @@ type writer struct {
 	removeTag, setTagMark   *sqlite.Stmt
 	setFlushed              *sqlite.Stmt
 	trim, setTrimmed        *sqlite.Stmt
-	logText                 *sqlite.Stmt
+	logSizes                *sqlite.Stmt
 
-	seq       int64    // of the last row of the log
-	time      int64    // of that row
-	plants    int64    // as of that row
-	flushed   int64    // the table has everything up to this row
-	trimmed   int64    // the last row that was trimmed
+	seq       int64 // of the last row of the log
+	time      int64 // of that row
+	plants    int64 // as of that row
+	flushed   int64 // the table has everything up to this row
+	trimmed   int64 // the last row that was trimmed
+	size      logSize
+	serves    bool     // it holds the lock, and so keeps the fields above
 	progress  progress // of the flush
 	ahead     readAhead
 	flushDebt int   // rows to flush, too few for a group so far
@@ -63,6 +65,7 @@ type writer struct {
 type transaction struct {
 	seq, time int64
 	plants    int64
+	size      logSize
 	entries   []entry
 	rows      []logRow
 	tagged    []tagChange
@@ -103,19 +106,19 @@ func (w *writer) prepare() error {
 		insertLog(groupSize): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			orReplace: &w.storeRun,
-		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                   &w.storeOne,
-		"DELETE FROM stored WHERE id = ?":                                                                   &w.remove,
-		insertTagged + "(?1, ?2)" + unlessIncluded:                                                          &w.tagOne,
-		insertTagged + taggedGroup() + unlessIncluded:                                                       &w.tagGroup,
-		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                &w.untag,
-		"INSERT INTO stored_tags VALUES (?, ?) ON CONFLICT DO UPDATE SET plants = plants + excluded.plants": &w.addTag,
-		"UPDATE stored_tags SET plants = plants + ?2 WHERE tag = ?1 AND plants + ?2 >= 0":                   &w.subtractTag,
-		"DELETE FROM stored_tags WHERE tag = ? AND plants = 0":                                              &w.removeTag,
-		"UPDATE log_state SET tags_seq = ?, tags_next = ?":                                                  &w.setTagMark,
-		"UPDATE log_state SET flushed = ?, plants = ?, tags_seq = 0, tags_next = ''":                        &w.setFlushed,
-		"DELETE FROM log WHERE seq <= ?":                                                                    &w.trim,
-		"SELECT seq, " + textSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                     &w.logText,
-		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1)":           &w.setTrimmed,
+		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                    &w.storeOne,
+		"DELETE FROM stored WHERE id = ?":                                                                    &w.remove,
+		insertTagged + "(?1, ?2)" + unlessIncluded:                                                           &w.tagOne,
+		insertTagged + taggedGroup() + unlessIncluded:                                                        &w.tagGroup,
+		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                 &w.untag,
+		"INSERT INTO stored_tags VALUES (?, ?) ON CONFLICT DO UPDATE SET plants = plants + excluded.plants":  &w.addTag,
+		"UPDATE stored_tags SET plants = plants + ?2 WHERE tag = ?1 AND plants + ?2 >= 0":                    &w.subtractTag,
+		"DELETE FROM stored_tags WHERE tag = ? AND plants = 0":                                               &w.removeTag,
+		"UPDATE log_state SET tags_seq = ?, tags_next = ?":                                                   &w.setTagMark,
+		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?, tags_seq = 0, tags_next = ''":              &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":                                                                     &w.trim,
+		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                       &w.logSizes,
+		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1), bytes = ?": &w.setTrimmed,
 	} {
 		var err error
 		*stmt, err = w.conn.Prepare(query)
@@ -147,10 +150,10 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 		if err := s.flush(s.flushDue(batch)); err != nil {
 			return err
 		}
-		if err := s.trim(trimFactor * len(batch)); err != nil {
+		if err := w.apply(batch, results, s.unflushed.Load()); err != nil {
 			return err
 		}
-		return w.apply(batch, results, s.unflushed.Load())
+		return s.trim(trimFactor*len(batch), w.tx.size.total-w.size.total)
 	})
 	s.lastWrite.Store(time.Now().UnixNano())
 	if err != nil {
@@ -230,7 +233,7 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 	}()
 	clear(w.tx.rows)
 	w.tx = transaction{
-		seq: w.seq, time: w.time, plants: w.plants, entries: w.tx.entries[:0], rows: w.tx.rows[:0], tagged: w.tx.tagged[:0],
+		seq: w.seq, time: w.time, plants: w.plants, size: w.size, entries: w.tx.entries[:0], rows: w.tx.rows[:0], tagged: w.tx.tagged[:0],
 		progress: w.progress, trimmed: w.trimmed,
 	}
 	defer func() { clear(w.tx.tagged) }() // or their text would stay in memory
@@ -256,7 +259,8 @@ func (s *Store) committed(w *writer) {
 		s.plants.Store(w.tx.plants)
 		s.changes.Notify()
 	}
-	w.plants = w.tx.plants
+	s.logSize.Store(w.tx.size.total)
+	w.plants, w.size = w.tx.plants, w.tx.size
 	w.seq, w.time, w.trimmed, w.progress = w.tx.seq, w.tx.time, w.tx.trimmed, w.tx.progress
 	mem := s.unflushed.Load()
 	if w.tx.flushed {
@@ -356,6 +360,7 @@ func (w *writer) appendRows(least int) error {
 		}
 		rows = rows[n:]
 	}
+	w.tx.size.total += int64(size)
 	w.tx.pages += 1 + size/pageSize
 	left := copy(w.tx.rows, rows)
 	clear(w.tx.rows[left:]) // or their text would stay in memory
@@ -363,15 +368,15 @@ func (w *writer) appendRows(least int) error {
 	return nil
 }
 
-// bindRow binds the n-th row of a statement, and returns its size.
+// bindRow binds the n-th row of a statement, and returns its size, which is rowSize.
 func bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
 	at := 3 + 6*n // after the number and the time
 	stmt.BindText(at, row.by)
 	stmt.BindInt64(at+1, row.kind)
 	stmt.BindInt64(at+2, int64(row.plant.ID))
 	stmt.BindText(at+3, row.plant.Name)
-	size := bindTag(stmt, at+4, row.plant.Tag) + bindTag(stmt, at+5, row.was)
-	return rowOverhead + len(row.by) + len(row.plant.Name) + size
+	tags := bindTag(stmt, at+4, row.plant.Tag) + bindTag(stmt, at+5, row.was)
+	return rowOverhead + len(row.by) + len(row.plant.Name) + tags
 }
 
 // bindTag binds a tag, and returns its size.
@@ -444,16 +449,20 @@ func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plant
 
 // eachRow calls f for every row of a statement.
 func eachRow(stmt *sqlite.Stmt, f func()) error {
+	return eachRowWhile(stmt, func() bool { f(); return true })
+}
+
+// eachRowWhile calls f for every row of a statement until it returns false.
+func eachRowWhile(stmt *sqlite.Stmt, f func() bool) error {
 	for {
 		found, err := stmt.Step()
 		if err != nil {
 			stmt.Reset() // repeats the error
 			return err
 		}
-		if !found {
+		if !found || !f() {
 			return stmt.Reset()
 		}
-		f()
 	}
 }
 

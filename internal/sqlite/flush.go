@@ -12,12 +12,15 @@ import (
 // generationSize is how many rows of the log a generation has when it is frozen. The
 // more it has, the fewer pages its flush touches per row, and the longer a server takes
 // to read the log when it starts. With large plants it is frozen earlier, when they have
-// generationText bytes of text: until it is flushed, the log cannot be trimmed. With many
-// different tags it is frozen when they take generationTags bytes of memory.
+// generationText bytes of text, or the log's limit divided by generationShare: until it is
+// flushed, the log cannot be trimmed. With many different tags it is frozen when they take
+// generationTags bytes of memory.
 const (
 	generationSize = 1 << 19
 	generationText = 64 << 20
 	generationTags = 16 << 20
+
+	generationShare = 16
 )
 
 // flushText is how many bytes of text a transaction may flush, at least.
@@ -41,7 +44,7 @@ func (s *Store) freeze() {
 	s.write.progress = progress{next: firstID, id: firstID, left: mem.active.len() + mem.active.tags.rows()}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
-	mem.active.plants = s.write.plants
+	mem.active.plants, mem.active.logged = s.write.plants, s.write.size.unflushed()
 	mem.active.final.Store(s.write.seq)
 	s.unflushed.Store(&unflushed{active: newGeneration(), frozen: mem.active})
 }
@@ -58,10 +61,23 @@ func (s *Store) freezeRest() bool {
 	return s.unflushed.Load().frozen != nil
 }
 
-// isFull reports whether a generation should be frozen.
+// isFull reports whether the active generation should be frozen. There must be no frozen
+// one.
 func (s *Store) isFull(g *generation) bool {
 	return g.len() >= s.generationSize || g.text() >= generationText || g.tagBytes() >= generationTags ||
-		s.flushUrgent.Load() && s.hasUnflushed()
+		s.exceedsShare(1) || s.flushUrgent() && s.hasUnflushed()
+}
+
+// exceedsShare reports whether the rows that are not flushed have more than n shares of what
+// the log may have.
+func (s *Store) exceedsShare(n int64) bool {
+	return s.logBytes > 0 && s.write.size.unflushed() > n*s.logBytes/generationShare
+}
+
+// flushUrgent reports whether rows that are not flushed keep the log from being trimmed, or
+// soon will.
+func (s *Store) flushUrgent() bool {
+	return s.expired.Load() > s.write.flushed || s.exceedsShare(2)
 }
 
 // hasUnflushed reports whether there are rows to flush in addition to the frozen
@@ -82,7 +98,7 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	roomTags := max(1, generationTags/2-mem.active.tagBytes())
 	part := max(float64(len(batch))/float64(room), float64(w.textGrowth)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
 	w.flushDebt += 1 + int(float64(w.progress.left)*min(part, 1))
-	if s.flushUrgent.Load() {
+	if s.flushUrgent() {
 		w.flushDebt += urgency * len(batch)
 	}
 	w.textDebt += w.textGrowth + w.tagGrowth
@@ -128,6 +144,8 @@ func (s *Store) flush(n int, text int64) error {
 	w.tx.flushed = true
 	w.setFlushed.BindInt64(1, frozen.final.Load())
 	w.setFlushed.BindInt64(2, frozen.plants)
+	w.tx.size.flushed += frozen.logged
+	w.setFlushed.BindInt64(3, w.tx.size.flushed)
 	if err := run(w.setFlushed); err != nil || w.conn.Changes() == 1 {
 		return err
 	}

@@ -169,6 +169,7 @@ func (l *comparison) compareLogs(t *testing.T, s *Store) {
 // compare compares everything that can be read.
 func (l *comparison) compare(t *testing.T, s *Store) {
 	t.Helper()
+	compareSize(t, s)
 	after := l.id()
 	for _, q := range []plantstore.Query{
 		{},
@@ -276,6 +277,21 @@ func (l *comparison) compareView(t *testing.T, s *Store) {
 	}})
 	if want := allTags(t, l.model, "", math.MaxInt); err != nil || !slices.Equal(tags, want) {
 		t.Fatalf("the view has the tags %v, want %v, %v", tags, want, err)
+	}
+}
+
+// compareSize compares the size of the log with the sum of its rows.
+func compareSize(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.updateTrim(t.Context()); err != nil { // a command may have added rows
+		t.Fatal(err)
+	}
+	stats, err := s.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := text(t, s.write.conn, "SELECT coalesce(sum("+rowSize+"), 0) FROM log", 0); fmt.Sprint(stats.Bytes) != want {
+		t.Fatalf("the log has %s bytes, but Stats says %d", want, stats.Bytes)
 	}
 }
 

@@ -51,6 +51,7 @@ type generation struct {
 	last   plantstore.ID // no entry has a larger id
 	final  atomic.Int64  // the last seq, once it is frozen
 	plants int64         // how many there are as of that one
+	logged int64         // the size of its rows of the log, once it is frozen
 }
 
 func newGeneration() *generation {

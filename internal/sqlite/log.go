@@ -18,6 +18,7 @@ type logState struct {
 	trimmed, trimmedTime int64  // the rows up to this one have been trimmed
 	seq                  int64  // of the last row
 	plants               int64  // as of the row flushed
+	bytes                int64  // the size of the rows after trimmed up to flushed
 }
 
 var errNoState = inconsistent("the table log_state is empty")
@@ -42,7 +43,7 @@ type readTx struct {
 // beginRead begins a read transaction, which the caller must end. There may be only one
 // at a time on a connection.
 func beginRead(c *sqlite.Conn) (*readTx, error) {
-	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants FROM log_state")
+	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants, bytes FROM log_state")
 	if err != nil {
 		return nil, err
 	}
@@ -58,18 +59,18 @@ func beginRead(c *sqlite.Conn) (*readTx, error) {
 	tx.flushed, tx.trimmed, tx.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
 	// If all rows have been trimmed, the next one still comes after them.
 	tx.seq = max(row.ColumnInt64(4), tx.trimmed)
-	tx.plants = row.ColumnInt64(5)
+	tx.plants, tx.bytes = row.ColumnInt64(5), row.ColumnInt64(6)
 	return tx, nil
 }
 
 func (tx *readTx) end() { _ = tx.row.Reset() }
 
 // loadEntries adds the rows after one up to another to a generation, and returns how many
-// more plants there are with them.
-func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64, err error) {
-	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name), was FROM log WHERE seq > ? AND seq <= ? AND type <= 3 ORDER BY seq")
+// more plants there are with them, and the size of the rows.
+func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more, size int64, err error) {
+	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name), was, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer rows.Reset()
 	rows.BindInt64(1, after)
@@ -79,16 +80,20 @@ func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64,
 	for {
 		found, err := rows.Step()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if !found {
 			break
+		}
+		size += rows.ColumnInt64(6)
+		kind := rows.ColumnInt64(1)
+		if kind >= rowTokenCreated {
+			continue
 		}
 		tag, before := columnTag(rows, 3), columnTag(rows, 5)
 		text, _ := tag.Text()
 		was, _ := before.Text()
 		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2)), size: uint32(len(text) + rows.ColumnInt(4) + len(was))}
-		kind := rows.ColumnInt64(1)
 		if kind != rowDeleted {
 			e.tag = hashTag(tag)
 		}
@@ -100,7 +105,7 @@ func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more int64,
 	// In order of id they are added in a fraction of the time.
 	sortByID(entries)
 	into.add(entries, nil, to)
-	return more, nil
+	return more, size, nil
 }
 
 // moreWith returns how many more plants there are with a row of that kind.
@@ -134,6 +139,7 @@ func (s *Store) load() error {
 		return err
 	}
 	w.time, w.flushed, w.trimmed, w.plants = last.Time, state.flushed, state.trimmed, state.plants
+	w.size = logSize{total: state.bytes, flushed: state.bytes}
 	if mark.seq > state.flushed {
 		// The server ended while it flushed the tags of the rows up to the mark, which
 		// goes on from there. Their plants had all been flushed.
@@ -151,6 +157,7 @@ func (s *Store) load() error {
 	}
 	s.lastSeq.Store(w.seq)
 	s.plants.Store(w.plants)
+	s.logSize.Store(w.size.total)
 	if mem := s.unflushed.Load(); mem.frozen == nil && s.isFull(mem.active) {
 		s.freeze()
 	}
@@ -159,8 +166,9 @@ func (s *Store) load() error {
 
 // loadGeneration reads the rows after one up to another into the active generation.
 func (s *Store) loadGeneration(after, to int64) error {
-	more, err := loadEntries(s.write.conn, after, to, s.unflushed.Load().active)
+	more, size, err := loadEntries(s.write.conn, after, to, s.unflushed.Load().active)
 	s.write.plants += more
+	s.write.size.total += size
 	return err
 }
 

@@ -61,7 +61,7 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err := checkLog(c, &problems); err != nil {
 		return checkError(ctx, s.path, err, problems)
 	}
-	if err := errors.Join(checkCount(c, &problems), checkTagged(c, &problems), checkTags(c, &problems)); err != nil {
+	if err := errors.Join(checkTotals(c, &problems), checkTagged(c, &problems), checkTags(c, &problems)); err != nil {
 		return checkError(ctx, s.path, err, problems)
 	}
 	if _, err := s.Tokens(ctx); err != nil {
@@ -112,12 +112,17 @@ func checkLog(c *sqlite.Conn, problems *[]string) error {
 	return err
 }
 
-// checkCount counts the plants.
-func checkCount(c *sqlite.Conn, problems *[]string) error {
-	return sqlitex.Execute(c, "SELECT (SELECT count(*) FROM plants), "+countKept+" FROM log_state", &sqlitex.ExecOptions{
+// checkTotals counts the plants, and adds up the sizes of the log's rows, in one statement,
+// which is one snapshot.
+func checkTotals(c *sqlite.Conn, problems *[]string) error {
+	query := "SELECT *, (SELECT count(*) FROM plants), (SELECT coalesce(sum(" + rowSize + "), 0) FROM log) FROM (" + selectTotals + ")"
+	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {
-			if found, kept := row.ColumnInt64(0), row.ColumnInt64(1); found != kept {
+			if kept, found := row.ColumnInt64(0), row.ColumnInt64(2); found != kept {
 				*problems = append(*problems, fmt.Sprintf("there are %d plants, but the log's state says %d", found, kept))
+			}
+			if kept, found := row.ColumnInt64(1), row.ColumnInt64(3); found != kept {
+				*problems = append(*problems, fmt.Sprintf("the log has %d bytes, but its state says %d", found, kept))
 			}
 			return nil
 		},

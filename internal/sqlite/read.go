@@ -280,7 +280,7 @@ func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 		if s.lock == nil {
 			// The server's index is in another process, so load it from the log.
 			mem = &unflushed{active: newGeneration()}
-			if _, err := loadEntries(c, tx.flushed, tx.seq, mem.active); err != nil {
+			if _, _, err := loadEntries(c, tx.flushed, tx.seq, mem.active); err != nil {
 				tx.end()
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -13,60 +14,55 @@ import (
 )
 
 // How the log is trimmed: trimSize rows at once while there are no writes, trimFactor
-// rows for every write, and up to trimText bytes of text in one transaction.
+// rows for every row of a batch along with it, and up to trimBytes in one transaction, or as
+// much as a batch appends.
 const (
 	trimSize     = 2048
 	trimFactor   = 4
-	trimText     = 4 << 20
+	trimBytes    = 4 << 20
 	trimInterval = time.Second
 )
 
-// sampleSize is the approximate number of rows from which the size of the log is
-// estimated.
-const sampleSize = 256
-
 // rowOverhead is the approximate size of a row of the log in addition to its text, in
-// bytes.
+// bytes, and rowSize its size.
 const rowOverhead = 32
 
+var rowSize = strconv.Itoa(rowOverhead) +
+	` + octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)`
+
+// logSize is the size of the log: the sum of the sizes of its rows. The file has that of
+// the flushed ones. A start adds those that it reads anyway.
+type logSize struct {
+	total   int64
+	flushed int64 // of the rows up to the flushed one
+}
+
+func (l logSize) unflushed() int64 { return l.total - l.flushed }
+
 // KeepLog sets how long, and up to how many bytes, the log of changes is kept,
-// whichever is less; 0 means no limit. The size is an estimate. Rows that have not
-// been flushed are kept in any case. KeepLog must be called before Run.
+// whichever is less; 0 means no limit. Rows that have not been flushed are kept in any
+// case. KeepLog must be called before Run.
 func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = age, bytes
 }
 
-// updateTrim decides up to which row the log is to be trimmed, and takes note of rows
-// that other processes have appended.
+// updateTrim finds the rows that are too old, and takes note of rows that other processes
+// have appended.
 func (s *Store) updateTrim(ctx context.Context) error {
 	var last int64
 	err := s.withReader(ctx, s.read, func(r *reader) error {
-		c := r.conn
-		log, err := beginRead(c)
+		log, err := beginRead(r.conn)
 		if err != nil {
 			return err
 		}
 		defer log.end()
 		last = log.seq
-		to := log.trimmed
-		if s.logAge > 0 {
-			expired, err := log.logRange(c).Before(time.Now().Add(-s.logAge))
-			if err != nil {
-				return err
-			}
-			to = max(to, expired.Seq)
+		if s.logAge == 0 {
+			return nil
 		}
-		sample, err := log.sample(c)
-		if err != nil {
-			return err
-		}
-		s.logBytesUsed.Store(plantstore.LogBytes(sample, log.seq))
-		if s.logBytes > 0 {
-			to = max(to, plantstore.TrimTo(sample, log.seq, s.logBytes))
-		}
-		s.flushUrgent.Store(to > log.flushed)
-		s.trimTo.Store(min(to, log.flushed))
-		return nil
+		expired, err := log.logRange(r.conn).Before(time.Now().Add(-s.logAge))
+		s.expired.Store(expired.Seq)
+		return err
 	})
 	if err == nil && last > s.lastSeq.Load() {
 		err = s.withWriter(ctx, (*writer).catchUp)
@@ -74,54 +70,46 @@ func (s *Store) updateTrim(ctx context.Context) error {
 	return err
 }
 
-// textSize is how many bytes of text a row of the log has.
-const textSize = `octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)`
-
-// sample returns the sizes of rows that are spread evenly over the log.
-func (log *logState) sample(c *sqlite.Conn) (sample []plantstore.LogSample, err error) {
-	row, err := c.Prepare("SELECT " + textSize + " FROM log WHERE seq = ?")
-	if err != nil {
-		return nil, err
+// excess returns how many bytes the log has more than it may have.
+func (s *Store) excess(size logSize) int64 {
+	if s.logBytes == 0 {
+		return 0
 	}
-	step := max(1, (log.seq-log.trimmed)/sampleSize)
-	for seq := log.trimmed + 1; seq <= log.seq; seq += step {
-		row.BindInt64(1, seq)
-		err := eachRow(row, func() {
-			sample = append(sample, plantstore.LogSample{Seq: seq, Bytes: rowOverhead + row.ColumnInt64(0)})
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return sample, nil
+	return max(0, size.total-s.logBytes)
 }
 
-// trim removes up to n of the rows that may be trimmed, the oldest first, with no more
-// than trimText bytes of text.
-func (s *Store) trim(n int) error {
+// trim removes rows that are too old or too many, the oldest first: up to that many rows with
+// little more than trimBytes, or up to that many bytes, whichever is more.
+func (s *Store) trim(rows int, bytes int64) error {
 	w := s.write
-	limit := min(s.trimTo.Load(), w.trimmed+int64(n))
-	if limit <= w.trimmed {
+	expired, excess := s.expired.Load(), s.excess(w.tx.size)
+	to, freed := w.trimmed, int64(0)
+	wanted := func() bool {
+		return to < w.flushed && (to < expired || freed < excess) &&
+			(to-w.trimmed < int64(rows) && freed < trimBytes || freed < bytes)
+	}
+	if !wanted() {
 		return nil
 	}
-	to, text := w.trimmed, int64(0)
-	w.logText.BindInt64(1, w.trimmed)
-	w.logText.BindInt64(2, limit)
-	err := eachRow(w.logText, func() {
-		if text += w.logText.ColumnInt64(1); to == w.trimmed || text <= trimText {
-			to = w.logText.ColumnInt64(0)
-		}
+	w.logSizes.BindInt64(1, w.trimmed)
+	w.logSizes.BindInt64(2, w.flushed)
+	err := eachRowWhile(w.logSizes, func() bool {
+		to, freed = w.logSizes.ColumnInt64(0), freed+w.logSizes.ColumnInt64(1)
+		return wanted()
 	})
-	if err != nil || to == w.trimmed {
+	if err != nil {
 		return err
 	}
+	w.tx.size.total -= freed
+	w.tx.size.flushed -= freed
 	w.setTrimmed.BindInt64(1, to)
+	w.setTrimmed.BindInt64(2, w.tx.size.flushed)
 	if err := run(w.setTrimmed); err != nil {
 		return err
 	}
 	w.trim.BindInt64(1, to)
 	w.tx.trimmed = to
-	w.tx.pages += int(to-w.trimmed)/16 + int(min(text, trimText)/pageSize)
+	w.tx.pages += int(to-w.trimmed)/16 + int(freed/pageSize)
 	return run(w.trim)
 }
 
@@ -130,14 +118,15 @@ func (s *Store) idleTrim(ctx context.Context) (more bool, err error) {
 	if !s.mayTrim() {
 		return false, nil
 	}
-	err = s.withWriter(ctx, func(*writer) error { return s.trim(trimSize) })
+	err = s.withWriter(ctx, func(*writer) error { return s.trim(trimSize, 0) })
 	return err == nil && s.mayTrim(), err
 }
 
 func (s *Store) mayTrim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.write.trimmed < s.trimTo.Load()
+	w := s.write
+	return w.trimmed < w.flushed && (w.trimmed < s.expired.Load() || s.excess(w.size) > 0)
 }
 
 // Stats describes the store. It reads a few rows.
@@ -149,14 +138,13 @@ func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 			return err
 		}
 		defer log.end()
-		if stats.Plants, err = s.countPlants(c); err != nil {
+		if stats.Plants, stats.Bytes, err = s.totals(c); err != nil {
 			return err
 		}
-		stats = plantstore.Stats{Plants: stats.Plants, Events: log.seq - log.trimmed, LastSeq: log.seq, Unflushed: log.seq - log.flushed}
+		stats.Events, stats.LastSeq, stats.Unflushed = log.seq-log.trimmed, log.seq, log.seq-log.flushed
 		if stats.Events == 0 {
 			return nil
 		}
-		stats.Bytes = s.logBytesUsed.Load()
 		first, err := log.logRange(c).At(log.trimmed + 1)
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
 		return err
@@ -177,19 +165,19 @@ func fileSize(path string) int64 {
 	return info.Size()
 }
 
-// countKept is the number of plants that the log and its state say there are.
-const countKept = `plants + (
-	SELECT count(*) FILTER (WHERE type = 1) - count(*) FILTER (WHERE type = 3) FROM log WHERE seq > flushed
-)`
+// selectTotals has how many plants there are and how large the log is, by its state and by the
+// rows that are not flushed.
+var selectTotals = `SELECT plants + count(*) FILTER (WHERE type = 1) - count(*) FILTER (WHERE type = 3), bytes + coalesce(sum(` + rowSize + `), 0)
+	FROM log_state LEFT JOIN log ON seq > flushed`
 
-// countPlants returns how many plants there are.
-func (s *Store) countPlants(c *sqlite.Conn) (n int64, err error) {
+// totals returns how many plants there are, and how large the log is.
+func (s *Store) totals(c *sqlite.Conn) (plants, logBytes int64, err error) {
 	if s.lock != nil {
-		return s.plants.Load(), nil
+		return s.plants.Load(), s.logSize.Load(), nil
 	}
 	// The server is another process.
-	err = sqlitex.Execute(c, "SELECT "+countKept+" FROM log_state", &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error { n = row.ColumnInt64(0); return nil },
+	err = sqlitex.Execute(c, selectTotals, &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error { plants, logBytes = row.ColumnInt64(0), row.ColumnInt64(1); return nil },
 	})
-	return n, err
+	return plants, logBytes, err
 }

@@ -84,6 +84,69 @@ func TestBatchesTrimTheLog(t *testing.T) {
 	l.compare(t, l.store)
 }
 
+// Plants of 1 MB are spread over many small ones, and after those come large ones only.
+func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
+	const limit = 16 << 20
+	s := mustOpen(t, newPath(t), Serve)
+	defer mustClose(t, s)
+	s.generationSize = 1000
+	s.KeepLog(0, limit)
+	large := strings.Repeat("x", 1<<20)
+	trimmed := func() int64 {
+		t.Helper()
+		compareSize(t, s)
+		stats, err := s.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if unflushed := s.write.size.unflushed(); stats.Bytes > limit+limit/20+unflushed {
+			t.Fatalf("the log has %d bytes, %d of them unflushed, the limit is %d", stats.Bytes, unflushed, limit)
+		}
+		return s.write.trimmed
+	}
+	id := plantstore.ID(0)
+	write := func(n int, name string) {
+		t.Helper()
+		batch := make([]plantstore.Write, n)
+		for i := range batch {
+			id++
+			batch[i].Plant = plantstore.Plant{ID: id, Name: name}
+		}
+		if _, err := s.Apply(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		write(200, "small")
+		if i%10 == 5 {
+			write(1, large)
+		}
+		if n := trimmed(); n > 0 {
+			t.Fatalf("%d rows were trimmed below the limit", n)
+		}
+	}
+	for range 40 {
+		write(1, large)
+		trimmed()
+	}
+	for s.freezeRest() {
+		if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for more := true; more; {
+		var err error
+		if more, err = s.idleTrim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if trimmed(); s.write.size.total > limit || s.write.size.total < limit-limit/10 {
+		t.Errorf("the log has %d bytes in the end, want almost %d", s.write.size.total, limit)
+	}
+}
+
 func TestTrimOfLargeRowsIsBounded(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
 	for name, p := range map[string]plantstore.Plant{"names": {Name: large}, "tags": {Tag: plantstore.NewTag(large)}} {
@@ -98,12 +161,12 @@ func TestTrimOfLargeRowsIsBounded(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.trimTo.Store(plants)
+			s.expired.Store(plants)
 			if _, err := s.idleTrim(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if trimmed := s.write.trimmed; trimmed == 0 || trimmed > trimText>>20 {
-				t.Errorf("one transaction trimmed %d MiB, want at most %d", trimmed, trimText>>20)
+			if trimmed := s.write.trimmed; trimmed == 0 || trimmed > trimBytes>>20 {
+				t.Errorf("one transaction trimmed %d MiB, want at most %d", trimmed, trimBytes>>20)
 			}
 		})
 	}
@@ -113,8 +176,9 @@ func TestTrimmedLog(t *testing.T) {
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
 	s.generationSize = 10
-	s.KeepLog(0, 20*(rowOverhead+5))
 	storetest.CheckTrim(t, s, func() {
+		s.KeepLog(0, 20*(rowOverhead+5))
+		defer s.KeepLog(0, 0)
 		for s.freezeRest() {
 			if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize, flushText) }); err != nil {
 				t.Fatal(err)
@@ -216,7 +280,7 @@ func TestRowsOfTokensAreTrimmed(t *testing.T) {
 	}
 	waitUntil(t, "it is flushed", func(stats plantstore.Stats) bool { return stats.Unflushed == 0 && stats.Events == 2 }, s)
 	waitUntil(t, "it is trimmed", func(stats plantstore.Stats) bool {
-		s.trimTo.Store(2) // again and again: Run decides every second that all rows are kept
+		s.expired.Store(2) // again and again: Run decides every second that all rows are kept
 		return stats.Events == 0 && stats.LastSeq == 2
 	}, s)
 }

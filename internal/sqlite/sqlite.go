@@ -108,14 +108,13 @@ type Store struct {
 	applying       atomic.Int32 // batches that are applied or wait for the mutex
 	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run
-	flushUrgent    atomic.Bool  // rows that are not flushed are to be trimmed
 
-	// logAge and logBytes say how much of the log is kept. It may be trimmed up to the
-	// row trimTo. logBytesUsed is its approximate size.
-	logAge       time.Duration
-	logBytes     int64
-	trimTo       atomic.Int64
-	logBytesUsed atomic.Int64
+	// logAge and logBytes say how much of the log is kept. Its rows up to expired are older
+	// than logAge. logSize is its size.
+	logAge   time.Duration
+	logBytes int64
+	expired  atomic.Int64
+	logSize  atomic.Int64
 
 	changes plantstore.Notifier // of rows added to the log
 }
@@ -155,7 +154,7 @@ func (s *Store) open(mode Mode) error {
 	if err != nil {
 		return classify(path, err)
 	}
-	s.write = &writer{conn: conn, found: make(map[plantstore.ID]*plantstore.Plant)}
+	s.write = &writer{conn: conn, serves: mode == Serve, found: make(map[plantstore.ID]*plantstore.Plant)}
 	// The first read creates the log. SQLite does not report it if the log's name could not
 	// be made durable, and then a power cut would lose the log and its contents.
 	if err := exec(conn, "SELECT count(*) FROM sqlite_schema"); err != nil {

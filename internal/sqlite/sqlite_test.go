@@ -508,6 +508,9 @@ func TestMigrationKeepsTheData(t *testing.T) {
 				INSERT INTO tokens (hash, name, scopes, created, used) VALUES (x'%x', 'kept', '%s', %d, %d);`,
 				applicationID, version, table, token.Hash, plantstore.FormatScopes(token.Scopes),
 				token.Created.Unix(), token.LastUsed.Unix()))
+			if version >= 9 {
+				runRaw(t, path, "INSERT INTO stored_by_tag SELECT tag, id FROM stored WHERE tag IS NOT NULL")
+			}
 
 			s := mustOpen(t, path, Serve)
 			wantPlant(t, s, fern(1))

@@ -393,9 +393,9 @@ func (s *Store) tryTagSnapshot(c *sqlite.Conn, mem *unflushed, q plantstore.TagQ
 		// The server's sums are in another process, so load them from the log.
 		mem = &unflushed{active: newGeneration(), frozen: newGeneration()}
 		mem.frozen.final.Store(mark.seq)
-		_, err := loadEntries(c, state.flushed, mark.seq, mem.frozen)
+		_, _, err := loadEntries(c, state.flushed, mark.seq, mem.frozen)
 		if err == nil {
-			_, err = loadEntries(c, max(state.flushed, mark.seq), state.seq, mem.active)
+			_, _, err = loadEntries(c, max(state.flushed, mark.seq), state.seq, mem.active)
 		}
 		if err != nil {
 			return nil, err

@@ -95,8 +95,18 @@ func (w *writer) catchUp() error {
 		return err
 	}
 	last, err := state.logRange(w.conn).At(state.seq)
+	if err != nil {
+		return err
+	}
+	if w.serves && state.seq > w.tx.seq {
+		added, err := w.count("SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
+		if err != nil {
+			return err
+		}
+		w.tx.size.total += added
+	}
 	w.tx.seq, w.tx.time = last.Seq, max(w.tx.time, last.Time)
-	return err
+	return nil
 }
 
 // Tokens returns all tokens in the order of their creation.

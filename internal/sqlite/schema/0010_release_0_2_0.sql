@@ -1,0 +1,6 @@
+-- The size of the log's rows up to the flushed one, in bytes: 32 for each, and its text.
+ALTER TABLE log_state ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+UPDATE log_state SET bytes = (
+  SELECT coalesce(sum(32 + octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)), 0)
+  FROM log WHERE seq <= flushed
+);
