@@ -272,7 +272,7 @@ type Stats struct {
 
 	// These are about the log of changes.
 	Events    int64     // kept
-	Bytes     int64     // their approximate size, 0 if it is not known yet
+	Bytes     int64     // their size: the sum of the rows of the log
 	LastSeq   int64     // the number of the last event
 	Oldest    time.Time // when the oldest event kept was committed; zero if there is none
 	Unflushed int64     // events that may not have been flushed to the table of plants yet

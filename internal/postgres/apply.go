@@ -56,6 +56,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	err := s.apply(ctx, p)
 	s.unfolded.Add(p.tagSize)
 	s.changes.Notify()
+	s.countAppended(batch)
 	if err == nil {
 		return p.results, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,36 +13,49 @@ import (
 	"plantstore/internal/wire"
 )
 
+// rowOverhead is the approximate size of a row of the log in addition to its arrays, in
+// bytes, with its entry in the index.
+const rowOverhead = 70
+
+// rowSize returns an expression for the size of a row of the log with these arrays, before
+// PostgreSQL compresses them.
+func rowSize(arrays ...string) string {
+	return fmt.Sprintf("%d + pg_column_size(%s)", rowOverhead, strings.Join(arrays, ") + pg_column_size("))
+}
+
 // The statements of the log. Each that appends updates the row of log_state after
 // everything else that can block. The lock on that row lasts until the commit is
 // visible, so no transaction with a larger seq commits before one with a smaller.
-const (
+var (
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, tag_key, tag_text, tag_plants, tag_size) `
+	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, bytes, tag_key, tag_text, tag_plants, tag_size) `
 
+	sizeOfOne   = rowSize("ARRAY[$4::text]", "ARRAY[1::smallint]", "ARRAY[$1::bigint]", "ARRAY[$2::text]", "ARRAY[$3::text]")
 	createPlant = `WITH created AS (
 			INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING RETURNING id
 		), last AS (
-			UPDATE log_state SET seq = seq + 1, plants = plants + 1, time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + 1, plants = plants + 1, bytes = bytes + ` + sizeOfOne + `, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
 		)
-		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text],
+		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text], ` + sizeOfOne + `,
 			$5::bytea[], $6::text[], $7::bigint[], $8::bigint FROM last`
 	// createNew fails if one of the ids is taken. Otherwise it does the same as
 	// createPlants for a fifth to a third less: PostgreSQL inserts each plant in one
 	// step instead of two, and the log gets the arguments as they are. Plants are
 	// inserted in the order of their ids, so that two transactions never deadlock.
+	sizeOfNew = rowSize("$4::text[]", "$5::smallint[]", "$1::bigint[]", "$2::text[]", "$3::text[]")
 	createNew = `WITH created AS (
 			INSERT INTO plants (id, name, tag)
 			SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag) ORDER BY id
 			RETURNING id
 		), last AS (
-			UPDATE log_state SET seq = seq + cardinality($1), plants = plants + cardinality($1), time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + cardinality($1), plants = plants + cardinality($1), bytes = bytes + ` + sizeOfNew + `, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
 		)
-		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3,
+		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, ` + sizeOfNew + `,
 			$6::bytea[], $7::text[], $8::bigint[], $9::bigint FROM last`
+	sizeOfEvents = rowSize(`events."by"`, "events.type", "events.id", "events.name", "events.tag")
 	createPlants = `WITH new AS (
 			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::bytea[])
 				WITH ORDINALITY AS new (id, name, tag, "by", type, key, n)
@@ -56,27 +70,29 @@ const (
 			FROM (SELECT key, count(*) AS plants FROM created JOIN new USING (id) GROUP BY key) AS counted
 			JOIN unnest($7::bytea[], $8::text[]) AS t (key, tag) USING (key)
 		), last AS (
-			UPDATE log_state SET seq = seq + (SELECT n FROM events), plants = plants + (SELECT n FROM events), time = greatest(time, ` + now + `)
+			UPDATE log_state SET seq = seq + (SELECT n FROM events), plants = plants + (SELECT n FROM events),
+				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT n FROM events) > 0 RETURNING seq, time
 		)
-		` + insertLog + `SELECT last.seq - events.n + 1, last.time, events."by", events.type, events.id, events.name, events.tag,
+		` + insertLog + `SELECT last.seq - events.n + 1, last.time, events."by", events.type, events.id, events.name, events.tag, ` + sizeOfEvents + `,
 			tagged.key, tagged.tag, tagged.plants, $9::bigint
 		FROM last, events, tagged RETURNING id`
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are.
-	appendLog = `WITH last AS (
-			UPDATE log_state SET seq = seq + cardinality($1::text[]), plants = plants + $6, time = greatest(time, ` + now + `)
-			WHERE id = 1 RETURNING seq, time
-		)
-		` + insertLog + `SELECT last.seq - cardinality($1) + 1, last.time, $1, $2::smallint[], $3::bigint[], events.name, events.tag,
-			$7::bytea[], $8::text[], $9::bigint[], $10::bigint
-		FROM last, (
-			SELECT array_agg(coalesce(new.name, (SELECT name FROM plants WHERE id = new.id)) ORDER BY n) AS name,
+	appendLog = `WITH events AS (
+			SELECT $1::text[] AS "by", $2::smallint[] AS type, $3::bigint[] AS id,
+				array_agg(coalesce(new.name, (SELECT name FROM plants WHERE id = new.id)) ORDER BY n) AS name,
 				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
 			FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS new (id, name, tag, n)
-		) AS events`
+		), last AS (
+			UPDATE log_state SET seq = seq + cardinality($3), plants = plants + $6,
+				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
+			WHERE id = 1 RETURNING seq, time
+		)
+		` + insertLog + `SELECT last.seq - cardinality($3) + 1, last.time, events.*, ` + sizeOfEvents + `,
+			$7::bytea[], $8::text[], $9::bigint[], $10::bigint FROM last, events`
 
-	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time FROM log_state WHERE id = 1`
+	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
 	// selectLog has the rows with the $2 events after $1.
 	selectLog = `SELECT first, time, "by", type, id, name, tag FROM log
@@ -178,6 +194,7 @@ type logState struct {
 	store                string
 	seq, time            int64
 	trimmed, trimmedTime int64
+	bytes                int64
 }
 
 type querier interface {
@@ -186,7 +203,7 @@ type querier interface {
 }
 
 func readLogState(ctx context.Context, q querier) (s logState, err error) {
-	err = q.QueryRow(ctx, selectLogState).Scan(&s.store, &s.seq, &s.time, &s.trimmed, &s.trimmedTime)
+	err = q.QueryRow(ctx, selectLogState).Scan(&s.store, &s.seq, &s.time, &s.trimmed, &s.trimmedTime, &s.bytes)
 	return s, err
 }
 

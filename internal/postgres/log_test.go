@@ -21,7 +21,7 @@ func fillLog(t *testing.T, url string, n int, name string) {
 	t.Helper()
 	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag, tag_size)
 		SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY[%s], ARRAY[NULL::text], 0 FROM generate_series(1, %d) AS i`, name, n))
-	query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d", n))
+	query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d, bytes = (SELECT sum(%s) FROM log)", n, storedSize))
 }
 
 // TestPageOfLargeEventsIsBounded counts what the server sends for a page of a log

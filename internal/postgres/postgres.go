@@ -109,11 +109,12 @@ type Store struct {
 	takenIDs takenIDs
 	changes  plantstore.Notifier
 
-	// logAge and logBytes say how much of the log is kept. eventSize is nil until
-	// it has been estimated.
-	logAge    time.Duration
-	logBytes  int64
-	eventSize atomic.Pointer[eventSize]
+	// logAge and logBytes say how much of the log is kept. appended is about how many bytes
+	// this server has added since it last trimmed, and trimDue holds a token when they are many.
+	logAge   time.Duration
+	logBytes int64
+	appended atomic.Int64
+	trimDue  chan struct{}
 
 	// trimSize is how many events the next transaction trims, and the rest of the last
 	// one's row, and trimFails says that the last transaction failed. Only the trimmer
@@ -161,6 +162,7 @@ func Open(url string, opts Options) (*Store, error) {
 		reads:        newCoalescer(),
 		migrating:    make(chan struct{}, 1),
 		trimSize:     maxTrim,
+		trimDue:      make(chan struct{}, 1),
 		folds:        newFolds(),
 	}
 	for pool, size := range map[**pgxpool.Pool]int32{

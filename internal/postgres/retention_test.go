@@ -40,18 +40,42 @@ func TestTrimmedLog(t *testing.T) {
 	}
 }
 
-func TestSizeOfALogWithoutALimit(t *testing.T) {
-	s := openReady(t, pgtest.Fresh(t))
-	for i := range int64(3) {
-		if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes < i*rowOverhead || stats.Bytes > i*4*rowOverhead {
-			t.Errorf("a log of %d events has %d bytes, %v", i, stats.Bytes, err)
-		}
-		apply(t, s, create(plant(plantstore.ID(i), "fern")))
+// compareSize compares the size of the log with the sum of its rows.
+func compareSize(t *testing.T, s *Store, url string) plantstore.Stats {
+	t.Helper()
+	stats, err := s.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.eventSize.Store(&eventSize{at: time.Now().Add(-estimateInterval)})
-	apply(t, s, create(plant(3, strings.Repeat("x", 1000))))
-	if stats, err := s.Stats(t.Context()); err != nil || stats.Bytes < 1000 {
-		t.Errorf("after a large event the log has %d bytes, %v", stats.Bytes, err)
+	if want := query(t, url, "SELECT coalesce(sum("+storedSize+"), 0) FROM log")[0]; fmt.Sprint(stats.Bytes) != want {
+		t.Fatalf("the log has %s bytes, but Stats says %d", want, stats.Bytes)
+	}
+	return stats
+}
+
+// Every way to append to the log, and trimming it, keeps its size. A large plant among many
+// small ones does not matter, nor whether PostgreSQL compresses it.
+func TestSizeOfTheLogIsExact(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	large := strings.Repeat("x", 1<<20)
+	for i := range plantstore.ID(20) {
+		apply(t, s, create(plant(100*i, "fern")))
+		apply(t, s, create(plant(100*i+1, large)), create(plant(100*i+2, "moss")))
+		apply(t, s, create(plant(100*i+2, "moss")), create(plant(100*i+3, "ivy"))) // one is taken
+		apply(t, s, remove(100*i), replace(plant(100*i+2, "reed"), nil))
+		if err := s.CreateToken(t.Context(), token(fmt.Sprint(i)), plantstore.Operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats := compareSize(t, s, url)
+	if want := int64(20 << 20); stats.Bytes < want || stats.Bytes > want+want/20 {
+		t.Errorf("the log has %d bytes, want about %d", stats.Bytes, want)
+	}
+	s.KeepLog(0, 5<<20)
+	trimAll(t, s)
+	if stats := compareSize(t, s, url); stats.Bytes > 5<<20 || stats.Bytes < 4<<20 {
+		t.Errorf("a log of at most 5 MiB has %d bytes", stats.Bytes)
 	}
 }
 

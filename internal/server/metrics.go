@@ -251,7 +251,7 @@ var (
 	checkpoints = prometheus.NewDesc("plantstore_checkpoints_total", "Checkpoints of the write-ahead log.", nil, nil)
 
 	logEvents = prometheus.NewDesc("plantstore_log_events", "Events kept in the log of changes.", nil, nil)
-	logBytes  = prometheus.NewDesc("plantstore_log_bytes", "Approximate size of the log of changes, in bytes.", nil, nil)
+	logBytes  = prometheus.NewDesc("plantstore_log_bytes", "Size of the log of changes, in bytes.", nil, nil)
 	logOldest = prometheus.NewDesc("plantstore_log_oldest_seconds", "Age of the oldest event kept.", nil, nil)
 	logLast   = prometheus.NewDesc("plantstore_log_last_seq", "Number of the last event.", nil, nil)
 	unflushed = prometheus.NewDesc("plantstore_log_unflushed_events", "Changes that may not have been flushed from the log to the table of plants.", nil, nil)
