@@ -177,7 +177,9 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 			return state, state.trimmed, err
 		}
 	}
-	if excess := state.bytes - s.logBytes; s.logBytes > 0 && excess > 0 {
+	if s.logBytes > 0 && state.bytes > s.logBytes {
+		// A little more, because the log goes on growing until the next time.
+		excess := state.bytes - s.logBytes + s.logBytes/trimShare
 		fitting, err := lastBefore(ctx, q, end, selectFirstFitting, state.trimmed, end, excess)
 		if err != nil {
 			return state, state.trimmed, err
