@@ -78,7 +78,7 @@ func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
 	if err := checkMedia(r, wire.MediaNDJSON); err != nil {
 		return err
 	}
-	token := tokenOf(w)
+	token, by := tokenOf(w), by(w)
 	if err := s.imports.acquire(r.Context(), token, 1); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	lines := wire.NewLineReader(&pacedReader{w, r.Body, newPace(minImportRate, s.streamTimeout)}, int(s.maxBody))
-	report, err := s.importLines(r.Context(), token, lines)
+	report, err := s.importLines(r.Context(), token, by, lines)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
 }
 
 // importLines reads one window while the one before is written.
-func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, lines *wire.LineReader) (plantstore.ImportReport, error) {
+func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, by string, lines *wire.LineReader) (plantstore.ImportReport, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	windows := make(chan *window)
@@ -116,7 +116,7 @@ func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, li
 			}
 		}
 	}()
-	readErr := s.readWindows(ctx, token, lines, windows)
+	readErr := s.readWindows(ctx, token, by, lines, windows)
 	close(windows)
 	<-written
 	if readErr != nil {
@@ -127,12 +127,12 @@ func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, li
 
 // readWindows reads windows until the lines end. A window that it sends belongs to
 // the receiver, with the memory that it took.
-func (s *Server) readWindows(ctx context.Context, token plantstore.TokenHash, lines *wire.LineReader, windows chan<- *window) error {
+func (s *Server) readWindows(ctx context.Context, token plantstore.TokenHash, by string, lines *wire.LineReader, windows chan<- *window) error {
 	for {
 		if err := s.windows.acquire(ctx, token, windowStep); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
-		win := &window{by: token.ID(), taken: windowStep}
+		win := &window{by: by, taken: windowStep}
 		err := s.readWindow(token, lines, win)
 		if err != nil && err != io.EOF {
 			s.windows.release(token, win.taken)

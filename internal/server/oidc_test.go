@@ -180,11 +180,18 @@ func TestCallerOfAnIdentityProviderIsInEventsAndLogs(t *testing.T) {
 	onEveryIssuerStore(t, func(t *testing.T, s *service, issuer *servertest.Issuer) {
 		token := "Authorization: Bearer " + issuer.Sign(nil, claims{"sub": "alice@example.com"})
 		eventually(t, 200, func() reply { return s.create(t, `{"id":1,"name":"Fern"}`, token) }).wantPlant(t, fern(1))
-		got := s.send(t, "GET", strings.TrimSuffix(s.plantsPath(), "/plants")+"/events", "", token)
-		if want := `"by":"` + issuer.URL + ` alice@example.com"`; got.status != 200 || !strings.Contains(string(got.body), want) {
-			t.Errorf("the event is %s, want %s", got.body, want)
+		s.call(t, "POST", "/import", `{"id":2,"name":"Oak"}`, ndjson, token).wantReport(t, 1, 0, 0)
+		events, _ := plantEvents(t, s.Server)
+		want := issuer.URL + " alice@example.com"
+		for _, e := range events {
+			if e.By != want {
+				t.Errorf("%v: by %q, want %q", e, e.By, want)
+			}
 		}
-		if want := `"token":"` + issuer.URL + ` alice@example.com"`; !strings.Contains(s.Log.String(), want) {
+		if len(events) != 2 {
+			t.Errorf("there are %d events, want 2", len(events))
+		}
+		if want := `"token":"` + want + `"`; !strings.Contains(s.Log.String(), want) {
 			t.Errorf("the log does not have %s", want)
 		}
 	})
