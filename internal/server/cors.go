@@ -9,8 +9,22 @@ import (
 // cors lets web pages of other origins call the API, with a bearer token. There are
 // no cookies, so no credentials are ever allowed.
 type cors struct {
-	origins []string
-	base    string // the path of the API
+	origins   []string
+	resources []string // the paths of the API, without what is below them
+}
+
+// newCORS allows the origins to call the API at the path base.
+func newCORS(origins []string, base string) cors {
+	c := cors{origins: origins}
+	for _, r := range routes {
+		if path, ok := strings.CutPrefix(r.path, "{base}/"); ok {
+			resource, _, _ := strings.Cut(path, "/")
+			c.resources = append(c.resources, base+"/"+resource)
+		}
+	}
+	slices.Sort(c.resources)
+	c.resources = slices.Compact(c.resources)
+	return c
 }
 
 // allow sets the headers that let a browser's page read the response, if its origin
@@ -31,13 +45,10 @@ func (c *cors) allow(h http.Header, r *http.Request) bool {
 
 // appliesTo reports whether the path is one of the API.
 func (c *cors) appliesTo(path string) bool {
-	for _, resource := range []string{"/plants", "/events", "/token", "/tokens", "/webhooks"} {
-		rest, ok := strings.CutPrefix(path, c.base+resource)
-		if ok && (rest == "" || rest[0] == '/') {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.resources, func(resource string) bool {
+		rest, ok := strings.CutPrefix(path, resource)
+		return ok && (rest == "" || rest[0] == '/')
+	})
 }
 
 // isPreflight reports whether a browser asks for permission to send a request.

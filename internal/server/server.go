@@ -145,7 +145,7 @@ func New(opts Options) *Server {
 	s.stopped, s.drain = context.WithCancel(context.Background())
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.plants = base + "/plants"
-	s.cors = cors{opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/")}
+	s.cors = newCORS(opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/"))
 	s.metrics.watchQueue(opts.Writer.Depth)
 	if store, ok := opts.Store.(interface{ Damaged() error }); ok {
 		s.metrics.watchDamage(store.Damaged)
