@@ -381,9 +381,9 @@ func (g *Guard) Run(ctx context.Context) error {
 
 func (g *Guard) reload(ctx context.Context) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	limited, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	tokens, err := g.store.Tokens(ctx)
+	tokens, err := g.store.Tokens(limited)
 	if err != nil {
 		if ctx.Err() == nil && time.Since(g.warned) > warnInterval {
 			g.warned = start

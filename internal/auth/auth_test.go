@@ -612,6 +612,19 @@ func TestUnreachableStoreFromTheStart(t *testing.T) {
 	})
 }
 
+func TestReloadThatHangsIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		s.run()
+		s.store.set(hang, "Tokens")
+		time.Sleep(90 * time.Second)
+		s.stop() // that a reload is interrupted is not logged
+		if n := strings.Count(s.log.String(), "cannot load the tokens"); n != 2 {
+			t.Errorf("the log has %d warnings in 90 s, want 2: %s", n, s.log)
+		}
+	})
+}
+
 func TestLastUseIsRecordedLazily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
