@@ -593,6 +593,38 @@ func TestLookupSurvivesItsFirstRequest(t *testing.T) {
 	})
 }
 
+// A lookup that panics fails for those that share it, too. The next one succeeds.
+func TestLookupThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secret := s.add()
+		s.store.set(func(context.Context) error {
+			time.Sleep(time.Second)
+			panic("a bug in the store")
+		}, "Token")
+		var callers sync.WaitGroup
+		panics := 0
+		callers.Go(func() {
+			defer func() {
+				if recover() != nil {
+					panics++
+				}
+			}()
+			s.check(secret)
+		})
+		synctest.Wait() // it runs the lookup
+		for range 10 {
+			callers.Go(func() { s.wantRefused(secret, plantstore.ErrUnavailable) })
+		}
+		callers.Wait()
+		if panics != 1 {
+			t.Error("the request that runs the lookup does not report the panic")
+		}
+		s.store.set(nil, "Token")
+		s.wantValid(secret)
+	})
+}
+
 func TestUnreachableStoreFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)

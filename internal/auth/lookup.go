@@ -19,13 +19,15 @@ type lookupGroup struct {
 }
 
 // lookup is one lookup. The request that starts it runs it. The other fields are set
-// before done is closed.
+// before done is closed, and err is not nil unless the store has returned the token.
 type lookup struct {
 	done  chan struct{}
 	began time.Time // when the store was queried
 	token plantstore.Token
 	err   error
 }
+
+var errPanicked = errors.New("the lookup that this request shares panicked")
 
 func newLookupGroup() lookupGroup {
 	return lookupGroup{gate: make(chan struct{}, 1), byKey: map[plantstore.TokenHash]*lookup{}}
@@ -66,7 +68,7 @@ func (ls *lookupGroup) join(hash plantstore.TokenHash) (l *lookup, first bool) {
 	if l := ls.byKey[hash]; l != nil {
 		return l, false
 	}
-	l = &lookup{done: make(chan struct{})}
+	l = &lookup{done: make(chan struct{}), err: errPanicked}
 	ls.byKey[hash] = l
 	return l, true
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +28,8 @@ type coalescer struct {
 }
 
 // coalescedRead is one query for several plants. The caller that adds the first id
-// runs it. plants and err are set before done is closed.
+// runs it. plants and err are set before done is closed, and err is not nil unless the
+// query has returned the plants.
 type coalescedRead struct {
 	ids    []int64
 	done   chan struct{}
@@ -35,11 +37,15 @@ type coalescedRead struct {
 	err    error
 }
 
+var errPanicked = errors.New("the query that this read shares panicked")
+
 func newCoalescer() coalescer {
 	return coalescer{inFlight: make(chan struct{}, maxReadsInFlight), next: newCoalescedRead()}
 }
 
-func newCoalescedRead() *coalescedRead { return &coalescedRead{done: make(chan struct{})} }
+func newCoalescedRead() *coalescedRead {
+	return &coalescedRead{done: make(chan struct{}), err: errPanicked}
+}
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {

@@ -99,6 +99,36 @@ func TestCoalescedReadSurvivesItsFirstCaller(t *testing.T) {
 	callers.Wait()
 }
 
+// TestCoalescedReadThatPanics makes the query of two callers panic. One of them runs it
+// and panics; the other gets an error, and not that there is no such plant.
+func TestCoalescedReadThatPanics(t *testing.T) {
+	s, release := storeWithReadsBlocked(t)
+	pool := s.read
+	s.read = nil // which no query survives
+	var callers sync.WaitGroup
+	callers.Go(func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the caller that runs the query does not report the panic")
+			}
+		}()
+		s.Plant(t.Context(), 1)
+	})
+	waitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
+	callers.Go(func() {
+		if got, err := s.Plant(t.Context(), 2); !errors.Is(err, errPanicked) {
+			t.Errorf("the other caller: %+v, %v, want %v", got, err, errPanicked)
+		}
+	})
+	waitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
+	release()
+	callers.Wait()
+	s.read = pool
+	if got, err := s.Plant(t.Context(), 2); err != nil || got != plant(2, "fern 2") {
+		t.Errorf("the next read: %+v, %v", got, err)
+	}
+}
+
 // queuedReads returns how many ids the next read has collected.
 func queuedReads(s *Store) int {
 	s.reads.mu.Lock()
