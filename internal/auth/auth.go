@@ -28,7 +28,8 @@ const (
 	touchInterval = 10 * time.Second
 	// runTimeout limits how long Run waits for a store that does not respond.
 	runTimeout = 5 * time.Second
-	// warnInterval is how often Run logs that the tokens cannot be loaded, at most.
+	// warnInterval is how often it is logged, at most, that the tokens cannot be loaded, or
+	// the keys of the identity provider.
 	warnInterval = time.Minute
 )
 

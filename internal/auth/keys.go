@@ -52,13 +52,16 @@ type keys struct{ all []jose.JSONWebKey }
 
 // keySet has the keys of an identity provider. It fetches them when a token has a key
 // that it does not know, but not more often than every refresh interval, whatever
-// clients send. While the provider is down, the keys that are known stay valid.
+// clients send. So it knows a new key after that interval, whatever they send. While the
+// provider is down, the keys that are known stay valid.
 type keySet struct {
 	issuer  string
 	refresh time.Duration
 	web     *http.Client
 	log     *slog.Logger
 	current atomic.Pointer[keys] // nil until the first are known
+
+	warned time.Time // when the last failure was logged; the fetch in progress owns it
 
 	mu       sync.Mutex    // guards what follows
 	tried    time.Time     // when the last fetch began
@@ -67,7 +70,7 @@ type keySet struct {
 
 func newKeySet(opts OIDC, log *slog.Logger) *keySet {
 	return &keySet{
-		issuer: opts.Issuer, refresh: cmp.Or(opts.Refresh, 30*time.Second), log: log,
+		issuer: opts.Issuer, refresh: cmp.Or(opts.Refresh, 5*time.Second), log: log,
 		web: &http.Client{
 			Timeout:   fetchTimeout,
 			Transport: boundedTransport{cmp.Or(opts.Transport, http.DefaultTransport)},
@@ -131,29 +134,35 @@ func (k *keySet) run(ctx context.Context) {
 	}
 }
 
-// fetchOnce fetches the keys, or waits for whoever does, until ctx ends. It does nothing if the last
-// fetch began less than the refresh interval ago. Whether it succeeded shows in current.
+// fetchOnce fetches the keys, or waits for whoever does, until ctx ends. It does nothing if
+// the last fetch began less than the refresh interval ago. Whether it succeeded shows in
+// current.
 func (k *keySet) fetchOnce(ctx, fetchCtx context.Context) {
 	k.mu.Lock()
 	done := k.fetching
-	if done == nil {
-		if !k.tried.IsZero() && time.Since(k.tried) < k.refresh {
-			k.mu.Unlock()
-			return
-		}
-		done = make(chan struct{})
-		k.tried, k.fetching = time.Now(), done
-		k.mu.Unlock()
-		k.fetch(fetchCtx)
-		k.mu.Lock()
-		k.fetching = nil
-		close(done)
+	due := done == nil && time.Since(k.tried) >= k.refresh
+	if due {
+		k.tried, k.fetching = time.Now(), make(chan struct{})
 	}
 	k.mu.Unlock()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	switch {
+	case due:
+		defer k.endFetch()
+		k.fetch(fetchCtx)
+	case done != nil:
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
 	}
+}
+
+// endFetch wakes those who wait for the fetch, after a panic too.
+func (k *keySet) endFetch() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.fetching)
+	k.fetching = nil
 }
 
 func (k *keySet) fetch(ctx context.Context) {
@@ -161,7 +170,8 @@ func (k *keySet) fetch(ctx context.Context) {
 	defer cancel()
 	found, err := k.download(limited)
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && time.Since(k.warned) > warnInterval {
+			k.warned = time.Now()
 			// It may quote the whole response.
 			k.log.Warn("cannot fetch the keys of the identity provider", "issuer", k.issuer, "err", fmt.Sprintf("%.300s", err))
 		}

@@ -42,7 +42,7 @@ type OIDC struct {
 	// ScopePrefix precedes our scopes in the claims scope and scp.
 	ScopePrefix string
 	Grants      []Grant
-	// Refresh is how long the provider is not asked for its keys again: 30 s.
+	// Refresh is how long the provider is not asked for its keys again: 5 s.
 	Refresh time.Duration
 	// Transport is what the provider is reached by: http.DefaultTransport.
 	Transport http.RoundTripper
