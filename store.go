@@ -48,7 +48,11 @@ import (
 //     applied, and later batches are refused too.
 //   - ErrRetry: the batch was not applied, or its outcome is unknown. The caller
 //     applies the same batch again, which MUST leave the store as if the batch had
-//     been applied once.
+//     been applied once, with one exception: a Create without a condition MAY be
+//     decided again. If another caller has deleted its plant in between, it creates
+//     the plant once more, with another event; if another caller has replaced it, the
+//     Create is refused. Its own caller has no result until then, so the two writes
+//     are concurrent.
 //   - any other error: nothing in the batch was applied.
 type Store interface {
 	// Apply applies the batch in one transaction and returns a result for each

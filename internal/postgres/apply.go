@@ -39,9 +39,8 @@ var errConflict = errors.New("a concurrent write changed the same plant")
 //
 // A batch of creates without conditions takes one statement. Those whose id is
 // taken are compared in a second transaction. Such a batch can be applied again
-// as it is after ErrRetry. (If the first application succeeded unnoticed, and
-// another client has deleted one of its plants since, that plant is created again:
-// ruling that out would make every create more expensive.)
+// as it is after ErrRetry, with the exception that [plantstore.Store] allows: ruling
+// that out would make every create more expensive.
 //
 // Any other batch cannot be repeated: a delete would find nothing the second time.
 // It stores its results in the database, in the same transaction. If the outcome
