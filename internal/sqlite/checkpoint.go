@@ -41,8 +41,8 @@ const (
 
 // Run copies the write-ahead log into the file whenever enough was written, and
 // flushes everything while there are no writes, until ctx ends. It returns an error
-// that wraps [plantstore.ErrUntrusted] if the file could not be synced: the process
-// must then stop.
+// that wraps [plantstore.ErrUntrusted] if the file could not be synced, by Run or by any
+// other call: the process must then stop.
 func (s *Store) Run(ctx context.Context) error {
 	if err := s.checkTrusted(); err != nil {
 		if !errors.Is(err, plantstore.ErrDamaged) {
@@ -63,7 +63,7 @@ func (s *Store) Run(ctx context.Context) error {
 		var err error
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.checkTrusted()
 		case <-s.due:
 			err = s.classify(s.checkpoint())
 		case <-trim.C:

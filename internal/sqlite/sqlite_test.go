@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -866,6 +867,22 @@ func TestUntrustedStoreWritesNothingWhenItCloses(t *testing.T) {
 		t.Errorf("the log was copied into the file: %v, %v", info, err)
 	}
 	wantPlant(t, openStore(t, path, Serve), fern(1))
+}
+
+// An fsync of a token, or of a webhook, fails just before the server stops.
+func TestRunReportsAnUntrustedStoreWhenItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, newPath(t), Serve)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		synctest.Wait()
+		s.markUntrusted(plantstore.ErrUntrusted)
+		cancel()
+		if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
+			t.Errorf("Run: %v, want ErrUntrusted", err)
+		}
+	})
 }
 
 // A checkpoint that does not reach the end of the log is not synced. If a later sync fails,
