@@ -19,6 +19,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
 
 	"plantstore"
 	"plantstore/internal/auth"
@@ -109,16 +110,16 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return err
 	}
 	defer trace.stop()
-	failed := make(chan error, 11)
+	var logging errgroup.Group // what it runs never fails
 	if !isTerminal(std.err) {
-		defer background(func(ctx context.Context) error {
+		defer background(&logging, func(ctx context.Context) error {
 			return c.changeLevel(ctx, level, func() (config, error) { return c.readConfig(app) }, log)
-		}, failed)()
+		})()
 	}
 	var accessLog *server.AccessLog
 	if c.AccessLog {
 		accessLog = server.NewAccessLog(std.err, text)
-		defer background(accessLog.Run, failed)()
+		defer background(&logging, accessLog.Run)()
 	}
 	// The listener comes first: if the port is in use, no first token may be created.
 	listener, err := listen(c.Addr)
@@ -155,7 +156,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return errors.Join(err, store.Close())
 	}
 	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", version)
-	err = c.serve(ctx, listener, base, store, ensureFirstToken, failed, log, accessLog, trace)
+	err = c.serve(ctx, listener, base, store, ensureFirstToken, log, accessLog, trace)
 	if file, ok := store.(*sqlite.Store); ok && err == nil {
 		err = file.Damaged()
 	}
@@ -203,8 +204,10 @@ func limitMemory(ctx context.Context, connections func() int) error {
 	}
 }
 
-// serve wires the parts together, runs them, and stops them in order.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, failed chan error, log *slog.Logger, accessLog *server.AccessLog, trace traceHooks) error {
+// serve wires the parts together, runs them until ctx ends or one of them fails, and stops
+// them in order. It returns the first failure, whether that came before or while it stops
+// them.
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, log *slog.Logger, accessLog *server.AccessLog, trace traceHooks) error {
 	kind := plantstore.StoreSQLite
 	if c.isPostgres() {
 		kind = plantstore.StorePostgres
@@ -234,6 +237,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
 	})
+	parts, failed := errgroup.WithContext(context.Background())
 	web, stopCertificates := c.newWebServer(&http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
@@ -244,26 +248,27 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// point the handler does, with an Error.
 		MaxHeaderBytes: int(2 * c.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, handler.OnePlant, failed, log)
+	}, handler.OnePlant, parts, log)
 	handler.WatchConnections(web)
 
-	stopStore := background(store.Run, failed)
-	stopGuard := background(guard.Run, failed)
-	stopWriter := background(writer.Run, failed)
-	stopHooks := background(hooks.Run, failed)
-	stopFirstToken := background(func(ctx context.Context) error {
+	stopStore := background(parts, store.Run)
+	stopGuard := background(parts, guard.Run)
+	stopWriter := background(parts, writer.Run)
+	stopHooks := background(parts, hooks.Run)
+	stopFirstToken := background(parts, func(ctx context.Context) error {
 		if err := ensureFirstToken(ctx); ctx.Err() == nil {
 			return err
 		}
 		return nil
-	}, failed)
-	stopWatchdog := background(feedWatchdog, failed)
-	stopLimiting := background(func(ctx context.Context) error { return limitMemory(ctx, web.Connections) }, failed)
-	go func() {
+	})
+	stopWatchdog := background(parts, feedWatchdog)
+	stopLimiting := background(parts, func(ctx context.Context) error { return limitMemory(ctx, web.Connections) })
+	parts.Go(func() error {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failed <- err
+			return err
 		}
-	}()
+		return nil
+	})
 	if err := notify(daemon.SdNotifyReady); err != nil {
 		log.Warn("systemd does not know that the server is ready", "err", err)
 	}
@@ -273,22 +278,29 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		log.Info("shutting down", "delay", c.DrainDelay, "timeout", c.ShutdownTimeout)
 		_ = notify(daemon.SdNotifyStopping)
 		handler.Drain()
-		time.Sleep(c.DrainDelay)
+		select {
+		case <-time.After(c.DrainDelay):
+		case <-failed.Done():
+		}
 		err = drain(web, c.ShutdownTimeout)
-	case err = <-failed:
+	case <-failed.Done():
 		// Waiting clients have their responses by now; let them read them.
-		err = errors.Join(err, drain(web, time.Second))
+		err = drain(web, time.Second)
 	}
+	failure := context.Cause(failed) // later, Wait has ended the context too
 	closed := make(chan error, 1)
 	go func() {
-		closed <- errors.Join(stopLimiting(), stopWatchdog(), stopCertificates(), stopFirstToken(), stopHooks(), stopWriter(), stopGuard(), stopStore(), store.Close())
+		for _, stop := range []func(){stopLimiting, stopWatchdog, stopCertificates, stopFirstToken, stopHooks, stopWriter, stopGuard, stopStore} {
+			stop()
+		}
+		closed <- errors.Join(parts.Wait(), err, store.Close())
 	}()
 	select {
-	case closing := <-closed:
-		return errors.Join(err, closing)
+	case err := <-closed:
+		return err
 	case <-time.After(c.ShutdownTimeout):
 		// Every acknowledged write is durable without it.
-		return errors.Join(err, fmt.Errorf("the store could not be closed within %s", c.ShutdownTimeout))
+		return errors.Join(failure, err, fmt.Errorf("the store could not be closed within %s", c.ShutdownTimeout))
 	}
 }
 
@@ -302,15 +314,15 @@ type webServer interface {
 
 // newWebServer returns the server for plain HTTP or HTTPS, and a function that stops
 // what keeps its certificates current. HTTPS has no fast path.
-func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, failed chan<- error, log *slog.Logger) (webServer, func() error) {
+func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, parts *errgroup.Group, log *slog.Logger) (_ webServer, stopCertificates func()) {
 	if !c.tlsFlags.enabled() {
 		plain := http1.New(web, eligible)
 		plain.MaxConnections = c.MaxConnections
-		return plain, func() error { return nil }
+		return plain, func() {}
 	}
 	config, keepCurrent := c.certificates(c.storeFlags, log)
 	web.TLSConfig = config
-	return &tlsServer{Server: web, maxConnections: c.MaxConnections}, background(keepCurrent, failed)
+	return &tlsServer{Server: web, maxConnections: c.MaxConnections}, background(parts, keepCurrent)
 }
 
 // drain stops the HTTP server once the requests in flight have their responses.
@@ -324,22 +336,18 @@ func drain(web webServer, timeout time.Duration) error {
 	return nil
 }
 
-// background runs f until the returned function is called, which waits for it to
-// return. An error before that is sent to failed.
-func background(f func(context.Context) error, failed chan<- error) (stop func() error) {
+// background runs f in the group until the returned function is called, which waits for f
+// to return.
+func background(group *errgroup.Group, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		err := f(ctx)
-		if err != nil && ctx.Err() == nil {
-			failed <- err
-			err = nil // reported already
-		}
-		done <- err
-	}()
-	return func() error {
+	done := make(chan struct{})
+	group.Go(func() error {
+		defer close(done)
+		return f(ctx)
+	})
+	return func() {
 		cancel()
-		return <-done
+		<-done
 	}
 }
 

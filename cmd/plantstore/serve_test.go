@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/storetest"
+)
+
+// untrusted is a store whose writes fail, and leave it untrusted, once they may.
+type untrusted struct {
+	*storetest.Model
+	applying, fail chan struct{}
+}
+
+func (s *untrusted) Apply(context.Context, []plantstore.Write) ([]plantstore.Result, error) {
+	close(s.applying)
+	<-s.fail
+	return nil, plantstore.ErrUntrusted
+}
+
+func (*untrusted) KeepLog(time.Duration, int64) {}
+
+func (*untrusted) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// closeOn closes a channel when a text is written to it.
+type closeOn struct {
+	text string
+	done chan struct{}
+}
+
+func (c closeOn) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), c.text) {
+		close(c.done)
+	}
+	return len(b), nil
+}
+
+// A write that is in flight when the server begins to shut down leaves the store untrusted.
+func TestStoreThatFailsDuringShutdownIsAFailure(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "off") // serve would limit the memory of the tests that follow
+	store := &untrusted{storetest.NewModel(), make(chan struct{}), make(chan struct{})}
+	secret := plantstore.NewSecret()
+	if _, err := store.CreateFirstToken(t.Context(), plantstore.Token{
+		Hash: plantstore.HashSecret(secret), Name: "test", Scopes: plantstore.AllScopes(), Created: time.Now(),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	c := &serveCommand{
+		MaxBody: 1 << 10, MaxHeader: 1 << 10, StoreTimeout: timeout,
+		ReadTimeout: timeout, WriteTimeout: timeout, ShutdownTimeout: timeout, DrainDelay: timeout,
+	}
+	log := closeOn{"shutting down", make(chan struct{})}
+	ctx, shutDown := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- c.serve(ctx, listener, base, store, func(context.Context) error { return nil }, slog.New(slog.NewTextHandler(log, nil)), nil, traceHooks{})
+	}()
+	answered := make(chan error)
+	go func() {
+		c, err := client.New(base.String(), secret, client.Options{Retries: -1})
+		if err == nil {
+			err = c.Create(t.Context(), plantstore.Plant{ID: 1, Name: "Fern"})
+			c.CloseIdleConnections()
+		}
+		answered <- err
+	}()
+	select {
+	case <-store.applying:
+	case err := <-answered:
+		t.Fatal("the write was not applied:", err)
+	}
+	shutDown()
+	<-log.done
+	close(store.fail)
+	if err := <-answered; !errors.Is(err, plantstore.ErrUnavailable) {
+		t.Errorf("the write: %v, want %v", err, plantstore.ErrUnavailable)
+	}
+	if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
+		t.Errorf("serve: %v, want %v", err, plantstore.ErrUntrusted)
+	}
+}
