@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -76,12 +77,42 @@ func TestLargerBodyIsRefused(t *testing.T) {
 		c.send(t, chunked(body))
 		c.reply(t).wantError(t, plantstore.ErrTooLarge)
 	})
+	// Clients such as curl drop a response when their stream or connection ends while
+	// they are still sending.
+	t.Run("in HTTP/2 while it is still being sent", func(t *testing.T) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/plants", strings.NewReader(bodyOf(1001)))
+		r.ProtoMajor, r.ProtoMinor = 2, 0
+		r.Header.Set("Authorization", "Bearer "+s.Token)
+		r.Header.Set("Content-Type", "application/json")
+		sent, body := "", r.Body
+		r.Body = io.NopCloser(readerFunc(func(b []byte) (int, error) {
+			if w.Flushed {
+				sent = w.Body.String()
+			}
+			return body.Read(b)
+		}))
+		s.Handler.ServeHTTP(w, r)
+		if w.Code != 413 || !strings.Contains(sent, `"error":41301`) {
+			t.Errorf("%d %q is sent while the client sends", w.Code, sent)
+		}
+		if rest, _ := io.ReadAll(body); len(rest) > 0 {
+			t.Errorf("%d bytes of the body are left, so the stream is reset", len(rest))
+		}
+		if got := w.Header()["Connection"]; got != nil {
+			t.Errorf("Connection: %q ends the connection", got)
+		}
+	})
 	t.Run("but a smaller one is not", func(t *testing.T) {
 		if got := s.create(t, bodyOf(1000)); got.status != 200 {
 			t.Errorf("got %d %s", got.status, got.body)
 		}
 	})
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 func TestWrongFramingIsRefused(t *testing.T) {
 	t.Parallel()

@@ -342,7 +342,7 @@ func (s *Server) finish(rec *recorder, r *http.Request, panicked any) {
 	if abort {
 		rec.status, _ = statusOf(rec.err)
 	} else if rec.err != nil {
-		writeError(rec, rec.err)
+		writeError(rec, r, rec.err)
 	} else if rec.status == 0 {
 		rec.status = http.StatusOK // of an empty response
 	}
@@ -355,6 +355,9 @@ func (s *Server) finish(rec *recorder, r *http.Request, panicked any) {
 	s.logAccess(rec, r, took)
 	if abort {
 		panic(http.ErrAbortHandler)
+	}
+	if rec.err != nil && rec.caller != nil && r.ProtoMajor > 1 { // only callers may make the server read a body
+		discardBody(rec, r)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/auth"
@@ -286,7 +287,7 @@ func statusOf(err error) (status int, body *plantstore.Error) {
 }
 
 // writeError responds with an Error and the headers that belong to its status.
-func writeError(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	status, body := statusOf(err)
 	h := w.Header()
 	h.Del(wire.HeaderCursor) // there is no page,
@@ -305,7 +306,27 @@ func writeError(w http.ResponseWriter, err error) {
 		}
 		h.Set("Retry-After", strconv.Itoa(retryAfter))
 	case plantstore.ErrTimeout, plantstore.ErrTooLarge, plantstore.ErrHeaders:
-		h.Set("Connection", "close")
+		if r.ProtoMajor == 1 { // later versions end the stream only
+			h.Set("Connection", "close")
+		}
 	}
-	_ = writeJSON(w, status, append(wire.EncodeError(body), '\n'))
+	text := append(wire.EncodeError(body), '\n')
+	if r.ProtoMajor > 1 {
+		h.Set("Content-Length", strconv.Itoa(len(text))) // discardBody sends it before the end
+	}
+	_ = writeJSON(w, status, text)
+}
+
+// discardTime is how long the rest of a body is discarded after an error: a client on
+// the other side of the earth has the response by then.
+const discardTime = time.Second
+
+// discardBody sends the response and discards the rest of the request's body. Without
+// this, net/http would reset the HTTP/2 stream of a client that is still sending, and some
+// clients, such as curl, would drop the response unread.
+func discardBody(w http.ResponseWriter, r *http.Request) {
+	out := http.NewResponseController(w)
+	_ = out.Flush()
+	_ = out.SetReadDeadline(time.Now().Add(discardTime))
+	_, _ = io.Copy(io.Discard, r.Body)
 }
