@@ -39,6 +39,9 @@ func (s *Server) LargeBodies() int64 { return s.largeBodies.inUse() }
 // LargePages returns how many bytes of large pages are being sent.
 func (s *Server) LargePages() int64 { return s.largePages.inUse() }
 
+// LargePlants returns how many bytes of single large plants are being sent.
+func (s *Server) LargePlants() int64 { return s.largePlants.inUse() }
+
 // ScansQueued returns how many searches, filtered lists and exports wait for their turn.
 func (s *Server) ScansQueued() int { return s.scans.queued() }
 

@@ -185,30 +185,41 @@ func TestLargePagesShareALimit(t *testing.T) {
 	}
 }
 
-// So do single plants, and lists of tokens. These are larger than the buffers of a
-// connection.
+// So do lists of tokens, and single plants, which have a limit of their own: neither
+// keeps the other from being sent. These are larger than the buffers of a connection.
 func TestLargeResponsesShareALimit(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 20<<20)
-	for _, path := range []string{"/plants/1", "/tokens"} {
-		t.Run(path[1:], func(t *testing.T) {
+	for _, tt := range []struct {
+		path, other, message string
+		inUse                func(*server.Server) int64
+	}{
+		{"/plants/1", "/tokens", "large plants", (*server.Server).LargePlants},
+		{"/tokens", "/plants/1", "large pages", (*server.Server).LargePages},
+	} {
+		t.Run(tt.path[1:], func(t *testing.T) {
 			s := start(t, servertest.Options{Store: storetest.NewModel()})
-			s.Fill(t, plant(1, large), plant(2, "small"))
+			small := plant(2, strings.Repeat("x", server.SmallBody*9/10))
+			s.Fill(t, plant(1, large), small)
 			token := plantstore.Token{Name: large, Scopes: plantstore.AllScopes(), Hash: plantstore.HashSecret("large"), Created: time.Unix(1, 0)}
 			if err := s.Store.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
 				t.Fatal(err)
 			}
 			get := func(path string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+s.Token) }
-			stalled := s.dial(t)
-			stalled.send(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-			waitFor(t, func() bool { return s.Handler.LargePages() > 0 }) // until it is sent
-			get(path).wantError(t, plantstore.ErrUnavailable, "large pages")
-			get("/plants/2").wantPlant(t, plant(2, "small"))
-			stalled.Close()
-			waitFor(t, func() bool { return s.Handler.LargePages() == 0 })
-			if got := get(path); got.status != http.StatusOK || len(got.body) < len(large) {
-				t.Errorf("got %d with %d bytes", got.status, len(got.body))
+			wantLarge := func(path string) {
+				if got := get(path); got.status != http.StatusOK || len(got.body) < len(large) {
+					t.Errorf("%s: got %d with %d bytes", path, got.status, len(got.body))
+				}
 			}
+			stalled := s.dial(t)
+			stalled.send(t, "GET "+tt.path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
+			waitFor(t, func() bool { return tt.inUse(s.Handler) > 0 }) // until it is sent
+			get(tt.path).wantError(t, plantstore.ErrUnavailable, tt.message)
+			wantLarge(tt.other)
+			get("/plants/2").wantPlant(t, small)
+			stalled.Close()
+			waitFor(t, func() bool { return tt.inUse(s.Handler) == 0 })
+			wantLarge(tt.path)
 		})
 	}
 }

@@ -31,12 +31,11 @@ func (s *Server) getPlant(w http.ResponseWriter, r *http.Request) error {
 	setETag(w, plant)
 	w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
-		if plant.TextSize() > smallBody/(1+maxEscape) { // others cost no memory worth counting
-			release, ok := reservePage(s, tokenOf(w), []plantstore.Plant{plant}, samePlant)
-			if !ok {
-				return s.largePages.full
+		if n := s.largePlant(plant); n > 0 {
+			if !s.largePlants.tryAcquire(tokenOf(w), n) {
+				return s.largePlants.full
 			}
-			defer release()
+			defer s.largePlants.release(tokenOf(w), n)
 		}
 		return writePlant(w, plant)
 	}

@@ -94,6 +94,7 @@ type Server struct {
 	access        *lane            // concurrent reads of all tokens or webhooks
 	exports       *lane            // those of them that are exports
 	largePages    *lane            // bytes of pages being sent
+	largePlants   *lane            // bytes of single plants being sent
 	imports       *lane            // concurrent ones
 	windows       *lane            // bytes of the imports' windows
 	largeBodies   *lane            // from when they are received until the response
@@ -139,6 +140,7 @@ func New(opts Options) *Server {
 		imports:       newLane(maxImports, maxImportsQueued, opts.StreamTimeout, "too many imports are running"),
 		windows:       newLane(maxImportBytes, maxImports, opts.StreamTimeout, "too many imports are running"),
 		largePages:    newLane(maxLargePages, 0, 0, "too many large pages are being sent"),
+		largePlants:   newLane(maxLargePlants, 0, 0, "too many large plants are being sent"),
 		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being processed"),
 		followers:     newLane(maxFollowers, 0, 0, "too many clients follow the events"),
 	}
@@ -159,7 +161,7 @@ func New(opts Options) *Server {
 	s.limits = map[string]error{
 		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "tags": s.tags.full, "access": s.access.full, "exports": s.exports.full,
 		"imports": s.imports.full, "import_bytes": s.windows.full, "large_pages": s.largePages.full,
-		"large_bodies": s.largeBodies.full, "followers": s.followers.full,
+		"large_plants": s.largePlants.full, "large_bodies": s.largeBodies.full, "followers": s.followers.full,
 	}
 	for limit := range s.limits {
 		s.metrics.limitHits.WithLabelValues(limit)
@@ -178,7 +180,7 @@ func New(opts Options) *Server {
 func (s *Server) Drain() { s.drain() }
 
 // Reads of many plants, and of tags, share these limits. Gets, writes, token checks and
-// readiness checks never wait for them.
+// readiness checks never wait for them. Gets of large plants have a limit of their own.
 const (
 	maxScans       = 8  // concurrent searches, filtered lists and exports
 	maxScansQueued = 16 // of one token
@@ -189,6 +191,7 @@ const (
 	maxAccessReads = 1    // reads of all tokens or webhooks: those that check tokens use the same connections
 	maxExports     = 4
 	maxLargePages  = 32 << 20 // bytes
+	maxLargePlants = 32 << 20 // bytes, of gets
 )
 
 // recorder records the outcome of a request. Before a route matches, it keeps only

@@ -224,6 +224,19 @@ func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, plant 
 	return func() { s.largePages.release(token, n) }, true
 }
 
+// largePlant returns how much memory a get of the plant takes while it is sent, or 0 if
+// its JSON is small. It is never more than the share of a token.
+func (s *Server) largePlant(p plantstore.Plant) int64 {
+	if p.TextSize() <= smallBody/maxEscape {
+		return 0
+	}
+	encoded := encodedSize(p)
+	if encoded <= smallBody {
+		return 0
+	}
+	return min(int64(p.TextSize()+encoded), s.largePlants.share())
+}
+
 // maxEscape is how many bytes of JSON a control character can become.
 const maxEscape = len(`\u0000`)
 
