@@ -14,6 +14,7 @@ import (
 	"path"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"time"
 
@@ -179,23 +180,28 @@ func (c *serveCommand) tuneRuntime() {
 	}
 }
 
-// What Go's runtime may use before it collects garbage more often than GOGC says, and how
-// much more of it for each connection.
+// What Go's runtime may use before it collects garbage more often than GOGC says: at least
+// minMemory, and connectionMemory in addition for each connection.
 const (
-	memoryLimit     = 72 << 20
-	connectionLimit = 16 << 10
+	minMemory        = 72 << 20
+	connectionMemory = 16 << 10
 )
 
 // limitMemory keeps garbage from filling the memory when requests are large, until ctx
-// ends. What is in use may take more. GOMEMLIMIT replaces it.
+// ends. Garbage may always take half as much as what is in use: a limit below that, which
+// imports, bodies, pages and queues together may reach, would have the collector run all
+// the time. docs/operations.md sums up what they may hold. GOMEMLIMIT replaces the limit.
 func limitMemory(ctx context.Context, connections func() int) error {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return nil
 	}
+	inUse := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		debug.SetMemoryLimit(memoryLimit + int64(connections())*connectionLimit)
+		metrics.Read(inUse)
+		live := int64(inUse[0].Value.Uint64())
+		debug.SetMemoryLimit(max(minMemory, live+live/2) + int64(connections())*connectionMemory)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -94,5 +96,36 @@ func TestStoreThatFailsDuringShutdownIsAFailure(t *testing.T) {
 	}
 	if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
 		t.Errorf("serve: %v, want %v", err, plantstore.ErrUntrusted)
+	}
+}
+
+// A limit below what is in use would have the garbage collector run all the time.
+func TestMemoryLimitFollowsWhatIsInUse(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "")
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	limit := func(connections int) int64 {
+		runtime.GC()
+		once, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := limitMemory(once, func() int { return connections }); err != nil {
+			t.Fatal(err)
+		}
+		return debug.SetMemoryLimit(-1)
+	}
+	const mib = 1 << 20
+	if got := limit(0); got != 72*mib {
+		t.Errorf("%d MiB with little in use", got/mib)
+	}
+	if got := limit(1024); got != 88*mib {
+		t.Errorf("%d MiB with 1024 connections", got/mib)
+	}
+	large := make([]byte, 200*mib)
+	if got := limit(0); got < 300*mib || got > 330*mib {
+		t.Errorf("%d MiB with 200 MiB in use", got/mib)
+	}
+	runtime.KeepAlive(large)
+	if got := limit(0); got != 72*mib {
+		t.Errorf("%d MiB after it was released", got/mib)
 	}
 }
