@@ -18,7 +18,7 @@ import (
 // layers. Add every new package here.
 var layers = [][]string{
 	{"plantstore"},
-	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest"},
+	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest", "plantstore/internal/testenv"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",
@@ -46,6 +46,7 @@ var wired = map[string][]string{
 	"plantstore/internal/http1":           {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/storetest":       {},
 	"plantstore/internal/wire/wiretest":   {},
+	"plantstore/internal/testenv":         {"plantstore/internal/postgres/pgtest", "plantstore/internal/servertest", "plantstore/e2e/harness"},
 	"plantstore/internal/postgres/pgtest": {"plantstore/internal/servertest"},
 	"plantstore/internal/servertest":      {},
 	"plantstore/cmd/plantstore":           {},

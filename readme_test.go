@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/testenv"
 )
 
 var (
@@ -58,9 +59,9 @@ func read(t *testing.T, path string) string {
 func helpPages(t *testing.T) map[string]string {
 	t.Helper()
 	statSources(t)
-	binary := filepath.Join(t.TempDir(), "plantstore")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/plantstore").CombinedOutput(); err != nil {
-		t.Fatalf("build the command: %v\n%s", err, out)
+	binary, err := testenv.Binary(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
 	}
 	help := func(args ...string) string {
 		out, err := exec.CommandContext(t.Context(), binary, append(args, "--help")...).CombinedOutput()

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"plantstore"
+	"plantstore/internal/testenv"
 )
 
 // binary is the plantstore that the files deploy, built once.
@@ -38,11 +39,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "plantstore")
-	build := exec.Command("go", "build", "-o", binary, "plantstore/cmd/plantstore")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build the binary:", err)
+	if binary, err = testenv.Binary(dir, ""); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"plantstore/internal/testenv"
 )
 
 // completions says what each line must be completed to. A * stands for the files.
@@ -61,13 +63,7 @@ func TestShellsComplete(t *testing.T) {
 	for shell, script := range completionHarness {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			program, err := exec.LookPath(shell)
-			if err != nil {
-				if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
-					t.Fatalf("this needs %s: run .ci/deps", shell)
-				}
-				t.Skipf("this needs %s", shell)
-			}
+			program := testenv.NeedsProgram(t, shell)
 			file := filepath.Join(t.TempDir(), "complete")
 			if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 				t.Fatal(err)

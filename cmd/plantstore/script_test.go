@@ -25,6 +25,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"plantstore/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -49,30 +51,22 @@ func leaklessMain() {
 // withoutLeak returns the code, or exitLeak if goroutines are left over. Those of idle
 // HTTP connections may be.
 func withoutLeak(code int) int {
-	for start := time.Now(); ; {
-		err := goleak.Find(
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-		)
-		if err == nil {
-			return code
-		}
-		if time.Since(start) > leakTimeout {
-			fmt.Fprintln(os.Stderr, err)
-			return exitLeak
-		}
+	err := testenv.Leaks(
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+	)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitLeak
 	}
+	return code
 }
 
 // exitLeak is an exit code that no script wants.
 const exitLeak = 100
 
-const (
-	// timeout is how long a script waits for what should happen immediately.
-	timeout = 3 * time.Minute
-	// leakTimeout is how long a goroutine may take to end.
-	leakTimeout = 30 * time.Second
-)
+// timeout is how long a script waits for what should happen immediately.
+const timeout = 3 * time.Minute
 
 // TestScripts runs what a user could type. In addition to testscript's own commands,
 // the scripts have:

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // axe is the script of axe-core, which finds what keeps people with disabilities out.
@@ -23,7 +24,7 @@ func (b *tab) accessible() {
 	}
 	script, err := axe()
 	if os.IsNotExist(err) {
-		harness.Lacks(b.t, "e2e/tools is not installed: run .ci/deps")
+		testenv.NeedsTools(b.t, harness.Root)
 	}
 	if err != nil {
 		b.t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // pageTimeout ends a wait for a page that hangs. Tests may share a busy machine.
@@ -111,7 +112,7 @@ func openTab(t *test, url string) *tab {
 	b := &tab{t: t, end: make(chan struct{})}
 	var err error
 	if b.driver, err = t.browser.open(b.note); errors.Is(err, exec.ErrNotFound) {
-		harness.Lacks(t, t.browser.name()+" is not installed")
+		testenv.Missing(t, t.browser.name()+" is not installed")
 	} else if err != nil {
 		t.Fatalf("open a page in %s: %v", t.browser.name(), err)
 	}

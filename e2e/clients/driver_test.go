@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // client is a driver with a name for the table.
@@ -47,11 +48,7 @@ func need(t testing.TB, program string) string {
 	if path := "/usr/bin/" + program; exec.Command(path, "--version").Run() == nil {
 		return path
 	}
-	path, err := exec.LookPath(program)
-	if err != nil {
-		harness.Lacks(t, program+" is not installed: run .ci/deps")
-	}
-	return path
+	return testenv.NeedsProgram(t, program)
 }
 
 // process drives a client in another process: it writes calls as JSON lines and reads

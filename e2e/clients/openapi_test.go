@@ -1,25 +1,17 @@
 package clients
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 const toolsDir = harness.Root + "/e2e/tools"
 
-// needTools skips or fails the test if the tools from npm are not installed.
-func needTools(t testing.TB) {
-	t.Helper()
-	if _, err := os.Stat(toolsDir + "/node_modules/.package-lock.json"); err != nil {
-		harness.Lacks(t, "e2e/tools is not installed: run .ci/deps")
-	}
-}
-
 func TestOpenAPIHasNoFindingOfRedocly(t *testing.T) {
-	needTools(t)
+	testenv.NeedsTools(t, harness.Root)
 	got := run(t, toolsDir, nil, need(t, "node"), "--input-type=module", "--eval", `
 import core from "@redocly/openapi-core";
 const config = await core.createConfig({ extends: ["recommended"] });
@@ -33,7 +25,7 @@ for (const problem of await core.lint({ ref: "../../openapi.yaml", config })) {
 }
 
 func TestOpenAPIHasNoFindingOfSpectral(t *testing.T) {
-	needTools(t)
+	testenv.NeedsTools(t, harness.Root)
 	got := run(t, toolsDir, nil, need(t, "node"), "--input-type=module", "--eval", `
 import { readFileSync } from "node:fs";
 import core from "@stoplight/spectral-core";
@@ -53,7 +45,7 @@ for (const problem of await spectral.run(new core.Document(readFileSync("../../o
 // TestOpenAPIGeneratesAClient generates types with openapi-typescript and type-checks a
 // program that uses them.
 func TestOpenAPIGeneratesAClient(t *testing.T) {
-	needTools(t)
+	testenv.NeedsTools(t, harness.Root)
 	dir := t.TempDir()
 	bin, err := filepath.Abs(toolsDir + "/node_modules/.bin")
 	if err != nil {

@@ -96,7 +96,7 @@ func TestWebhookIsTakenOver(t *testing.T) {
 // startWithWebhooks starts two servers on one new database.
 func startWithWebhooks(t *testing.T) [2]*harness.Server {
 	t.Helper()
-	url, program := pgtest.Fresh(t), harness.Build(t, harness.HastyDeliveries...)
+	url, program := pgtest.Fresh(t), harness.Eager(t)
 	var servers [2]*harness.Server
 	for i := range servers {
 		servers[i] = harness.New(t, url, "--webhook-allow", "127.0.0.0/8")

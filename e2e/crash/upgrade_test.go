@@ -20,16 +20,13 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// makeStores creates the store files in testdata that are missing, one for each schema:
+// makeStores creates the store file in testdata of the newest schema, if it is missing:
 //
 //	go test -run TestStoresOfEverySchemaAreMigrated ./e2e/crash -make-stores
 //
 // Run it when a schema is added, and commit the file with it. A file that exists is never
 // made again, because only the binary of its time writes exactly that.
-//
-// Each is written by a server. For a schema that is not the newest one, the later ones
-// are hidden from the build.
-var makeStores = flag.Bool("make-stores", false, "create the store files in testdata that are missing")
+var makeStores = flag.Bool("make-stores", false, "create the store file in testdata of the newest schema")
 
 // storedToken is the secret of the only token in the store files.
 const storedToken = "e2e-kept-token-0123456789abcdef0123"
@@ -46,18 +43,14 @@ var storedPlants = []plantstore.Plant{
 	{ID: math.MaxInt64, Name: "the greatest", Tag: plantstore.NewTag("tropical")},
 }
 
-// schemas returns the absolute paths of the schema files, in order.
-func schemas(t *testing.T) []string {
+// newestSchema returns the version of the newest schema.
+func newestSchema(t *testing.T) int {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join(harness.Root, "internal/sqlite/schema"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.sql"))
+	files, err := filepath.Glob(harness.Root + "/internal/sqlite/schema/*.sql")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("the schema files: %q, %v", files, err)
 	}
-	return files
+	return len(files)
 }
 
 // storeFile returns the path of a schema's store file. Git ignores names that end
@@ -72,7 +65,7 @@ var stagedStore = filepath.Join("testdata", "store-0003-staged.sqlite")
 
 // If a store file is missing, see makeStores.
 func TestStoresOfEverySchemaAreMigrated(t *testing.T) {
-	newest := len(schemas(t))
+	newest := newestSchema(t)
 	files := map[string]int{stagedStore: 3}
 	for version := 1; version <= newest; version++ {
 		files[storeFile(version)] = version
@@ -80,10 +73,10 @@ func TestStoresOfEverySchemaAreMigrated(t *testing.T) {
 	for file, version := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
-				if !*makeStores {
+				if !*makeStores || version != newest {
 					t.Fatalf("%s is missing: see makeStores", file)
 				}
-				makeStore(t, version)
+				makeStore(t, file)
 			}
 			db := copyStore(t, file)
 			if got := schemaOf(t, db); got != version {
@@ -147,37 +140,20 @@ func wantStoredPlants(t *testing.T, s *harness.Server) {
 	}
 }
 
-// An older binary refuses a store of the newest schema, and this one a store of the next.
+// Every command refuses a store of the next schema, says why, and does not change it.
 func TestNewerSchemasAreRefused(t *testing.T) {
-	files := schemas(t)
-	newest := len(files)
-	t.Run("older binary", func(t *testing.T) {
-		wantRefused(t, harness.BuildWithout(t, files[newest-1]), copyStore(t, storeFile(newest)), newest)
-	})
-	t.Run("newer store", func(t *testing.T) {
-		db := copyStore(t, storeFile(newest))
-		store, err := os.ReadFile(db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		store[schemaAt+3]++
-		if err := os.WriteFile(db, store, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		wantRefused(t, harness.Binary(), db, newest+1)
-	})
-}
-
-// wantRefused fails unless every command of the program refuses the store, says why, and
-// does not change it.
-func wantRefused(t *testing.T, program, db string, version int) {
-	t.Helper()
-	before, err := os.ReadFile(db)
+	newest := newestSchema(t)
+	db := copyStore(t, storeFile(newest))
+	store, err := os.ReadFile(db)
 	if err != nil {
 		t.Fatal(err)
 	}
+	store[schemaAt+3]++
+	if err := os.WriteFile(db, store, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	want := fmt.Sprintf("a newer Plantstore wrote this store: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
-		version, version-1)
+		newest+1, newest)
 	for _, args := range [][]string{
 		{"check"},
 		{"backup", filepath.Join(t.TempDir(), "copy.db")},
@@ -186,7 +162,7 @@ func wantRefused(t *testing.T, program, db string, version int) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // serve would not end by itself
 		defer cancel()
-		out, err := exec.CommandContext(ctx, program, append(args, "--db", db)...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, harness.Binary(), append(args, "--db", db)...).CombinedOutput()
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		if !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
 			t.Errorf("plantstore %s: %v, %s, want exit code 1 and %q", args[0], err, out, want)
@@ -195,7 +171,7 @@ func wantRefused(t *testing.T, program, db string, version int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(before, after) {
+		if !bytes.Equal(store, after) {
 			t.Fatalf("plantstore %s changed the store", args[0])
 		}
 	}
@@ -229,14 +205,11 @@ func copyStore(t *testing.T, from string) string {
 	return db
 }
 
-// makeStore creates the store file of a schema.
-func makeStore(t *testing.T, version int) {
+// makeStore creates the store file of the newest schema.
+func makeStore(t *testing.T, file string) {
 	t.Helper()
 	s := harness.New(t, filepath.Join(t.TempDir(), "plants.db"))
 	s.Env = []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + storedToken}
-	if later := schemas(t)[version:]; len(later) > 0 {
-		s.Program = harness.BuildWithout(t, later...)
-	}
 	s.Run()
 	c, err := client.New(s.API, storedToken, client.Options{})
 	if err != nil {
@@ -256,7 +229,7 @@ func makeStore(t *testing.T, version int) {
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(storeFile(version), store, 0o644); err != nil {
+	if err := os.WriteFile(file, store, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

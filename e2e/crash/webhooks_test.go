@@ -18,7 +18,7 @@ func TestWebhooksMissNothing(t *testing.T) {
 		interval = 5 * time.Second
 	}
 	s := harness.New(t, filepath.Join(t.TempDir(), "plants.db"), "--webhook-allow", "127.0.0.0/8")
-	s.Program = harness.Build(t, harness.HastyDeliveries...)
+	s.Program = harness.Eager(t)
 	s.Run()
 	c := s.Client(client.Options{})
 	r := harness.NewReceiver(t)

@@ -2,9 +2,8 @@
 // binary, starts, kills and stops servers, puts them under load, and checks that they
 // keep what they have acknowledged. Only tests import it.
 //
-// PLANTSTORE_TORTURE=1 selects the long form of the tests, PLANTSTORE_TEST_ALL=1 fails
-// a test whose requirements are missing instead of skipping it, and
-// PLANTSTORE_ARTIFACTS names the folder for what a test leaves behind.
+// PLANTSTORE_TORTURE=1 selects the long form of the tests, and PLANTSTORE_ARTIFACTS names
+// the folder for what a test leaves behind.
 package harness
 
 import (
@@ -18,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"plantstore/internal/testenv"
 )
 
 // Token is the first token of every store, with all scopes.
@@ -42,7 +41,7 @@ func Main(run func() int) (code int) {
 		return failed(err)
 	}
 	defer os.RemoveAll(dir)
-	if binary, err = build(dir, nil); err != nil {
+	if binary, err = testenv.Binary(dir, ""); err != nil {
 		return failed(err)
 	}
 	if dir := Artifacts(); dir != "" {
@@ -55,20 +54,11 @@ func Main(run func() int) (code int) {
 			f()
 		}
 		http.DefaultClient.CloseIdleConnections()
-		if err := findLeaks(); err != nil {
+		if err := testenv.Leaks(); err != nil {
 			code = max(code, failed(err))
 		}
 	}()
 	return run()
-}
-
-// findLeaks returns an error if goroutines are left, and still are after a while.
-func findLeaks() (err error) {
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		if err = goleak.Find(); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
 }
 
 func failed(err error) int {
@@ -95,15 +85,6 @@ func Times(short, long int) int {
 		return long
 	}
 	return short
-}
-
-// Lacks skips a test whose requirements are missing, or fails it if all tests must run.
-func Lacks(t testing.TB, what string) {
-	t.Helper()
-	if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
-		t.Fatal(what)
-	}
-	t.Skip(what)
 }
 
 // Artifacts returns the folder for files that outlive the tests, or "" if there is none.

@@ -19,14 +19,6 @@ import (
 	"plantstore/internal/wire"
 )
 
-// HastyDeliveries are patches for a build that does not wait as long as usual for a
-// response of a webhook, nor between attempts.
-var HastyDeliveries = []Patch{
-	Const("internal/webhook", "attemptTimeout", "2 * time.Second"),
-	Const("internal/webhook", "firstDelay", "200 * time.Millisecond"),
-	Const("internal/webhook", "maxDelay", "time.Second"),
-}
-
 // Receiver receives the messages of one webhook, and fails at random until it is told
 // to stop that.
 type Receiver struct {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"plantstore/client"
+	"plantstore/internal/testenv"
 )
 
 // Server is a plantstore process on one store. It can be started again after it has
@@ -336,7 +337,7 @@ func (s *Server) Import(lines string) {
 func NeedProc(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
-		Lacks(t, "this system has no /proc: "+err.Error())
+		testenv.Missing(t, "this system has no /proc: "+err.Error())
 	}
 }
 

@@ -1,10 +1,11 @@
 package console
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"plantstore/internal/testenv"
 )
 
 const (
@@ -16,25 +17,13 @@ const (
 // Node or its packages, the test is skipped, or fails if all tests must run.
 func node(t *testing.T, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath("node"); err != nil {
-		lacks(t, "node is not installed: run .ci/deps")
-	}
-	if _, err := os.Stat(filepath.Join(root, tools, ".package-lock.json")); err != nil {
-		lacks(t, "e2e/tools is not installed: run .ci/deps")
-	}
-	cmd := exec.CommandContext(t.Context(), "node", args...)
+	program := testenv.NeedsProgram(t, "node")
+	testenv.NeedsTools(t, root)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
-}
-
-func lacks(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("PLANTSTORE_TEST_ALL") == "1" {
-		t.Fatal(what)
-	}
-	t.Skip(what)
 }
 
 func TestScriptsPassTheirOwnTests(t *testing.T) {

@@ -14,20 +14,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)
-	err := goleak.Find()
-	for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
-		err = goleak.Find() // connections to the server that was removed are closed
-	}
-	if err != nil {
+	if err := testenv.Leaks(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}

@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/auth"
@@ -30,6 +28,7 @@ import (
 	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/testenv"
 	"plantstore/internal/webhook"
 )
 
@@ -87,11 +86,7 @@ type Server struct {
 // Main is for a TestMain. It runs the tests and fails if a goroutine is left over.
 func Main(m *testing.M) {
 	code := pgtest.Main(m)
-	err := goleak.Find()
-	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); {
-		err = goleak.Find() // it may be about to end
-	}
-	if err != nil {
+	if err := testenv.Leaks(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}

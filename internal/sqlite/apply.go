@@ -15,9 +15,6 @@ import (
 	"plantstore"
 )
 
-// groupSize is how many rows one statement reads or writes.
-const groupSize = 32
-
 // The statements that return a plant.
 const (
 	selectStored = "SELECT id, name, tag FROM stored WHERE id = ?"

@@ -9,14 +9,11 @@ import (
 	"plantstore"
 )
 
-// generationSize is how many rows of the log a generation has when it is frozen. The
-// more it has, the fewer pages its flush touches per row, and the longer a server takes
-// to read the log when it starts. With large plants it is frozen earlier, when they have
+// With large plants a generation is frozen before it has generationSize rows, when they have
 // generationText bytes of text, or the log's limit divided by generationShare: until it is
 // flushed, the log cannot be trimmed. With many different tags it is frozen when they take
 // generationTags bytes of memory.
 const (
-	generationSize = 1 << 19
 	generationText = 64 << 20
 	generationTags = 16 << 20
 

@@ -18,11 +18,10 @@ import (
 
 // Limits of one attempt.
 const (
-	attemptTimeout = 15 * time.Second
-	dialTimeout    = 10 * time.Second
-	maxResponse    = 64 << 10 // what is read of a response, in bytes
-	maxExcerpt     = 1 << 10  // what is remembered of it
-	maxError       = 512      // what is remembered of an error, in bytes
+	dialTimeout = 10 * time.Second
+	maxResponse = 64 << 10 // what is read of a response, in bytes
+	maxExcerpt  = 1 << 10  // what is remembered of it
+	maxError    = 512      // what is remembered of an error, in bytes
 )
 
 // special lists the networks that are not public and that netip does not know as such.

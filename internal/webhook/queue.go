@@ -9,7 +9,7 @@ import (
 	"plantstore"
 )
 
-// The limits of a queue, and the delays between attempts.
+// The limits of a queue.
 const (
 	maxInFlight = 16      // events of one webhook
 	maxRetrying = 8       // of them, those that failed before, if there are others
@@ -17,8 +17,6 @@ const (
 	maxHeld     = 1000    // events that wait for another attempt at one of their plant
 	maxReady    = 256     // events that can be sent
 	largeEvent  = 1 << 10 // bytes of text of an event that is not kept in memory until it is sent
-	firstDelay  = 5 * time.Second
-	maxDelay    = time.Hour
 )
 
 // queue decides which event of a webhook is sent next. It keeps those of one plant in

@@ -1,8 +1,8 @@
 // Package pgtest starts real PostgreSQL servers for tests, on loopback ports and in
 // temporary folders. They stop with the test.
 //
-// If PostgreSQL is not installed, a test that needs it is skipped, or fails if
-// PLANTSTORE_TEST_ALL=1 is set.
+// If PostgreSQL is not installed, a test that needs it is skipped, or fails if all tests
+// must run.
 package pgtest
 
 import (
@@ -24,6 +24,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/jackc/pgx/v5"
+
+	"plantstore/internal/testenv"
 )
 
 // startTimeout is how long a server may take to start, including recovery.
@@ -84,14 +86,14 @@ func Start(t testing.TB, settings ...string) *Server {
 }
 
 var (
-	errNoPostgres = errors.New("PostgreSQL is not installed: apt-get install postgresql")
-	errNoCluster  = errors.New("needs Patroni and etcd: apt-get install patroni etcd-server")
+	errNoPostgres = errors.New("PostgreSQL is not installed")
+	errNoCluster  = errors.New("Patroni or etcd is not installed")
 )
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if (errors.Is(err, errNoPostgres) || errors.Is(err, errNoCluster)) && os.Getenv("PLANTSTORE_TEST_ALL") != "1" {
-		t.Skip(err)
+	if errors.Is(err, errNoPostgres) || errors.Is(err, errNoCluster) {
+		testenv.Missing(t, err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)

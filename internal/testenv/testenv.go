@@ -1,0 +1,102 @@
+// Package testenv is what the tests of several packages need to know about their
+// environment: which programs are missing, where the binary under test is, and whether
+// goroutines are left over. Only tests import it.
+//
+// These environment variables are set by make test and make e2e. A package that is
+// tested with plain go test needs none of them.
+//
+//   - PLANTSTORE_TEST_ALL=1, or CI=true, fails a test whose requirements are missing
+//     instead of skipping it.
+//   - PLANTSTORE_TEST_MISSING names a file to which every test that is skipped for that
+//     reason adds a line.
+//   - PLANTSTORE_TEST_BIN names the folder of the binaries that were built for this run.
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Eager is the build tag of a binary that reaches rare states often: it flushes after a
+// few plants, and repeats a delivery that failed at once.
+const Eager = "eager"
+
+// Missing skips a test because something is not installed, or fails it if all tests must
+// run. All tests that need it say the same.
+func Missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("PLANTSTORE_TEST_ALL") == "1" || os.Getenv("CI") == "true" {
+		t.Fatal(what)
+	}
+	if list := os.Getenv("PLANTSTORE_TEST_MISSING"); list != "" {
+		if err := appendLine(list, what); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Skip(what)
+}
+
+func appendLine(file, line string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// NeedsProgram calls [Missing] if a program is not installed, and returns its path.
+func NeedsProgram(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, name+" is not installed")
+	}
+	return path
+}
+
+// NeedsTools calls [Missing] if the tools that only npm has are not installed below the
+// root of the repository.
+func NeedsTools(t testing.TB, root string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(root, "e2e/tools/node_modules/.package-lock.json")); err != nil {
+		Missing(t, "the npm packages of e2e/tools are not installed")
+	}
+}
+
+// Binary returns the path of the plantstore with the build tag, or without any if the tag
+// is "". It builds it into the folder, unless the whole run has it already.
+func Binary(dir, tag string) (string, error) {
+	name := "plantstore"
+	if tag != "" {
+		name += "-" + tag
+	}
+	if built := os.Getenv("PLANTSTORE_TEST_BIN"); built != "" {
+		return filepath.Join(built, name), nil
+	}
+	path := filepath.Join(dir, name)
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-tags", tag, "-o", path, "plantstore/cmd/plantstore").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	return path, nil
+}
+
+// leakTimeout is how long goroutines may take to end, on a busy machine too.
+const leakTimeout = 30 * time.Second
+
+// Leaks returns an error if goroutines are left over, and still are after a while.
+func Leaks(options ...goleak.Option) (err error) {
+	for deadline := time.Now().Add(leakTimeout); ; {
+		if err = goleak.Find(options...); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
