@@ -17,24 +17,18 @@ type screen struct {
 	scheme        string
 }
 
-// screens returns those on which every page must fit and be readable. In Firefox there is
-// one of each width: colors seldom depend on the browser.
-func (t *test) screens() []screen {
-	all := []screen{
-		{1280, 800, "light"},
-		{360, 740, "dark"},
-		{1920, 1080, "light"},
-		{640, 400, "dark"}, // 1280 by 800 at 200 %
-	}
-	if t.browser == chromium {
-		all = append(all, screen{1280, 800, "dark"}, screen{360, 740, "light"})
-	}
-	return all
+// screens are those on which every page must fit and be readable.
+var screens = []screen{
+	{1280, 800, "light"},
+	{1280, 800, "dark"},
+	{360, 740, "light"},
+	{360, 740, "dark"},
+	{1920, 1080, "light"},
+	{640, 400, "dark"}, // 1280 by 800 at 200 %
 }
 
-func TestPagesFitAndAreReadableAndNamed(t *testing.T) { eachBrowser(t, pagesFitAndAreReadableAndNamed) }
-
-func pagesFitAndAreReadableAndNamed(t *test) {
+func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(60))
 	s.put("7", `{"name":"A plant whose name is so long that it does not fit on one line of the table, nor on two lines of a phone, and still must not push anything else aside","tag":"a rather long tag for a plant"}`)
@@ -61,7 +55,7 @@ type pageState struct {
 // one of the states.
 func (b *tab) examine(states []pageState) {
 	b.t.Helper()
-	for _, screen := range b.t.screens() {
+	for _, screen := range screens {
 		b.size(screen.width, screen.height)
 		b.scheme(screen.scheme)
 		for _, state := range states {
@@ -130,15 +124,10 @@ func (b *tab) readable() {
 	}
 }
 
-// named fails where a control has no name for a screen reader. Only Chromium shows us
-// what a screen reader gets.
+// named fails where a control has no name for a screen reader.
 func (b *tab) named() {
 	b.t.Helper()
-	page, ok := b.driver.(*chromiumPage)
-	if !ok {
-		return
-	}
-	tree, err := chromedp.Call(page.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	tree, err := chromedp.Call(b.driver.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -154,9 +143,8 @@ func (b *tab) named() {
 	}
 }
 
-func TestKeyboardIsEnough(t *testing.T) { eachBrowser(t, keyboardIsEnough) }
-
-func keyboardIsEnough(t *test) {
+func TestKeyboardIsEnough(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.wait("document.activeElement.id === 'token'")
@@ -207,9 +195,8 @@ func keyboardIsEnough(t *test) {
 }
 
 // A list of a hundred plants is one stop for the Tab key.
-func TestRowsAreOneTabStop(t *testing.T) { eachBrowser(t, rowsAreOneTabStop) }
-
-func rowsAreOneTabStop(t *test) {
+func TestRowsAreOneTabStop(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(50))
 	b := openConsole(s)
@@ -248,9 +235,8 @@ func rowsAreOneTabStop(t *test) {
 }
 
 // The table is dense, and nothing moves while the page loads.
-func TestTableIsDenseAndDoesNotJump(t *testing.T) { eachBrowser(t, tableIsDenseAndDoesNotJump) }
-
-func tableIsDenseAndDoesNotJump(t *test) {
+func TestTableIsDenseAndDoesNotJump(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(60))
 	s.put("3", `{"name":"صبار","tag":"شجرة"}`)
@@ -281,11 +267,9 @@ func tableIsDenseAndDoesNotJump(t *test) {
 	if got := b.text(b.row("4") + " .name"); got != "null U+0000, line↵break,··two spaces" {
 		t.Errorf("the name is shown as %q", got)
 	}
-	if t.browser == chromium { // Firefox does not measure it
-		shift := evaluate[float64](b, `new Promise((done) => new PerformanceObserver((list) => done(list.getEntries().reduce((sum, e) => sum + (e.hadRecentInput ? 0 : e.value), 0))).observe({type: 'layout-shift', buffered: true}) ?? setTimeout(() => done(0), 300))`)
-		if shift >= 0.05 {
-			t.Errorf("the layout shift is %v", shift)
-		}
+	shift := evaluate[float64](b, `new Promise((done) => new PerformanceObserver((list) => done(list.getEntries().reduce((sum, e) => sum + (e.hadRecentInput ? 0 : e.value), 0))).observe({type: 'layout-shift', buffered: true}) ?? setTimeout(() => done(0), 300))`)
+	if shift >= 0.05 {
+		t.Errorf("the layout shift is %v", shift)
 	}
 	b.shot("dense")
 	b.eval("scrollTo(0, 600)")
@@ -301,9 +285,8 @@ func tableIsDenseAndDoesNotJump(t *test) {
 	}
 }
 
-func TestThemeIsChosenAndKept(t *testing.T) { eachBrowser(t, themeIsChosenAndKept) }
-
-func themeIsChosenAndKept(t *test) {
+func TestThemeIsChosenAndKept(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	b.scheme("dark")

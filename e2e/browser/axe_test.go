@@ -14,12 +14,11 @@ var axe = sync.OnceValues(func() ([]byte, error) {
 })
 
 // accessible fails on every serious or critical finding of axe-core on the page as it is
-// shown. axe-core takes long, and its findings seldom depend on the browser or on the exact
-// width, so it checks the usual width and, in Chromium, that of a phone.
+// shown. axe-core takes long, and its findings seldom depend on the exact width, so it checks
+// the usual width and that of a phone.
 func (b *tab) accessible() {
 	b.t.Helper()
-	width := evaluate[int](b, "innerWidth")
-	if width != 1280 && (width != 360 || b.t.browser != chromium) {
+	if width := evaluate[int](b, "innerWidth"); width != 1280 && width != 360 {
 		return
 	}
 	script, err := axe()

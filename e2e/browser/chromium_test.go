@@ -19,11 +19,7 @@ import (
 )
 
 // chromium is one process, whose pages all have the focus at once.
-var chromium browser = &chromiumBrowser{start: sync.OnceValues(startChromium)}
-
-type chromiumBrowser struct {
-	start func() (context.Context, error)
-}
+var chromium = sync.OnceValues(startChromium)
 
 func startChromium() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
@@ -58,10 +54,10 @@ func startChromium() (context.Context, error) {
 	return main, chromedp.Do(main)
 }
 
-func (*chromiumBrowser) name() string { return "chromium" }
-
-func (c *chromiumBrowser) open(log func(string)) (driver, error) {
-	main, err := c.start()
+// openPage opens a page with a storage of its own. It reports the errors and warnings of the
+// page's log, and endOfLog. The error is exec.ErrNotFound if Chromium is not installed.
+func openPage(log func(string)) (*driver, error) {
+	main, err := chromium()
 	if err != nil {
 		return nil, err
 	}
@@ -88,37 +84,39 @@ func (c *chromiumBrowser) open(log func(string)) (driver, error) {
 		cancel()
 		return nil, err
 	}
-	return &chromiumPage{ctx, cancel}, nil
+	return &driver{ctx, cancel}, nil
 }
 
-type chromiumPage struct {
+// driver drives a page of Chromium. What takes longer than pageTimeout fails.
+type driver struct {
 	ctx    context.Context
 	cancel func()
 }
 
-func (p *chromiumPage) do(steps ...chromedp.Action[chromedp.Void]) error {
+func (p *driver) do(steps ...chromedp.Action[chromedp.Void]) error {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	return chromedp.Do(ctx, steps...)
 }
 
-func (p *chromiumPage) close() { p.cancel() }
+func (p *driver) close() { p.cancel() }
 
-func (p *chromiumPage) navigate(url string) error { return p.do(chromedp.Navigate(url)) }
+func (p *driver) navigate(url string) error { return p.do(chromedp.Navigate(url)) }
 
-func (p *chromiumPage) reload() error { return p.do(chromedp.Reload()) }
+func (p *driver) reload() error { return p.do(chromedp.Reload()) }
 
-func (p *chromiumPage) evaluate(script string) (string, error) {
+// evaluate returns the text that the script evaluates to, or that its promise resolves to.
+func (p *driver) evaluate(script string) (string, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[string](script, chromedp.EvalAwaitPromise))
 }
 
-func (p *chromiumPage) click(x, y float64) error { return p.do(chromedp.MouseClickXY(x, y)) }
+func (p *driver) click(x, y float64) error { return p.do(chromedp.MouseClickXY(x, y)) }
 
 // press sends the character of a key with the key. chromedp.KeyEvent sends it by itself, and
 // a busy browser then types it even if the page has handled the key.
-func (p *chromiumPage) press(keys string) error {
+func (p *driver) press(keys string) error {
 	for _, key := range keys {
 		events := kb.Encode(key)
 		down, up := *events[0], *events[len(events)-1]
@@ -134,42 +132,47 @@ func (p *chromiumPage) press(keys string) error {
 	return nil
 }
 
-func (p *chromiumPage) insert(text string) error {
+// insert replaces the selection with the text, as if it was pasted.
+func (p *driver) insert(text string) error {
 	_, err := chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text})
 	return err
 }
 
-func (p *chromiumPage) resize(width, height int64) error {
+func (p *driver) resize(width, height int64) error {
 	return p.do(chromedp.EmulateViewport(width, height))
 }
 
-func (p *chromiumPage) prefer(scheme string) error {
+// prefer sets the preferred color scheme.
+func (p *driver) prefer(scheme string) error {
 	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
 	})
 	return err
 }
 
-func (p *chromiumPage) screenshot() ([]byte, error) {
+func (p *driver) screenshot() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.CaptureScreenshot())
 }
 
-func (p *chromiumPage) choose(selector, file string) error {
+// choose chooses a file in the field.
+func (p *driver) choose(selector, file string) error {
 	return p.do(chromedp.SetUploadFiles(chromedp.CSS(selector), []string{file}))
 }
 
-func (p *chromiumPage) drag(event dragEvent, file string, x, y float64) error {
+// drag lets a file from elsewhere enter the page, move over it, or drop on it.
+func (p *driver) drag(event input.DispatchDragEventType, file string, x, y float64) error {
 	_, err := chromedp.Call(p.ctx, input.DispatchDragEvent, input.DispatchDragEventParams{
-		Type: map[dragEvent]input.DispatchDragEventType{dragEnter: "dragEnter", dragOver: "dragOver", drop: "drop"}[event],
-		X:    x, Y: y,
+		Type: event, X: x, Y: y,
 		Data: &input.DragData{Items: []*input.DragDataItem{}, Files: []string{file}, DragOperationsMask: 1},
 	})
 	return err
 }
 
-func (p *chromiumPage) download(dir string, start func()) (name string, content []byte, err error) {
+// download returns the name and the content of the file that the browser saves when start is
+// called.
+func (p *driver) download(dir string, start func()) (name string, content []byte, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	_, err = chromedp.CallBrowser(ctx, cdp.SetDownloadBehavior, cdp.SetDownloadBehaviorParams{

@@ -10,10 +10,7 @@ import (
 // While the server is away, whatever the page polls is asked less and less often: after 1 s,
 // 2 s, 4 s and so on, up to 30 s.
 func TestPollingBacksOffWhileTheServerIsAway(t *testing.T) {
-	eachBrowser(t, pollingBacksOffWhileTheServerIsAway)
-}
-
-func pollingBacksOffWhileTheServerIsAway(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)
@@ -46,9 +43,8 @@ func pollingBacksOffWhileTheServerIsAway(t *test) {
 	b.see(b.row("2"), "Back again")
 }
 
-func TestFiguresUnderThePointerAreShown(t *testing.T) { eachBrowser(t, figuresUnderThePointerAreShown) }
-
-func figuresUnderThePointerAreShown(t *test) {
+func TestFiguresUnderThePointerAreShown(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	b.wait("/max/.test(document.querySelector('#rate .peak').textContent)")
@@ -62,9 +58,8 @@ func figuresUnderThePointerAreShown(t *test) {
 	b.see("#rate .peak", "max")
 }
 
-func TestNStartsANewPlant(t *testing.T) { eachBrowser(t, nStartsANewPlant) }
-
-func nStartsANewPlant(t *test) {
+func TestNStartsANewPlant(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)

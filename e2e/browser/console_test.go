@@ -20,10 +20,10 @@ import (
 // server is a server whose plants a test can change without the page.
 type server struct {
 	*harness.Server
-	t *test
+	t *testing.T
 }
 
-func startServer(t *test, flags ...string) *server {
+func startServer(t *testing.T, flags ...string) *server {
 	t.Helper()
 	return &server{harness.Start(t, flags...), t}
 }
@@ -100,9 +100,8 @@ func (b *tab) create(id, name, tag string) {
 	b.click("#plant .primary")
 }
 
-func TestFirstPlantIsCreatedInTheForm(t *testing.T) { eachBrowser(t, firstPlantIsCreatedInTheForm) }
-
-func firstPlantIsCreatedInTheForm(t *test) {
+func TestFirstPlantIsCreatedInTheForm(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.see("#sign-in", "Sign in to Plantstore")
@@ -126,9 +125,8 @@ func firstPlantIsCreatedInTheForm(t *test) {
 	}
 }
 
-func TestSignOutForgetsTheToken(t *testing.T) { eachBrowser(t, signOutForgetsTheToken) }
-
-func signOutForgetsTheToken(t *test) {
+func TestSignOutForgetsTheToken(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.expect("status of 401")
@@ -168,9 +166,8 @@ func signOutForgetsTheToken(t *test) {
 	}
 }
 
-func TestTokenWithoutReadScopeCanCreate(t *testing.T) { eachBrowser(t, tokenWithoutReadScopeCanCreate) }
-
-func tokenWithoutReadScopeCanCreate(t *test) {
+func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	writer := s.Command("token", "create", "--name", "writer", "--scopes", "plants:write")
 	b := openTab(t, "http://"+s.Addr+"/")
@@ -182,9 +179,8 @@ func tokenWithoutReadScopeCanCreate(t *test) {
 	b.hidden("#live")
 }
 
-func TestPlantsAreFoundByPageNameAndTag(t *testing.T) { eachBrowser(t, plantsAreFoundByPageNameAndTag) }
-
-func plantsAreFoundByPageNameAndTag(t *test) {
+func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, "--base-url", "http://plants.test/a%20store/v1/")
 	s.Import(garden(120))
 	_, port, _ := strings.Cut(s.Addr, ":")
@@ -222,10 +218,7 @@ func plantsAreFoundByPageNameAndTag(t *test) {
 
 // The server examines a limited number of plants in one search.
 func TestSearchContinuesPastTheScanLimit(t *testing.T) {
-	eachBrowser(t, searchContinuesPastTheScanLimit)
-}
-
-func searchContinuesPastTheScanLimit(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	var hay []byte
 	for i := range 200_001 {
@@ -238,9 +231,8 @@ func searchContinuesPastTheScanLimit(t *test) {
 	b.see("#count", "Matches 1–1 of 1")
 }
 
-func TestPlantsAreEditedAndDeleted(t *testing.T) { eachBrowser(t, plantsAreEditedAndDeleted) }
-
-func plantsAreEditedAndDeleted(t *test) {
+func TestPlantsAreEditedAndDeleted(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(3))
 	s.put("4", `{"name":"two\r\nlines\nthree","tag":""}`)
@@ -302,10 +294,7 @@ func plantsAreEditedAndDeleted(t *test) {
 }
 
 func TestDrawerCopiesTheIDAndACommandWithoutTheToken(t *testing.T) {
-	eachBrowser(t, drawerCopiesTheIDAndACommandWithoutTheToken)
-}
-
-func drawerCopiesTheIDAndACommandWithoutTheToken(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	s.put("9007199254740993", `{"name":"It's <b>","tag":"herb"}`)
 	b := openConsole(s)
@@ -332,9 +321,8 @@ func drawerCopiesTheIDAndACommandWithoutTheToken(t *test) {
 	}
 }
 
-func TestEmptyStoreIsFilledWithSamples(t *testing.T) { eachBrowser(t, emptyStoreIsFilledWithSamples) }
-
-func emptyStoreIsFilledWithSamples(t *test) {
+func TestEmptyStoreIsFilledWithSamples(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	b.click("#state .actions button:nth-child(3)")
@@ -342,9 +330,8 @@ func emptyStoreIsFilledWithSamples(t *test) {
 	b.see("#total", "20 plants")
 }
 
-func TestPlantIsFoundByItsID(t *testing.T) { eachBrowser(t, plantIsFoundByItsID) }
-
-func plantIsFoundByItsID(t *test) {
+func TestPlantIsFoundByItsID(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(60) + `{"id":9007199254740993,"name":"Plant 123"}`)
 	b := openConsole(s)
@@ -370,9 +357,8 @@ func plantIsFoundByItsID(t *test) {
 	b.hidden("#goto")
 }
 
-func TestTagsAreSuggestedWithCounts(t *testing.T) { eachBrowser(t, tagsAreSuggestedWithCounts) }
-
-func tagsAreSuggestedWithCounts(t *test) {
+func TestTagsAreSuggestedWithCounts(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(21) + `{"id":100,"name":"Pine","tag":"trees, <b>tall</b>"}`)
 	b := openConsole(s)
@@ -406,10 +392,7 @@ func tagsAreSuggestedWithCounts(t *test) {
 }
 
 func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
-	eachBrowser(t, selectedPlantsAreDeletedAndTagged)
-}
-
-func selectedPlantsAreDeletedAndTagged(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(6))
 	b := openConsole(s)
@@ -462,9 +445,8 @@ func selectedPlantsAreDeletedAndTagged(t *test) {
 	b.see("#count", "Plants 1–6 of 6")
 }
 
-func TestUnsavedTextIsNotLostByAccident(t *testing.T) { eachBrowser(t, unsavedTextIsNotLostByAccident) }
-
-func unsavedTextIsNotLostByAccident(t *test) {
+func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(3))
 	b := openConsole(s)
@@ -489,9 +471,8 @@ func unsavedTextIsNotLostByAccident(t *test) {
 	}
 }
 
-func TestErrorsAreShownNextToTheField(t *testing.T) { eachBrowser(t, errorsAreShownNextToTheField) }
-
-func errorsAreShownNextToTheField(t *test) {
+func TestErrorsAreShownNextToTheField(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(1))
 	b := openConsole(s)
@@ -527,9 +508,8 @@ func errorsAreShownNextToTheField(t *test) {
 	b.see("#plant-facts", "Moss")
 }
 
-func TestIDsAreExact(t *testing.T) { eachBrowser(t, idsAreExact) }
-
-func idsAreExact(t *test) {
+func TestIDsAreExact(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	for _, id := range extremeIDs {
@@ -555,9 +535,8 @@ func idsAreExact(t *test) {
 	b.see("#state", "No plants yet")
 }
 
-func TestNamesAreShownAsText(t *testing.T) { eachBrowser(t, namesAreShownAsText) }
-
-func namesAreShownAsText(t *test) {
+func TestNamesAreShownAsText(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	const evil = `<img src=x onerror=alert(1)>`
 	s.put("1", fmt.Sprintf(`{"name":%q,"tag":"<script>alert(2)</script>"}`, evil))
@@ -593,10 +572,7 @@ func namesAreShownAsText(t *test) {
 
 // A click is lost if its row is replaced between press and release.
 func TestReloadKeepsRowsThatHaveNotChanged(t *testing.T) {
-	eachBrowser(t, reloadKeepsRowsThatHaveNotChanged)
-}
-
-func reloadKeepsRowsThatHaveNotChanged(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(`{"id":2,"name":"two"}` + "\n" + `{"id":4,"name":"four"}` + "\n" + `{"id":6,"name":"six"}` + "\n")
 	b := openConsole(s)
@@ -616,9 +592,8 @@ func reloadKeepsRowsThatHaveNotChanged(t *test) {
 	rows("1 new,2,3 new,6,7 new")
 }
 
-func TestEditConflictShowsBothVersions(t *testing.T) { eachBrowser(t, editConflictShowsBothVersions) }
-
-func editConflictShowsBothVersions(t *test) {
+func TestEditConflictShowsBothVersions(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(3))
 	b := openConsole(s)
@@ -700,9 +675,8 @@ func editConflictShowsBothVersions(t *test) {
 	b.hidden(b.row("3"))
 }
 
-func TestRefusedTokenKeepsTheInput(t *testing.T) { eachBrowser(t, refusedTokenKeepsTheInput) }
-
-func refusedTokenKeepsTheInput(t *test) {
+func TestRefusedTokenKeepsTheInput(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.expect("status of 401")
@@ -732,10 +706,7 @@ func refusedTokenKeepsTheInput(t *test) {
 }
 
 func TestUnreachableServerKeepsTheInputAndTheRows(t *testing.T) {
-	eachBrowser(t, unreachableServerKeepsTheInputAndTheRows)
-}
-
-func unreachableServerKeepsTheInputAndTheRows(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)
@@ -760,9 +731,8 @@ func unreachableServerKeepsTheInputAndTheRows(t *test) {
 	}
 }
 
-func TestSlowServerIsReported(t *testing.T) { eachBrowser(t, slowServerIsReported) }
-
-func slowServerIsReported(t *test) {
+func TestSlowServerIsReported(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)
@@ -776,9 +746,8 @@ func slowServerIsReported(t *test) {
 	b.see("#rows", "A slow rose")
 }
 
-func TestLiveFiguresAreShown(t *testing.T) { eachBrowser(t, liveFiguresAreShown) }
-
-func liveFiguresAreShown(t *test) {
+func TestLiveFiguresAreShown(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(60))
 	b := openConsole(s)
@@ -802,9 +771,8 @@ func liveFiguresAreShown(t *test) {
 	b.hidden("#live")
 }
 
-func TestDisabledWebhookIsShown(t *testing.T) { eachBrowser(t, disabledWebhookIsShown) }
-
-func disabledWebhookIsShown(t *test) {
+func TestDisabledWebhookIsShown(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
 	var status atomic.Int32
 	status.Store(http.StatusGone)

@@ -11,9 +11,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-func TestReferenceCreatesAPlant(t *testing.T) { eachBrowser(t, referenceCreatesAPlant) }
-
-func referenceCreatesAPlant(t *test) {
+func TestReferenceCreatesAPlant(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, "--base-url", "http://plants.test/store/v1")
 	_, port, _ := strings.Cut(s.Addr, ":")
 	b := openTab(t, "http://plants.test:"+port+"/docs/")
@@ -85,10 +84,7 @@ func (b *tab) execute(selector, status string) {
 }
 
 func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
-	eachBrowser(t, referenceKeepsEveryIDAndUsesTheTokenOfTheConsole)
-}
-
-func referenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	b := openReference(s)
 	create := b.operation("plants-createPlant")
@@ -138,15 +134,14 @@ func referenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *test) {
 	}
 }
 
-func TestReferenceFitsAndIsAccessible(t *testing.T) { eachBrowser(t, referenceFitsAndIsAccessible) }
-
-func referenceFitsAndIsAccessible(t *test) {
+func TestReferenceFitsAndIsAccessible(t *testing.T) {
+	t.Parallel()
 	b := openReference(startServer(t))
 	b.operation("plants-createPlant")
 	list := b.operation("plants-listPlants")
 	b.execute(list, "200")
 	b.eval("scrollTo(0, 0)")
-	for _, screen := range t.screens() {
+	for _, screen := range screens {
 		name := fmt.Sprintf("%d-%s", screen.width, screen.scheme)
 		t.Log(name) // the subject of the failures that follow
 		b.size(screen.width, screen.height)
@@ -175,9 +170,8 @@ func referenceFitsAndIsAccessible(t *test) {
 }
 
 // Pages of the origins that --cors-origin lists may call the API, and nothing else.
-func TestOnlyListedOriginsCanCallTheAPI(t *testing.T) { eachBrowser(t, onlyListedOriginsCanCallTheAPI) }
-
-func onlyListedOriginsCanCallTheAPI(t *test) {
+func TestOnlyListedOriginsCanCallTheAPI(t *testing.T) {
+	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		io.WriteString(w, "<!doctype html><link rel=icon href=data:,><title>another page</title>")

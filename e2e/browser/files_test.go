@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"plantstore/e2e/harness"
 )
 
 // file writes a file to import.
-func file(t *test, name, text string) string {
+func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
@@ -21,9 +22,8 @@ func file(t *test, name, text string) string {
 	return path
 }
 
-func TestFileIsImported(t *testing.T) { eachBrowser(t, fileIsImported) }
-
-func fileIsImported(t *test) {
+func TestFileIsImported(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	b.click("#import")
@@ -46,9 +46,8 @@ func (b *tab) choose(path string) {
 	b.must(b.driver.choose("#file", path))
 }
 
-func TestImportTakesWhatTheCommandTakes(t *testing.T) { eachBrowser(t, importTakesWhatTheCommandTakes) }
-
-func importTakesWhatTheCommandTakes(t *test) {
+func TestImportTakesWhatTheCommandTakes(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	for i, c := range []struct{ name, text string }{
@@ -81,9 +80,8 @@ func importTakesWhatTheCommandTakes(t *test) {
 	b.shot("import-refused")
 }
 
-func TestImportReportsBadLines(t *testing.T) { eachBrowser(t, importReportsBadLines) }
-
-func importReportsBadLines(t *test) {
+func TestImportReportsBadLines(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)
@@ -121,9 +119,9 @@ func importReportsBadLines(t *test) {
 // drop drops a file on the page, as from a file manager.
 func (b *tab) drop(path string) {
 	b.t.Helper()
-	for _, event := range []dragEvent{dragEnter, dragOver, drop} {
+	for _, event := range []input.DispatchDragEventType{input.DispatchDragEventTypeDragEnter, input.DispatchDragEventTypeDragOver, input.DispatchDragEventTypeDrop} {
 		b.must(b.driver.drag(event, path, 400, 500))
-		if event == dragOver {
+		if event == input.DispatchDragEventTypeDragOver {
 			b.see("#drop", "Drop the file to import its plants")
 			b.shot("drop")
 		}
@@ -131,10 +129,7 @@ func (b *tab) drop(path string) {
 }
 
 func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
-	eachBrowser(t, importShowsProgressAndCanBeStopped)
-}
-
-func importShowsProgressAndCanBeStopped(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
 	big := file(t, "big.ndjson", strings.Repeat(garden(1000), 100))
@@ -165,9 +160,8 @@ func importShowsProgressAndCanBeStopped(t *test) {
 }
 
 // The server names a hundred failed lines in one response; the report has them all.
-func TestImportKeepsEveryFailedLine(t *testing.T) { eachBrowser(t, importKeepsEveryFailedLine) }
-
-func importKeepsEveryFailedLine(t *test) {
+func TestImportKeepsEveryFailedLine(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(500))
 	b := openConsole(s)
@@ -182,9 +176,8 @@ func importKeepsEveryFailedLine(t *test) {
 	}
 }
 
-func TestPlantsAreExportedToAFile(t *testing.T) { eachBrowser(t, plantsAreExportedToAFile) }
-
-func plantsAreExportedToAFile(t *test) {
+func TestPlantsAreExportedToAFile(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(300))
 	s.put("-9223372036854775808", `{"name":"The first <of> all\n"}`)
@@ -207,10 +200,7 @@ func plantsAreExportedToAFile(t *test) {
 }
 
 func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
-	eachBrowser(t, exportEndsWithItsMessageAndWithTheSession)
-}
-
-func exportEndsWithItsMessageAndWithTheSession(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(10))
 	b := openConsole(s)

@@ -9,9 +9,8 @@ import (
 // at waits until the page's URL ends in the hash.
 func (b *tab) at(hash string) { b.t.Helper(); b.wait("location.hash === '" + hash + "'") }
 
-func TestURLIsTheState(t *testing.T) { eachBrowser(t, urlIsTheState) }
-
-func urlIsTheState(t *test) {
+func TestURLIsTheState(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(120))
 	b := openTab(t, "http://"+s.Addr+"/#/plants?tag=tropical&q=mon")

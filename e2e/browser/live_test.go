@@ -6,9 +6,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-func TestTableFollowsTheChangesOfOthers(t *testing.T) { eachBrowser(t, tableFollowsTheChangesOfOthers) }
-
-func tableFollowsTheChangesOfOthers(t *test) {
+func TestTableFollowsTheChangesOfOthers(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(60))
 	b := openConsole(s)
@@ -45,9 +44,8 @@ func tableFollowsTheChangesOfOthers(t *test) {
 	b.see("#total", "61 plants")
 }
 
-func TestActivityShowsWhoDidWhat(t *testing.T) { eachBrowser(t, activityShowsWhoDidWhat) }
-
-func activityShowsWhoDidWhat(t *test) {
+func TestActivityShowsWhoDidWhat(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	gardener := s.Command("token", "create", "--name", "gardener")
 	s.Import(garden(3))

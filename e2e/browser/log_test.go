@@ -9,9 +9,8 @@ import (
 )
 
 // Every other test relies on it.
-func TestErrorsOfThePageAreNoticed(t *testing.T) { eachBrowser(t, errorsOfThePageAreNoticed) }
-
-func errorsOfThePageAreNoticed(t *test) {
+func TestErrorsOfThePageAreNoticed(t *testing.T) {
+	t.Parallel()
 	b := openTab(t, "http://"+startServer(t).Addr+"/")
 	for _, c := range []struct{ script, log string }{
 		{"setTimeout(() => { throw new Error('not caught'); })", "not caught"},

@@ -1,5 +1,5 @@
-// Package browser tests the console and the reference in real browsers, Chromium and
-// Firefox.
+// Package browser tests the console and the reference in real browsers: everything in
+// Chromium, and the main path in Firefox too.
 package browser
 
 import (

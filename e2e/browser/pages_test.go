@@ -44,9 +44,8 @@ func (b *tab) takeSecret(label string) string {
 	return secret
 }
 
-func TestTokenIsCreatedUsedAndRevoked(t *testing.T) { eachBrowser(t, tokenIsCreatedUsedAndRevoked) }
-
-func tokenIsCreatedUsedAndRevoked(t *test) {
+func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Command("token", "create", "--name", "nightly export", "--scopes", "plants:read,events:read")
 	s.Command("token", "create", "--name", "ci", "--expires", "30d")
@@ -103,10 +102,7 @@ func tokenIsCreatedUsedAndRevoked(t *test) {
 }
 
 func TestNobodyCanGiveAwayMoreThanTheyHave(t *testing.T) {
-	eachBrowser(t, nobodyCanGiveAwayMoreThanTheyHave)
-}
-
-func nobodyCanGiveAwayMoreThanTheyHave(t *test) {
+	t.Parallel()
 	s := startServer(t)
 	maker := s.Command("token", "create", "--name", "maker", "--scopes", "tokens:read,tokens:write", "--expires", "10d")
 	auditor := s.Command("token", "create", "--name", "auditor", "--scopes", "tokens:read")
@@ -142,10 +138,7 @@ func nobodyCanGiveAwayMoreThanTheyHave(t *test) {
 }
 
 func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
-	eachBrowser(t, webhookIsCreatedTestedAndDeleted)
-}
-
-func webhookIsCreatedTestedAndDeleted(t *test) {
+	t.Parallel()
 	var status atomic.Int64
 	status.Store(http.StatusOK)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -256,10 +249,7 @@ func (b *tab) clickText(selector, text string) {
 }
 
 func TestWebhooksPageWithoutWriteScopeOnlyShows(t *testing.T) {
-	eachBrowser(t, webhooksPageWithoutWriteScopeOnlyShows)
-}
-
-func webhooksPageWithoutWriteScopeOnlyShows(t *test) {
+	t.Parallel()
 	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
 	if status, got := s.Call(harness.Token, "POST", "/webhooks", `{"url":"http://127.0.0.1:9/hook"}`); status != http.StatusCreated {
 		t.Fatalf("create a webhook: %d %s", status, got)
@@ -277,9 +267,8 @@ func webhooksPageWithoutWriteScopeOnlyShows(t *test) {
 	b.see(".drawer", "http://127.0.0.1:9/hook")
 }
 
-func TestAboutSaysWhatTheServerIs(t *testing.T) { eachBrowser(t, aboutSaysWhatTheServerIs) }
-
-func aboutSaysWhatTheServerIs(t *test) {
+func TestAboutSaysWhatTheServerIs(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(1234))
 	b := openConsole(s)
@@ -289,9 +278,8 @@ func aboutSaysWhatTheServerIs(t *test) {
 	}
 }
 
-func TestOtherPagesFitAndAreAccessible(t *testing.T) { eachBrowser(t, otherPagesFitAndAreAccessible) }
-
-func otherPagesFitAndAreAccessible(t *test) {
+func TestOtherPagesFitAndAreAccessible(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
 	for i := range 4 {
 		s.Command("token", "create", "--name", fmt.Sprintf("A token with a rather long name, number %d", i), "--scopes", "plants:read,plants:write,events:read")

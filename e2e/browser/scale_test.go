@@ -13,11 +13,10 @@ import (
 
 // The console finds its way in a store of any size. The long form has 10 million plants, and
 // its figures are those of docs/performance.md.
-func TestConsoleFindsItsWayAmongManyPlants(in *testing.T) {
+func TestConsoleFindsItsWayAmongManyPlants(t *testing.T) {
 	if !harness.Torture() {
-		in.Parallel()
+		t.Parallel()
 	}
-	t := &test{in, chromium}
 	plants, tags, times := harness.Times(5_000, 10_000_000), harness.Times(50, 10_000), harness.Times(1, 20)
 	s := startServer(t)
 	fill(s, plants, tags)

@@ -23,70 +23,10 @@ import (
 // pageTimeout ends a wait for a page that hangs. Tests may share a busy machine.
 const pageTimeout = 3 * time.Minute
 
-// browser opens pages. Tests share it.
-type browser interface {
-	// name is the name of its program.
-	name() string
-	// open opens a page with a storage of its own, which has the focus. It reports the
-	// errors and warnings of the page's log, and endOfLog. The error is
-	// exec.ErrNotFound if the program is not installed.
-	open(log func(text string)) (driver, error)
-}
-
-// driver drives a page of a browser. What takes longer than pageTimeout fails.
-type driver interface {
-	close()
-	navigate(url string) error
-	reload() error
-	// evaluate returns the text that the script evaluates to, or that its promise
-	// resolves to.
-	evaluate(script string) (string, error)
-	click(x, y float64) error
-	press(keys string) error
-	// insert replaces the selection with the text, as if it was pasted.
-	insert(text string) error
-	resize(width, height int64) error
-	// prefer sets the preferred color scheme.
-	prefer(scheme string) error
-	screenshot() ([]byte, error)
-	// choose chooses a file in the field.
-	choose(selector, file string) error
-	// drag lets a file from elsewhere enter the page, move over it, or drop on it.
-	drag(event dragEvent, file string, x, y float64) error
-	// download returns the name and the content of the file that the browser saves when
-	// start is called.
-	download(dir string, start func()) (name string, content []byte, err error)
-}
-
-type dragEvent string
-
-const (
-	dragEnter dragEvent = "dragenter"
-	dragOver  dragEvent = "dragover"
-	drop      dragEvent = "drop"
-)
-
-// test is a test in one of the browsers.
-type test struct {
-	*testing.T
-	browser browser
-}
-
-// eachBrowser runs a test in all browsers.
-func eachBrowser(t *testing.T, f func(*test)) {
-	t.Parallel()
-	for _, in := range []browser{chromium, firefox} {
-		t.Run(in.name(), func(t *testing.T) {
-			t.Parallel()
-			f(&test{t, in})
-		})
-	}
-}
-
 // tab is a tab of the browser, with a storage of its own.
 type tab struct {
-	t      *test
-	driver driver
+	t      *testing.T
+	driver *driver
 
 	mu       sync.Mutex
 	expected []string      // guarded by mu: parts of messages that the log may have
@@ -107,14 +47,14 @@ const longMessages = `() => {
 
 // openTab opens a page. When the test ends, an error or a violation of the
 // content security policy in the browser's log fails it, unless it was expected.
-func openTab(t *test, url string) *tab {
+func openTab(t *testing.T, url string) *tab {
 	t.Helper()
 	b := &tab{t: t, end: make(chan struct{})}
 	var err error
-	if b.driver, err = t.browser.open(b.note); errors.Is(err, exec.ErrNotFound) {
-		testenv.Missing(t, t.browser.name()+" is not installed")
+	if b.driver, err = openPage(b.note); errors.Is(err, exec.ErrNotFound) {
+		testenv.Missing(t, "Chromium is not installed")
 	} else if err != nil {
-		t.Fatalf("open a page in %s: %v", t.browser.name(), err)
+		t.Fatalf("open a page in Chromium: %v", err)
 	}
 	t.Cleanup(b.driver.close)
 	t.Cleanup(b.checkLog)
@@ -358,7 +298,7 @@ func (b *tab) scheme(name string) {
 func (b *tab) shot(name string) {
 	b.t.Helper()
 	if dir := harness.Artifacts(); dir != "" {
-		b.capture(filepath.Join(dir, b.t.browser.name()+"-"+name+".png"))
+		b.capture(filepath.Join(dir, name+".png"))
 	}
 }
 
@@ -367,7 +307,7 @@ var images = flag.Bool("images", false, "take the screenshots of the documentati
 // image saves a screenshot for the documentation, if the flag says so.
 func (b *tab) image(name string) {
 	b.t.Helper()
-	if *images && b.t.browser == chromium {
+	if *images {
 		b.capture(filepath.Join(harness.Root, "docs/images", name+".png"))
 	}
 }
