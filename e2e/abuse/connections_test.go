@@ -2,8 +2,6 @@ package abuse
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -98,7 +96,7 @@ func (a *target) drip(head, part string) (string, error) {
 func TestSlowHeadersAreCutOff(t *testing.T) {
 	a := startTarget(t, timeouts{header: time.Second})
 	a.withProber(t, func() {
-		harness.Parallel(t, harness.Times(200, 2000), func(int) error {
+		harness.Parallel(t, harness.Times(50, 2000), func(int) error {
 			response, err := a.drip("GET /plants HTTP/1.1\r\nHost: x\r\nX-Slow: ", "a")
 			if err == nil && response != "" {
 				err = fmt.Errorf("got %q, want nothing", response)
@@ -111,7 +109,7 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 func TestSlowBodiesAreCutOff(t *testing.T) {
 	a := startTarget(t, timeouts{request: 2 * time.Second})
 	a.withProber(t, func() {
-		harness.Parallel(t, harness.Times(200, 2000), func(i int) error {
+		harness.Parallel(t, harness.Times(50, 2000), func(i int) error {
 			head, part := rawRequest("POST", "/plants", "", "Content-Length: 1000"), " "
 			head = strings.Replace(head, "Content-Length: 0\r\n", "", 1)
 			if i%2 == 0 {
@@ -124,62 +122,6 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 			}
 			return err
 		})
-	})
-}
-
-// Clients request an export and read nothing of it. The server must refuse them or
-// give up on them, and they must notice that the export is not complete.
-func TestReadersThatStopReadingAreCutOff(t *testing.T) {
-	const plants, length = 400, 64 << 10
-	a := startTarget(t, timeouts{request: 2 * time.Second, export: 3 * time.Second})
-	name := strings.Repeat("n", length)
-	var lines strings.Builder
-	for id := range plants {
-		lines.WriteString(fmt.Sprintf(`{"id":%d,"name":"`, id+1) + name + "\"}\n")
-	}
-	a.Import(lines.String())
-	n := harness.Times(16, 32)
-	a.withProber(t, func() {
-		conns, readers := make([]*net.TCPConn, n), make([]*bufio.Reader, n)
-		began := time.Now()
-		harness.Parallel(t, n, func(i int) (err error) {
-			if conns[i], err = a.dial(); err != nil {
-				return err
-			}
-			readers[i] = bufio.NewReader(conns[i])
-			if err := conns[i].SetReadBuffer(64 << 10); err != nil {
-				return err
-			}
-			if _, err := io.WriteString(conns[i], rawRequest("GET", "/plants", "", "Accept: application/x-ndjson", "Connection: close")); err != nil {
-				return err
-			}
-			_, err = readers[i].Peek(1) // its export has begun, or is refused
-			return err
-		})
-		a.awaitClosed(t, conns)
-		took := time.Since(began)
-		var refused atomic.Int64
-		harness.Parallel(t, n, func(i int) error {
-			defer conns[i].Close()
-			res, err := http.ReadResponse(readers[i], nil)
-			if err != nil {
-				return err
-			}
-			defer res.Body.Close()
-			got, err := io.Copy(io.Discard, res.Body)
-			if res.StatusCode == 503 && res.Header.Get("Retry-After") != "" && err == nil {
-				refused.Add(1)
-				return nil
-			}
-			if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET) {
-				return fmt.Errorf("an export that was not read ended after %d bytes with %v, want an unexpected EOF", got, err)
-			}
-			return nil
-		})
-		if refused.Load() == int64(n) {
-			t.Error("all readers were refused")
-		}
-		harness.Report(t, "of %d readers %d were refused, the others cut off after %v", n, refused.Load(), took)
 	})
 }
 
@@ -236,7 +178,7 @@ func countSockets(files []string) (n int) {
 // some are half closed, and some have lost their other side.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	a := startTarget(t, timeouts{header: time.Second, idle: 2 * time.Second})
-	n := allowFiles(t, harness.Times(1000, 5000))
+	n := allowFiles(t, harness.Times(50, 5000))
 	a.withProber(t, func() {
 		conns := make([]*net.TCPConn, n)
 		var vanished atomic.Int64
@@ -320,52 +262,6 @@ func vanish(conn *net.TCPConn) error {
 		return errors.Join(err, refused)
 	}
 	return conn.Close()
-}
-
-// Many requests are sent before a response is read. Responses must come in order, each to
-// its own request.
-func TestPipelinedResponsesAreInOrder(t *testing.T) {
-	a := startTarget(t, timeouts{})
-	n := harness.Times(2000, 100_000)
-	a.withProber(t, func() {
-		harness.Parallel(t, 4, func(c int) error {
-			conn, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			go func() {
-				out := bufio.NewWriter(conn)
-				for i := range n {
-					id := "X-Request-Id: " + strconv.Itoa(i)
-					switch plant := c*n + i/3 + 1; i % 3 {
-					case 0:
-						out.WriteString(rawRequest("POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"plant %d"}`, plant, plant), id))
-					case 1:
-						out.WriteString(rawRequest("GET", fmt.Sprint("/plants/", plant), "", id))
-					case 2:
-						out.WriteString(rawRequest("POST", "/plants", "{", id))
-					}
-				}
-				out.Flush()
-			}()
-			in := bufio.NewReader(conn)
-			for i := range n {
-				status, body, header, err := readResponse(in)
-				if err != nil {
-					return fmt.Errorf("response %d: %w", i, err)
-				}
-				want, text := 200, fmt.Sprintf(`"name":"plant %d"`, c*n+i/3+1)
-				if i%3 == 2 {
-					want, text = 400, "40001"
-				}
-				if status != want || !strings.Contains(body, text) || header.Get("X-Request-Id") != strconv.Itoa(i) {
-					return fmt.Errorf("response %d is %d %s to request %s, want %d with %s", i, status, body, header.Get("X-Request-Id"), want, text)
-				}
-			}
-			return nil
-		})
-	})
 }
 
 func readResponse(in *bufio.Reader) (status int, body string, header http.Header, err error) {
@@ -464,43 +360,6 @@ func TestEndlessRequestsAreRefused(t *testing.T) {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-}
-
-// A small body would be large if the server decompressed it.
-func TestCompressedBodiesAreNotDecompressed(t *testing.T) {
-	var part bytes.Buffer
-	w := gzip.NewWriter(&part)
-	io.WriteString(w, `{"id":1,"name":"`+strings.Repeat("a", 1<<20))
-	w.Close()
-	bomb := strings.Repeat(part.String(), 900) // gzip members may follow each other
-	a := startTarget(t, timeouts{})
-	a.withProber(t, func() {
-		harness.Parallel(t, harness.Times(16, 200), func(i int) error {
-			conn, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			path, header, want := "/plants", []string{"Content-Encoding: gzip"}, 415
-			switch i % 4 {
-			case 1: // not declared
-				header, want = nil, 400
-			case 2:
-				path = "/plants/import"
-			case 3:
-				header = []string{"Content-Encoding: identity, gzip"}
-			}
-			// It fails if the server refuses the body and closes the connection before all
-			// was sent. The response can still be read.
-			_, _ = io.WriteString(conn, rawRequest("POST", path, bomb, header...))
-			status, body, _, err := readResponse(bufio.NewReader(conn))
-			if err == nil && status != want {
-				err = fmt.Errorf("got %d %s, want %d", status, body, want)
-			}
-			return err
-		})
-	})
-	t.Logf("%d KB that would decompress to 900 MB", len(bomb)>>10)
 }
 
 // Clients connect, send a part of a request and reset the connection, again and again.

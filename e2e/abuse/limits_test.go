@@ -124,16 +124,3 @@ func TestGuessersAreHeldBack(t *testing.T) {
 		})
 	}
 }
-
-// A rate limit holds back a token that sends as fast as it can.
-func TestGreedyTokenIsHeldBack(t *testing.T) {
-	a := startTarget(t, timeouts{}, "--rate-limit", "3000/s,burst=3000")
-	greedy := strings.TrimSpace(a.Command("token", "create", "--name", "greedy"))
-	duration := time.Duration(harness.Times(3, 30)) * time.Second
-	a.withProber(t, func() {
-		statuses, took := a.hammer(t, 64, duration, func() string {
-			return "GET /plants/-1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + greedy + "\r\n\r\n"
-		}, 200, 429)
-		reportHammer(t, "a greedy token", statuses, took, 200, 429)
-	})
-}

@@ -21,7 +21,7 @@ import (
 )
 
 // pageTimeout ends a wait for a page that hangs. Tests may share a busy machine.
-const pageTimeout = 3 * time.Minute
+const pageTimeout = time.Minute
 
 // tab is a tab of the browser, with a storage of its own.
 type tab struct {

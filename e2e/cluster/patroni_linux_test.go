@@ -16,7 +16,7 @@ import (
 // create plants through two replicas and mirrors follow them.
 func TestCallsWaitForAPatroniFailover(t *testing.T) {
 	t.Parallel()
-	kills := harness.Times(3, 10)
+	kills := harness.Times(2, 10)
 	cluster := pgtest.StartCluster(t, patroniSettings(t))
 	a, b, clients := startReplicas(t, cluster.URL())
 	mirrors := []*harness.Mirror{harness.MirrorByStream(t, a), harness.MirrorByPolling(t, b)}

@@ -48,7 +48,7 @@ func testIOFaults(t *testing.T, program string) {
 		faults = append(faults, fault{opRead, n + 1, fuse.EIO, false})
 	}
 	if !harness.Torture() {
-		faults = sample(faults, 4)
+		faults = sample(faults, 2)
 	}
 	runs, met := 0, 0
 	for _, f := range faults {
@@ -150,7 +150,7 @@ func (r *faultyRun) work(seed uint64) {
 	enough := r.workload.Acked() + 24
 	imported := make(chan struct{})
 	go func() { imports.wait(); close(imported) }()
-	hasEnded := r.endsBefore(func() bool {
+	hasEnded := r.endsBefore("the import and 24 writes", func() bool {
 		select {
 		case <-imported:
 			return r.workload.Acked() >= enough || r.readFailed()
@@ -169,7 +169,7 @@ func (r *faultyRun) work(seed uint64) {
 		r.keepFirst(err)
 	}
 	if f := r.disk.fault; !hasEnded && !early && f != nil && f.op == opSync && strings.HasPrefix(r.disk.faulted(), "plants.db") {
-		hasEnded = r.endsBefore(func() bool { return false })
+		hasEnded = r.endsBefore("the server to stop itself after a failed fsync", func() bool { return false })
 	}
 	if hasEnded {
 		return
@@ -194,9 +194,9 @@ func (r *faultyRun) readFailed() bool {
 
 // endsBefore waits until the condition holds, or the server ends by itself, which it
 // reports.
-func (r *faultyRun) endsBefore(holds func() bool) bool {
+func (r *faultyRun) endsBefore(what string, holds func() bool) bool {
 	r.t.Helper()
-	timeout := time.After(5 * time.Minute)
+	timeout := time.After(harness.WaitTimeout)
 	for !holds() {
 		select {
 		case <-r.Exited():
@@ -204,7 +204,7 @@ func (r *faultyRun) endsBefore(holds func() bool) bool {
 			return true
 		case <-time.After(time.Millisecond):
 		case <-timeout:
-			r.t.Fatal("nothing has happened for five minutes")
+			r.t.Fatalf("waited %v for %s; the server logged:\n%s", harness.WaitTimeout, what, r.Log())
 		}
 	}
 	return false

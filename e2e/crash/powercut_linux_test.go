@@ -13,7 +13,7 @@ import (
 
 // cutsPerStore is how many power cuts a store goes through before the next one begins
 // empty.
-const cutsPerStore = 10
+func cutsPerStore() int { return harness.Times(10, 10) }
 
 // The power is cut at random moments, even while the server starts, under clients that
 // write and import, and under one that only imports.
@@ -48,7 +48,7 @@ func TestPowerCutsWithoutFsyncLoseWrites(t *testing.T) {
 		return err
 	})
 	if err == nil && len(r.failures) == 0 {
-		t.Fatalf("%d power cuts without fsync, and nothing is missing", cutsPerStore)
+		t.Fatalf("%d power cuts without fsync, and nothing is missing", cutsPerStore())
 	}
 	t.Logf("found: %.300v %.300q", err, r.failures)
 }
@@ -63,7 +63,7 @@ func cutPower(t *testing.T, verdict testing.TB, d *drive, program string, writer
 	w := harness.StartWorkload(verdict, writers, harness.AllWrites, seed, s.Client(opts))
 	imports := newImporter(w, s.Client(opts))
 	defer imports.wait()
-	for i := range cutsPerStore {
+	for i := range cutsPerStore() {
 		if i%4 == 0 || writers == 0 {
 			imports.start()
 		}
@@ -102,7 +102,7 @@ func cutPower(t *testing.T, verdict testing.TB, d *drive, program string, writer
 	if _, err := s.TryCommand("check"); err != nil {
 		return w, err
 	}
-	harness.Report(t, "%d cuts, %s", cutsPerStore, summary)
+	harness.Report(t, "%d cuts, %s", cutsPerStore(), summary)
 	return w, nil
 }
 
@@ -111,9 +111,9 @@ func killAtCut(t *testing.T, s *harness.Server, d *disk) {
 	t.Helper()
 	select {
 	case <-d.dark:
-	case <-time.After(3 * time.Minute):
+	case <-time.After(harness.WaitTimeout):
 		d.release()
-		t.Fatal("the server wrote nothing for three minutes")
+		t.Fatalf("the server wrote nothing for %v", harness.WaitTimeout)
 	}
 	if err := s.Signal(syscall.SIGKILL); err != nil {
 		t.Error(err)

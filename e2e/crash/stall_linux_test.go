@@ -21,11 +21,11 @@ func TestStalledDiskFillsTheQueueAndReadsContinue(t *testing.T) {
 	const maxMemory = 512 << 20
 	d := newDrive(t)
 	// The queued creates wait until the others have been refused.
-	const patience = 10 * time.Minute
-	s := harness.StartOn(t, d.path("plants.db"), "--max-queue", strconv.Itoa(queue), "--write-timeout", patience.String())
+	const timeout = 10 * time.Minute // longer than the disk is stalled
+	s := harness.StartOn(t, d.path("plants.db"), "--max-queue", strconv.Itoa(queue), "--write-timeout", timeout.String())
 	c := &stallClients{
 		t: t, s: s, acked: make(map[plantstore.ID]bool),
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: queue + clients}, Timeout: patience},
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: queue + clients}, Timeout: timeout},
 	}
 	defer c.http.CloseIdleConnections()
 	if err := c.create(0, "before"); err != nil {

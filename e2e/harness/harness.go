@@ -23,8 +23,8 @@ import (
 // Token is the first token of every store, with all scopes.
 const Token = "e2e-bootstrap-token-0123456789abcdef"
 
-// waitTimeout ends a wait that hangs. Tests may share a busy machine.
-const waitTimeout = 3 * time.Minute
+// WaitTimeout ends a wait that hangs. Tests may share a busy machine.
+const WaitTimeout = 3 * time.Minute
 
 var (
 	binary string // the plantstore under test
@@ -79,12 +79,17 @@ func Binary() string { return binary }
 // Torture reports whether the long form of the tests is wanted.
 func Torture() bool { return os.Getenv("PLANTSTORE_TORTURE") == "1" }
 
-// Times returns how often a test repeats: the second number in the long form.
-func Times(short, long int) int {
-	if Torture() {
+// Times returns how often a test repeats: the second number in the long form, and a quarter
+// of the first with -short.
+func Times(usual, long int) int {
+	switch {
+	case Torture():
 		return long
+	case testing.Short():
+		return max(1, usual/4)
+	default:
+		return usual
 	}
-	return short
 }
 
 // Artifacts returns the folder for files that outlive the tests, or "" if there is none.
@@ -121,14 +126,14 @@ var openTimings = sync.OnceValues(func() (*os.File, error) {
 // its last error.
 func Eventually(t testing.TB, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(waitTimeout)
+	deadline := time.Now().Add(WaitTimeout)
 	for {
 		err := f()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", waitTimeout, err)
+			t.Fatalf("after %v: %v", WaitTimeout, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

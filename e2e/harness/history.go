@@ -321,6 +321,9 @@ func (w *worker) remember(in input, out output) {
 	}
 }
 
+// searchTimeout ends the search for an order of the operations of one history.
+const searchTimeout = 3 * time.Minute
+
 // call calls the server. Refusals that the model knows are not errors.
 func (w *worker) call(in input) (out output, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -534,7 +537,7 @@ func (h *History) check(tally *Tally) {
 	}
 	all, model := h.complete(), h.model()
 	began := time.Now()
-	result, info := porcupine.CheckOperationsVerbose(model, all, waitTimeout)
+	result, info := porcupine.CheckOperationsVerbose(model, all, searchTimeout)
 	if result != porcupine.Ok {
 		h.t.Errorf("%s: no order of %d operations explains their responses and the log; see %s", result, len(all), h.saveArtifacts(all, model, info))
 	}

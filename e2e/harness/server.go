@@ -98,9 +98,9 @@ func (s *Server) AwaitToken() {
 	})
 }
 
-// patience are settings for a busy machine, on which a process may stand still for seconds at
+// relaxedTimeouts are settings for a busy machine, on which a process may stand still for seconds at
 // any moment. The long form has a machine of its own, and the defaults.
-func patience() []string {
+func relaxedTimeouts() []string {
 	if Torture() {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (s *Server) Run() {
 func (s *Server) TryRun() error {
 	args := []string{"serve", "--addr", s.Addr, "--db", s.DB, "--log-format", "json"}
 	cmd := exec.Command(cmp.Or(s.Program, binary), append(args, s.Flags...)...)
-	cmd.Env = slices.Concat(os.Environ(), patience(), []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + Token}, s.Env)
+	cmd.Env = slices.Concat(os.Environ(), relaxedTimeouts(), []string{"PLANTSTORE_BOOTSTRAP_TOKEN=" + Token}, s.Env)
 	cmd.ExtraFiles = s.Files
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -197,8 +197,8 @@ func (s *Server) StopWith(code int) {
 	}
 	select {
 	case <-s.exited:
-	case <-time.After(waitTimeout):
-		s.t.Errorf("the server has not ended %v after SIGTERM; it logged:\n%s", waitTimeout, s.log)
+	case <-time.After(WaitTimeout):
+		s.t.Errorf("the server has not ended %v after SIGTERM; it logged:\n%s", WaitTimeout, s.log)
 		_ = s.Signal(syscall.SIGKILL) // it may end in the meantime
 	}
 	err := s.Wait()

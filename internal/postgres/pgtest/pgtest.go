@@ -87,7 +87,7 @@ func Start(t testing.TB, settings ...string) *Server {
 
 var (
 	errNoPostgres = errors.New("PostgreSQL is not installed")
-	errNoCluster  = errors.New("Patroni or etcd is not installed")
+	errNoCluster  = errors.New("etcd or Patroni is not installed")
 )
 
 func check(t testing.TB, err error) {
