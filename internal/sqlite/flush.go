@@ -61,7 +61,7 @@ func (s *Store) freezeRest() bool {
 // isFull reports whether the active generation should be frozen. There must be no frozen
 // one.
 func (s *Store) isFull(g *generation) bool {
-	return g.len() >= s.generationSize || g.text() >= generationText || g.tagBytes() >= generationTags ||
+	return g.len() >= s.generationSize || g.text() >= s.generationText || g.tagBytes() >= s.generationTags ||
 		s.exceedsShare(1) || s.flushUrgent() && s.hasUnflushed()
 }
 
@@ -91,8 +91,8 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 		return 0, 0
 	}
 	room := max(1, s.generationSize/2-mem.active.len())
-	roomText := max(1, generationText/2-mem.active.text())
-	roomTags := max(1, generationTags/2-mem.active.tagBytes())
+	roomText := max(1, s.generationText/2-mem.active.text())
+	roomTags := max(1, s.generationTags/2-mem.active.tagBytes())
 	part := max(float64(len(batch))/float64(room), float64(w.textGrowth)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
 	w.flushDebt += 1 + int(float64(w.progress.left)*min(part, 1))
 	if s.flushUrgent() {

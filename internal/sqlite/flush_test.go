@@ -608,8 +608,8 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 // Large plants are flushed before there are many of them, a few at a time.
 func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	l := newComparison(t, 6)
-	l.store.generationSize = generationSize
-	const size = 1 << 20
+	const size, generationText, flushText = 64 << 10, 4 << 20, 256 << 10
+	l.store.generationSize, l.store.generationText = generationSize, generationText
 	name := strings.Repeat("x", size)
 	for id := range plantstore.ID(2 * generationText / size) {
 		l.apply(t, []plantstore.Write{{Plant: plantstore.Plant{ID: id, Name: name}}})
@@ -626,7 +626,7 @@ func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if flushed := left - l.store.write.progress.left; flushed != flushText/size {
-		t.Errorf("%d plants of 1 MiB were flushed at once", flushed)
+		t.Errorf("%d plants were flushed at once, want %d", flushed, flushText/size)
 	}
 	if n := text(t, l.store.write.conn, "SELECT count(*) FROM plants", 0); n != fmt.Sprint(2*generationText/size) {
 		t.Errorf("the view has %s plants", n)

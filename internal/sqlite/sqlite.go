@@ -104,7 +104,9 @@ type Store struct {
 	lastSeq        atomic.Int64
 	plants         atomic.Int64 // how many there are
 	checkpoints    atomic.Int64 // since it was opened
-	generationSize int          // the constant of that name, smaller in tests
+	generationSize int          // the constants of these names, smaller in tests
+	generationText int64
+	generationTags int64
 	applying       atomic.Int32 // batches that are applied or wait for the mutex
 	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
 	flushing       bool         // an idle flush or trim is in progress; belongs to Run
@@ -126,7 +128,10 @@ var _ plantstore.Store = (*Store)(nil)
 // nevertheless: it refuses everything, so that a server says why it is not ready instead
 // of ending again and again. A file that is not a database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
-	s := &Store{path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1), generationSize: generationSize}
+	s := &Store{
+		path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1),
+		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
+	}
 	err := s.open(mode)
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
 		err = s.markDamaged(err)

@@ -94,10 +94,11 @@ func TestTagsOfAFailedTransactionAreNotCounted(t *testing.T) {
 
 // Tags take a bounded amount of memory, and a page of them ends although few have plants.
 func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
-	for size, batchSize := range map[int]int{256 << 10: 1, 1 << 20: 2} {
+	const generationTags = 1 << 20
+	for size, batchSize := range map[int]int{16 << 10: 1, 64 << 10: 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := newComparison(t, 1)
-			l.store.generationSize = generationSize
+			l.store.generationSize, l.store.generationTags = generationSize, generationTags
 			large := strings.Repeat("x", size)
 			next := plantstore.ID(0)
 			for range 3 * generationTags / (size * batchSize) {
@@ -107,7 +108,7 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 					next++
 				}
 				l.apply(t, batch)
-				if n := l.store.unflushed.Load().active.tagBytes(); n > generationTags+1<<20 {
+				if n := l.store.unflushed.Load().active.tagBytes(); n > generationTags+64<<10 {
 					t.Fatalf("after %d tags, %d bytes are not frozen", next, n)
 				}
 			}
@@ -118,7 +119,7 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 
 // A delete brings its plant's text back into memory and the log, although it has none itself.
 func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
-	const size, batchSize = 256 << 10, 16
+	const size, batchSize, generationText, generationTags = 16 << 10, 16, 4 << 20, 1 << 20
 	large := strings.Repeat("x", size)
 	for _, tt := range []struct {
 		name    string
@@ -134,6 +135,7 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openStore(t, newPath(t), Serve)
+			s.generationText, s.generationTags = generationText, generationTags
 			apply := func(op plantstore.Op) {
 				t.Helper()
 				for i := range tt.batches {
