@@ -1,19 +1,14 @@
 package crash
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -137,43 +132,6 @@ func wantStoredPlants(t *testing.T, s *harness.Server) {
 	}
 	if status, _ := s.Call(harness.Token, "GET", "/plants", ""); status != 401 {
 		t.Errorf("an unknown token got %d", status)
-	}
-}
-
-// Every command refuses a store of the next schema, says why, and does not change it.
-func TestNewerSchemasAreRefused(t *testing.T) {
-	newest := newestSchema(t)
-	db := copyStore(t, storeFile(newest))
-	store, err := os.ReadFile(db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store[schemaAt+3]++
-	if err := os.WriteFile(db, store, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	want := fmt.Sprintf("a newer Plantstore wrote this store: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
-		newest+1, newest)
-	for _, args := range [][]string{
-		{"check"},
-		{"backup", filepath.Join(t.TempDir(), "copy.db")},
-		{"token", "list"},
-		{"serve", "--addr", "127.0.0.1:0"},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // serve would not end by itself
-		defer cancel()
-		out, err := exec.CommandContext(ctx, harness.Binary(), append(args, "--db", db)...).CombinedOutput()
-		exit, ok := errors.AsType[*exec.ExitError](err)
-		if !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
-			t.Errorf("plantstore %s: %v, %s, want exit code 1 and %q", args[0], err, out, want)
-		}
-		after, err := os.ReadFile(db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(store, after) {
-			t.Fatalf("plantstore %s changed the store", args[0])
-		}
 	}
 }
 
