@@ -201,14 +201,14 @@ func TestCallerOfAnIdentityProviderIsInEventsAndLogs(t *testing.T) {
 // kind of store.
 func onEveryIssuerStore(t *testing.T, test func(t *testing.T, s *service, issuer *servertest.Issuer)) {
 	t.Helper()
-	for name, store := range map[string]func() plantstore.Store{
-		"sqlite":   func() plantstore.Store { return nil },
-		"postgres": func() plantstore.Store { return servertest.Postgres(t) },
+	for name, store := range map[string]func(*testing.T) plantstore.Store{
+		"sqlite":   func(*testing.T) plantstore.Store { return nil },
+		"postgres": func(t *testing.T) plantstore.Store { return servertest.Postgres(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer := startIssuer(t)
 			opts := oidcOptions(t, issuer)
-			opts.Store = store()
+			opts.Store = store(t)
 			test(t, start(t, opts), issuer)
 		})
 	}
