@@ -10,11 +10,23 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"plantstore/internal/testenv"
 )
 
-// listenTCP listens without Multipath TCP.
+// listenTCP listens without Multipath TCP. The kernel must allow this user to filter sockets.
 func listenTCP(t *testing.T, addr string) net.Listener {
 	t.Helper()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	if filterConnects(socket, map[netip.Addr]struct{}{netip.IPv4Unspecified(): {}}) == unix.EPERM {
+		testenv.Missing(t, "the kernel allows only root to filter sockets")
+	}
 	var config net.ListenConfig
 	config.SetMultipathTCP(false)
 	l, err := config.Listen(t.Context(), "tcp", addr)
