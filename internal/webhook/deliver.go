@@ -181,8 +181,8 @@ func (d *delivery) maySend() bool { return d.version-d.savedVersion < maxUnsaved
 // read adds the next events to the queue if it wants any.
 func (d *delivery) read(ctx context.Context) (reason string) {
 	for d.changed == nil && d.queue.wanted() > 0 && !time.Now().Before(d.readAt) && ctx.Err() == nil {
-		changed, start := d.m.store.Changed(), d.queue.position
-		page, err := d.m.events(ctx, plantstore.EventQuery{After: start, Types: d.hook.Types, Limit: d.queue.wanted()})
+		start := d.queue.position
+		page, err := d.m.nextEvents(ctx, plantstore.EventQuery{After: start, Types: d.hook.Types, Limit: d.queue.wanted()})
 		if errors.Is(err, plantstore.ErrGone) {
 			return "it is behind what the log keeps: " + err.Error()
 		}
@@ -198,24 +198,22 @@ func (d *delivery) read(ctx context.Context) (reason string) {
 		d.moved = d.moved || page.Next != start
 		d.queue.position = page.Next
 		if !page.More {
-			d.changed = changed
+			d.changed = page.changed
 		}
 	}
 	return ""
 }
 
-// attempt sends an event, and returns how that went.
+// attempt sends an event, and returns the result.
 func (d *delivery) attempt(ctx context.Context, it *item) result {
 	r := result{item: it}
-	e, body, err := d.message(ctx, it)
+	p, err := d.payload(ctx, it)
 	switch {
-	case err == nil && !d.hook.Sends(e.Type):
-		d.m.release(it)
+	case err == nil && !d.hook.Sends(p.kind):
 		r.unwanted = true
 		return r
 	case err == nil:
-		r.attempt = d.m.send(ctx, &d.hook, d.secrets, MessageID(it.Event), e.Type, body)
-		d.m.release(it)
+		r.attempt = d.m.send(ctx, &d.hook, d.secrets, MessageID(it.Event), p.kind, p.body)
 	case errors.Is(err, plantstore.ErrGone):
 		r.gone = true
 	default:
@@ -226,22 +224,13 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 	return r
 }
 
-// message returns an event and the message about it. If it succeeds, the caller
-// releases the memory of a large event.
-func (d *delivery) message(ctx context.Context, it *item) (e *plantstore.Event, body []byte, err error) {
-	if err := d.m.acquire(ctx, it); err != nil {
-		return nil, nil, err
+// payload returns what is sent about an event.
+func (d *delivery) payload(ctx context.Context, it *item) (payload, error) {
+	if it.event == nil {
+		return d.m.payload(ctx, it.Event)
 	}
-	if e = it.event; e == nil {
-		e, err = d.m.event(ctx, it.Event)
-	}
-	if err == nil {
-		body, err = wire.EncodeMessage(*e)
-	}
-	if err != nil {
-		d.m.release(it)
-	}
-	return e, body, err
+	body, err := wire.EncodeMessage(*it.event)
+	return payload{it.event.Type, body}, err
 }
 
 // take takes the result of an attempt. It returns a reason to disable the webhook, or "".
@@ -255,7 +244,7 @@ func (d *delivery) take(r result) (reason string) {
 		return "it is behind what the log keeps: an event that was not delivered is no longer kept"
 	case r.unwanted:
 		d.version++
-		d.queue.delivered(r.item)
+		d.queue.remove(r.item)
 		return ""
 	}
 	d.version++

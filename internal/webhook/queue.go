@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"plantstore"
 )
 
@@ -22,18 +24,27 @@ const (
 // queue decides which event of a webhook is sent next. It keeps those of one plant in
 // order: an event that fails holds back the later ones of its plant, and no others.
 //
+// A large event needs memory. The queue has room for one, so that no other webhook can
+// keep it from sending. Further ones need room in what all queues share, and are not sent
+// while there is none.
+//
 // It is not safe for concurrent use.
 type queue struct {
-	position plantstore.Cursor // everything up to it is in the queue, or was delivered
-	items    *list.List        // of *item, in the order of the log
-	plants   map[plantstore.ID][]*item
-	ready    []*item // may be sent now, the oldest first
-	retries  []*item // first of their plants, and wait for their time
-	inFlight int
-	retrying int // of those in flight, those that failed before
-	bytes    int // of text in flight
+	position   plantstore.Cursor // everything up to it is in the queue, or was delivered
+	items      *list.List        // of *item, in the order of the log
+	plants     map[plantstore.ID][]*item
+	ready      []*item // may be sent now, the oldest first
+	readyBytes int     // of their text
+	retries    []*item // first of their plants, and wait for their time
+	inFlight   int
+	retrying   int  // of those in flight, those that failed before
+	bytes      int  // of text in flight
+	full       bool // a large event in flight has the queue's own room
+	proven     bool // the last attempt succeeded; otherwise only one is in flight at a time
+	retried    bool // the last attempt to begin was a retry
 
-	firstDelay time.Duration // the constant of that name, shorter in tests
+	shared     *semaphore.Weighted // bytes of text of large events, of all queues
+	firstDelay time.Duration       // the constant of that name, shorter in tests
 }
 
 // item is an event that was not delivered yet.
@@ -42,11 +53,12 @@ type item struct {
 	before plantstore.Cursor // the position before the event
 	event  *plantstore.Event // nil if it has to be read again
 	sent   bool              // is in flight, or was attempted
+	shared bool              // while it is in flight: it has room in what all queues share
 	at     *list.Element
 }
 
-func newQueue(p plantstore.Progress) *queue {
-	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), firstDelay: firstDelay}
+func newQueue(p plantstore.Progress, shared *semaphore.Weighted) *queue {
+	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), shared: shared, firstDelay: firstDelay}
 	for _, pending := range p.Pending {
 		q.push(&item{PendingEvent: pending, sent: true})
 	}
@@ -79,6 +91,7 @@ func (q *queue) push(it *item) {
 func (q *queue) offer(it *item) {
 	if it.Attempts == 0 {
 		q.ready = append(q.ready, it)
+		q.readyBytes += it.Size
 		return
 	}
 	q.retries = append(q.retries, it)
@@ -86,38 +99,60 @@ func (q *queue) offer(it *item) {
 
 // next returns an event to send now, or nil. It counts as in flight from then on.
 func (q *queue) next(now time.Time) *item {
-	if q.inFlight >= maxInFlight {
-		return nil
-	}
 	// Retries come first: they hold others back.
 	for i, it := range q.retries {
-		if q.mayRetry() && !it.Next.After(now) && q.fits(it) {
+		if q.mayRetry() && !it.Next.After(now) && q.start(it) {
 			q.retries = slices.Delete(q.retries, i, i+1)
-			return q.start(it)
+			return it
 		}
 	}
-	if len(q.ready) == 0 || !q.fits(q.ready[0]) {
+	if len(q.ready) == 0 || !q.maySend() || !q.start(q.ready[0]) {
 		return nil
 	}
 	it := q.ready[0]
 	q.ready[0] = nil
 	q.ready = q.ready[1:]
-	return q.start(it)
+	q.readyBytes -= it.Size
+	return it
 }
 
-// mayRetry reports whether there is room for a retry, and still for other events.
+// maySend reports whether another event may be in flight.
+func (q *queue) maySend() bool {
+	if !q.proven {
+		return q.inFlight == 0
+	}
+	return q.inFlight < maxInFlight
+}
+
+// mayRetry reports whether there is room for a retry, and still for other events. If only
+// one may be in flight, they take turns.
 func (q *queue) mayRetry() bool {
-	return q.inFlight < maxInFlight && (q.retrying < maxRetrying || len(q.ready) == 0)
+	if len(q.ready) > 0 && (q.retrying >= maxRetrying || !q.proven && q.retried) {
+		return false
+	}
+	return q.maySend()
 }
 
 func (q *queue) fits(it *item) bool { return q.bytes == 0 || q.bytes+it.Size <= maxBytes }
 
-func (q *queue) start(it *item) *item {
+// start makes an event in flight, and reports whether there was room for it.
+func (q *queue) start(it *item) bool {
+	if !q.fits(it) {
+		return false
+	}
+	if it.Size > 0 {
+		it.shared = q.full
+		if it.shared && !q.shared.TryAcquire(int64(it.Size)) {
+			return false
+		}
+		q.full = true
+	}
 	q.inFlight++
 	q.retrying += min(1, it.Attempts)
 	q.bytes += it.Size
+	q.retried = it.Attempts > 0
 	it.sent = true
-	return it
+	return true
 }
 
 // landed says that an event is no longer in flight.
@@ -125,10 +160,23 @@ func (q *queue) landed(it *item) {
 	q.inFlight--
 	q.retrying -= min(1, it.Attempts)
 	q.bytes -= it.Size
+	switch {
+	case it.Size == 0:
+	case it.shared:
+		q.shared.Release(int64(it.Size))
+	default:
+		q.full = false
+	}
 }
 
-// delivered removes an event that was in flight.
+// delivered removes an event that was in flight, and arrived.
 func (q *queue) delivered(it *item) {
+	q.proven = true
+	q.remove(it)
+}
+
+// remove removes an event that was in flight.
+func (q *queue) remove(it *item) {
 	q.landed(it)
 	q.items.Remove(it.at)
 	rest := q.plants[it.ID][1:]
@@ -143,6 +191,7 @@ func (q *queue) delivered(it *item) {
 // failed plans another attempt at an event that was in flight.
 func (q *queue) failed(it *item, now time.Time) {
 	q.landed(it)
+	q.proven = false
 	it.Attempts++
 	if it.First.IsZero() {
 		it.First = now
@@ -169,9 +218,10 @@ func delay(first time.Duration, attempts int) time.Duration {
 }
 
 // wanted returns how many more events the queue takes. It is 0 until there is room for
-// many, so that they are read in large pages.
+// many, so that they are read in large pages, and none is read long before it is sent:
+// all webhooks take turns to read.
 func (q *queue) wanted() int {
-	if len(q.ready) > maxReady/2 {
+	if len(q.ready) > maxReady/2 || q.readyBytes+q.bytes > maxBytes/2 {
 		return 0
 	}
 	held := q.items.Len() - len(q.ready) - q.inFlight
@@ -185,7 +235,7 @@ func (q *queue) due() (at time.Time) {
 		return at
 	}
 	for _, it := range q.retries {
-		if q.fits(it) && (at.IsZero() || it.Next.Before(at)) {
+		if q.fits(it) && (it.Size == 0 || !q.full) && (at.IsZero() || it.Next.Before(at)) {
 			at = it.Next
 		}
 	}

@@ -2,16 +2,38 @@ package webhook
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"pgregory.net/rapid"
 
 	"plantstore"
 )
 
+// large is the name of a plant of which the memory of a queue holds three.
+var large = strings.Repeat("x", maxBytes/3)
+
+func largeEventAt(seq int64) plantstore.Event {
+	e := eventAt(seq, plantstore.ID(seq))
+	e.Plant.Name = large
+	return e
+}
+
 func eventAt(seq int64, id plantstore.ID) plantstore.Event {
 	return plantstore.Event{Cursor: plantstore.Position{Store: "s", Seq: seq}.Cursor(), Type: plantstore.PlantReplaced, Plant: plantstore.Plant{ID: id, Name: "Fern"}}
+}
+
+// start is the position before the first event.
+var start = plantstore.Position{Store: "s"}.Cursor()
+
+// newTestQueue returns a queue with memory that no other has. The last attempt of its
+// webhook succeeded.
+func newTestQueue(p plantstore.Progress) *queue {
+	q := newQueue(p, semaphore.NewWeighted(maxSending))
+	q.proven = true
+	return q
 }
 
 func seqOf(t interface{ Fatal(...any) }, c plantstore.Cursor) int64 {
@@ -28,12 +50,15 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const plants = 4
 		total := rapid.Int64Range(1, 60).Draw(t, "events")
-		plantOf := make([]plantstore.ID, total+1)
+		plantOf, isLarge := make([]plantstore.ID, total+1), make([]bool, total+1)
 		for i := range plantOf {
 			plantOf[i] = plantstore.ID(rapid.IntRange(0, plants-1).Draw(t, "plant"))
+			isLarge[i] = rapid.Bool().Draw(t, "large")
 		}
-		start := plantstore.Position{Store: "s"}.Cursor()
-		q := newQueue(plantstore.Progress{Position: start})
+		newShared := func() *semaphore.Weighted {
+			return semaphore.NewWeighted(rapid.Int64Range(0, maxBytes).Draw(t, "shared memory"))
+		}
+		q := newQueue(plantstore.Progress{Position: start}, newShared())
 		saved := q.progress()
 		now := time.Unix(1000, 0)
 		var flying []*item
@@ -41,7 +66,11 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 		got := make(map[int64]bool)
 		read := func() {
 			for at := seqOf(t, q.position); at < total && q.wanted() > 0; at++ {
-				q.add(eventAt(at+1, plantOf[at+1]))
+				e := eventAt(at+1, plantOf[at+1])
+				if isLarge[at+1] {
+					e.Plant.Name = large
+				}
+				q.add(e)
 			}
 		}
 		for step := 0; len(got) < int(total); step++ {
@@ -83,14 +112,14 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 			case 8:
 				saved = q.progress()
 			case 9: // the server is killed, and another starts from what was saved
-				q, flying = newQueue(saved), nil
+				q, flying = newQueue(saved, newShared()), nil
 			}
 		}
 	})
 }
 
 func TestQueueHoldsBackOnlyThePlantThatFails(t *testing.T) {
-	q := newQueue(plantstore.Progress{Position: plantstore.Position{Store: "s"}.Cursor()})
+	q := newTestQueue(plantstore.Progress{Position: start})
 	now := time.Unix(1000, 0)
 	for seq := range int64(4) {
 		q.add(eventAt(seq+1, plantstore.ID(seq%2)))
@@ -115,7 +144,7 @@ func TestQueueHoldsBackOnlyThePlantThatFails(t *testing.T) {
 
 // Retries leave room for events that were never sent.
 func TestQueueSendsNewEventsWhileManyRetriesAreDue(t *testing.T) {
-	q := newQueue(plantstore.Progress{Position: plantstore.Position{Store: "s"}.Cursor()})
+	q := newTestQueue(plantstore.Progress{Position: start})
 	now := time.Unix(1000, 0)
 	seq := int64(0)
 	for range 2 * maxInFlight {
@@ -124,6 +153,7 @@ func TestQueueSendsNewEventsWhileManyRetriesAreDue(t *testing.T) {
 		q.failed(q.next(now), now)
 	}
 	now = now.Add(time.Hour)
+	q.proven = true
 	for range maxInFlight {
 		seq++
 		q.add(eventAt(seq, plantstore.ID(seq)))
@@ -139,10 +169,101 @@ func TestQueueSendsNewEventsWhileManyRetriesAreDue(t *testing.T) {
 	}
 }
 
+// Until an attempt succeeds, one event is in flight, and retries and events that were
+// never sent take turns.
+func TestQueueSendsOneEventAtATimeUntilOneSucceeds(t *testing.T) {
+	q := newQueue(plantstore.Progress{Position: start}, nil)
+	now := time.Unix(1000, 0)
+	for seq := range int64(2 * maxInFlight) {
+		q.add(eventAt(seq+1, plantstore.ID(seq+1)))
+	}
+	retries := 0
+	for range 10 {
+		it := q.next(now)
+		if another := q.next(now); it == nil || another != nil {
+			t.Fatalf("%v and %v are in flight, want one event", it, another)
+		}
+		retries += min(1, it.Attempts)
+		q.failed(it, now)
+		now = now.Add(time.Hour)
+	}
+	if retries != 5 {
+		t.Errorf("%d of 10 attempts were retries, want half of them", retries)
+	}
+	q.delivered(q.next(now))
+	var last *item
+	for it := q.next(now); it != nil; it = q.next(now) {
+		last = it
+	}
+	if q.inFlight != maxInFlight {
+		t.Errorf("after a success, %d events are in flight, want %d", q.inFlight, maxInFlight)
+	}
+	q.failed(last, now)
+	if it := q.next(now); it != nil {
+		t.Errorf("after a failure, %v is sent along with others", it)
+	}
+}
+
+// Whatever other queues send, one large event can always be in flight.
+func TestQueueHasRoomForOneLargeEvent(t *testing.T) {
+	q := newTestQueue(plantstore.Progress{Position: start})
+	now := time.Unix(1000, 0)
+	for seq := range int64(6) {
+		q.add(largeEventAt(seq + 1))
+	}
+	if !q.shared.TryAcquire(maxSending) {
+		t.Fatal("there is less memory than expected")
+	}
+	first := q.next(now)
+	if first == nil || q.next(now) != nil {
+		t.Fatal("while other queues have all of the shared memory, not exactly one event is in flight")
+	}
+	q.failed(first, now)
+	q.proven = true
+	second := q.next(now)
+	if second == nil || q.next(now) != nil {
+		t.Fatal("after the first event has ended, not exactly one is in flight")
+	}
+	q.shared.Release(maxSending)
+	third, fourth := q.next(now), q.next(now)
+	if third == nil || fourth == nil || q.next(now) != nil {
+		t.Fatalf("%d events are in flight, want 3", q.inFlight)
+	}
+	q.delivered(third)
+	q.delivered(fourth)
+	if !q.shared.TryAcquire(maxSending) {
+		t.Error("events that were delivered still have memory")
+	}
+	q.returned(second)
+	if again := q.next(now); again == nil {
+		t.Error("the queue's own memory is not free again")
+	}
+}
+
+// A webhook that hangs must not keep reading what it cannot send: reads are shared.
+func TestQueueWantsNothingWhileItHasLargeEvents(t *testing.T) {
+	q := newTestQueue(plantstore.Progress{Position: start})
+	now := time.Unix(1000, 0)
+	q.add(largeEventAt(1))
+	q.add(largeEventAt(2))
+	if got := q.wanted(); got != 0 {
+		t.Errorf("%d events are wanted although %d bytes can be sent", got, q.readyBytes)
+	}
+	first, second := q.next(now), q.next(now)
+	if got := q.wanted(); got != 0 {
+		t.Errorf("%d events are wanted although %d bytes are in flight", got, q.bytes)
+	}
+	q.delivered(first)
+	q.failed(second, now)
+	if q.wanted() == 0 {
+		t.Error("no events are wanted although nothing can be sent now")
+	}
+}
+
 // The queue takes no more events when many are held back, and none when many were not
 // sent yet.
 func TestQueueIsBounded(t *testing.T) {
-	q := newQueue(plantstore.Progress{Position: plantstore.Position{Store: "s"}.Cursor()})
+	q := newTestQueue(plantstore.Progress{Position: start})
 	now := time.Unix(1000, 0)
 	seq := int64(0)
 	add := func(id plantstore.ID) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,13 +12,13 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // The limits that all webhooks share.
 const (
 	maxReads   = 2        // reads of the log at once, so that clients can read too
-	maxSending = 16 << 20 // bytes of large events in memory
-	maxTests   = 16       // tests at once
+	maxSending = 16 << 20 // bytes of text of large events in flight, beyond one of each webhook
 	maxSaves   = 2        // saves of progress at once, which delay other writes
 	savePause  = 3        // times as long as a save took, another must wait, up to maxSavePause
 )
@@ -25,18 +26,11 @@ const (
 // maxSavePause is short enough for the leases of every webhook on a slow store.
 const maxSavePause = 50 * time.Millisecond
 
-// acquire waits until there is memory for an event. Only large ones need to wait.
-func (m *Manager) acquire(ctx context.Context, it *item) error {
-	if it.Size == 0 {
-		return nil
-	}
-	return m.sending.Acquire(ctx, int64(min(it.Size, maxSending)))
-}
-
-func (m *Manager) release(it *item) {
-	if it.Size > 0 {
-		m.sending.Release(int64(min(it.Size, maxSending)))
-	}
+// MaxBytes returns how many bytes of events all webhooks together have in memory at most,
+// in flight and waiting, if the JSON of a plant has at most maxPlant: for each webhook one
+// of any size and as many small ones as its queue takes, and what all share.
+func MaxBytes(maxPlant int64) int64 {
+	return plantstore.MaxWebhooks*(maxPlant+(maxReady+maxInFlight)*largeEvent) + maxSending
 }
 
 // limitSave calls a function that writes to the store. With many webhooks, such writes
@@ -60,16 +54,70 @@ func (m *Manager) events(ctx context.Context, q plantstore.EventQuery) (page pla
 	return m.store.Events(ctx, q)
 }
 
-// event reads one event.
-func (m *Manager) event(ctx context.Context, at plantstore.Cursor) (*plantstore.Event, error) {
-	page, err := m.events(ctx, plantstore.EventQuery{After: at, Including: true, Limit: 1})
-	if err != nil {
-		return nil, err
+// eventPage is a page of the log, and a channel that is closed when there may be events
+// after those that the log had when it was read.
+type eventPage struct {
+	plantstore.EventPage
+	changed <-chan struct{}
+}
+
+// nextEvents reads a page of the log for a webhook.
+func (m *Manager) nextEvents(ctx context.Context, q plantstore.EventQuery) (eventPage, error) {
+	return share(ctx, m, fmt.Sprint(q.After, q.Types, q.Limit), func() (p eventPage, err error) {
+		p.changed = m.store.Changed()
+		p.EventPage, err = m.store.Events(ctx, q)
+		return p, err
+	})
+}
+
+// payload is what is sent about an event, the same to every webhook.
+type payload struct {
+	kind plantstore.EventType
+	body []byte
+}
+
+// payload reads an event for a webhook and returns what is sent about it.
+func (m *Manager) payload(ctx context.Context, at plantstore.Cursor) (payload, error) {
+	return share(ctx, m, string(at), func() (payload, error) {
+		page, err := m.store.Events(ctx, plantstore.EventQuery{After: at, Including: true, Limit: 1})
+		if err != nil {
+			return payload{}, err
+		}
+		if len(page.Events) == 0 {
+			return payload{}, plantstore.ErrorGone("its event is no longer kept")
+		}
+		body, err := wire.EncodeMessage(page.Events[0])
+		return payload{page.Events[0].Type, body}, err
+	})
+}
+
+// errStopped says that the webhook that was reading for others has been stopped.
+var errStopped = errors.New("the webhook was stopped")
+
+// share returns the result of a read of the log. Most webhooks follow the log side by
+// side: one that needs what another is reading waits for that.
+func share[T any](ctx context.Context, m *Manager, key string, read func() (T, error)) (result T, err error) {
+	for {
+		got, err, _ := m.shared.Do(key, func() (any, error) {
+			if m.reads.Acquire(ctx, 1) != nil {
+				return nil, errStopped
+			}
+			defer m.reads.Release(1)
+			got, err := read()
+			if err != nil && ctx.Err() != nil {
+				return nil, errStopped
+			}
+			return got, err
+		})
+		switch {
+		case err == nil:
+			return got.(T), nil
+		case ctx.Err() != nil:
+			return result, ctx.Err()
+		case !errors.Is(err, errStopped):
+			return result, err
+		}
 	}
-	if len(page.Events) == 0 {
-		return nil, plantstore.ErrorGone("its event is no longer kept")
-	}
-	return &page.Events[0], nil
 }
 
 // send sends one message. The Delivery that it returns lacks the event and the attempt.

@@ -2,14 +2,18 @@ package webhook
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -119,6 +123,42 @@ func TestHTTP2Endpoint(t *testing.T) {
 	s.write(plantstore.Create, ferns(1, 100)...)
 	wantPlants(t, e.awaitMessages(100), ferns(1, 100)...)
 	s.stop()
+}
+
+// A webhook waits for what another is reading already, and reads it if that one is
+// stopped.
+func TestWebhooksShareReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(nil, Options{})
+		reading, stop := context.WithCancel(t.Context())
+		reads := 0
+		go share(reading, m, "key", func() (string, error) {
+			reads++
+			<-reading.Done()
+			return "", errors.New("interrupted")
+		})
+		synctest.Wait()
+		got := make(chan string, 2)
+		for range cap(got) {
+			go func() {
+				text, err := share(t.Context(), m, "key", func() (string, error) {
+					reads++
+					return "a page", nil
+				})
+				got <- fmt.Sprint(text, err)
+			}()
+		}
+		synctest.Wait()
+		if reads != 1 {
+			t.Errorf("%d webhooks read the same, want 1", reads)
+		}
+		stop()
+		for range cap(got) {
+			if text := <-got; text != "a page<nil>" {
+				t.Errorf("got %s", text)
+			}
+		}
+	})
 }
 
 // A secret that cannot be read is what came of a test, and not a failure of the server.

@@ -2,7 +2,8 @@
 // sends, retries, and remembers how far it has come.
 //
 // A [Manager] has one [delivery] for each active webhook. Every delivery is on its own:
-// an endpoint that hangs delays no other. With several servers on one store, each
+// an endpoint that hangs delays no other, however large its events are, because each
+// webhook has memory of its own for one. With several servers on one store, each
 // webhook belongs to one of them at a time, by a lease that its owner renews.
 package webhook
 
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"plantstore"
 )
@@ -65,9 +67,9 @@ type Manager struct {
 	poke   chan struct{} // has a value when webhooks have changed
 
 	reads   *semaphore.Weighted // reads of the log
-	sending *semaphore.Weighted // bytes of large events in memory
-	tests   *semaphore.Weighted
+	sending *semaphore.Weighted // bytes of large events, shared by the queues
 	saves   *semaphore.Weighted // of progress
+	shared  singleflight.Group  // reads of the log that webhooks share
 
 	firstDelay time.Duration // of the queues
 	warned     time.Time     // by poll
@@ -93,7 +95,7 @@ func New(store plantstore.Store, opts Options) *Manager {
 	return &Manager{
 		store: store, opts: opts, owner: hex.EncodeToString(random[:]), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
-		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), tests: semaphore.NewWeighted(maxTests), saves: semaphore.NewWeighted(maxSaves),
+		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), saves: semaphore.NewWeighted(maxSaves),
 		firstDelay: firstDelay, running: make(map[string]*delivery), seen: make(map[string]sighting),
 	}
 }
@@ -256,7 +258,7 @@ func (m *Manager) start(ctx context.Context, w plantstore.Webhook) {
 	slices.Reverse(attempts)
 	d := &delivery{
 		m: m, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
-		queue: newQueue(w.Progress), results: make(chan result, maxInFlight), saves: make(chan error, 1),
+		queue: newQueue(w.Progress, m.sending), results: make(chan result, maxInFlight), saves: make(chan error, 1),
 		attempts: attempts, recorded: true, savedAt: time.Now(),
 	}
 	d.queue.firstDelay = m.firstDelay
