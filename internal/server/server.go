@@ -99,6 +99,7 @@ type Server struct {
 	windows       *lane            // bytes of the imports' windows
 	largeBodies   *lane            // from when they are received until the response
 	followers     *lane            // clients that follow the log
+	tests         *lane            // of webhooks, while they wait for a response
 	limits        map[string]error // what the limits return, by their names in the metrics
 
 	stopped  context.Context // ends when the server drains
@@ -143,6 +144,7 @@ func New(opts Options) *Server {
 		largePlants:   newLane(maxLargePlants, 0, 0, "too many large plants are being sent"),
 		largeBodies:   newLane(max(1, maxLargeBodies/opts.MaxBody), 0, 0, "too many large bodies are being processed"),
 		followers:     newLane(maxFollowers, 0, 0, "too many clients follow the events"),
+		tests:         newLane(maxWebhookTests, 0, 0, "too many webhooks are being tested"),
 	}
 	s.stopped, s.drain = context.WithCancel(context.Background())
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
@@ -162,6 +164,7 @@ func New(opts Options) *Server {
 		"queue": commit.ErrFull, "scans": s.scans.full, "lists": s.lists.full, "tags": s.tags.full, "access": s.access.full, "exports": s.exports.full,
 		"imports": s.imports.full, "import_bytes": s.windows.full, "large_pages": s.largePages.full,
 		"large_plants": s.largePlants.full, "large_bodies": s.largeBodies.full, "followers": s.followers.full,
+		"webhook_tests": s.tests.full,
 	}
 	for limit := range s.limits {
 		s.metrics.limitHits.WithLabelValues(limit)

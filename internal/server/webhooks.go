@@ -9,6 +9,9 @@ import (
 	"plantstore/internal/wire"
 )
 
+// maxWebhookTests is how many tests may wait for a response at a time.
+const maxWebhookTests = 16
+
 func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	body, err := readJSON(s, w, r, wire.DecodeNewWebhook)
 	if err != nil {
@@ -69,6 +72,11 @@ func (s *Server) rotateWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
+	caller := tokenOf(w)
+	if !s.tests.tryAcquire(caller, 1) {
+		return s.tests.full
+	}
+	defer s.tests.release(caller, 1)
 	attempt, err := s.webhooks.Test(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return withWebhookID(r, err)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -254,6 +255,42 @@ func TestWebhookTestReturnsWhatCameBack(t *testing.T) {
 	if got := test(); got.Status != 0 || got.Error == "" {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// Tests that hang, of one token, take no test from another.
+func TestTestsOfOneTokenLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{WebhookAllow: loopback})
+	var hanging, refused atomic.Int64
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		hanging.Add(1)
+		<-release
+	}))
+	t.Cleanup(slow.Close)
+	slowHook := s.webhook(t, http.StatusCreated, "POST", "", `{"url":"`+slow.URL+`"}`)
+	hook := s.webhook(t, http.StatusCreated, "POST", "", `{"url":"`+newReceiver(t).URL+`"}`)
+	test := func(hook hookReply, secret string) reply {
+		return s.send(t, "POST", "/webhooks/"+hook.ID+"/test", "", "Authorization: Bearer "+secret)
+	}
+	greedy, other := s.NewToken(plantstore.AllScopes()...), s.NewToken(plantstore.AllScopes()...)
+	var tests sync.WaitGroup
+	defer tests.Wait()
+	defer close(release)
+	const sent = 16
+	for range sent {
+		tests.Go(func() {
+			if got := test(slowHook, greedy); got.status != http.StatusOK {
+				got.wantError(t, plantstore.ErrUnavailable, "too many webhooks are being tested: try again later")
+				refused.Add(1)
+			}
+		})
+	}
+	waitFor(t, func() bool { return hanging.Load()+refused.Load() == sent })
+	if got := test(hook, other); got.status != http.StatusOK {
+		t.Errorf("with %d tests of another token that hang: got %d %s", hanging.Load(), got.status, got.body)
+	}
+	s.wantMetrics(t, fmt.Sprintf(`plantstore_limit_hits_total{limit="webhook_tests"} %d`, refused.Load()))
 }
 
 func TestMetricsOfWebhooks(t *testing.T) {
