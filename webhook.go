@@ -123,6 +123,12 @@ func NewWebhookSecret() string {
 // Sends reports whether events of the type are sent.
 func (w *Webhook) Sends(t EventType) bool { return len(w.Types) == 0 || slices.Contains(w.Types, t) }
 
+// isPort reports whether the port of a URL is one that can be connected to, or absent.
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && port > 0
+}
+
 // Validate returns all that is wrong with the configuration. Whether the URL may be
 // called is not decided here.
 func (w *Webhook) Validate() error {
@@ -136,6 +142,8 @@ func (w *Webhook) Validate() error {
 		p.Add(ErrParameter, `"url" must begin with https://, got %q`, Shorten(w.URL))
 	case u.User != nil:
 		p.Add(ErrParameter, `"url" must not have a user name or password`)
+	case !isPort(u.Port()):
+		p.Add(ErrParameter, `"url" must have a port from 1 to 65535, got %q`, Shorten(u.Port()))
 	case u.Fragment != "":
 		p.Add(ErrParameter, `"url" must not have a fragment`)
 	}

@@ -155,6 +155,8 @@ func TestInvalidWebhookIsRefused(t *testing.T) {
 		{`{"url":"ftp://example.com"}`, plantstore.ErrParameter, []string{"https"}},
 		{`{"url":"http://example.com"}`, plantstore.ErrParameter, []string{"https"}},
 		{`{"url":"https://user:password@example.com"}`, plantstore.ErrParameter, []string{"password"}},
+		{`{"url":"https://example.com:0"}`, plantstore.ErrParameter, []string{"port"}},
+		{`{"url":"https://example.com:99999"}`, plantstore.ErrParameter, []string{`"url" must have a port from 1 to 65535, got "99999"`}},
 		{`{"url":"https://127.0.0.1/"}`, plantstore.ErrParameter, []string{"127.0.0.1", "--webhook-allow"}},
 		{`{"url":"https://[::1]/"}`, plantstore.ErrParameter, []string{"::1", "--webhook-allow"}},
 		{`{"url":"https://example.com","types":["plant.eaten"]}`, plantstore.ErrParameter, []string{"plant.created", "plant.eaten"}},
