@@ -32,6 +32,9 @@ type Webhook struct {
 	Types       []EventType `json:"types,omitempty"` // all if it is empty
 	Description string      `json:"description,omitempty"`
 	Created     time.Time   `json:"created"`
+	// By is who created it, as in an [Event], or empty if an older release did. It stays
+	// when that token ends, and so does the webhook.
+	By string `json:"by,omitempty"`
 	// Secrets sign what is sent, the newest first. They are sealed if the server has a
 	// key for that.
 	Secrets []WebhookSecret `json:"secrets"`

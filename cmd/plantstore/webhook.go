@@ -35,6 +35,7 @@ type webhookCommand struct {
 const (
 	webhookReadHelp  = "The token needs the scope webhooks:read. " + tokenHelp
 	webhookWriteHelp = "The token needs the scope webhooks:write. " + tokenHelp
+	webhookSendHelp  = "The token needs the scopes webhooks:write and events:read. " + tokenHelp
 )
 
 // webhookTarget says which webhook a command is about.
@@ -55,7 +56,7 @@ type webhookCreate struct {
 
 // Help is the long part of the help page.
 func (webhookCreate) Help() string {
-	return `Prints the webhook with its secret, which is not shown again: as text on a terminal, and as JSON elsewhere. The receiver needs the secret to verify what is sent. ` + webhookWriteHelp + `
+	return `Prints the webhook with its secret, which is not shown again: as text on a terminal, and as JSON elsewhere. The receiver needs the secret to verify what is sent. ` + webhookSendHelp + `
 
 Examples:
   plantstore webhook create https://example.com/hook
@@ -101,9 +102,9 @@ func (c *webhookList) Run(ctx context.Context, std streams) error {
 
 func listWebhooks(out io.Writer, hooks []plantstore.Webhook) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSTATE\tURL\tTYPES\tDESCRIPTION")
+	fmt.Fprintln(table, "ID\tSTATE\tURL\tTYPES\tBY\tDESCRIPTION")
 	for _, w := range hooks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), printable(w.URL), formatTypes(w.Types), printable(w.Description))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), printable(w.URL), formatTypes(w.Types), printable(w.By), printable(w.Description))
 	}
 	return table.Flush()
 }
@@ -158,7 +159,7 @@ type webhookTest struct{ webhookTarget }
 
 // Help is the long part of the help page.
 func (webhookTest) Help() string {
-	return `Sends a webhook.test and prints what came back. Exits with 1 if it was not delivered. ` + webhookWriteHelp
+	return `Sends a webhook.test and prints what came back. Exits with 1 if it was not delivered. ` + webhookSendHelp
 }
 
 func (c *webhookTest) Run(ctx context.Context, std streams) error {
@@ -189,7 +190,7 @@ type webhookReplay struct {
 
 // Help is the long part of the help page.
 func (webhookReplay) Help() string {
-	return `Moves the position of a webhook, as far back as the log of changes goes. Events are sent again even if they were delivered before. ` + webhookWriteHelp + `
+	return `Moves the position of a webhook, as far back as the log of changes goes. Events are sent again even if they were delivered before. ` + webhookSendHelp + `
 
 Example:
   plantstore webhook replay wh_0123456789abcdef0123 --since 2026-01-31T12:00:00Z`
@@ -221,7 +222,7 @@ type webhookResume struct{ webhookTarget }
 
 // Help is the long part of the help page.
 func (webhookResume) Help() string {
-	return `A webhook that was disabled continues from where it stood. ` + webhookWriteHelp
+	return `A webhook that was disabled continues from where it stood. ` + webhookSendHelp
 }
 
 func (c *webhookResume) Run(ctx context.Context, std streams) error {
@@ -273,6 +274,9 @@ func writeWebhook(out io.Writer, w plantstore.Webhook, secret string) error {
 		fmt.Fprintf(table, "reason\t%s\n", printable(w.Disabled))
 	}
 	fmt.Fprintf(table, "created\t%s\n", when(w.Created))
+	if w.By != "" {
+		fmt.Fprintf(table, "by\t%s\n", printable(w.By))
+	}
 	if secret != "" {
 		fmt.Fprintf(table, "secret\t%s (not shown again)\n", secret)
 	}

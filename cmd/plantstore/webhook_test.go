@@ -155,7 +155,7 @@ func TestListenSignsWithTheGivenSecret(t *testing.T) {
 func TestWebhooksOnATerminal(t *testing.T) {
 	created := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	hooks := []plantstore.Webhook{
-		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.PlantEventTypes(), Created: created},
+		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.PlantEventTypes(), Created: created, By: "5d1c6a18ea08"},
 		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.PlantEventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
 	}
 	var out strings.Builder
@@ -175,14 +175,15 @@ func TestWebhooksOnATerminal(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `ID    STATE     URL                            TYPES                                       DESCRIPTION
-wh_1  active    https://example.com/hook       plant.created,plant.replaced,plant.deleted  
-wh_2  disabled  "https://example.com/\x1b[2J"  plant.created                               The archive
+	const want = `ID    STATE     URL                            TYPES                                       BY            DESCRIPTION
+wh_1  active    https://example.com/hook       plant.created,plant.replaced,plant.deleted  5d1c6a18ea08  
+wh_2  disabled  "https://example.com/\x1b[2J"  plant.created                                             The archive
 id       wh_1
 url      https://example.com/hook
 types    plant.created,plant.replaced,plant.deleted
 state    active
 created  2026-01-31 12:00
+by       5d1c6a18ea08
 secret   whsec_x (not shown again)
 id           wh_2
 url          "https://example.com/\x1b[2J"

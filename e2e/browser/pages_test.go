@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"plantstore"
 	"plantstore/e2e/harness"
 )
 
@@ -172,6 +173,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 		t.Errorf("the secret is %s", first)
 	}
 	b.see(".drawer", "plant.created, plant.deleted")
+	b.see(".drawer", " by "+plantstore.HashSecret(harness.Token).ID())
 	b.see(".drawer .deliveries", "Nothing was sent yet.")
 
 	b.click(".drawer .buttons button") // Send a test
@@ -265,6 +267,16 @@ func TestWebhooksPageWithoutWriteScopeOnlyShows(t *testing.T) {
 	b.hidden(".drawer")
 	b.eval("history.back()")
 	b.see(".drawer", "http://127.0.0.1:9/hook")
+
+	// Without events:read it cannot make a webhook send them.
+	b = openTab(t, "http://"+s.Addr+"/")
+	b.signInAs(s.Command("token", "create", "--name", "janitor", "--scopes", "webhooks:read,webhooks:write"))
+	b.page("webhooks")
+	b.hidden("#new-webhook")
+	b.click("#webhooks .records a")
+	b.see(".drawer .buttons", "Rotate secret")
+	b.see(".drawer .buttons", "Delete")
+	b.hidden(".drawer .buttons button:nth-child(3)")
 }
 
 func TestAboutSaysWhatTheServerIs(t *testing.T) {

@@ -170,7 +170,7 @@ func webhookValue(w plantstore.Webhook) map[string]any {
 	if w.Disabled != "" {
 		state = "disabled"
 	}
-	return map[string]any{"id": w.ID, "url": w.URL, "types": w.Types, "description": w.Description, "state": state}
+	return map[string]any{"id": w.ID, "url": w.URL, "types": w.Types, "description": w.Description, "state": state, "by": w.By}
 }
 
 func tokenValue(t plantstore.TokenInfo) map[string]any {

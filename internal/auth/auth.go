@@ -113,6 +113,11 @@ type entry struct {
 // AnyScope is the scope of what every valid token may do.
 const AnyScope plantstore.Scope = "*"
 
+// Both returns the scope of what needs two.
+func Both(first, second plantstore.Scope) plantstore.Scope { return first + bothScopes + second }
+
+const bothScopes = "+"
+
 // Info returns what the interface shows of the caller's token.
 func (c *Caller) Info() plantstore.TokenInfo {
 	if c.Issuer == "" {
@@ -233,13 +238,20 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 }
 
 func (c *Caller) checkScope(scope plantstore.Scope) error {
-	switch {
-	case scope == AnyScope, c.Allows(scope):
+	if scope == AnyScope || c.Allows(scope) {
 		return nil
-	case len(c.Scopes) == 0:
-		return plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has none of this server's", scope)
 	}
-	return plantstore.Errorf(plantstore.ErrScope, "this needs the scope %s, but the token has only %s", scope, plantstore.FormatScopes(c.Scopes))
+	needs := "the scope " + string(scope)
+	if first, second, both := strings.Cut(string(scope), bothScopes); both {
+		if c.Allows(plantstore.Scope(first)) && c.Allows(plantstore.Scope(second)) {
+			return nil
+		}
+		needs = "the scopes " + first + " and " + second
+	}
+	if len(c.Scopes) == 0 {
+		return plantstore.Errorf(plantstore.ErrScope, "this needs %s, but the token has none of this server's", needs)
+	}
+	return plantstore.Errorf(plantstore.ErrScope, "this needs %s, but the token has only %s", needs, plantstore.FormatScopes(c.Scopes))
 }
 
 // find returns the entry with the hash: from the cache if that is fresh and has it,

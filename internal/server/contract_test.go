@@ -71,6 +71,9 @@ func TestEveryScopedOperationSaysWhichScopeItNeeds(t *testing.T) {
 		if r.Scope == auth.AnyScope {
 			want = "Any valid token may."
 		}
+		if first, second, both := r.Scopes(); both {
+			want = "Needs the scopes `" + string(first) + "` and `" + string(second) + "`."
+		}
 		if !strings.Contains(operation.Description, want) {
 			t.Errorf("%s does not say %q", r.Name, want)
 		}

@@ -24,6 +24,14 @@ type Route struct {
 	Scope              plantstore.Scope
 }
 
+// Scopes returns the two scopes that a route needs, if it needs two.
+func (r Route) Scopes() (first, second plantstore.Scope, both bool) {
+	if r.Scope != sendEvents {
+		return "", "", false
+	}
+	return plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents, true
+}
+
 // Routes returns the table of routes.
 func Routes() []Route {
 	var all []Route

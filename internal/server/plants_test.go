@@ -461,6 +461,15 @@ func TestEveryOperationNeedsItsScope(t *testing.T) {
 			if refused := got.status == 403; refused == (scope == r.Scope || r.Scope == auth.AnyScope) {
 				t.Errorf("%s with the scope %s: got %d %s", r.Name, scope, got.status, got.body)
 			}
+			if first, second, both := r.Scopes(); both {
+				got.wantError(t, plantstore.ErrScope, "needs the scopes "+string(first)+" and "+string(second)+", but the token has only "+string(scope))
+			}
+		}
+		if first, second, both := r.Scopes(); both {
+			got := s.send(t, r.Method, path, `{"id":1,"name":"a"}`, "Authorization: Bearer "+s.NewToken(first, second), "Content-Type: application/json")
+			if got.status == 403 {
+				t.Errorf("%s with both scopes: got %s", r.Name, got.body)
+			}
 		}
 	}
 }

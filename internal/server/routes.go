@@ -16,12 +16,16 @@ type route struct {
 	path string
 	// name is the operationId in openapi.yaml, and the operation in the metrics.
 	name string
-	// scope is what the caller's token needs, or auth.AnyScope; without one the route is
-	// open.
+	// scope is what the caller's token needs, auth.Both of two, or auth.AnyScope; without
+	// one the route is open.
 	scope plantstore.Scope
 	// handle responds to the request, or returns why it cannot.
 	handle func(*Server, http.ResponseWriter, *http.Request) error
 }
+
+// sendEvents is the scope of what makes a webhook send events: whoever chooses the
+// receiver reads them.
+var sendEvents = auth.Both(plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents)
 
 // routes is the whole API, and what operators, tools and browsers need in addition.
 var routes = []route{
@@ -40,15 +44,15 @@ var routes = []route{
 	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, (*Server).getOwnToken},
 	{"GET", "{base}/about", "getAbout", auth.AnyScope, (*Server).getAbout},
 
-	{"POST", "{base}/webhooks", "createWebhook", plantstore.ScopeWebhooksWrite, (*Server).createWebhook},
+	{"POST", "{base}/webhooks", "createWebhook", sendEvents, (*Server).createWebhook},
 	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, (*Server).listWebhooks},
 	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, (*Server).getWebhook},
-	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", plantstore.ScopeWebhooksWrite, (*Server).replaceWebhook},
+	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", sendEvents, (*Server).replaceWebhook},
 	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, (*Server).deleteWebhook},
 	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, (*Server).rotateWebhook},
-	{"POST", "{base}/webhooks/{id}/test", "testWebhook", plantstore.ScopeWebhooksWrite, (*Server).testWebhook},
-	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", plantstore.ScopeWebhooksWrite, (*Server).resumeWebhook},
-	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", plantstore.ScopeWebhooksWrite, (*Server).replayWebhook},
+	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, (*Server).testWebhook},
+	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, (*Server).resumeWebhook},
+	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, (*Server).replayWebhook},
 	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", plantstore.ScopeWebhooksRead, (*Server).listDeliveries},
 
 	{"GET", "/{$}", "console", "", (*Server).page},

@@ -22,8 +22,8 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // hookReply is a webhook as the interface shows it.
 type hookReply struct {
-	ID, URL, Description, State, Reason, Created, Secret string
-	Types                                                []string
+	ID, URL, Description, State, Reason, Created, By, Secret string
+	Types                                                    []string
 }
 
 // deliveryReply is an attempt to deliver as the interface shows it.
@@ -78,6 +78,9 @@ func TestWebhookResource(t *testing.T) {
 			fmt.Sprint(first.Types) != "[plant.created plant.replaced plant.deleted]" {
 			t.Errorf("got %+v", first)
 		}
+		if creator := plantstore.HashSecret(s.Token).ID(); first.By != creator {
+			t.Errorf("the webhook is by %q, want %q", first.By, creator)
+		}
 		if at, err := time.Parse(time.RFC3339, first.Created); err != nil || time.Since(at).Abs() > time.Minute || at.Location() != time.UTC {
 			t.Errorf("created %s: %v", first.Created, err)
 		}
@@ -96,7 +99,9 @@ func TestWebhookResource(t *testing.T) {
 
 		// Whatever is left out of a replacement gets its default.
 		second.URL, second.Types, second.Description = "https://example.com/new", first.Types, ""
-		if got := s.webhook(t, http.StatusOK, "PUT", "/"+second.ID, `{"url":"https://example.com/new"}`); fmt.Sprint(got) != fmt.Sprint(second) {
+		another := "Authorization: Bearer " + s.NewToken(plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents)
+		got := s.send(t, "PUT", "/webhooks/"+second.ID, `{"url":"https://example.com/new"}`, another, "Content-Type: application/json").wantWebhook(t, http.StatusOK)
+		if fmt.Sprint(got) != fmt.Sprint(second) {
 			t.Errorf("got %v, want %v", got, second)
 		}
 		rotated := s.webhook(t, http.StatusOK, "POST", "/"+first.ID+"/rotate", "")

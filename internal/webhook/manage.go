@@ -9,8 +9,8 @@ import (
 	"plantstore/internal/wire"
 )
 
-// Create adds a webhook with the URL, the types and the description of config. It is
-// sent the events after the cursor, or without one those that come next. The secret is
+// Create adds a webhook with the URL, the types, the description and the By of config. It
+// is sent the events after the cursor, or without one those that come next. The secret is
 // returned only here.
 func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor) (w plantstore.Webhook, secret string, err error) {
 	if err := m.check(&config); err != nil {
@@ -26,7 +26,7 @@ func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after p
 	secret = plantstore.NewWebhookSecret()
 	w = plantstore.Webhook{
 		ID: plantstore.NewWebhookID(), URL: config.URL, Types: config.Types, Description: config.Description,
-		Created: time.Now().UTC().Truncate(time.Second), Progress: plantstore.Progress{Position: start},
+		Created: time.Now().UTC().Truncate(time.Second), By: config.By, Progress: plantstore.Progress{Position: start},
 	}
 	w.Secrets = []plantstore.WebhookSecret{{Secret: m.sealer.seal(w.ID, secret)}}
 	if err := m.store.CreateWebhook(ctx, w); err != nil {

@@ -27,13 +27,14 @@ type webhookBody struct {
 	State       string                 `json:"state"`
 	Reason      string                 `json:"reason,omitempty"`
 	Created     time.Time              `json:"created"`
+	By          string                 `json:"by,omitempty"`
 	Secret      string                 `json:"secret,omitempty"`
 }
 
 func newWebhookBody(w plantstore.Webhook, secret string) webhookBody {
 	b := webhookBody{
 		ID: w.ID, URL: w.URL, Types: w.Types, Description: w.Description,
-		State: stateActive, Reason: w.Disabled, Created: w.Created.UTC(), Secret: secret,
+		State: stateActive, Reason: w.Disabled, Created: w.Created.UTC(), By: w.By, Secret: secret,
 	}
 	if len(b.Types) == 0 {
 		b.Types = plantstore.PlantEventTypes()
@@ -48,7 +49,7 @@ func (b *webhookBody) value() (plantstore.Webhook, error) {
 	if b.ID == "" || b.URL == "" || b.Types == nil || b.State == "" || b.Created.IsZero() {
 		return plantstore.Webhook{}, errIncomplete
 	}
-	w := plantstore.Webhook{ID: b.ID, URL: b.URL, Types: b.Types, Description: b.Description, Created: b.Created.UTC()}
+	w := plantstore.Webhook{ID: b.ID, URL: b.URL, Types: b.Types, Description: b.Description, Created: b.Created.UTC(), By: b.By}
 	if b.State != stateActive {
 		w.Disabled = cmp.Or(b.Reason, b.State)
 	}

@@ -21,7 +21,7 @@ func TestWebhookAsJSON(t *testing.T) {
 	all, disabled := hook, hook
 	all.Types, all.Description, all.Created = nil, "", hook.Created.In(time.FixedZone("", 3600))
 	all.Secrets = []plantstore.WebhookSecret{{Secret: "whsec_stored"}}
-	disabled.Disabled = "410 Gone"
+	disabled.Disabled, disabled.By = "410 Gone", "5d1c6a18ea08"
 	for _, tt := range []struct {
 		hook   plantstore.Webhook
 		secret string
@@ -29,7 +29,7 @@ func TestWebhookAsJSON(t *testing.T) {
 	}{
 		{hook, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z"}`},
 		{all, "whsec_new", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.created","plant.replaced","plant.deleted"],"description":"","state":"active","created":"2026-01-31T12:00:00Z","secret":"whsec_new"}`},
-		{disabled, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"disabled","reason":"410 Gone","created":"2026-01-31T12:00:00Z"}`},
+		{disabled, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"disabled","reason":"410 Gone","created":"2026-01-31T12:00:00Z","by":"5d1c6a18ea08"}`},
 	} {
 		if got := string(wire.EncodeWebhook(tt.hook, tt.secret)); got != tt.want {
 			t.Errorf("got\n%s\nwant\n%s", got, tt.want)

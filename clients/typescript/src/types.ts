@@ -206,6 +206,8 @@ export type Webhook = {
   reason?: string;
   /** When it was created */
   created: string;
+  /** Who created it, as in a PlantEvent. Absent if an older server created it */
+  by?: string;
 };
 
 export type WebhookWithSecret = Webhook & {

@@ -151,16 +151,16 @@ export function decodeEvent(value: Json): PlantEvent | undefined {
 
 export function decodeWebhook(value: Json): Webhook {
   const members = toObject(value);
-  const reason = optional(members, "reason");
-  return {
+  return given({
     id: text(members, "id"),
     url: text(members, "url"),
-    types: texts(members, "types") as Webhook["types"],
+    types: texts(members, "types"),
     description: text(members, "description"),
-    state: text(members, "state") as Webhook["state"],
-    ...(reason === undefined ? {} : { reason }),
+    state: text(members, "state"),
+    reason: optional(members, "reason"),
     created: text(members, "created"),
-  };
+    by: optional(members, "by"),
+  }) as Webhook;
 }
 
 export function decodeWebhookWithSecret(value: Json): WebhookWithSecret {

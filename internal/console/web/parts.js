@@ -15,8 +15,9 @@ import { sentence } from './format.js';
  * @param {(place: HTMLElement, items: any[]) => void} list.draw is called again when the state
  *   in the URL changes
  * @param {() => void} list.create
+ * @param {string} [list.reads] the scope of what a new item lets others read
  */
-export function listPage({ title, noun, url, draw, create }) {
+export function listPage({ title, noun, url, draw, create, reads = `${noun}s:write` }) {
   let running = new AbortController();
   let place = h('div');
   /** @type {any[] | null} */
@@ -25,7 +26,7 @@ export function listPage({ title, noun, url, draw, create }) {
     running.abort();
     running = new AbortController();
     if (!allows(`${noun}s:read`)) {
-      place.replaceChildren(message(`Your token can create ${noun}s`, `To list them, it needs the scope ${noun}s:read.`));
+      place.replaceChildren(message(`Your token cannot list ${noun}s`, `It needs the scope ${noun}s:read.`));
       return;
     }
     try {
@@ -48,7 +49,7 @@ export function listPage({ title, noun, url, draw, create }) {
       items = null;
       place = h('div', { id: `${noun}s` });
       root.append(toolbar(title), place);
-      if (allows(`${noun}s:write`)) {
+      if (allows(`${noun}s:write`) && allows(reads)) {
         const name = `New ${noun}`;
         root.firstElementChild?.append(h('div', { class: 'actions' }, h('button', { id: `new-${noun}`, class: 'primary', title: name, onclick: create }, icon('plus'), h('span', { class: 'word' }, name))));
       }

@@ -19,6 +19,7 @@ const TYPES = ['plant.created', 'plant.replaced', 'plant.deleted'];
  * @property {string} state
  * @property {string} [reason]
  * @property {string} created
+ * @property {string} [by]
  *
  * @typedef {object} Delivery
  * @property {string} event
@@ -31,7 +32,7 @@ const TYPES = ['plant.created', 'plant.replaced', 'plant.deleted'];
  * @property {string} [response]
  */
 
-const { page: list, load } = listPage({ title: 'Webhooks', noun: 'webhook', url: WEBHOOKS, draw, create: () => edit(null) });
+const { page: list, load } = listPage({ title: 'Webhooks', noun: 'webhook', url: WEBHOOKS, draw, create: () => edit(null), reads: 'events:read' });
 
 /** @type {import('./console.js').Page} */
 export const page = {
@@ -66,11 +67,11 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   } else if (open) {
     show(open, fresh);
   } else {
-    drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, 'This webhook does not exist, or was deleted.')));
+    drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, 'There is no such webhook.')));
   }
 }
 
-const empty = () => message('No webhooks', 'A webhook sends every change to a URL of yours, signed, and retries until it arrives.');
+const empty = () => message('No webhooks', 'A webhook sends every change to a URL, signed, until it arrives.');
 
 const badge = (/** @type {Webhook} */ { state: now }) => h('span', { class: now === 'active' ? 'badge' : 'badge bad' }, now);
 
@@ -93,22 +94,23 @@ const heading = (/** @type {string} */ title) => h(
 );
 
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
-  const { id, url, description, types, created, reason } = webhook;
+  const { id, url, description, types, created, by, reason } = webhook;
   const buttons = h('div', { class: 'buttons' });
-  if (allows('webhooks:write')) {
-    const action = (/** @type {string} */ name, /** @type {(button: HTMLElement) => void} */ run, kind = '') => {
-      const button = h('button', { class: kind || undefined, onclick: () => run(button) }, name);
-      return button;
-    };
+  /** @type {(name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
+  const action = (name, run, kind) => {
+    const button = h('button', { class: kind, onclick: () => run(button) }, name);
+    buttons.append(button);
+  };
+  if (allows('webhooks:write') && allows('events:read')) {
     if (webhook.state === 'disabled') {
-      buttons.append(action('Resume', (button) => busy(button, () => resume(webhook)), 'primary'));
+      action('Resume', (button) => busy(button, () => resume(webhook)), 'primary');
     }
-    buttons.append(
-      action('Send a test', (button) => busy(button, () => test(webhook))),
-      action('Edit', () => edit(webhook)),
-      action('Rotate secret', () => rotate(webhook)),
-      action('Delete', () => remove(webhook), 'risky'),
-    );
+    action('Send a test', (button) => busy(button, () => test(webhook)));
+    action('Edit', () => edit(webhook));
+  }
+  if (allows('webhooks:write')) {
+    action('Rotate secret', () => rotate(webhook));
+    action('Delete', () => remove(webhook), 'risky');
   }
   const deliveries = drawer.querySelector('.deliveries');
   drawer.replaceChildren(heading(url), h(
@@ -122,7 +124,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
         .../** @type {[string, Node][]} */ (description ? [['For', h('span', { class: 'value', dir: 'auto' }, description)]] : []),
         ['State', badge(webhook), ...(reason ? [h('p', { class: 'problem' }, sentence(reason))] : [])],
         ['Changes', types.join(', ')],
-        ['Created', when(created)],
+        ['Created', when(created), by ? ` by ${by}` : ''],
         ['ID', h('code', {}, id)],
       ),
     ),
@@ -221,7 +223,7 @@ function edit(webhook) {
         if (allows('webhooks:read')) {
           go({ page: 'webhooks', id: made.id });
         }
-        secret('The webhook was created. This is the secret that signs what it sends:', made.secret);
+        secret('This secret signs what the webhook sends:', made.secret);
       };
     },
   });
@@ -232,7 +234,7 @@ const secret = (/** @type {string} */ text, /** @type {string} */ value) => show
 function rotate(/** @type {Webhook} */ { id }) {
   openForm({
     title: 'Rotate the secret?',
-    body: [h('p', {}, 'The webhook gets a new secret. For 24 hours both secrets sign what is sent, so that the receiver can change over without missing anything.')],
+    body: [h('p', {}, 'For 24 hours both secrets sign what is sent, so that the receiver can change over without missing anything.')],
     action: 'Rotate',
     async run(options) {
       const made = (await call('POST', `${WEBHOOKS}/${id}/rotate`, options)).json();

@@ -113,7 +113,10 @@ class EventPage:
 
 @dataclass(frozen=True)
 class Webhook:
-    """An endpoint to which changes are sent. reason says why it is disabled."""
+    """An endpoint to which changes are sent.
+
+    reason says why it is disabled, and by who created it, if the server knows.
+    """
 
     id: str
     url: str
@@ -122,6 +125,7 @@ class Webhook:
     state: str
     created: datetime
     reason: str | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,7 @@ def _webhook_members(value: Any) -> dict[str, Any]:
         "state": member(value, "state", str),
         "created": _time(value, "created"),
         "reason": optional(value, "reason", str),
+        "by": optional(value, "by", str),
     }
 
 
