@@ -1,6 +1,7 @@
 package plantstore
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -139,21 +140,18 @@ const DefaultLifetime = 90 * 24 * time.Hour
 // bytes.
 const MaxTokenName = 200
 
-// Grant returns the token that a caller gets who asks for one with their own token. Nobody
-// gives away a scope, a lifetime or a rate that they do not have: that fails with
-// ErrPrivilege.
-func (n *NewToken) Grant(own *Token, now time.Time) (Token, error) {
+// Grant returns the token that a caller gets who asks for one with their own token. limit is
+// the caller's rate limit, which is the server's default if their token has no rate; the
+// zero Rate is no limit. Nobody gives away a scope, a lifetime or a rate that they do not
+// have: that fails with ErrPrivilege.
+func (n *NewToken) Grant(own *Token, limit Rate, now time.Time) (Token, error) {
 	for _, s := range n.Scopes {
 		if !own.Allows(s) {
 			return Token{}, Errorf(ErrPrivilege, "you cannot give away the scope %s: your own token has only %s", s, FormatScopes(own.Scopes))
 		}
 	}
-	rate := n.Rate
-	if rate.IsZero() {
-		rate = own.Rate
-	}
-	if rate.Exceeds(own.Rate) {
-		return Token{}, Errorf(ErrPrivilege, "you cannot give away the rate %s: your own token has %s", rate, own.Rate)
+	if !n.Rate.IsZero() && n.Rate.Exceeds(limit) {
+		return Token{}, Errorf(ErrPrivilege, "you cannot give away the rate %s: your own limit is %s", n.Rate, limit)
 	}
 	ownExpires := own.Expires
 	expires := n.Expires
@@ -169,7 +167,7 @@ func (n *NewToken) Grant(own *Token, now time.Time) (Token, error) {
 	case !ownExpires.IsZero() && (expires.IsZero() || expires.After(ownExpires)):
 		return Token{}, Errorf(ErrPrivilege, "the token cannot outlive your own, which expires at %s", ownExpires.UTC().Format(time.RFC3339))
 	}
-	return Token{Name: n.Name, Scopes: n.Scopes, Rate: rate, Created: now, Expires: expires}, nil
+	return Token{Name: n.Name, Scopes: n.Scopes, Rate: cmp.Or(n.Rate, own.Rate), Created: now, Expires: expires}, nil
 }
 
 // MaxTokens is how many tokens a store may have, revoked ones included, for another to be

@@ -264,7 +264,7 @@ func TestGrant(t *testing.T) {
 	for own := range 1 << len(all) {
 		for asked := range 1 << len(all) {
 			n := plantstore.NewToken{Name: "x", Scopes: subset(asked), DefaultExpiry: true}
-			got, err := n.Grant(&plantstore.Token{Scopes: subset(own)}, now)
+			got, err := n.Grant(&plantstore.Token{Scopes: subset(own)}, plantstore.Rate{}, now)
 			if allowed := asked&^own == 0; allowed != (err == nil) || !allowed && !errors.Is(err, plantstore.ErrPrivilege) || allowed && !slices.Equal(got.Scopes, n.Scopes) {
 				t.Fatalf("%v asked for %v: got %v, %v", subset(own), n.Scopes, got.Scopes, err)
 			}

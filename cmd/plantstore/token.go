@@ -92,7 +92,7 @@ type tokenCreate struct {
 	Name    string    `required:"" placeholder:"NAME" help:"What the token is for."`
 	Scopes  string    `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, tokens:read, tokens:write, webhooks:read, webhooks:write, ops:read (${default})."`
 	Expires *lifetime `placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (90d; with --url no longer than your own token)."`
-	Rate    tokenRate `placeholder:"RATE" help:"How many requests it may make: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; with --url no more than your own token)."`
+	Rate    tokenRate `placeholder:"RATE" help:"How many requests it may make: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; with --url no more than your own limit)."`
 	Init    bool      `help:"Create the store if there is none."`
 }
 

@@ -122,11 +122,26 @@ func TestTokenHasItsOwnRate(t *testing.T) {
 	}
 }
 
-// A table of what a caller with a rate may give away.
+// A caller of an identity provider has the server's default, and gives away no more.
+func TestCallerOfAnIdentityProviderGivesAwayNoHigherRate(t *testing.T) {
+	issuer := startIssuer(t)
+	opts := oidcOptions(t, issuer)
+	opts.Auth.RateLimit = rate(t, "500/s")
+	s := start(t, opts)
+	caller := issuer.Sign(nil, claims{"scope": "tokens:write plants:read"})
+	ask := func(rate string) reply {
+		return s.as(t, caller, "POST", "/tokens", `{"name":"x","scopes":["plants:read"],"rate":"`+rate+`"}`, "Content-Type: application/json")
+	}
+	eventually(t, 201, func() reply { return ask("500/s") }).wantHeader(t, "Cache-Control", "no-store")
+	ask("501/s").wantError(t, plantstore.ErrPrivilege, "your own limit is 500/s")
+}
+
+// A table of what a caller may give away with a rate of their own, or with the server's
+// default.
 func TestNobodyGivesAwayAHigherRate(t *testing.T) {
 	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "500/s")}})
 	for own, asked := range map[string]map[string]string{ // asked: granted, empty for the server's, or refused
-		"": {"": "", `null`: "", `"1000/s"`: "1000/s", `"30/m"`: "30/m"},
+		"": {"": "", `null`: "", `"500/s"`: "500/s", `"30/m"`: "30/m", `"501/s"`: "refused", `"1/s,burst=501"`: "refused"},
 		"100/s,burst=200": {
 			"": "100/s,burst=200", `null`: "100/s,burst=200", `"100/s,burst=200"`: "100/s,burst=200", `"100/s"`: "100/s",
 			`"6000/m,burst=200"`: "6000/m,burst=200", `"1/h"`: "1/h",

@@ -21,7 +21,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	caller := w.(*recorder).caller
-	token, err := asked.Grant(&caller.Token, time.Now().UTC().Truncate(time.Second))
+	token, err := asked.Grant(&caller.Token, caller.RateLimit(), time.Now().UTC().Truncate(time.Second))
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,8 @@ export type NewToken = {
   expires?: string | null;
   /**
    * How many requests the token may make: 200/s, 200/s,burst=400 or 30/m. Without it, or
-   * with null, the rate of your own token, or the server's default if yours has none.
+   * with null, the rate of your own token, or the server's default if yours has none. At
+   * most your own rate limit, the server's default included.
    */
   rate?: string | null;
 };
