@@ -37,6 +37,13 @@ import (
 // be trimmed, the oldest first; a cursor before them MUST then be refused with ErrGone,
 // and so MUST a cursor from another store, or from another history of the same one.
 //
+// # Actors
+//
+// Methods that take an [Actor] MUST call its Check in the transaction that makes the
+// change, and MUST change nothing if it fails: they return its error. Once RevokeToken has
+// returned, no change by the token that it revoked may be made, on any replica. Where
+// there is nothing to change, they need not check.
+//
 // # Failure
 //
 // A write can be refused on its own (Result.Err), which MUST NOT prevent the rest of
@@ -91,8 +98,8 @@ type Store interface {
 	Changed() <-chan struct{}
 
 	// CreateToken adds a token, or returns ErrTooMany if there are MaxTokens and by,
-	// who creates it, is not Operator.
-	CreateToken(ctx context.Context, t Token, by string) error
+	// who creates it, is not named Operator.
+	CreateToken(ctx context.Context, t Token, by Actor) error
 
 	// CreateFirstToken adds a token for Operator if the store has never had one, and
 	// reports whether it did. If several replicas call it concurrently, one of them
@@ -109,8 +116,8 @@ type Store interface {
 	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking it
 	// again changes nothing. It returns ErrLastToken if no other token that is valid at
 	// that time has ScopeTokensWrite, this one is and has it, and by, who revokes it, is
-	// not Operator. Concurrent calls MUST NOT revoke the last two.
-	RevokeToken(ctx context.Context, hash TokenHash, at time.Time, by string) error
+	// not named Operator. Concurrent calls MUST NOT revoke the last two.
+	RevokeToken(ctx context.Context, hash TokenHash, at time.Time, by Actor) error
 
 	// TouchTokens records when tokens were last used. It ignores unknown tokens,
 	// and times before the recorded one.
@@ -120,20 +127,20 @@ type Store interface {
 	Webhooks(ctx context.Context) ([]Webhook, error)
 
 	// CreateWebhook adds a webhook, or returns ErrTooMany if there are MaxWebhooks.
-	CreateWebhook(ctx context.Context, w Webhook) error
+	CreateWebhook(ctx context.Context, w Webhook, by Actor) error
 
 	// UpdateWebhook changes a webhook in one transaction and returns it, or returns
 	// ErrNoWebhook. If change returns an error, the webhook stays as it was, and
 	// UpdateWebhook returns that error. It may call change more than once. The
 	// transaction is durable.
-	UpdateWebhook(ctx context.Context, id string, change func(*Webhook) error) (Webhook, error)
+	UpdateWebhook(ctx context.Context, id string, by Actor, change func(*Webhook) error) (Webhook, error)
 
-	// SaveWebhook is like UpdateWebhook, but the change need not survive a crash of
-	// the operating system or a power failure. It is cheap.
+	// SaveWebhook is like UpdateWebhook by the zero Actor, but the change need not survive a
+	// crash of the operating system or a power failure. It is cheap.
 	SaveWebhook(ctx context.Context, id string, change func(*Webhook) error) error
 
 	// DeleteWebhook removes a webhook and its deliveries, or returns ErrNoWebhook.
-	DeleteWebhook(ctx context.Context, id string) error
+	DeleteWebhook(ctx context.Context, id string, by Actor) error
 
 	// Deliveries returns the last attempts of a webhook, the newest first, or
 	// ErrNoWebhook.

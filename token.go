@@ -72,6 +72,39 @@ type TokenHash [sha256.Size]byte
 // about the secret.
 func (h TokenHash) ID() string { return hex.EncodeToString(h[:6]) }
 
+// Actor is who changes tokens or webhooks. The zero Actor is a server that does so by
+// itself.
+type Actor struct {
+	// Name is what the log of changes records: the public id of a token, the issuer and
+	// subject of an identity provider's, or [Operator].
+	Name string
+	// Token is the store's token that the actor uses, or nil.
+	Token *TokenHash
+	// Expires is when the actor's right ends if it does not depend on a token of the store;
+	// the zero time means never.
+	Expires time.Time
+}
+
+// Check returns nil if the actor may still make changes, and otherwise ErrBadToken or
+// ErrTokenExpired. A store calls it in the transaction that makes the change. find returns
+// a token as that transaction sees it, or ErrNoSuchToken.
+func (a *Actor) Check(find func(TokenHash) (Token, error)) error {
+	if a.Token == nil {
+		if !a.Expires.IsZero() && !time.Now().Before(a.Expires) {
+			return Errorf(ErrTokenExpired, "the token has expired: get a new one from the identity provider")
+		}
+		return nil
+	}
+	token, err := find(*a.Token)
+	if errors.Is(err, ErrNoSuchToken) {
+		return Errorf(ErrBadToken, "the token is unknown: ask for a new one")
+	}
+	if err != nil {
+		return err
+	}
+	return token.Check(time.Now())
+}
+
 // Token is what the store knows about a bearer token. Times have a precision of
 // seconds; the zero time means never.
 type Token struct {
@@ -174,9 +207,24 @@ func (n *NewToken) Grant(own *Token, limit Rate, now time.Time) (Token, error) {
 // created by anyone but [Operator].
 const MaxTokens = 10_000
 
+// ActiveAt reports whether the token is neither revoked nor expired at this time.
+func (t *Token) ActiveAt(now time.Time) bool { return t.Revoked.IsZero() && !t.ExpiredAt(now) }
+
+// Check returns nil if the token is active at this time, and otherwise the error that
+// whoever uses it gets: ErrBadToken or ErrTokenExpired.
+func (t *Token) Check(now time.Time) error {
+	switch {
+	case !t.Revoked.IsZero():
+		return Errorf(ErrBadToken, "the token has been revoked: ask for a new one")
+	case t.ExpiredAt(now):
+		return Errorf(ErrTokenExpired, "the token expired at %s: ask for a new one", t.Expires.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // CreatesTokens reports whether the token may create others at this time.
 func (t *Token) CreatesTokens(now time.Time) bool {
-	return t.Revoked.IsZero() && !t.ExpiredAt(now) && t.Allows(ScopeTokensWrite)
+	return t.ActiveAt(now) && t.Allows(ScopeTokensWrite)
 }
 
 // Allows reports whether the token has the scope.

@@ -369,7 +369,7 @@ func TestFollowingEndsWithTheContextOrTheToken(t *testing.T) {
 	secret := s.NewToken(plantstore.ScopeEvents)
 	for _, err := range newClient(t, s.URL, secret, client.Options{}).Events(t.Context(), plantstore.EventQuery{}) {
 		if err == nil {
-			must(s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator))
+			must(s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Actor{Name: plantstore.Operator}))
 			continue
 		}
 		if !errors.Is(err, plantstore.ErrBadToken) {

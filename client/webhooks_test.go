@@ -109,7 +109,7 @@ func TestOnlyCallsThatMakeSecretsAreNotRetried(t *testing.T) {
 			"get":    func() error { _, err := c.Webhook(t.Context(), hook.ID); return err },
 			"delete": func() error {
 				doomed := plantstore.NewWebhookID()
-				must(s.Store.CreateWebhook(t.Context(), plantstore.Webhook{ID: doomed, URL: "https://example.com", Created: time.Now(), Disabled: "for the test"}))
+				must(s.Store.CreateWebhook(t.Context(), plantstore.Webhook{ID: doomed, URL: "https://example.com", Created: time.Now(), Disabled: "for the test"}, plantstore.Actor{}))
 				return c.DeleteWebhook(t.Context(), doomed)
 			},
 		} {

@@ -176,7 +176,7 @@ func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstor
 		return c.DB, err
 	}
 	defer store.Close()
-	if err := store.CreateToken(ctx, token, plantstore.Operator); err != nil {
+	if err := store.CreateToken(ctx, token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		return c.name(store), fmt.Errorf("cannot create the token: %w", err)
 	}
 	return c.name(store), nil
@@ -274,7 +274,7 @@ func (c *tokenRevoke) revoke(ctx context.Context, std streams, id string) error 
 	}
 	for _, t := range tokens {
 		if t.Hash.ID() == id {
-			return store.RevokeToken(ctx, t.Hash, time.Now(), plantstore.Operator)
+			return store.RevokeToken(ctx, t.Hash, time.Now(), plantstore.Actor{Name: plantstore.Operator})
 		}
 	}
 	return plantstore.ErrNoSuchToken

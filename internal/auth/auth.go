@@ -126,6 +126,14 @@ func (c *Caller) Info() plantstore.TokenInfo {
 	return plantstore.TokenInfo{Issuer: c.Issuer, Subject: c.Subject, Scopes: c.Scopes, Created: c.Created, Expires: c.Expires}
 }
 
+// Actor returns the caller as a store checks it.
+func (c *Caller) Actor() plantstore.Actor {
+	if c.Issuer == "" {
+		return plantstore.Actor{Name: c.Public, Token: &c.Hash}
+	}
+	return plantstore.Actor{Name: c.Public, Expires: c.Expires.Add(clockSkew)}
+}
+
 // RateLimit returns the rate limit of the caller. The zero Rate is no limit.
 func (c *Caller) RateLimit() plantstore.Rate {
 	if c.limiter == nil {
@@ -222,11 +230,8 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case !e.caller.Revoked.IsZero():
-		return nil, plantstore.Errorf(plantstore.ErrBadToken, "the token has been revoked: ask for a new one")
-	case e.caller.ExpiredAt(now):
-		return nil, plantstore.Errorf(plantstore.ErrTokenExpired, "the token expired at %s: ask for a new one", e.caller.Expires.Format(time.RFC3339))
+	if err := e.caller.Token.Check(now); err != nil {
+		return nil, err
 	}
 	if err := e.caller.checkScope(scope); err != nil {
 		return &e.caller, err

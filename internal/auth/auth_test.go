@@ -176,7 +176,7 @@ func (s *subject) add(change ...func(*plantstore.Token)) (secret string) {
 	for _, f := range change {
 		f(&token)
 	}
-	if err := s.store.CreateToken(s.t.Context(), token, plantstore.Operator); err != nil {
+	if err := s.store.CreateToken(s.t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		s.t.Fatal(err)
 	}
 	return secret
@@ -184,7 +184,7 @@ func (s *subject) add(change ...func(*plantstore.Token)) (secret string) {
 
 func (s *subject) revoke(secret string) {
 	s.t.Helper()
-	if err := s.store.RevokeToken(s.t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator); err != nil {
+	if err := s.store.RevokeToken(s.t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -566,7 +566,7 @@ func TestNewTokenWorksDuringAnOlderLookup(t *testing.T) {
 		s.store.set(nil, "Token")
 		if err := s.store.CreateToken(t.Context(), plantstore.Token{
 			Hash: plantstore.HashSecret(secret), Scopes: plantstore.AllScopes(), Created: time.Now(),
-		}, plantstore.Operator); err != nil {
+		}, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 			t.Fatal(err)
 		}
 		s.wantValid(secret)

@@ -223,12 +223,12 @@ func TestUnknownOutcomeOfTokens(t *testing.T) {
 			}
 			wantCut(t, f)
 			f = p.arm("INSERT", committed)
-			if err := s.CreateToken(t.Context(), second, plantstore.Operator); err != nil {
+			if err := s.CreateToken(t.Context(), second, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Errorf("CreateToken: %v", err)
 			}
 			wantCut(t, f)
 			f = p.arm("UPDATE", committed)
-			if err := s.RevokeToken(t.Context(), second.Hash, second.Created, plantstore.Operator); err != nil {
+			if err := s.RevokeToken(t.Context(), second.Hash, second.Created, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Errorf("RevokeToken: %v", err)
 			}
 			wantCut(t, f)
@@ -250,7 +250,7 @@ func TestUnknownOutcomeOfWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range plantstore.MaxWebhooks - 1 {
-				if err := s.CreateWebhook(t.Context(), plantstore.Webhook{ID: fmt.Sprint(i)}); err != nil {
+				if err := s.CreateWebhook(t.Context(), plantstore.Webhook{ID: fmt.Sprint(i)}, plantstore.Actor{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -265,11 +265,11 @@ func TestUnknownOutcomeOfWebhooks(t *testing.T) {
 				do   func() error
 				want plantstore.Webhook // afterwards, the last one
 			}{
-				{"CreateWebhook", func() error { return s.CreateWebhook(t.Context(), plantstore.Webhook{ID: "last"}) }, plantstore.Webhook{ID: "last"}},
-				{"UpdateWebhook", func() error { _, err := s.UpdateWebhook(t.Context(), "last", count); return err }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
+				{"CreateWebhook", func() error { return s.CreateWebhook(t.Context(), plantstore.Webhook{ID: "last"}, plantstore.Actor{}) }, plantstore.Webhook{ID: "last"}},
+				{"UpdateWebhook", func() error { _, err := s.UpdateWebhook(t.Context(), "last", plantstore.Actor{}, count); return err }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
 				{"SaveWebhook", func() error { return s.SaveWebhook(t.Context(), "last", count) }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
 				{"SaveDeliveries", func() error { return s.SaveDeliveries(t.Context(), "last", attempts) }, plantstore.Webhook{ID: "last", Disabled: "broken"}},
-				{"DeleteWebhook", func() error { return s.DeleteWebhook(t.Context(), "last") }, plantstore.Webhook{ID: fmt.Sprint(plantstore.MaxWebhooks - 2)}},
+				{"DeleteWebhook", func() error { return s.DeleteWebhook(t.Context(), "last", plantstore.Actor{}) }, plantstore.Webhook{ID: fmt.Sprint(plantstore.MaxWebhooks - 2)}},
 			} {
 				f := p.arm("COMMIT", committed)
 				if err := step.do(); err != nil {
@@ -287,7 +287,7 @@ func TestUnknownOutcomeOfWebhooks(t *testing.T) {
 			if calls != 4 {
 				t.Errorf("%d calls of change, want 2 for each update", calls)
 			}
-			if err := s.DeleteWebhook(t.Context(), "last"); !errors.Is(err, plantstore.ErrNoWebhook) {
+			if err := s.DeleteWebhook(t.Context(), "last", plantstore.Actor{}); !errors.Is(err, plantstore.ErrNoWebhook) {
 				t.Errorf("DeleteWebhook again: %v, want ErrNoWebhook", err)
 			}
 		})
@@ -301,7 +301,7 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 	local := openStore(t, server.URL()+"&synchronous_commit=local")
 	apply(t, local, create(plant(1, "fern")))
 	for _, id := range []string{"updated", "deleted"} {
-		if err := local.CreateWebhook(t.Context(), plantstore.Webhook{ID: id}); err != nil {
+		if err := local.CreateWebhook(t.Context(), plantstore.Webhook{ID: id}, plantstore.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,14 +316,21 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 		}
 	}
 	for name, write := range map[string]func(context.Context) error{
-		"creates":     batch(create(plant(2, "rose")), create(plant(3, "moss"))),
-		"unchanged":   batch(create(plant(1, "fern"))),
-		"delete":      batch(remove(1)),
-		"token":       func(ctx context.Context) error { return s.CreateToken(ctx, token("ci"), plantstore.Operator) },
+		"creates":   batch(create(plant(2, "rose")), create(plant(3, "moss"))),
+		"unchanged": batch(create(plant(1, "fern"))),
+		"delete":    batch(remove(1)),
+		"token": func(ctx context.Context) error {
+			return s.CreateToken(ctx, token("ci"), plantstore.Actor{Name: plantstore.Operator})
+		},
 		"first token": func(ctx context.Context) error { _, err := s.CreateFirstToken(ctx, token("first")); return err },
-		"webhook":     func(ctx context.Context) error { return s.CreateWebhook(ctx, plantstore.Webhook{ID: "created"}) },
-		"update":      func(ctx context.Context) error { _, err := s.UpdateWebhook(ctx, "updated", changeNothing); return err },
-		"deletion":    func(ctx context.Context) error { return s.DeleteWebhook(ctx, "deleted") },
+		"webhook": func(ctx context.Context) error {
+			return s.CreateWebhook(ctx, plantstore.Webhook{ID: "created"}, plantstore.Actor{})
+		},
+		"update": func(ctx context.Context) error {
+			_, err := s.UpdateWebhook(ctx, "updated", plantstore.Actor{}, changeNothing)
+			return err
+		},
+		"deletion": func(ctx context.Context) error { return s.DeleteWebhook(ctx, "deleted", plantstore.Actor{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

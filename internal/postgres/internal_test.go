@@ -212,7 +212,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	apply(t, s, create(plant(1, "fern")))
 	tk := token("ci")
-	if err := s.CreateToken(t.Context(), tk, plantstore.Operator); err != nil {
+	if err := s.CreateToken(t.Context(), tk, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

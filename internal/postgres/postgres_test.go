@@ -335,7 +335,7 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 		SELECT sha256(i::text::bytea), i, 'plants:read', 0 FROM generate_series(1, %d) AS i`, plantstore.MaxTokens-free))
 	var created atomic.Int32
 	inParallel(t, 4*free, func(i int) error {
-		err := stores[i%2].CreateToken(t.Context(), token(fmt.Sprintf("new %d", i)), "a")
+		err := stores[i%2].CreateToken(t.Context(), token(fmt.Sprintf("new %d", i)), plantstore.Actor{Name: "a"})
 		if err == nil {
 			created.Add(1)
 		} else if !errors.Is(err, plantstore.ErrTooMany) {
@@ -346,7 +346,7 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 	if created.Load() != free {
 		t.Errorf("%d tokens were created, want %d", created.Load(), free)
 	}
-	if err := stores[1].CreateToken(t.Context(), token("one more"), plantstore.Operator); err != nil {
+	if err := stores[1].CreateToken(t.Context(), token("one more"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Errorf("the operator: %v", err)
 	}
 	var refused atomic.Int32
@@ -355,7 +355,7 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 		if i == 4*free {
 			hash = token("one more").Hash
 		}
-		err := stores[i%2].RevokeToken(t.Context(), hash, time.Unix(1_800_000_001, 0), "a")
+		err := stores[i%2].RevokeToken(t.Context(), hash, time.Unix(1_800_000_001, 0), plantstore.Actor{Name: "a"})
 		switch {
 		case errors.Is(err, plantstore.ErrLastToken):
 			refused.Add(1)

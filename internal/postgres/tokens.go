@@ -26,15 +26,24 @@ const (
 	countTokens  = `SELECT count(*) FROM tokens`
 	selectTokens = `SELECT ` + tokenColumns + ` FROM tokens ORDER BY seq`
 	selectToken  = `SELECT ` + tokenColumns + ` FROM tokens WHERE hash = $1`
+	// lockToken keeps a token from being revoked until the end of the transaction.
+	lockToken = selectToken + ` FOR SHARE`
 	// countCreators counts the other tokens that may create tokens.
 	countCreators = `SELECT count(*) FROM tokens WHERE hash <> $1 AND revoked IS NULL
 		AND (expires IS NULL OR expires > $2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
 )
 
 // CreateToken adds a token.
-func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by string) error {
-	return s.createToken(ctx, t, by, func(n int) (bool, error) {
-		if n >= plantstore.MaxTokens && by != plantstore.Operator {
+func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
+	return s.createToken(ctx, t, by.Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		if err := checkActor(ctx, tx, by, selectToken); err != nil {
+			return false, err
+		}
+		var n int
+		if err := tx.QueryRow(ctx, countTokens).Scan(&n); err != nil {
+			return false, err
+		}
+		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return false, plantstore.ErrTooMany
 		}
 		return true, nil
@@ -44,23 +53,20 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by string) 
 // CreateFirstToken adds a token to a store that has never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.createToken(ctx, t, plantstore.Operator, func(n int) (bool, error) {
+	err := s.createToken(ctx, t, plantstore.Operator, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		var n int
+		err := tx.QueryRow(ctx, countTokens).Scan(&n)
 		first = n == 0
-		return first, nil
+		return first, err
 	})
 	return first && err == nil, err
 }
 
-// createToken adds a token if check, which is called with how many there are, returns
-// true.
-func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, check func(n int) (bool, error)) error {
+// createToken adds a token if check, which it calls in the transaction, returns true.
+func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, check func(context.Context, pgx.Tx) (bool, error)) error {
 	return s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
 		return s.changeTokens(ctx, c, func(tx pgx.Tx) error {
-			var n int
-			if err := tx.QueryRow(ctx, countTokens).Scan(&n); err != nil {
-				return err
-			}
-			if ok, err := check(n); err != nil || !ok {
+			if ok, err := check(ctx, tx); err != nil || !ok {
 				return err
 			}
 			if _, err := tx.Exec(ctx, insertToken, tokenRow(t)...); err != nil {
@@ -69,6 +75,25 @@ func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, 
 			return logToken(ctx, tx, tokenCreatedType, t, by)
 		})
 	})
+}
+
+// checkActor fails if the actor's token, as the query returns it, has ended. The query must
+// be lockToken, except in a transaction that takes turns with RevokeToken: that one may
+// change other tokens, and could deadlock with TouchTokens.
+func checkActor(ctx context.Context, tx querier, by plantstore.Actor, query string) error {
+	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(ctx, tx, query, hash) })
+}
+
+func findToken(ctx context.Context, c querier, query string, hash plantstore.TokenHash) (plantstore.Token, error) {
+	rows, err := c.Query(ctx, query, hash[:])
+	if err != nil {
+		return plantstore.Token{}, err
+	}
+	token, err := pgx.CollectExactlyOneRow(rows, rowToken)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return plantstore.Token{}, plantstore.ErrNoSuchToken
+	}
+	return token, err
 }
 
 // changeTokens runs f in a transaction. Replicas that do so concurrently take turns by
@@ -115,15 +140,12 @@ func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 }
 
 // Token returns the token with that hash.
-func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	found, err := s.queryTokens(ctx, selectToken, hash[:])
-	if err != nil {
-		return plantstore.Token{}, err
-	}
-	if len(found) == 0 {
-		return plantstore.Token{}, plantstore.ErrNoSuchToken
-	}
-	return found[0], nil
+func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
+	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) (err error) {
+		token, err = findToken(ctx, c, selectToken, hash)
+		return err
+	})
+	return token, err
 }
 
 func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
@@ -139,27 +161,25 @@ func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tok
 }
 
 // RevokeToken revokes a token, once.
-func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by string) error {
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return s.changeTokens(ctx, c, func(tx pgx.Tx) error { return revoke(ctx, tx, hash, at, by) })
 	})
 }
 
-func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.Time, by string) error {
-	rows, err := tx.Query(ctx, selectToken, hash[:])
+func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
+	token, err := findToken(ctx, tx, selectToken, hash)
 	if err != nil {
 		return err
 	}
-	token, err := pgx.CollectExactlyOneRow(rows, rowToken)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return plantstore.ErrNoSuchToken
-	case err != nil:
-		return err
-	case !token.Revoked.IsZero():
+	if !token.Revoked.IsZero() {
 		_, err := tx.Exec(ctx, confirmToken, hash[:])
 		return err
-	case by != plantstore.Operator && token.CreatesTokens(at):
+	}
+	if err := checkActor(ctx, tx, by, selectToken); err != nil {
+		return err
+	}
+	if by.Name != plantstore.Operator && token.CreatesTokens(at) {
 		var others int
 		if err := tx.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
 			return err
@@ -172,7 +192,7 @@ func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.T
 		return err
 	}
 	token.Revoked = time.Unix(at.Unix(), 0).UTC()
-	return logToken(ctx, tx, tokenRevokedType, token, by)
+	return logToken(ctx, tx, tokenRevokedType, token, by.Name)
 }
 
 // TouchTokens records when tokens were last used. It updates them in the order of

@@ -66,17 +66,24 @@ func decodeWebhook(id, value string) (hook plantstore.Webhook, err error) {
 
 // CreateWebhook adds a webhook. Replicas that do so concurrently take turns by locking
 // the row of the schema's version.
-func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook) error {
+func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by plantstore.Actor) error {
 	value, err := json.Marshal(hook)
 	if err != nil {
 		return fmt.Errorf("webhook %s: %w", hook.ID, err)
 	}
 	key := webhookKey(hook.ID)
 	return s.addRow(ctx, confirmWebhook, key, func(ctx context.Context, c *pgx.Conn) error {
-		var inserted pgconn.CommandTag
 		var b pgx.Batch
 		b.Queue(begin)
 		b.Queue(lockVersion)
+		if err := c.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if err := checkActor(ctx, c, by, selectToken); err != nil {
+			return err
+		}
+		var inserted pgconn.CommandTag
+		b = pgx.Batch{}
 		b.Queue(insertWebhook, key, string(value), plantstore.MaxWebhooks).Exec(recordTag(&inserted))
 		b.Queue("COMMIT")
 		err := c.SendBatch(ctx, &b).Close()
@@ -97,21 +104,24 @@ func recordTag(done *pgconn.CommandTag) func(pgconn.CommandTag) error {
 
 // UpdateWebhook changes a webhook. If the connection is lost, it does so again, even if
 // the change may have been made: change can be called with its own result.
-func (s *Store) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
-	return s.changeWebhook(ctx, id, change)
+func (s *Store) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	return s.changeWebhook(ctx, id, by, change)
 }
 
 // SaveWebhook is UpdateWebhook without the wait for the disk and the standbys.
 func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
-	_, err := s.changeWebhook(ctx, id, change, commitAsync)
+	_, err := s.changeWebhook(ctx, id, plantstore.Actor{}, change, commitAsync)
 	return err
 }
 
 // changeWebhook changes a webhook in a transaction that begins with the given
 // statements.
-func (s *Store) changeWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
+func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
 	err = s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) (err error) {
 		if hook, err = lockedWebhook(ctx, c, id, settings); err != nil {
+			return err
+		}
+		if err := checkActor(ctx, c, by, lockToken); err != nil {
 			return err
 		}
 		if err := change(&hook); err != nil {
@@ -153,17 +163,24 @@ func lockedWebhook(ctx context.Context, c *pgx.Conn, id string, settings []strin
 
 // DeleteWebhook removes a webhook and its deliveries. If the connection is lost, or the
 // commit did not wait for the standbys, it does so again, and may then find nothing.
-func (s *Store) DeleteWebhook(ctx context.Context, id string) error {
+func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
 	maybeDeleted := false
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		var deleted pgconn.CommandTag
 		var b pgx.Batch
 		b.Queue(begin)
+		if maybeDeleted {
+			b.Queue(confirmDeleted) // before a token is locked, as RevokeToken does
+		}
+		if err := c.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if err := checkActor(ctx, c, by, lockToken); err != nil {
+			return err
+		}
+		var deleted pgconn.CommandTag
+		b = pgx.Batch{}
 		b.Queue(deleteWebhook, webhookKey(id)).Exec(recordTag(&deleted))
 		b.Queue(deleteDeliveries, webhookKey(id))
-		if maybeDeleted {
-			b.Queue(confirmDeleted)
-		}
 		b.Queue("COMMIT")
 		err := c.SendBatch(ctx, &b).Close()
 		if err == nil && deleted.RowsAffected() == 0 && !maybeDeleted {

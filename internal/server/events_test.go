@@ -499,7 +499,7 @@ func TestStreamOfARevokedTokenEnds(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	secret := s.NewToken(plantstore.ScopeEvents)
 	live, _ := follow(t, s, "", "", secret)
-	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator); err != nil {
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, e, ok := live.next(); ok { // blocks until the stream ends
@@ -522,7 +522,7 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{Store: &endlessLog{Model: storetest.NewModel()}})
 	secret := s.NewToken(plantstore.ScopeEvents)
 	live, _ := follow(t, s, "", "", secret)
-	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Operator); err != nil {
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(patience); ; {

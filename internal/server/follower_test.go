@@ -36,7 +36,7 @@ func followFor(t *testing.T, rate int, duration time.Duration, events ...plantst
 		store := storetest.NewModel()
 		const secret = "secret"
 		token := plantstore.Token{Hash: plantstore.HashSecret(secret), Scopes: []plantstore.Scope{plantstore.ScopeEvents}, Created: time.Now()}
-		if err := store.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+		if err := store.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), duration)

@@ -202,7 +202,7 @@ func TestLargeResponsesShareALimit(t *testing.T) {
 			small := plant(2, strings.Repeat("x", server.SmallBody*9/10))
 			s.Fill(t, plant(1, large), small)
 			token := plantstore.Token{Name: large, Scopes: plantstore.AllScopes(), Hash: plantstore.HashSecret("large"), Created: time.Unix(1, 0)}
-			if err := s.Store.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+			if err := s.Store.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Fatal(err)
 			}
 			get := func(path string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+s.Token) }

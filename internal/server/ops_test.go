@@ -320,7 +320,7 @@ func TestMetricsKnowTheNextTokenToExpire(t *testing.T) {
 	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(3 * day)})
 	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(2 * day)})
 	revoked := s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(time.Hour)})
-	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(revoked), time.Now(), plantstore.Operator); err != nil {
+	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(revoked), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(-time.Hour)})

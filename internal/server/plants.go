@@ -115,3 +115,6 @@ func samePlant(p plantstore.Plant) plantstore.Plant { return p }
 
 // by returns the public name of the caller.
 func by(w http.ResponseWriter) string { return w.(*recorder).caller.Public }
+
+// actor returns the caller as a store checks it.
+func actor(w http.ResponseWriter) plantstore.Actor { return w.(*recorder).caller.Actor() }

@@ -27,7 +27,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	secret := plantstore.NewSecret()
 	token.Hash = plantstore.HashSecret(secret)
-	err = s.store.CreateToken(r.Context(), token, caller.Public)
+	err = s.store.CreateToken(r.Context(), token, caller.Actor())
 	if errors.Is(err, plantstore.ErrTooMany) {
 		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d tokens already, the maximum", plantstore.MaxTokens)
 	}
@@ -87,7 +87,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.store.RevokeToken(r.Context(), token.Hash, time.Now(), by(w))
+	err = s.store.RevokeToken(r.Context(), token.Hash, time.Now(), actor(w))
 	if errors.Is(err, plantstore.ErrLastToken) {
 		return plantstore.Errorf(plantstore.ErrLastToken, "token %s is the last one with the scope %s: create another first, or use plantstore token revoke with --db",
 			token.Hash.ID(), plantstore.ScopeTokensWrite)

@@ -165,6 +165,38 @@ func TestTokenIsCreatedListedAndRevoked(t *testing.T) {
 	})
 }
 
+// The server may know a revoked token for up to two seconds, the store does not.
+func TestRevokedTokenChangesNeitherTokensNorWebhooks(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		own := s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes()})
+		other, _ := s.createToken(t, own, `{"name":"other","scopes":["plants:read"]}`)
+		var hook struct{ ID string }
+		decodeJSON(t, s.as(t, own, "POST", "/webhooks", `{"url":"https://example.com"}`, "Content-Type: application/json").body, &hook)
+		if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(own), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct{ method, path, body string }{
+			{"POST", "/tokens", `{"name":"more","scopes":["plants:read"]}`},
+			{"DELETE", "/tokens/" + other["id"].(string), ""},
+			{"POST", "/webhooks", `{"url":"https://example.com"}`},
+			{"PUT", "/webhooks/" + hook.ID, `{"url":"https://example.com/other"}`},
+			{"POST", "/webhooks/" + hook.ID + "/rotate", ""},
+			{"POST", "/webhooks/" + hook.ID + "/resume", ""},
+			{"POST", "/webhooks/" + hook.ID + "/replay", `{"after":"latest"}`},
+			{"DELETE", "/webhooks/" + hook.ID, ""},
+		} {
+			var header []string
+			if tt.body != "" {
+				header = []string{"Content-Type: application/json"}
+			}
+			got := s.as(t, own, tt.method, tt.path, tt.body, header...)
+			if got.status != 401 || !strings.Contains(string(got.body), `{"error":40102,"message":"the token has been revoked: ask for a new one"}`) {
+				t.Errorf("%s %s: %d %s, want 401", tt.method, tt.path, got.status, got.body)
+			}
+		}
+	})
+}
+
 func TestLastTokenThatCreatesOthersStays(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		own := plantstore.HashSecret(s.Token).ID()

@@ -18,7 +18,7 @@ func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	body.Config.By = by(w)
-	hook, secret, err := s.webhooks.Create(r.Context(), body.Config, body.After)
+	hook, secret, err := s.webhooks.Create(r.Context(), body.Config, body.After, actor(w))
 	if errors.Is(err, plantstore.ErrTooMany) {
 		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d webhooks already, the maximum: delete one first", plantstore.MaxWebhooks)
 	}
@@ -52,12 +52,12 @@ func (s *Server) replaceWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeWebhook(w, r, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Replace(ctx, id, config)
+		return s.webhooks.Replace(ctx, id, config, actor(w))
 	})
 }
 
 func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := s.webhooks.Delete(r.Context(), r.PathValue("id")); err != nil {
+	if err := s.webhooks.Delete(r.Context(), r.PathValue("id"), actor(w)); err != nil {
 		return withWebhookID(r, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -65,7 +65,7 @@ func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) rotateWebhook(w http.ResponseWriter, r *http.Request) error {
-	hook, secret, err := s.webhooks.Rotate(r.Context(), r.PathValue("id"))
+	hook, secret, err := s.webhooks.Rotate(r.Context(), r.PathValue("id"), actor(w))
 	if err != nil {
 		return withWebhookID(r, err)
 	}
@@ -86,7 +86,9 @@ func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) resumeWebhook(w http.ResponseWriter, r *http.Request) error {
-	return writeWebhook(w, r, s.webhooks.Resume)
+	return writeWebhook(w, r, func(ctx context.Context, id string) (plantstore.Webhook, error) {
+		return s.webhooks.Resume(ctx, id, actor(w))
+	})
 }
 
 func (s *Server) replayWebhook(w http.ResponseWriter, r *http.Request) error {
@@ -95,7 +97,7 @@ func (s *Server) replayWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeWebhook(w, r, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Replay(ctx, id, body.After, body.Since)
+		return s.webhooks.Replay(ctx, id, body.After, body.Since, actor(w))
 	})
 }
 

@@ -193,7 +193,7 @@ func TestTooManyWebhooksAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{})
 	for range plantstore.MaxWebhooks {
-		err := s.Store.CreateWebhook(t.Context(), plantstore.Webhook{ID: plantstore.NewWebhookID(), URL: "https://example.com", Created: time.Now(), Disabled: "for the test"})
+		err := s.Store.CreateWebhook(t.Context(), plantstore.Webhook{ID: plantstore.NewWebhookID(), URL: "https://example.com", Created: time.Now(), Disabled: "for the test"}, plantstore.Actor{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -286,7 +286,7 @@ func (s *Server) AddToken(token plantstore.Token) (secret string) {
 	secret = plantstore.NewSecret()
 	s.Log.addSecret(secret)
 	token.Hash, token.Name, token.Created = plantstore.HashSecret(secret), "test", time.Now()
-	if err := s.Store.CreateToken(context.Background(), token, plantstore.Operator); err != nil {
+	if err := s.Store.CreateToken(context.Background(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		panic(err)
 	}
 	return secret

@@ -133,7 +133,7 @@ func (l *comparison) token(t *testing.T) {
 	}
 	token := newToken(fmt.Sprint(l.Uint64()))
 	for _, store := range []plantstore.Store{l.model, s} {
-		if err := store.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+		if err := store.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -656,7 +656,7 @@ func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
 	for name, appendRow := range map[string]func(*Store){
 		"plant": func(s *Store) { create(t, s, fern(2)) },
 		"token": func(s *Store) {
-			if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Operator); err != nil {
+			if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Error(err)
 			}
 		},

@@ -267,7 +267,7 @@ func TestRowsOfTokensAreTrimmed(t *testing.T) {
 	other := openStore(t, path, Existing)
 	awaitLocks(s, other)
 	changed := s.Changed()
-	if err := other.CreateToken(t.Context(), newToken("by the other"), plantstore.Operator); err != nil {
+	if err := other.CreateToken(t.Context(), newToken("by the other"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -275,7 +275,7 @@ func TestRowsOfTokensAreTrimmed(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the server did not notice the change of another process")
 	}
-	if err := s.CreateToken(t.Context(), newToken("by the server"), plantstore.Operator); err != nil {
+	if err := s.CreateToken(t.Context(), newToken("by the server"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	waitUntil(t, "it is flushed", func(stats plantstore.Stats) bool { return stats.Unflushed == 0 && stats.Events == 2 }, s)

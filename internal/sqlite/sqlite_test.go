@@ -204,13 +204,13 @@ func TestShareWhileServing(t *testing.T) {
 
 func wantTokenSeen(t *testing.T, writer, reader *Store, token plantstore.Token) {
 	t.Helper()
-	if err := writer.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+	if err := writer.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reader.Token(t.Context(), token.Hash); err != nil {
 		t.Fatal(err)
 	}
-	if err := writer.RevokeToken(t.Context(), token.Hash, time.Now(), plantstore.Operator); err != nil {
+	if err := writer.RevokeToken(t.Context(), token.Hash, time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := reader.Token(t.Context(), token.Hash); err != nil || got.Revoked.IsZero() {
@@ -226,7 +226,7 @@ func TestServeWhileSharing(t *testing.T) {
 	create(t, server, fern(2))
 	mustClose(t, server)
 	wantPlant(t, other, fern(2))
-	if err := other.CreateToken(t.Context(), newToken("later"), plantstore.Operator); err != nil {
+	if err := other.CreateToken(t.Context(), newToken("later"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Error(err)
 	}
 }
@@ -244,7 +244,7 @@ func TestShareAndServerWriteConcurrently(t *testing.T) {
 	})
 	writers.Go(func() {
 		for i := range 100 {
-			if err := other.CreateToken(t.Context(), newToken(fmt.Sprint(i)), plantstore.Operator); err != nil {
+			if err := other.CreateToken(t.Context(), newToken(fmt.Sprint(i)), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Errorf("token %d: %v", i, err)
 				return
 			}
@@ -279,7 +279,7 @@ func TestLimitsOfTokensHoldAcrossProcesses(t *testing.T) {
 			for n := range free {
 				token := newToken(fmt.Sprint(i, " ", n))
 				token.Scopes = plantstore.AllScopes()
-				err := s.CreateToken(t.Context(), token, "a")
+				err := s.CreateToken(t.Context(), token, plantstore.Actor{Name: "a"})
 				switch {
 				case err == nil:
 					created[i]++
@@ -293,14 +293,14 @@ func TestLimitsOfTokensHoldAcrossProcesses(t *testing.T) {
 	if got := created[0] + created[1]; got != free {
 		t.Errorf("%v tokens were created, want %d", created, free)
 	}
-	if err := stores[1].CreateToken(t.Context(), newToken("one more"), plantstore.Operator); err != nil {
+	if err := stores[1].CreateToken(t.Context(), newToken("one more"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Errorf("the operator: %v", err)
 	}
 	for _, s := range stores {
 		wg.Go(func() {
 			for i := range 2 {
 				for n := range free {
-					err := s.RevokeToken(t.Context(), newToken(fmt.Sprint(i, " ", n)).Hash, time.Now(), "a")
+					err := s.RevokeToken(t.Context(), newToken(fmt.Sprint(i, " ", n)).Hash, time.Now(), plantstore.Actor{Name: "a"})
 					if err != nil && !errors.Is(err, plantstore.ErrLastToken) && !errors.Is(err, plantstore.ErrNoSuchToken) {
 						t.Error(err)
 					}
@@ -455,7 +455,7 @@ func TestOnlyTheOwnerCanReadTheStore(t *testing.T) {
 	for _, mode := range []Mode{Serve, Share} {
 		path := newPath(t)
 		s := mustOpen(t, path, mode)
-		if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Operator); err != nil {
+		if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 			t.Fatal(err)
 		}
 		files, err := filepath.Glob(path + "*")
@@ -682,7 +682,7 @@ func TestLogStaysBoundedWhenOnlyTokensAreUsed(t *testing.T) {
 		for i := range tokens {
 			token := newToken(fmt.Sprintf("%03000d", i))
 			used[token.Hash] = at
-			if err := s.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+			if err := s.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -761,7 +761,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))
 	token := newToken("ci")
-	if err := s.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+	if err := s.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -937,33 +937,37 @@ func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))
 	token := newToken("ci")
-	if err := s.CreateToken(t.Context(), token, plantstore.Operator); err != nil {
+	if err := s.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CreateWebhook(t.Context(), newWebhook("a")); err != nil {
+	if err := s.CreateWebhook(t.Context(), newWebhook("a"), plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	s.markUntrusted(plantstore.ErrUntrusted)
 	ctx := t.Context()
 	write := []plantstore.Write{{Op: plantstore.Create, Plant: fern(2)}}
 	for name, call := range map[string]func() error{
-		"Apply":            func() error { _, err := s.Apply(ctx, write); return err },
-		"Plant":            func() error { _, err := s.Plant(ctx, 1); return err },
-		"List":             func() error { _, err := s.List(ctx, plantstore.Query{Limit: 1}); return err },
-		"Scan":             func() error { return scanError(s.Scan(ctx, plantstore.Query{}, nil)) },
-		"CreateToken":      func() error { return s.CreateToken(ctx, newToken("another"), plantstore.Operator) },
+		"Apply": func() error { _, err := s.Apply(ctx, write); return err },
+		"Plant": func() error { _, err := s.Plant(ctx, 1); return err },
+		"List":  func() error { _, err := s.List(ctx, plantstore.Query{Limit: 1}); return err },
+		"Scan":  func() error { return scanError(s.Scan(ctx, plantstore.Query{}, nil)) },
+		"CreateToken": func() error {
+			return s.CreateToken(ctx, newToken("another"), plantstore.Actor{Name: plantstore.Operator})
+		},
 		"CreateFirstToken": func() error { _, err := s.CreateFirstToken(ctx, newToken("first")); return err },
 		"Tokens":           func() error { _, err := s.Tokens(ctx); return err },
 		"Token":            func() error { _, err := s.Token(ctx, token.Hash); return err },
-		"RevokeToken":      func() error { return s.RevokeToken(ctx, token.Hash, time.Now(), plantstore.Operator) },
+		"RevokeToken": func() error {
+			return s.RevokeToken(ctx, token.Hash, time.Now(), plantstore.Actor{Name: plantstore.Operator})
+		},
 		"TouchTokens": func() error {
 			return s.TouchTokens(ctx, map[plantstore.TokenHash]time.Time{token.Hash: time.Now()})
 		},
 		"Webhooks":       func() error { _, err := s.Webhooks(ctx); return err },
-		"CreateWebhook":  func() error { return s.CreateWebhook(ctx, newWebhook("b")) },
-		"UpdateWebhook":  func() error { _, err := s.UpdateWebhook(ctx, "a", changeNothing); return err },
+		"CreateWebhook":  func() error { return s.CreateWebhook(ctx, newWebhook("b"), plantstore.Actor{}) },
+		"UpdateWebhook":  func() error { _, err := s.UpdateWebhook(ctx, "a", plantstore.Actor{}, changeNothing); return err },
 		"SaveWebhook":    func() error { return s.SaveWebhook(ctx, "a", changeNothing) },
-		"DeleteWebhook":  func() error { return s.DeleteWebhook(ctx, "a") },
+		"DeleteWebhook":  func() error { return s.DeleteWebhook(ctx, "a", plantstore.Actor{}) },
 		"Deliveries":     func() error { _, err := s.Deliveries(ctx, "a"); return err },
 		"SaveDeliveries": func() error { return s.SaveDeliveries(ctx, "a", nil) },
 		"Ready":          func() error { return s.Ready(ctx) },

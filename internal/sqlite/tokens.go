@@ -27,17 +27,25 @@ const (
 const tokenPages = 3
 
 // CreateToken adds a token.
-func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by string) error {
+func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
 	return s.withWriter(ctx, func(w *writer) error {
+		if err := w.check(by); err != nil {
+			return err
+		}
 		n, err := w.count("SELECT count(*) FROM tokens")
 		if err != nil {
 			return err
 		}
-		if n >= plantstore.MaxTokens && by != plantstore.Operator {
+		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return plantstore.ErrTooMany
 		}
-		return w.insertToken(t, by)
+		return w.insertToken(t, by.Name)
 	})
+}
+
+// check fails if the actor's token has ended.
+func (w *writer) check(by plantstore.Actor) error {
+	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(w.conn, hash) })
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
@@ -115,8 +123,16 @@ func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 }
 
 // Token returns the token with that hash.
-func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	found, err := s.selectTokens(ctx, selectToken, hash[:])
+func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
+	err = s.withReader(ctx, s.tokens, func(r *reader) (err error) {
+		token, err = findToken(r.conn, hash)
+		return err
+	})
+	return token, err
+}
+
+func findToken(c *sqlite.Conn, hash plantstore.TokenHash) (plantstore.Token, error) {
+	found, err := selectTokens(c, selectToken, hash[:])
 	if err != nil {
 		return plantstore.Token{}, err
 	}
@@ -148,19 +164,16 @@ func selectTokens(c *sqlite.Conn, query string, args ...any) (tokens []plantstor
 }
 
 // RevokeToken revokes a token, once.
-func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by string) error {
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
 	return s.withWriter(ctx, func(w *writer) error {
-		found, err := selectTokens(w.conn, selectToken, hash[:])
-		switch {
-		case err != nil:
+		token, err := findToken(w.conn, hash)
+		if err != nil || !token.Revoked.IsZero() {
 			return err
-		case len(found) == 0:
-			return plantstore.ErrNoSuchToken
-		case !found[0].Revoked.IsZero():
-			return nil
 		}
-		token := found[0]
-		if by != plantstore.Operator && token.CreatesTokens(at) {
+		if err := w.check(by); err != nil {
+			return err
+		}
+		if by.Name != plantstore.Operator && token.CreatesTokens(at) {
 			others, err := w.count(countCreators, hash[:], at.Unix())
 			if err != nil {
 				return err
@@ -174,7 +187,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 		if err := exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at.Unix(), hash[:]); err != nil {
 			return err
 		}
-		return w.logToken(rowTokenRevoked, token, by)
+		return w.logToken(rowTokenRevoked, token, by.Name)
 	})
 }
 

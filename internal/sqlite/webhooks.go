@@ -50,12 +50,15 @@ func queryWebhooks(c *sqlite.Conn, query string, args ...any) (hooks []plantstor
 }
 
 // CreateWebhook adds a webhook.
-func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook) error {
+func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by plantstore.Actor) error {
 	value, err := json.Marshal(hook)
 	if err != nil {
 		return fmt.Errorf("webhook %s: %w", hook.ID, err)
 	}
 	return s.withWriter(ctx, func(w *writer) error {
+		if err := w.check(by); err != nil {
+			return err
+		}
 		w.tx.pages += valuePages(string(value))
 		err := exec(w.conn, insertWebhook, hook.ID, string(value), plantstore.MaxWebhooks)
 		if err == nil && w.conn.Changes() == 0 {
@@ -67,8 +70,11 @@ func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook) erro
 
 // UpdateWebhook changes a webhook. Its change must not use the store: nothing can be
 // written meanwhile.
-func (s *Store) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, err error) {
+func (s *Store) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, err error) {
 	err = s.withWriter(ctx, func(w *writer) (err error) {
+		if err := w.check(by); err != nil {
+			return err
+		}
 		var value string
 		if hook, value, err = w.changedWebhook(id, change); err != nil {
 			return err
@@ -123,8 +129,11 @@ func (w *writer) setWebhook(id, value string) error {
 }
 
 // DeleteWebhook removes a webhook and its deliveries.
-func (s *Store) DeleteWebhook(ctx context.Context, id string) error {
+func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
 	return s.withWriter(ctx, func(w *writer) error {
+		if err := w.check(by); err != nil {
+			return err
+		}
 		w.tx.pages += 2 * valuePages("")
 		if err := exec(w.conn, "DELETE FROM deliveries WHERE webhook = ?", id); err != nil {
 			return err

@@ -21,7 +21,7 @@ func changeNothing(*plantstore.Webhook) error { return nil }
 func openWithWebhook(t *testing.T, path string) *Store {
 	t.Helper()
 	s := openStore(t, path, Serve)
-	if err := s.CreateWebhook(t.Context(), newWebhook("a")); err != nil {
+	if err := s.CreateWebhook(t.Context(), newWebhook("a"), plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -54,7 +54,7 @@ func TestOnlySavesAreNotSynced(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantSynchronous(t, s, full)
-			if _, err := s.UpdateWebhook(t.Context(), "a", func(*plantstore.Webhook) error {
+			if _, err := s.UpdateWebhook(t.Context(), "a", plantstore.Actor{}, func(*plantstore.Webhook) error {
 				wantSynchronous(t, s, full)
 				return nil
 			}); err != nil {
@@ -108,7 +108,7 @@ func TestPanicInAnUpdateEndsItsTransaction(t *testing.T) {
 	s := openWithWebhook(t, newPath(t))
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = s.UpdateWebhook(t.Context(), "a", func(*plantstore.Webhook) error { panic("no") })
+		_, _ = s.UpdateWebhook(t.Context(), "a", plantstore.Actor{}, func(*plantstore.Webhook) error { panic("no") })
 		t.Error("UpdateWebhook did not panic")
 	}()
 	create(t, s, fern(1))
@@ -123,7 +123,7 @@ func TestUpdateThatChangesNothingIsSynced(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := walSize(t, path)
-	if _, err := s.UpdateWebhook(t.Context(), "a", changeNothing); err != nil {
+	if _, err := s.UpdateWebhook(t.Context(), "a", plantstore.Actor{}, changeNothing); err != nil {
 		t.Fatal(err)
 	}
 	if after := walSize(t, path); after == before {

@@ -128,7 +128,7 @@ func (h *history) token(t *rapid.T) {
 		}
 		addFirstToken(t, h.s, tk, first)
 	case action == "revoke":
-		want, got := h.model.RevokeToken(t.Context(), tk.Hash, at, by), h.s.RevokeToken(t.Context(), tk.Hash, at, by)
+		want, got := h.model.RevokeToken(t.Context(), tk.Hash, at, plantstore.Actor{Name: by}), h.s.RevokeToken(t.Context(), tk.Hash, at, plantstore.Actor{Name: by})
 		if !errors.Is(got, want) {
 			t.Fatalf("RevokeToken(%q): error %v, want %v", tk.Name, got, want)
 		}
@@ -162,13 +162,16 @@ func (h *history) webhook(t *rapid.T) {
 	case action == "create" && known:
 		t.Skip("the contract does not say what happens to an existing webhook")
 	case action == "create":
-		do = func(s plantstore.Store) error { return s.CreateWebhook(t.Context(), webhook(id)) }
+		do = func(s plantstore.Store) error { return s.CreateWebhook(t.Context(), webhook(id), plantstore.Actor{}) }
 	case action == "update":
-		do = func(s plantstore.Store) error { _, err := s.UpdateWebhook(t.Context(), id, change); return err }
+		do = func(s plantstore.Store) error {
+			_, err := s.UpdateWebhook(t.Context(), id, plantstore.Actor{}, change)
+			return err
+		}
 	case action == "save":
 		do = func(s plantstore.Store) error { return s.SaveWebhook(t.Context(), id, change) }
 	case action == "delete":
-		do = func(s plantstore.Store) error { return s.DeleteWebhook(t.Context(), id) }
+		do = func(s plantstore.Store) error { return s.DeleteWebhook(t.Context(), id, plantstore.Actor{}) }
 	case action == "deliveries":
 		do = func(s plantstore.Store) error { return s.SaveDeliveries(t.Context(), id, deliveries(int(n))) }
 	}

@@ -241,21 +241,35 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 }
 
 // CreateToken adds a token. A second one with the same hash is refused.
-func (m *Model) CreateToken(ctx context.Context, t plantstore.Token, by string) error {
+func (m *Model) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.check(by); err != nil {
+		return err
+	}
 	if m.token(t.Hash) != nil {
 		return fmt.Errorf("token %s already exists", t.Hash.ID())
 	}
-	if len(m.tokens) >= plantstore.MaxTokens && by != plantstore.Operator {
+	if len(m.tokens) >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 		return plantstore.ErrTooMany
 	}
 	m.tokens = append(m.tokens, stored(t))
-	m.recordToken(plantstore.TokenCreated, t, by)
+	m.recordToken(plantstore.TokenCreated, t, by.Name)
 	return nil
+}
+
+// check fails if the actor's token has ended. The caller holds the mutex.
+func (m *Model) check(by plantstore.Actor) error {
+	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) {
+		t := m.token(hash)
+		if t == nil {
+			return plantstore.Token{}, plantstore.ErrNoSuchToken
+		}
+		return *t, nil
+	})
 }
 
 // CreateFirstToken adds a token if there is none. Tokens are never removed, so then
@@ -308,7 +322,7 @@ func (m *Model) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 }
 
 // RevokeToken records the first time at which the token was revoked.
-func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by string) error {
+func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -321,12 +335,15 @@ func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 	if !t.Revoked.IsZero() {
 		return nil
 	}
+	if err := m.check(by); err != nil {
+		return err
+	}
 	isOther := func(o plantstore.Token) bool { return o.Hash != hash && o.CreatesTokens(at) }
-	if by != plantstore.Operator && t.CreatesTokens(at) && !slices.ContainsFunc(m.tokens, isOther) {
+	if by.Name != plantstore.Operator && t.CreatesTokens(at) && !slices.ContainsFunc(m.tokens, isOther) {
 		return plantstore.ErrLastToken
 	}
 	t.Revoked = seconds(at)
-	m.recordToken(plantstore.TokenRevoked, *t, by)
+	m.recordToken(plantstore.TokenRevoked, *t, by.Name)
 	return nil
 }
 
@@ -357,12 +374,15 @@ func (m *Model) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
 }
 
 // CreateWebhook adds a webhook. A second one with the same id is refused.
-func (m *Model) CreateWebhook(ctx context.Context, w plantstore.Webhook) error {
+func (m *Model) CreateWebhook(ctx context.Context, w plantstore.Webhook, by plantstore.Actor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.check(by); err != nil {
+		return err
+	}
 	if len(m.webhooks) >= plantstore.MaxWebhooks {
 		return plantstore.ErrTooMany
 	}
@@ -374,12 +394,15 @@ func (m *Model) CreateWebhook(ctx context.Context, w plantstore.Webhook) error {
 }
 
 // UpdateWebhook changes a webhook under the mutex.
-func (m *Model) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+func (m *Model) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
 	if err := ctx.Err(); err != nil {
 		return plantstore.Webhook{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.check(by); err != nil {
+		return plantstore.Webhook{}, err
+	}
 	i := m.webhook(id)
 	if i < 0 {
 		return plantstore.Webhook{}, plantstore.ErrNoWebhook
@@ -394,17 +417,20 @@ func (m *Model) UpdateWebhook(ctx context.Context, id string, change func(*plant
 
 // SaveWebhook is UpdateWebhook.
 func (m *Model) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
-	_, err := m.UpdateWebhook(ctx, id, change)
+	_, err := m.UpdateWebhook(ctx, id, plantstore.Actor{}, change)
 	return err
 }
 
 // DeleteWebhook removes a webhook and its deliveries.
-func (m *Model) DeleteWebhook(ctx context.Context, id string) error {
+func (m *Model) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.check(by); err != nil {
+		return err
+	}
 	i := m.webhook(id)
 	if i < 0 {
 		return plantstore.ErrNoWebhook

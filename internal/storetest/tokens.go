@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,9 @@ var tokenBehaviours = []behaviour{
 	{"TokenChangesAreInTheLog", tokenChangesAreInTheLog},
 	{"LastTokenThatCreatesOthersStays", lastTokenThatCreatesOthersStays},
 	{"ConcurrentRevocationsLeaveOne", concurrentRevocationsLeaveOne},
+	{"EndedActorChangesNothing", endedActorChangesNothing},
+	{"RevokedTokenChangesNothingMore", revokedTokenChangesNothingMore},
+	{"RevocationWaitsForAChange", revocationWaitsForAChange},
 }
 
 // noon is a time in whole seconds of UTC.
@@ -45,7 +49,7 @@ func token(name string) plantstore.Token {
 func addToken(t tb, s plantstore.Store, tokens ...plantstore.Token) {
 	t.Helper()
 	for _, tk := range tokens {
-		if err := s.CreateToken(t.Context(), tk, plantstore.Operator); err != nil {
+		if err := s.CreateToken(t.Context(), tk, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 			t.Fatalf("CreateToken(%q): %v", tk.Name, err)
 		}
 	}
@@ -61,7 +65,7 @@ func addFirstToken(t tb, s plantstore.Store, tk plantstore.Token, want bool) {
 
 func revoke(t tb, s plantstore.Store, tk plantstore.Token, at time.Time) {
 	t.Helper()
-	if err := s.RevokeToken(t.Context(), tk.Hash, at, plantstore.Operator); err != nil {
+	if err := s.RevokeToken(t.Context(), tk.Hash, at, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatalf("RevokeToken(%q): %v", tk.Name, err)
 	}
 }
@@ -133,7 +137,7 @@ func noTokens(t *testing.T, s *subject) {
 		wantTokens(t, s)
 		for _, hash := range []plantstore.TokenHash{tk.Hash, unknownHash(tk), {}} {
 			wantNoToken(t, s, hash)
-			if err := s.RevokeToken(t.Context(), hash, noon, plantstore.Operator); !errors.Is(err, plantstore.ErrNoSuchToken) {
+			if err := s.RevokeToken(t.Context(), hash, noon, plantstore.Actor{Name: plantstore.Operator}); !errors.Is(err, plantstore.ErrNoSuchToken) {
 				t.Fatalf("RevokeToken of an unknown hash: error %v, want ErrNoSuchToken", err)
 			}
 			touch(t, s, map[plantstore.TokenHash]time.Time{hash: noon})
@@ -144,7 +148,7 @@ func noTokens(t *testing.T, s *subject) {
 	}
 	addToken(t, s, tk)
 	wantNoToken(t, s, unknownHash(tk))
-	if err := s.RevokeToken(t.Context(), unknownHash(tk), noon, plantstore.Operator); !errors.Is(err, plantstore.ErrNoSuchToken) {
+	if err := s.RevokeToken(t.Context(), unknownHash(tk), noon, plantstore.Actor{Name: plantstore.Operator}); !errors.Is(err, plantstore.ErrNoSuchToken) {
 		t.Fatalf("RevokeToken of a similar hash: error %v, want ErrNoSuchToken", err)
 	}
 	wantTokens(t, s, tk)
@@ -219,7 +223,7 @@ func tokenHashIsUnique(t *testing.T, s *subject) {
 	revoke(t, s, tk, revoked)
 	other := token("other")
 	other.Hash = tk.Hash
-	if err := s.CreateToken(t.Context(), other, plantstore.Operator); err == nil {
+	if err := s.CreateToken(t.Context(), other, plantstore.Actor{Name: plantstore.Operator}); err == nil {
 		t.Error("CreateToken accepted another token with the same hash")
 	}
 	tk.Revoked = revoked
@@ -371,7 +375,7 @@ func tokenChangesAreInTheLog(t *testing.T, s *subject) {
 	addFirstToken(t, s, first, true)
 	addFirstToken(t, s, second, false)
 	apply(t, s, step{by("a", create(fern)), created})
-	if err := s.CreateToken(t.Context(), second, "issuer subject"); err != nil {
+	if err := s.CreateToken(t.Context(), second, plantstore.Actor{Name: "issuer subject"}); err != nil {
 		t.Fatal(err)
 	}
 	addToken(t, s, third)
@@ -379,7 +383,7 @@ func tokenChangesAreInTheLog(t *testing.T, s *subject) {
 	revoked := second
 	revoked.Revoked = noon.Add(time.Hour)
 	for range 2 {
-		if err := s.RevokeToken(t.Context(), second.Hash, revoked.Revoked.Add(time.Second/2), "b"); err != nil {
+		if err := s.RevokeToken(t.Context(), second.Hash, revoked.Revoked.Add(time.Second/2), plantstore.Actor{Name: "b"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -463,7 +467,7 @@ func lastTokenThatCreatesOthersStays(t *testing.T, s *subject) {
 	addToken(t, s, expired, gone, reader, first)
 	wantError := func(tk plantstore.Token, by string, want error) {
 		t.Helper()
-		if err := s.RevokeToken(t.Context(), tk.Hash, noon, by); !errors.Is(err, want) {
+		if err := s.RevokeToken(t.Context(), tk.Hash, noon, plantstore.Actor{Name: by}); !errors.Is(err, want) {
 			t.Errorf("RevokeToken(%q) by %s: error %v, want %v", tk.Name, by, err, want)
 		}
 	}
@@ -489,7 +493,7 @@ func concurrentRevocationsLeaveOne(t *testing.T, s *subject) {
 	}
 	refused := make([]bool, n)
 	inParallel(t, n, func(i int) error {
-		err := s.RevokeToken(t.Context(), creator(fmt.Sprint(i)).Hash, noon, "a")
+		err := s.RevokeToken(t.Context(), creator(fmt.Sprint(i)).Hash, noon, plantstore.Actor{Name: "a"})
 		refused[i] = errors.Is(err, plantstore.ErrLastToken)
 		if refused[i] {
 			return nil
@@ -513,4 +517,177 @@ func concurrentRevocationsLeaveOne(t *testing.T, s *subject) {
 		t.Errorf("%d revocations were refused, want 1", count)
 	}
 	wantSequence(t, s)
+}
+
+// actorOf returns who uses the token.
+func actorOf(tk plantstore.Token) plantstore.Actor {
+	return plantstore.Actor{Name: tk.Hash.ID(), Token: &tk.Hash}
+}
+
+// endedActorChangesNothing uses the clock that a store uses.
+func endedActorChangesNothing(t *testing.T, s *subject) {
+	now := time.Now().UTC().Truncate(time.Second)
+	fresh := func(name string) plantstore.Token {
+		tk := creator(name)
+		tk.Created, tk.Expires = now, now.Add(time.Hour)
+		return tk
+	}
+	active, other, expired, revoked := fresh("active"), fresh("other"), fresh("expired"), fresh("revoked")
+	expired.Expires, revoked.Revoked = now, now
+	addToken(t, s, active, other, expired, revoked)
+	addWebhooks(t, s, webhook("a"))
+	made := 0
+	changes := map[string]func(by plantstore.Actor) error{
+		"CreateToken": func(by plantstore.Actor) error {
+			made++
+			return s.CreateToken(t.Context(), fresh(fmt.Sprint("made ", made)), by)
+		},
+		"RevokeToken":   func(by plantstore.Actor) error { return s.RevokeToken(t.Context(), other.Hash, now, by) },
+		"CreateWebhook": func(by plantstore.Actor) error { return s.CreateWebhook(t.Context(), webhook("b"), by) },
+		"UpdateWebhook": func(by plantstore.Actor) error {
+			_, err := s.UpdateWebhook(t.Context(), "a", by, func(w *plantstore.Webhook) error { w.Epoch++; return nil })
+			return err
+		},
+		"DeleteWebhook": func(by plantstore.Actor) error { return s.DeleteWebhook(t.Context(), "a", by) },
+	}
+	_, end := follow(t, s, "")
+	for _, tt := range []struct {
+		by   plantstore.Actor
+		want error
+	}{
+		{actorOf(expired), plantstore.ErrTokenExpired},
+		{actorOf(revoked), plantstore.ErrBadToken},
+		{actorOf(fresh("deleted")), plantstore.ErrBadToken},
+		{plantstore.Actor{Name: "issuer subject", Expires: now}, plantstore.ErrTokenExpired},
+	} {
+		for name, change := range changes {
+			if err := change(tt.by); !errors.Is(err, tt.want) {
+				t.Errorf("%s by %s: error %v, want %v", name, tt.by.Name, err, tt.want)
+			}
+		}
+	}
+	wantTokens(t, s, active, other, expired, revoked)
+	wantWebhooks(t, s, webhook("a"))
+	wantEvents(t, s, end)
+	// Whoever may make a change still can. A change that was made already needs no right.
+	for _, step := range []struct {
+		change string
+		by     plantstore.Actor
+	}{
+		{"RevokeToken", actorOf(other)},
+		{"RevokeToken", actorOf(other)},
+		{"CreateToken", actorOf(active)},
+		{"CreateToken", plantstore.Actor{Name: "issuer subject", Expires: now.Add(time.Hour)}},
+		{"CreateWebhook", actorOf(active)},
+		{"UpdateWebhook", actorOf(active)},
+		{"UpdateWebhook", plantstore.Actor{}},
+		{"DeleteWebhook", actorOf(active)},
+	} {
+		if err := changes[step.change](step.by); err != nil {
+			t.Errorf("%s by %q: %v", step.change, step.by.Name, err)
+		}
+	}
+}
+
+// revokedTokenChangesNothingMore lets callers make changes with a token until they are
+// refused. When it has been revoked, nothing may change any more.
+func revokedTokenChangesNothingMore(t *testing.T, s *subject) {
+	const callers, before, after = 8, 20, 20 // the revocation, of each caller's changes
+	own := creator("own")
+	own.Expires = time.Time{}
+	addToken(t, s, own)
+	addWebhooks(t, s, webhook("a"))
+	increment := func(w *plantstore.Webhook) error { w.Epoch++; return nil }
+	change := func(i int, id string) (err error) {
+		switch i % 4 {
+		case 0, 1:
+			return s.CreateToken(t.Context(), token(id), actorOf(own))
+		case 2:
+			_, err = s.UpdateWebhook(t.Context(), "a", actorOf(own), increment)
+			return err
+		}
+		if err = s.CreateWebhook(t.Context(), webhook(id), actorOf(own)); err != nil {
+			return err
+		}
+		return s.DeleteWebhook(t.Context(), id, actorOf(own))
+	}
+	var revoked atomic.Bool
+	var at state
+	inParallel(t, callers+1, func(i int) (err error) {
+		if i == callers {
+			for n := range before {
+				if err := s.CreateToken(t.Context(), token(fmt.Sprint("other ", n)), plantstore.Actor{Name: plantstore.Operator}); err != nil {
+					return err
+				}
+			}
+			if err := s.RevokeToken(t.Context(), own.Hash, noon, plantstore.Actor{Name: plantstore.Operator}); err != nil {
+				return err
+			}
+			at, err = stateOf(t, s)
+			revoked.Store(true)
+			return err
+		}
+		for n, late := 0, 0; late < after; n++ {
+			if revoked.Load() {
+				late++
+			}
+			switch err := change(i, fmt.Sprint(i, " ", n)); {
+			case errors.Is(err, plantstore.ErrBadToken):
+				return nil
+			case err != nil:
+				return err
+			}
+		}
+		return errors.New("a revoked token was not refused")
+	})
+	if now, err := stateOf(t, s); err != nil || !reflect.DeepEqual(now, at) {
+		t.Errorf("after the revocation the store was\n%+v, now it is\n%+v, %v", at, now, err)
+	}
+}
+
+// revocationWaitsForAChange revokes a token while a change is being made with it.
+func revocationWaitsForAChange(t *testing.T, s *subject) {
+	own := creator("own")
+	own.Expires = time.Time{}
+	addToken(t, s, own)
+	addWebhooks(t, s, webhook("a"))
+	revoked := make(chan error, 1)
+	returned := false // during the change
+	_, err := s.UpdateWebhook(t.Context(), "a", actorOf(own), func(*plantstore.Webhook) error {
+		go func() {
+			revoked <- s.RevokeToken(t.Context(), own.Hash, noon, plantstore.Actor{Name: plantstore.Operator})
+		}()
+		select {
+		case err := <-revoked:
+			returned = true
+			return err
+		case <-time.After(100 * time.Millisecond): // enough to return, if nothing is in the way
+			return nil
+		}
+	})
+	if err == nil && returned {
+		t.Fatal("a change was made after the revocation of its token had returned")
+	}
+	if err := errors.Join(err, <-revoked); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// state is all that actors change.
+type state struct {
+	tokens   []plantstore.Token
+	webhooks []plantstore.Webhook
+	end      plantstore.Cursor
+}
+
+func stateOf(t tb, s plantstore.Store) (now state, err error) {
+	if now.tokens, err = s.Tokens(t.Context()); err != nil {
+		return now, err
+	}
+	if now.webhooks, err = s.Webhooks(t.Context()); err != nil {
+		return now, err
+	}
+	page, err := s.Events(t.Context(), plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	now.end = page.Next
+	return now, err
 }

@@ -63,7 +63,7 @@ func deliveries(n int) (attempts []plantstore.Delivery) {
 func addWebhooks(t tb, s plantstore.Store, hooks ...plantstore.Webhook) {
 	t.Helper()
 	for _, w := range hooks {
-		if err := s.CreateWebhook(t.Context(), w); err != nil {
+		if err := s.CreateWebhook(t.Context(), w, plantstore.Actor{}); err != nil {
 			t.Fatalf("CreateWebhook(%q): %v", w.ID, err)
 		}
 	}
@@ -109,12 +109,12 @@ func wantNoWebhook(t tb, s plantstore.Store, id string) {
 		t.Errorf("an unknown webhook, %q, is changed", id)
 		return nil
 	}
-	_, updated := s.UpdateWebhook(t.Context(), id, change)
+	_, updated := s.UpdateWebhook(t.Context(), id, plantstore.Actor{}, change)
 	_, read := s.Deliveries(t.Context(), id)
 	for what, err := range map[string]error{
 		"UpdateWebhook": updated,
 		"SaveWebhook":   s.SaveWebhook(t.Context(), id, change),
-		"DeleteWebhook": s.DeleteWebhook(t.Context(), id),
+		"DeleteWebhook": s.DeleteWebhook(t.Context(), id, plantstore.Actor{}),
 		"Deliveries":    read,
 	} {
 		if !errors.Is(err, plantstore.ErrNoWebhook) {
@@ -175,7 +175,7 @@ func webhooksAreListedInOrderOfCreation(t *testing.T, s *subject) {
 	}
 	addWebhooks(t, s, want[:6]...)
 	for _, i := range []int{5, 2, 0} {
-		if err := s.DeleteWebhook(t.Context(), want[i].ID); err != nil {
+		if err := s.DeleteWebhook(t.Context(), want[i].ID, plantstore.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +192,7 @@ func webhookIDIsUnique(t *testing.T, s *subject) {
 	addWebhooks(t, s, webhook("a"))
 	other := webhook("a")
 	other.URL = "https://example.com/other"
-	if err := s.CreateWebhook(t.Context(), other); err == nil {
+	if err := s.CreateWebhook(t.Context(), other, plantstore.Actor{}); err == nil {
 		t.Error("CreateWebhook accepted another webhook with the same id")
 	}
 	wantWebhooks(t, s, webhook("a"))
@@ -205,7 +205,7 @@ func webhookSharesNoMemory(t *testing.T, s *subject) {
 	saveDeliveries(t, s, "a", attempts)
 	attempts[0].Attempt = 99
 	var changed *plantstore.Webhook
-	updated, err := s.UpdateWebhook(t.Context(), "a", func(w *plantstore.Webhook) error {
+	updated, err := s.UpdateWebhook(t.Context(), "a", plantstore.Actor{}, func(w *plantstore.Webhook) error {
 		changed = w
 		return nil
 	})
@@ -238,7 +238,7 @@ func manyWebhooks(n int) (hooks []plantstore.Webhook) {
 func webhooksAreLimited(t *testing.T, s *subject) {
 	want := manyWebhooks(plantstore.MaxWebhooks)
 	addWebhooks(t, s, want...)
-	more := func() error { return s.CreateWebhook(t.Context(), webhook("more")) }
+	more := func() error { return s.CreateWebhook(t.Context(), webhook("more"), plantstore.Actor{}) }
 	for range 2 {
 		if err := more(); !errors.Is(err, plantstore.ErrTooMany) {
 			t.Fatalf("CreateWebhook after %d: %v, want ErrTooMany", len(want), err)
@@ -247,7 +247,7 @@ func webhooksAreLimited(t *testing.T, s *subject) {
 		wantNoWebhook(t, s, "more")
 		s.reopen(t)
 	}
-	if err := s.DeleteWebhook(t.Context(), want[7].ID); err != nil {
+	if err := s.DeleteWebhook(t.Context(), want[7].ID, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := more(); err != nil {
@@ -265,7 +265,7 @@ func lastWebhookIsCreatedOnce(t *testing.T, s *subject) {
 	for range rounds {
 		errs := make([]error, n)
 		inParallel(t, n, func(i int) error {
-			errs[i] = s.CreateWebhook(t.Context(), webhook(fmt.Sprint("caller ", i)))
+			errs[i] = s.CreateWebhook(t.Context(), webhook(fmt.Sprint("caller ", i)), plantstore.Actor{})
 			return nil
 		})
 		var won []plantstore.Webhook
@@ -281,7 +281,7 @@ func lastWebhookIsCreatedOnce(t *testing.T, s *subject) {
 			t.Fatalf("%d of %d calls of CreateWebhook succeeded", len(won), n)
 		}
 		wantWebhooks(t, s, slices.Concat(others, won)...)
-		if err := s.DeleteWebhook(t.Context(), won[0].ID); err != nil {
+		if err := s.DeleteWebhook(t.Context(), won[0].ID, plantstore.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -298,7 +298,7 @@ func updateChangesOneWebhook(t *testing.T, s *subject) {
 	if err := change(&want[1]); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.UpdateWebhook(t.Context(), "b", change)
+	got, err := s.UpdateWebhook(t.Context(), "b", plantstore.Actor{}, change)
 	if err != nil || !reflect.DeepEqual(got, want[1]) {
 		t.Fatalf("UpdateWebhook: %+v, %v, want %+v", got, err, want[1])
 	}
@@ -328,7 +328,7 @@ func failedUpdateChangesNothing(t *testing.T, s *subject) {
 		w.URL, w.Secrets[0].Secret = "https://example.org/", "changed"
 		return refusal
 	}
-	if got, err := s.UpdateWebhook(t.Context(), "a", change); !errors.Is(err, refusal) || !reflect.DeepEqual(got, plantstore.Webhook{}) {
+	if got, err := s.UpdateWebhook(t.Context(), "a", plantstore.Actor{}, change); !errors.Is(err, refusal) || !reflect.DeepEqual(got, plantstore.Webhook{}) {
 		t.Errorf("UpdateWebhook: %+v, %v, want %v", got, err, refusal)
 	}
 	if err := s.SaveWebhook(t.Context(), "a", change); !errors.Is(err, refusal) {
@@ -345,7 +345,7 @@ func noUpdateOfAWebhookIsLost(t *testing.T, s *subject) {
 		if i%2 == 0 {
 			return s.SaveWebhook(t.Context(), "a", increment)
 		}
-		_, err := s.UpdateWebhook(t.Context(), "a", increment)
+		_, err := s.UpdateWebhook(t.Context(), "a", plantstore.Actor{}, increment)
 		return err
 	})
 	want := webhook("a")
@@ -357,7 +357,7 @@ func deletedWebhookIsGone(t *testing.T, s *subject) {
 	addWebhooks(t, s, webhook("a"), webhook("b"))
 	saveDeliveries(t, s, "a", deliveries(2))
 	saveDeliveries(t, s, "b", deliveries(1))
-	if err := s.DeleteWebhook(t.Context(), "a"); err != nil {
+	if err := s.DeleteWebhook(t.Context(), "a", plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -388,13 +388,13 @@ func deliveriesDoNotOutliveTheirWebhook(t *testing.T, s *subject) {
 		addWebhooks(t, s, webhook("a"))
 		inParallel(t, 4, func(i int) error {
 			if i == 0 {
-				return s.DeleteWebhook(t.Context(), "a")
+				return s.DeleteWebhook(t.Context(), "a", plantstore.Actor{})
 			}
 			return s.SaveDeliveries(t.Context(), "a", deliveries(i))
 		})
 		addWebhooks(t, s, webhook("a"))
 		wantDeliveries(t, s, "a", nil)
-		if err := s.DeleteWebhook(t.Context(), "a"); err != nil {
+		if err := s.DeleteWebhook(t.Context(), "a", plantstore.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 	}

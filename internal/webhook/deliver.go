@@ -338,7 +338,7 @@ func (d *delivery) finish(reason string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	_, err := d.m.store.UpdateWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
+	_, err := d.m.store.UpdateWebhook(ctx, d.hook.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
 		if !d.owns(w) {
 			return errChanged
 		}

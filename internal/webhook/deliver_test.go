@@ -94,7 +94,7 @@ func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *ser
 // create creates a webhook for the endpoint, whose secret the endpoint learns.
 func (s *service) create(e *endpoint, types ...plantstore.EventType) plantstore.Webhook {
 	s.t.Helper()
-	w, secret, err := s.Create(s.t.Context(), plantstore.Webhook{URL: e.URL + "/hook", Types: types}, "")
+	w, secret, err := s.Create(s.t.Context(), plantstore.Webhook{URL: e.URL + "/hook", Types: types}, "", plantstore.Actor{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -423,7 +423,7 @@ func TestGoneDisablesAtOnce(t *testing.T) {
 		t.Errorf("%d messages were sent, want 2", n)
 	}
 	gone.Store(false)
-	if w, err := s.Resume(t.Context(), w.ID); err != nil || w.Disabled != "" {
+	if w, err := s.Resume(t.Context(), w.ID, plantstore.Actor{}); err != nil || w.Disabled != "" {
 		t.Fatalf("got %+v, %v", w, err)
 	}
 	e.awaitMessages(4)
@@ -453,7 +453,7 @@ func TestGivesUpAfterThreeDays(t *testing.T) {
 		}
 		s = run(t, store)
 		s.stop() // it has no lease now
-		_, err := store.UpdateWebhook(t.Context(), w.ID, func(w *plantstore.Webhook) error {
+		_, err := store.UpdateWebhook(t.Context(), w.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
 			w.Progress.Pending[0].First = time.Now().Add(-ago)
 			w.Progress.Pending[0].Next = time.Time{}
 			return nil
@@ -485,7 +485,7 @@ func TestWebhookBehindTheLogIsDisabled(t *testing.T) {
 	pending, behind := s.create(e), s.create(e)
 	e.trust() // neither
 	fails.Store(true)
-	_, err := store.UpdateWebhook(t.Context(), behind.ID, func(w *plantstore.Webhook) error {
+	_, err := store.UpdateWebhook(t.Context(), behind.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
 		w.Disabled = "for the test"
 		return nil
 	})
@@ -499,7 +499,7 @@ func TestWebhookBehindTheLogIsDisabled(t *testing.T) {
 	stopTrimming := sync.OnceFunc(func() { cancel(); <-trimmed })
 	defer stopTrimming()
 	s.awaitDisabled(pending.ID, "it is behind what the log keeps")
-	if _, err := s.Resume(t.Context(), behind.ID); err != nil {
+	if _, err := s.Resume(t.Context(), behind.ID, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitDisabled(behind.ID, "it is behind what the log keeps")
@@ -508,10 +508,10 @@ func TestWebhookBehindTheLogIsDisabled(t *testing.T) {
 	fails.Store(false)
 	before := len(e.messages())
 	for _, id := range []string{pending.ID, behind.ID} {
-		if _, err := s.Replay(t.Context(), id, "", time.Unix(1, 0)); err != nil {
+		if _, err := s.Replay(t.Context(), id, "", time.Unix(1, 0), plantstore.Actor{}); err != nil {
 			t.Fatal(err)
 		}
-		if w, err := s.Resume(t.Context(), id); err != nil || w.Disabled != "" {
+		if w, err := s.Resume(t.Context(), id, plantstore.Actor{}); err != nil || w.Disabled != "" {
 			t.Fatalf("got %+v, %v", w, err)
 		}
 	}
@@ -535,11 +535,11 @@ func TestReplaySendsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Replay(t.Context(), w.ID, page.Events[1].Cursor, time.Time{}); err != nil {
+	if _, err := s.Replay(t.Context(), w.ID, page.Events[1].Cursor, time.Time{}, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	wantPlants(t, e.awaitMessages(4)[3:], fern(3))
-	if _, err := s.Replay(t.Context(), w.ID, "", page.Events[1].Time); err != nil {
+	if _, err := s.Replay(t.Context(), w.ID, "", page.Events[1].Time, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	again := e.awaitMessages(6)[4:]
@@ -551,7 +551,7 @@ func TestReplaySendsAgain(t *testing.T) {
 	if len(ids) != 3 {
 		t.Errorf("got the ids %v, want the same ones again", ids)
 	}
-	if _, err := s.Replay(t.Context(), w.ID, "latest", time.Time{}); err != nil {
+	if _, err := s.Replay(t.Context(), w.ID, "latest", time.Time{}, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	s.write(plantstore.Create, fern(4))
@@ -562,11 +562,11 @@ func TestReplaySendsAgain(t *testing.T) {
 func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
 	s := run(t, newStore(t))
 	e := newEndpoint(t, nil)
-	w, old, err := s.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook"}, "")
+	w, old, err := s.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook"}, "", plantstore.Actor{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := s.Rotate(t.Context(), w.ID)
+	_, secret, err := s.Rotate(t.Context(), w.ID, plantstore.Actor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -593,7 +593,7 @@ func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
 	awaitSignatures(2)
 	e.trust(old, secret)
 	awaitSignatures(2)
-	_, err = s.store.UpdateWebhook(t.Context(), w.ID, func(w *plantstore.Webhook) error {
+	_, err = s.store.UpdateWebhook(t.Context(), w.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
 		if until := time.Until(w.Secrets[1].Expires); until < 23*time.Hour || until > 24*time.Hour {
 			t.Errorf("the old secret expires in %s", until)
 		}
@@ -708,7 +708,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	withKey := func(key string) func(*Options) { return func(o *Options) { o.Key = []byte(key) } }
 
 	plain := run(t, store)
-	w, old, err := plain.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook"}, "")
+	w, old, err := plain.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook"}, "", plantstore.Actor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -726,11 +726,11 @@ func TestSecretsAreSealed(t *testing.T) {
 	e.trust(old)
 	sealed.write(plantstore.Create, fern(1))
 	e.awaitMessages(1)
-	_, rotated, err := sealed.Rotate(t.Context(), w.ID)
+	_, rotated, err := sealed.Rotate(t.Context(), w.ID, plantstore.Actor{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, created, err := sealed.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantReplaced}}, "")
+	_, created, err := sealed.Create(t.Context(), plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantReplaced}}, "", plantstore.Actor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -746,7 +746,7 @@ func TestSecretsAreSealed(t *testing.T) {
 		})
 		other.awaitDisabled(w.ID, reason)
 		other.stop()
-		if _, err := other.Resume(t.Context(), w.ID); err != nil {
+		if _, err := other.Resume(t.Context(), w.ID, plantstore.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -849,10 +849,10 @@ func TestWebhookIsDeletedAndReplacedWhileItDelivers(t *testing.T) {
 	before.trust()
 	s.write(plantstore.Create, ferns(1, 100)...)
 	before.awaitMessages(2)
-	if err := s.Delete(t.Context(), deleted.ID); err != nil {
+	if err := s.Delete(t.Context(), deleted.ID, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.Replace(t.Context(), replaced.ID, plantstore.Webhook{URL: after.URL + "/hook"})
+	w, err := s.Replace(t.Context(), replaced.ID, plantstore.Webhook{URL: after.URL + "/hook"}, plantstore.Actor{})
 	if err != nil || w.URL != after.URL+"/hook" {
 		t.Fatalf("got %+v, %v", w, err)
 	}
@@ -904,7 +904,7 @@ func TestServersTakeTurns(t *testing.T) {
 
 	// A lease that is not renewed is taken, but not at once.
 	b.stop()
-	_, err := store.UpdateWebhook(t.Context(), w.ID, func(w *plantstore.Webhook) error {
+	_, err := store.UpdateWebhook(t.Context(), w.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
 		w.Lease.Owner = "a server that was killed"
 		return nil
 	})

@@ -12,7 +12,7 @@ import (
 // Create adds a webhook with the URL, the types, the description and the By of config. It
 // is sent the events after the cursor, or without one those that come next. The secret is
 // returned only here.
-func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor) (w plantstore.Webhook, secret string, err error) {
+func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
 	if err := m.check(&config); err != nil {
 		return w, "", err
 	}
@@ -29,7 +29,7 @@ func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after p
 		Created: time.Now().UTC().Truncate(time.Second), By: config.By, Progress: plantstore.Progress{Position: start},
 	}
 	w.Secrets = []plantstore.WebhookSecret{{Secret: m.sealer.seal(w.ID, secret)}}
-	if err := m.store.CreateWebhook(ctx, w); err != nil {
+	if err := m.store.CreateWebhook(ctx, w, by); err != nil {
 		return plantstore.Webhook{}, "", err
 	}
 	m.wake()
@@ -68,27 +68,27 @@ func (m *Manager) Get(ctx context.Context, id string) (plantstore.Webhook, error
 }
 
 // Replace replaces the URL, the types and the description of a webhook.
-func (m *Manager) Replace(ctx context.Context, id string, config plantstore.Webhook) (plantstore.Webhook, error) {
+func (m *Manager) Replace(ctx context.Context, id string, config plantstore.Webhook, by plantstore.Actor) (plantstore.Webhook, error) {
 	if err := m.check(&config); err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return m.update(ctx, id, func(w *plantstore.Webhook) {
+	return m.update(ctx, id, by, func(w *plantstore.Webhook) {
 		w.URL, w.Types, w.Description = config.URL, config.Types, config.Description
 	})
 }
 
 // Delete removes a webhook. What is being sent to it still is.
-func (m *Manager) Delete(ctx context.Context, id string) error {
-	err := m.store.DeleteWebhook(ctx, id)
+func (m *Manager) Delete(ctx context.Context, id string, by plantstore.Actor) error {
+	err := m.store.DeleteWebhook(ctx, id, by)
 	m.wake()
 	return err
 }
 
 // Rotate makes a new secret for a webhook. For 24 hours those before it sign too.
-func (m *Manager) Rotate(ctx context.Context, id string) (w plantstore.Webhook, secret string, err error) {
+func (m *Manager) Rotate(ctx context.Context, id string, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
 	secret = plantstore.NewWebhookSecret()
 	added := plantstore.WebhookSecret{Secret: m.sealer.seal(id, secret)}
-	w, err = m.update(ctx, id, func(w *plantstore.Webhook) {
+	w, err = m.update(ctx, id, by, func(w *plantstore.Webhook) {
 		if len(w.Secrets) > 0 && w.Secrets[0] == added {
 			return // the store calls this again
 		}
@@ -107,8 +107,8 @@ func (m *Manager) Rotate(ctx context.Context, id string) (w plantstore.Webhook, 
 }
 
 // Resume makes a disabled webhook active again. It continues where it was.
-func (m *Manager) Resume(ctx context.Context, id string) (plantstore.Webhook, error) {
-	return m.update(ctx, id, func(w *plantstore.Webhook) {
+func (m *Manager) Resume(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
+	return m.update(ctx, id, by, func(w *plantstore.Webhook) {
 		if w.Disabled == "" {
 			return
 		}
@@ -121,12 +121,12 @@ func (m *Manager) Resume(ctx context.Context, id string) (plantstore.Webhook, er
 }
 
 // Replay makes a webhook start over after a cursor, or from a time.
-func (m *Manager) Replay(ctx context.Context, id string, after plantstore.Cursor, since time.Time) (plantstore.Webhook, error) {
+func (m *Manager) Replay(ctx context.Context, id string, after plantstore.Cursor, since time.Time, by plantstore.Actor) (plantstore.Webhook, error) {
 	start, err := m.startOf(ctx, plantstore.EventQuery{After: after, Since: since, Limit: 1})
 	if err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return m.update(ctx, id, func(w *plantstore.Webhook) {
+	return m.update(ctx, id, by, func(w *plantstore.Webhook) {
 		w.Epoch++
 		w.Progress = plantstore.Progress{Position: start}
 	})
@@ -153,8 +153,8 @@ func (m *Manager) Test(ctx context.Context, id string) (plantstore.Delivery, err
 	return a, nil
 }
 
-func (m *Manager) update(ctx context.Context, id string, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
-	w, err := m.store.UpdateWebhook(ctx, id, func(w *plantstore.Webhook) error {
+func (m *Manager) update(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
+	w, err := m.store.UpdateWebhook(ctx, id, by, func(w *plantstore.Webhook) error {
 		change(w)
 		return nil
 	})

@@ -19,11 +19,11 @@ import (
 // twice is a store that changes a webhook twice, as one may that lost its connection.
 type twice struct{ *sqlite.Store }
 
-func (s twice) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
-	if w, err := s.Store.UpdateWebhook(ctx, id, change); err != nil {
+func (s twice) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	if w, err := s.Store.UpdateWebhook(ctx, id, by, change); err != nil {
 		return w, err
 	}
-	return s.Store.UpdateWebhook(ctx, id, change)
+	return s.Store.UpdateWebhook(ctx, id, by, change)
 }
 
 // However often a secret is rotated, the one that the receiver knows signs for 24 hours.
@@ -33,13 +33,13 @@ func TestOldSecretsSignForADay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := New(s, Options{Key: []byte("a key"), Allow: loopback})
 			e := newEndpoint(t, nil)
-			w, first, err := m.Create(t.Context(), plantstore.Webhook{URL: e.URL}, "")
+			w, first, err := m.Create(t.Context(), plantstore.Webhook{URL: e.URL}, "", plantstore.Actor{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			known := []string{first}
 			for range 3 {
-				_, secret, err := m.Rotate(t.Context(), w.ID)
+				_, secret, err := m.Rotate(t.Context(), w.ID, plantstore.Actor{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -51,7 +51,7 @@ func TestOldSecretsSignForADay(t *testing.T) {
 			}
 			m.client.CloseIdleConnections()
 			for range 2 * maxSecrets {
-				if w, _, err = m.Rotate(t.Context(), w.ID); err != nil {
+				if w, _, err = m.Rotate(t.Context(), w.ID, plantstore.Actor{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -81,7 +81,7 @@ func TestTypesAreReplacedWhileEventsArePending(t *testing.T) {
 	s.write(plantstore.Create, fern(1))
 	s.write(plantstore.Delete, fern(1))
 	e.awaitMessages(2)
-	if _, err := s.Replace(t.Context(), w.ID, plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantDeleted}}); err != nil {
+	if _, err := s.Replace(t.Context(), w.ID, plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantDeleted}}, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, func() error {
@@ -103,14 +103,14 @@ func TestTypesAreReplacedWhileEventsArePending(t *testing.T) {
 func TestRefusedURLIsNotStored(t *testing.T) {
 	m := New(newStore(t), Options{})
 	const private = "https://10.0.0.1/hook"
-	if _, _, err := m.Create(t.Context(), plantstore.Webhook{URL: private}, ""); !errors.Is(err, plantstore.ErrParameter) {
+	if _, _, err := m.Create(t.Context(), plantstore.Webhook{URL: private}, "", plantstore.Actor{}); !errors.Is(err, plantstore.ErrParameter) {
 		t.Errorf("got %v", err)
 	}
-	w, _, err := m.Create(t.Context(), plantstore.Webhook{URL: "https://example.com/"}, "")
+	w, _, err := m.Create(t.Context(), plantstore.Webhook{URL: "https://example.com/"}, "", plantstore.Actor{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Replace(t.Context(), w.ID, plantstore.Webhook{URL: private}); !errors.Is(err, plantstore.ErrParameter) {
+	if _, err := m.Replace(t.Context(), w.ID, plantstore.Webhook{URL: private}, plantstore.Actor{}); !errors.Is(err, plantstore.ErrParameter) {
 		t.Errorf("got %v", err)
 	}
 	all, err := m.List(t.Context())
@@ -148,11 +148,11 @@ func (s *failing) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
 	return s.Store.Webhooks(ctx)
 }
 
-func (s *failing) UpdateWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+func (s *failing) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
 	if err := s.err(); err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return s.Store.UpdateWebhook(ctx, id, change)
+	return s.Store.UpdateWebhook(ctx, id, by, change)
 }
 
 func (s *failing) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {

@@ -194,7 +194,7 @@ func (m *Manager) adjust(ctx context.Context, w *plantstore.Webhook) {
 	if w.Disabled != "" || !m.mayTake(w) || ctx.Err() != nil {
 		return
 	}
-	taken, err := m.store.UpdateWebhook(ctx, w.ID, func(now *plantstore.Webhook) error {
+	taken, err := m.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
 		if now.Disabled != "" || m.opts.Shared && now.Lease != w.Lease && now.Lease.Owner != "" {
 			return errChanged
 		}
@@ -289,7 +289,7 @@ func (m *Manager) secrets(w *plantstore.Webhook) ([]string, error) {
 
 // disable disables a webhook of which this manager has the lease.
 func (m *Manager) disable(ctx context.Context, w *plantstore.Webhook, reason string) {
-	_, err := m.store.UpdateWebhook(ctx, w.ID, func(now *plantstore.Webhook) error {
+	_, err := m.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
 		if now.Lease.Owner != m.owner || now.Epoch != w.Epoch {
 			return errChanged
 		}
