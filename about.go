@@ -28,7 +28,7 @@ type Limits struct {
 	MaxPageSize int
 	// MaxTokenName is the length of a token's name, in bytes.
 	MaxTokenName int
-	// MaxTokens and MaxWebhooks are how many can be created.
+	// MaxTokens and MaxWebhooks are how many there may be, of tokens the active ones.
 	MaxTokens, MaxWebhooks int
 	// RateLimit is that of the caller's token. The zero Rate is no limit.
 	RateLimit Rate

@@ -97,8 +97,13 @@ type Store interface {
 	// the call.
 	Changed() <-chan struct{}
 
-	// CreateToken adds a token, or returns ErrTooMany if there are MaxTokens and by,
-	// who creates it, is not named Operator.
+	// CreateToken adds a token, or returns ErrTooMany if MaxTokens are active at the time
+	// of its creation and by, who creates it, is not named Operator.
+	//
+	// CreateToken and RevokeToken MUST delete the tokens that ended and are not to be kept
+	// (see MaxEndedTokens) as of the time that they are given, those that ended first
+	// before the others. They may leave some to later calls, so that none takes long. They
+	// MUST NOT delete the last token, nor the one that they create or revoke.
 	CreateToken(ctx context.Context, t Token, by Actor) error
 
 	// CreateFirstToken adds a token for Operator if the store has never had one, and
@@ -109,6 +114,10 @@ type Store interface {
 	// Tokens returns all tokens, including revoked and expired ones, in order of
 	// creation.
 	Tokens(ctx context.Context) ([]Token, error)
+
+	// ActiveTokens returns the tokens that are active at this time, in any order. Servers
+	// call it every second, so it should not read those that have ended.
+	ActiveTokens(ctx context.Context, at time.Time) ([]Token, error)
 
 	// Token returns the token with this hash, or ErrNoSuchToken.
 	Token(ctx context.Context, hash TokenHash) (Token, error)

@@ -203,9 +203,16 @@ func (n *NewToken) Grant(own *Token, limit Rate, now time.Time) (Token, error) {
 	return Token{Name: n.Name, Scopes: n.Scopes, Rate: cmp.Or(n.Rate, own.Rate), Created: now, Expires: expires}, nil
 }
 
-// MaxTokens is how many tokens a store may have, revoked ones included, for another to be
-// created by anyone but [Operator].
+// MaxTokens is how many active tokens a store may have for another to be created by anyone
+// but [Operator].
 const MaxTokens = 10_000
+
+// Of the tokens that have ended, by revocation or else by expiry, a store keeps those that
+// ended last: at most MaxEndedTokens, and none that ended longer than MaxEndedAge ago.
+const (
+	MaxEndedTokens = 10_000
+	MaxEndedAge    = 30 * 24 * time.Hour
+)
 
 // ActiveAt reports whether the token is neither revoked nor expired at this time.
 func (t *Token) ActiveAt(now time.Time) bool { return t.Revoked.IsZero() && !t.ExpiredAt(now) }

@@ -121,7 +121,7 @@ type tokenStore struct {
 	lookups []plantstore.TokenHash
 }
 
-func (s *tokenStore) Tokens(context.Context) ([]plantstore.Token, error) {
+func (s *tokenStore) ActiveTokens(context.Context, time.Time) ([]plantstore.Token, error) {
 	return []plantstore.Token{s.token}, nil
 }
 

@@ -35,7 +35,7 @@ const (
 
 // Store is the part of a store that a [Guard] needs.
 type Store interface {
-	Tokens(ctx context.Context) ([]plantstore.Token, error)
+	ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error)
 	Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error)
 	TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error
 }
@@ -72,8 +72,8 @@ type Caller struct {
 	limiter *limiter // nil without a rate limit
 }
 
-// Guard decides by the bearer token who is calling and what they may do. It caches all
-// tokens, and looks up one that is not in the cache, so that a new token works
+// Guard decides by the bearer token who is calling and what they may do. It caches the
+// active tokens, and looks up one that is not in the cache, so that a new token works
 // immediately. It never trusts what it read more than two seconds ago: if the store
 // does not respond, requests wait, and then fail. Without [Guard.Run] it works too,
 // but the cache goes stale and every token is looked up. All methods are safe for
@@ -91,9 +91,12 @@ type Guard struct {
 	abandoned *addressLimits
 	provider  *provider // nil without an identity provider
 	warned    time.Time // by Run
+	// unrecorded has the last use of tokens that are no longer in the cache, until it is
+	// recorded. It belongs to Run.
+	unrecorded map[plantstore.TokenHash]time.Time
 }
 
-// snapshot is the store's tokens at some time. It is immutable, except for the last
+// snapshot is the store's active tokens at some time. It is immutable, except for the last
 // use of its tokens.
 type snapshot struct {
 	loaded   time.Time
@@ -101,13 +104,19 @@ type snapshot struct {
 	replaced chan struct{} // closed once there is another
 }
 
-// entry is a token and its last use in Unix seconds. The next snapshot shares that and
-// the caller's limiter.
+// entry is a token and its last use. The next snapshot shares that and the caller's
+// limiter.
 type entry struct {
 	caller Caller
-	used   *atomic.Int64
+	use    *lastUse
 	// added is when a lookup of this token alone added it to the cache.
 	added time.Time
+}
+
+// lastUse is when a token was last used, and which use is recorded, in Unix seconds.
+type lastUse struct {
+	at       atomic.Int64
+	recorded int64 // belongs to Run
 }
 
 // AnyScope is the scope of what every valid token may do.
@@ -149,7 +158,7 @@ func New(store Store, opts Options) *Guard {
 	return &Guard{
 		store: store, opts: opts, lookups: newLookupGroup(),
 		failures: newAddressLimits(opts.AuthFailures), abandoned: newAddressLimits(opts.AuthFailures),
-		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log),
+		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log), unrecorded: map[plantstore.TokenHash]time.Time{},
 	}
 }
 
@@ -236,8 +245,8 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	if err := e.caller.checkScope(scope); err != nil {
 		return &e.caller, err
 	}
-	if second := now.Unix(); e.used.Load() < second {
-		e.used.Store(second)
+	if second := now.Unix(); e.use.at.Load() < second {
+		e.use.at.Store(second)
 	}
 	return &e.caller, nil
 }
@@ -278,7 +287,7 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 	}
 	token, err := g.lookUp(ctx, hash)
 	switch {
-	case err == nil && e != nil:
+	case err == nil && (e != nil || !token.ActiveAt(now)):
 		return g.newEntry(token, e), nil
 	case err == nil:
 		return g.add(token), nil
@@ -327,10 +336,10 @@ func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
 		e.caller.expires = []string{token.Expires.UTC().Format(time.RFC3339)}
 	}
 	if last != nil {
-		e.used, e.caller.limiter = last.used, last.caller.limiter
+		e.use, e.caller.limiter = last.use, last.caller.limiter
 		return e
 	}
-	e.used, e.caller.limiter = new(atomic.Int64), newLimiter(cmp.Or(token.Rate, g.opts.RateLimit))
+	e.use, e.caller.limiter = new(lastUse), newLimiter(cmp.Or(token.Rate, g.opts.RateLimit))
 	return e
 }
 
@@ -361,7 +370,7 @@ func (g *Guard) NextExpiry(now time.Time) (next time.Time) {
 	}
 	for _, e := range cache.tokens {
 		t := e.caller.Token
-		if t.Expires.IsZero() || !t.Revoked.IsZero() || t.ExpiredAt(now) {
+		if t.Expires.IsZero() || t.ExpiredAt(now) {
 			continue
 		}
 		if next.IsZero() || t.Expires.Before(next) {
@@ -379,7 +388,6 @@ func (g *Guard) Run(ctx context.Context) error {
 		fetcher.Go(func() { g.provider.keys.run(ctx) })
 		defer fetcher.Wait()
 	}
-	recorded := map[plantstore.TokenHash]int64{}
 	reload, touch := time.NewTicker(reloadInterval), time.NewTicker(touchInterval)
 	defer reload.Stop()
 	defer touch.Stop()
@@ -387,12 +395,12 @@ func (g *Guard) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			g.touch(context.WithoutCancel(ctx), recorded)
+			g.touch(context.WithoutCancel(ctx))
 			return nil
 		case <-reload.C:
 			g.reload(ctx)
 		case <-touch.C:
-			g.touch(ctx, recorded)
+			g.touch(ctx)
 		}
 	}
 }
@@ -401,7 +409,7 @@ func (g *Guard) reload(ctx context.Context) {
 	start := time.Now()
 	limited, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	tokens, err := g.store.Tokens(limited)
+	tokens, err := g.store.ActiveTokens(limited, start)
 	if err != nil {
 		if ctx.Err() == nil && time.Since(g.warned) > warnInterval {
 			g.warned = start
@@ -420,24 +428,35 @@ func (g *Guard) reload(ctx context.Context) {
 		next.tokens[t.Hash] = g.newEntry(t, last.tokens[t.Hash])
 	}
 	for hash, e := range last.tokens {
+		if next.tokens[hash] != nil {
+			continue
+		}
 		// What was added in the meantime may be newer than what the store returned.
-		if next.tokens[hash] == nil && !e.added.Before(start) {
+		if !e.added.Before(start) {
 			next.tokens[hash] = e
+		} else if at, unrecorded := e.use.next(); unrecorded {
+			g.unrecorded[hash] = time.Unix(at, 0).UTC()
 		}
 	}
 	g.replace(next)
 }
 
+// next returns the last use, and whether it is newer than the recorded one.
+func (u *lastUse) next() (at int64, newer bool) {
+	at = u.at.Load()
+	return at, at > u.recorded
+}
+
 // touch records the uses that are newer than those recorded before.
-func (g *Guard) touch(ctx context.Context, recorded map[plantstore.TokenHash]int64) {
+func (g *Guard) touch(ctx context.Context) {
 	cache := g.cache.Load()
 	if cache == nil {
 		return
 	}
-	used := map[plantstore.TokenHash]time.Time{}
+	used := maps.Clone(g.unrecorded)
 	for hash, e := range cache.tokens {
-		if second := e.used.Load(); second > recorded[hash] {
-			used[hash] = time.Unix(second, 0).UTC()
+		if at, newer := e.use.next(); newer {
+			used[hash] = time.Unix(at, 0).UTC()
 		}
 	}
 	if len(used) == 0 {
@@ -449,8 +468,11 @@ func (g *Guard) touch(ctx context.Context, recorded map[plantstore.TokenHash]int
 		g.opts.Log.Warn("cannot record the last use of tokens", "err", err)
 		return
 	}
+	clear(g.unrecorded)
 	for hash, at := range used {
-		recorded[hash] = at.Unix()
+		if e := cache.tokens[hash]; e != nil {
+			e.use.recorded = at.Unix()
+		}
 	}
 }
 

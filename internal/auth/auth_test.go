@@ -55,9 +55,9 @@ func (s *store) inject(ctx context.Context, method string) error {
 	return f(ctx)
 }
 
-func (s *store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
-	found, err := s.Model.Tokens(ctx)
-	if err := s.inject(ctx, "Tokens"); err != nil {
+func (s *store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error) {
+	found, err := s.Model.ActiveTokens(ctx, at)
+	if err := s.inject(ctx, "ActiveTokens"); err != nil {
 		return nil, err
 	}
 	return found, err
@@ -449,7 +449,7 @@ func TestRevocationIsEffectiveWithinTwoSeconds(t *testing.T) {
 					secret := s.add()
 					s.run()
 					s.wantValid(secret)
-					s.store.set(tokens, "Tokens")
+					s.store.set(tokens, "ActiveTokens")
 					time.Sleep(offset)
 					s.wantValid(secret)
 					s.revoke(secret)
@@ -486,7 +486,7 @@ func TestUnreachableStore(t *testing.T) {
 				s := newSubject(t)
 				cached, revoked := s.add(), s.add()
 				s.run()
-				s.store.set(fault, "Tokens", "Token")
+				s.store.set(fault, "ActiveTokens", "Token")
 				s.revoke(revoked)
 				s.wantValid(cached)
 				late := s.add()
@@ -500,7 +500,7 @@ func TestUnreachableStore(t *testing.T) {
 					}
 				}
 
-				s.store.set(nil, "Tokens", "Token")
+				s.store.set(nil, "ActiveTokens", "Token")
 				s.wantValid(cached)
 				s.wantValid(late)
 				s.wantRefused(revoked, plantstore.ErrBadToken)
@@ -522,7 +522,7 @@ func TestRequestWaitsForABusyStore(t *testing.T) {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		}, "Tokens", "Token")
+		}, "ActiveTokens", "Token")
 		time.Sleep(2 * time.Second)
 		time.AfterFunc(storeTimeout-time.Second, func() { close(free) })
 		s.wantValid(secret)
@@ -535,7 +535,7 @@ func TestWaitingRequestsShareALookup(t *testing.T) {
 		s := newSubject(t)
 		secret, other := s.add(), s.add()
 		s.run()
-		s.store.set(fail, "Tokens")
+		s.store.set(fail, "ActiveTokens")
 		s.store.set(slow(time.Second), "Token")
 		time.Sleep(2 * time.Second)
 		var wait sync.WaitGroup
@@ -629,13 +629,13 @@ func TestUnreachableStoreFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		secret := s.add()
-		s.store.set(fail, "Tokens", "Token")
+		s.store.set(fail, "ActiveTokens", "Token")
 		s.run()
 		err := s.check(secret)
 		if !errors.Is(err, plantstore.ErrUnavailable) || !errors.Is(err, errDown) {
 			t.Errorf("Check: %v, want ErrUnavailable and its cause", err)
 		}
-		s.store.set(nil, "Tokens", "Token")
+		s.store.set(nil, "ActiveTokens", "Token")
 		s.wantValid(secret)
 		s.stop()
 		if !strings.Contains(s.log.String(), errDown.Error()) {
@@ -688,6 +688,57 @@ func TestLastUseIsRecordedLazily(t *testing.T) {
 		if n := s.store.touchCount(); n > 3 {
 			t.Errorf("uses within 5 s were recorded %d times", n-1)
 		}
+	})
+}
+
+// A job that makes a token, uses it and revokes it takes less than the time between two
+// records.
+func TestLastUseOfAnEndedTokenIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		revoked, expired, stays := s.add(), s.add(expiresIn(3*time.Second)), s.add()
+		s.run()
+		time.Sleep(time.Second)
+		used := time.Now()
+		for _, secret := range []string{revoked, expired, stays} {
+			s.wantValid(secret)
+		}
+		s.revoke(revoked)
+		s.store.set(fail, "TouchTokens")
+		time.Sleep(10 * time.Second)
+		s.store.set(nil, "TouchTokens")
+		time.Sleep(10 * time.Second)
+		for _, secret := range []string{revoked, expired, stays} {
+			s.wantLastUse(secret, used)
+		}
+		time.Sleep(time.Minute)
+		if n := s.store.touchCount(); n != 1 {
+			t.Errorf("the uses were recorded %d times, want once", n)
+		}
+	})
+}
+
+// A token that has ended is refused in the same way before and after the store deletes it.
+func TestEndedTokenIsRefusedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		revoked, expired := s.add(), s.add(expiresIn(time.Hour))
+		s.run()
+		s.revoke(revoked)
+		time.Sleep(2 * time.Second)
+		s.wantRefused(revoked, plantstore.ErrBadToken)
+		s.wantValid(expired)
+		time.Sleep(time.Hour)
+		s.wantRefused(expired, plantstore.ErrTokenExpired)
+		time.Sleep(plantstore.MaxEndedAge)
+		other := s.add()
+		for _, secret := range []string{revoked, expired} {
+			if _, err := s.store.Model.Token(t.Context(), plantstore.HashSecret(secret)); !errors.Is(err, plantstore.ErrNoSuchToken) {
+				t.Errorf("the token was not deleted: %v", err)
+			}
+			s.wantRefused(secret, plantstore.ErrBadToken)
+		}
+		s.wantValid(other)
 	})
 }
 
@@ -799,7 +850,7 @@ func TestUseDuringAReloadIsNotLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t)
-				s.store.set(slow(700*time.Millisecond), "Tokens")
+				s.store.set(slow(700*time.Millisecond), "ActiveTokens")
 				s.run()
 				time.Sleep(before)
 				secret := s.add()
@@ -819,7 +870,7 @@ func TestRunEndsIfTheStoreHangs(t *testing.T) {
 		secret := s.add()
 		s.run()
 		s.wantValid(secret)
-		s.store.set(hang, "Tokens", "Token", "TouchTokens")
+		s.store.set(hang, "ActiveTokens", "Token", "TouchTokens")
 		time.Sleep(1500 * time.Millisecond)
 		start := time.Now()
 		s.stop()

@@ -1,13 +1,49 @@
 package auth
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"plantstore"
+	"plantstore/internal/storetest"
 )
+
+// Tokens that come and go do not fill the memory.
+func TestGuardForgetsEndedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewModel()
+		g := New(store, Options{})
+		check := func(secret string) error {
+			_, err := g.Check(t.Context(), []string{"Bearer " + secret}, AnyScope)
+			return err
+		}
+		for range 100 {
+			secret := plantstore.NewSecret()
+			token := plantstore.Token{Hash: plantstore.HashSecret(secret), Scopes: plantstore.AllScopes(), Created: time.Now()}
+			if err := store.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
+				t.Fatal(err)
+			}
+			if err := check(secret); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.RevokeToken(t.Context(), token.Hash, time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			g.reload(t.Context())
+			if err := check(secret); !errors.Is(err, plantstore.ErrBadToken) {
+				t.Fatal(err)
+			}
+		}
+		g.touch(t.Context())
+		if tokens, uses := len(g.cache.Load().tokens), len(g.unrecorded); tokens != 0 || uses != 0 {
+			t.Errorf("the guard remembers %d tokens and %d uses of tokens that have ended", tokens, uses)
+		}
+	})
+}
 
 // Many valid tokens of many subjects do not fill the memory.
 func TestProviderRemembersABoundedNumber(t *testing.T) {

@@ -14,8 +14,8 @@
 //
 // # Tokens
 //
-// A revocation takes effect everywhere because auth.Guard reads all tokens once a
-// second. LISTEN would save that small query, but would need it again after every
+// A revocation takes effect everywhere because auth.Guard reads the active tokens
+// once a second. LISTEN would save that small query, but would need it again after every
 // lost connection. It also needs a dedicated connection, which poolers and the
 // distributed engines do not provide.
 //

@@ -372,3 +372,37 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 		t.Errorf("the log has %s rows, last and first, want %d", got, 2*free+1)
 	}
 }
+
+// Tokens that have ended do not count, and those that ended last are kept.
+func TestEndedTokensMakeRoom(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openStore(t, url)
+	if err := s.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now := token("now").Created.Unix()
+	const ended = plantstore.MaxEndedTokens + maxDeletedTokens + 500
+	query(t, url, fmt.Sprintf(`INSERT INTO tokens (hash, name, scopes, created, expires, revoked)
+		SELECT sha256(i::text::bytea), i, 'plants:read', 0, CASE i %% 2 WHEN 1 THEN %d - i END, CASE i %% 2 WHEN 0 THEN %[1]d - i END
+		FROM generate_series(1, %d) AS i`, now, ended))
+	query(t, url, fmt.Sprintf(`INSERT INTO tokens (hash, name, scopes, created, expires)
+		SELECT sha256(('active' || i)::bytea), 'active', 'plants:read', 0, CASE i %% 2 WHEN 1 THEN %d + 1 END
+		FROM generate_series(2, %d) AS i`, now, plantstore.MaxTokens))
+	for _, tt := range []struct {
+		by   string
+		want error
+		left int
+	}{
+		{"a", nil, ended - maxDeletedTokens},
+		{"b", plantstore.ErrTooMany, ended - maxDeletedTokens},
+		{plantstore.Operator, nil, plantstore.MaxEndedTokens},
+	} {
+		if err := s.CreateToken(t.Context(), token(tt.by), plantstore.Actor{Name: tt.by}); !errors.Is(err, tt.want) {
+			t.Errorf("CreateToken by %s: %v, want %v", tt.by, err, tt.want)
+		}
+		got := query(t, url, "SELECT count(*) || ', the first ' || max(name::integer) FROM tokens WHERE name ~ '^[0-9]'")
+		if want := fmt.Sprintf("%d, the first %[1]d", tt.left); got[0] != want {
+			t.Errorf("after CreateToken by %s there are %s, want %s", tt.by, got, want)
+		}
+	}
+}

@@ -64,7 +64,7 @@ func TestSizeOfTheLogIsExact(t *testing.T) {
 		apply(t, s, create(plant(100*i+1, large)), create(plant(100*i+2, "moss")))
 		apply(t, s, create(plant(100*i+2, "moss")), create(plant(100*i+3, "ivy"))) // one is taken
 		apply(t, s, remove(100*i), replace(plant(100*i+2, "reed"), nil))
-		if err := s.CreateToken(t.Context(), token(fmt.Sprint(i)), plantstore.Operator); err != nil {
+		if err := s.CreateToken(t.Context(), token(fmt.Sprint(i)), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,10 +28,23 @@ const (
 	selectToken  = `SELECT ` + tokenColumns + ` FROM tokens WHERE hash = $1`
 	// lockToken keeps a token from being revoked until the end of the transaction.
 	lockToken = selectToken + ` FOR SHARE`
+	// tokenEnd is when a token ended or will end, as the index tokens_by_end has it.
+	tokenEnd     = `coalesce(revoked, expires, 9223372036854775807)`
+	isActive     = tokenEnd + ` > $1 AND revoked IS NULL`
+	countActive  = `SELECT count(*) FROM tokens WHERE ` + isActive
+	selectActive = `SELECT ` + tokenColumns + ` FROM tokens WHERE ` + isActive
+	// deleteEnded deletes the tokens that ended by $1 except the last $3, and those that
+	// ended by $2, but at most $4.
+	deleteEnded = `DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens ORDER BY ` + tokenEnd + `, seq LIMIT least($4::bigint, greatest(
+		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= $1) - $3::bigint,
+		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= $2))))`
 	// countCreators counts the other tokens that may create tokens.
 	countCreators = `SELECT count(*) FROM tokens WHERE hash <> $1 AND revoked IS NULL
 		AND (expires IS NULL OR expires > $2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
 )
+
+// maxDeletedTokens is how many tokens one transaction deletes.
+const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
@@ -40,13 +53,13 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 			return false, err
 		}
 		var n int
-		if err := tx.QueryRow(ctx, countTokens).Scan(&n); err != nil {
+		if err := tx.QueryRow(ctx, countActive, t.Created.Unix()).Scan(&n); err != nil {
 			return false, err
 		}
 		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return false, plantstore.ErrTooMany
 		}
-		return true, nil
+		return true, deleteEndedTokens(ctx, tx, t.Created)
 	})
 }
 
@@ -96,6 +109,12 @@ func findToken(ctx context.Context, c querier, query string, hash plantstore.Tok
 	return token, err
 }
 
+// deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
+func deleteEndedTokens(ctx context.Context, tx pgx.Tx, at time.Time) error {
+	_, err := tx.Exec(ctx, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
+	return err
+}
+
 // changeTokens runs f in a transaction. Replicas that do so concurrently take turns by
 // locking the row of the schema's version.
 func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
@@ -137,6 +156,11 @@ func (s *Store) addRow(ctx context.Context, confirm string, key any, f func(cont
 // Tokens returns all tokens in the order of their creation.
 func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 	return s.queryTokens(ctx, selectTokens)
+}
+
+// ActiveTokens returns the tokens that are active at that time.
+func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error) {
+	return s.queryTokens(ctx, selectActive, at.Unix())
 }
 
 // Token returns the token with that hash.
@@ -189,6 +213,9 @@ func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.T
 		}
 	}
 	if _, err := tx.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
+		return err
+	}
+	if err := deleteEndedTokens(ctx, tx, at); err != nil {
 		return err
 	}
 	token.Revoked = time.Unix(at.Unix(), 0).UTC()

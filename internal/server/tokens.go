@@ -29,7 +29,7 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	token.Hash = plantstore.HashSecret(secret)
 	err = s.store.CreateToken(r.Context(), token, caller.Actor())
 	if errors.Is(err, plantstore.ErrTooMany) {
-		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d tokens already, the maximum", plantstore.MaxTokens)
+		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d active tokens already, the maximum: revoke one first", plantstore.MaxTokens)
 	}
 	if err != nil {
 		return err
@@ -88,11 +88,13 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err = s.store.RevokeToken(r.Context(), token.Hash, time.Now(), actor(w))
-	if errors.Is(err, plantstore.ErrLastToken) {
+	switch {
+	case errors.Is(err, plantstore.ErrLastToken):
 		return plantstore.Errorf(plantstore.ErrLastToken, "token %s is the last one with the scope %s: create another first, or use plantstore token revoke with --db",
 			token.Hash.ID(), plantstore.ScopeTokensWrite)
-	}
-	if err != nil {
+	case errors.Is(err, plantstore.ErrNoSuchToken): // it had ended, and has been deleted since
+		return noTokenID(token.Hash.ID())
+	case err != nil:
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -105,5 +107,9 @@ func tokenWithID(tokens []plantstore.Token, id string) (*plantstore.Token, error
 			return &tokens[i], nil
 		}
 	}
-	return nil, plantstore.Errorf(plantstore.ErrNoTokenID, "there is no token with the id %q", plantstore.Shorten(id))
+	return nil, noTokenID(id)
+}
+
+func noTokenID(id string) error {
+	return plantstore.Errorf(plantstore.ErrNoTokenID, "there is no token with the id %q", plantstore.Shorten(id))
 }

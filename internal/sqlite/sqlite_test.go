@@ -314,6 +314,37 @@ func TestLimitsOfTokensHoldAcrossProcesses(t *testing.T) {
 	}
 }
 
+// Tokens that have ended do not count, and those that ended last are kept.
+func TestEndedTokensMakeRoom(t *testing.T) {
+	path := newPath(t)
+	s := openStore(t, path, Serve)
+	now := newToken("now").Created.Unix()
+	const ended = plantstore.MaxEndedTokens + maxDeletedTokens + 500
+	runRaw(t, path, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO tokens (hash, name, scopes, created, expires, revoked)
+		SELECT randomblob(32), i, 'plants:read', 0, iif(i %% 2, %d - i, NULL), iif(i %% 2, NULL, %[2]d - i) FROM n`, ended, now))
+	runRaw(t, path, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO tokens (hash, name, scopes, created, expires) SELECT randomblob(32), 'active', 'plants:read', 0, iif(i %% 2, %d + 1, NULL) FROM n`,
+		plantstore.MaxTokens, now))
+	const kept = "SELECT count(*) || ', the first ' || max(cast(name AS INTEGER)) FROM tokens WHERE name GLOB '[0-9]*'"
+	for _, tt := range []struct {
+		by   string
+		want error
+		left int
+	}{
+		{"a", nil, ended - maxDeletedTokens},
+		{"b", plantstore.ErrTooMany, ended - maxDeletedTokens},
+		{plantstore.Operator, nil, plantstore.MaxEndedTokens},
+	} {
+		if err := s.CreateToken(t.Context(), newToken(tt.by), plantstore.Actor{Name: tt.by}); !errors.Is(err, tt.want) {
+			t.Errorf("CreateToken by %s: %v, want %v", tt.by, err, tt.want)
+		}
+		if got, want := text(t, s.write.conn, kept, 0), fmt.Sprintf("%d, the first %[1]d", tt.left); got != want {
+			t.Errorf("after CreateToken by %s there are %s, want %s", tt.by, got, want)
+		}
+	}
+}
+
 func TestNewerSchemaIsRefused(t *testing.T) {
 	path := newPath(t)
 	s := mustOpen(t, path, Serve)

@@ -15,8 +15,17 @@ import (
 
 const tokenColumns = "hash, name, scopes, created, expires, revoked, used, rate"
 
+// tokenEnd is when a token ended or will end, as the index tokens_by_end has it.
+const tokenEnd = "coalesce(revoked, expires, 9223372036854775807)"
+
 const (
 	selectToken = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
+	isActive    = tokenEnd + " > ? AND revoked IS NULL"
+	// deleteEnded deletes the tokens that ended by ?1 except the last ?3, and those that
+	// ended by ?2, but at most ?4.
+	deleteEnded = "DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens ORDER BY " + tokenEnd + `, seq LIMIT min(?4, max(
+		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= ?1) - ?3,
+		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + " <= ?2))))"
 	// countCreators counts the other tokens that may create tokens.
 	countCreators = `SELECT count(*) FROM tokens WHERE hash <> ?1 AND revoked IS NULL
 		AND (expires IS NULL OR expires > ?2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
@@ -24,7 +33,10 @@ const (
 
 // tokenPages is how many pages a new or changed token takes: one in the table, one in
 // the index and one in the log.
-const tokenPages = 3
+const tokenPages = 4
+
+// maxDeletedTokens is how many tokens one transaction deletes. It takes about 10 ms.
+const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
@@ -32,12 +44,15 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 		if err := w.check(by); err != nil {
 			return err
 		}
-		n, err := w.count("SELECT count(*) FROM tokens")
+		n, err := w.count("SELECT count(*) FROM tokens WHERE "+isActive, t.Created.Unix())
 		if err != nil {
 			return err
 		}
 		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return plantstore.ErrTooMany
+		}
+		if err := w.deleteEndedTokens(t.Created); err != nil {
+			return err
 		}
 		return w.insertToken(t, by.Name)
 	})
@@ -46,6 +61,13 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 // check fails if the actor's token has ended.
 func (w *writer) check(by plantstore.Actor) error {
 	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(w.conn, hash) })
+}
+
+// deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
+func (w *writer) deleteEndedTokens(at time.Time) error {
+	err := exec(w.conn, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
+	w.tx.pages += w.conn.Changes()
+	return err
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
@@ -122,6 +144,11 @@ func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 	return s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens ORDER BY seq")
 }
 
+// ActiveTokens returns the tokens that are active at that time.
+func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error) {
+	return s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE "+isActive, at.Unix())
+}
+
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
 	err = s.withReader(ctx, s.tokens, func(r *reader) (err error) {
@@ -185,6 +212,9 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 		w.tx.pages += tokenPages
 		token.Revoked = time.Unix(at.Unix(), 0).UTC()
 		if err := exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at.Unix(), hash[:]); err != nil {
+			return err
+		}
+		if err := w.deleteEndedTokens(at); err != nil {
 			return err
 		}
 		return w.logToken(rowTokenRevoked, token, by.Name)

@@ -253,9 +253,10 @@ func (m *Model) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 	if m.token(t.Hash) != nil {
 		return fmt.Errorf("token %s already exists", t.Hash.ID())
 	}
-	if len(m.tokens) >= plantstore.MaxTokens && by.Name != plantstore.Operator {
+	if len(m.active(t.Created)) >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 		return plantstore.ErrTooMany
 	}
+	m.deleteEnded(t.Created)
 	m.tokens = append(m.tokens, stored(t))
 	m.recordToken(plantstore.TokenCreated, t, by.Name)
 	return nil
@@ -272,7 +273,35 @@ func (m *Model) check(by plantstore.Actor) error {
 	})
 }
 
-// CreateFirstToken adds a token if there is none. Tokens are never removed, so then
+// active returns the tokens that are active at that time. The caller holds the mutex.
+func (m *Model) active(at time.Time) (tokens []plantstore.Token) {
+	for _, t := range m.tokens {
+		if t.ActiveAt(seconds(at)) {
+			tokens = append(tokens, stored(t))
+		}
+	}
+	return tokens
+}
+
+// deleteEnded deletes the tokens that are not to be kept at that time. The caller holds the
+// mutex.
+func (m *Model) deleteEnded(at time.Time) {
+	end := func(t plantstore.Token) time.Time { return cmp.Or(t.Revoked, t.Expires) }
+	var ended []plantstore.Token
+	for _, t := range m.tokens {
+		if !end(t).IsZero() && !end(t).After(seconds(at)) {
+			ended = append(ended, t)
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b plantstore.Token) int { return end(a).Compare(end(b)) })
+	for i, t := range ended {
+		if len(ended)-i > plantstore.MaxEndedTokens || !end(t).After(seconds(at).Add(-plantstore.MaxEndedAge)) {
+			m.tokens = slices.DeleteFunc(m.tokens, func(o plantstore.Token) bool { return o.Hash == t.Hash })
+		}
+	}
+}
+
+// CreateFirstToken adds a token if there is none. The last token is never deleted, so then
 // there has never been one.
 func (m *Model) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	if err := ctx.Err(); err != nil {
@@ -305,6 +334,16 @@ func (m *Model) Tokens(ctx context.Context) ([]plantstore.Token, error) {
 		tokens[i] = stored(t)
 	}
 	return tokens, nil
+}
+
+// ActiveTokens returns the tokens that are active at that time.
+func (m *Model) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.active(at), nil
 }
 
 // Token returns the token with that hash, or ErrNoSuchToken.
@@ -344,6 +383,7 @@ func (m *Model) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 	}
 	t.Revoked = seconds(at)
 	m.recordToken(plantstore.TokenRevoked, *t, by.Name)
+	m.deleteEnded(at)
 	return nil
 }
 

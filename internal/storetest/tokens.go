@@ -27,6 +27,9 @@ var tokenBehaviours = []behaviour{
 	{"TokenChangesAreInTheLog", tokenChangesAreInTheLog},
 	{"LastTokenThatCreatesOthersStays", lastTokenThatCreatesOthersStays},
 	{"ConcurrentRevocationsLeaveOne", concurrentRevocationsLeaveOne},
+	{"ActiveTokensAreNeitherRevokedNorExpired", activeTokensAreNeitherRevokedNorExpired},
+	{"TokensThatEndedLongAgoAreDeleted", tokensThatEndedLongAgoAreDeleted},
+	{"OnlyTokenIsKeptWhenItEnded", onlyTokenIsKeptWhenItEnded},
 	{"EndedActorChangesNothing", endedActorChangesNothing},
 	{"RevokedTokenChangesNothingMore", revokedTokenChangesNothingMore},
 	{"RevocationWaitsForAChange", revocationWaitsForAChange},
@@ -175,7 +178,10 @@ func tokenIsStoredUnchanged(t *testing.T, s *subject) {
 		tk.Rate = rate
 		want = append(want, tk)
 	}
-	// Only the zero time means never.
+	zero := token("")
+	zero.Hash = plantstore.TokenHash{}
+	want = append(want, zero)
+	// Only the zero time means never. None has ended for long when the next is created.
 	for i, at := range []time.Time{
 		{},
 		time.Unix(0, 0).UTC(),
@@ -184,12 +190,10 @@ func tokenIsStoredUnchanged(t *testing.T, s *subject) {
 		time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	} {
 		tk := token(fmt.Sprintf("time %d", i))
+		tk.Created = time.Unix(0, 0).UTC()
 		tk.Expires, tk.Revoked, tk.LastUsed = at, at, at
 		want = append(want, tk)
 	}
-	zero := token("")
-	zero.Hash = plantstore.TokenHash{}
-	want = append(want, zero)
 	addToken(t, s, want...)
 	wantTokens(t, s, want...)
 	s.reopen(t)
@@ -240,11 +244,12 @@ func tokenTimesAreWholeSecondsOfUTC(t *testing.T, s *subject) {
 	first, second, third := token("first"), token("second"), token("third")
 	third.Created, third.Expires = noon.AddDate(-100, 0, 0), noon.AddDate(-60, 0, 0)
 	addFirstToken(t, s, finely(first), true)
-	addToken(t, s, finely(second), finely(third))
-	wantTokens(t, s, first, second, third)
-
+	addToken(t, s, finely(second))
 	second.Revoked = noon.Add(time.Hour)
 	revoke(t, s, second, fine(second.Revoked))
+	addToken(t, s, finely(third))
+	wantTokens(t, s, first, second, third)
+
 	first.LastUsed = noon.Add(2 * time.Hour)
 	touch(t, s, map[plantstore.TokenHash]time.Time{first.Hash: fine(first.LastUsed)})
 	wantTokens(t, s, first, second, third)
@@ -517,6 +522,76 @@ func concurrentRevocationsLeaveOne(t *testing.T, s *subject) {
 		t.Errorf("%d revocations were refused, want 1", count)
 	}
 	wantSequence(t, s)
+}
+
+func activeTokensAreNeitherRevokedNorExpired(t *testing.T, s *subject) {
+	forever, expires, expired, revoked, both := token("forever"), token("expires"), token("expired"), token("revoked"), token("both")
+	forever.Expires = time.Time{}
+	expires.Expires = noon.Add(time.Second)
+	expired.Expires = noon
+	revoked.Revoked = noon.Add(time.Hour) // by a clock that is ahead
+	both.Expires, both.Revoked = noon, noon
+	addToken(t, s, forever, expires, expired, revoked, both)
+	for at, want := range map[time.Time][]string{
+		noon.Add(-1):              {"expired", "expires", "forever"},
+		noon:                      {"expires", "forever"},
+		noon.Add(time.Second - 1): {"expires", "forever"},
+		noon.Add(time.Second):     {"forever"},
+	} {
+		tokens, err := s.ActiveTokens(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, tk := range tokens {
+			got = append(got, tk.Name)
+			if !reflect.DeepEqual(tk.Hash, token(tk.Name).Hash) || !slices.Equal(tk.Scopes, token(tk.Name).Scopes) {
+				t.Errorf("a token is %+v", tk)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("at %v the tokens %v are active, want %v", at, got, want)
+		}
+	}
+	wantTokens(t, s, forever, expires, expired, revoked, both)
+}
+
+// tokensThatEndedLongAgoAreDeleted counts from the revocation of a token that is revoked,
+// and from its expiry otherwise.
+func tokensThatEndedLongAgoAreDeleted(t *testing.T, s *subject) {
+	now := noon.Add(plantstore.MaxEndedAge)
+	old, kept, revoked, late, active := token("old"), token("kept"), token("revoked"), token("late"), token("active")
+	old.Expires, kept.Expires = noon, noon.Add(time.Second)
+	revoked.Revoked = noon.Add(-time.Hour)
+	late.Expires, late.Revoked = noon, noon.Add(time.Second)
+	active.Created = noon.AddDate(-1, 0, 0)
+	addToken(t, s, active, old, kept, revoked, late)
+	next := token("next")
+	next.Created = now.Add(-time.Second)
+	addToken(t, s, next)
+	wantTokens(t, s, active, old, kept, late, next)
+	wantNoToken(t, s, revoked.Hash)
+	revoke(t, s, next, now)
+	next.Revoked = now
+	wantTokens(t, s, active, kept, late, next)
+	wantNoToken(t, s, old.Hash)
+	if err := s.RevokeToken(t.Context(), old.Hash, now, plantstore.Actor{Name: "a"}); !errors.Is(err, plantstore.ErrNoSuchToken) {
+		t.Errorf("RevokeToken of a deleted token: error %v, want ErrNoSuchToken", err)
+	}
+	wantSequence(t, s)
+}
+
+// onlyTokenIsKeptWhenItEnded checks that a store never forgets that it has had a token.
+func onlyTokenIsKeptWhenItEnded(t *testing.T, s *subject) {
+	tk := token("only")
+	addFirstToken(t, s, tk, true)
+	tk.Revoked = tk.Expires.AddDate(10, 0, 0)
+	revoke(t, s, tk, tk.Revoked)
+	for range 2 {
+		addFirstToken(t, s, token("second"), false)
+		wantTokens(t, s, tk)
+		s.reopen(t)
+	}
 }
 
 // actorOf returns who uses the token.

@@ -146,7 +146,7 @@ export type Limits = {
   max_page_size: number;
   /** The longest name of a token, in bytes */
   max_token_name: number;
-  /** How many tokens can be created, with revoked ones */
+  /** How many active tokens there can be; revoked and expired ones do not count */
   max_tokens: number;
   /** How many webhooks there can be */
   max_webhooks: number;

@@ -4,3 +4,6 @@ UPDATE log_state SET bytes = (
   SELECT coalesce(sum(32 + octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)), 0)
   FROM log WHERE seq <= flushed
 );
+
+-- Tokens in the order in which they ended or will end, the last those that never will.
+CREATE INDEX tokens_by_end ON tokens (coalesce(revoked, expires, 9223372036854775807));
