@@ -648,7 +648,7 @@ func TestReloadThatHangsIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t)
 		s.run()
-		s.store.set(hang, "Tokens")
+		s.store.set(hang, "ActiveTokens")
 		time.Sleep(90 * time.Second)
 		s.stop() // that a reload is interrupted is not logged
 		if n := strings.Count(s.log.String(), "cannot load the tokens"); n != 2 {
