@@ -83,10 +83,9 @@ type Store interface {
 	Scan(ctx context.Context, q Query, at *Cursor) iter.Seq2[Plant, error]
 
 	// Tags returns one page of the tags that at least one plant has, in the order of
-	// their bytes, with how many plants have each. The numbers MUST be kept and not
-	// counted, so that a page takes a bounded amount of work however many plants there
-	// are. They MUST be exact: all numbers of a page are those of one snapshot, after any
-	// crash too. A page may have fewer tags than the limit and still not be the last.
+	// their bytes, with how many plants have each, counted up to MaxTagPlants. A page is of
+	// one snapshot. It does a bounded amount of work however many plants there are, so a page
+	// may have fewer tags than the limit and still not be the last.
 	Tags(ctx context.Context, q TagQuery) (TagPage, error)
 
 	// Events returns a page of the log of changes, in order. It does a bounded amount

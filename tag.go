@@ -19,10 +19,15 @@ type TagQuery struct {
 // Start returns the least text that a tag of the query can be.
 func (q TagQuery) Start() string { return max(q.Prefix, q.From) }
 
-// TagCount is a tag, and how many plants have it.
+// MaxTagPlants is up to how many plants of a tag are counted.
+const MaxTagPlants = 1000
+
+// TagCount is a tag, and how many plants have it: Plants, which is at most [MaxTagPlants], or
+// more than that.
 type TagCount struct {
 	Tag    string
-	Plants int64
+	Plants int
+	More   bool
 }
 
 // TagPage is one page of tags.
@@ -37,38 +42,40 @@ type TagPage struct {
 // order of their bytes. Every store uses it, so that all end their pages by the same
 // rules.
 type TagPageBuilder struct {
-	query TagQuery
-	last  string // the tag examined last
-	text  int    // bytes of text on the page
-	page  TagPage
+	query  TagQuery
+	last   string // the tag added last
+	text   int    // bytes of text on the page
+	budget int
+	page   TagPage
 }
 
 // NewTagPageBuilder returns a builder for one page of the query. The page ends when its
-// tags have 4 MiB of text.
-func NewTagPageBuilder(q TagQuery) *TagPageBuilder { return &TagPageBuilder{query: q} }
-
-// Add examines the next tag, which may have no plants, and reports whether the builder
-// wants another. The first one is not before the query's Start.
-func (b *TagPageBuilder) Add(t TagCount) bool {
-	if !strings.HasPrefix(t.Tag, b.query.Prefix) {
-		return false
-	}
-	if len(b.page.Tags) == b.query.Limit || b.text >= maxPageText {
-		b.End(t.Tag)
-		return false
-	}
-	b.last = t.Tag
-	if t.Plants != 0 {
-		b.text += len(t.Tag)
-		b.page.Tags = append(b.page.Tags, t)
-	}
-	return true
+// tags have 4 MiB of text, or when they took more work than the budget.
+func NewTagPageBuilder(q TagQuery, budget int) *TagPageBuilder {
+	return &TagPageBuilder{query: q, budget: budget}
 }
 
-// End ends the page before a tag that is after those examined.
-func (b *TagPageBuilder) End(next string) {
-	if strings.HasPrefix(next, b.query.Prefix) {
-		b.page.Next = separator(b.last, next)
+// Wants reports whether the page goes on with a tag, which is after those added. If not, the
+// page ends. The first tag is not before the query's Start.
+func (b *TagPageBuilder) Wants(tag string) bool {
+	if !strings.HasPrefix(tag, b.query.Prefix) {
+		return false
+	}
+	if len(b.page.Tags) < b.query.Limit && b.text < maxPageText && b.budget > 0 {
+		return true
+	}
+	b.page.Next = separator(b.last, tag)
+	return false
+}
+
+// Add adds a tag that the builder wants, unless it has no plants. To find and count them took
+// that much work: how many plants were examined.
+func (b *TagPageBuilder) Add(tag string, plants, work int) {
+	b.last = tag
+	b.budget -= 1 + work
+	if plants > 0 {
+		b.text += len(tag)
+		b.page.Tags = append(b.page.Tags, TagCount{tag, min(plants, MaxTagPlants), plants > MaxTagPlants})
 	}
 }
 

@@ -11,17 +11,26 @@ import (
 	"plantstore"
 )
 
+// buildTags builds a page of sorted tags.
+func buildTags(sorted []plantstore.TagCount, q plantstore.TagQuery, budget int) plantstore.TagPage {
+	b := plantstore.NewTagPageBuilder(q, budget)
+	for _, tag := range sorted {
+		if tag.Tag < q.Start() {
+			continue
+		}
+		if !b.Wants(tag.Tag) {
+			break
+		}
+		b.Add(tag.Tag, tag.Plants, tag.Plants)
+	}
+	return b.Page()
+}
+
 // allTags follows the pages of a query over sorted tags, and fails if a page breaks a rule.
 func allTags(t rapid.TB, sorted []plantstore.TagCount, q plantstore.TagQuery) (all []plantstore.TagCount) {
 	t.Helper()
 	for range len(sorted) + 1 {
-		b := plantstore.NewTagPageBuilder(q)
-		for _, tag := range sorted {
-			if tag.Tag >= q.Start() && !b.Add(tag) {
-				break
-			}
-		}
-		page := b.Page()
+		page := buildTags(sorted, q, 1<<20)
 		if len(page.Tags) > q.Limit {
 			t.Fatalf("%d tags on a page of %d", len(page.Tags), q.Limit)
 		}
@@ -46,7 +55,7 @@ func TestPagesOfTagsAreComplete(t *testing.T) {
 		q := plantstore.TagQuery{Prefix: text.Draw(t, "prefix"), Limit: rapid.IntRange(1, 5).Draw(t, "limit")}
 		var sorted, want []plantstore.TagCount
 		for _, text := range texts {
-			tag := plantstore.TagCount{Tag: text, Plants: rapid.Int64Range(0, 3).Draw(t, "plants")}
+			tag := plantstore.TagCount{Tag: text, Plants: rapid.IntRange(0, 3).Draw(t, "plants")}
 			sorted = append(sorted, tag)
 			if strings.HasPrefix(text, q.Prefix) && tag.Plants > 0 {
 				want = append(want, tag)
@@ -69,10 +78,8 @@ func TestNextTagIsShort(t *testing.T) {
 		{"\u00e4" + large, "\u00e5" + large, "\u00e5"},
 		{"a", "\U0001f33f" + large, "\U0001f33f"},
 	} {
-		b := plantstore.NewTagPageBuilder(plantstore.TagQuery{Limit: 1})
-		b.Add(plantstore.TagCount{Tag: tt.first, Plants: 1})
-		b.Add(plantstore.TagCount{Tag: tt.second, Plants: 1})
-		if got := b.Page().Next; got != tt.want {
+		sorted := []plantstore.TagCount{{Tag: tt.first, Plants: 1}, {Tag: tt.second, Plants: 1}}
+		if got := buildTags(sorted, plantstore.TagQuery{Limit: 1}, 100).Next; got != tt.want {
 			t.Errorf("after %.20q, before %.20q: got %.20q, want %q", tt.first, tt.second, got, tt.want)
 		}
 	}
@@ -83,16 +90,18 @@ func TestPageOfTagsIsBoundedByItsText(t *testing.T) {
 	for i := range 10 {
 		sorted = append(sorted, plantstore.TagCount{Tag: fmt.Sprintf("%d", i) + strings.Repeat("x", 1<<20), Plants: 1})
 	}
-	b := plantstore.NewTagPageBuilder(plantstore.TagQuery{Limit: 100})
-	for _, tag := range sorted {
-		if !b.Add(tag) {
-			break
-		}
-	}
-	if page := b.Page(); len(page.Tags) != 4 || page.Next != "4" {
+	if page := buildTags(sorted, plantstore.TagQuery{Limit: 100}, 100); len(page.Tags) != 4 || page.Next != "4" {
 		t.Errorf("%d tags on a page, and then %.10q", len(page.Tags), page.Next)
 	}
 	if got := allTags(t, sorted, plantstore.TagQuery{Limit: 100}); !slices.Equal(got, sorted) {
 		t.Errorf("got %d tags, want %d", len(got), len(sorted))
+	}
+}
+
+func TestPageOfTagsIsBoundedByItsWork(t *testing.T) {
+	sorted := []plantstore.TagCount{{Tag: "a", Plants: 10}, {Tag: "b"}, {Tag: "c", Plants: 10}, {Tag: "d", Plants: 1}}
+	page := buildTags(sorted, plantstore.TagQuery{Limit: 100}, 15)
+	if len(page.Tags) != 2 || page.Next != "d" {
+		t.Errorf("%v on a page, and then %q", page.Tags, page.Next)
 	}
 }

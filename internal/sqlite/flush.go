@@ -1,12 +1,11 @@
 package sqlite
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"plantstore"
+	"plantstore/internal/memtable"
 )
 
 // With large plants a generation is frozen before it has generationSize rows, when they have
@@ -23,8 +22,6 @@ const (
 // flushText is how many bytes of text a transaction may flush, at least.
 const flushText = 4 << 20
 
-const firstID = plantstore.ID(math.MinInt64)
-
 // progress is how much of the frozen generation has been flushed.
 type progress struct {
 	next   plantstore.ID // plants before this one have been
@@ -38,12 +35,11 @@ type progress struct {
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
-	s.write.progress = progress{next: firstID, id: firstID, left: mem.active.len() + mem.active.tags.rows()}
+	s.write.progress = progress{next: memtable.FirstID, id: memtable.FirstID, left: mem.Active.Len() + mem.Active.TagChanges()}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
-	mem.active.plants, mem.active.logged = s.write.plants, s.write.size.unflushed()
-	mem.active.final.Store(s.write.seq)
-	s.unflushed.Store(&unflushed{active: newGeneration(), frozen: mem.active})
+	mem.Active.Freeze(s.write.seq, s.write.plants, s.write.size.unflushed())
+	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(), Frozen: mem.Active})
 }
 
 // freezeRest makes sure that there is a frozen generation, however small, and reports
@@ -52,16 +48,16 @@ func (s *Store) freezeRest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mem := s.unflushed.Load()
-	if mem.frozen == nil && s.hasUnflushed() {
+	if mem.Frozen == nil && s.hasUnflushed() {
 		s.freeze()
 	}
-	return s.unflushed.Load().frozen != nil
+	return s.unflushed.Load().Frozen != nil
 }
 
 // isFull reports whether the active generation should be frozen. There must be no frozen
 // one.
-func (s *Store) isFull(g *generation) bool {
-	return g.len() >= s.generationSize || g.text() >= s.generationText || g.tagBytes() >= s.generationTags ||
+func (s *Store) isFull(g *memtable.Generation) bool {
+	return g.Len() >= s.generationSize || g.Text() >= s.generationText || g.TagBytes() >= s.generationTags ||
 		s.exceedsShare(1) || s.flushUrgent() && s.hasUnflushed()
 }
 
@@ -81,18 +77,28 @@ func (s *Store) flushUrgent() bool {
 // generation. They may all be of tokens, and then nothing goes to the table.
 func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 
+// flushAndTrim brings the table closer to the log, and the log closer to its limits, by as
+// much as is due along with a batch.
+func (s *Store) flushAndTrim(batch []plantstore.Write) error {
+	if err := s.flush(s.flushDue(batch)); err != nil {
+		return err
+	}
+	w := s.write
+	return s.trim(trimFactor*len(batch), w.tx.size.total-w.size.total)
+}
+
 // flushDue returns how many rows, and up to how many bytes of text, to flush along with
 // a batch, so that the frozen generation is flushed, and its memory free, by the time the
 // active one is half full. It counts what is due: small batches flush a whole group now
 // and then. It judges by what the last batch added: a delete adds the text of its plant.
 func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 	mem, w := s.unflushed.Load(), s.write
-	if mem.frozen == nil {
+	if mem.Frozen == nil {
 		return 0, 0
 	}
-	room := max(1, s.generationSize/2-mem.active.len())
-	roomText := max(1, s.generationText/2-mem.active.text())
-	roomTags := max(1, s.generationTags/2-mem.active.tagBytes())
+	room := max(1, s.generationSize/2-mem.Active.Len())
+	roomText := max(1, s.generationText/2-mem.Active.Text())
+	roomTags := max(1, s.generationTags/2-mem.Active.TagBytes())
 	part := max(float64(len(batch))/float64(room), float64(w.textGrowth)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
 	w.flushDebt += 1 + int(float64(w.progress.left)*min(part, 1))
 	if s.flushUrgent() {
@@ -112,11 +118,10 @@ func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
 const urgency = 4
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to
-// that many bytes of text: first the plants, in order of id, then the tags in theirs. It
-// writes final states, so repeating it after a crash is harmless, but for numbers of plants
-// (see flushTags).
+// that many bytes of text: first the plants, in order of id, then which of them have which
+// tag (invariant 6).
 func (s *Store) flush(n int, text int64) error {
-	frozen := s.unflushed.Load().frozen
+	frozen := s.unflushed.Load().Frozen
 	if n == 0 || frozen == nil {
 		return nil
 	}
@@ -139,9 +144,9 @@ func (s *Store) flush(n int, text int64) error {
 		return nil
 	}
 	w.tx.flushed = true
-	w.setFlushed.BindInt64(1, frozen.final.Load())
-	w.setFlushed.BindInt64(2, frozen.plants)
-	w.tx.size.flushed += frozen.logged
+	w.setFlushed.BindInt64(1, frozen.Final())
+	w.setFlushed.BindInt64(2, frozen.Plants)
+	w.tx.size.flushed += frozen.Logged
 	w.setFlushed.BindInt64(3, w.tx.size.flushed)
 	if err := run(w.setFlushed); err != nil || w.conn.Changes() == 1 {
 		return err
@@ -151,19 +156,19 @@ func (s *Store) flush(n int, text int64) error {
 
 // flushPlants flushes the next n plants, with up to that many bytes of text, and returns how
 // many plants and how much text it was.
-func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int, size int64, err error) {
+func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (flushed int, size int64, err error) {
 	p := &w.tx.progress
-	chunk := frozen.from(p.next, math.MaxInt64, make([]entry, 0, n))
-	last := len(chunk) < n || chunk[n-1].id == math.MaxInt64
+	chunk := frozen.From(p.next, math.MaxInt64, make([]memtable.Entry, 0, n))
+	last := len(chunk) < n || chunk[n-1].ID == math.MaxInt64
 	for i, e := range chunk {
-		if size += int64(e.size); size > text && i > 0 {
+		if size += int64(e.Size); size > text && i > 0 {
 			chunk, last = chunk[:i], false
 			break
 		}
 	}
 	p.stored = last
 	if !last {
-		p.next = chunk[len(chunk)-1].id + 1
+		p.next = chunk[len(chunk)-1].ID + 1
 	}
 	p.left -= len(chunk)
 	w.tx.text += size
@@ -173,9 +178,9 @@ func (w *writer) flushPlants(frozen *generation, n int, text int64) (flushed int
 
 // pagesOf returns approximately how many pages of the table have these entries, which
 // are in order of id, in addition to those that their text fills.
-func pagesOf(chunk []entry) (pages int) {
+func pagesOf(chunk []memtable.Entry) (pages int) {
 	for i := range chunk {
-		if i == 0 || uint64(chunk[i].id-chunk[i-1].id) > pageSize/rowOverhead {
+		if i == 0 || uint64(chunk[i].ID-chunk[i-1].ID) > pageSize/rowOverhead {
 			pages++
 		}
 	}
@@ -185,17 +190,17 @@ func pagesOf(chunk []entry) (pages int) {
 // store brings the table up to date with these entries, and changes their order. It
 // writes runs of adjacent rows of the log as it finds them. The others it writes in order
 // of id, so that it comes to each page of the table once.
-func (w *writer) store(frozen *generation, chunk []entry) error {
-	sortBySeq(chunk)
-	var single []entry
+func (w *writer) store(frozen *memtable.Generation, chunk []memtable.Entry) error {
+	memtable.SortBySeq(chunk)
+	var single []memtable.Entry
 	for len(chunk) > 0 {
 		n := runLength(chunk)
 		var err error
 		switch {
-		case chunk[0].tag == tombstone:
-			err = w.removePlant(chunk[0].id)
+		case chunk[0].Deleted():
+			err = w.removePlant(chunk[0].ID)
 		case n >= minRun:
-			err = w.storeRows(chunk[0].seq, n)
+			err = w.storeRows(chunk[0].Seq, n)
 		default:
 			single = append(single, chunk[:n]...)
 		}
@@ -204,7 +209,7 @@ func (w *writer) store(frozen *generation, chunk []entry) error {
 		}
 		chunk = chunk[n:]
 	}
-	sortByID(single)
+	memtable.SortByID(single)
 	for _, e := range single {
 		plant, err := w.ahead.plant(w.logged, frozen, e)
 		if err == nil {
@@ -217,25 +222,17 @@ func (w *writer) store(frozen *generation, chunk []entry) error {
 	return nil
 }
 
-func sortByID(entries []entry) {
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
-}
-
-func sortBySeq(entries []entry) {
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
-}
-
 // runLength returns how many of the first entries are adjacent rows of the log that store a
 // plant, or 1.
-func runLength(entries []entry) int {
+func runLength(entries []memtable.Entry) int {
 	n := 1
-	for n < len(entries) && entries[0].tag != tombstone && entries[n].seq == entries[0].seq+int64(n) && entries[n].tag != tombstone {
+	for n < len(entries) && !entries[0].Deleted() && entries[n].Seq == entries[0].Seq+int64(n) && !entries[n].Deleted() {
 		n++
 	}
 	return n
 }
 
-// minRun is how many adjacent rows one statement stores. It has its price: SQLite keeps a
+// minRun is how many adjacent rows one statement stores. This is not free: SQLite keeps a
 // copy of each page that the statement changes.
 const minRun = 8
 

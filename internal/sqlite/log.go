@@ -3,11 +3,13 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
+	"plantstore/internal/memtable"
 	"plantstore/internal/wire"
 )
 
@@ -65,51 +67,47 @@ func beginRead(c *sqlite.Conn) (*readTx, error) {
 
 func (tx *readTx) end() { _ = tx.row.Reset() }
 
-// loadEntries adds the rows after one up to another to a generation, and returns how many
-// more plants there are with them, and the size of the rows.
-func loadEntries(c *sqlite.Conn, after, to int64, into *generation) (more, size int64, err error) {
+// loadRows adds the rows after one up to another to a generation, and returns how many more
+// plants there are with them, and the size of the rows.
+func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plants, size int64, err error) {
 	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name), was, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq")
 	if err != nil {
 		return 0, 0, err
 	}
-	defer rows.Reset()
 	rows.BindInt64(1, after)
 	rows.BindInt64(2, to)
-	var entries []entry
-	var tagged []tagChange
-	for {
-		found, err := rows.Step()
-		if err != nil {
-			return 0, 0, err
-		}
-		if !found {
-			break
-		}
+	changes := make([]memtable.Change, 0, loadSize)
+	add := func() {
+		// In order of id they are added in a fraction of the time.
+		slices.SortFunc(changes, func(a, b memtable.Change) int { return cmp.Compare(a.ID, b.ID) })
+		into.Add(changes)
+		changes = changes[:0]
+	}
+	err = eachRow(rows, func() {
 		size += rows.ColumnInt64(6)
 		kind := rows.ColumnInt64(1)
 		if kind >= rowTokenCreated {
-			continue
+			return
 		}
-		tag, before := columnTag(rows, 3), columnTag(rows, 5)
+		plants += plantDelta(kind)
+		tag, was := columnTag(rows, 3), columnTag(rows, 5)
 		text, _ := tag.Text()
-		was, _ := before.Text()
-		e := entry{seq: rows.ColumnInt64(0), id: plantstore.ID(rows.ColumnInt64(2)), size: uint32(len(text) + rows.ColumnInt(4) + len(was))}
-		if kind != rowDeleted {
-			e.tag = hashTag(tag)
+		before, _ := was.Text()
+		textSize := len(text) + rows.ColumnInt(4) + len(before)
+		changes = append(changes, changeOf(kind, rows.ColumnInt64(0), plantstore.ID(rows.ColumnInt64(2)), textSize, tag, was))
+		if len(changes) == cap(changes) {
+			add()
 		}
-		more += moreWith(kind)
-		tagged = changeTags(tagged[:0], kind, plantstore.Plant{ID: e.id, Tag: tag}, before)
-		into.add(nil, tagged, e.seq)
-		entries = append(entries, e)
-	}
-	// In order of id they are added in a fraction of the time.
-	sortByID(entries)
-	into.add(entries, nil, to)
-	return more, size, nil
+	})
+	add()
+	return plants, size, err
 }
 
-// moreWith returns how many more plants there are with a row of that kind.
-func moreWith(kind int64) int64 {
+// loadSize is how many rows loadRows adds at once.
+const loadSize = 1 << 14
+
+// plantDelta returns how many more plants there are with a row of that kind.
+func plantDelta(kind int64) int64 {
 	switch kind {
 	case rowCreated:
 		return 1
@@ -134,42 +132,20 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	mark, err := readTagMark(w.conn)
+	mem := s.unflushed.Load()
+	plants, size, err := loadRows(w.conn, state.flushed, state.seq, mem.Active)
 	if err != nil {
 		return err
 	}
-	w.time, w.flushed, w.trimmed, w.plants = last.Time, state.flushed, state.trimmed, state.plants
-	w.size = logSize{total: state.bytes, flushed: state.bytes}
-	if mark.seq > state.flushed {
-		// The server ended while it flushed the tags of the rows up to the mark, which
-		// goes on from there. Their plants had all been flushed.
-		if err := s.loadGeneration(state.flushed, mark.seq); err != nil {
-			return err
-		}
-		w.seq = mark.seq
-		s.freeze()
-		w.progress.stored, w.progress.tag = true, mark.next
-		w.progress.left = s.unflushed.Load().frozen.tags.rows()
-	}
-	w.seq = state.seq
-	if err := s.loadGeneration(max(state.flushed, mark.seq), state.seq); err != nil {
-		return err
-	}
+	w.seq, w.time, w.flushed, w.trimmed = state.seq, last.Time, state.flushed, state.trimmed
+	w.plants, w.size = state.plants+plants, logSize{total: state.bytes + size, flushed: state.bytes}
 	s.lastSeq.Store(w.seq)
 	s.plants.Store(w.plants)
 	s.logSize.Store(w.size.total)
-	if mem := s.unflushed.Load(); mem.frozen == nil && s.isFull(mem.active) {
+	if s.isFull(mem.Active) {
 		s.freeze()
 	}
 	return nil
-}
-
-// loadGeneration reads the rows after one up to another into the active generation.
-func (s *Store) loadGeneration(after, to int64) error {
-	more, size, err := loadEntries(s.write.conn, after, to, s.unflushed.Load().active)
-	s.write.plants += more
-	s.write.size.total += size
-	return err
 }
 
 // eventBudget is how many events one call of Events examines.

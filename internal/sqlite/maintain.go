@@ -61,7 +61,7 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	if err := checkLog(c, &problems); err != nil {
 		return checkError(ctx, s.path, err, problems)
 	}
-	if err := errors.Join(checkTotals(c, &problems), checkTagged(c, &problems), checkTags(c, &problems)); err != nil {
+	if err := errors.Join(checkTotals(c, &problems), checkTagged(c, &problems)); err != nil {
 		return checkError(ctx, s.path, err, problems)
 	}
 	if _, err := s.Tokens(ctx); err != nil {
@@ -154,27 +154,6 @@ func checkTagged(c *sqlite.Conn, problems *[]string) error {
 			if found, want := row.ColumnInt64(0), row.ColumnInt64(1); found > want {
 				*problems = append(*problems, fmt.Sprintf("plants with a tag: %d, rows of stored_by_tag: %d", want, found))
 			}
-			return nil
-		},
-	})
-}
-
-// checkTags counts the plants of each tag, in one statement, which is one snapshot.
-func checkTags(c *sqlite.Conn, problems *[]string) error {
-	const query = `WITH
-		changed AS (SELECT id, max(seq) AS seq FROM log WHERE seq > (SELECT flushed FROM log_state) AND type <= 3 GROUP BY id)
-		SELECT tag, sum(counted), sum(kept) FROM (
-			SELECT tag, count(*) AS counted, 0 AS kept FROM stored_by_tag WHERE id NOT IN (SELECT id FROM changed) GROUP BY tag
-			UNION ALL
-			SELECT tag, 1, 0 FROM log WHERE seq IN (SELECT seq FROM changed) AND type <> 3 AND tag IS NOT NULL
-			UNION ALL
-			SELECT tag, 0, plants FROM tags
-		) GROUP BY tag HAVING sum(counted) <> sum(kept) LIMIT ?`
-	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{
-		Args: []any{maxProblems},
-		ResultFunc: func(row *sqlite.Stmt) error {
-			*problems = append(*problems, fmt.Sprintf("there are %d plants with the tag %q, but the log's state says %d",
-				row.ColumnInt64(1), plantstore.Shorten(row.ColumnText(0)), row.ColumnInt64(2)))
 			return nil
 		},
 	})

@@ -9,6 +9,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
+	"plantstore/internal/memtable"
 )
 
 // searchBudget is how many plants one List examines in a search for a name. They take
@@ -38,7 +39,7 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 	mem := s.unflushed.Load()
 	for seq := int64(math.MaxInt64); ; {
-		e, logged := mem.find(id, seq)
+		e, logged := mem.Find(id, seq)
 		if !logged {
 			return plantByKey(r.stored, int64(id))
 		}
@@ -50,10 +51,10 @@ func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 		case other:
 			// Its transaction failed, and the row is another's now.
 			mem, seq = s.unflushed.Load(), math.MaxInt64
-		case found == nil && e.seq > last:
+		case found == nil && e.Seq > last:
 			// It was not committed yet, so the version before it counts.
-			seq = e.seq - 1
-		case e.tag == tombstone:
+			seq = e.Seq - 1
+		case e.Deleted():
 			return nil, nil
 		case found == nil:
 			// It has been flushed and trimmed.
@@ -157,7 +158,7 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, 
 		}
 		*at = position.Cursor()
 	}
-	first := firstID
+	first := memtable.FirstID
 	if q.After != nil {
 		if *q.After == math.MaxInt64 {
 			return nil
@@ -181,19 +182,18 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, 
 // have no entry in memory, and those of the entries.
 type merge struct {
 	snap    *snapshot
-	entries merged
-	tag     plantstore.Tag
-	hash    uint32
+	entries memtable.Merge
 	stored  *sqlite.Stmt
 	logged  *sqlite.Stmt
 
 	row     bool // stored has one
-	entry   entry
+	entry   memtable.Entry
+	matches bool // the entry's plant exists and has the tag
 	pending bool // entry is one
 }
 
 func newMerge(c *sqlite.Conn, snap *snapshot, tag plantstore.Tag, first plantstore.ID) (*merge, error) {
-	m := &merge{snap: snap, entries: snap.mem.from(first, snap.seq), tag: tag, hash: hashTag(tag)}
+	m := &merge{snap: snap, entries: snap.mem.From(first, snap.seq, tag)}
 	query := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id"
 	text, tagged := tag.Text()
 	if tagged {
@@ -224,8 +224,8 @@ func (m *merge) step() (err error) {
 // nextEntry moves on to the next entry that the table does not have.
 func (m *merge) nextEntry() {
 	for {
-		m.entry, m.pending = m.entries.next()
-		if !m.pending || m.entry.seq > m.snap.flushed {
+		m.entry, m.matches, m.pending = m.entries.Next()
+		if !m.pending || m.entry.Seq > m.snap.flushed {
 			return
 		}
 	}
@@ -234,28 +234,25 @@ func (m *merge) nextEntry() {
 // next returns the next plant, or false after the last.
 func (m *merge) next() (plantstore.Plant, bool, error) {
 	for m.row || m.pending {
-		if m.row && (!m.pending || m.stored.ColumnInt64(0) < int64(m.entry.id)) {
+		if m.row && (!m.pending || m.stored.ColumnInt64(0) < int64(m.entry.ID)) {
 			p := rowPlant(m.stored)
 			return p, true, m.step()
 		}
-		e := m.entry
-		if m.row && m.stored.ColumnInt64(0) == int64(e.id) {
+		e, matches := m.entry, m.matches
+		if m.row && m.stored.ColumnInt64(0) == int64(e.ID) {
 			if err := m.step(); err != nil {
 				return plantstore.Plant{}, false, err
 			}
 		}
 		m.nextEntry()
-		_, tagged := m.tag.Text()
-		if e.tag == tombstone || tagged && e.tag != m.hash {
+		if !matches {
 			continue
 		}
 		p, err := entryPlant(m.logged, e)
 		if err != nil {
 			return plantstore.Plant{}, false, err
 		}
-		if !tagged || p.Tag == m.tag {
-			return *p, true, nil
-		}
+		return *p, true, nil
 	}
 	return plantstore.Plant{}, false, nil
 }
@@ -264,14 +261,12 @@ func (m *merge) next() (plantstore.Plant, bool, error) {
 // find in the table.
 type snapshot struct {
 	*readTx
-	mem *unflushed
+	mem *memtable.Unflushed
 }
 
-// snapshot begins a read transaction, which the caller must end.
+// snapshot begins a read transaction, which the caller must end (invariant 4).
 func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 	for {
-		// The pointer comes first: a newer one may lack what the transaction does not
-		// see in the table yet.
 		mem := s.unflushed.Load()
 		tx, err := beginRead(c)
 		if err != nil {
@@ -279,14 +274,14 @@ func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
 		}
 		if s.lock == nil {
 			// The server's index is in another process, so load it from the log.
-			mem = &unflushed{active: newGeneration()}
-			if _, _, err := loadEntries(c, tx.flushed, tx.seq, mem.active); err != nil {
+			mem = &memtable.Unflushed{Active: memtable.New()}
+			if _, _, err := loadRows(c, tx.flushed, tx.seq, mem.Active); err != nil {
 				tx.end()
 				return nil, err
 			}
 			return &snapshot{tx, mem}, nil
 		}
-		if mem.active.covers(tx.seq) {
+		if mem.Active.Covers(tx.seq) {
 			return &snapshot{tx, mem}, nil
 		}
 		tx.end()

@@ -8,6 +8,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
+	"plantstore/internal/memtable"
 )
 
 // readAhead reads plants of the frozen generation from the log before they are flushed, in
@@ -21,10 +22,10 @@ type readAhead struct {
 
 // window has plants that are adjacent by id.
 type window struct {
-	of     *generation
+	of     *memtable.Generation
 	plants []plantstore.Plant // in order of id, once it is complete
 	last   plantstore.ID      // it has no plant after this one
-	unread []entry            // in the order of the log
+	unread []memtable.Entry   // in the order of the log
 }
 
 // A window has the windowShare-th part of a generation, but no more than windowText bytes
@@ -38,24 +39,24 @@ const (
 
 // newWindow returns a window after that one, which begins with that id. Plants that the
 // flush does not read one by one are not in it.
-func newWindow(frozen *generation, before *window, first plantstore.ID) *window {
-	n := min(1+frozen.len()/windowShare, max(firstWindow, readPerPlant*len(before.plants)))
-	entries := frozen.from(first, math.MaxInt64, make([]entry, 0, n))
+func newWindow(frozen *memtable.Generation, before *window, first plantstore.ID) *window {
+	n := min(1+frozen.Len()/windowShare, max(firstWindow, readPerPlant*len(before.plants)))
+	entries := frozen.From(first, math.MaxInt64, make([]memtable.Entry, 0, n))
 	size := int64(0)
 	for i, e := range entries {
-		if size += int64(e.size); size > windowText && i > 0 {
+		if size += int64(e.Size); size > windowText && i > 0 {
 			entries = entries[:i]
 			break
 		}
 	}
 	win := &window{of: frozen, last: math.MaxInt64}
 	if len(entries) > 0 {
-		win.last = entries[len(entries)-1].id
+		win.last = entries[len(entries)-1].ID
 	}
-	sortBySeq(entries)
+	memtable.SortBySeq(entries)
 	for len(entries) > 0 {
 		n := runLength(entries)
-		if n < minRun && entries[0].tag != tombstone {
+		if n < minRun && !entries[0].Deleted() {
 			win.unread = append(win.unread, entries[:n]...)
 		}
 		entries = entries[n:]
@@ -90,12 +91,12 @@ const readPerPlant = 2
 
 // plant returns the plant of an entry that is flushed. They come in order of id, unless a
 // transaction failed.
-func (a *readAhead) plant(log *sqlite.Stmt, frozen *generation, e entry) (*plantstore.Plant, error) {
+func (a *readAhead) plant(log *sqlite.Stmt, frozen *memtable.Generation, e memtable.Entry) (*plantstore.Plant, error) {
 	if a.now == nil || a.now.of != frozen {
-		a.now = &window{of: frozen, last: e.id}
-		a.next = newWindow(frozen, a.now, e.id)
+		a.now = &window{of: frozen, last: e.ID}
+		a.next = newWindow(frozen, a.now, e.ID)
 	}
-	for e.id > a.now.last {
+	for e.ID > a.now.last {
 		if err := a.next.complete(log); err != nil {
 			return nil, err
 		}
@@ -108,9 +109,9 @@ func (a *readAhead) plant(log *sqlite.Stmt, frozen *generation, e entry) (*plant
 		return nil, err
 	}
 	plants := a.now.plants
-	if a.at >= len(plants) || plants[a.at].ID != e.id {
+	if a.at >= len(plants) || plants[a.at].ID != e.ID {
 		found := false
-		if a.at, found = slices.BinarySearchFunc(plants, e.id, comparePlant); !found {
+		if a.at, found = slices.BinarySearchFunc(plants, e.ID, comparePlant); !found {
 			return entryPlant(log, e)
 		}
 	}

@@ -1,15 +1,3 @@
-// Package sqlite keeps the store in one SQLite file: the embedded store.
-//
-// One connection writes, others read, and one checkpoints, so that a reader never
-// waits for the writer, nor the writer for a checkpoint. Reads of single plants, reads
-// of tokens and webhooks, pages and scans each have connections of their own, so that
-// short operations never wait for long ones. The file is in WAL mode with
-// synchronous=FULL: a commit returns after its fsync. Only the progress of webhooks is
-// written without.
-//
-// A write is appended to the log of changes (log.go), and is then durable and visible.
-// The table of plants is brought up to date later, in runs sorted by id (flush.go).
-// Until then an in-memory index says where in the log a plant is (generation.go).
 package sqlite
 
 import (
@@ -32,6 +20,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
+	"plantstore/internal/memtable"
 )
 
 // SQLite before 3.51.3 could corrupt a file when one connection ran a checkpoint
@@ -100,7 +89,7 @@ type Store struct {
 
 	// unflushed is what the table does not have yet, and lastSeq the last row of the
 	// log that is committed. Both change only while mu is held.
-	unflushed      atomic.Pointer[unflushed]
+	unflushed      atomic.Pointer[memtable.Unflushed]
 	lastSeq        atomic.Int64
 	plants         atomic.Int64 // how many there are
 	checkpoints    atomic.Int64 // since it was opened
@@ -179,7 +168,7 @@ func (s *Store) open(mode Mode) error {
 	if err := s.write.prepare(); err != nil {
 		return classify(path, err)
 	}
-	s.unflushed.Store(&unflushed{active: newGeneration()})
+	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New()})
 	if mode == Serve {
 		if err := s.load(); err != nil {
 			return classify(path, err)

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -11,9 +10,8 @@ import (
 )
 
 // A server ends at many points of the flush of a generation's tags, and again during the
-// flush of the one that follows. Every change is counted once, and every plant is found by
-// its tag.
-func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
+// flush of the one that follows. Every plant is found and counted by its tag.
+func TestPlantsAreFoundByTheirTagsWhereverAFlushEnds(t *testing.T) {
 	const rows = 46 // of the six tags and the plants that have or had them
 	for first := 0; first <= rows+2; first += 5 {
 		for _, second := range []int{0, 3, 9} { // the second time, there are up to 9
@@ -29,7 +27,7 @@ func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
 			}
 			for round, flushed := range []int{first, second} {
 				l.store.freezeRest()
-				if frozen := l.store.unflushed.Load().frozen; frozen != nil {
+				if frozen := l.store.unflushed.Load().Frozen; frozen != nil {
 					l.transact(t, func(w *writer) error { _, _, err := w.flushPlants(frozen, 100, flushText); return err })
 				}
 				for range flushed {
@@ -50,8 +48,8 @@ func TestTagsAreCountedOnceWhereverAFlushEnds(t *testing.T) {
 				l.flush(t, 100)
 			}
 			l.compareTags(t, l.store, "", 4)
-			if wrong := text(t, l.store.write.conn, "SELECT count(*) FROM (SELECT * FROM stored_tags EXCEPT SELECT tag, count(*) FROM stored GROUP BY tag)", 0); wrong != "0" {
-				t.Fatalf("%s tags are wrong in the table", wrong)
+			if wrong := text(t, l.store.write.conn, "SELECT count(*) FROM (SELECT tag, id FROM stored_by_tag EXCEPT SELECT tag, id FROM stored)", 0); wrong != "0" {
+				t.Fatalf("%s plants are found by a tag that they do not have", wrong)
 			}
 			if problems, err := l.store.Check(t.Context()); err != nil || len(problems) > 0 {
 				t.Fatalf("after %d and %d rows: %q, %v", first, second, problems, err)
@@ -67,32 +65,7 @@ func (l *comparison) transact(t *testing.T, f func(*writer) error) {
 	}
 }
 
-// A transaction fails after its changes were added.
-func TestTagsOfAFailedTransactionAreNotCounted(t *testing.T) {
-	g := newGeneration()
-	g.add(nil, []tagChange{{"a", 1, false}, {"a", 2, false}, {"b", 3, false}}, 10)
-	changes := []tagChange{{"a", 1, true}, {"c", 1, false}, {"b", 4, false}, {"c", 5, false}, {"b", 3, true}, {"c", 6, false}}
-	g.add(nil, changes, 12)
-	for seq, want := range map[int64]string{10: "[{a 2} {b 1} {c 0}]", 12: "[{a 1} {b 1} {c 3}]"} {
-		if got := fmt.Sprint(g.tags.chunk("", seq, 9, 1<<20).tags); got != want {
-			t.Errorf("at row %d: %s, want %s", seq, got, want)
-		}
-	}
-	g.remove(nil, changes)
-	for tag, want := range map[string]string{"a": "[1 2] []", "b": "[3] []", "c": "[] []"} {
-		if sum, _ := g.tags.Get(tag); fmt.Sprint(sum.ids, sum.lost) != want {
-			t.Errorf("after the failure, plants of tag %s: %v %v, want %s", tag, sum.ids, sum.lost, want)
-		}
-	}
-	g.add(nil, []tagChange{{"d", 1, false}}, 13) // the next transaction has the same rows, and one more
-	for seq, want := range map[int64]string{10: "[{a 2} {b 1} {c 0} {d 0}]", 13: "[{a 2} {b 1} {c 0} {d 1}]"} {
-		if got := fmt.Sprint(g.tags.chunk("", seq, 9, 1<<20).tags); got != want {
-			t.Errorf("after the failure, at row %d: %s, want %s", seq, got, want)
-		}
-	}
-}
-
-// Tags take a bounded amount of memory, and a page of them ends although few have plants.
+// Tags take a bounded amount of memory.
 func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 	const generationTags = 1 << 20
 	for size, batchSize := range map[int]int{16 << 10: 1, 64 << 10: 2} {
@@ -108,7 +81,7 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 					next++
 				}
 				l.apply(t, batch)
-				if n := l.store.unflushed.Load().active.tagBytes(); n > generationTags+64<<10 {
+				if n := l.store.unflushed.Load().Active.TagBytes(); n > generationTags+64<<10 {
 					t.Fatalf("after %d tags, %d bytes are not frozen", next, n)
 				}
 			}
@@ -151,8 +124,8 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 					if _, err := s.Apply(t.Context(), batch); err != nil {
 						t.Fatal(err)
 					}
-					active := s.unflushed.Load().active
-					if tags, text := active.tagBytes(), active.text(); tags > generationTags+batchSize*size || text > generationText+2*batchSize*size {
+					active := s.unflushed.Load().Active
+					if tags, text := active.TagBytes(), active.Text(); tags > generationTags+batchSize*size || text > generationText+2*batchSize*size {
 						t.Fatalf("after %d batches, %d bytes of tags and %d of text are not frozen", i+1, tags, text)
 					}
 				}
@@ -168,49 +141,6 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	}
 }
 
-func TestPageOfTagsEndsAmongUnusedOnes(t *testing.T) {
-	s := openStore(t, newPath(t), Serve)
-	const n = 3 * maxUnusedTags
-	var batch []plantstore.Write
-	for i := range plantstore.ID(n) {
-		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: i, Tag: plantstore.NewTag(fmt.Sprintf("%05d", i))}})
-	}
-	for i := range plantstore.ID(n - 1) {
-		batch = append(batch, plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: i}})
-	}
-	for _, part := range [][]plantstore.Write{batch[:n], batch[n:]} {
-		if _, err := s.Apply(t.Context(), part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	page, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 10})
-	if err != nil || len(page.Tags) > 0 || page.Next == "" {
-		t.Errorf("got %v and then %q, %v", page.Tags, page.Next, err)
-	}
-	if got := allTags(t, s, "", 10); len(got) != 1 || got[0].Plants != 1 {
-		t.Errorf("got %v", got)
-	}
-}
-
-// A table that has fewer plants than are deleted is damaged.
-func TestMissingTagIsDetected(t *testing.T) {
-	l := newComparison(t, 1)
-	l.apply(t, []plantstore.Write{{Op: plantstore.Create, Plant: plantstore.Plant{ID: 1, Tag: plantstore.NewTag("a")}}})
-	l.store.freezeRest()
-	l.flush(t, 100)
-	l.apply(t, []plantstore.Write{{Op: plantstore.Delete, Plant: plantstore.Plant{ID: 1}}})
-	if err := exec(l.store.write.conn, "DELETE FROM stored_tags"); err != nil {
-		t.Fatal(err)
-	}
-	if problems, err := l.store.Check(t.Context()); err != nil || len(problems) != 1 || !strings.Contains(problems[0], `the tag "a"`) {
-		t.Errorf("check: %q, %v", problems, err)
-	}
-	l.store.freezeRest()
-	if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(100, flushText) }); !errors.Is(err, plantstore.ErrDamaged) {
-		t.Errorf("flush: %v", err)
-	}
-}
-
 // A store of an older schema, killed in the middle of a flush: plants up to id 2 are flushed.
 func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
 	path := storeOfSchema(t, 7)
@@ -222,7 +152,7 @@ func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
 			(9, 1, '', 2, 5, '', 'd'), (10, 1, '', 1, 6, '', 'd'), (11, 1, '', 3, 6, '', 'd');
 		UPDATE log_state SET flushed = 4, plants = 4;`)
 	s := openStore(t, path, Serve)
-	if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{a 1} {b 2} {d 1}]" {
+	if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{a 1 false} {b 2 false} {d 1 false}]" {
 		t.Errorf("the tags are %s", got)
 	}
 	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != 4 || stats.Unflushed != 0 {
@@ -268,7 +198,7 @@ func TestMigrationFindsPlantsByTheirTags(t *testing.T) {
 	s := openStore(t, path, Serve)
 	examine := func(when string) {
 		t.Helper()
-		if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{c 1} {d 1}]" {
+		if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{c 1 false} {d 1 false}]" {
 			t.Errorf("%s, the tags are %s", when, got)
 		}
 		for tag, want := range map[string]string{"a": "[]", "b": "[]", "c": "[1]", "d": "[2]"} {
@@ -317,25 +247,4 @@ func TestStoreOfAnOlderServerIsNotMigrated(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, mustOpen(t, path, Existing))
-}
-
-// A server that ends while it flushes tags does not flush the plants again when it is
-// started: a batch would have to wait for all of them.
-func TestFlushOfTagsContinuesAfterAStart(t *testing.T) {
-	l := newComparison(t, 3)
-	for range 3 {
-		l.apply(t, l.creates(t, smallGeneration/4, 0))
-	}
-	for !l.store.write.progress.stored {
-		l.flush(t, 10)
-	}
-	l.flush(t, 3)
-	want := l.store.write.progress
-	mustClose(t, l.store)
-	l.open(t)
-	got := l.store.write.progress
-	if got.stored != want.stored || got.tag != want.tag || got.left > l.store.unflushed.Load().frozen.tags.rows() {
-		t.Errorf("the flush goes on at %+v, want %+v", got, want)
-	}
-	l.compare(t, l.store)
 }

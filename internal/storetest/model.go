@@ -225,17 +225,18 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	if err := ctx.Err(); err != nil {
 		return plantstore.TagPage{}, err
 	}
-	counts := map[string]int64{}
+	counts := map[string]int{}
 	for _, p := range m.matching(plantstore.Query{}, nil) {
 		if tag, ok := p.Tag.Text(); ok && tag >= q.Start() {
 			counts[tag]++
 		}
 	}
-	b := plantstore.NewTagPageBuilder(q)
+	b := plantstore.NewTagPageBuilder(q, math.MaxInt)
 	for _, tag := range slices.Sorted(maps.Keys(counts)) {
-		if !b.Add(plantstore.TagCount{Tag: tag, Plants: counts[tag]}) {
+		if !b.Wants(tag) {
 			break
 		}
+		b.Add(tag, counts[tag], 0)
 	}
 	return b.Page(), nil
 }

@@ -90,7 +90,7 @@ func showTags(tags []plantstore.TagCount) string {
 	const most = 10
 	text := fmt.Sprintf("%d tags", len(tags))
 	for _, t := range tags[:min(len(tags), most)] {
-		text += fmt.Sprintf(" %s: %d", showText(t.Tag), t.Plants)
+		text += fmt.Sprintf(" %s: %d (more: %t)", showText(t.Tag), t.Plants, t.More)
 	}
 	return text
 }

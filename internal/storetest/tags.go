@@ -19,12 +19,13 @@ var tagBehaviours = []behaviour{
 	{"EveryTagOfALargeBatchIsCounted", everyTagOfALargeBatchIsCounted},
 	{"TagsAreThoseOfASnapshot", tagsAreThoseOfASnapshot},
 	{"ConcurrentWritesAreCounted", concurrentWritesAreCounted},
+	{"PlantsOfATagAreCountedUpToAThousand", plantsOfATagAreCountedUpToAThousand},
 }
 
 // countTags returns the tags that a scan finds, in byte order.
 func countTags(t tb, s plantstore.Store, prefix string) (tags []plantstore.TagCount) {
 	t.Helper()
-	counts := map[string]int64{}
+	counts := map[string]int{}
 	for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatalf("Scan: %v", err)
@@ -34,7 +35,8 @@ func countTags(t tb, s plantstore.Store, prefix string) (tags []plantstore.TagCo
 		}
 	}
 	for _, tag := range slices.Sorted(maps.Keys(counts)) {
-		tags = append(tags, plantstore.TagCount{Tag: tag, Plants: counts[tag]})
+		n := counts[tag]
+		tags = append(tags, plantstore.TagCount{Tag: tag, Plants: min(n, plantstore.MaxTagPlants), More: n > plantstore.MaxTagPlants})
 	}
 	return tags
 }
@@ -125,6 +127,24 @@ func tagsAreInByteOrder(t *testing.T, s *subject) {
 	}
 	s.reopen(t)
 	wantTags(t, s, texts...)
+}
+
+func plantsOfATagAreCountedUpToAThousand(t *testing.T, s *subject) {
+	var plants []plantstore.Plant
+	for i := range plantstore.ID(3002) {
+		tag := "most"
+		if i < 2001 {
+			tag = []string{"exactly", "more"}[i%2]
+		}
+		plants = append(plants, tagged(i, "", tag))
+	}
+	mustCreate(t, s, plants...)
+	wantTags(t, s)
+	s.reopen(t)
+	apply(t, s, step{replace(tagged(0, "", "most")), replaced}, step{replace(tagged(1, "", "most")), replaced}, step{remove(2), deleted})
+	wantTags(t, s)
+	apply(t, s, step{replace(tagged(0, "", "exactly")), replaced}, step{create(tagged(2, "", "exactly")), created}, step{create(tagged(-1, "", "exactly")), created})
+	wantTags(t, s)
 }
 
 func limitBoundsThePageOfTags(t *testing.T, s *subject) {
@@ -224,7 +244,7 @@ func tagsAreThoseOfASnapshot(t *testing.T, s *subject) {
 			if err != nil {
 				return err
 			}
-			sum := int64(0)
+			sum := 0
 			for _, tag := range page.Tags {
 				sum += tag.Plants
 			}

@@ -9,7 +9,8 @@ import (
 // tagBody is the interface's TagCount.
 type tagBody struct {
 	Tag    *string `json:"tag"`
-	Plants *int64  `json:"plants"`
+	Plants *int    `json:"plants"`
+	More   bool    `json:"more"`
 }
 
 // AppendTag appends a tag with its number of plants.
@@ -18,7 +19,11 @@ func AppendTag(dst []byte, t plantstore.TagCount) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return append(strconv.AppendInt(append(dst, `,"plants":`...), t.Plants, 10), '}'), nil
+	dst = strconv.AppendInt(append(dst, `,"plants":`...), int64(t.Plants), 10)
+	if t.More {
+		dst = append(dst, `,"more":true`...)
+	}
+	return append(dst, '}'), nil
 }
 
 // DecodeTags reads an array of tags with their numbers of plants.
@@ -27,6 +32,6 @@ func DecodeTags(body []byte) ([]plantstore.TagCount, error) {
 		if b.Tag == nil || b.Plants == nil {
 			return plantstore.TagCount{}, errIncomplete
 		}
-		return plantstore.TagCount{Tag: *b.Tag, Plants: *b.Plants}, nil
+		return plantstore.TagCount{Tag: *b.Tag, Plants: *b.Plants, More: b.More}, nil
 	})
 }

@@ -1,0 +1,317 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"plantstore"
+	"plantstore/internal/memtable"
+)
+
+// The statements that return a plant.
+const (
+	selectStored = "SELECT id, name, tag FROM stored WHERE id = ?"
+	selectLogged = "SELECT id, name, tag, type FROM log WHERE seq = ?"
+)
+
+// writer is the one connection that writes, with its statements. The store's mutex
+// guards it.
+type writer struct {
+	conn                    *sqlite.Conn
+	begin, commit, rollback *sqlite.Stmt
+	storedRange, logged     *sqlite.Stmt
+	appendOne, appendGroup  *sqlite.Stmt
+	storeRun, storeOne      *sqlite.Stmt // of the flush
+	remove                  *sqlite.Stmt
+	tagOne, tagGroup, untag *sqlite.Stmt
+	setFlushed              *sqlite.Stmt
+	trim, setTrimmed        *sqlite.Stmt
+	logSizes                *sqlite.Stmt
+
+	seq       int64 // of the last row of the log
+	time      int64 // of that row
+	plants    int64 // as of that row
+	flushed   int64 // the table has everything up to this row
+	trimmed   int64 // the last row that was trimmed
+	size      logSize
+	serves    bool     // it holds the lock, and so keeps the fields above
+	progress  progress // of the flush
+	ahead     readAhead
+	flushDebt int   // rows to flush, too few for a group so far
+	textDebt  int64 // bytes that were added in the meantime
+	// What the last transaction added to the active generation, in bytes: text that its
+	// rows have in the log, and tags in memory.
+	textGrowth, tagGrowth int64
+
+	found map[plantstore.ID]*plantstore.Plant // of lookUp
+
+	// tx has the uncommitted values of the fields above, and the rows to append.
+	tx transaction
+}
+
+// transaction is what a transaction changes in memory once it is committed.
+type transaction struct {
+	seq, time int64
+	plants    int64
+	size      logSize
+	rows      []logRow
+	changes   []memtable.Change
+	progress  progress
+	trimmed   int64
+	flushed   bool  // the frozen generation, completely
+	text      int64 // that it flushes, in bytes
+	pages     int   // approximately how many it writes
+}
+
+// logRow is a row of the log.
+type logRow struct {
+	kind  int64
+	by    string
+	plant plantstore.Plant
+	was   plantstore.Tag // before a replacement
+}
+
+// The kinds of a row.
+const (
+	rowCreated int64 = 1 + iota
+	rowReplaced
+	rowDeleted
+	rowTokenCreated // the plant's name is the token, as JSON
+	rowTokenRevoked
+)
+
+func (w *writer) prepare() error {
+	const orReplace = " ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
+	var errs []error
+	for query, stmt := range map[string]**sqlite.Stmt{
+		"BEGIN IMMEDIATE": &w.begin,
+		"COMMIT":          &w.commit,
+		"ROLLBACK":        &w.rollback,
+		"SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?": &w.storedRange,
+		selectLogged:         &w.logged,
+		insertLog(1):         &w.appendOne,
+		insertLog(groupSize): &w.appendGroup,
+		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
+			orReplace: &w.storeRun,
+		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                    &w.storeOne,
+		"DELETE FROM stored WHERE id = ?":                                                                    &w.remove,
+		insertTagged + "(?1, ?2)" + unlessIncluded:                                                           &w.tagOne,
+		insertTagged + taggedGroup() + unlessIncluded:                                                        &w.tagGroup,
+		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                 &w.untag,
+		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?":                                            &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":                                                                     &w.trim,
+		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                       &w.logSizes,
+		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1), bytes = ?": &w.setTrimmed,
+	} {
+		var err error
+		*stmt, err = w.conn.Prepare(query)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// insertLog returns a statement that appends n rows. It binds the seq of the first one, and
+// the time of all. SQLite numbers the others itself: it knows where the table ends, but
+// would search it for a number that it is given.
+func insertLog(n int) string {
+	return `INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)` +
+		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?)", n-1)
+}
+
+// withWriter runs f in a transaction and commits it.
+func (s *Store) withWriter(ctx context.Context, f func(*writer) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.transact(ctx, f)
+}
+
+// withUnsyncedWriter is like withWriter, but its commit does not wait for the disk. It
+// survives a crash of the process, and is durable once a later commit of withWriter is.
+func (s *Store) withUnsyncedWriter(ctx context.Context, f func(*writer) error) (err error) {
+	if err := s.checkWritable(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The setting is the connection's, and the mutex keeps every other write away from
+	// it. SQLite refuses to change it inside a transaction.
+	defer func() {
+		if failed := pragma(s.write.conn, syncFull); failed != nil {
+			failed = fmt.Errorf("%s: %w: restore "+syncFull+": %w", s.path, plantstore.ErrUntrusted, failed)
+			s.markUntrusted(failed)
+			err = errors.Join(err, failed)
+		}
+	}()
+	if err := pragma(s.write.conn, syncNormal); err != nil {
+		return s.classify(err)
+	}
+	return s.transact(ctx, f)
+}
+
+// transact runs f in a transaction and commits it. The caller holds the mutex.
+func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
+	if err := s.checkWritable(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := s.transaction(f)
+	if sqlite.ErrCode(err) == sqlite.ResultConstraintPrimaryKey {
+		// Another process has taken the next number in the log, for a token.
+		err = s.transaction(func(w *writer) error {
+			if err := w.catchUp(); err != nil {
+				return err
+			}
+			return f(w)
+		})
+	}
+	err = s.classify(err)
+	if errors.Is(err, plantstore.ErrUntrusted) {
+		s.markUntrusted(err)
+	}
+	return err
+}
+
+// transaction runs f in a transaction (invariant 3).
+func (s *Store) transaction(f func(*writer) error) (err error) {
+	w := s.write
+	if err := run(w.begin); err != nil {
+		return err
+	}
+	// Some errors end the transaction by themselves. A panic in f does not.
+	defer func() {
+		if !w.conn.AutocommitEnabled() {
+			err = errors.Join(err, run(w.rollback))
+		}
+	}()
+	clear(w.tx.rows)
+	w.tx = transaction{
+		seq: w.seq, time: w.time, plants: w.plants, size: w.size, rows: w.tx.rows[:0], changes: w.tx.changes[:0],
+		progress: w.progress, trimmed: w.trimmed,
+	}
+	defer func() { clear(w.tx.changes) }() // or their text would stay in memory
+	active := s.unflushed.Load().Active
+	if err := f(w); err != nil {
+		return err
+	}
+	text, tags := active.Text(), active.TagBytes()
+	active.Add(w.tx.changes)
+	w.textGrowth, w.tagGrowth = active.Text()-text, active.TagBytes()-tags
+	if err := run(w.commit); err != nil {
+		active.Remove(w.tx.changes)
+		return err
+	}
+	s.committed(w)
+	return nil
+}
+
+// committed takes over what a transaction did.
+func (s *Store) committed(w *writer) {
+	if w.seq != w.tx.seq {
+		s.lastSeq.Store(w.tx.seq)
+		s.plants.Store(w.tx.plants)
+		s.changes.Notify()
+	}
+	s.logSize.Store(w.tx.size.total)
+	w.plants, w.size = w.tx.plants, w.tx.size
+	w.seq, w.time, w.trimmed, w.progress = w.tx.seq, w.tx.time, w.tx.trimmed, w.tx.progress
+	mem := s.unflushed.Load()
+	if w.tx.flushed {
+		w.flushed, w.ahead = mem.Frozen.Final(), readAhead{}
+		mem = &memtable.Unflushed{Active: mem.Active}
+		s.unflushed.Store(mem)
+	}
+	if mem.Frozen == nil && s.isFull(mem.Active) {
+		s.freeze()
+	}
+	s.countPages(w.tx.pages)
+}
+
+// eachRow calls f for every row of a statement.
+func eachRow(stmt *sqlite.Stmt, f func()) error {
+	return eachRowWhile(stmt, func() bool { f(); return true })
+}
+
+// eachRowWhile calls f for every row of a statement until it returns false.
+func eachRowWhile(stmt *sqlite.Stmt, f func() bool) error {
+	for {
+		found, err := stmt.Step()
+		if err != nil {
+			stmt.Reset() // repeats the error
+			return err
+		}
+		if !found || !f() {
+			return stmt.Reset()
+		}
+	}
+}
+
+// run steps a statement that returns no row.
+func run(stmt *sqlite.Stmt) error {
+	if _, err := stmt.Step(); err != nil {
+		stmt.Reset() // repeats the error
+		return err
+	}
+	return stmt.Reset()
+}
+
+// plantByKey returns the plant that the statement finds by its only parameter, or nil
+// if there is none.
+func plantByKey(stmt *sqlite.Stmt, key int64) (*plantstore.Plant, error) {
+	stmt.BindInt64(1, key)
+	found, err := stmt.Step()
+	if err != nil || !found {
+		stmt.Reset()
+		return nil, err
+	}
+	p := rowPlant(stmt)
+	return &p, stmt.Reset()
+}
+
+// loggedPlant returns the plant in an entry's row. If it is nil, other reports whether
+// the row has something else.
+func loggedPlant(stmt *sqlite.Stmt, e memtable.Entry) (plant *plantstore.Plant, other bool, err error) {
+	stmt.BindInt64(1, e.Seq)
+	found, err := stmt.Step()
+	if err != nil || !found {
+		stmt.Reset()
+		return nil, false, err
+	}
+	if stmt.ColumnInt64(0) != int64(e.ID) || stmt.ColumnInt64(3) > rowDeleted {
+		return nil, true, stmt.Reset()
+	}
+	p := rowPlant(stmt)
+	return &p, false, stmt.Reset()
+}
+
+// entryPlant returns the plant in an entry's row, which must be there.
+func entryPlant(stmt *sqlite.Stmt, e memtable.Entry) (*plantstore.Plant, error) {
+	plant, _, err := loggedPlant(stmt, e)
+	if err == nil && plant == nil {
+		err = inconsistent("the log has no row %d for plant %d", e.Seq, e.ID)
+	}
+	return plant, err
+}
+
+// rowPlant reads the columns id, name and tag.
+func rowPlant(row *sqlite.Stmt) plantstore.Plant {
+	return plantstore.Plant{ID: plantstore.ID(row.ColumnInt64(0)), Name: row.ColumnText(1), Tag: columnTag(row, 2)}
+}
+
+func columnTag(row *sqlite.Stmt, column int) plantstore.Tag {
+	if row.ColumnIsNull(column) {
+		return plantstore.Tag{}
+	}
+	return plantstore.NewTag(row.ColumnText(column))
+}
+
+// exec runs a statement that is not worth keeping.
+func exec(c *sqlite.Conn, query string, args ...any) error {
+	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args})
+}
