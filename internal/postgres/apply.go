@@ -50,10 +50,8 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return nil, err
 	}
-	s.awaitFold(ctx)
 	p := newPlan(batch)
 	err := s.apply(ctx, p)
-	s.unfolded.Add(p.tagSize)
 	s.changes.Notify()
 	s.countAppended(batch)
 	if err == nil {
@@ -116,12 +114,10 @@ func (t *takenIDs) add(found bool) {
 // insertAndLog inserts the plants of all rows and appends those that are new to the
 // log, in the order of the batch. It returns the rows whose id is taken.
 func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (taken []*row, err error) {
-	tags := countNew(p.rows)
-	p.tagSize += tags.size
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
-		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By, tags.keys, tags.tags, tags.plants, tags.size)
+		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By)
 		if err != nil || done.RowsAffected() == 1 {
 			return nil, err
 		}
@@ -134,14 +130,14 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 	}
 	args := append(arrays(rows), by, types)
 	if !seen.expected() {
-		_, err := c.Exec(ctx, createNew, append(slices.Clip(args), tags.keys, tags.tags, tags.plants, tags.size)...)
+		_, err := c.Exec(ctx, createNew, args...)
 		if sqlState(err) != uniqueViolation {
 			return nil, err
 		}
 		seen.add(true)
 	}
 	var created []int64
-	err = c.QueryRow(ctx, createPlants, append(args, tagKeys(rows), tags.keys, tags.tags, tags.size)...).Scan(&created)
+	err = c.QueryRow(ctx, createPlants, args...).Scan(&created)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}

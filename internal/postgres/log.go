@@ -29,7 +29,7 @@ func rowSize(arrays ...string) string {
 var (
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, bytes, tag_key, tag_text, tag_plants, tag_size) `
+	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, bytes) `
 
 	sizeOfOne   = rowSize("ARRAY[$4::text]", "ARRAY[1::smallint]", "ARRAY[$1::bigint]", "ARRAY[$2::text]", "ARRAY[$3::text]")
 	createPlant = `WITH created AS (
@@ -38,8 +38,7 @@ var (
 			UPDATE log_state SET seq = seq + 1, plants = plants + 1, bytes = bytes + ` + sizeOfOne + `, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
 		)
-		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text], ` + sizeOfOne + `,
-			$5::bytea[], $6::text[], $7::bigint[], $8::bigint FROM last`
+		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text], ` + sizeOfOne + ` FROM last`
 	// createNew fails if one of the ids is taken. Otherwise it does the same as
 	// createPlants for a fifth to a third less: PostgreSQL inserts each plant in one
 	// step instead of two, and the log gets the arguments as they are. Plants are
@@ -53,30 +52,24 @@ var (
 			UPDATE log_state SET seq = seq + cardinality($1), plants = plants + cardinality($1), bytes = bytes + ` + sizeOfNew + `, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
 		)
-		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, ` + sizeOfNew + `,
-			$6::bytea[], $7::text[], $8::bigint[], $9::bigint FROM last`
+		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, ` + sizeOfNew + ` FROM last`
 	sizeOfEvents = rowSize(`events."by"`, "events.type", "events.id", "events.name", "events.tag")
 	createPlants = `WITH new AS (
-			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::bytea[])
-				WITH ORDINALITY AS new (id, name, tag, "by", type, key, n)
+			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[])
+				WITH ORDINALITY AS new (id, name, tag, "by", type, n)
 		), created AS (
 			INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM new ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id
 		), events AS (
 			SELECT count(*) AS n, array_agg("by" ORDER BY n) AS "by", array_agg(type) AS type, array_agg(id ORDER BY n) AS id,
 				array_agg(name ORDER BY n) AS name, array_agg(tag ORDER BY n) AS tag
 			FROM created JOIN new USING (id)
-		), tagged AS (
-			SELECT array_agg(key) AS key, array_agg(tag) AS tag, array_agg(plants) AS plants
-			FROM (SELECT key, count(*) AS plants FROM created JOIN new USING (id) GROUP BY key) AS counted
-			JOIN unnest($7::bytea[], $8::text[]) AS t (key, tag) USING (key)
 		), last AS (
 			UPDATE log_state SET seq = seq + (SELECT n FROM events), plants = plants + (SELECT n FROM events),
 				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT n FROM events) > 0 RETURNING seq, time
 		)
-		` + insertLog + `SELECT last.seq - events.n + 1, last.time, events."by", events.type, events.id, events.name, events.tag, ` + sizeOfEvents + `,
-			tagged.key, tagged.tag, tagged.plants, $9::bigint
-		FROM last, events, tagged RETURNING id`
+		` + insertLog + `SELECT last.seq - events.n + 1, last.time, events."by", events.type, events.id, events.name, events.tag, ` + sizeOfEvents + `
+		FROM last, events RETURNING id`
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are.
 	appendLog = `WITH events AS (
@@ -89,8 +82,7 @@ var (
 				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)
-		` + insertLog + `SELECT last.seq - cardinality($3) + 1, last.time, events.*, ` + sizeOfEvents + `,
-			$7::bytea[], $8::text[], $9::bigint[], $10::bigint FROM last, events`
+		` + insertLog + `SELECT last.seq - cardinality($3) + 1, last.time, events.*, ` + sizeOfEvents + ` FROM last, events`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
@@ -133,17 +125,17 @@ func logType(r plantstore.Result) int16 {
 const logRowSize = 1 << 20
 
 // queueLog queues what the writes of the plan's rows append to the log, in the order of
-// the batch, and what they change about tags. Rows that create has inserted are in the
-// log already. Plants that were found and are deleted must still be in the table.
+// the batch. Rows that create has inserted are in the log already. Plants that were found
+// and are deleted must still be in the table.
 func (p *plan) queueLog(b *pgx.Batch) {
 	var by []string
 	var types []int16
 	var ids []int64
 	var names, tags []*string
 	size, more := 0, 0
-	queue := func(c tagCounts) {
+	queue := func() {
 		if len(ids) > 0 {
-			b.Queue(appendLog, by, types, ids, names, tags, more, c.keys, c.tags, c.plants, c.size)
+			b.Queue(appendLog, by, types, ids, names, tags, more)
 			by, types, ids, names, tags, size, more = nil, nil, nil, nil, nil, 0, 0
 		}
 	}
@@ -162,7 +154,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 			continue
 		}
 		if size > logRowSize {
-			queue(tagCounts{})
+			queue()
 		}
 		write := &p.batch[i]
 		plant := &write.Plant
@@ -184,9 +176,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		}
 		by, types, ids, names, tags = append(by, write.By), append(types, kind), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
 	}
-	changes := p.countChanges()
-	p.tagSize += changes.size
-	queue(changes)
+	queue()
 }
 
 // logState is the row of that name.

@@ -22,7 +22,6 @@ type plan struct {
 	results []plantstore.Result
 	rows    []*row                    // in ascending order of id
 	deleted map[int]*plantstore.Plant // what the writes with these indexes delete of the batch's own plants
-	tagSize int64                     // of what the batch changes about tags
 	// maybeApplied says that part of the batch may have been applied, and
 	// maybeCommitted that the transaction with its results may have been.
 	maybeApplied, maybeCommitted bool
@@ -37,7 +36,6 @@ type row struct {
 	logsFound   bool              // the log needs the plant that was found there, because a write deletes it
 	foundSize   int               // of the text of the plant that was found there
 	after       *plantstore.Plant // the plant to leave there, if the action needs one
-	was         *tagKey           // of the plant that was found there, nil if it has no tag
 }
 
 // action is what has to be done to a row. The plant that was found there is not kept:
@@ -93,12 +91,9 @@ func (p *plan) isOneInsert() bool {
 // decide decides the writes to a row that has current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
 	before := current
-	r.logsFound, r.foundSize, r.was = false, 0, nil
+	r.logsFound, r.foundSize = false, 0
 	if before != nil {
 		r.foundSize = before.TextSize()
-		if tag, ok := before.Tag.Text(); ok {
-			r.was = new(newTagKey(tag))
-		}
 	}
 	var deleted *plantstore.Plant // the last that was the batch's own
 	for _, i := range r.writes {

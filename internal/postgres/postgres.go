@@ -121,11 +121,6 @@ type Store struct {
 	// uses them.
 	trimSize  int64
 	trimFails bool
-
-	folds folds
-	// unfolded is the size of what this server's batches have changed about tags since
-	// they were last folded.
-	unfolded atomic.Int64
 }
 
 var _ plantstore.Store = (*Store)(nil)
@@ -163,7 +158,6 @@ func Open(url string, opts Options) (*Store, error) {
 		migrating:    make(chan struct{}, 1),
 		trimSize:     maxTrim,
 		trimDue:      make(chan struct{}, 1),
-		folds:        newFolds(),
 	}
 	for pool, size := range map[**pgxpool.Pool]int32{
 		&s.write: maxWriters, &s.read: maxReaders, &s.tokens: maxTokenReaders, &s.list: config.MaxConns,

@@ -26,9 +26,8 @@ var (
 	lockTrimmer = `SELECT id FROM plantstore_schema WHERE id = 1 FOR UPDATE SKIP LOCKED`
 	commitAsync = `SELECT set_config('synchronous_commit', 'off', true)
 		WHERE current_setting('synchronous_commit', true) IS NOT NULL`
-	// selectTrimLimit has how far tags are folded, and the last event of the row with $1:
-	// what is not folded yet is still needed.
-	selectTrimLimit = `SELECT folded, (SELECT min(first) - 1 FROM log WHERE first > $1) FROM tags_state WHERE id = 1`
+	// selectRowEnd has the last event of the row with $1, unless that is the last row.
+	selectRowEnd    = `SELECT min(first) - 1 FROM log WHERE first > $1`
 	selectFirstKept = `SELECT first FROM log WHERE first > $1 AND first <= $2 AND time >= ` + now + ` - $3 ORDER BY first LIMIT 1`
 	// selectFirstFitting has the first row after $1 up to $2 before which there are $3 bytes.
 	selectFirstFitting = `SELECT first FROM (
@@ -118,9 +117,6 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 			s.trimSize = min(maxTrim, 2*s.trimSize)
 		}
 	}()
-	if err := s.fold(ctx); err != nil {
-		return false, err
-	}
 	err = s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		// Most of the time there is nothing to trim, and then nothing is locked.
 		state, to, err := s.trimTarget(ctx, c)
@@ -162,14 +158,13 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 	if state, err = readLogState(ctx, q); err != nil || state.seq == state.trimmed {
 		return state, state.trimmed, err
 	}
-	var folded int64
-	var limit *int64
-	if err := q.QueryRow(ctx, selectTrimLimit, state.trimmed+s.trimSize).Scan(&folded, &limit); err != nil {
+	var rowEnd *int64
+	if err := q.QueryRow(ctx, selectRowEnd, state.trimmed+s.trimSize).Scan(&rowEnd); err != nil {
 		return state, state.trimmed, err
 	}
-	end := min(folded, state.seq)
-	if limit != nil {
-		end = min(end, *limit)
+	end := state.seq
+	if rowEnd != nil {
+		end = min(end, *rowEnd)
 	}
 	to = state.trimmed
 	if s.logAge > 0 {

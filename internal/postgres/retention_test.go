@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,9 +149,6 @@ func TestSlowTrimProgresses(t *testing.T) {
 	fillLog(t, url, 10_000, "'fern'")
 	query(t, url, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF (SELECT count(*) FROM gone) > 500 THEN PERFORM pg_sleep(10); END IF; RETURN NULL; END'`)
 	query(t, url, "CREATE TRIGGER slow AFTER DELETE ON log REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION slow()")
-	if err := s.fold(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	s.callTimeout = 500 * time.Millisecond
 	s.KeepLog(time.Nanosecond, 0)
 	trimmed := func() string { return query(t, url, "SELECT trimmed FROM log_state")[0] }
@@ -241,31 +237,6 @@ func TestRunTrimsTheLog(t *testing.T) {
 
 // TestTrimWhileOthersWrite has two servers trim and write concurrently. The newest
 // events stay, without gaps.
-// TestTrimKeepsWhatIsNotFolded has another server write between the fold and the trim.
-func TestTrimKeepsWhatIsNotFolded(t *testing.T) {
-	url := pgtest.Fresh(t)
-	s := openReady(t, url)
-	s.KeepLog(time.Nanosecond, 1)
-	apply(t, s, create(plantstore.Plant{ID: 1, Tag: plantstore.NewTag("a")}))
-	if err := s.fold(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	apply(t, s, create(plantstore.Plant{ID: 2, Tag: plantstore.NewTag("b")}))
-	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-			_, err := s.trimLocked(ctx, tx)
-			return err
-		})
-	})
-	if got := query(t, url, "SELECT id FROM events"); !slices.Equal(got, []string{"2"}) {
-		t.Errorf("the log has the plants %v, want 2", got)
-	}
-	page, err := s.Tags(t.Context(), plantstore.TagQuery{Limit: 10})
-	if err != nil || len(page.Tags) != 2 {
-		t.Errorf("got %v, %v", page.Tags, err)
-	}
-}
-
 func TestTrimWhileOthersWrite(t *testing.T) {
 	url := pgtest.Fresh(t)
 	stores := []*Store{openReady(t, url), openReady(t, url)}

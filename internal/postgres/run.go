@@ -29,7 +29,7 @@ var (
 
 // Run connects to the server and creates or migrates its schema, logs when the
 // server becomes unavailable and when it is available again, deletes results that are
-// no longer needed, folds tags, and trims the log of changes, until ctx ends. It returns an error
+// no longer needed, and trims the log of changes, until ctx ends. It returns an error
 // only if a newer Plantstore wrote the store.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -38,7 +38,6 @@ func (s *Store) Run(ctx context.Context) error {
 	defer cancel()
 	others.Go(func() { s.poll(ctx) })
 	others.Go(func() { s.trimLog(ctx) })
-	others.Go(func() { s.foldAll(ctx) })
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	available := false

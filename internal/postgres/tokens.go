@@ -132,7 +132,7 @@ func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) er
 // transaction.
 func logToken(ctx context.Context, tx pgx.Tx, kind int16, t plantstore.Token, by string) error {
 	text := string(wire.EncodeToken(t.Logged(), ""))
-	_, err := tx.Exec(ctx, appendLog, []string{by}, []int16{kind}, []int64{0}, []*string{&text}, []*string{nil}, 0, nil, nil, nil, 0)
+	_, err := tx.Exec(ctx, appendLog, []string{by}, []int16{kind}, []int64{0}, []*string{&text}, []*string{nil}, 0)
 	return err
 }
 

@@ -1,3 +1,8 @@
+-- The number of plants per tag is counted when it is asked for. The log's columns go first:
+-- without them, no server of an earlier release can write until the texts are rewritten.
+ALTER TABLE log DROP COLUMN tag_key, DROP COLUMN tag_text, DROP COLUMN tag_plants, DROP COLUMN tag_size;
+DROP TABLE tags, tags_state;
+
 -- Text is escaped by escape.go in the order of its bytes: U+0000 is stored as U+0001 U+0001,
 -- and U+0001 as U+0001 U+0002. So far, U+241B U+241B, U+241B U+2400 and U+2400 stood for
 -- U+241B, U+2400 and U+0000. The innermost replacement comes first. A token in the log is JSON,
