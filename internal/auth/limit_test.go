@@ -180,7 +180,7 @@ func TestKnownTokenIsLookedUpDuringAFlood(t *testing.T) {
 		good := s.add()
 		s.run()
 		s.admit("192.0.2.1:1", "wrong")
-		s.store.set(fail, "Tokens")
+		s.store.set(fail, "ActiveTokens")
 		time.Sleep(5 * time.Second)
 		if _, err := s.admit("192.0.2.1:1", good); err != nil {
 			t.Error(err)
@@ -191,7 +191,7 @@ func TestKnownTokenIsLookedUpDuringAFlood(t *testing.T) {
 func TestFailureOfTheStoreIsNotTheClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, auth.Options{AuthFailures: parseRate(t, "1/h,burst=1")})
-		s.store.set(fail, "Tokens", "Token")
+		s.store.set(fail, "ActiveTokens", "Token")
 		good := s.add()
 		for range 3 {
 			if _, err := s.admit("192.0.2.1:1", good); !errors.Is(err, plantstore.ErrUnavailable) {

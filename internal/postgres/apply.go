@@ -13,8 +13,7 @@ import (
 	"plantstore"
 )
 
-// The statements of a batch. Rows are locked one by one, by id alone, because Citus
-// supports nothing else. Sent together, the statements take one round trip.
+// The statements of a batch.
 const (
 	begin        = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	insertPlants = `INSERT INTO plants (id, name, tag)
@@ -25,7 +24,7 @@ const (
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
 	deletePlants  = `DELETE FROM plants WHERE id = ANY ($1::bigint[])`
 	selectPlants  = `SELECT id, name, tag FROM plants WHERE id = ANY ($1::bigint[])`
-	lockPlant     = `SELECT id, name, tag FROM plants WHERE id = $1 FOR UPDATE`
+	lockPlants    = selectPlants + ` ORDER BY id FOR UPDATE`
 	insertResults = `INSERT INTO batches (id, results) VALUES ($1, $2)`
 	fetchResults  = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
 )
@@ -169,20 +168,18 @@ func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
 // lock begins the transaction, and locks and reads the plants that exist. It skips
 // rows with creates only.
 func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
-	var b pgx.Batch
-	b.Queue(begin)
 	for _, r := range p.rows {
 		p.decide(r, nil)
-		if r.createsOnly {
-			continue
-		}
-		b.Queue(lockPlant, int64(r.id)).Query(func(found pgx.Rows) error {
-			return eachPlant(found, func(current plantstore.Plant) bool {
-				p.decide(r, &current)
-				return true
-			})
-		})
 	}
+	var b pgx.Batch
+	b.Queue(begin)
+	others := filter(p.rows, func(r *row) bool { return !r.createsOnly })
+	b.Queue(lockPlants, ids(others)).Query(func(found pgx.Rows) error {
+		return eachPlant(found, func(current plantstore.Plant) bool {
+			p.decide(rowByID(others, current.ID), &current)
+			return true
+		})
+	})
 	return c.SendBatch(ctx, &b).Close()
 }
 
@@ -224,10 +221,10 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	p.queueChanges(&b, true)
 	b.Queue("COMMIT")
 	err := c.SendBatch(ctx, &b).Close()
-	switch code := sqlState(err); {
-	case err == nil, c.IsClosed(), code == statementCompletionUnknown:
+	switch {
+	case err == nil, c.IsClosed():
 		p.maybeApplied, p.maybeCommitted = true, true
-	case code == uniqueViolation:
+	case sqlState(err) == uniqueViolation:
 		return errConflict
 	}
 	return err

@@ -14,16 +14,9 @@
 //
 // # Tokens
 //
-// A revocation takes effect everywhere because auth.Guard reads the active tokens
-// once a second. LISTEN would save that small query, but would need it again after every
-// lost connection. It also needs a dedicated connection, which poolers and the
-// distributed engines do not provide.
-//
-// # Other engines
-//
-// CockroachDB, YugabyteDB and Citus, with plants distributed by id, should accept the
-// SQL too, which has not been tested: there are no advisory locks, and rows are locked by id alone. A transaction
-// that they abort with a serialization failure is retried.
+// A revocation takes effect everywhere because auth.Guard reads the active tokens once a
+// second. LISTEN would save that small query, but would need it again after every
+// lost connection. It also needs a dedicated connection, which poolers do not provide.
 package postgres
 
 import (
@@ -292,17 +285,12 @@ func name(c *pgx.ConnConfig) string {
 // in the order of an index: collecting and sorting them, which looks cheap to a
 // planner that expects few, is unbounded work. Nothing may be compiled: a sort that
 // cannot be avoided then seems so expensive to the planner that it would compile the
-// statement for a second each time. Engines that lack these settings do not need them.
-const (
-	forceSyncCommit = `SELECT set_config('synchronous_commit', 'on', false)
-		WHERE current_setting('synchronous_commit', true) = 'off'`
-	forceIndexOrder = `SELECT set_config('enable_bitmapscan', 'off', false), set_config('enable_sort', 'off', false)
-		WHERE current_setting('enable_bitmapscan', true) = 'on'`
-	forbidJIT = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) = 'on'`
-)
+// statement for a second each time.
+const sessionSettings = `SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+	SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off`
 
 func configure(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, forceSyncCommit+";"+forceIndexOrder+";"+forbidJIT)
+	_, err := c.Exec(ctx, sessionSettings)
 	return err
 }
 
@@ -390,9 +378,6 @@ const (
 	duplicateTable     = "42P07"
 	tooManyConnections = "53300"
 	lockNotAvailable   = "55P03"
-	// statementCompletionUnknown is CockroachDB's code for a commit whose outcome is
-	// unknown.
-	statementCompletionUnknown = "40003"
 )
 
 func sqlState(err error) string {

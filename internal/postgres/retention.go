@@ -24,8 +24,7 @@ const (
 // is repeated.
 var (
 	lockTrimmer = `SELECT id FROM plantstore_schema WHERE id = 1 FOR UPDATE SKIP LOCKED`
-	commitAsync = `SELECT set_config('synchronous_commit', 'off', true)
-		WHERE current_setting('synchronous_commit', true) IS NOT NULL`
+	commitAsync = `SET LOCAL synchronous_commit = off`
 	// selectRowEnd has the last event of the row with $1, unless that is the last row.
 	selectRowEnd    = `SELECT min(first) - 1 FROM log WHERE first > $1`
 	selectFirstKept = `SELECT first FROM log WHERE first > $1 AND first <= $2 AND time >= ` + now + ` - $3 ORDER BY first LIMIT 1`

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -34,9 +34,9 @@ const (
 		FROM webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
 )
 
-// webhookKey returns an id as it is stored. Clients ask for any id, but type text
-// rejects U+0000 and what is not UTF-8. The ids that exist are stored as they are.
-func webhookKey(id string) string { return url.PathEscape(id) }
+// webhookKey returns an id as it is stored. Clients ask for any id, but type text rejects
+// what is not UTF-8, too.
+func webhookKey(id string) string { return escape(strings.ToValidUTF8(id, "\ufffd")) }
 
 // Webhooks returns all webhooks in the order of their creation.
 func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
