@@ -40,7 +40,7 @@ var (
 		)
 		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text], ` + sizeOfOne + ` FROM last`
 	// createNew fails if one of the ids is taken. Otherwise it does the same as
-	// createPlants for a fifth to a third less: PostgreSQL inserts each plant in one
+	// createPlants for about half of the work: PostgreSQL inserts each plant in one
 	// step instead of two, and the log gets the arguments as they are. Plants are
 	// inserted in the order of their ids, so that two transactions never deadlock.
 	sizeOfNew = rowSize("$4::text[]", "$5::smallint[]", "$1::bigint[]", "$2::text[]", "$3::text[]")

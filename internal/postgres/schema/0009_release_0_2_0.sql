@@ -1,5 +1,6 @@
 -- The number of plants per tag is counted when it is asked for. The log's columns go first:
--- without them, no server of an earlier release can write until the texts are rewritten.
+-- without them, a server of an earlier release that still runs cannot write, and so adds no
+-- text in the old escape below.
 ALTER TABLE log DROP COLUMN tag_key, DROP COLUMN tag_text, DROP COLUMN tag_plants, DROP COLUMN tag_size;
 DROP TABLE tags, tags_state;
 
@@ -7,15 +8,16 @@ DROP TABLE tags, tags_state;
 -- and U+0001 as U+0001 U+0002. So far, U+241B U+241B, U+241B U+2400 and U+2400 stood for
 -- U+241B, U+2400 and U+0000. The innermost replacement comes first. A token in the log is JSON,
 -- which has its own escapes.
-CREATE FUNCTION new_escape(stored text) RETURNS text LANGUAGE sql IMMUTABLE RETURN
-  replace(replace(replace(replace(replace(replace(replace(stored,
+CREATE FUNCTION new_escape(stored text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT replace(replace(replace(replace(replace(replace(replace(stored,
     chr(1), chr(1) || chr(2)),
     chr(9243) || chr(9243), chr(1) || chr(3)),
     chr(9243) || chr(9216), chr(1) || chr(4)),
     chr(9216), chr(1) || chr(5)),
     chr(1) || chr(3), chr(9243)),
     chr(1) || chr(4), chr(9216)),
-    chr(1) || chr(5), chr(1) || chr(1));
+    chr(1) || chr(5), chr(1) || chr(1))
+$$;
 UPDATE plants SET name = new_escape(name), tag = new_escape(tag)
 WHERE name <> new_escape(name) OR tag <> new_escape(tag);
 UPDATE tokens SET name = new_escape(name) WHERE name <> new_escape(name);
