@@ -368,9 +368,9 @@ func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantst
 }
 
 // TagPage returns one page of the tags that match the query, in the order of their bytes,
-// with how many plants have each. It may have fewer than the limit and still not be the
-// last. A limit of 0 means the server's default, and the server caps a limit that is too
-// large.
+// with how many plants have each, counted up to [plantstore.MaxTagPlants]. It may have
+// fewer than the limit and still not be the last. A limit of 0 means the server's default,
+// and the server caps a limit that is too large.
 func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	const what = "list tags"
 	params := url.Values{}
@@ -405,8 +405,9 @@ func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore
 }
 
 // Tags yields every tag that matches the query, in the order of their bytes, with how many
-// plants have it, one page at a time. The limit is that of a page; 0 means 1000. The
-// numbers of a page are of the same moment. After an error it yields nothing more.
+// plants have it, counted up to [plantstore.MaxTagPlants], one page at a time. The limit is
+// that of a page; 0 means 1000. The counts of a page are of the same moment. After an error
+// it yields nothing more.
 func (c *Client) Tags(ctx context.Context, q plantstore.TagQuery) iter.Seq2[plantstore.TagCount, error] {
 	if q.Limit == 0 {
 		q.Limit = 1000

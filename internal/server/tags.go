@@ -16,8 +16,7 @@ const (
 	maxTagText = 4 << 10
 )
 
-// listTags responds with a page of tags and their numbers of plants. The store reads it
-// as quickly as a single plant, but for its size.
+// listTags responds with a page of tags and their numbers of plants.
 func (s *Server) listTags(w http.ResponseWriter, r *http.Request) error {
 	query := plantstore.TagQuery{Limit: defaultTagLimit}
 	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {

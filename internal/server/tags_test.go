@@ -80,6 +80,19 @@ func TestTagsAreListedWithTheirPlants(t *testing.T) {
 	})
 }
 
+func TestPlantsOfATagAreCountedUpToAThousand(t *testing.T) {
+	s := start(t, servertest.Options{})
+	var plants []plantstore.Plant
+	for i := range plantstore.ID(2001) {
+		plants = append(plants, plant(i, "", []string{"more", "exactly"}[i%2]))
+	}
+	s.Fill(t, plants...)
+	const want = `[{"tag":"exactly","plants":1000},{"tag":"more","plants":1000,"more":true}]` + "\n"
+	if got := s.listTags(t, ""); string(got.body) != want {
+		t.Errorf("got %s, want %s", got.body, want)
+	}
+}
+
 func TestTagsParameters(t *testing.T) {
 	s := start(t, servertest.Options{})
 	s.listTags(t, "?limit=5000").wantOK(t)
@@ -97,8 +110,8 @@ func TestTagsParameters(t *testing.T) {
 	s.send(t, "GET", "/tags", "").wantError(t, plantstore.ErrNoToken)
 }
 
-// Every page of large tags can be reached, although its start is too long for a URL, but
-// for tags that differ later than that.
+// Every page of large tags can be reached, although its start is too long for a URL,
+// except tags that differ later than that.
 func TestLargeTagsArePaged(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		large := strings.Repeat("\U0001f33f", 200_000)

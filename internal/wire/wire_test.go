@@ -51,6 +51,20 @@ func TestReportsSurviveARoundTrip(t *testing.T) {
 	})
 }
 
+func TestTagsSurviveARoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := plantstore.TagCount{Tag: rapid.String().Draw(t, "tag"), Plants: rapid.Int().Draw(t, "plants"), More: rapid.Bool().Draw(t, "more")}
+		body, err := wire.AppendTag([]byte("["), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = append(body, ']')
+		if got, err := wire.DecodeTags(body); err != nil || len(got) != 1 || got[0] != want {
+			t.Fatalf("%s: got %v, %v; want %v", body, got, err, want)
+		}
+	})
+}
+
 // The contract requires the array, and lists the members in this order.
 func TestReportWithoutErrorsHasAnEmptyArray(t *testing.T) {
 	const want = `{"created":1,"unchanged":2,"failed":0,"errors":[]}`

@@ -18,8 +18,10 @@ export type NewPlant = Plant & {
 export type TagCount = {
   /** The tag */
   tag: string;
-  /** How many plants have it */
+  /** How many plants have it, counted up to 1,000 */
   plants: number;
+  /** Whether there are more plants than were counted; absent means no */
+  more?: boolean;
 };
 
 export type ErrorBody = {
