@@ -363,7 +363,7 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 			if err != nil {
 				return values, err
 			}
-			values = append(values, map[string]any{"tag": t.Tag, "plants": t.Plants})
+			values = append(values, map[string]any{"tag": t.Tag, "plants": t.Plants, "more": t.More})
 		}
 		return values, nil
 	case "verifyWebhook":

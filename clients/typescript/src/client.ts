@@ -248,7 +248,8 @@ export class Plantstore {
 
   /**
    * Returns one page of the tags that match, in the order of their bytes, with how many
-   * plants have each. It may have fewer than the limit and still not be the last.
+   * plants have each, counted up to 1000. It may have fewer than the limit and still not be
+   * the last.
    */
   async tagPage({ prefix, from, limit, signal }: TagQuery = {}): Promise<TagPage> {
     const target = "/tags" + params({ prefix: prefix || undefined, from: from || undefined, limit });
@@ -257,7 +258,7 @@ export class Plantstore {
 
   /**
    * Yields every tag that matches, in the order of their bytes, with how many plants have
-   * it, one page at a time. The numbers of a page are of the same moment.
+   * it, counted up to 1000, one page at a time. The counts of a page are of the same moment.
    */
   async *tags(query: TagQuery = {}): AsyncGenerator<TagCount, void, undefined> {
     let from = query.from;

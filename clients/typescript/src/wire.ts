@@ -85,6 +85,14 @@ function optional(members: Members, name: string): string | undefined {
   return members[name] === undefined || members[name] === null ? undefined : text(members, name);
 }
 
+function flag(members: Members, name: string): boolean | undefined {
+  const value = members[name] ?? undefined;
+  if (value !== undefined && typeof value !== "boolean") {
+    throw new Malformed(`"${name}" is not a boolean`);
+  }
+  return value;
+}
+
 export function many<T>(value: Json | undefined, decode: (value: Json) => T): T[] {
   if (!Array.isArray(value)) {
     throw new Malformed("not an array");
@@ -112,7 +120,7 @@ export function decodeNewPlant(value: Json | undefined): NewPlant {
 
 export function decodeTag(value: Json): TagCount {
   const members = toObject(value);
-  return { tag: text(members, "tag"), plants: integer(members, "plants") };
+  return given({ tag: text(members, "tag"), plants: integer(members, "plants"), more: flag(members, "more") }) as TagCount;
 }
 
 export function decodeError(value: Json): PlantstoreError {

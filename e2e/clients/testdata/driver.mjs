@@ -81,7 +81,7 @@ const operations = {
   resumeWebhook: (c, a) => c.resumeWebhook(a.webhook),
   replayWebhook: (c, a) => c.replayWebhook(a.webhook, a.since ? { since: new Date(a.since) } : { after: a.after }),
   deliveries: (c, a) => c.deliveries(a.webhook),
-  tags: (c, a) => collect(c.tags(a)),
+  tags: async (c, a) => (await collect(c.tags(a))).map((tag) => ({ more: false, ...tag })),
   about: (c) => c.about(),
   token: (c) => c.token(),
   createToken: (c, a) => c.createToken({ ...a, expires: a.never ? null : a.expires && new Date(a.expires) }),

@@ -161,7 +161,8 @@ class Client:
     def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
         """Returns one page of the tags that begin with prefix and are not before start, in byte order.
 
-        It may have fewer than the limit and still not be the last.
+        Each has how many plants have it, counted up to 1000. The page may have fewer than
+        the limit and still not be the last.
         """
         target = "/tags" + _params({"prefix": prefix or None, "from": start or None, "limit": limit})
         return self._retry("list tags", lambda _: self._call(200, "GET", target).tag_page(start))
@@ -169,7 +170,8 @@ class Client:
     def tags(self, *, prefix: str = "", limit: int = 1000) -> Iterator[TagCount]:
         """Yields the tags that begin with prefix, in byte order, with how many plants have each.
 
-        The limit is that of a page, whose numbers are of the same moment.
+        Plants are counted up to 1000. The limit is that of a page, whose counts are of the
+        same moment.
         """
         start: str | None = ""
         while start is not None:

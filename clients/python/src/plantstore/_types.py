@@ -51,10 +51,11 @@ class Page:
 
 @dataclass(frozen=True)
 class TagCount:
-    """A tag, and how many plants have it."""
+    """A tag, and how many plants have it, counted up to 1000: more says whether there are more."""
 
     tag: str
     plants: int
+    more: bool = False
 
 
 @dataclass(frozen=True)

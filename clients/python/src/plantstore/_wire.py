@@ -127,7 +127,7 @@ def decode_plant(value: Any, id: int | None = None) -> Plant:
 
 
 def decode_tag(value: Any) -> TagCount:
-    return TagCount(member(value, "tag", str), member(value, "plants", int))
+    return TagCount(member(value, "tag", str), member(value, "plants", int), optional(value, "more", bool) or False)
 
 
 def decode_error(value: Any) -> PlantstoreError:
