@@ -17,7 +17,7 @@ type tagsCommand struct {
 
 // Help is the long part of the help page.
 func (tagsCommand) Help() string {
-	return `Lists every tag that a plant has, in the order of their bytes, with how many plants have it. Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
+	return `Lists every tag that a plant has, in the order of their bytes, with how many plants have it, counted up to 1,000. Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
 
 Examples:
   plantstore tags
@@ -38,7 +38,11 @@ func (c *tagsCommand) Run(ctx context.Context, std streams) error {
 		if err != nil {
 			return err
 		}
-		if err := show.row(fmt.Sprintf("%s\t%d", printable(tag.Tag), tag.Plants), text); err != nil {
+		plus := ""
+		if tag.More {
+			plus = "+"
+		}
+		if err := show.row(fmt.Sprintf("%s\t%d%s", printable(tag.Tag), tag.Plants, plus), text); err != nil {
 			return err
 		}
 	}
