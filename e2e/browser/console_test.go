@@ -389,6 +389,13 @@ func TestTagsAreSuggestedWithCounts(t *testing.T) {
 	b.at("#/plants?tag=tropical")
 	b.click("#chips button")
 	b.at("#/plants")
+	var shade strings.Builder
+	for i := range 1001 {
+		fmt.Fprintf(&shade, `{"id":%d,"name":"Fern","tag":"shade"}`+"\n", 1000+i)
+	}
+	s.Import(shade.String())
+	b.write("#tag-filter", "sh")
+	b.see("#tags", "shade\n1,000+")
 }
 
 func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {

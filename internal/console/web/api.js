@@ -235,14 +235,15 @@ export async function listEvents(/** @type {string} */ query, /** @type {Options
 
 /**
  * listTags returns the first tags with this prefix, those of the most plants first.
+ * @typedef {{tag: string, plants: string, more?: boolean}} TagCount
  * @param {string} prefix
  * @param {Options} options
+ * @returns {Promise<TagCount[]>}
  */
 export async function listTags(prefix, options) {
   const query = new URLSearchParams({ limit: '1000', ...(prefix && { prefix }) });
   const { items } = await listOf(`${API}/tags?${query}`, options);
-  const tags = items.map((/** @type {{tag: string, plants: string}} */ { tag, plants }) => ({ tag, plants: BigInt(plants) }));
-  return tags.sort((/** @type {{plants: bigint}} */ a, /** @type {{plants: bigint}} */ b) => Number(b.plants - a.plants));
+  return items.sort((/** @type {TagCount} */ a, /** @type {TagCount} */ b) => Number(b.plants) - Number(a.plants));
 }
 
 /** about returns what the server says about itself. @param {Options} options */

@@ -1,4 +1,5 @@
-// Suggestions for a tag while the user types, with the number of plants of each.
+// Suggestions for a tag while the user types, with the number of plants of each: "1,000+" if
+// there are more than the server counts.
 
 import { listTags } from './api.js';
 import { h } from './dom.js';
@@ -47,11 +48,11 @@ export function suggestTags(field, list, chosen) {
       return;
     }
     at = -1;
-    options = tags.slice(0, MAX).map((/** @type {{tag: string, plants: bigint}} */ { tag, plants }, /** @type {number} */ i) => h(
+    options = tags.slice(0, MAX).map(({ tag, plants, more }, i) => h(
       'li',
       { role: 'option', id: `${list.id}-${i}`, 'aria-selected': 'false', onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); take(tag); }, 'data-tag': tag },
       h('span', { dir: 'auto' }, shorten(tag, 100)),
-      h('span', {}, count(plants)),
+      h('span', {}, count(Number(plants)) + (more ? '+' : '')),
     ));
     list.replaceChildren(...options);
     list.hidden = options.length === 0;
