@@ -45,8 +45,7 @@ func listen(addr string) (net.Listener, error) {
 	return listener, nil
 }
 
-// listenTCP listens without Multipath TCP: its sockets cost more to accept, and cannot hold
-// back addresses.
+// listenTCP listens without Multipath TCP, whose sockets cost more to accept.
 func listenTCP(addr string) (net.Listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false)

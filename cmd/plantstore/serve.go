@@ -47,7 +47,7 @@ type serveCommand struct {
 	StoreTimeout time.Duration `default:"30s" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
 	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
-	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429, and how many of its connections may end without a request before it has to wait; off for no limit (${default})."`
+	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
 	MaxConnections int             `default:"16384" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
 	TrustedProxies []network       `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
 

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,8 +17,6 @@ import (
 
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
-
-	"plantstore/internal/http1"
 )
 
 // tlsFlags say how a server gets its certificate. Without one it speaks plain HTTP.
@@ -201,22 +198,9 @@ type tlsServer struct {
 	maxConnections int // 0 is no limit
 	open           atomic.Int64
 	refused        func()
-	abandon        func(from netip.Addr) (holdBack bool)
 }
 
 func (s *tlsServer) Serve(l net.Listener) error {
-	holdback := http1.NewHoldback(l)
-	s.ConnState = func(c net.Conn, state http.ConnState) {
-		counted := c.(*tls.Conn).NetConn().(*countedConn)
-		switch remote, ok := c.RemoteAddr().(*net.TCPAddr); {
-		case state == http.StateActive:
-			counted.used = true
-		case state == http.StateClosed && !counted.used && ok:
-			if from := remote.AddrPort().Addr().Unmap(); s.abandon(from) {
-				holdback.Add(from)
-			}
-		}
-	}
 	if err := s.ServeTLS(limitedListener{l, s}, "", ""); err != nil {
 		return fmt.Errorf("serve HTTPS: %w", err)
 	}
@@ -231,10 +215,6 @@ func (s *tlsServer) Connections() int { return int(s.open.Load()) }
 func (s *tlsServer) OnRefuse(_ string, _ func(method, path string) bool, refused func()) {
 	s.refused = refused
 }
-
-// OnAbandon sets what to call for each connection that ends before a request, during the
-// handshake for example.
-func (s *tlsServer) OnAbandon(abandon func(from netip.Addr) (holdBack bool)) { s.abandon = abandon }
 
 // limitedListener closes connections beyond the server's limit.
 type limitedListener struct {
@@ -261,7 +241,6 @@ func (l limitedListener) Accept() (net.Conn, error) {
 type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
-	used   bool // a request has begun; owned by the server's ConnState
 	closed atomic.Bool
 }
 

@@ -363,7 +363,6 @@ func TestEndlessRequestsAreRefused(t *testing.T) {
 }
 
 // Clients connect, send a part of a request and reset the connection, again and again.
-// They are on the server's machine, where a proxy would be, and so are not held back.
 func TestResetConnectionsAreReleased(t *testing.T) {
 	a := startTarget(t, timeouts{})
 	a.withProber(t, func() {
@@ -398,69 +397,4 @@ func (a *target) resetConnections(t *testing.T, n int) {
 		return nil
 	})
 	harness.Report(t, "%.0f resets a second", float64(n)/time.Since(start).Seconds())
-}
-
-// An address that resets its connections can open only few. A well-behaved client at the
-// same address is served.
-func TestResettingAddressIsHeldBack(t *testing.T) {
-	const hostile = "127.0.0.2"
-	const burst, backlog = 200, 4096 // how many connections the kernel accepts for a server that stands still
-	a := startTarget(t, timeouts{}, "--auth-failures", fmt.Sprintf("20/s,burst=%d", burst))
-	duration := time.Duration(harness.Times(3, 30)) * time.Second
-	var resets, calls atomic.Int64
-	var took time.Duration
-	a.withProber(t, func() {
-		began := time.Now()
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostile)}, Timeout: time.Minute}
-		harness.Parallel(t, 9, func(worker int) error {
-			// On a busy machine it takes longer until there are enough.
-			for time.Since(began) < duration || time.Since(began) < time.Minute && (resets.Load() < burst || calls.Load() == 0) {
-				conn, err := dialer.Dial("tcp", a.Addr)
-				if err != nil {
-					return err
-				}
-				if worker == 8 {
-					status, err := sendOn(conn, rawRequest("GET", "/plants/-1", ""))
-					if err != nil || status != 200 {
-						return fmt.Errorf("the well-behaved client got %d, %v", status, err)
-					}
-					calls.Add(1)
-					continue
-				}
-				_, err = io.WriteString(conn, "POST /plants")
-				if err = errors.Join(err, conn.(*net.TCPConn).SetLinger(0), conn.Close()); err != nil {
-					return err
-				}
-				resets.Add(1)
-			}
-			return nil
-		})
-		took = time.Since(began)
-	})
-	if !strings.Contains(a.Log(), "an address is held back") {
-		t.Error("no address was held back")
-	}
-	// Some connect before the server has noticed. Without a limit there are tens of
-	// thousands a second.
-	most := int64(1000 * took.Seconds())
-	if !harness.Torture() {
-		most += 2 * backlog
-	}
-	if n := resets.Load(); n < burst || n > most {
-		t.Errorf("%d connections were reset, want %d to %d", n, burst, most)
-	}
-	if calls.Load() == 0 {
-		t.Error("a well-behaved client at the same address was not served")
-	}
-	harness.Report(t, "%d resets and %d calls from the address in %s", resets.Load(), calls.Load(), took)
-}
-
-// sendOn sends a request on a connection, closes it, and returns the status.
-func sendOn(conn net.Conn, request string) (int, error) {
-	defer conn.Close()
-	if _, err := io.WriteString(conn, request); err != nil {
-		return 0, err
-	}
-	status, _, err := skimResponse(bufio.NewReader(conn))
-	return status, err
 }

@@ -87,10 +87,8 @@ type Guard struct {
 
 	lookups  lookupGroup
 	failures *addressLimits // nil without a limit
-	// abandoned counts connections, with the same limit.
-	abandoned *addressLimits
-	provider  *provider // nil without an identity provider
-	warned    time.Time // by Run
+	provider *provider      // nil without an identity provider
+	warned   time.Time      // by Run
 	// unrecorded has the last use of tokens that are no longer in the cache, until it is
 	// recorded. It belongs to Run.
 	unrecorded map[plantstore.TokenHash]time.Time
@@ -157,7 +155,7 @@ func New(store Store, opts Options) *Guard {
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	return &Guard{
 		store: store, opts: opts, lookups: newLookupGroup(),
-		failures: newAddressLimits(opts.AuthFailures), abandoned: newAddressLimits(opts.AuthFailures),
+		failures: newAddressLimits(opts.AuthFailures),
 		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log), unrecorded: map[plantstore.TokenHash]time.Time{},
 	}
 }
@@ -191,18 +189,6 @@ func (g *Guard) countFailure(r *http.Request, err error) error {
 	}
 	return l.refuse(r.Context(), now, "too many requests without a valid token from this address")
 }
-
-// Abandoned counts a connection from an address that ended before its first request was
-// complete. It reports whether there were too many, as many as failed attempts are. Those
-// of a trusted proxy, or of one on this machine, may be of anybody and do not count.
-func (g *Guard) Abandoned(from netip.Addr) bool {
-	if g.abandoned == nil || g.trusts(from) || from == localV4 || from == netip.IPv6Loopback() {
-		return false
-	}
-	return !g.abandoned.of(from).allowed.take(time.Now())
-}
-
-var localV4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // errFlood is for a token that is not in the cache and not looked up, because its address
 // has had too many failures.

@@ -230,39 +230,6 @@ func TestClientThatIgnoresRefusalsIsHeldBack(t *testing.T) {
 	}
 }
 
-func TestAbandonedConnectionsAreLimitedPerAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		opts := auth.Options{AuthFailures: parseRate(t, "1/m,burst=2"), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-		wantTooMany := func(s *subject, addr string, want int) {
-			t.Helper()
-			got := 0
-			for range 4 {
-				if s.guard.Abandoned(netip.MustParseAddr(addr)) {
-					got++
-				}
-			}
-			if got != want {
-				t.Errorf("%s: %d of 4 are too many, want %d", addr, got, want)
-			}
-		}
-		for addr, want := range map[string]int{
-			"192.0.2.1": 2, "2001:db8::1": 2, "127.0.0.2": 2, "10.0.0.1": 0, "127.0.0.1": 0, "::1": 0,
-		} {
-			wantTooMany(newSubject(t, opts), addr, want) // their own, since addresses may share a limiter
-		}
-		s := newSubject(t, opts)
-		wantTooMany(s, "2001:db8::1", 2)
-		wantTooMany(s, "2001:db8::2", 4) // the same subscriber
-		time.Sleep(time.Minute)
-		wantTooMany(s, "2001:db8::2", 3)
-		// Requests are counted apart.
-		if _, err := s.admit("[2001:db8::1]:1", "wrong"); !errors.Is(err, plantstore.ErrBadToken) {
-			t.Errorf("got %v, want ErrBadToken", err)
-		}
-		wantTooMany(newSubject(t), "192.0.2.1", 0)
-	})
-}
-
 func TestSubscribersOfIPv6ShareALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, auth.Options{AuthFailures: parseRate(t, "1/h,burst=1")})

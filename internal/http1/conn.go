@@ -39,7 +39,6 @@ type conn struct {
 	cancel   context.CancelFunc // ends the context of the requests
 	request  request
 	response response
-	used     bool // a request was complete
 
 	mu    sync.Mutex // guards state and since
 	state state
@@ -68,17 +67,11 @@ func (c *conn) serve() {
 	s.mu.Unlock()
 	if fallback {
 		c.cancel()
-		s.handoff(&replayConn{
-			Conn: c.Conn, replay: io.MultiReader(bytes.NewReader(buffered), c.Conn), server: s,
-			unused: !c.used && !bytes.Contains(buffered, []byte("\r\n\r\n")),
-		})
+		s.handoff(&replayConn{Conn: c.Conn, replay: io.MultiReader(bytes.NewReader(buffered), c.Conn), server: s})
 		return
 	}
 	c.close()
 	s.open.Add(-1)
-	if !c.used && c.state != closed { // the server has not closed it
-		s.abandoned(c.Conn)
-	}
 }
 
 // serveRequests serves requests until the connection ends or a request needs the
@@ -105,11 +98,8 @@ func (c *conn) serveRequests(buffer []byte) (buffered []byte, fallback bool) {
 		}
 		size := c.request.parse(buffered, c.server.eligible)
 		if size == 0 {
-			// A client that resets its connections again and again costs half as much
-			// if net/http does not see them.
-			return buffered, !wasReset(c.Conn)
+			return buffered, true
 		}
-		c.used = true
 		if !c.handle() || !c.enter(idle) {
 			return nil, false
 		}
@@ -186,8 +176,6 @@ type replayConn struct {
 	net.Conn
 	replay io.Reader
 	server *Server
-	unused bool        // no request was complete on the fast path
-	wrote  atomic.Bool // the client may have got a response; net/http writes to dead connections too
 	closed atomic.Bool
 }
 
@@ -196,19 +184,8 @@ func (c *replayConn) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
 		c.server.open.Add(-1)
-		if c.unused && !c.wrote.Load() {
-			c.server.abandoned(c.Conn)
-		}
 	}
 	return err
-}
-
-func (c *replayConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	if err == nil {
-		c.wrote.Store(true)
-	}
-	return n, err
 }
 
 func (c *replayConn) Read(b []byte) (int, error) { return c.replay.Read(b) }

@@ -7,5 +7,3 @@ import "net"
 // disconnected cannot tell on this system: a disconnected client is noticed when
 // the response is written.
 func disconnected(net.Conn) bool { return false }
-
-func wasReset(net.Conn) bool { return false }

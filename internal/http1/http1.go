@@ -19,7 +19,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,8 +42,6 @@ type Server struct {
 	refusal  string // the body of the 503
 	probe    func(method, path string) bool
 	refused  func()
-	abandon  func(from netip.Addr) (holdBack bool)
-	holdback atomic.Pointer[Holdback]
 	open     atomic.Int64 // connections, including those that are being refused
 	web      *http.Server
 	eligible func(method, path string) bool
@@ -63,7 +60,7 @@ type Server struct {
 func New(web *http.Server, eligible func(method, path string) bool) *Server {
 	return &Server{
 		web: web, eligible: eligible, conns: make(map[*conn]struct{}),
-		probe: func(string, string) bool { return false }, refused: func() {}, abandon: func(netip.Addr) bool { return false },
+		probe: func(string, string) bool { return false }, refused: func() {},
 		timeouts: [...]time.Duration{
 			fresh: cmp.Or(web.ReadHeaderTimeout, web.ReadTimeout),
 			idle:  cmp.Or(web.IdleTimeout, web.ReadTimeout),
@@ -75,7 +72,6 @@ func New(web *http.Server, eligible func(method, path string) bool) *Server {
 // Serve serves the connections of a listener until the server is shut down or
 // closed, and then returns [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
-	s.holdback.Store(NewHoldback(l))
 	return s.web.Serve(acceptor{l, s})
 }
 
@@ -177,22 +173,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // that is refused. It must be called before Serve.
 func (s *Server) OnRefuse(body string, probe func(method, path string) bool, refused func()) {
 	s.refusal, s.probe, s.refused = body, probe, refused
-}
-
-// OnAbandon sets what to call for each connection whose client ended it before its first
-// request was complete. If it returns true, the address is held back for a second: it
-// cannot open connections. It must be called before Serve.
-func (s *Server) OnAbandon(abandon func(from netip.Addr) (holdBack bool)) { s.abandon = abandon }
-
-// abandoned tells about such a connection.
-func (s *Server) abandoned(c net.Conn) {
-	remote, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return
-	}
-	if from := remote.AddrPort().Addr().Unmap(); s.abandon(from) {
-		s.holdback.Load().Add(from)
-	}
 }
 
 // Connections returns how many connections are open.

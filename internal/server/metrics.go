@@ -222,19 +222,15 @@ func (m *Metrics) watchFollowers(followers func() int64) {
 	}, func() float64 { return float64(followers()) }))
 }
 
-// watchConnections reports the open connections, and returns the counters of the refused
-// and the abandoned ones.
-func (m *Metrics) watchConnections(open func() int) (refused, abandoned prometheus.Counter) {
-	refused = prometheus.NewCounter(prometheus.CounterOpts{
+// watchConnections reports the open connections, and returns the counter of refused ones.
+func (m *Metrics) watchConnections(open func() int) prometheus.Counter {
+	refused := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "plantstore_connections_refused_total", Help: "Connections refused because too many were open.",
 	})
-	abandoned = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "plantstore_connections_abandoned_total", Help: "Connections that their client ended before a request was complete.",
-	})
-	m.registry.MustRegister(refused, abandoned, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	m.registry.MustRegister(refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "plantstore_connections", Help: "Open connections.",
 	}, func() float64 { return float64(open()) }))
-	return refused, abandoned
+	return refused
 }
 
 // statsTimeout is how long a scrape waits for the store.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	runtime "runtime/pprof"
 	"strings"
 	"sync/atomic"
@@ -34,12 +33,10 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Connections are the connections of the HTTP server: how many are open, and what
-// happens to those that are too many, and to addresses whose connections end without a
-// request.
+// happens to those beyond the limit.
 type Connections interface {
 	Connections() int
 	OnRefuse(body string, probe func(method, path string) bool, refused func())
-	OnAbandon(abandon func(from netip.Addr) (holdBack bool))
 }
 
 // WatchConnections reports the connections in the metrics and says what those beyond
@@ -47,21 +44,13 @@ type Connections interface {
 // first request.
 func (s *Server) WatchConnections(c Connections) {
 	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})
-	refused, abandoned := s.metrics.watchConnections(c.Connections)
-	var warnedOfRefused, warnedOfAbandoned onceAMinute
+	refused := s.metrics.watchConnections(c.Connections)
+	var warned onceAMinute
 	c.OnRefuse(string(body)+"\n", isProbe, func() {
 		refused.Inc()
-		if warnedOfRefused.now() {
+		if warned.now() {
 			s.log.Warn("connections are refused: too many are open", "open", c.Connections())
 		}
-	})
-	c.OnAbandon(func(from netip.Addr) bool {
-		abandoned.Inc()
-		holdBack := s.guard.Abandoned(from)
-		if holdBack && warnedOfAbandoned.now() {
-			s.log.Warn("an address is held back: too many of its connections end without a request", "from", from.String())
-		}
-		return holdBack
 	})
 }
 

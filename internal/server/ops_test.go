@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -260,24 +258,6 @@ func (s *service) awaitMetric(t *testing.T, name string, wanted func(float64) bo
 			t.Fatalf("%s stays at %v", name, s.metric(t, name))
 		}
 	}
-}
-
-func TestMetricsCountAbandonedConnections(t *testing.T) {
-	t.Parallel()
-	s := start(t, servertest.Options{})
-	const n = 3
-	for range n {
-		conn, err := net.Dial("tcp", s.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, "GET /pl"); err != nil {
-			t.Fatal(err)
-		}
-		conn.(*net.TCPConn).SetLinger(0)
-		conn.Close()
-	}
-	s.awaitMetric(t, "plantstore_connections_abandoned_total", func(value float64) bool { return value == n })
 }
 
 func TestMetricsCountTokenChecks(t *testing.T) {
