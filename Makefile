@@ -9,8 +9,8 @@ run:
 build:
 	go build -o bin/ ./cmd/plantstore
 
-# dist builds a release into dist/: archives, Debian packages, container images, lists of
-# parts and checksums. The same commit gives the same bytes.
+# dist builds a release into dist/: archives, Debian packages, container images, SBOMs
+# and checksums. The same commit gives the same bytes.
 dist:
 	go -C deploy/dist run .
 

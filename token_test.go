@@ -103,7 +103,7 @@ func TestCheckSecret(t *testing.T) {
 		{"another issuer's", "hunter2", ""},
 		{"one character", "a", ""},
 		{"every character of RFC 6750", base62 + "-._~+/==", ""},
-		{"like ours but for the prefix's case", "PLT_" + ours[4:], ""},
+		{"like ours, except for the prefix's case", "PLT_" + ours[4:], ""},
 		{"ours inside another", "x" + ours, ""},
 
 		{"empty", "", "characters"},

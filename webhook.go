@@ -61,8 +61,8 @@ type Lease struct {
 	Renewal int64  `json:"renewal,omitempty"`
 }
 
-// Progress is how far a webhook has come: everything up to Position was delivered, but
-// for what is pending.
+// Progress is how far a webhook has come: everything up to Position was delivered, except
+// what is pending.
 type Progress struct {
 	Position Cursor         `json:"position"`
 	Pending  []PendingEvent `json:"pending,omitempty"`

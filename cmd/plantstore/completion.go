@@ -86,7 +86,7 @@ complete -c plantstore -f -a '(__plantstore_complete)'
 `,
 }
 
-// completeCommand prints what may stand in place of the last word.
+// completeCommand prints completions for the last word.
 type completeCommand struct {
 	Words []string `arg:"" optional:""`
 }
@@ -100,7 +100,7 @@ func (c *completeCommand) Run(app *kong.Kong, std streams) error {
 	return nil
 }
 
-// complete returns what may stand in place of the last word, or wantFiles.
+// complete returns completions for the last word, or wantFiles.
 func complete(node *kong.Node, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}

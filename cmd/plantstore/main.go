@@ -51,7 +51,7 @@ type commands struct {
 
 	Healthcheck healthcheckCommand `cmd:"" help:"Check whether the server on this machine is ready."`
 	Completion  completionCommand  `cmd:"" help:"Print a completion script for a shell."`
-	Complete    completeCommand    `cmd:"" hidden:"" help:"Print what may stand in place of the last word."`
+	Complete    completeCommand    `cmd:"" hidden:"" help:"Print completions for the last word."`
 	Manual      manualCommand      `cmd:"" hidden:"" help:"Print the manual page."`
 	Version     versionCommand     `cmd:"" help:"Print the version, as --version does."`
 }

@@ -1,6 +1,6 @@
 // Command dist builds everything of a release into a directory: archives with the binary
 // for each platform, a Debian package and a container image for each Linux architecture,
-// lists of parts, and checksums. The same source, version and commit give the same bytes.
+// SBOMs, and checksums. The same source, version and commit give the same bytes.
 //
 // It is a module of its own, so that the server does not depend on what it needs.
 package main

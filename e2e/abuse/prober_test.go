@@ -49,7 +49,7 @@ func startTarget(t *testing.T, short timeouts, flags ...string) *target {
 		idle: cmp.Or(short.idle, 2*time.Minute), export: cmp.Or(short.export, 10*time.Minute),
 	}}
 	a.cut = min(a.header, a.idle)
-	if harness.Torture() { // the defaults, but for exports
+	if harness.Torture() { // the defaults, except for exports
 		a.timeouts, a.cut = timeouts{5 * time.Second, 30 * time.Second, 2 * time.Minute, time.Minute}, 0
 	}
 	flags = append(flags, "--read-header-timeout", a.header.String(), "--read-timeout", a.request.String(), "--idle-timeout", a.idle.String(), "--export-timeout", a.export.String())

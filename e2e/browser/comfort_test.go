@@ -29,7 +29,7 @@ func TestPollingBacksOffWhileTheServerIsAway(t *testing.T) {
 	for _, path := range []string{"/metrics", "/token", "/events"} {
 		b.wait(fmt.Sprintf("asked[%q].length > 7", path))
 		gaps := evaluate[[]float64](b, fmt.Sprintf("asked[%q].slice(1, 8).map((at, i) => (at - asked[%[1]q][i]) * 50)", path))
-		// A timer is never early, but for the rounding of the clock.
+		// A timer is never early, except by the rounding of the clock.
 		for i, want := range []float64{1000, 2000, 4000, 8000, 16_000, 30_000, 30_000} {
 			if gaps[i] < want*0.9 {
 				t.Errorf("%s is asked after %.0f ms, want the gaps to grow from 1 s to 30 s", path, gaps)

@@ -51,8 +51,8 @@ func (l *limiter) exhausted(now time.Time) bool {
 	return left == 0
 }
 
-// refuse returns the error for a request that is too many. It returns late if the
-// refusals are too many too.
+// refuse returns the error for a request over the limit. It returns late if refusals exceed
+// their own limit.
 func (l *limiter) refuse(ctx context.Context, now time.Time, what string) error {
 	wait := max(1, ceilSeconds(l.allowed.wait(now)))
 	if !l.refusals.take(now) {

@@ -2,7 +2,7 @@
 // embedded in the binary and load nothing from other hosts. They use the public API
 // with the user's token, so they can do exactly what the token allows.
 //
-// web/ has the pages as they are served, but for comments and indentation: there is no
+// web/ has the pages as they are served, except for comments and indentation: there is no
 // build step. index.html and docs.html are templates that get the paths of the API and of
 // the assets.
 package console

@@ -17,7 +17,7 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// refuse closes a connection that is one too many, the n-th of them. It does not block.
+// refuse closes the n-th connection over the limit. It does not block.
 func (s *Server) refuse(c net.Conn, n int) {
 	extra := &replayConn{Conn: c, server: s}
 	if n <= maxExtra {

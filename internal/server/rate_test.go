@@ -221,7 +221,7 @@ func TestFailuresAreLimitedOverHTTP(t *testing.T) {
 }
 
 // exchange sends a request on a new connection and returns all that comes back. If a
-// machine is too slow for a connection too many, which lasts two seconds, nothing does, and
+// machine is too slow for a connection over the limit, which lasts two seconds, nothing does, and
 // it tries again.
 func (s *service) exchange(t *testing.T, request string) string {
 	t.Helper()
@@ -236,7 +236,7 @@ func (s *service) exchange(t *testing.T, request string) string {
 	}
 }
 
-// On a connection too many only health checks are served.
+// On a connection over the limit only health checks are served.
 func TestTooManyConnections(t *testing.T) {
 	s := start(t, servertest.Options{MaxConnections: 3})
 	var held []*connection

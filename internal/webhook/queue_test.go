@@ -45,7 +45,7 @@ func seqOf(t interface{ Fatal(...any) }, c plantstore.Cursor) int64 {
 }
 
 // Whatever fails, and whenever the server is killed, every event is delivered, and those
-// of one plant in order, but for repeats.
+// of one plant in order, except for repeats.
 func TestQueueDeliversEverythingInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const plants = 4

@@ -161,7 +161,7 @@ func TestWebhooksShareReads(t *testing.T) {
 	})
 }
 
-// A secret that cannot be read is what came of a test, and not a failure of the server.
+// A secret that cannot be read is the result of a test, and not a failure of the server.
 func TestTestSaysThatTheSecretIsSealed(t *testing.T) {
 	store := newStore(t)
 	e := newEndpoint(t, nil)
