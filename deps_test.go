@@ -18,7 +18,7 @@ import (
 // layers. Add every new package here.
 var layers = [][]string{
 	{"plantstore"},
-	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest", "plantstore/internal/testenv"},
+	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest", "plantstore/internal/memtable", "plantstore/internal/testenv"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",

@@ -23,7 +23,7 @@ const lockVersion = "SELECT version FROM plantstore_schema WHERE id = 1 FOR UPDA
 // readCommitted lets a statement see what was committed while it waited for a lock.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// migrate brings the database's schema to the newest version that this binary supports,
+// migrate brings the database's schema to the newest version that this release supports,
 // unless that has been done. One call at a time does so. A migration may take until
 // its ctx ends; everything else has the usual timeout.
 func (s *Store) migrate(ctx context.Context) error {
@@ -72,7 +72,7 @@ func migrateSchema(ctx context.Context, c *pgx.Conn, steps []string) error {
 			return err
 		}
 		if version > len(steps) {
-			return fmt.Errorf("%w: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
+			return fmt.Errorf("%w: its schema is version %d, this release supports schemas up to %d; start the newer one",
 				ErrNewerSchema, version, len(steps))
 		}
 		for i, step := range steps[version:] {

@@ -190,7 +190,7 @@ const (
 	maxScanWait    = 5 * time.Second
 	maxLists       = 8    // concurrent lists without a filter
 	maxListsQueued = 1024 // of one token
-	maxTagLists    = 4    // half of what reads single plants in a file
+	maxTagLists    = 4    // concurrent lists of tags
 	maxAccessReads = 1    // reads of all tokens or webhooks: those that check tokens use the same connections
 	maxExports     = 4
 	maxLargePages  = 32 << 20 // bytes

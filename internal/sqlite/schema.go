@@ -19,7 +19,7 @@ var schemaFiles embed.FS
 // ErrNewerSchema says that a newer Plantstore wrote the file.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
-// migrate brings the file's schema to the newest version that this binary supports, in
+// migrate brings the file's schema to the newest version that this release supports, in
 // one transaction. The n-th file of schema/ makes version n, which is stored in the
 // file's user_version. With write it writes in any case, so that a read-only file is
 // refused immediately and not at the first request. Without, it refuses to migrate a store
@@ -43,7 +43,7 @@ func migrate(c *sqlite.Conn, path string, write bool) (err error) {
 		return err
 	}
 	if version > len(steps) {
-		return fmt.Errorf("open %s: %w: its schema is version %d, this binary supports schemas up to %d; start the newer binary",
+		return fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
 			path, ErrNewerSchema, version, len(steps))
 	}
 	if version > 0 && version < len(steps) && !write && serverRuns(path) {
