@@ -163,7 +163,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		"Run":   s.Run(t.Context()),
 		"Plant": func() error { _, err := s.Plant(t.Context(), 1); return err }(),
 	} {
-		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "start the newer binary") {
+		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "start the newer one") {
 			t.Errorf("%s of a store with schema 99: %v", what, err)
 		}
 	}
