@@ -35,8 +35,8 @@ const (
 	selectActive = `SELECT ` + tokenColumns + ` FROM tokens WHERE ` + isActive
 	// deleteEnded deletes the tokens that ended by $1 except the last $3, and those that
 	// ended by $2, but at most $4.
-	deleteEnded = `DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens ORDER BY ` + tokenEnd + `, seq LIMIT least($4::bigint, greatest(
-		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= $1) - $3::bigint,
+	deleteEnded = `DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens WHERE ` + tokenEnd + ` <= $1 ORDER BY ` + tokenEnd + `, seq LIMIT least($4::bigint, greatest(
+		(SELECT count(*) FROM tokens) - (` + countActive + `) - $3::bigint,
 		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= $2))))`
 	// countCreators counts the other tokens that may create tokens.
 	countCreators = `SELECT count(*) FROM tokens WHERE hash <> $1 AND revoked IS NULL

@@ -20,11 +20,12 @@ const tokenEnd = "coalesce(revoked, expires, 9223372036854775807)"
 
 const (
 	selectToken = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
-	isActive    = tokenEnd + " > ? AND revoked IS NULL"
+	isActive    = tokenEnd + " > ?1 AND revoked IS NULL"
+	countActive = "SELECT count(*) FROM tokens WHERE " + isActive
 	// deleteEnded deletes the tokens that ended by ?1 except the last ?3, and those that
-	// ended by ?2, but at most ?4.
-	deleteEnded = "DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens ORDER BY " + tokenEnd + `, seq LIMIT min(?4, max(
-		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= ?1) - ?3,
+	// ended by ?2, but at most ?4. There are fewer active ones to count than ended ones.
+	deleteEnded = "DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens WHERE " + tokenEnd + " <= ?1 ORDER BY " + tokenEnd + `, seq LIMIT min(?4, max(
+		(SELECT count(*) FROM tokens) - (` + countActive + `) - ?3,
 		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + " <= ?2))))"
 	// countCreators counts the other tokens that may create tokens.
 	countCreators = `SELECT count(*) FROM tokens WHERE hash <> ?1 AND revoked IS NULL
@@ -35,7 +36,8 @@ const (
 // the index and one in the log.
 const tokenPages = 4
 
-// maxDeletedTokens is how many tokens one transaction deletes. It takes about 10 ms.
+// maxDeletedTokens is how many tokens one transaction deletes. Other writes wait for that
+// about as long as for a batch of an import.
 const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
@@ -44,7 +46,7 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 		if err := w.check(by); err != nil {
 			return err
 		}
-		n, err := w.count("SELECT count(*) FROM tokens WHERE "+isActive, t.Created.Unix())
+		n, err := w.count(countActive, t.Created.Unix())
 		if err != nil {
 			return err
 		}

@@ -40,4 +40,4 @@ UPDATE log_state SET bytes = (
 );
 
 -- Tokens in the order in which they ended or will end, the last those that never will.
-CREATE INDEX tokens_by_end ON tokens (coalesce(revoked, expires, 9223372036854775807), seq);
+CREATE INDEX tokens_by_end ON tokens (coalesce(revoked, expires, 9223372036854775807), seq, revoked);

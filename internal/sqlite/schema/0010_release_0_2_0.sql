@@ -6,7 +6,7 @@ UPDATE log_state SET bytes = (
 );
 
 -- Tokens in the order in which they ended or will end, the last those that never will.
-CREATE INDEX tokens_by_end ON tokens (coalesce(revoked, expires, 9223372036854775807));
+CREATE INDEX tokens_by_end ON tokens (coalesce(revoked, expires, 9223372036854775807), seq, revoked);
 
 -- Plants are counted by tag when someone asks, from stored_by_tag.
 DROP VIEW tags;
