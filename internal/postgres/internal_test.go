@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -260,5 +261,22 @@ func TestSearchIsBounded(t *testing.T) {
 	page, err = s.List(t.Context(), plantstore.Query{Contains: "rose", Limit: 10, After: page.Next})
 	if err != nil || len(page.Plants) > 0 || page.Next != nil {
 		t.Fatalf("its last page: %v, %v", page, err)
+	}
+}
+
+// A call takes too long between two of its statements. It is unavailable, like one that waits
+// for a statement.
+func TestCallThatTakesTooLongBetweenStatements(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	err := s.withConn(t.Context(), s.list, time.Second, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		_, err := c.Exec(ctx, "SELECT 1")
+		return err
+	})
+	if !errors.Is(err, plantstore.ErrUnavailable) || !errors.Is(err, plantstore.ErrRetry) {
+		t.Errorf("got %v, want %v", err, plantstore.ErrUnavailable)
 	}
 }

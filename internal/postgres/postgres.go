@@ -346,7 +346,8 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 	switch {
 	case err == nil:
 		return nil
-	case c.IsClosed(), errors.Is(err, errNotReplicated):
+	case c.IsClosed(), errors.Is(err, errNotReplicated),
+		errors.Is(err, context.DeadlineExceeded): // between two statements, which leaves the connection as it is
 		return connError{err}
 	case sqlState(err) == readOnly, errors.Is(err, pgconn.ErrReadOnlyConnection):
 		// The primary has become a standby, so the other connections are as useless
