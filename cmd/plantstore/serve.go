@@ -57,7 +57,7 @@ type serveCommand struct {
 	OIDCGrant       []string `name:"oidc-grant" sep:";" env:"PLANTSTORE_OIDC_GRANT" placeholder:"CLAIM=VALUE:SCOPES" help:"Scopes for callers whose claim has a value, such as groups=gardeners:plants:read,plants:write; repeat it, or separate several with semicolons."`
 
 	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
-	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"About how large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
+	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"How large the log of changes may become, in bytes, before the oldest events are removed; 0 for no limit (${default})."`
 
 	WebhookAllow  []network `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
 	SecretKeyFile string    `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`

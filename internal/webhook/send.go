@@ -26,13 +26,6 @@ const (
 // maxSavePause is short enough for the leases of every webhook on a slow store.
 const maxSavePause = 50 * time.Millisecond
 
-// MaxBytes returns how many bytes of events all webhooks together have in memory at most,
-// in flight and waiting, if the JSON of a plant has at most maxPlant: for each webhook one
-// of any size and as many small ones as its queue takes, and what all share.
-func MaxBytes(maxPlant int64) int64 {
-	return plantstore.MaxWebhooks*(maxPlant+(maxReady+maxInFlight)*largeEvent) + maxSending
-}
-
 // limitSave calls a function that writes to the store. With many webhooks, such writes
 // take at most half of the time of a store that makes one at a time.
 func (m *Manager) limitSave(ctx context.Context, save func() error) error {
