@@ -18,7 +18,7 @@ dist:
 test:
 	.ci/test test
 
-# e2e runs the rest of the tests, from outside, in about ten minutes.
+# e2e runs the rest of the tests, from outside, in about twelve minutes.
 e2e:
 	.ci/test e2e
 
