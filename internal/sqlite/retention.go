@@ -13,9 +13,9 @@ import (
 	"plantstore"
 )
 
-// How the log is trimmed: trimSize rows at once while there are no writes, trimFactor
-// rows for every row of a batch along with it, and up to trimBytes in one transaction, or as
-// much as a batch appends.
+// How the log is trimmed: trimSize rows at once while there are no writes, and trimFactor
+// rows for every write of a batch in its transaction. That is up to about trimBytes, or as
+// many bytes as the batch appends.
 const (
 	trimSize     = 2048
 	trimFactor   = 4
@@ -23,10 +23,10 @@ const (
 	trimInterval = time.Second
 )
 
-// rowOverhead is the approximate size of a row of the log in addition to its text, in
-// bytes, and rowSize its size.
+// rowOverhead is the approximate size of a row of the log in addition to its text, in bytes.
 const rowOverhead = 32
 
+// rowSize is the expression for the size of a row of the log, in bytes.
 var rowSize = strconv.Itoa(rowOverhead) +
 	` + octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)`
 
@@ -78,7 +78,7 @@ func (s *Store) excess(size logSize) int64 {
 	return max(0, size.total-s.logBytes)
 }
 
-// trim removes rows that are too old or too many, the oldest first: up to that many rows with
+// trim removes rows that are too old or beyond the limit, the oldest first: up to that many rows with
 // little more than trimBytes, or up to that many bytes, whichever is more.
 func (s *Store) trim(rows int, bytes int64) error {
 	w := s.write
