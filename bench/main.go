@@ -90,7 +90,7 @@ func (b *bench) runAll(plan plan, publish bool) error {
 		}
 	}
 	r := b.report(time.Since(began))
-	fmt.Print("\n", r.tables())
+	fmt.Print("\n", r.table(0))
 	if !publish {
 		return nil
 	}

@@ -81,50 +81,66 @@ func (r *report) groups(workload string) []group {
 	return all
 }
 
-// tables returns the results as Markdown.
-func (r *report) tables() string {
-	var t strings.Builder
-	for _, workload := range r.workloads() {
-		fmt.Fprintf(&t, "### %s%s\n\n", strings.ToUpper(workload[:1]), workload[1:])
-		groups := r.groups(workload)
-		reference := group(slices.Concat(groups...)).median(func(s sample) float64 { return s.Reference })
-		fmt.Fprintf(&t, "The no-op handler served %.0f requests per second (median).\n\n", reference)
-		fmt.Fprint(&t, "| contender | per second | ratio to no-op: median (min to max) | p50 ms | p99 ms | max ms | CPU s per million | drained | backlog | bytes written per request | memory MB |\n")
-		fmt.Fprint(&t, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
-		for _, g := range groups {
-			ratios := g.each(func(s sample) float64 { return s.Ratio })
-			fmt.Fprintf(&t, "| %s | %.0f | **%.3f** (%.3f to %.3f) | %.2f | %.2f | %.1f | %.1f | %.1f | %.0f | %.0f | %d |\n",
-				g[0].Contender, g.median(func(s sample) float64 { return s.Rate }),
-				ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1],
-				g.median(func(s sample) float64 { return s.P50 })/1000,
-				g.median(func(s sample) float64 { return s.P99 })/1000,
-				g.each(func(s sample) float64 { return s.Max })[len(g)-1]/1000,
-				g.median(func(s sample) float64 { return s.CPU }),
-				g.median(func(s sample) float64 { return s.DrainedCPU }),
-				g.median(func(s sample) float64 { return float64(s.Backlog) }),
-				g.median(func(s sample) float64 { return s.Written }),
-				int64(g.median(func(s sample) float64 { return float64(s.Memory) })/1e6))
+// table returns the results as Markdown: a row for each workload of more than so many
+// contenders, a column for each of them, and then what was measured besides.
+func (r *report) table(than int) string {
+	var contenders []string
+	for _, s := range r.Samples {
+		if !slices.Contains(contenders, s.Contender) && len(r.groups(s.Workload)) > than {
+			contenders = append(contenders, s.Contender)
 		}
-		t.WriteString(r.oneConnection(groups))
-		t.WriteString("\n")
 	}
-	if len(r.Facts) > 0 {
-		t.WriteString("### Other measurements\n\n| what | measured |\n|---|---|\n")
-		for i, f := range r.Facts {
-			if slices.ContainsFunc(r.Facts[:i], func(g fact) bool { return g.Name == f.Name }) {
+	var t strings.Builder
+	fmt.Fprintf(&t, "| workload | %s |\n|---|%s\n", strings.Join(contenders, " | "), strings.Repeat("---:|", len(contenders)))
+	for _, workload := range r.workloads() {
+		groups := r.groups(workload)
+		if len(groups) <= than {
+			continue
+		}
+		fmt.Fprintf(&t, "| %s |", workload)
+		for _, contender := range contenders {
+			at := slices.IndexFunc(groups, func(g group) bool { return g[0].Contender == contender })
+			if at < 0 {
+				t.WriteString(" |")
 				continue
 			}
-			var values []string
-			for _, g := range r.Facts {
-				if g.Name == f.Name {
-					values = append(values, number(g.Value))
+			fmt.Fprintf(&t, " %.3f |", groups[at].median(func(s sample) float64 { return s.Ratio }))
+		}
+		t.WriteString("\n")
+	}
+	t.WriteString("\n")
+	for _, workload := range r.workloads() {
+		t.WriteString(r.oneConnection(r.groups(workload)))
+	}
+	if len(r.Facts) > 0 {
+		t.WriteString("| what | median (min to max) |\n|---|---:|\n")
+		for _, name := range r.factNames() {
+			var values []float64
+			var unit string
+			for _, f := range r.Facts {
+				if f.Name == name {
+					values, unit = append(values, f.Value), f.Unit
 				}
 			}
-			fmt.Fprintf(&t, "| %s | %s %s |\n", f.Name, strings.Join(values, ", "), f.Unit)
+			slices.Sort(values)
+			fmt.Fprintf(&t, "| %s | %s %s (%s to %s) |\n", name, number(values[len(values)/2]), unit, number(values[0]), number(values[len(values)-1]))
 		}
 		t.WriteString("\n")
 	}
 	return t.String()
+}
+
+// factNames returns the names of the facts that concern the store as a whole, in order.
+// The others are only in the samples.
+func (r *report) factNames() []string {
+	var names []string
+	for _, f := range r.Facts {
+		what, _, _ := strings.Cut(f.Name, " ")
+		if slices.Contains([]string{"import,", "memory", "ready"}, what) && !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 func number(v float64) string {
@@ -143,7 +159,7 @@ func (r *report) oneConnection(groups []group) string {
 			continue
 		}
 		over := g.each(func(s sample) float64 { return s.P50 - s.Sync - s.ReferenceP50 })
-		fmt.Fprintf(&t, "\nA write with fdatasync takes %.0f µs and a no-op round trip takes %.0f µs (medians). A create takes %.0f µs longer than both together (%.0f to %.0f).\n",
+		fmt.Fprintf(&t, "A write with fdatasync takes %.0f µs and a no-op round trip takes %.0f µs (medians). A create takes %.0f µs longer than both together (%.0f to %.0f).\n\n",
 			g.median(func(s sample) float64 { return s.Sync }), g.median(func(s sample) float64 { return s.ReferenceP50 }),
 			over[len(over)/2], over[0], over[len(over)-1])
 	}
@@ -156,7 +172,7 @@ const (
 	end   = "<!-- end: written by make bench -->\n"
 )
 
-// write writes all samples to the results directory, and the tables and the chart to
+// write writes all samples to the results directory, and the table and the chart to
 // the docs directory.
 func (r *report) write(results, docs string) error {
 	text, err := json.MarshalIndent(r, "", " ")
@@ -181,5 +197,5 @@ func (r *report) write(results, docs string) error {
 	}
 	intro := fmt.Sprintf("`make bench`, %s, commit %s, %d rounds of %d s each, %s in total.\nMachine: %s.\n\n",
 		r.Date, r.Commit, r.Rounds, r.Seconds, r.Took, r.Machine)
-	return os.WriteFile(page, []byte(head+begin+"\n"+intro+r.tables()+end+tail), 0o644)
+	return os.WriteFile(page, []byte(head+begin+"\n"+intro+r.table(2)+end+tail), 0o644)
 }
