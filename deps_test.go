@@ -18,7 +18,15 @@ import (
 // layers. Add every new package here.
 var layers = [][]string{
 	{"plantstore"},
-	{"plantstore/internal/wire", "plantstore/internal/wire/wiretest", "plantstore/internal/memtable", "plantstore/internal/testenv"},
+	{
+		"plantstore/internal/wire",
+		"plantstore/internal/wire/wiretest",
+		"plantstore/internal/memtable",
+		"plantstore/internal/match",
+		"plantstore/internal/backoff",
+		"plantstore/internal/testenv",
+	},
+	{"plantstore/internal/storage"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",

@@ -5,8 +5,9 @@
 //
 // This package depends on the standard library only, and every other package may
 // import it. internal/wire sits on top of it: it encodes and decodes all JSON of the
-// interface, once for the server, the client and the command. The packages above
-// internal/wire do not import each other:
+// interface, once for the server, the client and the command. So do internal/match, which
+// decides what a search finds, and internal/storage, the rules that stores share. The
+// packages above those do not import each other:
 //
 //   - internal/sqlite stores plants in one file, internal/postgres in a database
 //     that many servers share. internal/storetest is the conformance suite for

@@ -287,15 +287,6 @@ type Query struct {
 // answering it may examine many more than it selects.
 func (q Query) Filtered() bool { return q.Tag.present || q.Contains != "" }
 
-// Filter returns a function that reports whether a plant has the tag and the name
-// that the query selects. The function is not safe for concurrent use.
-func (q Query) Filter() func(Plant) bool {
-	name := NewMatcher(q.Contains)
-	return func(p Plant) bool {
-		return (!q.Tag.present || p.Tag == q.Tag) && name.Match(p.Name)
-	}
-}
-
 // Page is one page of plants.
 type Page struct {
 	Plants []Plant

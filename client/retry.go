@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/backoff"
 )
 
 // [Options] documents these.
@@ -44,7 +45,7 @@ func (t *transient) Unwrap() error { return t.err }
 func (c *Client) retry(ctx context.Context, what string, attempt func(maybeApplied bool) error) error {
 	maybeApplied := false
 	var failing time.Time
-	backoff := plantstore.Backoff{Min: minPause, Max: maxPause}
+	delays := backoff.Exponential{Min: minPause, Max: maxPause}
 	for n := 0; ; n++ {
 		err := attempt(maybeApplied)
 		if err == nil {
@@ -56,12 +57,12 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(maybeAppli
 		}
 		maybeApplied = maybeApplied || failed.maybeApplied
 		if failed.progress {
-			n, backoff = 0, plantstore.Backoff{Min: minPause, Max: maxPause}
+			n, delays = 0, backoff.Exponential{Min: minPause, Max: maxPause}
 		}
 		if n == 0 {
 			failing = time.Now()
 		}
-		wait := failed.after + backoff.Next()
+		wait := failed.after + delays.Next()
 		if n >= c.retries || time.Since(failing)+wait > c.retryTimeout {
 			return c.fail(what, gaveUp(n+1, failed.err))
 		}

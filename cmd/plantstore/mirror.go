@@ -16,6 +16,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/backoff"
 )
 
 type mirrorCommand struct {
@@ -59,7 +60,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if err := m.save(); err != nil { // and not after the whole copy
 		return err
 	}
-	backoff := plantstore.Backoff{Min: time.Second, Max: 5 * time.Second}
+	delays := backoff.Exponential{Min: time.Second, Max: 5 * time.Second}
 	for {
 		err := m.run(ctx)
 		gone := errors.Is(err, plantstore.ErrGone)
@@ -78,7 +79,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 		default:
 			fmt.Fprintf(std.err, "%v; trying again\n", err)
 		}
-		backoff.Wait(ctx)
+		delays.Wait(ctx)
 	}
 }
 

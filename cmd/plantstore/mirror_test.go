@@ -19,6 +19,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
 )
 
@@ -364,7 +365,7 @@ func TestMirrorOfALogThatCannotBeFollowedFails(t *testing.T) {
 		args []string
 		want string
 	}{
-		{plantstore.ErrorGone("it is trimmed"), nil, "after 3 comparisons: keep them longer with --log-keep"},
+		{storage.ErrorGone("it is trimmed"), nil, "after 3 comparisons: keep them longer with --log-keep"},
 		{nil, nil, `unknown event type: use the same version of plantstore as the server: "plant.eaten"`},
 		{nil, []string{"--follow"}, `"plant.eaten"`},
 	} {

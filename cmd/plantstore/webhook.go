@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/backoff"
 	"plantstore/internal/webhook"
 	"plantstore/internal/wire"
 )
@@ -394,7 +395,7 @@ type forwarder struct {
 	url, secret string
 	out         io.Writer
 	http        *http.Client
-	backoff     plantstore.Backoff
+	delays      backoff.Exponential
 }
 
 func newForwarder(url, secret string, out io.Writer) *forwarder {
@@ -405,7 +406,7 @@ func newForwarder(url, secret string, out io.Writer) *forwarder {
 			Timeout:       15 * time.Second,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		backoff: plantstore.Backoff{Min: time.Second, Max: 30 * time.Second},
+		delays: backoff.Exponential{Min: time.Second, Max: 30 * time.Second},
 	}
 }
 
@@ -415,7 +416,7 @@ func (f *forwarder) deliver(ctx context.Context, e plantstore.Event) error {
 	if err != nil {
 		return err
 	}
-	for backoff := f.backoff; ; {
+	for delays := f.delays; ; {
 		start := time.Now()
 		status, err := f.send(ctx, e.Cursor, body)
 		if ctx.Err() != nil {
@@ -426,7 +427,7 @@ func (f *forwarder) deliver(ctx context.Context, e plantstore.Event) error {
 			_, err = fmt.Fprintf(f.out, "%s in %s\n", line, time.Since(start).Round(time.Millisecond))
 			return err
 		}
-		wait := backoff.Next()
+		wait := delays.Next()
 		if _, err := fmt.Fprintf(f.out, "%s: %s; trying again in %s\n", line, printable(err.Error()), wait.Round(100*time.Millisecond)); err != nil {
 			return err
 		}

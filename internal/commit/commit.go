@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/backoff"
 )
 
 // Applier is the part of a store that a [Writer] needs. [plantstore.Store] says
@@ -275,10 +276,10 @@ func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
 	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
 	ctx, cancel := context.WithTimeout(b.ctx, left)
 	defer cancel()
-	backoff := plantstore.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	delays := backoff.Exponential{Min: 20 * time.Millisecond, Max: time.Second}
 	for {
 		results, err := w.store.Apply(ctx, b.writes)
-		if !errors.Is(err, plantstore.ErrRetry) || !backoff.Wait(ctx) {
+		if !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
 			return results, err
 		}
 	}

@@ -72,9 +72,9 @@ func (s *Store) apply(ctx context.Context, p *plan) error {
 		}
 		p.maybeApplied = true
 	}
-	for backoff := fastBackoff; ; {
+	for delays := fastDelays; ; {
 		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
-		if err == nil || !p.maybeApplied || !errors.Is(err, plantstore.ErrRetry) || !backoff.Wait(ctx) {
+		if err == nil || !p.maybeApplied || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/storage"
 	"plantstore/internal/wire"
 )
 
@@ -231,8 +232,8 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 }
 
 // logRange returns what the transaction's snapshot has of the log.
-func (s *logState) logRange(ctx context.Context, c querier) *plantstore.LogRange {
-	return &plantstore.LogRange{
+func (s *logState) logRange(ctx context.Context, c querier) *storage.LogRange {
+	return &storage.LogRange{
 		Store: s.store, Trimmed: s.trimmed, Last: s.seq, TrimmedTime: s.trimmedTime,
 		TimeOf: func(seq int64) (at int64, err error) {
 			err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
@@ -247,7 +248,7 @@ func (s *logState) page(ctx context.Context, c *pgx.Conn, q plantstore.EventQuer
 	if q.ID == nil && len(q.Types) == 0 { // one fetch has the page and the event after it
 		limit = min(q.Limit, eventBudget) + 1
 	}
-	b := plantstore.NewEventPageBuilder(q, after.Cursor(), eventBudget)
+	b := storage.NewEventPageBuilder(q, after.Cursor(), eventBudget)
 	for last, more := after.Seq, true; more; {
 		var err error
 		if last, more, err = s.fetch(ctx, c, last, limit, b.Add); err != nil {

@@ -36,6 +36,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 // The connections that a store may open. Writes, reads of single plants, reads of
@@ -100,7 +101,7 @@ type Store struct {
 	migrated  atomic.Bool   // the schema is known to be current
 
 	takenIDs takenIDs
-	changes  plantstore.Notifier
+	changes  storage.Notifier
 
 	// logAge and logBytes say how much of the log is kept. appended is about how many bytes
 	// this server has added since it last trimmed, and trimDue holds a token when they are many.
@@ -170,14 +171,14 @@ func (s *Store) pools() []*pgxpool.Pool {
 }
 
 // Pools describes the pools of connections.
-func (s *Store) Pools() []plantstore.PoolStats {
-	var all []plantstore.PoolStats
+func (s *Store) Pools() []storage.PoolStats {
+	var all []storage.PoolStats
 	for _, p := range []struct {
 		name string
 		pool *pgxpool.Pool
 	}{{"write", s.write}, {"read", s.read}, {"token", s.tokens}, {"list", s.list}} {
 		stat := p.pool.Stat()
-		all = append(all, plantstore.PoolStats{
+		all = append(all, storage.PoolStats{
 			Name: p.name, InUse: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()), Max: int(stat.MaxConns()),
 			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime(),
 		})
@@ -416,9 +417,9 @@ func (s *Store) classify(ctx context.Context, err error) error {
 // retry calls f again while it fails with ErrRetry, until the store timeout.
 func (s *Store) retry(ctx context.Context, f func() error) error {
 	deadline := time.Now().Add(s.storeTimeout)
-	for backoff := fastBackoff; ; {
+	for delays := fastDelays; ; {
 		err := f()
-		if !errors.Is(err, plantstore.ErrRetry) || time.Now().After(deadline) || !backoff.Wait(ctx) {
+		if !errors.Is(err, plantstore.ErrRetry) || time.Now().After(deadline) || !delays.Wait(ctx) {
 			return err
 		}
 	}

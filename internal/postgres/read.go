@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/match"
+	"plantstore/internal/storage"
 )
 
 const (
@@ -46,9 +48,9 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	if q.Contains == "" {
 		fetch = min(q.Limit, fetchSize-1) + 1
 	}
-	var b *plantstore.PageBuilder
+	var b *storage.PageBuilder
 	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		b = plantstore.NewPageBuilder(q, searchBudget)
+		b = storage.NewPageBuilder(q, searchBudget)
 		return each(ctx, c, q, fetch, nil, b.Add)
 	})
 	if err != nil {
@@ -75,7 +77,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 		return fmt.Errorf("%s: %w", s.name, ctx.Err())
 	}
 	q.Limit = 0 // a scan has no limit
-	matches := q.Filter()
+	matches := match.Filter(q)
 	yielded, stopped := false, false
 	var broken error
 	err := s.retry(ctx, func() error {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"plantstore"
+	"plantstore/internal/backoff"
 )
 
 const (
@@ -23,8 +23,8 @@ const (
 // How the store spaces its retries: fast when a request waits for them, slow when
 // only the log does.
 var (
-	fastBackoff = plantstore.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
-	slowBackoff = plantstore.Backoff{Min: time.Second, Max: 5 * time.Second}
+	fastDelays = backoff.Exponential{Min: 10 * time.Millisecond, Max: time.Second}
+	slowDelays = backoff.Exponential{Min: time.Second, Max: 5 * time.Second}
 )
 
 // Run connects to the server and creates or migrates its schema, logs when the
@@ -41,7 +41,7 @@ func (s *Store) Run(ctx context.Context) error {
 	prune := time.NewTicker(pruneInterval)
 	defer prune.Stop()
 	available := false
-	backoff := slowBackoff
+	delays := slowDelays
 	for {
 		err := s.Ready(ctx)
 		switch {
@@ -52,12 +52,12 @@ func (s *Store) Run(ctx context.Context) error {
 		case err != nil:
 			available = false
 			s.log.Warn("PostgreSQL is unavailable, retrying", "db", s.name, "err", err)
-			backoff.Wait(ctx)
+			delays.Wait(ctx)
 			continue
 		case !available:
 			s.log.Info("PostgreSQL is available", "db", s.name)
 		}
-		available, backoff = true, slowBackoff
+		available, delays = true, slowDelays
 		select {
 		case <-ctx.Done():
 		case <-time.After(checkInterval):

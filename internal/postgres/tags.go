@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 // tagBudget is how many plants one page of tags examines. They take about a tenth of a second
@@ -54,9 +55,9 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	from, begin := escape(q.Start()), escape(q.Prefix)
 	fetch := min(q.Limit, tagBudget) + 1
 	args := []any{from, prefix(from, tagPrefix), prefix(begin, tagPrefix), fetch, tagBudget, plantstore.MaxTagPlants + 1}
-	var b *plantstore.TagPageBuilder
+	var b *storage.TagPageBuilder
 	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		b = plantstore.NewTagPageBuilder(q, tagBudget)
+		b = storage.NewTagPageBuilder(q, tagBudget)
 		rows, err := c.Query(ctx, selectTags, args...)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
 )
 
@@ -103,7 +104,7 @@ type trimmedLog struct{ *storetest.Model }
 
 func (l trimmedLog) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
 	if q.After != plantstore.LatestCursor && q.After != "" {
-		return plantstore.EventPage{}, plantstore.ErrorGone("the events after it are no longer kept")
+		return plantstore.EventPage{}, storage.ErrorGone("the events after it are no longer kept")
 	}
 	return l.Model.Events(ctx, q)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"plantstore"
+	"plantstore/internal/storage"
 	"plantstore/internal/webhook"
 )
 
@@ -291,7 +292,7 @@ func (c storeCollector) Collect(metrics chan<- prometheus.Metric) {
 
 // poolCollector collects the metrics of the pools of connections to PostgreSQL.
 type poolCollector struct {
-	pools func() []plantstore.PoolStats
+	pools func() []storage.PoolStats
 }
 
 var (
@@ -323,7 +324,7 @@ func (c poolCollector) Collect(metrics chan<- prometheus.Metric) {
 }
 
 // webhookCollector collects the metrics of all webhooks together. GET /webhooks shows each.
-type webhookCollector struct{ webhooks *webhook.Manager }
+type webhookCollector struct{ webhooks *webhook.Sender }
 
 var (
 	webhookLagEvents  = prometheus.NewDesc("plantstore_webhook_lag_events", "Events that were not delivered yet to the webhooks for which this server delivers.", nil, nil)

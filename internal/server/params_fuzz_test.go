@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
+	"plantstore/internal/match"
 	"plantstore/internal/servertest"
 	"plantstore/internal/wire"
 )
@@ -107,7 +108,7 @@ func unescape(text string) (string, bool) {
 
 // matching returns the plants that match the query, regardless of its limit.
 func (e *expectation) matching(plants []plantstore.Plant) []plantstore.Plant {
-	name := plantstore.NewMatcher(e.query.Contains)
+	name := match.New(e.query.Contains)
 	_, tagged := e.query.Tag.Text()
 	var found []plantstore.Plant
 	for _, p := range plants {

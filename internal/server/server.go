@@ -1,7 +1,8 @@
 // Package server speaks the Plant Store interface over HTTP.
 //
 // routes.go is the whole API as one table. A handler decodes, makes one call and
-// encodes; wire.go has the helpers for both, and the table from errors to statuses.
+// encodes; body.go has the helpers for both, and errors.go the table from errors to
+// statuses.
 package server
 
 import (
@@ -25,6 +26,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
+	"plantstore/internal/storage"
 	"plantstore/internal/webhook"
 )
 
@@ -33,7 +35,7 @@ type Options struct {
 	Store    plantstore.Store
 	Writer   *commit.Writer
 	Guard    *auth.Guard
-	Webhooks *webhook.Manager
+	Webhooks *webhook.Sender
 	Metrics  *Metrics
 	Log      *slog.Logger
 	// AccessLog gets a line for every request. A server without it writes none.
@@ -69,7 +71,7 @@ type Server struct {
 	store     plantstore.Store
 	writer    *commit.Writer
 	guard     *auth.Guard
-	webhooks  *webhook.Manager
+	webhooks  *webhook.Sender
 	metrics   *Metrics
 	log       *slog.Logger
 	accessLog *AccessLog
@@ -157,7 +159,7 @@ func New(opts Options) *Server {
 	s.metrics.watchFollowers(s.followers.inUse)
 	s.metrics.watchAccessLog(s.accessLog)
 	s.metrics.watchTokens(s.guard.NextExpiry)
-	if store, ok := opts.Store.(interface{ Pools() []plantstore.PoolStats }); ok {
+	if store, ok := opts.Store.(interface{ Pools() []storage.PoolStats }); ok {
 		s.metrics.registry.MustRegister(poolCollector{store.Pools})
 	}
 	s.limits = map[string]error{

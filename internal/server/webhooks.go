@@ -43,7 +43,7 @@ func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	return writeWebhook(w, r, s.webhooks.Get)
+	return writeWebhook(w, r, s.webhooks.Webhook)
 }
 
 func (s *Server) replaceWebhook(w http.ResponseWriter, r *http.Request) error {

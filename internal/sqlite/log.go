@@ -10,6 +10,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
+	"plantstore/internal/storage"
 	"plantstore/internal/wire"
 )
 
@@ -172,7 +173,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		if err != nil {
 			return err
 		}
-		build := plantstore.NewEventPageBuilder(q, after.Cursor(), eventBudget)
+		build := storage.NewEventPageBuilder(q, after.Cursor(), eventBudget)
 		err = log.each(c, after.Seq, build.Add)
 		page = build.Page()
 		return err
@@ -193,8 +194,8 @@ func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {
 }
 
 // logRange returns what the connection's snapshot has of the log.
-func (log *logState) logRange(c *sqlite.Conn) *plantstore.LogRange {
-	return &plantstore.LogRange{
+func (log *logState) logRange(c *sqlite.Conn) *storage.LogRange {
+	return &storage.LogRange{
 		Store: log.store, Trimmed: log.trimmed, Last: log.seq, TrimmedTime: log.trimmedTime,
 		TimeOf: func(seq int64) (int64, error) {
 			row, err := c.Prepare("SELECT time FROM log WHERE seq = ?")

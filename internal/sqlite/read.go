@@ -9,7 +9,9 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
+	"plantstore/internal/match"
 	"plantstore/internal/memtable"
+	"plantstore/internal/storage"
 )
 
 // searchBudget is how many plants one List examines in a search for a name. They take
@@ -87,7 +89,7 @@ func (s *Store) plantFromView(ctx context.Context, id plantstore.ID) (found plan
 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	page := plantstore.NewPageBuilder(q, searchBudget)
+	page := storage.NewPageBuilder(q, searchBudget)
 	var err error
 	if q.Filtered() {
 		err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) })
@@ -126,7 +128,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	matches := q.Filter()
+	matches := match.Filter(q)
 	stopped := false
 	err = s.each(c, q, at, func(p plantstore.Plant) bool {
 		if matches(p) {

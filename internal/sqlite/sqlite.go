@@ -21,6 +21,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
+	"plantstore/internal/storage"
 )
 
 // SQLite before 3.51.3 could corrupt a file when one connection ran a checkpoint
@@ -107,7 +108,7 @@ type Store struct {
 	expired  atomic.Int64
 	logSize  atomic.Int64
 
-	changes plantstore.Notifier // of rows added to the log
+	changes storage.Notifier // of rows added to the log
 }
 
 var _ plantstore.Store = (*Store)(nil)

@@ -9,6 +9,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
+	"plantstore/internal/storage"
 )
 
 // flushTags brings the table of tagged plants up to date with the frozen generation, by about
@@ -104,7 +105,7 @@ const (
 
 // Tags returns one page of tags.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
-	b := plantstore.NewTagPageBuilder(q, tagBudget)
+	b := storage.NewTagPageBuilder(q, tagBudget)
 	err := s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
 		snap, err := s.snapshot(c)
 		if err != nil {

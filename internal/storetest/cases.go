@@ -86,12 +86,12 @@ func writeCases() []writeCase {
 		none  *variety
 
 		always = &plantstore.Condition{}
-		exists = match(plantstore.AnyETag)
-		absent = noneMatch(plantstore.AnyETag)
-		ifFern = match(fern.etag())
-		ifBoth = match(moss.etag(), fern.etag())
-		noFern = noneMatch(fern.etag())
-		noBoth = noneMatch(moss.etag(), fern.etag())
+		exists = ifMatch(plantstore.AnyETag)
+		absent = ifNoneMatch(plantstore.AnyETag)
+		ifFern = ifMatch(fern.etag())
+		ifBoth = ifMatch(moss.etag(), fern.etag())
+		noFern = ifNoneMatch(fern.etag())
+		noBoth = ifNoneMatch(moss.etag(), fern.etag())
 		narrow = &plantstore.Condition{
 			Match:     []plantstore.ETag{plantstore.AnyETag},
 			NoneMatch: []plantstore.ETag{fern.etag()},
@@ -174,10 +174,10 @@ func writeCases() []writeCase {
 	}
 }
 
-func match(tags ...plantstore.ETag) *plantstore.Condition {
+func ifMatch(tags ...plantstore.ETag) *plantstore.Condition {
 	return &plantstore.Condition{Match: tags}
 }
 
-func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
+func ifNoneMatch(tags ...plantstore.ETag) *plantstore.Condition {
 	return &plantstore.Condition{NoneMatch: tags}
 }

@@ -133,7 +133,7 @@ func noUpdateIsLost(t *testing.T, s *subject) {
 			// The tags differ because a replace by an equal plant would be treated as
 			// a retry.
 			w := replace(tagged(1, strconv.Itoa(n+1), strconv.Itoa(counter)))
-			w.If = match(current.ETag())
+			w.If = ifMatch(current.ETag())
 			results, err := applyBatch(t.Context(), s, []plantstore.Write{w})
 			switch {
 			case err != nil:

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/match"
+	"plantstore/internal/storage"
 )
 
 // Model is a [plantstore.Store] in memory: a mutex, a map and a slice. It is slow and
@@ -26,7 +28,7 @@ type Model struct {
 	webhooks   []plantstore.Webhook // in the order of their creation
 	deliveries map[string][]plantstore.Delivery
 	log        []plantstore.Event
-	changes    plantstore.Notifier
+	changes    storage.Notifier
 }
 
 var _ plantstore.Store = (*Model)(nil)
@@ -110,11 +112,11 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			return page, err
 		}
 		if n = int(position.Seq); n > len(m.log) || m.at(n) != q.After {
-			return page, plantstore.ErrorGone("it is not one of the model's")
+			return page, storage.ErrorGone("it is not one of the model's")
 		}
 		if q.Including {
 			if n == 0 {
-				return page, plantstore.ErrorGone("there is no event at it")
+				return page, storage.ErrorGone("there is no event at it")
 			}
 			n--
 		}
@@ -123,7 +125,7 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			n++
 		}
 		if n == len(m.log) {
-			if err := plantstore.CheckSince(q.Since); err != nil {
+			if err := storage.CheckSince(q.Since); err != nil {
 				return page, err
 			}
 		}
@@ -167,7 +169,7 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	if err := ctx.Err(); err != nil {
 		return plantstore.Page{}, err
 	}
-	b := plantstore.NewPageBuilder(q, math.MaxInt)
+	b := storage.NewPageBuilder(q, math.MaxInt)
 	for _, p := range m.matching(q, nil) {
 		if !b.Add(p) {
 			break
@@ -201,20 +203,12 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 	if at != nil {
 		*at = m.at(len(m.log))
 	}
-	name := plantstore.NewMatcher(q.Contains)
-	_, tagged := q.Tag.Text()
+	matches := match.Filter(q)
 	var found []plantstore.Plant
 	for _, p := range m.plants {
-		if q.After != nil && p.ID <= *q.After {
-			continue
+		if (q.After == nil || p.ID > *q.After) && matches(p) {
+			found = append(found, p)
 		}
-		if tagged && p.Tag != q.Tag {
-			continue
-		}
-		if !name.Match(p.Name) {
-			continue
-		}
-		found = append(found, p)
 	}
 	slices.SortFunc(found, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
 	return found
@@ -231,7 +225,7 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 			counts[tag]++
 		}
 	}
-	b := plantstore.NewTagPageBuilder(q, math.MaxInt)
+	b := storage.NewTagPageBuilder(q, math.MaxInt)
 	for _, tag := range slices.Sorted(maps.Keys(counts)) {
 		if !b.Wants(tag) {
 			break

@@ -188,7 +188,7 @@ func oneIDManyTimesInABatch(t *testing.T, s *subject) {
 func refusedWriteDoesNotStopOthers(t *testing.T, s *subject) {
 	mustCreate(t, s, plant(1, "fern"), plant(2, "rose"))
 	guarded := replace(plant(2, "moss"))
-	guarded.If = noneMatch(plantstore.AnyETag)
+	guarded.If = ifNoneMatch(plantstore.AnyETag)
 	apply(t, s,
 		step{create(plant(1, "oak")), idTaken},
 		step{create(plant(10, "first")), created},
@@ -254,7 +254,7 @@ func largeBatch(t *testing.T, s *subject) {
 
 func batchBelongsToTheCaller(t *testing.T, s *subject) {
 	guarded := replace(plant(-7, "oak"))
-	guarded.If = noneMatch(plantstore.AnyETag)
+	guarded.If = ifNoneMatch(plantstore.AnyETag)
 	batch := []plantstore.Write{create(plant(2, "fern")), create(plant(1, "rose")), guarded}
 	before := slices.Clone(batch)
 	results, err := applyBatch(t.Context(), s, batch)
@@ -277,7 +277,7 @@ func repeatedBatchChangesNothing(t *testing.T, s *subject) {
 	fern, rose, moss := plant(1, "fern"), plant(2, "rose"), plant(3, "moss")
 	mustCreate(t, s, plant(2, "oak"), plant(4, "elm"), moss)
 	moved := replace(tagged(3, "moss", "moved"))
-	moved.If = match(moss.ETag())
+	moved.If = ifMatch(moss.ETag())
 	apply(t, s,
 		step{create(fern), created},
 		step{replace(rose), replaced},

@@ -39,7 +39,7 @@ var errChanged = errors.New("the webhook has changed")
 // delivery delivers the events of one webhook, until it is stopped or the webhook is
 // disabled. One goroutine runs it; others send and save.
 type delivery struct {
-	m       *Manager
+	sender  *Sender
 	hook    plantstore.Webhook // as it was at the start
 	secrets []string
 	cancel  context.CancelCauseFunc
@@ -136,10 +136,10 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 			case err == nil:
 				d.savedVersion = d.savingVersion
 			case errors.Is(err, errChanged) || errors.Is(err, plantstore.ErrNoWebhook):
-				d.m.wake() // to look at what has changed
+				d.sender.wake() // to look at what has changed
 				return ""
 			default:
-				d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
+				d.sender.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
 				d.savedAt, d.recorded = time.Now().Add(storeDelay), false
 			}
 		case <-d.changed:
@@ -182,12 +182,12 @@ func (d *delivery) maySend() bool { return d.version-d.savedVersion < maxUnsaved
 func (d *delivery) read(ctx context.Context) (reason string) {
 	for d.changed == nil && d.queue.wanted() > 0 && !time.Now().Before(d.readAt) && ctx.Err() == nil {
 		start := d.queue.position
-		page, err := d.m.nextEvents(ctx, plantstore.EventQuery{After: start, Types: d.hook.Types, Limit: d.queue.wanted()})
+		page, err := d.sender.nextEvents(ctx, plantstore.EventQuery{After: start, Types: d.hook.Types, Limit: d.queue.wanted()})
 		if errors.Is(err, plantstore.ErrGone) {
 			return "it is behind what the log keeps: " + err.Error()
 		}
 		if err != nil {
-			d.m.warn(ctx, "cannot read events for a webhook", d.hook.ID, err)
+			d.sender.warn(ctx, "cannot read events for a webhook", d.hook.ID, err)
 			d.readAt = time.Now().Add(storeDelay)
 			return ""
 		}
@@ -213,7 +213,7 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 		r.unwanted = true
 		return r
 	case err == nil:
-		r.attempt = d.m.send(ctx, &d.hook, d.secrets, MessageID(it.Event), p.kind, p.body)
+		r.attempt = d.sender.send(ctx, &d.hook, d.secrets, MessageID(it.Event), p.kind, p.body)
 	case errors.Is(err, plantstore.ErrGone):
 		r.gone = true
 	default:
@@ -227,7 +227,7 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 // payload returns what is sent about an event.
 func (d *delivery) payload(ctx context.Context, it *item) (payload, error) {
 	if it.event == nil {
-		return d.m.payload(ctx, it.Event)
+		return d.sender.payload(ctx, it.Event)
 	}
 	body, err := wire.EncodeMessage(*it.event)
 	return payload{it.event.Type, body}, err
@@ -254,7 +254,7 @@ func (d *delivery) take(r result) (reason string) {
 	}
 	d.attempts, d.recorded = append(d.attempts, r.attempt), false
 	ok := r.attempt.Status/100 == 2
-	d.m.observe(ok, r.attempt.Duration)
+	d.sender.observe(ok, r.attempt.Duration)
 	if ok {
 		d.queue.delivered(r.item)
 		return ""
@@ -282,7 +282,7 @@ func describe(a plantstore.Delivery) string {
 func (d *delivery) save(ctx context.Context) {
 	since := time.Since(d.savedAt)
 	record := !d.recorded && time.Since(d.recordedAt) >= recordInterval
-	due := record || d.version > d.savedVersion || d.moved && since >= moveInterval || d.m.opts.Shared && since >= renewInterval
+	due := record || d.version > d.savedVersion || d.moved && since >= moveInterval || d.sender.opts.Shared && since >= renewInterval
 	if !due || d.saving || since < d.saveInterval() {
 		return
 	}
@@ -293,8 +293,8 @@ func (d *delivery) save(ctx context.Context) {
 		last, d.recorded, d.recordedAt = d.lastAttempts(), true, time.Now()
 	}
 	go func() {
-		d.saves <- d.m.limitSave(ctx, func() error {
-			err := d.m.store.SaveWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
+		d.saves <- d.sender.limitSave(ctx, func() error {
+			err := d.sender.store.SaveWebhook(ctx, d.hook.ID, func(w *plantstore.Webhook) error {
 				if !d.owns(w) {
 					return errChanged
 				}
@@ -305,7 +305,7 @@ func (d *delivery) save(ctx context.Context) {
 			if err != nil || !record {
 				return err
 			}
-			return d.m.store.SaveDeliveries(ctx, d.hook.ID, last)
+			return d.sender.store.SaveDeliveries(ctx, d.hook.ID, last)
 		})
 	}()
 }
@@ -316,7 +316,7 @@ func (d *delivery) saveInterval() time.Duration {
 
 // owns reports whether this delivery is still the one for the webhook.
 func (d *delivery) owns(w *plantstore.Webhook) bool {
-	return w.Lease.Owner == d.m.owner && w.Epoch == d.hook.Epoch && w.Disabled == ""
+	return w.Lease.Owner == d.sender.owner && w.Epoch == d.hook.Epoch && w.Disabled == ""
 }
 
 // lastAttempts returns the attempts to remember, the newest first.
@@ -338,7 +338,7 @@ func (d *delivery) finish(reason string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	_, err := d.m.store.UpdateWebhook(ctx, d.hook.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
+	_, err := d.sender.store.UpdateWebhook(ctx, d.hook.ID, plantstore.Actor{}, func(w *plantstore.Webhook) error {
 		if !d.owns(w) {
 			return errChanged
 		}
@@ -348,13 +348,13 @@ func (d *delivery) finish(reason string) {
 		return nil
 	})
 	if err == nil && reason != "" {
-		d.m.logDisabled(d.hook.ID, reason)
+		d.sender.logDisabled(d.hook.ID, reason)
 	}
 	if err == nil && !d.recorded {
-		err = d.m.store.SaveDeliveries(ctx, d.hook.ID, d.lastAttempts())
+		err = d.sender.store.SaveDeliveries(ctx, d.hook.ID, d.lastAttempts())
 	}
 	if err != nil && !errors.Is(err, errChanged) && !errors.Is(err, plantstore.ErrNoWebhook) {
-		d.m.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
+		d.sender.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
 	}
 }
 

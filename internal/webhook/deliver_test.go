@@ -35,12 +35,12 @@ var discardLog = log.New(io.Discard, "", 0)
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// service is a manager on a store.
+// service is a sender on a store.
 type service struct {
-	*Manager
+	*Sender
 	t     testing.TB
 	store plantstore.Store
-	log   *bytes.Buffer // complete when the manager has stopped
+	log   *bytes.Buffer // complete when the sender has stopped
 	stop  func()
 }
 
@@ -60,7 +60,7 @@ func openStore(t testing.TB, path string) *sqlite.Store {
 	return store
 }
 
-// run runs a manager that may call loopback addresses and retries quickly, until stop is
+// run runs a sender that may call loopback addresses and retries quickly, until stop is
 // called or the test ends.
 func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *service {
 	t.Helper()
@@ -69,7 +69,7 @@ func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *ser
 	for _, c := range configure {
 		c(&opts)
 	}
-	s.Manager = New(store, opts)
+	s.Sender = New(store, opts)
 	s.firstDelay = 20 * time.Millisecond
 	s.client.Timeout = 5 * time.Minute // what hangs does so throughout, and what is slow is not sent twice
 	ctx, cancel := context.WithCancel(context.Background())
@@ -122,7 +122,7 @@ func (s *service) write(op plantstore.Op, plants ...plantstore.Plant) {
 
 func (s *service) get(id string) plantstore.Webhook {
 	s.t.Helper()
-	w, err := s.Get(s.t.Context(), id)
+	w, err := s.Webhook(s.t.Context(), id)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -571,7 +571,7 @@ func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.trust(old, secret)
-	// The manager may not have noticed yet. A test always has the newest secrets.
+	// The sender may not have noticed yet. A test always has the newest secrets.
 	if a, err := s.Test(t.Context(), w.ID); err != nil || a.Status != 200 {
 		t.Fatalf("got %+v, %v", a, err)
 	}
@@ -681,7 +681,7 @@ func TestPositionSurvivesAStop(t *testing.T) {
 	wantPlants(t, onceIf(stopped, e.awaitEvents(int(last))), ferns(1, last)...)
 }
 
-// stopInTime stops the manager, and reports whether that was so quick that nothing was
+// stopInTime stops the sender, and reports whether that was so quick that nothing was
 // abandoned. A machine that stalls may take longer.
 func (s *service) stopInTime() bool {
 	start := time.Now()
@@ -929,7 +929,7 @@ func TestServersTakeTurns(t *testing.T) {
 	e.awaitMessages(before + 1)
 }
 
-// awaitSighting waits until the manager has seen that another has the lease.
+// awaitSighting waits until the sender has seen that another has the lease.
 func (s *service) awaitSighting(id string) {
 	s.t.Helper()
 	await(s.t, func() error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/storage"
 	"plantstore/internal/wire"
 )
 
@@ -28,23 +29,23 @@ const maxSavePause = 50 * time.Millisecond
 
 // limitSave calls a function that writes to the store. With many webhooks, such writes
 // take at most half of the time of a store that makes one at a time.
-func (m *Manager) limitSave(ctx context.Context, save func() error) error {
-	if err := m.saves.Acquire(ctx, 1); err != nil {
+func (s *Sender) limitSave(ctx context.Context, save func() error) error {
+	if err := s.saves.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	start := time.Now()
 	err := save()
-	time.AfterFunc(min(savePause*time.Since(start), maxSavePause), func() { m.saves.Release(1) })
+	time.AfterFunc(min(savePause*time.Since(start), maxSavePause), func() { s.saves.Release(1) })
 	return err
 }
 
 // events reads a page of the log.
-func (m *Manager) events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	if err := m.reads.Acquire(ctx, 1); err != nil {
+func (s *Sender) events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
+	if err := s.reads.Acquire(ctx, 1); err != nil {
 		return page, err
 	}
-	defer m.reads.Release(1)
-	return m.store.Events(ctx, q)
+	defer s.reads.Release(1)
+	return s.store.Events(ctx, q)
 }
 
 // eventPage is a page of the log, and a channel that is closed when there may be events
@@ -55,10 +56,10 @@ type eventPage struct {
 }
 
 // nextEvents reads a page of the log for a webhook.
-func (m *Manager) nextEvents(ctx context.Context, q plantstore.EventQuery) (eventPage, error) {
-	return share(ctx, m, fmt.Sprint(q.After, q.Types, q.Limit), func() (p eventPage, err error) {
-		p.changed = m.store.Changed()
-		p.EventPage, err = m.store.Events(ctx, q)
+func (s *Sender) nextEvents(ctx context.Context, q plantstore.EventQuery) (eventPage, error) {
+	return share(ctx, s, fmt.Sprint(q.After, q.Types, q.Limit), func() (p eventPage, err error) {
+		p.changed = s.store.Changed()
+		p.EventPage, err = s.store.Events(ctx, q)
 		return p, err
 	})
 }
@@ -70,14 +71,14 @@ type payload struct {
 }
 
 // payload reads an event for a webhook and returns what is sent about it.
-func (m *Manager) payload(ctx context.Context, at plantstore.Cursor) (payload, error) {
-	return share(ctx, m, string(at), func() (payload, error) {
-		page, err := m.store.Events(ctx, plantstore.EventQuery{After: at, Including: true, Limit: 1})
+func (s *Sender) payload(ctx context.Context, at plantstore.Cursor) (payload, error) {
+	return share(ctx, s, string(at), func() (payload, error) {
+		page, err := s.store.Events(ctx, plantstore.EventQuery{After: at, Including: true, Limit: 1})
 		if err != nil {
 			return payload{}, err
 		}
 		if len(page.Events) == 0 {
-			return payload{}, plantstore.ErrorGone("its event is no longer kept")
+			return payload{}, storage.ErrorGone("its event is no longer kept")
 		}
 		body, err := wire.EncodeMessage(page.Events[0])
 		return payload{page.Events[0].Type, body}, err
@@ -89,13 +90,13 @@ var errStopped = errors.New("the webhook was stopped")
 
 // share returns the result of a read of the log. Most webhooks follow the log side by
 // side: one that needs what another is reading waits for that.
-func share[T any](ctx context.Context, m *Manager, key string, read func() (T, error)) (result T, err error) {
+func share[T any](ctx context.Context, s *Sender, key string, read func() (T, error)) (result T, err error) {
 	for {
-		got, err, _ := m.shared.Do(key, func() (any, error) {
-			if m.reads.Acquire(ctx, 1) != nil {
+		got, err, _ := s.shared.Do(key, func() (any, error) {
+			if s.reads.Acquire(ctx, 1) != nil {
 				return nil, errStopped
 			}
-			defer m.reads.Release(1)
+			defer s.reads.Release(1)
 			got, err := read()
 			if err != nil && ctx.Err() != nil {
 				return nil, errStopped
@@ -114,7 +115,7 @@ func share[T any](ctx context.Context, m *Manager, key string, read func() (T, e
 }
 
 // send sends one message. The Delivery that it returns lacks the event and the attempt.
-func (m *Manager) send(ctx context.Context, w *plantstore.Webhook, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
+func (s *Sender) send(ctx context.Context, w *plantstore.Webhook, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
 	began := time.Now()
 	a := plantstore.Delivery{Type: kind, Time: began.UTC()}
 	fail := func(err error) plantstore.Delivery {
@@ -128,7 +129,7 @@ func (m *Manager) send(ctx context.Context, w *plantstore.Webhook, secrets []str
 	if err := SetHeader(r.Header, secrets, id, began, body); err != nil {
 		return fail(err)
 	}
-	response, err := m.client.Do(r)
+	response, err := s.client.Do(r)
 	if err != nil {
 		return fail(err)
 	}

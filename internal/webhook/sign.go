@@ -10,7 +10,7 @@ import (
 	"plantstore/internal/wire"
 )
 
-// TestType is the type of what [Manager.Test] sends.
+// TestType is the type of what [Sender.Test] sends.
 const TestType plantstore.EventType = "webhook.test"
 
 // MessageID returns the id of the message about an event: the same for every attempt.

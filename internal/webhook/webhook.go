@@ -1,7 +1,7 @@
 // Package webhook delivers events to webhooks: it reads the log of changes, signs,
 // sends, retries, and remembers how far it has come.
 //
-// A [Manager] has one [delivery] for each active webhook. Every delivery is on its own:
+// A [Sender] has one [delivery] for each active webhook. Every delivery is on its own:
 // an endpoint that hangs delays no other, however large its events are, because each
 // webhook has memory of its own for one. With several servers on one store, each
 // webhook belongs to one of them at a time, by a lease that its owner renews.
@@ -42,7 +42,7 @@ const (
 	saveTimeout = 3 * time.Second
 )
 
-// Options configure a [Manager].
+// Options configure a [Sender].
 type Options struct {
 	// Allow lists networks that may be called although they are not public, or by
 	// plain HTTP.
@@ -56,11 +56,12 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Manager manages the webhooks of a store, and delivers to them while it runs.
-type Manager struct {
+// Sender sends events to the webhooks of a store while it runs. Clients create and change
+// webhooks through it, so that it notices at once.
+type Sender struct {
 	store  plantstore.Store
 	opts   Options
-	owner  string // of the leases of this manager
+	owner  string // of the leases of this sender
 	guard  guard
 	client *http.Client
 	sealer sealer
@@ -87,12 +88,12 @@ type sighting struct {
 	since time.Time
 }
 
-// New returns a manager.
-func New(store plantstore.Store, opts Options) *Manager {
+// New returns a sender.
+func New(store plantstore.Store, opts Options) *Sender {
 	g := guard{allow: opts.Allow}
 	var random [8]byte
 	rand.Read(random[:])
-	return &Manager{
+	return &Sender{
 		store: store, opts: opts, owner: hex.EncodeToString(random[:]), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
 		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), saves: semaphore.NewWeighted(maxSaves),
@@ -102,47 +103,47 @@ func New(store plantstore.Store, opts Options) *Manager {
 
 // Run delivers until ctx ends. Then it waits a little for what is being sent, and saves
 // how far it has come.
-func (m *Manager) Run(ctx context.Context) error {
+func (s *Sender) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		m.poll(ctx)
+		s.poll(ctx)
 		select {
 		case <-ctx.Done():
-			m.mu.Lock()
-			running := m.running
-			m.running = make(map[string]*delivery)
-			m.mu.Unlock()
+			s.mu.Lock()
+			running := s.running
+			s.running = make(map[string]*delivery)
+			s.mu.Unlock()
 			for _, d := range running {
 				<-d.done
 			}
-			m.client.CloseIdleConnections()
+			s.client.CloseIdleConnections()
 			return nil
 		case <-tick.C:
-		case <-m.poke:
+		case <-s.poke:
 		}
 	}
 }
 
 // wake makes Run look at the webhooks now.
-func (m *Manager) wake() {
+func (s *Sender) wake() {
 	select {
-	case m.poke <- struct{}{}:
+	case s.poke <- struct{}{}:
 	default:
 	}
 }
 
 // poll starts and stops deliveries to match the webhooks in the store.
-func (m *Manager) poll(ctx context.Context) {
-	hooks, err := m.store.Webhooks(ctx)
+func (s *Sender) poll(ctx context.Context) {
+	hooks, err := s.store.Webhooks(ctx)
 	if err != nil {
-		if time.Since(m.warned) > warnInterval {
-			m.warned = time.Now()
-			m.warn(ctx, "cannot read the webhooks, retrying", "", err)
+		if time.Since(s.warned) > warnInterval {
+			s.warned = time.Now()
+			s.warn(ctx, "cannot read the webhooks, retrying", "", err)
 		}
 		return
 	}
-	m.readEnd(ctx, len(hooks) > 0)
+	s.readEnd(ctx, len(hooks) > 0)
 	known := make(map[string]bool, len(hooks))
 	disabled := make(map[string]bool)
 	for i := range hooks {
@@ -150,23 +151,23 @@ func (m *Manager) poll(ctx context.Context) {
 		if hooks[i].Disabled != "" {
 			disabled[hooks[i].ID] = true
 		}
-		m.adjust(ctx, &hooks[i])
+		s.adjust(ctx, &hooks[i])
 	}
-	m.mu.Lock()
-	m.disabled = disabled
-	for id := range m.seen {
+	s.mu.Lock()
+	s.disabled = disabled
+	for id := range s.seen {
 		if !known[id] {
-			delete(m.seen, id)
+			delete(s.seen, id)
 		}
 	}
 	var ended []*delivery
-	for id, d := range m.running {
+	for id, d := range s.running {
 		if !known[id] {
 			ended = append(ended, d)
-			delete(m.running, id)
+			delete(s.running, id)
 		}
 	}
-	m.mu.Unlock()
+	s.mu.Unlock()
 	stop(ended...)
 }
 
@@ -178,40 +179,40 @@ func stop(all ...*delivery) {
 }
 
 // adjust starts or stops the delivery of one webhook.
-func (m *Manager) adjust(ctx context.Context, w *plantstore.Webhook) {
-	m.mu.Lock()
-	d := m.running[w.ID]
-	m.mu.Unlock()
+func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
+	s.mu.Lock()
+	d := s.running[w.ID]
+	s.mu.Unlock()
 	if d != nil {
 		if d.isCurrent(w) {
 			return
 		}
 		stop(d)
-		m.mu.Lock()
-		delete(m.running, w.ID)
-		m.mu.Unlock()
+		s.mu.Lock()
+		delete(s.running, w.ID)
+		s.mu.Unlock()
 	}
-	if w.Disabled != "" || !m.mayTake(w) || ctx.Err() != nil {
+	if w.Disabled != "" || !s.mayTake(w) || ctx.Err() != nil {
 		return
 	}
-	taken, err := m.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
-		if now.Disabled != "" || m.opts.Shared && now.Lease != w.Lease && now.Lease.Owner != "" {
+	taken, err := s.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
+		if now.Disabled != "" || s.opts.Shared && now.Lease != w.Lease && now.Lease.Owner != "" {
 			return errChanged
 		}
-		now.Lease = plantstore.Lease{Owner: m.owner, Renewal: now.Lease.Renewal + 1}
+		now.Lease = plantstore.Lease{Owner: s.owner, Renewal: now.Lease.Renewal + 1}
 		now.Secrets = slices.DeleteFunc(now.Secrets, hasExpired)
 		for i := range now.Secrets {
-			now.Secrets[i].Secret = m.sealer.seal(now.ID, now.Secrets[i].Secret)
+			now.Secrets[i].Secret = s.sealer.seal(now.ID, now.Secrets[i].Secret)
 		}
 		return nil
 	})
 	if err != nil {
 		if !errors.Is(err, errChanged) && !errors.Is(err, plantstore.ErrNoWebhook) {
-			m.warn(ctx, "cannot take over a webhook", w.ID, err)
+			s.warn(ctx, "cannot take over a webhook", w.ID, err)
 		}
 		return
 	}
-	m.start(ctx, taken)
+	s.start(ctx, taken)
 }
 
 // isCurrent reports whether the delivery runs and does what the webhook says.
@@ -230,52 +231,52 @@ func hasExpired(s plantstore.WebhookSecret) bool {
 }
 
 // mayTake reports whether nobody else delivers for the webhook.
-func (m *Manager) mayTake(w *plantstore.Webhook) bool {
-	if !m.opts.Shared || w.Lease.Owner == "" || w.Lease.Owner == m.owner {
+func (s *Sender) mayTake(w *plantstore.Webhook) bool {
+	if !s.opts.Shared || w.Lease.Owner == "" || w.Lease.Owner == s.owner {
 		return true
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if was, ok := m.seen[w.ID]; !ok || was.lease != w.Lease {
-		m.seen[w.ID] = sighting{w.Lease, time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was, ok := s.seen[w.ID]; !ok || was.lease != w.Lease {
+		s.seen[w.ID] = sighting{w.Lease, time.Now()}
 		return false
 	}
-	return time.Since(m.seen[w.ID].since) > leaseTimeout
+	return time.Since(s.seen[w.ID].since) > leaseTimeout
 }
 
-// start starts the delivery of a webhook that this manager has the lease of.
-func (m *Manager) start(ctx context.Context, w plantstore.Webhook) {
-	secrets, err := m.secrets(&w)
+// start starts the delivery of a webhook that this sender has the lease of.
+func (s *Sender) start(ctx context.Context, w plantstore.Webhook) {
+	secrets, err := s.secrets(&w)
 	if err != nil {
-		m.disable(ctx, &w, err.Error())
+		s.disable(ctx, &w, err.Error())
 		return
 	}
-	attempts, err := m.store.Deliveries(ctx, w.ID)
+	attempts, err := s.store.Deliveries(ctx, w.ID)
 	if err != nil {
-		m.warn(ctx, "cannot read the attempts of a webhook", w.ID, err)
+		s.warn(ctx, "cannot read the attempts of a webhook", w.ID, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	slices.Reverse(attempts)
 	d := &delivery{
-		m: m, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
-		queue: newQueue(w.Progress, m.sending), results: make(chan result, maxInFlight), saves: make(chan error, 1),
+		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
+		queue: newQueue(w.Progress, s.sending), results: make(chan result, maxInFlight), saves: make(chan error, 1),
 		attempts: attempts, recorded: true, savedAt: time.Now(),
 	}
-	d.queue.firstDelay = m.firstDelay
-	m.mu.Lock()
-	m.running[w.ID] = d
-	m.mu.Unlock()
+	d.queue.firstDelay = s.firstDelay
+	s.mu.Lock()
+	s.running[w.ID] = d
+	s.mu.Unlock()
 	go d.run(ctx)
 }
 
 // secrets returns the secrets that sign now.
-func (m *Manager) secrets(w *plantstore.Webhook) ([]string, error) {
+func (s *Sender) secrets(w *plantstore.Webhook) ([]string, error) {
 	var all []string
-	for _, s := range w.Secrets {
-		if hasExpired(s) {
+	for _, sealed := range w.Secrets {
+		if hasExpired(sealed) {
 			continue
 		}
-		secret, err := m.sealer.open(w.ID, s.Secret)
+		secret, err := s.sealer.open(w.ID, sealed.Secret)
 		if err != nil {
 			return nil, err
 		}
@@ -287,51 +288,51 @@ func (m *Manager) secrets(w *plantstore.Webhook) ([]string, error) {
 	return all, nil
 }
 
-// disable disables a webhook of which this manager has the lease.
-func (m *Manager) disable(ctx context.Context, w *plantstore.Webhook, reason string) {
-	_, err := m.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
-		if now.Lease.Owner != m.owner || now.Epoch != w.Epoch {
+// disable disables a webhook of which this sender has the lease.
+func (s *Sender) disable(ctx context.Context, w *plantstore.Webhook, reason string) {
+	_, err := s.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
+		if now.Lease.Owner != s.owner || now.Epoch != w.Epoch {
 			return errChanged
 		}
 		now.Disabled, now.Lease.Owner = reason, ""
 		return nil
 	})
 	if err != nil {
-		m.warn(ctx, "cannot disable a webhook", w.ID, err)
+		s.warn(ctx, "cannot disable a webhook", w.ID, err)
 		return
 	}
-	m.logDisabled(w.ID, reason)
+	s.logDisabled(w.ID, reason)
 }
 
-func (m *Manager) logDisabled(id, reason string) {
-	m.opts.Log.Error("a webhook is disabled: resume it with plantstore webhook resume", "webhook", id, "reason", reason)
+func (s *Sender) logDisabled(id, reason string) {
+	s.opts.Log.Error("a webhook is disabled: resume it with plantstore webhook resume", "webhook", id, "reason", reason)
 }
 
-func (m *Manager) warn(ctx context.Context, message, id string, err error) {
+func (s *Sender) warn(ctx context.Context, message, id string, err error) {
 	if ctx.Err() == nil {
-		m.opts.Log.Warn(message, "webhook", id, "err", err)
+		s.opts.Log.Warn(message, "webhook", id, "err", err)
 	}
 }
 
-func (m *Manager) observe(ok bool, took time.Duration) {
-	if m.opts.Observe != nil {
-		m.opts.Observe(ok, took)
+func (s *Sender) observe(ok bool, took time.Duration) {
+	if s.opts.Observe != nil {
+		s.opts.Observe(ok, took)
 	}
 }
 
 // readEnd reads where the log ends, for the metrics.
-func (m *Manager) readEnd(ctx context.Context, wanted bool) {
+func (s *Sender) readEnd(ctx context.Context, wanted bool) {
 	if !wanted {
 		return
 	}
-	page, err := m.store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	page, err := s.store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 	if err != nil {
 		return
 	}
 	if end, err := page.Next.Position(); err == nil {
-		m.mu.Lock()
-		m.lastSeq = end.Seq
-		m.mu.Unlock()
+		s.mu.Lock()
+		s.lastSeq = end.Seq
+		s.mu.Unlock()
 	}
 }
 
@@ -345,20 +346,20 @@ type Stats struct {
 }
 
 // Stats returns the figures of all webhooks together.
-func (m *Manager) Stats() (all Stats) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, d := range m.running {
+func (s *Sender) Stats() (all Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.running {
 		all.LagEvents += d.lagEvents.Load()
 		if at := d.oldest.Load(); at != 0 {
 			all.Lag = max(all.Lag, time.Since(time.Unix(0, at)))
 		}
 		if seq := d.seq.Load(); seq > 0 {
-			all.LagEvents += max(0, m.lastSeq-seq)
+			all.LagEvents += max(0, s.lastSeq-seq)
 		}
 	}
-	for id := range m.disabled {
-		if m.running[id] == nil {
+	for id := range s.disabled {
+		if s.running[id] == nil {
 			all.Disabled++
 		}
 	}

@@ -1,9 +1,14 @@
-package plantstore
+// Package storage is what every store does by the same rules: it ends pages, finds cursors in
+// its log of changes, and notifies those who wait for a change.
+package storage
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Notifier tells those who wait that something has changed. It is how a store keeps the
-// promise of [Store].Changed.
+// promise of [plantstore.Store].Changed.
 type Notifier struct {
 	mu      sync.Mutex    // guards changed
 	changed chan struct{} // closed by the next change; nil if nobody waits
@@ -34,4 +39,12 @@ func (n *Notifier) HasWaiters() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.changed != nil
+}
+
+// PoolStats describes a store's pool of connections to an operator.
+type PoolStats struct {
+	Name             string
+	InUse, Idle, Max int
+	Waits            int64         // for a connection, because none was idle
+	Waited           time.Duration // in all of them
 }

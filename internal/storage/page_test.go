@@ -1,4 +1,4 @@
-package plantstore_test
+package storage_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 func TestPageBuilder(t *testing.T) {
@@ -35,7 +36,7 @@ func TestPageBuilder(t *testing.T) {
 		{"budget for all", plantstore.Query{Limit: 4, Contains: "tree"}, 4, []plantstore.ID{1}, last},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := plantstore.NewPageBuilder(tt.query, tt.budget)
+			b := storage.NewPageBuilder(tt.query, tt.budget)
 			for _, p := range plants {
 				if !b.Add(p) {
 					break
@@ -71,7 +72,7 @@ func TestPageEndsByBytes(t *testing.T) {
 		{"of a search", "fern", "", 0, 32},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := plantstore.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
+			b := storage.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
 			examined := 0
 			for b.Add(plantstore.Plant{ID: plantstore.ID(examined), Name: name, Tag: plantstore.NewTag(tt.tag)}) {
 				examined++

@@ -1,4 +1,5 @@
-package plantstore
+// Package backoff spaces out retries.
+package backoff
 
 import (
 	"context"
@@ -6,23 +7,23 @@ import (
 	"time"
 )
 
-// Backoff spaces out retries: the delays double from Min to Max. Each is shortened
+// Exponential spaces out retries: the delays double from Min to Max. Each is shortened
 // at random, by half at most, so that callers that failed together do not retry
 // together. It may be copied before its first use.
-type Backoff struct {
+type Exponential struct {
 	Min, Max time.Duration
 	next     time.Duration // 0 before the first use
 }
 
 // Next returns how long to wait before the next attempt.
-func (b *Backoff) Next() time.Duration {
+func (b *Exponential) Next() time.Duration {
 	delay := max(b.next, b.Min)
 	b.next = min(2*delay, b.Max)
 	return delay - rand.N(delay/2+1)
 }
 
 // Wait waits for the next delay. It reports false if ctx ends first.
-func (b *Backoff) Wait(ctx context.Context) bool {
+func (b *Exponential) Wait(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false

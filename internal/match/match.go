@@ -1,10 +1,23 @@
-package plantstore
+// Package match decides whether a plant matches a search, for every store and locale alike.
+package match
 
 import (
 	"bytes"
 	"unicode"
 	"unicode/utf8"
+
+	"plantstore"
 )
+
+// Filter returns a function that reports whether a plant has the tag and the name that the
+// query selects. The function is not safe for concurrent use.
+func Filter(q plantstore.Query) func(plantstore.Plant) bool {
+	name := New(q.Contains)
+	_, tagged := q.Tag.Text()
+	return func(p plantstore.Plant) bool {
+		return (!tagged || p.Tag == q.Tag) && name.Match(p.Name)
+	}
+}
 
 // Matcher reports whether names contain a text, ignoring case. The zero Matcher
 // matches every name. It is not safe for concurrent use.
@@ -13,9 +26,9 @@ type Matcher struct {
 	folded []byte // scratch
 }
 
-// NewMatcher returns a matcher for names that contain part, ignoring case by
-// Unicode's simple case folding, so that every store and locale agree.
-func NewMatcher(part string) *Matcher {
+// New returns a matcher for names that contain part, ignoring case by
+// Unicode's simple case folding.
+func New(part string) *Matcher {
 	return &Matcher{part: fold(nil, part)}
 }
 

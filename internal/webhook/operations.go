@@ -12,14 +12,14 @@ import (
 // Create adds a webhook with the URL, the types, the description and the By of config. It
 // is sent the events after the cursor, or without one those that come next. The secret is
 // returned only here.
-func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
-	if err := m.check(&config); err != nil {
+func (s *Sender) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
+	if err := s.check(&config); err != nil {
 		return w, "", err
 	}
 	if after == "" {
 		after = plantstore.LatestCursor
 	}
-	start, err := m.startOf(ctx, plantstore.EventQuery{After: after, Limit: 1})
+	start, err := s.startOf(ctx, plantstore.EventQuery{After: after, Limit: 1})
 	if err != nil {
 		return w, "", err
 	}
@@ -28,35 +28,35 @@ func (m *Manager) Create(ctx context.Context, config plantstore.Webhook, after p
 		ID: plantstore.NewWebhookID(), URL: config.URL, Types: config.Types, Description: config.Description,
 		Created: time.Now().UTC().Truncate(time.Second), By: config.By, Progress: plantstore.Progress{Position: start},
 	}
-	w.Secrets = []plantstore.WebhookSecret{{Secret: m.sealer.seal(w.ID, secret)}}
-	if err := m.store.CreateWebhook(ctx, w, by); err != nil {
+	w.Secrets = []plantstore.WebhookSecret{{Secret: s.sealer.seal(w.ID, secret)}}
+	if err := s.store.CreateWebhook(ctx, w, by); err != nil {
 		return plantstore.Webhook{}, "", err
 	}
-	m.wake()
+	s.wake()
 	return w, secret, nil
 }
 
-func (m *Manager) check(config *plantstore.Webhook) error {
+func (s *Sender) check(config *plantstore.Webhook) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	return m.guard.checkURL(config.URL)
+	return s.guard.checkURL(config.URL)
 }
 
 // startOf returns the position after which the events of a query come.
-func (m *Manager) startOf(ctx context.Context, q plantstore.EventQuery) (plantstore.Cursor, error) {
-	page, err := m.events(ctx, q)
+func (s *Sender) startOf(ctx context.Context, q plantstore.EventQuery) (plantstore.Cursor, error) {
+	page, err := s.events(ctx, q)
 	return page.Start, err
 }
 
 // List returns all webhooks, in order of creation.
-func (m *Manager) List(ctx context.Context) ([]plantstore.Webhook, error) {
-	return m.store.Webhooks(ctx)
+func (s *Sender) List(ctx context.Context) ([]plantstore.Webhook, error) {
+	return s.store.Webhooks(ctx)
 }
 
-// Get returns a webhook, or ErrNoWebhook.
-func (m *Manager) Get(ctx context.Context, id string) (plantstore.Webhook, error) {
-	all, err := m.store.Webhooks(ctx)
+// Webhook returns a webhook, or ErrNoWebhook.
+func (s *Sender) Webhook(ctx context.Context, id string) (plantstore.Webhook, error) {
+	all, err := s.store.Webhooks(ctx)
 	if err != nil {
 		return plantstore.Webhook{}, err
 	}
@@ -68,27 +68,27 @@ func (m *Manager) Get(ctx context.Context, id string) (plantstore.Webhook, error
 }
 
 // Replace replaces the URL, the types and the description of a webhook.
-func (m *Manager) Replace(ctx context.Context, id string, config plantstore.Webhook, by plantstore.Actor) (plantstore.Webhook, error) {
-	if err := m.check(&config); err != nil {
+func (s *Sender) Replace(ctx context.Context, id string, config plantstore.Webhook, by plantstore.Actor) (plantstore.Webhook, error) {
+	if err := s.check(&config); err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return m.update(ctx, id, by, func(w *plantstore.Webhook) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
 		w.URL, w.Types, w.Description = config.URL, config.Types, config.Description
 	})
 }
 
 // Delete removes a webhook. What is being sent to it still is.
-func (m *Manager) Delete(ctx context.Context, id string, by plantstore.Actor) error {
-	err := m.store.DeleteWebhook(ctx, id, by)
-	m.wake()
+func (s *Sender) Delete(ctx context.Context, id string, by plantstore.Actor) error {
+	err := s.store.DeleteWebhook(ctx, id, by)
+	s.wake()
 	return err
 }
 
 // Rotate makes a new secret for a webhook. For 24 hours those before it sign too.
-func (m *Manager) Rotate(ctx context.Context, id string, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
+func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
 	secret = plantstore.NewWebhookSecret()
-	added := plantstore.WebhookSecret{Secret: m.sealer.seal(id, secret)}
-	w, err = m.update(ctx, id, by, func(w *plantstore.Webhook) {
+	added := plantstore.WebhookSecret{Secret: s.sealer.seal(id, secret)}
+	w, err = s.update(ctx, id, by, func(w *plantstore.Webhook) {
 		if len(w.Secrets) > 0 && w.Secrets[0] == added {
 			return // the store calls this again
 		}
@@ -107,8 +107,8 @@ func (m *Manager) Rotate(ctx context.Context, id string, by plantstore.Actor) (w
 }
 
 // Resume makes a disabled webhook active again. It continues where it was.
-func (m *Manager) Resume(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
-	return m.update(ctx, id, by, func(w *plantstore.Webhook) {
+func (s *Sender) Resume(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
 		if w.Disabled == "" {
 			return
 		}
@@ -121,43 +121,43 @@ func (m *Manager) Resume(ctx context.Context, id string, by plantstore.Actor) (p
 }
 
 // Replay makes a webhook start over after a cursor, or from a time.
-func (m *Manager) Replay(ctx context.Context, id string, after plantstore.Cursor, since time.Time, by plantstore.Actor) (plantstore.Webhook, error) {
-	start, err := m.startOf(ctx, plantstore.EventQuery{After: after, Since: since, Limit: 1})
+func (s *Sender) Replay(ctx context.Context, id string, after plantstore.Cursor, since time.Time, by plantstore.Actor) (plantstore.Webhook, error) {
+	start, err := s.startOf(ctx, plantstore.EventQuery{After: after, Since: since, Limit: 1})
 	if err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return m.update(ctx, id, by, func(w *plantstore.Webhook) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
 		w.Epoch++
 		w.Progress = plantstore.Progress{Position: start}
 	})
 }
 
 // Deliveries returns the last attempts of a webhook, the newest first.
-func (m *Manager) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
-	return m.store.Deliveries(ctx, id)
+func (s *Sender) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
+	return s.store.Deliveries(ctx, id)
 }
 
 // Test sends a webhook.test now, and returns the result. The caller limits how many run.
-func (m *Manager) Test(ctx context.Context, id string) (plantstore.Delivery, error) {
-	w, err := m.Get(ctx, id)
+func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, error) {
+	w, err := s.Webhook(ctx, id)
 	if err != nil {
 		return plantstore.Delivery{}, err
 	}
-	secrets, err := m.secrets(&w)
+	secrets, err := s.secrets(&w)
 	if err != nil {
 		return plantstore.Delivery{Type: TestType, Attempt: 1, Time: time.Now().UTC(), Error: err.Error()}, nil
 	}
 	message := "evt_test_" + plantstore.NewWebhookID()
-	a := m.send(ctx, &w, secrets, message, TestType, wire.EncodeTestMessage(TestType, time.Now(), id))
+	a := s.send(ctx, &w, secrets, message, TestType, wire.EncodeTestMessage(TestType, time.Now(), id))
 	a.Attempt = 1
 	return a, nil
 }
 
-func (m *Manager) update(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
-	w, err := m.store.UpdateWebhook(ctx, id, by, func(w *plantstore.Webhook) error {
+func (s *Sender) update(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
+	w, err := s.store.UpdateWebhook(ctx, id, by, func(w *plantstore.Webhook) error {
 		change(w)
 		return nil
 	})
-	m.wake()
+	s.wake()
 	return w, err
 }

@@ -1,11 +1,11 @@
-package plantstore_test
+package match_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"plantstore"
+	"plantstore/internal/match"
 )
 
 var matchTests = []struct {
@@ -69,7 +69,7 @@ var matchTests = []struct {
 
 func TestMatch(t *testing.T) {
 	for _, tt := range matchTests {
-		if got := plantstore.NewMatcher(tt.part).Match(tt.name); got != tt.want {
+		if got := match.New(tt.part).Match(tt.name); got != tt.want {
 			t.Errorf("%+q in %+q: got %t, want %t", tt.part, tt.name, got, tt.want)
 		}
 	}
@@ -77,14 +77,14 @@ func TestMatch(t *testing.T) {
 
 func TestZeroMatcherMatchesEveryName(t *testing.T) {
 	for _, name := range []string{"", "fern", "\x00"} {
-		if !new(plantstore.Matcher).Match(name) {
+		if !new(match.Matcher).Match(name) {
 			t.Errorf("the zero Matcher does not match %q", name)
 		}
 	}
 }
 
 func TestMatcherForgetsTheNameBefore(t *testing.T) {
-	m := plantstore.NewMatcher("fern")
+	m := match.New("fern")
 	for _, tt := range []struct {
 		name string
 		want bool
@@ -109,7 +109,7 @@ func FuzzMatch(f *testing.F) {
 		if !utf8.ValidString(name) || !utf8.ValidString(part) {
 			t.Skip("not valid in a plant")
 		}
-		if got, want := plantstore.NewMatcher(part).Match(name), foldedWindow(name, part); got != want {
+		if got, want := match.New(part).Match(name), foldedWindow(name, part); got != want {
 			t.Errorf("%+q in %+q: got %t, want %t", part, name, got, want)
 		}
 	})

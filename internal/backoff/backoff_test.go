@@ -1,4 +1,4 @@
-package plantstore_test
+package backoff_test
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"plantstore"
+	"plantstore/internal/backoff"
 )
 
 func TestBackoffDoublesUpToMax(t *testing.T) {
-	b := plantstore.Backoff{Min: 100 * time.Millisecond, Max: 500 * time.Millisecond}
+	b := backoff.Exponential{Min: 100 * time.Millisecond, Max: 500 * time.Millisecond}
 	for i, whole := range []time.Duration{100, 200, 400, 500, 500} {
 		whole *= time.Millisecond
 		if got := b.Next(); got < whole/2 || got > whole {
@@ -23,7 +23,7 @@ func TestBackoffDoublesUpToMax(t *testing.T) {
 func TestBackoffDelaysDiffer(t *testing.T) {
 	var delays []time.Duration
 	for range 100 {
-		b := plantstore.Backoff{Min: time.Second, Max: time.Second}
+		b := backoff.Exponential{Min: time.Second, Max: time.Second}
 		delays = append(delays, b.Next())
 	}
 	if slices.Sort(delays); delays[99]-delays[0] < 100*time.Millisecond {
@@ -32,7 +32,7 @@ func TestBackoffDelaysDiffer(t *testing.T) {
 }
 
 func TestBackoffWithoutDelay(t *testing.T) {
-	b := plantstore.Backoff{}
+	b := backoff.Exponential{}
 	if got := b.Next(); got != 0 {
 		t.Errorf("the delay is %s, want 0", got)
 	}
@@ -40,7 +40,7 @@ func TestBackoffWithoutDelay(t *testing.T) {
 
 func TestBackoffWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := plantstore.Backoff{Min: time.Hour, Max: time.Hour}
+		b := backoff.Exponential{Min: time.Hour, Max: time.Hour}
 		start := time.Now()
 		if !b.Wait(t.Context()) {
 			t.Error("Wait reports that its context has ended")

@@ -1,4 +1,4 @@
-package plantstore_test
+package storage_test
 
 import (
 	"fmt"
@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 // buildTags builds a page of sorted tags.
 func buildTags(sorted []plantstore.TagCount, q plantstore.TagQuery, budget int) plantstore.TagPage {
-	b := plantstore.NewTagPageBuilder(q, budget)
+	b := storage.NewTagPageBuilder(q, budget)
 	for _, tag := range sorted {
 		if tag.Tag < q.Start() {
 			continue

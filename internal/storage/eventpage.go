@@ -1,11 +1,13 @@
-package plantstore
+package storage
 
-// EventPageBuilder builds an [EventPage] from the events that a store reads in order.
-// Every store uses it, so that all end their pages by the same rules.
+import "plantstore"
+
+// EventPageBuilder builds a [plantstore.EventPage] from the events that a store reads in
+// order.
 type EventPageBuilder struct {
-	query  EventQuery
+	query  plantstore.EventQuery
 	budget int // how many more events may be examined
-	page   EventPage
+	page   plantstore.EventPage
 
 	text, examined int // bytes of text on the page, and of all events examined
 }
@@ -13,12 +15,12 @@ type EventPageBuilder struct {
 // NewEventPageBuilder returns a builder for one page after a position. After examining
 // budget events, or 32 MiB of text, the page ends, however few of them matched. It also
 // ends when its events have 4 MiB of text.
-func NewEventPageBuilder(q EventQuery, after Cursor, budget int) *EventPageBuilder {
-	return &EventPageBuilder{query: q, budget: budget, page: EventPage{Start: after, Next: after}}
+func NewEventPageBuilder(q plantstore.EventQuery, after plantstore.Cursor, budget int) *EventPageBuilder {
+	return &EventPageBuilder{query: q, budget: budget, page: plantstore.EventPage{Start: after, Next: after}}
 }
 
 // Add examines the next event and reports whether the page can take another.
-func (b *EventPageBuilder) Add(e Event) bool {
+func (b *EventPageBuilder) Add(e plantstore.Event) bool {
 	if len(b.page.Events) == b.query.Limit || b.budget == 0 || b.text >= maxPageText || b.examined >= maxExaminedText {
 		b.page.More = true
 		return false
@@ -34,4 +36,4 @@ func (b *EventPageBuilder) Add(e Event) bool {
 }
 
 // Page returns the page.
-func (b *EventPageBuilder) Page() EventPage { return b.page }
+func (b *EventPageBuilder) Page() plantstore.EventPage { return b.page }

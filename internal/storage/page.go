@@ -1,4 +1,9 @@
-package plantstore
+package storage
+
+import (
+	"plantstore"
+	"plantstore/internal/match"
+)
 
 const (
 	// maxPageText is the amount of text that ends a page, in bytes. A page has at
@@ -8,14 +13,14 @@ const (
 	maxExaminedText = 32 << 20
 )
 
-// PageBuilder builds the [Page] of a query from plants that a store reads in ascending
-// order of id. Every store uses it, so that all end their pages by the same rules.
+// PageBuilder builds the [plantstore.Page] of a query from plants that a store reads in
+// ascending order of id.
 type PageBuilder struct {
-	matches func(Plant) bool
-	limit   int // plants that fit on the page
-	budget  int // plants that may still be examined
-	last    ID  // the plant examined last
-	page    Page
+	matches func(plantstore.Plant) bool
+	limit   int           // plants that fit on the page
+	budget  int           // plants that may still be examined
+	last    plantstore.ID // the plant examined last
+	page    plantstore.Page
 
 	text, examined int // bytes of text on the page, and of all plants examined
 }
@@ -23,13 +28,13 @@ type PageBuilder struct {
 // NewPageBuilder returns a builder for one page of the query. After examining
 // budget plants, 1 at least, or 32 MiB of text, the page ends, however few of them
 // matched. It also ends when its plants have 4 MiB of text.
-func NewPageBuilder(q Query, budget int) *PageBuilder {
-	return &PageBuilder{matches: q.Filter(), limit: q.Limit, budget: budget}
+func NewPageBuilder(q plantstore.Query, budget int) *PageBuilder {
+	return &PageBuilder{matches: match.Filter(q), limit: q.Limit, budget: budget}
 }
 
 // Add examines the next plant and reports whether the builder wants another. The
 // plant that it returns false for is not on the page: it starts the next one.
-func (b *PageBuilder) Add(p Plant) bool {
+func (b *PageBuilder) Add(p plantstore.Plant) bool {
 	if len(b.page.Plants) == b.limit || b.budget == 0 || b.text >= maxPageText || b.examined >= maxExaminedText {
 		b.page.Next = &b.last
 		return false
@@ -40,7 +45,7 @@ func (b *PageBuilder) Add(p Plant) bool {
 	if b.matches(p) {
 		b.text += p.TextSize()
 		if b.page.Plants == nil {
-			b.page.Plants = make([]Plant, 0, min(b.limit, 128))
+			b.page.Plants = make([]plantstore.Plant, 0, min(b.limit, 128))
 		}
 		b.page.Plants = append(b.page.Plants, p)
 	}
@@ -48,4 +53,4 @@ func (b *PageBuilder) Add(p Plant) bool {
 }
 
 // Page returns the page of the plants added so far.
-func (b *PageBuilder) Page() Page { return b.page }
+func (b *PageBuilder) Page() plantstore.Page { return b.page }

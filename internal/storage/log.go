@@ -1,0 +1,119 @@
+package storage
+
+import (
+	"time"
+
+	"plantstore"
+)
+
+// LogRange is what a store has of its log: the events after Trimmed up to Last.
+type LogRange struct {
+	Store         string // in cursors
+	Trimmed, Last int64
+	TrimmedTime   int64 // of the event trimmed last, in Unix microseconds
+	// TimeOf returns the time of an event in the range.
+	TimeOf func(seq int64) (int64, error)
+}
+
+// At returns the position of an event in the range, or of the one trimmed last.
+func (l *LogRange) At(seq int64) (plantstore.Position, error) {
+	if seq == l.Trimmed {
+		return plantstore.Position{Store: l.Store, Seq: seq, Time: l.TrimmedTime}, nil
+	}
+	at, err := l.TimeOf(seq)
+	return plantstore.Position{Store: l.Store, Seq: seq, Time: at}, err
+}
+
+// Start returns the position after which the query's events come, or ErrGone if its
+// cursor is not in this log.
+func (l *LogRange) Start(q plantstore.EventQuery) (plantstore.Position, error) {
+	switch {
+	case q.After == plantstore.LatestCursor:
+		return l.At(l.Last)
+	case q.After != "" && q.Including:
+		return l.preceding(q.After)
+	case q.After != "":
+		return l.find(q.After)
+	case !q.Since.IsZero():
+		return l.since(q.Since)
+	}
+	return l.At(l.Trimmed)
+}
+
+// maxSkew is how much later than the server's clock the clock of a client may be.
+const maxSkew = time.Minute
+
+// since is Before for a query. A time that neither the clock nor the log has reached
+// would be forgotten with the first page, so it is refused.
+func (l *LogRange) since(t time.Time) (plantstore.Position, error) {
+	at, err := l.Before(t)
+	if err == nil && at.Seq == l.Last {
+		err = CheckSince(t)
+	}
+	return at, err
+}
+
+// CheckSince returns ErrParameter if a time is in the future.
+func CheckSince(t time.Time) error {
+	if time.Until(t) > maxSkew {
+		return plantstore.Errorf(plantstore.ErrParameter, `"since" must not be in the future, got %s`, t.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// preceding returns the position before the event at a cursor.
+func (l *LogRange) preceding(cursor plantstore.Cursor) (plantstore.Position, error) {
+	at, err := l.find(cursor)
+	if err != nil {
+		return at, err
+	}
+	if at.Seq == l.Trimmed {
+		return at, ErrorGone("its event is no longer kept")
+	}
+	return l.At(at.Seq - 1)
+}
+
+func (l *LogRange) find(cursor plantstore.Cursor) (plantstore.Position, error) {
+	want, err := cursor.Position()
+	if err != nil {
+		return want, err
+	}
+	switch {
+	case want.Store != l.Store:
+		return want, ErrorGone("it is from another store")
+	case want.Seq < l.Trimmed:
+		return want, ErrorGone("the events after it are no longer kept")
+	case want.Seq > l.Last:
+		return want, ErrorGone("it is beyond the end of this store, which may have been restored from a backup")
+	}
+	got, err := l.At(want.Seq)
+	if err == nil && got != want {
+		err = ErrorGone("this store has another history, for example after a restore from a backup")
+	}
+	return want, err
+}
+
+// Before returns the position before the first event that is not older than t. It
+// relies on time never going back in a log.
+func (l *LogRange) Before(t time.Time) (plantstore.Position, error) {
+	first := t.Add(time.Microsecond - 1).UnixMicro() // events have whole microseconds
+	low, high := l.Trimmed, l.Last                   // the result is between these
+	for low < high {
+		middle := low + (high-low+1)/2
+		at, err := l.At(middle)
+		if err != nil {
+			return at, err
+		}
+		if at.Time < first {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return l.At(low)
+}
+
+// ErrorGone returns the error for a cursor whose position the store does not have.
+func ErrorGone(why string) error {
+	return plantstore.Errorf(plantstore.ErrGone, "the cursor is gone: %s; start over without one, or from an export's Plantstore-Cursor", why)
+}

@@ -1,0 +1,65 @@
+package storage
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"plantstore"
+)
+
+// TagPageBuilder builds the [plantstore.TagPage] of a query from tags that a store reads in
+// the order of their bytes.
+type TagPageBuilder struct {
+	query  plantstore.TagQuery
+	last   string // the tag added last
+	text   int    // bytes of text on the page
+	budget int
+	page   plantstore.TagPage
+}
+
+// NewTagPageBuilder returns a builder for one page of the query. The page ends when its
+// tags have 4 MiB of text, or when they took more work than the budget.
+func NewTagPageBuilder(q plantstore.TagQuery, budget int) *TagPageBuilder {
+	return &TagPageBuilder{query: q, budget: budget}
+}
+
+// Wants reports whether the page goes on with a tag, which is after those added. If not, the
+// page ends. The first tag is not before the query's Start.
+func (b *TagPageBuilder) Wants(tag string) bool {
+	if !strings.HasPrefix(tag, b.query.Prefix) {
+		return false
+	}
+	if len(b.page.Tags) < b.query.Limit && b.text < maxPageText && b.budget > 0 {
+		return true
+	}
+	b.page.Next = separator(b.last, tag)
+	return false
+}
+
+// Add adds a tag that the builder wants, unless it has no plants. To find and count them took
+// that much work: how many plants were examined.
+func (b *TagPageBuilder) Add(tag string, plants, work int) {
+	b.last = tag
+	b.budget -= 1 + work
+	if plants > 0 {
+		b.text += len(tag)
+		b.page.Tags = append(b.page.Tags, plantstore.TagCount{
+			Tag: tag, Plants: min(plants, plantstore.MaxTagPlants), More: plants > plantstore.MaxTagPlants,
+		})
+	}
+}
+
+// Page returns the page of the tags added so far.
+func (b *TagPageBuilder) Page() plantstore.TagPage { return b.page }
+
+// separator returns the shortest text in valid UTF-8 that is after a and begins b, which
+// is after a.
+func separator(a, b string) string {
+	n := 0
+	for n < len(a) && a[n] == b[n] {
+		n++
+	}
+	for n++; n < len(b) && !utf8.RuneStart(b[n]); n++ {
+	}
+	return b[:n]
+}
