@@ -46,18 +46,27 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
+	"strconv"
 )
 
-// ID is the identification number of a plant, chosen by the client. Every int64 is
-// a valid ID, including zero and negative numbers.
-type ID int64
-
-// Plant is one plant. Plants can be compared with ==.
+// Plant is one plant. Plants can be compared with ==. Package encoding/json writes a plant as
+// the interface's NewPlant, and reads one with less care than the service does: it accepts a
+// plant without an id or a name.
 type Plant struct {
-	ID ID
+	ID ID `json:"id"`
 	// Name is any text in valid UTF-8. It may be empty or contain U+0000.
-	Name string
-	Tag  Tag
+	Name string `json:"name"`
+	Tag  Tag    `json:"tag,omitzero"`
+}
+
+// String returns a description of the plant for display.
+func (p Plant) String() string {
+	text := "plant " + p.ID.String() + " " + strconv.Quote(p.Name)
+	if p.Tag.present {
+		text += " (" + strconv.Quote(p.Tag.text) + ")"
+	}
+	return text
 }
 
 // TextSize returns the length of the plant's name and tag in bytes.
@@ -75,6 +84,30 @@ func NewTag(text string) Tag { return Tag{text: text, present: true} }
 
 // Text returns the tag's text, and whether the tag is present.
 func (t Tag) Text() (string, bool) { return t.text, t.present }
+
+// String returns the tag's text, or "" for an absent tag.
+func (t Tag) String() string { return t.text }
+
+// MarshalJSON returns the tag as a JSON string, or null for an absent one.
+func (t Tag) MarshalJSON() ([]byte, error) {
+	if !t.present {
+		return []byte("null"), nil
+	}
+	return json.Marshal(t.text)
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (t *Tag) UnmarshalJSON(value []byte) error {
+	var text *string
+	if err := json.Unmarshal(value, &text); err != nil {
+		return err
+	}
+	*t = Tag{}
+	if text != nil {
+		*t = NewTag(*text)
+	}
+	return nil
+}
 
 // ETag is the entity tag of a plant: plants with equal names and tags have equal
 // ETags, and plants that differ in either have different ones. It includes the

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // readAll reads all records of a file in one format.
@@ -183,8 +183,8 @@ func FuzzCSV(f *testing.F) {
 		if len(records) != 2 || records[0].problem != "" {
 			t.Fatalf("%q: %d records, problem %q", file, len(records), records[0].problem)
 		}
-		var got plantstore.Plant
-		if err := json.Unmarshal(records[0].json, &got); err != nil || got != want {
+		got, err := wire.DecodeNewPlant(bytes.NewBuffer(bytes.Clone(records[0].json)))
+		if err != nil || got != want {
 			t.Errorf("%q became %q, which is %v, %v; want %v", file, records[0].json, got, err, want)
 		}
 	})
