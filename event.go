@@ -28,15 +28,32 @@ const (
 	TokenRevoked EventType = "token.revoked"
 )
 
+// eventTypes lists every type in the order of their numbers, from 1. Stores have these numbers
+// in their logs, so a type never gets another.
+var eventTypes = []EventType{PlantCreated, PlantReplaced, PlantDeleted, TokenCreated, TokenRevoked}
+
 // EventTypes lists every type.
-func EventTypes() []EventType { return append(PlantEventTypes(), TokenCreated, TokenRevoked) }
+func EventTypes() []EventType { return slices.Clone(eventTypes) }
+
+// Number returns the number of the type in the log of a store, or 0 if the type is unknown.
+func (t EventType) Number() int64 { return int64(slices.Index(eventTypes, t)) + 1 }
+
+// EventTypeOf returns the type with a number, or "" if there is none.
+func EventTypeOf(number int64) EventType {
+	if number < 1 || number > int64(len(eventTypes)) {
+		return ""
+	}
+	return eventTypes[number-1]
+}
 
 // OfPlant says whether the change is to a plant. A type that this version does not know
 // may be.
 func (t EventType) OfPlant() bool { return strings.HasPrefix(string(t), "plant.") }
 
 // PlantEventTypes lists the types of changes to plants, which webhooks deliver.
-func PlantEventTypes() []EventType { return []EventType{PlantCreated, PlantReplaced, PlantDeleted} }
+func PlantEventTypes() []EventType {
+	return slices.DeleteFunc(EventTypes(), func(t EventType) bool { return !t.OfPlant() })
+}
 
 // Event is one change to a plant or a token.
 type Event struct {

@@ -246,6 +246,20 @@ type Result struct {
 	Err     error
 }
 
+// EventType returns the type of the event that the log of changes gets, or "" if nothing has
+// changed.
+func (r Result) EventType() EventType {
+	switch {
+	case r.Err != nil || r.Outcome == Unchanged:
+		return ""
+	case r.Outcome == Created:
+		return PlantCreated
+	case r.Outcome == Replaced:
+		return PlantReplaced
+	}
+	return PlantDeleted
+}
+
 // Decide returns what the write does to the current plant, which is nil if there is
 // none. It defines the semantics of writes for every store.
 //

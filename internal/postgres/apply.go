@@ -125,7 +125,7 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 	rows := slices.SortedFunc(slices.Values(p.rows), func(a, b *row) int { return cmp.Compare(a.writes[0], b.writes[0]) })
 	by, types := make([]string, len(rows)), make([]int16, len(rows))
 	for i, r := range rows {
-		by[i], types[i] = p.batch[r.writes[0]].By, createdType
+		by[i], types[i] = p.batch[r.writes[0]].By, int16(plantstore.PlantCreated.Number())
 	}
 	args := append(arrays(rows), by, types)
 	if !seen.expected() {

@@ -93,34 +93,6 @@ var (
 	selectLogEnd = `SELECT seq FROM log_state WHERE id = 1`
 )
 
-// eventTypes has the event type of each type in the log, except 0.
-var eventTypes = [...]plantstore.EventType{"", plantstore.PlantCreated, plantstore.PlantReplaced, plantstore.PlantDeleted, plantstore.TokenCreated, plantstore.TokenRevoked}
-
-// Types in the log. Those of tokens are last.
-const (
-	createdType      = 1
-	deletedType      = 3
-	tokenCreatedType = 4
-	tokenRevokedType = 5
-)
-
-// logType returns the type that the log has for an outcome, or 0 if that changed
-// nothing.
-func logType(r plantstore.Result) int16 {
-	if r.Err != nil {
-		return 0
-	}
-	switch r.Outcome {
-	case plantstore.Created:
-		return createdType
-	case plantstore.Replaced:
-		return 2
-	case plantstore.Deleted:
-		return deletedType
-	}
-	return 0
-}
-
 // logRowSize is approximately how many bytes of text a row of the log has at most: a
 // reader of one event reads its row.
 const logRowSize = 1 << 20
@@ -150,8 +122,8 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	}
 	slices.Sort(writes)
 	for _, i := range writes {
-		kind := logType(p.results[i])
-		if kind == 0 {
+		kind := p.results[i].EventType()
+		if kind == "" {
 			continue
 		}
 		if size > logRowSize {
@@ -160,9 +132,9 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		write := &p.batch[i]
 		plant := &write.Plant
 		switch kind {
-		case createdType:
+		case plantstore.PlantCreated:
 			more++
-		case deletedType:
+		case plantstore.PlantDeleted:
 			more--
 			plant = p.deleted[i]
 		}
@@ -175,7 +147,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		} else {
 			size += found[i]
 		}
-		by, types, ids, names, tags = append(by, write.By), append(types, kind), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
+		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
 	}
 	queue()
 }
@@ -318,12 +290,12 @@ func scanLog(rows pgx.Rows) (r logRow, err error) {
 
 // event returns an event of a row.
 func (s *logState) event(r logRow, i int) (e plantstore.Event, err error) {
-	if kind := r.types[i]; kind <= 0 || int(kind) >= len(eventTypes) {
-		return e, fmt.Errorf("event %d of the log has the type %d", r.first+int64(i), kind)
-	}
 	e.Cursor = plantstore.Position{Store: s.store, Seq: r.first + int64(i), Time: r.time}.Cursor()
-	e.Time, e.Type, e.By = time.UnixMicro(r.time).UTC(), eventTypes[r.types[i]], r.by[i]
-	if r.types[i] >= tokenCreatedType {
+	e.Time, e.Type, e.By = time.UnixMicro(r.time).UTC(), plantstore.EventTypeOf(int64(r.types[i])), r.by[i]
+	if e.Type == "" {
+		return e, fmt.Errorf("event %d of the log has the type %d", r.first+int64(i), r.types[i])
+	}
+	if !e.Type.OfPlant() {
 		token, _, err := wire.DecodeToken([]byte(r.names[i]))
 		e.Token = &token
 		return e, err

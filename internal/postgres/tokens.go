@@ -85,7 +85,7 @@ func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, 
 			if _, err := tx.Exec(ctx, insertToken, tokenRow(t)...); err != nil {
 				return err
 			}
-			return logToken(ctx, tx, tokenCreatedType, t, by)
+			return logToken(ctx, tx, plantstore.TokenCreated, t, by)
 		})
 	})
 }
@@ -130,9 +130,9 @@ func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) er
 
 // logToken appends a change to a token to the log. It must be the last statement of its
 // transaction.
-func logToken(ctx context.Context, tx pgx.Tx, kind int16, t plantstore.Token, by string) error {
+func logToken(ctx context.Context, tx pgx.Tx, kind plantstore.EventType, t plantstore.Token, by string) error {
 	text := string(wire.EncodeToken(t.Logged(), ""))
-	_, err := tx.Exec(ctx, appendLog, []string{by}, []int16{kind}, []int64{0}, []*string{&text}, []*string{nil}, 0)
+	_, err := tx.Exec(ctx, appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
 	return err
 }
 
@@ -219,7 +219,7 @@ func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.T
 		return err
 	}
 	token.Revoked = time.Unix(at.Unix(), 0).UTC()
-	return logToken(ctx, tx, tokenRevokedType, token, by.Name)
+	return logToken(ctx, tx, plantstore.TokenRevoked, token, by.Name)
 }
 
 // TouchTokens records when tokens were last used. It updates them in the order of

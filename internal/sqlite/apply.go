@@ -65,24 +65,21 @@ func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, me
 
 // record records what a write does.
 func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *plantstore.Plant, written map[plantstore.ID]*plantstore.Plant) {
-	if result.Err != nil {
-		return
-	}
-	switch result.Outcome {
-	case plantstore.Created:
-		w.addRow(rowCreated, write, write.Plant, plantstore.Tag{})
+	switch kind := result.EventType(); kind {
+	case plantstore.PlantCreated:
+		w.addRow(kind, write, write.Plant, plantstore.Tag{})
 		written[write.Plant.ID] = &write.Plant
-	case plantstore.Replaced:
-		w.addRow(rowReplaced, write, write.Plant, was.Tag)
+	case plantstore.PlantReplaced:
+		w.addRow(kind, write, write.Plant, was.Tag)
 		written[write.Plant.ID] = &write.Plant
-	case plantstore.Deleted:
-		w.addRow(rowDeleted, write, *was, plantstore.Tag{})
+	case plantstore.PlantDeleted:
+		w.addRow(kind, write, *was, plantstore.Tag{})
 		written[write.Plant.ID] = nil
 	}
 }
 
 // addRow adds a row to those that the transaction appends.
-func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Plant, was plantstore.Tag) {
+func (w *writer) addRow(kind plantstore.EventType, write *plantstore.Write, plant plantstore.Plant, was plantstore.Tag) {
 	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant, was})
 	w.tx.plants += plantDelta(kind)
 	text, _ := was.Text()
@@ -92,9 +89,9 @@ func (w *writer) addRow(kind int64, write *plantstore.Write, plant plantstore.Pl
 
 // changeOf returns what a row of the log changes. Its tag is the plant's after the change, or
 // before a deletion, and was the one before a replacement.
-func changeOf(kind, seq int64, id plantstore.ID, size int, tag, was plantstore.Tag) memtable.Change {
+func changeOf(kind plantstore.EventType, seq int64, id plantstore.ID, size int, tag, was plantstore.Tag) memtable.Change {
 	c := memtable.Change{ID: id, Seq: seq, Size: uint32(size), Before: was, After: tag}
-	if kind == rowDeleted {
+	if kind == plantstore.PlantDeleted {
 		c.Before, c.After, c.Deleted = tag, plantstore.Tag{}, true
 	}
 	return c
@@ -141,7 +138,7 @@ func (w *writer) appendRows(least int) error {
 func bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
 	at := 3 + 6*n // after the number and the time
 	stmt.BindText(at, row.by)
-	stmt.BindInt64(at+1, row.kind)
+	stmt.BindInt64(at+1, row.kind.Number())
 	stmt.BindInt64(at+2, int64(row.plant.ID))
 	stmt.BindText(at+3, row.plant.Name)
 	tags := bindTag(stmt, at+4, row.plant.Tag) + bindTag(stmt, at+5, row.was)

@@ -86,8 +86,8 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 	}
 	err = eachRow(rows, func() {
 		size += rows.ColumnInt64(6)
-		kind := rows.ColumnInt64(1)
-		if kind >= rowTokenCreated {
+		kind := columnType(rows, 1)
+		if !kind.OfPlant() {
 			return
 		}
 		plants += plantDelta(kind)
@@ -108,11 +108,11 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 const loadSize = 1 << 14
 
 // plantDelta returns how many more plants there are with a row of that kind.
-func plantDelta(kind int64) int64 {
+func plantDelta(kind plantstore.EventType) int64 {
 	switch kind {
-	case rowCreated:
+	case plantstore.PlantCreated:
 		return 1
-	case rowDeleted:
+	case plantstore.PlantDeleted:
 		return -1
 	}
 	return 0
@@ -152,15 +152,6 @@ func (s *Store) load() error {
 // eventBudget is how many events one call of Events examines.
 const eventBudget = 100_000
 
-var eventTypes = map[int64]plantstore.EventType{
-	rowCreated:  plantstore.PlantCreated,
-	rowReplaced: plantstore.PlantReplaced,
-	rowDeleted:  plantstore.PlantDeleted,
-
-	rowTokenCreated: plantstore.TokenCreated,
-	rowTokenRevoked: plantstore.TokenRevoked,
-}
-
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
 	err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error {
@@ -186,6 +177,11 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 
 // Changed returns a channel that is closed when rows have been added to the log.
 func (s *Store) Changed() <-chan struct{} { return s.changes.Changed() }
+
+// columnType reads the type of a row, or "" if this release does not know it.
+func columnType(row *sqlite.Stmt, column int) plantstore.EventType {
+	return plantstore.EventTypeOf(row.ColumnInt64(column))
+}
 
 // columnToken reads the token of a row.
 func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {
@@ -230,10 +226,8 @@ func (log *logState) each(c *sqlite.Conn, after int64, f func(plantstore.Event) 
 			return inconsistent("row %d of the log follows row %d", at.Seq, after)
 		}
 		after = at.Seq
-		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), By: rows.ColumnText(5)}
-		kind := rows.ColumnInt64(6)
-		e.Type = eventTypes[kind]
-		if kind < rowTokenCreated {
+		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: columnType(rows, 6), By: rows.ColumnText(5)}
+		if e.Type.OfPlant() {
 			e.Plant = rowPlant(rows)
 		} else if e.Token, err = columnToken(rows, 1); err != nil {
 			return inconsistent("row %d of the log: %w", at.Seq, err)

@@ -107,11 +107,11 @@ func (w *writer) insertToken(t plantstore.Token, by string) error {
 	if err != nil {
 		return err
 	}
-	return w.logToken(rowTokenCreated, t, by)
+	return w.logToken(plantstore.TokenCreated, t, by)
 }
 
 // logToken appends a change to a token to the log.
-func (w *writer) logToken(kind int64, t plantstore.Token, by string) error {
+func (w *writer) logToken(kind plantstore.EventType, t plantstore.Token, by string) error {
 	if err := w.catchUp(); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 		if err := w.deleteEndedTokens(at); err != nil {
 			return err
 		}
-		return w.logToken(rowTokenRevoked, token, by.Name)
+		return w.logToken(plantstore.TokenRevoked, token, by.Name)
 	})
 }
 

@@ -70,20 +70,11 @@ type transaction struct {
 
 // logRow is a row of the log.
 type logRow struct {
-	kind  int64
+	kind  plantstore.EventType
 	by    string
-	plant plantstore.Plant
-	was   plantstore.Tag // before a replacement
+	plant plantstore.Plant // its name is the token, as JSON, if the kind is not of a plant
+	was   plantstore.Tag   // before a replacement
 }
-
-// The kinds of a row.
-const (
-	rowCreated int64 = 1 + iota
-	rowReplaced
-	rowDeleted
-	rowTokenCreated // the plant's name is the token, as JSON
-	rowTokenRevoked
-)
 
 func (w *writer) prepare() error {
 	const orReplace = " ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
@@ -283,7 +274,7 @@ func loggedPlant(stmt *sqlite.Stmt, e memtable.Entry) (plant *plantstore.Plant, 
 		stmt.Reset()
 		return nil, false, err
 	}
-	if stmt.ColumnInt64(0) != int64(e.ID) || stmt.ColumnInt64(3) > rowDeleted {
+	if stmt.ColumnInt64(0) != int64(e.ID) || !columnType(stmt, 3).OfPlant() {
 		return nil, true, stmt.Reset()
 	}
 	p := rowPlant(stmt)
