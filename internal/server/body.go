@@ -179,8 +179,8 @@ func (bw *bodyWriter[T]) flush() {
 
 // writePage responds with an array. Clients that read slowly could fill the memory with
 // large pages, so these share a limit while they are sent.
-func writePage[T any](s *Server, w http.ResponseWriter, items []T, plant func(T) plantstore.Plant, encode func([]byte, T) ([]byte, error)) error {
-	release, ok := reservePage(s, tokenOf(w), items, plant)
+func writePage[T any](s *Server, w http.ResponseWriter, items []T, texts func(T) (string, string), encode func([]byte, T) ([]byte, error)) error {
+	release, ok := reservePage(s, tokenOf(w), items, texts)
 	if !ok {
 		return s.largePages.full
 	}
@@ -202,15 +202,16 @@ func writePage[T any](s *Server, w http.ResponseWriter, items []T, plant func(T)
 
 // reservePage takes the memory of a page from the lane of large pages, if it is one, and
 // reports whether there was enough. The caller releases it once the page has been sent.
-func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, plant func(T) plantstore.Plant) (release func(), ok bool) {
+// texts returns the texts of an item that clients choose, which are most of a large one.
+func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, texts func(T) (string, string)) (release func(), ok bool) {
 	text, largest := 0, 0
 	for _, item := range items {
-		p := plant(item)
-		text += p.TextSize()
+		name, tag := texts(item)
+		text += len(name) + len(tag)
 	}
 	if text > smallBody/(1+maxEscape) {
 		for _, item := range items {
-			largest = max(largest, encodedSize(plant(item)))
+			largest = max(largest, encodedSize(texts(item)))
 		}
 	}
 	n := min(int64(text+largest), s.largePages.share())
@@ -229,7 +230,7 @@ func (s *Server) largePlant(p plantstore.Plant) int64 {
 	if p.TextSize() <= smallBody/maxEscape {
 		return 0
 	}
-	encoded := encodedSize(p)
+	encoded := encodedSize(plantTexts(p))
 	if encoded <= smallBody {
 		return 0
 	}
@@ -239,11 +240,10 @@ func (s *Server) largePlant(p plantstore.Plant) int64 {
 // maxEscape is how many bytes of JSON a control character can become.
 const maxEscape = len(`\u0000`)
 
-// encodedSize returns about how much memory the plant takes while it is encoded.
-func encodedSize(p plantstore.Plant) int {
-	tag, _ := p.Tag.Text()
-	n := p.TextSize()
-	for _, text := range []string{p.Name, tag} {
+// encodedSize returns about how much memory the texts of an item take while it is encoded.
+func encodedSize(name, tag string) int {
+	n := len(name) + len(tag)
+	for _, text := range []string{name, tag} {
 		for _, c := range []byte(text) {
 			if c < ' ' {
 				n += maxEscape - 1

@@ -55,7 +55,7 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
 		params.Set("after", string(page.Next))
 		w.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
 	}
-	return writePage(s, w, page.Events, plantOf, wire.AppendEvent)
+	return writePage(s, w, page.Events, eventTexts, wire.AppendEvent)
 }
 
 // scanEvents reads a page when it is the token's turn.
@@ -67,12 +67,11 @@ func (s *Server) scanEvents(ctx context.Context, token plantstore.TokenHash, que
 	return s.store.Events(ctx, query)
 }
 
-// plantOf returns a plant with as much text as the event has.
-func plantOf(e plantstore.Event) plantstore.Plant {
+func eventTexts(e plantstore.Event) (name, tag string) {
 	if e.Token != nil {
-		return plantstore.Plant{Name: e.Token.Name}
+		return e.Token.Name, ""
 	}
-	return e.Plant
+	return plantTexts(e.Plant)
 }
 
 // readEventQuery reads the query of a list of events, strictly.
@@ -284,7 +283,7 @@ func (f *follower) read(more bool) (plantstore.EventPage, error) {
 // event examined did not match, an id without data says how far the log has been
 // searched.
 func (f *follower) send(page plantstore.EventPage) (bool, error) {
-	release, ok := reservePage(f.Server, f.token, page.Events, plantOf)
+	release, ok := reservePage(f.Server, f.token, page.Events, eventTexts)
 	if !ok {
 		return false, nil
 	}

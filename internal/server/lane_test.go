@@ -183,7 +183,7 @@ func TestLargePagesCountTheLargestEncodedPlant(t *testing.T) {
 		"more than a share":  {[]plantstore.Plant{{Name: strings.Repeat("x", maxLargePages)}}, maxLargePages * 3 / 4},
 	} {
 		s := &Server{largePages: newLane(maxLargePages, 0, 0, "full")}
-		release, ok := reservePage(s, tokenNamed("a"), tt.plants, samePlant)
+		release, ok := reservePage(s, tokenNamed("a"), tt.plants, plantTexts)
 		if !ok || s.largePages.used != tt.want {
 			t.Errorf("%s: %v, %d bytes, want %d", name, ok, s.largePages.used, tt.want)
 			continue

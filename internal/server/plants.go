@@ -93,7 +93,7 @@ func (s *Server) listPlants(w http.ResponseWriter, r *http.Request) error {
 	if page.Next != nil {
 		w.Header().Set("Link", s.nextLink(params, *page.Next))
 	}
-	return writePage(s, w, page.Plants, samePlant, wire.AppendNewPlant)
+	return writePage(s, w, page.Plants, plantTexts, wire.AppendNewPlant)
 }
 
 // listPage reads a page when it is the token's turn. A page without a filter is read
@@ -110,8 +110,7 @@ func (s *Server) listPage(ctx context.Context, token plantstore.TokenHash, query
 	return s.store.List(ctx, query)
 }
 
-// samePlant is for pages whose items are plants.
-func samePlant(p plantstore.Plant) plantstore.Plant { return p }
+func plantTexts(p plantstore.Plant) (name, tag string) { return p.Name, p.Tag.String() }
 
 // by returns the public name of the caller.
 func by(w http.ResponseWriter) string { return w.(*recorder).caller.Public }

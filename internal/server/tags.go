@@ -51,13 +51,10 @@ func (s *Server) listTags(w http.ResponseWriter, r *http.Request) error {
 		params.Set("from", from)
 		w.Header().Set("Link", "<"+s.baseURL+"/tags?"+params.Encode()+`>; rel="next"`)
 	}
-	return writePage(s, w, page.Tags, taggedPlant, wire.AppendTag)
+	return writePage(s, w, page.Tags, tagTexts, wire.AppendTag)
 }
 
-// taggedPlant returns a plant that is as large as the tag.
-func taggedPlant(t plantstore.TagCount) plantstore.Plant {
-	return plantstore.Plant{Tag: plantstore.NewTag(t.Tag)}
-}
+func tagTexts(t plantstore.TagCount) (name, tag string) { return "", t.Tag }
 
 // shortStart returns the start of the next page if it fits into a URL, or else the least
 // text after everything that begins like it: of tags that differ so late, only those

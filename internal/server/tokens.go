@@ -45,13 +45,12 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header()["Cache-Control"] = headerNoStore
-	return writePage(s, w, tokens, namedPlant, func(dst []byte, t plantstore.Token) ([]byte, error) {
+	return writePage(s, w, tokens, tokenTexts, func(dst []byte, t plantstore.Token) ([]byte, error) {
 		return append(dst, wire.EncodeToken(t.Info(), "")...), nil
 	})
 }
 
-// namedPlant returns a plant that is about as large as the token.
-func namedPlant(t plantstore.Token) plantstore.Plant { return plantstore.Plant{Name: t.Name} }
+func tokenTexts(t plantstore.Token) (name, tag string) { return t.Name, "" }
 
 // readTokens reads all tokens when it is the caller's turn.
 func (s *Server) readTokens(w http.ResponseWriter, r *http.Request) ([]plantstore.Token, error) {
