@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	tokenColumns = `hash, name, scopes, created, expires, revoked, used, rate`
-	insertToken  = `INSERT INTO tokens (` + tokenColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+	tokenColumns = `hash, name, scopes, created, expires, revoked, used, coalesce(rate, 'off')`
+	insertToken  = `INSERT INTO tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 'off'))`
 	// confirmToken changes nothing, but its commit waits for the standbys.
 	confirmToken = `UPDATE tokens SET hash = hash WHERE hash = $1`
 	revokeToken  = `UPDATE tokens SET revoked = $2 WHERE hash = $1`
@@ -239,23 +239,18 @@ func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 }
 
 func tokenRow(t plantstore.Token) []any {
-	var rate *string
-	if !t.Rate.IsZero() {
-		rate = new(t.Rate.String())
-	}
 	return []any{
 		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), rate,
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String(),
 	}
 }
 
 func rowToken(row pgx.CollectableRow) (plantstore.Token, error) {
 	var t plantstore.Token
 	var hash []byte
-	var scopes string
+	var scopes, rate string
 	var created int64
 	var expires, revoked, used *int64
-	var rate *string
 	if err := row.Scan(&hash, &t.Name, &scopes, &created, &expires, &revoked, &used, &rate); err != nil {
 		return t, err
 	}
@@ -267,9 +262,7 @@ func rowToken(row pgx.CollectableRow) (plantstore.Token, error) {
 	t.LastUsed = timeOrZero(used)
 	var badScopes, badRate error
 	t.Scopes, badScopes = plantstore.ParseScopes(scopes)
-	if rate != nil {
-		t.Rate, badRate = plantstore.ParseRate(*rate)
-	}
+	t.Rate, badRate = plantstore.ParseRate(rate)
 	if err := cmp.Or(badScopes, badRate); err != nil {
 		return t, fmt.Errorf("token %s: %w", t.Hash.ID(), err)
 	}

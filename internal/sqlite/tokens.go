@@ -13,12 +13,13 @@ import (
 	"plantstore/internal/wire"
 )
 
-const tokenColumns = "hash, name, scopes, created, expires, revoked, used, rate"
+const tokenColumns = "hash, name, scopes, created, expires, revoked, used, coalesce(rate, 'off')"
 
 // tokenEnd is when a token ended or will end, as the index tokens_by_end has it.
 const tokenEnd = "coalesce(revoked, expires, 9223372036854775807)"
 
 const (
+	insertToken = "INSERT INTO tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, 'off'))"
 	selectToken = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
 	isActive    = tokenEnd + " > ?1 AND revoked IS NULL"
 	countActive = "SELECT count(*) FROM tokens WHERE " + isActive
@@ -97,13 +98,9 @@ func (w *writer) count(query string, args ...any) (n int64, err error) {
 
 func (w *writer) insertToken(t plantstore.Token, by string) error {
 	w.tx.pages += tokenPages
-	var rate any
-	if !t.Rate.IsZero() {
-		rate = t.Rate.String()
-	}
-	err := exec(w.conn, "INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+	err := exec(w.conn, insertToken,
 		t.Hash[:], t.Name, plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), rate)
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
 	if err != nil {
 		return err
 	}
@@ -246,9 +243,7 @@ func rowToken(row *sqlite.Stmt) (plantstore.Token, error) {
 	t.LastUsed = rowTime(row, 6)
 	var badScopes, badRate error
 	t.Scopes, badScopes = plantstore.ParseScopes(row.ColumnText(2))
-	if !row.ColumnIsNull(7) {
-		t.Rate, badRate = plantstore.ParseRate(row.ColumnText(7))
-	}
+	t.Rate, badRate = plantstore.ParseRate(row.ColumnText(7))
 	if err := cmp.Or(badScopes, badRate); err != nil {
 		return t, fmt.Errorf("token %s: %w", t.Hash.ID(), err)
 	}
