@@ -254,7 +254,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// point the handler does, with an Error.
 		MaxHeaderBytes: int(2 * c.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, handler.OnePlant, parts, log)
+	}, handler.IsFast, parts, log)
 	handler.WatchConnections(web)
 
 	stopStore := background(parts, store.Run)

@@ -19,17 +19,16 @@ func newAbout(opts Options) plantstore.About {
 }
 
 // getAbout responds with what the server is, and the caller's limits.
-func (s *Server) getAbout(w http.ResponseWriter, r *http.Request) error {
-	caller := w.(*recorder).caller
+func (s *Server) getAbout(c *call) error {
 	about := s.about
-	about.Limits.RateLimit = caller.RateLimit()
-	if caller.Allows(plantstore.ScopeRead) {
-		stats, err := s.store.Stats(r.Context())
+	about.Limits.RateLimit = c.caller.RateLimit()
+	if c.caller.Allows(plantstore.ScopeRead) {
+		stats, err := s.store.Stats(c.r.Context())
 		if err != nil {
 			return err
 		}
 		about.Plants = &stats.Plants
 	}
-	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, http.StatusOK, append(wire.EncodeAbout(about), '\n'))
+	c.Header()["Cache-Control"] = headerNoStore
+	return writeJSON(c, http.StatusOK, append(wire.EncodeAbout(about), '\n'))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -198,16 +197,16 @@ func isPlain(text string) bool {
 }
 
 // logAccess adds the line of a request to the access log, if there is one.
-func (s *Server) logAccess(rec *recorder, r *http.Request, took time.Duration) {
+func (s *Server) logAccess(c *call, took time.Duration) {
 	if s.accessLog == nil {
 		return
 	}
 	token := ""
-	if rec.caller != nil {
-		token = rec.caller.Public
+	if c.caller != nil {
+		token = c.caller.Public
 	}
 	s.accessLog.log(accessLine{
-		at: rec.start.Add(took), request: rec.id[0], token: token, operation: rec.operation, status: rec.status,
-		bytes: rec.bytes, took: took, from: s.guard.From(r),
+		at: c.start.Add(took), request: c.id[0], token: token, operation: c.route.name, status: c.status,
+		bytes: c.bytes, took: took, from: s.guard.From(c.r),
 	})
 }

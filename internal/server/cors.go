@@ -16,9 +16,9 @@ type cors struct {
 // newCORS allows the origins to call the API at the path base.
 func newCORS(origins []string, base string) cors {
 	c := cors{origins: origins}
-	for _, r := range routes {
-		if path, ok := strings.CutPrefix(r.path, "{base}/"); ok {
-			resource, _, _ := strings.Cut(path, "/")
+	for _, rt := range routes {
+		if rt.traits&shared != 0 {
+			resource, _, _ := strings.Cut(strings.TrimPrefix(rt.path, "{base}/"), "/")
 			c.resources = append(c.resources, base+"/"+resource)
 		}
 	}

@@ -19,52 +19,51 @@ import (
 const (
 	// defaultEvents is the default number of events on a page; maxLimit is the maximum.
 	defaultEvents = 100
-	// maxFollowers is how many clients may follow the log live.
-	maxFollowers = 256
 	// heartbeat is how often a comment keeps a quiet stream alive, and recheck how
 	// often the token of its client is checked again.
 	heartbeat = 15 * time.Second
 	recheck   = time.Second
 )
 
-func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) error {
-	query, params, err := readEventQuery(r)
+func (s *Server) listEvents(c *call) error {
+	query, params, err := readEventQuery(c.r)
 	if err != nil {
 		return err
 	}
 	// To others they do not exist, even if asked for by type.
-	query.WithTokens = w.(*recorder).caller.Allows(plantstore.ScopeTokensRead)
-	w.Header().Add("Vary", "Accept")
-	w.Header()["Cache-Control"] = headerNoCache
-	media := preferred(r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaEventStream)
+	query.WithTokens = c.caller.Allows(plantstore.ScopeTokensRead)
+	c.Header().Add("Vary", "Accept")
+	c.Header()["Cache-Control"] = headerNoCache
+	media := preferred(c.r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaEventStream)
 	switch {
 	case media != wire.MediaJSON && params.Has("limit"):
 		return plantstore.Errorf(plantstore.ErrParameter, `"limit" cannot be combined with %s, which returns every event`, media)
 	case media == wire.MediaNDJSON:
-		return s.exportEvents(w, r, query)
+		return s.exportEvents(c, query)
 	case media == wire.MediaEventStream:
-		return s.followEvents(w, r, query, params)
+		return s.followEvents(c, query, params)
 	}
-	page, err := s.scanEvents(r.Context(), tokenOf(w), query)
+	page, err := s.readEvents(c, query)
 	if err != nil {
 		return err
 	}
-	w.Header().Set(wire.HeaderCursor, string(page.Next))
+	c.Header().Set(wire.HeaderCursor, string(page.Next))
 	if page.More {
 		params.Del("since")
 		params.Set("after", string(page.Next))
-		w.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
+		c.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
 	}
-	return writePage(s, w, page.Events, eventTexts, wire.AppendEvent)
+	return writePage(c, page.Events, eventTexts, wire.AppendEvent)
 }
 
-// scanEvents reads a page when it is the token's turn.
-func (s *Server) scanEvents(ctx context.Context, token plantstore.TokenHash, query plantstore.EventQuery) (plantstore.EventPage, error) {
-	if err := s.scans.acquire(ctx, token, 1); err != nil {
+// readEvents reads a page when it is the caller's turn.
+func (s *Server) readEvents(c *call, query plantstore.EventQuery) (plantstore.EventPage, error) {
+	release, err := c.wait(searches, searchUnits)
+	if err != nil {
 		return plantstore.EventPage{}, err
 	}
-	defer s.scans.release(token, 1)
-	return s.store.Events(ctx, query)
+	defer release()
+	return s.store.Events(c.r.Context(), query)
 }
 
 func eventTexts(e plantstore.Event) (name, tag string) {
@@ -125,27 +124,23 @@ func allTypes() string {
 
 // exportEvents responds with every event from the query's position up to now, one per
 // line. The position at which it ends is in the header.
-func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plantstore.EventQuery) error {
-	if !r.ProtoAtLeast(1, 1) {
-		return plantstore.Errorf(plantstore.ErrParameter, "an export needs HTTP/1.1, got %s", r.Proto)
+func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
+	if !c.r.ProtoAtLeast(1, 1) {
+		return plantstore.Errorf(plantstore.ErrParameter, "an export needs HTTP/1.1, got %s", c.r.Proto)
 	}
-	token := tokenOf(w)
-	if r.Method == http.MethodHead {
+	if c.r.Method == http.MethodHead {
 		query.Limit = 1
-		if _, err := s.scanEvents(r.Context(), token, query); err != nil {
+		if _, err := s.readEvents(c, query); err != nil {
 			return err
 		}
-		return s.headExport(w, r)
+		return s.headExport(c)
 	}
-	if !s.exports.tryAcquire(token, 1) {
-		return s.exports.full
-	}
-	defer s.exports.release(token, 1)
-	if err := s.scans.acquire(r.Context(), token, 1); err != nil {
+	release, err := c.take(searches, exportUnits, mostExports)
+	if err != nil {
 		return err
 	}
-	defer s.scans.release(token, 1)
-	ctx, cancel := context.WithTimeout(r.Context(), s.exportTimeout)
+	defer release()
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.exportTimeout)
 	defer cancel()
 	latest, err := s.store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 	if err != nil {
@@ -160,8 +155,8 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 	if err != nil {
 		return err
 	}
-	w.Header().Set(wire.HeaderCursor, string(latest.Next))
-	out := newBodyWriter(w, &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
+	c.Header().Set(wire.HeaderCursor, string(latest.Next))
+	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
 	defer out.close()
 	for {
 		for _, e := range page.Events {
@@ -190,23 +185,25 @@ func (s *Server) exportEvents(w http.ResponseWriter, r *http.Request, query plan
 
 // followEvents streams events live, as server-sent events, until the client
 // disconnects, its token is no longer valid, or the server shuts down.
-func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plantstore.EventQuery, params url.Values) error {
-	token := tokenOf(w)
-	if !s.followers.tryAcquire(token, 1) {
-		return s.followers.full
+func (s *Server) followEvents(c *call, query plantstore.EventQuery, params url.Values) error {
+	release, err := c.take(streams, followUnits, streamsSize)
+	if err != nil {
+		return err
 	}
-	defer s.followers.release(token, 1)
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
+	defer release()
+	s.followers.Add(1)
+	defer s.followers.Add(-1)
+	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
 		query.After, query.Since = plantstore.Cursor(last), time.Time{}
 	} else if !params.Has("after") && !params.Has("since") {
 		query.After = plantstore.LatestCursor
 	}
 	query.Limit = maxLimit
-	page, err := s.scanEvents(r.Context(), token, query)
+	page, err := s.readEvents(c, query)
 	if err != nil {
 		return err
 	}
-	h := w.Header()
+	h := c.Header()
 	if len(page.Events) == 0 {
 		h.Set(wire.HeaderCursor, string(page.Next)) // nothing before it will be sent
 	}
@@ -214,12 +211,12 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plan
 	h["X-Content-Type-Options"] = headerNosniff
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or nginx would buffer events
-	if r.Method == http.MethodHead {
+	if c.r.Method == http.MethodHead {
 		return nil
 	}
 	f := &follower{
-		Server: s, w: w, r: r, token: token, query: query,
-		pace: &pacedWriter{w, newPace(minExportRate, s.streamTimeout)}, tick: time.NewTicker(recheck),
+		Server: s, c: c, query: query,
+		pace: &pacedWriter{c, newPace(minExportRate, s.streamTimeout)}, tick: time.NewTicker(recheck),
 	}
 	return f.stream(page)
 }
@@ -227,9 +224,7 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, query plan
 // follower is a client that follows the log of changes.
 type follower struct {
 	*Server
-	w     http.ResponseWriter
-	r     *http.Request
-	token plantstore.TokenHash
+	c     *call
 	query plantstore.EventQuery // After is the position that has been sent
 	pace  *pacedWriter
 	tick  *time.Ticker
@@ -268,27 +263,28 @@ func (f *follower) stream(page plantstore.EventPage) error {
 // slots are taken, the page is empty and there are still more.
 func (f *follower) read(more bool) (plantstore.EventPage, error) {
 	if !more {
-		return f.store.Events(f.r.Context(), f.query)
+		return f.store.Events(f.c.r.Context(), f.query)
 	}
-	ctx, cancel := context.WithTimeout(f.r.Context(), recheck) // the token is checked as often
+	ctx, cancel := context.WithTimeout(f.c.r.Context(), recheck) // the token is checked as often
 	defer cancel()
-	if err := f.scans.acquire(ctx, f.token, 1); err != nil {
+	lane, token := f.c.lane(searches), f.c.caller.Hash
+	if err := lane.acquire(ctx, token, searchUnits); err != nil {
 		return plantstore.EventPage{Next: f.query.After, More: true}, nil
 	}
-	defer f.scans.release(f.token, 1)
-	return f.store.Events(f.r.Context(), f.query)
+	defer lane.release(token, searchUnits)
+	return f.store.Events(f.c.r.Context(), f.query)
 }
 
 // send sends a page, and reports false if there is no memory for it yet. If the last
 // event examined did not match, an id without data says how far the log has been
 // searched.
 func (f *follower) send(page plantstore.EventPage) (bool, error) {
-	release, ok := reservePage(f.Server, f.token, page.Events, eventTexts)
-	if !ok {
+	release, err := takePage(f.c, page.Events, eventTexts)
+	if err != nil {
 		return false, nil
 	}
 	defer release()
-	out := newBodyWriter(f.w, f.pace, wire.MediaEventStream, appendStreamEvent)
+	out := newBodyWriter(f.c, f.pace, wire.MediaEventStream, appendStreamEvent)
 	defer out.close()
 	at := f.query.After
 	for i, e := range page.Events {
@@ -319,7 +315,7 @@ func (f *follower) comment(text string) {
 // flushed sends what net/http has buffered.
 func (f *follower) flushed() {
 	f.last = time.Now()
-	if err := http.NewResponseController(f.w).Flush(); err != nil {
+	if err := http.NewResponseController(f.c).Flush(); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -329,12 +325,12 @@ func (f *follower) flushed() {
 func (f *follower) wait(changed <-chan struct{}) bool {
 	for {
 		select {
-		case <-f.r.Context().Done():
+		case <-f.c.r.Context().Done():
 			return false
 		case <-f.stopped.Done():
 			return false
 		case <-f.tick.C:
-			if _, err := f.guard.Check(f.r.Context(), f.r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
+			if _, err := f.guard.Check(f.c.r.Context(), f.c.r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
 				return false
 			}
 			if time.Since(f.last) > heartbeat-recheck { // or the next tick would be too late

@@ -3,6 +3,7 @@ package server
 import (
 	"compress/gzip"
 	"io"
+	"slices"
 	"time"
 
 	"plantstore"
@@ -10,12 +11,16 @@ import (
 
 // Limits that tests reach.
 const (
-	WindowLines    = windowLines
-	MaxImports     = maxImports
-	SmallBody      = smallBody
-	MaxLargeBodies = maxLargeBodies
-	MaxLargePages  = maxLargePages
-	MaxFollowers   = maxFollowers
+	WindowLines = windowLines
+	WindowStep  = windowStep
+	ImportBytes = importBytes
+	SmallBody   = smallBody
+	MemoryBytes = memoryBytes
+	MostPages   = mostPages
+	StreamsSize = streamsSize
+	SearchUnits = searchUnits
+	ExportUnits = exportUnits
+	TestUnits   = testUnits
 )
 
 // Route is a row of the table of routes.
@@ -41,46 +46,37 @@ func Routes() []Route {
 	return all
 }
 
-// LargeBodies returns how many large bodies are being processed.
-func (s *Server) LargeBodies() int64 { return s.largeBodies.inUse() }
+// Used returns how many units of a lane are in use, by its name in the metrics.
+func (s *Server) Used(lane string) int64 { return s.named(lane).inUse() }
 
-// LargePages returns how many bytes of large pages are being sent.
-func (s *Server) LargePages() int64 { return s.largePages.inUse() }
-
-// LargePlants returns how many bytes of single large plants are being sent.
-func (s *Server) LargePlants() int64 { return s.largePlants.inUse() }
-
-// ScansQueued returns how many searches, filtered lists and exports wait for their turn.
-func (s *Server) ScansQueued() int { return s.scans.queued() }
-
-// WaitForTurns makes searches, lists and exports wait for their turn as long as it takes,
-// also on a slow machine. It is called before the first request.
-func (s *Server) WaitForTurns() {
-	for _, l := range []*lane{s.scans, s.lists, s.tags} {
-		l.maxWait = time.Hour
-	}
+func (l *lane) inUse() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used
 }
 
-// Followers returns how many clients follow the log.
-func (s *Server) Followers() int64 { return s.followers.inUse() }
-
-// ImportsQueued returns how many imports wait for their turn.
-func (s *Server) ImportsQueued() int { return s.imports.queued() }
-
-func (l *lane) queued() int {
+// Queued returns how many requests wait for their turn in a lane.
+func (s *Server) Queued(lane string) int {
+	l := s.named(lane)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting)
 }
 
-// Imports returns how many imports are running.
-func (s *Server) Imports() int64 { return s.imports.inUse() }
+func (s *Server) named(name string) *lane {
+	return s.lanes[slices.IndexFunc(s.lanes, func(l *lane) bool { return l.name == name })]
+}
 
-// ImportBytes returns how much memory their windows have taken.
-func (s *Server) ImportBytes() int64 { return s.windows.inUse() }
+// WaitForTurns makes requests wait for their turn as long as it takes, also on a slow
+// machine. It is called before the first request.
+func (s *Server) WaitForTurns() {
+	for _, l := range s.lanes {
+		l.maxWait = time.Hour
+	}
+}
 
-// Scans returns how many searches, filtered lists and exports are running.
-func (s *Server) Scans() int64 { return s.scans.inUse() }
+// Followers returns how many clients follow the log.
+func (s *Server) Followers() int64 { return s.followers.Load() }
 
 // GzipPool is the pool of gzip writers.
 type GzipPool struct{ gzipPool }

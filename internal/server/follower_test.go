@@ -50,19 +50,18 @@ func followFor(t *testing.T, rate int, duration time.Duration, events ...plantst
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &liveClient{slowClient: slowClient{rate: rate}}
+		client := &liveClient{slowClient: slowClient{rate: rate}}
+		c := newTestCall(searches | memory)
+		c.ResponseWriter, c.r = client, r
+		c.s.store, c.s.guard, c.s.stopped = store, auth.New(store, auth.Options{}), t.Context()
 		f := &follower{
-			Server: &Server{
-				store: store, guard: auth.New(store, auth.Options{}), stopped: t.Context(),
-				largePages: newLane(maxLargePages, 0, 0, "full"),
-			},
-			w: c, r: r, query: plantstore.EventQuery{After: latest.Next, Limit: maxLimit},
+			Server: c.s, c: c, query: plantstore.EventQuery{After: latest.Next, Limit: maxLimit},
 			pace: &pacedWriter{c, newPace(minExportRate, 30*time.Second)}, tick: time.NewTicker(recheck),
 		}
 		defer func() {
 			cut = recover() == http.ErrAbortHandler
-			text = c.text.String()
-			if used := f.largePages.inUse(); used != 0 {
+			text = client.text.String()
+			if used := c.lane(memory).used; used != 0 {
 				t.Errorf("%d bytes are still held", used)
 			}
 		}()

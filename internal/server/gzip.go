@@ -18,12 +18,6 @@ const (
 	maxGzips = 12
 )
 
-// gzipped names the operations whose responses can be large. Those on one plant are not
-// worth it, and metrics and pages compress themselves.
-var gzipped = map[string]bool{
-	"listPlants": true, "listTags": true, "listEvents": true, "openapiYAML": true, "openapiJSON": true,
-}
-
 // gzipPool holds the gzip writers that are free. A nil has not been made yet.
 type gzipPool chan *gzip.Writer
 
@@ -56,27 +50,27 @@ func (p gzipPool) put(z *gzip.Writer) {
 
 // startGzip compresses the response if that is worth it and a writer is free. It is
 // called before the header is sent, with the length of the first piece.
-func (rec *recorder) startGzip(first int) {
-	h := rec.Header()
-	if rec.zippers == nil || first < minGzip || h.Get("Content-Type") == wire.MediaEventStream {
+func (w *response) startGzip(first int) {
+	h := w.Header()
+	if w.zippers == nil || first < minGzip || h.Get("Content-Type") == wire.MediaEventStream {
 		return
 	}
-	if rec.zip = rec.zippers.tryGet(rec.ResponseWriter); rec.zip != nil {
+	if w.zip = w.zippers.tryGet(w.ResponseWriter); w.zip != nil {
 		h["Content-Encoding"] = headerGzip
 		h.Del("Content-Length")
 	}
 }
 
 // endGzip sends the rest of a compressed response, if it is complete.
-func (rec *recorder) endGzip(complete bool) (err error) {
-	if rec.zip == nil {
+func (w *response) endGzip(complete bool) (err error) {
+	if w.zip == nil {
 		return nil
 	}
 	if complete {
-		err = rec.zip.Close()
+		err = w.zip.Close()
 	}
-	rec.zippers.put(rec.zip)
-	rec.zip = nil
+	w.zippers.put(w.zip)
+	w.zip = nil
 	return err
 }
 

@@ -433,7 +433,7 @@ func TestAPIIsMountedAtTheBaseURL(t *testing.T) {
 // There is room for one large body, which stalls. A body counts as large once enough
 // of it has arrived, whatever length was announced.
 func TestLargeBodiesShareALimit(t *testing.T) {
-	s := start(t, servertest.Options{MaxBody: server.MaxLargeBodies})
+	s := start(t, servertest.Options{MaxBody: server.MemoryBytes})
 	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", server.SmallBody) + `"}`
 	length := fmt.Sprintf("Content-Length: %d", len(large))
 	announced := s.dialCreate(t, length)
@@ -441,7 +441,7 @@ func TestLargeBodiesShareALimit(t *testing.T) {
 	first := s.dialCreate(t, length)
 	const sent = server.SmallBody + 10
 	first.send(t, large[:sent])
-	waitFor(t, func() bool { return s.Handler.LargeBodies() > 0 }) // until the server reads it
+	waitFor(t, func() bool { return s.Handler.Used("memory") > 0 }) // until the server reads it
 	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
 	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")
 	unknown.send(t, chunked(large)+"0\r\n\r\n")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -28,20 +27,13 @@ const (
 	lineBytes = 192
 )
 
-// Imports share these limits.
-const (
-	maxImports       = 16
-	maxImportsQueued = 64       // of one token
-	maxImportBytes   = 48 << 20 // of all windows
-)
-
 // window is a part of an import.
 type window struct {
 	writes []plantstore.Write
 	by     string
 	lines  []int // the line that each write came from
 	bytes  int64 // memory of the writes
-	taken  int64 // from the lane of windows
+	taken  int64 // from the lane of imports
 	failed int64
 	errors []plantstore.LineError // of the first lines that failed
 }
@@ -74,33 +66,28 @@ func firstErrors(errs []plantstore.LineError) []plantstore.LineError {
 	return errs[:n]
 }
 
-func (s *Server) importPlants(w http.ResponseWriter, r *http.Request) error {
-	if err := checkMedia(r, wire.MediaNDJSON); err != nil {
+func (s *Server) importPlants(c *call) error {
+	if err := checkMedia(c.r, wire.MediaNDJSON); err != nil {
 		return err
 	}
-	token, by := tokenOf(w), by(w)
-	if err := s.imports.acquire(r.Context(), token, 1); err != nil {
-		return err
-	}
-	defer s.imports.release(token, 1)
 	// The response comes when all is durable, however long that takes.
-	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+	if err := http.NewResponseController(c).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	lines := wire.NewLineReader(&pacedReader{w, r.Body, newPace(minImportRate, s.streamTimeout)}, int(s.maxBody))
-	report, err := s.importLines(r.Context(), token, by, lines)
+	lines := wire.NewLineReader(&pacedReader{c, c.r.Body, newPace(minImportRate, s.streamTimeout)}, int(s.maxBody))
+	report, err := s.importLines(c, lines)
 	if err != nil {
 		return err
 	}
-	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.streamTimeout)); err != nil {
+	if err := http.NewResponseController(c).SetWriteDeadline(time.Now().Add(s.streamTimeout)); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, append(wire.EncodeReport(report), '\n'))
+	return writeJSON(c, http.StatusOK, append(wire.EncodeReport(report), '\n'))
 }
 
 // importLines reads one window while the one before is written.
-func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, by string, lines *wire.LineReader) (plantstore.ImportReport, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.ImportReport, error) {
+	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
 	windows := make(chan *window)
 	written := make(chan struct{})
@@ -109,14 +96,14 @@ func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, by
 		defer close(written)
 		for win := range windows {
 			err := s.writeWindow(ctx, win, &report)
-			s.windows.release(token, win.taken)
+			c.lane(imports).release(c.caller.Hash, win.taken)
 			if err != nil {
 				cancel(err)
 				return
 			}
 		}
 	}()
-	readErr := s.readWindows(ctx, token, by, lines, windows)
+	readErr := s.readWindows(ctx, c, lines, windows)
 	close(windows)
 	<-written
 	if readErr != nil {
@@ -127,21 +114,21 @@ func (s *Server) importLines(ctx context.Context, token plantstore.TokenHash, by
 
 // readWindows reads windows until the lines end. A window that it sends belongs to
 // the receiver, with the memory that it took.
-func (s *Server) readWindows(ctx context.Context, token plantstore.TokenHash, by string, lines *wire.LineReader, windows chan<- *window) error {
+func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReader, windows chan<- *window) error {
 	for {
-		if err := s.windows.acquire(ctx, token, windowStep); err != nil {
+		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
-		win := &window{by: by, taken: windowStep}
-		err := s.readWindow(token, lines, win)
+		win := &window{by: c.caller.Public, taken: windowStep}
+		err := s.readWindow(c, lines, win)
 		if err != nil && err != io.EOF {
-			s.windows.release(token, win.taken)
+			c.lane(imports).release(c.caller.Hash, win.taken)
 			return err
 		}
 		select {
 		case windows <- win:
 		case <-ctx.Done():
-			s.windows.release(token, win.taken)
+			c.lane(imports).release(c.caller.Hash, win.taken)
 			return nil
 		}
 		if err == io.EOF {
@@ -174,8 +161,8 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 
 // readWindow reads lines until the window is full, or there is no memory for a larger
 // one. It returns io.EOF after the last line.
-func (s *Server) readWindow(token plantstore.TokenHash, lines *wire.LineReader, win *window) error {
-	for !win.isFull() && s.grow(token, win) {
+func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error {
+	for !win.isFull() && win.grow(c) {
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, wire.ErrLineTooLong):
@@ -198,20 +185,12 @@ func (s *Server) readWindow(token plantstore.TokenHash, lines *wire.LineReader, 
 
 // grow takes more memory for the window if it needs some, and reports whether there
 // was enough.
-func (s *Server) grow(token plantstore.TokenHash, win *window) bool {
+func (win *window) grow(c *call) bool {
 	for win.bytes > win.taken {
-		if !s.windows.tryAcquire(token, windowStep) {
+		if !c.lane(imports).tryAcquire(c.caller.Hash, windowStep, importBytes) {
 			return false
 		}
 		win.taken += windowStep
 	}
 	return true
-}
-
-// bodyError says why a body could not be read.
-func bodyError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return plantstore.Errorf(plantstore.ErrTimeout, "the body did not arrive in time: send it faster")
-	}
-	return plantstore.Errorf(plantstore.ErrNotJSON, "the body could not be read: %v", err)
 }

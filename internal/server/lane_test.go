@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/auth"
 )
 
 // laneTest lets requests with names enter a lane, in a bubble.
@@ -24,7 +25,7 @@ type laneTest struct {
 
 func onLane(t *testing.T, size int64, maxQueue int, test func(l *laneTest)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &laneTest{lane: newLane(size, maxQueue, 5*time.Second, "full"), t: t}
+		l := &laneTest{lane: newLane("test", size, maxQueue, 5*time.Second, "full"), t: t}
 		test(l)
 		time.Sleep(time.Hour) // in the bubble: every wait ends
 		if len(l.waiting) > 0 {
@@ -153,18 +154,18 @@ func TestLaneDoesNotStarveLargeRequests(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- l.acquire(l.t.Context(), tokenNamed("b"), 6) }()
 		synctest.Wait()
-		if l.tryAcquire(tokenNamed("a"), 1) {
+		if l.tryAcquire(tokenNamed("a"), 1, l.size) {
 			t.Error("a token that holds more overtook one that waits")
 		}
 		l.end("a", "a")
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if l.tryAcquire(tokenNamed("c"), 1) {
+		if l.tryAcquire(tokenNamed("c"), 1, l.size) {
 			t.Error("there was room left")
 		}
 		l.release(tokenNamed("b"), 6)
-		if !l.tryAcquire(tokenNamed("c"), 6) {
+		if !l.tryAcquire(tokenNamed("c"), 6, l.size) {
 			t.Error("there was no room")
 		}
 	})
@@ -180,17 +181,50 @@ func TestLargePagesCountTheLargestEncodedPlant(t *testing.T) {
 		"small":              {[]plantstore.Plant{{Name: strings.Repeat("x", smallBody/2)}}, 0},
 		"letters":            {[]plantstore.Plant{{Name: strings.Repeat("x", mib)}, {Name: strings.Repeat("y", mib)}}, 3 * mib},
 		"control characters": {[]plantstore.Plant{{Name: strings.Repeat("\x01", mib)}, {Tag: plantstore.NewTag(strings.Repeat("\x01", mib))}}, 8 * mib},
-		"more than a share":  {[]plantstore.Plant{{Name: strings.Repeat("x", maxLargePages)}}, maxLargePages * 3 / 4},
+		"more than a share":  {[]plantstore.Plant{{Name: strings.Repeat("x", mostPages)}}, mostPages * 3 / 4},
 	} {
-		s := &Server{largePages: newLane(maxLargePages, 0, 0, "full")}
-		release, ok := reservePage(s, tokenNamed("a"), tt.plants, plantTexts)
-		if !ok || s.largePages.used != tt.want {
-			t.Errorf("%s: %v, %d bytes, want %d", name, ok, s.largePages.used, tt.want)
+		c := newTestCall(memory)
+		release, err := takePage(c, tt.plants, plantTexts)
+		if used := c.lane(memory).used; err != nil || used != tt.want {
+			t.Errorf("%s: %v, %d bytes, want %d", name, err, used, tt.want)
 			continue
 		}
 		release()
-		if s.largePages.used != 0 {
-			t.Errorf("%s: %d bytes are still held", name, s.largePages.used)
+		if used := c.lane(memory).used; used != 0 {
+			t.Errorf("%s: %d bytes are still held", name, used)
 		}
 	}
+}
+
+// newTestCall returns a call of a route with these lanes, by a caller.
+func newTestCall(lanes lanes) *call {
+	return &call{s: &Server{lanes: newLanes(time.Second)}, route: &route{lanes: lanes}, caller: &auth.Caller{}}
+}
+
+// What is taken without waiting leaves the rest of the lane to others, and a share of its
+// own part to other tokens.
+func TestLaneKeepsAPartForOthers(t *testing.T) {
+	l := newLane("test", 16, 0, 0, "full")
+	for _, tt := range []struct {
+		token string
+		want  bool
+	}{{"a", true}, {"a", true}, {"a", true}, {"a", false}, {"b", true}, {"b", false}, {"c", false}} {
+		if got := l.tryAcquire(tokenNamed(tt.token), 3, 12); got != tt.want {
+			t.Errorf("%s: %v, want %v with %d units in use", tt.token, got, tt.want, l.used)
+		}
+	}
+	if !l.tryAcquire(tokenNamed("c"), 4, 16) {
+		t.Error("there is no room for others")
+	}
+}
+
+// A handler that used a lane which the table of routes does not name would not be limited
+// as the table says.
+func TestRouteUsesOnlyItsLanes(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a lane of another route was used")
+		}
+	}()
+	_, _ = newTestCall(memory).take(streams, 1, streamsSize)
 }

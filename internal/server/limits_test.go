@@ -73,7 +73,7 @@ func TestSearchFloodDoesNotAffectOthers(t *testing.T) {
 	for range running {
 		<-store.began
 	}
-	waitFor(t, func() bool { return s.Handler.ScansQueued() == queued })
+	waitFor(t, func() bool { return s.Handler.Queued("searches") == queued })
 	got := s.listAs(t, "?q=zzzz", flood)
 	got.wantError(t, plantstore.ErrUnavailable, "too many searches and exports are running: try again later")
 	got.wantHeader(t, "Retry-After", "1")
@@ -105,12 +105,12 @@ func TestExportBeyondTheLimitIsRefusedImmediately(t *testing.T) {
 		<-store.began
 	}
 	got := s.listAs(t, "", slow, accept)
-	got.wantError(t, plantstore.ErrUnavailable, "too many exports are running: try again later")
+	got.wantError(t, plantstore.ErrUnavailable, "too many searches and exports are running: try again later")
 	got.wantHeader(t, "Retry-After", "1")
 	done.send(t, s, 1, "", honest, accept)
 	<-store.began
 	s.listAs(t, "", honest, accept).wantError(t, plantstore.ErrUnavailable)
-	s.wantMetrics(t, `plantstore_limit_hits_total{limit="exports"} 2`, `plantstore_limit_hits_total{limit="scans"} 0`)
+	s.wantMetrics(t, `plantstore_limit_hits_total{limit="searches"} 2`, `plantstore_limit_hits_total{limit="reads"} 0`)
 	done.send(t, s, 1, "?q=x", honest)
 	<-store.began // exports leave room for searches
 	close(store.open)
@@ -118,6 +118,64 @@ func TestExportBeyondTheLimitIsRefusedImmediately(t *testing.T) {
 	go func() { <-store.began }()
 	if got := s.listAs(t, "", slow, accept); got.status != http.StatusOK {
 		t.Errorf("got %d %s after the exports have ended", got.status, got.body)
+	}
+}
+
+// slowSearches is a slow store whose plain lists are quick.
+type slowSearches struct{ *slowStore }
+
+func (s slowSearches) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
+	if !q.Filtered() {
+		return s.Model.List(ctx, q)
+	}
+	return s.slowStore.List(ctx, q)
+}
+
+// However many searches, exports and imports there are, and whoever sent them, everyone's
+// plain lists, pages of tags, gets and creates are served at once.
+func TestSaturatedSearchesExportsAndImportsDelayNothingElse(t *testing.T) {
+	t.Parallel()
+	store := slowSearches{newSlowStore()}
+	s := start(t, servertest.Options{Store: store})
+	s.Handler.WaitForTurns()
+	a, b := s.NewToken(plantstore.ScopeRead, plantstore.ScopeWrite), s.NewToken(plantstore.ScopeRead, plantstore.ScopeWrite)
+	done := make(replies)
+	const accept = "Accept: application/x-ndjson"
+	for _, n := range []struct {
+		exports, searches int
+		token             string
+	}{{3, 0, a}, {1, 0, b}, {0, 1, a}, {0, 1, b}} {
+		done.send(t, s, n.exports, "", n.token, accept)
+		done.send(t, s, n.searches, "?q=x", n.token)
+		for range n.exports + n.searches {
+			<-store.began
+		}
+	}
+	done.send(t, s, 1, "?q=x", b)
+	waitFor(t, func() bool { return s.Handler.Queued("searches") == 1 })
+	const all = server.ImportBytes / server.WindowStep
+	const line = `{"id":1,"name":"Fern"}`
+	var stalled []*connection
+	for i := range all + 1 {
+		stalled = append(stalled, s.dialImport(t, []string{a, a, a, b}[i%4], line))
+	}
+	waitFor(t, func() bool {
+		return s.Handler.Used("imports") == server.ImportBytes && s.Handler.Queued("imports") == 1
+	})
+
+	for _, token := range []string{a, b} {
+		bearer := "Authorization: Bearer " + token
+		s.call(t, "POST", "", line, bearer).wantPlant(t, fern(1))
+		s.call(t, "GET", "/1", "", bearer).wantPlant(t, fern(1))
+		s.listAs(t, "", token).wantOK(t)
+		s.send(t, "GET", "/tags", "", bearer).wantOK(t)
+	}
+
+	go func() { <-store.began }()
+	close(store.open)
+	done.wantSuccess(t, 7)
+	for _, c := range stalled {
+		c.Close()
 	}
 }
 
@@ -131,7 +189,7 @@ type largePages struct {
 
 func newLargePages() largePages {
 	store := largePages{Model: storetest.NewModel()}
-	for id := range plantstore.ID(server.MaxLargePages / 2 >> 20) {
+	for id := range plantstore.ID(server.MostPages / 2 >> 20) {
 		store.plants = append(store.plants, plant(id, strings.Repeat("x", 1<<20), "large"))
 	}
 	return store
@@ -169,15 +227,15 @@ func TestLargePagesShareALimit(t *testing.T) {
 			get := func(path string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+s.Token) }
 			stalled := s.dial(t)
 			stalled.send(t, "GET "+large+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-			waitFor(t, func() bool { return s.Handler.LargePages() > 0 }) // until it is sent
+			waitFor(t, func() bool { return s.Handler.Used("memory") > 0 }) // until it is sent
 			refused := get(large)
-			refused.wantError(t, plantstore.ErrUnavailable, "large pages")
+			refused.wantError(t, plantstore.ErrUnavailable, "large bodies, pages or plants")
 			refused.wantHeader(t, "Plantstore-Cursor")
 			if got := get(small); got.status != http.StatusOK || len(got.body) < 10 {
 				t.Errorf("a small page: %d %s", got.status, got.body)
 			}
 			stalled.Close()
-			waitFor(t, func() bool { return s.Handler.LargePages() == 0 }) // until the server has noticed
+			waitFor(t, func() bool { return s.Handler.Used("memory") == 0 }) // until the server has noticed
 			if got := get(large); got.status != http.StatusOK || len(got.body) < len(store.plants)<<20 {
 				t.Errorf("got %d with %d bytes", got.status, len(got.body))
 			}
@@ -185,41 +243,42 @@ func TestLargePagesShareALimit(t *testing.T) {
 	}
 }
 
-// So do lists of tokens, and single plants, which have a limit of their own: neither
-// keeps the other from being sent. These are larger than the buffers of a connection.
+// So do lists of tokens, and single plants, for which pages leave room. They are larger
+// than the buffers of a connection.
 func TestLargeResponsesShareALimit(t *testing.T) {
 	t.Parallel()
-	large := strings.Repeat("x", 20<<20)
+	const tokenName, plantName = 20 << 20, 12 << 20
 	for _, tt := range []struct {
-		path, other, message string
-		inUse                func(*server.Server) int64
-	}{
-		{"/plants/1", "/tokens", "large plants", (*server.Server).LargePlants},
-		{"/tokens", "/plants/1", "large pages", (*server.Server).LargePages},
-	} {
+		path    string
+		stalled int
+		others  string // what another caller gets meanwhile
+	}{{"/tokens", 1, "/plants/1"}, {"/plants/1", 2, "/plants/2"}} {
 		t.Run(tt.path[1:], func(t *testing.T) {
 			s := start(t, servertest.Options{Store: storetest.NewModel()})
-			small := plant(2, strings.Repeat("x", server.SmallBody*9/10))
-			s.Fill(t, plant(1, large), small)
-			token := plantstore.Token{Name: large, Scopes: plantstore.AllScopes(), Hash: plantstore.HashSecret("large"), Created: time.Unix(1, 0)}
+			s.Fill(t, plant(1, strings.Repeat("x", plantName)), plant(2, strings.Repeat("x", server.SmallBody*9/10)))
+			token := plantstore.Token{Name: strings.Repeat("x", tokenName), Scopes: plantstore.AllScopes(), Hash: plantstore.HashSecret("large"), Created: time.Unix(1, 0)}
 			if err := s.Store.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 				t.Fatal(err)
 			}
-			get := func(path string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+s.Token) }
-			wantLarge := func(path string) {
-				if got := get(path); got.status != http.StatusOK || len(got.body) < len(large) {
-					t.Errorf("%s: got %d with %d bytes", path, got.status, len(got.body))
-				}
+			get := func(path, secret string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+secret) }
+			var stalled []*connection
+			for range tt.stalled {
+				c, before := s.dial(t), s.Handler.Used("memory")
+				c.send(t, "GET "+tt.path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
+				waitFor(t, func() bool { return s.Handler.Used("memory") > before }) // until it is sent
+				stalled = append(stalled, c)
 			}
-			stalled := s.dial(t)
-			stalled.send(t, "GET "+tt.path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-			waitFor(t, func() bool { return tt.inUse(s.Handler) > 0 }) // until it is sent
-			get(tt.path).wantError(t, plantstore.ErrUnavailable, tt.message)
-			wantLarge(tt.other)
-			get("/plants/2").wantPlant(t, small)
-			stalled.Close()
-			waitFor(t, func() bool { return tt.inUse(s.Handler) == 0 })
-			wantLarge(tt.path)
+			get(tt.path, s.Token).wantError(t, plantstore.ErrUnavailable, "large bodies, pages or plants")
+			if got := get(tt.others, s.NewToken(plantstore.ScopeRead)); got.status != http.StatusOK {
+				t.Errorf("%s: got %d %s", tt.others, got.status, got.body)
+			}
+			for _, c := range stalled {
+				c.Close()
+			}
+			waitFor(t, func() bool { return s.Handler.Used("memory") == 0 })
+			if got := get(tt.path, s.Token); got.status != http.StatusOK || len(got.body) < plantName {
+				t.Errorf("%s: got %d with %d bytes", tt.path, got.status, len(got.body))
+			}
 		})
 	}
 }
@@ -240,9 +299,9 @@ func TestFollowersShareTheLimitOfLargePages(t *testing.T) {
 	s := start(t, servertest.Options{Store: newLargePages()})
 	const query = "type=plant.created"
 	_, stalled := follow(t, s.Server, query, "", s.Token)
-	waitFor(t, func() bool { return s.Handler.LargePages() > 0 })
+	waitFor(t, func() bool { return s.Handler.Used("memory") > 0 })
 	live, _ := follow(t, s.Server, query, "", s.Token)
-	if used := s.Handler.LargePages(); used > server.MaxLargePages*3/4 {
+	if used := s.Handler.Used("memory"); used > server.MostPages*3/4 {
 		t.Errorf("the followers of one token hold %d bytes", used)
 	}
 	stalled.Body.Close()
@@ -256,7 +315,7 @@ func TestFollowersOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{Store: storetest.NewModel()})
 	flood, honest := s.NewToken(plantstore.ScopeEvents), s.NewToken(plantstore.ScopeEvents)
-	const share = server.MaxFollowers * 3 / 4
+	const share = server.StreamsSize * 3 / 4
 	for range share {
 		if _, resp := follow(t, s.Server, "", "", flood); resp.StatusCode != http.StatusOK {
 			t.Fatalf("got %s", resp.Status)
@@ -265,7 +324,7 @@ func TestFollowersOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	if _, resp := follow(t, s.Server, "", "", flood); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("beyond the share of a token: got %s", resp.Status)
 	}
-	for range server.MaxFollowers - share {
+	for range server.StreamsSize - share {
 		if _, resp := follow(t, s.Server, "", "", honest); resp.StatusCode != http.StatusOK {
 			t.Fatalf("another token: got %s", resp.Status)
 		}
@@ -275,32 +334,32 @@ func TestFollowersOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// scanSpy records how many scans run during each read of events.
-type scanSpy struct {
+// searchSpy records how much of the lane of searches is in use during each read of events.
+type searchSpy struct {
 	*storetest.Model
-	scans func() int64
-	seen  chan int64
+	used func(lane string) int64
+	seen chan int64
 }
 
-func (s *scanSpy) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+func (s *searchSpy) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
 	select {
-	case s.seen <- s.scans():
+	case s.seen <- s.used("searches"):
 	default:
 	}
 	return s.Model.Events(ctx, q)
 }
 
-// Reads of many events are scans. A follower that has caught up needs no slot.
-func TestReadsOfManyEventsAreScans(t *testing.T) {
+// Reads of many events are searches. A follower that has caught up needs no turn.
+func TestReadsOfManyEventsAreSearches(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string][]int64{
-		"application/json":     {1},
-		"application/x-ndjson": {1, 1, 1}, // the first finds the end
-		"text/event-stream":    {1, 1, 0},
+		"application/json":     {server.SearchUnits},
+		"application/x-ndjson": {server.ExportUnits, server.ExportUnits, server.ExportUnits}, // the first finds the end
+		"text/event-stream":    {server.SearchUnits, server.SearchUnits, 0},
 	} {
-		spy := &scanSpy{Model: storetest.NewModel(), seen: make(chan int64, len(want))}
+		spy := &searchSpy{Model: storetest.NewModel(), seen: make(chan int64, len(want))}
 		s := start(t, servertest.Options{Store: spy})
-		spy.scans = s.Handler.Scans
+		spy.used = s.Handler.Used
 		var many []plantstore.Plant
 		for id := range plantstore.ID(1500) { // two pages
 			many = append(many, fern(id))
@@ -309,7 +368,7 @@ func TestReadsOfManyEventsAreScans(t *testing.T) {
 		resp := getEvents(t, s.Server, "since=2000-01-01T00:00:00Z", accept)
 		for i, want := range want {
 			if got := <-spy.seen; got != want {
-				t.Errorf("%s: %d scans during read %d, want %d", accept, got, i+1, want)
+				t.Errorf("%s: %d units are in use during read %d, want %d", accept, got, i+1, want)
 			}
 		}
 		resp.Body.Close()
@@ -329,15 +388,15 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, servertest.Options{})
 	flood, honest := s.NewToken(plantstore.ScopeWrite), s.NewToken(plantstore.ScopeWrite)
-	const share = server.MaxImports * 3 / 4
+	const share = server.ImportBytes / server.WindowStep * 3 / 4
 	const line = `{"id":1,"name":"Fern"}`
 	var stalled []*connection
 	for range share {
 		stalled = append(stalled, s.dialImport(t, flood, line))
 	}
-	waitFor(t, func() bool { return s.Handler.Imports() == share })
+	waitFor(t, func() bool { return s.Handler.Used("imports") == share*server.WindowStep })
 	stalled = append(stalled, s.dialImport(t, flood, line))
-	waitFor(t, func() bool { return s.Handler.ImportsQueued() == 1 })
+	waitFor(t, func() bool { return s.Handler.Queued("imports") == 1 })
 	s.call(t, "POST", "/import", line, ndjson, "Authorization: Bearer "+honest).wantReport(t, 1, 0, 0)
 	for _, c := range stalled {
 		c.send(t, "0\r\n\r\n")
@@ -345,7 +404,7 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	for _, c := range stalled {
 		c.reply(t).wantReport(t, 0, 1, 0)
 	}
-	waitFor(t, func() bool { return s.Handler.Imports() == 0 && s.Handler.ImportBytes() == 0 })
+	waitFor(t, func() bool { return s.Handler.Used("imports") == 0 })
 }
 
 // A byte now and then keeps every read short, but not the import.

@@ -81,7 +81,7 @@ func NewMetrics(version string) *Metrics {
 	m.limitHits = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "plantstore_limit_hits_total", Help: "Requests refused because of a limit, by limit.",
 	}, []string{"limit"})
-	for _, limit := range []string{limitRate, limitAuthFailures} {
+	for _, limit := range []string{limitRate, limitAuthFailures, limitQueue} {
 		m.limitHits.WithLabelValues(limit)
 	}
 	for _, result := range []string{"created", "unchanged", "failed"} {
@@ -148,6 +148,7 @@ var checkResults = []string{checkValid, checkForbidden, checkMissing, checkExpir
 const (
 	limitRate         = "rate"
 	limitAuthFailures = "auth_failures"
+	limitQueue        = "queue"
 )
 
 // tokenChecked counts a check of a token, by what it returned.
@@ -354,24 +355,24 @@ type requestSeries struct {
 
 // observe counts a request. Each route remembers the series of its last one: looking them
 // up costs more than counting.
-func (m *Metrics) observe(rec *recorder, took time.Duration) {
+func (m *Metrics) observe(c *call, took time.Duration) {
 	var series *requestSeries
-	if rec.series != nil {
-		series = rec.series.Load()
+	if c.series != nil {
+		series = c.series.Load()
 	}
-	if series == nil || series.status != rec.status {
+	if series == nil || series.status != c.status {
 		series = &requestSeries{
-			rec.status, m.requests.WithLabelValues(rec.operation, strconv.Itoa(rec.status)), m.latency.WithLabelValues(rec.operation),
+			c.status, m.requests.WithLabelValues(c.route.name, strconv.Itoa(c.status)), m.latency.WithLabelValues(c.route.name),
 		}
-		if rec.series != nil {
-			rec.series.Store(series)
+		if c.series != nil {
+			c.series.Store(series)
 		}
 	}
 	series.latency.Observe(took.Seconds())
 	series.requests.Inc()
 }
 
-func (s *Server) metricsPage(w http.ResponseWriter, r *http.Request) error {
-	s.metrics.page.ServeHTTP(w, r)
+func (s *Server) metricsPage(c *call) error {
+	s.metrics.page.ServeHTTP(c, c.r)
 	return nil
 }

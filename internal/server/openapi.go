@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	"plantstore"
@@ -23,15 +22,15 @@ func newDocument(base *url.URL) document {
 	}
 }
 
-func (s *Server) openapiYAML(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(s.document.yaml)
+func (s *Server) openapiYAML(c *call) error {
+	c.Header().Set("Content-Type", "application/yaml")
+	_, _ = c.Write(s.document.yaml)
 	return nil
 }
 
-func (s *Server) openapiJSON(w http.ResponseWriter, _ *http.Request) error {
-	w.Header()["Content-Type"] = headerJSON
-	w.Header()["X-Content-Type-Options"] = headerNosniff
-	_, _ = w.Write(s.document.json)
+func (s *Server) openapiJSON(c *call) error {
+	c.Header()["Content-Type"] = headerJSON
+	c.Header()["X-Content-Type-Options"] = headerNosniff
+	_, _ = c.Write(s.document.json)
 	return nil
 }

@@ -15,21 +15,21 @@ import (
 )
 
 // healthz says that the process serves requests, whatever the state of the store.
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
+func (s *Server) healthz(c *call) error {
+	return writeJSON(c, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
 }
 
 // readyz says whether a load balancer should send requests here.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) readyz(c *call) error {
 	if s.stopped.Err() != nil {
 		return plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(c.r.Context(), 2*time.Second)
 	defer cancel()
 	if err := s.store.Ready(ctx); err != nil {
 		return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
 	}
-	return writeJSON(w, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
+	return writeJSON(c, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
 }
 
 // Connections are the connections of the HTTP server: how many are open, and what
@@ -69,11 +69,11 @@ func isProbe(method, path string) bool {
 
 // profile serves a runtime profile, or the page that lists them. There is no
 // cmdline: the command line may contain the database's password.
-func (s *Server) profile(w http.ResponseWriter, r *http.Request) error {
-	name := strings.TrimPrefix(r.URL.Path, "/debug/pprof/")
+func (s *Server) profile(c *call) error {
+	name := strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/")
 	if name != "" && runtime.Lookup(name) == nil {
-		return noPath(r)
+		return noPath(c.r)
 	}
-	pprof.Index(w, r)
+	pprof.Index(c, c.r)
 	return nil
 }

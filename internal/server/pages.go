@@ -1,14 +1,12 @@
 package server
 
-import "net/http"
-
 // page serves a web page or one of its assets, which set their own headers.
-func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) page(c *call) error {
 	if s.pages != nil {
-		if page := s.pages(r.URL.Path); page != nil {
-			page.ServeHTTP(w, r)
+		if page := s.pages(c.r.URL.Path); page != nil {
+			page.ServeHTTP(c, c.r)
 			return nil
 		}
 	}
-	return noPath(r)
+	return noPath(c.r)
 }

@@ -19,9 +19,25 @@ type route struct {
 	// scope is what the caller's token needs, auth.Both of two, or auth.AnyScope; without
 	// one the route is open.
 	scope plantstore.Scope
+	// traits say how the route is served.
+	traits traits
+	// lanes are the limits that its requests share with others. It can use no other.
+	lanes lanes
 	// handle responds to the request, or returns why it cannot.
-	handle func(*Server, http.ResponseWriter, *http.Request) error
+	handle func(*Server, *call) error
 }
+
+// traits are properties of a route.
+type traits uint8
+
+const (
+	// fast requests may be served by the fast path of internal/http1. They have no query.
+	fast traits = 1 << iota
+	// shared is for web pages of the other origins that are allowed.
+	shared
+	// zipped responses can be large, and are compressed for clients that accept it.
+	zipped
+)
 
 // sendEvents is the scope of what makes a webhook send events: whoever chooses the
 // receiver reads them.
@@ -29,66 +45,82 @@ var sendEvents = auth.Both(plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents
 
 // routes is the whole API, and what operators, tools and browsers need in addition.
 var routes = []route{
-	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, (*Server).createPlant},
-	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, (*Server).listPlants},
-	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, (*Server).importPlants},
-	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, (*Server).getPlant},
-	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, (*Server).replacePlant},
-	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, (*Server).deletePlant},
-	{"GET", "{base}/tags", "listTags", plantstore.ScopeRead, (*Server).listTags},
-	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, (*Server).listEvents},
-	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, (*Server).createToken},
-	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, (*Server).listTokens},
-	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, (*Server).getToken},
-	{"DELETE", "{base}/tokens/{id}", "revokeToken", plantstore.ScopeTokensWrite, (*Server).revokeToken},
-	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, (*Server).getOwnToken},
-	{"GET", "{base}/about", "getAbout", auth.AnyScope, (*Server).getAbout},
+	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, shared | fast, memory, (*Server).createPlant},
+	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, shared | zipped, reads | searches | memory, (*Server).listPlants},
+	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, shared, imports, (*Server).importPlants},
+	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, shared | fast, memory, (*Server).getPlant},
+	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, shared | fast, memory, (*Server).replacePlant},
+	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, shared | fast, 0, (*Server).deletePlant},
+	{"GET", "{base}/tags", "listTags", plantstore.ScopeRead, shared | zipped, reads | memory, (*Server).listTags},
+	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, shared | zipped, searches | streams | memory, (*Server).listEvents},
+	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, shared, memory, (*Server).createToken},
+	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, shared, reads | memory, (*Server).listTokens},
+	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, shared, reads, (*Server).getToken},
+	{"DELETE", "{base}/tokens/{id}", "revokeToken", plantstore.ScopeTokensWrite, shared, reads, (*Server).revokeToken},
+	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, shared, 0, (*Server).getOwnToken},
+	{"GET", "{base}/about", "getAbout", auth.AnyScope, shared, 0, (*Server).getAbout},
 
-	{"POST", "{base}/webhooks", "createWebhook", sendEvents, (*Server).createWebhook},
-	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, (*Server).listWebhooks},
-	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, (*Server).getWebhook},
-	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", sendEvents, (*Server).replaceWebhook},
-	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, (*Server).deleteWebhook},
-	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, (*Server).rotateWebhook},
-	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, (*Server).testWebhook},
-	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, (*Server).resumeWebhook},
-	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, (*Server).replayWebhook},
-	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", plantstore.ScopeWebhooksRead, (*Server).listDeliveries},
+	{"POST", "{base}/webhooks", "createWebhook", sendEvents, shared, memory, (*Server).createWebhook},
+	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, shared, reads, (*Server).listWebhooks},
+	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, shared, 0, (*Server).getWebhook},
+	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", sendEvents, shared, memory, (*Server).replaceWebhook},
+	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, shared, 0, (*Server).deleteWebhook},
+	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, shared, 0, (*Server).rotateWebhook},
+	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, shared, streams, (*Server).testWebhook},
+	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, shared, 0, (*Server).resumeWebhook},
+	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, shared, memory, (*Server).replayWebhook},
+	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", plantstore.ScopeWebhooksRead, shared, 0, (*Server).listDeliveries},
 
-	{"GET", "/{$}", "console", "", (*Server).page},
-	{"GET", "/docs", "docs", "", (*Server).page},
-	{"GET", "/docs/{$}", "docs", "", (*Server).page},
-	{"GET", "/assets/", "assets", "", (*Server).page},
-	{"GET", "/openapi.yaml", "openapiYAML", "", (*Server).openapiYAML},
-	{"GET", "/openapi.json", "openapiJSON", "", (*Server).openapiJSON},
-	{"GET", "/healthz", "healthz", "", (*Server).healthz},
-	{"GET", "/readyz", "readyz", "", (*Server).readyz},
-	{"GET", "/metrics", "metrics", plantstore.ScopeOps, (*Server).metricsPage},
-	{"GET", "/debug/pprof/", "pprof", plantstore.ScopeOps, (*Server).profile},
-	{"GET", "/debug/pprof/profile", "pprof", plantstore.ScopeOps, handler(pprof.Profile)},
-	{"GET", "/debug/pprof/symbol", "pprof", plantstore.ScopeOps, handler(pprof.Symbol)},
-	{"GET", "/debug/pprof/trace", "pprof", plantstore.ScopeOps, handler(pprof.Trace)},
+	{"GET", "/{$}", "console", "", 0, 0, (*Server).page},
+	{"GET", "/docs", "docs", "", 0, 0, (*Server).page},
+	{"GET", "/docs/{$}", "docs", "", 0, 0, (*Server).page},
+	{"GET", "/assets/", "assets", "", 0, 0, (*Server).page},
+	{"GET", "/openapi.yaml", "openapiYAML", "", zipped, 0, (*Server).openapiYAML},
+	{"GET", "/openapi.json", "openapiJSON", "", zipped, 0, (*Server).openapiJSON},
+	{"GET", "/healthz", "healthz", "", 0, 0, (*Server).healthz},
+	{"GET", "/readyz", "readyz", "", 0, 0, (*Server).readyz},
+	{"GET", "/metrics", "metrics", plantstore.ScopeOps, 0, 0, (*Server).metricsPage},
+	{"GET", "/debug/pprof/", "pprof", plantstore.ScopeOps, 0, 0, (*Server).profile},
+	{"GET", "/debug/pprof/profile", "pprof", plantstore.ScopeOps, 0, 0, handler(pprof.Profile)},
+	{"GET", "/debug/pprof/symbol", "pprof", plantstore.ScopeOps, 0, 0, handler(pprof.Symbol)},
+	{"GET", "/debug/pprof/trace", "pprof", plantstore.ScopeOps, 0, 0, handler(pprof.Trace)},
 }
 
-func handler(h http.HandlerFunc) func(*Server, http.ResponseWriter, *http.Request) error {
-	return func(_ *Server, w http.ResponseWriter, r *http.Request) error {
-		h(w, r)
+func handler(h http.HandlerFunc) func(*Server, *call) error {
+	return func(_ *Server, c *call) error {
+		h(c, c.r)
 		return nil
 	}
 }
 
-// OnePlant reports whether a request is on one plant: create, get, replace or delete.
-// The path is escaped and has no query.
-func (s *Server) OnePlant(method, path string) bool {
-	rest, ok := strings.CutPrefix(path, s.plants)
-	if !ok {
-		return false
+// fastRoute is a route that the fast path may serve.
+type fastRoute struct {
+	method, path string
+	id           bool // an id follows the path
+}
+
+// newFastRoutes returns the fast routes of an API at the escaped path base.
+func newFastRoutes(base string) (all []fastRoute) {
+	for _, rt := range routes {
+		if rt.traits&fast != 0 {
+			path, id := strings.CutSuffix(rt.at(base), "{id}")
+			all = append(all, fastRoute{rt.method, path, id})
+		}
 	}
-	switch method {
-	case http.MethodPost:
-		return rest == ""
-	case http.MethodGet, http.MethodPut, http.MethodDelete:
-		return len(rest) > 1 && strings.LastIndexByte(rest, '/') == 0
+	return all
+}
+
+// at returns the path of the route in an API at the path base.
+func (rt *route) at(base string) string { return strings.Replace(rt.path, "{base}", base, 1) }
+
+// IsFast reports whether the fast path may serve a request. The path is escaped and has
+// no query.
+func (s *Server) IsFast(method, path string) bool {
+	for _, f := range s.fast {
+		rest, ok := strings.CutPrefix(path, f.path)
+		if ok && f.method == method && (rest != "") == f.id && strings.IndexByte(rest, '/') < 0 {
+			return true
+		}
 	}
 	return false
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net/http"
 	"unicode/utf8"
 
 	"plantstore"
@@ -17,9 +16,9 @@ const (
 )
 
 // listTags responds with a page of tags and their numbers of plants.
-func (s *Server) listTags(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) listTags(c *call) error {
 	query := plantstore.TagQuery{Limit: defaultTagLimit}
-	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
+	params, err := readParams(c.r, func(name, value string, problems *plantstore.Problems) {
 		switch name {
 		case "limit":
 			query.Limit = readLimit(value, problems)
@@ -37,21 +36,21 @@ func (s *Server) listTags(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	token := tokenOf(w)
-	if err := s.tags.acquire(r.Context(), token, 1); err != nil {
-		return err
-	}
-	page, err := s.store.Tags(r.Context(), query)
-	s.tags.release(token, 1)
+	release, err := c.wait(reads, tagUnits)
 	if err != nil {
 		return err
 	}
-	w.Header()["Cache-Control"] = headerNoCache
+	page, err := s.store.Tags(c.r.Context(), query)
+	release()
+	if err != nil {
+		return err
+	}
+	c.Header()["Cache-Control"] = headerNoCache
 	if from := shortStart(page.Next); from != "" {
 		params.Set("from", from)
-		w.Header().Set("Link", "<"+s.baseURL+"/tags?"+params.Encode()+`>; rel="next"`)
+		c.Header().Set("Link", "<"+s.baseURL+"/tags?"+params.Encode()+`>; rel="next"`)
 	}
-	return writePage(s, w, page.Tags, tagTexts, wire.AppendTag)
+	return writePage(c, page.Tags, tagTexts, wire.AppendTag)
 }
 
 func tagTexts(t plantstore.TagCount) (name, tag string) { return "", t.Tag }

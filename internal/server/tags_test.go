@@ -174,7 +174,7 @@ func TestTagFloodDoesNotAffectOthers(t *testing.T) {
 	for range running {
 		<-store.began
 	}
-	s.listAs(t, "", flood).wantOK(t) // lists of plants have turns of their own
+	s.listAs(t, "", honest).wantOK(t) // lists of plants share the turns
 	send(1, honest)
 	<-store.began // before the queue of the flood
 	go func() {

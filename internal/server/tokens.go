@@ -10,42 +10,41 @@ import (
 )
 
 // getOwnToken responds with what the caller's token is.
-func (s *Server) getOwnToken(w http.ResponseWriter, _ *http.Request) error {
-	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, http.StatusOK, append(wire.EncodeToken(w.(*recorder).caller.Info(), ""), '\n'))
+func (s *Server) getOwnToken(c *call) error {
+	c.Header()["Cache-Control"] = headerNoStore
+	return writeJSON(c, http.StatusOK, append(wire.EncodeToken(c.caller.Info(), ""), '\n'))
 }
 
-func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
-	asked, err := readJSON(s, w, r, wire.DecodeNewToken)
+func (s *Server) createToken(c *call) error {
+	asked, err := readJSON(c, wire.DecodeNewToken)
 	if err != nil {
 		return err
 	}
-	caller := w.(*recorder).caller
-	token, err := asked.Grant(&caller.Token, caller.RateLimit(), time.Now().UTC().Truncate(time.Second))
+	token, err := asked.Grant(&c.caller.Token, c.caller.RateLimit(), time.Now().UTC().Truncate(time.Second))
 	if err != nil {
 		return err
 	}
 	secret := plantstore.NewSecret()
 	token.Hash = plantstore.HashSecret(secret)
-	err = s.store.CreateToken(r.Context(), token, caller.Actor())
+	err = s.store.CreateToken(c.r.Context(), token, c.caller.Actor())
 	if errors.Is(err, plantstore.ErrTooMany) {
 		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d active tokens already, the maximum: revoke one first", plantstore.MaxTokens)
 	}
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
-	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, http.StatusCreated, append(wire.EncodeToken(token.Info(), secret), '\n'))
+	c.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
+	c.Header()["Cache-Control"] = headerNoStore
+	return writeJSON(c, http.StatusCreated, append(wire.EncodeToken(token.Info(), secret), '\n'))
 }
 
-func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := s.readTokens(w, r)
+func (s *Server) listTokens(c *call) error {
+	tokens, err := s.readTokens(c)
 	if err != nil {
 		return err
 	}
-	w.Header()["Cache-Control"] = headerNoStore
-	return writePage(s, w, tokens, tokenTexts, func(dst []byte, t plantstore.Token) ([]byte, error) {
+	c.Header()["Cache-Control"] = headerNoStore
+	return writePage(c, tokens, tokenTexts, func(dst []byte, t plantstore.Token) ([]byte, error) {
 		return append(dst, wire.EncodeToken(t.Info(), "")...), nil
 	})
 }
@@ -53,40 +52,40 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 func tokenTexts(t plantstore.Token) (name, tag string) { return t.Name, "" }
 
 // readTokens reads all tokens when it is the caller's turn.
-func (s *Server) readTokens(w http.ResponseWriter, r *http.Request) ([]plantstore.Token, error) {
-	caller := tokenOf(w)
-	if err := s.access.acquire(r.Context(), caller, 1); err != nil {
+func (s *Server) readTokens(c *call) ([]plantstore.Token, error) {
+	release, err := c.wait(reads, accessUnits)
+	if err != nil {
 		return nil, err
 	}
-	defer s.access.release(caller, 1)
-	return s.store.Tokens(r.Context())
+	defer release()
+	return s.store.Tokens(c.r.Context())
 }
 
-func (s *Server) getToken(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := s.readTokens(w, r)
+func (s *Server) getToken(c *call) error {
+	tokens, err := s.readTokens(c)
 	if err != nil {
 		return err
 	}
-	token, err := tokenWithID(tokens, r.PathValue("id"))
+	token, err := tokenWithID(tokens, c.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, http.StatusOK, append(wire.EncodeToken(token.Info(), ""), '\n'))
+	c.Header()["Cache-Control"] = headerNoStore
+	return writeJSON(c, http.StatusOK, append(wire.EncodeToken(token.Info(), ""), '\n'))
 }
 
 // revokeToken revokes a token, unless nobody could create another then. A token that is
 // revoked already stays so.
-func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := s.readTokens(w, r)
+func (s *Server) revokeToken(c *call) error {
+	tokens, err := s.readTokens(c)
 	if err != nil {
 		return err
 	}
-	token, err := tokenWithID(tokens, r.PathValue("id"))
+	token, err := tokenWithID(tokens, c.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	err = s.store.RevokeToken(r.Context(), token.Hash, time.Now(), actor(w))
+	err = s.store.RevokeToken(c.r.Context(), token.Hash, time.Now(), c.caller.Actor())
 	switch {
 	case errors.Is(err, plantstore.ErrLastToken):
 		return plantstore.Errorf(plantstore.ErrLastToken, "token %s is the last one with the scope %s: create another first, or use plantstore token revoke with --db",
@@ -96,7 +95,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	w.WriteHeader(http.StatusNoContent)
+	c.WriteHeader(http.StatusNoContent)
 	return nil
 }
 

@@ -9,113 +9,110 @@ import (
 	"plantstore/internal/wire"
 )
 
-// maxWebhookTests is how many tests may wait for a response at a time.
-const maxWebhookTests = 16
-
-func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(s, w, r, wire.DecodeNewWebhook)
+func (s *Server) createWebhook(c *call) error {
+	body, err := readJSON(c, wire.DecodeNewWebhook)
 	if err != nil {
 		return err
 	}
-	body.Config.By = by(w)
-	hook, secret, err := s.webhooks.Create(r.Context(), body.Config, body.After, actor(w))
+	body.Config.By = c.caller.Public
+	hook, secret, err := s.webhooks.Create(c.r.Context(), body.Config, body.After, c.caller.Actor())
 	if errors.Is(err, plantstore.ErrTooMany) {
 		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d webhooks already, the maximum: delete one first", plantstore.MaxWebhooks)
 	}
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", s.baseURL+"/webhooks/"+hook.ID)
-	return writeSecret(w, http.StatusCreated, hook, secret)
+	c.Header().Set("Location", s.baseURL+"/webhooks/"+hook.ID)
+	return writeSecret(c, http.StatusCreated, hook, secret)
 }
 
-func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
-	caller := tokenOf(w)
-	if err := s.access.acquire(r.Context(), caller, 1); err != nil {
-		return err
-	}
-	hooks, err := s.webhooks.List(r.Context())
-	s.access.release(caller, 1)
+func (s *Server) listWebhooks(c *call) error {
+	release, err := c.wait(reads, accessUnits)
 	if err != nil {
 		return err
 	}
-	return writeUncached(w, wire.EncodeWebhooks(hooks))
-}
-
-func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	return writeWebhook(w, r, s.webhooks.Webhook)
-}
-
-func (s *Server) replaceWebhook(w http.ResponseWriter, r *http.Request) error {
-	config, err := readJSON(s, w, r, wire.DecodeWebhookConfig)
+	hooks, err := s.webhooks.List(c.r.Context())
+	release()
 	if err != nil {
 		return err
 	}
-	return writeWebhook(w, r, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Replace(ctx, id, config, actor(w))
+	return writeUncached(c, wire.EncodeWebhooks(hooks))
+}
+
+func (s *Server) getWebhook(c *call) error {
+	return writeWebhook(c, s.webhooks.Webhook)
+}
+
+func (s *Server) replaceWebhook(c *call) error {
+	config, err := readJSON(c, wire.DecodeWebhookConfig)
+	if err != nil {
+		return err
+	}
+	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
+		return s.webhooks.Replace(ctx, id, config, c.caller.Actor())
 	})
 }
 
-func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := s.webhooks.Delete(r.Context(), r.PathValue("id"), actor(w)); err != nil {
-		return withWebhookID(r, err)
+func (s *Server) deleteWebhook(c *call) error {
+	if err := s.webhooks.Delete(c.r.Context(), c.r.PathValue("id"), c.caller.Actor()); err != nil {
+		return withWebhookID(c.r, err)
 	}
-	w.WriteHeader(http.StatusNoContent)
+	c.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) rotateWebhook(w http.ResponseWriter, r *http.Request) error {
-	hook, secret, err := s.webhooks.Rotate(r.Context(), r.PathValue("id"), actor(w))
+func (s *Server) rotateWebhook(c *call) error {
+	hook, secret, err := s.webhooks.Rotate(c.r.Context(), c.r.PathValue("id"), c.caller.Actor())
 	if err != nil {
-		return withWebhookID(r, err)
+		return withWebhookID(c.r, err)
 	}
-	return writeSecret(w, http.StatusOK, hook, secret)
+	return writeSecret(c, http.StatusOK, hook, secret)
 }
 
-func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
-	caller := tokenOf(w)
-	if !s.tests.tryAcquire(caller, 1) {
-		return s.tests.full
-	}
-	defer s.tests.release(caller, 1)
-	attempt, err := s.webhooks.Test(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return withWebhookID(r, err)
-	}
-	return writeUncached(w, wire.EncodeDelivery(attempt))
-}
-
-func (s *Server) resumeWebhook(w http.ResponseWriter, r *http.Request) error {
-	return writeWebhook(w, r, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Resume(ctx, id, actor(w))
-	})
-}
-
-func (s *Server) replayWebhook(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(s, w, r, wire.DecodeReplay)
+func (s *Server) testWebhook(c *call) error {
+	release, err := c.take(streams, testUnits, streamsSize)
 	if err != nil {
 		return err
 	}
-	return writeWebhook(w, r, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Replay(ctx, id, body.After, body.Since, actor(w))
+	defer release()
+	attempt, err := s.webhooks.Test(c.r.Context(), c.r.PathValue("id"))
+	if err != nil {
+		return withWebhookID(c.r, err)
+	}
+	return writeUncached(c, wire.EncodeDelivery(attempt))
+}
+
+func (s *Server) resumeWebhook(c *call) error {
+	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
+		return s.webhooks.Resume(ctx, id, c.caller.Actor())
 	})
 }
 
-func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	attempts, err := s.webhooks.Deliveries(r.Context(), r.PathValue("id"))
+func (s *Server) replayWebhook(c *call) error {
+	body, err := readJSON(c, wire.DecodeReplay)
 	if err != nil {
-		return withWebhookID(r, err)
+		return err
 	}
-	return writeUncached(w, wire.EncodeDeliveries(attempts))
+	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
+		return s.webhooks.Replay(ctx, id, body.After, body.Since, c.caller.Actor())
+	})
+}
+
+func (s *Server) listDeliveries(c *call) error {
+	attempts, err := s.webhooks.Deliveries(c.r.Context(), c.r.PathValue("id"))
+	if err != nil {
+		return withWebhookID(c.r, err)
+	}
+	return writeUncached(c, wire.EncodeDeliveries(attempts))
 }
 
 // writeWebhook responds with what the call returns for the webhook in the path.
-func writeWebhook(w http.ResponseWriter, r *http.Request, call func(ctx context.Context, id string) (plantstore.Webhook, error)) error {
-	hook, err := call(r.Context(), r.PathValue("id"))
+func writeWebhook(c *call, do func(ctx context.Context, id string) (plantstore.Webhook, error)) error {
+	hook, err := do(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {
-		return withWebhookID(r, err)
+		return withWebhookID(c.r, err)
 	}
-	return writeUncached(w, wire.EncodeWebhook(hook, ""))
+	return writeUncached(c, wire.EncodeWebhook(hook, ""))
 }
 
 // writeSecret responds with a webhook and its new secret, which no cache may store.

@@ -288,7 +288,7 @@ func TestTestsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	for range sent {
 		tests.Go(func() {
 			if got := test(slowHook, greedy); got.status != http.StatusOK {
-				got.wantError(t, plantstore.ErrUnavailable, "too many webhooks are being tested: try again later")
+				got.wantError(t, plantstore.ErrUnavailable, "too many clients follow the events, or test webhooks: try again later")
 				refused.Add(1)
 			}
 		})
@@ -297,7 +297,7 @@ func TestTestsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	if got := test(hook, other); got.status != http.StatusOK {
 		t.Errorf("with %d tests of another token that hang: got %d %s", hanging.Load(), got.status, got.body)
 	}
-	s.wantMetrics(t, fmt.Sprintf(`plantstore_limit_hits_total{limit="webhook_tests"} %d`, refused.Load()))
+	s.wantMetrics(t, fmt.Sprintf(`plantstore_limit_hits_total{limit="streams"} %d`, refused.Load()))
 }
 
 func TestMetricsOfWebhooks(t *testing.T) {

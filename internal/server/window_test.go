@@ -4,7 +4,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -12,14 +11,15 @@ import (
 
 // readTestWindow reads a window of the lines with this much memory for all imports.
 func readTestWindow(memory int64, lines string) (*window, error) {
-	s := &Server{windows: newLane(memory, 0, time.Second, "full"), maxBody: 1 << 20}
+	c := newTestCall(imports)
+	c.s.maxBody, c.lane(imports).size = 1<<20, memory
 	win := &window{}
-	return win, s.readWindow(plantstore.TokenHash{}, wire.NewLineReader(strings.NewReader(lines), 1<<20), win)
+	return win, c.s.readWindow(c, wire.NewLineReader(strings.NewReader(lines), 1<<20), win)
 }
 
 func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {
 	const n = 300_000
-	win, err := readTestWindow(maxImportBytes, strings.Repeat("x\n", n))
+	win, err := readTestWindow(importBytes, strings.Repeat("x\n", n))
 	if err != io.EOF || win.failed != n || len(win.errors) >= 2*plantstore.MaxLineErrors {
 		t.Fatalf("%d lines failed, and %d errors are kept: %v", win.failed, len(win.errors), err)
 	}
@@ -39,7 +39,7 @@ func TestWindowIsBoundedByBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lines := strings.Repeat(line, (24<<20)/len(line))
 			for _, tt := range []struct{ memory, want int64 }{
-				{maxImportBytes, windowBytes},
+				{importBytes, windowBytes},
 				{8 << 20, 6 << 20}, // the share of one token
 			} {
 				win, err := readTestWindow(tt.memory, lines)
@@ -52,7 +52,7 @@ func TestWindowIsBoundedByBytes(t *testing.T) {
 }
 
 func TestWindowIsBoundedByLines(t *testing.T) {
-	win, err := readTestWindow(maxImportBytes, strings.Repeat(`{"id":1,"name":""}`+"\n", windowLines+1))
+	win, err := readTestWindow(importBytes, strings.Repeat(`{"id":1,"name":""}`+"\n", windowLines+1))
 	if err != nil || len(win.writes) != windowLines {
 		t.Errorf("the window has %d lines, want %d: %v", len(win.writes), windowLines, err)
 	}

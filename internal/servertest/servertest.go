@@ -203,7 +203,7 @@ func (s *Server) run(opts Options) {
 		IdleTimeout:       120 * time.Second,
 		MaxHeaderBytes:    2 * maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, s.Handler.OnePlant)
+	}, s.Handler.IsFast)
 	web.MaxConnections = opts.MaxConnections
 	s.Handler.WatchConnections(web)
 

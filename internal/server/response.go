@@ -2,13 +2,11 @@ package server
 
 import (
 	"bytes"
-	"errors"
+	"compress/gzip"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +23,38 @@ var (
 	headerNoStore = []string{"no-store"}
 )
 
+// response is the response to a request. It counts what is sent, and compresses it if that
+// is worth it.
+type response struct {
+	http.ResponseWriter
+	status  int          // 0 until the response has started
+	bytes   int64        // of the body, before it is compressed
+	zippers gzipPool     // nil if the response must not be compressed
+	zip     *gzip.Writer // not nil while the response is compressed
+}
+
+func (w *response) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+		w.startGzip(len(b))
+	}
+	w.bytes += int64(len(b))
+	if w.zip != nil {
+		return w.zip.Write(b)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // buffers holds request and response bodies. One that grew large is left to the
 // garbage collector.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -37,85 +67,6 @@ func putBuffer(b *bytes.Buffer) {
 		buffers.Put(b)
 	}
 }
-
-// readJSON reads and decodes the request's body.
-func readJSON[Value any](s *Server, w http.ResponseWriter, r *http.Request, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
-	if err := checkMedia(r, wire.MediaJSON); err != nil {
-		return value, err
-	}
-	body := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(body)
-	if err := s.readBody(w, r, body); err != nil {
-		return value, err
-	}
-	return decode(body)
-}
-
-// checkMedia refuses a body that is not of the wanted media type, or is compressed.
-func checkMedia(r *http.Request, want string) error {
-	for _, encoding := range r.Header["Content-Encoding"] {
-		if !strings.EqualFold(encoding, "identity") {
-			return plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", encoding)
-		}
-	}
-	// Several field lines are one, joined by commas (RFC 9110, 5.3).
-	got := strings.Join(r.Header["Content-Type"], ", ")
-	if got == want {
-		return nil
-	}
-	if media, _, err := mime.ParseMediaType(got); err == nil && media == want {
-		return nil
-	}
-	if got == "" {
-		return plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", want)
-	}
-	return plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", want, got)
-}
-
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) error {
-	if r.ContentLength > s.maxBody {
-		return s.tooLarge()
-	}
-	// The length is only announced. Memory is taken as the bytes arrive.
-	body.Grow(int(min(max(r.ContentLength, 0), maxKeptBuffer/2)) + bytes.MinRead)
-	in := http.MaxBytesReader(w, r.Body, s.maxBody)
-	start := io.Reader(in)
-	if r.ContentLength < 0 || r.ContentLength > smallBody {
-		start = io.LimitReader(in, smallBody+1)
-	}
-	_, err := body.ReadFrom(start)
-	if err == nil && body.Len() > smallBody {
-		rec := w.(*recorder)
-		if !s.largeBodies.tryAcquire(rec.caller.Hash, 1) {
-			return s.largeBodies.full
-		}
-		rec.largeBody = true
-		if missing := int(r.ContentLength) - body.Len(); missing > 0 {
-			body.Grow(missing + bytes.MinRead) // doubling could take twice as much
-		}
-		_, err = body.ReadFrom(in)
-	}
-	var large *http.MaxBytesError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &large):
-		return s.tooLarge()
-	}
-	return bodyError(err)
-}
-
-func (s *Server) tooLarge() error {
-	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.maxBody)
-}
-
-// Bodies of which more than smallBody has arrived share a limit in bytes, from then until
-// their responses are written. Otherwise clients that send slowly, or more than the
-// store can write, could fill the memory with them.
-const (
-	smallBody      = 64 << 10
-	maxLargeBodies = 32 << 20
-)
 
 // writePlant responds with a Plant.
 func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
@@ -177,15 +128,14 @@ func (bw *bodyWriter[T]) flush() {
 	bw.buf.Reset()
 }
 
-// writePage responds with an array. Clients that read slowly could fill the memory with
-// large pages, so these share a limit while they are sent.
-func writePage[T any](s *Server, w http.ResponseWriter, items []T, texts func(T) (string, string), encode func([]byte, T) ([]byte, error)) error {
-	release, ok := reservePage(s, tokenOf(w), items, texts)
-	if !ok {
-		return s.largePages.full
+// writePage responds with an array.
+func writePage[T any](c *call, items []T, texts func(T) (string, string), encode func([]byte, T) ([]byte, error)) error {
+	release, err := takePage(c, items, texts)
+	if err != nil {
+		return err
 	}
 	defer release()
-	out := newBodyWriter(w, w, wire.MediaJSON, encode)
+	out := newBodyWriter(c, c, wire.MediaJSON, encode)
 	defer out.close()
 	out.buf.WriteByte('[')
 	between := ""
@@ -200,10 +150,10 @@ func writePage[T any](s *Server, w http.ResponseWriter, items []T, texts func(T)
 	return nil
 }
 
-// reservePage takes the memory of a page from the lane of large pages, if it is one, and
-// reports whether there was enough. The caller releases it once the page has been sent.
-// texts returns the texts of an item that clients choose, which are most of a large one.
-func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, texts func(T) (string, string)) (release func(), ok bool) {
+// takePage takes the memory of a page, if it is a large one. The caller releases it once
+// the page has been sent. texts returns the texts of an item that clients choose, which are
+// most of a large one.
+func takePage[T any](c *call, items []T, texts func(T) (string, string)) (release func(), err error) {
 	text, largest := 0, 0
 	for _, item := range items {
 		name, tag := texts(item)
@@ -214,19 +164,15 @@ func reservePage[T any](s *Server, token plantstore.TokenHash, items []T, texts 
 			largest = max(largest, encodedSize(texts(item)))
 		}
 	}
-	n := min(int64(text+largest), s.largePages.share())
-	if n <= smallBody {
-		return func() {}, true
+	if text+largest <= smallBody {
+		return func() {}, nil
 	}
-	if !s.largePages.tryAcquire(token, n) {
-		return nil, false
-	}
-	return func() { s.largePages.release(token, n) }, true
+	return c.take(memory, int64(text+largest), mostPages)
 }
 
 // largePlant returns how much memory a get of the plant takes while it is sent, or 0 if
-// its JSON is small. It is never more than the share of a token.
-func (s *Server) largePlant(p plantstore.Plant) int64 {
+// its JSON is small.
+func largePlant(p plantstore.Plant) int64 {
 	if p.TextSize() <= smallBody/maxEscape {
 		return 0
 	}
@@ -234,7 +180,7 @@ func (s *Server) largePlant(p plantstore.Plant) int64 {
 	if encoded <= smallBody {
 		return 0
 	}
-	return min(int64(p.TextSize()+encoded), s.largePlants.share())
+	return int64(p.TextSize() + encoded)
 }
 
 // maxEscape is how many bytes of JSON a control character can become.

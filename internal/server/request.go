@@ -1,0 +1,97 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+
+	"plantstore"
+	"plantstore/internal/wire"
+)
+
+// readJSON reads and decodes the request's body.
+func readJSON[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
+	if err := checkMedia(c.r, wire.MediaJSON); err != nil {
+		return value, err
+	}
+	body := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(body)
+	if err := readBody(c, body); err != nil {
+		return value, err
+	}
+	return decode(body)
+}
+
+// checkMedia refuses a body that is not of the wanted media type, or is compressed.
+func checkMedia(r *http.Request, want string) error {
+	for _, encoding := range r.Header["Content-Encoding"] {
+		if !strings.EqualFold(encoding, "identity") {
+			return plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", encoding)
+		}
+	}
+	// Several field lines are one, joined by commas (RFC 9110, 5.3).
+	got := strings.Join(r.Header["Content-Type"], ", ")
+	if got == want {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(got); err == nil && media == want {
+		return nil
+	}
+	if got == "" {
+		return plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", want)
+	}
+	return plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", want, got)
+}
+
+func readBody(c *call, body *bytes.Buffer) error {
+	length, limit := c.r.ContentLength, c.s.maxBody
+	if length > limit {
+		return c.s.tooLarge()
+	}
+	// The length is only announced. Memory is taken as the bytes arrive.
+	body.Grow(int(min(max(length, 0), maxKeptBuffer/2)) + bytes.MinRead)
+	in := http.MaxBytesReader(c, c.r.Body, limit)
+	start := io.Reader(in)
+	if length < 0 || length > smallBody {
+		start = io.LimitReader(in, smallBody+1)
+	}
+	_, err := body.ReadFrom(start)
+	if err == nil && body.Len() > smallBody {
+		if c.ended, err = c.take(memory, 2*limit, memoryBytes); err != nil { // the body, and what it becomes
+			return err
+		}
+		if missing := int(length) - body.Len(); missing > 0 {
+			body.Grow(missing + bytes.MinRead) // doubling could take twice as much
+		}
+		_, err = body.ReadFrom(in)
+	}
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return c.s.tooLarge()
+	}
+	return bodyError(err)
+}
+
+func (s *Server) tooLarge() error {
+	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.maxBody)
+}
+
+// smallBody is how much of a body, a page or a plant needs nothing of the lane of memory.
+// For a body, that is how much has arrived: it holds its memory from then until the
+// response is written.
+const smallBody = 64 << 10
+
+// bodyError says why a body could not be read.
+func bodyError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return plantstore.Errorf(plantstore.ErrTimeout, "the body did not arrive in time: send it faster")
+	}
+	return plantstore.Errorf(plantstore.ErrNotJSON, "the body could not be read: %v", err)
+}
