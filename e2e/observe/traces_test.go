@@ -224,12 +224,12 @@ func TestARequestIsTracedFromItsCallerToTheCommit(t *testing.T) {
 		}
 		if strings.HasPrefix(db, "postgres") {
 			statement := c.one(t, "the statement of the commit", named("postgresql WITH", commit.SpanId))
-			if text := attribute(statement.Attributes, "db.query.text"); !strings.Contains(text, "INSERT INTO plants") || statement.Kind != tracepb.Span_SPAN_KIND_CLIENT {
+			if text := attribute(statement.Attributes, "db.query.text"); !strings.Contains(text, "INSERT INTO stored_plants") || statement.Kind != tracepb.Span_SPAN_KIND_CLIENT {
 				t.Errorf("got %v, want the text of the statement", statement)
 			}
 			// A request can also be the one that reads its token again.
 			c.one(t, "the statement of the get", func(s *tracepb.Span) bool {
-				return named("postgresql SELECT", get.SpanId)(s) && strings.Contains(attribute(s.Attributes, "db.query.text"), "FROM plants")
+				return named("postgresql SELECT", get.SpanId)(s) && strings.Contains(attribute(s.Attributes, "db.query.text"), "FROM stored_plants")
 			})
 			if len(c.received(named("postgresql acquire", get.SpanId))) == 0 {
 				t.Errorf("no wait for a connection in %s", c.names())

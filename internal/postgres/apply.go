@@ -15,15 +15,14 @@ import (
 
 // The statements of a batch.
 const (
-	begin        = `BEGIN ISOLATION LEVEL READ COMMITTED`
-	insertPlants = `INSERT INTO plants (id, name, tag)
+	insertPlants = `INSERT INTO stored_plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO NOTHING RETURNING id`
-	replacePlants = `INSERT INTO plants (id, name, tag)
+	replacePlants = `INSERT INTO stored_plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
-	deletePlants  = `DELETE FROM plants WHERE id = ANY ($1::bigint[])`
-	selectPlants  = `SELECT id, name, tag FROM plants WHERE id = ANY ($1::bigint[])`
+	deletePlants  = `DELETE FROM stored_plants WHERE id = ANY ($1::bigint[])`
+	selectPlants  = `SELECT id, name, tag FROM stored_plants WHERE id = ANY ($1::bigint[])`
 	lockPlants    = selectPlants + ` ORDER BY id FOR UPDATE`
 	insertResults = `INSERT INTO batches (id, results) VALUES ($1, $2)`
 	fetchResults  = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
@@ -56,7 +55,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	if err == nil {
 		return p.results, nil
 	}
-	if (p.maybeApplied || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) {
+	if (p.maybeApplied || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) && !errors.Is(err, ErrNewerSchema) {
 		err = fmt.Errorf("%w: %w: %w", plantstore.ErrRetry, plantstore.ErrUnavailable, err)
 	}
 	return nil, err
@@ -172,7 +171,7 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 		p.decide(r, nil)
 	}
 	var b pgx.Batch
-	b.Queue(begin)
+	queueBegin(&b)
 	others := filter(p.rows, func(r *row) bool { return !r.createsOnly })
 	b.Queue(lockPlants, ids(others)).Query(func(found pgx.Rows) error {
 		return eachPlant(found, func(current plantstore.Plant) bool {
@@ -249,7 +248,10 @@ func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
 // have.
 func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
 	var stored []int32
-	err = c.QueryRow(ctx, fetchResults, p.batchID).Scan(&stored)
+	var b pgx.Batch
+	b.Queue(fence)
+	b.Queue(fetchResults, p.batchID).QueryRow(func(row pgx.Row) error { return row.Scan(&stored) })
+	err = c.SendBatch(ctx, &b).Close()
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

@@ -54,7 +54,7 @@ func TestTagQueryUsesItsIndex(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	explain := func() string { return queryText(t, s, "EXPLAIN "+selectTagged, 0, 1000, "common") }
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "INSERT INTO plants SELECT i, 'fern', CASE WHEN i % 2 = 0 THEN 'common' END FROM generate_series(1, 20000) AS i")
+		_, err := c.Exec(ctx, "INSERT INTO stored_plants SELECT i, 'fern', CASE WHEN i % 2 = 0 THEN 'common' END FROM generate_series(1, 20000) AS i")
 		return err
 	})
 	for _, moment := range []string{"before", "after"} {
@@ -63,7 +63,7 @@ func TestTagQueryUsesItsIndex(t *testing.T) {
 			t.Errorf("%s ANALYZE:\n%s", moment, got)
 		}
 		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-			_, err := c.Exec(ctx, "ANALYZE plants")
+			_, err := c.Exec(ctx, "ANALYZE stored_plants")
 			return err
 		})
 	}
@@ -173,7 +173,7 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 func TestScansReleaseTheirConnections(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "INSERT INTO plants SELECT i, 'fern' FROM generate_series(1, 5000) AS i")
+		_, err := c.Exec(ctx, "INSERT INTO stored_plants SELECT i, 'fern' FROM generate_series(1, 5000) AS i")
 		return err
 	})
 	for i := range 60 {
@@ -251,7 +251,7 @@ func TestSearchIsBounded(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	const n = searchBudget + 10
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, fmt.Sprintf("INSERT INTO plants SELECT i, 'fern' FROM generate_series(1, %d) AS i", n))
+		_, err := c.Exec(ctx, fmt.Sprintf("INSERT INTO stored_plants SELECT i, 'fern' FROM generate_series(1, %d) AS i", n))
 		return err
 	})
 	page, err := s.List(t.Context(), plantstore.Query{Contains: "rose", Limit: 10})

@@ -34,9 +34,9 @@ var (
 
 	sizeOfOne   = rowSize("ARRAY[$4::text]", "ARRAY[1::smallint]", "ARRAY[$1::bigint]", "ARRAY[$2::text]", "ARRAY[$3::text]")
 	createPlant = `WITH created AS (
-			INSERT INTO plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING RETURNING id
+			INSERT INTO stored_plants (id, name, tag) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING RETURNING id
 		), last AS (
-			UPDATE log_state SET seq = seq + 1, plants = plants + 1, bytes = bytes + ` + sizeOfOne + `, time = greatest(time, ` + now + `)
+			UPDATE log_state SET ` + asWriter + `, seq = seq + 1, plants = plants + 1, bytes = bytes + ` + sizeOfOne + `, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
 		)
 		` + insertLog + `SELECT seq, time, ARRAY[$4::text], ARRAY[1::smallint], ARRAY[$1::bigint], ARRAY[$2::text], ARRAY[$3::text], ` + sizeOfOne + ` FROM last`
@@ -46,11 +46,11 @@ var (
 	// inserted in the order of their ids, so that two transactions never deadlock.
 	sizeOfNew = rowSize("$4::text[]", "$5::smallint[]", "$1::bigint[]", "$2::text[]", "$3::text[]")
 	createNew = `WITH created AS (
-			INSERT INTO plants (id, name, tag)
+			INSERT INTO stored_plants (id, name, tag)
 			SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag) ORDER BY id
 			RETURNING id
 		), last AS (
-			UPDATE log_state SET seq = seq + cardinality($1), plants = plants + cardinality($1), bytes = bytes + ` + sizeOfNew + `, time = greatest(time, ` + now + `)
+			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($1), plants = plants + cardinality($1), bytes = bytes + ` + sizeOfNew + `, time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
 		)
 		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, ` + sizeOfNew + ` FROM last`
@@ -59,13 +59,13 @@ var (
 			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[])
 				WITH ORDINALITY AS new (id, name, tag, "by", type, n)
 		), created AS (
-			INSERT INTO plants (id, name, tag) SELECT id, name, tag FROM new ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id
+			INSERT INTO stored_plants (id, name, tag) SELECT id, name, tag FROM new ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id
 		), events AS (
 			SELECT count(*) AS n, array_agg("by" ORDER BY n) AS "by", array_agg(type) AS type, array_agg(id ORDER BY n) AS id,
 				array_agg(name ORDER BY n) AS name, array_agg(tag ORDER BY n) AS tag
 			FROM created JOIN new USING (id)
 		), last AS (
-			UPDATE log_state SET seq = seq + (SELECT n FROM events), plants = plants + (SELECT n FROM events),
+			UPDATE log_state SET ` + asWriter + `, seq = seq + (SELECT n FROM events), plants = plants + (SELECT n FROM events),
 				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 AND (SELECT n FROM events) > 0 RETURNING seq, time
 		)
@@ -75,11 +75,11 @@ var (
 	// plants there are.
 	appendLog = `WITH events AS (
 			SELECT $1::text[] AS "by", $2::smallint[] AS type, $3::bigint[] AS id,
-				array_agg(coalesce(new.name, (SELECT name FROM plants WHERE id = new.id)) ORDER BY n) AS name,
-				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
+				array_agg(coalesce(new.name, (SELECT name FROM stored_plants WHERE id = new.id)) ORDER BY n) AS name,
+				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM stored_plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
 			FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS new (id, name, tag, n)
 		), last AS (
-			UPDATE log_state SET seq = seq + cardinality($3), plants = plants + $6,
+			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($3), plants = plants + $6,
 				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)

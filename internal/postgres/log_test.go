@@ -75,7 +75,7 @@ func TestDeletedPlantsAreNotKept(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
 	const n = 64
-	query(t, url, fmt.Sprintf("INSERT INTO plants SELECT i, repeat('x', 1 << 20), NULL FROM generate_series(1, %d) AS i", n))
+	query(t, url, fmt.Sprintf("INSERT INTO stored_plants SELECT i, repeat('x', 1 << 20), NULL FROM generate_series(1, %d) AS i", n))
 	var batch []plantstore.Write
 	for i := range n {
 		batch = append(batch, remove(plantstore.ID(i+1)))

@@ -72,8 +72,9 @@ type Options struct {
 	// Existing requires that the database has a store. If it has none, every call fails
 	// with fs.ErrNotExist and creates nothing.
 	Existing bool
-	// Log receives a record from Run when the server becomes unavailable, and when
-	// it is available again.
+	// Log receives a record of each step of a migration, one when a newer release has made
+	// the store refuse everything, and from Run when the server becomes unavailable, and
+	// when it is available again.
 	Log *slog.Logger
 	// Trace, if set, is called before every statement, every batch of statements and
 	// every wait for a connection, with its name and, for a single statement, its text,
@@ -97,8 +98,10 @@ type Store struct {
 	scans        chan struct{} // holds a token for each scan in progress
 	reads        coalescer
 
-	migrating chan struct{} // holds a token while a call checks or migrates the schema
-	migrated  atomic.Bool   // the schema is known to be current
+	migrating chan struct{}         // holds a token while a call checks or migrates the schema
+	migrated  atomic.Bool           // the schema was found to be one that this release may use
+	used      atomic.Bool           // it was so at some time
+	newer     atomic.Pointer[error] // why this release may not use it
 
 	takenIDs takenIDs
 	changes  storage.Notifier
@@ -206,11 +209,12 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ready returns nil if a server that accepts writes responds and has the current
-// schema.
+// Ready returns nil if a server that accepts writes responds and has a schema that this
+// release may write to.
 func (s *Store) Ready(ctx context.Context) error {
 	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, c.PgConn())
+		_, err := c.Exec(ctx, fence)
+		return err
 	})
 }
 
@@ -324,7 +328,11 @@ func (s *Store) withConn(ctx context.Context, pool *pgxpool.Pool, limit time.Dur
 		limited, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	return s.classify(ctx, s.withPooledConn(limited, pool, f))
+	err := s.withPooledConn(limited, pool, f)
+	if meetsOtherSchema(err) {
+		err = s.checkSchema(ctx, err)
+	}
+	return s.classify(ctx, err)
 }
 
 // withPooledConn runs f with a connection of the pool. An error that cost the
@@ -376,6 +384,8 @@ func isConnError(err error) bool {
 const (
 	readOnly           = "25006"
 	uniqueViolation    = "23505"
+	checkViolation     = "23514"
+	deadlockDetected   = "40P01"
 	undefinedTable     = "42P01"
 	duplicateTable     = "42P07"
 	tooManyConnections = "53300"
@@ -400,6 +410,8 @@ func (s *Store) classify(ctx context.Context, err error) error {
 	code := sqlState(err)
 	class := code[:min(2, len(code))]
 	switch {
+	case errors.Is(err, ErrNewerSchema):
+		return err
 	case isConnError(err), errors.Is(err, errConflict),
 		class == "08", // connection exceptions
 		class == "40", // serialization failures, deadlocks

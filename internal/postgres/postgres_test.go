@@ -156,7 +156,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	if err := openStore(t, url).Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	query(t, url, "UPDATE plantstore_schema SET version = 99")
+	query(t, url, "UPDATE plantstore_schema SET version = 99; UPDATE log_state SET writer = 99, oldest_writer = 99")
 	s := openStore(t, url)
 	for what, err := range map[string]error{
 		"Ready": s.Ready(t.Context()),
@@ -331,7 +331,7 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 	if err := stores[0].Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	query(t, url, fmt.Sprintf(`INSERT INTO tokens (hash, name, scopes, created)
+	query(t, url, fmt.Sprintf(`INSERT INTO stored_tokens (hash, name, scopes, created)
 		SELECT sha256(i::text::bytea), i, 'plants:read', 0 FROM generate_series(1, %d) AS i`, plantstore.MaxTokens-free))
 	var created atomic.Int32
 	inParallel(t, 4*free, func(i int) error {
@@ -364,7 +364,7 @@ func TestLimitsOfTokensHoldAcrossServers(t *testing.T) {
 		}
 		return nil
 	})
-	left := query(t, url, "SELECT count(*) FROM tokens WHERE revoked IS NULL AND scopes LIKE '%tokens:write%'")
+	left := query(t, url, "SELECT count(*) FROM stored_tokens WHERE revoked IS NULL AND scopes LIKE '%tokens:write%'")
 	if refused.Load() != 1 || left[0] != "1" {
 		t.Errorf("%d revocations were refused, and %s tokens are left, want 1 and 1", refused.Load(), left)
 	}
@@ -382,10 +382,10 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 	}
 	now := token("now").Created.Unix()
 	const ended = plantstore.MaxEndedTokens + maxDeletedTokens + 500
-	query(t, url, fmt.Sprintf(`INSERT INTO tokens (hash, name, scopes, created, expires, revoked)
+	query(t, url, fmt.Sprintf(`INSERT INTO stored_tokens (hash, name, scopes, created, expires, revoked)
 		SELECT sha256(i::text::bytea), i, 'plants:read', 0, CASE i %% 2 WHEN 1 THEN %d - i END, CASE i %% 2 WHEN 0 THEN %[1]d - i END
 		FROM generate_series(1, %d) AS i`, now, ended))
-	query(t, url, fmt.Sprintf(`INSERT INTO tokens (hash, name, scopes, created, expires)
+	query(t, url, fmt.Sprintf(`INSERT INTO stored_tokens (hash, name, scopes, created, expires)
 		SELECT sha256(('active' || i)::bytea), 'active', 'plants:read', 0, CASE i %% 2 WHEN 1 THEN %d + 1 END
 		FROM generate_series(2, %d) AS i`, now, plantstore.MaxTokens))
 	for _, tt := range []struct {
@@ -400,7 +400,7 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 		if err := s.CreateToken(t.Context(), token(tt.by), plantstore.Actor{Name: tt.by}); !errors.Is(err, tt.want) {
 			t.Errorf("CreateToken by %s: %v, want %v", tt.by, err, tt.want)
 		}
-		got := query(t, url, "SELECT count(*) || ', the first ' || max(name::integer) FROM tokens WHERE name ~ '^[0-9]'")
+		got := query(t, url, "SELECT count(*) || ', the first ' || max(name::integer) FROM stored_tokens WHERE name ~ '^[0-9]'")
 		if want := fmt.Sprintf("%d, the first %[1]d", tt.left); got[0] != want {
 			t.Errorf("after CreateToken by %s there are %s, want %s", tt.by, got, want)
 		}

@@ -33,7 +33,7 @@ var (
 			SELECT first, sum(` + storedSize + `) OVER (ORDER BY first) - ` + storedSize + ` AS freed FROM log WHERE first > $1 AND first <= $2
 		) AS sized WHERE freed >= $3 ORDER BY first LIMIT 1`
 	deleteLog = `WITH trimmed AS (DELETE FROM log WHERE first > $1 AND first <= $2 RETURNING ` + storedSize + ` AS size)
-		UPDATE log_state SET trimmed = $2, trimmed_time = $3, bytes = bytes - (SELECT coalesce(sum(size), 0) FROM trimmed) WHERE id = 1`
+		UPDATE log_state SET ` + asWriter + `, trimmed = $2, trimmed_time = $3, bytes = bytes - (SELECT coalesce(sum(size), 0) FROM trimmed) WHERE id = 1`
 	selectStats = `SELECT seq, trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) FROM log_state WHERE id = 1`
 	// storedSize is the size of a row. Rows of earlier schemas do not have it.
 	storedSize = `coalesce(bytes, ` + rowSize(`"by"`, "type", "id", "name", "tag") + `)`

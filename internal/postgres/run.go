@@ -30,7 +30,8 @@ var (
 // Run connects to the server and creates or migrates its schema, logs when the
 // server becomes unavailable and when it is available again, deletes results that are
 // no longer needed, and trims the log of changes, until ctx ends. It returns an error
-// only if a newer Plantstore wrote the store.
+// only if a newer Plantstore had written the store before this one could use it. If that
+// happens later, the store refuses everything.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
@@ -47,8 +48,11 @@ func (s *Store) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrNewerSchema):
+		case errors.Is(err, ErrNewerSchema) && !s.used.Load():
 			return err
+		case errors.Is(err, ErrNewerSchema):
+			<-ctx.Done()
+			return nil
 		case err != nil:
 			available = false
 			s.log.Warn("PostgreSQL is unavailable, retrying", "db", s.name, "err", err)
@@ -72,7 +76,9 @@ func (s *Store) Run(ctx context.Context) error {
 // pruneResults deletes the results of old batches.
 func (s *Store) pruneResults(ctx context.Context) error {
 	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "DELETE FROM batches WHERE at < now() - interval '"+resultsAge+"'")
-		return err
+		var b pgx.Batch
+		b.Queue(fence)
+		b.Queue("DELETE FROM batches WHERE at < now() - interval '" + resultsAge + "'")
+		return c.SendBatch(ctx, &b).Close()
 	})
 }

@@ -6,15 +6,77 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"plantstore"
 )
 
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
+// steps are the files of schema/ in order. The n-th makes version n.
+var steps = func() []string {
+	names, err := fs.Glob(schemaFiles, "schema/*.sql")
+	if err != nil {
+		panic(err) // the pattern is malformed
+	}
+	return names
+}()
+
 // ErrNewerSchema says that a newer Plantstore wrote the store.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
+
+// newerSchema is ErrNewerSchema and, for clients, ErrUnavailable with the same message.
+type newerSchema struct{ error }
+
+func (newerSchema) Is(target error) bool { return target == ErrNewerSchema }
+func (e newerSchema) Unwrap() error      { return e.error }
+
+// No release writes to a schema that it may not write to. PostgreSQL enforces that with the
+// constraint log_state_writer: every transaction that writes has a statement with asWriter,
+// or [fence]. From then on it has a lock on the table log_state, which a migration waits for.
+// If the migration was first, the statement waits, sees the new oldest_writer, and fails.
+var (
+	asWriter = fmt.Sprintf("writer = %d", len(steps))
+	// fence changes nothing, and locks no row. Once it is prepared, it locks the table log
+	// first, as the statements that append to it do, and so does a migration: they seldom
+	// deadlock.
+	fence = fmt.Sprintf(`WITH fence AS (UPDATE log_state SET %s WHERE id = 1 AND oldest_writer > %d)
+		SELECT FROM log LIMIT 0`, asWriter, len(steps))
+)
+
+// queueBegin queues the begin of a transaction that writes. Its statements see what was
+// committed while they waited for a lock.
+func queueBegin(b *pgx.Batch) {
+	b.Queue(`BEGIN ISOLATION LEVEL READ COMMITTED`)
+	b.Queue(fence)
+}
+
+// meetsOtherSchema reports whether a statement failed because the schema was migrated: the
+// release may not write to it, or something has another name.
+func meetsOtherSchema(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == checkViolation && pg.ConstraintName == "log_state_writer" || strings.HasPrefix(pg.Code, "42"))
+}
+
+// checkSchema looks at the schema again after a statement failed, and returns ErrNewerSchema,
+// which it logs once, if that is why.
+func (s *Store) checkSchema(ctx context.Context, failed error) error {
+	first := s.migrated.CompareAndSwap(true, false)
+	err := s.migrate(ctx)
+	if err == nil {
+		return failed
+	}
+	if first && errors.Is(err, ErrNewerSchema) {
+		s.log.Error("this server refuses everything from now on", "db", s.name, "err", err)
+	}
+	return err
+}
 
 // lockVersion locks the only row of plantstore_schema, and with it the store against
 // others that do the same.
@@ -24,8 +86,10 @@ const lockVersion = "SELECT version FROM plantstore_schema WHERE id = 1 FOR UPDA
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // migrate brings the database's schema to the newest version that this release supports,
-// unless that has been done. One call at a time does so. A migration may take until
-// its ctx ends; everything else has the usual timeout.
+// unless that has been done, or a newer release has brought it to one that this release may
+// write to. One call at a time does so. A migration may take until its ctx ends; everything
+// else has the usual timeout. Once the store has met a schema that it may not write to, it
+// refuses everything until it is opened again.
 func (s *Store) migrate(ctx context.Context) error {
 	if s.migrated.Load() {
 		return nil
@@ -41,48 +105,133 @@ func (s *Store) migrate(ctx context.Context) error {
 	if s.migrated.Load() {
 		return nil
 	}
-	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
-	if err != nil {
-		return err
+	if newer := s.newer.Load(); newer != nil {
+		return *newer
 	}
 	var version int
-	err = s.withPooledConn(limited, s.write, func(ctx context.Context, c *pgx.Conn) (err error) {
+	err := s.withPooledConn(limited, s.write, func(ctx context.Context, c *pgx.Conn) (err error) {
 		version, err = schemaVersion(ctx, c, s.existing)
+		if err == nil && version > len(steps) {
+			err = checkWriter(ctx, c, version)
+		}
 		return err
 	})
-	if err == nil && version != len(steps) {
-		err = s.withPooledConn(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
-			return migrateSchema(ctx, c, steps)
-		})
+	if err == nil && version < len(steps) {
+		err = s.migrateSchema(ctx)
 	}
-	s.migrated.Store(err == nil)
+	if errors.Is(err, ErrNewerSchema) {
+		s.newer.Store(&err)
+	}
+	if err == nil {
+		s.used.Store(true)
+		s.migrated.Store(true)
+	}
 	return err
 }
 
-// migrateSchema applies the missing steps in one transaction that locks the row of
-// plantstore_schema: of several replicas that start at once, one does it. The n-th
-// file of schema/ makes version n.
-func migrateSchema(ctx context.Context, c *pgx.Conn, steps []string) error {
-	return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
+// checkWriter returns ErrNewerSchema if this release may not write to the schema, which has
+// that version.
+func checkWriter(ctx context.Context, q querier, version int) error {
+	oldest, err := oldestWriter(ctx, q)
+	if err == nil && oldest > len(steps) {
+		return newerSchema{plantstore.Errorf(plantstore.ErrUnavailable,
+			"%v: its schema is version %d, this release supports schemas up to %d; start the newer one", ErrNewerSchema, version, len(steps))}
+	}
+	return err
+}
+
+// oldestWriter returns the oldest schema whose release may still write.
+func oldestWriter(ctx context.Context, q querier) (oldest int, err error) {
+	err = q.QueryRow(ctx, "SELECT oldest_writer FROM log_state WHERE id = 1").Scan(&oldest)
+	return oldest, err
+}
+
+// The settings of a migration. Transactions of other servers that wait for the migration
+// while it waits for them cannot go on either. So it gives up soon and tries again later,
+// but not before PostgreSQL has resolved a deadlock or interrupted an automatic vacuum, which
+// it does after deadlock_timeout, 1 s by default. What follows may take any time.
+const migrationSettings = `SELECT set_config(name, value, true)
+	FROM (VALUES ('lock_timeout', '3s'), ('statement_timeout', '0'), ('transaction_timeout', '0')) AS settings (name, value)
+	WHERE current_setting(name, true) IS NOT NULL`
+
+// selectTables has the store's tables, in the order in which a migration locks them.
+const selectTables = `SELECT string_agg(oid::regclass::text, ', ' ORDER BY relname <> 'log', relname) FROM pg_class
+	WHERE relkind = 'r' AND oid <> 'plantstore_schema'::regclass AND pg_has_role(relowner, 'USAGE')
+		AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'plantstore_schema'::regclass)`
+
+// migrateSchema migrates the schema, as soon as transactions of other servers allow it.
+func (s *Store) migrateSchema(ctx context.Context) error {
+	for delays := slowDelays; ; {
+		err := s.withPooledConn(ctx, s.write, s.applySteps)
+		if code := sqlState(err); code != lockNotAvailable && code != deadlockDetected {
+			return err
+		}
+		s.log.Warn("the migration waits for transactions of others to end, retrying", "db", s.name, "err", err)
+		if !delays.Wait(ctx) {
+			return err
+		}
+	}
+}
+
+// applySteps applies the missing steps in one transaction that locks the row of
+// plantstore_schema: of several replicas that start at once, one does it. It then locks all
+// tables, which waits for every transaction that has written to them, and no other can until
+// the end.
+func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
+	var version, oldest int
+	start := time.Now()
+	err := pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, migrationSettings); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "INSERT INTO plantstore_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"); err != nil {
 			return err
 		}
-		var version int
 		if err := tx.QueryRow(ctx, lockVersion).Scan(&version); err != nil {
 			return err
 		}
-		if version > len(steps) {
-			return fmt.Errorf("%w: its schema is version %d, this release supports schemas up to %d; start the newer one",
-				ErrNewerSchema, version, len(steps))
+		if version >= len(steps) {
+			return checkWriter(ctx, tx, version)
+		}
+		if err := lockTables(ctx, tx); err != nil {
+			return err
 		}
 		for i, step := range steps[version:] {
+			began := time.Now()
 			if err := applyStep(ctx, tx, step); err != nil {
 				return fmt.Errorf("migrate to schema %d: %w", version+i+1, err)
 			}
+			if version > 0 {
+				s.log.Info("applied a step of the migration", "db", s.name, "schema", version+i+1,
+					"step", path.Base(step), "took", time.Since(began))
+			}
 		}
-		_, err := tx.Exec(ctx, "UPDATE plantstore_schema SET version = $1 WHERE id = 1", len(steps))
+		if _, err := tx.Exec(ctx, "UPDATE plantstore_schema SET version = $1 WHERE id = 1", len(steps)); err != nil {
+			return err
+		}
+		var err error
+		oldest, err = oldestWriter(ctx, tx)
 		return err
 	})
+	if err != nil || version == 0 || version >= len(steps) {
+		return err
+	}
+	message := "migrated the store"
+	if oldest > version {
+		message += ": servers of earlier releases can no longer write"
+	}
+	s.log.Info(message, "db", s.name, "from", version, "to", len(steps), "took", time.Since(start))
+	return nil
+}
+
+// lockTables locks the tables of the store, if it has any.
+func lockTables(ctx context.Context, tx pgx.Tx) error {
+	var tables *string
+	if err := tx.QueryRow(ctx, selectTables).Scan(&tables); err != nil || tables == nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "LOCK TABLE "+*tables+" IN ACCESS EXCLUSIVE MODE")
+	return err
 }
 
 func applyStep(ctx context.Context, tx pgx.Tx, step string) error {

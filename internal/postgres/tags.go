@@ -25,12 +25,12 @@ const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
 		UNION ALL
 		SELECT found.start, counted.plants, starts.counted + starts.plants, found.start || chr(1)
 		FROM starts, LATERAL (
-			SELECT left(tag, 100) COLLATE "C" AS start FROM plants
+			SELECT left(tag, 100) COLLATE "C" AS start FROM stored_plants
 			WHERE tag IS NOT NULL AND (left(tag, 100) COLLATE "C") >= starts.next
 			ORDER BY (left(tag, 100) COLLATE "C"), id LIMIT 1
 		) AS found, LATERAL (
 			SELECT count(*) AS plants FROM (
-				SELECT FROM plants
+				SELECT FROM stored_plants
 				WHERE tag IS NOT NULL
 					AND (left(tag, 100) COLLATE "C") >= found.start
 					AND (left(tag, 100) COLLATE "C") <= found.start
@@ -43,7 +43,7 @@ const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
 	SELECT tags.tag, tags.plants FROM starts, LATERAL (
 		SELECT starts.start AS tag, starts.plants WHERE starts.plants > 0
 		UNION ALL (
-			SELECT tag COLLATE "C" AS tag, count(*) AS plants FROM plants
+			SELECT tag COLLATE "C" AS tag, count(*) AS plants FROM stored_plants
 			WHERE length(starts.start) = 100 AND tag IS NOT NULL
 				AND (left(tag, 100) COLLATE "C") = starts.start AND tag COLLATE "C" >= $1
 			GROUP BY 1 ORDER BY 1 LIMIT $4

@@ -13,7 +13,7 @@ import (
 // fillTags fills an empty store with plants. tag is an expression for the tag of plant i.
 func fillTags(t *testing.T, url string, n int, tag string) {
 	t.Helper()
-	query(t, url, fmt.Sprintf("INSERT INTO plants SELECT i, 'fern', %s FROM generate_series(0, %d - 1) AS i", tag, n))
+	query(t, url, fmt.Sprintf("INSERT INTO stored_plants SELECT i, 'fern', %s FROM generate_series(0, %d - 1) AS i", tag, n))
 }
 
 // TestTagsAreReadByTheirIndex has few tags, so that going through all plants of the table

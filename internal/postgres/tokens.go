@@ -18,28 +18,28 @@ import (
 
 const (
 	tokenColumns = `hash, name, scopes, created, expires, revoked, used, coalesce(rate, 'off')`
-	insertToken  = `INSERT INTO tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 'off'))`
+	insertToken  = `INSERT INTO stored_tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 'off'))`
 	// confirmToken changes nothing, but its commit waits for the standbys.
-	confirmToken = `UPDATE tokens SET hash = hash WHERE hash = $1`
-	revokeToken  = `UPDATE tokens SET revoked = $2 WHERE hash = $1`
-	touchToken   = `UPDATE tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
-	countTokens  = `SELECT count(*) FROM tokens`
-	selectTokens = `SELECT ` + tokenColumns + ` FROM tokens ORDER BY seq`
-	selectToken  = `SELECT ` + tokenColumns + ` FROM tokens WHERE hash = $1`
+	confirmToken = `UPDATE stored_tokens SET hash = hash WHERE hash = $1`
+	revokeToken  = `UPDATE stored_tokens SET revoked = $2 WHERE hash = $1`
+	touchToken   = `UPDATE stored_tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
+	countTokens  = `SELECT count(*) FROM stored_tokens`
+	selectTokens = `SELECT ` + tokenColumns + ` FROM stored_tokens ORDER BY seq`
+	selectToken  = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE hash = $1`
 	// lockToken keeps a token from being revoked until the end of the transaction.
 	lockToken = selectToken + ` FOR SHARE`
 	// tokenEnd is when a token ended or will end, as the index tokens_by_end has it.
 	tokenEnd     = `coalesce(revoked, expires, 9223372036854775807)`
 	isActive     = tokenEnd + ` > $1 AND revoked IS NULL`
-	countActive  = `SELECT count(*) FROM tokens WHERE ` + isActive
-	selectActive = `SELECT ` + tokenColumns + ` FROM tokens WHERE ` + isActive
+	countActive  = `SELECT count(*) FROM stored_tokens WHERE ` + isActive
+	selectActive = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE ` + isActive
 	// deleteEnded deletes the tokens that ended by $1 except the last $3, and those that
 	// ended by $2, but at most $4.
-	deleteEnded = `DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens WHERE ` + tokenEnd + ` <= $1 ORDER BY ` + tokenEnd + `, seq LIMIT least($4::bigint, greatest(
-		(SELECT count(*) FROM tokens) - (` + countActive + `) - $3::bigint,
-		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + ` <= $2))))`
+	deleteEnded = `DELETE FROM stored_tokens WHERE seq IN (SELECT seq FROM stored_tokens WHERE ` + tokenEnd + ` <= $1 ORDER BY ` + tokenEnd + `, seq LIMIT least($4::bigint, greatest(
+		(SELECT count(*) FROM stored_tokens) - (` + countActive + `) - $3::bigint,
+		(SELECT count(*) FROM stored_tokens WHERE ` + tokenEnd + ` <= $2))))`
 	// countCreators counts the other tokens that may create tokens.
-	countCreators = `SELECT count(*) FROM tokens WHERE hash <> $1 AND revoked IS NULL
+	countCreators = `SELECT count(*) FROM stored_tokens WHERE hash <> $1 AND revoked IS NULL
 		AND (expires IS NULL OR expires > $2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
 )
 
@@ -231,6 +231,7 @@ func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 	hashes := slices.SortedFunc(maps.Keys(used), func(a, b plantstore.TokenHash) int { return bytes.Compare(a[:], b[:]) })
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
+		b.Queue(fence)
 		for _, hash := range hashes {
 			b.Queue(touchToken, hash[:], used[hash].Unix())
 		}

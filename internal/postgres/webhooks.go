@@ -16,22 +16,22 @@ import (
 // The statements of webhooks. Each locks the row of the webhook first, so that no
 // update is lost, and no deliveries are added to a webhook that is being deleted.
 const (
-	insertWebhook = `INSERT INTO webhooks (seq, id, value)
-		SELECT coalesce(max(seq), 0) + 1, $1::text, $2::text FROM webhooks HAVING count(*) < $3`
+	insertWebhook = `INSERT INTO stored_webhooks (seq, id, value)
+		SELECT coalesce(max(seq), 0) + 1, $1::text, $2::text FROM stored_webhooks HAVING count(*) < $3`
 	// confirmWebhook changes nothing, but its commit waits for the standbys. So does
 	// confirmDeleted.
-	confirmWebhook   = `UPDATE webhooks SET id = id WHERE id = $1`
+	confirmWebhook   = `UPDATE stored_webhooks SET id = id WHERE id = $1`
 	confirmDeleted   = `UPDATE plantstore_schema SET version = version WHERE id = 1`
-	lockWebhook      = `SELECT value FROM webhooks WHERE id = $1 FOR UPDATE`
-	updateWebhook    = `UPDATE webhooks SET value = $2 WHERE id = $1`
-	deleteWebhook    = `DELETE FROM webhooks WHERE id = $1`
+	lockWebhook      = `SELECT value FROM stored_webhooks WHERE id = $1 FOR UPDATE`
+	updateWebhook    = `UPDATE stored_webhooks SET value = $2 WHERE id = $1`
+	deleteWebhook    = `DELETE FROM stored_webhooks WHERE id = $1`
 	deleteDeliveries = `DELETE FROM deliveries WHERE webhook = $1`
-	saveDeliveries   = `WITH webhook AS (SELECT id FROM webhooks WHERE id = $1 FOR UPDATE)
+	saveDeliveries   = `WITH webhook AS (SELECT id FROM stored_webhooks WHERE id = $1 FOR UPDATE)
 		INSERT INTO deliveries (webhook, value) SELECT id, $2::text FROM webhook
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
-	selectWebhooks   = `SELECT id, value FROM webhooks ORDER BY seq`
+	selectWebhooks   = `SELECT id, value FROM stored_webhooks ORDER BY seq`
 	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
-		FROM webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
+		FROM stored_webhooks AS webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
 )
 
 // webhookKey returns an id as it is stored. Clients ask for any id, but type text rejects
@@ -74,7 +74,7 @@ func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by p
 	key := webhookKey(hook.ID)
 	return s.addRow(ctx, confirmWebhook, key, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
-		b.Queue(begin)
+		queueBegin(&b)
 		b.Queue(lockVersion)
 		if err := c.SendBatch(ctx, &b).Close(); err != nil {
 			return err
@@ -146,7 +146,7 @@ func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Acto
 func lockedWebhook(ctx context.Context, c *pgx.Conn, id string, settings []string) (hook plantstore.Webhook, err error) {
 	var value string
 	var b pgx.Batch
-	b.Queue(begin)
+	queueBegin(&b)
 	for _, setting := range settings {
 		b.Queue(setting)
 	}
@@ -167,7 +167,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 	maybeDeleted := false
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
-		b.Queue(begin)
+		queueBegin(&b)
 		if maybeDeleted {
 			b.Queue(confirmDeleted) // before a token is locked, as RevokeToken does
 		}
@@ -218,7 +218,7 @@ func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plants
 	}
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
-		b.Queue(begin)
+		queueBegin(&b)
 		b.Queue(commitAsync)
 		b.Queue(saveDeliveries, webhookKey(id), string(value))
 		b.Queue("COMMIT")

@@ -1,6 +1,22 @@
--- The number of plants per tag is counted when it is asked for. The log's columns go first:
--- without them, a server of an earlier release that still runs cannot write, and so adds no
--- text in the old escape below.
+-- The tables that earlier releases write get other names: their servers that still run do not
+-- look at the schema again, and must fail instead of writing what this release would misread.
+-- Without tokens they refuse every request. The view is for people to read. It has a WITH, so
+-- that PostgreSQL lets nobody write to it.
+ALTER TABLE plants RENAME TO stored_plants;
+ALTER TABLE tokens RENAME TO stored_tokens;
+ALTER TABLE webhooks RENAME TO stored_webhooks;
+CREATE VIEW plants AS WITH stored AS (SELECT id, name, tag FROM stored_plants) SELECT id, name, tag FROM stored;
+
+-- Only a release that supports the schema oldest_writer or a later one may write. Every
+-- transaction that writes sets writer to the newest schema that its release supports, if
+-- only where oldest_writer is greater, and fails then. A later step that no release before
+-- schema N may write to has
+--   UPDATE log_state SET writer = N, oldest_writer = N;
+-- and these columns and the table plantstore_schema stay as they are in every schema.
+ALTER TABLE log_state ADD COLUMN writer integer NOT NULL DEFAULT 9, ADD COLUMN oldest_writer integer NOT NULL DEFAULT 9,
+  ADD CONSTRAINT log_state_writer CHECK (writer >= oldest_writer);
+
+-- The number of plants per tag is counted when it is asked for.
 ALTER TABLE log DROP COLUMN tag_key, DROP COLUMN tag_text, DROP COLUMN tag_plants, DROP COLUMN tag_size;
 DROP TABLE tags, tags_state;
 
@@ -18,9 +34,9 @@ CREATE FUNCTION new_escape(stored text) RETURNS text LANGUAGE sql IMMUTABLE AS $
     chr(1) || chr(4), chr(9216)),
     chr(1) || chr(5), chr(1) || chr(1))
 $$;
-UPDATE plants SET name = new_escape(name), tag = new_escape(tag)
+UPDATE stored_plants SET name = new_escape(name), tag = new_escape(tag)
 WHERE name <> new_escape(name) OR tag <> new_escape(tag);
-UPDATE tokens SET name = new_escape(name) WHERE name <> new_escape(name);
+UPDATE stored_tokens SET name = new_escape(name) WHERE name <> new_escape(name);
 UPDATE log SET (name, tag) = (
   SELECT array_agg(CASE WHEN e.type < 4 THEN new_escape(e.name) ELSE e.name END ORDER BY n), array_agg(new_escape(e.tag) ORDER BY n)
   FROM unnest(log.type, log.name, log.tag) WITH ORDINALITY AS e (type, name, tag, n)
@@ -40,4 +56,4 @@ UPDATE log_state SET bytes = (
 );
 
 -- Tokens in the order in which they ended or will end, the last those that never will.
-CREATE INDEX tokens_by_end ON tokens (coalesce(revoked, expires, 9223372036854775807), seq, revoked);
+CREATE INDEX tokens_by_end ON stored_tokens (coalesce(revoked, expires, 9223372036854775807), seq, revoked);
