@@ -1,7 +1,10 @@
 package harness
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -35,3 +38,22 @@ var buildEager = sync.OnceValues(func() (string, error) {
 	AtExit(func() { os.RemoveAll(dir) })
 	return testenv.Binary(dir, testenv.Eager)
 })
+
+// Before020 is the last commit of the release before 0.2.0.
+const Before020 = "8943935"
+
+// Earlier returns the path of the plantstore of an earlier commit, which it builds for the
+// test.
+func Earlier(t testing.TB, commit string) string {
+	t.Helper()
+	if exec.Command("git", "-C", Root, "cat-file", "-e", commit+"^{commit}").Run() != nil {
+		testenv.Missing(t, "this is not a clone with the commit "+commit)
+	}
+	dir := t.TempDir()
+	built := filepath.Join(dir, "plantstore-"+commit)
+	script := fmt.Sprintf("git -C %s archive %s | tar -x -C %s && cd %[3]s && go build -trimpath -buildvcs=false -o %s ./cmd/plantstore", Root, commit, dir, built)
+	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", commit, err, out)
+	}
+	return built
+}

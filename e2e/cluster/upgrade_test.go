@@ -1,0 +1,41 @@
+package cluster
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"plantstore/client"
+	"plantstore/e2e/harness"
+	"plantstore/internal/postgres/pgtest"
+)
+
+// A server of the release before goes on serving while a newer one migrates the database.
+// What it acknowledged is there, and it acknowledges nothing afterwards.
+func TestOlderReleaseIsFencedOff(t *testing.T) {
+	t.Parallel()
+	old := harness.New(t, pgtest.Start(t).URL())
+	old.Program = harness.Earlier(t, harness.Before020)
+	old.Run()
+	old.AwaitToken()
+	w := harness.StartWorkload(t, 16, harness.AllWrites, rand.Uint64(), old.Client(client.Options{
+		Retries: -1, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
+	}))
+	w.AwaitAcked(int64(harness.Times(1000, 100_000)))
+
+	s := harness.StartOn(t, old.DB)
+	s.AwaitReady(200)
+	for method, path := range map[string]string{"POST": "/plants", "PUT": "/plants/-1", "DELETE": "/plants/-1"} {
+		if status, body := old.Call(harness.Token, method, path, `{"id":-1,"name":"late"}`); status < 500 {
+			t.Errorf("%s of the older release after the migration: %d %s", method, status, body)
+		}
+	}
+	if len(w.Errors()) == 0 {
+		t.Error("no write of the older release failed")
+	}
+	if !strings.Contains(s.Log(), "servers of earlier releases can no longer write") {
+		t.Errorf("the newer release logged:\n%s", s.Log())
+	}
+	harness.Report(t, "%s", w.Verify(s.Client(client.Options{})))
+}
