@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"plantstore"
+	"plantstore/internal/postgres"
 	"plantstore/internal/sqlite"
 )
 
@@ -18,14 +19,15 @@ type checkCommand struct {
 
 // Help is the long part of the help page.
 func (checkCommand) Help() string {
-	return `Reads the whole store, even while a server is using it. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1.`
+	return `Reads the whole store, even while servers are using it. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. One with the schema of an older release exits with 2. Check PostgreSQL's own files with pg_amcheck.`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {
+	check := c.checkFile
 	if c.isPostgres() {
-		return usage("check a PostgreSQL store with PostgreSQL's own pg_amcheck")
+		check = c.checkPostgres
 	}
-	problems, err := c.check(ctx)
+	problems, err := check(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,7 +45,7 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	return err
 }
 
-func (c *checkCommand) check(ctx context.Context) (problems []string, err error) {
+func (c *checkCommand) checkFile(ctx context.Context) (problems []string, err error) {
 	store, err := openFile(c.DB, sqlite.Existing)
 	if errors.Is(err, plantstore.ErrDamaged) {
 		return []string{err.Error()}, nil
@@ -53,6 +55,22 @@ func (c *checkCommand) check(ctx context.Context) (problems []string, err error)
 	}
 	defer store.Close()
 	if problems, err = store.Check(ctx); err != nil {
+		return nil, fmt.Errorf("cannot check the store: %w", err)
+	}
+	return problems, nil
+}
+
+func (c *checkCommand) checkPostgres(ctx context.Context) ([]string, error) {
+	store, err := postgres.Open(c.DB, postgres.Options{})
+	if err != nil {
+		return nil, usage("--db: %w", err)
+	}
+	defer store.Close()
+	problems, err := store.Check(ctx)
+	switch {
+	case errors.Is(err, postgres.ErrOlderSchema):
+		return nil, usage("cannot check the store: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("cannot check the store: %w", err)
 	}
 	return problems, nil

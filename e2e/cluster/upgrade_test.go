@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -31,11 +32,20 @@ func TestOlderReleaseIsFencedOff(t *testing.T) {
 			t.Errorf("%s of the older release after the migration: %d %s", method, status, body)
 		}
 	}
+	harness.Eventually(t, func() error { // its cache of tokens expires
+		if status, body := old.Call(harness.Token, "GET", "/plants", ""); status != 503 {
+			return fmt.Errorf("a list of the older release: %d %s", status, body)
+		}
+		return nil
+	})
 	if len(w.Errors()) == 0 {
 		t.Error("no write of the older release failed")
 	}
 	if !strings.Contains(s.Log(), "servers of earlier releases can no longer write") {
 		t.Errorf("the newer release logged:\n%s", s.Log())
+	}
+	if got := s.Command("check"); got != "ok" {
+		t.Errorf("check: %s", got)
 	}
 	harness.Report(t, "%s", w.Verify(s.Client(client.Options{})))
 }

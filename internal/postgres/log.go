@@ -297,8 +297,11 @@ func (s *logState) event(r logRow, i int) (e plantstore.Event, err error) {
 	}
 	if !e.Type.OfPlant() {
 		token, _, err := wire.DecodeToken([]byte(r.names[i]))
+		if err != nil {
+			return e, fmt.Errorf("event %d of the log: %w", r.first+int64(i), err)
+		}
 		e.Token = &token
-		return e, err
+		return e, nil
 	}
 	e.Plant = plantOf(r.ids[i], r.names[i], r.tags[i])
 	return e, nil

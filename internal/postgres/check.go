@@ -1,0 +1,240 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+)
+
+// ErrOlderSchema says that the store has not been migrated to this release's schema.
+var ErrOlderSchema = errors.New("an older Plantstore wrote this store")
+
+// maxProblems is how many problems Check returns, at most.
+const maxProblems = 100
+
+// The statements of a check. PostgreSQL sorts and joins, on its disk if it must.
+const (
+	checkSettings = `SET LOCAL statement_timeout = 0; SET LOCAL enable_sort = on`
+	// countPlants reads all texts.
+	countPlants   = `SELECT count(*), sum(length(name) + coalesce(length(tag), 0)) FROM stored_plants`
+	selectPlanted = `SELECT plants FROM log_state WHERE id = 1`
+	selectWhole   = `SELECT first, time, "by", type, id, name, tag FROM log ORDER BY first`
+	// selectContradicted has the plants that are not what their last event says. The
+	// hashes keep what is sorted small.
+	selectContradicted = `WITH last AS (
+			SELECT DISTINCT ON (id) id, seq, type, hashtextextended(name, 0) AS name, hashtextextended(tag, 0) AS tag
+			FROM events WHERE type BETWEEN 1 AND 3 ORDER BY id, seq DESC
+		)
+		SELECT id, last.seq, last.type, plants.id IS NOT NULL FROM last LEFT JOIN stored_plants AS plants USING (id)
+		WHERE CASE
+			WHEN last.type = 3 THEN plants.id IS NOT NULL
+			ELSE plants.id IS NULL OR hashtextextended(plants.name, 0) <> last.name OR hashtextextended(plants.tag, 0) IS DISTINCT FROM last.tag
+		END LIMIT $1`
+	selectAllDeliveries = `SELECT webhook, value FROM deliveries`
+)
+
+var selectSize = `SELECT coalesce(sum(` + storedSize + `), 0)::bigint FROM log`
+
+// Check reads the whole store in one snapshot and returns what is wrong with it: a wrong
+// number of plants, a log with a gap or a wrong size, a plant that is not what its last event
+// says, an event, a token or a webhook that cannot be read, or whatever PostgreSQL finds
+// corrupt. Servers may use the store. Check changes nothing: it fails with ErrOlderSchema
+// instead of migrating. Any other error says that the check itself could not be done.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	var found problems
+	err := s.withPooledConn(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
+			return err
+		}
+		version, err := schemaVersion(ctx, c, true)
+		switch {
+		case err != nil:
+			return err
+		case version < len(steps):
+			return fmt.Errorf("%w: its schema is version %d, this release checks schema %d; start a server of this release first, which migrates it",
+				ErrOlderSchema, version, len(steps))
+		}
+		if version > len(steps) {
+			if err := checkWriter(ctx, c, version); err != nil {
+				return err
+			}
+		}
+		if _, err := c.Exec(ctx, checkSettings); err != nil {
+			return err
+		}
+		for _, check := range []func(context.Context, *pgx.Conn) error{found.checkLog, found.checkPlants, found.checkTokens, found.checkWebhooks} {
+			if err := check(ctx, c); err != nil {
+				return err
+			}
+		}
+		return endSnapshot(ctx, c)
+	})
+	if strings.HasPrefix(sqlState(err), "XX") { // corrupt data
+		found.add("%v", err)
+		err = nil
+	}
+	if len(found) > maxProblems {
+		found = append(found[:maxProblems], "and more")
+	}
+	return found, s.classify(ctx, err)
+}
+
+// problems are what a check has found, one more than maxProblems at most.
+type problems []string
+
+func (p *problems) add(format string, args ...any) {
+	if len(*p) <= maxProblems {
+		*p = append(*p, fmt.Sprintf(format, args...))
+	}
+}
+
+// checkLog reads the whole log, and compares it with log_state and with the plants.
+func (p *problems) checkLog(ctx context.Context, c *pgx.Conn) error {
+	state, err := readLogState(ctx, c)
+	if errors.Is(err, pgx.ErrNoRows) {
+		p.add("the table log_state has no row")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var size int64
+	if err := c.QueryRow(ctx, selectSize).Scan(&size); err != nil {
+		return err
+	}
+	if size != state.bytes {
+		p.add("the log has %d bytes, but log_state says %d", size, state.bytes)
+	}
+	if err := p.checkEvents(ctx, c, &state); err != nil {
+		return err
+	}
+	rows, err := c.Query(ctx, selectContradicted, maxProblems+1)
+	if err != nil {
+		return err
+	}
+	var id, seq int64
+	var number int16
+	var exists bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &number, &exists}, func() error {
+		kind := plantstore.EventTypeOf(int64(number))
+		is := "has another name or tag"
+		switch {
+		case !exists:
+			is = "does not exist"
+		case kind == plantstore.PlantDeleted:
+			is = "exists"
+		}
+		p.add("plant %d %s, but its last event, %d, is %s", id, is, seq, kind)
+		return nil
+	})
+	return err
+}
+
+// checkEvents decodes every event, and checks that none is missing.
+func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState) error {
+	rows, err := c.Query(ctx, selectWhole)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	last, at := state.trimmed, state.trimmedTime
+	for rows.Next() {
+		r, err := scanLog(rows)
+		if err != nil {
+			p.add("%v", err)
+			return nil // what follows cannot be read either
+		}
+		switch {
+		case r.first > last+1:
+			p.add("the log has no events %d to %d", last+1, r.first-1)
+		case r.first <= last:
+			p.add("the log has event %d again, after %d", r.first, last)
+		}
+		if r.time < at {
+			p.add("event %d is earlier than the one before", r.first)
+		}
+		for i := range r.ids {
+			if _, err := state.event(r, i); err != nil {
+				p.add("%v", err)
+			}
+		}
+		last, at = r.first+int64(len(r.ids))-1, r.time
+	}
+	if last != state.seq {
+		p.add("the log ends with event %d, but log_state says %d", last, state.seq)
+	}
+	if at > state.time {
+		p.add("the last event is later than log_state says")
+	}
+	return rows.Err()
+}
+
+// checkPlants reads and counts the plants.
+func (p *problems) checkPlants(ctx context.Context, c *pgx.Conn) error {
+	var plants, want int64
+	var text *int64
+	if err := c.QueryRow(ctx, countPlants).Scan(&plants, &text); err != nil {
+		return err
+	}
+	err := c.QueryRow(ctx, selectPlanted).Scan(&want)
+	if err == nil && plants != want {
+		p.add("the store has %d plants, but log_state says %d", plants, want)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // checkLog says so
+	}
+	return err
+}
+
+func (p *problems) checkTokens(ctx context.Context, c *pgx.Conn) error {
+	return p.each(ctx, c, selectTokens, func(row pgx.CollectableRow) error {
+		_, err := rowToken(row)
+		return err
+	})
+}
+
+func (p *problems) checkWebhooks(ctx context.Context, c *pgx.Conn) error {
+	err := p.each(ctx, c, selectWebhooks, func(row pgx.CollectableRow) error {
+		var id, value string
+		if err := row.Scan(&id, &value); err != nil {
+			return err
+		}
+		_, err := decodeWebhook(id, value)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.each(ctx, c, selectAllDeliveries, func(row pgx.CollectableRow) error {
+		var id, value string
+		if err := row.Scan(&id, &value); err != nil {
+			return err
+		}
+		var attempts []plantstore.Delivery
+		if err := json.Unmarshal([]byte(value), &attempts); err != nil {
+			return fmt.Errorf("deliveries of webhook %s: %w", id, err)
+		}
+		return nil
+	})
+}
+
+// each calls decode for every row of a query. Its errors are problems.
+func (p *problems) each(ctx context.Context, c *pgx.Conn, query string, decode func(pgx.CollectableRow) error) error {
+	rows, err := c.Query(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := decode(rows); err != nil {
+			p.add("%v", err)
+		}
+	}
+	return rows.Err()
+}
