@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"plantstore"
@@ -84,6 +85,9 @@ func TestStoresOfEverySchemaAreMigrated(t *testing.T) {
 				t.Errorf("create: %d %s", status, body)
 			}
 			s.Stop()
+			if got, want := strings.Count(s.Log(), "applied a step of the migration"), newest-version; got != want {
+				t.Errorf("the server logged %d steps, want %d:\n%s", got, want, s.Log())
+			}
 			if got := schemaOf(t, db); got != newest {
 				t.Errorf("the store has schema %d after it was opened, want %d", got, newest)
 			}

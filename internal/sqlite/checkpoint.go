@@ -39,7 +39,7 @@ const (
 	pageSize = 4096
 )
 
-// Run copies the write-ahead log into the file whenever enough was written, and
+// Run logs what Open has migrated. It copies the write-ahead log into the file whenever enough was written, and
 // flushes everything while there are no writes, until ctx ends. It returns an error
 // that wraps [plantstore.ErrUntrusted] if the file could not be synced, by Run or by any
 // other call: the process must then stop.
@@ -53,6 +53,11 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		<-ctx.Done()
 		return nil
+	}
+	for _, step := range s.migrated {
+		if s.Log != nil {
+			s.Log.Info("applied a step of the migration", "db", s.path, "schema", step.schema, "step", step.name, "took", step.took)
+		}
 	}
 	pause, trim := time.NewTimer(idleAfter), time.NewTicker(trimInterval)
 	defer pause.Stop()

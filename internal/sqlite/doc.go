@@ -27,7 +27,8 @@
 //  6. A flush MUST write final states, so that it can be repeated after a crash. The number of
 //     plants and the size of the log are stored as of flushed, in the transaction that moves it.
 //  7. Only the process that holds the lock writes plants, flushes and trims. Others MUST append
-//     nothing except rows of tokens. The holder catches up with those before its next row.
+//     nothing except rows of tokens. The holder catches up with those before its next row. They
+//     MUST NOT migrate the file either, so no server writes to a schema that it does not know.
 //  8. A start trusts log_state and the rows after flushed, and nothing else.
 //  9. A commit is synced before it is reported (synchronous=FULL), except of the progress of
 //     webhooks. After a failed sync nobody knows what is on disk: the store MUST refuse

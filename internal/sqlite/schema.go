@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	pathpkg "path"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -19,46 +21,59 @@ var schemaFiles embed.FS
 // ErrNewerSchema says that a newer Plantstore wrote the file.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
+// appliedStep is a step of a migration, and how long it took.
+type appliedStep struct {
+	schema int
+	name   string
+	took   time.Duration
+}
+
 // migrate brings the file's schema to the newest version that this release supports, in
 // one transaction. The n-th file of schema/ makes version n, which is stored in the
 // file's user_version. With write it writes in any case, so that a read-only file is
 // refused immediately and not at the first request. Without, it refuses to migrate a store
 // that an older server has open, which would not know of the new tables.
-func migrate(c *sqlite.Conn, path string, write bool) (err error) {
+//
+// It returns the steps that it applied to a store that existed.
+func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, err error) {
 	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// If there is nothing to write, a server that has the file open need not wait.
 	if version, err := ownedVersion(c, path); err != nil || (version == len(steps) && !write) {
-		return err
+		return nil, err
 	}
 	end, err := sqlitex.ImmediateTransaction(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end(&err)
 	version, err := ownedVersion(c, path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if version > len(steps) {
-		return fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
+		return nil, fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
 			path, ErrNewerSchema, version, len(steps))
 	}
 	if version > 0 && version < len(steps) && !write && serverRuns(path) {
-		return fmt.Errorf("open %s: an older server has this store open: upgrade the server first", path)
+		return nil, fmt.Errorf("open %s: an older server has this store open: upgrade the server first", path)
 	}
 	for i, step := range steps[version:] {
+		began := time.Now()
 		script, err := schemaFiles.ReadFile(step)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := sqlitex.ExecuteScript(c, string(script), nil); err != nil {
-			return fmt.Errorf("migrate %s to schema %d: %w", path, version+i+1, err)
+			return nil, fmt.Errorf("migrate %s to schema %d: %w", path, version+i+1, err)
+		}
+		if version > 0 {
+			applied = append(applied, appliedStep{version + i + 1, pathpkg.Base(step), time.Since(began)})
 		}
 	}
-	return errors.Join(
+	return applied, errors.Join(
 		pragma(c, fmt.Sprintf("application_id=%d", applicationID)),
 		pragma(c, fmt.Sprintf("user_version=%d", len(steps))),
 	)

@@ -62,8 +62,10 @@ var ErrLocked = errors.New("another server has this store open")
 // write-ahead log to stay small.
 type Store struct {
 	// Log, if set before the store is used, receives a record when the file turns out
-	// to be damaged.
+	// to be damaged, and from Run one for each step of a migration.
 	Log *slog.Logger
+
+	migrated []appliedStep // by Open
 
 	path   string
 	lock   *flock.Flock  // nil unless opened to serve
@@ -163,7 +165,7 @@ func (s *Store) open(mode Mode) error {
 	if err := setCache(conn, writerCache); err != nil {
 		return classify(path, err)
 	}
-	if err := migrate(conn, path, mode == Serve); err != nil {
+	if s.migrated, err = migrate(conn, path, mode == Serve); err != nil {
 		return classify(path, err)
 	}
 	if err := s.write.prepare(); err != nil {
