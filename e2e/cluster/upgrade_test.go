@@ -49,3 +49,40 @@ func TestOlderReleaseIsFencedOff(t *testing.T) {
 	}
 	harness.Report(t, "%s", w.Verify(s.Client(client.Options{})))
 }
+
+// A server meets a schema that it may not write to, while it runs and when it starts.
+func TestServerThatMeetsANewerSchemaSaysWhy(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Start(t)
+	s := harness.StartOn(t, db.URL())
+	s.AwaitReady(200)
+	db.Exec(t, "BEGIN; UPDATE plantstore_schema SET version = 99; UPDATE log_state SET writer = 99, oldest_writer = 99; COMMIT")
+	const why = "a newer Plantstore wrote this store: its schema is version 99, this release supports schemas up to "
+	for _, request := range []struct{ method, path, body string }{
+		{"POST", "/plants", `{"id":1,"name":"late"}`},
+		{"GET", "/plants/1", ""},
+		{"GET", "/plants", ""},
+		{"POST", "/tokens", `{"name":"late","scopes":["plants:read"]}`},
+		{"GET", "/readyz", ""},
+	} {
+		status, body := s.Call(harness.Token, request.method, request.path, request.body)
+		if status != 503 || !strings.Contains(body, why) {
+			t.Errorf("%s %s: %d %s", request.method, request.path, status, body)
+		}
+	}
+	if n := pgtest.QueryInt(t, db.URL(), "SELECT count(*) FROM plants"); n != 0 {
+		t.Errorf("%d plants were written", n)
+	}
+	s.Stop()
+	if n := strings.Count(s.Log(), "this server refuses everything from now on"); n != 1 {
+		t.Errorf("the server said %d times that it refuses everything:\n%s", n, s.Log())
+	}
+	if out, err := s.TryCommand("check"); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("check: %s, %v", out, err)
+	}
+	s.Run()
+	<-s.Exited()
+	if err := s.Wait(); err == nil || !strings.Contains(s.Log(), why) {
+		t.Errorf("started again, it ended: %v; it logged:\n%s", err, s.Log())
+	}
+}

@@ -28,9 +28,6 @@ func newerRelease(t *testing.T, url string, oldest int) {
 	}
 	defer c.Close(context.Background())
 	err = pgx.BeginTxFunc(t.Context(), c, readCommitted, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), migrationSettings); err != nil {
-			return err
-		}
 		if err := lockTables(t.Context(), tx); err != nil {
 			return err
 		}

@@ -37,10 +37,11 @@ type newerSchema struct{ error }
 func (newerSchema) Is(target error) bool { return target == ErrNewerSchema }
 func (e newerSchema) Unwrap() error      { return e.error }
 
-// No release writes to a schema that it may not write to. PostgreSQL enforces that with the
-// constraint log_state_writer: every transaction that writes has a statement with asWriter,
-// or [fence]. From then on it has a lock on the table log_state, which a migration waits for.
-// If the migration was first, the statement waits, sees the new oldest_writer, and fails.
+// No release writes to a schema that it may not write to (decision 0017). PostgreSQL enforces
+// that with the constraint log_state_writer: every transaction that changes something MUST have
+// a statement with asWriter, or [fence]. From then on it has a lock on the table log_state,
+// which a migration waits for. If the migration was first, the statement waits, sees the new
+// oldest_writer, and fails.
 var (
 	asWriter = fmt.Sprintf("writer = %d", len(steps))
 	// fence changes nothing, and locks no row. Once it is prepared, it locks the table log
@@ -94,6 +95,9 @@ func (s *Store) migrate(ctx context.Context) error {
 	if s.migrated.Load() {
 		return nil
 	}
+	if newer := s.newer.Load(); newer != nil {
+		return *newer
+	}
 	limited, cancel := context.WithTimeout(ctx, s.callTimeout)
 	defer cancel()
 	select {
@@ -104,9 +108,6 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 	if s.migrated.Load() {
 		return nil
-	}
-	if newer := s.newer.Load(); newer != nil {
-		return *newer
 	}
 	var version int
 	err := s.withPooledConn(limited, s.write, func(ctx context.Context, c *pgx.Conn) (err error) {
@@ -181,9 +182,6 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 	var version, oldest int
 	start := time.Now()
 	err := pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, migrationSettings); err != nil {
-			return err
-		}
 		if _, err := tx.Exec(ctx, "INSERT INTO plantstore_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"); err != nil {
 			return err
 		}
@@ -224,8 +222,11 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// lockTables locks the tables of the store, if it has any.
+// lockTables locks the tables of the store, if it has any, for the rest of the transaction.
 func lockTables(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, migrationSettings); err != nil {
+		return err
+	}
 	var tables *string
 	if err := tx.QueryRow(ctx, selectTables).Scan(&tables); err != nil || tables == nil {
 		return err

@@ -120,8 +120,10 @@ func deleteEndedTokens(ctx context.Context, tx pgx.Tx, at time.Time) error {
 func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 	defer s.changes.Notify()
 	return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
-		var version int
-		if err := tx.QueryRow(ctx, lockVersion).Scan(&version); err != nil {
+		var b pgx.Batch
+		b.Queue(fence)
+		b.Queue(lockVersion)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
 		return f(tx)
