@@ -25,7 +25,7 @@ type backupCommand struct {
 
 // Help is the long part of the help page.
 func (backupCommand) Help() string {
-	return `Writes a consistent copy of the store, even while a server is using it, and checks it. To put a copy back, use plantstore restore.
+	return `Writes a consistent copy of the store, even while a server is using it, and checks it. The store is not changed, and the copy has its schema. To put a copy back, use plantstore restore.
 
 Examples:
   plantstore backup --db plantstore.db plants-$(date +%F).db
@@ -43,7 +43,7 @@ func (c *backupCommand) Run(ctx context.Context, std streams) error {
 func (c *backupCommand) run(ctx context.Context, std streams) error {
 	switch {
 	case c.File == "-":
-		return c.withStore(func(s *sqlite.Store) error { return s.WriteBackup(ctx, std.out) })
+		return failedBackup(sqlite.WriteBackup(ctx, c.DB, std.out, std.say))
 	case c.To == "":
 		return c.write(ctx, c.File, std)
 	case c.Every == 0:
@@ -70,21 +70,15 @@ func (c *backupCommand) check(std streams) error {
 	return nil
 }
 
-// withStore opens the store for one backup. Between two backups it is closed, so that it
-// can be restored.
-func (c *backupCommand) withStore(f func(*sqlite.Store) error) error {
-	store, err := openFile(c.DB, sqlite.Existing)
-	if err != nil {
-		return err
+func failedBackup(err error) error {
+	if err == nil {
+		return nil
 	}
-	if err := errors.Join(f(store), store.Close()); err != nil {
-		return fmt.Errorf("cannot back up the store: %w", err)
-	}
-	return nil
+	return fmt.Errorf("cannot back up the store: %w", err)
 }
 
 func (c *backupCommand) write(ctx context.Context, file string, std streams) error {
-	err := c.withStore(func(s *sqlite.Store) error { return s.Backup(ctx, file) })
+	err := failedBackup(sqlite.Backup(ctx, c.DB, file, std.say))
 	if err == nil {
 		_, err = fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", file)
 	}
@@ -180,7 +174,7 @@ type restoreCommand struct {
 
 // Help is the long part of the help page.
 func (restoreCommand) Help() string {
-	return `Checks the copy and puts it in place of the store in one step. If the copy is damaged, or a server is using the store, nothing changes. Run it as the server's user, and start the server afterwards.
+	return `Checks the copy and puts it in place of the store in one step. It keeps its schema; serve migrates it. If the copy is damaged, or a server is using the store, nothing changes. Run it as the server's user, and start the server afterwards.
 
 Examples:
   plantstore restore --db plantstore.db plants-2026-11-15.db

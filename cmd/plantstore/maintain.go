@@ -9,7 +9,6 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres"
-	"plantstore/internal/sqlite"
 )
 
 type checkCommand struct {
@@ -19,7 +18,7 @@ type checkCommand struct {
 
 // Help is the long part of the help page.
 func (checkCommand) Help() string {
-	return `Reads the whole store, even while servers are using it. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. One with the schema of an older release exits with 2. Check PostgreSQL's own files with pg_amcheck.`
+	return `Reads the whole store, even while servers are using it, and changes nothing. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. One with the schema of an older release exits with 2. Check PostgreSQL's own files with pg_amcheck.`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {
@@ -27,7 +26,7 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	if c.isPostgres() {
 		check = c.checkPostgres
 	}
-	problems, err := check(ctx)
+	problems, err := check(ctx, std)
 	if err != nil {
 		return err
 	}
@@ -45,22 +44,22 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 	return err
 }
 
-func (c *checkCommand) checkFile(ctx context.Context) (problems []string, err error) {
-	store, err := openFile(c.DB, sqlite.Existing)
+func (c *checkCommand) checkFile(ctx context.Context, std streams) (problems []string, err error) {
+	store, err := lookAt(ctx, c.DB, std)
 	if errors.Is(err, plantstore.ErrDamaged) {
 		return []string{err.Error()}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	if problems, err = store.Check(ctx); err != nil {
+	problems, err = store.Check(ctx)
+	if err := errors.Join(err, store.Close()); err != nil {
 		return nil, fmt.Errorf("cannot check the store: %w", err)
 	}
 	return problems, nil
 }
 
-func (c *checkCommand) checkPostgres(ctx context.Context) ([]string, error) {
+func (c *checkCommand) checkPostgres(ctx context.Context, _ streams) ([]string, error) {
 	store, err := postgres.Open(c.DB, postgres.Options{})
 	if err != nil {
 		return nil, usage("--db: %w", err)

@@ -69,6 +69,29 @@ func (f storeFlags) openAlongside(mode sqlite.Mode) (openedStore, error) {
 	return f.open(mode, postgres.Options{StoreTimeout: callTimeout, Log: slog.New(slog.DiscardHandler)})
 }
 
+// look opens the store for a command that only reads it, which changes nothing in a file.
+func (f storeFlags) look(ctx context.Context, std streams) (openedStore, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	if f.isPostgres() {
+		return f.openAlongside(sqlite.Existing)
+	}
+	return lookAt(ctx, f.DB, std)
+}
+
+// lookAt opens the store in a file to read it.
+func lookAt(ctx context.Context, path string, std streams) (*sqlite.Store, error) {
+	store, err := sqlite.Look(ctx, path, std.say)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the store: %w", err)
+	}
+	return store, nil
+}
+
+// say prints a sentence about what a command does.
+func (s streams) say(sentence string) { fmt.Fprintln(s.err, sentence) }
+
 // openFile opens the store in a file.
 func openFile(path string, mode sqlite.Mode) (*sqlite.Store, error) {
 	store, err := sqlite.Open(path, mode)

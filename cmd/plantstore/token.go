@@ -35,13 +35,12 @@ func (f tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenIn
 		}
 		return api.Tokens(ctx)
 	}
-	store, err := f.openAlongside(sqlite.Existing)
+	store, err := f.look(ctx, std)
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
 	tokens, err := store.Tokens(ctx)
-	if err != nil {
+	if err := errors.Join(err, store.Close()); err != nil {
 		return nil, fmt.Errorf("cannot list the tokens: %w", err)
 	}
 	infos := make([]plantstore.TokenInfo, len(tokens))

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,25 +25,16 @@ const maxProblems = 100
 // count, a token or a webhook that cannot be read. A server may have the file open. An
 // error says that the check itself could not be done.
 func (s *Store) Check(ctx context.Context) (problems []string, err error) {
-	c, err := open(s.path)
+	// A copy that was made to be migrated has neither the pages nor the indexes of its original.
+	if problems, err = cmp.Or(s.original, s).checkPages(ctx); err != nil {
+		return checkError(ctx, s.path, err, problems)
+	}
+	c, err := s.connect()
 	if err != nil {
 		return nil, classify(s.path, err)
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	err = sqlitex.ExecuteTransient(c, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems), &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			for line := range strings.SplitSeq(row.ColumnText(0), "\n") {
-				if line != "ok" && line != "*** in database main ***" {
-					problems = append(problems, line)
-				}
-			}
-			return nil
-		},
-	})
-	if err != nil {
-		return checkError(ctx, s.path, err, problems)
-	}
 	var last *plantstore.ID
 	err = s.each(c, plantstore.Query{}, nil, func(p plantstore.Plant) bool {
 		if last != nil && p.ID <= *last {
@@ -68,6 +60,27 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 		problems = append(problems, err.Error())
 	}
 	return append(problems, s.checkWebhooks(ctx)...), nil
+}
+
+// checkPages returns what is wrong with the pages of the file.
+func (s *Store) checkPages(ctx context.Context) (problems []string, err error) {
+	c, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	c.SetInterrupt(ctx.Done())
+	err = sqlitex.ExecuteTransient(c, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems), &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error {
+			for line := range strings.SplitSeq(row.ColumnText(0), "\n") {
+				if line != "ok" && line != "*** in database main ***" {
+					problems = append(problems, line)
+				}
+			}
+			return nil
+		},
+	})
+	return problems, err
 }
 
 func (s *Store) checkWebhooks(ctx context.Context) (problems []string) {
@@ -171,59 +184,63 @@ func checkError(ctx context.Context, path string, err error, problems []string) 
 	return append(problems, err.Error()), nil
 }
 
-// Backup writes a snapshot of the store to a new file at path, while reads and writes
-// continue. The copy has been synced and checked before it gets its name. It refuses
-// the original's cursors.
-func (s *Store) Backup(ctx context.Context, path string) error {
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s already exists: name a new file", path)
+// Backup writes a snapshot of the store at path to a new file, as it is: it keeps its
+// schema. A server may read and write the store meanwhile. The copy has been synced and
+// checked before it gets its name. It refuses the original's cursors. say is that of [Look].
+func Backup(ctx context.Context, path, file string, say func(string)) error {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s already exists: name a new file", file)
 	}
-	partial := partialName(path)
-	if err := s.copyTo(ctx, partial); err != nil {
+	partial := partialName(file)
+	if err := copyStore(ctx, path, partial, say); err != nil {
 		return err
 	}
 	defer os.Remove(partial) // if it has not been renamed
 	if err := syncFile(partial); err != nil {
 		return err
 	}
-	if err := os.Rename(partial, path); err != nil {
+	if err := os.Rename(partial, file); err != nil {
 		return err
 	}
-	return syncDir(path)
+	return syncDir(file)
 }
 
 // partialName returns a name for a file that will get its own when it is complete. What a
 // killed process has left is never in its way.
 func partialName(path string) string { return path + "." + rand.Text()[:8] + ".partial" }
 
-// copyTo writes a copy to a new file and checks it.
-func (s *Store) copyTo(ctx context.Context, path string) (err error) {
-	c, err := open(s.path)
+// copyStore writes a copy of the store at path to a new file and checks it.
+func copyStore(ctx context.Context, path, file string, say func(string)) (err error) {
+	s, err := lookAsIs(path, say)
 	if err != nil {
-		return classify(s.path, err)
+		return err
 	}
-	defer c.Close()
-	c.SetInterrupt(ctx.Done())
 	// VACUUM needs an empty file or none. Only the owner can read this one.
-	if err := writeNew(path, strings.NewReader("")); err != nil {
-		return fmt.Errorf("write the backup: %w", err)
+	if err := writeNew(file, strings.NewReader("")); err != nil {
+		return errors.Join(fmt.Errorf("write the backup: %w", err), s.Close())
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(path)
+			os.Remove(file)
 		}
 	}()
-	if err := exec(c, "VACUUM INTO ?", path); err != nil {
-		return fmt.Errorf("write the backup: %w", classify(s.path, err))
-	}
-	if err := renameStore(path); err != nil {
+	if err := errors.Join(s.vacuumInto(ctx, file), s.Close()); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
 	}
-	if err := verify(ctx, path); err != nil {
+	if err := renameStore(file); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	if err := verify(ctx, file); err != nil {
 		return fmt.Errorf("check the backup: %w", err)
 	}
 	return nil
 }
+
+// The schemas that brought what a copy of an older store does not have.
+const (
+	schemaLog    = 4 // the log of changes and its state
+	schemaTagged = 9 // the table of tagged plants
+)
 
 // renameStore gives a copy a name of its own in cursors: its log diverges from the
 // original's, whose cursors it must refuse.
@@ -232,7 +249,11 @@ func renameStore(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(exec(c, "UPDATE log_state SET store = lower(hex(randomblob(5)))"), c.Close())
+	version, err := ownedVersion(c, path)
+	if err == nil && version >= schemaLog {
+		err = exec(c, "UPDATE log_state SET store = lower(hex(randomblob(5)))")
+	}
+	return errors.Join(err, c.Close())
 }
 
 func verify(ctx context.Context, path string) error {
@@ -252,6 +273,10 @@ func verify(ctx context.Context, path string) error {
 	}
 	if result != "ok" {
 		return errors.New(result)
+	}
+	version, err := ownedVersion(c, path)
+	if err != nil || version < schemaTagged {
+		return err
 	}
 	var problems []string
 	if err := checkTagged(c, &problems); err != nil || len(problems) == 0 {

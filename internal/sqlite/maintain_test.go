@@ -37,9 +37,9 @@ func closedStore(t *testing.T, n int) string {
 // check returns the problems of the store at path.
 func check(t *testing.T, path string) []string {
 	t.Helper()
-	s := openStore(t, path, Existing)
+	s := mustLook(t, path)
 	problems, err := s.Check(t.Context())
-	if err != nil {
+	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatalf("Check: %v", err)
 	}
 	return problems
@@ -147,7 +147,7 @@ func TestBackupDuringWrites(t *testing.T) {
 	}
 	before := acknowledged.Load()
 	copied := filepath.Join(t.TempDir(), "copy.db")
-	if err := s.Backup(t.Context(), copied); err != nil {
+	if err := Backup(t.Context(), s.path, copied, unexpected(t)); err != nil {
 		t.Fatal(err)
 	}
 	close(stop)
@@ -185,7 +185,7 @@ func TestBackupRefusesCursorsOfTheOriginal(t *testing.T) {
 	}
 	names := map[string]bool{}
 	for _, copied := range []string{path + ".1", path + ".2"} {
-		if err := original.Backup(t.Context(), copied); err != nil {
+		if err := Backup(t.Context(), path, copied, unexpected(t)); err != nil {
 			t.Fatal(err)
 		}
 		entries, err := filepath.Glob(copied + "*")

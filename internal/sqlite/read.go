@@ -122,7 +122,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	case <-ctx.Done():
 		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
 	}
-	c, err := open(s.path)
+	c, err := s.connect()
 	if err != nil {
 		return s.classify(err)
 	}

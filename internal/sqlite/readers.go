@@ -37,15 +37,15 @@ type reader struct {
 // released last is acquired first: its cache is the warmest, and a quiet server never
 // opens more than it needs.
 type readers struct {
-	path  string
-	inUse chan struct{} // holds a token for each reader in use
-	mu    sync.Mutex    // guards idle
-	idle  []*reader
+	connect func() (*sqlite.Conn, error)
+	inUse   chan struct{} // holds a token for each reader in use
+	mu      sync.Mutex    // guards idle
+	idle    []*reader
 }
 
 // newReaders returns a pool of at most that many connections.
-func newReaders(path string, size int) *readers {
-	return &readers{path: path, inUse: make(chan struct{}, size)}
+func newReaders(connect func() (*sqlite.Conn, error), size int) *readers {
+	return &readers{connect: connect, inUse: make(chan struct{}, size)}
 }
 
 // acquire returns a reader, which the caller must release.
@@ -58,7 +58,7 @@ func (r *readers) acquire(ctx context.Context) (*reader, error) {
 	if idle := r.pop(); idle != nil {
 		return idle, nil
 	}
-	opened, err := openReader(r.path)
+	opened, err := openReader(r.connect)
 	if err != nil {
 		<-r.inUse
 		return nil, err
@@ -93,8 +93,8 @@ func (r *readers) Close() error {
 	return errors.Join(errs...)
 }
 
-func openReader(path string) (*reader, error) {
-	c, err := open(path)
+func openReader(connect func() (*sqlite.Conn, error)) (*reader, error) {
+	c, err := connect()
 	if err != nil {
 		return nil, err
 	}

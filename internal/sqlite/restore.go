@@ -7,21 +7,26 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
 )
 
-// WriteBackup writes a snapshot of the store to w. The copy is complete and has been
-// checked before its first byte is written; until then it is beside the store's file.
-func (s *Store) WriteBackup(ctx context.Context, w io.Writer) error {
-	partial := partialName(s.path + ".backup")
-	if err := s.copyTo(ctx, partial); err != nil {
+// WriteBackup is [Backup] to w. The copy is complete and has been checked before its first
+// byte is written; until then it is a temporary file.
+func WriteBackup(ctx context.Context, path string, w io.Writer, say func(string)) error {
+	dir, err := makeTemp(sizeOf(path) + sizeOf(path+"-wal"))
+	if err != nil {
 		return err
 	}
-	defer os.Remove(partial)
-	f, err := os.Open(partial)
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "backup.db")
+	if err := copyStore(ctx, path, file, say); err != nil {
+		return err
+	}
+	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
@@ -29,8 +34,8 @@ func (s *Store) WriteBackup(ctx context.Context, w io.Writer) error {
 	return errors.Join(err, f.Close())
 }
 
-// Restore makes a copy of a store the store at path. The copy is checked first, gets the
-// current schema, and refuses the cursors of the original. It takes the place of an
+// Restore makes a copy of a store the store at path. The copy is checked first, keeps its
+// schema, and refuses the cursors of the original. It takes the place of an
 // existing store, if replace is set, in one step: after a crash either the old store or
 // the new one is there, complete. No process may have the old store open.
 func Restore(ctx context.Context, copied io.Reader, path string, replace bool) error {
@@ -83,13 +88,12 @@ func writeNew(path string, content io.Reader) error {
 	return nil
 }
 
-// checkCopy migrates a copy and refuses one that is not intact. An empty file is not a
-// store here.
+// checkCopy refuses a copy that is not intact. An empty file is not a store here.
 func checkCopy(ctx context.Context, path string) error {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return errors.Join(err, errors.New("the copy is empty"))
 	}
-	s, err := Open(path, Existing)
+	s, err := Look(ctx, path, func(string) {})
 	if err != nil {
 		return fmt.Errorf("the copy cannot be opened: %w", err)
 	}

@@ -17,11 +17,9 @@ import (
 func backupOf(t *testing.T, path string) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	s := mustOpen(t, path, Existing)
-	if err := s.WriteBackup(t.Context(), &b); err != nil {
+	if err := WriteBackup(t.Context(), path, &b, unexpected(t)); err != nil {
 		t.Fatal(err)
 	}
-	mustClose(t, s)
 	return b.Bytes()
 }
 
@@ -39,7 +37,7 @@ func namesIn(t *testing.T, dir string) (names []string) {
 
 func countPlants(t *testing.T, path string) (n int) {
 	t.Helper()
-	s := mustOpen(t, path, Existing)
+	s := mustLook(t, path)
 	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
 			t.Fatal(err)

@@ -31,8 +31,8 @@ type appliedStep struct {
 // migrate brings the file's schema to the newest version that this release supports, in
 // one transaction. The n-th file of schema/ makes version n, which is stored in the
 // file's user_version. With write it writes in any case, so that a read-only file is
-// refused immediately and not at the first request. Without, it refuses to migrate a store
-// that an older server has open, which would not know of the new tables.
+// refused immediately and not at the first request. Without, it refuses an older schema:
+// an older server, which does not know the new tables, may have the file open or come back.
 //
 // It returns the steps that it applied to a store that existed.
 func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, err error) {
@@ -54,11 +54,11 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 		return nil, err
 	}
 	if version > len(steps) {
-		return nil, fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
-			path, ErrNewerSchema, version, len(steps))
+		return nil, newerSchema(path, version)
 	}
-	if version > 0 && version < len(steps) && !write && serverRuns(path) {
-		return nil, fmt.Errorf("open %s: an older server has this store open: upgrade the server first", path)
+	if version > 0 && version < len(steps) && !write {
+		return nil, fmt.Errorf("open %s: its schema is version %d, this release writes version %d: start the server of this release first, which migrates the store",
+			path, version, len(steps))
 	}
 	for i, step := range steps[version:] {
 		began := time.Now()
@@ -77,6 +77,18 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 		pragma(c, fmt.Sprintf("application_id=%d", applicationID)),
 		pragma(c, fmt.Sprintf("user_version=%d", len(steps))),
 	)
+}
+
+// Schema returns the newest schema version that this release supports, the one that it
+// writes. It reads all before it.
+func Schema() int {
+	steps, _ := fs.Glob(schemaFiles, "schema/*.sql") // the pattern is valid
+	return len(steps)
+}
+
+func newerSchema(path string, version int) error {
+	return fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
+		path, ErrNewerSchema, version, Schema())
 }
 
 // ownedVersion returns the file's schema version, or 0 for an empty file. It refuses

@@ -67,13 +67,14 @@ type Store struct {
 
 	migrated []appliedStep // by Open
 
-	path   string
-	lock   *flock.Flock  // nil unless opened to serve
-	read   *readers      // for single plants
-	tokens *readers      // and webhooks
-	lists  *readers      // without a filter
-	search *readers      // lists with one, and events
-	scans  chan struct{} // holds a token for each scan in progress
+	path    string
+	connect func() (*sqlite.Conn, error) // opens a connection to the file
+	lock    *flock.Flock                 // nil unless opened to serve
+	read    *readers                     // for single plants
+	tokens  *readers                     // and webhooks
+	lists   *readers                     // without a filter
+	search  *readers                     // lists with one, and events
+	scans   chan struct{}                // holds a token for each scan in progress
 
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
@@ -111,19 +112,24 @@ type Store struct {
 	logSize  atomic.Int64
 
 	changes storage.Notifier // of rows added to the log
+
+	// What Look sets: the file that path leads to and its schema, its state if it is read as
+	// one that does not change, a folder to remove, and the store of which this is a copy.
+	file     string
+	schema   int
+	seen     fs.FileInfo
+	temp     string
+	original *Store
 }
 
 var _ plantstore.Store = (*Store)(nil)
 
-// Open opens the store in the file at path, creates or migrates its schema, and
-// recovers from a crash. A store that is too damaged for that is opened to serve
+// Open opens the store in the file at path, creates its schema, and recovers from a
+// crash. Only Serve migrates an older schema, which is refused otherwise. A store that is too damaged for that is opened to serve
 // nevertheless: it refuses everything, so that a server says why it is not ready instead
 // of ending again and again. A file that is not a database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
-	s := &Store{
-		path: path, scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1),
-		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
-	}
+	s := newStore(path)
 	err := s.open(mode)
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
 		err = s.markDamaged(err)
@@ -135,6 +141,14 @@ func Open(path string, mode Mode) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func newStore(path string) *Store {
+	return &Store{
+		path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
+		scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1),
+		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
+	}
 }
 
 func (s *Store) open(mode Mode) error {
@@ -180,9 +194,13 @@ func (s *Store) open(mode Mode) error {
 	if s.checkpointer, err = open(path); err != nil {
 		return classify(path, err)
 	}
-	s.read, s.tokens = newReaders(path, maxReaders), newReaders(path, maxTokenReaders)
-	s.lists, s.search = newReaders(path, maxLists()), newReaders(path, maxSearches())
+	s.openPools()
 	return nil
+}
+
+func (s *Store) openPools() {
+	s.read, s.tokens = newReaders(s.connect, maxReaders), newReaders(s.connect, maxTokenReaders)
+	s.lists, s.search = newReaders(s.connect, maxLists()), newReaders(s.connect, maxSearches())
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
@@ -210,7 +228,13 @@ func (s *Store) Close() error {
 	if s.write != nil {
 		errs = append(errs, s.write.conn.Close())
 	}
-	errs = append(errs, s.unlock())
+	errs = append(errs, s.unlock(), s.unchanged())
+	if s.original != nil {
+		errs = append(errs, s.original.Close())
+	}
+	if s.temp != "" {
+		errs = append(errs, os.RemoveAll(s.temp))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", s.path, err)
 	}

@@ -171,7 +171,7 @@ func TestBackupHasTheWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy.db")
-	if err := s.Backup(t.Context(), copied); err != nil {
+	if err := Backup(t.Context(), s.path, copied, unexpected(t)); err != nil {
 		t.Fatal(err)
 	}
 	restored := openStore(t, copied, Existing)

@@ -1,0 +1,226 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+
+	"plantstore"
+)
+
+// Look opens the store in the file at path to read it, and changes nothing: not the file,
+// its write-ahead log or their folder. The folder may be read-only, and a server may have
+// the file open. If its schema is older than this release's, a temporary copy is migrated
+// and read instead. say is called with a sentence before the file is copied. [Store.Close]
+// removes the copy, and fails if what was read may be a mixture of two states, because
+// a server was started in the meantime. The store must not be written to.
+func Look(ctx context.Context, path string, say func(string)) (*Store, error) {
+	s, err := lookAsIs(path, say)
+	if err != nil || s.schema == Schema() {
+		return s, err
+	}
+	migrated, err := s.migratedCopy(ctx, say)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return migrated, nil
+}
+
+// lookAsIs is Look without the migration. Only a store with the newest schema can be read
+// by more than [Store.copyTo].
+func lookAsIs(path string, say func(string)) (*Store, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(path)
+	// SQLite keeps the log beside the file that a link leads to.
+	if s.file, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
+	_, noIndex := os.Stat(s.file + "-shm")
+	var parameters string
+	switch {
+	case serverRuns(path):
+		parameters = "mode=ro"
+	case sizeOf(s.file+"-wal") == 0:
+		// Without a log SQLite would create one, unless it is told that the file does not change.
+		parameters, s.seen = "immutable=1", info
+	case noIndex == nil:
+		// What a kill has left. SQLite makes an index in memory if no process keeps this one.
+		parameters = "mode=ro&readonly_shm=1"
+	default:
+		return recoveredCopy(s, info, say)
+	}
+	location, err := fileURI(s.file, parameters)
+	if err != nil {
+		return nil, err
+	}
+	s.connect = func() (*sqlite.Conn, error) {
+		c, err := sqlite.OpenConn(location, sqlite.OpenReadOnly, sqlite.OpenURI)
+		if err != nil {
+			return nil, err
+		}
+		if err := configure(c); err != nil {
+			c.Close()
+			return nil, err
+		}
+		return c, nil
+	}
+	s.openPools()
+	if err := s.readSchema(); err != nil {
+		return nil, errors.Join(classify(path, err), s.Close())
+	}
+	return s, nil
+}
+
+// readSchema finds out the schema, and refuses one that this release cannot read.
+func (s *Store) readSchema() error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s.schema, err = ownedVersion(c, s.path)
+	switch {
+	case err != nil:
+		return err
+	case s.schema == 0:
+		return fmt.Errorf("%s has no store: %w", s.path, fs.ErrNotExist)
+	case s.schema > Schema():
+		return newerSchema(s.path, s.schema)
+	}
+	return nil
+}
+
+// fileURI returns a file's name as SQLite takes it with parameters.
+func fileURI(path, parameters string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	path = "/" + strings.TrimPrefix(filepath.ToSlash(path), "/") // C:/ on Windows
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: parameters}).String(), nil
+}
+
+// migratedCopy returns the store in a migrated copy, which closes s too.
+func (s *Store) migratedCopy(ctx context.Context, say func(string)) (*Store, error) {
+	say(fmt.Sprintf("%s has schema %d, and this release's is %d: a copy of it is migrated and read. Only plantstore serve migrates the store.",
+		s.path, s.schema, Schema()))
+	// A migration in one transaction may write everything to the log first.
+	dir, err := makeTemp(2 * (sizeOf(s.file) + sizeOf(s.file+"-wal")))
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, filepath.Base(s.path))
+	migrated, err := s.migrateTo(ctx, path, say)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	migrated.temp, migrated.original = dir, s
+	return migrated, nil
+}
+
+func (s *Store) migrateTo(ctx context.Context, path string, say func(string)) (*Store, error) {
+	if err := s.vacuumInto(ctx, path); err != nil {
+		return nil, fmt.Errorf("copy %s: %w", s.path, err)
+	}
+	server, err := Open(path, Serve)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(server.Damaged(), server.Close()); err != nil {
+		return nil, err
+	}
+	return lookAsIs(path, say)
+}
+
+// vacuumInto writes a snapshot to the file at path, which must be empty or not exist.
+func (s *Store) vacuumInto(ctx context.Context, path string) error {
+	c, err := s.connect()
+	if err != nil {
+		return classify(s.path, err)
+	}
+	defer c.Close()
+	c.SetInterrupt(ctx.Done())
+	return errors.Join(s.unchanged(), classify(s.path, exec(c, "VACUUM INTO ?", path)), s.unchanged())
+}
+
+// recoveredCopy returns the store in a copy that has what is in the log: a log without an index
+// cannot be read without writing. No process has such a file open.
+func recoveredCopy(s *Store, info fs.FileInfo, say func(string)) (*Store, error) {
+	say(fmt.Sprintf("%s has a write-ahead log without its index: a copy of both is read.", s.path))
+	log, err := os.Stat(s.file + "-wal")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeTemp(2 * (info.Size() + log.Size()))
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, filepath.Base(s.path))
+	err = errors.Join(copyFile(s.file, path), copyFile(s.file+"-wal", path+"-wal"))
+	if err == nil && !(isStill(s.file, info) && isStill(s.file+"-wal", log)) {
+		err = fmt.Errorf("copy %s: %w", s.path, errWritten)
+	}
+	if err == nil {
+		err = classify(s.path, leaveWAL(path))
+	}
+	var recovered *Store
+	if err == nil {
+		recovered, err = lookAsIs(path, say)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	recovered.temp = dir
+	return recovered, nil
+}
+
+func copyFile(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeNew(to, f), f.Close())
+}
+
+// makeTemp makes a folder for a copy, which may become as large as that.
+func makeTemp(size int64) (string, error) {
+	if free := freeBytes(os.TempDir()); free >= 0 && free < size {
+		return "", fmt.Errorf("%s has %d MB free and a copy of the store may need %d MB: set TMPDIR to a folder with more", os.TempDir(), free>>20, size>>20)
+	}
+	return os.MkdirTemp("", "plantstore-")
+}
+
+var errWritten = plantstore.Errorf(plantstore.ErrUnavailable, "another process wrote to the store while it was read: run the command again")
+
+// unchanged returns an error if the file was opened as one that does not change, and has.
+func (s *Store) unchanged() error {
+	if s.seen == nil || isStill(s.file, s.seen) && sizeOf(s.file+"-wal") == 0 {
+		return nil
+	}
+	return errWritten
+}
+
+// isStill reports whether a file is as it was.
+func isStill(path string, was fs.FileInfo) bool {
+	is, err := os.Stat(path)
+	return err == nil && os.SameFile(is, was) && is.Size() == was.Size() && is.ModTime().Equal(was.ModTime())
+}
+
+// sizeOf returns the size of a file, or 0 if there is none.
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}

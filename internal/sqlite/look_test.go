@@ -1,0 +1,204 @@
+package sqlite
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plantstore"
+)
+
+// mustLook looks at a store of this release, which the caller closes.
+func mustLook(t *testing.T, path string) *Store {
+	t.Helper()
+	s, err := Look(t.Context(), path, unexpected(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// unexpected fails the test if the store is copied.
+func unexpected(t *testing.T) func(string) {
+	return func(sentence string) { t.Errorf("unexpected: %s", sentence) }
+}
+
+// folder describes every byte of the files in a folder, when they were written, and when the
+// folder last got or lost a file.
+func folder(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range append(namesIn(t, dir), ".") {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s, written at %v", name, info.ModTime())
+		if name != "." {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, ", %d bytes: %x", len(text), sha256.Sum256(text))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// loggedToken is the name of the token in the log of a killedStore.
+const loggedToken = "in the log"
+
+// killedStore returns a copy of a store as a kill leaves it: its log has a token. Without
+// its index, it is as a copy of the first two files.
+func killedStore(t *testing.T, path string, index bool) string {
+	t.Helper()
+	killed := newPath(t)
+	suffixes := []string{"", "-wal"}
+	if index {
+		suffixes = append(suffixes, "-shm")
+	}
+	c := openRaw(t, copiedStore(t, path))
+	text(t, c, "PRAGMA journal_mode=wal", 0)
+	if err := errors.Join(pragma(c, "wal_autocheckpoint=0"),
+		exec(c, "INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), ?, 'plants:read', 0)", loggedToken)); err != nil {
+		t.Fatal(err)
+	}
+	from := text(t, c, "SELECT file FROM pragma_database_list", 0)
+	for _, suffix := range suffixes {
+		if err := copyFile(from+suffix, killed+suffix); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Close()
+	return killed
+}
+
+// copiedStore copies a file into a folder of its own.
+func copiedStore(t *testing.T, path string) string {
+	t.Helper()
+	copied := newPath(t)
+	if err := copyFile(path, copied); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// storeFiles has a store of each schema, which the release of its time wrote.
+const storeFiles = "../../e2e/crash/testdata/store-*.sqlite"
+
+func TestLookingAtAStoreChangesNothing(t *testing.T) {
+	files, err := filepath.Glob(storeFiles)
+	if err != nil || len(files) < Schema() {
+		t.Fatalf("the store files: %q, %v", files, err)
+	}
+	for _, file := range files {
+		for name, prepare := range map[string]func(t *testing.T) string{
+			"closed":                    func(t *testing.T) string { return copiedStore(t, file) },
+			"killed":                    func(t *testing.T) string { return killedStore(t, file, true) },
+			"killed, without its index": func(t *testing.T) string { return killedStore(t, file, false) },
+		} {
+			t.Run(filepath.Base(file)+", "+name, func(t *testing.T) {
+				path := prepare(t)
+				temp := t.TempDir()
+				t.Setenv("TMPDIR", temp)
+				before := folder(t, filepath.Dir(path))
+				lookEverywhere(t, path, name != "closed")
+				if after := folder(t, filepath.Dir(path)); after != before {
+					t.Errorf("the folder was\n%s\nand is\n%s", before, after)
+				}
+				if left := namesIn(t, temp); len(left) > 0 {
+					t.Errorf("temporary files are left: %q", left)
+				}
+			})
+		}
+	}
+}
+
+// lookEverywhere reads all of a store file, as commands do, and finds what it should.
+func lookEverywhere(t *testing.T, path string, killed bool) {
+	t.Helper()
+	ctx, say := t.Context(), func(string) {}
+	s, err := Look(ctx, path, say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := s.Check(ctx); err != nil || len(problems) > 0 {
+		t.Errorf("Check: %q, %v", problems, err)
+	}
+	plants := 0
+	for _, err := range s.Scan(ctx, plantstore.Query{}, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		plants++
+	}
+	tokens, err := s.Tokens(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logged := slices.ContainsFunc(tokens, func(t plantstore.Token) bool { return t.Name == loggedToken })
+	if plants != 8 || logged != killed {
+		t.Errorf("%d plants, want 8; the log's token was found: %t", plants, logged)
+	}
+	mustClose(t, s)
+
+	var backup bytes.Buffer
+	if err := WriteBackup(ctx, path, &backup, say); err != nil {
+		t.Fatal(err)
+	}
+	restored := newPath(t)
+	if err := Restore(ctx, &backup, restored, false); err != nil {
+		t.Fatal(err)
+	}
+	// The original is read from a copy, which recovers its log.
+	copied := copiedStore(t, path)
+	if killed {
+		if err := copyFile(path+"-wal", copied+"-wal"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	original, backedUp := openRaw(t, copied), openRaw(t, restored)
+	for _, query := range []string{"PRAGMA user_version", "SELECT group_concat(name) FROM tokens", "SELECT count(*) FROM plants"} {
+		if want, got := text(t, original, query, 0), text(t, backedUp, query, 0); got != want {
+			t.Errorf("%s: the restored backup has %s, the original %s", query, got, want)
+		}
+	}
+}
+
+// A log beside the file that a link leads to is part of the store.
+func TestLookFollowsLinks(t *testing.T) {
+	path := killedStore(t, closedStore(t, 1), true)
+	link := newPath(t)
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	s := mustLook(t, link)
+	defer mustClose(t, s)
+	if tokens, err := s.Tokens(t.Context()); err != nil || len(tokens) != 1 {
+		t.Errorf("the tokens are %v, %v, want the one in the log", tokens, err)
+	}
+}
+
+// Without a log, a file is read without locks. A server that is started then may have
+// overwritten what was read.
+func TestLookNoticesAServerThatIsStarted(t *testing.T) {
+	path := closedStore(t, 1)
+	s := mustLook(t, path)
+	server := openStore(t, path, Serve)
+	create(t, server, fern(1))
+	if err := s.Close(); !errors.Is(err, errWritten) {
+		t.Errorf("Close: %v, want %v", err, errWritten)
+	}
+	s = mustLook(t, path)
+	wantPlant(t, s, fern(1))
+	create(t, server, fern(2))
+	wantPlant(t, s, fern(2))
+	mustClose(t, s)
+}
