@@ -6,17 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/sqlite"
+	"plantstore/internal/wire"
 )
 
 type exportCommand struct {
 	clientFlags
 	filterFlags
+	DB     string `name:"db" placeholder:"FILE" help:"Read the store in this file instead of calling a server."`
 	File   string `arg:"" placeholder:"FILE" help:"The file to write, or - for standard output."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
 	Force  bool   `help:"Replace the file, or the link, if it exists."`
@@ -28,11 +32,14 @@ type exportCommand struct {
 func (exportCommand) Help() string {
 	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file or link is not replaced without --force.
 
+With --db no server and no token are needed: the store is read from its file, which is not changed, even if it is that of an older release or a server is using it.
+
 Open a CSV file in a spreadsheet only if it was exported with --spreadsheet: a name or tag that begins with =, +, -, @, a tab or a line break would be run as a formula. A file exported that way is for people, not for import: the apostrophes would become part of the names. ` + tokenHelp + `
 
 Examples:
   plantstore export plants.ndjson
-  plantstore export --tag tropical --format csv - | head`
+  plantstore export --tag tropical --format csv - | head
+  plantstore export --db plants-2026-11-15.db plants.ndjson`
 }
 
 // Run exports to the file.
@@ -44,20 +51,25 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if c.Spreadsheet && format != formatCSV {
 		return usage("--spreadsheet is for CSV: use --format csv, or a file name that ends in .csv")
 	}
+	if (storeFlags{DB: c.DB}).isPostgres() {
+		return usage("--db reads a store in a file: export from PostgreSQL through a server, with --url")
+	}
 	if c.File != "-" && !c.Force {
 		if err := checkUnused(c.File); err != nil {
 			return err
 		}
 	}
-	api, err := c.client(std, fileTimeout)
-	if err != nil {
+	run := &exportRun{query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", -1), started: time.Now()}
+	write := run.write
+	if c.DB != "" {
+		write = func(ctx context.Context, out io.Writer) error { return c.writeStore(ctx, std, run, out) }
+	} else if run.api, err = c.client(std, fileTimeout); err != nil {
 		return err
 	}
-	run := &exportRun{api: api, query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", -1), started: time.Now()}
 	if c.File == "-" {
-		err = run.write(ctx, std.out)
+		err = write(ctx, std.out)
 	} else {
-		err = writeAtomically(c.File, func(out io.Writer) error { return run.write(ctx, out) })
+		err = writeAtomically(c.File, func(out io.Writer) error { return write(ctx, out) })
 	}
 	run.progress.finish()
 	if err != nil {
@@ -67,6 +79,16 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n",
 		count(run.plants, "plant"), took.Round(time.Millisecond), float64(run.plants)/took.Seconds())
 	return nil
+}
+
+// writeStore writes the plants of the store in a file.
+func (c *exportCommand) writeStore(ctx context.Context, std streams, run *exportRun, out io.Writer) error {
+	store, err := lookAt(ctx, c.DB, std)
+	if err != nil {
+		return err
+	}
+	run.file = store
+	return errors.Join(run.write(ctx, out), store.Close())
 }
 
 // checkUnused returns an error if writeAtomically would replace something: a file, or a
@@ -109,6 +131,7 @@ func writeAtomically(name string, write func(io.Writer) error) error {
 // exportRun is an export in progress.
 type exportRun struct {
 	api         *client.Client
+	file        *sqlite.Store // read instead, if set
 	query       plantstore.Query
 	format      string
 	spreadsheet bool
@@ -134,7 +157,7 @@ func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
 		return err
 	}
 	var record []byte
-	for plant, err := range r.api.Export(ctx, r.query) {
+	for plant, err := range r.all(ctx) {
 		if err != nil {
 			return err
 		}
@@ -149,29 +172,62 @@ func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
 	return nil
 }
 
-// writeLines copies the server's lines, as they are or as the elements of a JSON
-// array.
-func (r *exportRun) writeLines(ctx context.Context, out *bufio.Writer) error {
-	body, err := r.api.ExportLines(ctx, r.query)
-	if err != nil {
-		return err
+// all yields the plants.
+func (r *exportRun) all(ctx context.Context) iter.Seq2[plantstore.Plant, error] {
+	if r.file != nil {
+		return r.file.Scan(ctx, r.query, nil)
 	}
-	defer body.Close()
-	lines := newLineReader(body)
+	return r.api.Export(ctx, r.query)
+}
+
+// lines yields the plants as JSON: the server's lines as they are. A line is valid until
+// the next.
+func (r *exportRun) lines(ctx context.Context) iter.Seq2[[]byte, error] {
+	if r.file == nil {
+		return r.serverLines(ctx)
+	}
+	return func(yield func([]byte, error) bool) {
+		var line []byte
+		for plant, err := range r.all(ctx) {
+			if err == nil {
+				line, err = wire.AppendNewPlant(line[:0], plant)
+			}
+			if !yield(line, err) {
+				return
+			}
+		}
+	}
+}
+
+func (r *exportRun) serverLines(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		body, err := r.api.ExportLines(ctx, r.query)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer body.Close()
+		for lines := newLineReader(body); ; {
+			rec, err := lines.next()
+			if err == io.EOF || !yield(rec.json, err) {
+				return
+			}
+		}
+	}
+}
+
+// writeLines writes the lines as they are or as the elements of a JSON array.
+func (r *exportRun) writeLines(ctx context.Context, out *bufio.Writer) error {
 	first, between, last := "", "\n", "\n"
 	if r.format == formatJSON {
 		first, between, last = "[\n", ",\n", "\n]\n"
 	}
 	lead := first
-	for {
-		rec, err := lines.next()
-		if err == io.EOF {
-			break
-		}
+	for line, err := range r.lines(ctx) {
 		if err != nil {
 			return err
 		}
-		if err := r.put(out, lead, rec.json); err != nil {
+		if err := r.put(out, lead, line); err != nil {
 			return err
 		}
 		lead = between
@@ -182,7 +238,7 @@ func (r *exportRun) writeLines(ctx context.Context, out *bufio.Writer) error {
 	case r.plants == 0:
 		last = ""
 	}
-	_, err = out.WriteString(last)
+	_, err := out.WriteString(last)
 	return err
 }
 
