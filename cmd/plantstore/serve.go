@@ -156,7 +156,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	case !c.isPostgres():
 		return errors.Join(err, store.Close())
 	}
-	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", version)
+	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", buildVersion())
 	err = c.serve(ctx, listener, base, store, ensureFirstToken, log, accessLog, trace)
 	if file, ok := store.(*sqlite.Store); ok && err == nil {
 		err = file.Damaged()
@@ -218,7 +218,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if c.isPostgres() {
 		kind = plantstore.StorePostgres
 	}
-	metrics := server.NewMetrics(version)
+	metrics := server.NewMetrics(buildVersion())
 	writer := commit.New(store, commit.Options{
 		Queue: c.MaxQueue, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: trace.commits,
 	})
@@ -239,7 +239,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	handler := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: accessLog,
-		About:   plantstore.About{Version: version, Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
+		About:   plantstore.About{Version: buildVersion(), Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
 	})

@@ -104,7 +104,7 @@ func (f tlsFlags) manager(store storeFlags) *autocert.Manager {
 		Cache:      autocert.DirCache(cmp.Or(cache, "acme")),
 		HostPolicy: autocert.HostWhitelist(f.ACMEDomain...),
 		Email:      f.ACMEEmail,
-		Client:     &acme.Client{DirectoryURL: f.ACMEDirectory, UserAgent: "plantstore/" + version},
+		Client:     &acme.Client{DirectoryURL: f.ACMEDirectory, UserAgent: "plantstore/" + buildVersion()},
 	}
 }
 

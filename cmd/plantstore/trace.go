@@ -72,7 +72,7 @@ func newTracing(log *slog.Logger) (traceHooks, error) {
 	}
 	// What the environment says of the service overrides the rest.
 	about, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", "plantstore"), attribute.String("service.version", version)),
+		resource.WithAttributes(attribute.String("service.name", "plantstore"), attribute.String("service.version", buildVersion())),
 		resource.WithFromEnv())
 	if err != nil {
 		return off, usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)

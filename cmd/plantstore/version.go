@@ -7,10 +7,13 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"plantstore"
+	"plantstore/internal/sqlite"
 )
 
-// version is what `plantstore version` prints; CHANGELOG.md has an entry for each.
-const version = "0.1.0"
+// version is the release that this becomes or is; CHANGELOG.md has an entry for each.
+const version = "0.2.0"
 
 // interfaceVersion is the version in openapi.yaml.
 const interfaceVersion = "1.0.0"
@@ -24,22 +27,34 @@ var (
 	archived string
 )
 
-// revision returns the commit that the binary was built from, or "" if it is not known.
-func revision() string {
+// buildVersion returns the version, marked if this is not the build of a release.
+func buildVersion() string {
+	if releaseCommit == "" {
+		return version + "-dev"
+	}
+	return version
+}
+
+// revision returns the commit that the binary was built from, or "" if it is not known, and
+// whether the source had uncommitted changes.
+func revision() (commit string, modified bool) {
 	if releaseCommit != "" {
-		return releaseCommit
+		return releaseCommit, false
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
+			switch s.Key {
+			case "vcs.revision":
+				commit = s.Value
+			case "vcs.modified":
+				modified = s.Value == "true"
 			}
 		}
 	}
-	if text := strings.TrimSpace(archived); !strings.HasPrefix(text, "$") {
-		return text
+	if text := strings.TrimSpace(archived); commit == "" && !strings.HasPrefix(text, "$") {
+		commit = text
 	}
-	return ""
+	return commit, modified
 }
 
 type versionCommand struct {
@@ -47,21 +62,27 @@ type versionCommand struct {
 }
 
 func (c versionCommand) Run(std streams) error {
-	if c.JSON {
-		return json.NewEncoder(std.out).Encode(map[string]string{
-			"version": version, "commit": revision(), "interface": interfaceVersion,
-			"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-		})
+	if !c.JSON {
+		_, err := fmt.Fprintln(std.out, versionLine())
+		return err
 	}
-	_, err := fmt.Fprintln(std.out, versionLine())
-	return err
+	commit, modified := revision()
+	return json.NewEncoder(std.out).Encode(map[string]any{
+		"version": buildVersion(), "commit": commit, "modified": modified, "interface": interfaceVersion,
+		"schemas": map[string]int{plantstore.StoreSQLite: sqlite.Schema()},
+		"go":      runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+	})
 }
 
 func versionLine() string {
-	at := ""
-	if r := revision(); len(r) >= 12 {
-		at = " (" + r[:12] + ")"
+	commit, modified := revision()
+	at := "unknown commit"
+	if commit != "" {
+		at = "commit " + commit[:min(12, len(commit))]
 	}
-	return fmt.Sprintf("plantstore %s%s, interface %s, %s %s/%s",
-		version, at, interfaceVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if modified {
+		at += ", modified"
+	}
+	return fmt.Sprintf("plantstore %s (%s), interface %s, SQLite schema %d, %s %s/%s",
+		buildVersion(), at, interfaceVersion, sqlite.Schema(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

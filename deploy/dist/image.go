@@ -70,7 +70,7 @@ func (r *release) writeImage(path string, t target, program string) error {
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(plain.Bytes()))}},
 		"config": map[string]any{
 			"User": fmt.Sprintf("%[1]d:%[1]d", user), "WorkingDir": "/data",
-			"Env":          []string{"PATH=/", "PLANTSTORE_ADDR=:8080", "PLANTSTORE_DB=/data/plants.db"},
+			"Env":          []string{"PATH=/", "PLANTSTORE_ADDR=:8080", "PLANTSTORE_DB=/data/plants.db", "TMPDIR=/data"},
 			"Entrypoint":   []string{"/plantstore"},
 			"Cmd":          []string{"serve"},
 			"ExposedPorts": map[string]any{"8080/tcp": struct{}{}},

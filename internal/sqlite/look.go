@@ -197,7 +197,11 @@ func makeTemp(size int64) (string, error) {
 	if free := freeBytes(os.TempDir()); free >= 0 && free < size {
 		return "", fmt.Errorf("%s has %d MB free and a copy of the store may need %d MB: set TMPDIR to a folder with more", os.TempDir(), free>>20, size>>20)
 	}
-	return os.MkdirTemp("", "plantstore-")
+	dir, err := os.MkdirTemp("", "plantstore-")
+	if err != nil {
+		return "", fmt.Errorf("there is no place for a copy of the store: set TMPDIR to a folder that can be written to: %w", err)
+	}
+	return dir, nil
 }
 
 var errWritten = plantstore.Errorf(plantstore.ErrUnavailable, "another process wrote to the store while it was read: run the command again")
