@@ -10,6 +10,9 @@
 // checkpoint. Reads of single plants, reads of tokens and webhooks, pages and scans each have
 // connections of their own, so that short operations never wait for long ones.
 //
+// A command that only reads opens the file with [Look], which writes nothing (look.go). Only
+// a server migrates the schema (schema.go).
+//
 // # Invariants
 //
 //  1. The rows of the log are numbered without gaps, and their times MUST NOT decrease. Rows

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,10 +113,11 @@ func fileURI(path, parameters string) (string, error) {
 
 // migratedCopy returns the store in a migrated copy, which closes s too.
 func (s *Store) migratedCopy(ctx context.Context, say func(string)) (*Store, error) {
-	say(fmt.Sprintf("%s has schema %d, and this release's is %d: a copy of it is migrated and read. Only plantstore serve migrates the store.",
-		s.path, s.schema, Schema()))
 	// A migration in one transaction may write everything to the log first.
-	dir, err := makeTemp(2 * (sizeOf(s.file) + sizeOf(s.file+"-wal")))
+	size := 2 * (sizeOf(s.file) + sizeOf(s.file+"-wal"))
+	say(fmt.Sprintf("%s has schema %d, and this release's is %d: a copy in %s, of up to %d MB, is migrated and read. Only plantstore serve migrates the store.",
+		s.path, s.schema, Schema(), os.TempDir(), megabytes(size)))
+	dir, err := makeTemp(size)
 	if err != nil {
 		return nil, err
 	}
@@ -150,18 +152,22 @@ func (s *Store) vacuumInto(ctx context.Context, path string) error {
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	return errors.Join(s.unchanged(), classify(s.path, exec(c, "VACUUM INTO ?", path)), s.unchanged())
+	if err := exec(c, "VACUUM INTO ?", path); err != nil {
+		return cmp.Or(ctx.Err(), s.unchanged(), classify(s.path, err))
+	}
+	return s.unchanged()
 }
 
 // recoveredCopy returns the store in a copy that has what is in the log: a log without an index
 // cannot be read without writing. No process has such a file open.
 func recoveredCopy(s *Store, info fs.FileInfo, say func(string)) (*Store, error) {
-	say(fmt.Sprintf("%s has a write-ahead log without its index: a copy of both is read.", s.path))
 	log, err := os.Stat(s.file + "-wal")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := makeTemp(2 * (info.Size() + log.Size()))
+	size := 2 * (info.Size() + log.Size()) // the log is copied into the file, too
+	say(fmt.Sprintf("%s has a write-ahead log without its index: a copy of both in %s, of up to %d MB, is read.", s.path, os.TempDir(), megabytes(size)))
+	dir, err := makeTemp(size)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +201,7 @@ func copyFile(from, to string) error {
 // makeTemp makes a folder for a copy, which may become as large as that.
 func makeTemp(size int64) (string, error) {
 	if free := freeBytes(os.TempDir()); free >= 0 && free < size {
-		return "", fmt.Errorf("%s has %d MB free and a copy of the store may need %d MB: set TMPDIR to a folder with more", os.TempDir(), free>>20, size>>20)
+		return "", fmt.Errorf("%s has %d MB free and a copy of the store may need %d MB: set TMPDIR to a folder with more", os.TempDir(), free>>20, megabytes(size))
 	}
 	dir, err := os.MkdirTemp("", "plantstore-")
 	if err != nil {
@@ -203,6 +209,9 @@ func makeTemp(size int64) (string, error) {
 	}
 	return dir, nil
 }
+
+// megabytes returns a size in MB, rounded up.
+func megabytes(size int64) int64 { return (size + 1<<20 - 1) >> 20 }
 
 var errWritten = plantstore.Errorf(plantstore.ErrUnavailable, "another process wrote to the store while it was read: run the command again")
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -201,4 +202,40 @@ func TestLookNoticesAServerThatIsStarted(t *testing.T) {
 	create(t, server, fern(2))
 	wantPlant(t, s, fern(2))
 	mustClose(t, s)
+}
+
+// A copy of an older store gets new indexes, so that the original's have to be checked.
+func TestCheckFindsDamageInAnOlderStore(t *testing.T) {
+	path := storeOfSchema(t, 8)
+	c := openRaw(t, path)
+	root, err := strconv.Atoi(text(t, c, "SELECT rootpage FROM sqlite_schema WHERE name = 'plants_by_tag'", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file[(root-1)*pageSize] ^= 0xff
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Look(t.Context(), path, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	if problems, err := s.Check(t.Context()); err != nil || len(problems) == 0 {
+		t.Errorf("Check: %q, %v, want a problem", problems, err)
+	}
+}
+
+func TestCopyThatDoesNotFitSaysWhatToDo(t *testing.T) {
+	for dir, size := range map[string]int64{t.TempDir(): 1 << 62, filepath.Join(t.TempDir(), "missing"): 1} {
+		t.Setenv("TMPDIR", dir)
+		if _, err := makeTemp(size); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "set TMPDIR") {
+			t.Errorf("%d bytes in %s: %v", size, dir, err)
+		}
+	}
 }
