@@ -232,7 +232,7 @@ func (r *faultyRun) keepFirst(err error) {
 
 // An fsync of the log fails, so that the kernel has what the disk has lost, and no later
 // fsync would write it. What is acknowledged after that, by a server or by a command, must
-// survive a power cut, even if a backup has the store open, so that nobody copies the log
+// survive a power cut, even if an export has the store open, so that nobody copies the log
 // into the file and removes it.
 func TestWritesAfterAFailedFsyncSurvive(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -268,11 +268,11 @@ func TestWritesAfterAFailedFsyncSurvive(t *testing.T) {
 			d := newDrive(t)
 			s := harness.StartOn(t, d.path("plants.db"))
 			wantCreated(t, s, fmt.Sprintf(`{"id":1,"name":%q}`, strings.Repeat("fern", 100_000)))
-			stopBackup := holdOpen(t, s)
+			stopExport := holdOpen(t, s)
 			failFsync(t, s, d, `{"id":2,"name":"oak"}`)
 			tt.write(t, s)
 			d.disk.cut(0, false)
-			stopBackup()
+			stopExport()
 			d.insert(d.disk.survivors(rand.New(rand.NewPCG(rand.Uint64(), 0))))
 			tt.check(t, s)
 			s.Command("check")
@@ -336,11 +336,11 @@ func failFsync(t *testing.T, s *harness.Server, d *drive, plant string) {
 	}
 }
 
-// holdOpen starts a backup whose output nobody reads to its end, so that it keeps the store
+// holdOpen starts an export whose output nobody reads to its end, so that it keeps the store
 // open until stop is called.
 func holdOpen(t *testing.T, s *harness.Server) (stop func()) {
 	t.Helper()
-	cmd := exec.Command(harness.Binary(), "backup", "--db", s.DB, "-")
+	cmd := exec.Command(harness.Binary(), "export", "--db", s.DB, "-")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func holdOpen(t *testing.T, s *harness.Server) (stop func()) {
 	})
 	t.Cleanup(stop)
 	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatalf("the backup has ended: %v", err)
+		t.Fatalf("the export has ended: %v", err)
 	}
 	return stop
 }
