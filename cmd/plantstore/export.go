@@ -20,6 +20,7 @@ import (
 type exportCommand struct {
 	clientFlags
 	filterFlags
+	// DB has no variable: one that is set for serve must not silently change an export.
 	DB     string `name:"db" placeholder:"FILE" help:"Read the store in this file instead of calling a server."`
 	File   string `arg:"" placeholder:"FILE" help:"The file to write, or - for standard output."`
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`

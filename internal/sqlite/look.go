@@ -34,8 +34,8 @@ func Look(ctx context.Context, path string, say func(string)) (*Store, error) {
 	return migrated, nil
 }
 
-// lookAsIs is Look without the migration. Only a store with the newest schema can be read
-// by more than [Store.copyTo].
+// lookAsIs is Look without the migration. A store with an older schema can only be copied,
+// and its pages checked.
 func lookAsIs(path string, say func(string)) (*Store, error) {
 	info, err := os.Stat(path)
 	if err != nil {

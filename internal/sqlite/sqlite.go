@@ -125,9 +125,10 @@ type Store struct {
 var _ plantstore.Store = (*Store)(nil)
 
 // Open opens the store in the file at path, creates its schema, and recovers from a
-// crash. Only Serve migrates an older schema, which is refused otherwise. A store that is too damaged for that is opened to serve
-// nevertheless: it refuses everything, so that a server says why it is not ready instead
-// of ending again and again. A file that is not a database is not opened.
+// crash. Only Serve migrates an older schema, which is refused otherwise. A store that is
+// too damaged for that is opened to serve nevertheless: it refuses everything, so that a
+// server says why it is not ready instead of ending again and again. A file that is not a
+// database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
 	s := newStore(path)
 	err := s.open(mode)
