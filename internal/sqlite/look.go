@@ -51,7 +51,7 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 	switch {
 	case serverRuns(path):
 		parameters = "mode=ro"
-	case sizeOf(s.file+"-wal") == 0:
+	case !s.hasLog():
 		// Without a log SQLite would create one, unless it is told that the file does not change.
 		parameters, s.seen = "immutable=1", info
 	case noIndex == nil:
@@ -76,7 +76,11 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 		return c, nil
 	}
 	s.openPools()
-	if err := s.readSchema(); err != nil {
+	err = s.readSchema()
+	if sqlite.ErrCode(err) == sqlite.ResultProtocol {
+		return recoveredCopy(s, info, say) // what is in place of the log is not one
+	}
+	if err != nil {
 		return nil, errors.Join(classify(path, err), s.Close())
 	}
 	return s, nil
@@ -158,15 +162,15 @@ func (s *Store) vacuumInto(ctx context.Context, path string) error {
 	return s.unchanged()
 }
 
-// recoveredCopy returns the store in a copy that has what is in the log: a log without an index
-// cannot be read without writing. No process has such a file open.
+// recoveredCopy returns the store in a copy that has what is in the log: a log without an
+// index cannot be read without writing. No process has such a file open.
 func recoveredCopy(s *Store, info fs.FileInfo, say func(string)) (*Store, error) {
 	log, err := os.Stat(s.file + "-wal")
 	if err != nil {
 		return nil, err
 	}
 	size := 2 * (info.Size() + log.Size()) // the log is copied into the file, too
-	say(fmt.Sprintf("%s has a write-ahead log without its index: a copy of both in %s, of up to %d MB, is read.", s.path, os.TempDir(), megabytes(size)))
+	say(fmt.Sprintf("%s has a write-ahead log that has to be recovered: a copy of both in %s, of up to %d MB, is read.", s.path, os.TempDir(), megabytes(size)))
 	dir, err := makeTemp(size)
 	if err != nil {
 		return nil, err
@@ -217,11 +221,15 @@ var errWritten = plantstore.Errorf(plantstore.ErrUnavailable, "another process w
 
 // unchanged returns an error if the file was opened as one that does not change, and has.
 func (s *Store) unchanged() error {
-	if s.seen == nil || isStill(s.file, s.seen) && sizeOf(s.file+"-wal") == 0 {
+	if s.seen == nil || isStill(s.file, s.seen) && !s.hasLog() {
 		return nil
 	}
 	return errWritten
 }
+
+// hasLog reports whether there is a write-ahead log with more than its header. SQLite ignores
+// a shorter one, but does not read a file beside it that it must not write to.
+func (s *Store) hasLog() bool { return sizeOf(s.file+"-wal") > 32 }
 
 // isStill reports whether a file is as it was.
 func isStill(path string, was fs.FileInfo) bool {

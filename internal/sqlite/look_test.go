@@ -81,6 +81,17 @@ func killedStore(t *testing.T, path string, index bool) string {
 	return killed
 }
 
+// emptiedStore returns a copy of a store whose log has no pages: a power cut has left only its
+// header.
+func emptiedStore(t *testing.T, path string) string {
+	t.Helper()
+	emptied := killedStore(t, path, true)
+	if err := os.Truncate(emptied+"-wal", 32); err != nil {
+		t.Fatal(err)
+	}
+	return emptied
+}
+
 // copiedStore copies a file into a folder of its own.
 func copiedStore(t *testing.T, path string) string {
 	t.Helper()
@@ -104,13 +115,14 @@ func TestLookingAtAStoreChangesNothing(t *testing.T) {
 			"closed":                    func(t *testing.T) string { return copiedStore(t, file) },
 			"killed":                    func(t *testing.T) string { return killedStore(t, file, true) },
 			"killed, without its index": func(t *testing.T) string { return killedStore(t, file, false) },
+			"a log without pages":       func(t *testing.T) string { return emptiedStore(t, file) },
 		} {
 			t.Run(filepath.Base(file)+", "+name, func(t *testing.T) {
 				path := prepare(t)
 				temp := t.TempDir()
 				t.Setenv("TMPDIR", temp)
 				before := folder(t, filepath.Dir(path))
-				lookEverywhere(t, path, name != "closed")
+				lookEverywhere(t, path, strings.HasPrefix(name, "killed"))
 				if after := folder(t, filepath.Dir(path)); after != before {
 					t.Errorf("the folder was\n%s\nand is\n%s", before, after)
 				}
