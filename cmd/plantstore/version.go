@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"plantstore"
+	"plantstore/internal/postgres"
 	"plantstore/internal/sqlite"
 )
 
@@ -69,7 +70,7 @@ func (c versionCommand) Run(std streams) error {
 	commit, modified := revision()
 	return json.NewEncoder(std.out).Encode(map[string]any{
 		"version": buildVersion(), "commit": commit, "modified": modified, "interface": interfaceVersion,
-		"schemas": map[string]int{plantstore.StoreSQLite: sqlite.Schema()},
+		"schemas": map[string]int{plantstore.StoreSQLite: sqlite.Schema(), plantstore.StorePostgres: postgres.Schema()},
 		"go":      runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 	})
 }
@@ -83,6 +84,6 @@ func versionLine() string {
 	if modified {
 		at += ", modified"
 	}
-	return fmt.Sprintf("plantstore %s (%s), interface %s, SQLite schema %d, %s %s/%s",
-		buildVersion(), at, interfaceVersion, sqlite.Schema(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("plantstore %s (%s), interface %s, schema %d (SQLite) or %d (PostgreSQL), %s %s/%s",
+		buildVersion(), at, interfaceVersion, sqlite.Schema(), postgres.Schema(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

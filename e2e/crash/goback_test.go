@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,17 +9,13 @@ import (
 
 	"plantstore"
 	"plantstore/e2e/harness"
-	"plantstore/internal/testenv"
 )
-
-// releaseBefore is the commit of the release before this one, 0.1.0.
-const releaseBefore = "8943935bb51094f9630e5f898cce1b2595da793e"
 
 // The way back of docs/operations.md: a backup with the old release, an upgrade, and the
 // backup restored with the old release. Looking at the store with the new release in between
 // is not an upgrade.
 func TestGoingBackToTheReleaseBefore(t *testing.T) {
-	old, dir := buildReleaseBefore(t), t.TempDir()
+	old, dir := harness.Earlier(t, harness.Before020), t.TempDir()
 	backup, exported := filepath.Join(dir, "backup.db"), filepath.Join(dir, "plants.ndjson")
 	db := filepath.Join(t.TempDir(), "plants.db")
 	before, after := newServer(t, db, old), newServer(t, db, harness.Binary())
@@ -103,30 +98,4 @@ func mustRun(t *testing.T, program string, args ...string) {
 	if out, err := run(program, args...); err != nil {
 		t.Fatalf("plantstore %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-}
-
-// buildReleaseBefore builds the release before from its commit, and returns its path. The
-// modules that it needs were compiled for the binary under test.
-func buildReleaseBefore(t *testing.T) string {
-	t.Helper()
-	git := testenv.NeedsProgram(t, "git")
-	if err := exec.Command(git, "-C", harness.Root, "cat-file", "-e", releaseBefore+"^{commit}").Run(); err != nil {
-		testenv.Missing(t, "the commit of the release before, "+releaseBefore[:7]+", is not in the repository")
-	}
-	source := t.TempDir()
-	archive := filepath.Join(source, "source.tar")
-	program := filepath.Join(source, "plantstore-before")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/plantstore")
-	build.Dir = source
-	build.Env = append(os.Environ(), "GOWORK=off")
-	for _, cmd := range []*exec.Cmd{
-		exec.Command(git, "-C", harness.Root, "archive", "-o", archive, releaseBefore),
-		exec.Command("tar", "-xf", archive, "-C", source),
-		build,
-	} {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatal(errors.Join(err, errors.New(cmd.String()+"\n"+string(out))))
-		}
-	}
-	return program
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -43,11 +44,15 @@ var buildEager = sync.OnceValues(func() (string, error) {
 const Before020 = "8943935"
 
 // Earlier returns the path of the plantstore of an earlier commit, which it builds for the
-// test.
+// test. Only a checkout without the history, such as a source archive, lacks it.
 func Earlier(t testing.TB, commit string) string {
 	t.Helper()
 	if exec.Command("git", "-C", Root, "cat-file", "-e", commit+"^{commit}").Run() != nil {
-		testenv.Missing(t, "this is not a clone with the commit "+commit)
+		shallow, err := exec.Command("git", "-C", Root, "rev-parse", "--is-shallow-repository").Output()
+		if err == nil && strings.TrimSpace(string(shallow)) == "false" {
+			t.Fatalf("the repository does not have the commit %s", commit)
+		}
+		t.Skipf("this is not a clone with its history, and lacks the commit %s", commit)
 	}
 	dir := t.TempDir()
 	built := filepath.Join(dir, "plantstore-"+commit)

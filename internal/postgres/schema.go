@@ -28,6 +28,9 @@ var steps = func() []string {
 	return names
 }()
 
+// Schema returns the newest schema that this release supports.
+func Schema() int { return len(steps) }
+
 // ErrNewerSchema says that a newer Plantstore wrote the store.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
