@@ -15,6 +15,11 @@ import (
 // ErrOlderSchema says that the store has not been migrated to this release's schema.
 var ErrOlderSchema = errors.New("an older Plantstore wrote this store")
 
+func olderSchema(version int) error {
+	return fmt.Errorf("%w: its schema is version %d, this release uses schema %d; start a server of this release first, which migrates it",
+		ErrOlderSchema, version, len(steps))
+}
+
 // maxProblems is how many problems Check returns, at most.
 const maxProblems = 100
 
@@ -57,8 +62,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 		case err != nil:
 			return err
 		case version < len(steps):
-			return fmt.Errorf("%w: its schema is version %d, this release checks schema %d; start a server of this release first, which migrates it",
-				ErrOlderSchema, version, len(steps))
+			return olderSchema(version)
 		}
 		if version > len(steps) {
 			if err := checkWriter(ctx, c, version); err != nil {

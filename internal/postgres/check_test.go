@@ -148,12 +148,20 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-// A check migrates nothing. Once a server has, the store is intact, whichever schema it had.
+// A check, or a command beside a server, migrates nothing. Once a server has, the store is intact, whichever schema it had.
 func TestCheckOfOlderSchemas(t *testing.T) {
 	forEachOldSchema(t, func(t *testing.T, url string) {
 		before := dumpRows(t, url)
 		if got, err := openStore(t, url).Check(t.Context()); !errors.Is(err, ErrOlderSchema) {
 			t.Errorf("Check: %q, %v, want ErrOlderSchema", got, err)
+		}
+		command, err := Open(url, Options{Alongside: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer command.Close()
+		if _, err := command.Tokens(t.Context()); !errors.Is(err, ErrOlderSchema) {
+			t.Errorf("Tokens: %v, want ErrOlderSchema", err)
 		}
 		if after := dumpRows(t, url); !slices.Equal(after, before) {
 			t.Errorf("after a check, the store is\n%s\nwant\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))

@@ -72,6 +72,9 @@ type Options struct {
 	// Existing requires that the database has a store. If it has none, every call fails
 	// with fs.ErrNotExist and creates nothing.
 	Existing bool
+	// Alongside is for commands beside a server: they migrate no store. Every call fails with
+	// ErrOlderSchema if that is needed.
+	Alongside bool
 	// Log receives a record of each step of a migration, one when a newer release has made
 	// the store refuse everything, and from Run when the server becomes unavailable, and
 	// when it is available again.
@@ -90,6 +93,7 @@ type Store struct {
 	storeTimeout time.Duration
 	callTimeout  time.Duration
 	existing     bool // do not create a store
+	alongside    bool // do not migrate one
 	log          *slog.Logger
 	write        *pgxpool.Pool
 	read         *pgxpool.Pool // for single plants
@@ -149,6 +153,7 @@ func Open(url string, opts Options) (*Store, error) {
 		storeTimeout: opts.StoreTimeout,
 		callTimeout:  callTimeout,
 		existing:     opts.Existing,
+		alongside:    opts.Alongside,
 		log:          opts.Log,
 		scans:        make(chan struct{}, config.MaxConns/2),
 		reads:        newCoalescer(),
