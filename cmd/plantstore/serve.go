@@ -244,7 +244,10 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
 	})
 	parts, failed := errgroup.WithContext(context.Background())
-	web, stopCertificates := c.newWebServer(&http.Server{
+	config, keepCurrent := c.certificates(c.storeFlags, log)
+	stopCertificates := background(parts, keepCurrent)
+	web := http1.New(&http.Server{
+		TLSConfig:         config,
 		Handler:           handler,
 		ReadHeaderTimeout: c.ReadHeaderTimeout,
 		ReadTimeout:       c.ReadTimeout,
@@ -254,7 +257,8 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		// point the handler does, with an Error.
 		MaxHeaderBytes: int(2 * c.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, handler.IsFast, parts, log)
+	}, handler.IsFast)
+	web.MaxConnections = c.MaxConnections
 	handler.WatchConnections(web)
 
 	stopStore := background(parts, store.Run)
@@ -310,29 +314,8 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 }
 
-// webServer is an HTTP server: [http1.Server], or net/http's for HTTPS.
-type webServer interface {
-	Serve(l net.Listener) error
-	Shutdown(ctx context.Context) error
-	Close() error
-	server.Connections
-}
-
-// newWebServer returns the server for plain HTTP or HTTPS, and a function that stops
-// what keeps its certificates current. HTTPS has no fast path.
-func (c *serveCommand) newWebServer(web *http.Server, eligible func(method, path string) bool, parts *errgroup.Group, log *slog.Logger) (_ webServer, stopCertificates func()) {
-	if !c.tlsFlags.enabled() {
-		plain := http1.New(web, eligible)
-		plain.MaxConnections = c.MaxConnections
-		return plain, func() {}
-	}
-	config, keepCurrent := c.certificates(c.storeFlags, log)
-	web.TLSConfig = config
-	return &tlsServer{Server: web, maxConnections: c.MaxConnections}, background(parts, keepCurrent)
-}
-
 // drain stops the HTTP server once the requests in flight have their responses.
-func drain(web webServer, timeout time.Duration) error {
+func drain(web *http1.Server, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := web.Shutdown(ctx); err != nil {

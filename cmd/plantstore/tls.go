@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -77,8 +75,12 @@ func (f tlsFlags) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// certificates returns the TLS configuration and what keeps its certificates current.
+// certificates returns the TLS configuration, nil for plain HTTP, and what keeps its
+// certificates current.
 func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config, func(context.Context) error) {
+	if !f.enabled() {
+		return nil, func(context.Context) error { return nil }
+	}
 	if len(f.ACMEDomain) > 0 {
 		m := f.manager(store)
 		config := m.TLSConfig()
@@ -89,6 +91,7 @@ func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config,
 	r.current.Store(f.pair)
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.current.Load(), nil },
 	}, r.run
 }
@@ -190,64 +193,4 @@ func (r *reloader) run(ctx context.Context) error {
 		r.current.Store(pair)
 		r.log.Info("the certificate has been read again", "expires", pair.Leaf.NotAfter)
 	}
-}
-
-// tlsServer is an HTTP server that speaks only HTTPS.
-type tlsServer struct {
-	*http.Server
-	maxConnections int // 0 is no limit
-	open           atomic.Int64
-	refused        func()
-}
-
-func (s *tlsServer) Serve(l net.Listener) error {
-	if err := s.ServeTLS(limitedListener{l, s}, "", ""); err != nil {
-		return fmt.Errorf("serve HTTPS: %w", err)
-	}
-	return nil
-}
-
-// Connections returns how many connections are open.
-func (s *tlsServer) Connections() int { return int(s.open.Load()) }
-
-// OnRefuse sets what to call for each connection beyond the limit. It is closed without
-// a response, which would need a handshake first.
-func (s *tlsServer) OnRefuse(_ string, _ func(method, path string) bool, refused func()) {
-	s.refused = refused
-}
-
-// limitedListener closes connections beyond the server's limit.
-type limitedListener struct {
-	net.Listener
-	server *tlsServer
-}
-
-func (l limitedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		counted := &countedConn{Conn: c, open: &l.server.open}
-		if n := int(l.server.open.Add(1)); l.server.maxConnections == 0 || n <= l.server.maxConnections {
-			return counted, nil
-		}
-		l.server.refused()
-		_ = counted.Close()
-	}
-}
-
-// countedConn is an open connection that is counted.
-type countedConn struct {
-	net.Conn
-	open   *atomic.Int64
-	closed atomic.Bool
-}
-
-// Close closes the connection, which may be closed more than once, and counts it once.
-func (c *countedConn) Close() error {
-	if !c.closed.Swap(true) {
-		c.open.Add(-1)
-	}
-	return c.Conn.Close()
 }

@@ -2,15 +2,12 @@ package http1
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"crypto/tls"
 	"io"
-	"log"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -25,16 +22,17 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 type state int
 
 const (
-	fresh  state = iota // Nothing has been read yet.
+	fresh  state = iota // It does the TLS handshake, or waits for the first request.
 	idle                // It waits for the next request.
 	busy                // It serves a request.
-	closed              // The server has closed it.
+	closed              // The server ends it.
 )
 
 // conn is a connection on the fast path. It serves one request at a time and reuses
 // its memory for the next one.
 type conn struct {
-	net.Conn
+	duplexConn
+	accepted *countedConn // what is below TLS, or the same
 	server   *Server
 	cancel   context.CancelFunc // ends the context of the requests
 	request  request
@@ -45,33 +43,60 @@ type conn struct {
 	since time.Time // when the state was entered
 }
 
-func newConn(s *Server, accepted net.Conn) *conn {
+func newConn(s *Server, accepted *countedConn) *conn {
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.web)
 	ctx = context.WithValue(ctx, http.LocalAddrContextKey, accepted.LocalAddr())
 	ctx, cancel := context.WithCancel(ctx)
-	c := &conn{Conn: accepted, server: s, cancel: cancel, since: time.Now()}
+	c := &conn{duplexConn: accepted, accepted: accepted, server: s, cancel: cancel, since: time.Now()}
 	c.request.init(ctx, accepted.RemoteAddr().String())
 	c.response = response{conn: c, header: http.Header{}}
 	return c
 }
 
+// handshake does the TLS handshake, and then serves requests of HTTP/1.1. All other
+// connections are for net/http, even if the handshake failed: net/http gets the same
+// error, logs it, and tells a client that speaks plain HTTP.
+//
+// Shutdown does not wait for a handshake: obtaining a certificate may take minutes.
+func (c *conn) handshake(secured *tls.Conn) {
+	defer c.server.recovered(c, func() { c.leave(nil) })
+	err := secured.Handshake()
+	state := secured.ConnectionState()
+	c.request.blank.TLS = &state
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if protocol := state.NegotiatedProtocol; err == nil && (protocol == "" || protocol == "http/1.1") && c.enter(fresh) {
+		c.server.serving.Go(c.serve)
+	} else {
+		go c.leave(secured)
+	}
+}
+
 // serve serves requests, and then hands the connection off or closes it.
 func (c *conn) serve() {
+	defer c.server.recovered(c, func() { c.leave(nil) })
 	buffer := buffers.Get().(*[bufferSize]byte)
 	buffered, fallback := c.serveRequests(buffer[:])
-	buffered = bytes.Clone(buffered)
+	var rest net.Conn
+	if fallback {
+		rest = replay(c.duplexConn, bytes.Clone(buffered))
+	}
 	buffers.Put(buffer)
+	c.leave(rest)
+}
+
+// leave ends the fast path: net/http gets the rest of the connection, or it is closed.
+func (c *conn) leave(rest net.Conn) {
 	s := c.server
 	s.mu.Lock()
 	delete(s.conns, c) // after that nothing else closes it
 	s.mu.Unlock()
-	if fallback {
-		c.cancel()
-		s.handoff(&replayConn{Conn: c.Conn, replay: io.MultiReader(bytes.NewReader(buffered), c.Conn), server: s})
+	c.cancel()
+	if rest == nil {
+		_ = c.Close()
 		return
 	}
-	c.close()
-	s.open.Add(-1)
+	s.handoff(rest)
 }
 
 // serveRequests serves requests until the connection ends or a request needs the
@@ -109,44 +134,37 @@ func (c *conn) serveRequests(buffer []byte) (buffered []byte, fallback bool) {
 }
 
 // handle responds to the request and reports whether another may follow. If the
-// handler panics, nothing is sent and the connection is closed. The handler logs its
-// own panics where they are seen; ErrorLog is only the last resort.
+// handler panics, nothing is sent.
 func (c *conn) handle() (reusable bool) {
-	defer func() {
-		if err := recover(); err != nil && err != http.ErrAbortHandler {
-			c.logf("http: panic serving %s: %v\n%s", c.request.RemoteAddr, err, debug.Stack())
-		}
-	}()
 	c.response.reset()
 	c.server.web.Handler.ServeHTTP(&c.response, &c.request.Request)
 	reusable, err := c.response.send()
 	if err != nil {
-		c.logf("http: response not sent to %s: %v", c.request.RemoteAddr, err)
+		c.server.logf("http: response not sent to %s: %v", c.request.RemoteAddr, err)
 	}
 	return reusable
 }
 
-func (c *conn) logf(format string, args ...any) {
-	cmp.Or(c.server.web.ErrorLog, log.Default()).Printf(format, args...)
-}
-
-// enter changes the state, unless the server has closed the connection or is
-// stopping and does not wait for another request.
+// enter changes the state, unless the connection is closed, or the server is stopping
+// and does not wait for another request.
 func (c *conn) enter(next state) bool {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == closed || next == idle && c.server.stopping.Load() {
+	if c.state == closed || next != busy && c.server.stopping.Load() {
 		return false
 	}
 	c.state, c.since = next, now
 	return true
 }
 
-// check closes the connection if it exceeds a timeout, or if the server is stopping
+// check ends the connection if it exceeds a timeout, or if the server is stopping
 // and the connection serves no request. It cancels a slow request whose client has
 // disconnected. When the server is stopping, a fresh connection gets one more sweep
 // interval: its first request may be in transit.
+//
+// The connection's own goroutine closes it, because TLS sends a message then, which may
+// block.
 func (c *conn) check(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,43 +176,39 @@ func (c *conn) check(now time.Time) {
 	unused := c.state == idle || c.state == fresh && age >= sweepInterval
 	if expired || unused && c.server.stopping.Load() {
 		c.state = closed
-		c.close()
-	} else if c.state == busy && age >= sweepInterval && disconnected(c.Conn) {
+		c.cancel()
+		_ = c.accepted.SetDeadline(now)
+	} else if c.state == busy && age >= sweepInterval && disconnected(c.accepted.Conn) {
 		c.cancel()
 	}
 }
 
-// close closes the connection and cancels its request.
-func (c *conn) close() {
-	c.cancel()
-	_ = c.Conn.Close()
-}
-
-// replayConn is a connection that left the fast path. It first replays the bytes that
-// were read there.
-type replayConn struct {
+// duplexConn is a connection that can be closed in each direction.
+type duplexConn interface {
 	net.Conn
+	CloseWrite() error
+}
+
+// replay returns the connection with the bytes that were read from it in front of the rest.
+func replay(c duplexConn, read []byte) net.Conn {
+	all := io.MultiReader(bytes.NewReader(read), c)
+	if secured, ok := c.(*tls.Conn); ok {
+		return secureReplayConn{secured, all}
+	}
+	return replayConn{c, all}
+}
+
+type replayConn struct {
+	duplexConn
 	replay io.Reader
-	server *Server
-	closed atomic.Bool
 }
 
-// Close closes the connection, which may be closed more than once, and counts it once.
-func (c *replayConn) Close() error {
-	err := c.Conn.Close()
-	if !c.closed.Swap(true) {
-		c.server.open.Add(-1)
-	}
-	return err
+// secureReplayConn has the method ConnectionState, from which net/http takes the TLS of
+// requests.
+type secureReplayConn struct {
+	*tls.Conn
+	replay io.Reader
 }
 
-func (c *replayConn) Read(b []byte) (int, error) { return c.replay.Read(b) }
-
-// CloseWrite is for net/http, which closes a connection in two steps if the client
-// may still be sending.
-func (c *replayConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+func (c replayConn) Read(b []byte) (int, error)       { return c.replay.Read(b) }
+func (c secureReplayConn) Read(b []byte) (int, error) { return c.replay.Read(b) }

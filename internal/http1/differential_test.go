@@ -1,8 +1,10 @@
 package http1
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,20 +28,20 @@ const (
 // happen without the client has happened.
 type observation struct {
 	Received string
-	Closed   bool
+	Ended    string // the error that reading has ended with
 	Handled  []string
 }
 
 // play sends the pieces of a script one after the other, each in a read of its own
 // if the server is reading, then waits for the timeouts, and returns an observation
 // for each step.
-func play(t *testing.T, script []string, build func(*http.Server) server) (seen []observation) {
+func play(t *testing.T, script []string, config *tls.Config, build func(*http.Server) server) (seen []observation) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards now
 		var now observation
 		r := run(t, build(&http.Server{
-			ReadHeaderTimeout: scriptHeaderTimeout, IdleTimeout: scriptIdleTimeout, MaxHeaderBytes: 16 << 10,
+			TLSConfig: config, ReadHeaderTimeout: scriptHeaderTimeout, IdleTimeout: scriptIdleTimeout, MaxHeaderBytes: 16 << 10,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
 				mu.Lock()
@@ -47,19 +49,25 @@ func play(t *testing.T, script []string, build func(*http.Server) server) (seen 
 				mu.Unlock()
 				// A long response of unknown length would be chunked by net/http.
 				w.Header().Set("Content-Type", "text/plain")
-				fmt.Fprintf(w, "%s %.1000s %.500s", r.Method, r.URL, body)
+				fmt.Fprintf(w, "%s %.1000s %.500s %t", r.Method, r.URL, body, r.TLS != nil && r.TLS.HandshakeComplete)
 			}),
 		}))
-		ours, theirs := newDuplex()
-		defer theirs.Close()
+		ours, pipe := newDuplex()
+		defer pipe.Close()
 		r.listener.give(t, ours)
+		var theirs duplexConn = pipe
+		if config != nil {
+			theirs = tls.Client(pipe, clientTLS("http/1.1"))
+		}
 		go func() {
 			b := make([]byte, 64<<10)
 			for {
 				n, err := theirs.Read(b)
 				mu.Lock()
 				now.Received += string(b[:n])
-				now.Closed = err != nil
+				if err != nil {
+					now.Ended = err.Error()
+				}
 				mu.Unlock()
 				if err != nil {
 					return
@@ -70,7 +78,7 @@ func play(t *testing.T, script []string, build func(*http.Server) server) (seen 
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			seen = append(seen, observation{now.Received, now.Closed, slices.Clone(now.Handled)})
+			seen = append(seen, observation{now.Received, now.Ended, slices.Clone(now.Handled)})
 		}
 		pieces := make(chan string, len(script))
 		defer close(pieces)
@@ -95,14 +103,23 @@ func play(t *testing.T, script []string, build func(*http.Server) server) (seen 
 	return seen
 }
 
-// compare checks that a script has the same effects, step by step, as on a plain
-// http.Server.
-func compare(t *testing.T, script []string) {
+// netHTTP is net/http's server, which has TLS if it has a configuration for it.
+type netHTTP struct{ *http.Server }
+
+func (s netHTTP) Serve(l net.Listener) error {
+	if s.TLSConfig != nil {
+		return s.ServeTLS(l, "", "")
+	}
+	return s.Server.Serve(l)
+}
+
+// compare checks that a script has the same effects, step by step, as on an http.Server.
+func compare(t *testing.T, script []string, config *tls.Config) {
 	t.Helper()
-	got := play(t, script, func(web *http.Server) server { return New(web, always) })
-	want := play(t, script, func(web *http.Server) server { return web })
+	got := play(t, script, config, func(web *http.Server) server { return New(web, always) })
+	want := play(t, script, config, func(web *http.Server) server { return netHTTP{web} })
 	for i := range want {
-		if !slices.Equal(got[i].Handled, want[i].Handled) || got[i].Received != want[i].Received || got[i].Closed != want[i].Closed {
+		if !slices.Equal(got[i].Handled, want[i].Handled) || got[i].Received != want[i].Received || got[i].Ended != want[i].Ended {
 			t.Errorf("%.4000q: after step %d\n%.4000q\nwith net/http\n%.4000q", script, i+1, fmt.Sprint(got[i]), fmt.Sprint(want[i]))
 			return
 		}
@@ -158,7 +175,8 @@ var scripts = map[string][]string{
 
 func TestScriptsHaveTheEffectsOfNetHTTP(t *testing.T) {
 	for name, script := range scripts {
-		t.Run(name, func(t *testing.T) { compare(t, script) })
+		t.Run(name, func(t *testing.T) { compare(t, script, nil) })
+		t.Run("TLS/"+name, func(t *testing.T) { compare(t, script, serverTLS("http/1.1")) })
 	}
 }
 
@@ -188,12 +206,12 @@ func TestLineBreaksBetweenRequests(t *testing.T) {
 					if len(pieces) > 0 && pieces[0] != endOfInput {
 						first, rest = pieces[0], pieces[1:]
 					}
-					compare(t, append([]string{request + lineBreaks + first}, rest...))
-					compare(t, append([]string{request + lineBreaks}, pieces...))
-					compare(t, append([]string{request, lineBreaks + first}, rest...))
-					compare(t, append([]string{request, lineBreaks}, pieces...))
-					compare(t, slices.Concat([]string{request}, strings.Split(lineBreaks, ""), pieces))
-					compare(t, slices.Concat([]string{request}, strings.Split(lineBreaks+first, ""), rest))
+					compare(t, append([]string{request + lineBreaks + first}, rest...), nil)
+					compare(t, append([]string{request + lineBreaks}, pieces...), nil)
+					compare(t, append([]string{request, lineBreaks + first}, rest...), nil)
+					compare(t, append([]string{request, lineBreaks}, pieces...), nil)
+					compare(t, slices.Concat([]string{request}, strings.Split(lineBreaks, ""), pieces), nil)
+					compare(t, slices.Concat([]string{request}, strings.Split(lineBreaks+first, ""), rest), nil)
 				})
 			}
 		}
@@ -220,6 +238,6 @@ func FuzzConnectionBytes(f *testing.F) {
 		if end {
 			script = append(script, endOfInput)
 		}
-		compare(t, script)
+		compare(t, script, nil)
 	})
 }

@@ -1,10 +1,12 @@
-// Package http1 serves HTTP/1.1, with a fast path for the requests that matter most.
+// Package http1 serves HTTP, plain or with TLS, with a fast path for the requests of
+// HTTP/1.1 that matter most.
 //
-// A connection starts on the fast path. It stays there while every request on it is
-// eligible, arrives whole in one read and has the most ordinary form (request.go). The
-// first request that is different hands the connection off to net/http permanently,
-// together with the bytes that were read. So net/http alone decides everything that is
-// difficult about HTTP; the fast path takes only what is unambiguous.
+// A connection starts on the fast path, unless its client has chosen HTTP/2. It stays
+// there while every request on it is eligible, arrives whole in one read and has the
+// most ordinary form (request.go). The first request that is different hands the
+// connection off to net/http permanently, together with the bytes that were read. So
+// net/http alone decides everything that is difficult about HTTP; the fast path takes
+// only what is unambiguous.
 //
 // The package knows nothing of plants. A handler behaves as it does under net/http,
 // with these limits on the fast path: it must not use the request, its header or its
@@ -17,8 +19,11 @@ package http1
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"log"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +49,7 @@ type Server struct {
 	refused  func()
 	open     atomic.Int64 // connections, including those that are being refused
 	web      *http.Server
+	tls      *tls.Config // nil without TLS
 	eligible func(method, path string) bool
 	timeouts [closed]time.Duration // how long a connection may be in a state; 0 is forever
 	stopping atomic.Bool           // Shutdown has been called
@@ -55,11 +61,12 @@ type Server struct {
 }
 
 // New returns a server with the handler, the timeouts and the log of web, which
-// belongs to the new server. A request for which eligible returns false does not
-// take the fast path.
+// belongs to the new server. If web has a TLSConfig, all connections have TLS, with the
+// protocols of its NextProtos. A request for which eligible returns false does not take
+// the fast path.
 func New(web *http.Server, eligible func(method, path string) bool) *Server {
 	return &Server{
-		web: web, eligible: eligible, conns: make(map[*conn]struct{}),
+		web: web, tls: web.TLSConfig, eligible: eligible, conns: make(map[*conn]struct{}),
 		probe: func(string, string) bool { return false }, refused: func() {},
 		timeouts: [...]time.Duration{
 			fresh: cmp.Or(web.ReadHeaderTimeout, web.ReadTimeout),
@@ -94,18 +101,25 @@ func (a acceptor) Accept() (net.Conn, error) {
 
 // start serves a connection on the fast path, unless there are too many.
 func (s *Server) start(accepted net.Conn) {
+	counted := &countedConn{Conn: accepted, open: &s.open}
 	if n := int(s.open.Add(1)); s.MaxConnections > 0 && n > s.MaxConnections {
-		s.refuse(accepted, n-s.MaxConnections)
+		s.refuse(counted, n-s.MaxConnections)
 		return
 	}
-	c := newConn(s, accepted)
+	c := newConn(s, counted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[c] = struct{}{}
 	if s.sweeper == nil {
 		s.sweeper = time.AfterFunc(sweepInterval, s.sweep)
 	}
-	s.serving.Go(c.serve)
+	if s.tls == nil {
+		s.serving.Go(c.serve)
+		return
+	}
+	secured := tls.Server(counted, s.tls)
+	c.duplexConn = secured
+	go c.handshake(secured)
 }
 
 // handoff hands a connection off to net/http. If the server is stopping, it closes
@@ -132,6 +146,21 @@ func (l *singleConnListener) Accept() (net.Conn, error) {
 
 func (*singleConnListener) Close() error   { return nil }
 func (*singleConnListener) Addr() net.Addr { return nil }
+
+// recovered ends a connection if its handler, or TLS, has panicked. The handler logs its
+// own panics where they are seen; ErrorLog is only the last resort.
+func (s *Server) recovered(c net.Conn, end func()) {
+	if err := recover(); err != nil {
+		if err != http.ErrAbortHandler {
+			s.logf("http: panic serving %s: %v\n%s", c.RemoteAddr(), err, debug.Stack())
+		}
+		end()
+	}
+}
+
+func (s *Server) logf(format string, args ...any) {
+	cmp.Or(s.web.ErrorLog, log.Default()).Printf(format, args...)
+}
 
 // sweep checks the connections on the fast path, and does so again while there are
 // any.
@@ -184,7 +213,8 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		c.close()
+		c.cancel()
+		_ = c.accepted.Close()
 	}
 	return err
 }

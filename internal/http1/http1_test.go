@@ -3,6 +3,7 @@ package http1
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -501,22 +502,18 @@ func TestShutdownWaitsBrieflyForFreshConnections(t *testing.T) {
 	})
 }
 
-// crossing is a connection on which a request arrives while the server closes it.
+// crossing is a connection on which a request arrives while the server ends it.
 type crossing struct {
 	net.Conn
-	closed chan struct{}
-	close  func()
+	ended chan struct{}
 }
 
 func (c *crossing) Read(b []byte) (int, error) {
-	<-c.closed
+	<-c.ended
 	return copy(b, fastRequest), nil
 }
 
-func (c *crossing) Close() error {
-	c.close()
-	return c.Conn.Close()
-}
+func (c *crossing) SetDeadline(time.Time) error { close(c.ended); return nil }
 
 // The client could not find out whether the request was handled.
 func TestRequestOnAConnectionThatIsBeingClosedIsNotHandled(t *testing.T) {
@@ -534,17 +531,12 @@ func TestRequestOnAConnectionThatIsBeingClosedIsNotHandled(t *testing.T) {
 				})
 				ours, theirs := net.Pipe()
 				defer theirs.Close()
-				c := &crossing{Conn: ours, closed: make(chan struct{})}
-				c.close = sync.OnceFunc(func() { close(c.closed) })
-				r.listener.give(t, c)
+				r.listener.give(t, &crossing{ours, make(chan struct{})})
 				if err := closeIt(t, r); err != nil {
 					t.Error(err)
 				}
-				select {
-				case <-c.closed:
-				default:
-					t.Error("the connection is open")
-				}
+				theirs.SetReadDeadline(time.Now().Add(time.Second))
+				(&client{theirs, bufio.NewReader(theirs), t}).wantClosed()
 			})
 		})
 	}
@@ -793,13 +785,21 @@ func TestFallbackNoticesADisconnectedClientImmediately(t *testing.T) {
 
 // A client that has sent its next request already is not a disconnected one.
 func TestRequestContinuesWhileItsClientWaits(t *testing.T) {
-	for name, request := range map[string]string{
-		"nothing sent": "", "another request": fastRequest, "a fallback request": fallbackRequest,
+	for name, x := range map[string]struct {
+		request string
+		config  *tls.Config
+	}{
+		"nothing sent": {}, "another request": {fastRequest, nil}, "a fallback request": {fallbackRequest, nil},
+		"nothing sent, TLS": {"", serverTLS()}, "another request, TLS": {fastRequest, serverTLS()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			request := x.request
 			h, entered, release := blocking()
-			s := New(&http.Server{Handler: h}, always)
+			s := New(&http.Server{Handler: h, TLSConfig: x.config}, always)
 			c := dialTCP(t, serveTCP(t, s))
+			if x.config != nil {
+				c = c.secure(clientTLS())
+			}
 			c.send(fastRequest)
 			<-entered
 			c.send(request)

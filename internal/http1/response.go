@@ -2,7 +2,7 @@ package http1
 
 import (
 	"fmt"
-	"net"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,9 +16,9 @@ import (
 type response struct {
 	conn   *conn
 	header http.Header
-	fields []field // of the header, sorted by name
-	status int     // 0 until WriteHeader is called
-	head   []byte  // the status line and the header
+	names  []string // of the header, sorted
+	status int      // 0 until WriteHeader is called
+	head   []byte   // the status line and the header
 	body   []byte
 	length string // the Content-Length that the handler set, if any
 	close  bool   // no request may follow
@@ -26,15 +26,9 @@ type response struct {
 	reused bool   // what send has reported then
 }
 
-// field is one field of a header.
-type field struct {
-	name   string
-	values []string
-}
-
 func (r *response) reset() {
 	clear(r.header)
-	*r = response{conn: r.conn, header: r.header, fields: r.fields, head: r.head[:0], body: r.body[:0]}
+	*r = response{conn: r.conn, header: r.header, names: r.names, head: r.head[:0], body: r.body[:0]}
 }
 
 // Header returns the header, which is sent as it is when WriteHeader is called.
@@ -52,36 +46,19 @@ func (r *response) WriteHeader(status int) {
 	b := append(r.head, "HTTP/1.1 "...)
 	b = append(strconv.AppendInt(b, int64(status), 10), ' ')
 	b = append(append(b, http.StatusText(status)...), "\r\n"...)
-	r.sortFields()
-	for i, f := range r.fields {
-		for _, value := range f.values {
-			if r.accept(f.name, value) {
-				b = append(append(append(append(b, f.name...), ": "...), lineBreaks.Replace(value)...), "\r\n"...)
+	r.names = slices.AppendSeq(r.names[:0], maps.Keys(r.header))
+	slices.Sort(r.names)
+	for _, name := range r.names {
+		for _, value := range r.header[name] {
+			if r.accept(name, value) {
+				b = append(append(append(append(b, name...), ": "...), lineBreaks.Replace(value)...), "\r\n"...)
 			}
 		}
-		r.fields[i].values = nil // an idle connection keeps only names
 	}
 	if _, ok := r.header["Date"]; !ok {
 		b = append(append(append(b, "Date: "...), httpDate()...), "\r\n"...)
 	}
 	r.head = b
-}
-
-// sortFields sorts the fields of the header. Most responses on a connection have the same
-// names as the one before, so that nothing is to be sorted.
-func (r *response) sortFields() {
-	same := len(r.fields) == len(r.header)
-	for i := 0; i < len(r.fields) && same; i++ {
-		r.fields[i].values, same = r.header[r.fields[i].name]
-	}
-	if same {
-		return
-	}
-	r.fields = r.fields[:0]
-	for name, values := range r.header {
-		r.fields = append(r.fields, field{name, values})
-	}
-	slices.SortFunc(r.fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
 }
 
 // lineBreaks makes sure that a value cannot start another line.
@@ -153,13 +130,13 @@ func (r *response) send() (reusable bool, err error) {
 		r.head = append(r.head, "Connection: close\r\n"...)
 	}
 	r.head = append(r.head, "\r\n"...)
-	var writeErr error
-	if len(r.body) <= bufferSize {
+	small := len(r.body) <= bufferSize
+	if small {
 		r.head = append(r.head, r.body...)
-		_, writeErr = r.conn.Write(r.head)
-	} else {
-		parts := net.Buffers{r.head, r.body}
-		_, writeErr = parts.WriteTo(r.conn.Conn)
+	}
+	_, writeErr := r.conn.Write(r.head)
+	if !small && writeErr == nil {
+		_, writeErr = r.conn.Write(r.body)
 	}
 	if cap(r.head)+cap(r.body) > 4*bufferSize {
 		r.head, r.body = nil, nil // an idle connection keeps only small buffers

@@ -12,8 +12,8 @@ import (
 
 const probeRequest = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// runCrowded runs a server with a limit, and counts the refusals.
-func runCrowded(t testing.TB, limit int) (*running[*Server], *atomic.Int64) {
+// runLimited runs a server with a limit, and counts the refusals.
+func runLimited(t testing.TB, limit int) (*running[*Server], *atomic.Int64) {
 	t.Helper()
 	s := New(&http.Server{Handler: http.HandlerFunc(echo), IdleTimeout: time.Hour}, always)
 	refused := new(atomic.Int64)
@@ -36,7 +36,7 @@ func TestConnectionBeyondTheLimitIsRefused(t *testing.T) {
 	for path, request := range eachPath {
 		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, refused := runCrowded(t, 2)
+				r, refused := runLimited(t, 2)
 				first, second := r.dial(t), r.dial(t)
 				first.exchange(request)
 				second.exchange(request)
@@ -60,7 +60,7 @@ func TestConnectionBeyondTheLimitIsRefused(t *testing.T) {
 
 func TestProbeBeyondTheLimitIsServedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, refused := runCrowded(t, 1)
+		r, refused := runLimited(t, 1)
 		r.dial(t).exchange(fastRequest)
 		for _, after := range []string{"", fastRequest, probeRequest} {
 			c := r.dial(t)
@@ -84,7 +84,7 @@ func TestProbeBeyondTheLimitIsServedOnce(t *testing.T) {
 // Connections that send nothing do not block those after them.
 func TestSilentConnectionsBeyondTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, refused := runCrowded(t, 1)
+		r, refused := runLimited(t, 1)
 		r.dial(t).exchange(fastRequest)
 		var silent []*client
 		for range maxExtra {
