@@ -39,7 +39,8 @@ func TestTrimmedLog(t *testing.T) {
 	}
 }
 
-// compareSize compares the size of the log with the sum of its rows.
+// compareSize compares the size of the log with the sum of its rows, and its numbers with what
+// is in the table.
 func compareSize(t *testing.T, s *Store, url string) plantstore.Stats {
 	t.Helper()
 	stats, err := s.Stats(t.Context())
@@ -49,6 +50,7 @@ func compareSize(t *testing.T, s *Store, url string) plantstore.Stats {
 	if want := query(t, url, "SELECT coalesce(sum("+storedSize+"), 0) FROM log")[0]; fmt.Sprint(stats.Bytes) != want {
 		t.Fatalf("the log has %s bytes, but Stats says %d", want, stats.Bytes)
 	}
+	wantProblems(t, s)
 	return stats
 }
 
