@@ -43,15 +43,20 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	list := newEventListing(std.out, !c.JSON && isTerminal(std.out))
+	err = c.list(ctx, api, std)
+	if c.Follow && ctx.Err() != nil {
+		return nil // that is how following ends
+	}
+	return interruption(ctx, "the list of events", err)
+}
+
+func (c *eventsCommand) list(ctx context.Context, api *client.Client, std streams) error {
+	list := newEventListing(interruptible{ctx, std.out}, !c.JSON && isTerminal(std.out))
 	events := readEvents(ctx, api, c.query())
 	if c.Follow {
 		events = api.Events(ctx, c.query())
 	}
 	for event, err := range events {
-		if c.Follow && ctx.Err() != nil {
-			break // that is how following ends
-		}
 		if err != nil {
 			return errors.Join(err, list.out.Flush())
 		}

@@ -61,20 +61,20 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 		}
 	}
 	run := &exportRun{query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", -1), started: time.Now()}
-	write := run.write
+	write := func(out io.Writer) error { return run.write(ctx, interruptible{ctx, out}) }
 	if c.DB != "" {
-		write = func(ctx context.Context, out io.Writer) error { return c.writeStore(ctx, std, run, out) }
+		write = func(out io.Writer) error { return c.writeStore(ctx, std, run, interruptible{ctx, out}) }
 	} else if run.api, err = c.client(std, fileTimeout); err != nil {
 		return err
 	}
 	if c.File == "-" {
-		err = write(ctx, std.out)
+		err = write(std.out)
 	} else {
-		err = writeAtomically(c.File, func(out io.Writer) error { return write(ctx, out) })
+		err = writeAtomically(ctx, c.File, write)
 	}
 	run.progress.finish()
 	if err != nil {
-		return fmt.Errorf("the export failed: %w", err)
+		return interruption(ctx, "the export", fmt.Errorf("the export failed: %w", err))
 	}
 	took := time.Since(run.started)
 	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n",
@@ -109,10 +109,11 @@ func checkUnused(name string) error {
 }
 
 // writeAtomically writes a file that only its owner can read, under a temporary name,
-// and renames it once all of it is on disk. A pipe or a device is written to directly.
-func writeAtomically(name string, write func(io.Writer) error) error {
+// and renames it once all of it is on disk. A pipe, which opens once someone reads it, or a
+// device is written to directly.
+func writeAtomically(ctx context.Context, name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		f, err := untilInterrupted(ctx, func() (*os.File, error) { return os.OpenFile(name, os.O_WRONLY, 0) })
 		if err != nil {
 			return err
 		}
@@ -154,9 +155,7 @@ func (r *exportRun) write(ctx context.Context, w io.Writer) error {
 }
 
 func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
-	if _, err := out.WriteString("id,name,tag\n"); err != nil {
-		return err
-	}
+	lead := "id,name,tag\n"
 	var record []byte
 	for plant, err := range r.all(ctx) {
 		if err != nil {
@@ -166,11 +165,13 @@ func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
 			plant = neutralised(plant)
 		}
 		record = appendCSV(record[:0], plant)
-		if err := r.put(out, "", record); err != nil {
+		if err := r.put(out, lead, record); err != nil {
 			return err
 		}
+		lead = ""
 	}
-	return nil
+	_, err := out.WriteString(lead) // of no plants
+	return err
 }
 
 // all yields the plants.

@@ -36,7 +36,7 @@ An interrupted import can be run again: plants that exist already stay as they a
 
 The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source".
 
-The summary of --json has the members created, unchanged, failed and reasons: how many of the failed lines are in the file of --errors. ` + tokenHelp + `
+The summary of --json has the members created, unchanged, failed and reasons: how many of the failed lines are in the file of --errors. If it is not known whether some plants were created, unknown_from and unknown_to are the first and the last of their lines. ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv
@@ -106,7 +106,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if c.File != "-" && info.Mode().IsRegular() {
 		size = info.Size()
 	}
-	run.progress = newProgress(std.err, "imported", size)
+	run.progress = startProgress(std.err, "acknowledged", failed.noun+"s", size, true)
 	err = run.all(ctx)
 	run.progress.finish()
 	err = errors.Join(err, failed.close(err == nil))
@@ -117,7 +117,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 		run.summarise(std.err, err == nil)
 	}
 	if err != nil {
-		return fmt.Errorf("the import of %s %w", c.source(), run.stopped(ctx, err))
+		return run.stopped(ctx, c.source(), err)
 	}
 	if failed.count > 0 {
 		return fmt.Errorf("%d of %s failed", failed.count, count(run.total(), failed.noun))
@@ -266,7 +266,6 @@ func (r *importRun) readChunk() (*chunk, error) {
 
 func (r *importRun) send(ctx context.Context, ch *chunk) error {
 	failed := ch.rejected
-	r.failed.count += len(failed)
 	var err error
 	if len(ch.lines) > 0 {
 		r.unconfirmed = ch
@@ -278,10 +277,12 @@ func (r *importRun) send(ctx context.Context, ch *chunk) error {
 		r.created += report.Created
 		r.unchanged += report.Unchanged
 		r.failed.count += int(report.Failed)
+		r.progress.update(ch.read, r.total())
 		var named []failure
 		named, err = r.reasons(ctx, ch, 0, len(ch.lines), report)
 		failed = append(failed, named...)
 	}
+	r.failed.count += len(ch.rejected)
 	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.line, b.line) })
 	for _, f := range failed {
 		if err := r.failed.add(f); err != nil {
@@ -348,48 +349,76 @@ func (ch *chunk) source(at int) []byte {
 	return ch.body[ch.starts[at] : end-1]
 }
 
-// summarise prints what the server has confirmed.
+// summarise prints what the server has acknowledged.
 func (r *importRun) summarise(out io.Writer, complete bool) {
 	lead := ""
-	if !complete {
-		lead = "confirmed so far: "
+	switch {
+	case complete:
+	case r.total() == 0:
+		fmt.Fprintf(out, "no %s was acknowledged\n", r.failed.noun)
+		return
+	default:
+		lead = count(r.total(), r.failed.noun) + " acknowledged: "
 	}
 	took := time.Since(r.started)
 	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, in %s (%.0f a second)\n",
 		lead, r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
 }
 
-// report prints what the server has confirmed, as JSON.
+// report prints what the server has acknowledged, as JSON.
 func (r *importRun) report(out io.Writer) error {
-	return json.NewEncoder(out).Encode(map[string]int64{
+	known := map[string]int64{
 		"created":   r.created,
 		"unchanged": r.unchanged,
 		"failed":    int64(r.failed.count),
 		"reasons":   int64(r.failed.written),
-	})
+	}
+	if ch := r.unknown(); ch != nil {
+		known["unknown_from"], known["unknown_to"] = int64(ch.lines[0]), int64(ch.lines[len(ch.lines)-1])
+	}
+	return json.NewEncoder(out).Encode(known)
 }
 
-// stopped says why the import is not complete, and what is not known.
-func (r *importRun) stopped(ctx context.Context, err error) error {
-	refusal, refused := errors.AsType[*plantstore.Error](r.sendErr)
+// refused reports whether the server refused the last request. It has then imported none of
+// its lines, except in an earlier attempt that was lost.
+func (r *importRun) refused() bool {
+	refusal, ok := errors.AsType[*plantstore.Error](r.sendErr)
+	if !ok {
+		return false
+	}
 	// A request that is too slow is refused when some of its lines may have been
 	// imported.
-	if refused {
-		status := int(refusal.Code) / 100
-		refused = status >= 400 && status < 500 && status != http.StatusRequestTimeout
+	status := int(refusal.Code) / 100
+	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
+}
+
+// unknown returns the chunk of which it is not known what was created, or nil.
+func (r *importRun) unknown() *chunk {
+	if r.refused() {
+		return nil
 	}
+	return r.unconfirmed
+}
+
+// stopped says why the import of the source is not complete, and what is not known.
+func (r *importRun) stopped(ctx context.Context, source string, err error) error {
+	what := "the import of " + source
 	switch {
-	case refused:
-		return fmt.Errorf("was refused: %w", err)
+	case r.refused():
+		return fmt.Errorf("%s was refused: %w", what, err)
 	case r.sendErr == nil && ctx.Err() == nil:
-		return fmt.Errorf("stopped: %w", err)
+		return fmt.Errorf("%s stopped: %w", what, err)
 	}
-	message := "was interrupted"
-	if ch := r.unconfirmed; ch != nil {
+	message := what + " was interrupted"
+	if ch := r.unknown(); ch != nil {
 		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been created",
 			r.failed.noun, ch.lines[0], ch.lines[len(ch.lines)-1])
 	}
-	return fmt.Errorf("%s; run it again, plants that exist already stay as they are: %w", message, err)
+	message += "; run it again, plants that exist already stay as they are"
+	if ctx.Err() != nil {
+		return interrupted(message)
+	}
+	return fmt.Errorf("%s: %w", message, err)
 }
 
 // maxShown is how many failures are printed.

@@ -40,6 +40,9 @@ func readableDurations(_ []string, a slog.Attr) slog.Attr {
 }
 
 func isTerminal(w io.Writer) bool {
+	if i, ok := w.(interruptible); ok {
+		w = i.out
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

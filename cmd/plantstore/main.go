@@ -111,18 +111,29 @@ func run(ctx context.Context, args []string, std streams) int {
 		fmt.Fprintln(std.err, "plantstore:", parseMessage(err))
 		return exitUsage
 	}
-	if err := line.Run(); err != nil {
-		fmt.Fprintln(std.err, "plantstore:", err)
-		if errors.Is(err, errUsage) {
-			return exitUsage
+	err = line.Run()
+	code := exitFailure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errUsage):
+		code = exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		code = exitInterrupted
+		if _, ok := errors.AsType[interrupted](err); !ok {
+			err = interrupted(line.Selected().Path() + " was interrupted")
 		}
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return exitInterrupted
-		}
-		return exitFailure
 	}
-	return exitOK
+	fmt.Fprintln(std.err, "plantstore:", err)
+	return code
 }
+
+// interrupted is a context.Canceled that says which command ended, and what is not known.
+type interrupted string
+
+func (i interrupted) Error() string { return string(i) }
+
+func (interrupted) Is(target error) bool { return target == context.Canceled }
 
 // interruption says that ctx, which has ended, is why a command failed. The error may
 // not say so: the store's is about a statement.
@@ -130,7 +141,35 @@ func interruption(ctx context.Context, command string, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	return fmt.Errorf("%s was interrupted: %w", command, ctx.Err())
+	return interrupted(command + " was interrupted")
+}
+
+// untilInterrupted runs f, and returns when ctx ends even if f, which may block, does not.
+func untilInterrupted[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
+	ended := make(chan struct{})
+	var late T
+	var lateErr error
+	go func() {
+		defer close(ended)
+		late, lateErr = f()
+	}()
+	select {
+	case <-ended:
+		return late, lateErr
+	case <-ctx.Done():
+		return result, ctx.Err()
+	}
+}
+
+// interruptible is a writer whose Write returns when ctx ends, even if nobody reads out. No
+// one may write to it then, or change what was written.
+type interruptible struct {
+	ctx context.Context
+	out io.Writer
+}
+
+func (w interruptible) Write(b []byte) (int, error) {
+	return untilInterrupted(w.ctx, func() (int, error) { return w.out.Write(b) })
 }
 
 // spellOut turns what people type by habit into the commands that are meant.

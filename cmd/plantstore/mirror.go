@@ -162,7 +162,7 @@ func (m *mirror) save() error {
 	if m.State == "" {
 		return nil
 	}
-	err := writeAtomically(m.State, func(out io.Writer) error {
+	err := writeAtomically(context.Background(), m.State, func(out io.Writer) error {
 		return json.NewEncoder(out).Encode(mirrorState{m.From, m.To, m.at, m.toStore})
 	})
 	if err != nil {

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"plantstore"
 	"plantstore/client"
@@ -181,7 +185,11 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	return api.Delete(ctx, plantstore.ID(c.ID), nil)
+	if err := api.Delete(ctx, plantstore.ID(c.ID), nil); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.err, "Plant %d is deleted.\n", c.ID)
+	return err
 }
 
 // filterFlags say which plants a list or an export has.
@@ -219,7 +227,7 @@ Examples:
   plantstore list --tag tropical --limit 0 | jq '.[].name'`
 }
 
-func (c *listCommand) Run(ctx context.Context, std streams) error {
+func (c *listCommand) Run(ctx context.Context, line *kong.Context, std streams) error {
 	if c.Limit < 0 {
 		return usage("--limit must be 0 (for all) or more, got %d", c.Limit)
 	}
@@ -227,7 +235,13 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	show := newListing(std.out, c.JSON, plantHeading)
+	return interruption(ctx, "the list", c.list(ctx, api, line.Args, std))
+}
+
+// list prints the plants. If there are more, it says how to go on, with the arguments that
+// were given.
+func (c *listCommand) list(ctx context.Context, api *client.Client, args []string, std streams) error {
+	show := newListing(interruptible{ctx, std.out}, c.JSON, plantHeading)
 	query := c.query()
 	query.Limit = 1000
 	if c.Limit > 0 {
@@ -237,11 +251,14 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	var last plantstore.ID
 	for plant, err := range api.List(ctx, query) {
 		if err != nil {
-			return errors.Join(err, show.close())
+			return errors.Join(err, show.stop())
 		}
 		if c.Limit > 0 && shown == c.Limit {
-			defer fmt.Fprintf(std.err, "There are more: plantstore list --after %d\n", last)
-			break
+			if err := show.close(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(args, last))
+			return err
 		}
 		if err := show.add(plant); err != nil {
 			return err
@@ -252,24 +269,52 @@ func (c *listCommand) Run(ctx context.Context, std streams) error {
 	return show.close()
 }
 
+// withAfter returns the arguments, with that of --after replaced, as they are typed in a shell.
+// prepareArgs has joined each flag with its value.
+func withAfter(args []string, after plantstore.ID) string {
+	var words []string
+	for _, arg := range args {
+		name, value, hasValue := strings.Cut(arg, "=")
+		switch {
+		case name == "--after":
+		case hasValue:
+			words = append(words, name+"="+shellQuoted(value))
+		default:
+			words = append(words, arg)
+		}
+	}
+	return strings.Join(append(words, "--after="+after.String()), " ")
+}
+
+// shellQuoted returns text as one word of a shell.
+func shellQuoted(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[\w:/.,@%+-]+$`)
+
 // plantHeading is the heading of a table of plants.
 const plantHeading = "ID\tNAME\tTAG"
 
 // listing prints plants, or something else, as a table on a terminal, and as a JSON array
-// elsewhere.
+// elsewhere. The array is closed only when it is complete, so that a part never looks like
+// the whole.
 type listing struct {
-	table *tabwriter.Writer
-	out   io.Writer
+	table *tabwriter.Writer // nil for JSON
+	out   *bufio.Writer
 	count int
 }
 
 func newListing(out io.Writer, asJSON bool, heading string) *listing {
-	if asJSON || !isTerminal(out) {
-		return &listing{out: out}
+	l := &listing{out: bufio.NewWriter(out)}
+	if !asJSON && isTerminal(out) {
+		l.table = tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(l.table, heading)
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, heading)
-	return &listing{table: table}
+	return l
 }
 
 func (l *listing) add(p plantstore.Plant) error {
@@ -283,29 +328,47 @@ func (l *listing) add(p plantstore.Plant) error {
 
 // row adds a row, given as the cells of a table and as JSON.
 func (l *listing) row(cells string, text []byte) error {
-	if l.table != nil {
-		_, err := fmt.Fprintln(l.table, cells)
-		return err
-	}
 	lead := ",\n"
 	if l.count == 0 {
 		lead = "[\n"
 	}
 	l.count++
+	if l.table != nil {
+		_, err := fmt.Fprintln(l.table, cells)
+		return err
+	}
 	_, err := fmt.Fprintf(l.out, "%s%s", lead, text)
 	return err
 }
 
-func (l *listing) close() error {
-	if l.table != nil {
-		return l.table.Flush()
-	}
-	end := "\n]\n"
+// stop prints the rows of a list that cannot be completed, if there are any.
+func (l *listing) stop() error {
 	if l.count == 0 {
+		return nil
+	}
+	return l.flush()
+}
+
+// close ends a list that is complete.
+func (l *listing) close() error {
+	end := "\n]\n"
+	switch {
+	case l.table != nil:
+		end = ""
+	case l.count == 0:
 		end = "[]\n"
 	}
-	_, err := io.WriteString(l.out, end)
-	return err
+	l.out.WriteString(end) // flush returns the error
+	return l.flush()
+}
+
+func (l *listing) flush() error {
+	if l.table != nil {
+		if err := l.table.Flush(); err != nil {
+			return err
+		}
+	}
+	return l.out.Flush()
 }
 
 // showPlant prints one plant: as a table on a terminal, as JSON elsewhere.

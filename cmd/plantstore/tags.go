@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"plantstore"
+	"plantstore/client"
 	"plantstore/internal/wire"
 )
 
@@ -29,10 +30,14 @@ func (c *tagsCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	show := newListing(std.out, c.JSON, "TAG\tPLANTS")
+	return interruption(ctx, "the list of tags", c.list(ctx, api, std))
+}
+
+func (c *tagsCommand) list(ctx context.Context, api *client.Client, std streams) error {
+	show := newListing(interruptible{ctx, std.out}, c.JSON, "TAG\tPLANTS")
 	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
 		if err != nil {
-			return errors.Join(err, show.close())
+			return errors.Join(err, show.stop())
 		}
 		text, err := wire.AppendTag(nil, tag)
 		if err != nil {

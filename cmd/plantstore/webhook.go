@@ -251,7 +251,11 @@ func (c *webhookDelete) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	return api.DeleteWebhook(ctx, c.ID)
+	if err := api.DeleteWebhook(ctx, c.ID); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.err, "Webhook %s is deleted.\n", printable(c.ID))
+	return err
 }
 
 // showWebhook prints a webhook, and its secret if that is not empty: as text on a
