@@ -3,22 +3,66 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/encoding/unicode"
 
 	"plantstore"
 )
 
-// csvReader reads RFC 4180. encoding/csv does not keep what must be kept: a carriage
+// delimiter separates the fields of CSV. The zero delimiter is that of the header.
+type delimiter byte
+
+// knownDelimiters are those that are recognised from a header.
+var knownDelimiters = []delimiter{',', ';', '\t'}
+
+func (d *delimiter) UnmarshalText(text []byte) error {
+	for _, known := range knownDelimiters {
+		if string(text) == known.String() {
+			*d = known
+			return nil
+		}
+	}
+	if !isDelimiter(text) {
+		return fmt.Errorf("must be comma, semicolon, tab or a character such as |, got %q", text)
+	}
+	*d = delimiter(text[0])
+	return nil
+}
+
+// isDelimiter reports whether text may separate fields: whether it is a character that is
+// neither a quote nor a part of ids.
+func isDelimiter(text []byte) bool {
+	return len(text) == 1 && strings.IndexByte("\t!#$%&*,/:;=@\\^|~", text[0]) >= 0
+}
+
+func (d delimiter) String() string {
+	switch d {
+	case ',':
+		return "comma"
+	case ';':
+		return "semicolon"
+	case '\t':
+		return "tab"
+	}
+	return strconv.Quote(string(rune(d)))
+}
+
+// csvReader reads RFC 4180, and what spreadsheets make of it: other delimiters, a line sep=;
+// before the header, and UTF-16 with a byte order mark. encoding/csv does not keep what must be kept: a carriage
 // return before a line feed within quotes, and the difference between an empty field
 // and a quoted empty one, which is the difference between no tag and the empty tag.
 type csvReader struct {
 	in            *bufio.Reader
+	delim         delimiter
+	isUTF16       bool
 	line          int // where the last record began
 	lines         int // line feeds read
 	source, json  []byte
@@ -37,38 +81,99 @@ type csvField struct {
 	quoted bool
 }
 
-func newCSVReader(in io.Reader) (*csvReader, error) {
-	r := &csvReader{in: bufio.NewReaderSize(in, 256<<10), id: -1, name: -1, tag: -1}
-	if bom, err := r.in.Peek(3); err == nil && string(bom) == "\uFEFF" {
+func newCSVReader(in io.Reader, delim delimiter) (*csvReader, error) {
+	r := &csvReader{in: bufio.NewReaderSize(in, 256<<10)}
+	switch mark, _ := r.in.Peek(3); { // reading returns the error
+	case string(mark) == "\uFEFF":
 		r.in.Discard(3)
+	case bytes.HasPrefix(mark, []byte("\xFF\xFE")), bytes.HasPrefix(mark, []byte("\xFE\xFF")):
+		r.isUTF16 = true
+		r.in = bufio.NewReaderSize(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder().Reader(r.in), 256<<10)
 	}
 	if err := r.read(); err != nil && err != io.EOF {
 		return nil, err
 	}
+	if sep, ok := separatorLine(r.source); ok {
+		delim = cmp.Or(delim, sep)
+		if err := r.read(); err != nil && err != io.EOF {
+			return nil, err
+		}
+	}
 	if r.problem != "" {
 		return nil, fmt.Errorf("malformed header: %s", r.problem)
 	}
+	if err := r.findColumns(delim); err != nil {
+		return nil, err
+	}
+	r.head = append(append([]byte(reasonName), byte(r.delim)), r.withoutReason()...)
+	return r, nil
+}
+
+// separatorLine returns the delimiter that a line such as sep=; before the header names.
+func separatorLine(line []byte) (delimiter, bool) {
+	line = bytes.Trim(line, `"`)
+	if len(line) != len("sep=;") || !strings.EqualFold(string(line[:4]), "sep=") || !isDelimiter(line[4:]) {
+		return 0, false
+	}
+	return delimiter(line[4]), true
+}
+
+// findColumns finds the columns of the header, which has been read, with the delimiter, or
+// with the first known one that works. If none does, the error is about the one that makes the
+// most columns.
+func (r *csvReader) findColumns(delim delimiter) error {
+	candidates := []delimiter{delim}
+	if delim == 0 {
+		candidates = knownDelimiters
+	}
+	var best error
+	most := 0
+	for _, candidate := range candidates {
+		r.delim = candidate
+		err := r.readHeader()
+		if err == nil {
+			return nil
+		}
+		if best == nil || r.columns > most {
+			best, most = err, r.columns
+		}
+	}
+	if delim == 0 && most < 2 {
+		return fmt.Errorf("%w; for another separator than comma, semicolon or tab, use --delimiter", best)
+	}
+	return best
+}
+
+// readHeader finds the columns of the header with the delimiter.
+func (r *csvReader) readHeader() error {
+	r.ignored, r.hasReasons, r.columns = nil, false, 0
+	r.id, r.name, r.tag = -1, -1, -1
+	if r.split(); r.problem != "" {
+		return fmt.Errorf("malformed header: %s", r.problem)
+	}
+	r.columns = len(r.fields)
 	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag}
+	var seen []string
 	for i, f := range r.fields {
 		name := strings.ToLower(string(bytes.TrimSpace(f.text)))
+		seen = append(seen, strconv.Quote(plantstore.Shorten(string(f.text))))
 		column := columns[name]
 		switch {
 		case column != nil && *column >= 0:
-			return nil, fmt.Errorf("the header names the column %s twice", name)
+			return fmt.Errorf("the header names the column %s twice", name)
 		case column != nil:
 			*column = i
 		case i == 0 && name == reasonName:
 			r.hasReasons = true
 		default:
-			r.ignored = append(r.ignored, strconv.Quote(plantstore.Shorten(string(f.text))))
+			r.ignored = append(r.ignored, seen[i])
 		}
 	}
-	r.columns = len(r.fields)
-	r.head = append([]byte(reasonName+","), r.withoutReason()...)
 	if r.id < 0 || r.name < 0 {
-		return nil, fmt.Errorf("the header must name the columns id and name, and may name tag, got %q", plantstore.Shorten(string(r.source)))
+		return fmt.Errorf("the header must name the columns id and name, and may name tag; with the separator %s it has %s",
+			r.delim, plantstore.Shorten(strings.Join(seen, ", ")))
 	}
-	return r, nil
+	return nil
 }
 
 func (r *csvReader) header() []byte { return r.head }
@@ -82,6 +187,9 @@ func (r *csvReader) next() (record, error) {
 			break
 		}
 	}
+	if r.problem == "" {
+		r.split()
+	}
 	rec := record{source: r.withoutReason(), line: r.line, problem: r.problem}
 	switch {
 	case len(r.source) > maxRecord:
@@ -91,12 +199,15 @@ func (r *csvReader) next() (record, error) {
 		rec.problem = fmt.Sprintf("the record has %s, but the header has %d", count(int64(len(r.fields)), "field"), r.columns)
 	case !utf8.Valid(r.source):
 		rec.problem = "the record is not valid UTF-8"
+	case r.isUTF16 && bytes.ContainsRune(r.source, utf8.RuneError):
+		rec.problem = "the record is not valid UTF-16"
+	default:
+		r.json = append(r.json[:0], `{"id":`...)
+		r.json, rec.problem = appendID(r.json, bytes.TrimSpace(r.fields[r.id].text))
 	}
 	if rec.problem != "" {
 		return rec, nil
 	}
-	r.json = append(r.json[:0], `{"id":`...)
-	r.json = appendNumber(r.json, bytes.TrimSpace(r.fields[r.id].text))
 	r.json = appendQuoted(append(r.json, `,"name":`...), r.fields[r.name].text)
 	if r.tag >= 0 && (len(r.fields[r.tag].text) > 0 || r.fields[r.tag].quoted) {
 		r.json = appendQuoted(append(r.json, `,"tag":`...), r.fields[r.tag].text)
@@ -106,9 +217,9 @@ func (r *csvReader) next() (record, error) {
 	return rec, nil
 }
 
-// read reads one record into source, without the end of its line, and its fields.
+// read reads one record into source, without the end of its line.
 func (r *csvReader) read() error {
-	r.source, r.fields, r.problem = r.source[:0], r.fields[:0], ""
+	r.source, r.problem = r.source[:0], ""
 	r.line = r.lines + 1
 	quoted := false
 	for {
@@ -138,8 +249,6 @@ func (r *csvReader) read() error {
 			r.problem = fmt.Sprintf("the record is longer than %d bytes", maxRecord)
 		case quoted:
 			r.problem = "unclosed quote"
-		default:
-			r.split()
 		}
 		return nil
 	}
@@ -151,32 +260,32 @@ func (r *csvReader) withoutReason() []byte {
 		return r.source
 	}
 	if len(r.source) > 0 && r.source[0] == '"' {
-		_, after, ok := cutQuoted(r.source)
+		_, after, ok := r.cutQuoted(r.source)
 		if !ok {
 			return r.source
 		}
-		return bytes.TrimPrefix(after, []byte{','})
+		return bytes.TrimPrefix(after, []byte{byte(r.delim)})
 	}
-	_, after, _ := bytes.Cut(r.source, []byte{','})
+	_, after, _ := bytes.Cut(r.source, []byte{byte(r.delim)})
 	return after
 }
 
-// addReasonColumn returns a record with its reason as the first field, where it does no
-// harm even to a record that cannot be parsed. A nil source is one that was too long to
-// keep.
-func addReasonColumn(source []byte, reason string) []byte {
-	record := appendField(nil, reason, true)
+// withReason makes the reason the first field, where it does no harm even to a record that
+// cannot be parsed.
+func (r *csvReader) withReason(source []byte, reason string) []byte {
+	record := appendQuotedField(nil, reason)
 	if source == nil {
 		return record
 	}
-	return append(append(record, ','), source...)
+	return append(append(record, byte(r.delim)), source...)
 }
 
 // split splits source into fields. The text of a quoted field is a copy.
 func (r *csvReader) split() {
+	r.fields, r.problem = r.fields[:0], ""
 	for rest := r.source; ; {
 		if len(rest) > 0 && rest[0] == '"' {
-			text, after, ok := cutQuoted(rest)
+			text, after, ok := r.cutQuoted(rest)
 			if !ok {
 				r.problem = "unexpected text after a closing quote"
 				return
@@ -188,7 +297,7 @@ func (r *csvReader) split() {
 			rest = after[1:]
 			continue
 		}
-		text, after, more := bytes.Cut(rest, []byte{','})
+		text, after, more := bytes.Cut(rest, []byte{byte(r.delim)})
 		if bytes.IndexByte(text, '"') >= 0 {
 			// The quote may have joined this line to the next.
 			r.problem = "a quote in an unquoted field: quote the field and double the quote"
@@ -202,8 +311,8 @@ func (r *csvReader) split() {
 	}
 }
 
-// cutQuoted cuts off a quoted field, which ends at the end or before a comma.
-func cutQuoted(rest []byte) (text, after []byte, ok bool) {
+// cutQuoted cuts off a quoted field, which ends at the end or before a delimiter.
+func (r *csvReader) cutQuoted(rest []byte) (text, after []byte, ok bool) {
 	for i := 1; i < len(rest); i++ {
 		switch {
 		case rest[i] != '"':
@@ -213,19 +322,32 @@ func cutQuoted(rest []byte) (text, after []byte, ok bool) {
 			i++
 		default:
 			after = rest[i+1:]
-			return text, after, len(after) == 0 || after[0] == ','
+			return text, after, len(after) == 0 || after[0] == byte(r.delim)
 		}
 	}
 	return nil, nil, false
 }
 
-// appendNumber appends text as a JSON number if it is one, and as a string if not, so
-// that the server says what is wrong with it.
-func appendNumber(dst, text []byte) []byte {
-	if number := jsontext.Value(text); number.Kind() == '0' && number.IsValid() {
-		return append(dst, text...)
+// What spreadsheets make of a number.
+var (
+	scientific = regexp.MustCompile(`^[+-]?[0-9]+([.,][0-9]+)?[eE][+-]?[0-9]+$`)
+	formatted  = regexp.MustCompile(`^[+-]?[0-9][0-9.,'’\p{Zs}]*$`)
+)
+
+// appendID appends an id as a JSON number. It returns a problem if a spreadsheet may have
+// changed the number. What is no number becomes a string, so that the server says what is
+// wrong with it.
+func appendID(dst, text []byte) (_ []byte, problem string) {
+	number := jsontext.Value(text)
+	switch {
+	case number.Kind() == '0' && number.IsValid() && !bytes.ContainsAny(text, "eE"):
+		return append(dst, text...), ""
+	case scientific.Match(text):
+		return dst, fmt.Sprintf(`"id" must be a number in plain digits, got %s: a spreadsheet has lost the others; format the column as text there, and enter the ids again`, plantstore.Shorten(string(text)))
+	case formatted.Match(text):
+		return dst, fmt.Sprintf(`"id" must be a number in plain digits, without leading zeros, a plus sign or separators, got %s`, plantstore.Shorten(string(text)))
 	}
-	return appendQuoted(dst, text)
+	return appendQuoted(dst, text), ""
 }
 
 func appendQuoted(dst, text []byte) []byte {
@@ -270,6 +392,10 @@ func appendField(dst []byte, text string, optional bool) []byte {
 	if !strings.ContainsAny(text, "\",\r\n") && (text != "" || !optional) {
 		return append(dst, text...)
 	}
+	return appendQuotedField(dst, text)
+}
+
+func appendQuotedField(dst []byte, text string) []byte {
 	dst = append(dst, '"')
 	dst = append(dst, strings.ReplaceAll(text, `"`, `""`)...)
 	return append(dst, '"')

@@ -18,7 +18,7 @@ import (
 const (
 	formatNDJSON = "ndjson" // one NewPlant per line
 	formatJSON   = "json"   // an array of NewPlants
-	formatCSV    = "csv"    // a header line, then id, name and tag
+	formatCSV    = "csv"    // a header line with id, name and tag, then a plant per line
 )
 
 // pickFormat returns the format that was requested, or else that of the file name's
@@ -64,14 +64,19 @@ type recordReader interface {
 	next() (record, error)
 	// header is what the file of errors begins with.
 	header() []byte
+	// withReason returns the source of a record as it is in the file of errors, with
+	// the reason why it failed. A nil source is one that was too long to keep.
+	withReason(source []byte, reason string) []byte
 }
 
-func newRecordReader(format string, in io.Reader) (recordReader, error) {
+// newRecordReader reads the beginning of a file. The delimiter is that of CSV, or zero for the
+// one of the header.
+func newRecordReader(format string, delim delimiter, in io.Reader) (recordReader, error) {
 	switch format {
 	case formatJSON:
 		return newArrayReader(in)
 	case formatCSV:
-		return newCSVReader(in)
+		return newCSVReader(in, delim)
 	}
 	return newLineReader(in), nil
 }
@@ -82,6 +87,10 @@ type lineReader struct{ lines *wire.LineReader }
 func newLineReader(in io.Reader) *lineReader { return &lineReader{wire.NewLineReader(in, maxRecord)} }
 
 func (*lineReader) header() []byte { return nil }
+
+func (*lineReader) withReason(source []byte, reason string) []byte {
+	return addReasonMember(source, reason)
+}
 
 func (l *lineReader) next() (record, error) {
 	text, err := l.lines.Next()
@@ -113,6 +122,10 @@ func newArrayReader(in io.Reader) (*arrayReader, error) {
 }
 
 func (*arrayReader) header() []byte { return nil }
+
+func (*arrayReader) withReason(source []byte, reason string) []byte {
+	return addReasonMember(source, reason)
+}
 
 func (a *arrayReader) next() (record, error) {
 	if a.dec.PeekKind() == ']' {

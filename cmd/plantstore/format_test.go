@@ -15,7 +15,7 @@ import (
 // readAll reads all records of a file in one format.
 func readAll(t testing.TB, format, file string) []record {
 	t.Helper()
-	r, err := newRecordReader(format, strings.NewReader(file))
+	r, err := newRecordReader(format, 0, strings.NewReader(file))
 	if err != nil {
 		t.Fatalf("read %q as %s: %v", file, format, err)
 	}
@@ -61,11 +61,29 @@ func TestRecordsAreReadInEveryFormat(t *testing.T) {
 		{"quotes", formatCSV, "id,name,tag\n1,\"a,\"\"b\"\"\r\nc\",\"\"\n2,,\"x\"\n", []want{
 			{2, `{"id":1,"name":"a,\"b\"\r\nc","tag":""}`, ""}, {4, `{"id":2,"name":"","tag":"x"}`, ""},
 		}},
-		{"an invalid id is left to the server", formatCSV, "id,name\nsix,a\n1e2,b\n,c\n007,d\n", []want{
+		{"a table with semicolons", formatCSV, "\uFEFFid;name;tag;Preis\r\n1;\"Ölbaum; groß\";a,b;1,50\r\n", []want{
+			{2, `{"id":1,"name":"Ölbaum; groß","tag":"a,b"}`, ""},
+		}},
+		{"a table with tabs", formatCSV, "id\tname\n1\tOak, red; old\n", []want{{2, `{"id":1,"name":"Oak, red; old"}`, ""}}},
+		{"a table that names its separator", formatCSV, "sep=|\r\nid|name\r\n1|a,b;c\r\n", []want{{3, `{"id":1,"name":"a,b;c"}`, ""}}},
+		{"a table in UTF-16", formatCSV, "\xff\xfei\x00d\x00\t\x00n\x00a\x00m\x00e\x00\r\x00\n\x001\x00\t\x00\x3c\xd8\x31\xdf\r\x00\n\x002\x00\t\x00\x3c\xd8\n\x00", []want{
+			{2, `{"id":1,"name":"🌱"}`, ""}, {3, "", "the record is not valid UTF-16"},
+		}},
+		{"a table in big-endian UTF-16", formatCSV, "\xfe\xff\x00i\x00d\x00;\x00n\x00a\x00m\x00e\x00\n\x001\x00;\x00a", []want{{2, `{"id":1,"name":"a"}`, ""}}},
+		{"an id that is no number is left to the server", formatCSV, "id,name\nsix,a\n1.0,b\n,c\n", []want{
 			{2, `{"id":"six","name":"a"}`, ""},
-			{3, `{"id":1e2,"name":"b"}`, ""},
+			{3, `{"id":1.0,"name":"b"}`, ""},
 			{4, `{"id":"","name":"c"}`, ""},
-			{5, `{"id":"007","name":"d"}`, ""},
+		}},
+		{"ids that a spreadsheet has changed", formatCSV, "id;name\n1.23457E+15;a\n1,23457E+15;b\n1e2;c\n0034;d\n+33;e\n1\u00a0234;f\n1.234.567;g\n1,5;h\n", []want{
+			{2, "", lostDigits("1.23457E+15")},
+			{3, "", lostDigits("1,23457E+15")},
+			{4, "", lostDigits("1e2")},
+			{5, "", notPlain("0034")},
+			{6, "", notPlain("+33")},
+			{7, "", notPlain("1\u00a0234")},
+			{8, "", notPlain("1.234.567")},
+			{9, "", notPlain("1,5")},
 		}},
 		{"records that cannot be sent", formatCSV, "id,name\n1\n2,\"a\"b\n3,\xff\n4,ok\n5,\"open\n6,in it", []want{
 			{2, "", "the record has 1 field, but the header has 2"},
@@ -87,22 +105,34 @@ func TestRecordsAreReadInEveryFormat(t *testing.T) {
 	}
 }
 
+func lostDigits(id string) string {
+	return `"id" must be a number in plain digits, got ` + id + `: a spreadsheet has lost the others; format the column as text there, and enter the ids again`
+}
+
+func notPlain(id string) string {
+	return `"id" must be a number in plain digits, without leading zeros, a plus sign or separators, got ` + id
+}
+
 func TestFileInAnotherFormatIsRefused(t *testing.T) {
 	for _, test := range []struct{ format, file, want string }{
 		{formatJSON, `{"id":1}`, "must be a JSON array"},
 		{formatJSON, ``, "must be a JSON array"},
-		{formatCSV, "a,b\n1,2\n", "must name the columns id and name"},
+		{formatCSV, "a,b\n1,2\n", `must name the columns id and name, and may name tag; with the separator comma it has "a", "b"`},
+		{formatCSV, "a;b;c,d\n1;2;3\n", `with the separator semicolon it has "a", "b", "c,d"`},
+		{formatCSV, "sep=|\na|b\n1|2\n", `with the separator "|" it has "a", "b"`},
+		{formatCSV, "id|name\n1|2\n", `with the separator comma it has "id|name"; for another separator than comma, semicolon or tab, use --delimiter`},
 		{formatCSV, "", "must name the columns id and name"},
+		{formatCSV, "\"id\"x;name\n", "malformed header: "},
 		{formatCSV, "id,name,name\n1,a,b\n", "the header names the column name twice"},
 		{formatCSV, "error,ID, id ,name\n,1,2,a\n", "the header names the column id twice"},
 		{formatCSV, "tag,id,name,Tag\na,1,b,c\n", "the header names the column tag twice"},
 	} {
-		if _, err := newRecordReader(test.format, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := newRecordReader(test.format, 0, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s %q: got %v, want %q in it", test.format, test.file, err, test.want)
 		}
 	}
 	for _, file := range []string{`[{"id":1},`, `[{"id":1}] 5`, `[{"id":1} {"id":2}]`} {
-		r, err := newRecordReader(formatJSON, strings.NewReader(file))
+		r, err := newRecordReader(formatJSON, 0, strings.NewReader(file))
 		if err != nil {
 			t.Fatal(err)
 		}

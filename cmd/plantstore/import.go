@@ -21,18 +21,21 @@ import (
 
 type importCommand struct {
 	clientFlags
-	File   string `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
-	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
-	Errors string `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
-	Force  bool   `help:"Replace the file of --errors if it exists."`
-	JSON   bool   `name:"json" help:"Print the summary as JSON, on standard output."`
+	File      string    `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
+	Format    string    `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
+	Delimiter delimiter `placeholder:"CHAR" help:"What separates the columns of CSV: comma, semicolon, tab, or another character (default: from the header)."`
+	Errors    string    `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
+	Force     bool      `help:"Replace the file of --errors if it exists."`
+	JSON      bool      `name:"json" help:"Print the summary as JSON, on standard output."`
 }
 
 // Help is the long part of the help page.
 func (importCommand) Help() string {
 	return `Creates the plants in a file: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
 
-An interrupted import can be run again: plants that exist already stay as they are. It exits with 130.
+CSV may come from a spreadsheet: commas, semicolons and tabs are recognised from the header, and a line sep=; before it, UTF-16 and a byte order mark are read. An id such as 1.23457E+15 is refused: the spreadsheet has lost its digits.
+
+An interrupted import says how many lines the server has acknowledged, and of which lines it is not known whether their plants were created. It can be run again: plants that exist already stay as they are. It exits with 130.
 
 The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source".
 
@@ -72,6 +75,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
+	if c.Delimiter != 0 && format != formatCSV {
+		return usage("--delimiter is for CSV: use --format csv, or a file name that ends in .csv")
+	}
 	if c.Errors == "-" {
 		return usage("--errors needs a file, got -")
 	}
@@ -88,14 +94,14 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	defer in.Close()
 	counted := &countingReader{in: in}
-	records, err := openRecords(ctx, format, counted)
+	records, err := openRecords(ctx, format, c.Delimiter, counted)
 	if err != nil {
 		return interruption(ctx, "the import of "+c.source(), fmt.Errorf("%s: %w", c.source(), err))
 	}
 	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
 	}
-	failed := newFailureLog(format, records.header(), std.err)
+	failed := newFailureLog(format, records, std.err)
 	if c.Errors != "" {
 		if err := failed.open(c.Errors, info, c.Force); err != nil {
 			return err
@@ -158,11 +164,11 @@ func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 }
 
 // openRecords reads the beginning of the input. A Read that blocks may outlast ctx.
-func openRecords(ctx context.Context, format string, in io.Reader) (recordReader, error) {
+func openRecords(ctx context.Context, format string, delim delimiter, in io.Reader) (recordReader, error) {
 	opened := make(chan recordReader, 1)
 	failed := make(chan error, 1)
 	go func() {
-		records, err := newRecordReader(format, in)
+		records, err := newRecordReader(format, delim, in)
 		if err != nil {
 			failed <- err
 			return
@@ -430,7 +436,7 @@ type failureLog struct {
 	file        *os.File // nil if none is wanted
 	isNew       bool     // file did not exist
 	isDevice    bool     // file cannot be emptied
-	header      []byte
+	records     recordReader
 	format      string
 	noun        string // what a record of the format is called
 	show        io.Writer
@@ -440,8 +446,8 @@ type failureLog struct {
 	keepsSource bool
 }
 
-func newFailureLog(format string, header []byte, show io.Writer) *failureLog {
-	log := &failureLog{format: format, header: header, noun: "line", show: show}
+func newFailureLog(format string, records recordReader, show io.Writer) *failureLog {
+	log := &failureLog{format: format, records: records, noun: "line", show: show}
 	if format == formatJSON {
 		log.noun = "element"
 	}
@@ -468,10 +474,11 @@ func (l *failureLog) open(name string, input os.FileInfo, force bool) error {
 
 // begin empties the file and writes its header.
 func (l *failureLog) begin() error {
-	if err := l.empty(); err != nil || l.header == nil {
+	header := l.records.header()
+	if err := l.empty(); err != nil || header == nil {
 		return err
 	}
-	_, err := fmt.Fprintf(l.file, "%s\n", l.header)
+	_, err := fmt.Fprintf(l.file, "%s\n", header)
 	return err
 }
 
@@ -503,11 +510,7 @@ func (l *failureLog) add(f failure) error {
 			lead = "[\n"
 		}
 	}
-	record := addReasonMember(f.source, reason)
-	if l.format == formatCSV {
-		record = addReasonColumn(f.source, reason)
-	}
-	if _, err := fmt.Fprintf(l.file, "%s%s%s", lead, record, end); err != nil {
+	if _, err := fmt.Fprintf(l.file, "%s%s%s", lead, l.records.withReason(f.source, reason), end); err != nil {
 		return err
 	}
 	l.written++
