@@ -56,9 +56,9 @@ func (d delimiter) String() string {
 }
 
 // csvReader reads RFC 4180, and what spreadsheets make of it: other delimiters, a line sep=;
-// before the header, and UTF-16 with a byte order mark. encoding/csv does not keep what must be kept: a carriage
-// return before a line feed within quotes, and the difference between an empty field
-// and a quoted empty one, which is the difference between no tag and the empty tag.
+// before the header, and UTF-16 with a byte order mark. encoding/csv does not keep what must
+// be kept: a carriage return before a line feed within quotes, and the difference between an
+// empty field and a quoted empty one, which is the difference between no tag and the empty tag.
 type csvReader struct {
 	in            *bufio.Reader
 	delim         delimiter
@@ -170,8 +170,11 @@ func (r *csvReader) readHeader() error {
 		}
 	}
 	if r.id < 0 || r.name < 0 {
-		return fmt.Errorf("the header must name the columns id and name, and may name tag; with the separator %s it has %s",
-			r.delim, plantstore.Shorten(strings.Join(seen, ", ")))
+		const shown = 10
+		if len(seen) > shown {
+			seen = append(seen[:shown], "…")
+		}
+		return fmt.Errorf("the header must name the columns id and name, and may name tag; with the separator %s it has %s", r.delim, strings.Join(seen, ", "))
 	}
 	return nil
 }

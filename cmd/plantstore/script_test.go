@@ -567,9 +567,8 @@ func TestOnlyConnectionAndServerSettingsHaveVariables(t *testing.T) {
 			// An old name of the variable may follow.
 			variable := "($PLANTSTORE_" + strings.ToUpper(strings.ReplaceAll(flag[1], "-", "_"))
 			has := strings.Contains(flags, variable+")") || strings.Contains(flags, variable+",")
-			choosesServer := flag[1] == "url" && (!strings.HasPrefix(c[1], "token ") || c[1] == "token show") // without it, the others open the store
-			choosesStore := flag[1] == "db" && c[1] != "export"                                               // which calls a server without it
-			if want := c[1] == "serve" || c[1] == "healthcheck" && flag[1] != "timeout" || flag[1] == "config" || choosesStore || choosesServer; has != want {
+			choosesStore := flag[1] == "db" && c[1] != "export" // which calls a server without it
+			if want := c[1] == "serve" || c[1] == "healthcheck" && flag[1] != "timeout" || flag[1] == "config" || choosesStore || flag[1] == "url"; has != want {
 				t.Errorf("the help of %s names the variable of --%s, %s): %t, want %t", c[1], flag[1], variable, has, want)
 			}
 		}

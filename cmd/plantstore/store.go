@@ -12,10 +12,14 @@ import (
 	"plantstore/internal/sqlite"
 )
 
+// configFlags name the configuration file.
+type configFlags struct {
+	Config string `env:"PLANTSTORE_CONFIG" placeholder:"FILE" help:"A TOML file of settings, named as the flags of serve; flags and environment variables override it."`
+}
+
 // storeFlags say which store a command opens.
 type storeFlags struct {
-	Config string `env:"PLANTSTORE_CONFIG" placeholder:"FILE" help:"A TOML file of settings, named as the flags of serve; flags and environment variables override it."`
-
+	configFlags
 	DB string `name:"db" default:"plantstore.db" env:"PLANTSTORE_DB" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
 }
 

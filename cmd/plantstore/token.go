@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -19,15 +23,77 @@ import (
 
 const defaultLifetime = plantstore.DefaultLifetime
 
-// tokenFlags say where the tokens are: in a store, or behind a server. --url has no
-// variable, so that one left in a shell cannot silently change a command.
+// tokenFlags say where the tokens are: behind a server, or in a store.
 type tokenFlags struct {
-	storeFlags
-	URL string `name:"url" placeholder:"URL" help:"Call the server with this base URL, with your own token, instead of opening the store."`
+	configFlags
+	DB  *string `name:"db" env:"PLANTSTORE_DB" placeholder:"FILE|URL" help:"Open this store: the path of a file, or postgres://user:password@host:5432/database (plantstore.db, if no server is known)."`
+	URL string  `name:"url" env:"PLANTSTORE_URL" placeholder:"URL" help:"Call the server with this base URL (the one of plantstore login)."`
 }
 
+const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL or plantstore login, with your own token. If no server is known, or if --db, PLANTSTORE_DB or the configuration file names a store, it opens the store, even while a server is using it. It refuses a server and a store together.`
+
+// choose sets either URL or DB, and returns what that is, for errors. A store that was given
+// needs no name: its errors have one.
+func (f *tokenFlags) choose() (target string, err error) {
+	if f.DB != nil && *f.DB == "" && isSet("PLANTSTORE_DB") {
+		f.DB = nil // an empty variable names no store, as it names no server
+	}
+	switch {
+	case f.URL != "" && f.DB != nil:
+		store := "--db"
+		if f.Config != "" {
+			store += " or " + f.Config
+		}
+		return "", usage("%s names a server and %s a store: use only one of them",
+			givenBy("--url", "PLANTSTORE_URL", f.URL), givenBy(store, "PLANTSTORE_DB", *f.DB))
+	case f.DB != nil:
+		return "", nil
+	case f.URL == "":
+		saved, err := openLogins()
+		if err != nil && !errors.Is(err, errNoConfigDir) {
+			return "", err
+		}
+		servers := slices.Sorted(maps.Keys(saved.tokens))
+		if len(servers) == 0 {
+			f.DB = new("plantstore.db")
+			return "no server is known, so the store is " + *f.DB, nil
+		}
+		if len(servers) > 1 {
+			return "", usage("there are logins for %s: use --url to name a server, or --db for a store", strings.Join(servers, ", "))
+		}
+		f.URL = servers[0]
+	}
+	if u, err := url.Parse(f.URL); err == nil {
+		target = "server " + u.Redacted()
+	}
+	return target, nil
+}
+
+// givenBy returns the variable if it has the value, and otherwise the flag.
+func givenBy(flag, variable, value string) string {
+	if os.Getenv(variable) == value {
+		return variable
+	}
+	return flag
+}
+
+// run calls do once it is clear where the tokens are, and says that in its error.
+func (f *tokenFlags) run(do func() error) error {
+	target, err := f.choose()
+	if err != nil {
+		return err
+	}
+	if err = do(); err != nil && target != "" {
+		return fmt.Errorf("%s: %w", target, err)
+	}
+	return err
+}
+
+// store is the store that was chosen.
+func (f *tokenFlags) store() storeFlags { return storeFlags{DB: *f.DB} }
+
 // list returns the tokens.
-func (f tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenInfo, error) {
+func (f *tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenInfo, error) {
 	if f.URL != "" {
 		api, err := clientFlags{f.URL}.client(std, callTimeout)
 		if err != nil {
@@ -35,7 +101,7 @@ func (f tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenIn
 		}
 		return api.Tokens(ctx)
 	}
-	store, err := f.look(ctx, std)
+	store, err := f.store().look(ctx, std)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +156,10 @@ type tokenCreate struct {
 	tokenFlags
 	Name    string    `required:"" placeholder:"NAME" help:"What the token is for."`
 	Scopes  string    `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, tokens:read, tokens:write, webhooks:read, webhooks:write, ops:read (${default})."`
-	Expires *lifetime `placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (90d; with --url no longer than your own token)."`
-	Rate    tokenRate `placeholder:"RATE" help:"How many requests it may make: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; with --url no more than your own limit)."`
+	Expires *lifetime `placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (90d; on a server no longer than your own token)."`
+	Rate    tokenRate `placeholder:"RATE" help:"How many requests it may make: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; on a server no more than your own limit)."`
 	Init    bool      `help:"Create the store if there is none."`
+	Force   bool      `help:"Create the token even if a working one has the same name."`
 }
 
 // tokenRate is a rate that is not off.
@@ -110,7 +177,9 @@ func (tokenCreate) Help() string {
 
 It works immediately, even on a running server. Only its hash is stored, so it cannot be shown again.
 
-The store must exist: start the server first, or use --init. With --url the server creates the token; your own needs the scope tokens:write, and the new one gets no scope, lifetime or rate that yours does not have.`
+` + tokenTargetHelp + `
+
+On a server, your own token needs the scopes tokens:write and tokens:read (only the first with --force), and the new one gets no scope, lifetime or rate that yours does not have. A store must exist: start the server first, or use --init.`
 }
 
 func (c *tokenCreate) Run(ctx context.Context, std streams) error {
@@ -121,9 +190,42 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if strings.TrimSpace(c.Name) == "" {
 		return usage("--name must not be blank: say what the token is for")
 	}
-	if c.URL != "" {
-		return c.createRemotely(ctx, std, scopes)
+	return c.run(func() error {
+		if c.Init && c.URL != "" {
+			return usage("--init creates a store: use --db to name it")
+		}
+		if err := c.checkName(ctx, std); err != nil {
+			return err
+		}
+		if c.URL != "" {
+			return c.createRemotely(ctx, std, scopes)
+		}
+		return c.createLocally(ctx, std, scopes)
+	})
+}
+
+// checkName returns an error if a working token has the name, unless that is wanted.
+func (c *tokenCreate) checkName(ctx context.Context, std streams) error {
+	if c.Force {
+		return nil
 	}
+	tokens, err := c.list(ctx, std)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there is no store yet
+	}
+	if err != nil {
+		return fmt.Errorf("cannot check whether the name is free: %w; --force creates the token without the check", err)
+	}
+	for _, t := range tokens {
+		if t.Name == c.Name && state(&t) == "active" {
+			return usage("token %s is named %q already, and works: choose another name, revoke it, or use --force", t.ID, c.Name)
+		}
+	}
+	return nil
+}
+
+// createLocally creates the token in the store.
+func (c *tokenCreate) createLocally(ctx context.Context, std streams, scopes []plantstore.Scope) error {
 	secret := plantstore.NewSecret()
 	now := time.Now().UTC().Truncate(time.Second)
 	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Rate: c.Rate.Rate, Created: now, Expires: now.Add(defaultLifetime)}
@@ -170,15 +272,16 @@ func printNewToken(std streams, token plantstore.TokenInfo, secret string) error
 
 // add adds the token to the store, and returns where that is as it may be printed.
 func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstore.Token) (name string, err error) {
-	store, err := c.openAlongside(mode)
+	flags := c.store()
+	store, err := flags.openAlongside(mode)
 	if err != nil {
-		return c.DB, err
+		return flags.DB, err
 	}
 	defer store.Close()
 	if err := store.CreateToken(ctx, token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
-		return c.name(store), fmt.Errorf("cannot create the token: %w", err)
+		return flags.name(store), fmt.Errorf("cannot create the token: %w", err)
 	}
-	return c.name(store), nil
+	return flags.name(store), nil
 }
 
 type tokenList struct {
@@ -186,7 +289,14 @@ type tokenList struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
+// Help is the long part of the help page.
+func (tokenList) Help() string { return tokenTargetHelp }
+
 func (c *tokenList) Run(ctx context.Context, std streams) error {
+	return c.run(func() error { return c.print(ctx, std) })
+}
+
+func (c *tokenList) print(ctx context.Context, std streams) error {
 	tokens, err := c.list(ctx, std)
 	if err != nil {
 		return err
@@ -213,7 +323,7 @@ func listJSON(out io.Writer, tokens []plantstore.TokenInfo) error {
 		Created  time.Time          `json:"created"`
 		Expires  time.Time          `json:"expires,omitzero"`
 		Revoked  time.Time          `json:"revoked,omitzero"`
-		LastUsed time.Time          `json:"lastUsed,omitzero"`
+		LastUsed time.Time          `json:"last_used,omitzero"`
 	}
 	rows := make([]row, len(tokens))
 	for i, t := range tokens {
@@ -234,23 +344,27 @@ type tokenRevoke struct {
 
 // Help is the long part of the help page.
 func (tokenRevoke) Help() string {
-	return `A running server refuses the token within two seconds. Revocation cannot be undone.`
+	return `A running server refuses the token within two seconds. Revocation cannot be undone.
+
+` + tokenTargetHelp
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
-	tokens, err := c.list(ctx, std)
-	if err != nil {
+	return c.run(func() error {
+		tokens, err := c.list(ctx, std)
+		if err != nil {
+			return err
+		}
+		token, err := pickToken(tokens, c.Token)
+		if err != nil {
+			return err
+		}
+		if err := c.revoke(ctx, std, token.ID); err != nil {
+			return fmt.Errorf("cannot revoke the token: %w", err)
+		}
+		_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.ID, token.Name)
 		return err
-	}
-	token, err := pickToken(tokens, c.Token)
-	if err != nil {
-		return err
-	}
-	if err := c.revoke(ctx, std, token.ID); err != nil {
-		return fmt.Errorf("cannot revoke the token: %w", err)
-	}
-	_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.ID, token.Name)
-	return err
+	})
 }
 
 // revoke revokes the token with this id.
@@ -262,7 +376,7 @@ func (c *tokenRevoke) revoke(ctx context.Context, std streams, id string) error 
 		}
 		return api.RevokeToken(ctx, id)
 	}
-	store, err := c.openAlongside(sqlite.Existing)
+	store, err := c.store().openAlongside(sqlite.Existing)
 	if err != nil {
 		return err
 	}
