@@ -271,10 +271,13 @@ func NewSecret() string {
 // HashSecret returns the hash under which the token with this secret is stored.
 func HashSecret(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
 
-// CheckSecret returns an error if the secret cannot be a token: if it contains
-// characters that RFC 6750 does not allow, or begins with plt_ and has the wrong
-// length or checksum. The error never contains the secret.
+// CheckSecret returns an error if the secret cannot be a token: if it is a placeholder, such as
+// <TOKEN> or plt_…, contains characters that RFC 6750 does not allow, or begins with plt_ and
+// has the wrong length or checksum. The error never contains the secret.
 func CheckSecret(secret string) error {
+	if strings.ContainsAny(secret, "<>…") || strings.HasPrefix(secret, secretPrefix) && strings.Contains(secret, "...") {
+		return errors.New("the token is a placeholder: put a real one in its place")
+	}
 	if !isBearer(secret) {
 		return errors.New("the token has characters that are not allowed in a bearer token")
 	}

@@ -71,6 +71,14 @@ func TestCheckSecretVerifiesTheChecksum(t *testing.T) {
 	}
 }
 
+func TestCheckSecretRecognisesPlaceholders(t *testing.T) {
+	for _, secret := range []string{"<TOKEN>", "<token>", "plt_…", "plt_...", "plt_<TOKEN>", "…"} {
+		if err := plantstore.CheckSecret(secret); err == nil || !strings.Contains(err.Error(), "is a placeholder") {
+			t.Errorf("CheckSecret(%q): %v, want that it is a placeholder", secret, err)
+		}
+	}
+}
+
 func TestCheckSecretRecognisesEveryTypingMistake(t *testing.T) {
 	const prefix = len("plt_")
 	for _, secret := range goodSecrets {

@@ -95,7 +95,12 @@ func readConfig(file string, known []*kong.Flag) (config, error) {
 		key := path[0]
 		at := slices.IndexFunc(known, func(f *kong.Flag) bool { return f.Name == key })
 		if at < 0 {
-			return nil, fmt.Errorf("%s: unknown key %q, did you mean %q?", file, key, nearest(key, known))
+			names := make([]string, len(known))
+			for i, f := range known {
+				names[i] = f.Name
+			}
+			return nil, fmt.Errorf("%s: unknown key %q, did you mean %q?", file, key,
+				nearest(strings.ReplaceAll(strings.ToLower(key), "_", "-"), names))
 		}
 		text, err := settingText(values[key], known[at].Tag.Sep)
 		if err == nil {
@@ -144,12 +149,39 @@ func checkSetting(flag *kong.Flag, text string) error {
 	return nil
 }
 
-// nearest returns the known key that is most like the given one.
-func nearest(key string, known []*kong.Flag) string {
-	key = strings.ReplaceAll(strings.ToLower(key), "_", "-")
-	return slices.MinFunc(known, func(a, b *kong.Flag) int {
-		return editDistance(key, a.Name) - editDistance(key, b.Name)
-	}).Name
+// variablePrefix is how the names of all variables begin.
+const variablePrefix = "PLANTSTORE_"
+
+var (
+	// flaglessVariables are secrets, which have no flag.
+	flaglessVariables = []string{tokenEnv, fromTokenEnv, toTokenEnv, bootstrapEnv, webhookSecretEnv}
+	// testVariables are those of Plantstore's own tests, which run the command.
+	testVariables = regexp.MustCompile(`^` + variablePrefix + `(TEST_.*|TORTURE|ARTIFACTS)$`)
+)
+
+// unknownVariables returns a warning for each variable of the environment that looks like one
+// of the command's and is not. A misspelt setting would silently have its default.
+func unknownVariables(app *kong.Node, environ []string) (warnings []string) {
+	known := slices.Clone(flaglessVariables)
+	walkCommands(app, nil, func(_ []string, n *kong.Node) {
+		for _, f := range n.Flags {
+			known = append(known, f.Envs...)
+		}
+	})
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) && !testVariables.MatchString(name) {
+			warnings = append(warnings, fmt.Sprintf("unknown variable %s: did you mean %s?", name, nearest(name, known)))
+		}
+	}
+	return warnings
+}
+
+// nearest returns the known name that is most like the given one.
+func nearest(name string, known []string) string {
+	return slices.MinFunc(known, func(a, b string) int {
+		return editDistance(name, a) - editDistance(name, b)
+	})
 }
 
 // editDistance returns how many bytes have to be inserted, removed or replaced to turn a

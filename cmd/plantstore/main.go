@@ -98,6 +98,11 @@ func run(ctx context.Context, args []string, std streams) int {
 		return exitFailure
 	}
 	args = spellOut(args)
+	if args[0] != "serve" { // which logs them
+		for _, warning := range unknownVariables(parser.Model.Node, os.Environ()) {
+			fmt.Fprintln(std.err, "plantstore: warning:", warning)
+		}
+	}
 	args, err = prepareArgs(parser.Model.Node, args)
 	if err != nil {
 		fmt.Fprintln(std.err, "plantstore:", err)

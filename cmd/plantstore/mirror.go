@@ -27,6 +27,12 @@ type mirrorCommand struct {
 	Verify bool   `help:"Compare both stores at the end. Nothing may write to them at that point."`
 }
 
+// The variables that have the tokens of both servers.
+const (
+	fromTokenEnv = "PLANTSTORE_FROM_TOKEN"
+	toTokenEnv   = "PLANTSTORE_TO_TOKEN"
+)
+
 // Help is the long part of the help page.
 func (mirrorCommand) Help() string {
 	return `Makes the plants of one store exactly those of another: creates, replaces and deletes whatever differs, and then applies the changes made in the meantime. With --follow it keeps applying new changes. It can be killed and run again at any time: with --state it resumes where it left off, and otherwise it compares the stores again. Nothing else may write to the copy.
@@ -48,10 +54,10 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	}
 	m := &mirror{mirrorCommand: c, std: std}
 	var err error
-	if m.from, err = newClient(std, c.From, fileTimeout, "PLANTSTORE_FROM_TOKEN", "PLANTSTORE_TOKEN"); err != nil {
+	if m.from, err = newClient(std, c.From, fileTimeout, fromTokenEnv, tokenEnv); err != nil {
 		return err
 	}
-	if m.to, err = newClient(std, c.To, fileTimeout, "PLANTSTORE_TO_TOKEN", "PLANTSTORE_TOKEN"); err != nil {
+	if m.to, err = newClient(std, c.To, fileTimeout, toTokenEnv, tokenEnv); err != nil {
 		return err
 	}
 	if err := m.load(); err != nil {

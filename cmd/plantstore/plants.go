@@ -28,6 +28,9 @@ type clientFlags struct {
 	URL string `name:"url" default:"http://127.0.0.1:8080" env:"PLANTSTORE_URL" placeholder:"URL" help:"The base URL of the server (${default})."`
 }
 
+// tokenEnv is the variable that has the token.
+const tokenEnv = "PLANTSTORE_TOKEN"
+
 const tokenHelp = "The token is read from the environment variable PLANTSTORE_TOKEN, or is the one that plantstore login saved for the server."
 
 // How long a command tries to reach the server: briefly where a person waits for one
@@ -38,7 +41,7 @@ const (
 )
 
 func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client, error) {
-	return newClient(std, f.URL, timeout, "PLANTSTORE_TOKEN")
+	return newClient(std, f.URL, timeout, tokenEnv)
 }
 
 // newClient returns a client with the token in the first of the variables that is set,

@@ -94,6 +94,13 @@ Examples:
 
 // Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) error {
+	text := isText(std.err, c.LogFormat)
+	level := new(slog.LevelVar)
+	level.Set(parseLevel(c.LogLevel))
+	log := newLogger(std.err, text, level)
+	for _, warning := range unknownVariables(app.Model.Node, os.Environ()) {
+		log.Warn(warning) // before what a misspelt variable may cause
+	}
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -101,10 +108,6 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return printConfig(std.out, settingsOf(app.Model.Node))
 	}
 	c.tuneRuntime()
-	text := isText(std.err, c.LogFormat)
-	level := new(slog.LevelVar)
-	level.Set(parseLevel(c.LogLevel))
-	log := newLogger(std.err, text, level)
 	slog.SetDefault(log) // net/http's client logs there
 	trace, err := newTracing(log)
 	if err != nil {
