@@ -27,6 +27,7 @@ func drivers(t *testing.T) []client {
 	return []client{
 		{"go", newGoDriver(t)},
 		{"python", startProcess(t, []string{pythonPath(t)}, need(t, "python3"), "testdata/driver.py")},
+		{"python asyncio", startProcess(t, []string{pythonPath(t)}, need(t, "python3"), "testdata/driver.py", "async")},
 		{"typescript", startProcess(t, []string{typescriptClient(t)}, need(t, "node"), "testdata/driver.mjs")},
 	}
 }

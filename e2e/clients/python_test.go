@@ -109,3 +109,55 @@ print([plant.id for plant in store.list(limit=1)])
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// TestTheAsyncClientIsForTasks checks what only AsyncClient has: tasks that share it, that
+// are cancelled, and that stop in the middle of an iteration.
+func TestTheAsyncClientIsForTasks(t *testing.T) {
+	t.Parallel()
+	server := harness.Start(t)
+	got := run(t, ".", []string{pythonPath(t), "URL=" + server.API, "TOKEN=" + token}, need(t, "python3"), "-W", "error", "-c", `
+import asyncio, gc, os, threading
+from plantstore import AsyncClient, IdTakenError, Plant
+
+async def main():
+    async with AsyncClient(os.environ["URL"], os.environ["TOKEN"]) as store:
+        await asyncio.gather(*(store.create(Plant(id, "Oak")) for id in range(300)))
+        print(len([plant async for plant in store.list(limit=100)]), "created, at most 100 at once:", len(store._pool._idle) <= 100)
+        try:
+            await store.create(Plant(1, "Elm"))
+        except IdTakenError as err:
+            print(err.code)
+
+        async def source():
+            for id in (2000, 2001):
+                await asyncio.sleep(0)
+                yield Plant(id, "Fern")
+            raise RuntimeError("mine")
+
+        try:
+            await store.import_plants(source())
+        except RuntimeError as err:
+            print(err)
+        async with store.export(after=298) as plants:
+            print([plant.id async for plant in plants], bool(plants.cursor))
+
+        store._pool.close()
+        waiting = asyncio.create_task(store.events(after="latest").__anext__())
+        async for event in store.events():
+            break
+        async for plant in store.export():
+            break
+        waiting.cancel()
+        print([type(err).__name__ for err in await asyncio.gather(waiting, return_exceptions=True)])
+        del waiting
+    gc.collect()
+    await asyncio.sleep(0)
+    print(threading.active_count(), "thread")
+
+asyncio.run(main())
+`)
+	want := "300 created, at most 100 at once: True\n40010\nmine\n[299] True\n['CancelledError']\n1 thread\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

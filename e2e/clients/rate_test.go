@@ -48,6 +48,20 @@ with Client(os.environ["PLANTSTORE_URL"], os.environ["PLANTSTORE_TOKEN"]) as sto
     seconds = time.monotonic() - began
 print(report.created, seconds, open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 `,
+	"python asyncio": `
+import asyncio, os, time
+from plantstore import AsyncClient, Plant
+async def main():
+    async def plants():
+        for id in range(int(os.environ["PLANTS"])):
+            yield Plant(id, f"Plant {id}", "imported")
+    async with AsyncClient(os.environ["PLANTSTORE_URL"], os.environ["PLANTSTORE_TOKEN"]) as store:
+        began = time.monotonic()
+        report = await store.import_plants(plants())
+        seconds = time.monotonic() - began
+    print(report.created, seconds, open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+asyncio.run(main())
+`,
 	"typescript": `
 const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
 const store = new Plantstore({ url: process.env.PLANTSTORE_URL, token: process.env.PLANTSTORE_TOKEN });
@@ -67,14 +81,14 @@ console.log(report.created, seconds, readFileSync("/proc/self/status", "utf8").m
 func TestImportRates(t *testing.T) {
 	harness.NeedProc(t)
 	plants := harness.Times(20_000, 1_000_000)
-	for _, language := range []string{"go", "python", "typescript"} {
+	for _, language := range []string{"go", "python", "python asyncio", "typescript"} {
 		t.Run(language, func(t *testing.T) {
 			server, code := harness.Start(t), importers[language]
 			var cmd *exec.Cmd
 			switch language {
 			case "go":
 				cmd = exec.Command(buildGo(t, t.TempDir(), code))
-			case "python":
+			case "python", "python asyncio":
 				cmd = exec.Command(need(t, "python3"), "-c", code)
 				cmd.Env = append(cmd.Env, pythonPath(t))
 			case "typescript":

@@ -55,6 +55,29 @@ with Client(url, token, ssl_context=ssl.create_default_context(cafile=os.environ
 		t.Errorf("Python: got\n%swant\n%s", got, want)
 	}
 
+	got = run(t, ".", env, need(t, "python3"), "-W", "error", "-c", `
+import asyncio, os, ssl
+from plantstore import AsyncClient, Plant, TransportError
+url, token = os.environ["URL"], os.environ["TOKEN"]
+async def main():
+    retried = []
+    try:
+        await AsyncClient(url, token, retrying=lambda *_: retried.append(1)).get(1)
+    except TransportError:
+        print("retried" if retried else "untrusted")
+    async with AsyncClient(url, token, ssl_context=ssl.create_default_context(cafile=os.environ["CA"])) as store:
+        report = await store.import_plants(Plant(id, "Oak") for id in range(200000))
+        print(report.created + report.unchanged, "created")
+        print(len([line async for line in store.export().lines()]), "exported")
+        async for event in store.events():
+            print(event.type)
+            break
+asyncio.run(main())
+`)
+	if got != want {
+		t.Errorf("Python with asyncio: got\n%swant\n%s", got, want)
+	}
+
 	const script = `
 const { Plantstore, TransportError } = await import(process.env.PLANTSTORE_CLIENT);
 let retried = false;

@@ -1,5 +1,10 @@
-"""Drives the Python client: reads calls as JSON lines and writes outcomes."""
+"""Drives the Python clients: reads calls as JSON lines and writes outcomes.
 
+With the argument async it drives AsyncClient in one event loop, otherwise Client in threads.
+"""
+
+import asyncio
+import inspect
 import io
 import json
 import sys
@@ -8,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import plantstore
-from plantstore import Client, Plant, PlantstoreError
+from plantstore import AsyncClient, Client, Plant, PlantstoreError
 
-clients: dict[str, Client] = {}
+kind = AsyncClient if sys.argv[1:] == ["async"] else Client
+clients = {}
 lock = threading.Lock()
 
 
@@ -19,9 +25,32 @@ def client_of(job):
         client = clients.get(job["url"])
         if client is None:
             retries = {0: 18, -1: 0}.get(job["retries"], job["retries"])
-            client = Client(job["url"], job["token"], retries=retries, retry_timeout=job["retryTimeout"] or 60.0)
+            client = kind(job["url"], job["token"], retries=retries, retry_timeout=job["retryTimeout"] or 60.0)
             clients[job["url"]] = client
         return client
+
+
+async def result(value):
+    """Returns a value that is awaited in one client, and not in the other."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def collect(values, take=None):
+    """Returns the first values of an iterator of either client, and closes it."""
+    taken = []
+    if hasattr(values, "__aiter__"):
+        async for value in values:
+            taken.append(value)
+            if len(taken) == take:
+                break
+        await (values.close if isinstance(values, plantstore.AsyncExport) else values.aclose)()
+    else:
+        for value in values:
+            taken.append(value)
+            if len(taken) == take:
+                break
+        values.close()
+    return taken
 
 
 def plant_of(value):
@@ -82,23 +111,14 @@ def webhook_config(args):
     return {"types": args.get("types", []), "description": args.get("description", "")}
 
 
-def get(c, a):
-    plant = c.get(int(a["id"]))
+async def get(c, a):
+    plant = await result(c.get(int(a["id"])))
     return {**show(plant), "etag": plant.etag}
 
 
-def export(c, a):
-    with c.export(**plant_query(a)) as plants:
-        return {"plants": list(plants), "cursor": plants.cursor}
-
-
-def events(c, a):
-    taken = []
-    for event in c.events(**event_query(a)):
-        taken.append(event)
-        if len(taken) == a["take"]:
-            break
-    return taken
+async def export(c, a):
+    exported = c.export(**plant_query(a))
+    return {"plants": await collect(exported), "cursor": exported.cursor}
 
 
 OPERATIONS = {
@@ -106,12 +126,12 @@ OPERATIONS = {
     "get": get,
     "put": lambda c, a: c.put(plant_of(a["plant"]), **conditions(a)),
     "delete": lambda c, a: c.delete(int(a["id"]), **conditions(a)),
-    "list": lambda c, a: list(c.list(**plant_query(a))),
+    "list": lambda c, a: collect(c.list(**plant_query(a))),
     "export": export,
     "import": lambda c, a: c.import_plants(map(plant_of, a["plants"])),
     "importLines": lambda c, a: c.import_lines(lines_of(a)),
     "eventPage": lambda c, a: c.event_page(**event_query(a), limit=a.get("limit")),
-    "events": events,
+    "events": lambda c, a: collect(c.events(**event_query(a)), a["take"]),
     "createWebhook": lambda c, a: c.create_webhook(a["url"], **webhook_config(a), after=a.get("after")),
     "rotateWebhook": lambda c, a: c.rotate_webhook(a["webhook"]),
     "webhooks": lambda c, a: c.webhooks(),
@@ -122,7 +142,7 @@ OPERATIONS = {
     "resumeWebhook": lambda c, a: c.resume_webhook(a["webhook"]),
     "replayWebhook": lambda c, a: c.replay_webhook(a["webhook"], after=a.get("after"), since=time_of(a.get("since"))),
     "deliveries": lambda c, a: c.deliveries(a["webhook"]),
-    "tags": lambda c, a: list(c.tags(**a)),
+    "tags": lambda c, a: collect(c.tags(**a)),
     "about": lambda c, a: c.about(),
     "token": lambda c, a: c.token(),
     "createToken": lambda c, a: c.create_token(
@@ -135,16 +155,16 @@ OPERATIONS = {
 }
 
 
-def run(job):
+async def run(job):
     reply = {"id": job["id"]}
     try:
         if job["op"] == "close":
             with lock:
                 client = clients.pop(job["url"], None)
             if client:
-                client.close()
+                await result(client.close())
         else:
-            reply["value"] = show(OPERATIONS[job["op"]](client_of(job), job["args"]))
+            reply["value"] = show(await result(OPERATIONS[job["op"]](client_of(job), job["args"])))
     except PlantstoreError as err:
         reply["error"] = {"code": err.code, "status": err.status, "message": err.message}
     except BaseException as err:
@@ -153,6 +173,29 @@ def run(job):
         print(json.dumps(reply), flush=True)
 
 
-with ThreadPoolExecutor(256) as pool:
-    for line in sys.stdin:
-        pool.submit(run, json.loads(line)).add_done_callback(lambda done: done.result())
+def run_blocking(job):
+    try:
+        run(job).send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the blocking client has waited")
+
+
+async def run_tasks():
+    loop, tasks = asyncio.get_running_loop(), set()
+    jobs = asyncio.StreamReader(limit=64 << 20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(jobs), sys.stdin)
+    while line := await jobs.readline():
+        task = loop.create_task(run(json.loads(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    if threading.active_count() > 1:
+        sys.exit(f"AsyncClient has started threads: {threading.enumerate()}")
+
+
+if kind is AsyncClient:
+    asyncio.run(run_tasks())
+else:
+    with ThreadPoolExecutor(256) as pool:
+        for line in sys.stdin:
+            pool.submit(run_blocking, json.loads(line)).add_done_callback(lambda done: done.result())

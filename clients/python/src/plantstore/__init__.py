@@ -6,6 +6,13 @@ A Client calls one server with one token:
         store.create(Plant(1, "Monstera", "tropical"))
         print(store.get(1))
 
+An AsyncClient is the same for asyncio:
+
+    async with AsyncClient("https://plants.example.com", token) as store:
+        await store.create(Plant(1, "Monstera", "tropical"))
+        async for plant in store.list():
+            print(plant)
+
 Every failure of a call is a PlantstoreError. Requests that fail in transit, and those
 to which the server or a proxy responds with 429, 502, 503 or 504, are retried after a
 pause.
@@ -17,6 +24,7 @@ its retry, a put or delete without a condition undoes that write. if_match preve
 What returns a secret is retried only if the server has certainly not applied it.
 """
 
+from ._async_client import AsyncClient, AsyncExport
 from ._client import Client, Export
 from ._errors import (
     Code,
@@ -56,6 +64,8 @@ __all__ = [
     "LATEST",
     "NEVER",
     "About",
+    "AsyncClient",
+    "AsyncExport",
     "Client",
     "Code",
     "Delivery",

@@ -1,44 +1,19 @@
-"""The client."""
+"""The blocking client."""
 
 from __future__ import annotations
 
 import builtins
-import random
-import re
 import ssl
-import time
-import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from datetime import datetime, timezone
-from http.client import HTTPException
+from datetime import datetime
 from types import TracebackType
-from typing import IO, Any, TypeVar
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from typing import IO
 
-from . import _wire as wire
-from ._errors import Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, Transient, TransportError
-from ._errors import foreign_error, server_error, with_message
-from ._http import BUFFER, Pool, Response, lost, retry_after
-from ._types import LATEST, About, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page, Plant
+from ._blocking import connect, iterate, run, sleep
+from ._calls import RESPONSE_TIMEOUT, Calls, Lines
+from ._errors import PlantstoreError
+from ._types import About, Delivery, Event, EventPage, ImportReport, Never, NewToken, Page, Plant
 from ._types import TagCount, TagPage, Token, Webhook, WebhookWithSecret
-
-T = TypeVar("T")
-
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
-EVENT_STREAM = "text/event-stream"
-CURSOR = "Plantstore-Cursor"
-
-# A server tries to write for 30 s before it gives up, so a response may take a little
-# longer than that.
-RESPONSE_TIMEOUT = 45.0
-STREAM_TIMEOUT = 600.0
-
-MIN_PAUSE, MAX_PAUSE = 0.1, 5.0
-MAX_BODY = 64 << 20  # far more than a server sends in one response
-MAX_ERROR_BODY = 256 << 10
-MAX_EVENT = 16 << 20
-MAX_LINE_ERRORS = 100
 
 
 class Client:
@@ -66,13 +41,9 @@ class Client:
         ssl_context: ssl.SSLContext | None = None,
         retrying: Callable[[PlantstoreError, float], None] | None = None,
     ) -> None:
-        self._prefix, self._pool = _open(url, ssl_context)
-        _check_token(token)
-        self._token = token
-        self._retries = retries
-        self._retry_timeout = retry_timeout
-        self._timeout = timeout
-        self._retrying = retrying
+        self._calls = Calls(
+            url, token, retries, retry_timeout, timeout, ssl_context, retrying, connect, sleep
+        )
 
     def __enter__(self) -> Client:
         return self
@@ -82,7 +53,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections that no call uses. The client can still be used."""
-        self._pool.close()
+        self._calls._pool.close()
 
     # Plants.
 
@@ -92,14 +63,11 @@ class Client:
         Creating the same plant again succeeds and changes nothing. It raises an
         IdTakenError if another plant has the id.
         """
-        what = f"create plant {plant.id}"
-        body = wire.encode_plant(plant, with_id=True)
-        self._retry(what, lambda _: self._call(200, "POST", "/plants", body).confirm(plant))
+        run(self._calls.create(plant))
 
     def get(self, id: int) -> Plant:
         """Returns the plant with that id, or raises a NotFoundError."""
-        target = _plant_path(id)
-        return self._retry(f"get plant {id}", lambda _: self._call(200, "GET", target).plant(id))
+        return run(self._calls.get(id))
 
     def put(self, plant: Plant, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
         """Creates the plant, or replaces the one with its id. When it returns, the plant is durable.
@@ -107,21 +75,7 @@ class Client:
         With if_match, an ETag, only if the plant has that; with if_none_match="*", only
         if it does not exist. Otherwise it raises a PreconditionError.
         """
-        body = wire.encode_plant(plant, with_id=False)
-        target = _plant_path(plant.id)
-        condition = _condition(if_match, if_none_match)
-
-        def attempt(maybe_applied: bool) -> None:
-            try:
-                self._call(200, "PUT", target, body, condition).confirm(plant)
-            except PreconditionError:
-                if not maybe_applied or if_none_match is None:
-                    raise
-                # The existing plant may be the one that an earlier attempt wrote. If so,
-                # this succeeds and changes nothing; if not, it is refused.
-                self._call(200, "PUT", target, body, {"If-Match": plant.etag}).confirm(plant)
-
-        self._retry(f"put plant {plant.id}", attempt)
+        run(self._calls.put(plant, if_match=if_match, if_none_match=if_none_match))
 
     def delete(self, id: int, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
         """Removes the plant with that id, or raises a NotFoundError. When it returns, that is durable.
@@ -130,8 +84,7 @@ class Client:
         PreconditionError. If an attempt is lost and the next one finds no plant, the lost
         one is taken to have deleted it.
         """
-        condition = _condition(if_match, if_none_match)
-        self._delete(f"delete plant {id}", _plant_path(id), Code.NO_PLANT, condition)
+        run(self._calls.delete(id, if_match=if_match, if_none_match=if_none_match))
 
     def page(
         self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int | None = None
@@ -140,8 +93,7 @@ class Client:
 
         It may have fewer than the limit and still not be the last.
         """
-        target = _plants_path(after, tag, q, limit)
-        return self._retry("list plants", lambda _: self._call(200, "GET", target).page(after))
+        return run(self._calls.page(after=after, tag=tag, q=q, limit=limit))
 
     def list(
         self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int = 1000
@@ -151,12 +103,7 @@ class Client:
         The limit is that of a page. A plant that is written in the meantime may or may
         not be seen: export reads one snapshot.
         """
-        while True:
-            page = self.page(after=after, tag=tag, q=q, limit=limit)
-            yield from page.plants
-            if page.next is None:
-                return
-            after = page.next
+        return iterate(self._calls.list(after=after, tag=tag, q=q, limit=limit))
 
     def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
         """Returns one page of the tags that begin with prefix and are not before start, in byte order.
@@ -164,8 +111,7 @@ class Client:
         Each has how many plants have it, counted up to 1000. The page may have fewer than
         the limit and still not be the last.
         """
-        target = "/tags" + _params({"prefix": prefix or None, "from": start or None, "limit": limit})
-        return self._retry("list tags", lambda _: self._call(200, "GET", target).tag_page(start))
+        return run(self._calls.tag_page(prefix=prefix, start=start, limit=limit))
 
     def tags(self, *, prefix: str = "", limit: int = 1000) -> Iterator[TagCount]:
         """Yields the tags that begin with prefix, in byte order, with how many plants have each.
@@ -173,37 +119,16 @@ class Client:
         Plants are counted up to 1000. The limit is that of a page, whose counts are of the
         same moment.
         """
-        start: str | None = ""
-        while start is not None:
-            page = self.tag_page(prefix=prefix, start=start, limit=limit)
-            yield from page.tags
-            start = page.next
+        return iterate(self._calls.tags(prefix=prefix, limit=limit))
 
     def export(self, *, after: int | None = None, tag: str | None = None, q: str | None = None) -> Export:
         """Returns an iterator over all plants that match, in ascending order of id, from one snapshot.
 
         It raises an error if it is cut off, and never ends early without one.
         """
-        target = self._prefix + _plants_path(after, tag, q, None)
-
-        def attempt(_: bool) -> Export:
-            response = self._pool.request("GET", target, self._headers(NDJSON), None, STREAM_TIMEOUT)
-            try:
-                if response.status != 200 or response.media() != NDJSON:
-                    raise self._response_error(response)
-                if not response.has_end:
-                    raise ResponseError(
-                        "cannot tell whether the response is complete: is there an HTTP/1.0 proxy in between?", 0, 200
-                    )
-                try:
-                    return Export(self, response, response.read1())
-                except (OSError, HTTPException) as err:
-                    raise lost(err) from err
-            except BaseException:
-                response.close()
-                raise
-
-        return self._retry("export plants", attempt)
+        lines = self._calls._export(after, tag, q)
+        run(lines.begin())
+        return Export(lines)
 
     def import_plants(self, plants: Iterable[Plant]) -> ImportReport:
         """Creates many plants, each as create does: independent of the others.
@@ -213,24 +138,7 @@ class Client:
         importing the same plants again is safe. It is retried only while nothing has
         been sent. A server may cut off an import that is slower than 1 KiB per second.
         """
-        refused: builtins.list[LineError] = []
-        failed = 0
-
-        def encoded() -> Iterator[bytes]:
-            nonlocal failed
-            for line, plant in enumerate(plants, 1):
-                try:
-                    yield wire.encode_plant(plant, with_id=True) + b"\n"
-                except PlantstoreError as err:
-                    # The server skips a blank line, and counts it.
-                    failed += 1
-                    if len(refused) < MAX_LINE_ERRORS:
-                        refused.append(LineError(line, err.code, err.message))
-                    yield b"\n"
-
-        report = self.import_lines(encoded())
-        errors = sorted(report.errors + refused, key=lambda e: e.line)[:MAX_LINE_ERRORS]
-        return ImportReport(report.created, report.unchanged, report.failed + failed, errors)
+        return run(self._calls.import_plants(plants))
 
     def import_lines(self, lines: IO[bytes] | Iterable[bytes]) -> ImportReport:
         """Is import_plants for plants that are already encoded as NDJSON.
@@ -238,22 +146,7 @@ class Client:
         If lines is a file that can seek, an import that fails half-way is retried from
         the file's initial position; otherwise only while nothing has been sent.
         """
-        upload = _Upload(lines)
-        target = self._prefix + "/plants/import"
-
-        def attempt(_: bool) -> ImportReport:
-            try:
-                headers = {**self._headers(JSON), "Content-Type": NDJSON}
-                with self._pool.upload(target, headers, upload.begin(), STREAM_TIMEOUT) as response:
-                    report = self._whole(response, 200).report()
-            except Transient as failed:
-                raise upload.failed(failed) from failed
-            if not upload.whole:
-                raise ResponseError("the server responded before it had read all lines", 0, 200)
-            errors = [LineError(e.line, e.code, self._redact(e.message)) for e in report.errors]
-            return ImportReport(report.created, report.unchanged, report.failed, errors)
-
-        return self._retry("import plants", attempt)
+        return run(self._calls.import_lines(lines))
 
     # The log of changes.
 
@@ -271,8 +164,7 @@ class Client:
         It may have fewer events than the limit and still not be the last. It raises a
         GoneError if the events after the position are no longer kept.
         """
-        target = "/events" + _params({**_event_params(after, since, id, types), "limit": limit})
-        return self._retry("read events", lambda _: self._call(200, "GET", target).event_page(after))
+        return run(self._calls.event_page(after=after, since=since, id=id, types=types, limit=limit))
 
     def events(
         self,
@@ -291,15 +183,7 @@ class Client:
         does not know, are skipped. It raises a GoneError if the events after
         the position are no longer kept.
         """
-        stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types)
-        retries = _Retries(self, "follow events")
-        while True:
-            try:
-                yield from stream.follow()
-            except Transient as failed:
-                retries.failed(failed)
-            except PlantstoreError as err:
-                raise self._fail("follow events", err) from None
+        return iterate(self._calls.events(after=after, since=since, id=id, types=types))
 
     # Webhooks.
 
@@ -310,72 +194,58 @@ class Client:
 
         It is not retried if the server may have created the webhook.
         """
-        body = _webhook_body(url, types, description, after)
-        return self._secret("create a webhook", 201, "/webhooks", body, wire.decode_webhook_with_secret)
+        return run(self._calls.create_webhook(url, types=types, description=description, after=after))
 
     def webhooks(self) -> builtins.list[Webhook]:
         """Returns all webhooks, in order of creation."""
-        return self._value(
-            "list webhooks", "GET", "/webhooks", None, lambda value: wire.many(value, wire.decode_webhook)
-        )
+        return run(self._calls.webhooks())
 
     def webhook(self, id: str) -> Webhook:
         """Returns the webhook with that id, or raises a NotFoundError."""
-        return self._value(f"get webhook {id}", "GET", _webhook_path(id), None, wire.decode_webhook)
+        return run(self._calls.webhook(id))
 
     def replace_webhook(self, id: str, url: str, *, types: Sequence[str] = (), description: str = "") -> Webhook:
         """Sets the URL, the types and the description of a webhook."""
-        body = _webhook_body(url, types, description, None)
-        return self._value(f"replace webhook {id}", "PUT", _webhook_path(id), body, wire.decode_webhook)
+        return run(self._calls.replace_webhook(id, url, types=types, description=description))
 
     def delete_webhook(self, id: str) -> None:
         """Removes a webhook, or raises a NotFoundError."""
-        self._delete(f"delete webhook {id}", _webhook_path(id), Code.NO_WEBHOOK, {})
+        run(self._calls.delete_webhook(id))
 
     def rotate_webhook(self, id: str) -> WebhookWithSecret:
         """Gives a webhook a new secret. For 24 hours the old one signs too.
 
         It is not retried if the server may have made a secret already.
         """
-        what = f"rotate the secret of webhook {id}"
-        return self._secret(what, 200, _webhook_path(id, "/rotate"), None, wire.decode_webhook_with_secret)
+        return run(self._calls.rotate_webhook(id))
 
     def test_webhook(self, id: str) -> Delivery:
         """Sends a webhook.test now and returns what came back. A failed delivery is not an error."""
-        return self._value(f"test webhook {id}", "POST", _webhook_path(id, "/test"), None, wire.decode_delivery)
+        return run(self._calls.test_webhook(id))
 
     def resume_webhook(self, id: str) -> Webhook:
         """Makes a disabled webhook active again, from where it stood."""
-        return self._value(f"resume webhook {id}", "POST", _webhook_path(id, "/resume"), None, wire.decode_webhook)
+        return run(self._calls.resume_webhook(id))
 
     def replay_webhook(self, id: str, *, after: str | None = None, since: datetime | None = None) -> Webhook:
         """Moves a webhook: the events after a cursor, or from a time on, are sent, again if they were before."""
-        if (after is None) == (since is None):
-            raise TypeError("give either after or since")
-        body = wire.dump({"after": after} if since is None else {"since": wire.format_time(since)})
-        return self._value(f"replay webhook {id}", "POST", _webhook_path(id, "/replay"), body, wire.decode_webhook)
+        return run(self._calls.replay_webhook(id, after=after, since=since))
 
     def deliveries(self, id: str) -> builtins.list[Delivery]:
         """Returns the last attempts to deliver to a webhook, the newest first."""
-        return self._value(
-            f"list the deliveries of webhook {id}",
-            "GET",
-            _webhook_path(id, "/deliveries"),
-            None,
-            lambda value: wire.many(value, wire.decode_delivery),
-        )
+        return run(self._calls.deliveries(id))
 
     # The server.
 
     def about(self) -> About:
         """Returns what the server is, and the limits that this client meets there."""
-        return self._value("get the server's version and limits", "GET", "/about", None, wire.decode_about)
+        return run(self._calls.about())
 
     # Tokens.
 
     def token(self) -> Token:
         """Returns the token of this client."""
-        return self._value("get the token", "GET", "/token", None, wire.decode_token)
+        return run(self._calls.token())
 
     def create_token(
         self, name: str, scopes: Sequence[str], *, expires: datetime | Never | None = None, rate: str | None = None
@@ -387,259 +257,19 @@ class Client:
 
         It is not retried if the server may have created the token.
         """
-        body: dict[str, object] = {"name": name, "scopes": [*scopes]}
-        if expires is not None:
-            body["expires"] = None if isinstance(expires, Never) else wire.format_time(expires)
-        if rate is not None:
-            body["rate"] = rate
-        return self._secret("create a token", 201, "/tokens", wire.dump(body), wire.decode_new_token)
+        return run(self._calls.create_token(name, scopes, expires=expires, rate=rate))
 
     def tokens(self) -> builtins.list[Token]:
         """Returns all tokens."""
-        return self._value("list tokens", "GET", "/tokens", None, lambda value: wire.many(value, wire.decode_token))
+        return run(self._calls.tokens())
 
     def get_token(self, id: str) -> Token:
         """Returns the token with that id, or raises a NotFoundError."""
-        return self._value(f"get token {id}", "GET", "/tokens/" + quote(id, safe=""), None, wire.decode_token)
+        return run(self._calls.get_token(id))
 
     def revoke_token(self, id: str) -> None:
         """Revokes a token, or raises a NotFoundError. Revoking it again succeeds."""
-        target = "/tokens/" + quote(id, safe="")
-        self._retry(f"revoke token {id}", lambda _: self._call(204, "DELETE", target))
-
-    # How calls are made.
-
-    def _headers(self, accept: str) -> dict[str, str]:
-        return {"Authorization": "Bearer " + self._token, "Accept": accept}
-
-    def _call(
-        self, status: int, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> _Whole:
-        """Makes one attempt at a call and reads the whole response, which must have the status."""
-        headers = {**self._headers(JSON), **(headers or {})}
-        if body is not None:
-            headers["Content-Type"] = JSON
-        with self._pool.request(method, self._prefix + target, headers, body, self._timeout) as response:
-            return self._whole(response, status)
-
-    def _whole(self, response: Response, status: int) -> _Whole:
-        if response.status != status:
-            raise self._response_error(response)
-        try:
-            body = response.read(MAX_BODY)
-        except (OSError, HTTPException) as err:
-            raise lost(err) from err
-        if len(body) > MAX_BODY:
-            raise ResponseError(f"the response is larger than the limit of {MAX_BODY >> 20} MiB", 0, status)
-        return _Whole(response, body)
-
-    def _response_error(self, response: Response) -> Exception:
-        """Returns the error that a response stands for."""
-        cut: Exception | None = None
-        body = b""
-        try:
-            body = response.read(MAX_ERROR_BODY)
-        except (OSError, HTTPException) as failed:
-            cut = failed
-        err = _Whole(response, body).error()
-        if cut is not None:
-            err = TransportError(f'the response "{response.title}" was cut off: {cut}')
-        if response.status in (502, 503, 504):
-            return Transient(err, after=retry_after(response), maybe_applied=True)
-        if response.status == 429:
-            return Transient(err, after=retry_after(response))
-        if cut is not None:
-            return Transient(err)
-        return err
-
-    def _retry(self, what: str, attempt: Callable[[bool], T]) -> T:
-        """Makes attempts until one succeeds or fails permanently.
-
-        It passes each attempt whether an earlier one may have been applied.
-        """
-        retries = _Retries(self, what)
-        while True:
-            try:
-                return attempt(retries.maybe_applied)
-            except Transient as failed:
-                retries.failed(failed)
-            except PlantstoreError as err:
-                raise self._fail(what, err) from None
-
-    def _value(
-        self, what: str, method: str, target: str, body: bytes | None, decode: Callable[[Any], T]
-    ) -> T:
-        """Makes a call that can be retried and decodes its response."""
-        return self._retry(what, lambda _: self._call(200, method, target, body).decode(decode))
-
-    def _secret(self, what: str, status: int, target: str, body: bytes | None, decode: Callable[[Any], T]) -> T:
-        """Makes a call whose response has a secret. It retries only what the server has not applied."""
-
-        def attempt(_: bool) -> T:
-            try:
-                return self._call(status, "POST", target, body).decode(decode)
-            except Transient as failed:
-                if not failed.maybe_applied:
-                    raise
-                message = f"{what}: {failed.err.message}: it may have taken effect"
-                raise _Explained(with_message(failed.err, message)) from failed
-
-        try:
-            return self._retry(what, attempt)
-        except _Explained as explained:
-            raise with_message(explained.err, self._redact(explained.err.message)) from explained.__cause__
-
-    def _delete(self, what: str, target: str, missing: Code, headers: dict[str, str]) -> None:
-        def attempt(maybe_applied: bool) -> None:
-            try:
-                self._call(204, "DELETE", target, None, headers)
-            except NotFoundError as err:
-                if not maybe_applied or err.code != missing:
-                    raise
-
-        self._retry(what, attempt)
-
-    def _redact(self, text: str) -> str:
-        return text.replace(self._token, "[token]")
-
-    def _fail(self, what: str, err: PlantstoreError) -> PlantstoreError:
-        """Every error that is raised passes through here.
-
-        It adds what was attempted, unless the server has said what is wrong, and removes
-        the token from the text.
-        """
-        message = err.message if err.code else f"{what}: {err.message}"
-        return with_message(err, self._redact(message))
-
-
-class _Explained(Exception):
-    """A failure that must not be retried, and says so."""
-
-    def __init__(self, err: PlantstoreError) -> None:
-        super().__init__(err.message)
-        self.err = err
-
-
-class _Retries:
-    """Counts the failed attempts of a call, and pauses between them."""
-
-    def __init__(self, client: Client, what: str) -> None:
-        self.maybe_applied = False
-        self._client = client
-        self._what = what
-        self._attempts = 0
-        self._began = 0.0
-        self._pause = MIN_PAUSE
-
-    def failed(self, failed: Transient) -> None:
-        """Waits for the next attempt, or raises the error if there is none."""
-        self.maybe_applied = self.maybe_applied or failed.maybe_applied
-        client = self._client
-        if failed.progress:
-            self._attempts, self._pause = 0, MIN_PAUSE
-        if self._attempts == 0:
-            self._began = time.monotonic()
-        self._attempts += 1
-        wait = failed.after + self._pause * random.uniform(0.5, 1)
-        self._pause = min(2 * self._pause, MAX_PAUSE)
-        if self._attempts > client._retries or time.monotonic() - self._began + wait > client._retry_timeout:
-            err = failed.err
-            if self._attempts > 1:
-                message = f"{self._what}: {self._attempts} attempts failed, the last one: {err.message}"
-                raise with_message(err, client._redact(message)) from failed
-            raise client._fail(self._what, err) from failed
-        if client._retrying is not None:
-            client._retrying(client._fail(self._what, failed.err), wait)
-        time.sleep(wait)
-
-
-class _Whole:
-    """A response that has been read to its end."""
-
-    def __init__(self, response: Response, body: bytes) -> None:
-        self._response = response
-        self._body = body
-
-    def error(self) -> PlantstoreError:
-        """Returns the error in the response, or one made from its status."""
-        status = self._response.status
-        if self._response.media() == JSON:
-            try:
-                err = wire.decode_error(wire.load(self._body))
-                if err.code // 100 == status:
-                    return err
-            except wire.Malformed:
-                pass
-        return foreign_error(status, self.unexpected().message)
-
-    def unexpected(self) -> ResponseError:
-        """Says that the response does not come from a Plant Store."""
-        response = self._response
-        location = response.header("Location")
-        if location:
-            text = f"a redirect to {location[:40]!r}, which is not followed: is the base URL right?"
-            return ResponseError(f'the response is "{response.title}", {text}', 0, response.status)
-        media = response.header("Content-Type") or "no Content-Type"
-        text = "not from a Plant Store: is the base URL right, and is there a proxy in between?"
-        return ResponseError(f'the response is "{response.title}" with {media} and {text}', 0, response.status)
-
-    def decode(self, decode: Callable[[Any], T]) -> T:
-        if self._response.media() == JSON:
-            try:
-                return decode(wire.load(self._body))
-            except wire.Malformed:
-                pass
-        raise self.unexpected()
-
-    def plant(self, id: int) -> Plant:
-        return self.decode(lambda value: wire.decode_plant(value, id))
-
-    def confirm(self, sent: Plant) -> None:
-        """Checks that the response to a write is the plant that was sent."""
-        if self.plant(sent.id) != sent:
-            title = self._response.title
-            raise ResponseError(f'the response is "{title}" with a plant other than the one sent', 0, 200)
-
-    def report(self) -> ImportReport:
-        return self.decode(wire.decode_report)
-
-    def page(self, after: int | None) -> Page:
-        plants = self.decode(lambda value: wire.many(value, wire.decode_plant))
-        link = _next_link(self._response.header("Link"))
-        if link is None:
-            return Page(plants, None)
-        try:
-            next = int(parse_qs(urlsplit(link).query)["after"][0])
-        except (ValueError, KeyError) as err:
-            raise ResponseError('cannot read "after" in the link to the next page', 0, 200) from err
-        if after is not None and next <= after:
-            raise ResponseError(
-                f"the next page starts after {next}, but this page already started after {after}", 0, 200
-            )
-        return Page(plants, next)
-
-    def tag_page(self, start: str) -> TagPage:
-        tags = self.decode(lambda value: wire.many(value, wire.decode_tag))
-        link = _next_link(self._response.header("Link"))
-        if link is None:
-            return TagPage(tags, None)
-        next = parse_qs(urlsplit(link).query).get("from", [""])[0]
-        if next <= start:
-            raise ResponseError(
-                f"the next page starts at {next!r:.40}, but this page already started at {start!r:.40}", 0, 200
-            )
-        return TagPage(tags, next)
-
-    def event_page(self, after: str | None) -> EventPage:
-        cursor = self._response.header(CURSOR)
-        if not cursor:
-            raise self.unexpected()
-        decoded = self.decode(lambda value: wire.many(value, wire.decode_event))
-        events = [event for event in decoded if event is not None]
-        more = _next_link(self._response.header("Link")) is not None
-        if more and cursor == after:
-            raise ResponseError(f"the next page is after {after}, but so was this one", 0, 200)
-        return EventPage(events, cursor, more)
+        run(self._calls.revoke_token(id))
 
 
 class Export(Iterator[Plant]):
@@ -649,11 +279,10 @@ class Export(Iterator[Plant]):
     with statement closes an export that is not read to its end.
     """
 
-    def __init__(self, client: Client, response: Response, first: bytes) -> None:
-        self.cursor = response.header(CURSOR)
-        self._client = client
-        self._response = response
-        self._lines = self._read(first)
+    def __init__(self, lines: Lines) -> None:
+        self.cursor = lines.cursor
+        self._export = lines
+        self._lines = _flatten(lines)
 
     def __enter__(self) -> Export:
         return self
@@ -664,257 +293,16 @@ class Export(Iterator[Plant]):
     def close(self) -> None:
         """Ends the export."""
         self._lines.close()
-        self._response.close()
+        self._export.close()
 
     def __next__(self) -> Plant:
-        line = next(self._lines)
-        try:
-            return wire.decode_plant(wire.load(line))
-        except wire.Malformed as err:
-            raise self._failed(ResponseError(f"a line of the response is not a plant: {err}", 0, 200)) from err
+        return self._export.decode(next(self._lines))
 
     def lines(self) -> Iterator[bytes]:
         """Returns the rest as NDJSON, line by line, which import_lines takes."""
         return self._lines
 
-    def _read(self, rest: bytes) -> Generator[bytes, None, None]:
-        try:
-            while rest:
-                lines = rest.split(b"\n")
-                rest = lines.pop()
-                for line in lines:
-                    yield line + b"\n"
-                parts = [rest]
-                while data := self._response.read1():
-                    parts.append(data)
-                    if b"\n" in data:
-                        break
-                rest = b"".join(parts)
-                if rest and not data:
-                    raise TransportError("the response was cut off: the last line has no end", 0, 200)
-        except (OSError, HTTPException, TransportError) as err:
-            text = str(err)
-            if "cut off" not in text:
-                text = f"the response was cut off: {text}"
-            raise self._failed(TransportError(text)) from err
-        finally:
-            self._response.close()
 
-    def _failed(self, err: PlantstoreError) -> PlantstoreError:
-        return self._client._fail("export plants", err)
-
-
-class _Upload:
-    """The lines of an import, sent in one attempt or several."""
-
-    def __init__(self, lines: IO[bytes] | Iterable[bytes]) -> None:
-        self._lines = lines
-        self._file: IO[bytes] | None = lines if hasattr(lines, "read") else None  # type: ignore[assignment]
-        # Where the lines begin, or None if they cannot be sent again.
-        self._start: int | None = None
-        self._sent = False
-        self.whole = False
-        if self._file is not None:
-            try:
-                self._start = self._file.tell() if self._file.seekable() else None
-            except OSError:
-                pass
-
-    def begin(self) -> Iterator[bytes]:
-        """Returns the body of the next attempt, which sends the lines from their beginning."""
-        if self._sent and self._file is not None and self._start is not None:
-            self._file.seek(self._start)
-        self._sent = self.whole = False
-        return self._body()
-
-    def _body(self) -> Iterator[bytes]:
-        for data in self._blocks():
-            self._sent = True
-            yield data
-        self.whole = True
-
-    def _blocks(self) -> Iterator[bytes]:
-        if self._file is not None:
-            while data := self._file.read(BUFFER):
-                yield data
-            return
-        lines: builtins.list[bytes] = []
-        size, written = 0, time.monotonic()
-        for line in self._lines:
-            lines.append(line)
-            size += len(line)
-            # A slow iterator must not look like a disconnected client.
-            if size >= BUFFER or time.monotonic() - written >= 1:
-                yield b"".join(lines)
-                lines.clear()
-                size, written = 0, time.monotonic()
-        if lines:
-            yield b"".join(lines)
-
-    def failed(self, failed: Transient) -> Exception:
-        """Returns the failure of an attempt, permanent if the lines cannot be sent again."""
-        if not self._sent or self._start is not None:
-            return failed
-        text = "some plants may have been created, and importing the same lines again is safe"
-        return with_message(failed.err, f"{failed.err.message}: {text}")
-
-
-class _EventStream:
-    """Follows the log over one connection after another."""
-
-    def __init__(
-        self, client: Client, after: str | None, since: datetime, id: int | None, types: Sequence[str]
-    ) -> None:
-        self._client = client
-        self._after = after  # the position that has been reached
-        self._since = since
-        self._id = id
-        self._types = types
-
-    def follow(self) -> Iterator[Event]:
-        """Opens a connection and yields its events, until that is lost."""
-        client = self._client
-        since = self._since if self._after is None else None
-        target = client._prefix + "/events" + _params(_event_params(self._after, since, self._id, self._types))
-        headers = {**client._headers(EVENT_STREAM), "Cache-Control": "no-store"}
-        # A server responds immediately, and then sends something every 15 s.
-        with client._pool.request("GET", target, headers, None, client._timeout) as response:
-            if response.status != 200 or response.media() != EVENT_STREAM:
-                raise client._response_error(response)
-            if self._after == LATEST:
-                self._after = response.header(CURSOR)
-                if not self._after:
-                    text = f"the response has no {CURSOR}: is there a proxy in between that removes it?"
-                    raise ResponseError(text, 0, 200)
-            opened, start = time.monotonic(), self._after
-            try:
-                yield from self._read(response)
-                err: PlantstoreError = TransportError("the connection was lost: it was closed")
-            except (OSError, HTTPException) as failed:
-                err = TransportError(f"the connection was lost: {failed}")
-            raise Transient(err, progress=self._after != start or time.monotonic() - opened >= MAX_PAUSE)
-
-    def _read(self, response: Response) -> Iterator[Event]:
-        """Reads server-sent events.
-
-        An event takes effect at the blank line that ends it, and so does an id without
-        data, which says how far the log has been searched.
-        """
-        id, data = "", b""
-        for line in response.split_lines(MAX_EVENT):
-            if not line.endswith(b"\n"):
-                if len(line) > MAX_EVENT:
-                    raise ResponseError(f"a line is longer than {MAX_EVENT >> 20} MiB", 0, 200)
-                return  # incomplete, and does not count
-            name, _, value = line.rstrip(b"\r\n").partition(b":")
-            value = value.removeprefix(b" ")
-            if name == b"id":
-                id = value.decode("ascii", "replace")
-            elif name == b"data":
-                data += value + b"\n"
-                if len(data) > MAX_EVENT:
-                    raise ResponseError(f"an event is longer than {MAX_EVENT >> 20} MiB", 0, 200)
-            elif line in (b"\n", b"\r\n"):
-                if data:
-                    try:
-                        event = wire.decode_event(wire.load(data))
-                    except wire.Malformed as err:
-                        raise ResponseError(f"the event after {self._after} cannot be read: {err}", 0, 200) from err
-                    if event is not None and event.cursor != id:
-                        raise ResponseError(f"the event with the id {id} has the cursor {event.cursor}", 0, 200)
-                    self._after, data = id, b""
-                    if event is not None:
-                        yield event
-                elif id:
-                    self._after = id
-
-
-def _open(url: str, context: ssl.SSLContext | None) -> tuple[str, Pool]:
-    """Returns the path before every target, and the connections."""
-    try:
-        base = urlsplit(url)
-        good = base.scheme in ("http", "https") and bool(base.hostname) and base.username is None
-        good = good and base.port != -1 and not re.search(r"[?#\s]", url) and url.isascii()
-    except ValueError:
-        good = False
-    if not good:
-        # The text is not shown: it may contain a password, or be the token.
-        raise ValueError("the base URL must look like https://example.com or https://example.com/path")
-    return base.path.rstrip("/"), Pool(base, context)
-
-
-_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-
-def _check_token(token: str) -> None:
-    """Refuses what cannot be a token. The error never contains it."""
-    if not re.fullmatch(r"[0-9A-Za-z\-._~+/]+=*", token):
-        raise ValueError("the token has characters that are not allowed in a bearer token")
-    if not token.startswith("plt_"):
-        return
-    if len(token) != 40:
-        raise ValueError(f"a token that begins with plt_ has 40 characters, this one has {len(token)}")
-    n, sum = zlib.crc32(token[4:34].encode()), ""
-    for _ in range(6):
-        n, digit = divmod(n, 62)
-        sum = _BASE62[digit] + sum
-    if sum != token[34:]:
-        raise ValueError("the token's checksum is wrong: is it complete?")
-
-
-def _condition(if_match: str | None, if_none_match: str | None) -> dict[str, str]:
-    headers = {}
-    for name, tags in (("If-Match", if_match), ("If-None-Match", if_none_match)):
-        if tags is None:
-            continue
-        tag = r'(?:W/)?"[^\x00-\x20"\x7f-\U0010ffff]*"'
-        if not re.fullmatch(rf"\*|{tag}(?:, *{tag})*", tags):
-            raise server_error(Code.PARAMETER, f"{name} must be * or a list of quoted ETags, got {tags[:40]!r}")
-        headers[name] = tags
-    return headers
-
-
-def _plant_path(id: int) -> str:
-    return f"/plants/{wire.check_id(id)}"
-
-
-def _webhook_path(id: str, action: str = "") -> str:
-    return "/webhooks/" + quote(id, safe="") + action
-
-
-def _params(params: dict[str, object]) -> str:
-    """Returns the query of a URL. Values of None are left out."""
-    given = {name: value for name, value in params.items() if value is not None}
-    try:
-        return "?" + urlencode(given) if given else ""
-    except UnicodeEncodeError:
-        raise server_error(Code.PARAMETER, "a parameter must be valid Unicode") from None
-
-
-def _plants_path(after: int | None, tag: str | None, q: str | None, limit: int | None) -> str:
-    if after is not None:
-        wire.check_id(after)
-    return "/plants" + _params({"after": after, "tag": tag, "q": q or None, "limit": limit})
-
-
-def _event_params(
-    after: str | None, since: datetime | None, id: int | None, types: Sequence[str]
-) -> dict[str, object]:
-    if id is not None:
-        wire.check_id(id)
-    at = None if since is None or after is not None else wire.format_time(since)
-    return {"after": after, "since": at, "id": id, "type": ",".join(types) or None}
-
-
-def _webhook_body(url: str, types: Sequence[str], description: str, after: str | None) -> bytes:
-    body = {"url": url, "types": [*types], "description": description, "after": after}
-    return wire.dump({name: value for name, value in body.items() if value})
-
-
-def _next_link(header: str) -> str | None:
-    """Returns the target of the link with rel="next" (RFC 8288)."""
-    for target, params in re.findall(r"<([^>]*)>([^<]*)", header):
-        for rel in re.findall(r';\s*rel\s*=\s*"?([^";,]*)', params, re.IGNORECASE):
-            if "next" in rel.lower().split():
-                return str(target)
-    return None
+def _flatten(lines: Lines) -> Generator[bytes, None, None]:
+    for block in iterate(lines.blocks()):
+        yield from block
