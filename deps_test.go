@@ -143,6 +143,17 @@ func TestRootNeedsTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
+// TestClientNeedsLittle pins what a program gets with the client, its go.sum included: none of
+// what only the server needs.
+func TestClientNeedsLittle(t *testing.T) {
+	ours := []string{"plantstore", "plantstore/client", "plantstore/internal/wire", "plantstore/internal/backoff"}
+	for _, p := range listPackages(t, "-deps", "./client") {
+		if !p.Standard && !slices.Contains(ours, p.ImportPath) && !isUnder(p.ImportPath, "github.com/go-json-experiment/json") {
+			t.Errorf("plantstore/client depends on %s", p.ImportPath)
+		}
+	}
+}
+
 func TestPackagesImportOnlyLowerLayers(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
 		own := layerOf(p.ImportPath)

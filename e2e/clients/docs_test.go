@@ -1,12 +1,22 @@
 package clients
 
 import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"plantstore"
 	"plantstore/e2e/harness"
 )
 
@@ -37,74 +47,197 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// runDocs runs the code of a language and returns its output.
-func runDocs(t *testing.T, page, language string) string {
-	server := harness.Start(t)
-	code := blocks(t, page, language, server)
-	dir, env := t.TempDir(), []string{"PLANTSTORE_TOKEN=" + token}
-	switch language {
-	case "sh":
-		return run(t, dir, env, need(t, "bash"), "-euo", "pipefail", "-c", code)
-	case "python":
-		return run(t, dir, append(env, pythonPath(t)), need(t, "python3"), "-c", code)
-	case "ts":
-		// The examples are JavaScript, too.
-		client := filepath.Dir(strings.TrimPrefix(typescriptClient(t), "PLANTSTORE_CLIENT="))
-		installed := filepath.Join(dir, "node_modules", "plantstore")
-		write(t, filepath.Join(dir, "main.mjs"), code)
-		if err := os.CopyFS(filepath.Join(installed, "dist"), os.DirFS(client)); err != nil {
-			t.Fatal(err)
-		}
-		manifest, err := os.ReadFile(filepath.Join(typescriptDir, "package.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(installed, "package.json"), string(manifest))
-		return run(t, dir, env, need(t, "node"), "main.mjs")
+// install makes a project in a folder that has the TypeScript client.
+func install(t *testing.T, dir string) {
+	t.Helper()
+	client := filepath.Dir(strings.TrimPrefix(typescriptClient(t), "PLANTSTORE_CLIENT="))
+	installed := filepath.Join(dir, "node_modules", "plantstore")
+	if err := os.CopyFS(filepath.Join(installed, "dist"), os.DirFS(client)); err != nil {
+		t.Fatal(err)
 	}
-	return run(t, dir, env, buildGo(t, dir, code))
+	manifest, err := os.ReadFile(filepath.Join(typescriptDir, "package.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(installed, "package.json"), string(manifest))
+	write(t, filepath.Join(dir, "package.json"), `{"type": "module"}`)
 }
 
-func TestTheLanguagesPageRuns(t *testing.T) {
-	const program = "taken: \"id\" 9007199254740993 is taken by another plant: choose another id\n" +
-		"3 created\n9007199254740993 Monstera deliciosa\nexported 1\nexported 2\nexported 3\nexported 9007199254740993\n" +
-		"plant.created 9007199254740993\n"
-	for _, language := range []string{"go", "ts", "python"} {
-		t.Run(language, func(t *testing.T) {
-			t.Parallel()
-			if got := runDocs(t, "docs/clients.md", language); got != program {
-				t.Errorf("got\n%swant\n%s", got, program)
-			}
-		})
+// example returns the command that runs code of a language.
+func example(t *testing.T, language, code string) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	var cmd *exec.Cmd
+	switch language {
+	case "python":
+		cmd = exec.CommandContext(t.Context(), need(t, "python3"), "-W", "error", "-c", code)
+	case "ts":
+		// The examples are JavaScript, too.
+		install(t, dir)
+		write(t, filepath.Join(dir, "main.js"), code)
+		cmd = exec.CommandContext(t.Context(), need(t, "node"), "main.js")
+	default:
+		cmd = exec.CommandContext(t.Context(), buildGo(t, dir, code))
 	}
-	t.Run("sh", func(t *testing.T) {
-		t.Parallel()
-		need(t, "curl")
-		got := runDocs(t, "docs/clients.md", "sh")
-		for _, want := range []string{
-			`{"name":"Monstera"}`, `{"error":40010,`, `{"name":"Monstera deliciosa","tag":"tropical"}`, `"created":3`,
-			`[{"id":9007199254740993,"name":"Monstera deliciosa","tag":"tropical"}]`, `{"id":3,"name":"Oak"}`, `"type":"plant.created"`,
-		} {
-			if !strings.Contains(got, want) {
-				t.Errorf("got\n%s\nwant %s in it", got, want)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), pythonPath(t), "PLANTSTORE_TOKEN="+token)
+	return cmd
+}
+
+// output runs a command, which must succeed, and returns its output.
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd.Path, err, out)
+	}
+	return string(out)
+}
+
+// TestTheLanguagesPageRuns runs every block of the page on one store, twice, in two shells and
+// in every language.
+func TestTheLanguagesPageRuns(t *testing.T) {
+	const page = "docs/clients.md"
+	need(t, "curl")
+	server := harness.Start(t)
+	monstera := plantstore.Plant{Name: "Monstera"}
+	const program = "taken: \"id\" 9007199254740993 is taken by another plant: choose another id\n" +
+		"%s0 created\n9007199254740993 Monstera deliciosa\nexported 1\nexported 2\nexported 3\nexported 9007199254740993\n" +
+		"plant.created 9007199254740993\n%s"
+	for i := range 2 {
+		for _, shell := range []string{"bash", "zsh"} {
+			// Without "-c", a shell reads its input line by line, as if it were pasted.
+			cmd := exec.CommandContext(t.Context(), need(t, shell), "-eu")
+			cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "PLANTSTORE_TOKEN="+token)
+			cmd.Stdin = strings.NewReader(blocks(t, page, "sh", server))
+			got := output(t, cmd)
+			created := `"created":0,"unchanged":3`
+			if i == 0 && shell == "bash" {
+				created = `"created":3,"unchanged":0`
+			}
+			for _, want := range []string{
+				`{"name":"Monstera"}`, `{"error":40010,`, `{"name":"Monstera deliciosa","tag":"tropical"}`, created,
+				`[{"id":9007199254740993,"name":"Monstera deliciosa","tag":"tropical"}]`, `{"id":3,"name":"Oak"}`, `"type":"plant.created"`,
+			} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s: got\n%s\nwant %s in it", shell, got, want)
+				}
+			}
+			if strings.Count(got, `"error":4`) != 1 {
+				t.Errorf("%s: got\n%s\nwant one error", shell, got)
 			}
 		}
-		if strings.Count(got, `"error":4`) != 1 {
-			t.Errorf("got\n%s\nwant one error", got)
+		for language, only := range map[string][2]string{
+			"go":     {},
+			"ts":     {`{"id":9007199254740993,"name":"Monstera","etag":` + strconv.Quote(string(monstera.ETag())) + "}\n", ""},
+			"python": {"", "plant.created 9007199254740993\n"},
+		} {
+			want := fmt.Sprintf(program, only[0], only[1])
+			if got := output(t, example(t, language, blocks(t, page, language, server))); got != want {
+				t.Errorf("%s: got\n%swant\n%s", language, got, want)
+			}
 		}
-	})
+	}
+}
+
+// TestTheExamplesAreTypeScript compiles every block in TypeScript as strictly as it can be.
+func TestTheExamplesAreTypeScript(t *testing.T) {
+	server, compiler := harness.Start(t), need(t, "tsc")
+	for _, page := range []string{"docs/clients.md", "clients/typescript/README.md", "docs/webhooks.md"} {
+		dir := t.TempDir()
+		install(t, dir)
+		write(t, filepath.Join(dir, "main.ts"), blocks(t, page, "ts", server))
+		// What the examples use of @types/node, which cannot be downloaded here.
+		write(t, filepath.Join(dir, "node.d.ts"), `
+declare const process: { env: { [name: string]: string | undefined } };
+declare module "node:http" {
+  interface Request extends AsyncIterable<any> {
+    headers: { [name: string]: string | string[] | undefined };
+    setEncoding(encoding: "utf8"): this;
+  }
+  interface Response { writeHead(status: number): this; end(): this; }
+  function createServer(handle: (request: Request, response: Response) => void): { listen(port: number, host: string): void };
+}
+`)
+		run(t, dir, nil, compiler, "--noEmit", "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess",
+			"--target", "ES2022", "--module", "nodenext", "--moduleResolution", "nodenext", "main.ts", "node.d.ts")
+	}
 }
 
 func TestTheQuickStartsRun(t *testing.T) {
 	const taken = "40010 \"id\" 1 is taken by another plant: choose another id\n"
 	for _, test := range []struct{ page, language, want string }{
-		{"clients/python/README.md", "python", taken + "1 Monstera deliciosa\n100 created\nplant.created 1\n"},
+		{"clients/python/README.md", "python", taken + "1 Monstera deliciosa\n100 created\nplant.created 1\n100 Plant 100\n"},
 		{"clients/typescript/README.md", "ts", taken + "1n Monstera deliciosa\n2 created\nplant.created 1n\n"},
 	} {
 		t.Run(test.language, func(t *testing.T) {
 			t.Parallel()
-			if got := runDocs(t, test.page, test.language); got != test.want {
+			code := blocks(t, test.page, test.language, harness.Start(t))
+			if got := output(t, example(t, test.language, code)); got != test.want {
 				t.Errorf("got\n%swant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestTheReceiversVerify runs the receivers of the page, and sends them a message that is
+// authentic and one that is not.
+func TestTheReceiversVerify(t *testing.T) {
+	const page, body = "docs/webhooks.md", `{"type":"plant.created","data":{"id":9007199254740993,"name":"Öl"}}`
+	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of a receiver"))
+	server := harness.Start(t)
+	for _, language := range []string{"go", "ts", "python"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			addr := harness.ReserveAddr(t)
+			_, port, err := net.SplitHostPort(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := example(t, language, strings.ReplaceAll(blocks(t, page, language, server), "3000", port))
+			cmd.Env = append(cmd.Env, "PLANTSTORE_WEBHOOK_SECRET="+secret)
+			var out bytes.Buffer
+			cmd.Stdout = &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			stop := sync.OnceFunc(func() {
+				cmd.Process.Kill()
+				cmd.Wait()
+			})
+			defer stop()
+			harness.Eventually(t, func() error {
+				conn, err := net.Dial("tcp", addr)
+				if err == nil {
+					conn.Close()
+				}
+				return err
+			})
+			for sent, want := range map[string]int{body: http.StatusNoContent, body + " ": http.StatusUnauthorized} {
+				at := time.Now()
+				signature, err := plantstore.SignWebhook(secret, "msg_1", at, []byte(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/hook", strings.NewReader(sent))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("webhook-id", "msg_1")
+				req.Header.Set("webhook-timestamp", strconv.FormatInt(at.Unix(), 10))
+				req.Header.Set("webhook-signature", signature)
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != want {
+					t.Errorf("got %s for %q, want %d", resp.Status, sent, want)
+				}
+			}
+			stop()
+			if want := "verified msg_1: " + body + "\n"; out.String() != want {
+				t.Errorf("got %q, want %q", out.String(), want)
 			}
 		})
 	}

@@ -112,18 +112,21 @@ func TestImportRates(t *testing.T) {
 	}
 }
 
-// buildGo builds statements as a program of this module and returns its path.
+// buildGo builds a program, or statements, as a program of this module and returns its path.
 func buildGo(t *testing.T, dir, code string) string {
 	t.Helper()
-	var imports strings.Builder
-	for _, name := range []string{"context", "errors", "fmt", "log", "os", "strings", "time"} {
-		if strings.Contains(code, name+".") || name == "context" {
-			fmt.Fprintf(&imports, "\t%q\n", name)
+	if !strings.HasPrefix(code, "package main") {
+		var imports strings.Builder
+		for _, name := range []string{"context", "errors", "fmt", "log", "os", "strings", "time"} {
+			if strings.Contains(code, name+".") || name == "context" {
+				fmt.Fprintf(&imports, "\t%q\n", name)
+			}
 		}
+		code = "package main\n\nimport (\n" + imports.String() + "\n\t\"plantstore\"\n\t\"plantstore/client\"\n)\n\n" +
+			"func main() {\n\tctx := context.Background()\n" + code + "}\n"
 	}
 	source := filepath.Join(dir, "main.go")
-	write(t, source, "package main\n\nimport (\n"+imports.String()+"\n\t\"plantstore\"\n\t\"plantstore/client\"\n)\n\n"+
-		"func main() {\n\tctx := context.Background()\n"+code+"}\n")
+	write(t, source, code)
 	root, err := filepath.Abs(harness.Root)
 	if err != nil {
 		t.Fatal(err)

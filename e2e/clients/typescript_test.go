@@ -89,6 +89,52 @@ for (const text of ["", "[1,]", "{\"a\" 9007199254740993}", "9007199254740993 x"
 	}
 }
 
+func TestAPlantCanBeWrittenAsJSONInTypeScript(t *testing.T) {
+	got := node(t, `
+const { parse, stringify } = await import(process.env.PLANTSTORE_CLIENT);
+const plant = { id: 9007199254740993n, name: "a \"#5\" #6 \\", tag: "#7" };
+const values = [plant, [1n, -2n, "#", "##-3", 'x"#4', "#4\\"], { "#8": "#8", "#9": 9n }, 10n, "#10", { at: new Date(0), none: undefined }];
+for (const value of values) {
+  console.log(stringify(value));
+}
+console.log(stringify(plant, 1));
+const same = parse(stringify(values.slice(0, 1)))[0];
+console.log(same.id === plant.id, same.name === plant.name, same.tag === plant.tag);
+`)
+	want := `{"id":9007199254740993,"name":"a \"#5\" #6 \\","tag":"#7"}
+[1,-2,"#","##-3","x\"#4","#4\\"]
+{"#8":"#8","#9":9}
+10
+"#10"
+{"at":"1970-01-01T00:00:00.000Z"}
+{
+ "id": 9007199254740993,
+ "name": "a \"#5\" #6 \\",
+ "tag": "#7"
+}
+true true true
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTheTypeScriptClientSaysThatItHasNoToken(t *testing.T) {
+	got := node(t, `
+const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
+for (const token of [undefined, ""]) {
+  const store = new Plantstore({ url: "http://127.0.0.1:9", token });
+  const all = async (values) => { for await (const _ of await values) throw "a value"; };
+  for (const call of [() => store.create({ id: 1, name: "Oak" }), () => all(store.list()), () => all(store.events()), () => store.import([])]) {
+    await call().catch((err) => console.log(err.name, err.code, err.message.includes("PLANTSTORE_TOKEN")));
+  }
+}
+`)
+	if want := strings.Repeat("UnauthorizedError 40101 true\n", 8); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestTheTypeScriptClientChecksItsArguments(t *testing.T) {
 	server := harness.Start(t)
 	got := node(t, `

@@ -35,7 +35,11 @@ const maxLineErrors = 100;
 export interface Options {
   /** The base URL of the server, such as https://plants.example.com. */
   url: string;
-  token: string;
+  /**
+   * The token, usually from the environment. Without one, every call throws an
+   * UnauthorizedError that says so.
+   */
+  token: string | undefined;
   /**
    * How often a failed call is retried. Default: 18; 0 for never. The pauses between
    * attempts double from 0.1 s to 5 s, and each is shortened at random by up to half. A
@@ -157,8 +161,10 @@ export class Plantstore {
 
   constructor(options: Options) {
     this.#base = baseURL(options.url);
-    checkToken(options.token);
-    this.#token = options.token;
+    this.#token = options.token ?? "";
+    if (this.#token !== "") {
+      checkToken(this.#token);
+    }
     this.#options = {
       ...options,
       retries: options.retries ?? 18,
@@ -535,6 +541,9 @@ export class Plantstore {
     exchange: Exchange, method: string, target: string,
     request: { accept: string; type?: string; headers?: Record<string, string>; init?: RequestInit; timeout: number },
   ): Promise<void> {
+    if (this.#token === "") {
+      throw serverError(Code.NoToken, "no token was given: pass it as token, and check that PLANTSTORE_TOKEN is set if it comes from there");
+    }
     const headers: Record<string, string> = {
       ...request.headers, Authorization: `Bearer ${this.#token}`, Accept: request.accept,
     };
@@ -660,7 +669,7 @@ export class Plantstore {
   }
 
   #redact(text: string): string {
-    return text.split(this.#token).join("[token]");
+    return this.#token === "" ? text : text.split(this.#token).join("[token]");
   }
 
   /**

@@ -27,6 +27,8 @@ export {
   UnauthorizedError,
   UnavailableError,
 } from "./errors.js";
+export { parse, stringify } from "./json.js";
+export type { Json } from "./json.js";
 export type { NewToken, Token, TokenConfig } from "./tokens.js";
 export type {
   About,

@@ -12,6 +12,22 @@ function toNumber(source: string): number | bigint {
   return decimal.test(source) && !Number.isSafeInteger(value) ? BigInt(source) : value;
 }
 
+/** A bigint, or text that could be taken for one, while JSON.stringify writes it. */
+const marked = /^#+-?\d+$/;
+
+/**
+ * Is JSON.stringify for values with bigints, such as plants: it writes them as exact
+ * numbers. JSON.stringify itself throws a TypeError.
+ */
+export function stringify(value: unknown, space?: string | number): string {
+  const mark = (_key: string, value: unknown): unknown =>
+    typeof value === "bigint" || (typeof value === "string" && marked.test(value)) ? `#${value}` : value;
+  // A quote inside of a text is escaped, so this finds whole texts. A colon follows a name.
+  return JSON.stringify(value, mark, space).replace(/(?<!\\)"#(#*)(-?\d+)"(?!:)/g, (_, more: string, digits: string) =>
+    more === "" ? digits : `"${more}${digits}"`,
+  );
+}
+
 type Reviver = (this: unknown, key: string, value: Json, context?: { source?: string }) => Json;
 
 const withSource: Reviver = (_key, value, context) =>
@@ -22,7 +38,10 @@ const parseWithSource = JSON.parse as (text: string, reviver: Reviver) => Json;
 /** Whether the engine shows a reviver the source of a number. */
 const hasSource = parseWithSource("9007199254740993", withSource) === 9007199254740993n;
 
-/** Parses JSON without losing integers. Throws a SyntaxError. */
+/**
+ * Is JSON.parse without losing integers: those that a number cannot hold exactly become
+ * bigints. It throws a SyntaxError.
+ */
 export function parse(text: string): Json {
   if (!long.test(text)) {
     return JSON.parse(text) as Json;
