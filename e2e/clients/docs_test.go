@@ -164,6 +164,31 @@ declare module "node:http" {
 	}
 }
 
+// TestTheGoClientNeedsOneMoreModule adds the client to an empty module, without downloads.
+func TestTheGoClientNeedsOneMoreModule(t *testing.T) {
+	t.Parallel()
+	dir, program := t.TempDir(), need(t, "go")
+	root, err := filepath.Abs(harness.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "main.go"), "package main\n\nimport _ \"plantstore/client\"\n\nfunc main() {}\n")
+	env := []string{"GOPROXY=off", "GOFLAGS=", "GOWORK=off"}
+	run(t, dir, env, program, "mod", "init", "example")
+	run(t, dir, env, program, "mod", "edit", "-replace", "plantstore="+root)
+	run(t, dir, env, program, "get", "plantstore/client")
+	run(t, dir, env, program, "build", "-o", os.DevNull, ".")
+	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(sums)) {
+		if !strings.HasPrefix(line, "github.com/go-json-experiment/json ") {
+			t.Errorf("go.sum has %s", line)
+		}
+	}
+}
+
 func TestTheQuickStartsRun(t *testing.T) {
 	const taken = "40010 \"id\" 1 is taken by another plant: choose another id\n"
 	for _, test := range []struct{ page, language, want string }{
@@ -186,6 +211,13 @@ func TestTheReceiversVerify(t *testing.T) {
 	const page, body = "docs/webhooks.md", `{"type":"plant.created","data":{"id":9007199254740993,"name":"Öl"}}`
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of a receiver"))
 	server := harness.Start(t)
+	receiver, err := os.ReadFile(harness.Root + "/examples/receiver/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(string(receiver)+"\n", blocks(t, page, "go", server)) {
+		t.Error("the receiver in Go is not examples/receiver")
+	}
 	for _, language := range []string{"go", "ts", "python"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
