@@ -18,7 +18,10 @@ var (
 	flagName = regexp.MustCompile(`(?:^|[^-\w])(--[a-z][a-z-]*)`)
 	envName  = regexp.MustCompile(`PLANTSTORE_[A-Z_]+`)
 	code     = regexp.MustCompile(`\b[45]\d{4}\b`)
-	link     = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	link     = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	command  = regexp.MustCompile(`(?m)^  ([a-z][a-z ]*[a-z])  `)
 	shell    = regexp.MustCompile("(?s)```sh\n.*?```")
 )
@@ -130,13 +133,29 @@ func TestContractPageListsEveryErrorNumber(t *testing.T) {
 }
 
 func TestLinksBetweenPagesAreValid(t *testing.T) {
-	for path, text := range documents(t) {
+	pages := documents(t)
+	pages["deploy/README.md"] = read(t, "deploy/README.md")
+	for path, text := range pages {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), found[1])); err != nil {
+			file, section := filepath.Join(filepath.Dir(path), found[1]), found[2]
+			if found[1] == "" {
+				file = path
+			}
+			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s: %v", path, err)
+			} else if section != "" && !slices.Contains(sections(pages[file]), section) {
+				t.Errorf("%s: %s has no section %s", path, file, section)
 			}
 		}
 	}
+}
+
+// sections returns the anchors of a page's headings.
+func sections(page string) (anchors []string) {
+	for _, found := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		anchors = append(anchors, strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-"))
+	}
+	return anchors
 }
 
 // An interactive zsh takes a pasted comment for arguments.

@@ -193,7 +193,7 @@ const (
 // limitMemory keeps garbage from filling the memory when requests are large, until ctx
 // ends. Garbage may always take half as much as what is in use: a limit below that, which
 // imports, bodies, pages and queues together may reach, would have the collector run all
-// the time. docs/operations.md sums up what they may hold. GOMEMLIMIT replaces the limit.
+// the time. docs/operations/capacity.md sums up what they may hold. GOMEMLIMIT replaces the limit.
 func limitMemory(ctx context.Context, connections func() int) error {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return nil

@@ -46,16 +46,16 @@ func TestCallsWaitForAPatroniFailover(t *testing.T) {
 	harness.Report(t, "%d leaders killed, %d arrivals, %s, %s", kills, arrived, written, harness.VerifyMirrors(t, clients[0], events, mirrors...))
 }
 
-// patroniSettings returns the configuration that docs/operations.md recommends.
+// patroniSettings returns the configuration that docs/operations/postgresql.md recommends.
 func patroniSettings(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(harness.Root, "docs/operations.md"))
+	page, err := os.ReadFile(filepath.Join(harness.Root, "docs/operations/postgresql.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile("(?s)```yaml\n(ttl:.*?)```").FindSubmatch(page)
 	if found == nil {
-		t.Fatal("docs/operations.md has no settings for Patroni")
+		t.Fatal("docs/operations/postgresql.md has no settings for Patroni")
 	}
 	return string(found[1])
 }

@@ -16,7 +16,7 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// A backup under load, a crash, and the restore as docs/operations.md describes it. What
+// A backup under load, a crash, and the restore as docs/operations/backup.md describes it. What
 // was acknowledged before the backup began must be there, and what is acknowledged after
 // the restore.
 func TestRestoredBackupHasEverythingAcknowledgedBeforeIt(t *testing.T) {

@@ -78,7 +78,7 @@ func TestHistoriesWithKillsAreLinearizable(t *testing.T) {
 	})
 }
 
-// Only the files remain that docs/operations.md says are always there: the log has been
+// Only the files remain that docs/operations/run.md says are always there: the log has been
 // checkpointed.
 func TestShutdownUnderLoadRemovesTheLog(t *testing.T) {
 	s := harness.Start(t)

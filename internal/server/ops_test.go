@@ -105,10 +105,10 @@ func TestOnlyRuntimeProfilesAreServed(t *testing.T) {
 }
 
 // Every metric follows Prometheus's conventions, and is in the table of
-// docs/operations.md.
+// docs/operations/monitoring.md.
 func TestMetricsAreNamedByConvention(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../../docs/operations.md")
+	docs, err := os.ReadFile("../../docs/operations/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
