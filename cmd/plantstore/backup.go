@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"plantstore/internal/sqlite"
 )
 
@@ -21,6 +23,8 @@ type backupCommand struct {
 	To    string        `placeholder:"DIR" help:"Write a new file into this directory, named after the store and the time."`
 	Every time.Duration `placeholder:"TIME" help:"With --to, write another one whenever this much time has passed, until interrupted."`
 	Keep  int           `placeholder:"N" help:"With --to, remove all but the newest N (default: keep all)."`
+
+	Textfile string `placeholder:"PATH" help:"After each good backup, write its time, size and duration to this file, for the textfile collector of Prometheus's node exporter."`
 }
 
 // Help is the long part of the help page.
@@ -30,6 +34,7 @@ func (backupCommand) Help() string {
 Examples:
   plantstore backup --db plantstore.db plants-$(date +%F).db
   plantstore backup --db plantstore.db --to /var/backups/plantstore --every 6h --keep 14
+  plantstore backup --db plantstore.db --to /var/backups/plantstore --textfile /var/lib/prometheus/node-exporter/plantstore.prom
   plantstore backup --db plantstore.db - | zstd > plants.db.zst`
 }
 
@@ -45,7 +50,11 @@ func (c *backupCommand) run(ctx context.Context, std streams) error {
 	case c.File == "-":
 		return failedBackup(sqlite.WriteBackup(ctx, c.DB, std.out, std.say))
 	case c.To == "":
-		return c.write(ctx, c.File, std)
+		took, err := c.write(ctx, c.File, std)
+		if err != nil {
+			return err
+		}
+		return c.writeTextfile(c.File, took)
 	case c.Every == 0:
 		return c.writeNext(ctx, std)
 	}
@@ -60,6 +69,8 @@ func (c *backupCommand) check(std streams) error {
 		return usage("say where to write the copy: FILE, - for standard output, or --to DIR")
 	case c.To == "" && (c.Every != 0 || c.Keep != 0):
 		return usage("--every and --keep need --to DIR")
+	case c.File == "-" && c.Textfile != "":
+		return usage("--textfile needs FILE or --to DIR: whether standard output becomes a good backup is not known here")
 	case c.Keep < 0:
 		return usage("--keep must be 1 or more, got %d", c.Keep)
 	case c.Every != 0 && c.Every < time.Second:
@@ -77,12 +88,47 @@ func failedBackup(err error) error {
 	return fmt.Errorf("cannot back up the store: %w", err)
 }
 
-func (c *backupCommand) write(ctx context.Context, file string, std streams) error {
-	err := failedBackup(sqlite.Backup(ctx, c.DB, file, std.say))
-	if err == nil {
-		_, err = fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", file)
+// write writes a backup and returns how long that took.
+func (c *backupCommand) write(ctx context.Context, file string, std streams) (time.Duration, error) {
+	start := time.Now()
+	if err := failedBackup(sqlite.Backup(ctx, c.DB, file, std.say)); err != nil {
+		return 0, err
 	}
-	return err
+	took := time.Since(start)
+	_, err := fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", file)
+	return took, err
+}
+
+// errTextfile says that the backup is good, but --textfile does not say so.
+var errTextfile = errors.New("cannot write the textfile")
+
+// writeTextfile replaces the textfile, if there is to be one, in one step. Its series have
+// the store as a label: two of them without one would make the node exporter fail.
+func (c *backupCommand) writeTextfile(backup string, took time.Duration) error {
+	if c.Textfile == "" {
+		return nil
+	}
+	info, err := os.Stat(backup)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errTextfile, err)
+	}
+	db, err := filepath.Abs(c.DB)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errTextfile, err)
+	}
+	series := prometheus.NewRegistry()
+	add := func(name, help string, value float64) {
+		gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"db": db}})
+		gauge.Set(value)
+		series.MustRegister(gauge)
+	}
+	add("plantstore_backup_last_success_timestamp_seconds", "When the last good backup was complete.", float64(time.Now().Unix()))
+	add("plantstore_backup_size_bytes", "Size of the last good backup.", float64(info.Size()))
+	add("plantstore_backup_duration_seconds", "How long the last good backup took.", took.Seconds())
+	if err := prometheus.WriteToTextfile(c.Textfile, series); err != nil {
+		return fmt.Errorf("%w: %w", errTextfile, err)
+	}
+	return nil
 }
 
 // backupTime is the time in a backup's name. Names sort by time.
@@ -97,9 +143,17 @@ func (c *backupCommand) prefix() string {
 // writeNext writes a backup into the directory and removes the oldest.
 func (c *backupCommand) writeNext(ctx context.Context, std streams) error {
 	file := filepath.Join(c.To, c.prefix()+time.Now().UTC().Format(backupTime)+".db")
-	if err := c.write(ctx, file, std); err != nil {
+	took, err := c.write(ctx, file, std)
+	if err != nil {
 		return err
 	}
+	if err := c.removeOldest(); err != nil {
+		return err
+	}
+	return c.writeTextfile(file, took)
+}
+
+func (c *backupCommand) removeOldest() error {
 	kept, err := c.existing()
 	if err != nil || c.Keep == 0 {
 		return err
@@ -159,6 +213,8 @@ func (c *backupCommand) repeat(ctx context.Context, std streams) error {
 			return nil
 		case first:
 			return err
+		case errors.Is(err, errTextfile): // another backup would not help
+			fmt.Fprintf(std.err, "plantstore: %v\n", err)
 		default:
 			wait = min(c.Every, backupRetry)
 			fmt.Fprintf(std.err, "plantstore: %v; trying again in %s\n", err, wait)

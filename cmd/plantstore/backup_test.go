@@ -8,15 +8,53 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-func TestInterruptedBackupSaysSo(t *testing.T) {
-	dir := t.TempDir()
-	db := filepath.Join(dir, "plants.db")
+// newStoreFile creates a store in a new directory.
+func newStoreFile(t *testing.T) (dir, db string) {
+	t.Helper()
+	dir = t.TempDir()
+	db = filepath.Join(dir, "plants.db")
 	var problems bytes.Buffer
 	if code := run(t.Context(), []string{"token", "create", "--db", db, "--init", "--name", "x"}, streams{strings.NewReader(""), io.Discard, &problems}); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, &problems)
 	}
+	return dir, db
+}
+
+// Otherwise --keep would soon have removed every backup that is more than an hour old.
+func TestTextfileThatFailsDoesNotAddBackups(t *testing.T) {
+	dir, db := newStoreFile(t)
+	textfile := filepath.Join(dir, "metrics", "backup.prom")
+	if err := os.Mkdir(filepath.Dir(textfile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var problems bytes.Buffer
+		done := make(chan int)
+		go func() {
+			done <- run(ctx, []string{"backup", "--db", db, "--to", dir, "--every", "6h", "--textfile", textfile}, streams{strings.NewReader(""), io.Discard, &problems})
+		}()
+		time.Sleep(time.Hour)
+		if err := os.RemoveAll(filepath.Dir(textfile)); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(12 * time.Hour)
+		stop()
+		code := <-done
+		found, err := filepath.Glob(filepath.Join(dir, "plants-*.db"))
+		if err != nil || code != exitOK || len(found) != 3 || strings.Count(problems.String(), "cannot write the textfile") != 2 {
+			t.Errorf("exit code %d, backups %q, %v:\n%s", code, found, err, &problems)
+		}
+	})
+}
+
+func TestInterruptedBackupSaysSo(t *testing.T) {
+	dir, db := newStoreFile(t)
+	var problems bytes.Buffer
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	for _, args := range [][]string{{filepath.Join(dir, "copy.db")}, {"-"}, {"--to", dir}} {

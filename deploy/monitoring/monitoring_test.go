@@ -302,6 +302,7 @@ var firing = map[string][]string{
 	"PlantstoreUnavailable":     {`plantstore_http_requests_total{operation="createPlant",status="503"} 0+1x20`},
 	"PlantstoreDamaged":         {`plantstore_store_damaged 0 1`},
 	"PlantstoreDiskSpace":       {`plantstore_disk_free_bytes 199x60`, `plantstore_store_bytes 100x60`},
+	"PlantstoreBackupOld":       {`plantstore_backup_last_success_timestamp_seconds{db="/var/lib/plantstore/plants.db"} 1799910000x40`},
 	"PlantstoreQueue":           {`plantstore_queue_depth 5000x9`},
 	"PlantstoreSlowCommits":     {`plantstore_commit_duration_seconds_bucket{le="0.1"} 0x40`, `plantstore_commit_duration_seconds_bucket{le="0.2"} 0+9x40`, `plantstore_commit_duration_seconds_bucket{le="+Inf"} 0+9x40`},
 	"PlantstoreWriteAheadLog":   {`plantstore_wal_bytes 2000000000x60`},
