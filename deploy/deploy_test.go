@@ -56,9 +56,54 @@ type probe struct {
 	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-type deployment struct {
+type container struct {
+	Args []string
+	Env  []struct {
+		Name      string
+		Value     string
+		ValueFrom struct {
+			Secret struct{ Name, Key string } `yaml:"secretKeyRef"`
+		} `yaml:"valueFrom"`
+	}
+	Ports []struct {
+		Name          string
+		ContainerPort int `yaml:"containerPort"`
+	}
+	Resources struct {
+		Limits struct{ Memory string }
+	}
+	Readiness probe `yaml:"readinessProbe"`
+	Liveness  probe `yaml:"livenessProbe"`
+	Mounts    []struct {
+		Name string
+		Path string `yaml:"mountPath"`
+	} `yaml:"volumeMounts"`
+}
+
+// env returns the value of a variable, "" if there is none or it is in a Secret.
+func (c container) env(name string) string {
+	for _, env := range c.Env {
+		if env.Name == name {
+			return env.Value
+		}
+	}
+	return ""
+}
+
+// pods are the files that run servers in Kubernetes.
+var pods = []string{"kubernetes/deployment.yaml", "kubernetes-sqlite/statefulset.yaml"}
+
+// workload is a Deployment or a StatefulSet.
+type workload struct {
 	Spec struct {
+		Replicas int
 		Selector selector
+		Claims   []struct {
+			Metadata struct{ Name string }
+			Spec     struct {
+				AccessModes []string `yaml:"accessModes"`
+			}
+		} `yaml:"volumeClaimTemplates"`
 		Template struct {
 			Metadata struct{ Labels labels }
 			Spec     struct {
@@ -66,25 +111,7 @@ type deployment struct {
 				Spread []struct {
 					Selector selector `yaml:"labelSelector"`
 				} `yaml:"topologySpreadConstraints"`
-				Containers []struct {
-					Args []string
-					Env  []struct {
-						Name      string
-						Value     string
-						ValueFrom struct {
-							Secret struct{ Name, Key string } `yaml:"secretKeyRef"`
-						} `yaml:"valueFrom"`
-					}
-					Ports []struct {
-						Name          string
-						ContainerPort int `yaml:"containerPort"`
-					}
-					Resources struct {
-						Limits struct{ Memory string }
-					}
-					Readiness probe `yaml:"readinessProbe"`
-					Liveness  probe `yaml:"livenessProbe"`
-				}
+				Containers []container
 			}
 		}
 	}
@@ -147,18 +174,21 @@ type commandLine struct {
 
 func commandLines(t *testing.T) []commandLine {
 	t.Helper()
-	pod := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec
 	service := readYAML[compose](t, "compose.yaml").Services["plantstore"]
 	unit := "plantstore.service"
 	stop, err := time.ParseDuration(find(t, unit, `(?m)^TimeoutStopSec=(\d+)$`)[0] + "s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []commandLine{
-		{"kubernetes/deployment.yaml", pod.Containers[0].Args, time.Duration(pod.Grace) * time.Second},
+	lines := []commandLine{
 		{"compose.yaml", service.Command, service.StopGrace},
 		{unit, strings.Fields(find(t, unit, `(?m)^ExecStart=\S+/plantstore (.*)$`)[0]), stop},
 	}
+	for _, file := range pods {
+		pod := readYAML[workload](t, file).Spec.Template.Spec
+		lines = append(lines, commandLine{file, pod.Containers[0].Args, time.Duration(pod.Grace) * time.Second})
+	}
+	return lines
 }
 
 func TestEnvironmentIsWhatServeReads(t *testing.T) {
@@ -168,7 +198,7 @@ func TestEnvironmentIsWhatServeReads(t *testing.T) {
 	}
 	variable := regexp.MustCompile(`PLANTSTORE_[A-Z_]+`)
 	known := variable.FindAllString(string(help), -1)
-	for _, file := range []string{"Dockerfile", "compose.yaml", "env.example", "plantstore.service", "kubernetes/deployment.yaml"} {
+	for _, file := range append([]string{"Dockerfile", "compose.yaml", "env.example", "plantstore.service"}, pods...) {
 		// Comments may name variables that must not be set.
 		text := regexp.MustCompile(`(?m)#.*$`).ReplaceAllString(read(t, file), "")
 		named := variable.FindAllString(text, -1)
@@ -186,10 +216,12 @@ func TestEnvironmentIsWhatServeReads(t *testing.T) {
 // Each command line starts a server that responds to the probes and to the load
 // balancer's health checks.
 func TestCommandLinesServeWhatIsProbed(t *testing.T) {
-	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
-	probed := []string{container.Readiness.HTTPGet.Path, container.Liveness.HTTPGet.Path}
-	if want := []string{"/readyz", "/healthz"}; !slices.Equal(probed, want) {
-		t.Errorf("the readiness and liveness probes get %q, want %q", probed, want)
+	probed := []string{"/readyz", "/healthz"}
+	for _, file := range pods {
+		container := readYAML[workload](t, file).Spec.Template.Spec.Containers[0]
+		if got := []string{container.Readiness.HTTPGet.Path, container.Liveness.HTTPGet.Path}; !slices.Equal(got, probed) {
+			t.Errorf("%s: the readiness and liveness probes get %q, want %q", file, got, probed)
+		}
 	}
 	probed = append(probed, find(t, "haproxy.cfg", `option httpchk GET (\S+)`)...)
 	for _, line := range commandLines(t) {
@@ -279,16 +311,13 @@ func bytes(t *testing.T, size string) int64 {
 func TestMemoryIsLimited(t *testing.T) {
 	type limits struct{ hard, soft string }
 	service := readYAML[compose](t, "compose.yaml").Services["plantstore"]
-	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
 	files := map[string]limits{
-		"compose.yaml":               {service.Memory, service.Environment["GOMEMLIMIT"]},
-		"plantstore.service":         {find(t, "plantstore.service", `(?m)^MemoryMax=(.*)$`)[0], find(t, "plantstore.service", `(?m)^Environment=GOMEMLIMIT=(.*)$`)[0]},
-		"kubernetes/deployment.yaml": {hard: container.Resources.Limits.Memory},
+		"compose.yaml":       {service.Memory, service.Environment["GOMEMLIMIT"]},
+		"plantstore.service": {find(t, "plantstore.service", `(?m)^MemoryMax=(.*)$`)[0], find(t, "plantstore.service", `(?m)^Environment=GOMEMLIMIT=(.*)$`)[0]},
 	}
-	for _, env := range container.Env {
-		if env.Name == "GOMEMLIMIT" {
-			files["kubernetes/deployment.yaml"] = limits{container.Resources.Limits.Memory, env.Value}
-		}
+	for _, file := range pods {
+		container := readYAML[workload](t, file).Spec.Template.Spec.Containers[0]
+		files[file] = limits{container.Resources.Limits.Memory, container.env("GOMEMLIMIT")}
 	}
 	for file, l := range files {
 		hard, soft := bytes(t, l.hard), bytes(t, l.soft)
@@ -352,7 +381,7 @@ func TestNetworkPolicyAllowsWhatThePodsNeed(t *testing.T) {
 	if !slices.Equal(policy.PolicyTypes, []string{"Ingress", "Egress"}) {
 		t.Errorf("the policy is for %q", policy.PolicyTypes)
 	}
-	name := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0].Ports[0].Name
+	name := readYAML[workload](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0].Ports[0].Name
 	if len(policy.Ingress) != 1 || len(policy.Ingress[0].From) == 0 || len(policy.Ingress[0].Ports) != 1 || policy.Ingress[0].Ports[0].Port != name {
 		t.Errorf("the policy allows the ingress %v, want only to port %s, from selected pods", policy.Ingress, name)
 	}
@@ -413,7 +442,6 @@ func TestImageChecksItsHealth(t *testing.T) {
 
 func TestFilesAgreeOnThePort(t *testing.T) {
 	want := find(t, "Dockerfile", `PLANTSTORE_ADDR=:(\d+)`)[0]
-	container := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec.Containers[0]
 	service := readYAML[struct {
 		Spec struct {
 			Ports []struct {
@@ -424,25 +452,27 @@ func TestFilesAgreeOnThePort(t *testing.T) {
 	got := map[string]string{
 		"Dockerfile's EXPOSE":  find(t, "Dockerfile", `EXPOSE (\d+)`)[0],
 		"haproxy.cfg's server": find(t, "haproxy.cfg", `plantstore:(\d+)`)[0],
-		"deployment.yaml":      fmt.Sprint(container.Ports[0].ContainerPort),
 		"haproxy.cfg's bind":   find(t, "haproxy.cfg", `bind :(\d+)`)[0],
 		"compose.yaml":         find(t, "compose.yaml", `"127\.0\.0\.1:8080:(\d+)"`)[0],
+	}
+	for _, file := range pods {
+		container := readYAML[workload](t, file).Spec.Template.Spec.Containers[0]
+		got[file] = fmt.Sprint(container.Ports[0].ContainerPort)
+		name := container.Ports[0].Name
+		for _, port := range []string{container.Readiness.HTTPGet.Port, container.Liveness.HTTPGet.Port, service.Spec.Ports[0].TargetPort} {
+			if port != name {
+				t.Errorf("%s: a probe or the service uses port %q, the container names it %q", file, port, name)
+			}
+		}
 	}
 	for where, port := range got {
 		if port != want {
 			t.Errorf("%s has port %s, the image listens on %s", where, port, want)
 		}
 	}
-	name := container.Ports[0].Name
-	for _, port := range []string{container.Readiness.HTTPGet.Port, container.Liveness.HTTPGet.Port, service.Spec.Ports[0].TargetPort} {
-		if port != name {
-			t.Errorf("a probe or the service uses port %q, the container names it %q", port, name)
-		}
-	}
 }
 
 func TestSelectorsMatchThePods(t *testing.T) {
-	d := readYAML[deployment](t, "kubernetes/deployment.yaml")
 	service := readYAML[struct{ Spec struct{ Selector labels } }](t, "kubernetes/service.yaml")
 	budget := readYAML[struct{ Spec struct{ Selector selector } }](t, "kubernetes/poddisruptionbudget.yaml")
 	policy := readYAML[struct {
@@ -450,40 +480,92 @@ func TestSelectorsMatchThePods(t *testing.T) {
 			Selector selector `yaml:"podSelector"`
 		}
 	}](t, "kubernetes/networkpolicy.yaml")
-	selectors := []labels{
-		d.Spec.Selector.MatchLabels, service.Spec.Selector, budget.Spec.Selector.MatchLabels, policy.Spec.Selector.MatchLabels,
-	}
-	for _, spread := range d.Spec.Template.Spec.Spread {
-		selectors = append(selectors, spread.Selector.MatchLabels)
-	}
-	for _, s := range selectors {
-		if len(s) == 0 {
-			t.Error("a selector is empty")
+	for _, file := range pods {
+		w := readYAML[workload](t, file)
+		selectors := []labels{
+			w.Spec.Selector.MatchLabels, service.Spec.Selector, budget.Spec.Selector.MatchLabels, policy.Spec.Selector.MatchLabels,
 		}
-		for key, value := range s {
-			if d.Spec.Template.Metadata.Labels[key] != value {
-				t.Errorf("a selector requires %s=%s, which the pods do not have", key, value)
+		for _, spread := range w.Spec.Template.Spec.Spread {
+			selectors = append(selectors, spread.Selector.MatchLabels)
+		}
+		for _, s := range selectors {
+			if len(s) == 0 {
+				t.Errorf("%s: a selector is empty", file)
 			}
+			for key, value := range s {
+				if w.Spec.Template.Metadata.Labels[key] != value {
+					t.Errorf("a selector requires %s=%s, which the pods of %s do not have", key, value, file)
+				}
+			}
+		}
+	}
+}
+
+// Two servers with a SQLite store would each have their own plants, and a store that is
+// not on the volume would be lost with its pod.
+func TestSQLiteStoreHasOnePodAndItsVolume(t *testing.T) {
+	w := readYAML[workload](t, "kubernetes-sqlite/statefulset.yaml").Spec
+	c := w.Template.Spec.Containers[0]
+	if w.Replicas != 1 || len(w.Claims) != 1 || len(c.Mounts) != 1 {
+		t.Fatalf("%d replicas, %d claims and %d mounts, want one of each", w.Replicas, len(w.Claims), len(c.Mounts))
+	}
+	claim, mount := w.Claims[0], c.Mounts[0]
+	if claim.Metadata.Name != mount.Name || !slices.Equal(claim.Spec.AccessModes, []string{"ReadWriteOnce"}) {
+		t.Errorf("the pod mounts %+v, the claim is %+v", mount, claim)
+	}
+	if db := c.env("PLANTSTORE_DB"); path.Dir(db) != mount.Path {
+		t.Errorf("the store is %q, the volume is at %s", db, mount.Path)
+	}
+	patches := read(t, "kubernetes-sqlite/kustomization.yaml")
+	for _, kind := range []string{"Deployment", "PodDisruptionBudget"} {
+		if !regexp.MustCompile(`\$patch: delete\s+apiVersion: \S+\s+kind: ` + kind).MatchString(patches) {
+			t.Errorf("the %s with PostgreSQL is not left out", kind)
+		}
+	}
+}
+
+// The command of the timer's service, on a store and directories of the test.
+func TestBackupServiceWritesABackupAndItsTextfile(t *testing.T) {
+	dir := t.TempDir()
+	db := filepath.Join(dir, "plants.db")
+	create := exec.CommandContext(t.Context(), binary, "token", "create", "--init", "--name", "x", "--db", db)
+	if out, err := create.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const backups = "/var/backups/plantstore"
+	if writable := find(t, "plantstore-backup.service", `(?m)^ReadWritePaths=(.*)$`); !slices.Equal(writable, []string{backups}) {
+		t.Errorf("the service may write to %q", writable)
+	}
+	line := find(t, "plantstore-backup.service", `(?m)^ExecStart=\S+/plantstore (.*)$`)[0]
+	cmd := exec.CommandContext(t.Context(), binary, strings.Fields(strings.ReplaceAll(line, backups, dir))...)
+	cmd.Env = append(os.Environ(), "PLANTSTORE_DB="+db)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("plantstore %s: %v: %s", line, err, out)
+	}
+	for _, pattern := range []string{"plants-*.db", "plantstore.prom"} {
+		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(found) != 1 {
+			t.Errorf("%s: %q, %v", pattern, found, err)
 		}
 	}
 }
 
 func TestSecretTemplateIsComplete(t *testing.T) {
 	template := readYAML[secret](t, "kubernetes/secret.example.yaml")
-	pods := readYAML[deployment](t, "kubernetes/deployment.yaml").Spec.Template.Spec
-	used := 0
-	for _, env := range pods.Containers[0].Env {
-		ref := env.ValueFrom.Secret
-		if ref.Name == "" {
-			continue
-		}
-		used++
-		if _, ok := template.StringData[ref.Key]; !ok || ref.Name != template.Metadata.Name {
-			t.Errorf("%s refers to %s in secret %s, which the template does not have", env.Name, ref.Key, ref.Name)
+	used := map[string]bool{}
+	for _, file := range pods {
+		for _, env := range readYAML[workload](t, file).Spec.Template.Spec.Containers[0].Env {
+			ref := env.ValueFrom.Secret
+			if ref.Name == "" {
+				continue
+			}
+			used[ref.Key] = true
+			if _, ok := template.StringData[ref.Key]; !ok || ref.Name != template.Metadata.Name {
+				t.Errorf("%s: %s refers to %s in secret %s, which the template does not have", file, env.Name, ref.Key, ref.Name)
+			}
 		}
 	}
-	if used != len(template.StringData) {
-		t.Errorf("the template has %d values, the pods use %d", len(template.StringData), used)
+	if len(used) != len(template.StringData) {
+		t.Errorf("the template has %d values, the pods use %d", len(template.StringData), len(used))
 	}
 }
 
