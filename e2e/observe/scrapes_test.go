@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,11 +22,13 @@ var scrapesDir = flag.String("scrapes", "", "the directory to which TestScrapes 
 const scrapes = 30
 
 // A healthy server of each kind, scraped while it works, has every metric that the
-// dashboard and the alerts name. deploy/monitoring evaluates them on these scrapes.
+// dashboard and the alerts name, or a backup's textfile has it. deploy/monitoring evaluates them on these scrapes.
 func TestScrapes(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
-	for name, db := range map[string]string{"sqlite": filepath.Join(t.TempDir(), "plants.db"), "postgres": pgtest.Fresh(t)} {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "plants.db")
+	for name, db := range map[string]string{"sqlite": file, "postgres": pgtest.Fresh(t)} {
 		for i, text := range scrape(t, db) {
 			all.WriteString(text)
 			if *scrapesDir == "" {
@@ -36,6 +39,15 @@ func TestScrapes(t *testing.T) {
 			}
 		}
 	}
+	textfile := filepath.Join(dir, "backup.prom")
+	if out, err := exec.Command(harness.Binary(), "backup", "--db", file, file+".copy", "--textfile", textfile).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(textfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Write(text)
 	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../../deploy/monitoring", file))
 		if err != nil {
@@ -47,7 +59,7 @@ func TestScrapes(t *testing.T) {
 		}
 		for _, name := range names {
 			if !strings.Contains(all.String(), "\n"+name+" ") && !strings.Contains(all.String(), "\n"+name+"{") {
-				t.Errorf("%s names %s, which no server has", file, name)
+				t.Errorf("%s names %s, which neither a server nor a backup has", file, name)
 			}
 		}
 	}
