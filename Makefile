@@ -9,10 +9,10 @@ run:
 build:
 	go build -o bin/ ./cmd/plantstore
 
-# dist builds a release into dist/: archives, Debian packages, container images, SBOMs
-# and checksums. The same commit gives the same bytes.
+# dist builds a release into dist/: archives, .deb and .rpm packages, container images, SBOMs
+# and checksums. The same commit gives the same bytes. ONLY=linux/amd64 builds for one platform.
 dist:
-	go -C deploy/dist run .
+	go -C deploy/dist run . -only '$(ONLY)'
 
 # test runs what must pass before a commit, in about five minutes.
 test:

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -301,7 +303,7 @@ type scratch struct {
 }
 
 func newScratch(t *testing.T) scratch {
-	programs := []string{"dpkg"}
+	programs := []string{"dpkg", "debconf-communicate"}
 	if os.Geteuid() != 0 {
 		programs = append(programs, "fakeroot")
 	}
@@ -311,7 +313,12 @@ func newScratch(t *testing.T) scratch {
 		}
 	}
 	s := scratch{t, t.TempDir()}
+	debconf, err := os.ReadFile("/usr/share/debconf/debconf.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
+		"etc/debconf.conf": string(debconf), "var/cache/debconf/.keep": "", "usr/share/debconf/confmodule": "",
 		"var/lib/dpkg/status": "", "var/lib/dpkg/info/.keep": "", "var/lib/dpkg/updates/.keep": "",
 		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/shadow": "", "etc/gshadow": "",
 		"usr/bin/.keep": "", "usr/share/.keep": "", "lib/systemd/system/.keep": "",
@@ -340,8 +347,19 @@ func (s scratch) dpkg(args ...string) {
 		}
 	}
 	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "DEBIAN_FRONTEND=noninteractive")
 	s.t.Log(output(s.t, cmd))
+}
+
+// answer answers a question of the package before it is asked.
+func (s scratch) answer(question, value string) {
+	s.t.Helper()
+	cmd := exec.Command("debconf-communicate", "plantstore")
+	cmd.Env = append(os.Environ(), "DPKG_ROOT="+s.root, "DEBIAN_FRONTEND=noninteractive")
+	cmd.Stdin = strings.NewReader("SET " + question + " " + value + "\n")
+	if got := output(s.t, cmd); got != "0 value set\n" {
+		s.t.Fatalf("debconf says %q", got)
+	}
 }
 
 // read returns a file of the scratch root, or "" if there is none.
@@ -371,7 +389,7 @@ func TestDebianPackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 	}
 	s.dpkg("--install", deb)
 	program := filepath.Join(s.root, "usr/bin/plantstore")
-	s.wantFiles(true, "usr/bin/plantstore", "lib/systemd/system/plantstore.service", "usr/share/man/man1/plantstore.1.gz", "etc/plantstore/plantstore.toml")
+	s.wantFiles(true, "usr/bin/plantstore", "lib/systemd/system/plantstore.service", "lib/systemd/system/plantstore-backup.timer", "var/backups/plantstore", "usr/share/man/man1/plantstore.1.gz", "etc/plantstore/plantstore.toml")
 	if info, err := os.Stat(filepath.Join(s.root, "etc/plantstore/env")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file with the first token: %v, %v", info, err)
 	}
@@ -383,8 +401,10 @@ func TestDebianPackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 		t.Errorf("there is no user:\n%s", s.read("etc/passwd"))
 	}
 	output(t, exec.Command(program, "serve", "--print-config", "--config", filepath.Join(s.root, "etc/plantstore/plantstore.toml")))
-	if unit := s.read("lib/systemd/system/plantstore.service"); !strings.Contains(unit, "ExecStart=/usr/bin/plantstore ") || !strings.Contains(unit, "PLANTSTORE_CONFIG=/etc/plantstore/plantstore.toml") {
-		t.Errorf("the unit is\n%s", unit)
+	for _, name := range []string{"plantstore.service", "plantstore-backup.service"} {
+		if unit := s.read("lib/systemd/system/" + name); !strings.Contains(unit, "ExecStart=/usr/bin/plantstore ") || !strings.Contains(unit, "PLANTSTORE_CONFIG=/etc/plantstore/plantstore.toml") {
+			t.Errorf("%s is\n%s", name, unit)
+		}
 	}
 
 	// The store and edited settings survive an upgrade.
@@ -393,32 +413,181 @@ func TestDebianPackageIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
 		t.Fatal(err)
 	}
 	output(t, exec.Command(program, "token", "create", "--init", "--db", db, "--name", "kept"))
+	store := s.read("var/lib/plantstore/plants.db")
 	edited := s.read("etc/plantstore/plantstore.toml") + "max-queue = 99\n"
 	if err := os.WriteFile(filepath.Join(s.root, "etc/plantstore/plantstore.toml"), []byte(edited), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	next := &release{source: "../..", out: t.TempDir(), version: "9.9.9", commit: testCommit, shells: map[string][]byte{}}
-	if err := next.writeDebian(target{"linux", runtime.GOARCH}, program); err != nil {
+	small := install(t, []byte("#!/bin/sh\n")) // is compressed and installed sooner
+	if err := next.writePackages(target{"linux", runtime.GOARCH}, small); err != nil {
 		t.Fatal(err)
 	}
-	s.dpkg("--install", filepath.Join(next.out, "plantstore_9.9.9_"+runtime.GOARCH+".deb"))
+	deb = filepath.Join(next.out, "plantstore_9.9.9_"+runtime.GOARCH+".deb")
+	s.dpkg("--install", deb)
 	if !strings.Contains(s.read("var/lib/dpkg/status"), "Version: 9.9.9") {
 		t.Error("the package is not upgraded")
 	}
 	if s.read("etc/plantstore/plantstore.toml") != edited || s.read("etc/plantstore/env") != token {
 		t.Error("the upgrade changed the settings or the token")
 	}
-	if list := output(t, exec.Command(program, "token", "list", "--db", db)); !strings.Contains(list, "kept") {
-		t.Errorf("the store has the tokens\n%s", list)
+	if s.read("var/lib/plantstore/plants.db") != store {
+		t.Error("the upgrade changed the store")
 	}
 
-	// Removing keeps the data, purging removes it.
+	// Removing keeps everything that is not the package's own.
 	s.dpkg("--remove", "plantstore")
 	s.wantFiles(false, "usr/bin/plantstore", "lib/systemd/system/plantstore.service")
 	s.wantFiles(true, "var/lib/plantstore/plants.db", "etc/plantstore/plantstore.toml", "etc/plantstore/env")
+
+	// Purging does not delete the store unless someone says so.
 	s.dpkg("--purge", "plantstore")
-	s.wantFiles(false, "var/lib/plantstore", "etc/plantstore")
+	s.wantFiles(false, "etc/plantstore/plantstore.toml")
+	if store == "" || s.read("var/lib/plantstore/plants.db") != store {
+		t.Error("the purge changed the store")
+	}
+	s.dpkg("--install", deb)
+	if s.read("etc/plantstore/env") != token || strings.Count(s.read("etc/passwd"), "plantstore:x:") != 1 {
+		t.Errorf("the store was kept, but its first token or its user was not:\n%s", s.read("etc/passwd"))
+	}
+	s.answer("plantstore/purge-store", "true")
+	s.dpkg("--purge", "plantstore")
+	s.wantFiles(false, "var/lib/plantstore", "etc/plantstore", "var/backups/plantstore")
 	if strings.Contains(s.read("etc/passwd"), "plantstore") {
 		t.Error("the user is left over")
+	}
+
+	// Backups are kept, and with them the user that can read them.
+	s.dpkg("--install", deb)
+	if err := os.WriteFile(filepath.Join(s.root, "var/backups/plantstore/plants-20261115T060000Z.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.dpkg("--purge", "plantstore")
+	s.wantFiles(true, "var/backups/plantstore/plants-20261115T060000Z.db")
+	if !strings.Contains(s.read("etc/passwd"), "\nplantstore:x:") {
+		t.Error("the user of the backups is gone")
+	}
+}
+
+// header is the header of an rpm package: its values by their tags.
+type header map[uint32][]string
+
+// Tags of rpm, and the flag of a configuration file that rpm keeps if it was edited.
+const (
+	tagName, tagArch, tagRequires               = 1000, 1022, 1049
+	tagPostInstall, tagPreRemove, tagPostRemove = 1024, 1025, 1026
+	tagFlags, tagDirIndex, tagBaseName, tagDirs = 1037, 1116, 1117, 1118
+	flagConfigNoReplace                         = 1<<0 | 1<<4
+)
+
+// readHeader reads a header at the beginning of text, and returns the rest. It knows the
+// types of the tags above: 32-bit numbers and strings.
+func readHeader(t *testing.T, text []byte) (header, []byte) {
+	t.Helper()
+	if !bytes.HasPrefix(text, []byte{0x8e, 0xad, 0xe8, 1}) {
+		t.Fatalf("no header of rpm begins with %x", text[:4])
+	}
+	n, size := binary.BigEndian.Uint32(text[8:]), binary.BigEndian.Uint32(text[12:])
+	index, data := text[16:16+16*n], text[16+16*n:][:size]
+	h := header{}
+	for ; len(index) > 0; index = index[16:] {
+		field := func(i int) uint32 { return binary.BigEndian.Uint32(index[4*i:]) }
+		tag, kind, at := field(0), field(1), data[field(2):]
+		for range field(3) {
+			switch kind {
+			case 4:
+				h[tag] = append(h[tag], fmt.Sprint(binary.BigEndian.Uint32(at)))
+				at = at[4:]
+			case 6, 8, 9:
+				value, rest, _ := bytes.Cut(at, []byte{0})
+				h[tag] = append(h[tag], string(value))
+				at = rest
+			}
+		}
+	}
+	return h, text[16+16*n+size:]
+}
+
+// files returns the flags of the package's files by their paths.
+func (h header) files(t *testing.T) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	for i, name := range h[tagBaseName] {
+		dir, err := strconv.Atoi(h[tagDirIndex][i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[h[tagDirs][dir]+name], err = strconv.Atoi(h[tagFlags][i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestRPMHasTheFilesAndScripts(t *testing.T) {
+	text := only(t, ".rpm")
+	signature, rest := readHeader(t, text[96:])
+	if len(signature) == 0 {
+		t.Error("the package has no digests")
+	}
+	rest = rest[(8-(len(text)-len(rest))%8)%8:] // aligned
+	h, payload := readHeader(t, rest)
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	if !slices.Equal(h[tagName], []string{"plantstore"}) || !slices.Equal(h[tagArch], []string{arch}) || !slices.Contains(h[tagRequires], "shadow-utils") {
+		t.Errorf("the package is %q for %q and needs %q", h[tagName], h[tagArch], h[tagRequires])
+	}
+	all := h.files(t)
+	for _, name := range []string{
+		"/usr/bin/plantstore", "/usr/share/man/man1/plantstore.1.gz", "/usr/lib/systemd/system/plantstore.service",
+		"/usr/lib/systemd/system/plantstore-backup.service", "/usr/lib/systemd/system/plantstore-backup.timer", "/usr/share/zsh/site-functions/_plantstore",
+	} {
+		if _, ok := all[name]; !ok {
+			t.Errorf("the package has no %s", name)
+		}
+	}
+	if flags := all["/etc/plantstore/plantstore.toml"]; flags != flagConfigNoReplace {
+		t.Errorf("an upgrade would not keep the settings: their flags are %b", flags)
+	}
+	if _, ok := all["/lib/systemd/system/plantstore.service"]; ok {
+		t.Error("the package has files of Debian's")
+	}
+	if len(gunzip(t, payload)) < 10<<20 {
+		t.Error("the package has no binary")
+	}
+
+	// As rpm runs the scripts: to install, to upgrade, to remove. They change a scratch root.
+	s := newScratch(t)
+	if err := os.MkdirAll(filepath.Join(s.root, "etc/plantstore"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.root, "etc/plantstore/plantstore.toml"), []byte(settings), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	script := func(tag uint32, argument string) {
+		t.Helper()
+		cmd := exec.Command("sh", "-c", h[tag][0], "script", argument)
+		if os.Geteuid() != 0 {
+			cmd = exec.Command("fakeroot", cmd.Args...)
+		}
+		cmd.Env = append(os.Environ(), "DPKG_ROOT="+s.root, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+		output(t, cmd)
+	}
+	script(tagPostInstall, "1")
+	token := s.read("etc/plantstore/env")
+	if len(token) < 64 || !strings.Contains(s.read("etc/passwd"), "\nplantstore:x:") {
+		t.Errorf("the first token is %q, the users are\n%s", token, s.read("etc/passwd"))
+	}
+	script(tagPostInstall, "2")
+	script(tagPreRemove, "0")
+	script(tagPostRemove, "0")
+	if s.read("etc/plantstore/env") != token {
+		t.Error("the first token was changed or removed")
+	}
+}
+
+func TestUnknownPlatformIsRefused(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "dist")
+	if err := run([]string{"-out", out, "-only", "linux/vax"}); err == nil || !strings.Contains(err.Error(), "linux/amd64") {
+		t.Errorf("linux/vax: %v", err)
 	}
 }

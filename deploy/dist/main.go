@@ -1,6 +1,6 @@
 // Command dist builds everything of a release into a directory: archives with the binary
-// for each platform, a Debian package and a container image for each Linux architecture,
-// SBOMs, and checksums. The same source, version and commit give the same bytes.
+// for each platform, packages for Debian and Red Hat and a container image for each Linux
+// architecture, SBOMs, and checksums. The same source, version and commit give the same bytes.
 //
 // It is a module of its own, so that the server does not depend on what it needs.
 package main
@@ -22,6 +22,8 @@ import (
 
 // target is a platform.
 type target struct{ os, arch string }
+
+func (t target) String() string { return t.os + "/" + t.arch }
 
 var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}, {"windows", "amd64"}}
 
@@ -52,6 +54,10 @@ func run(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	selected := slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return *only != "" && *only != t.String() })
+	if len(selected) == 0 {
+		return fmt.Errorf("-only %s: the platforms are %v", *only, targets)
+	}
 	r := &release{source: *source, out: *out, commit: *commit}
 	if err := r.identify(); err != nil {
 		return err
@@ -62,12 +68,9 @@ func run(args []string) error {
 	if err := r.describe(); err != nil {
 		return err
 	}
-	for _, t := range targets {
-		if *only != "" && *only != t.os+"/"+t.arch {
-			continue
-		}
+	for _, t := range selected {
 		if err := r.build(t); err != nil {
-			return fmt.Errorf("%s/%s: %w", t.os, t.arch, err)
+			return fmt.Errorf("%s: %w", t, err)
 		}
 	}
 	return r.writeChecksums()
@@ -184,7 +187,7 @@ func (r *release) build(t target) error {
 	if t.os != "linux" {
 		return nil
 	}
-	return errors.Join(r.writeDebian(t, program), r.writeImage(base+".oci.tar", t, program))
+	return errors.Join(r.writePackages(t, program), r.writeImage(base+".oci.tar", t, program))
 }
 
 // writeChecksums writes SHA256SUMS, in the format of sha256sum.
