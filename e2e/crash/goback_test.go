@@ -11,7 +11,7 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// The way back of docs/operations.md: a backup with the old release, an upgrade, and the
+// The way back of docs/operations/upgrade.md: a backup with the old release, an upgrade, and the
 // backup restored with the old release. Looking at the store with the new release in between
 // is not an upgrade.
 func TestGoingBackToTheReleaseBefore(t *testing.T) {
