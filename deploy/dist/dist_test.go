@@ -533,7 +533,7 @@ func TestRPMHasTheFilesAndScripts(t *testing.T) {
 	rest = rest[(8-(len(text)-len(rest))%8)%8:] // aligned
 	h, payload := readHeader(t, rest)
 	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	if !slices.Equal(h[tagName], []string{"plantstore"}) || !slices.Equal(h[tagArch], []string{arch}) || !slices.Contains(h[tagRequires], "shadow-utils") {
+	if !slices.Equal(h[tagName], []string{"plantstore"}) || !slices.Equal(h[tagArch], []string{arch}) || !slices.Contains(h[tagRequires], "/usr/sbin/useradd") {
 		t.Errorf("the package is %q for %q and needs %q", h[tagName], h[tagArch], h[tagRequires])
 	}
 	all := h.files(t)

@@ -58,7 +58,7 @@ func (r *release) writePackages(t target, program string) error {
 	debian.Depends = []string{"passwd", "debconf (>= 0.5) | debconf-2.0"}
 	debian.Deb = nfpm.Deb{Compression: "gzip", Scripts: nfpm.DebScripts{Templates: filepath.Join(r.source, "deploy/dist/templates")}}
 	redHat := info
-	redHat.Depends = []string{"shadow-utils"}
+	redHat.Depends = []string{"/usr/sbin/useradd"} // its package has another name on SUSE
 	redHat.RPM = nfpm.RPM{Compression: "gzip", BuildHost: "localhost"}
 	return errors.Join(
 		writePackage(&debian, deb.Default, filepath.Join(r.out, fmt.Sprintf("plantstore_%s_%s.deb", r.version, t.arch))),
