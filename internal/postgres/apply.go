@@ -115,8 +115,9 @@ func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (t
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
-		done, err := c.Exec(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By)
-		if err != nil || done.RowsAffected() == 1 {
+		var created bool
+		err := c.QueryRow(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By).Scan(&created)
+		if err != nil || created {
 			return nil, err
 		}
 		return p.rows, nil
@@ -249,13 +250,13 @@ func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
 func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
 	var stored []int32
 	var b pgx.Batch
-	b.Queue(fence)
-	b.Queue(fetchResults, p.batchID).QueryRow(func(row pgx.Row) error { return row.Scan(&stored) })
-	err = c.SendBatch(ctx, &b).Close()
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
+	queueBegin(&b)
+	b.Queue(fetchResults, p.batchID).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&stored}, func() error { return nil })
+		return err
+	})
+	b.Queue("COMMIT")
+	if err := c.SendBatch(ctx, &b).Close(); err != nil || stored == nil {
 		return false, err
 	}
 	p.results = decode(stored)

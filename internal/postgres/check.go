@@ -25,7 +25,7 @@ const maxProblems = 100
 
 // The statements of a check. PostgreSQL sorts and joins, on its disk if it must.
 const (
-	checkSettings = `SET LOCAL statement_timeout = 0; SET LOCAL enable_sort = on`
+	checkSettings = `SET LOCAL statement_timeout = 0; SET LOCAL jit = off`
 	// countPlants reads all texts.
 	countPlants   = `SELECT count(*), sum(length(name) + coalesce(length(tag), 0)) FROM stored_plants`
 	selectPlanted = `SELECT plants FROM log_state WHERE id = 1`

@@ -180,6 +180,41 @@ func TestMigrationWaitsForTransactions(t *testing.T) {
 	}
 }
 
+// A write that waited for a migration sees it, even if the role's transactions have one
+// snapshot.
+func TestWriteThatWaitedForAMigrationIsRefused(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url+"&default_transaction_isolation=repeatable%20read&application_name=waiting")
+	tk := token("ci")
+	touch := func() error {
+		return s.TouchTokens(t.Context(), map[plantstore.TokenHash]time.Time{tk.Hash: time.Now()})
+	}
+	for range 10 { // the statements are prepared, and have a plan
+		if err := touch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := openReady(t, url)
+	var wait sync.WaitGroup
+	withWriteConn(t, other, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, fmt.Sprintf(`BEGIN; LOCK TABLE log, log_state, stored_tokens;
+			UPDATE log_state SET writer = %[1]d, oldest_writer = %[1]d; UPDATE plantstore_schema SET version = %[1]d`, len(steps)+1)); err != nil {
+			return err
+		}
+		wait.Go(func() {
+			if err := touch(); !errors.Is(err, ErrNewerSchema) {
+				t.Errorf("a write that waited for the migration: %v", err)
+			}
+		})
+		waitFor(t, "the write to wait", func() bool {
+			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'waiting' AND wait_event_type = 'Lock'")) > 0
+		})
+		_, err := c.Exec(ctx, "COMMIT")
+		return err
+	})
+	wait.Wait()
+}
+
 // prepareAll prepares the statements of a batch on every connection that writes.
 func prepareAll(t *testing.T, s *Store) {
 	t.Helper()

@@ -33,14 +33,15 @@ func withWriteConn(t *testing.T, s *Store, f func(ctx context.Context, c *pgx.Co
 	}
 }
 
-// queryText returns the rows of a query with one text column, a line each.
+// queryText returns the rows of a query in order with one text column, a line each.
 func queryText(t *testing.T, s *Store, query string, args ...any) (text string) {
 	t.Helper()
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, query, args...)
+		rows, err := queryInOrder(ctx, c, query, args...)
 		if err != nil {
 			return err
 		}
+		defer rows.Close()
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		text = strings.Join(lines, "\n")
 		return err
@@ -134,9 +135,18 @@ func TestCommitsAreNeverAsynchronous(t *testing.T) {
 	url := pgtest.Fresh(t)
 	for setting, want := range map[string]string{"off": "on", "on": "on", "local": "local", "remote_apply": "remote_apply"} {
 		s := openReady(t, url+"&synchronous_commit="+setting)
-		if got := queryText(t, s, "SHOW synchronous_commit"); got != want {
-			t.Errorf("synchronous_commit=%s became %s, want %s", setting, got, want)
-		}
+		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+			var got string
+			var b pgx.Batch
+			queueBegin(&b)
+			b.Queue("SHOW synchronous_commit").QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
+			b.Queue("COMMIT")
+			err := c.SendBatch(ctx, &b).Close()
+			if got != want {
+				t.Errorf("synchronous_commit=%s became %s, want %s", setting, got, want)
+			}
+			return err
+		})
 	}
 }
 

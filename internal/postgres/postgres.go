@@ -17,6 +17,12 @@
 // A revocation takes effect everywhere because auth.Guard reads the active tokens once a
 // second. LISTEN would save that small query, but would need it again after every
 // lost connection. It also needs a dedicated connection, which poolers do not provide.
+//
+// # Poolers
+//
+// Nothing outlives a transaction, so that a pooler may give each to another connection:
+// settings are local to theirs, and what has to be locked is a row. Only the names of
+// prepared statements would, so the store uses none if it finds a pooler.
 package postgres
 
 import (
@@ -101,6 +107,7 @@ type Store struct {
 	list         *pgxpool.Pool // for lists and scans
 	scans        chan struct{} // holds a token for each scan in progress
 	reads        coalescer
+	pooled       atomic.Bool // the connections are those of a pooler
 
 	migrating chan struct{}         // holds a token while a call checks or migrates the schema
 	migrated  atomic.Bool           // the schema was found to be one that this release may use
@@ -133,7 +140,8 @@ var _ plantstore.Store = (*Store)(nil)
 // Of several hosts, the store uses the one that accepts writes, even if the URL
 // does not set target_session_attrs=read-write. The URL's pool_max_conns limits
 // the connections for lists, searches and exports, 6 by default and 2 at least. Up to
-// 13 more serve writes, single plants and tokens.
+// 13 more serve writes, single plants and tokens. Statements are prepared by name unless
+// there is a pooler in between, or the URL sets default_query_exec_mode.
 func Open(url string, opts Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
@@ -160,6 +168,9 @@ func Open(url string, opts Options) (*Store, error) {
 		migrating:    make(chan struct{}, 1),
 		trimSize:     maxTrim,
 		trimDue:      make(chan struct{}, 1),
+	}
+	if !strings.Contains(url, "default_query_exec_mode=") {
+		config.BeforeConnect, config.AfterConnect = s.chooseMode, s.findPooler
 	}
 	for pool, size := range map[**pgxpool.Pool]int32{
 		&s.write: maxWriters, &s.read: maxReaders, &s.tokens: maxTokenReaders, &s.list: config.MaxConns,
@@ -247,7 +258,6 @@ func parse(url string) (*pgxpool.Config, error) {
 		conn.RuntimeParams["application_name"] = "plantstore"
 	}
 	conn.OnNotice = recordWarning
-	config.AfterConnect = configure
 	return config, nil
 }
 
@@ -290,18 +300,34 @@ func name(c *pgx.ConnConfig) string {
 	return fmt.Sprintf("postgres://%s/%s", strings.Join(hosts, ","), c.Database)
 }
 
-// The settings of a session. A commit must be on disk when it returns, even if the
-// server, the database or the role has synchronous_commit=off. And rows must come
-// in the order of an index: collecting and sorting them, which looks cheap to a
-// planner that expects few, is unbounded work. Nothing may be compiled: a sort that
-// cannot be avoided then seems so expensive to the planner that it would compile the
-// statement for a second each time.
-const sessionSettings = `SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
-	SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off`
+// errPooled says that a connection was found to be a pooler's, and is not used.
+var errPooled = errors.New("the connection is that of a pooler")
 
-func configure(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, sessionSettings)
-	return err
+// chooseMode has a new connection prepare statements by name, unless a pooler was found:
+// the next transaction may be on another connection, which does not know the name.
+func (s *Store) chooseMode(_ context.Context, c *pgx.ConnConfig) error {
+	if s.pooled.Load() {
+		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	return nil
+}
+
+// findPooler returns errPooled if a new connection would prepare statements by name and is
+// that of a pooler. Each pooler gives its clients keys of its own to cancel statements with,
+// because they share connections, and a key begins with the number of a process.
+func (s *Store) findPooler(ctx context.Context, c *pgx.Conn) error {
+	if c.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return nil
+	}
+	var pid int32
+	if err := c.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		return err
+	}
+	if uint32(pid) == c.PgConn().PID() {
+		return nil
+	}
+	s.pooled.Store(true)
+	return errPooled
 }
 
 // errNotReplicated says that a commit did not wait for the standbys.
@@ -344,6 +370,9 @@ func (s *Store) withConn(ctx context.Context, pool *pgxpool.Pool, limit time.Dur
 // connection is a [connError].
 func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	acquired, err := pool.Acquire(ctx)
+	if errors.Is(err, errPooled) {
+		acquired, err = pool.Acquire(ctx)
+	}
 	if err != nil {
 		return connError{err}
 	}

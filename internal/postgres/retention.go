@@ -146,6 +146,7 @@ func (s *Store) trimLocked(ctx context.Context, tx pgx.Tx) (more bool, err error
 		return false, err
 	}
 	var b pgx.Batch
+	b.Queue(writeSettings)
 	b.Queue(commitAsync)
 	b.Queue(deleteLog, state.trimmed, to, last.Time)
 	return to >= state.trimmed+s.trimSize, tx.SendBatch(ctx, &b).Close()

@@ -77,8 +77,9 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) pruneResults(ctx context.Context) error {
 	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
-		b.Queue(fence)
+		queueBegin(&b)
 		b.Queue("DELETE FROM batches WHERE at < now() - interval '" + resultsAge + "'")
+		b.Queue("COMMIT")
 		return c.SendBatch(ctx, &b).Close()
 	})
 }

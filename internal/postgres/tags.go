@@ -58,7 +58,7 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	var b *storage.TagPageBuilder
 	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = storage.NewTagPageBuilder(q, tagBudget)
-		rows, err := c.Query(ctx, selectTags, args...)
+		rows, err := queryInOrder(ctx, c, selectTags, args...)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -122,6 +123,7 @@ func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) er
 	return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		b.Queue(fence)
+		b.Queue(writeSettings)
 		b.Queue(lockVersion)
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
@@ -144,8 +146,12 @@ func (s *Store) addRow(ctx context.Context, confirm string, key any, f func(cont
 	maybeAdded := false
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		if maybeAdded {
-			tag, err := c.Exec(ctx, confirm, key)
-			if err != nil || tag.RowsAffected() > 0 {
+			var confirmed pgconn.CommandTag
+			var b pgx.Batch
+			queueBegin(&b)
+			b.Queue(confirm, key).Exec(recordTag(&confirmed))
+			b.Queue("COMMIT")
+			if err := c.SendBatch(ctx, &b).Close(); err != nil || confirmed.RowsAffected() > 0 {
 				return err
 			}
 		}
@@ -233,10 +239,11 @@ func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 	hashes := slices.SortedFunc(maps.Keys(used), func(a, b plantstore.TokenHash) int { return bytes.Compare(a[:], b[:]) })
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
-		b.Queue(fence)
+		queueBegin(&b)
 		for _, hash := range hashes {
 			b.Queue(touchToken, hash[:], used[hash].Unix())
 		}
+		b.Queue("COMMIT")
 		return c.SendBatch(ctx, &b).Close()
 	})
 }

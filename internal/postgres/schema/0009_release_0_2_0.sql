@@ -55,5 +55,29 @@ UPDATE log_state SET bytes = (
   SELECT coalesce(sum(70 + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)), 0) FROM log
 );
 
+-- create_plant adds a plant and appends that to the log, as one batch, unless its id is taken.
+-- It is one statement, so that it locks all tables in the same order as others do. The size of
+-- the row of the log is that of its five arrays, except for what aligns them.
+CREATE FUNCTION create_plant(new_id bigint, new_name text, new_tag text, new_by text, new_writer integer)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  size bigint := 212 + octet_length(new_name) + coalesce(octet_length(new_tag), 0) + octet_length(new_by);
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  WITH created AS (
+    INSERT INTO stored_plants (id, name, tag) VALUES (new_id, new_name, new_tag) ON CONFLICT (id) DO NOTHING RETURNING id
+  ), last AS (
+    UPDATE log_state SET writer = new_writer, seq = seq + 1, plants = plants + 1, bytes = bytes + size,
+      time = greatest(time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
+  )
+  INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
+  SELECT seq, time, ARRAY[new_by], ARRAY[1::smallint], ARRAY[new_id], ARRAY[new_name], ARRAY[new_tag], size FROM last;
+  RETURN FOUND;
+END
+$$;
+
 -- Tokens in the order in which they ended or will end, the last those that never will.
 CREATE INDEX tokens_by_end ON stored_tokens (coalesce(revoked, expires, 9223372036854775807), seq, revoked);
