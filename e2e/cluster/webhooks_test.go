@@ -20,7 +20,7 @@ func TestWebhooksMissNothing(t *testing.T) {
 	if harness.Torture() {
 		interval = 5 * time.Second
 	}
-	servers := startWithWebhooks(t)
+	servers := startWithWebhooks(t, pgtest.Fresh(t))
 	clients := []*client.Client{servers[0].Client(client.Options{}), servers[1].Client(client.Options{})}
 	r := harness.NewReceiver(t)
 	r.Register(clients[0])
@@ -52,7 +52,7 @@ func TestWebhooksMissNothing(t *testing.T) {
 // The server that delivers for a webhook is killed for good. It is one of the two.
 func TestWebhookIsTakenOver(t *testing.T) {
 	t.Parallel()
-	servers := startWithWebhooks(t)
+	servers := startWithWebhooks(t, pgtest.Fresh(t))
 	r := harness.NewReceiver(t)
 	r.Register(servers[0].Client(client.Options{}))
 	r.Recover()
@@ -94,9 +94,9 @@ func TestWebhookIsTakenOver(t *testing.T) {
 }
 
 // startWithWebhooks starts two servers on one new database.
-func startWithWebhooks(t *testing.T) [2]*harness.Server {
+func startWithWebhooks(t *testing.T, url string) [2]*harness.Server {
 	t.Helper()
-	url, program := pgtest.Fresh(t), harness.Eager(t)
+	program := harness.Eager(t)
 	var servers [2]*harness.Server
 	for i := range servers {
 		servers[i] = harness.New(t, url, "--webhook-allow", "127.0.0.0/8")
