@@ -223,8 +223,8 @@ func TestARequestIsTracedFromItsCallerToTheCommit(t *testing.T) {
 			t.Errorf("got %v, want a new trace: the request before it on the connection had another", get)
 		}
 		if strings.HasPrefix(db, "postgres") {
-			statement := c.one(t, "the statement of the commit", named("postgresql WITH", commit.SpanId))
-			if text := attribute(statement.Attributes, "db.query.text"); !strings.Contains(text, "INSERT INTO stored_plants") || statement.Kind != tracepb.Span_SPAN_KIND_CLIENT {
+			statement := c.one(t, "the statement of the commit", named("postgresql SELECT", commit.SpanId))
+			if text := attribute(statement.Attributes, "db.query.text"); !strings.Contains(text, "create_plant") || statement.Kind != tracepb.Span_SPAN_KIND_CLIENT {
 				t.Errorf("got %v, want the text of the statement", statement)
 			}
 			// A request can also be the one that reads its token again.
