@@ -100,30 +100,78 @@ type EventQuery struct {
 	ID *ID
 	// Types, if not empty, selects events of these types.
 	Types []EventType
+	// By, if not empty, selects the events of changes made by exactly this caller.
+	By string
 	// WithTokens selects events of tokens, too. Without it they are skipped, whatever
 	// the types.
 	WithTokens bool
 	// Limit is the maximum number of events on a page. It must be at least 1.
 	Limit int
+	// Newest reverses the order: the newest event is first. After, Including and Since are
+	// then ignored.
+	Newest bool
+	// Before selects events before the one at this position, which must still be kept. It
+	// is ignored without Newest. If it is empty, the query starts with the newest event.
+	Before Cursor
 }
 
 // EventPage is one page of the log.
 type EventPage struct {
 	Events []Event
-	// Start is the position before the first event examined.
+	// Start is the position from which on events were examined.
 	Start Cursor
-	// Next is the position after the last event examined: the After of the next page.
+	// Next is the position of the last event examined: the After of the next page, or its
+	// Before if the newest event is first.
 	Next Cursor
-	// More reports whether there are events after Next.
+	// More reports whether there are events beyond Next.
 	More bool
 }
+
+// Filtered reports whether the query selects events by what they contain, so that
+// answering it may examine many more than it selects.
+func (q *EventQuery) Filtered() bool { return q.ID != nil || len(q.Types) > 0 || q.By != "" }
 
 // Matches reports whether the query selects the event, wherever it is in the log.
 func (q *EventQuery) Matches(e *Event) bool {
 	if e.Token != nil && (!q.WithTokens || q.ID != nil) {
 		return false
 	}
-	return (q.ID == nil || *q.ID == e.Plant.ID) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type))
+	return (q.ID == nil || *q.ID == e.Plant.ID) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) &&
+		(q.By == "" || q.By == e.By)
+}
+
+// MaxBuckets is the maximum number of buckets of a histogram.
+const MaxBuckets = 500
+
+// HistogramQuery divides the time from Since to Until, which is not included, into equal
+// buckets.
+type HistogramQuery struct {
+	Since, Until time.Time
+	// Buckets is how many there are, from 1 to MaxBuckets.
+	Buckets int
+}
+
+// Bucket is a bucket of a histogram: how many events the log has from Time on until the
+// next bucket begins.
+type Bucket struct {
+	Time   time.Time // in UTC, to the microsecond
+	Events int64
+	// Partial says that the bucket begins before the events that are kept: there may have
+	// been more.
+	Partial bool
+}
+
+// Bounds returns when each bucket begins, and when the last one ends, in Unix microseconds:
+// events have no finer times.
+func (q *HistogramQuery) Bounds() []int64 {
+	since := q.Since.UnixMicro()
+	length, n := q.Until.UnixMicro()-since, int64(q.Buckets)
+	bounds := make([]int64, 0, n+1)
+	for i := range n + 1 {
+		// length*i/n, which would overflow for centuries.
+		bounds = append(bounds, since+length/n*i+length%n*i/n)
+	}
+	return bounds
 }
 
 // Position is a decoded cursor: the event with this number in this store. The time

@@ -88,9 +88,15 @@ type Store interface {
 	// may have fewer tags than the limit and still not be the last.
 	Tags(ctx context.Context, q TagQuery) (TagPage, error)
 
-	// Events returns a page of the log of changes, in order. It does a bounded amount
-	// of work, so a page may have fewer events than the limit and still not be the last.
+	// Events returns a page of the log of changes, in the order of the query. It does a
+	// bounded amount of work, so a page may have fewer events than the limit and still not
+	// be the last.
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
+
+	// Histogram returns the buckets of the query, with how many events of the kept log are in
+	// each, whatever they are about, from one snapshot. It MUST NOT count them one
+	// by one: it does little work for each bucket, however many events there are.
+	Histogram(ctx context.Context, q HistogramQuery) ([]Bucket, error)
 
 	// Changed returns a channel that is closed when events may have been added since
 	// the call.

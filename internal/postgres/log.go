@@ -82,9 +82,32 @@ var (
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
-	// selectLog has the rows with the $2 events after $1.
+	// selectLog has the rows with the $2 events from $1 on, and selectNewest those from $1
+	// backwards.
 	selectLog = `SELECT first, time, "by", type, id, name, tag FROM log
-		WHERE first >= (SELECT max(first) FROM log WHERE first <= $1::bigint + 1) AND first <= $1::bigint + $2::bigint ORDER BY first`
+		WHERE first >= (SELECT max(first) FROM log WHERE first <= $1::bigint) AND first < $1::bigint + $2::bigint ORDER BY first`
+	selectNewest = `SELECT first, time, "by", type, id, name, tag FROM log
+		WHERE first <= $1::bigint AND first >= coalesce((SELECT max(first) FROM log WHERE first <= $1::bigint - $2::bigint + 1), 0) ORDER BY first DESC`
+	// selectBounds has the last event before each of the times $1, which are in order: low is
+	// that of the times i to j. A step of the search divides the events after low up to high
+	// at the one in the middle, and the times between the two halves. width_bucket has how many
+	// of the times are not after that event. If no row begins between, it has the time of low.
+	selectBounds = `WITH RECURSIVE search (low, high, i, j) AS (
+			SELECT trimmed, seq, 1, cardinality($1::bigint[]) FROM log_state WHERE id = 1
+			UNION ALL
+			SELECT half.* FROM search
+				CROSS JOIN LATERAL (SELECT low + (high - low + 1) / 2 AS middle) AS divided
+				LEFT JOIN LATERAL (
+					SELECT first, width_bucket(time, $1) AS n FROM log WHERE first > low AND first <= middle ORDER BY first DESC LIMIT 1
+				) AS found ON true
+				CROSS JOIN LATERAL (
+					SELECT low, first - 1, i, least(j, n) WHERE i <= n
+					UNION ALL
+					SELECT middle, high, greatest(i, n + 1), j WHERE n IS NULL OR n < j
+				) AS half (low, high, i, j)
+			WHERE search.low < search.high
+		)
+		SELECT low, i, j, trimmed, trimmed_time FROM search, log_state WHERE low = high AND id = 1`
 	selectLogEnd = `SELECT seq FROM log_state WHERE id = 1`
 )
 
@@ -183,11 +206,11 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		if err != nil {
 			return err
 		}
-		after, err := state.logRange(ctx, c).Start(q)
+		start, first, err := state.logRange(ctx, c).Start(q)
 		if err != nil {
 			return err
 		}
-		if page, err = state.page(ctx, c, q, after); err != nil {
+		if page, err = state.page(ctx, c, q, start.Cursor(), first); err != nil {
 			return err
 		}
 		return endSnapshot(ctx, c)
@@ -196,6 +219,33 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		return plantstore.EventPage{}, err
 	}
 	return page, nil
+}
+
+// Histogram has the database find the bounds of the buckets. A statement is a snapshot.
+func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
+	bounds := q.Bounds()
+	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, selectBounds, bounds)
+		if err != nil {
+			return err
+		}
+		var log storage.LogRange
+		var seq int64
+		var from, to int
+		last := make([]int64, len(bounds))
+		_, err = pgx.ForEachRow(rows, []any{&seq, &from, &to, &log.Trimmed, &log.TrimmedTime}, func() error {
+			for i := from - 1; i < to; i++ {
+				last[i] = seq
+			}
+			return nil
+		})
+		buckets = log.Buckets(bounds, last)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return buckets, nil
 }
 
 // logRange returns what the transaction's snapshot has of the log.
@@ -209,60 +259,70 @@ func (s *logState) logRange(ctx context.Context, c querier) *storage.LogRange {
 	}
 }
 
-// page reads a page of events after a position.
-func (s *logState) page(ctx context.Context, c *pgx.Conn, q plantstore.EventQuery, after plantstore.Position) (plantstore.EventPage, error) {
-	limit := fetchSize
-	if q.ID == nil && len(q.Types) == 0 { // one fetch has the page and the event after it
-		limit = min(q.Limit, eventBudget) + 1
+// page reads a page of events from an event on.
+func (s *logState) page(ctx context.Context, c *pgx.Conn, q plantstore.EventQuery, start plantstore.Cursor, first int64) (plantstore.EventPage, error) {
+	limit := int64(fetchSize)
+	if !q.Filtered() { // one fetch has the page and the event after it
+		limit = int64(min(q.Limit, eventBudget) + 1)
 	}
-	b := storage.NewEventPageBuilder(q, after.Cursor(), eventBudget)
-	for last, more := after.Seq, true; more; {
+	b := storage.NewEventPageBuilder(q, start, eventBudget)
+	for next, more := first, true; more; {
 		var err error
-		if last, more, err = s.fetch(ctx, c, last, limit, b.Add); err != nil {
+		if next, more, err = s.fetch(ctx, c, next, limit, q.Newest, b.Add); err != nil {
 			return plantstore.EventPage{}, err
 		}
 	}
 	return b.Page(), nil
 }
 
-// fetch calls f with the events after an event, about limit of them, until f returns
-// false. It returns the last one, and reports whether f wants more and there are more.
-func (s *logState) fetch(ctx context.Context, c *pgx.Conn, after int64, limit int, f func(plantstore.Event) bool) (last int64, more bool, err error) {
-	if after >= s.seq {
-		return after, false, nil
+// fetch calls f with the events from one on, or from it backwards, about limit of them, until
+// f returns false. It returns the next one, and reports whether f wants more and there are
+// more.
+func (s *logState) fetch(ctx context.Context, c *pgx.Conn, first, limit int64, newest bool, f func(plantstore.Event) bool) (next int64, more bool, err error) {
+	query, step, exist := selectLog, int64(1), s.seq-first+1
+	if newest {
+		query, step, exist = selectNewest, -1, first-s.trimmed
 	}
-	rows, err := queryInOrder(ctx, c, selectLog, after, limit)
+	if exist <= 0 {
+		return first, false, nil
+	}
+	rows, err := queryInOrder(ctx, c, query, first, limit)
 	if err != nil {
-		return after, false, err
+		return first, false, err
 	}
 	defer rows.Close()
-	last = after
-	for text := 0; rows.Next(); {
+	next, fetched, text := first, int64(0), 0
+	for rows.Next() {
 		r, err := scanLog(rows)
 		if err != nil {
-			return last, false, err
+			return next, false, err
 		}
-		next := last + 1 - r.first // the index of the next event
-		if next < 0 || next >= int64(len(r.ids)) || last > after && next > 0 {
-			return last, false, fmt.Errorf("a row of the log has the events from %d on, %d of them, where %d is next", r.first, len(r.ids), last+1)
+		size := int64(len(r.ids))
+		i, edge := next-r.first, int64(0) // the index of the next event, and where it is in all rows after the first
+		if newest {
+			edge = size - 1
 		}
-		for i := next; i < int64(len(r.ids)); i++ {
+		if i < 0 || i >= size || fetched > 0 && i != edge {
+			return next, false, fmt.Errorf("a row of the log has the events from %d on, %d of them, where %d is next", r.first, size, next)
+		}
+		for ; 0 <= i && i < size; i += step {
 			e, err := s.event(r, int(i))
 			if err != nil {
-				return last, false, err
+				return next, false, err
 			}
-			last++
+			next += step
+			fetched++
 			text += e.TextSize()
 			if !f(e) {
-				closeUnlessShort(ctx, c, text, int(last-after), max(0, int(min(after+int64(limit), s.seq)-last)))
-				return last, false, nil
+				closeUnlessShort(ctx, c, text, int(fetched), int(max(0, min(limit, exist)-fetched)))
+				return next, false, nil
 			}
 		}
 	}
-	if err := rows.Err(); err != nil || last > after {
-		return last, last < s.seq, err
+	if err := rows.Err(); err != nil || fetched > 0 {
+		return next, fetched < exist, err
 	}
-	return last, false, fmt.Errorf("the log has no event %d", after+1)
+	return next, false, fmt.Errorf("the log has no event %d", first)
 }
 
 // logRow is a row of the log: the events of a batch.

@@ -160,12 +160,12 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			return err
 		}
 		defer log.end()
-		after, err := log.logRange(c).Start(q)
+		start, first, err := log.logRange(c).Start(q)
 		if err != nil {
 			return err
 		}
-		build := storage.NewEventPageBuilder(q, after.Cursor(), eventBudget)
-		err = log.each(c, after.Seq, build.Add)
+		build := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+		err = log.each(c, first, q.Newest, build.Add)
 		page = build.Page()
 		return err
 	})
@@ -173,6 +173,20 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		return plantstore.EventPage{}, err
 	}
 	return page, nil
+}
+
+// Histogram finds the bounds of the buckets in the log by binary search.
+func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
+	err = s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
+		log, err := beginRead(c)
+		if err != nil {
+			return err
+		}
+		defer log.end()
+		buckets, err = log.logRange(c).Histogram(q)
+		return err
+	})
+	return buckets, err
 }
 
 // Changed returns a channel that is closed when rows have been added to the log.
@@ -208,24 +222,33 @@ func (log *logState) logRange(c *sqlite.Conn) *storage.LogRange {
 	}
 }
 
-// each calls f with the events after a row, until f returns false.
-func (log *logState) each(c *sqlite.Conn, after int64, f func(plantstore.Event) bool) error {
-	rows, err := c.Prepare(`SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq > ? ORDER BY seq`)
+const (
+	selectEvents = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq >= ? ORDER BY seq`
+	selectNewest = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq <= ? ORDER BY seq DESC`
+)
+
+// each calls f with the events from a row on, or from it backwards to the oldest one, until f
+// returns false.
+func (log *logState) each(c *sqlite.Conn, next int64, newest bool, f func(plantstore.Event) bool) error {
+	query, step := selectEvents, int64(1)
+	if newest {
+		query, step = selectNewest, -1
+	}
+	rows, err := c.Prepare(query)
 	if err != nil {
 		return err
 	}
 	defer rows.Reset()
-	rows.BindInt64(1, after)
-	for {
+	rows.BindInt64(1, next)
+	for ; ; next += step {
 		found, err := rows.Step()
 		if err != nil || !found {
 			return err
 		}
 		at := plantstore.Position{Store: log.store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
-		if at.Seq != after+1 {
-			return inconsistent("row %d of the log follows row %d", at.Seq, after)
+		if at.Seq != next {
+			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
 		}
-		after = at.Seq
 		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: columnType(rows, 6), By: rows.ColumnText(5)}
 		if e.Type.OfPlant() {
 			e.Plant = rowPlant(rows)

@@ -108,7 +108,7 @@ func checkLog(c *sqlite.Conn, problems *[]string) error {
 		*problems = append(*problems, fmt.Sprintf("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed))
 	}
 	last := log.trimmed
-	err = log.each(c, log.trimmed, func(e plantstore.Event) bool {
+	err = log.each(c, log.trimmed+1, false, func(e plantstore.Event) bool {
 		last++
 		tag, _ := e.Plant.Tag.Text()
 		switch {

@@ -3,7 +3,7 @@ package storage
 import "plantstore"
 
 // EventPageBuilder builds a [plantstore.EventPage] from the events that a store reads in
-// order.
+// the order of the query.
 type EventPageBuilder struct {
 	query  plantstore.EventQuery
 	budget int // how many more events may be examined
@@ -12,11 +12,11 @@ type EventPageBuilder struct {
 	text, examined int // bytes of text on the page, and of all events examined
 }
 
-// NewEventPageBuilder returns a builder for one page after a position. After examining
+// NewEventPageBuilder returns a builder for one page from a position on. After examining
 // budget events, or 32 MiB of text, the page ends, however few of them matched. It also
 // ends when its events have 4 MiB of text.
-func NewEventPageBuilder(q plantstore.EventQuery, after plantstore.Cursor, budget int) *EventPageBuilder {
-	return &EventPageBuilder{query: q, budget: budget, page: plantstore.EventPage{Start: after, Next: after}}
+func NewEventPageBuilder(q plantstore.EventQuery, start plantstore.Cursor, budget int) *EventPageBuilder {
+	return &EventPageBuilder{query: q, budget: budget, page: plantstore.EventPage{Start: start, Next: start}}
 }
 
 // Add examines the next event and reports whether the page can take another.

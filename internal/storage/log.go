@@ -24,9 +24,23 @@ func (l *LogRange) At(seq int64) (plantstore.Position, error) {
 	return plantstore.Position{Store: l.Store, Seq: seq, Time: at}, err
 }
 
-// Start returns the position after which the query's events come, or ErrGone if its
-// cursor is not in this log.
-func (l *LogRange) Start(q plantstore.EventQuery) (plantstore.Position, error) {
+// Start returns the position at which the query starts, and the number of the event that it
+// examines first, or ErrGone if its cursor is not in this log.
+func (l *LogRange) Start(q plantstore.EventQuery) (at plantstore.Position, first int64, err error) {
+	switch {
+	case q.Newest && q.Before != "":
+		at, err = l.existing(q.Before)
+		return at, at.Seq - 1, err
+	case q.Newest:
+		at, err = l.At(l.Last)
+		return at, at.Seq, err
+	}
+	at, err = l.after(q)
+	return at, at.Seq + 1, err
+}
+
+// after returns the position after which the query's events come.
+func (l *LogRange) after(q plantstore.EventQuery) (plantstore.Position, error) {
 	switch {
 	case q.After == plantstore.LatestCursor:
 		return l.At(l.Last)
@@ -63,14 +77,20 @@ func CheckSince(t time.Time) error {
 
 // preceding returns the position before the event at a cursor.
 func (l *LogRange) preceding(cursor plantstore.Cursor) (plantstore.Position, error) {
-	at, err := l.find(cursor)
+	at, err := l.existing(cursor)
 	if err != nil {
 		return at, err
 	}
-	if at.Seq == l.Trimmed {
-		return at, ErrorGone("its event is no longer kept")
-	}
 	return l.At(at.Seq - 1)
+}
+
+// existing returns the position of the event at a cursor, which must still be kept.
+func (l *LogRange) existing(cursor plantstore.Cursor) (plantstore.Position, error) {
+	at, err := l.find(cursor)
+	if err == nil && at.Seq == l.Trimmed {
+		err = ErrorGone("its event is no longer kept")
+	}
+	return at, err
 }
 
 func (l *LogRange) find(cursor plantstore.Cursor) (plantstore.Position, error) {
@@ -97,20 +117,68 @@ func (l *LogRange) find(cursor plantstore.Cursor) (plantstore.Position, error) {
 // relies on time never going back in a log.
 func (l *LogRange) Before(t time.Time) (plantstore.Position, error) {
 	first := t.Add(time.Microsecond - 1).UnixMicro() // events have whole microseconds
-	low, high := l.Trimmed, l.Last                   // the result is between these
+	seq, err := l.lastBefore(first, l.Trimmed, l.Last)
+	if err != nil {
+		return plantstore.Position{}, err
+	}
+	return l.At(seq)
+}
+
+// lastBefore returns the number of the last event before a time, in Unix microseconds. It is
+// between low and high.
+func (l *LogRange) lastBefore(time, low, high int64) (int64, error) {
 	for low < high {
 		middle := low + (high-low+1)/2
-		at, err := l.At(middle)
+		at, err := l.TimeOf(middle)
 		if err != nil {
-			return at, err
+			return 0, err
 		}
-		if at.Time < first {
+		if at < time {
 			low = middle
 		} else {
 			high = middle - 1
 		}
 	}
-	return l.At(low)
+	return low, nil
+}
+
+// Histogram returns the buckets of a query.
+func (l *LogRange) Histogram(q plantstore.HistogramQuery) ([]plantstore.Bucket, error) {
+	bounds := q.Bounds()
+	last := make([]int64, len(bounds))
+	if err := l.search(bounds, last, l.Trimmed, l.Last); err != nil {
+		return nil, err
+	}
+	return l.Buckets(bounds, last), nil
+}
+
+// search sets last to the numbers of the last events before the bounds, which are between low
+// and high. The one in the middle halves the range of the others.
+func (l *LogRange) search(bounds, last []int64, low, high int64) (err error) {
+	if len(bounds) == 0 {
+		return nil
+	}
+	m := len(bounds) / 2
+	if last[m], err = l.lastBefore(bounds[m], low, high); err != nil {
+		return err
+	}
+	if err := l.search(bounds[:m], last[:m], low, last[m]); err != nil {
+		return err
+	}
+	return l.search(bounds[m+1:], last[m+1:], last[m], high)
+}
+
+// Buckets returns the buckets with these bounds, given the number of the last event before
+// each bound: numbers have no gaps.
+func (l *LogRange) Buckets(bounds, last []int64) []plantstore.Bucket {
+	buckets := make([]plantstore.Bucket, len(bounds)-1)
+	for i := range buckets {
+		buckets[i] = plantstore.Bucket{
+			Time: time.UnixMicro(bounds[i]).UTC(), Events: last[i+1] - last[i],
+			Partial: l.Trimmed > 0 && bounds[i] <= l.TrimmedTime,
+		}
+	}
+	return buckets
 }
 
 // ErrorGone returns the error for a cursor whose position the store does not have.

@@ -16,8 +16,10 @@ import (
 var eventBehaviours = []behaviour{
 	{"Events/record every change and nothing else", checkEventsOfWrites},
 	{"Events/come in pages", checkEventPages},
+	{"Events/come in pages, the newest first", checkNewestEvents},
 	{"Events/include the one at a cursor", checkEventsIncluding},
-	{"Events/by plant and type", checkEventFilters},
+	{"Events/by plant, type and caller", checkEventFilters},
+	{"Events/in a histogram", checkHistogram},
 	{"Events/from a time on", checkEventsSince},
 	{"Events/refuse a cursor of another log", checkForeignCursors},
 	{"Events/survive a restart", checkEventsAfterReopen},
@@ -58,6 +60,50 @@ func follow(t tb, s plantstore.Store, after plantstore.Cursor) (events []plantst
 		if q.After = page.Next; !page.More {
 			return events, page.Next
 		}
+	}
+}
+
+// newest returns the events before a cursor, or all of them, the newest first.
+func newest(t tb, s plantstore.Store, before plantstore.Cursor) (events []plantstore.Event) {
+	t.Helper()
+	q := plantstore.EventQuery{Newest: true, Before: before, Limit: 3, WithTokens: true}
+	for {
+		page, err := s.Events(t.Context(), q)
+		if err != nil {
+			t.Fatalf("Events before %q: %v", q.Before, err)
+		}
+		if len(page.Events) > q.Limit {
+			t.Fatalf("a page of %d events, want %d at most", len(page.Events), q.Limit)
+		}
+		events = append(events, page.Events...)
+		if q.Before = page.Next; !page.More {
+			return events
+		}
+	}
+}
+
+// wantNewest compares the events before a cursor with these, which are in order.
+func wantNewest(t tb, s plantstore.Store, before plantstore.Cursor, events []plantstore.Event) {
+	t.Helper()
+	var got, want []string // tokens are pointers
+	for _, e := range newest(t, s, before) {
+		got = append(got, fmt.Sprint(e.Cursor, changeOf(e)))
+	}
+	for _, e := range slices.Backward(events) {
+		want = append(want, fmt.Sprint(e.Cursor, changeOf(e)))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("the newest events before %q:\n%v\nwant:\n%v", before, got, want)
+	}
+}
+
+// wantHistogram compares a histogram with the count of these events, which are all that the
+// store keeps.
+func wantHistogram(t tb, s plantstore.Store, events []plantstore.Event, q plantstore.HistogramQuery) {
+	t.Helper()
+	got, err := s.Histogram(t.Context(), q)
+	if want := count(events, q); err != nil || !slices.Equal(got, want) {
+		t.Fatalf("%+v:\n%v, %v\nwant:\n%v", q, got, err, want)
 	}
 }
 
@@ -164,6 +210,61 @@ func checkEventPages(t *testing.T, s *subject) {
 	}
 }
 
+func checkNewestEvents(t *testing.T, s *subject) {
+	start := wantEvents(t, s, "")
+	wantNewest(t, s, "", nil)
+	var batch []step
+	for id := range plantstore.ID(10) { // a store may keep the events of a batch together
+		batch = append(batch, step{create(plant(id, "fern")), created})
+	}
+	apply(t, s, batch...)
+	for id := range plantstore.ID(5) {
+		apply(t, s, step{remove(id), deleted})
+	}
+	apply(t, s, batch[:5]...)
+	events, end := follow(t, s, "")
+	wantNewest(t, s, "", events)
+	for i, e := range events {
+		wantNewest(t, s, e.Cursor, events[:i])
+	}
+	one := plantstore.ID(1)
+	page, err := s.Events(t.Context(), plantstore.EventQuery{Newest: true, ID: &one, Limit: 2})
+	if err != nil || !slices.Equal(page.Events, []plantstore.Event{events[16], events[11]}) || page.Start != end || page.Next != events[11].Cursor || !page.More {
+		t.Errorf("the newest events of a plant: %+v, %v", page, err)
+	}
+	at, err := end.Position()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Store += "x"
+	for before, want := range map[plantstore.Cursor]error{
+		start: plantstore.ErrGone, at.Cursor(): plantstore.ErrGone, "x": plantstore.ErrParameter, plantstore.LatestCursor: plantstore.ErrParameter,
+	} {
+		if _, err := s.Events(t.Context(), plantstore.EventQuery{Newest: true, Before: before, Limit: 1}); !errors.Is(err, want) {
+			t.Errorf("before %q: %v, want %v", before, err, want)
+		}
+	}
+}
+
+func checkHistogram(t *testing.T, s *subject) {
+	q := plantstore.HistogramQuery{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), Buckets: 7}
+	wantHistogram(t, s, nil, q)
+	for id := range plantstore.ID(4) {
+		apply(t, s, step{create(plant(id, "fern")), created}, step{create(plant(-1-id, "oak")), created})
+	}
+	addToken(t, s, token("ci")) // all events count
+	events, _ := follow(t, s, "")
+	wantHistogram(t, s, events, q)
+	first, last := events[0].Time, events[len(events)-1].Time
+	for _, until := range []time.Time{first, first.Add(time.Nanosecond), last, last.Add(time.Microsecond), last.Add(time.Second)} {
+		for _, buckets := range []int{1, 2, 60, plantstore.MaxBuckets} {
+			wantHistogram(t, s, events, plantstore.HistogramQuery{Since: first, Until: until, Buckets: buckets})
+		}
+	}
+	centuries := plantstore.HistogramQuery{Since: time.Unix(0, 0), Until: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), Buckets: plantstore.MaxBuckets}
+	wantHistogram(t, s, events, centuries)
+}
+
 // including returns the events from the one at a cursor on.
 func including(t tb, s plantstore.Store, at plantstore.Cursor) ([]plantstore.Event, error) {
 	t.Helper()
@@ -215,8 +316,8 @@ func checkEventsIncluding(t *testing.T, s *subject) {
 
 func checkEventFilters(t *testing.T, s *subject) {
 	apply(t, s,
-		step{create(plant(1, "fern")), created}, step{create(plant(2, "oak")), created},
-		step{remove(1), deleted}, step{replace(plant(2, "elm")), replaced},
+		step{by("a", create(plant(1, "fern"))), created}, step{create(plant(2, "oak")), created},
+		step{by("ab", remove(1)), deleted}, step{by("a", replace(plant(2, "elm"))), replaced},
 	)
 	one := plantstore.ID(1)
 	for _, tt := range []struct {
@@ -227,6 +328,9 @@ func checkEventFilters(t *testing.T, s *subject) {
 		{plantstore.EventQuery{Types: []plantstore.EventType{plantstore.PlantCreated}}, []plantstore.EventType{plantstore.PlantCreated, plantstore.PlantCreated}},
 		{plantstore.EventQuery{Types: []plantstore.EventType{plantstore.PlantReplaced, plantstore.PlantDeleted}}, []plantstore.EventType{plantstore.PlantDeleted, plantstore.PlantReplaced}},
 		{plantstore.EventQuery{ID: &one, Types: []plantstore.EventType{plantstore.PlantReplaced}}, nil},
+		{plantstore.EventQuery{By: "a"}, []plantstore.EventType{plantstore.PlantCreated, plantstore.PlantReplaced}},
+		{plantstore.EventQuery{By: "a", Newest: true}, []plantstore.EventType{plantstore.PlantReplaced, plantstore.PlantCreated}},
+		{plantstore.EventQuery{By: "a", ID: &one}, []plantstore.EventType{plantstore.PlantCreated}},
 	} {
 		tt.query.Limit = 10
 		page, err := s.Events(t.Context(), tt.query)
@@ -236,6 +340,10 @@ func checkEventFilters(t *testing.T, s *subject) {
 		}
 		if err != nil || page.More || !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: got %v, more: %t, %v, want %v", tt.query, got, page.More, err, tt.want)
+		}
+		if tt.query.Newest {
+			wantNewest(t, s, page.Next, nil)
+			continue
 		}
 		wantEvents(t, s, page.Next) // events that do not match have been skipped
 	}

@@ -63,11 +63,29 @@ func (h *history) compare(t *rapid.T) {
 		changes = append(changes, changeOf(e))
 	}
 	wantEvents(t, h.s, "", changes...)
+	h.compareHistogram(t)
 	got, err := h.s.Stats(t.Context())
 	want, modelErr := h.model.Stats(t.Context())
 	if err != nil || modelErr != nil || got.Plants != want.Plants || got.Events != want.Events || got.LastSeq != want.LastSeq || got.Oldest.IsZero() != want.Oldest.IsZero() {
 		t.Fatalf("Stats: got %+v, %v, want %+v, %v", got, err, want, modelErr)
 	}
+}
+
+// compareHistogram compares a random histogram, whose bounds are near events, with the count.
+func (h *history) compareHistogram(t *rapid.T) {
+	events, _ := follow(t, h.s, "")
+	wantNewest(t, h.s, "", events)
+	at := time.Now()
+	if len(events) > 0 {
+		at = rapid.SampledFrom(events).Draw(t, "event").Time
+	}
+	near := rapid.Custom(func(t *rapid.T) time.Duration {
+		unit := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Microsecond, time.Millisecond, time.Hour}).Draw(t, "unit")
+		return time.Duration(rapid.IntRange(0, 2000).Draw(t, "distance")) * unit
+	})
+	q := plantstore.HistogramQuery{Since: at.Add(-near.Draw(t, "since")), Until: at.Add(near.Draw(t, "until"))}
+	q.Buckets = rapid.IntRange(1, plantstore.MaxBuckets).Draw(t, "buckets")
+	wantHistogram(t, h.s, events, q)
 }
 
 func (h *history) apply(t *rapid.T) {

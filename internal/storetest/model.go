@@ -102,21 +102,78 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	var events []plantstore.Event
+	if q.Newest {
+		page.Next, events, err = m.newest(q)
+	} else {
+		page.Next, events, err = m.oldest(q)
+	}
+	if err != nil {
+		return plantstore.EventPage{}, err
+	}
+	page.Start = page.Next
+	for _, e := range events {
+		if len(page.Events) == q.Limit {
+			page.More = true
+			break
+		}
+		page.Next = e.Cursor
+		if e.Token != nil && (q.ID != nil || !q.WithTokens) {
+			continue
+		}
+		if (q.ID == nil || *q.ID == e.Plant.ID) && (q.Types == nil || slices.Contains(q.Types, e.Type)) && (q.By == "" || q.By == e.By) {
+			page.Events = append(page.Events, e)
+		}
+	}
+	return page, nil
+}
+
+// find returns how many events there are up to a cursor.
+func (m *Model) find(c plantstore.Cursor) (int, error) {
+	position, err := c.Position()
+	if err != nil {
+		return 0, err
+	}
+	n := int(position.Seq)
+	if n > len(m.log) || m.at(n) != c {
+		return 0, storage.ErrorGone("it is not one of the model's")
+	}
+	return n, nil
+}
+
+// newest returns where the query starts, and all events from there on, the newest first.
+func (m *Model) newest(q plantstore.EventQuery) (plantstore.Cursor, []plantstore.Event, error) {
+	n := len(m.log)
+	start := m.at(n)
+	if q.Before != "" {
+		at, err := m.find(q.Before)
+		if err != nil {
+			return "", nil, err
+		}
+		if at == 0 {
+			return "", nil, storage.ErrorGone("there is no event at it")
+		}
+		n, start = at-1, q.Before
+	}
+	events := slices.Clone(m.log[:n])
+	slices.Reverse(events)
+	return start, events, nil
+}
+
+// oldest returns where the query starts, and all events from there on.
+func (m *Model) oldest(q plantstore.EventQuery) (plantstore.Cursor, []plantstore.Event, error) {
 	n := 0
 	switch {
 	case q.After == plantstore.LatestCursor:
 		n = len(m.log)
 	case q.After != "":
-		position, err := q.After.Position()
+		at, err := m.find(q.After)
 		if err != nil {
-			return page, err
+			return "", nil, err
 		}
-		if n = int(position.Seq); n > len(m.log) || m.at(n) != q.After {
-			return page, storage.ErrorGone("it is not one of the model's")
-		}
-		if q.Including {
+		if n = at; q.Including {
 			if n == 0 {
-				return page, storage.ErrorGone("there is no event at it")
+				return "", nil, storage.ErrorGone("there is no event at it")
 			}
 			n--
 		}
@@ -126,25 +183,36 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		}
 		if n == len(m.log) {
 			if err := storage.CheckSince(q.Since); err != nil {
-				return page, err
+				return "", nil, err
 			}
 		}
 	}
-	page.Next = m.at(n)
-	for _, e := range m.log[n:] {
-		if len(page.Events) == q.Limit {
-			page.More = true
-			break
-		}
-		page.Next = e.Cursor
-		if e.Token != nil && (q.ID != nil || !q.WithTokens) {
-			continue
-		}
-		if (q.ID == nil || *q.ID == e.Plant.ID) && (q.Types == nil || slices.Contains(q.Types, e.Type)) {
-			page.Events = append(page.Events, e)
+	return m.at(n), m.log[n:], nil
+}
+
+// Histogram counts the events of each bucket.
+func (m *Model) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]plantstore.Bucket, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return count(m.log, q), nil
+}
+
+// count returns the histogram of events.
+func count(events []plantstore.Event, q plantstore.HistogramQuery) []plantstore.Bucket {
+	bounds := q.Bounds()
+	buckets := make([]plantstore.Bucket, q.Buckets)
+	for i := range buckets {
+		buckets[i].Time = time.UnixMicro(bounds[i]).UTC()
+		for _, e := range events {
+			if at := e.Time.UnixMicro(); bounds[i] <= at && at < bounds[i+1] {
+				buckets[i].Events++
+			}
 		}
 	}
-	return page, nil
+	return buckets
 }
 
 // Changed returns a channel that is closed by the next event.

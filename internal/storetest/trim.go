@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"plantstore"
 )
 
-// CheckTrim checks what Events returns while a store's log is trimmed. It appends to
+// CheckTrim checks what Events and Histogram return while a store's log is trimmed. It appends to
 // the log and calls trim, which must remove some events, but not all, several times.
 func CheckTrim(t *testing.T, s plantstore.Store, trim func()) {
 	t.Helper()
@@ -39,6 +40,12 @@ func CheckTrim(t *testing.T, s plantstore.Store, trim func()) {
 			if i <= trimmed && !errors.Is(err, plantstore.ErrGone) {
 				t.Errorf("round %d, from event %d on, which is trimmed: %v, want %v", round, i, err, plantstore.ErrGone)
 			}
+			before := plantstore.EventQuery{Newest: true, Before: e.Cursor, Limit: 1}
+			if i > trimmed {
+				wantNewest(t, s, e.Cursor, all[trimmed+1:i])
+			} else if _, err := s.Events(t.Context(), before); !errors.Is(err, plantstore.ErrGone) {
+				t.Errorf("round %d, before event %d, which is trimmed: %v, want %v", round, i, err, plantstore.ErrGone)
+			}
 			if i >= trimmed {
 				got, _ := follow(t, s, e.Cursor)
 				if !slices.Equal(got, all[i+1:]) {
@@ -48,6 +55,17 @@ func CheckTrim(t *testing.T, s plantstore.Store, trim func()) {
 			}
 			if _, err := s.Events(t.Context(), plantstore.EventQuery{After: e.Cursor, Limit: 1}); !errors.Is(err, plantstore.ErrGone) {
 				t.Errorf("round %d, after event %d, which is trimmed: %v, want %v", round, i, err, plantstore.ErrGone)
+			}
+		}
+		last := all[trimmed].Time // trimmed
+		for _, since := range []time.Time{all[1].Time, last, last.Add(time.Microsecond)} {
+			q := plantstore.HistogramQuery{Since: since, Until: all[len(all)-1].Time.Add(time.Second), Buckets: 50}
+			want := count(kept, q)
+			for i := range want {
+				want[i].Partial = !want[i].Time.After(last)
+			}
+			if got, err := s.Histogram(t.Context(), q); err != nil || !slices.Equal(got, want) {
+				t.Errorf("round %d: the histogram since %v is %v, %v, want %v", round, since, got, err, want)
 			}
 		}
 		if page, err := s.Events(t.Context(), plantstore.EventQuery{Since: all[1].Time, Limit: 1}); err != nil || page.Events[0] != kept[0] {
