@@ -19,6 +19,8 @@ import (
 const (
 	// defaultEvents is the default number of events on a page; maxLimit is the maximum.
 	defaultEvents = 100
+	// defaultBuckets is the default number of buckets of a histogram.
+	defaultBuckets = 60
 	// heartbeat is how often a comment keeps a quiet stream alive, and recheck how
 	// often the token of its client is checked again.
 	heartbeat = 15 * time.Second
@@ -38,6 +40,8 @@ func (s *Server) listEvents(c *call) error {
 	switch {
 	case media != wire.MediaJSON && params.Has("limit"):
 		return plantstore.Errorf(plantstore.ErrParameter, `"limit" cannot be combined with %s, which returns every event`, media)
+	case media != wire.MediaJSON && query.Newest:
+		return plantstore.Errorf(plantstore.ErrParameter, `"order" cannot be combined with %s, which has the oldest event first`, media)
 	case media == wire.MediaNDJSON:
 		return s.exportEvents(c, query)
 	case media == wire.MediaEventStream:
@@ -49,8 +53,12 @@ func (s *Server) listEvents(c *call) error {
 	}
 	c.Header().Set(wire.HeaderCursor, string(page.Next))
 	if page.More {
+		next := "after"
+		if query.Newest {
+			next = "before"
+		}
 		params.Del("since")
-		params.Set("after", string(page.Next))
+		params.Set(next, string(page.Next))
 		c.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
 	}
 	return writePage(c, page.Events, eventTexts, wire.AppendEvent)
@@ -90,11 +98,22 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				problems.Add(plantstore.ErrParameter, `"after" must be a cursor or latest, got %q`, plantstore.Shorten(value))
 			}
 		case "since":
-			at, err := wire.ParseTime(value)
-			if err != nil {
-				problems.Add(plantstore.ErrParameter, `"since" must be a time such as 2026-01-31T12:00:00Z, got %q`, plantstore.Shorten(value))
+			query.Since = readTime(name, value, problems)
+		case "order":
+			query.Newest = value == "newest"
+			if !query.Newest {
+				problems.Add(plantstore.ErrParameter, `"order" must be newest, got %q`, plantstore.Shorten(value))
 			}
-			query.Since = at
+		case "before":
+			query.Before = plantstore.Cursor(value)
+			if _, err := query.Before.Position(); err != nil {
+				problems.Add(plantstore.ErrParameter, `"before" must be a cursor, got %q`, plantstore.Shorten(value))
+			}
+		case "by":
+			if value == "" {
+				problems.Add(plantstore.ErrParameter, `"by" must not be empty`)
+			}
+			query.By = value
 		case "id":
 			id, err := parseID(value)
 			if err != nil {
@@ -109,13 +128,78 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, id, type", plantstore.Shorten(name))
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by", plantstore.Shorten(name))
 		}
 	})
-	if err == nil && query.After != "" && !query.Since.IsZero() {
+	switch {
+	case err != nil:
+	case params.Has("after") && params.Has("since"):
 		err = plantstore.Errorf(plantstore.ErrParameter, `"after" and "since" cannot be combined`)
+	case query.Newest && (params.Has("after") || params.Has("since")):
+		err = plantstore.Errorf(plantstore.ErrParameter, `"order" cannot be combined with "after" or "since": use "before"`)
+	case params.Has("before") && !query.Newest:
+		err = plantstore.Errorf(plantstore.ErrParameter, `"before" can only be combined with "order" newest`)
 	}
 	return query, params, err
+}
+
+// getHistogram responds with how many events there were over time.
+func (s *Server) getHistogram(c *call) error {
+	query, err := readHistogramQuery(c.r)
+	if err != nil {
+		return err
+	}
+	release, err := c.wait(reads, histogramUnits)
+	if err != nil {
+		return err
+	}
+	buckets, err := s.store.Histogram(c.r.Context(), query)
+	release()
+	if err != nil {
+		return err
+	}
+	c.Header()["Cache-Control"] = headerNoCache
+	return writePage(c, buckets, bucketTexts, wire.AppendBucket)
+}
+
+func bucketTexts(plantstore.Bucket) (name, tag string) { return "", "" }
+
+// readHistogramQuery reads the query of a histogram, strictly.
+func readHistogramQuery(r *http.Request) (plantstore.HistogramQuery, error) {
+	query := plantstore.HistogramQuery{Until: time.Now(), Buckets: defaultBuckets}
+	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
+		switch name {
+		case "since":
+			query.Since = readTime(name, value, problems)
+		case "until":
+			query.Until = readTime(name, value, problems)
+		case "buckets":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 || n > plantstore.MaxBuckets {
+				problems.Add(plantstore.ErrParameter, `"buckets" must be an integer from 1 to %d, got %q`, plantstore.MaxBuckets, plantstore.Shorten(value))
+			}
+			query.Buckets = n
+		default:
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: since, until, buckets", plantstore.Shorten(name))
+		}
+	})
+	switch {
+	case err != nil:
+	case !params.Has("since"):
+		err = plantstore.Errorf(plantstore.ErrParameter, `"since" is missing: it must be a time such as 2026-01-31T12:00:00Z`)
+	case query.Until.Before(query.Since):
+		err = plantstore.Errorf(plantstore.ErrParameter, `"until" must not be before "since": it is %s, which is before %s`,
+			query.Until.UTC().Format(time.RFC3339Nano), query.Since.UTC().Format(time.RFC3339Nano))
+	}
+	return query, err
+}
+
+func readTime(name, value string, problems *plantstore.Problems) time.Time {
+	at, err := wire.ParseTime(value)
+	if err != nil {
+		problems.Add(plantstore.ErrParameter, `%q must be a time such as 2026-01-31T12:00:00Z, got %q`, name, plantstore.Shorten(value))
+	}
+	return at
 }
 
 func allTypes() string {

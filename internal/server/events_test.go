@@ -170,6 +170,85 @@ func TestEventsComeInPagesWithLinks(t *testing.T) {
 	}
 }
 
+func TestNewestEventsComeInPagesWithLinks(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	change(t, s)
+	all, _ := plantEvents(t, s)
+	first, header := page(t, s, "order=newest&limit=1&id=1&by="+all[0].By)
+	next, last, ok := strings.Cut(header.Get("Link"), ">")
+	if fmt.Sprint(first) != fmt.Sprint(all[3:]) || !ok || last != `; rel="next"` || header.Get("Plantstore-Cursor") != all[3].Cursor {
+		t.Fatalf("got %v, %v", first, header)
+	}
+	_, query, _ := strings.Cut(next, "?")
+	if second, _ := page(t, s, query); fmt.Sprint(second) != fmt.Sprint(all[2:3]) {
+		t.Errorf("the second page: %v", second)
+	}
+	if rest, header := page(t, s, "order=newest&type=plant.created&before="+all[1].Cursor); fmt.Sprint(rest) != fmt.Sprint(all[:1]) || header.Get("Link") != "" {
+		t.Errorf("before the second event: %v, %v", rest, header)
+	}
+	if none, _ := page(t, s, "order=newest&by="+all[0].By[1:]); len(none) != 0 {
+		t.Errorf("by a part of the id: %v", none)
+	}
+}
+
+func TestOrderIsForPagesOnly(t *testing.T) {
+	s := servertest.Start(t, servertest.Options{})
+	for _, accept := range []string{"application/x-ndjson", "text/event-stream"} {
+		if resp := getEvents(t, s, "order=newest", accept); resp.StatusCode != 400 {
+			t.Errorf("%s: %s", accept, resp.Status)
+		}
+	}
+}
+
+func TestHistogramCountsEveryEvent(t *testing.T) {
+	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
+		change(t, s)
+		get := func(token, query string) string {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/events/histogram?"+query, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(body)))
+		}
+		reader := s.NewToken(plantstore.ScopeEvents) // which may not read the events of tokens
+		const want = `200 [{"time":"2026-01-01T00:00:00Z","events":6},{"time":"2126-01-01T00:00:00.5Z","events":0}]`
+		if got := get(reader, "since=2026-01-01T00:00:00Z&until=2226-01-01T00:00:01Z&buckets=2"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got := get(reader, "since=2026-01-01T00:00:00Z"); strings.Count(got, `"time"`) != 60 || !strings.HasSuffix(got, `"events":6}]`) {
+			t.Errorf("until now: %s", got)
+		}
+		for query, want := range map[string]string{
+			"": `"since" is missing`, "since=x": `"since" must be a time`, "since=9999-12-31T23:59:59-23:59": `"since" must be a time`,
+			"since=2026-01-31T12:00:00Z&until=2026-01-31T12:00:00%2B01:00": `it is 2026-01-31T11:00:00Z, which is before 2026-01-31T12:00:00Z`,
+			"since=2199-01-01T00:00:00Z":                                   `"until" must not be before "since"`,
+			"since=2026-01-01T00:00:00Z&buckets=0":                         `"buckets" must be an integer from 1 to 500, got "0"`,
+			"since=2026-01-01T00:00:00Z&buckets=501":                       `got "501"`,
+			"since=2026-01-01T00:00:00Z&limit=1":                           `unknown parameter "limit"`,
+		} {
+			var e struct{ Message string }
+			got := get(reader, query)
+			if err := json.Unmarshal([]byte(strings.TrimPrefix(got, "400 ")), &e); err != nil || !strings.Contains(e.Message, want) {
+				t.Errorf("%s: %s, want %s", query, got, want)
+			}
+		}
+		if got := get(s.NewToken(plantstore.ScopeRead), "since=2026-01-01T00:00:00Z"); !strings.HasPrefix(got, "403 ") {
+			t.Errorf("without the scope: %s", got)
+		}
+	})
+}
+
 func TestBadQueriesForEventsAreRefused(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	change(t, s)
@@ -179,6 +258,9 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 		"limit=0": "400 40006", "limit=x": "400 40006", "after=x": "400 40006", "after=": "400 40006", "since=yesterday": "400 40006", "since=2199-01-01T00:00:00Z": "400 40006",
 		"id=1.0": "400 40006", "type=plant.eaten": "400 40006", "type=": "400 40006", "cursor=" + end: "400 40006", "after=" + end + "&after=" + end: "400 40006",
 		"after=" + end + "&since=2026-01-01T00:00:00Z": "400 40006", "after=x" + end: "410 41001", "after=%20" + end: "400 40006", "after=.1.1": "400 40006", "after=%C3%A9.1.1": "400 40006", "after=" + strings.Repeat("a", 65): "400 40006",
+		"order=oldest": "400 40006", "order=": "400 40006", "before=" + end: "400 40006", "by=": "400 40006",
+		"order=newest&before=x": "400 40006", "order=newest&before=latest": "400 40006", "order=newest&before=": "400 40006",
+		"order=newest&after=" + end: "400 40006", "order=newest&since=2026-01-01T00:00:00Z": "400 40006",
 	} {
 		for _, accept := range []string{"application/json", "application/x-ndjson", "text/event-stream"} {
 			resp := getEvents(t, s, query, accept)
@@ -187,6 +269,9 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 				t.Errorf("%s as %s: %d %d, %v, want %s", query, accept, resp.StatusCode, e.Error, err, want)
 			}
 		}
+	}
+	if resp := getEvents(t, s, "order=newest&before=x"+end, "application/json"); resp.StatusCode != 410 {
+		t.Errorf("before the cursor of another store: %s, want 410", resp.Status)
 	}
 }
 

@@ -17,7 +17,7 @@ type lanes uint8
 // The lanes, which all requests share. Gets of small plants, small writes, token checks and
 // readiness checks need none.
 const (
-	// reads are quick reads of much: plain lists, tags, and all tokens or webhooks.
+	// reads are quick reads of much: plain lists, tags, histograms, and all tokens or webhooks.
 	reads lanes = 1 << iota
 	// searches are reads that can take long: filtered lists, pages of events, exports.
 	searches
@@ -33,20 +33,21 @@ const (
 
 // What requests take of the lanes.
 const (
-	readUnits    = 8
-	listUnits    = 1
-	tagUnits     = 2
-	accessUnits  = 6 // reads of all tokens or webhooks: those that check tokens use the same connections
-	searchesSize = 16
-	searchUnits  = 2
-	exportUnits  = 3
-	mostExports  = searchesSize * 3 / 4 // leaves room for searches
-	streamsSize  = 256
-	followUnits  = 1
-	testUnits    = 16
-	importBytes  = 48 << 20
-	memoryBytes  = 64 << 20
-	mostPages    = memoryBytes * 3 / 4 // leaves room for bodies and single plants
+	readUnits      = 8
+	listUnits      = 1
+	tagUnits       = 2
+	histogramUnits = 2
+	accessUnits    = 6 // reads of all tokens or webhooks: those that check tokens use the same connections
+	searchesSize   = 16
+	searchUnits    = 2
+	exportUnits    = 3
+	mostExports    = searchesSize * 3 / 4 // leaves room for searches
+	streamsSize    = 256
+	followUnits    = 1
+	testUnits      = 16
+	importBytes    = 48 << 20
+	memoryBytes    = 64 << 20
+	mostPages      = memoryBytes * 3 / 4 // leaves room for bodies and single plants
 
 	maxReadsQueued    = 1024 // of one token: they are quick
 	maxSearchesQueued = 16

@@ -53,6 +53,7 @@ var routes = []route{
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, shared | fast, 0, (*Server).deletePlant},
 	{"GET", "{base}/tags", "listTags", plantstore.ScopeRead, shared | zipped, reads | memory, (*Server).listTags},
 	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, shared | zipped, searches | streams | memory, (*Server).listEvents},
+	{"GET", "{base}/events/histogram", "getHistogram", plantstore.ScopeEvents, shared, reads | memory, (*Server).getHistogram},
 	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, shared, memory, (*Server).createToken},
 	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, shared, reads | memory, (*Server).listTokens},
 	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, shared, reads, (*Server).getToken},

@@ -77,3 +77,25 @@ func (b *eventBody) value() (plantstore.Event, error) {
 	}
 	return e, nil
 }
+
+// bucketBody is the interface's Bucket.
+type bucketBody struct {
+	Time    *time.Time `json:"time"`
+	Events  *int64     `json:"events"`
+	Partial bool       `json:"partial,omitzero"`
+}
+
+// AppendBucket appends a bucket of a histogram.
+func AppendBucket(dst []byte, b plantstore.Bucket) ([]byte, error) {
+	return append(dst, marshal(bucketBody{new(b.Time.UTC()), &b.Events, b.Partial})...), nil
+}
+
+// DecodeBuckets reads an array of buckets.
+func DecodeBuckets(body []byte) ([]plantstore.Bucket, error) {
+	return decodeArray(body, func(b *bucketBody) (plantstore.Bucket, error) {
+		if b.Time == nil || b.Events == nil {
+			return plantstore.Bucket{}, errIncomplete
+		}
+		return plantstore.Bucket{Time: b.Time.UTC(), Events: *b.Events, Partial: b.Partial}, nil
+	})
+}
