@@ -32,10 +32,10 @@ const (
 	streamIdleTimeout = responseTimeout
 )
 
-// EventPage returns one page of the log of changes, in order. It may have fewer events
+// EventPage returns one page of the log of changes, in the query's order. It may have fewer events
 // than the limit and still not be the last. A limit of 0 means the server's default,
 // and the server caps a limit that is too large. It fails with ErrGone if the events
-// after the query's position are no longer kept, or if the position is from another
+// at the query's position are no longer kept, or if the position is from another
 // store.
 func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
 	params := eventParams(q)
@@ -60,7 +60,7 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 // Events yields every event that matches the query, in order, from the query's
 // position on, and then waits for the next ones. An empty After starts with the oldest
 // event kept, and [plantstore.LatestCursor] with the next event. The query's limit is
-// ignored. Events of tokens need the query's WithTokens and the scope tokens:read. With it,
+// ignored, and Newest is an error. Events of tokens need the query's WithTokens and the scope tokens:read. With it,
 // a newer server may send events of other things, too: ignore types that you do not know.
 //
 // Events reconnects when its connection is lost, and never skips or repeats an event.
@@ -84,6 +84,11 @@ func (c *Client) Events(ctx context.Context, q plantstore.EventQuery) iter.Seq2[
 func eventParams(q plantstore.EventQuery) url.Values {
 	params := url.Values{}
 	switch {
+	case q.Newest:
+		params.Set("order", "newest")
+		if q.Before != "" {
+			params.Set("before", string(q.Before))
+		}
 	case q.After != "":
 		params.Set("after", string(q.After))
 	case !q.Since.IsZero():
@@ -98,6 +103,9 @@ func eventParams(q plantstore.EventQuery) url.Values {
 			types[i] = string(t)
 		}
 		params.Set("type", strings.Join(types, ","))
+	}
+	if q.By != "" {
+		params.Set("by", q.By)
 	}
 	return params
 }
@@ -120,10 +128,28 @@ func (r *response) eventPage(q *plantstore.EventQuery) (page plantstore.EventPag
 	}
 	page.Events = slices.DeleteFunc(page.Events, func(e plantstore.Event) bool { return skips(q, &e) })
 	_, page.More = nextLink(r.header["Link"])
-	if page.More && page.Next == q.After {
-		return page, fmt.Errorf("the next page is after %s, but so was this one", q.After)
+	at := q.After
+	if q.Newest {
+		at = q.Before
+	}
+	if page.More && page.Next == at {
+		return page, fmt.Errorf("the next page is at %s, but so was this one", at)
 	}
 	return page, nil
+}
+
+// Histogram returns how many events the log of changes has in each bucket of the query,
+// whatever they are about. Without Until it ends now, and a number of 0 means the server's
+// default. It fails with ErrParameter if Until is before Since.
+func (c *Client) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]plantstore.Bucket, error) {
+	params := url.Values{"since": {q.Since.UTC().Format(time.RFC3339Nano)}}
+	if !q.Until.IsZero() {
+		params.Set("until", q.Until.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Buckets != 0 {
+		params.Set("buckets", strconv.Itoa(q.Buckets))
+	}
+	return decoded(ctx, c, "count events", http.MethodGet, "/events/histogram?"+params.Encode(), nil, wire.DecodeBuckets)
 }
 
 // skips reports whether the query leaves out an event that the server sends: it sends

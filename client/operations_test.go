@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -97,6 +98,10 @@ func operations() []operation {
 		{"read events", nil, nil, func(ctx context.Context, c *client.Client) error {
 			page, err := c.EventPage(ctx, plantstore.EventQuery{After: plantstore.LatestCursor})
 			return wrong(err, len(page.Events) != 0 || page.Next == "" || page.More, page)
+		}},
+		{"count events", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			buckets, err := c.Histogram(ctx, plantstore.HistogramQuery{Since: time.Now().Add(-time.Hour), Buckets: 2})
+			return wrong(err, len(buckets) != 2 || buckets[1].Events == 0 || buckets[0].Partial, buckets)
 		}},
 		{"follow events", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
 			for e, err := range c.Events(ctx, plantstore.EventQuery{}) {

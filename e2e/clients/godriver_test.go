@@ -143,7 +143,8 @@ func typesArg(args map[string]any) []plantstore.EventType {
 func eventQueryArg(args map[string]any) plantstore.EventQuery {
 	return plantstore.EventQuery{
 		After: plantstore.Cursor(arg[string](args, "after")), Since: timeArg(args, "since"),
-		ID: idArg(args, "id"), Types: typesArg(args), Limit: int(arg[float64](args, "limit")),
+		ID: idArg(args, "id"), Types: typesArg(args), By: arg[string](args, "by"), Limit: int(arg[float64](args, "limit")),
+		Newest: arg[bool](args, "newest"), Before: plantstore.Cursor(arg[string](args, "before")),
 	}
 }
 
@@ -288,6 +289,13 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 	case "eventPage":
 		page, err := c.EventPage(ctx, eventQueryArg(args))
 		return map[string]any{"events": each(page.Events, eventValue), "cursor": page.Next, "more": page.More}, err
+	case "histogram":
+		buckets, err := c.Histogram(ctx, plantstore.HistogramQuery{
+			Since: timeArg(args, "since"), Until: timeArg(args, "until"), Buckets: int(arg[float64](args, "buckets")),
+		})
+		return each(buckets, func(b plantstore.Bucket) map[string]any {
+			return map[string]any{"time": b.Time.Format(time.RFC3339Nano), "events": b.Events, "partial": b.Partial}
+		}), err
 	case "events":
 		take := int(arg[float64](args, "take"))
 		values := []any{}

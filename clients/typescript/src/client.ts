@@ -6,7 +6,7 @@ import {
 import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
 import { Json, parse } from "./json.js";
 import type { NewToken, Token, TokenConfig } from "./tokens.js";
-import type { About, Delivery, ImportReport, NewPlant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Bucket, Delivery, ImportReport, NewPlant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import { Lines, Upload } from "./upload.js";
 import * as wire from "./wire.js";
 import type { Id } from "./wire.js";
@@ -125,11 +125,27 @@ export interface EventQuery extends CallOptions {
   id?: Id | undefined;
   /** Only events of these types. */
   types?: PlantEvent["type"][] | undefined;
+  /** Only events of changes made by exactly this caller. */
+  by?: string | undefined;
   /** The maximum number of events on a page. */
   limit?: number | undefined;
+  /** The newest event first. */
+  newest?: boolean | undefined;
+  /** Only events before the one at this position, a cursor. Only with `newest`. */
+  before?: string | undefined;
 }
 
-/** A page of events. `cursor` is the position after it. */
+/** Which time to divide into how many buckets. */
+export interface HistogramQuery extends CallOptions {
+  /** When the first bucket begins. */
+  since: Date | string;
+  /** When the last bucket ends; without it, now. */
+  until?: Date | string | undefined;
+  /** How many buckets there are. */
+  buckets?: number | undefined;
+}
+
+/** A page of events. `cursor` is the position at its end. */
 export interface EventPage {
   events: PlantEvent[];
   cursor: string;
@@ -367,14 +383,26 @@ export class Plantstore {
   }
 
   /**
-   * Returns one page of the log of changes, in order. It may have fewer events than the
-   * limit and still not be the last. It throws a GoneError if the events after the
-   * position are no longer kept.
+   * Returns one page of the log of changes, in order, or with `newest` the newest first. It
+   * may have fewer events than the limit and still not be the last. Pass its cursor as
+   * `after` to continue, or as `before` if the newest is first. It throws a GoneError if
+   * the events at the position are no longer kept.
    */
   async eventPage(query: EventQuery = {}): Promise<EventPage> {
-    const target = "/events" + params({ ...eventParams(query), limit: query.limit });
+    const { newest, before, limit } = query;
+    const target = "/events" + params({ ...eventParams(query), order: newest ? "newest" : undefined, before, limit });
     return this.#retry("read events", query.signal, async () =>
-      (await this.#call(200, "GET", target, query)).eventPage(query.after),
+      (await this.#call(200, "GET", target, query)).eventPage(before ?? query.after),
+    );
+  }
+
+  /** Returns how many events the log of changes has in each of some buckets of equal length. All events count. */
+  async histogram(query: HistogramQuery): Promise<Bucket[]> {
+    const { since, until, buckets } = query;
+    const end = until === undefined ? undefined : formatTime(until);
+    const target = "/events/histogram" + params({ since: formatTime(since), until: end, buckets });
+    return this.#retry("count events", query.signal, async () =>
+      (await this.#call(200, "GET", target, query)).decode((value) => wire.many(value, wire.decodeBucket)),
     );
   }
 
@@ -387,7 +415,7 @@ export class Plantstore {
    * skipped. It throws a GoneError if the events after the position are no
    * longer kept.
    */
-  async *events(query: Omit<EventQuery, "limit"> = {}): AsyncGenerator<PlantEvent, void, undefined> {
+  async *events(query: Omit<EventQuery, "limit" | "newest" | "before"> = {}): AsyncGenerator<PlantEvent, void, undefined> {
     const what = "follow events";
     const position = { ...query, since: query.since ?? new Date(0) };
     const retries = this.#retries(what, query.signal);
@@ -825,15 +853,15 @@ class Whole {
     return { tags, next };
   }
 
-  eventPage(after: string | undefined): EventPage {
+  eventPage(position: string | undefined): EventPage {
     const cursor = this.headers.get(cursorHeader) ?? "";
     if (cursor === "") {
       throw this.unexpected();
     }
     const events = this.decode((value) => wire.many(value, wire.decodeEvent)).flatMap((event) => event ?? []);
     const more = nextLink(this.headers.get("Link") ?? "") !== undefined;
-    if (more && cursor === after) {
-      throw new ResponseError(`the next page is after ${after}, but so was this one`, 0, 200);
+    if (more && cursor === position) {
+      throw new ResponseError(`the next page is at ${position}, but so was this one`, 0, 200);
     }
     return { events, cursor, more };
   }
@@ -1035,12 +1063,13 @@ function plantsPath({ after, tag, q, limit }: PlantQuery): string {
   return "/plants" + params({ after: after === undefined ? undefined : wire.toId(after), tag, q: q === "" ? undefined : q, limit });
 }
 
-function eventParams({ after, since, id, types }: EventQuery): Record<string, string | bigint | undefined> {
+function eventParams({ after, since, id, types, by }: EventQuery): Record<string, string | bigint | undefined> {
   return {
     after,
     since: after === undefined && since !== undefined ? formatTime(since) : undefined,
     id: id === undefined ? undefined : wire.toId(id),
     type: types === undefined || types.length === 0 ? undefined : types.join(","),
+    by,
   };
 }
 

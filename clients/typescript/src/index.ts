@@ -4,6 +4,7 @@ export type {
   Condition,
   EventPage,
   EventQuery,
+  HistogramQuery,
   Lines,
   Options,
   Page,
@@ -32,6 +33,7 @@ export type { Json } from "./json.js";
 export type { NewToken, Token, TokenConfig } from "./tokens.js";
 export type {
   About,
+  Bucket,
   Delivery,
   ImportReport,
   Limits,

@@ -24,6 +24,15 @@ export type TagCount = {
   more?: boolean;
 };
 
+export type Bucket = {
+  /** When the bucket begins */
+  time: string;
+  /** How many events the log has in it */
+  events: number;
+  /** Whether the bucket begins before the events that are kept; absent means no */
+  partial?: boolean;
+};
+
 export type ErrorBody = {
   /**
    * Numeric error code: the HTTP status times 100, plus a number. Codes are never

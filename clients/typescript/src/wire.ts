@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, Delivery, ImportReport, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Bucket, Delivery, ImportReport, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -155,6 +155,11 @@ export function decodeEvent(value: Json): PlantEvent | undefined {
     plant: decodeNewPlant(members["plant"]),
     by: text(members, "by"),
   };
+}
+
+export function decodeBucket(value: Json): Bucket {
+  const members = toObject(value);
+  return given({ time: text(members, "time"), events: integer(members, "events"), partial: flag(members, "partial") }) as Bucket;
 }
 
 export function decodeWebhook(value: Json): Webhook {

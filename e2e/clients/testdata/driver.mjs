@@ -70,6 +70,7 @@ const operations = {
   import: async (c, a) => showReport(await c.import(a.plants.map(plantOf))),
   importLines: async (c, a) => showReport(await c.importLines(linesOf(a))),
   eventPage: (c, a) => c.eventPage(withIds(a, "id")),
+  histogram: async (c, a) => (await c.histogram(a)).map((bucket) => ({ partial: false, ...bucket })),
   events: (c, a) => collect(c.events(withIds(a, "id")), a.take),
   createWebhook: (c, a) => c.createWebhook(a.url, a),
   rotateWebhook: (c, a) => c.rotateWebhook(a.webhook),

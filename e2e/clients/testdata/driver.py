@@ -104,6 +104,7 @@ def event_query(args):
         "since": time_of(args.get("since")),
         "id": int(args["id"]) if "id" in args else None,
         "types": args.get("types", []),
+        "by": args.get("by"),
     }
 
 
@@ -130,7 +131,10 @@ OPERATIONS = {
     "export": export,
     "import": lambda c, a: c.import_plants(map(plant_of, a["plants"])),
     "importLines": lambda c, a: c.import_lines(lines_of(a)),
-    "eventPage": lambda c, a: c.event_page(**event_query(a), limit=a.get("limit")),
+    "eventPage": lambda c, a: c.event_page(
+        **event_query(a), limit=a.get("limit"), newest=a.get("newest", False), before=a.get("before")
+    ),
+    "histogram": lambda c, a: c.histogram(time_of(a["since"]), until=time_of(a.get("until")), buckets=a.get("buckets")),
     "events": lambda c, a: collect(c.events(**event_query(a)), a["take"]),
     "createWebhook": lambda c, a: c.create_webhook(a["url"], **webhook_config(a), after=a.get("after")),
     "rotateWebhook": lambda c, a: c.rotate_webhook(a["webhook"]),

@@ -18,8 +18,8 @@ from . import _wire as wire
 from ._errors import Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, Transient, TransportError
 from ._errors import foreign_error, server_error, with_message
 from ._http import BUFFER, Connect, Pool, Response, lost, retry_after
-from ._types import LATEST, About, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page, Plant
-from ._types import TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import LATEST, About, Bucket, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page
+from ._types import Plant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -181,10 +181,22 @@ class Calls:
         since: datetime | None = None,
         id: int | None = None,
         types: Sequence[str] = (),
+        by: str | None = None,
         limit: int | None = None,
+        newest: bool = False,
+        before: str | None = None,
     ) -> EventPage:
-        target = "/events" + _params({**_event_params(after, since, id, types), "limit": limit})
-        return await self._read("read events", "GET", target, None, lambda response: response.event_page(after))
+        order = {"order": "newest" if newest else None, "before": before, "limit": limit}
+        target = "/events" + _params({**_event_params(after, since, id, types, by), **order})
+        at = before or after
+        return await self._read("read events", "GET", target, None, lambda response: response.event_page(at))
+
+    async def histogram(
+        self, since: datetime, *, until: datetime | None = None, buckets: int | None = None
+    ) -> builtins.list[Bucket]:
+        end = None if until is None else wire.format_time(until)
+        target = "/events/histogram" + _params({"since": wire.format_time(since), "until": end, "buckets": buckets})
+        return await self._value("count events", "GET", target, None, lambda value: wire.many(value, wire.decode_bucket))
 
     async def events(
         self,
@@ -193,8 +205,9 @@ class Calls:
         since: datetime | None = None,
         id: int | None = None,
         types: Sequence[str] = (),
+        by: str | None = None,
     ) -> AsyncGenerator[Event, None]:
-        stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types)
+        stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types, by)
         retries = _Retries(self, "follow events")
         while True:
             try:
@@ -513,15 +526,15 @@ class Whole:
             )
         return TagPage(tags, next)
 
-    def event_page(self, after: str | None) -> EventPage:
+    def event_page(self, position: str | None) -> EventPage:
         cursor = self._response.header(CURSOR)
         if not cursor:
             raise self.unexpected()
         decoded = self.decode(lambda value: wire.many(value, wire.decode_event))
         events = [event for event in decoded if event is not None]
         more = _next_link(self._response.header("Link")) is not None
-        if more and cursor == after:
-            raise ResponseError(f"the next page is after {after}, but so was this one", 0, 200)
+        if more and cursor == position:
+            raise ResponseError(f"the next page is at {position}, but so was this one", 0, 200)
         return EventPage(events, cursor, more)
 
 
@@ -686,19 +699,20 @@ class _EventStream:
     """Follows the log over one connection after another."""
 
     def __init__(
-        self, client: Calls, after: str | None, since: datetime, id: int | None, types: Sequence[str]
+        self, client: Calls, after: str | None, since: datetime, id: int | None, types: Sequence[str], by: str | None
     ) -> None:
         self._client = client
         self._after = after  # the position that has been reached
         self._since = since
         self._id = id
         self._types = types
+        self._by = by
 
     async def follow(self) -> AsyncGenerator[Event, None]:
         """Opens a connection and yields its events, until that is lost."""
         client = self._client
         since = self._since if self._after is None else None
-        target = client._prefix + "/events" + _params(_event_params(self._after, since, self._id, self._types))
+        target = client._prefix + "/events" + _params(_event_params(self._after, since, self._id, self._types, self._by))
         headers = {**client._headers(EVENT_STREAM), "Cache-Control": "no-store"}
         # A server responds immediately, and then sends something every 15 s.
         with await client._pool.request("GET", target, headers, None, client._timeout) as response:
@@ -823,12 +837,12 @@ def _plants_path(after: int | None, tag: str | None, q: str | None, limit: int |
 
 
 def _event_params(
-    after: str | None, since: datetime | None, id: int | None, types: Sequence[str]
+    after: str | None, since: datetime | None, id: int | None, types: Sequence[str], by: str | None
 ) -> dict[str, object]:
     if id is not None:
         wire.check_id(id)
     at = None if since is None or after is not None else wire.format_time(since)
-    return {"after": after, "since": at, "id": id, "type": ",".join(types) or None}
+    return {"after": after, "since": at, "id": id, "type": ",".join(types) or None, "by": by}
 
 
 def _webhook_body(url: str, types: Sequence[str], description: str, after: str | None) -> bytes:

@@ -12,7 +12,7 @@ from typing import IO
 from ._blocking import connect, iterate, run, sleep
 from ._calls import RESPONSE_TIMEOUT, Calls, Lines
 from ._errors import PlantstoreError
-from ._types import About, Delivery, Event, EventPage, ImportReport, Never, NewToken, Page, Plant
+from ._types import About, Bucket, Delivery, Event, EventPage, ImportReport, Never, NewToken, Page, Plant
 from ._types import TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 
@@ -157,14 +157,32 @@ class Client:
         since: datetime | None = None,
         id: int | None = None,
         types: Sequence[str] = (),
+        by: str | None = None,
         limit: int | None = None,
+        newest: bool = False,
+        before: str | None = None,
     ) -> EventPage:
-        """Returns one page of the log of changes, in order.
+        """Returns one page of the log of changes, in order, or with newest=True the newest first.
 
-        It may have fewer events than the limit and still not be the last. It raises a
-        GoneError if the events after the position are no longer kept.
+        It may have fewer events than the limit and still not be the last. Pass its cursor
+        as after to continue, or as before if the newest is first. It raises a GoneError if
+        the events at the position are no longer kept.
         """
-        return run(self._calls.event_page(after=after, since=since, id=id, types=types, limit=limit))
+        calls = self._calls
+        return run(
+            calls.event_page(
+                after=after, since=since, id=id, types=types, by=by, limit=limit, newest=newest, before=before
+            )
+        )
+
+    def histogram(
+        self, since: datetime, *, until: datetime | None = None, buckets: int | None = None
+    ) -> builtins.list[Bucket]:
+        """Returns how many events the log of changes has in each of some buckets of equal length.
+
+        All events count. Without until the last bucket ends now.
+        """
+        return run(self._calls.histogram(since, until=until, buckets=buckets))
 
     def events(
         self,
@@ -173,6 +191,7 @@ class Client:
         since: datetime | None = None,
         id: int | None = None,
         types: Sequence[str] = (),
+        by: str | None = None,
     ) -> Iterator[Event]:
         """Yields every event that matches, in order, and then waits for the next ones.
 
@@ -183,7 +202,7 @@ class Client:
         does not know, are skipped. It raises a GoneError if the events after
         the position are no longer kept.
         """
-        return iterate(self._calls.events(after=after, since=since, id=id, types=types))
+        return iterate(self._calls.events(after=after, since=since, id=id, types=types, by=by))
 
     # Webhooks.
 

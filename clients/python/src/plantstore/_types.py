@@ -104,8 +104,20 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """How many events there were from a time on until the next bucket begins.
+
+    If it is partial, it begins before the events that are kept: there may have been more.
+    """
+
+    time: datetime
+    events: int
+    partial: bool = False
+
+
+@dataclass(frozen=True)
 class EventPage:
-    """A page of events. cursor is the position after it."""
+    """A page of events. cursor is the position at its end."""
 
     events: list[Event]
     cursor: str

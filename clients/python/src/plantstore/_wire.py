@@ -11,6 +11,7 @@ from typing import Any, Callable, TypeVar
 from ._errors import Code, PlantstoreError, server_error
 from ._types import (
     About,
+    Bucket,
     Delivery,
     Event,
     ImportReport,
@@ -190,6 +191,10 @@ def decode_event(value: Any) -> Event | None:
         decode_plant(value.get("plant")),
         member(value, "by", str),
     )
+
+
+def decode_bucket(value: Any) -> Bucket:
+    return Bucket(_time(value, "time"), member(value, "events", int), optional(value, "partial", bool) or False)
 
 
 def _webhook_members(value: Any) -> dict[str, Any]:
