@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"time"
 
 	"plantstore"
@@ -20,21 +22,46 @@ type eventsCommand struct {
 	After  string   `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
 	ID     *plantID `name:"id" placeholder:"ID" help:"Only events of this plant."`
 	Type   []string `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
-	JSON   bool     `name:"json" help:"Print JSON even on a terminal."`
+	By     string   `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's, or operator."`
+	Since  string   `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, 24 hours ago without it."`
+	Newest bool     `help:"Print the newest event first."`
+
+	Histogram bool   `help:"Print how many events there were over time, of all kinds: bars on a terminal, and a JSON array elsewhere."`
+	Until     string `placeholder:"TIME" help:"When the histogram ends; now without it."`
+	Buckets   int    `placeholder:"N" default:"24" help:"How many bars the histogram has, up to 500 (${default})."`
+
+	JSON bool `name:"json" help:"Print JSON even on a terminal."`
 }
 
 // Help is the long part of the help page.
 func (eventsCommand) Help() string {
-	return `Prints what has changed, oldest first: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after; the table does not have it, --json does. The token needs the scope events:read. ` + tokenHelp + `
+	return `Prints what has changed, oldest first unless you say --newest: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after; the table does not have it, --json does. In a histogram, + marks a time before the oldest event kept: there may have been more. The token needs the scope events:read. ` + tokenHelp + `
 
 Examples:
   plantstore events --id 1
   plantstore events --follow --after latest
-  plantstore events --follow --type plant.deleted | jq .plant.name`
+  plantstore events --follow --type plant.deleted | jq .plant.name
+  plantstore events --newest | head
+  plantstore events --histogram --since 2026-01-31T12:00:00Z`
 }
 
 // Run prints the events.
 func (c *eventsCommand) Run(ctx context.Context, std streams) error {
+	selects := c.After != "" || c.ID != nil || len(c.Type) > 0 || c.By != ""
+	switch {
+	case c.Histogram && (c.Follow || c.Newest || selects):
+		return usage("--histogram counts all events: combine it only with --since, --until and --buckets")
+	case c.Until != "" && !c.Histogram:
+		return usage("--until needs --histogram")
+	case c.Newest && (c.Follow || c.After != "" || c.Since != ""):
+		return usage("--newest goes back to the oldest event kept: do not combine it with --follow, --after or --since")
+	case c.After != "" && c.Since != "":
+		return usage("use either --after or --since")
+	}
+	since, err := timeFlag("since", c.Since)
+	if err != nil {
+		return err
+	}
 	timeout := callTimeout
 	if c.Follow {
 		timeout = fileTimeout
@@ -43,18 +70,21 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	err = c.list(ctx, api, std)
+	if c.Histogram {
+		return c.histogram(ctx, std, api, since)
+	}
+	err = c.list(ctx, api, std, c.query(since))
 	if c.Follow && ctx.Err() != nil {
 		return nil // that is how following ends
 	}
 	return interruption(ctx, "the list of events", err)
 }
 
-func (c *eventsCommand) list(ctx context.Context, api *client.Client, std streams) error {
+func (c *eventsCommand) list(ctx context.Context, api *client.Client, std streams, query plantstore.EventQuery) error {
 	list := newEventListing(interruptible{ctx, std.out}, !c.JSON && isTerminal(std.out))
-	events := readEvents(ctx, api, c.query())
+	events := readEvents(ctx, api, query)
 	if c.Follow {
-		events = api.Events(ctx, c.query())
+		events = api.Events(ctx, query)
 	}
 	for event, err := range events {
 		if err != nil {
@@ -73,8 +103,22 @@ func (c *eventsCommand) list(ctx context.Context, api *client.Client, std stream
 	return list.out.Flush()
 }
 
-func (c *eventsCommand) query() plantstore.EventQuery {
-	q := plantstore.EventQuery{After: plantstore.Cursor(c.After), Types: eventTypes(c.Type), WithTokens: true}
+// timeFlag returns the time of a flag, or the zero time if it is not given.
+func timeFlag(name, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := wire.ParseTime(text)
+	if err != nil {
+		return at, usage("--%s must be a time such as 2026-01-31T12:00:00Z, got %q", name, text)
+	}
+	return at, nil
+}
+
+func (c *eventsCommand) query(since time.Time) plantstore.EventQuery {
+	q := plantstore.EventQuery{
+		After: plantstore.Cursor(c.After), Since: since, Types: eventTypes(c.Type), By: c.By, WithTokens: true, Newest: c.Newest,
+	}
 	if c.ID != nil {
 		id := plantstore.ID(*c.ID)
 		q.ID = &id
@@ -97,9 +141,62 @@ func readEvents(ctx context.Context, api *client.Client, q plantstore.EventQuery
 					return
 				}
 			}
-			q.After, more = page.Next, page.More
+			q.After, q.Before, more = page.Next, page.Next, page.More
 		}
 	}
+}
+
+// histogram prints how many events there were over time.
+func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.Client, since time.Time) error {
+	until, err := timeFlag("until", c.Until)
+	if err != nil {
+		return err
+	}
+	if since.IsZero() {
+		since = cmp.Or(until, time.Now()).Add(-24 * time.Hour)
+	}
+	buckets, err := api.Histogram(ctx, plantstore.HistogramQuery{Since: since, Until: until, Buckets: c.Buckets})
+	if err != nil {
+		return err
+	}
+	if !c.JSON && isTerminal(std.out) {
+		_, err := io.WriteString(std.out, bars(buckets))
+		return err
+	}
+	list := newListing(std.out, true, "")
+	for _, b := range buckets {
+		text, err := wire.AppendBucket(nil, b)
+		if err != nil {
+			return err
+		}
+		if err := list.row("", text); err != nil {
+			return err
+		}
+	}
+	return list.close()
+}
+
+// bars draws a histogram. The largest bar has maxBar characters, and one that is not empty at
+// least one.
+func bars(buckets []plantstore.Bucket) string {
+	const maxBar = 40
+	most, width := int64(1), len("EVENTS")
+	for _, b := range buckets {
+		most = max(most, b.Events)
+	}
+	width = max(width, len(fmt.Sprint(most))+1)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%-19s  %*s\n", "TIME", width, "EVENTS")
+	for _, b := range buckets {
+		count := fmt.Sprint(b.Events) + " "
+		if b.Partial {
+			count = fmt.Sprint(b.Events) + "+"
+		}
+		length := int((b.Events*maxBar + most - 1) / most)
+		line := fmt.Sprintf("%s  %*s  %s", b.Time.Local().Format(time.DateTime), width, count, strings.Repeat("█", length))
+		out.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return out.String()
 }
 
 // eventListing prints events as a table or as NDJSON. The columns of the table have

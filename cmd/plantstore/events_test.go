@@ -74,3 +74,19 @@ func TestTableOfEvents(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}
 }
+
+func TestBarsOfAHistogram(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
+	got := bars([]plantstore.Bucket{
+		{Time: at, Events: 3, Partial: true}, {Time: at.Add(time.Hour)}, {Time: at.Add(2 * time.Hour), Events: 1_000_000}, {Time: at.Add(3 * time.Hour), Events: 500_000},
+	})
+	const want = `TIME                   EVENTS
+2026-01-31 12:00:00        3+  █
+2026-01-31 13:00:00        0
+2026-01-31 14:00:00  1000000   ████████████████████████████████████████
+2026-01-31 15:00:00   500000   ████████████████████
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -201,12 +201,9 @@ func (c *webhookReplay) Run(ctx context.Context, std streams) error {
 	if (c.After == "") == (c.Since == "") {
 		return usage("use either --after or --since")
 	}
-	var since time.Time
-	if c.Since != "" {
-		var err error
-		if since, err = wire.ParseTime(c.Since); err != nil {
-			return usage("--since must be a time such as 2026-01-31T12:00:00Z, got %q", c.Since)
-		}
+	since, err := timeFlag("since", c.Since)
+	if err != nil {
+		return err
 	}
 	api, err := c.client(std, callTimeout)
 	if err != nil {
