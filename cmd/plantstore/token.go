@@ -105,15 +105,21 @@ func (f *tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenI
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := store.Tokens(ctx)
+	tokens, err := infos(ctx, store)
 	if err := errors.Join(err, store.Close()); err != nil {
 		return nil, fmt.Errorf("cannot list the tokens: %w", err)
 	}
-	infos := make([]plantstore.TokenInfo, len(tokens))
+	return tokens, nil
+}
+
+// infos returns what the tokens of a store are.
+func infos(ctx context.Context, store plantstore.Store) ([]plantstore.TokenInfo, error) {
+	tokens, err := store.Tokens(ctx)
+	all := make([]plantstore.TokenInfo, len(tokens))
 	for i := range tokens {
-		infos[i] = tokens[i].Info()
+		all[i] = tokens[i].Info()
 	}
-	return infos, nil
+	return all, err
 }
 
 type tokenCommand struct {
@@ -194,9 +200,6 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 		if c.Init && c.URL != "" {
 			return usage("--init creates a store: use --db to name it")
 		}
-		if err := c.checkName(ctx, std); err != nil {
-			return err
-		}
 		if c.URL != "" {
 			return c.createRemotely(ctx, std, scopes)
 		}
@@ -204,15 +207,13 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	})
 }
 
-// checkName returns an error if a working token has the name, unless that is wanted.
-func (c *tokenCreate) checkName(ctx context.Context, std streams) error {
+// checkName returns an error if a working token has the name, unless that is wanted. list
+// returns all tokens.
+func (c *tokenCreate) checkName(ctx context.Context, list func(context.Context) ([]plantstore.TokenInfo, error)) error {
 	if c.Force {
 		return nil
 	}
-	tokens, err := c.list(ctx, std)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there is no store yet
-	}
+	tokens, err := list(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot check whether the name is free: %w; --force creates the token without the check", err)
 	}
@@ -257,6 +258,9 @@ func (c *tokenCreate) createRemotely(ctx context.Context, std streams, scopes []
 	if c.Expires != nil {
 		asked.Expires = c.Expires.after(time.Now().UTC().Truncate(time.Second))
 	}
+	if err := c.checkName(ctx, api.Tokens); err != nil {
+		return err
+	}
 	token, secret, err := api.CreateToken(ctx, asked)
 	if err != nil {
 		return err
@@ -278,6 +282,9 @@ func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstor
 		return flags.DB, err
 	}
 	defer store.Close()
+	if err := c.checkName(ctx, func(ctx context.Context) ([]plantstore.TokenInfo, error) { return infos(ctx, store) }); err != nil {
+		return flags.name(store), err
+	}
 	if err := store.CreateToken(ctx, token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		return flags.name(store), fmt.Errorf("cannot create the token: %w", err)
 	}

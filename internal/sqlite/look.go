@@ -77,8 +77,11 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 	}
 	s.openPools()
 	err = s.readSchema()
-	if sqlite.ErrCode(err) == sqlite.ResultProtocol {
-		return recoveredCopy(s, info, say) // what is in place of the log is not one
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultProtocol, sqlite.ResultReadOnly:
+		// What is in place of the log is not one, or the index would have to be made anew while
+		// another process keeps it.
+		return recoveredCopy(s, info, say)
 	}
 	if err != nil {
 		return nil, errors.Join(classify(path, err), s.Close())
