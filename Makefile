@@ -14,11 +14,11 @@ build:
 dist:
 	go -C deploy/dist run . -only '$(ONLY)'
 
-# test runs what must pass before a commit, in about five minutes.
+# test runs what must pass before a commit, in about six minutes.
 test:
 	.ci/test test
 
-# e2e runs the rest of the tests, from outside, in about twelve minutes.
+# e2e runs the rest of the tests, from outside, in about nine minutes.
 e2e:
 	.ci/test e2e
 
