@@ -28,12 +28,11 @@ const (
 	// memory counts the bytes of large bodies, pages and plants while they are received or
 	// sent: clients that are slow could fill the memory with them.
 	memory
-	endOfLanes
 )
 
 // What requests take of the lanes.
 const (
-	readUnits      = 8
+	readsSize      = 8
 	listUnits      = 1
 	tagUnits       = 2
 	histogramUnits = 2
@@ -59,7 +58,7 @@ const (
 // for its client.
 func newLanes(streamTimeout time.Duration) []*lane {
 	return []*lane{
-		newLane("reads", readUnits, maxReadsQueued, maxReadWait, "too many lists are running"),
+		newLane("reads", readsSize, maxReadsQueued, maxReadWait, "too many lists are running"),
 		newLane("searches", searchesSize, maxSearchesQueued, maxReadWait, "too many searches and exports are running"),
 		newLane("streams", streamsSize, 0, 0, "too many clients follow the events, or test webhooks"),
 		newLane("imports", importBytes, maxImportsQueued, streamTimeout, "too many imports are running"),
