@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp/kb"
+
 	"plantstore/e2e/harness"
 )
 
@@ -176,27 +178,183 @@ func TestImportKeepsEveryFailedLine(t *testing.T) {
 	}
 }
 
+// A page from the hand of a European spreadsheet needs no option, and the preview says what
+// will fail.
+func TestSpreadsheetIsImportedWithoutAnOption(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.put("72", `{"name":"Fig"}`)
+	b := openConsole(s)
+	b.click("#import")
+	b.choose(file(t, "table.csv", "\ufeffid;name;tag;Preis\r\n70;Ölbaum;\"Baum; groß\";1,50\r\n1,23457E+15;Efeu;;2,00\r\n72;Farn;;3,00\r\n73;Moos;;\r\n74;a;;\r\n75;b;;\r\n0034;c;;\r\n"))
+	b.see("#preview", "CSV, separator semicolon.")
+	b.see("#preview", "Baum; groß")
+	b.see("#preview tr", "3\t\"id\" must be a number in plain digits, got 1,23457E+15: a spreadsheet has lost the others")
+	b.see("#preview tr", "4\t\"id\" 72 is taken by another plant.")
+	b.see("#preview tr", "8\t\"id\" must be a number in plain digits, without leading zeros")
+	b.see("#preview", "3 of 7 records will fail.")
+	b.see("#preview", `Ignored columns: "Preis".`)
+	b.hidden("#preview select")
+	b.shot("import-spreadsheet")
+	b.click("#start-import")
+	b.see("#report .figures", "Created\n4")
+	b.see("#report .figures", "Failed\n3")
+	if failed := b.download("#failed-lines", "failed-table.csv"); !strings.HasPrefix(failed, "error;id;name;tag;Preis\n") {
+		t.Errorf("the file of failed lines is\n%s", failed)
+	}
+	if got, want := s.plant("70"), `{"name":"Ölbaum","tag":"Baum; groß"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+}
+
+func TestColumnsOfAnImportAreMappedByHand(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	b.click("#import")
+	b.choose(file(t, "stock.csv", "Bestand;Nr;Bezeichnung;Gruppe;Ort\n12;1;Eiche;Baum;Hof\n7;2;Efeu;Ranke;Wand\n"))
+	b.see("#preview", "Which columns are they?")
+	b.see("#preview tr", "2\t1\tEiche\tBaum")
+	b.shot("import-mapping")
+	b.eval(`const tag = document.querySelector('#column-tag'); tag.value = '4'; tag.dispatchEvent(new Event('change'))`)
+	b.see("#preview tr", "2\t1\tEiche\tHof")
+	b.click("#start-import")
+	b.see("#report", "stock.csv was imported")
+	if got, want := s.plant("2"), `{"name":"Efeu","tag":"Wand"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+}
+
+func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	b.expect("net::ERR_")
+	leaving := func() bool {
+		return evaluate[bool](b, "!dispatchEvent(new Event('beforeunload', {cancelable: true}))")
+	}
+	b.click("#import")
+	b.choose(file(t, "big.ndjson", garden(6000)))
+	b.see("#preview", "big.ndjson")
+	s.Pause()
+	b.click("#start-import")
+	b.click("#close-import")
+	b.hidden("#transfer")
+	b.see(".toast", "Importing… 0 %, 0 plants")
+	b.shot("import-closed")
+	if !leaving() {
+		t.Error("the page can be left while an import is running")
+	}
+	b.click("#import")
+	b.see("#progress", "big.ndjson, ")
+	b.press(kb.Escape)
+	b.see(".toast", "Importing…")
+	b.click(`#pages a[href="#/about"]`)
+	s.Resume()
+	b.see(".toast", "big.ndjson was imported.")
+	if leaving() {
+		t.Error("the page asks before it is left, but no import is running")
+	}
+	b.click(".toast .text")
+	b.see("#report .figures", "Created\n6,000")
+	b.click("#transfer .cancel")
+
+	b.open("http://" + s.Addr + "/#/plants")
+	b.loaded()
+	b.click("#import")
+	b.choose(file(t, "again.ndjson", garden(6000)))
+	b.see("#preview", "again.ndjson")
+	s.Pause()
+	b.click("#start-import")
+	b.click("#close-import")
+	b.click(`.toast [aria-label="Stop the import"]`)
+	b.see(".toast", "again.ndjson: The import was stopped.")
+	s.Resume()
+}
+
 func TestPlantsAreExportedToAFile(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	s.Import(garden(300))
 	s.put("-9223372036854775808", `{"name":"The first <of> all\n"}`)
+	s.put("-1", `{"name":"=1+1","tag":""}`)
 	b := openConsole(s)
+	b.noPicker()
 	day := time.Now().UTC().Format(time.DateOnly)
-	all := b.download("#export", "plants-"+day+".ndjson")
-	if got := strings.Count(all, "\n"); got != 301 {
-		t.Errorf("the export has %d lines, want 301", got)
+	for _, c := range []struct{ format, extension, begins, ends string }{
+		{"csv", "csv", "id,name,tag\n-9223372036854775808,\"The first <of> all\n\",\n-1,=1+1,\"\"\n1,", "\n"},
+		{"spreadsheet", "csv", "\ufeffid,name,tag\n-9223372036854775808,\"The first <of> all\n\",\n-1,'=1+1,\"\"\n1,", "\n"},
+		{"ndjson", "ndjson", `{"id":-9223372036854775808,"name":"The first <of> all\n"}` + "\n" + `{"id":-1,"name":"=1+1","tag":""}` + "\n", "}\n"},
+		{"json", "json", "[\n" + `{"id":-9223372036854775808,"name":"The first <of> all\n"}` + ",\n", "}\n]\n"},
+	} {
+		b.chooseFormat(c.format)
+		all := b.download(saveExport, "plants-"+day+"."+c.extension)
+		if !strings.HasPrefix(all, c.begins) || !strings.HasSuffix(all, c.ends) {
+			t.Errorf("%s: the export begins with %.120q and ends with %q", c.format, all, all[len(all)-10:])
+		}
+		if got := strings.Count(all, "Japanese maple"); got == 0 || got != strings.Count(garden(300), "Japanese maple") {
+			t.Errorf("%s: the export has %d maples", c.format, got)
+		}
+		b.see(".toast", "All plants were exported")
 	}
-	if want := `{"id":-9223372036854775808,"name":"The first <of> all\n"}`; !strings.HasPrefix(all, want+"\n") {
-		t.Errorf("the export begins with %.80s, want %s", all, want)
-	}
-	b.see(".toast", "All plants were exported")
 	b.shot("exported")
 	b.open("http://" + s.Addr + "/#/plants?q=maple&tag=herb")
 	b.see("#count", "Matches 1–")
-	if got := strings.Count(b.download("#export", "plants-maple-herb-"+day+".ndjson"), "Japanese maple"); got == 0 || got > 27 {
+	b.chooseFormat("ndjson")
+	if got := strings.Count(b.download(saveExport, "plants-maple-herb-"+day+".ndjson"), "Japanese maple"); got == 0 || got > 27 {
 		t.Errorf("the export of a search has %d plants", got)
 	}
+}
+
+// saveExport is the button of the dialog that asks for the format.
+const saveExport = "dialog[open] .primary"
+
+// chooseFormat opens the dialog of an export.
+func (b *tab) chooseFormat(format string) {
+	b.t.Helper()
+	b.click("#export")
+	b.click(fmt.Sprintf("#formats [value=%s]", format))
+	b.shot("export")
+}
+
+// noPicker takes away the browser's own dialog for a file to write to, which no test can use.
+func (b *tab) noPicker() {
+	b.t.Helper()
+	b.eval("globalThis.showSaveFilePicker = undefined")
+}
+
+// Where the browser can write to a file that the user picks, an export streams into it, and
+// leaves nothing behind if it fails.
+func TestExportIsWrittenToThePickedFile(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(300))
+	b := openConsole(s)
+	b.expect("net::ERR_")
+	b.eval(`globalThis.showSaveFilePicker = async ({suggestedName}) => {
+		const folder = await navigator.storage.getDirectory();
+		globalThis.picked = await folder.getFileHandle(suggestedName, {create: true});
+		return picked;
+	}`)
+	b.chooseFormat("csv")
+	b.click(saveExport)
+	b.see(".toast", "All plants were exported")
+	if got := evaluate[string](b, "picked.getFile().then((file) => file.text())"); strings.Count(got, "\n") != 301 {
+		t.Errorf("the file is %.80q", got)
+	}
+	s.Pause()
+	b.chooseFormat("json")
+	b.click(saveExport)
+	b.click(`.toast [aria-label="Stop the export"]`)
+	b.see(".toast", "The export was stopped. Nothing was saved.")
+	s.Resume()
+	if evaluate[bool](b, "picked.getFile().then(() => true, () => false)") {
+		t.Error("an empty file is left")
+	}
+	b.eval("globalThis.showSaveFilePicker = async () => { throw new DOMException('', 'AbortError'); }")
+	b.chooseFormat("json")
+	b.click(saveExport)
+	b.see(".toast", "The export was stopped. Nothing was saved.")
 }
 
 func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
@@ -205,8 +363,10 @@ func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
 	s.Import(garden(10))
 	b := openConsole(s)
 	b.expect("net::ERR_")
+	b.noPicker()
 	s.Pause()
 	b.click("#export")
+	b.click(saveExport)
 	b.see(".toast", "Exporting…")
 	b.click("#create")
 	b.click("#theme")
@@ -214,6 +374,7 @@ func TestExportEndsWithItsMessageAndWithTheSession(t *testing.T) {
 	b.click(`.toast [aria-label="Stop the export"]`)
 	b.see(".toast", "The export was stopped. Nothing was saved.")
 	b.click("#export")
+	b.click(saveExport)
 	b.see(".toast", "Exporting…")
 	// The export of somebody who has signed out must not arrive later.
 	b.eval("globalThis.saved = 0; URL.createObjectURL = () => { saved++; return 'blob:'; }")

@@ -205,8 +205,8 @@ func TestConsoleIsSmall(t *testing.T) {
 		}
 	}
 	t.Logf("%d bytes", size)
-	if size > 60_000 {
-		t.Errorf("the console has %d bytes, want at most 60,000", size)
+	if size > 80_000 {
+		t.Errorf("the console has %d bytes, want at most 80,000", size)
 	}
 }
 

@@ -248,7 +248,7 @@ $('skip').addEventListener('click', (/** @type {Event} */ event) => {
 addEventListener('keydown', press);
 onConnection(connection);
 start((next) => open?.module.leave?.(next) ?? true, draw);
-startImport();
+startImport(() => open?.module.refresh?.());
 
 if (session.secret()) {
   enter();

@@ -1,69 +1,174 @@
-// Export: the plants that match the filters, in a file with one plant per line.
+// Export: the plants that match the filters, in a file.
 
-import { PLANTS, classify, failure, session } from './api.js';
-import { $, busy, h, toast } from './dom.js';
+import { PLANTS, aborted, classify, failure, session } from './api.js';
+import { h, toast } from './dom.js';
+import { encode } from './encode.js';
 import { sentence, size } from './format.js';
-import { filters, filtered } from './plants.js';
+import { openForm } from './parts.js';
 
-const NDJSON = 'application/x-ndjson';
+/**
+ * @typedef {import('./encode.js').ExportFormat} ExportFormat
+ * @typedef {{q?: string, tag?: string}} Filters
+ */
 
-let exporting = new AbortController();
+/** @type {[ExportFormat, string, string][]} */
+const FORMATS = [
+  ['csv', 'CSV', 'One plant per line: id, name, tag.'],
+  ['spreadsheet', 'CSV for a spreadsheet', 'Text that it would run as a formula begins with an apostrophe. Not for import.'],
+  ['ndjson', 'NDJSON', 'One JSON object per line.'],
+  ['json', 'JSON', 'One array.'],
+];
 
-export const exportPlants = () => busy($('export'), download);
+const filtered = (/** @type {Filters} */ filters) => Object.keys(filters).length > 0;
+
+/** @type {AbortController | null} */
+let exporting = null;
+
+/** openExport asks for the format. It does nothing while an export is running. @param {Filters} filters */
+export function openExport(filters) {
+  if (exporting) {
+    return;
+  }
+  /** @type {ExportFormat} */
+  let chosen = 'csv';
+  const choices = FORMATS.map(([format, name, hint]) => h(
+    'label',
+    { class: 'check' },
+    h('input', {
+      type: 'radio', name: 'format', value: format, checked: format === chosen ? '' : undefined, onchange: () => { chosen = format; },
+    }),
+    h('span', {}, h('strong', {}, name), h('br'), hint),
+  ));
+  openForm({
+    title: filtered(filters) ? 'Export the matching plants' : 'Export all plants',
+    body: [h('fieldset', { id: 'formats', class: 'field checks' }, h('legend', {}, 'Format'), ...choices)],
+    action: 'Export',
+    run: async () => () => download(chosen, filters),
+  });
+}
 
 // stopExport ends an export, because the user signs out.
 export function stopExport() {
-  exporting.abort('signed out');
+  exporting?.abort('signed out');
 }
 
-// download saves the plants that match the filters to a file. The browser stores the
-// bytes as they arrive, on disk if there are many; the page never has them all in memory.
-// Its message stays until it is done; closing the message stops it.
-async function download() {
-  exporting = new AbortController();
-  const { signal } = exporting;
-  const stop = () => exporting.abort('stopped');
-  const all = !filtered();
-  const name = fileName();
+// download saves the plants that match the filters to a file. Its message stays until it is
+// done; closing the message stops it.
+async function download(/** @type {ExportFormat} */ format, /** @type {Filters} */ filters) {
+  const controller = new AbortController();
+  exporting = controller;
+  const { signal } = controller;
+  const stop = () => controller.abort('stopped');
   const message = toast('Exporting…', { keep: true, actions: [['Stop', stop]], onclose: stop, closeLabel: 'Stop the export' });
+  const name = fileName(format, filters);
+  let bytes = 0;
+  /** @type {any} */
+  let picked = null;
   try {
-    const query = new URLSearchParams(filters()).toString();
-    const response = await fetch(PLANTS + (query && `?${query}`), {
-      headers: { Accept: NDJSON, Authorization: `Bearer ${session.secret()}` },
-      signal,
-      cache: 'no-store',
-      credentials: 'omit',
-    });
-    if (!response.ok) {
-      throw failure(response.status, await response.text(), response.headers.get('X-Request-Id'));
-    }
-    const blob = await new Response(/** @type {ReadableStream} */ (response.body).pipeThrough(meter((bytes) => message.say(`Exporting… ${size(bytes)}`)))).blob();
-    signal.throwIfAborted();
-    offer(blob, name);
+    picked = await pick(name, stop);
+    const body = await request(filters, signal);
+    const file = body.pipeThrough(encode(format)).pipeThrough(meter((n) => {
+      bytes = n;
+      message.say(`Exporting… ${size(n)}`);
+    }));
+    await save(file, picked, name, signal);
     message.close();
-    toast(`${all ? 'All plants were' : 'The matching plants were'} exported: ${size(blob.size)}.`);
+    toast(`${filtered(filters) ? 'The matching plants were' : 'All plants were'} exported: ${size(bytes)}.`);
   } catch (err) {
     message.close();
-    if (signal.aborted) {
-      if (signal.reason === 'stopped') {
-        toast('The export was stopped. Nothing was saved.');
-      }
-      return;
+    await discard(picked);
+    tell(err, signal);
+  } finally {
+    exporting = null;
+  }
+}
+
+/**
+ * pick lets the user choose where the file goes, in browsers that can. It returns null in
+ * others, and calls stop if the user chooses none.
+ * @param {string} name
+ * @param {() => void} stop
+ */
+async function pick(name, stop) {
+  try {
+    return await /** @type {any} */ (window).showSaveFilePicker?.({ suggestedName: name }) ?? null;
+  } catch (err) {
+    if (aborted(err)) {
+      stop();
     }
-    const { status, message: text } = classify(err);
-    if (status !== 401) {
-      toast(status === 0 ? 'The export failed: the connection to the server was lost. Nothing was saved. Try again.' : sentence(text), { bad: true });
+    return null; // or the browser does not allow it here
+  }
+}
+
+async function request(/** @type {Filters} */ filters, /** @type {AbortSignal} */ signal) {
+  const query = new URLSearchParams(filters).toString();
+  const response = await fetch(PLANTS + (query && `?${query}`), {
+    headers: { Accept: 'application/x-ndjson', Authorization: `Bearer ${session.secret()}` },
+    signal,
+    cache: 'no-store',
+    credentials: 'omit',
+  });
+  if (!response.ok) {
+    throw failure(response.status, await response.text(), response.headers.get('X-Request-Id'));
+  }
+  return /** @type {ReadableStream<Uint8Array>} */ (response.body);
+}
+
+/**
+ * save writes the file as it arrives, and never has all of it in memory: to the file that
+ * was picked, which changes only when it is complete, or to what the browser stores until then,
+ * on disk if it is large.
+ * @param {ReadableStream<Uint8Array>} file
+ * @param {any} picked
+ * @param {string} name
+ * @param {AbortSignal} signal
+ */
+async function save(file, picked, name, signal) {
+  if (picked) {
+    await file.pipeTo(await picked.createWritable(), { signal });
+    return;
+  }
+  const blob = await new Response(file).blob();
+  signal.throwIfAborted();
+  offer(blob, name);
+}
+
+// discard removes the empty file that a browser creates when a new one is picked, so that it
+// does not look like an export of no plants.
+async function discard(/** @type {any} */ picked) {
+  try {
+    if (picked && (await picked.getFile()).size === 0) {
+      await picked.remove();
     }
+  } catch {
+    // It stays.
+  }
+}
+
+function tell(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
+  if (signal.aborted) {
+    if (signal.reason === 'stopped') {
+      toast('The export was stopped. Nothing was saved.');
+    }
+    return;
+  }
+  const { status, message } = classify(err);
+  if (status !== 401) {
+    const lost = 'The export failed: the connection to the server was lost. Nothing was saved. Try again.';
+    toast(status === 0 ? lost : sentence(message), { bad: true });
   }
 }
 
 // fileName names the file after the filters and the day.
-function fileName() {
-  const words = Object.values(filters()).map((text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40));
-  return `${['plants', ...words.filter(Boolean), new Date().toISOString().slice(0, 10)].join('-')}.ndjson`;
+function fileName(/** @type {ExportFormat} */ format, /** @type {Filters} */ filters) {
+  const word = (/** @type {string} */ text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40);
+  const words = Object.values(filters).map(word);
+  const extension = format === 'spreadsheet' ? 'csv' : format;
+  return `${['plants', ...words.filter(Boolean), new Date().toISOString().slice(0, 10)].join('-')}.${extension}`;
 }
 
-function meter(/** @type {(bytes: number) => void} */ tell) {
+// meter says how many bytes pass, now and then and at the end.
+function meter(/** @type {(bytes: number) => void} */ say) {
   let bytes = 0;
   let next = 0;
   return new TransformStream({
@@ -71,10 +176,11 @@ function meter(/** @type {(bytes: number) => void} */ tell) {
       bytes += chunk.byteLength;
       if (performance.now() > next) {
         next = performance.now() + 250;
-        tell(bytes);
+        say(bytes);
       }
       controller.enqueue(chunk);
     },
+    flush: () => say(bytes),
   });
 }
 

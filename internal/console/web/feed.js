@@ -45,7 +45,11 @@ export async function follow(from, signal, take, lost) {
   while (!signal.aborted) {
     try {
       const response = await fetch(`${EVENTS}?${new URLSearchParams(at)}`, {
-        headers: { Accept: 'text/event-stream', Authorization: `Bearer ${session.secret()}` }, signal, cache: 'no-store', credentials: 'omit', redirect: 'error',
+        headers: { Accept: 'text/event-stream', Authorization: `Bearer ${session.secret()}` },
+        signal,
+        cache: 'no-store',
+        credentials: 'omit',
+        redirect: 'error',
       });
       if (response.status === 410) {
         lost();

@@ -1,70 +1,106 @@
-// Import: a file of plants is shown, sent in batches, and reported on.
+// Import: a file of plants is shown, sent in batches, and reported on. It goes on while its
+// dialog is closed.
 
-import { PLANTS, aborted, call, handled } from './api.js';
+import { PLANTS, aborted, allows, call, handled, listPlants } from './api.js';
+import { ignored, separatorName } from './csv.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
 import { count, plural, sentence, size } from './format.js';
-import { parse } from './json.js';
-import { reload } from './plants.js';
+import { parse, refusal } from './json.js';
 import { FileProblem, failedFile, failedRecord, openFile } from './records.js';
 
-const PREVIEW = 5;
+const SHOWN = 5; // records of a preview, and as many that will fail
+const CHECKED = 1000;
 const BATCH = 5000; // records
 const BATCH_BYTES = 1_000_000;
 const LISTED = 100;
 const KEPT = 100_000; // failed records, for the file of them
+const NDJSON = { 'Content-Type': 'application/x-ndjson' };
 
 const dialog = $('transfer');
 
 /**
  * @typedef {import('./records.js').PlantFile} PlantFile
  * @typedef {import('./records.js').PlantRecord} PlantRecord
- * @typedef {{created: bigint, unchanged: bigint, failed: bigint, lines: {line: number, reason: string}[], records: string[]}} Report
+ * @typedef {import('./records.js').Columns} Columns
+ * @typedef {import('./csv.js').Table} Table
+ *
+ * @typedef {object} Report
+ * @property {bigint} created
+ * @property {bigint} unchanged
+ * @property {bigint} failed
+ * @property {{line: number, reason: string}[]} lines
+ * @property {string[]} records
  */
 
 /** @type {File | null} */
 let file = null;
-let running = new AbortController();
-let busyImporting = false;
+/** @type {Columns | undefined} */
+let columns; // if they were chosen by hand
+/** @type {AbortController | null} */
+let running = null;
+/** @type {import('./dom.js').Toast | null} */
+let status = null; // the message in place of the dialog
+let changed = () => {};
 
-export function startImport() {
+/** startImport sets what to call when an import has changed the store. @param {() => void} f */
+export function startImport(f) {
+  changed = f;
   $('choose-file').addEventListener('click', () => $('file').click());
   $('file').addEventListener('change', () => take($('file').files));
   $('again').addEventListener('click', () => send());
   $('start-import').addEventListener('click', () => send());
-  dialog.querySelector('.cancel').addEventListener('click', () => (busyImporting ? running.abort() : dialog.close()));
-  dialog.addEventListener('cancel', (/** @type {Event} */ event) => {
-    if (busyImporting) {
-      event.preventDefault();
+  $('close-import').addEventListener('click', () => dialog.close());
+  dialog.querySelector('.cancel').addEventListener('click', () => (running ? running.abort() : dialog.close()));
+  dialog.addEventListener('close', () => {
+    if (running && !running.signal.aborted) {
+      const stop = () => running?.abort();
+      const options = { keep: true, onclose: stop, closeLabel: 'Stop the import' };
+      status = toast($('progress-text').textContent, { ...options, actions: [['Show', reopen]] });
     }
   });
   startDrop();
 }
 
 export function openImport() {
-  show('choose');
+  if (!running) {
+    show('choose');
+  }
+  reopen();
+}
+
+function reopen() {
+  status?.close();
+  status = null;
   dialog.showModal();
 }
 
 // stopImport ends an import and forgets the file, because the user signs out.
 export function stopImport() {
-  running.abort('signed out');
+  running?.abort('signed out');
   file = null;
   $('report').replaceChildren();
   $('preview').replaceChildren();
   dialog.close();
 }
 
+// ask lets the browser ask before the user leaves the page, which would stop the import.
+const ask = (/** @type {Event} */ event) => event.preventDefault();
+
 // startDrop lets a file be dropped anywhere on the page, unless another dialog is open.
 function startDrop() {
-  const ready = () => $('import') && !$('import').hidden && !$('console').hidden && !busyImporting && !document.querySelector('dialog[open]:not(#transfer)');
-  const on = (/** @type {'dragover' | 'dragleave' | 'drop'} */ name, /** @type {(event: DragEvent, files: FileList) => void} */ f) =>
-    addEventListener(name, (event) => {
-      if (event.dataTransfer?.types.includes('Files')) {
-        event.preventDefault(); // otherwise the browser opens the file
-        f(event, event.dataTransfer.files);
-      }
-    });
+  const ready = () => $('import') && !$('import').hidden && !$('console').hidden && !running
+    && !document.querySelector('dialog[open]:not(#transfer)');
+  /**
+   * @param {'dragover' | 'dragleave' | 'drop'} name
+   * @param {(event: DragEvent, files: FileList) => void} f
+   */
+  const on = (name, f) => addEventListener(name, (event) => {
+    if (event.dataTransfer?.types.includes('Files')) {
+      event.preventDefault(); // otherwise the browser opens the file
+      f(event, event.dataTransfer.files);
+    }
+  });
   on('dragover', () => {
     $('drop').hidden = !ready();
   });
@@ -82,7 +118,7 @@ function startDrop() {
 // take shows the first records of a file, if it is one of plants.
 async function take(/** @type {FileList} */ files) {
   if (!dialog.open) {
-    dialog.showModal();
+    reopen();
   }
   show('choose');
   if (files.length !== 1) {
@@ -91,19 +127,23 @@ async function take(/** @type {FileList} */ files) {
   }
   const [given] = files;
   file = given;
+  columns = undefined;
   $('file').value = ''; // so that the same file can be chosen again
   try {
-    preview(await openFile(given), await firstRecords(given));
+    const opened = await openFile(given);
+    const records = await firstRecords(opened);
+    show('preview');
+    preview(given, opened, records);
   } catch (err) {
     $('choose-problem').textContent = err instanceof FileProblem ? err.message : `${given.name} cannot be read.`;
   }
 }
 
-async function firstRecords(/** @type {File} */ given) {
+async function firstRecords(/** @type {PlantFile} */ opened) {
   const records = [];
-  for await (const record of (await openFile(given)).records) {
-    records.push(record);
-    if (records.length === PREVIEW) {
+  for await (const record of opened.records) {
+    records.push({ ...record, problem: record.problem || refusal(record.json) });
+    if (records.length === CHECKED) {
       break;
     }
   }
@@ -112,23 +152,103 @@ async function firstRecords(/** @type {File} */ given) {
 
 const FORMATS = { ndjson: 'one JSON object per line', json: 'a JSON array', csv: 'CSV' };
 
-function preview(/** @type {PlantFile} */ opened, /** @type {PlantRecord[]} */ records) {
-  show('preview');
-  const cell = (/** @type {string | undefined} */ text) => h('td', {}, value(text));
-  const rows = records.map(({ json, problem, line }) => {
-    const plant = problem ? {} : parse(json);
-    return h('tr', {}, h('td', {}, count(line)), ...(problem || typeof plant !== 'object' || plant === null
-      ? [h('td', { colspan: '3', class: 'problem' }, sentence(problem || 'not a plant'))]
-      : ['id', 'name', 'tag'].map((key) => cell(plant[key] === undefined ? undefined : String(plant[key])))));
-  });
-  const heading = [opened.noun === 'line' ? 'Line' : 'Element', 'ID', 'Name', 'Tag'].map((name) => h('th', { scope: 'col' }, name));
+function preview(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {PlantRecord[]} */ records) {
+  const { format, table } = opened;
+  const sheet = h('div', {}, ...firstRows(opened, records));
   $('preview').replaceChildren(
-    h('p', { class: 'file' }, file?.name ?? ''),
-    h('p', { class: 'hint' }, `${size(file?.size ?? 0)}, ${FORMATS[opened.format]}. The first records:`),
-    h('div', { class: 'sheet' }, h('table', { 'aria-label': 'First records' }, h('thead', {}, h('tr', {}, ...heading)), h('tbody', {}, ...rows))),
-    ...(opened.ignored.length > 0 ? [h('p', { class: 'hint' }, `Ignored columns: ${opened.ignored.join(', ')}.`)] : []),
+    h('p', { class: 'file' }, given.name),
+    h('p', { class: 'hint' }, `${size(given.size)}, ${FORMATS[format]}${table ? `, separator ${separatorName(table.separator)}` : ''}.`),
+    ...(table && (table.problem || (table.columns.tag < 0 && ignored(table).length > 0)) ? [mapping(given, table, sheet)] : []),
+    sheet,
   );
   $('start-import').focus();
+}
+
+// mapping lets the user choose which columns have the id, the name and the tag.
+function mapping(/** @type {File} */ given, /** @type {Table} */ table, /** @type {HTMLElement} */ sheet) {
+  const chosen = { ...table.columns };
+  const choose = async (/** @type {keyof Columns} */ name, /** @type {number} */ column) => {
+    chosen[name] = column;
+    columns = { ...chosen };
+    const opened = await openFile(given, columns);
+    sheet.replaceChildren(...firstRows(opened, await firstRecords(opened)));
+  };
+  const select = (/** @type {keyof Columns} */ name, /** @type {string} */ label) => {
+    const headings = table.headings.map((text, i) => [i, text.trim() || `column ${i + 1}`]);
+    const options = [...(name === 'tag' ? [[-1, 'none']] : []), ...headings];
+    return h('label', {}, label, h(
+      'select',
+      { id: `column-${name}`, onchange: (/** @type {any} */ event) => choose(name, Number(event.target.value)) },
+      ...options.map(([i, text]) => h('option', { value: i, selected: i === chosen[name] ? '' : undefined }, String(text))),
+    ));
+  };
+  return h(
+    'fieldset',
+    { class: 'mapping' },
+    h('legend', {}, table.problem ? 'The headings are not id and name. Which columns are they?' : 'Which column is the tag?'),
+    select('id', 'ID'),
+    select('name', 'Name'),
+    select('tag', 'Tag'),
+  );
+}
+
+// firstRows shows the first records and those among the checked ones that will fail.
+function firstRows(/** @type {PlantFile} */ { noun, table }, /** @type {PlantRecord[]} */ records) {
+  const bad = records.filter(({ problem }) => problem);
+  const shown = [...records.slice(0, SHOWN), ...bad.filter((record) => records.indexOf(record) >= SHOWN).slice(0, SHOWN)];
+  const rows = shown.map((record) => previewRow(record));
+  const all = records.length < CHECKED ? plural(records.length, 'record') : `the first ${plural(CHECKED, 'record')}`;
+  const verdict = h('p', { id: 'verdict', role: 'status', class: bad.length > 0 ? 'problem' : 'hint' });
+  const judge = (/** @type {number} */ failing) => {
+    verdict.className = failing > 0 ? 'problem' : 'hint';
+    verdict.textContent = failing > 0 ? `${count(failing)} of ${all} will fail.` : 'The first records:';
+  };
+  judge(bad.length);
+  markTaken(shown, rows, (taken) => judge(bad.length + taken));
+  const heading = [noun === 'line' ? 'Line' : 'Element', 'ID', 'Name', 'Tag'].map((name) => h('th', { scope: 'col' }, name));
+  const unused = table ? ignored(table) : [];
+  return [
+    verdict,
+    h('div', { class: 'sheet' }, h(
+      'table',
+      { 'aria-label': 'First records' },
+      h('thead', {}, h('tr', {}, ...heading)),
+      h('tbody', {}, ...rows),
+    )),
+    ...(unused.length > 0 ? [h('p', { class: 'hint' }, `Ignored columns: ${unused.join(', ')}.`)] : []),
+  ];
+}
+
+function previewRow(/** @type {PlantRecord} */ { line, json, problem }) {
+  const number = h('td', {}, count(line));
+  if (problem) {
+    return h('tr', {}, number, h('td', { colspan: '3', class: 'problem' }, sentence(problem)));
+  }
+  const plant = parse(json);
+  return h('tr', {}, number, ...['id', 'name', 'tag'].map((key) => h('td', {}, value(plant[key]))));
+}
+
+/**
+ * markTaken marks the rows whose id another plant has, once the server has said so.
+ * @param {PlantRecord[]} records
+ * @param {HTMLElement[]} rows
+ * @param {(taken: number) => void} tell
+ */
+async function markTaken(records, rows, tell) {
+  let taken = 0;
+  await Promise.all(records.map(async (record, i) => {
+    const plant = record.problem ? {} : parse(record.json);
+    if (!allows('plants:read') || !/^-?\d+$/.test(plant.id)) {
+      return;
+    }
+    const query = new URLSearchParams({ limit: '1', after: String(BigInt(plant.id) - 1n) });
+    const { plants: [found] } = await listPlants(`?${query}`, {}).catch(() => ({ plants: [] }));
+    if (found && BigInt(found.id) === BigInt(plant.id) && (found.name !== plant.name || found.tag !== plant.tag)) {
+      taken++;
+      rows[i].replaceWith(previewRow({ ...record, problem: `"id" ${found.id} is taken by another plant` }));
+      tell(taken);
+    }
+  }));
 }
 
 function show(/** @type {string} */ part) {
@@ -136,6 +256,7 @@ function show(/** @type {string} */ part) {
     $(id).hidden = id !== part;
   }
   $('again').hidden = true;
+  $('close-import').hidden = part !== 'progress';
   $('start-import').hidden = part !== 'preview';
   $('choose-problem').textContent = '';
   dialog.querySelector('.cancel').textContent = part === 'progress' ? 'Stop' : part === 'report' ? 'Close' : 'Cancel';
@@ -148,14 +269,15 @@ async function send() {
   const { signal } = running;
   /** @type {Report} */
   const report = { created: 0n, unchanged: 0n, failed: 0n, lines: [], records: [] };
-  busyImporting = true;
+  addEventListener('beforeunload', ask);
   show('progress');
   $('file-name').textContent = `${given.name}, ${size(given.size)}`;
   progress(0, report);
+  $('close-import').focus();
   let opened = null;
   let problem = '';
   try {
-    opened = await openFile(given);
+    opened = await openFile(given, columns);
     for await (const batch of batches(opened)) {
       await sendBatch(batch, opened, report, signal);
       progress((opened.read() / given.size) * 100, report);
@@ -163,12 +285,15 @@ async function send() {
   } catch (err) {
     problem = why(err, signal);
   }
-  busyImporting = false;
+  running = null;
+  removeEventListener('beforeunload', ask);
+  status?.close();
+  status = null;
   if (signal.reason === 'signed out') {
     return;
   }
   finish(given, opened, report, problem);
-  reload();
+  changed();
 }
 
 function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
@@ -179,7 +304,8 @@ function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
     return err.message;
   }
   if (err.status === 0 || err.status === undefined) {
-    return 'The connection to the server was lost, or the file can no longer be read. Part of it may have been imported. Importing the same file again is safe.';
+    return 'The connection to the server was lost, or the file can no longer be read. '
+      + 'Part of it may have been imported. Importing the same file again is safe.';
   }
   return sentence(err.message);
 }
@@ -200,17 +326,22 @@ async function* batches(/** @type {PlantFile} */ opened) {
   yield batch;
 }
 
-// sendBatch imports records. The server names only the first ones that it refused: those
-// after them are sent again, which is safe, until all are named.
-async function sendBatch(/** @type {PlantRecord[]} */ batch, /** @type {PlantFile} */ opened, /** @type {Report} */ report, /** @type {AbortSignal} */ signal) {
+/**
+ * sendBatch imports records. The server names only the first ones that it refused: those
+ * after them are sent again, which is safe, until all are named.
+ * @param {PlantRecord[]} batch
+ * @param {PlantFile} opened
+ * @param {Report} report
+ * @param {AbortSignal} signal
+ */
+async function sendBatch(batch, opened, report, signal) {
   for (const record of batch.filter(({ problem }) => problem)) {
     fail(report, opened, record, record.problem);
   }
   let rest = batch.filter(({ problem }) => !problem);
   for (let first = true; rest.length > 0; first = false) {
-    const { json } = await call('POST', `${PLANTS}/import`, {
-      body: rest.map(({ json }) => `${json}\n`).join(''), headers: { 'Content-Type': 'application/x-ndjson' }, signal,
-    });
+    const body = rest.map(({ json }) => `${json}\n`).join('');
+    const { json } = await call('POST', `${PLANTS}/import`, { body, headers: NDJSON, signal });
     const { created, unchanged, failed, errors } = json();
     if (first) {
       report.created += BigInt(created);
@@ -223,47 +354,90 @@ async function sendBatch(/** @type {PlantRecord[]} */ batch, /** @type {PlantFil
   }
 }
 
-function fail(/** @type {Report} */ report, /** @type {PlantFile} */ opened, /** @type {PlantRecord} */ { line, source }, /** @type {string} */ reason) {
+/**
+ * @param {Report} report
+ * @param {PlantFile} opened
+ * @param {PlantRecord} record
+ * @param {string} reason
+ */
+function fail(report, opened, { line, source }, reason) {
   report.failed++;
   if (report.lines.length < LISTED) {
     report.lines.push({ line, reason });
   }
   if (report.records.length < KEPT) {
-    report.records.push(failedRecord(opened.format, source, reason));
+    report.records.push(failedRecord(opened, source, reason));
   }
 }
 
 function progress(/** @type {number} */ percent, /** @type {Report} */ { created, unchanged, failed }) {
+  const text = `Importing… ${Math.floor(percent)} %, ${plural(created + unchanged + failed, 'plant')}`;
   $('bar').value = percent;
-  $('progress-text').textContent = `Importing… ${Math.floor(percent)} %, ${plural(created + unchanged + failed, 'plant')}`;
+  $('progress-text').textContent = text;
+  status?.say(text);
 }
 
-function finish(/** @type {File} */ given, /** @type {PlantFile | null} */ opened, /** @type {Report} */ report, /** @type {string} */ problem) {
+/**
+ * finish shows the report, or says that there is one if the dialog was closed.
+ * @param {File} given
+ * @param {PlantFile | null} opened
+ * @param {Report} report
+ * @param {string} problem
+ */
+function finish(given, opened, report, problem) {
   show('report');
-  const figure = (/** @type {string} */ name, /** @type {bigint} */ n, /** @type {boolean} */ bad = false) => h('div', { class: bad ? 'bad' : undefined }, h('dt', {}, name), h('dd', {}, count(n)));
+  const figure = (/** @type {string} */ name, /** @type {bigint} */ n, /** @type {string} */ look = '') => h(
+    'div',
+    { class: look },
+    h('dt', {}, name),
+    h('dd', {}, count(n)),
+  );
   const failed = opened !== null && report.failed > 0n;
-  const title = problem ? given.name : failed ? `${given.name}: some ${opened.noun}s could not be imported` : `${given.name} was imported`;
+  const outcome = failed ? `${given.name}: some ${opened.noun}s could not be imported` : `${given.name} was imported`;
+  const title = problem ? given.name : outcome;
   $('report').replaceChildren(
     h('p', { class: 'file', role: 'status' }, title),
     ...(problem ? [h('p', { class: 'problem', role: 'alert' }, problem)] : []),
-    h('dl', { class: 'figures' }, figure('Created', report.created), figure('Unchanged', report.unchanged), figure('Failed', report.failed, failed)),
+    h(
+      'dl',
+      { class: 'figures' },
+      figure('Created', report.created),
+      figure('Unchanged', report.unchanged),
+      figure('Failed', report.failed, failed ? 'bad' : ''),
+    ),
     ...(failed ? failures(given, opened, report) : []),
   );
   $('again').hidden = !problem;
+  if (!dialog.open) {
+    const bad = failed || problem !== '';
+    status = toast(problem ? `${title}: ${problem}` : `${title}.`, { bad, keep: true, actions: [['Show', reopen]] });
+    return;
+  }
   (problem ? $('again') : dialog.querySelector('.cancel')).focus();
 }
 
 function failures(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {Report} */ { failed, lines, records }) {
   const noun = opened.noun === 'line' ? 'Line' : 'Element';
+  const title = `Fix these ${opened.noun}s${failed > BigInt(lines.length) ? ` (the first ${lines.length})` : ''}`;
+  const save = () => offer(new Blob(failedFile(opened, records)), `failed-${given.name}`);
   return [
-    h('h3', { id: 'lines-title' }, failed > BigInt(lines.length) ? `Fix these ${opened.noun}s (the first ${lines.length})` : `Fix these ${opened.noun}s`),
-    h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' }, ...lines.map(({ line, reason }) => h('li', {}, h('span', {}, `${noun} ${count(line)}`), h('span', {}, sentence(reason))))),
+    h('h3', { id: 'lines-title' }, title),
+    h(
+      'ul',
+      { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' },
+      ...lines.map(({ line, reason }) => h('li', {}, h('span', {}, `${noun} ${count(line)}`), h('span', {}, sentence(reason)))),
+    ),
     h('p', { class: 'hint' }, 'The other plants have been imported. The file below has these with their reasons: fix it and import it.'),
-    h('button', { id: 'failed-lines', onclick: () => offer(new Blob(failedFile(opened, records)), `failed-${given.name}`) }, `Download failed ${opened.noun}s`),
+    h('button', { id: 'failed-lines', onclick: save }, `Download failed ${opened.noun}s`),
   ];
 }
 
-const SAMPLES = ['Monstera deliciosa,tropical', 'Snake plant,succulent', 'Weeping fig,tree', 'Peace lily,tropical', 'Aloe vera,succulent', 'Boston fern,fern', 'Jade plant,succulent', 'English lavender,herb', 'Rosemary,herb', 'Japanese maple,tree', 'Common oak,tree', 'Spider plant,tropical', 'Golden pothos,tropical', 'Basil,herb', 'Thyme,herb', 'Silver birch,tree', 'Maidenhair fern,fern', 'Bird of paradise,tropical', 'Rubber plant,tropical', 'Common ivy,climber'];
+const SAMPLES = [
+  'Monstera deliciosa,tropical', 'Snake plant,succulent', 'Weeping fig,tree', 'Peace lily,tropical', 'Aloe vera,succulent',
+  'Boston fern,fern', 'Jade plant,succulent', 'English lavender,herb', 'Rosemary,herb', 'Japanese maple,tree', 'Common oak,tree',
+  'Spider plant,tropical', 'Golden pothos,tropical', 'Basil,herb', 'Thyme,herb', 'Silver birch,tree', 'Maidenhair fern,fern',
+  'Bird of paradise,tropical', 'Rubber plant,tropical', 'Common ivy,climber',
+];
 
 /** loadSamples creates some plants, so that there is something to look at. */
 export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, async () => {
@@ -272,9 +446,9 @@ export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, a
     return `${JSON.stringify({ id: i + 1, name, tag })}\n`;
   });
   try {
-    const { json } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: { 'Content-Type': 'application/x-ndjson' } });
+    const { json } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: NDJSON });
     toast(`${plural(BigInt(json().created), 'sample plant')} loaded.`);
-    reload();
+    changed();
   } catch (err) {
     if (!handled(err)) {
       toast(sentence(err.message), { bad: true });

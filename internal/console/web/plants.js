@@ -11,7 +11,7 @@ import { go, memory, state } from './route.js';
 import { format, wholeNumber } from './state.js';
 import { suggestTags } from './suggest.js';
 import { askDelete, askTag } from './undo.js';
-import { exportPlants } from './export.js';
+import { openExport } from './export.js';
 import { loadSamples, openImport } from './import.js';
 
 const PAGE = 50;
@@ -153,7 +153,7 @@ function mount(/** @type {HTMLElement} */ root) {
   });
   $('create').addEventListener('click', newPlant);
   $('import').addEventListener('click', openImport);
-  $('export').addEventListener('click', exportPlants);
+  $('export').addEventListener('click', () => openExport(filters()));
   for (const id of ['create', 'import', 'pick-all']) {
     $(id).hidden = !allows('plants:write');
   }

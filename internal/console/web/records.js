@@ -1,13 +1,14 @@
 // The records of a file of plants: NDJSON, a JSON array, or CSV with a header. The rules are
 // those of the command plantstore import. It touches no DOM.
 
-const MAX_RECORD = 16 * 1024 * 1024;
-const HEAD = 64 * 1024; // is enough to recognise the format
-const LF = 10;
-const QUOTE = 34;
+import { guess, head, plantOf, quote, readHeader, separatorLine, withoutReason } from './csv.js';
+import { sentence } from './format.js';
+import { Input, MAX_RECORD, rows } from './input.js';
 
 /**
  * @typedef {'ndjson' | 'json' | 'csv'} Format
+ * @typedef {import('./csv.js').Columns} Columns
+ * @typedef {import('./csv.js').Table} Table
  *
  * @typedef {object} PlantRecord
  * @property {number} line of the file where it begins; in a JSON array, the number of the element
@@ -18,7 +19,7 @@ const QUOTE = 34;
  * @typedef {object} PlantFile
  * @property {Format} format
  * @property {string} noun what a record is called: line or element
- * @property {string[]} ignored the columns of a CSV file that are ignored, quoted
+ * @property {Table} [table] of CSV; if it has a problem, its columns are a guess
  * @property {string} header what a file of failed records begins with
  * @property {() => number} read how many bytes have been read
  * @property {AsyncGenerator<PlantRecord, void, void>} records in order. It throws a FileProblem
@@ -30,69 +31,71 @@ export class FileProblem extends Error {}
 
 /**
  * openFile recognises the format of a file, by its content and its name. It throws a
- * FileProblem if there is none.
+ * FileProblem if there is none. The columns, if given, are those of CSV, whatever its header
+ * says.
  * @param {{name: string, stream: () => ReadableStream<Uint8Array>}} file
+ * @param {Columns} [columns]
  * @returns {Promise<PlantFile>}
  */
-export async function openFile(file) {
-  const input = new Input(file.stream());
-  while (input.size < HEAD && await input.more()) {
-    // until there is enough
-  }
-  input.skip(startsWithMark(input.bytes) ? 3 : 0);
-  const format = recognise(file.name, input.bytes.subarray(0, HEAD));
-  /** @type {PlantFile} */
-  const opened = { format, noun: format === 'json' ? 'element' : 'line', ignored: [], header: '', read: () => input.read, records: lines(input) };
+export async function openFile(file, columns) {
+  const input = await Input.open(file.stream());
+  const read = () => input.read;
+  const format = recognise(file.name, input.head);
   if (format === 'json') {
-    opened.records = elements(input);
-  } else if (format === 'csv') {
-    const { value } = await rows(input).next();
-    const table = readHeader(value);
-    opened.ignored = table.ignored;
-    opened.header = `${table.head}\n`;
-    opened.records = plants(input, table, value.lines);
+    return { format, noun: 'element', header: '', read, records: elements(input) };
   }
-  return opened;
+  if (format === 'ndjson') {
+    return { format, noun: 'line', header: '', read, records: lines(input) };
+  }
+  const all = rows(input, true);
+  const first = await nextHeader(input, all);
+  const separator = separatorLine(first);
+  const source = separator ? await nextHeader(input, all) : first;
+  const table = readHeader(source, separator);
+  if (table.problem && table.headings.length < 2) {
+    const other = separator || table.headings.length === 0 ? '' : '; for another separator, put a line such as sep=| before the header';
+    throw new FileProblem(sentence(table.problem + other));
+  }
+  table.columns = columns ?? (table.problem ? guess(table) : table.columns);
+  return { format, noun: 'line', table, header: head(source, table), read, records: plants(input, all, table) };
 }
-
-/** @param {Uint8Array} bytes */
-const startsWithMark = (bytes) => bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
 
 /**
  * @param {string} name
- * @param {Uint8Array} head
+ * @param {string} text the beginning of the file
  * @returns {Format}
  */
-function recognise(name, head) {
-  const text = new TextDecoder().decode(head);
+function recognise(name, text) {
   const extension = /\.[^.]*$/.exec(name.toLowerCase())?.[0] ?? '';
+  const isTable = extension === '.csv' || extension === '.tsv';
   const start = text.trimStart();
   if (start === '') {
     throw new FileProblem(`${name} is empty.`);
   }
-  if (extension !== '.csv' && start[0] === '[') {
+  if (!isTable && start[0] === '[') {
     return 'json';
   }
   const lineBased = extension === '.ndjson' || extension === '.jsonl';
-  if (extension !== '.csv' && start[0] === '{') {
+  if (!isTable && start[0] === '{') {
     const first = /^[^\n]*(?=\n)/.exec(start)?.[0];
     if (first !== undefined && !lineBased && !isJSON(first)) {
       throw new FileProblem(`${name} must be a JSON array of plants, or have one plant per line.`);
     }
     return 'ndjson';
   }
-  const [first] = start.split('\n', 1);
-  // Before its first line ends, a text has no control characters and is UTF-8.
+  const first = start.split('\n', 1)[0].replace(/\r$/, '');
+  // Before its first line ends, a text has no control characters and is well encoded.
   if (/[\u0000-\u0008\u000e-\u001f\ufffd]/.test(first.slice(0, 1000))) {
     throw new FileProblem(`${name} is not a text file: choose a file of plants as NDJSON, JSON or CSV.`);
   }
-  if (extension === '.csv' || namesColumns(first)) {
+  if (isTable || separatorLine(first) || first.includes('\t') || !readHeader(first).problem) {
     return 'csv';
   }
   if (lineBased) {
     return 'ndjson';
   }
-  throw new FileProblem(`${name} does not look like plants: choose a file with one JSON object per line, a JSON array, or CSV whose header names the columns id and name.`);
+  throw new FileProblem(`${name} does not look like plants: choose a file with one JSON object per line, a JSON array, `
+    + 'or CSV whose header names the columns id and name.');
 }
 
 /** @param {string} text */
@@ -105,135 +108,27 @@ function isJSON(text) {
   }
 }
 
-/** @param {string} header */
-function namesColumns(header) {
-  const names = split(header).fields?.map(({ text }) => text.trim().toLowerCase()) ?? [];
-  return names.includes('id') && names.includes('name');
-}
+/**
+ * @param {number} line
+ * @param {string | null} source
+ * @param {string} problem
+ * @returns {PlantRecord}
+ */
+const refused = (line, source, problem) => ({ line, json: '', source, problem });
 
-/** Input buffers a stream. It keeps no more than what was not skipped. */
-class Input {
-  #reader;
-  #buffer = new Uint8Array(256 * 1024);
-  #start = 0;
-  #end = 0;
-  read = 0;
-
-  /** @param {ReadableStream<Uint8Array>} stream */
-  constructor(stream) {
-    this.#reader = stream.getReader();
-  }
-
-  get size() {
-    return this.#end - this.#start;
-  }
-
-  /** bytes is valid until the next call of more. */
-  get bytes() {
-    return this.#buffer.subarray(this.#start, this.#end);
-  }
-
-  /** @param {number} count */
-  skip(count) {
-    this.#start += count;
-  }
-
-  /** more reads on. It returns false at the end of the stream. */
-  async more() {
-    const { done, value } = await this.#reader.read();
-    if (done) {
-      return false;
-    }
-    this.read += value.length;
-    if (this.#end + value.length > this.#buffer.length) {
-      const old = this.bytes;
-      if (old.length + value.length > this.#buffer.length / 2) {
-        this.#buffer = new Uint8Array(2 * (old.length + value.length));
-      }
-      this.#buffer.set(old);
-      this.#start = 0;
-      this.#end = old.length;
-    }
-    this.#buffer.set(value, this.#end);
-    this.#end += value.length;
-    return true;
-  }
-
-  /** @returns {Promise<void>} */
-  async cancel() {
-    await this.#reader.cancel();
-  }
-}
-
-const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-const lenient = new TextDecoder('utf-8', { ignoreBOM: true });
+/** @param {number} line @param {string} noun */
+const tooLong = (line, noun) => refused(line, null, `the ${noun} is longer than ${MAX_RECORD} bytes`);
 
 /**
- * decode returns the text, and whether the bytes are valid UTF-8.
- * @param {Uint8Array} bytes
+ * record returns one that is the same in the file and for the server.
+ * @param {number} line
+ * @param {string} noun
+ * @param {string} json
+ * @param {string} invalid
  */
-function decode(bytes) {
-  try {
-    return { text: strict.decode(bytes), valid: true };
-  } catch {
-    return { text: lenient.decode(bytes), valid: false };
-  }
-}
-
-/**
- * rows yields the lines of the input without their line feed, from the line after the given
- * one. If quotes count, a line feed within quotes does not end a row.
- * @param {Input} input
- * @param {{quotes?: boolean, lines?: number}} [options]
- * @returns {AsyncGenerator<{line: number, lines: number, bytes: Uint8Array, tooLong: boolean, open: boolean}, any, void>}
- */
-async function* rows(input, { quotes = true, lines: before = 0 } = {}) {
-  let lineFeeds = before;
-  for (;;) {
-    const line = lineFeeds + 1;
-    let at = 0;
-    let open = false;
-    let tooLong = false;
-    let found = false;
-    while (!found) {
-      const { bytes } = input;
-      if (quotes) {
-        for (; at < bytes.length && !found; at++) {
-          if (bytes[at] === QUOTE) {
-            open = !open;
-          } else if (bytes[at] === LF) {
-            lineFeeds++;
-            found = !open;
-          }
-        }
-      } else {
-        const end = bytes.indexOf(LF, at);
-        found = end >= 0;
-        lineFeeds += found ? 1 : 0;
-        at = found ? end + 1 : bytes.length;
-      }
-      if (!found) {
-        if (at > MAX_RECORD) {
-          tooLong = true;
-          input.skip(at);
-          at = 0;
-        }
-        if (!await input.more()) {
-          break;
-        }
-      }
-    }
-    if (!found && at === 0 && !tooLong) {
-      return;
-    }
-    const bytes = input.bytes.subarray(0, found ? at - 1 : at);
-    input.skip(at);
-    yield { line, lines: lineFeeds, bytes, tooLong: tooLong || bytes.length > MAX_RECORD, open };
-    if (!found) {
-      return;
-    }
-  }
-}
+const record = (line, noun, json, invalid) => (invalid
+  ? refused(line, json, `the ${noun} is not valid ${invalid}`)
+  : { line, json, source: json, problem: '' });
 
 /**
  * lines yields the records of NDJSON.
@@ -241,20 +136,14 @@ async function* rows(input, { quotes = true, lines: before = 0 } = {}) {
  * @returns {AsyncGenerator<PlantRecord, void, void>}
  */
 async function* lines(input) {
-  try {
-    for await (const { line, bytes, tooLong } of rows(input, { quotes: false })) {
-      if (tooLong) {
-        yield { line, json: '', source: null, problem: `the line is longer than ${MAX_RECORD} bytes` };
-        continue;
-      }
-      const { text, valid } = decode(bytes);
-      const json = text.replace(/^[ \t\r]+/, '').replace(/[ \t\r]+$/, '');
-      if (json !== '') {
-        yield valid ? { line, json, source: json, problem: '' } : { line, json: '', source: json, problem: 'the line is not valid UTF-8' };
-      }
+  for await (const row of rows(input, false)) {
+    const { text, invalid } = input.text(row.bytes);
+    const json = text.replace(/^[ \t\r]+/, '').replace(/[ \t\r]+$/, '');
+    if (row.tooLong) {
+      yield tooLong(row.line, 'line');
+    } else if (json !== '') {
+      yield record(row.line, 'line', json, invalid);
     }
-  } finally {
-    await input.cancel();
   }
 }
 
@@ -264,24 +153,21 @@ async function* lines(input) {
  * @returns {AsyncGenerator<PlantRecord, void, void>}
  */
 async function* elements(input) {
-  let line = 0;
   try {
     await blank(input);
     input.skip(1); // the bracket
-    for (;;) {
-      line++;
+    for (let line = 1; ; line++) {
       if (await blank(input) === 0x5d && line === 1) {
         break;
       }
-      const { end, tooLong } = await elementEnd(input, line);
-      if (tooLong) {
-        yield { line, json: '', source: null, problem: `the element is longer than ${MAX_RECORD} bytes` };
+      const element = await elementEnd(input, line);
+      if (element.tooLong) {
+        yield tooLong(line, 'element');
       } else {
-        const { text, valid } = decode(input.bytes.subarray(0, end));
-        const json = compact(text, line);
-        yield valid ? { line, json, source: json, problem: '' } : { line, json: '', source: json, problem: 'the element is not valid UTF-8' };
+        const { text, invalid } = input.text(input.bytes.subarray(0, element.end));
+        yield record(line, 'element', compact(text, line), invalid);
       }
-      input.skip(end);
+      input.skip(element.end);
       if (input.bytes[0] === 0x5d) {
         break;
       }
@@ -304,7 +190,7 @@ async function blank(input) {
   do {
     const { bytes } = input;
     let at = 0;
-    while (at < bytes.length && (bytes[at] === 32 || bytes[at] === LF || bytes[at] === 13 || bytes[at] === 9)) {
+    while (at < bytes.length && ' \n\r\t'.includes(String.fromCharCode(bytes[at]))) {
       at++;
     }
     input.skip(at);
@@ -328,9 +214,9 @@ async function elementEnd(input, line) {
     for (const { bytes } = input; at < bytes.length; at++) {
       const byte = bytes[at];
       if (quoted) {
-        quoted = escaped || byte !== QUOTE;
+        quoted = escaped || byte !== 0x22;
         escaped = !escaped && byte === 0x5c;
-      } else if (byte === QUOTE) {
+      } else if (byte === 0x22) {
         quoted = true;
       } else if (byte === 0x7b || byte === 0x5b) {
         depth++;
@@ -365,155 +251,54 @@ function compact(text, line) {
   return text.replace(/[\r\n][ \t\r\n]*/g, '').trimEnd();
 }
 
-/** @typedef {{id: number, name: number, tag: number, columns: number, hasReasons: boolean, ignored: string[], head: string}} Table */
-
 /**
- * @param {{bytes: Uint8Array, open: boolean, tooLong: boolean}} row
- * @returns {Table}
+ * nextHeader returns the next record of CSV as a text.
+ * @param {Input} input
+ * @param {AsyncGenerator<import('./input.js').Row, void, void>} all
  */
-function readHeader(row) {
-  const source = rowText(row).text;
-  const { fields, problem } = row.open ? { fields: [], problem: 'unclosed quote' } : split(source);
-  if (problem) {
-    throw new FileProblem(`Malformed header: ${problem}.`);
+async function nextHeader(input, all) {
+  const { value: row } = await all.next();
+  if (row?.open || row?.tooLong) {
+    throw new FileProblem(`Malformed header: ${row.open ? 'unclosed quote' : `longer than ${MAX_RECORD} bytes`}.`);
   }
-  const table = { id: -1, name: -1, tag: -1, columns: fields.length, hasReasons: false, ignored: /** @type {string[]} */ ([]), head: '' };
-  fields.forEach(({ text }, i) => {
-    const name = text.trim().toLowerCase();
-    if (name === 'id' || name === 'name' || name === 'tag') {
-      table[name] = i;
-    } else if (i === 0 && name === 'error') {
-      table.hasReasons = true;
-    } else {
-      table.ignored.push(JSON.stringify(cut(text)));
-    }
-  });
-  if (table.id < 0 || table.name < 0) {
-    throw new FileProblem(`The header must name the columns id and name, and may name tag, got ${JSON.stringify(cut(source))}.`);
-  }
-  table.head = `error,${withoutReason(source, table)}`;
-  return table;
+  return row ? rowText(input, row).text : '';
 }
 
-/** @param {string} text */
-const cut = (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text);
-
-/** @param {{bytes: Uint8Array}} row */
-function rowText({ bytes }) {
-  return decode(bytes.at(-1) === 13 ? bytes.subarray(0, -1) : bytes);
-}
+/** @param {Input} input @param {import('./input.js').Row} row */
+const rowText = (input, { bytes }) => input.text(bytes.at(-1) === 13 ? bytes.subarray(0, -1) : bytes);
 
 /**
  * plants yields the records of CSV.
  * @param {Input} input
+ * @param {AsyncGenerator<import('./input.js').Row, void, void>} all those after the header
  * @param {Table} table
- * @param {number} before the line on which the header ends
  * @returns {AsyncGenerator<PlantRecord, void, void>}
  */
-async function* plants(input, table, before) {
-  try {
-    for await (const row of rows(input, { lines: before })) {
-      const { line } = row;
-      if (row.tooLong) {
-        yield { line, json: '', source: null, problem: `the record is longer than ${MAX_RECORD} bytes` };
-        continue;
-      }
-      const { text, valid } = rowText(row);
-      if (text === '') {
-        continue;
-      }
-      const source = withoutReason(text, table);
-      const { fields, problem } = row.open ? { fields: [], problem: 'unclosed quote' } : split(text);
-      if (problem) {
-        yield { line, json: '', source, problem };
-      } else if (fields.length !== table.columns) {
-        yield { line, json: '', source, problem: `the record has ${fields.length} fields, but the header has ${table.columns}` };
-      } else if (!valid) {
-        yield { line, json: '', source, problem: 'the record is not valid UTF-8' };
-      } else {
-        yield { line, json: plantOf(fields, table), source, problem: '' };
-      }
+async function* plants(input, all, table) {
+  for await (const row of all) {
+    const { line } = row;
+    const { text, invalid } = rowText(input, row);
+    const source = withoutReason(text, table);
+    if (row.tooLong) {
+      yield tooLong(line, 'record');
+    } else if (row.open) {
+      yield refused(line, source, 'unclosed quote');
+    } else if (text !== '') {
+      yield { line, source, ...plantOf(text, table, invalid) };
     }
-  } finally {
-    await input.cancel();
   }
-}
-
-/**
- * plantOf encodes a plant. An id that is not a number is sent as a string, so that the
- * server says what is wrong with it.
- * @param {{text: string, quoted: boolean}[]} fields
- * @param {Table} table
- */
-function plantOf(fields, table) {
-  const id = fields[table.id].text.trim();
-  const tag = fields[table.tag];
-  const members = [
-    `"id":${/^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(id) ? id : JSON.stringify(id)}`,
-    `"name":${JSON.stringify(fields[table.name].text)}`,
-  ];
-  if (tag && (tag.text !== '' || tag.quoted)) {
-    members.push(`"tag":${JSON.stringify(tag.text)}`);
-  }
-  return `{${members.join(',')}}`;
-}
-
-/**
- * split splits a record of CSV into its fields. An empty field and a quoted empty one differ:
- * no tag, and the empty tag.
- * @param {string} source
- * @returns {{fields: {text: string, quoted: boolean}[], problem: string}}
- */
-function split(source) {
-  const fields = [];
-  let at = 0;
-  for (;;) {
-    const field = /"([^"]*(?:""[^"]*)*)"|[^,]*/y;
-    field.lastIndex = at;
-    const found = /** @type {RegExpExecArray} */ (field.exec(source)); // it matches everywhere
-    const quoted = found[1] !== undefined;
-    at += found[0].length;
-    if (!quoted && found[0].includes('"')) {
-      return { fields: [], problem: 'a quote in an unquoted field: quote the field and double the quote' };
-    }
-    fields.push({ text: quoted ? found[1].replaceAll('""', '"') : found[0], quoted });
-    if (at === source.length) {
-      return { fields, problem: '' };
-    }
-    if (source[at] !== ',') {
-      return { fields: [], problem: 'unexpected text after a closing quote' };
-    }
-    at++;
-  }
-}
-
-/**
- * withoutReason returns a record without the reason of an earlier import.
- * @param {string} source
- * @param {Table} table
- */
-function withoutReason(source, { hasReasons }) {
-  if (!hasReasons) {
-    return source;
-  }
-  if (source[0] === '"') {
-    return source.replace(/^"[^"]*(?:""[^"]*)*"(?:,|$)/, '');
-  }
-  const comma = source.indexOf(',');
-  return comma < 0 ? '' : source.slice(comma + 1);
 }
 
 /**
  * failedRecord returns a record for the file of failed records, with its reason: in the
  * format of the import, which ignores the reason when the file is imported again.
- * @param {Format} format
+ * @param {Pick<PlantFile, 'table'>} file
  * @param {string | null} source
  * @param {string} reason
  */
-export function failedRecord(format, source, reason) {
-  if (format === 'csv') {
-    const field = /[",\r\n]/.test(reason) ? `"${reason.replaceAll('"', '""')}"` : reason;
-    return source === null ? field : `${field},${source}`;
+export function failedRecord({ table }, source, reason) {
+  if (table) {
+    return source === null ? quote(reason) : `${quote(reason)}${table.separator}${source}`;
   }
   const start = `{"error":${JSON.stringify(reason)}`;
   if (source === null) {

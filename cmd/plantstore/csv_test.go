@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/unicode"
+
+	"plantstore/internal/wire"
+)
+
+// fileCases are in testdata/files.json. The tests of the console read them, too, so that both
+// read a file the same way.
+type fileCases struct {
+	Tables []struct {
+		Name, Text string
+		Encoding   string   // UTF-8 if empty
+		Records    []string // line:json, or line!problem
+		Ignored    []string
+		Refused    string // why there are no records
+	}
+	Plants []struct{ JSON, Problem string }
+}
+
+func readFileCases(t *testing.T) (cases fileCases) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/files.json")
+	if err == nil {
+		err = json.Unmarshal(text, &cases)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+var encodings = map[string]encoding.Encoding{
+	"":         encoding.Nop,
+	"latin1":   charmap.ISO8859_1,
+	"utf-16le": unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM),
+	"utf-16be": unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM),
+}
+
+func TestTablesAreReadAsInTheConsole(t *testing.T) {
+	t.Parallel()
+	for _, c := range readFileCases(t).Tables {
+		t.Run(c.Name, func(t *testing.T) {
+			file, err := encodings[c.Encoding].NewEncoder().String(c.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := newCSVReader(bytes.NewReader([]byte(file)), 0)
+			if err != nil {
+				if err.Error() != c.Refused {
+					t.Errorf("got %q, want %q", err, c.Refused)
+				}
+				return
+			}
+			if c.Refused != "" || !slices.Equal(r.ignored, c.Ignored) {
+				t.Errorf("ignored the columns %q, want %q, refused: %q", r.ignored, c.Ignored, c.Refused)
+			}
+			if got := readRecords(t, r); !slices.Equal(got, c.Records) {
+				t.Errorf("got %q\nwant %q", got, c.Records)
+			}
+		})
+	}
+}
+
+// readRecords returns the records as line:json, or line!problem.
+func readRecords(t *testing.T, r *csvReader) (all []string) {
+	t.Helper()
+	for {
+		rec, err := r.next()
+		switch {
+		case err == io.EOF:
+			return all
+		case err != nil:
+			t.Fatal(err)
+		case rec.problem != "":
+			all = append(all, fmt.Sprintf("%d!%s", rec.line, rec.problem))
+		default:
+			all = append(all, fmt.Sprintf("%d:%s", rec.line, rec.json))
+		}
+	}
+}
+
+// The console says before an import what the server will refuse.
+func TestServerRefusesWhatTheConsoleForetells(t *testing.T) {
+	t.Parallel()
+	for _, c := range readFileCases(t).Plants {
+		got := ""
+		if _, err := wire.DecodeNewPlant(bytes.NewBufferString(c.JSON)); err != nil {
+			got = err.Error()
+		}
+		if got != c.Problem {
+			t.Errorf("%s: got %q, want %q", c.JSON, got, c.Problem)
+		}
+	}
+}
