@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -105,7 +106,10 @@ func newCSVReader(in io.Reader, delim delimiter) (*csvReader, error) {
 	if err := r.findColumns(delim); err != nil {
 		return nil, err
 	}
-	r.head = append(append([]byte(reasonName), byte(r.delim)), r.withoutReason()...)
+	if !slices.Contains(knownDelimiters, r.delim) {
+		r.head = []byte("sep=" + string(rune(r.delim)) + "\n")
+	}
+	r.head = append(append(append(r.head, reasonName...), byte(r.delim)), r.withoutReason()...)
 	return r, nil
 }
 

@@ -104,3 +104,23 @@ func TestServerRefusesWhatTheConsoleForetells(t *testing.T) {
 		}
 	}
 }
+
+// A file of failed records is ready to import, whatever its separator.
+func TestFailedRecordsNameTheirSeparator(t *testing.T) {
+	t.Parallel()
+	r, err := newCSVReader(bytes.NewReader([]byte("sep=|\nid|name\n1|\"a|b\"\n")), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := r.next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := newCSVReader(bytes.NewReader(fmt.Appendf(nil, "%s\n%s\n", r.header(), r.withReason(rec.source, "no"))), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := readRecords(t, again), []string{`3:{"id":1,"name":"a|b"}`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
