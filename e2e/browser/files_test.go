@@ -213,7 +213,7 @@ func TestColumnsOfAnImportAreMappedByHand(t *testing.T) {
 	b := openConsole(s)
 	b.click("#import")
 	b.choose(file(t, "stock.csv", "Bestand;Nr;Bezeichnung;Gruppe;Ort\n12;1;Eiche;Baum;Hof\n7;2;Efeu;Ranke;Wand\n"))
-	b.see("#preview", "Which columns are they?")
+	b.see("#preview", "Which columns have the ID")
 	b.see("#preview tr", "2\t1\tEiche\tBaum")
 	b.shot("import-mapping")
 	b.eval(`const tag = document.querySelector('#column-tag'); tag.value = '4'; tag.dispatchEvent(new Event('change'))`)
@@ -267,7 +267,7 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	s.Pause()
 	b.click("#start-import")
 	b.click("#close-import")
-	b.click(`.toast [aria-label="Stop the import"]`)
+	b.click(".toast .text + .text")
 	b.see(".toast", "again.ndjson: The import was stopped.")
 	s.Resume()
 }

@@ -14,7 +14,7 @@ import { openForm } from './parts.js';
 /** @type {[ExportFormat, string, string][]} */
 const FORMATS = [
   ['csv', 'CSV', 'One plant per line: id, name, tag.'],
-  ['spreadsheet', 'CSV for a spreadsheet', 'Text that it would run as a formula begins with an apostrophe. Not for import.'],
+  ['spreadsheet', 'CSV for a spreadsheet', 'Formulas are made harmless with an apostrophe. Not for import.'],
   ['ndjson', 'NDJSON', 'One JSON object per line.'],
   ['json', 'JSON', 'One array.'],
 ];

@@ -8,6 +8,7 @@ import { offer } from './export.js';
 import { count, plural, sentence, size } from './format.js';
 import { parse, refusal } from './json.js';
 import { FileProblem, failedFile, failedRecord, openFile } from './records.js';
+import { wholeNumber } from './state.js';
 
 const SHOWN = 5; // records of a preview, and as many that will fail
 const CHECKED = 1000;
@@ -56,7 +57,7 @@ export function startImport(f) {
     if (running && !running.signal.aborted) {
       const stop = () => running?.abort();
       const options = { keep: true, onclose: stop, closeLabel: 'Stop the import' };
-      status = toast($('progress-text').textContent, { ...options, actions: [['Show', reopen]] });
+      status = toast($('progress-text').textContent, { ...options, actions: [['Show', reopen], ['Stop', stop]] });
     }
   });
   startDrop();
@@ -169,25 +170,29 @@ function mapping(/** @type {File} */ given, /** @type {Table} */ table, /** @typ
   const chosen = { ...table.columns };
   const choose = async (/** @type {keyof Columns} */ name, /** @type {number} */ column) => {
     chosen[name] = column;
-    columns = { ...chosen };
-    const opened = await openFile(given, columns);
-    sheet.replaceChildren(...firstRows(opened, await firstRecords(opened)));
+    const mine = { ...chosen };
+    columns = mine;
+    const opened = await openFile(given, mine);
+    const records = await firstRecords(opened);
+    if (columns === mine) { // otherwise another column was chosen meanwhile
+      sheet.replaceChildren(...firstRows(opened, records));
+    }
   };
+  const unreadable = () => sheet.replaceChildren(h('p', { class: 'problem' }, `${given.name} cannot be read.`));
   const select = (/** @type {keyof Columns} */ name, /** @type {string} */ label) => {
     const headings = table.headings.map((text, i) => [i, text.trim() || `column ${i + 1}`]);
     const options = [...(name === 'tag' ? [[-1, 'none']] : []), ...headings];
     return h('label', {}, label, h(
       'select',
-      { id: `column-${name}`, onchange: (/** @type {any} */ event) => choose(name, Number(event.target.value)) },
+      { id: `column-${name}`, onchange: (/** @type {any} */ event) => choose(name, Number(event.target.value)).catch(unreadable) },
       ...options.map(([i, text]) => h('option', { value: i, selected: i === chosen[name] ? '' : undefined }, String(text))),
     ));
   };
   return h(
     'fieldset',
     { class: 'mapping' },
-    h('legend', {}, table.problem ? 'The headings are not id and name. Which columns are they?' : 'Which column is the tag?'),
-    select('id', 'ID'),
-    select('name', 'Name'),
+    h('legend', {}, table.problem ? 'Which columns have the ID, the name and the tag?' : 'Is another column the tag?'),
+    ...(table.problem ? [select('id', 'ID'), select('name', 'Name')] : []),
     select('tag', 'Tag'),
   );
 }
@@ -241,7 +246,8 @@ async function markTaken(records, rows, tell) {
     if (!allows('plants:read') || !/^-?\d+$/.test(plant.id)) {
       return;
     }
-    const query = new URLSearchParams({ limit: '1', after: String(BigInt(plant.id) - 1n) });
+    const after = wholeNumber(String(BigInt(plant.id) - 1n));
+    const query = new URLSearchParams({ limit: '1', ...(after && { after }) });
     const { plants: [found] } = await listPlants(`?${query}`, {}).catch(() => ({ plants: [] }));
     if (found && BigInt(found.id) === BigInt(plant.id) && (found.name !== plant.name || found.tag !== plant.tag)) {
       taken++;
