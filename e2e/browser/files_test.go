@@ -80,6 +80,9 @@ func TestImportTakesWhatTheCommandTakes(t *testing.T) {
 	b.choose(file(t, "empty.csv", ""))
 	b.see("#choose-problem", "empty.csv is empty.")
 	b.shot("import-refused")
+	b.choose(file(t, "broken.json", `[{"id":7,"name":"Ivy"},{"id":01}]`))
+	b.see("#preview", "At least 1 of 2 records will fail.")
+	b.see("#preview tr", "Element 2 is not JSON")
 }
 
 func TestImportReportsBadLines(t *testing.T) {
@@ -190,9 +193,9 @@ func TestSpreadsheetIsImportedWithoutAnOption(t *testing.T) {
 	b.see("#preview", "CSV, separator semicolon.")
 	b.see("#preview", "Baum; groß")
 	b.see("#preview tr", "3\t\"id\" must be a number in plain digits, got 1,23457E+15: a spreadsheet has lost the others")
-	b.see("#preview tr", "4\t\"id\" 72 is taken by another plant.")
+	b.see("#preview tr", "4\t\"id\" 72 is taken by another plant: choose another id.")
 	b.see("#preview tr", "8\t\"id\" must be a number in plain digits, without leading zeros")
-	b.see("#preview", "3 of 7 records will fail.")
+	b.see("#preview", "At least 3 of 7 records will fail.")
 	b.see("#preview", `Ignored columns: "Preis".`)
 	b.hidden("#preview select")
 	b.shot("import-spreadsheet")

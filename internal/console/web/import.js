@@ -25,6 +25,7 @@ const dialog = $('transfer');
  * @typedef {import('./records.js').PlantRecord} PlantRecord
  * @typedef {import('./records.js').Columns} Columns
  * @typedef {import('./csv.js').Table} Table
+ * @typedef {{records: PlantRecord[], complete: boolean}} First what a preview is about
  *
  * @typedef {object} Report
  * @property {bigint} created
@@ -132,30 +133,42 @@ async function take(/** @type {FileList} */ files) {
   $('file').value = ''; // so that the same file can be chosen again
   try {
     const opened = await openFile(given);
-    const records = await firstRecords(opened);
+    const first = await firstRecords(opened);
     show('preview');
-    preview(given, opened, records);
+    preview(given, opened, first);
   } catch (err) {
     $('choose-problem').textContent = err instanceof FileProblem ? err.message : `${given.name} cannot be read.`;
   }
 }
 
+// firstRecords reads and checks some records. Where the file cannot be read further, the last
+// one says so: the import will get that far.
 async function firstRecords(/** @type {PlantFile} */ opened) {
+  /** @type {PlantRecord[]} */
   const records = [];
-  for await (const record of opened.records) {
-    records.push({ ...record, problem: record.problem || refusal(record.json) });
-    if (records.length === CHECKED) {
-      break;
+  let bytes = 0;
+  try {
+    for await (const record of opened.records) {
+      records.push({ ...record, problem: record.problem || refusal(record.json) });
+      bytes += record.json.length;
+      if (records.length === CHECKED || bytes > BATCH_BYTES) {
+        return { records, complete: false };
+      }
     }
+  } catch (err) {
+    if (!(err instanceof FileProblem) || records.length === 0) {
+      throw err;
+    }
+    records.push({ line: records.length + 1, json: '', source: null, problem: err.message });
   }
-  return records;
+  return { records, complete: true };
 }
 
 const FORMATS = { ndjson: 'one JSON object per line', json: 'a JSON array', csv: 'CSV' };
 
-function preview(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {PlantRecord[]} */ records) {
+function preview(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {First} */ first) {
   const { format, table } = opened;
-  const sheet = h('div', {}, ...firstRows(opened, records));
+  const sheet = h('div', {}, ...firstRows(opened, first));
   $('preview').replaceChildren(
     h('p', { class: 'file' }, given.name),
     h('p', { class: 'hint' }, `${size(given.size)}, ${FORMATS[format]}${table ? `, separator ${separatorName(table.separator)}` : ''}.`),
@@ -173,9 +186,9 @@ function mapping(/** @type {File} */ given, /** @type {Table} */ table, /** @typ
     const mine = { ...chosen };
     columns = mine;
     const opened = await openFile(given, mine);
-    const records = await firstRecords(opened);
+    const first = await firstRecords(opened);
     if (columns === mine) { // otherwise another column was chosen meanwhile
-      sheet.replaceChildren(...firstRows(opened, records));
+      sheet.replaceChildren(...firstRows(opened, first));
     }
   };
   const unreadable = () => sheet.replaceChildren(h('p', { class: 'problem' }, `${given.name} cannot be read.`));
@@ -197,16 +210,17 @@ function mapping(/** @type {File} */ given, /** @type {Table} */ table, /** @typ
   );
 }
 
-// firstRows shows the first records and those among the checked ones that will fail.
-function firstRows(/** @type {PlantFile} */ { noun, table }, /** @type {PlantRecord[]} */ records) {
+// firstRows shows the first records and those among the checked ones that will fail. More may
+// fail: only the IDs that are shown are looked up.
+function firstRows(/** @type {PlantFile} */ { noun, table }, /** @type {First} */ { records, complete }) {
   const bad = records.filter(({ problem }) => problem);
   const shown = [...records.slice(0, SHOWN), ...bad.filter((record) => records.indexOf(record) >= SHOWN).slice(0, SHOWN)];
   const rows = shown.map((record) => previewRow(record));
-  const all = records.length < CHECKED ? plural(records.length, 'record') : `the first ${plural(CHECKED, 'record')}`;
+  const all = `${complete ? '' : 'the first '}${plural(records.length, 'record')}`;
   const verdict = h('p', { id: 'verdict', role: 'status', class: bad.length > 0 ? 'problem' : 'hint' });
   const judge = (/** @type {number} */ failing) => {
     verdict.className = failing > 0 ? 'problem' : 'hint';
-    verdict.textContent = failing > 0 ? `${count(failing)} of ${all} will fail.` : 'The first records:';
+    verdict.textContent = failing > 0 ? `At least ${count(failing)} of ${all} will fail.` : 'The first records:';
   };
   judge(bad.length);
   markTaken(shown, rows, (taken) => judge(bad.length + taken));
@@ -251,7 +265,7 @@ async function markTaken(records, rows, tell) {
     const { plants: [found] } = await listPlants(`?${query}`, {}).catch(() => ({ plants: [] }));
     if (found && BigInt(found.id) === BigInt(plant.id) && (found.name !== plant.name || found.tag !== plant.tag)) {
       taken++;
-      rows[i].replaceWith(previewRow({ ...record, problem: `"id" ${found.id} is taken by another plant` }));
+      rows[i].replaceWith(previewRow({ ...record, problem: `"id" ${found.id} is taken by another plant: choose another id` }));
       tell(taken);
     }
   }));
