@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -241,19 +240,15 @@ func (c *restoreCommand) Run(ctx context.Context, std streams) error {
 	if c.isPostgres() {
 		return usage("restore a PostgreSQL store with PostgreSQL's own pg_restore or pg_basebackup")
 	}
-	in := io.Reader(std.in)
-	if c.File != "-" {
-		if info, err := os.Stat(c.File + "-wal"); err == nil && info.Size() > 0 {
-			return fmt.Errorf("%[1]s is a store with a write-ahead log, and not a copy of one: use plantstore backup --db %[1]s", c.File)
-		}
-		f, err := os.Open(c.File)
-		if err != nil {
-			return fmt.Errorf("cannot read the copy: %w", err)
-		}
-		defer f.Close()
-		in = f
+	if info, err := os.Stat(c.File + "-wal"); c.File != "-" && err == nil && info.Size() > 0 {
+		return fmt.Errorf("%[1]s is a store with a write-ahead log, and not a copy of one: use plantstore backup --db %[1]s", c.File)
 	}
-	err := sqlite.Restore(ctx, in, c.DB, c.Force)
+	in, _, err := openInput(c.File, std)
+	if err != nil {
+		return fmt.Errorf("cannot read the copy: %w", err)
+	}
+	defer in.Close()
+	err = sqlite.Restore(ctx, in, c.DB, c.Force)
 	if errors.Is(err, fs.ErrExist) {
 		return usage("%s exists already: use --force to replace it", c.DB)
 	}

@@ -45,7 +45,7 @@ func (s fileServer) load(t *testing.T, format string, file []byte) (created, unc
 		return 0, 0, 0, err
 	}
 	log := newFailureLog(format, records, io.Discard)
-	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", -1), started: time.Now()}
+	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", "line", -1, true), started: time.Now()}
 	err = run.all(t.Context())
 	return int(run.created), int(run.unchanged), log.count, err
 }
@@ -312,7 +312,7 @@ func (s fileServer) wantRoundTrip(t *testing.T) {
 func (s fileServer) export(t *testing.T, format string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	run := &exportRun{api: s.api, format: format, progress: newProgress(io.Discard, "exported", -1), started: time.Now()}
+	run := &exportRun{api: s.api, format: format, progress: newProgress(io.Discard, "exported", "plant", -1, true), started: time.Now()}
 	if err := run.write(t.Context(), &out); err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 			return err
 		}
 	}
-	run := &exportRun{query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", -1), started: time.Now()}
+	run := &exportRun{query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", "plant", -1, true), started: time.Now()}
 	write := func(out io.Writer) error { return run.write(ctx, interruptible{ctx, out}) }
 	if c.DB != "" {
 		write = func(out io.Writer) error { return c.writeStore(ctx, std, run, interruptible{ctx, out}) }

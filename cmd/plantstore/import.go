@@ -60,6 +60,7 @@ type chunk struct {
 	sources  [][]byte
 	rejected []failure // records that cannot be sent
 	read     int64     // bytes of the file up to the end of the chunk
+	err      error     // why no chunk follows; io.EOF at the end of the file
 }
 
 // failure is a record that was not imported.
@@ -94,7 +95,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	defer in.Close()
 	counted := &countingReader{in: in}
-	records, err := openRecords(ctx, format, c.Delimiter, counted)
+	records, err := untilInterrupted(ctx, func() (recordReader, error) { return newRecordReader(format, c.Delimiter, counted) })
 	if err != nil {
 		return interruption(ctx, "the import of "+c.source(), fmt.Errorf("%s: %w", c.source(), err))
 	}
@@ -112,7 +113,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if c.File != "-" && info.Mode().IsRegular() {
 		size = info.Size()
 	}
-	run.progress = startProgress(std.err, "acknowledged", failed.noun+"s", size, true)
+	run.progress = newProgress(std.err, "acknowledged", failed.noun, size, true)
 	err = run.all(ctx)
 	run.progress.finish()
 	err = errors.Join(err, failed.close(err == nil))
@@ -163,28 +164,6 @@ func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 	return f, info, nil
 }
 
-// openRecords reads the beginning of the input. A Read that blocks may outlast ctx.
-func openRecords(ctx context.Context, format string, delim delimiter, in io.Reader) (recordReader, error) {
-	opened := make(chan recordReader, 1)
-	failed := make(chan error, 1)
-	go func() {
-		records, err := newRecordReader(format, delim, in)
-		if err != nil {
-			failed <- err
-			return
-		}
-		opened <- records
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case err := <-failed:
-		return nil, err
-	case records := <-opened:
-		return records, nil
-	}
-}
-
 // importRun is an import in progress.
 type importRun struct {
 	api                *client.Client
@@ -209,50 +188,41 @@ func (r *importRun) all(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	chunks := make(chan *chunk)
-	readErr := make(chan error, 1)
 	go func() {
-		defer close(chunks)
-		readErr <- r.readChunks(ctx, chunks)
+		for more := true; more; {
+			ch := r.readChunk()
+			more = ch.err == nil
+			select {
+			case chunks <- ch:
+			case <-ctx.Done():
+				return
+			}
+		}
 	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case ch, more := <-chunks:
-			if !more {
-				return <-readErr
-			}
+		case ch := <-chunks:
 			if err := r.send(ctx, ch); err != nil {
 				return err
 			}
+			if ch.err == io.EOF {
+				return nil
+			}
+			if ch.err != nil {
+				return ch.err
+			}
 		}
 	}
 }
 
-func (r *importRun) readChunks(ctx context.Context, chunks chan<- *chunk) error {
-	for {
-		ch, err := r.readChunk()
-		select {
-		case chunks <- ch:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// readChunk reads the next chunk. After an error, the chunk has what came before it.
-func (r *importRun) readChunk() (*chunk, error) {
+// readChunk reads the next chunk.
+func (r *importRun) readChunk() *chunk {
 	ch := &chunk{}
-	var err error
 	for len(ch.lines)+len(ch.rejected) < chunkRecords && len(ch.body) < chunkBytes {
 		var rec record
-		if rec, err = r.records.next(); err != nil {
+		if rec, ch.err = r.records.next(); ch.err != nil {
 			break
 		}
 		if rec.problem != "" {
@@ -267,7 +237,7 @@ func (r *importRun) readChunk() (*chunk, error) {
 		ch.body = append(append(ch.body, rec.json...), '\n')
 	}
 	ch.read = r.counted.n.Load()
-	return ch, err
+	return ch
 }
 
 func (r *importRun) send(ctx context.Context, ch *chunk) error {

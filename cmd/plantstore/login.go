@@ -98,21 +98,11 @@ func readSecret(ctx context.Context, std streams, prompt string) (string, error)
 	}
 	fmt.Fprint(std.err, prompt)
 	defer fmt.Fprintln(std.err)
-	type answer struct {
-		text []byte
-		err  error
+	text, err := untilInterrupted(ctx, func() ([]byte, error) { return term.ReadPassword(int(file.Fd())) })
+	if ctx.Err() != nil { // the terminal must show again what is typed
+		err = errors.Join(ctx.Err(), term.Restore(int(file.Fd()), before))
 	}
-	answered := make(chan answer, 1)
-	go func() {
-		text, err := term.ReadPassword(int(file.Fd()))
-		answered <- answer{text, err}
-	}()
-	select {
-	case a := <-answered:
-		return strings.TrimSpace(string(a.text)), a.err
-	case <-ctx.Done(): // the terminal must show again what is typed
-		return "", errors.Join(ctx.Err(), term.Restore(int(file.Fd()), before))
-	}
+	return strings.TrimSpace(string(text)), err
 }
 
 // logins are the saved tokens, by the URL of their server.
@@ -154,24 +144,16 @@ func openLogins() (*logins, error) {
 
 // save replaces the file, which only its owner can read.
 func (l *logins) save() error {
-	text, err := json.MarshalIndent(l.tokens, "", "  ")
-	if err != nil {
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return err
 	}
-	dir := filepath.Dir(l.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	next, err := os.CreateTemp(dir, "tokens-") // with mode 0600
+	err := writeAtomically(context.Background(), l.path, func(out io.Writer) error {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(l.tokens)
+	})
 	if err != nil {
-		return err
-	}
-	_, err = next.Write(append(text, '\n'))
-	if err = errors.Join(err, next.Close()); err == nil {
-		err = os.Rename(next.Name(), l.path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("save the token: %w", err), os.Remove(next.Name()))
+		return fmt.Errorf("save the token: %w", err)
 	}
 	return nil
 }

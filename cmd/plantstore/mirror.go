@@ -238,7 +238,7 @@ func (m *mirror) run(ctx context.Context) error {
 			return err
 		}
 	}
-	progress := newCount(m.std.err, "followed", "changes")
+	progress := newProgress(m.std.err, "followed", "change", -1, false)
 	defer progress.finish()
 	changes := int64(0)
 	apply := func(events []plantstore.Event, next plantstore.Cursor) error {
@@ -420,7 +420,7 @@ func (c *differenceChunk) isFull() bool {
 // compare makes the copy equal to a snapshot of the store.
 func (m *mirror) compare(ctx context.Context) error {
 	m.comparisons++
-	progress := newCount(m.std.err, "compared", "plants")
+	progress := newProgress(m.std.err, "compared", "plant", -1, false)
 	defer progress.finish()
 	var at plantstore.Cursor
 	var compared, written int64

@@ -419,7 +419,7 @@ func TestMirrorFollowsOneStream(t *testing.T) {
 
 func TestCountsAreNotShownAsBytes(t *testing.T) {
 	var out bytes.Buffer
-	p := &progress{out: &out, verb: "compared", noun: "plants", bar: newBar(&out, -1, false), started: time.Now()}
+	p := &progress{out: &out, verb: "compared", noun: "plant", bar: newBar(&out, -1, false), started: time.Now()}
 	defer p.finish()
 	p.update(5000, 5000)
 	_ = p.bar.RenderBlank()

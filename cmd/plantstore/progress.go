@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -14,7 +13,7 @@ import (
 type progress struct {
 	out     io.Writer
 	verb    string
-	noun    string // in the plural
+	noun    string
 	size    int64  // bytes in all, or -1
 	bar     *progressbar.ProgressBar
 	started time.Time
@@ -24,17 +23,9 @@ type progress struct {
 // printEvery is how often a line is printed if there is no terminal.
 const printEvery = 5 * time.Second
 
-// newProgress shows bytes out of size, which is -1 if it is unknown.
-func newProgress(out io.Writer, verb string, size int64) *progress {
-	return startProgress(out, verb, "plants", size, true)
-}
-
-// newCount shows how many there are of the noun, which is in the plural, and no bytes.
-func newCount(out io.Writer, verb, noun string) *progress {
-	return startProgress(out, verb, noun, -1, false)
-}
-
-func startProgress(out io.Writer, verb, noun string, size int64, bytes bool) *progress {
+// newProgress shows items, which the noun names in the singular, and bytes if they are known,
+// out of size, which is -1 if it is unknown.
+func newProgress(out io.Writer, verb, noun string, size int64, bytes bool) *progress {
 	p := &progress{out: out, verb: verb, noun: noun, size: size, started: time.Now(), printed: time.Now()}
 	if isTerminal(out) {
 		p.bar = newBar(out, size, bytes)
@@ -56,7 +47,7 @@ func newBar(out io.Writer, size int64, bytes bool) *progressbar.ProgressBar {
 // update shows how many bytes and items are done.
 func (p *progress) update(bytes, items int64) {
 	rate := float64(items) / time.Since(p.started).Seconds()
-	done := fmt.Sprintf("%s %s, %.0f a second", p.verb, count(items, strings.TrimSuffix(p.noun, "s")), rate)
+	done := fmt.Sprintf("%s %s, %.0f a second", p.verb, count(items, p.noun), rate)
 	if p.bar != nil {
 		p.bar.Describe(done)
 		_ = p.bar.Set64(bytes)
