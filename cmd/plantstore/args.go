@@ -65,31 +65,36 @@ func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
 }
 
 // parseInt and parseDuration replace the parser's own, whose messages do not say what
-// would be right.
-func parseInt(ctx *kong.DecodeContext, target reflect.Value) error {
-	var value string
-	if err := ctx.Scan.PopValueInto("integer", &value); err != nil {
-		return err
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		return fmt.Errorf("must be an integer, got %q", value)
-	}
-	target.SetInt(n)
-	return nil
-}
+// would be right. A flag's tag min has the smallest value that is allowed.
+var (
+	parseInt = parseNumber("an integer", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 
-func parseDuration(ctx *kong.DecodeContext, target reflect.Value) error {
-	var value string
-	if err := ctx.Scan.PopValueInto("duration", &value); err != nil {
-		return err
+	parseDuration = parseNumber("a duration such as 500ms, 30s or 5m", func(text string) (int64, error) {
+		d, err := time.ParseDuration(text)
+		if d < 0 {
+			err = errors.New("negative")
+		}
+		return int64(d), err
+	})
+)
+
+func parseNumber(want string, parse func(string) (int64, error)) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var value string
+		if err := ctx.Scan.PopValueInto("number", &value); err != nil {
+			return err
+		}
+		n, err := parse(value)
+		if err != nil {
+			return fmt.Errorf("must be %s, got %q", want, value)
+		}
+		least := ctx.Value.Tag.Get("min")
+		if smallest, err := parse(least); err == nil && n < smallest {
+			return fmt.Errorf("must be at least %s, got %s", least, value)
+		}
+		target.SetInt(n)
+		return nil
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d < 0 {
-		return fmt.Errorf("must be a duration such as 500ms, 30s or 5m, got %q", value)
-	}
-	target.SetInt(int64(d))
-	return nil
 }
 
 // parseMessage says what is wrong with a command line. A message about one flag says

@@ -21,7 +21,7 @@ type backupCommand struct {
 	File  string        `arg:"" optional:"" placeholder:"FILE" help:"The new file to write, or - for standard output."`
 	To    string        `placeholder:"DIR" help:"Write a new file into this directory, named after the store and the time."`
 	Every time.Duration `placeholder:"TIME" help:"With --to, write another one whenever this much time has passed, until interrupted."`
-	Keep  int           `placeholder:"N" help:"With --to, remove all but the newest N (default: keep all)."`
+	Keep  int           `min:"0" placeholder:"N" help:"With --to, remove all but the newest N (default: keep all)."`
 
 	Textfile string `placeholder:"PATH" help:"After each good backup, write its time, size and duration to this file, for the textfile collector of Prometheus's node exporter."`
 }
@@ -70,8 +70,6 @@ func (c *backupCommand) check(std streams) error {
 		return usage("--every and --keep need --to DIR")
 	case c.File == "-" && c.Textfile != "":
 		return usage("--textfile needs FILE or --to DIR: whether standard output becomes a good backup is not known here")
-	case c.Keep < 0:
-		return usage("--keep must be 1 or more, got %d", c.Keep)
 	case c.Every != 0 && c.Every < time.Second:
 		return usage("--every must be 1s or more, got %s", c.Every)
 	case c.File == "-" && isTerminal(std.out):

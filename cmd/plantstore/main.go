@@ -87,9 +87,9 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.KindMapper(reflect.String, kong.MapperFunc(parseString)),
-		kong.KindMapper(reflect.Int, kong.MapperFunc(parseInt)),
-		kong.KindMapper(reflect.Int64, kong.MapperFunc(parseInt)),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(parseDuration)),
+		kong.KindMapper(reflect.Int, parseInt),
+		kong.KindMapper(reflect.Int64, parseInt),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), parseDuration),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(std),
 	)

@@ -217,7 +217,7 @@ func (f filterFlags) query() plantstore.Query {
 type listCommand struct {
 	clientFlags
 	filterFlags
-	Limit int  `default:"50" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
+	Limit int  `default:"50" min:"0" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
 	JSON  bool `name:"json" help:"Print a JSON array even on a terminal."`
 }
 
@@ -231,9 +231,6 @@ Examples:
 }
 
 func (c *listCommand) Run(ctx context.Context, line *kong.Context, std streams) error {
-	if c.Limit < 0 {
-		return usage("--limit must be 0 (for all) or more, got %d", c.Limit)
-	}
 	api, err := c.client(std, callTimeout)
 	if err != nil {
 		return err

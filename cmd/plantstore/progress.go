@@ -14,7 +14,7 @@ type progress struct {
 	out     io.Writer
 	verb    string
 	noun    string
-	size    int64  // bytes in all, or -1
+	size    int64 // bytes in all, or -1
 	bar     *progressbar.ProgressBar
 	started time.Time
 	printed time.Time

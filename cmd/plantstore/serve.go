@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,14 +42,14 @@ type serveCommand struct {
 	tlsFlags
 	CORSOrigin []string `name:"cors-origin" env:"PLANTSTORE_CORS_ORIGIN" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; separate several with commas."`
 
-	MaxBody      int64         `default:"1048576" env:"PLANTSTORE_MAX_BODY" placeholder:"BYTES" help:"The largest request body (${default})."`
-	MaxHeader    int64         `default:"32768" env:"PLANTSTORE_MAX_HEADER" placeholder:"BYTES" help:"The largest request header (${default})."`
-	MaxQueue     int           `default:"8192" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
-	StoreTimeout time.Duration `default:"30s" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
+	MaxBody      int64         `default:"1048576" min:"1" env:"PLANTSTORE_MAX_BODY" placeholder:"BYTES" help:"The largest request body (${default})."`
+	MaxHeader    int64         `default:"32768" min:"1024" env:"PLANTSTORE_MAX_HEADER" placeholder:"BYTES" help:"The largest request header (${default})."`
+	MaxQueue     int           `default:"8192" min:"1" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
+	StoreTimeout time.Duration `default:"30s" min:"1ms" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
 	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
 	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
-	MaxConnections int             `default:"16384" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
+	MaxConnections int             `default:"16384" min:"0" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
 	TrustedProxies []network       `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
 
 	OIDCIssuer      string   `name:"oidc-issuer" env:"PLANTSTORE_OIDC_ISSUER" placeholder:"URL" help:"An identity provider whose access tokens are accepted too, such as https://login.example.com/realms/garden."`
@@ -57,20 +58,22 @@ type serveCommand struct {
 	OIDCGrant       []string `name:"oidc-grant" sep:";" env:"PLANTSTORE_OIDC_GRANT" placeholder:"CLAIM=VALUE:SCOPES" help:"Scopes for callers whose claim has a value, such as groups=gardeners:plants:read,plants:write; repeat it, or separate several with semicolons."`
 
 	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
-	LogMaxBytes int64         `default:"1073741824" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"How large the log of changes may become, in bytes, before the oldest events are removed; 0 for no limit (${default})."`
+	LogMaxBytes int64         `default:"1073741824" min:"0" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"How large the log of changes may become, in bytes, before the oldest events are removed; 0 for no limit (${default})."`
 
 	WebhookAllow  []network `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
 	SecretKeyFile string    `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
 
-	ReadHeaderTimeout time.Duration `default:"5s" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
-	ReadTimeout       time.Duration `default:"30s" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
-	WriteTimeout      time.Duration `default:"90s" env:"PLANTSTORE_WRITE_TIMEOUT" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
-	ExportTimeout     time.Duration `default:"1h" env:"PLANTSTORE_EXPORT_TIMEOUT" placeholder:"TIME" help:"How long an export may take (${default})."`
-	IdleTimeout       time.Duration `default:"120s" env:"PLANTSTORE_IDLE_TIMEOUT" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
+	ReadHeaderTimeout time.Duration `default:"5s" min:"1ms" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
+	ReadTimeout       time.Duration `default:"30s" min:"1ms" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
+	WriteTimeout      time.Duration `default:"90s" min:"1ms" env:"PLANTSTORE_WRITE_TIMEOUT" placeholder:"TIME" help:"How long a request may take from its header to the end of its response (${default})."`
+	ExportTimeout     time.Duration `default:"1h" min:"1ms" env:"PLANTSTORE_EXPORT_TIMEOUT" placeholder:"TIME" help:"How long an export may take (${default})."`
+	IdleTimeout       time.Duration `default:"120s" min:"1ms" env:"PLANTSTORE_IDLE_TIMEOUT" placeholder:"TIME" help:"How long a connection may stay idle (${default})."`
 	DrainDelay        time.Duration `default:"0s" env:"PLANTSTORE_DRAIN_DELAY" placeholder:"TIME" help:"How long to keep serving after SIGTERM while /readyz returns 503, so that a load balancer stops sending requests first (${default})."`
-	ShutdownTimeout   time.Duration `default:"10s" env:"PLANTSTORE_SHUTDOWN_TIMEOUT" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
+	ShutdownTimeout   time.Duration `default:"10s" min:"1ms" env:"PLANTSTORE_SHUTDOWN_TIMEOUT" placeholder:"TIME" help:"How long requests in flight may take to finish after SIGTERM (${default})."`
 
-	grants []auth.Grant // set by check
+	// Set by check.
+	grants    []auth.Grant
+	secretKey []byte
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"PLANTSTORE_LOG_LEVEL" placeholder:"LEVEL" help:"debug (logs every request), info, warn or error (${default})."`
 	AccessLog bool   `env:"PLANTSTORE_ACCESS_LOG" help:"Log a line for every request: its id, token, operation, status, bytes, duration and address."`
@@ -230,12 +233,9 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		RateLimit: c.RateLimit, AuthFailures: c.AuthFailures, TrustedProxies: prefixes(c.TrustedProxies),
 		OIDC: auth.OIDC{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, ScopePrefix: c.OIDCScopePrefix, Grants: c.grants},
 	})
-	hookOptions, err := c.webhookOptions()
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	hookOptions.Shared, hookOptions.Log, hookOptions.Observe = c.isPostgres(), log, metrics.Delivered
-	hooks := webhook.New(store, hookOptions)
+	hooks := webhook.New(store, webhook.Options{
+		Allow: prefixes(c.WebhookAllow), Key: c.secretKey, Shared: c.isPostgres(), Log: log, Observe: metrics.Delivered,
+	})
 	pages, err := console.New(base)
 	if err != nil {
 		return errors.Join(err, store.Close())
@@ -248,7 +248,6 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	})
 	parts, failed := errgroup.WithContext(context.Background())
 	config, keepCurrent := c.certificates(c.storeFlags, log)
-	stopCertificates := background(parts, keepCurrent)
 	web := http1.New(&http.Server{
 		TLSConfig:         config,
 		Handler:           handler,
@@ -264,18 +263,17 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	web.MaxConnections = c.MaxConnections
 	handler.WatchConnections(web)
 
-	stopStore := background(parts, store.Run)
-	stopGuard := background(parts, guard.Run)
-	stopWriter := background(parts, writer.Run)
-	stopHooks := background(parts, hooks.Run)
-	stopFirstToken := background(parts, func(ctx context.Context) error {
+	firstToken := func(ctx context.Context) error {
 		if err := ensureFirstToken(ctx); ctx.Err() == nil {
 			return err
 		}
 		return nil
-	})
-	stopWatchdog := background(parts, feedWatchdog)
-	stopLimiting := background(parts, func(ctx context.Context) error { return limitMemory(ctx, web.Connections) })
+	}
+	limiting := func(ctx context.Context) error { return limitMemory(ctx, web.Connections) }
+	var stops []func() // the last to start is the first to stop
+	for _, run := range []func(context.Context) error{store.Run, guard.Run, writer.Run, hooks.Run, firstToken, keepCurrent, feedWatchdog, limiting} {
+		stops = append(stops, background(parts, run))
+	}
 	parts.Go(func() error {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -303,7 +301,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	failure := context.Cause(failed) // later, Wait has ended the context too
 	closed := make(chan error, 1)
 	go func() {
-		for _, stop := range []func(){stopLimiting, stopWatchdog, stopCertificates, stopFirstToken, stopHooks, stopWriter, stopGuard, stopStore} {
+		for _, stop := range slices.Backward(stops) {
 			stop()
 		}
 		closed <- errors.Join(parts.Wait(), err, store.Close())
@@ -373,34 +371,6 @@ func (c *serveCommand) check() error {
 	if err := checkAddr(c.Addr); err != nil {
 		return err
 	}
-	if c.MaxBody <= 0 || c.MaxQueue <= 0 {
-		return usage("--max-body and --max-queue must be greater than 0")
-	}
-	if c.MaxHeader < minHeader {
-		return usage("--max-header must be at least %d: most clients send that much", minHeader)
-	}
-	for _, t := range []struct {
-		flag  string
-		value time.Duration
-	}{
-		{"store", c.StoreTimeout},
-		{"read-header", c.ReadHeaderTimeout},
-		{"read", c.ReadTimeout},
-		{"write", c.WriteTimeout},
-		{"export", c.ExportTimeout},
-		{"idle", c.IdleTimeout},
-		{"shutdown", c.ShutdownTimeout},
-	} {
-		if t.value <= 0 {
-			return usage("--%s-timeout must be greater than 0", t.flag)
-		}
-	}
-	if c.MaxConnections < 0 {
-		return usage("--max-connections must not be negative; 0 means no limit")
-	}
-	if c.LogMaxBytes < 0 {
-		return usage("--log-max-bytes must not be negative; 0 means no limit")
-	}
 	if err := c.storeFlags.check(); err != nil {
 		return err
 	}
@@ -423,7 +393,7 @@ func (c *serveCommand) check() error {
 			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)
 		}
 	}
-	if _, err := c.webhookOptions(); err != nil {
+	if err := c.readSecretKey(); err != nil {
 		return err
 	}
 	if err := c.checkOIDC(); err != nil {
@@ -440,26 +410,22 @@ func (c *serveCommand) check() error {
 	return nil
 }
 
-// minHeader is the minimum of --max-header, in bytes.
-const minHeader = 1024
-
 // minSecretKey is the minimum length of the key of --secret-key-file, in bytes.
 const minSecretKey = 32
 
-// webhookOptions returns what the flags say about webhooks.
-func (c *serveCommand) webhookOptions() (opts webhook.Options, err error) {
-	opts.Allow = prefixes(c.WebhookAllow)
+// readSecretKey reads the key that encrypts the secrets of webhooks, if there is one.
+func (c *serveCommand) readSecretKey() error {
 	if c.SecretKeyFile == "" {
-		return opts, nil
+		return nil
 	}
 	text, err := os.ReadFile(c.SecretKeyFile)
 	if err != nil {
-		return opts, usage("--secret-key-file: %w", err)
+		return usage("--secret-key-file: %w", err)
 	}
-	if opts.Key = bytes.TrimSpace(text); len(opts.Key) < minSecretKey {
-		return opts, usage("--secret-key-file: %s must have at least %d random characters: write them with openssl rand -base64 32", c.SecretKeyFile, minSecretKey)
+	if c.secretKey = bytes.TrimSpace(text); len(c.secretKey) < minSecretKey {
+		return usage("--secret-key-file: %s must have at least %d random characters: write them with openssl rand -base64 32", c.SecretKeyFile, minSecretKey)
 	}
-	return opts, nil
+	return nil
 }
 
 // checkOIDC refuses invalid settings of the identity provider.
