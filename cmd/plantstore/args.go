@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -10,13 +11,15 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"plantstore"
 )
 
 // negative matches arguments that are negative numbers or durations, and not flags.
 var negative = regexp.MustCompile(`^-[0-9]`)
 
 // negativePrefix precedes a negative argument, so that the parser does not take it for a
-// flag. It is a NUL, which no argument can contain. plantID and parseString remove it.
+// flag. It is a NUL, which no argument can contain. popText removes it.
 const negativePrefix = "\x00"
 
 // prepareArgs prepares a command line for the parser: it joins each flag with its value
@@ -24,13 +27,13 @@ const negativePrefix = "\x00"
 // is an error; the parser would take it as empty.
 func prepareArgs(app *kong.Node, args []string) ([]string, error) {
 	takesValue := map[string]bool{}
-	walkCommands(app, nil, func(_ []string, n *kong.Node) {
-		for _, f := range n.Flags {
+	for _, command := range app.Leaves(false) {
+		for _, f := range command.Flags {
 			for _, name := range append([]string{f.Name}, f.Aliases...) {
 				takesValue["--"+name] = !f.IsBool()
 			}
 		}
-	})
+	}
 	var prepared []string
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -56,11 +59,45 @@ func isFlag(arg string) bool {
 }
 
 func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
-	var value string
-	if err := ctx.Scan.PopValueInto("string", &value); err != nil {
+	text, err := popText(ctx)
+	target.SetString(text)
+	return err
+}
+
+func popText(ctx *kong.DecodeContext) (text string, err error) {
+	err = ctx.Scan.PopValueInto("string", &text)
+	return strings.TrimPrefix(text, negativePrefix), err
+}
+
+func parseID(ctx *kong.DecodeContext, target reflect.Value) error {
+	text, err := popText(ctx)
+	if err != nil {
 		return err
 	}
-	target.SetString(strings.TrimPrefix(value, negativePrefix))
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("an id must be an integer from -9223372036854775808 to 9223372036854775807, got %q", text)
+	}
+	target.SetInt(id)
+	return nil
+}
+
+func parseTag(ctx *kong.DecodeContext, target reflect.Value) error {
+	text, err := popText(ctx)
+	target.Set(reflect.ValueOf(plantstore.NewTag(text)))
+	return err
+}
+
+func parseNetwork(ctx *kong.DecodeContext, target reflect.Value) error {
+	text, err := popText(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return fmt.Errorf("must be a network such as 10.0.0.0/8 or fd00::/8, got %q", text)
+	}
+	target.Set(reflect.ValueOf(p))
 	return nil
 }
 
@@ -80,8 +117,8 @@ var (
 
 func parseNumber(want string, parse func(string) (int64, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
-		var value string
-		if err := ctx.Scan.PopValueInto("number", &value); err != nil {
+		value, err := popText(ctx)
+		if err != nil {
 			return err
 		}
 		n, err := parse(value)

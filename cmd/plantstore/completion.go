@@ -192,12 +192,3 @@ func completeValue(v *kong.Value, placeholder, lead, current string) (all []stri
 	}
 	return all
 }
-
-func walkCommands(n *kong.Node, path []string, visit func(path []string, n *kong.Node)) {
-	visit(path, n)
-	for _, child := range n.Children {
-		if child.Type == kong.CommandNode {
-			walkCommands(child, append(path[:len(path):len(path)], child.Name), visit)
-		}
-	}
-}

@@ -163,11 +163,11 @@ var (
 // of the command's and is not. A misspelt setting would silently have its default.
 func unknownVariables(app *kong.Node, environ []string) (warnings []string) {
 	known := slices.Clone(flaglessVariables)
-	walkCommands(app, nil, func(_ []string, n *kong.Node) {
-		for _, f := range n.Flags {
+	for _, command := range app.Leaves(false) {
+		for _, f := range command.Flags {
 			known = append(known, f.Envs...)
 		}
-	})
+	}
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) && !testVariables.MatchString(name) {

@@ -18,13 +18,13 @@ import (
 
 type eventsCommand struct {
 	clientFlags
-	Follow bool     `help:"Keep printing new changes until interrupted."`
-	After  string   `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
-	ID     *plantID `name:"id" placeholder:"ID" help:"Only events of this plant."`
-	Type   []string `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
-	By     string   `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's, or operator."`
-	Since  string   `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, 24 hours ago without it."`
-	Newest bool     `help:"Print the newest event first."`
+	Follow bool                   `help:"Keep printing new changes until interrupted."`
+	After  string                 `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
+	ID     *plantstore.ID         `name:"id" placeholder:"ID" help:"Only events of this plant."`
+	Type   []plantstore.EventType `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
+	By     string                 `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's, or operator."`
+	Since  string                 `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, 24 hours ago without it."`
+	Newest bool                   `help:"Print the newest event first."`
 
 	Histogram bool   `help:"Print how many events there were over time, of all kinds: bars on a terminal, and a JSON array elsewhere."`
 	Until     string `placeholder:"TIME" help:"When the histogram ends; now without it."`
@@ -116,14 +116,9 @@ func timeFlag(name, text string) (time.Time, error) {
 }
 
 func (c *eventsCommand) query(since time.Time) plantstore.EventQuery {
-	q := plantstore.EventQuery{
-		After: plantstore.Cursor(c.After), Since: since, Types: eventTypes(c.Type), By: c.By, WithTokens: true, Newest: c.Newest,
+	return plantstore.EventQuery{
+		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, WithTokens: true, Newest: c.Newest,
 	}
-	if c.ID != nil {
-		id := plantstore.ID(*c.ID)
-		q.ID = &id
-	}
-	return q
 }
 
 // readEvents yields the events up to now.

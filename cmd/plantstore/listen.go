@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -115,24 +114,4 @@ func feedWatchdog(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// network is a network in a flag.
-type network struct{ netip.Prefix }
-
-// UnmarshalText parses a network such as 10.0.0.0/8.
-func (n *network) UnmarshalText(text []byte) error {
-	p, err := netip.ParsePrefix(string(text))
-	if err != nil || p.Addr().Is4In6() {
-		return fmt.Errorf("must be a network such as 10.0.0.0/8 or fd00::/8, got %q", text)
-	}
-	n.Prefix = p
-	return nil
-}
-
-func prefixes(networks []network) (all []netip.Prefix) {
-	for _, n := range networks {
-		all = append(all, n.Prefix)
-	}
-	return all
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/signal"
 	"reflect"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"plantstore"
 )
 
 // The exit codes. exitUsage is for an invalid command line.
@@ -90,6 +93,9 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.KindMapper(reflect.Int, parseInt),
 		kong.KindMapper(reflect.Int64, parseInt),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), parseDuration),
+		kong.TypeMapper(reflect.TypeFor[plantstore.ID](), kong.MapperFunc(parseID)),
+		kong.TypeMapper(reflect.TypeFor[plantstore.Tag](), kong.MapperFunc(parseTag)),
+		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), kong.MapperFunc(parseNetwork)),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(std),
 	)

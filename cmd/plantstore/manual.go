@@ -17,11 +17,8 @@ func (manualCommand) Run(app *kong.Kong, std streams) error {
 	b.WriteString(".SH SYNOPSIS\n.B plantstore\n.I command\n[\\fIflags\\fR]\n.SH DESCRIPTION\n")
 	writeRoff(&b, description)
 	b.WriteString(".SH COMMANDS\n")
-	walkCommands(app.Model.Node, nil, func(path []string, n *kong.Node) {
-		if len(path) == 0 || len(n.Children) > 0 || n.Hidden {
-			return
-		}
-		fmt.Fprintf(&b, ".SS plantstore %s\n", roff(strings.Join(append(path, arguments(n)...), " ")))
+	for _, n := range app.Model.Leaves(true) {
+		fmt.Fprintf(&b, ".SS %s\n", roff(strings.Join(append([]string{n.FullPath()}, arguments(n)...), " ")))
 		writeRoff(&b, n.Help+"\n\n"+n.Detail)
 		for _, f := range n.Flags {
 			name := "--" + f.Name
@@ -35,7 +32,7 @@ func (manualCommand) Run(app *kong.Kong, std streams) error {
 			}
 			b.WriteString(roff(help) + "\n")
 		}
-	})
+	}
 	b.WriteString(".SH EXIT STATUS\n0 on success, 1 on failure, 2 if the command line or the configuration is invalid, 130 if interrupted.\n")
 	_, err := io.WriteString(std.out, b.String())
 	return err

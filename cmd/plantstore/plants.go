@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -83,32 +82,16 @@ func clientWithToken(std streams, url, token string, timeout time.Duration) (*cl
 	return c, nil
 }
 
-type plantID plantstore.ID
-
-func (id *plantID) UnmarshalText(b []byte) error {
-	digits := strings.TrimPrefix(string(b), negativePrefix)
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return fmt.Errorf("an id must be an integer from -9223372036854775808 to 9223372036854775807, got %q", digits)
-	}
-	*id = plantID(n)
-	return nil
-}
-
 // plantArgs are a plant as a person types it.
 type plantArgs struct {
-	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
-	Name string  `arg:"" placeholder:"NAME" help:"The plant's name."`
-	Tag  *string `placeholder:"TAG" help:"The plant's tag (its type)."`
-	JSON bool    `name:"json" help:"Print JSON even on a terminal."`
+	ID   plantstore.ID  `arg:"" placeholder:"ID" help:"The plant's id."`
+	Name string         `arg:"" placeholder:"NAME" help:"The plant's name."`
+	Tag  plantstore.Tag `placeholder:"TAG" help:"The plant's tag (its type)."`
+	JSON bool           `name:"json" help:"Print JSON even on a terminal."`
 }
 
 func (a plantArgs) plant() plantstore.Plant {
-	p := plantstore.Plant{ID: plantstore.ID(a.ID), Name: a.Name}
-	if a.Tag != nil {
-		p.Tag = plantstore.NewTag(*a.Tag)
-	}
-	return p
+	return plantstore.Plant{ID: a.ID, Name: a.Name, Tag: a.Tag}
 }
 
 type createCommand struct {
@@ -156,8 +139,8 @@ func (c *putCommand) Run(ctx context.Context, std streams) error {
 
 type getCommand struct {
 	clientFlags
-	ID   plantID `arg:"" placeholder:"ID" help:"The plant's id."`
-	JSON bool    `name:"json" help:"Print JSON even on a terminal."`
+	ID   plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	JSON bool          `name:"json" help:"Print JSON even on a terminal."`
 }
 
 // Help is the long part of the help page.
@@ -168,7 +151,7 @@ func (c *getCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	plant, err := api.Get(ctx, plantstore.ID(c.ID))
+	plant, err := api.Get(ctx, c.ID)
 	if err != nil {
 		return err
 	}
@@ -177,7 +160,7 @@ func (c *getCommand) Run(ctx context.Context, std streams) error {
 
 type deleteCommand struct {
 	clientFlags
-	ID plantID `arg:"" placeholder:"ID" help:"The plant's id."`
+	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
 }
 
 // Help is the long part of the help page.
@@ -188,7 +171,7 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	if err := api.Delete(ctx, plantstore.ID(c.ID), nil); err != nil {
+	if err := api.Delete(ctx, c.ID, nil); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(std.err, "Plant %d is deleted.\n", c.ID)
@@ -197,21 +180,13 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 
 // filterFlags say which plants a list or an export has.
 type filterFlags struct {
-	Tag      *string  `placeholder:"TAG" help:"Only plants with exactly this tag."`
-	Contains string   `name:"q" placeholder:"TEXT" help:"Only plants whose name contains this text, ignoring case."`
-	After    *plantID `placeholder:"ID" help:"Only plants with a greater id."`
+	Tag      plantstore.Tag `placeholder:"TAG" help:"Only plants with exactly this tag."`
+	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains this text, ignoring case."`
+	After    *plantstore.ID `placeholder:"ID" help:"Only plants with a greater id."`
 }
 
 func (f filterFlags) query() plantstore.Query {
-	q := plantstore.Query{Contains: f.Contains}
-	if f.Tag != nil {
-		q.Tag = plantstore.NewTag(*f.Tag)
-	}
-	if f.After != nil {
-		after := plantstore.ID(*f.After)
-		q.After = &after
-	}
-	return q
+	return plantstore.Query{Tag: f.Tag, Contains: f.Contains, After: f.After}
 }
 
 type listCommand struct {

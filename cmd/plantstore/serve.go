@@ -50,7 +50,7 @@ type serveCommand struct {
 	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
 	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
 	MaxConnections int             `default:"16384" min:"0" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
-	TrustedProxies []network       `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
+	TrustedProxies []netip.Prefix  `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
 
 	OIDCIssuer      string   `name:"oidc-issuer" env:"PLANTSTORE_OIDC_ISSUER" placeholder:"URL" help:"An identity provider whose access tokens are accepted too, such as https://login.example.com/realms/garden."`
 	OIDCAudience    string   `name:"oidc-audience" env:"PLANTSTORE_OIDC_AUDIENCE" placeholder:"TEXT" help:"The audience that its tokens must have."`
@@ -60,8 +60,8 @@ type serveCommand struct {
 	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
 	LogMaxBytes int64         `default:"1073741824" min:"0" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"How large the log of changes may become, in bytes, before the oldest events are removed; 0 for no limit (${default})."`
 
-	WebhookAllow  []network `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
-	SecretKeyFile string    `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
+	WebhookAllow  []netip.Prefix `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
+	SecretKeyFile string         `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
 
 	ReadHeaderTimeout time.Duration `default:"5s" min:"1ms" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
 	ReadTimeout       time.Duration `default:"30s" min:"1ms" env:"PLANTSTORE_READ_TIMEOUT" placeholder:"TIME" help:"How long a whole request may take to arrive (${default})."`
@@ -230,11 +230,11 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	})
 	guard := auth.New(store, auth.Options{
 		StoreTimeout: c.StoreTimeout, Log: log,
-		RateLimit: c.RateLimit, AuthFailures: c.AuthFailures, TrustedProxies: prefixes(c.TrustedProxies),
+		RateLimit: c.RateLimit, AuthFailures: c.AuthFailures, TrustedProxies: c.TrustedProxies,
 		OIDC: auth.OIDC{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, ScopePrefix: c.OIDCScopePrefix, Grants: c.grants},
 	})
 	hooks := webhook.New(store, webhook.Options{
-		Allow: prefixes(c.WebhookAllow), Key: c.secretKey, Shared: c.isPostgres(), Log: log, Observe: metrics.Delivered,
+		Allow: c.WebhookAllow, Key: c.secretKey, Shared: c.isPostgres(), Log: log, Observe: metrics.Delivered,
 	})
 	pages, err := console.New(base)
 	if err != nil {
