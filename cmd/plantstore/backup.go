@@ -26,7 +26,6 @@ type backupCommand struct {
 	Textfile string `placeholder:"PATH" help:"After each good backup, write its time, size and duration to this file, for the textfile collector of Prometheus's node exporter."`
 }
 
-// Help is the long part of the help page.
 func (backupCommand) Help() string {
 	return `Writes a consistent copy of the store, even while a server is using it, and checks it. The store is not changed, and the copy has its schema. To put a copy back, use plantstore restore.
 
@@ -105,12 +104,9 @@ func (c *backupCommand) writeTextfile(backup string, took time.Duration) error {
 	if c.Textfile == "" {
 		return nil
 	}
-	info, err := os.Stat(backup)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errTextfile, err)
-	}
-	db, err := filepath.Abs(c.DB)
-	if err != nil {
+	info, statErr := os.Stat(backup)
+	db, pathErr := filepath.Abs(c.DB)
+	if err := errors.Join(statErr, pathErr); err != nil {
 		return fmt.Errorf("%w: %w", errTextfile, err)
 	}
 	series := prometheus.NewRegistry()
@@ -225,7 +221,6 @@ type restoreCommand struct {
 	Force bool   `help:"Replace the store if there is one."`
 }
 
-// Help is the long part of the help page.
 func (restoreCommand) Help() string {
 	return `Checks the copy and puts it in place of the store in one step. It keeps its schema; serve migrates it. If the copy is damaged, or a server is using the store, nothing changes. Run it as the server's user, and start the server afterwards.
 

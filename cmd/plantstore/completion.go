@@ -15,7 +15,6 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" placeholder:"SHELL" help:"bash, zsh or fish."`
 }
 
-// Help is the long part of the help page.
 func (completionCommand) Help() string {
 	return `Load it in your shell's startup file:
   bash: source <(plantstore completion bash)

@@ -231,9 +231,6 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 		case fmt.Stringer: // a duration, for example
 			value = v.String()
 		}
-		if target := f.Target; target.Kind() == reflect.Slice && target.Len() == 0 {
-			continue
-		}
 		line, err := toml.Marshal(map[string]any{f.Name: value})
 		if err != nil {
 			return fmt.Errorf("print --%s: %w", f.Name, err)

@@ -33,7 +33,6 @@ type eventsCommand struct {
 	JSON bool `name:"json" help:"Print JSON even on a terminal."`
 }
 
-// Help is the long part of the help page.
 func (eventsCommand) Help() string {
 	return `Prints what has changed, oldest first unless you say --newest: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after; the table does not have it, --json does. In a histogram, + marks a time before the oldest event kept: there may have been more. The token needs the scope events:read. ` + tokenHelp + `
 

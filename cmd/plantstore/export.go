@@ -29,7 +29,6 @@ type exportCommand struct {
 	Spreadsheet bool `help:"In CSV, put an apostrophe before text that a spreadsheet would run as a formula."`
 }
 
-// Help is the long part of the help page.
 func (exportCommand) Help() string {
 	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file or link is not replaced without --force.
 

@@ -53,29 +53,19 @@ func createFirstToken(ctx context.Context, store plantstore.Store, token plantst
 }
 
 func printFirstToken(out io.Writer, api *url.URL, listener net.Addr, secret string) {
+	place, first, curl := api.String(), fmt.Sprintf("Open %s in a browser and paste it there, or create", &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"}), "curl"
 	if listener.Network() == "unix" {
-		fmt.Fprintf(out, `Plantstore is ready at the socket %[1]s
-
-This store is new. Here is its first token. It will not be shown again and expires in 90 days:
-
-  %[2]s
-
-Create a plant from the command line:
-
-  curl --unix-socket %[1]s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[3]s/plants
-
-`, listener, secret, api)
-		return
+		place, first, curl = "the socket "+listener.String(), "Create", "curl --unix-socket "+listener.String()
 	}
-	fmt.Fprintf(out, `Plantstore is ready at %[1]s
+	fmt.Fprintf(out, `Plantstore is ready at %s
 
 This store is new. Here is its first token. It will not be shown again and expires in 90 days:
 
   %[2]s
 
-Open %[3]s in a browser and paste it there, or create a plant from the command line:
+%[3]s a plant from the command line:
 
-  curl -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[1]s/plants
+  %[4]s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[5]s/plants
 
-`, api, secret, &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"})
+`, place, secret, first, curl, api)
 }

@@ -81,15 +81,19 @@ func newRecordReader(format string, delim delimiter, in io.Reader) (recordReader
 	return newLineReader(in), nil
 }
 
+// jsonRecords is what NDJSON and a JSON array have in common.
+type jsonRecords struct{}
+
+func (jsonRecords) header() []byte { return nil }
+
 // lineReader reads NDJSON.
-type lineReader struct{ lines *wire.LineReader }
+type lineReader struct {
+	jsonRecords
+	lines *wire.LineReader
+}
 
-func newLineReader(in io.Reader) *lineReader { return &lineReader{wire.NewLineReader(in, maxRecord)} }
-
-func (*lineReader) header() []byte { return nil }
-
-func (*lineReader) withReason(source []byte, reason string) []byte {
-	return addReasonMember(source, reason)
+func newLineReader(in io.Reader) *lineReader {
+	return &lineReader{lines: wire.NewLineReader(in, maxRecord)}
 }
 
 func (l *lineReader) next() (record, error) {
@@ -106,6 +110,7 @@ func (l *lineReader) next() (record, error) {
 // arrayReader reads a JSON array. The server says what is wrong with an element, so
 // that the others are not lost.
 type arrayReader struct {
+	jsonRecords
 	dec   *jsontext.Decoder
 	count int
 }
@@ -119,12 +124,6 @@ func newArrayReader(in io.Reader) (*arrayReader, error) {
 		return nil, err
 	}
 	return &arrayReader{dec: dec}, nil
-}
-
-func (*arrayReader) header() []byte { return nil }
-
-func (*arrayReader) withReason(source []byte, reason string) []byte {
-	return addReasonMember(source, reason)
 }
 
 func (a *arrayReader) next() (record, error) {
@@ -152,10 +151,9 @@ func (a *arrayReader) next() (record, error) {
 // An import ignores it.
 const reasonName = "error"
 
-// addReasonMember returns the record of an NDJSON or JSON file as an object that begins
-// with the reason why it failed, in place of an earlier one. What is not an object
-// becomes the member "source". A nil source is one that was too long to keep.
-func addReasonMember(source []byte, reason string) []byte {
+// withReason returns the record as an object that begins with the reason, in place of an
+// earlier one. What is not an object becomes the member "source".
+func (jsonRecords) withReason(source []byte, reason string) []byte {
 	object := appendQuoted([]byte(`{"`+reasonName+`":`), bytes.ToValidUTF8([]byte(reason), []byte("\uFFFD")))
 	if members, ok := appendMembers(object, source); ok {
 		return append(members, '}')

@@ -21,7 +21,6 @@ type healthcheckCommand struct {
 	Timeout time.Duration `default:"5s" placeholder:"TIME" help:"How long to wait (${default})."`
 }
 
-// Help is the long part of the help page.
 func (healthcheckCommand) Help() string {
 	return `Exits with 0 if the server on this machine is ready, and with 1 otherwise. For containers, whose image has no other program.`
 }

@@ -29,7 +29,6 @@ type importCommand struct {
 	JSON      bool      `name:"json" help:"Print the summary as JSON, on standard output."`
 }
 
-// Help is the long part of the help page.
 func (importCommand) Help() string {
 	return `Creates the plants in a file: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
 

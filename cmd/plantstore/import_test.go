@@ -217,11 +217,11 @@ func TestReasonIsAddedToWhateverFailed(t *testing.T) {
 		{`{"id":1`, `{"error":"why","source":"{\"id\":1"}`},
 		{"a\xffb", `{"error":"why","source":"a` + "\uFFFD" + `b"}`},
 	} {
-		if got := addReasonMember([]byte(test.source), "why"); string(got) != test.want {
+		if got := (jsonRecords{}).withReason([]byte(test.source), "why"); string(got) != test.want {
 			t.Errorf("%q became %q, want %q", test.source, got, test.want)
 		}
 	}
-	if got, want := string(addReasonMember(nil, "why")), `{"error":"why"}`; got != want {
+	if got, want := string((jsonRecords{}).withReason(nil, "why")), `{"error":"why"}`; got != want {
 		t.Errorf("a record that was too long became %q, want %q", got, want)
 	}
 }

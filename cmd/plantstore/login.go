@@ -24,7 +24,6 @@ type loginArgs struct {
 
 type loginCommand struct{ loginArgs }
 
-// Help is the long part of the help page.
 func (loginCommand) Help() string {
 	return `Asks for a token, checks it, and saves it for this server in your configuration directory, in a file that only you can read. The commands that call the server then need no PLANTSTORE_TOKEN; if that is set, it is used instead.
 
@@ -59,7 +58,6 @@ func (c *loginCommand) Run(ctx context.Context, std streams) error {
 
 type logoutCommand struct{ loginArgs }
 
-// Help is the long part of the help page.
 func (logoutCommand) Help() string {
 	return "Removes the token that login saved for this server. The token itself stays valid: see plantstore token revoke."
 }

@@ -16,7 +16,6 @@ type checkCommand struct {
 	JSON bool `name:"json" help:"Print JSON: whether the store is intact, and its problems."`
 }
 
-// Help is the long part of the help page.
 func (checkCommand) Help() string {
 	return `Reads the whole store, even while servers are using it, and changes nothing. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. One with the schema of an older release exits with 2. Check PostgreSQL's own files with pg_amcheck.`
 }

@@ -33,7 +33,6 @@ const (
 	toTokenEnv   = "PLANTSTORE_TO_TOKEN"
 )
 
-// Help is the long part of the help page.
 func (mirrorCommand) Help() string {
 	return `Makes the plants of one store exactly those of another: creates, replaces and deletes whatever differs, and then applies the changes made in the meantime. With --follow it keeps applying new changes. It can be killed and run again at any time: with --state it resumes where it left off, and otherwise it compares the stores again. Nothing else may write to the copy.
 

@@ -39,6 +39,9 @@ const (
 	fileTimeout = time.Minute
 )
 
+// Help is the long part of the help page. A command that has more to say has its own.
+func (clientFlags) Help() string { return tokenHelp }
+
 func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client, error) {
 	return newClient(std, f.URL, timeout, tokenEnv)
 }
@@ -99,7 +102,6 @@ type createCommand struct {
 	plantArgs
 }
 
-// Help is the long part of the help page.
 func (createCommand) Help() string {
 	return tokenHelp + `
 
@@ -123,9 +125,6 @@ type putCommand struct {
 	plantArgs
 }
 
-// Help is the long part of the help page.
-func (putCommand) Help() string { return tokenHelp }
-
 func (c *putCommand) Run(ctx context.Context, std streams) error {
 	api, err := c.client(std, callTimeout)
 	if err != nil {
@@ -143,9 +142,6 @@ type getCommand struct {
 	JSON bool          `name:"json" help:"Print JSON even on a terminal."`
 }
 
-// Help is the long part of the help page.
-func (getCommand) Help() string { return tokenHelp }
-
 func (c *getCommand) Run(ctx context.Context, std streams) error {
 	api, err := c.client(std, callTimeout)
 	if err != nil {
@@ -162,9 +158,6 @@ type deleteCommand struct {
 	clientFlags
 	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
 }
-
-// Help is the long part of the help page.
-func (deleteCommand) Help() string { return tokenHelp }
 
 func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 	api, err := c.client(std, callTimeout)
@@ -196,7 +189,6 @@ type listCommand struct {
 	JSON  bool `name:"json" help:"Print a JSON array even on a terminal."`
 }
 
-// Help is the long part of the help page.
 func (listCommand) Help() string {
 	return `Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
 

@@ -82,7 +82,6 @@ type serveCommand struct {
 	PrintConfig bool `help:"Check the settings, print them as a configuration file with secrets masked, and exit."`
 }
 
-// Help is the long part of the help page.
 func (serveCommand) Help() string {
 	return `On an empty store, serve creates a first token and prints it once. If PLANTSTORE_BOOTSTRAP_TOKEN is set, that becomes the first token instead, and nothing secret is printed.
 

@@ -60,9 +60,9 @@ func (f storeFlags) open(mode sqlite.Mode, opts postgres.Options) (openedStore, 
 		}
 		return store, nil
 	}
-	store, err := openFile(f.DB, mode)
+	store, err := sqlite.Open(f.DB, mode)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
 	store.Log = opts.Log
 	return store, nil
@@ -95,15 +95,6 @@ func lookAt(ctx context.Context, path string, std streams) (*sqlite.Store, error
 
 // say prints a sentence about what a command does.
 func (s streams) say(sentence string) { fmt.Fprintln(s.err, sentence) }
-
-// openFile opens the store in a file.
-func openFile(path string, mode sqlite.Mode) (*sqlite.Store, error) {
-	store, err := sqlite.Open(path, mode)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the store: %w", err)
-	}
-	return store, nil
-}
 
 // name returns the store as it may be logged: without a password.
 func (f storeFlags) name(store openedStore) string {

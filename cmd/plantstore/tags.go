@@ -16,7 +16,6 @@ type tagsCommand struct {
 	JSON   bool   `name:"json" help:"Print a JSON array even on a terminal."`
 }
 
-// Help is the long part of the help page.
 func (tagsCommand) Help() string {
 	return `Lists every tag that a plant has, in the order of their bytes, with how many plants have it, counted up to 1,000. Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
 

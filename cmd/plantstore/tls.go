@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,7 +31,6 @@ type tlsFlags struct {
 
 	// Set by check. The files may be in the middle of a change when the server has started.
 	pair *tls.Certificate
-	seen [2]fileVersion
 }
 
 func (f tlsFlags) enabled() bool { return f.TLSCert != "" || len(f.ACMEDomain) > 0 }
@@ -42,7 +43,6 @@ func (f *tlsFlags) check() (err error) {
 		return usage("--tls-cert and --acme-domain cannot be combined: choose one source of certificates")
 	}
 	if f.TLSCert != "" {
-		f.seen = f.version()
 		if f.pair, err = f.load(); err != nil {
 			return err
 		}
@@ -87,13 +87,13 @@ func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config,
 		config.MinVersion = tls.VersionTLS12
 		return config, func(ctx context.Context) error { return obtain(ctx, m, f.ACMEDomain, log) }
 	}
-	r := &reloader{files: f, log: log, seen: f.seen}
-	r.current.Store(f.pair)
+	var current atomic.Pointer[tls.Certificate]
+	current.Store(f.pair)
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.current.Load(), nil },
-	}, r.run
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
+	}, func(ctx context.Context) error { return f.reload(ctx, &current, log) }
 }
 
 // manager obtains certificates and renews them after two thirds of their lifetime.
@@ -145,52 +145,31 @@ func obtain(ctx context.Context, m *autocert.Manager, names []string, log *slog.
 // reloadInterval is how often the files of the certificate are checked.
 const reloadInterval = time.Second
 
-// reloader reads a certificate again when its files change. Connections that exist keep
-// theirs.
-type reloader struct {
-	files   tlsFlags
-	log     *slog.Logger
-	seen    [2]fileVersion // of what was read last; owned by run
-	current atomic.Pointer[tls.Certificate]
-}
-
-// fileVersion tells two versions of a file apart.
-type fileVersion struct {
-	modified time.Time
-	size     int64
-}
-
-func (f tlsFlags) version() (v [2]fileVersion) {
-	for i, file := range []string{f.TLSCert, f.TLSKey} {
-		if info, err := os.Stat(file); err == nil {
-			v[i] = fileVersion{info.ModTime(), info.Size()}
-		}
-	}
-	return v
-}
-
-// run checks the files until ctx ends. If they cannot be used, because only one of them
-// has been replaced so far, the certificate that was read before stays in use.
-func (r *reloader) run(ctx context.Context) error {
+// reload reads the certificate again when it changes, until ctx ends. Connections that exist
+// keep theirs. If the files cannot be used, because only one of them has been replaced so far,
+// the certificate that was read before stays in use.
+func (f tlsFlags) reload(ctx context.Context, current *atomic.Pointer[tls.Certificate], log *slog.Logger) error {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
+	problem := "" // the last one, which is logged once
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		version := r.files.version()
-		if version == r.seen {
-			continue
-		}
-		r.seen = version
-		pair, err := r.files.load()
+		pair, err := f.load()
 		if err != nil {
-			r.log.Warn("the changed certificate cannot be used, the old one stays", "err", err)
+			if err.Error() != problem {
+				log.Warn("the changed certificate cannot be used, the old one stays", "err", err)
+			}
+			problem = err.Error()
 			continue
 		}
-		r.current.Store(pair)
-		r.log.Info("the certificate has been read again", "expires", pair.Leaf.NotAfter)
+		problem = ""
+		if !slices.EqualFunc(pair.Certificate, current.Load().Certificate, bytes.Equal) {
+			current.Store(pair)
+			log.Info("the certificate has been read again", "expires", pair.Leaf.NotAfter)
+		}
 	}
 }

@@ -176,7 +176,6 @@ func (r *tokenRate) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Help is the long part of the help page.
 func (tokenCreate) Help() string {
 	return `Only the token goes to standard output, so that a script can capture it:
   TOKEN=$(plantstore token create --name ci)
@@ -296,7 +295,6 @@ type tokenList struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// Help is the long part of the help page.
 func (tokenList) Help() string { return tokenTargetHelp }
 
 func (c *tokenList) Run(ctx context.Context, std streams) error {
@@ -349,7 +347,6 @@ type tokenRevoke struct {
 	Token string `arg:"" name:"token" placeholder:"ID|NAME" help:"The token's id, or its name if it is unique."`
 }
 
-// Help is the long part of the help page.
 func (tokenRevoke) Help() string {
 	return `A running server refuses the token within two seconds. Revocation cannot be undone.
 
@@ -404,9 +401,6 @@ type tokenShow struct {
 	clientFlags
 	JSON bool `name:"json" help:"Print JSON even on a terminal."`
 }
-
-// Help is the long part of the help page.
-func (tokenShow) Help() string { return tokenHelp }
 
 func (c *tokenShow) Run(ctx context.Context, std streams) error {
 	api, err := c.client(std, callTimeout)
