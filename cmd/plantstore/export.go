@@ -142,35 +142,64 @@ type exportRun struct {
 	bytes       int64
 }
 
-func (r *exportRun) write(ctx context.Context, w io.Writer) error {
-	out := bufio.NewWriterSize(w, 256<<10)
-	var err error
-	if r.format == formatCSV {
-		err = r.writeCSV(ctx, out)
-	} else {
-		err = r.writeLines(ctx, out)
-	}
-	return errors.Join(err, out.Flush())
+// layouts have what is around the records of each format: before the first, between two, after
+// the last, and in place of none.
+var layouts = map[string]struct{ first, between, last, none string }{
+	formatNDJSON: {"", "\n", "\n", ""},
+	formatJSON:   {"[\n", ",\n", "\n]\n", "[]\n"},
+	formatCSV:    {"id,name,tag\n", "", "", "id,name,tag\n"}, // a record ends its line
 }
 
-func (r *exportRun) writeCSV(ctx context.Context, out *bufio.Writer) error {
-	lead := "id,name,tag\n"
-	var record []byte
-	for plant, err := range r.all(ctx) {
+func (r *exportRun) write(ctx context.Context, w io.Writer) error {
+	out := bufio.NewWriterSize(w, 256<<10)
+	layout := layouts[r.format]
+	lead, end := layout.first, layout.none
+	for record, err := range r.records(ctx) {
 		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+		out.WriteString(lead) // Write returns the error
+		if _, err := out.Write(record); err != nil {
 			return err
 		}
-		if r.spreadsheet {
-			plant = neutralised(plant)
+		r.plants++
+		r.bytes += int64(len(lead) + len(record))
+		if r.plants%10_000 == 0 {
+			r.progress.update(r.bytes, r.plants)
 		}
-		record = appendCSV(record[:0], plant)
-		if err := r.put(out, lead, record); err != nil {
-			return err
-		}
-		lead = ""
+		lead, end = layout.between, layout.last
 	}
-	_, err := out.WriteString(lead) // of no plants
-	return err
+	out.WriteString(end) // Flush returns the error
+	return out.Flush()
+}
+
+// records yields the plants in the format: the server's lines as they are. A record is valid
+// until the next.
+func (r *exportRun) records(ctx context.Context) iter.Seq2[[]byte, error] {
+	if r.file == nil && r.format != formatCSV {
+		return r.serverLines(ctx)
+	}
+	return func(yield func([]byte, error) bool) {
+		var record []byte
+		for plant, err := range r.all(ctx) {
+			if err == nil {
+				record, err = r.appendRecord(record[:0], plant)
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+}
+
+func (r *exportRun) appendRecord(dst []byte, p plantstore.Plant) ([]byte, error) {
+	if r.format != formatCSV {
+		return wire.AppendNewPlant(dst, p)
+	}
+	if r.spreadsheet {
+		p = neutralised(p)
+	}
+	return appendCSV(dst, p), nil
 }
 
 // all yields the plants.
@@ -179,25 +208,6 @@ func (r *exportRun) all(ctx context.Context) iter.Seq2[plantstore.Plant, error] 
 		return r.file.Scan(ctx, r.query, nil)
 	}
 	return r.api.Export(ctx, r.query)
-}
-
-// lines yields the plants as JSON: the server's lines as they are. A line is valid until
-// the next.
-func (r *exportRun) lines(ctx context.Context) iter.Seq2[[]byte, error] {
-	if r.file == nil {
-		return r.serverLines(ctx)
-	}
-	return func(yield func([]byte, error) bool) {
-		var line []byte
-		for plant, err := range r.all(ctx) {
-			if err == nil {
-				line, err = wire.AppendNewPlant(line[:0], plant)
-			}
-			if !yield(line, err) {
-				return
-			}
-		}
-	}
 }
 
 func (r *exportRun) serverLines(ctx context.Context) iter.Seq2[[]byte, error] {
@@ -215,45 +225,4 @@ func (r *exportRun) serverLines(ctx context.Context) iter.Seq2[[]byte, error] {
 			}
 		}
 	}
-}
-
-// writeLines writes the lines as they are or as the elements of a JSON array.
-func (r *exportRun) writeLines(ctx context.Context, out *bufio.Writer) error {
-	first, between, last := "", "\n", "\n"
-	if r.format == formatJSON {
-		first, between, last = "[\n", ",\n", "\n]\n"
-	}
-	lead := first
-	for line, err := range r.lines(ctx) {
-		if err != nil {
-			return err
-		}
-		if err := r.put(out, lead, line); err != nil {
-			return err
-		}
-		lead = between
-	}
-	switch {
-	case r.plants == 0 && r.format == formatJSON:
-		last = "[]\n"
-	case r.plants == 0:
-		last = ""
-	}
-	_, err := out.WriteString(last)
-	return err
-}
-
-func (r *exportRun) put(out *bufio.Writer, lead string, record []byte) error {
-	if _, err := out.WriteString(lead); err != nil {
-		return err
-	}
-	if _, err := out.Write(record); err != nil {
-		return err
-	}
-	r.plants++
-	r.bytes += int64(len(lead) + len(record))
-	if r.plants%10_000 == 0 {
-		r.progress.update(r.bytes, r.plants)
-	}
-	return nil
 }

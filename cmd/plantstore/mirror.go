@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"math"
 	"os"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"plantstore"
 	"plantstore/client"
@@ -338,11 +340,7 @@ func (m *mirror) apply(ctx context.Context, events []plantstore.Event) error {
 		}
 		last[e.Plant.ID] = difference{e.Plant, e.Type == plantstore.PlantDeleted}
 	}
-	differences := make([]difference, 0, len(last))
-	for _, d := range last {
-		differences = append(differences, d)
-	}
-	return m.write(ctx, differences)
+	return m.write(ctx, slices.Collect(maps.Values(last)))
 }
 
 // difference is what the copy is missing: a plant, or its deletion.
@@ -356,35 +354,31 @@ const mirrorWriters = 64
 
 // write makes the copy have the differences, which are of different plants.
 func (m *mirror) write(ctx context.Context, differences []difference) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	queue := make(chan difference)
-	var writers sync.WaitGroup
-	for range min(mirrorWriters, len(differences)) {
-		writers.Go(func() {
-			for d := range queue {
-				err := ctx.Err()
-				switch {
-				case err != nil:
-				case d.deleted:
-					if err = m.to.Delete(ctx, d.plant.ID, nil); errors.Is(err, plantstore.ErrNoPlant) {
-						err = nil
-					}
-				default:
-					err = m.to.Replace(ctx, d.plant, nil)
+	writers, writing := errgroup.WithContext(ctx)
+	writers.SetLimit(mirrorWriters)
+	for _, d := range differences {
+		if writing.Err() != nil {
+			break
+		}
+		writers.Go(func() error {
+			var err error
+			if d.deleted {
+				if err = m.to.Delete(writing, d.plant.ID, nil); errors.Is(err, plantstore.ErrNoPlant) {
+					err = nil
 				}
-				if err != nil {
-					cancel(m.ofTarget(fmt.Errorf("plant %d: %w", d.plant.ID, err)))
-				}
+			} else {
+				err = m.to.Replace(writing, d.plant, nil)
 			}
+			if err != nil {
+				return m.ofTarget(fmt.Errorf("plant %d: %w", d.plant.ID, err))
+			}
+			return nil
 		})
 	}
-	for _, d := range differences {
-		queue <- d
+	if err := writers.Wait(); err != nil {
+		return err
 	}
-	close(queue)
-	writers.Wait()
-	return context.Cause(ctx)
+	return ctx.Err()
 }
 
 // A chunk of differences is written while both exports wait, so it must be small enough
