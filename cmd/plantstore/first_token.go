@@ -20,7 +20,7 @@ const bootstrapEnv = "PLANTSTORE_BOOTSTRAP_TOKEN"
 // was generated and has to be shown.
 func newFirstToken(log *slog.Logger) (token plantstore.Token, newSecret string) {
 	now := time.Now().UTC()
-	token = plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(defaultLifetime)}
+	token = plantstore.Token{Name: "first", Scopes: plantstore.AllScopes(), Created: now, Expires: now.Add(plantstore.DefaultLifetime)}
 	if secret, given := os.LookupEnv(bootstrapEnv); given {
 		if len(secret) < 32 {
 			log.Warn(bootstrapEnv + " is short enough to be guessed: use at least 32 random characters")

@@ -21,8 +21,6 @@ import (
 	"plantstore/internal/wire"
 )
 
-const defaultLifetime = plantstore.DefaultLifetime
-
 // tokenFlags say where the tokens are: behind a server, or in a store.
 type tokenFlags struct {
 	configFlags
@@ -89,37 +87,72 @@ func (f *tokenFlags) run(do func() error) error {
 	return err
 }
 
-// store is the store that was chosen.
-func (f *tokenFlags) store() storeFlags { return storeFlags{DB: *f.DB} }
+// tokenStore has the tokens of a server, whose client it is, or of a store.
+type tokenStore interface {
+	Tokens(ctx context.Context) ([]plantstore.TokenInfo, error)
+	CreateToken(ctx context.Context, asked plantstore.NewToken) (token plantstore.TokenInfo, secret string, err error)
+	RevokeToken(ctx context.Context, id string) error
+}
 
-// list returns the tokens.
-func (f *tokenFlags) list(ctx context.Context, std streams) ([]plantstore.TokenInfo, error) {
+// use calls do with the tokens that were chosen. open opens the store, if they are in one.
+func (f *tokenFlags) use(std streams, open func(storeFlags) (openedStore, error), do func(tokenStore) error) error {
 	if f.URL != "" {
 		api, err := clientFlags{f.URL}.client(std, callTimeout)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return api.Tokens(ctx)
+		return do(api)
 	}
-	store, err := f.store().look(ctx, std)
+	store, err := open(storeFlags{DB: *f.DB})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	tokens, err := infos(ctx, store)
-	if err := errors.Join(err, store.Close()); err != nil {
-		return nil, fmt.Errorf("cannot list the tokens: %w", err)
-	}
-	return tokens, nil
+	return errors.Join(do(localTokens{store}), store.Close())
 }
 
-// infos returns what the tokens of a store are.
-func infos(ctx context.Context, store plantstore.Store) ([]plantstore.TokenInfo, error) {
-	tokens, err := store.Tokens(ctx)
+// localTokens are the tokens of a store that the command has opened.
+type localTokens struct{ store plantstore.Store }
+
+// operator is who changes the tokens of a store.
+var operator = plantstore.Actor{Name: plantstore.Operator}
+
+func (l localTokens) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
+	tokens, err := l.store.Tokens(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the tokens: %w", err)
+	}
 	all := make([]plantstore.TokenInfo, len(tokens))
 	for i := range tokens {
 		all[i] = tokens[i].Info()
 	}
-	return all, err
+	return all, nil
+}
+
+func (l localTokens) CreateToken(ctx context.Context, asked plantstore.NewToken) (plantstore.TokenInfo, string, error) {
+	secret := plantstore.NewSecret()
+	now := time.Now().UTC().Truncate(time.Second)
+	token := plantstore.Token{
+		Hash: plantstore.HashSecret(secret), Name: asked.Name, Scopes: asked.Scopes, Rate: asked.Rate, Created: now, Expires: asked.Expires,
+	}
+	if asked.DefaultExpiry {
+		token.Expires = now.Add(plantstore.DefaultLifetime)
+	}
+	if err := l.store.CreateToken(ctx, token, operator); err != nil {
+		return plantstore.TokenInfo{}, "", fmt.Errorf("cannot create the token: %w", err)
+	}
+	return token.Info(), secret, nil
+}
+
+func (l localTokens) RevokeToken(ctx context.Context, id string) error {
+	tokens, err := l.store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(tokens, func(t plantstore.Token) bool { return t.Hash.ID() == id })
+	if at < 0 {
+		return plantstore.ErrNoSuchToken
+	}
+	return l.store.RevokeToken(ctx, tokens[at].Hash, time.Now(), operator)
 }
 
 type tokenCommand struct {
@@ -195,24 +228,51 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 	if strings.TrimSpace(c.Name) == "" {
 		return usage("--name must not be blank: say what the token is for")
 	}
+	asked := plantstore.NewToken{Name: c.Name, Scopes: scopes, DefaultExpiry: c.Expires == nil, Rate: c.Rate.Rate}
+	if c.Expires != nil {
+		asked.Expires = c.Expires.after(time.Now().UTC().Truncate(time.Second))
+	}
 	return c.run(func() error {
 		if c.Init && c.URL != "" {
 			return usage("--init creates a store: use --db to name it")
 		}
-		if c.URL != "" {
-			return c.createRemotely(ctx, std, scopes)
+		err := c.create(ctx, std, sqlite.Existing, asked)
+		if c.URL != "" || !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-		return c.createLocally(ctx, std, scopes)
+		if !c.Init {
+			return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", maskSecrets(*c.DB))
+		}
+		return c.create(ctx, std, sqlite.Share, asked)
 	})
 }
 
-// checkName returns an error if a working token has the name, unless that is wanted. list
-// returns all tokens.
-func (c *tokenCreate) checkName(ctx context.Context, list func(context.Context) ([]plantstore.TokenInfo, error)) error {
+// create creates the token and prints it. The mode is that in which a store is opened.
+func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode, asked plantstore.NewToken) error {
+	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(mode) }
+	return c.use(std, open, func(tokens tokenStore) error {
+		if err := c.checkName(ctx, tokens); err != nil {
+			return err
+		}
+		token, secret, err := tokens.CreateToken(ctx, asked)
+		if err != nil {
+			return err
+		}
+		if mode == sqlite.Share {
+			fmt.Fprintf(std.err, "%s is a new store.\n", maskSecrets(*c.DB))
+		}
+		fmt.Fprintf(std.err, "%s It will not be shown again.\n", describeToken(token))
+		_, err = fmt.Fprintln(std.out, secret)
+		return err
+	})
+}
+
+// checkName returns an error if a working token has the name, unless that is wanted.
+func (c *tokenCreate) checkName(ctx context.Context, in tokenStore) error {
 	if c.Force {
 		return nil
 	}
-	tokens, err := list(ctx)
+	tokens, err := in.Tokens(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot check whether the name is free: %w; --force creates the token without the check", err)
 	}
@@ -224,72 +284,6 @@ func (c *tokenCreate) checkName(ctx context.Context, list func(context.Context) 
 	return nil
 }
 
-// createLocally creates the token in the store.
-func (c *tokenCreate) createLocally(ctx context.Context, std streams, scopes []plantstore.Scope) error {
-	secret := plantstore.NewSecret()
-	now := time.Now().UTC().Truncate(time.Second)
-	token := plantstore.Token{Hash: plantstore.HashSecret(secret), Name: c.Name, Scopes: scopes, Rate: c.Rate.Rate, Created: now, Expires: now.Add(defaultLifetime)}
-	if c.Expires != nil {
-		token.Expires = c.Expires.after(now)
-	}
-	name, err := c.add(ctx, sqlite.Existing, token)
-	if errors.Is(err, fs.ErrNotExist) {
-		if !c.Init {
-			return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", name)
-		}
-		if name, err = c.add(ctx, sqlite.Share, token); err == nil {
-			fmt.Fprintf(std.err, "%s is a new store.\n", name)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return printNewToken(std, token.Info(), secret)
-}
-
-// createRemotely has a server create the token.
-func (c *tokenCreate) createRemotely(ctx context.Context, std streams, scopes []plantstore.Scope) error {
-	api, err := clientFlags{c.URL}.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
-	asked := plantstore.NewToken{Name: c.Name, Scopes: scopes, DefaultExpiry: c.Expires == nil, Rate: c.Rate.Rate}
-	if c.Expires != nil {
-		asked.Expires = c.Expires.after(time.Now().UTC().Truncate(time.Second))
-	}
-	if err := c.checkName(ctx, api.Tokens); err != nil {
-		return err
-	}
-	token, secret, err := api.CreateToken(ctx, asked)
-	if err != nil {
-		return err
-	}
-	return printNewToken(std, token, secret)
-}
-
-func printNewToken(std streams, token plantstore.TokenInfo, secret string) error {
-	fmt.Fprintf(std.err, "%s It will not be shown again.\n", describeToken(token))
-	_, err := fmt.Fprintln(std.out, secret)
-	return err
-}
-
-// add adds the token to the store, and returns where that is as it may be printed.
-func (c *tokenCreate) add(ctx context.Context, mode sqlite.Mode, token plantstore.Token) (name string, err error) {
-	flags := c.store()
-	store, err := flags.openAlongside(mode)
-	if err != nil {
-		return flags.DB, err
-	}
-	defer store.Close()
-	if err := c.checkName(ctx, func(ctx context.Context) ([]plantstore.TokenInfo, error) { return infos(ctx, store) }); err != nil {
-		return flags.name(store), err
-	}
-	if err := store.CreateToken(ctx, token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
-		return flags.name(store), fmt.Errorf("cannot create the token: %w", err)
-	}
-	return flags.name(store), nil
-}
-
 type tokenList struct {
 	tokenFlags
 	JSON bool `name:"json" help:"Print JSON."`
@@ -298,18 +292,23 @@ type tokenList struct {
 func (tokenList) Help() string { return tokenTargetHelp }
 
 func (c *tokenList) Run(ctx context.Context, std streams) error {
-	return c.run(func() error { return c.print(ctx, std) })
+	open := func(f storeFlags) (openedStore, error) { return f.look(ctx, std) }
+	return c.run(func() error {
+		return c.use(std, open, func(in tokenStore) error {
+			tokens, err := in.Tokens(ctx)
+			if err != nil {
+				return err
+			}
+			return c.print(std.out, tokens)
+		})
+	})
 }
 
-func (c *tokenList) print(ctx context.Context, std streams) error {
-	tokens, err := c.list(ctx, std)
-	if err != nil {
-		return err
-	}
+func (c *tokenList) print(out io.Writer, tokens []plantstore.TokenInfo) error {
 	if c.JSON {
-		return listJSON(std.out, tokens)
+		return listJSON(out, tokens)
 	}
-	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tNAME\tSTATE\tSCOPES\tRATE\tCREATED\tEXPIRES\tLAST USED")
 	for _, t := range tokens {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, printable(t.Name), state(&t),
@@ -354,47 +353,24 @@ func (tokenRevoke) Help() string {
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
+	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(sqlite.Existing) }
 	return c.run(func() error {
-		tokens, err := c.list(ctx, std)
-		if err != nil {
+		return c.use(std, open, func(in tokenStore) error {
+			tokens, err := in.Tokens(ctx)
+			if err != nil {
+				return err
+			}
+			token, err := pickToken(tokens, c.Token)
+			if err != nil {
+				return err
+			}
+			if err := in.RevokeToken(ctx, token.ID); err != nil {
+				return fmt.Errorf("cannot revoke the token: %w", err)
+			}
+			_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.ID, token.Name)
 			return err
-		}
-		token, err := pickToken(tokens, c.Token)
-		if err != nil {
-			return err
-		}
-		if err := c.revoke(ctx, std, token.ID); err != nil {
-			return fmt.Errorf("cannot revoke the token: %w", err)
-		}
-		_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.ID, token.Name)
-		return err
+		})
 	})
-}
-
-// revoke revokes the token with this id.
-func (c *tokenRevoke) revoke(ctx context.Context, std streams, id string) error {
-	if c.URL != "" {
-		api, err := clientFlags{c.URL}.client(std, callTimeout)
-		if err != nil {
-			return err
-		}
-		return api.RevokeToken(ctx, id)
-	}
-	store, err := c.store().openAlongside(sqlite.Existing)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	tokens, err := store.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range tokens {
-		if t.Hash.ID() == id {
-			return store.RevokeToken(ctx, t.Hash, time.Now(), plantstore.Actor{Name: plantstore.Operator})
-		}
-	}
-	return plantstore.ErrNoSuchToken
 }
 
 type tokenShow struct {
