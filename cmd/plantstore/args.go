@@ -64,6 +64,7 @@ func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
 	return err
 }
 
+// popText returns the next argument as it was typed.
 func popText(ctx *kong.DecodeContext) (text string, err error) {
 	err = ctx.Scan.PopValueInto("string", &text)
 	return strings.TrimPrefix(text, negativePrefix), err

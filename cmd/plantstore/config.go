@@ -241,8 +241,8 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 	return err
 }
 
-// secrets finds the passwords in the URL of a database. One that is not escaped, as the store
-// demands it, may have any character.
+// secrets finds the passwords in the URL of a database. One that is not escaped, which the
+// store refuses, may have any character.
 var secrets = regexp.MustCompile(`^([a-z]+://[^/?:]*:).*(@)|([?&][a-z]*password=)[^&]*`)
 
 func maskSecrets(text string) string {

@@ -53,9 +53,11 @@ func createFirstToken(ctx context.Context, store plantstore.Store, token plantst
 }
 
 func printFirstToken(out io.Writer, api *url.URL, listener net.Addr, secret string) {
-	place, first, curl := api.String(), fmt.Sprintf("Open %s in a browser and paste it there, or create", &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"}), "curl"
-	if listener.Network() == "unix" {
-		place, first, curl = "the socket "+listener.String(), "Create", "curl --unix-socket "+listener.String()
+	place, curl := api.String(), "curl"
+	create := fmt.Sprintf("Open %s in a browser and paste it there, or create", &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"})
+	if listener.Network() == "unix" { // which no browser opens
+		place, curl = "the socket "+listener.String(), "curl --unix-socket "+listener.String()
+		create = "Create"
 	}
 	fmt.Fprintf(out, `Plantstore is ready at %s
 
@@ -67,5 +69,5 @@ This store is new. Here is its first token. It will not be shown again and expir
 
   %[4]s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[5]s/plants
 
-`, place, secret, first, curl, api)
+`, place, secret, create, curl, api)
 }
