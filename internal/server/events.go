@@ -59,19 +59,14 @@ func (s *Server) listEvents(c *call) error {
 		}
 		params.Del("since")
 		params.Set(next, string(page.Next))
-		c.Header().Set("Link", "<"+s.baseURL+"/events?"+params.Encode()+`>; rel="next"`)
+		c.linkNext("/events", params)
 	}
 	return writePage(c, page.Events, eventTexts, wire.AppendEvent)
 }
 
 // readEvents reads a page when it is the caller's turn.
 func (s *Server) readEvents(c *call, query plantstore.EventQuery) (plantstore.EventPage, error) {
-	release, err := c.wait(searches, searchUnits)
-	if err != nil {
-		return plantstore.EventPage{}, err
-	}
-	defer release()
-	return s.store.Events(c.r.Context(), query)
+	return inTurn(c, searches, searchUnits, func(ctx context.Context) (plantstore.EventPage, error) { return s.store.Events(ctx, query) })
 }
 
 func eventTexts(e plantstore.Event) (name, tag string) {
@@ -87,11 +82,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
 		switch name {
 		case "limit":
-			limit, ok := parseLimit(value)
-			if !ok {
-				problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, plantstore.Shorten(value))
-			}
-			query.Limit = limit
+			query.Limit = readLimit(value, problems)
 		case "after":
 			query.After = plantstore.Cursor(value)
 			if _, err := query.After.Position(); value != string(plantstore.LatestCursor) && err != nil {
@@ -149,12 +140,7 @@ func (s *Server) getHistogram(c *call) error {
 	if err != nil {
 		return err
 	}
-	release, err := c.wait(reads, histogramUnits)
-	if err != nil {
-		return err
-	}
-	buckets, err := s.store.Histogram(c.r.Context(), query)
-	release()
+	buckets, err := inTurn(c, reads, histogramUnits, func(ctx context.Context) ([]plantstore.Bucket, error) { return s.store.Histogram(ctx, query) })
 	if err != nil {
 		return err
 	}

@@ -77,13 +77,14 @@ func (c *call) lane(name lanes) *lane {
 	return c.s.lane(name)
 }
 
-// wait takes units of a lane when it is the caller's turn. The caller releases them.
-func (c *call) wait(name lanes, units int64) (release func(), err error) {
+// inTurn reads with units of a lane, when it is the caller's turn.
+func inTurn[T any](c *call, name lanes, units int64, read func(context.Context) (T, error)) (result T, err error) {
 	l, token := c.lane(name), c.caller.Hash
 	if err := l.acquire(c.r.Context(), token, units); err != nil {
-		return nil, err
+		return result, err
 	}
-	return func() { l.release(token, units) }, nil
+	defer l.release(token, units)
+	return read(c.r.Context())
 }
 
 // take takes units of a lane if there are enough now, or as many as one token may hold.

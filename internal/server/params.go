@@ -91,37 +91,23 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 	return params, problems.Err()
 }
 
-// readLimit reads the limit of a page.
+// readLimit reads the limit of a page, a positive integer of any size, and caps it at maxLimit.
 func readLimit(value string, problems *plantstore.Problems) int {
-	limit, ok := parseLimit(value)
-	if !ok {
-		problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, value)
-	}
-	return limit
-}
-
-// parseLimit reads a positive integer of any size and caps it at maxLimit.
-func parseLimit(text string) (int, bool) {
-	digits := strings.TrimLeft(text, "0")
-	for _, c := range []byte(digits) {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-	}
-	if digits == "" {
-		return 0, false
+	digits := strings.TrimLeft(value, "0")
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		problems.Add(plantstore.ErrParameter, `"limit" must be an integer, 1 or more, got %q`, plantstore.Shorten(value))
+		return 0
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil {
-		return maxLimit, true // too long for an int
+		return maxLimit // too long for an int
 	}
-	return min(n, maxLimit), true
+	return min(n, maxLimit)
 }
 
-// nextLink returns the Link header of the page after the plant with that id.
-func (s *Server) nextLink(params url.Values, after plantstore.ID) string {
-	params.Set("after", strconv.FormatInt(int64(after), 10))
-	return "<" + s.baseURL + "/plants?" + params.Encode() + `>; rel="next"`
+// linkNext sets the Link header to the next page, which the parameters describe.
+func (c *call) linkNext(path string, params url.Values) {
+	c.Header().Set("Link", "<"+c.s.baseURL+path+"?"+params.Encode()+`>; rel="next"`)
 }
 
 // readCondition reads If-Match and If-None-Match. It returns nil where there is

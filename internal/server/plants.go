@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 
 	"plantstore"
@@ -91,7 +92,8 @@ func (s *Server) listPlants(c *call) error {
 		return err
 	}
 	if page.Next != nil {
-		c.Header().Set("Link", s.nextLink(params, *page.Next))
+		params.Set("after", page.Next.String())
+		c.linkNext("/plants", params)
 	}
 	return writePage(c, page.Plants, plantTexts, wire.AppendNewPlant)
 }
@@ -102,12 +104,7 @@ func (s *Server) listPage(c *call, query plantstore.Query) (plantstore.Page, err
 	if query.Filtered() {
 		name, units = searches, searchUnits
 	}
-	release, err := c.wait(name, units)
-	if err != nil {
-		return plantstore.Page{}, err
-	}
-	defer release()
-	return s.store.List(c.r.Context(), query)
+	return inTurn(c, name, units, func(ctx context.Context) (plantstore.Page, error) { return s.store.List(ctx, query) })
 }
 
 func plantTexts(p plantstore.Plant) (name, tag string) { return p.Name, p.Tag.String() }

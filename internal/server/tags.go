@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"unicode/utf8"
 
 	"plantstore"
@@ -36,19 +37,14 @@ func (s *Server) listTags(c *call) error {
 	if err != nil {
 		return err
 	}
-	release, err := c.wait(reads, tagUnits)
-	if err != nil {
-		return err
-	}
-	page, err := s.store.Tags(c.r.Context(), query)
-	release()
+	page, err := inTurn(c, reads, tagUnits, func(ctx context.Context) (plantstore.TagPage, error) { return s.store.Tags(ctx, query) })
 	if err != nil {
 		return err
 	}
 	c.Header()["Cache-Control"] = headerNoCache
 	if from := shortStart(page.Next); from != "" {
 		params.Set("from", from)
-		c.Header().Set("Link", "<"+s.baseURL+"/tags?"+params.Encode()+`>; rel="next"`)
+		c.linkNext("/tags", params)
 	}
 	return writePage(c, page.Tags, tagTexts, wire.AppendTag)
 }

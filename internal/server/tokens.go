@@ -53,12 +53,7 @@ func tokenTexts(t plantstore.Token) (name, tag string) { return t.Name, "" }
 
 // readTokens reads all tokens when it is the caller's turn.
 func (s *Server) readTokens(c *call) ([]plantstore.Token, error) {
-	release, err := c.wait(reads, accessUnits)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return s.store.Tokens(c.r.Context())
+	return inTurn(c, reads, accessUnits, s.store.Tokens)
 }
 
 func (s *Server) getToken(c *call) error {

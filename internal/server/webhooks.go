@@ -27,12 +27,7 @@ func (s *Server) createWebhook(c *call) error {
 }
 
 func (s *Server) listWebhooks(c *call) error {
-	release, err := c.wait(reads, accessUnits)
-	if err != nil {
-		return err
-	}
-	hooks, err := s.webhooks.List(c.r.Context())
-	release()
+	hooks, err := inTurn(c, reads, accessUnits, s.webhooks.List)
 	if err != nil {
 		return err
 	}
