@@ -153,6 +153,10 @@ type Store interface {
 	// crash of the operating system or a power failure. It is cheap.
 	SaveWebhook(ctx context.Context, id string, change func(*Webhook) error) error
 
+	// Backlogs returns the backlog of each of the webhooks. Where a position is before the
+	// events that are kept, it counts from the oldest.
+	Backlogs(ctx context.Context, hooks []Webhook) ([]Backlog, error)
+
 	// DeleteWebhook removes a webhook and its deliveries, or returns ErrNoWebhook.
 	DeleteWebhook(ctx context.Context, id string, by Actor) error
 

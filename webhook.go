@@ -46,6 +46,9 @@ type Webhook struct {
 
 	Lease    Lease    `json:"lease"`
 	Progress Progress `json:"progress"`
+
+	// Health is not stored.
+	Health WebhookHealth `json:"-"`
 }
 
 // WebhookSecret is a secret that signs until it expires, if it does.
@@ -64,8 +67,9 @@ type Lease struct {
 // Progress is how far a webhook has come: everything up to Position was delivered, except
 // what is pending.
 type Progress struct {
-	Position Cursor         `json:"position"`
-	Pending  []PendingEvent `json:"pending,omitempty"`
+	Position  Cursor         `json:"position"`
+	Pending   []PendingEvent `json:"pending,omitempty"`
+	Delivered time.Time      `json:"delivered,omitzero"` // when an event last was
 }
 
 // PendingEvent is an event that was not delivered although later ones may have been.
@@ -74,9 +78,45 @@ type PendingEvent struct {
 	ID       ID        `json:"id"`             // of the plant
 	Size     int       `json:"size,omitempty"` // of its text in bytes, if that is large
 	Attempts int       `json:"attempts,omitempty"`
-	First    time.Time `json:"first,omitzero"` // when the first attempt failed
-	Next     time.Time `json:"next,omitzero"`  // when the next attempt is due
+	First    time.Time `json:"first,omitzero"`  // when the first attempt failed, since the webhook was resumed if it was
+	Next     time.Time `json:"next,omitzero"`   // when the next attempt is due
+	Error    string    `json:"error,omitempty"` // why the last attempt failed
 }
+
+// WebhookHealth says whether events arrive at a webhook. Every server derives it from the
+// progress and the log of changes, whichever of them delivers.
+type WebhookHealth struct {
+	// Delivered is when an event was last delivered, or zero.
+	Delivered time.Time
+	// Failing describes the oldest event not delivered if the last attempt at it has failed,
+	// and is nil otherwise.
+	Failing *Failing
+	// Pending is how many events were not delivered, counted as in a [Backlog], and Lag
+	// the age of the oldest.
+	Pending int
+	Lag     time.Duration
+}
+
+// Failing is an event that could not be delivered so far.
+type Failing struct {
+	Since    time.Time // when the first attempt failed, since the webhook was resumed if it was
+	Attempts int       // all that failed
+	Error    string    // why the last one did
+}
+
+// Backlog is how many events of its types come after the position of a webhook, counted up
+// to MaxPending among the next MaxBacklog events of the log, and when the first of them was
+// committed, zero if there is none.
+type Backlog struct {
+	Events int
+	Oldest time.Time
+}
+
+// The limits of a [Backlog].
+const (
+	MaxPending = 1000
+	MaxBacklog = 10_000
+)
 
 // Delivery is one attempt to deliver an event.
 type Delivery struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 // The statements of webhooks. Each locks the row of the webhook first, so that no
@@ -29,6 +30,21 @@ const (
 	saveDeliveries   = `WITH webhook AS (SELECT id FROM stored_webhooks WHERE id = $1 FOR UPDATE)
 		INSERT INTO deliveries (webhook, value) SELECT id, $2::text FROM webhook
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
+	// selectBacklogs has for each of the positions $1 the events after it whose types are in
+	// the set of the same index in $2.
+	selectBacklogs = `SELECT backlog.events, backlog.oldest FROM log_state
+		CROSS JOIN unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS webhook (position, types, n)
+		CROSS JOIN LATERAL (SELECT greatest(position, trimmed) AS last) AS before
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS events, coalesce(min(time), 0) AS oldest FROM (
+				SELECT log.time FROM log
+					CROSS JOIN unnest(log.type[last - first + 2:last - first + 1 + $3::bigint]) AS event (type)
+				WHERE first >= coalesce((SELECT max(first) FROM log WHERE first <= last + 1), 0) AND first <= last + $3
+					AND (types >> event.type) & 1 = 1
+				ORDER BY first LIMIT $4
+			) AS found
+		) AS backlog
+		WHERE log_state.id = 1 ORDER BY n`
 	selectWebhooks   = `SELECT id, value FROM stored_webhooks ORDER BY seq`
 	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
 		FROM stored_webhooks AS webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
@@ -159,6 +175,29 @@ func lockedWebhook(ctx context.Context, c *pgx.Conn, id string, settings []strin
 		return hook, err
 	}
 	return decodeWebhook(id, value)
+}
+
+// Backlogs counts the events after the positions of webhooks, in one statement.
+func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backlogs []plantstore.Backlog, err error) {
+	positions, types := make([]int64, len(hooks)), make([]int64, len(hooks))
+	for i := range hooks {
+		if positions[i], types[i], err = storage.BacklogOf(&hooks[i]); err != nil {
+			return nil, err
+		}
+	}
+	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, selectBacklogs, positions, types, plantstore.MaxBacklog, plantstore.MaxPending)
+		if err != nil {
+			return err
+		}
+		backlogs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b plantstore.Backlog, err error) {
+			var events, oldest int64
+			err = row.Scan(&events, &oldest)
+			return storage.NewBacklog(events, oldest), err
+		})
+		return err
+	})
+	return backlogs, err
 }
 
 // DeleteWebhook removes a webhook and its deliveries. If the connection is lost, or the

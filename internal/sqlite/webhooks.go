@@ -9,6 +9,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 const (
@@ -18,6 +19,9 @@ const (
 	updateWebhook    = "UPDATE webhooks SET value = ? WHERE id = ?"
 	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
 		FROM webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = ?`
+	// selectBacklog has the events after ?1 whose types are in the set ?2.
+	selectBacklog = `SELECT count(*), coalesce(min(time), 0) FROM (
+		SELECT time FROM log WHERE seq > ?1 AND seq <= ?1 + ?3 AND ?2 >> type & 1 ORDER BY seq LIMIT ?4)`
 	saveDeliveries = `INSERT INTO deliveries (webhook, value) SELECT id, ? FROM webhooks WHERE id = ?
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
 )
@@ -126,6 +130,39 @@ func (w *writer) changedWebhook(id string, change func(*plantstore.Webhook) erro
 func (w *writer) setWebhook(id, value string) error {
 	w.tx.pages += valuePages(value)
 	return exec(w.conn, updateWebhook, value, id)
+}
+
+// Backlogs counts the events after the positions of webhooks.
+func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
+	backlogs := make([]plantstore.Backlog, len(hooks))
+	err := s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
+		log, err := beginRead(c)
+		if err != nil {
+			return err
+		}
+		defer log.end()
+		for i := range hooks {
+			after, types, err := storage.BacklogOf(&hooks[i])
+			if err != nil {
+				return err
+			}
+			err = sqlitex.Execute(c, selectBacklog, &sqlitex.ExecOptions{
+				Args: []any{max(after, log.trimmed), types, plantstore.MaxBacklog, plantstore.MaxPending},
+				ResultFunc: func(row *sqlite.Stmt) error {
+					backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
+					return nil
+				},
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return backlogs, nil
 }
 
 // DeleteWebhook removes a webhook and its deliveries.

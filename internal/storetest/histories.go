@@ -64,6 +64,7 @@ func (h *history) compare(t *rapid.T) {
 	}
 	wantEvents(t, h.s, "", changes...)
 	h.compareHistogram(t)
+	h.compareBacklogs(t)
 	got, err := h.s.Stats(t.Context())
 	want, modelErr := h.model.Stats(t.Context())
 	if err != nil || modelErr != nil || got.Plants != want.Plants || got.Events != want.Events || got.LastSeq != want.LastSeq || got.Oldest.IsZero() != want.Oldest.IsZero() {
@@ -86,6 +87,14 @@ func (h *history) compareHistogram(t *rapid.T) {
 	q := plantstore.HistogramQuery{Since: at.Add(-near.Draw(t, "since")), Until: at.Add(near.Draw(t, "until"))}
 	q.Buckets = rapid.IntRange(1, plantstore.MaxBuckets).Draw(t, "buckets")
 	wantHistogram(t, h.s, events, q)
+}
+
+func (h *history) compareBacklogs(t *rapid.T) {
+	events, end := follow(t, h.s, "")
+	if len(events) > 0 {
+		end = rapid.SampledFrom(events).Draw(t, "position").Cursor
+	}
+	wantBacklogs(t, h.s, events, end)
 }
 
 func (h *history) apply(t *rapid.T) {

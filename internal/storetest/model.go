@@ -543,6 +543,36 @@ func (m *Model) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 	return nil
 }
 
+// Backlogs counts the events after the positions of webhooks.
+func (m *Model) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	backlogs := make([]plantstore.Backlog, len(hooks))
+	for i := range hooks {
+		at, err := hooks[i].Progress.Position.Position()
+		if err != nil {
+			return nil, err
+		}
+		backlogs[i] = backlog(m.log[at.Seq:], hooks[i].Types)
+	}
+	return backlogs, ctx.Err()
+}
+
+// backlog counts the events of these types, or those of all plants.
+func backlog(events []plantstore.Event, types []plantstore.EventType) (b plantstore.Backlog) {
+	q := plantstore.EventQuery{Types: types}
+	for _, e := range events[:min(len(events), plantstore.MaxBacklog)] {
+		if !q.Matches(&e) || b.Events == plantstore.MaxPending {
+			continue
+		}
+		if b.Events == 0 {
+			b.Oldest = e.Time
+		}
+		b.Events++
+	}
+	return b
+}
+
 // Deliveries returns what SaveDeliveries was given last.
 func (m *Model) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
 	if err := ctx.Err(); err != nil {

@@ -23,6 +23,7 @@ var webhookBehaviours = []behaviour{
 	{"FailedUpdateChangesNothing", failedUpdateChangesNothing},
 	{"NoUpdateOfAWebhookIsLost", noUpdateOfAWebhookIsLost},
 	{"DeletedWebhookIsGone", deletedWebhookIsGone},
+	{"BacklogsAreCounted", backlogsAreCounted},
 	{"DeliveriesAreReplaced", deliveriesAreReplaced},
 	{"DeliveriesDoNotOutliveTheirWebhook", deliveriesDoNotOutliveTheirWebhook},
 }
@@ -42,8 +43,11 @@ func progress(n int) plantstore.Progress {
 	for i := range n {
 		p.Pending = append(p.Pending, plantstore.PendingEvent{
 			Event: plantstore.Cursor(fmt.Sprint("event.", i)), ID: plantstore.ID(-i), Attempts: i,
-			First: noon.Add(time.Duration(i)), Next: noon.Add(time.Duration(i) * time.Hour),
+			First: noon.Add(time.Duration(i)), Next: noon.Add(time.Duration(i) * time.Hour), Error: fmt.Sprint("error ", i),
 		})
+	}
+	if n > 0 {
+		p.Delivered = noon.Add(time.Nanosecond)
 	}
 	return p
 }
@@ -318,6 +322,68 @@ func updateChangesOneWebhook(t *testing.T, s *subject) {
 	for range 2 {
 		wantWebhooks(t, s, want...)
 		s.reopen(t)
+	}
+}
+
+// wantBacklogs compares the backlogs of webhooks after each of some events, with each of some
+// sets of types, with the count of these events, which are all that the store keeps.
+func wantBacklogs(t tb, s plantstore.Store, events []plantstore.Event, after ...plantstore.Cursor) {
+	t.Helper()
+	var hooks []plantstore.Webhook
+	var want []plantstore.Backlog
+	for _, at := range after {
+		for _, types := range [][]plantstore.EventType{
+			nil, {plantstore.PlantCreated}, {plantstore.PlantReplaced}, {plantstore.PlantDeleted, plantstore.PlantReplaced},
+		} {
+			w := webhook(fmt.Sprint(types, " after ", at))
+			w.Types, w.Progress.Position = types, at
+			first := 1 + slices.IndexFunc(events, func(e plantstore.Event) bool { return e.Cursor == at })
+			hooks, want = append(hooks, w), append(want, backlog(events[first:], types))
+		}
+	}
+	got, err := s.Backlogs(t.Context(), hooks)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("Backlogs: %v, %v, want %v", got, err, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("Backlogs: webhook %s has %+v, want %+v", hooks[i].ID, got[i], want[i])
+		}
+	}
+}
+
+func backlogsAreCounted(t *testing.T, s *subject) {
+	if got, err := s.Backlogs(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("no webhooks: %v, %v", got, err)
+	}
+	_, start := follow(t, s, "")
+	wantBacklogs(t, s, nil, start)
+	var many []plantstore.Write
+	for id := range plantstore.ID(plantstore.MaxPending) {
+		many = append(many, create(plant(id, "fern")))
+	}
+	mustApply(t, s, replace(plant(-1, "fern")), replace(plant(-1, "oak")))
+	addToken(t, s, token("ci")) // which no webhook sends
+	mustApply(t, s, many...)
+	mustApply(t, s, remove(-1), replace(plant(0, "oak")))
+	events, end := follow(t, s, "")
+	wantBacklogs(t, s, events, start, events[0].Cursor, events[1].Cursor, events[2].Cursor, events[3].Cursor, events[500].Cursor, events[len(events)-2].Cursor, end)
+
+	// Only so many events are examined.
+	many = many[:0]
+	for id := range plantstore.ID(plantstore.MaxBacklog) {
+		many = append(many, create(plant(1_000_000+id, "")))
+	}
+	mustApply(t, s, many...)
+	mustApply(t, s, remove(0))
+	w := webhook("far")
+	w.Types, w.Progress.Position = []plantstore.EventType{plantstore.PlantDeleted}, end
+	beyond, err := s.Backlogs(t.Context(), []plantstore.Webhook{w})
+	page, _ := s.Events(t.Context(), plantstore.EventQuery{After: end, Limit: 1})
+	w.Progress.Position = page.Next
+	within, _ := s.Backlogs(t.Context(), []plantstore.Webhook{w})
+	if err != nil || beyond[0] != (plantstore.Backlog{}) || within[0].Events != 1 {
+		t.Errorf("got %v and %v, %v, want none and one event", beyond, within, err)
 	}
 }
 

@@ -51,6 +51,8 @@ type delivery struct {
 	readAt   time.Time             // not before then, after an error
 	attempts []plantstore.Delivery // the last ones, the newest last
 
+	delivered time.Time // when an event last was
+
 	recorded   bool // the attempts are saved, or being saved
 	recordedAt time.Time
 
@@ -257,8 +259,10 @@ func (d *delivery) take(r result) (reason string) {
 	d.sender.observe(ok, r.attempt.Duration)
 	if ok {
 		d.queue.delivered(r.item)
+		d.delivered = now.UTC()
 		return ""
 	}
+	r.item.Error = excerpt(describe(r.attempt), maxReason)
 	d.queue.failed(r.item, now)
 	switch {
 	case r.attempt.Status == 410:
@@ -287,7 +291,7 @@ func (d *delivery) save(ctx context.Context) {
 		return
 	}
 	d.saving, d.moved, d.savedAt, d.savingVersion = true, false, time.Now(), d.version
-	progress := d.queue.progress()
+	progress := d.progress()
 	var last []plantstore.Delivery
 	if record {
 		last, d.recorded, d.recordedAt = d.lastAttempts(), true, time.Now()
@@ -308,6 +312,13 @@ func (d *delivery) save(ctx context.Context) {
 			return d.sender.store.SaveDeliveries(ctx, d.hook.ID, last)
 		})
 	}()
+}
+
+// progress returns what to remember.
+func (d *delivery) progress() plantstore.Progress {
+	p := d.queue.progress()
+	p.Delivered = d.delivered
+	return p
 }
 
 func (d *delivery) saveInterval() time.Duration {
@@ -342,7 +353,7 @@ func (d *delivery) finish(reason string) {
 		if !d.owns(w) {
 			return errChanged
 		}
-		w.Progress = d.queue.progress()
+		w.Progress = d.progress()
 		w.Lease.Owner = "" // another server may take it
 		w.Disabled = reason
 		return nil

@@ -29,6 +29,9 @@ func (s *Sender) Create(ctx context.Context, config plantstore.Webhook, after pl
 		Created: time.Now().UTC().Truncate(time.Second), By: config.By, Progress: plantstore.Progress{Position: start},
 	}
 	w.Secrets = []plantstore.WebhookSecret{{Secret: s.sealer.seal(w.ID, secret)}}
+	if w, err = s.withHealth(ctx, w); err != nil { // before it is created: the secret must not be lost
+		return plantstore.Webhook{}, "", err
+	}
 	if err := s.store.CreateWebhook(ctx, w, by); err != nil {
 		return plantstore.Webhook{}, "", err
 	}
@@ -49,13 +52,26 @@ func (s *Sender) startOf(ctx context.Context, q plantstore.EventQuery) (plantsto
 	return page.Start, err
 }
 
-// List returns all webhooks, in order of creation.
+// List returns all webhooks with their health, in order of creation.
 func (s *Sender) List(ctx context.Context) ([]plantstore.Webhook, error) {
-	return s.store.Webhooks(ctx)
+	all, err := s.store.Webhooks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return all, s.setHealth(ctx, all)
 }
 
-// Webhook returns a webhook, or ErrNoWebhook.
+// Webhook returns a webhook with its health, or ErrNoWebhook.
 func (s *Sender) Webhook(ctx context.Context, id string) (plantstore.Webhook, error) {
+	w, err := s.find(ctx, id)
+	if err != nil {
+		return w, err
+	}
+	return s.withHealth(ctx, w)
+}
+
+// find returns a webhook without its health, or ErrNoWebhook.
+func (s *Sender) find(ctx context.Context, id string) (plantstore.Webhook, error) {
 	all, err := s.store.Webhooks(ctx)
 	if err != nil {
 		return plantstore.Webhook{}, err
@@ -128,7 +144,7 @@ func (s *Sender) Replay(ctx context.Context, id string, after plantstore.Cursor,
 	}
 	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
 		w.Epoch++
-		w.Progress = plantstore.Progress{Position: start}
+		w.Progress = plantstore.Progress{Position: start, Delivered: w.Progress.Delivered}
 	})
 }
 
@@ -139,7 +155,7 @@ func (s *Sender) Deliveries(ctx context.Context, id string) ([]plantstore.Delive
 
 // Test sends a webhook.test now, and returns the result. The caller limits how many run.
 func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, error) {
-	w, err := s.Webhook(ctx, id)
+	w, err := s.find(ctx, id)
 	if err != nil {
 		return plantstore.Delivery{}, err
 	}
@@ -159,5 +175,46 @@ func (s *Sender) update(ctx context.Context, id string, by plantstore.Actor, cha
 		return nil
 	})
 	s.wake()
-	return w, err
+	if err != nil {
+		return w, err
+	}
+	return s.withHealth(ctx, w)
+}
+
+// setHealth sets the health of webhooks.
+func (s *Sender) setHealth(ctx context.Context, hooks []plantstore.Webhook) error {
+	backlogs, err := s.store.Backlogs(ctx, hooks)
+	if err != nil {
+		return err
+	}
+	for i := range hooks {
+		hooks[i].Health = health(&hooks[i].Progress, backlogs[i])
+	}
+	return nil
+}
+
+func (s *Sender) withHealth(ctx context.Context, w plantstore.Webhook) (plantstore.Webhook, error) {
+	hooks := []plantstore.Webhook{w}
+	err := s.setHealth(ctx, hooks)
+	return hooks[0], err
+}
+
+// health returns the health of a webhook. The events that are pending come before those of
+// the backlog.
+func health(p *plantstore.Progress, backlog plantstore.Backlog) plantstore.WebhookHealth {
+	h := plantstore.WebhookHealth{Delivered: p.Delivered, Pending: min(len(p.Pending)+backlog.Events, plantstore.MaxPending)}
+	oldest := backlog.Oldest
+	if len(p.Pending) > 0 {
+		first := &p.Pending[0]
+		if at, err := first.Event.Position(); err == nil {
+			oldest = time.UnixMicro(at.Time)
+		}
+		if !first.First.IsZero() {
+			h.Failing = &plantstore.Failing{Since: first.First.UTC(), Attempts: first.Attempts, Error: first.Error}
+		}
+	}
+	if !oldest.IsZero() {
+		h.Lag = max(0, time.Since(oldest))
+	}
+	return h
 }

@@ -18,18 +18,24 @@ var hook = plantstore.Webhook{
 }
 
 func TestWebhookAsJSON(t *testing.T) {
-	all, disabled := hook, hook
+	all, disabled, failing := hook, hook, hook
 	all.Types, all.Description, all.Created = nil, "", hook.Created.In(time.FixedZone("", 3600))
 	all.Secrets = []plantstore.WebhookSecret{{Secret: "whsec_stored"}}
 	disabled.Disabled, disabled.By = "410 Gone", "5d1c6a18ea08"
+	failing.Health = plantstore.WebhookHealth{
+		Delivered: hook.Created, Pending: 1000, Lag: 1500 * time.Millisecond,
+		Failing: &plantstore.Failing{Since: hook.Created.Add(time.Second), Attempts: 2, Error: "refused"},
+	}
 	for _, tt := range []struct {
 		hook   plantstore.Webhook
 		secret string
 		want   string
 	}{
-		{hook, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z"}`},
-		{all, "whsec_new", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.created","plant.replaced","plant.deleted"],"description":"","state":"active","created":"2026-01-31T12:00:00Z","secret":"whsec_new"}`},
-		{disabled, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"disabled","reason":"410 Gone","created":"2026-01-31T12:00:00Z","by":"5d1c6a18ea08"}`},
+		{hook, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z","pending":0,"lag_ms":0}`},
+		{all, "whsec_new", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.created","plant.replaced","plant.deleted"],"description":"","state":"active","created":"2026-01-31T12:00:00Z","pending":0,"lag_ms":0,"secret":"whsec_new"}`},
+		{disabled, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"disabled","reason":"410 Gone","created":"2026-01-31T12:00:00Z","by":"5d1c6a18ea08","pending":0,"lag_ms":0}`},
+		{failing, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z",` +
+			`"delivered":"2026-01-31T12:00:00Z","failing":{"since":"2026-01-31T12:00:01Z","attempts":2,"error":"refused"},"pending":1000,"lag_ms":1500}`},
 	} {
 		if got := string(wire.EncodeWebhook(tt.hook, tt.secret)); got != tt.want {
 			t.Errorf("got\n%s\nwant\n%s", got, tt.want)
@@ -47,7 +53,7 @@ func TestWebhookAsJSON(t *testing.T) {
 	if got := string(wire.EncodeWebhooks(nil)); got != "[]" {
 		t.Errorf("no webhooks: got %s", got)
 	}
-	hooks := []plantstore.Webhook{hook, disabled}
+	hooks := []plantstore.Webhook{hook, disabled, failing}
 	if got, err := wire.DecodeWebhooks(wire.EncodeWebhooks(hooks)); err != nil || !reflect.DeepEqual(got, hooks) {
 		t.Errorf("got %v, %v, want %v", got, err, hooks)
 	}
