@@ -104,9 +104,9 @@ type Failing struct {
 	Error    string    // why the last one did
 }
 
-// Backlog is how many events of its types come after the position of a webhook, counted up
-// to MaxPending among the next MaxBacklog events of the log, and when the first of them was
-// committed, zero if there is none.
+// Backlog is how many events of its types come after the position of a webhook, and when the
+// first of them was committed, zero if there is none. Those among the next MaxBacklog events of
+// the log are counted, up to MaxPending with those that the progress has.
 type Backlog struct {
 	Events int
 	Oldest time.Time

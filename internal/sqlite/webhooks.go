@@ -142,12 +142,12 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 		}
 		defer log.end()
 		for i := range hooks {
-			after, types, err := storage.BacklogOf(&hooks[i])
+			after, types, wanted, err := storage.BacklogOf(&hooks[i])
 			if err != nil {
 				return err
 			}
 			err = sqlitex.Execute(c, selectBacklog, &sqlitex.ExecOptions{
-				Args: []any{max(after, log.trimmed), types, plantstore.MaxBacklog, plantstore.MaxPending},
+				Args: []any{max(after, log.trimmed), types, plantstore.MaxBacklog, wanted},
 				ResultFunc: func(row *sqlite.Stmt) error {
 					backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
 					return nil

@@ -553,16 +553,16 @@ func (m *Model) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 		if err != nil {
 			return nil, err
 		}
-		backlogs[i] = backlog(m.log[at.Seq:], hooks[i].Types)
+		backlogs[i] = backlog(m.log[at.Seq:], &hooks[i])
 	}
 	return backlogs, ctx.Err()
 }
 
-// backlog counts the events of these types, or those of all plants.
-func backlog(events []plantstore.Event, types []plantstore.EventType) (b plantstore.Backlog) {
-	q := plantstore.EventQuery{Types: types}
+// backlog counts the events that a webhook sends.
+func backlog(events []plantstore.Event, w *plantstore.Webhook) (b plantstore.Backlog) {
+	q := plantstore.EventQuery{Types: w.Types}
 	for _, e := range events[:min(len(events), plantstore.MaxBacklog)] {
-		if !q.Matches(&e) || b.Events == plantstore.MaxPending {
+		if !q.Matches(&e) || b.Events >= plantstore.MaxPending-len(w.Progress.Pending) {
 			continue
 		}
 		if b.Events == 0 {

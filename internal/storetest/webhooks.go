@@ -336,9 +336,10 @@ func wantBacklogs(t tb, s plantstore.Store, events []plantstore.Event, after ...
 			nil, {plantstore.PlantCreated}, {plantstore.PlantReplaced}, {plantstore.PlantDeleted, plantstore.PlantReplaced},
 		} {
 			w := webhook(fmt.Sprint(types, " after ", at))
+			w.Progress = progress(len(hooks) * 300)
 			w.Types, w.Progress.Position = types, at
 			first := 1 + slices.IndexFunc(events, func(e plantstore.Event) bool { return e.Cursor == at })
-			hooks, want = append(hooks, w), append(want, backlog(events[first:], types))
+			hooks, want = append(hooks, w), append(want, backlog(events[first:], &w))
 		}
 	}
 	got, err := s.Backlogs(t.Context(), hooks)
