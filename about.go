@@ -17,6 +17,17 @@ type About struct {
 	// Plants is the number of plants, or nil if the caller may not read them.
 	Plants *int64
 	Limits Limits
+	// Started is when the server started, Bytes the size of its store on disk, and Log what it
+	// keeps of the log of changes. They are zero if the caller lacks ScopeOps.
+	Started time.Time
+	Bytes   int64
+	Log     *AboutLog
+}
+
+// AboutLog describes what is kept of the log of changes.
+type AboutLog struct {
+	Events, Bytes int64
+	Oldest        time.Time // when the oldest event was committed; zero if there is none
 }
 
 // Limits are the limits that a caller meets.

@@ -28,7 +28,7 @@ const (
 	ScopeWebhooksRead  Scope = "webhooks:read"  // list webhooks and their deliveries
 	ScopeWebhooksWrite Scope = "webhooks:write" // create, change and delete webhooks
 
-	ScopeOps Scope = "ops:read" // metrics and profiles
+	ScopeOps Scope = "ops:read" // metrics, profiles and the figures of the server
 )
 
 // AllScopes lists every scope.

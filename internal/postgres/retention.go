@@ -34,7 +34,9 @@ var (
 		) AS sized WHERE freed >= $3 ORDER BY first LIMIT 1`
 	deleteLog = `WITH trimmed AS (DELETE FROM log WHERE first > $1 AND first <= $2 RETURNING ` + storedSize + ` AS size)
 		UPDATE log_state SET ` + asWriter + `, trimmed = $2, trimmed_time = $3, bytes = bytes - (SELECT coalesce(sum(size), 0) FROM trimmed) WHERE id = 1`
-	selectStats = `SELECT seq, trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) FROM log_state WHERE id = 1`
+	// selectStats has the size of the database if $1 is true.
+	selectStats = `SELECT seq, trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
+		CASE WHEN $1 THEN pg_database_size(current_database()) END FROM log_state WHERE id = 1`
 	// storedSize is the size of a row. Rows of earlier schemas do not have it.
 	storedSize = `coalesce(bytes, ` + rowSize(`"by"`, "type", "id", "name", "tag") + `)`
 )
@@ -195,16 +197,36 @@ func lastBefore(ctx context.Context, q querier, end int64, query string, args ..
 	return first - 1, err
 }
 
-// Stats describes the store. It reads two rows.
+// sizeInterval is how old the size of the database may be: the database adds up those of its
+// files.
+const sizeInterval = 5 * time.Second
+
+// databaseSize is the size of the database at a time, in bytes.
+type databaseSize struct {
+	bytes int64
+	at    time.Time
+}
+
+// Stats describes the store. It reads two rows, and now and then the size of the database.
 func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 	var trimmed int64
-	var oldest *int64
+	var oldest, read *int64
+	size := s.size.Load()
+	outdated := size == nil || time.Since(size.at) > sizeInterval
 	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &stats.Plants, &stats.Bytes, &oldest)
+		return c.QueryRow(ctx, selectStats, outdated).Scan(&stats.LastSeq, &trimmed, &stats.Plants, &stats.Bytes, &oldest, &read)
 	})
+	if err != nil {
+		return plantstore.Stats{}, err
+	}
+	if read != nil {
+		size = &databaseSize{*read, time.Now()}
+		s.size.Store(size)
+	}
+	stats.DatabaseBytes = size.bytes
 	stats.Events = stats.LastSeq - trimmed
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()
 	}
-	return stats, err
+	return stats, nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -10,6 +11,7 @@ import (
 // newAbout completes what the options say about the server.
 func newAbout(opts Options) plantstore.About {
 	about := opts.About
+	about.Started = time.Now().UTC()
 	about.Interface = plantstore.InterfaceVersion
 	about.Limits.MaxBody, about.Limits.MaxHeader = opts.MaxBody, opts.MaxHeader
 	about.Limits.MaxPageSize = maxLimit
@@ -22,12 +24,22 @@ func newAbout(opts Options) plantstore.About {
 func (s *Server) getAbout(c *call) error {
 	about := s.about
 	about.Limits.RateLimit = c.caller.RateLimit()
-	if c.caller.Allows(plantstore.ScopeRead) {
-		stats, err := s.store.Stats(c.r.Context())
-		if err != nil {
+	reads, operates := c.caller.Allows(plantstore.ScopeRead), c.caller.Allows(plantstore.ScopeOps)
+	var stats plantstore.Stats
+	if reads || operates {
+		var err error
+		if stats, err = s.store.Stats(c.r.Context()); err != nil {
 			return err
 		}
+	}
+	if reads {
 		about.Plants = &stats.Plants
+	}
+	if operates {
+		about.Bytes = stats.FileBytes + stats.WALBytes + stats.DatabaseBytes
+		about.Log = &plantstore.AboutLog{Events: stats.Events, Bytes: stats.Bytes, Oldest: stats.Oldest}
+	} else {
+		about.Started = time.Time{}
 	}
 	c.Header()["Cache-Control"] = headerNoStore
 	return writeJSON(c, http.StatusOK, append(wire.EncodeAbout(about), '\n'))

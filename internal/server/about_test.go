@@ -18,6 +18,13 @@ func TestAbout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if time.Since(about.Started).Abs() > time.Minute || about.Bytes < 4096 {
+			t.Errorf("started %v, with %d bytes", about.Started, about.Bytes)
+		}
+		if l := about.Log; l == nil || l.Events < 2 || l.Bytes < 50 || time.Since(l.Oldest).Abs() > time.Minute {
+			t.Errorf("the log is %+v", l)
+		}
+		about.Started, about.Bytes, about.Log = time.Time{}, 0, nil
 		store := plantstore.StorePostgres
 		if t.Name() == "TestAbout/sqlite" {
 			store = plantstore.StoreSQLite
@@ -35,19 +42,25 @@ func TestAbout(t *testing.T) {
 	})
 }
 
-func TestAboutIsForEveryTokenAndTheCountForReaders(t *testing.T) {
+func TestAboutIsForEveryTokenAndItsFiguresForSome(t *testing.T) {
 	rate := plantstore.Rate{N: 1000, Burst: 2000, Per: time.Second}
 	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate}})
 	for _, scope := range plantstore.AllScopes() {
 		got := s.send(t, "GET", "/about", "", "Authorization: Bearer "+s.NewToken(scope))
 		got.wantOK(t)
 		var body struct {
-			Plants *int
-			Limits struct {
+			Plants, Bytes *int
+			Started       string
+			Log           *struct{ Events, Bytes int }
+			Limits        struct {
 				RateLimit string `json:"rate_limit"`
 			}
 		}
 		decodeJSON(t, got.body, &body)
+		operates := scope == plantstore.ScopeOps
+		if (body.Started != "") != operates || (body.Bytes != nil) != operates || (body.Log != nil) != operates {
+			t.Errorf("%s: got %s", scope, got.body)
+		}
 		if (body.Plants != nil) != (scope == plantstore.ScopeRead) || body.Limits.RateLimit != rate.String() {
 			t.Errorf("%s: got %s", scope, got.body)
 		}
