@@ -166,12 +166,11 @@ func eventValue(e plantstore.Event) map[string]any {
 	}
 }
 
-func webhookValue(w plantstore.Webhook) map[string]any {
-	state := "active"
-	if w.Disabled != "" {
-		state = "disabled"
+func webhookValue(w plantstore.Webhook) (v map[string]any) {
+	if err := json.Unmarshal(wire.EncodeWebhook(w, ""), &v); err != nil {
+		panic(err)
 	}
-	return map[string]any{"id": w.ID, "url": w.URL, "types": w.Types, "description": w.Description, "state": state, "by": w.By}
+	return v
 }
 
 func tokenValue(t plantstore.TokenInfo) map[string]any {

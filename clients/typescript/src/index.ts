@@ -33,8 +33,10 @@ export type { Json } from "./json.js";
 export type { NewToken, Token, TokenConfig } from "./tokens.js";
 export type {
   About,
+  AboutLog,
   Bucket,
   Delivery,
+  Failing,
   ImportReport,
   Limits,
   NewPlant,

@@ -146,6 +146,21 @@ export type About = {
   /** How many plants there are; absent if your token may not read them */
   plants?: number;
   limits: Limits;
+  /** When this server started */
+  started?: string;
+  /** The size of the store on disk: of the SQLite file and its write-ahead log, or of the PostgreSQL database, which may be some seconds old */
+  bytes?: number;
+  log?: AboutLog;
+};
+
+/** What is kept of the log of changes */
+export type AboutLog = {
+  /** How many events are kept */
+  events: number;
+  /** Their size */
+  bytes: number;
+  /** When the oldest of them was committed; absent if there is none */
+  oldest?: string;
 };
 
 export type Limits = {
@@ -220,6 +235,23 @@ export type Webhook = {
   created: string;
   /** Who created it, as in a PlantEvent. Absent if an older server created it */
   by?: string;
+  /** When an event was last delivered; absent if none was */
+  delivered?: string;
+  failing?: Failing;
+  /** How many events of its types were not delivered, counted up to 1,000. Of the log, the next 10,000 events after the position of the webhook are examined: events beyond them do not count */
+  pending: number;
+  /** The age of the oldest of these events, in milliseconds; 0 if there is none */
+  lag_ms: number;
+};
+
+/** The oldest event that was not delivered, if the last attempt at it has failed; absent otherwise. A resumed webhook has none until the next attempt */
+export type Failing = {
+  /** When the first attempt at it failed, or the first since the webhook was resumed */
+  since: string;
+  /** How many attempts at it have failed */
+  attempts: number;
+  /** Why the last attempt failed: at most 200 bytes */
+  error: string;
 };
 
 export type WebhookWithSecret = Webhook & {

@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, Bucket, Delivery, ImportReport, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, AboutLog, Bucket, Delivery, Failing, ImportReport, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -83,6 +83,10 @@ function given<T extends object>(members: T): T {
 
 function optional(members: Members, name: string): string | undefined {
   return members[name] === undefined || members[name] === null ? undefined : text(members, name);
+}
+
+function optionalInteger(members: Members, name: string): number | undefined {
+  return members[name] === undefined || members[name] === null ? undefined : integer(members, name);
 }
 
 function flag(members: Members, name: string): boolean | undefined {
@@ -173,7 +177,16 @@ export function decodeWebhook(value: Json): Webhook {
     reason: optional(members, "reason"),
     created: text(members, "created"),
     by: optional(members, "by"),
+    delivered: optional(members, "delivered"),
+    failing: members["failing"] === undefined ? undefined : decodeFailing(members["failing"]),
+    pending: optionalInteger(members, "pending") ?? 0, // as of an older server
+    lag_ms: optionalInteger(members, "lag_ms") ?? 0,
   }) as Webhook;
+}
+
+function decodeFailing(value: Json): Failing {
+  const members = toObject(value);
+  return { since: text(members, "since"), attempts: integer(members, "attempts"), error: text(members, "error") };
 }
 
 export function decodeWebhookWithSecret(value: Json): WebhookWithSecret {
@@ -212,15 +225,22 @@ export function decodeNewToken(value: Json): NewToken {
   return { ...decodeToken(value), token: text(toObject(value), "token") };
 }
 
+function decodeAboutLog(value: Json): AboutLog {
+  const members = toObject(value);
+  return given({ events: integer(members, "events"), bytes: integer(members, "bytes"), oldest: optional(members, "oldest") }) as AboutLog;
+}
+
 export function decodeAbout(value: Json): About {
   const members = toObject(value);
   const limits = toObject(members["limits"]);
-  const limit = (name: string) => (limits[name] === undefined || limits[name] === null ? null : integer(limits, name));
   return given({
     version: text(members, "version"),
     interface: text(members, "interface"),
     store: text(members, "store") as About["store"],
-    plants: members["plants"] === undefined ? undefined : integer(members, "plants"),
+    plants: optionalInteger(members, "plants"),
+    started: optional(members, "started"),
+    bytes: optionalInteger(members, "bytes"),
+    log: members["log"] === undefined ? undefined : decodeAboutLog(members["log"]),
     limits: {
       max_body: integer(limits, "max_body"),
       max_header: integer(limits, "max_header"),
@@ -229,8 +249,8 @@ export function decodeAbout(value: Json): About {
       max_tokens: integer(limits, "max_tokens"),
       max_webhooks: integer(limits, "max_webhooks"),
       rate_limit: optional(limits, "rate_limit") ?? null,
-      log_keep_seconds: limit("log_keep_seconds"),
-      log_max_bytes: limit("log_max_bytes"),
+      log_keep_seconds: optionalInteger(limits, "log_keep_seconds") ?? null,
+      log_max_bytes: optionalInteger(limits, "log_max_bytes") ?? null,
     },
   }) as About;
 }

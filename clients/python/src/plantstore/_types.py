@@ -125,10 +125,25 @@ class EventPage:
 
 
 @dataclass(frozen=True)
+class Failing:
+    """An event that could not be delivered so far.
+
+    since is when the first attempt failed, since the webhook was resumed if it was.
+    """
+
+    since: datetime
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True)
 class Webhook:
     """An endpoint to which changes are sent.
 
-    reason says why it is disabled, and by who created it, if the server knows.
+    reason says why it is disabled, and by who created it, if the server knows. delivered is
+    when an event last was. failing is the oldest event that was not delivered, if the last
+    attempt at it has failed. pending is how many were not delivered, counted up to 1000, and
+    lag_ms the age of the oldest.
     """
 
     id: str
@@ -139,6 +154,10 @@ class Webhook:
     created: datetime
     reason: str | None = None
     by: str | None = None
+    delivered: datetime | None = None
+    failing: Failing | None = None
+    pending: int = 0
+    lag_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -203,11 +222,27 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class AboutLog:
+    """What is kept of the log of changes. oldest is None if that is nothing."""
+
+    events: int
+    bytes: int
+    oldest: datetime | None = None
+
+
+@dataclass(frozen=True)
 class About:
-    """A server. plants is None if the token may not read them."""
+    """A server. plants is None if the token may not read them.
+
+    started is when the server started, and bytes the size of its store on disk. They and log
+    are None if the token lacks the scope ops:read.
+    """
 
     version: str
     interface: str
     store: str
     limits: Limits
     plants: int | None = None
+    started: datetime | None = None
+    bytes: int | None = None
+    log: AboutLog | None = None

@@ -11,9 +11,11 @@ from typing import Any, Callable, TypeVar
 from ._errors import Code, PlantstoreError, server_error
 from ._types import (
     About,
+    AboutLog,
     Bucket,
     Delivery,
     Event,
+    Failing,
     ImportReport,
     Limits,
     LineError,
@@ -197,6 +199,10 @@ def decode_bucket(value: Any) -> Bucket:
     return Bucket(_time(value, "time"), member(value, "events", int), optional(value, "partial", bool) or False)
 
 
+def _decode_failing(value: Any) -> Failing:
+    return Failing(_time(value, "since"), member(value, "attempts", int), member(value, "error", str))
+
+
 def _webhook_members(value: Any) -> dict[str, Any]:
     return {
         "id": member(value, "id", str),
@@ -207,6 +213,10 @@ def _webhook_members(value: Any) -> dict[str, Any]:
         "created": _time(value, "created"),
         "reason": optional(value, "reason", str),
         "by": optional(value, "by", str),
+        "delivered": _optional_time(value, "delivered"),
+        "failing": _decode_failing(value["failing"]) if "failing" in value else None,
+        "pending": optional(value, "pending", int) or 0,
+        "lag_ms": optional(value, "lag_ms", int) or 0,
     }
 
 
@@ -266,6 +276,10 @@ def _decode_limits(value: Any) -> Limits:
     )
 
 
+def _decode_about_log(value: Any) -> AboutLog:
+    return AboutLog(member(value, "events", int), member(value, "bytes", int), _optional_time(value, "oldest"))
+
+
 def decode_about(value: Any) -> About:
     return About(
         member(value, "version", str),
@@ -273,4 +287,7 @@ def decode_about(value: Any) -> About:
         member(value, "store", str),
         _decode_limits(value.get("limits")),
         optional(value, "plants", int),
+        _optional_time(value, "started"),
+        optional(value, "bytes", int),
+        _decode_about_log(value["log"]) if "log" in value else None,
     )
