@@ -83,7 +83,9 @@ type webhookList struct {
 }
 
 // Help is the long part of the help page.
-func (webhookList) Help() string { return webhookReadHelp }
+func (webhookList) Help() string {
+	return `On a terminal, STATE says since when a webhook has been failing, PENDING how many events of its types were not delivered, counted up to 1,000, and LAG how old the oldest of them is. ` + webhookReadHelp
+}
 
 func (c *webhookList) Run(ctx context.Context, std streams) error {
 	api, err := c.client(std, callTimeout)
@@ -103,9 +105,10 @@ func (c *webhookList) Run(ctx context.Context, std streams) error {
 
 func listWebhooks(out io.Writer, hooks []plantstore.Webhook) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSTATE\tURL\tTYPES\tBY\tDESCRIPTION")
+	fmt.Fprintln(table, "ID\tSTATE\tPENDING\tLAG\tURL\tTYPES\tBY\tDESCRIPTION")
 	for _, w := range hooks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), printable(w.URL), formatTypes(w.Types), printable(w.By), printable(w.Description))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), pendingText(w.Health), lagText(w.Health),
+			printable(w.URL), formatTypes(w.Types), printable(w.By), printable(w.Description))
 	}
 	return table.Flush()
 }
@@ -275,6 +278,10 @@ func writeWebhook(out io.Writer, w plantstore.Webhook, secret string) error {
 	if w.Disabled != "" {
 		fmt.Fprintf(table, "reason\t%s\n", printable(w.Disabled))
 	}
+	if f := w.Health.Failing; f != nil {
+		fmt.Fprintf(table, "error\t%s\nattempts\t%d\n", printable(f.Error), f.Attempts)
+	}
+	fmt.Fprintf(table, "delivered\t%s\npending\t%s\nlag\t%s\n", when(w.Health.Delivered), pendingText(w.Health), lagText(w.Health))
 	fmt.Fprintf(table, "created\t%s\n", when(w.Created))
 	if w.By != "" {
 		fmt.Fprintf(table, "by\t%s\n", printable(w.By))
@@ -305,11 +312,25 @@ func writeDeliveries(out io.Writer, attempts []plantstore.Delivery) error {
 }
 
 func webhookState(w plantstore.Webhook) string {
-	if w.Disabled != "" {
+	switch {
+	case w.Disabled != "":
 		return "disabled"
+	case w.Health.Failing != nil:
+		return "failing since " + when(w.Health.Failing.Since)
 	}
 	return "active"
 }
+
+// pendingText returns how many events were not delivered, which are counted up to a limit.
+func pendingText(h plantstore.WebhookHealth) string {
+	if h.Pending == plantstore.MaxPending {
+		return "1,000+"
+	}
+	return strconv.Itoa(h.Pending)
+}
+
+// lagText returns the age of the oldest event that was not delivered, to the second.
+func lagText(h plantstore.WebhookHealth) string { return h.Lag.Round(time.Second).String() }
 
 func statusText(status int) string {
 	if status == 0 {

@@ -156,6 +156,13 @@ func TestWebhooksOnATerminal(t *testing.T) {
 	created := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	hooks := []plantstore.Webhook{
 		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.PlantEventTypes(), Created: created, By: "5d1c6a18ea08"},
+		{
+			ID: "wh_3", URL: "https://example.com/", Types: plantstore.PlantEventTypes()[:1], Created: created,
+			Health: plantstore.WebhookHealth{
+				Delivered: created.Add(time.Minute), Pending: plantstore.MaxPending, Lag: 90*time.Minute + time.Millisecond,
+				Failing: &plantstore.Failing{Since: created.Add(time.Hour), Attempts: 7, Error: "connection refused"},
+			},
+		},
 		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.PlantEventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
 	}
 	var out strings.Builder
@@ -165,8 +172,10 @@ func TestWebhooksOnATerminal(t *testing.T) {
 	if err := writeWebhook(&out, hooks[0], "whsec_x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeWebhook(&out, hooks[1], ""); err != nil {
-		t.Fatal(err)
+	for _, w := range hooks[1:] {
+		if err := writeWebhook(&out, w, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
 	if err := writeDeliveries(&out, []plantstore.Delivery{
@@ -175,22 +184,39 @@ func TestWebhooksOnATerminal(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `ID    STATE     URL                            TYPES                                       BY            DESCRIPTION
-wh_1  active    https://example.com/hook       plant.created,plant.replaced,plant.deleted  5d1c6a18ea08  
-wh_2  disabled  "https://example.com/\x1b[2J"  plant.created                                             The archive
-id       wh_1
-url      https://example.com/hook
-types    plant.created,plant.replaced,plant.deleted
-state    active
-created  2026-01-31 12:00
-by       5d1c6a18ea08
-secret   whsec_x (not shown again)
+	const want = `ID    STATE                           PENDING  LAG      URL                            TYPES                                       BY            DESCRIPTION
+wh_1  active                          0        0s       https://example.com/hook       plant.created,plant.replaced,plant.deleted  5d1c6a18ea08  
+wh_3  failing since 2026-01-31 13:00  1,000+   1h30m0s  https://example.com/           plant.created                                             
+wh_2  disabled                        0        0s       "https://example.com/\x1b[2J"  plant.created                                             The archive
+id         wh_1
+url        https://example.com/hook
+types      plant.created,plant.replaced,plant.deleted
+state      active
+delivered  never
+pending    0
+lag        0s
+created    2026-01-31 12:00
+by         5d1c6a18ea08
+secret     whsec_x (not shown again)
+id         wh_3
+url        https://example.com/
+types      plant.created
+state      failing since 2026-01-31 13:00
+error      connection refused
+attempts   7
+delivered  2026-01-31 12:01
+pending    1,000+
+lag        1h30m0s
+created    2026-01-31 12:00
 id           wh_2
 url          "https://example.com/\x1b[2J"
 types        plant.created
 description  The archive
 state        disabled
 reason       410 Gone
+delivered    never
+pending      0
+lag          0s
 created      2026-01-31 12:00
 TIME                 TYPE           ATTEMPT  STATUS  TOOK  EVENT  ERROR
 2026-01-31 12:00:00  plant.created  12       200     1.5s  s.1.2  
