@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -131,5 +132,35 @@ func TestErrorOfAPendingEventIsBounded(t *testing.T) {
 	d.take(result{item: it, attempt: plantstore.Delivery{Error: strings.Repeat("é", maxError)}})
 	if got := d.progress().Pending[0].Error; got != strings.Repeat("é", maxReason/2) {
 		t.Errorf("got %d bytes: %q", len(got), got)
+	}
+}
+
+// failingAfterChange is a store that cannot read the log once a webhook was changed.
+type failingAfterChange struct {
+	plantstore.Store
+	changed bool
+}
+
+func (s *failingAfterChange) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	s.changed = true
+	return s.Store.UpdateWebhook(ctx, id, by, change)
+}
+
+func (s *failingAfterChange) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
+	if s.changed {
+		return nil, plantstore.ErrUnavailable
+	}
+	return s.Store.Backlogs(ctx, hooks)
+}
+
+func TestNewSecretIsNotLostWithTheHealth(t *testing.T) {
+	store := &failingAfterChange{Store: newStore(t)}
+	s := New(store, Options{Allow: loopback})
+	w, _, err := s.Create(t.Context(), plantstore.Webhook{URL: "https://127.0.0.1:9/hook"}, plantstore.LatestCursor, plantstore.Actor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, secret, err := s.Rotate(t.Context(), w.ID, plantstore.Actor{}); err != nil || secret == "" {
+		t.Errorf("got %q, %v", secret, err)
 	}
 }

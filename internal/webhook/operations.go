@@ -104,7 +104,11 @@ func (s *Sender) Delete(ctx context.Context, id string, by plantstore.Actor) err
 func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
 	secret = plantstore.NewWebhookSecret()
 	added := plantstore.WebhookSecret{Secret: s.sealer.seal(id, secret)}
-	w, err = s.update(ctx, id, by, func(w *plantstore.Webhook) {
+	before, err := s.Webhook(ctx, id) // its health: after the change, a failure would lose the secret
+	if err != nil {
+		return plantstore.Webhook{}, "", err
+	}
+	w, err = s.change(ctx, id, by, func(w *plantstore.Webhook) {
 		if len(w.Secrets) > 0 && w.Secrets[0] == added {
 			return // the store calls this again
 		}
@@ -119,6 +123,7 @@ func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w 
 	if err != nil {
 		return w, "", err
 	}
+	w.Health = before.Health
 	return w, secret, nil
 }
 
@@ -169,16 +174,22 @@ func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, erro
 	return a, nil
 }
 
+// update changes a webhook, and returns it with its health.
 func (s *Sender) update(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
+	w, err := s.change(ctx, id, by, change)
+	if err != nil {
+		return w, err
+	}
+	return s.withHealth(ctx, w)
+}
+
+func (s *Sender) change(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
 	w, err := s.store.UpdateWebhook(ctx, id, by, func(w *plantstore.Webhook) error {
 		change(w)
 		return nil
 	})
 	s.wake()
-	if err != nil {
-		return w, err
-	}
-	return s.withHealth(ctx, w)
+	return w, err
 }
 
 // setHealth sets the health of webhooks.
