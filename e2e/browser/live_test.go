@@ -59,7 +59,7 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.see("#activity-types", "Created 3")
 	b.see("#activity-types", "Changed 1")
 	b.see("#activity-types", "Deleted 1")
-	b.wait("document.querySelectorAll('.stacked rect:not(.ground)').length > 0 && document.title === 'Activity · Plantstore'")
+	b.wait("document.querySelectorAll('#activity-chart rect:not(.ground)').length > 0 && document.title === 'Activity · Plantstore'")
 	b.shot("activity")
 	b.image("console-activity")
 	b.accessible()

@@ -1,7 +1,8 @@
 // The page of activity: who did what, and how much of it when. It follows the log of changes.
 
 import { handled, listEvents, names } from './api.js';
-import { $, h, svg, value, when } from './dom.js';
+import { chart } from './chart.js';
+import { $, h, value, when } from './dom.js';
 import { follow } from './feed.js';
 import { PLANT_EVENTS, count, happened, plural, sentence, shorten, time } from './format.js';
 import { state } from './route.js';
@@ -10,8 +11,7 @@ import { format } from './state.js';
 /** @type {Record<string, [string, number]>} */
 const RANGES = { '15m': ['15 minutes', 900], '1h': ['hour', 3600], '24h': ['24 hours', 86_400], '7d': ['7 days', 604_800] };
 const BARS = 60;
-const WIDTH = 600;
-const HEIGHT = 80;
+const HEIGHT = 112;
 const PAGES = 20; // of 1000 events
 const ROWS = 200;
 
@@ -161,28 +161,16 @@ function draw() {
   const { type, range } = state();
   const types = [...log.counts.keys()].sort();
   const bars = (/** @type {string} */ name) => log.counts.get(name) ?? [];
-  const totals = Array.from({ length: BARS }, (_, i) => types.reduce((sum, name) => sum + bars(name)[i], 0));
-  const peak = Math.max(...totals, 1);
-  const step = WIDTH / BARS;
-  const chart = svg('svg', { class: 'stacked', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${count(totals.reduce((a, b) => a + b, 0))} changes, at most ${count(peak)} in one bar` });
-  for (let i = 0; i < BARS; i++) {
-    const group = svg('g', {});
-    let y = HEIGHT;
-    const title = svg('title', {});
-    title.textContent = `${time(log.start + (i * log.length) / BARS)}: ${types.map((name) => `${count(bars(name)[i])} ${happened({ type: name }).toLowerCase()}`).join(', ') || 'no changes'}`;
-    group.append(title, svg('rect', { class: 'ground', x: i * step, y: 0, width: step, height: HEIGHT }));
-    for (const name of types) {
-      const height = (bars(name)[i] / peak) * (HEIGHT - 2);
-      y -= height;
-      group.append(svg('rect', { class: name.replace('.', '-'), x: i * step + 1, y, width: step - 2, height }));
-    }
-    chart.append(group);
-  }
-  $('activity-chart').replaceChildren(
-    h('span', { class: 'scale' }, count(peak)),
-    chart,
-    h('div', { class: 'axis' }, h('span', {}, time(log.start)), h('span', {}, time(log.start + log.length))),
-  );
+  const sum = types.reduce((n, name) => n + bars(name).reduce((x, y) => x + y, 0), 0);
+  const title = (/** @type {number} */ i) => `${time(log.start + (i * log.length) / BARS)}: ${types.map((name) => `${count(bars(name)[i])} ${happened({ type: name }).toLowerCase()}`).join(', ') || 'no changes'}`;
+  $('activity-chart').replaceChildren(chart({
+    label: `${count(sum)} changes`,
+    series: types.length > 0 ? types.map((name) => ({ class: name.replace('.', '-'), values: bars(name) })) : [{ class: '', values: Array(BARS).fill(0) }],
+    titles: title,
+    scale: 'log',
+    height: HEIGHT,
+    axis: [time(log.start), time(log.start + log.length)],
+  }));
   const all = [...new Set([...PLANT_EVENTS, ...types, ...(type ? [type] : [])])];
   const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ n) => h('a', { href: format({ page: 'activity', type: name, range }), 'aria-current': name === type ? 'true' : undefined }, h('span', { class: `dot ${name.replace('.', '-')}` }), label, ...(n ? [` ${count(n)}`] : []));
   $('activity-types').replaceChildren(choice('', 'All', 0), ...all.map((name) => choice(name, happened({ type: name }), bars(name).reduce((a, b) => a + b, 0))));

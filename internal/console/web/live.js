@@ -1,13 +1,13 @@
 // The live metrics: two small charts from /metrics.
 
 import { allows, metrics } from './api.js';
-import { $, svg } from './dom.js';
+import { chart } from './chart.js';
+import { $ } from './dom.js';
 import { figure } from './format.js';
 
 const EVERY = 1000;
 const SLOWEST = 30_000;
 const POINTS = 60;
-const WIDTH = 120;
 const HEIGHT = 24;
 
 /** @type {ReturnType<typeof setTimeout>} */
@@ -31,8 +31,8 @@ export function stopLive() {
 }
 
 async function watch(/** @type {AbortSignal} */ signal) {
-  const rates = chart('rate', (n) => figure(n));
-  const latencies = chart('commit', (n) => `${figure(n)} ms`);
+  const rates = gauge('rate', (n) => figure(n));
+  const latencies = gauge('commit', (n) => `${figure(n)} ms`);
   /** @type {ReturnType<typeof sample> | null} */
   let last = null;
   let pause = EVERY;
@@ -62,7 +62,8 @@ async function watch(/** @type {AbortSignal} */ signal) {
 // except for those that replaced or deleted a plant.
 function sample(/** @type {string} */ text) {
   const read = (/** @type {string} */ name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))?.[1] ?? 0);
-  const succeeded = (/** @type {string} */ operation) => read(`plantstore_http_requests_total\\{operation="${operation}",status="20[04]"\\}`);
+  const succeeded = (/** @type {string} */ operation) => (
+    read(`plantstore_http_requests_total\\{operation="${operation}",status="20[04]"\\}`));
   return {
     at: performance.now(),
     creates: read('plantstore_commit_batch_size_sum') - succeeded('replacePlant') - succeeded('deletePlant'),
@@ -71,45 +72,40 @@ function sample(/** @type {string} */ text) {
   };
 }
 
-// chart returns a function that adds a value to a chart of the last minute: a bar for each
-// value, the newest one on the right, and a gap if there is none. The figure beside it is
-// the newest value, or the one under the pointer.
-function chart(/** @type {string} */ name, /** @type {(n: number) => string} */ format) {
+// gauge returns a function that adds a value to a chart of the last minute, the newest one on
+// the right. The figure beside it is the newest value, or the one under the pointer.
+function gauge(/** @type {string} */ name, /** @type {(n: number) => string} */ format) {
   const root = $(name);
-  const drawing = root.querySelector('.chart');
   const { title } = root.dataset;
   /** @type {(number | null)[]} */
-  const values = [];
+  const values = Array(POINTS).fill(null);
   /** @type {number | null} */
   let over = null; // how many values ago the pointer is
   const draw = () => {
     const known = values.filter((value) => value !== null);
-    const peak = Math.max(...known, 0);
-    const step = WIDTH / POINTS;
-    const bars = values.map((value, i) => {
-      const height = value && Math.max(1.5, (value / peak) * HEIGHT);
-      return height && svg('rect', { x: WIDTH - (values.length - i) * step, y: HEIGHT - height, width: step * 0.7, height, rx: 0.5 });
-    });
-    drawing.replaceChildren(svg('rect', { class: 'ground', x: 0, y: HEIGHT - 1, width: WIDTH, height: 1 }), ...bars.filter(Boolean));
+    const peak = format(Math.max(...known, 0));
     const now = values.at(-1) ?? null;
     const shown = over === null ? now : values.at(-1 - over) ?? null;
     root.querySelector('strong').textContent = shown === null ? '–' : format(shown);
-    root.querySelector('.peak').textContent = over === null ? (known.length > 0 ? `max ${format(peak)}` : '') : `${over} s ago`;
-    drawing.ariaLabel = known.length === 0 ? `${title}: no data yet` : `${title}: ${now === null ? 'no data' : `${format(now)} now`}, peak ${format(peak)} in the last minute`;
+    root.querySelector('.peak').textContent = over === null ? (known.length > 0 ? `max ${peak}` : '') : `${over} s ago`;
+    const label = `${title}: ${now === null ? 'no data' : `${format(now)} now`}, peak ${peak} in the last minute`;
+    root.querySelector('.chart').replaceWith(chart({
+      label: known.length === 0 ? `${title}: no data yet` : label, series: [{ class: '', values }], height: HEIGHT,
+    }));
   };
-  drawing.onpointermove = (/** @type {PointerEvent} */ { offsetX }) => {
-    over = Math.max(0, Math.min(POINTS - 1, POINTS - 1 - Math.floor((offsetX / drawing.clientWidth) * POINTS)));
+  root.onpointermove = (/** @type {PointerEvent} */ { clientX }) => {
+    const { left, width } = root.querySelector('.chart').getBoundingClientRect();
+    const at = Math.floor(((clientX - left) / width) * POINTS);
+    over = at >= 0 && at < POINTS ? POINTS - 1 - at : null;
     draw();
   };
-  drawing.onpointerleave = () => {
+  root.onpointerleave = () => {
     over = null;
     draw();
   };
   return (/** @type {number | null} */ value) => {
     values.push(value);
-    if (values.length > POINTS) {
-      values.shift();
-    }
+    values.shift();
     draw();
   };
 }
