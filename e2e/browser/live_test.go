@@ -1,7 +1,11 @@
 package browser
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp/kb"
 
 	"plantstore/e2e/harness"
 )
@@ -56,9 +60,8 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.see("#events tr:first-child", "gardener")
 	b.see("#events tr:first-child", "Deleted")
 	b.see("#events", "bootstrap (you)")
-	b.see("#activity-types", "Created 3")
-	b.see("#activity-types", "Changed 1")
-	b.see("#activity-types", "Deleted 1")
+	b.see("#events tr:last-child", "Token created")
+	b.totalIsThatOfTheLog(s)
 	b.wait("document.querySelectorAll('#activity-chart rect:not(.ground)').length > 0 && document.title === 'Activity · Plantstore'")
 	b.shot("activity")
 	b.image("console-activity")
@@ -66,15 +69,15 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 
 	s.put("7", `{"name":"While you watch"}`)
 	b.see("#events tr:first-child", "While you watch")
-	b.see("#activity-types", "Created 4")
+	b.totalIsThatOfTheLog(s)
 
-	b.click(`#activity-types a[href*="plant.deleted"]`)
+	b.click(`.choices a[data-type="plant.deleted"]`)
 	b.at("#/activity?type=plant.deleted")
 	b.see("#events tr", "Weeping fig")
 	b.wait("document.querySelectorAll('#events tr').length === 1")
-	b.click(`.choices a[href*="range=7d"]`)
+	b.see("#activity-total", "The chart counts all of them, whatever you look for below.")
+	b.click(`.choices a[data-range="7d"]`)
 	b.at("#/activity?type=plant.deleted&range=7d")
-	b.see("#events tr", "Weeping fig")
 	b.reload()
 	b.see("#events tr", "Weeping fig")
 	for _, width := range []int64{360, 1920} {
@@ -97,4 +100,121 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.open("http://" + s.Addr + "/#/activity")
 	b.see("main", "Your token cannot open Activity")
 	b.see("main", "It needs the scope events:read.")
+}
+
+// totalIsThatOfTheLog waits until the page of activity shows as many changes as the log has.
+func (b *tab) totalIsThatOfTheLog(s *server) {
+	b.t.Helper()
+	_, log := s.Call(harness.Token, "GET", "/events?limit=1000", "")
+	b.see("#activity-total", fmt.Sprintf("%d changes since", strings.Count(log, `"cursor"`)))
+}
+
+func TestActivityFindsChangesAndGoesBackInTime(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	gardener := s.Command("token", "create", "--name", "gardener")
+	s.Import(garden(450))
+	s.put("7", `{"name":"Renamed"}`)
+	s.Call(gardener, "PUT", "/plants/8", `{"name":"By the gardener"}`)
+	b := openTab(t, "http://"+s.Addr+"/#/activity")
+	b.signIn(harness.Token)
+
+	// Pages of older changes, without gaps.
+	const rows = "document.querySelectorAll('#events tr').length"
+	seen := map[string]bool{}
+	for _, want := range []int{200, 200, 454 - 400} {
+		b.wait(fmt.Sprintf("%s === %d && !document.querySelector('#activity').ariaBusy", rows, want))
+		for _, cursor := range evaluate[[]string](b, "[...document.querySelectorAll('#events tr')].map((row) => row.dataset.cursor)") {
+			seen[cursor] = true
+		}
+		if want == 200 {
+			b.click("#activity-older")
+		}
+	}
+	if len(seen) != 454 {
+		t.Errorf("the pages show %d different changes, want 454", len(seen))
+	}
+	b.wait("document.querySelector('#activity-older').disabled")
+	b.reload()
+	b.wait(rows + " === 54")
+	b.click("#activity-newest")
+	b.at("#/activity")
+	b.see("#events tr:first-child", "By the gardener")
+
+	// What one has done, and what was done with one plant.
+	b.eval("document.querySelector('#activity-by').value = [...document.querySelectorAll('#activity-by option')].find((option) => option.textContent === 'gardener').value")
+	b.eval("document.querySelector('#activity-by').dispatchEvent(new Event('change'))")
+	b.wait(rows + " === 1 && location.hash.includes('by=')")
+	s.put("9", `{"name":"By somebody else"}`)
+	s.Call(gardener, "PUT", "/plants/9", `{"name":"By the gardener again"}`)
+	b.see("#events tr:first-child", "By the gardener again")
+	b.wait(rows + " === 2")
+	b.open("http://" + s.Addr + "/#/activity")
+	b.write("#activity-plant", "seven"+kb.Enter)
+	b.see("#activity-status", "The ID of a plant is a whole number, such as 42.")
+	b.write("#activity-plant", "7"+kb.Enter)
+	b.at("#/activity?plant=7")
+	b.wait(rows + " === 2")
+	b.see("#events tr:first-child", "Renamed")
+	b.write("#activity-plant", "777777"+kb.Enter)
+	b.see("#activity-status", "No change matches.")
+	s.put("777777", `{"name":"The first of it"}`)
+	b.see("#events tr:first-child", "The first of it")
+}
+
+func TestActivityFollowsTheLog(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(60))
+	b := openTab(t, "http://"+s.Addr+"/#/activity")
+	b.signIn(harness.Token)
+	b.see("#events tr:first-child", "60")
+
+	// Rows do not move while the user reads further down.
+	b.eval("scrollTo(0, 500)")
+	s.put("-1", `{"name":"Above"}`)
+	s.put("-2", `{"name":"Further above"}`)
+	b.see("#activity-news", "2 new changes. Show")
+	b.see("#events tr:first-child", "60")
+	b.click("#activity-news")
+	b.see("#events tr:first-child", "Further above")
+	b.see("#events tr:nth-child(2)", "Above")
+	b.hidden("#activity-news")
+
+	// More than fits: the newest are shown, and what is between is on the next page.
+	s.Import(garden(2000))
+	s.put("-3", `{"name":"After the import"}`)
+	b.see("#events tr:first-child", "After the import")
+	b.wait("document.querySelectorAll('#events tr').length === 200")
+	b.see("#activity-total", "2,004 changes since")
+
+	b.expect("net::ERR_")
+	s.Stop()
+	s.Run()
+	s.put("-4", `{"name":"After the restart"}`)
+	b.see("#events tr:first-child", "After the restart")
+	b.see("#events tr:nth-child(2)", "After the import")
+
+	// The chart ends now, by the clock of the server.
+	b.eval(`{
+		const [now, send] = [Date.now, fetch];
+		globalThis.browser = globalThis.server = 0; // milliseconds ahead
+		Date.now = () => now() + browser;
+		globalThis.fetch = async (url, options) => {
+			const response = await send(url, options);
+			if (!String(url).includes('/histogram')) {
+				return response;
+			}
+			globalThis.end = Date.parse(new URL(url).searchParams.get('until')) - now();
+			const headers = new Headers(response.headers);
+			headers.set('Date', new Date(now() + server).toUTCString());
+			return new Response(await response.text(), { headers });
+		};
+	}`)
+	const hour = 3_600_000
+	for _, ahead := range []struct{ browser, server int }{{0, 0}, {hour, hour}, {2 * hour, hour}, {0, 2 * hour}} {
+		b.eval(fmt.Sprintf("browser = %d; server = %d; globalThis.end = null", ahead.browser, ahead.server))
+		b.wait("end !== null && end - server > 0 && end - server <= 61000")
+	}
+	b.see("#activity-chart", "now")
 }

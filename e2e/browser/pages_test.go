@@ -279,14 +279,38 @@ func TestWebhooksPageWithoutWriteScopeOnlyShows(t *testing.T) {
 	b.hidden(".drawer .buttons button:nth-child(3)")
 }
 
-func TestAboutSaysWhatTheServerIs(t *testing.T) {
+func TestOverviewSaysWhatTheServerIsAndHowItDoes(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
+	defer receiver.Close()
 	s.Import(garden(1234))
 	b := openConsole(s)
-	b.page("about")
-	for _, text := range []string{"Version", "SQLite, embedded", "Plants\n1,234", "Largest request\n1.05 MB", "Events are kept for\n7 days", "Requests with your token\nno limit", "plants:write create, change and delete plants", "API reference"} {
+	b.page("overview")
+	b.see(".figures", "Plants\n1,234")
+	for _, text := range []string{"Version", "SQLite, embedded", "Largest request\n1.05 MB", "Events are kept for\n7 days", "Requests with your token\nno limit", "plants:write create, change and delete plants", "API reference"} {
 		b.see(".about", text)
+	}
+	b.see("#changes", "1,235 changes since")
+	b.see("#failing", "There are no webhooks.")
+	b.wait("/^[0-9.]+ ms$/.test(document.querySelector('.gauges figure:last-child strong').textContent)")
+	b.see(".gauges figure:nth-child(2)", "Errors/s\n0")
+	if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q}`, receiver.URL+"/hook")); status != http.StatusCreated {
+		t.Fatalf("create a webhook: %d %s", status, got)
+	}
+	s.put("1", `{"name":"Fern"}`)
+	b.see("#failing li", receiver.URL+"/hook disabled")
+	b.shot("overview")
+	b.click("#failing li a")
+	b.see(".drawer", "Resume")
+
+	// A token sees what it may.
+	b.click("#sign-out")
+	b.signInAs(s.Command("token", "create", "--name", "watcher", "--scopes", "tokens:read"))
+	b.page("overview")
+	b.see(".about", "tokens:read list tokens")
+	for _, part := range []string{".gauges", "#changes", "#failing"} {
+		b.hidden(part)
 	}
 }
 
@@ -314,7 +338,7 @@ func TestOtherPagesFitAndAreAccessible(t *testing.T) {
 			b.see(".drawer .deliveries", "Nothing was sent yet.")
 		}, func() { b.press(kb.Escape); b.hidden(".drawer") }},
 		{"webhook-form", func() { b.click("#new-webhook"); b.see("dialog", "New webhook") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
-		{"about", func() { b.page("about"); b.see(".about", "Limits") }, func() {}},
+		{"overview", func() { b.page("overview"); b.see(".about", "Limits"); b.see("#failing", "webhooks") }, func() {}},
 	}
 	b.examine(states)
 }

@@ -105,7 +105,7 @@ async function mainPath() {
   await see("#tokens .records", "backup");
   await click('#pages a[href="#/webhooks"]');
   await see("#webhooks", "No webhooks");
-  await click('#pages a[href="#/about"]');
+  await click('#pages a[href="#/overview"]');
   await see(".about", "SQLite, embedded");
 
   // The reference uses the token of the console.

@@ -1,177 +1,343 @@
-// The page of activity: who did what, and how much of it when. It follows the log of changes.
+// The page of activity: how many changes there were over time, and who did what, newest first.
 
-import { handled, listEvents, names } from './api.js';
+import { allows, handled, histogram, listEvents, names } from './api.js';
 import { chart } from './chart.js';
 import { $, h, value, when } from './dom.js';
 import { follow } from './feed.js';
-import { PLANT_EVENTS, count, happened, plural, sentence, shorten, time } from './format.js';
-import { state } from './route.js';
-import { format } from './state.js';
+import { EVENT_TYPES, count, happened, plural, sentence, shorten, time } from './format.js';
+import { poll } from './live.js';
+import { go, state } from './route.js';
+import { format, wholeNumber } from './state.js';
 
-/** @type {Record<string, [string, number]>} */
-const RANGES = { '15m': ['15 minutes', 900], '1h': ['hour', 3600], '24h': ['24 hours', 86_400], '7d': ['7 days', 604_800] };
-const BARS = 60;
-const HEIGHT = 112;
-const PAGES = 20; // of 1000 events
+// The periods of the chart: the seconds of a bar, and how many bars.
+/** @type {Record<string, [number, number]>} */
+const RANGES = { '15m': [15, 60], '1h': [60, 60], '24h': [1800, 48], '7d': [10_800, 56] };
+const USUAL = '1h';
+const HEIGHT = 124;
+const REDRAW = 2000;
 const ROWS = 200;
+const SEARCHES = 10; // requests for one page: each gives up after a while if little matches
+const RELOAD = 1000;
+const SKEW = 3000; // of clocks, which is ignored
 
 /** @typedef {import('./feed.js').LogEvent} LogEvent */
 
 const log = {
-  query: '', // what is shown
-  range: '1h',
-  start: 0, // of the chart, in milliseconds
-  length: 0,
-  /** @type {Map<string, number[]>} */
-  counts: new Map(), // by type, an array of the number of events in each bar
+  key: '', // what of the state is shown
   /** @type {LogEvent[]} */
-  waiting: [], // events that arrived while the user reads further down
+  events: [], // in the rows, newest first
+  older: '', // the cursor before which there are more, or ''
+  missed: 0, // how many newer events are not in the rows
   /** @type {Map<string, string>} */
   known: new Map(),
-  running: new AbortController(),
+  running: new AbortController(), // the rows
+  drawing: new AbortController(), // the chart
 };
 
 /** @type {import('./console.js').Page} */
 export const page = {
   title: 'Activity',
-  show(root, { type, range }) {
-    const query = `${type} ${range}`;
-    if (root.firstChild && log.query === query) {
-      return;
+  show(root) {
+    if (!root.firstChild) {
+      mount(root);
     }
-    log.query = query;
-    mount(root, RANGES[range] ? range : '1h', type);
-    load();
+    const { type, plant, by, after, range } = state();
+    const key = JSON.stringify([type, plant, by, after]);
+    mark();
+    if (log.key !== key) {
+      log.key = key;
+      load();
+    }
+    if ($('activity-chart').dataset.range !== range) {
+      $('activity-chart').dataset.range = range;
+      watch();
+    }
   },
-  refresh: () => load(),
+  refresh() {
+    load();
+    watch();
+  },
   hide() {
     log.running.abort();
-    log.query = '';
-    log.counts = new Map();
-    log.waiting = [];
+    log.drawing.abort();
+    log.key = '';
+    log.events = [];
   },
 };
 
-function mount(/** @type {HTMLElement} */ root, /** @type {string} */ range, /** @type {string} */ type) {
-  log.range = range;
-  log.length = RANGES[range][1] * 1000;
-  const choice = (/** @type {string} */ name) => h('a', { href: format({ page: 'activity', type, range: name }), 'aria-current': name === range ? 'true' : undefined }, name);
-  root.replaceChildren(
+function mount(/** @type {HTMLElement} */ root) {
+  const types = ['', ...EVENT_TYPES.filter((name) => name.startsWith('plant.') || allows('tokens:read'))];
+  const choice = (/** @type {string} */ key, /** @type {string} */ name, /** @type {(Node | string)[]} */ ...words) => h(
+    'a',
+    { [`data-${key}`]: name },
+    ...words,
+  );
+  const columns = ['When', 'Who', 'What', 'Plant or token'];
+  root.append(
     h(
       'div',
       { class: 'toolbar' },
       h('h1', { id: 'activity-title', tabindex: '-1' }, 'Activity'),
-      h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.keys(RANGES).map(choice)),
+      h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.keys(RANGES).map((name) => choice('range', name, name))),
     ),
-    h('figure', { class: 'history-chart' }, h('figcaption', { id: 'activity-types', class: 'choices' }), h('div', { id: 'activity-chart' })),
-    h('p', { id: 'activity-status', class: 'hint', role: 'status' }),
-    h('button', { id: 'activity-news', class: 'news', hidden: '', onclick: showWaiting }),
-    h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h('thead', {}, h('tr', {}, ...['When', 'Who', 'What', 'Plant or token'].map((name) => h('th', { scope: 'col' }, name)))), h('tbody', { id: 'events' })),
+    h(
+      'figure',
+      { class: 'history-chart' },
+      h('div', { id: 'activity-chart', 'data-range': 'none' }),
+      h('figcaption', { id: 'activity-total', class: 'hint' }, 'Loading…'),
+    ),
+    h(
+      'form',
+      { class: 'finder', role: 'search', 'aria-label': 'Find changes', onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
+      h('nav', { class: 'choices', 'aria-label': 'Type of change' }, ...types.map((name) => choice(
+        'type',
+        name,
+        h('span', { class: `dot ${name.replace('.', '-')}` }),
+        name ? happened({ type: name }) : 'All',
+      ))),
+      h('input', {
+        id: 'activity-plant',
+        type: 'search',
+        inputmode: 'numeric',
+        'aria-label': 'Plant ID',
+        'aria-describedby': 'activity-status',
+        placeholder: 'Plant ID',
+        autocomplete: 'off',
+        onchange: findPlant,
+      }),
+      h('select', {
+        id: 'activity-by',
+        'aria-label': 'Who',
+        onchange: (/** @type {any} */ { target }) => go({ ...state(), after: '', by: target.value }),
+      }),
+    ),
+    h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h(
+      'thead',
+      {},
+      h('tr', {}, ...columns.map((name) => h('th', { scope: 'col' }, name))),
+    ), h('tbody', { id: 'events' })),
+    h(
+      'div',
+      { class: 'pager' },
+      h('p', { id: 'activity-status', role: 'status' }),
+      h('div', { role: 'status' }, h('button', { id: 'activity-news', class: 'news', hidden: '', onclick: newest })),
+      h(
+        'nav',
+        { 'aria-label': 'Pages of changes' },
+        h('button', { id: 'activity-newest', onclick: newest }, 'Newest'),
+        h('button', { id: 'activity-older', onclick: () => go({ ...state(), after: log.older }) }, 'Older'),
+      ),
+    ),
   );
 }
 
-// load reads the events of the period, and then follows the log.
+// mark shows the state in the choices.
+function mark() {
+  const { type, plant, range } = state();
+  const current = { type, range: RANGES[range] ? range : USUAL };
+  for (const key of /** @type {const} */ (['type', 'range'])) {
+    for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll(`.choices [data-${key}]`))) {
+      const name = link.dataset[key] ?? '';
+      link.href = format({ ...state(), ...(key === 'type' && { after: '' }), [key]: name });
+      link.ariaCurrent = name === current[key] ? 'true' : null;
+    }
+  }
+  $('activity-plant').value = plant;
+  $('activity-plant').ariaInvalid = null;
+  people();
+}
+
+// people fills the choice of who: those who are known, and those in the rows.
+function people() {
+  const { by } = state();
+  const ids = new Set([...log.known.keys(), ...log.events.map((event) => event.by), ...(by ? [by] : [])]);
+  const name = (/** @type {string} */ id) => shorten(log.known.get(id) ?? id, 60);
+  const sorted = [...ids].sort((a, b) => name(a).localeCompare(name(b)));
+  $('activity-by').replaceChildren(h('option', { value: '' }, 'Everyone'), ...sorted.map((id) => h('option', { value: id }, name(id))));
+  $('activity-by').value = by;
+}
+
+function findPlant(/** @type {any} */ { target }) {
+  const plant = wholeNumber(target.value);
+  if (target.value.trim() && !plant) {
+    target.ariaInvalid = 'true';
+    $('activity-status').textContent = 'The ID of a plant is a whole number, such as 42.';
+    return;
+  }
+  go({ ...state(), after: '', plant });
+}
+
+// newest shows the newest events, from the top.
+function newest() {
+  scrollTo(0, 0);
+  if (state().after) {
+    go({ ...state(), after: '' });
+    return;
+  }
+  load();
+}
+
+// load reads the rows, and then follows the log if they are the newest.
 async function load() {
   log.running.abort();
   log.running = new AbortController();
   const { signal } = log.running;
-  const { type } = state();
-  log.start = Date.now() - log.length;
-  log.counts = new Map();
-  log.waiting = [];
-  $('activity-status').textContent = 'Loading…';
-  draw();
+  const { type, plant, by, after } = state();
+  const filter = { ...(type && { type }), ...(plant && { id: plant }), ...(by && { by }) };
+  $('activity').ariaBusy = 'true';
   try {
     log.known = await names();
-    /** @type {LogEvent[]} */
-    let latest = [];
-    let cursor = '';
-    /** @type {string | null} */
-    let query = `?${new URLSearchParams({ since: new Date(log.start).toISOString(), limit: '1000', ...(type && { type }) })}`;
-    for (let i = 0; query && i < PAGES; i++) {
-      const response = await listEvents(query, { signal });
-      response.events.forEach(tally);
-      latest = [...latest, ...response.events].slice(-ROWS);
-      ({ cursor, next: query } = response);
-      draw();
-    }
-    $('events').replaceChildren(...latest.reverse().map(row));
-    $('activity').hidden = latest.length === 0;
-    $('activity-status').textContent = status(latest, query);
-    if (!query) {
-      follow({ after: cursor }, signal, (events) => arrive(events.filter((event) => !type || event.type === type)), load);
+    const { events, older, start } = await read(filter, after, signal);
+    Object.assign(log, { events, older, missed: 0 });
+    $('events').replaceChildren(...events.map(row));
+    show();
+    people();
+    if (!after) {
+      follow({ after: events[0]?.cursor ?? start }, signal, arrive, load, filter);
     }
   } catch (err) {
     if (!handled(err)) {
-      $('activity-status').textContent = sentence(err.message);
+      $('activity-status').textContent = err.status === 410 ? 'These changes are no longer kept.' : sentence(err.message);
+    }
+  } finally {
+    if (!signal.aborted) {
+      $('activity').ariaBusy = null;
     }
   }
 }
 
-function status(/** @type {LogEvent[]} */ latest, /** @type {string | null} */ more) {
-  if (latest.length === 0) {
-    return `No changes in the last ${RANGES[log.range][0]}.`;
+// read returns a page of events, newest first, the cursor of older ones, and the position from
+// which on all newer ones were examined.
+async function read(/** @type {Record<string, string>} */ filter, /** @type {string} */ before, /** @type {AbortSignal} */ signal) {
+  /** @type {LogEvent[]} */
+  let events = [];
+  let start = '';
+  /** @type {string | null} */
+  let query = `?${new URLSearchParams({ order: 'newest', limit: `${ROWS}`, ...filter, ...(before && { before }) })}`;
+  for (let i = 0; query && events.length < ROWS && i < SEARCHES; i++) {
+    const response = await listEvents(query, { signal });
+    events = [...events, ...response.events];
+    start ||= response.cursor;
+    query = response.next;
   }
-  return more ? `There are more changes than fit here. These go up to ${time(latest[0].time)}: choose a shorter period for the latest.` : '';
+  const older = query ? new URLSearchParams(query).get('before') ?? '' : '';
+  return events.length > ROWS ? { events: events.slice(0, ROWS), older: events[ROWS - 1].cursor, start } : { events, older, start };
 }
 
-function tally(/** @type {LogEvent} */ { type, time: at }) {
-  const bar = Math.floor(((Date.parse(at) - log.start) / log.length) * BARS);
-  const bars = log.counts.get(type) ?? new Array(BARS).fill(0);
-  bars[Math.max(0, Math.min(BARS - 1, bar))]++;
-  log.counts.set(type, bars);
-}
-
-// arrive shows new events at the top, or announces them if the user reads further down.
+// arrive shows new events at the top, or announces them if the user reads further down. If there
+// are more than it can show, it reads the newest ones instead of following.
 function arrive(/** @type {LogEvent[]} */ events) {
-  events.forEach(tally);
-  draw();
-  log.waiting = [...log.waiting, ...events].slice(-ROWS);
-  if (scrollY < 100) {
-    showWaiting();
+  if (log.missed > 0 || scrollY >= 100) {
+    log.missed += events.length;
+    if (log.missed > ROWS) {
+      log.running.abort();
+    }
+    show();
     return;
   }
-  $('activity-news').hidden = log.waiting.length === 0;
-  $('activity-news').textContent = `${log.waiting.length === ROWS ? 'More than ' : ''}${plural(log.waiting.length, 'new change')}. Show`;
-}
-
-function showWaiting() {
-  const rows = log.waiting.reverse().map(row);
-  log.waiting = [];
-  $('activity-news').hidden = true;
-  $('activity').hidden = false;
-  $('activity-status').textContent = '';
-  $('events').prepend(...rows);
+  if (events.length > ROWS) {
+    log.running.abort();
+    const { key } = log;
+    setTimeout(() => key === log.key && log.running.signal.aborted && load(), RELOAD);
+    return;
+  }
+  const fresh = events.reverse();
+  const all = [...fresh, ...log.events];
+  log.events = all.slice(0, ROWS);
+  log.older = all.length > ROWS ? log.events[ROWS - 1].cursor : log.older;
+  $('events').prepend(...fresh.map(row));
   for (const old of [...$('events').children].slice(ROWS)) {
     old.remove();
   }
+  show();
+}
+
+// show shows what there is besides the rows.
+function show() {
+  const { type, plant, by, after } = state();
+  const { events, older, missed } = log;
+  const filtered = type || plant || by;
+  const none = filtered ? 'No change matches' : 'There are no changes';
+  const where = older ? ' among those searched so far: go on with Older' : after ? ' that are older' : '';
+  $('activity').hidden = events.length === 0;
+  const some = `${plural(events.length, 'change')}${older ? ' and older ones' : ''}`;
+  $('activity-status').textContent = events.length === 0 ? `${none}${where}.` : some;
+  $('activity-news').hidden = missed === 0;
+  $('activity-news').textContent = `${missed > ROWS ? `More than ${count(ROWS)} new changes` : plural(missed, 'new change')}. Show`;
+  $('activity-newest').hidden = !after;
+  $('activity-older').disabled = !older;
 }
 
 function row(/** @type {LogEvent} */ event) {
-  const { plant, token } = event;
+  const { plant, token, by } = event;
   const subject = plant
-    ? [h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id), ' ', value(shorten(plant.name, 120)), ...(plant.tag ? [' ', h('span', { class: 'tag' }, shorten(plant.tag, 60))] : [])]
+    ? [
+      h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id),
+      ' ',
+      value(shorten(plant.name, 120)),
+      ...(plant.tag ? [' ', h('span', { class: 'tag' }, shorten(plant.tag, 60))] : []),
+    ]
     : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
-  return h('tr', {}, h('td', {}, when(event.time)), h('td', {}, log.known.get(event.by) ?? event.by), h('td', {}, happened(event)), h('td', {}, ...subject));
+  return h(
+    'tr',
+    { 'data-cursor': event.cursor },
+    h('td', {}, when(event.time)),
+    h('td', {}, log.known.get(by) ?? by),
+    h('td', {}, h('span', { class: `dot ${event.type.replace('.', '-')}` }), happened(event)),
+    h('td', {}, ...subject),
+  );
 }
 
-// draw draws the number of changes over time, each type in its colour, and the choice of
-// types.
-function draw() {
-  const { type, range } = state();
-  const types = [...log.counts.keys()].sort();
-  const bars = (/** @type {string} */ name) => log.counts.get(name) ?? [];
-  const sum = types.reduce((n, name) => n + bars(name).reduce((x, y) => x + y, 0), 0);
-  const title = (/** @type {number} */ i) => `${time(log.start + (i * log.length) / BARS)}: ${types.map((name) => `${count(bars(name)[i])} ${happened({ type: name }).toLowerCase()}`).join(', ') || 'no changes'}`;
-  $('activity-chart').replaceChildren(chart({
-    label: `${count(sum)} changes`,
-    series: types.length > 0 ? types.map((name) => ({ class: name.replace('.', '-'), values: bars(name) })) : [{ class: '', values: Array(BARS).fill(0) }],
-    titles: title,
-    scale: 'log',
-    height: HEIGHT,
-    axis: [time(log.start), time(log.start + log.length)],
-  }));
-  const all = [...new Set([...PLANT_EVENTS, ...types, ...(type ? [type] : [])])];
-  const choice = (/** @type {string} */ name, /** @type {string} */ label, /** @type {number} */ n) => h('a', { href: format({ page: 'activity', type: name, range }), 'aria-current': name === type ? 'true' : undefined }, h('span', { class: `dot ${name.replace('.', '-')}` }), label, ...(n ? [` ${count(n)}`] : []));
-  $('activity-types').replaceChildren(choice('', 'All', 0), ...all.map((name) => choice(name, happened({ type: name }), bars(name).reduce((a, b) => a + b, 0))));
+// watch draws the chart again and again, so that it ends now.
+function watch() {
+  log.drawing.abort();
+  log.drawing = new AbortController();
+  const { signal } = log.drawing;
+  const { range } = state();
+  const [seconds, bars] = RANGES[range] ?? RANGES[USUAL];
+  poll(signal, async () => {
+    const { element, total } = await changes(seconds, bars, HEIGHT, signal);
+    const { type, plant, by } = state();
+    $('activity-chart').replaceChildren(element);
+    $('activity-total').textContent = total + (type || plant || by ? ' The chart counts all of them, whatever you look for below.' : '');
+  }, (err) => {
+    if (err && !handled(err)) {
+      $('activity-total').textContent = sentence(err.message);
+    }
+  }, REDRAW);
+}
+
+let ahead = 0; // how far the clock of the server is ahead of the browser's, in milliseconds
+
+/**
+ * changes returns a chart of all changes up to now, and how many they are. Bars begin at
+ * multiples of their length, so that they stay the same while time passes; the last one is not
+ * over.
+ * @param {number} seconds of a bar
+ * @param {number} bars
+ * @param {number} height
+ * @param {AbortSignal} signal
+ * @returns {Promise<{element: Element, total: string}>}
+ */
+export async function changes(seconds, bars, height, signal) {
+  const length = seconds * 1000;
+  const until = (Math.floor((Date.now() + ahead) / length) + 1) * length;
+  const since = until - bars * length;
+  const { buckets, date } = await histogram({ since, until, buckets: bars }, { signal });
+  const drift = Date.parse(date) - Date.now() - ahead;
+  if (Math.abs(drift) > SKEW) {
+    ahead += drift;
+    return changes(seconds, bars, height, signal);
+  }
+  const values = buckets.map(({ events }) => Number(events));
+  const partial = buckets.map((bucket) => bucket.partial ?? false);
+  const sum = values.reduce((a, b) => a + b, 0);
+  const total = `${plural(sum, 'change')} since ${time(since)}${partial[0] ? '. Older ones are no longer kept' : ''}.`;
+  const title = (/** @type {number} */ i) => {
+    const events = `${partial[i] ? 'at least ' : ''}${plural(values[i], 'change')}${i === bars - 1 ? ' so far' : ''}`;
+    return `${time(since + i * length)}: ${events}`;
+  };
+  const series = [{ class: '', values }];
+  const element = chart({ label: total, series, titles: title, partial, scale: 'log', height, axis: [time(since), 'now'] });
+  return { element, total };
 }

@@ -234,6 +234,21 @@ export async function listEvents(/** @type {string} */ query, /** @type {Options
 }
 
 /**
+ * histogram returns how many events there were in each of some buckets, and the time of the
+ * server.
+ * @typedef {{time: string, events: string, partial?: boolean}} Bucket
+ * @param {{since: number, until: number, buckets: number}} query times in milliseconds
+ * @param {Options} options
+ * @returns {Promise<{buckets: Bucket[], date: string}>}
+ */
+export async function histogram({ since, until, buckets }, options) {
+  const iso = (/** @type {number} */ at) => new Date(at).toISOString();
+  const query = new URLSearchParams({ since: iso(since), until: iso(until), buckets: `${buckets}` });
+  const { items, date } = await listOf(`${EVENTS}/histogram?${query}`, options);
+  return { buckets: items, date };
+}
+
+/**
  * listTags returns the first tags with this prefix, those of the most plants first.
  * @typedef {{tag: string, plants: string, more?: boolean}} TagCount
  * @param {string} prefix

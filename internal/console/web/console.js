@@ -16,8 +16,8 @@
 // changes while it is open. The router removes root after hide. A page changes the state
 // with go of route.js, or with a plain link whose href is format(state).
 
-import { page as about } from './about.js';
 import { page as activity } from './activity.js';
+import { page as overview } from './overview.js';
 import { page as plants } from './plants.js';
 import { page as tokens } from './tokens.js';
 import { page as webhooks, startAlerts, stopAlerts } from './webhooks.js';
@@ -42,7 +42,7 @@ import { forgetUndo, undoLast } from './undo.js';
  */
 
 /** @type {Record<string, Page>} */
-const MODULES = { plants, activity, webhooks, tokens, about };
+const MODULES = { plants, activity, webhooks, tokens, overview };
 
 const dialog = /** @type {HTMLDialogElement} */ ($('sign-in'));
 const button = /** @type {HTMLButtonElement} */ (dialog.querySelector('.primary'));

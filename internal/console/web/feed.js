@@ -26,8 +26,9 @@ const TOGETHER = 250; // events that arrive within this time are handed over at 
  * @param {AbortSignal} signal
  * @param {(events: LogEvent[]) => void} take
  * @param {() => void} lost
+ * @param {Record<string, string>} [filter] parameters that select events
  */
-export async function follow(from, signal, take, lost) {
+export async function follow(from, signal, take, lost, filter) {
   let at = from;
   let pause = SOON;
   /** @type {LogEvent[]} */
@@ -44,7 +45,7 @@ export async function follow(from, signal, take, lost) {
   };
   while (!signal.aborted) {
     try {
-      const response = await fetch(`${EVENTS}?${new URLSearchParams(at)}`, {
+      const response = await fetch(`${EVENTS}?${new URLSearchParams({ ...filter, ...at })}`, {
         headers: { Accept: 'text/event-stream', Authorization: `Bearer ${session.secret()}` },
         signal,
         cache: 'no-store',

@@ -27,6 +27,13 @@ export function size(bytes) {
   return `${i === 0 ? n : n.toPrecision(3)} ${units[i]}`;
 }
 
+/** span shows seconds in the largest unit that there are two of. @param {number} seconds */
+export function span(seconds) {
+  const [length, unit] = /** @type {[number, string][]} */ ([[86_400, 'day'], [3600, 'hour'], [60, 'minute']])
+    .find(([unit]) => seconds >= 2 * unit) ?? [1, 'second'];
+  return plural(Math.floor(Math.max(0, seconds) / length), unit);
+}
+
 /**
  * shorten truncates a text that is too long to display.
  * @param {string} text
@@ -50,7 +57,8 @@ export function sentence(message) {
  */
 export function time(at, now = Date.now(), zone) {
   const then = new Date(at);
-  const day = (/** @type {Date} */ date, /** @type {Intl.DateTimeFormatOptions} */ options) => new Intl.DateTimeFormat('en', { timeZone: zone, ...options }).format(date);
+  const day = (/** @type {Date} */ date, /** @type {Intl.DateTimeFormatOptions} */ options) => (
+    new Intl.DateTimeFormat('en', { timeZone: zone, ...options }).format(date));
   const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', timeZone: zone }).format(then);
   const full = /** @type {const} */ ({ year: 'numeric', month: 'short', day: 'numeric' });
   const date = day(then, full);
@@ -60,12 +68,19 @@ export function time(at, now = Date.now(), zone) {
   if (date === day(new Date(now - 86_400_000), full)) {
     return `yesterday, ${clock}`;
   }
-  return day(then, { year: 'numeric' }) === day(new Date(now), { year: 'numeric' }) ? `${day(then, { month: 'short', day: 'numeric' })}, ${clock}` : date;
+  const thisYear = day(then, { year: 'numeric' }) === day(new Date(now), { year: 'numeric' });
+  return thisYear ? `${day(then, { month: 'short', day: 'numeric' })}, ${clock}` : date;
 }
 
 /** @type {Record<string, string>} */
-const TYPES = { 'plant.created': 'Created', 'plant.replaced': 'Changed', 'plant.deleted': 'Deleted', 'token.created': 'Token created', 'token.revoked': 'Token revoked' };
-export const PLANT_EVENTS = Object.keys(TYPES).slice(0, 3);
+const TYPES = {
+  'plant.created': 'Created',
+  'plant.replaced': 'Changed',
+  'plant.deleted': 'Deleted',
+  'token.created': 'Token created',
+  'token.revoked': 'Token revoked',
+};
+export const EVENT_TYPES = Object.keys(TYPES);
 
 /** happened says what an event is, in a word or two. @param {{type: string}} event */
 export const happened = ({ type }) => TYPES[type] ?? type;
@@ -126,7 +141,8 @@ export function restoreBreaks(original, edited) {
   }
   const before = original.split(/\r\n|\r|\n/);
   const after = edited.split('\n');
-  const usual = ['\r\n', '\n', '\r'].sort((a, b) => breaks.filter((text) => text === b).length - breaks.filter((text) => text === a).length)[0];
+  const uses = (/** @type {string} */ kind) => breaks.filter((text) => text === kind).length;
+  const usual = ['\r\n', '\n', '\r'].sort((a, b) => uses(b) - uses(a))[0];
   let same = 0; // lines at the start that were not edited
   while (same < Math.min(before.length, after.length) && before[same] === after[same]) {
     same++;
@@ -168,7 +184,8 @@ export function differences(one, other) {
   const common = new Uint32Array((a.length + 1) * width); // of the ends of both texts
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
-      common[i * width + j] = a[i] === b[j] ? common[(i + 1) * width + j + 1] + 1 : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+      const [below, beside] = [(i + 1) * width + j, i * width + j + 1];
+      common[i * width + j] = a[i] === b[j] ? common[below + 1] + 1 : Math.max(common[below], common[beside]);
     }
   }
   /** @type {[Piece[], Piece[]]} */

@@ -51,10 +51,10 @@ export const isOver = ({ revoked, expires }, now) => revoked !== undefined || (e
  */
 export const MENU = [
   { name: 'plants', label: 'Plants', scopes: ['plants:read', 'plants:write'] },
+  { name: 'overview', label: 'Overview', scopes: [] },
   { name: 'activity', label: 'Activity', scopes: ['events:read'] },
   { name: 'webhooks', label: 'Webhooks', scopes: ['webhooks:read', 'webhooks:write'] },
   { name: 'tokens', label: 'Tokens', scopes: ['tokens:read', 'tokens:write'] },
-  { name: 'about', label: 'About', scopes: [] },
 ];
 
 /**

@@ -1,20 +1,68 @@
-// The live metrics: two small charts from /metrics.
+// What the console asks the server again and again, and the live metrics: small charts of the
+// last minute from /metrics.
 
 import { allows, metrics } from './api.js';
 import { chart } from './chart.js';
 import { $ } from './dom.js';
 import { figure } from './format.js';
+import { rates, sample } from './metrics.js';
 
 const EVERY = 1000;
 const SLOWEST = 30_000;
 const POINTS = 60;
 const HEIGHT = 24;
 
-/** @type {ReturnType<typeof setTimeout>} */
-let timer;
 let running = new AbortController();
 
-// startLive draws the charts until stopLive, if the token has the scope ops:read.
+/**
+ * poll calls f every so many milliseconds until the signal, and less and less often while it
+ * fails. It calls missed instead while the page is hidden, and after a failure. It ends if the
+ * token lacks the scope or is no longer valid.
+ * @param {AbortSignal} signal
+ * @param {() => Promise<void>} f
+ * @param {(err?: any) => void} [missed]
+ * @param {number} [every]
+ */
+export async function poll(signal, f, missed = () => {}, every = EVERY) {
+  let pause = every;
+  while (!signal.aborted) {
+    try {
+      await (document.hidden ? missed() : f());
+      pause = every;
+    } catch (err) {
+      if (signal.aborted || err.status === 401 || err.status === 403) {
+        return;
+      }
+      missed(err);
+      pause = Math.min(2 * pause, SLOWEST);
+    }
+    await new Promise((resolve) => {
+      setTimeout(resolve, pause);
+    });
+  }
+}
+
+/**
+ * measure calls take every second with the samples of the last minute without a gap, the newest
+ * one last: none while the server cannot be reached.
+ * @param {AbortSignal} signal
+ * @param {(samples: import('./metrics.js').Sample[]) => void} take
+ */
+export function measure(signal, take) {
+  /** @type {import('./metrics.js').Sample[]} */
+  let samples = [];
+  const read = async () => {
+    samples = [...samples.slice(-POINTS), sample(await metrics({ signal }), performance.now())];
+    take(samples);
+  };
+  poll(signal, read, () => {
+    samples = [];
+    take(samples);
+  });
+}
+
+// startLive draws the charts of the page of plants until stopLive, if the token has the scope
+// ops:read.
 export function startLive() {
   stopLive();
   $('live').hidden = !allows('ops:read');
@@ -22,60 +70,34 @@ export function startLive() {
     return;
   }
   running = new AbortController();
-  watch(running.signal);
+  const creates = gauge($('rate'), figure);
+  const commit = gauge($('commit'), milliseconds);
+  measure(running.signal, (samples) => {
+    const now = latest(samples);
+    creates(now?.creates ?? null);
+    commit(now?.commit ?? null);
+  });
 }
 
 export function stopLive() {
   running.abort();
-  clearTimeout(timer);
 }
 
-async function watch(/** @type {AbortSignal} */ signal) {
-  const rates = gauge('rate', (n) => figure(n));
-  const latencies = gauge('commit', (n) => `${figure(n)} ms`);
-  /** @type {ReturnType<typeof sample> | null} */
-  let last = null;
-  let pause = EVERY;
-  const tick = async () => {
-    let now = null;
-    try {
-      now = document.hidden ? null : sample(await metrics({ signal }));
-      pause = EVERY;
-    } catch (err) {
-      if (signal.aborted || err.status === 401 || err.status === 403) {
-        return; // the token lacks the scope, or is no longer valid
-      }
-      pause = Math.min(2 * pause, SLOWEST);
-    }
-    if (signal.aborted) {
-      return;
-    }
-    rates(now && last ? Math.max(0, now.creates - last.creates) / ((now.at - last.at) / 1000) : null);
-    latencies(now && last && now.commits > last.commits ? ((now.seconds - last.seconds) / (now.commits - last.commits)) * 1000 : null);
-    last = now;
-    timer = setTimeout(tick, pause);
-  };
-  await tick();
+export const milliseconds = (/** @type {number} */ n) => `${figure(n)} ms`;
+
+/** latest returns the rates of the last second. @param {import('./metrics.js').Sample[]} samples */
+export function latest(samples) {
+  const [before, after] = samples.slice(-2);
+  return after ? rates(before, after) : null;
 }
 
-// sample reads the counters. Creates are all committed writes, including imports,
-// except for those that replaced or deleted a plant.
-function sample(/** @type {string} */ text) {
-  const read = (/** @type {string} */ name) => Number(text.match(new RegExp(`^${name} (\\S+)$`, 'm'))?.[1] ?? 0);
-  const succeeded = (/** @type {string} */ operation) => (
-    read(`plantstore_http_requests_total\\{operation="${operation}",status="20[04]"\\}`));
-  return {
-    at: performance.now(),
-    creates: read('plantstore_commit_batch_size_sum') - succeeded('replacePlant') - succeeded('deletePlant'),
-    commits: read('plantstore_commit_duration_seconds_count'),
-    seconds: read('plantstore_commit_duration_seconds_sum'),
-  };
-}
-
-// gauge returns a function that adds a value to a chart of the last minute, the newest one on
-// the right. The figure beside it is the newest value, or the one under the pointer.
-function gauge(/** @type {string} */ name, /** @type {(n: number) => string} */ format) {
-  const root = $(name);
+/**
+ * gauge returns a function that adds a value to the chart of the last minute in a figure, the
+ * newest one on the right. The text beside it is the newest value, or the one under the pointer.
+ * @param {any} root
+ * @param {(n: number) => string} format
+ */
+export function gauge(root, format) {
   const { title } = root.dataset;
   /** @type {(number | null)[]} */
   const values = Array(POINTS).fill(null);

@@ -10,11 +10,13 @@
  * @property {string} after the position: the last id, or the cursor, before what is shown
  * @property {string} type a type of event
  * @property {string} range a period of time
+ * @property {string} plant the id of a plant whose events are shown
+ * @property {string} by whose events are shown
  */
 
 /** @type {State} */
-const NOTHING = { page: 'plants', id: '', q: '', tag: '', after: '', type: '', range: '' };
-const PARAMETERS = /** @type {const} */ (['tag', 'q', 'after', 'type', 'range']);
+const NOTHING = { page: 'plants', id: '', q: '', tag: '', after: '', type: '', range: '', plant: '', by: '' };
+const PARAMETERS = /** @type {const} */ (['tag', 'q', 'after', 'type', 'range', 'plant', 'by']);
 
 /**
  * parse returns the state of a hash. Anything it does not know is ignored.
@@ -33,6 +35,7 @@ export function parse(hash) {
     state.id = id === 'new' ? id : wholeNumber(id);
     state.after = wholeNumber(state.after);
   }
+  state.plant = wholeNumber(state.plant);
   return state;
 }
 

@@ -32,8 +32,8 @@ test('a token is over when it is revoked or has expired', () => {
 
 test('the menu has what the token may use', () => {
   const names = (...scopes) => menu(scopes).map(({ name }) => name).join();
-  assert.equal(names('plants:write'), 'plants,about');
-  assert.equal(names('tokens:read'), 'tokens,about');
-  assert.equal(names('webhooks:read', 'plants:read'), 'plants,webhooks,about');
-  assert.equal(names(), 'about');
+  assert.equal(names('plants:write'), 'plants,overview');
+  assert.equal(names('tokens:read'), 'overview,tokens');
+  assert.equal(names('webhooks:read', 'plants:read'), 'plants,overview,webhooks');
+  assert.equal(names(), 'overview');
 });
