@@ -304,6 +304,27 @@ func TestOverviewSaysWhatTheServerIsAndHowItDoes(t *testing.T) {
 	b.click("#failing li a")
 	b.see(".drawer", "Resume")
 
+	b.page("overview")
+	// What servers of this release say, and those of an earlier one did not.
+	b.eval(`{
+		const send = fetch;
+		const more = {
+			'/about': (about) => ({ ...about, started: new Date(Date.now() - 3 * 3_600_000).toISOString(), bytes: 1_230_000_000, log: { events: 5000, bytes: 2_000_000, oldest: '2026-01-31T12:00:00Z' } }),
+			'/webhooks': (all) => all.map((webhook) => ({ ...webhook, state: 'active', reason: undefined, pending: 7, lag_ms: 9, failing: { since: '2026-01-31T12:00:00Z', attempts: 100, error: 'the endpoint responded 500' } })),
+		};
+		globalThis.fetch = async (url, options) => {
+			const response = await send(url, options);
+			const change = more[new URL(url).pathname];
+			return change ? new Response(JSON.stringify(change(await response.json())), { headers: response.headers }) : response;
+		};
+	}`)
+	for _, text := range []string{"Size on disk\n1.23 GB", "Uptime\n3 hours", "Events kept\n5,000", "Size of the log\n2.00 MB", "Oldest event\nJan 31"} {
+		b.see(".figures", text)
+	}
+	b.see("#failing li", "failing since Jan 31")
+	b.see("#failing li", "100 attempts: The endpoint responded 500.")
+	b.shot("overview-failing")
+
 	// A token sees what it may.
 	b.click("#sign-out")
 	b.signInAs(s.Command("token", "create", "--name", "watcher", "--scopes", "tokens:read"))

@@ -17,7 +17,8 @@ const HEIGHT = 124;
 const REDRAW = 2000;
 const ROWS = 200;
 const SEARCHES = 10; // requests for one page: each gives up after a while if little matches
-const RELOAD = 1000;
+const RELOAD = 500; // milliseconds until the rows are read again if there are too many to follow
+const RETRY = 5000; // and after a failure
 const SKEW = 3000; // of clocks, which is ignored
 
 /** @typedef {import('./feed.js').LogEvent} LogEvent */
@@ -31,6 +32,8 @@ const log = {
   /** @type {Map<string, string>} */
   known: new Map(),
   running: new AbortController(), // the rows
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  again: undefined, // reads the rows again
   drawing: new AbortController(), // the chart
 };
 
@@ -58,7 +61,7 @@ export const page = {
     watch();
   },
   hide() {
-    log.running.abort();
+    stop();
     log.drawing.abort();
     log.key = '';
     log.events = [];
@@ -104,6 +107,7 @@ function mount(/** @type {HTMLElement} */ root) {
         placeholder: 'Plant ID',
         autocomplete: 'off',
         onchange: findPlant,
+        onsearch: findPlant,
       }),
       h('select', {
         id: 'activity-by',
@@ -125,7 +129,7 @@ function mount(/** @type {HTMLElement} */ root) {
         'nav',
         { 'aria-label': 'Pages of changes' },
         h('button', { id: 'activity-newest', onclick: newest }, 'Newest'),
-        h('button', { id: 'activity-older', onclick: () => go({ ...state(), after: log.older }) }, 'Older'),
+        h('button', { id: 'activity-older', onclick: older }, 'Older'),
       ),
     ),
   );
@@ -144,7 +148,6 @@ function mark() {
   }
   $('activity-plant').value = plant;
   $('activity-plant').ariaInvalid = null;
-  people();
 }
 
 // people fills the choice of who: those who are known, and those in the rows.
@@ -152,7 +155,8 @@ function people() {
   const { by } = state();
   const ids = new Set([...log.known.keys(), ...log.events.map((event) => event.by), ...(by ? [by] : [])]);
   const name = (/** @type {string} */ id) => shorten(log.known.get(id) ?? id, 60);
-  const sorted = [...ids].sort((a, b) => name(a).localeCompare(name(b)));
+  const { compare } = new Intl.Collator();
+  const sorted = [...ids].sort((a, b) => compare(name(a), name(b)));
   $('activity-by').replaceChildren(h('option', { value: '' }, 'Everyone'), ...sorted.map((id) => h('option', { value: id }, name(id))));
   $('activity-by').value = by;
 }
@@ -177,9 +181,20 @@ function newest() {
   load();
 }
 
+function older() {
+  scrollTo(0, 0);
+  go({ ...state(), after: log.older });
+}
+
+// stop ends reading and following.
+function stop() {
+  clearTimeout(log.again);
+  log.running.abort();
+}
+
 // load reads the rows, and then follows the log if they are the newest.
 async function load() {
-  log.running.abort();
+  stop();
   log.running = new AbortController();
   const { signal } = log.running;
   const { type, plant, by, after } = state();
@@ -196,8 +211,12 @@ async function load() {
       follow({ after: events[0]?.cursor ?? start }, signal, arrive, load, filter);
     }
   } catch (err) {
-    if (!handled(err)) {
-      $('activity-status').textContent = err.status === 410 ? 'These changes are no longer kept.' : sentence(err.message);
+    if (handled(err)) {
+      return;
+    }
+    $('activity-status').textContent = err.status === 410 ? 'These changes are no longer kept.' : sentence(err.message);
+    if (err.status === 429 || err.status >= 500) {
+      log.again = setTimeout(load, RETRY);
     }
   } finally {
     if (!signal.aborted) {
@@ -230,15 +249,14 @@ function arrive(/** @type {LogEvent[]} */ events) {
   if (log.missed > 0 || scrollY >= 100) {
     log.missed += events.length;
     if (log.missed > ROWS) {
-      log.running.abort();
+      stop();
     }
     show();
     return;
   }
   if (events.length > ROWS) {
-    log.running.abort();
-    const { key } = log;
-    setTimeout(() => key === log.key && log.running.signal.aborted && load(), RELOAD);
+    stop();
+    log.again = setTimeout(load, RELOAD);
     return;
   }
   const fresh = events.reverse();
@@ -266,6 +284,7 @@ function show() {
   $('activity-news').textContent = `${missed > ROWS ? `More than ${count(ROWS)} new changes` : plural(missed, 'new change')}. Show`;
   $('activity-newest').hidden = !after;
   $('activity-older').disabled = !older;
+  $('activity-older').hidden = !older && !after;
 }
 
 function row(/** @type {LogEvent} */ event) {
@@ -302,6 +321,7 @@ function watch() {
     $('activity-total').textContent = total + (type || plant || by ? ' The chart counts all of them, whatever you look for below.' : '');
   }, (err) => {
     if (err && !handled(err)) {
+      $('activity-chart').replaceChildren(); // it would no longer end now
       $('activity-total').textContent = sentence(err.message);
     }
   }, REDRAW);
@@ -332,7 +352,8 @@ export async function changes(seconds, bars, height, signal) {
   const values = buckets.map(({ events }) => Number(events));
   const partial = buckets.map((bucket) => bucket.partial ?? false);
   const sum = values.reduce((a, b) => a + b, 0);
-  const total = `${plural(sum, 'change')} since ${time(since)}${partial[0] ? '. Older ones are no longer kept' : ''}.`;
+  const notes = [partial[0] ? ' Older ones are no longer kept.' : '', allows('tokens:read') ? '' : ' Changes of tokens count, too.'];
+  const total = `${plural(sum, 'change')} since ${time(since)}.${notes.join('')}`;
   const title = (/** @type {number} */ i) => {
     const events = `${partial[i] ? 'at least ' : ''}${plural(values[i], 'change')}${i === bars - 1 ? ' so far' : ''}`;
     return `${time(since + i * length)}: ${events}`;

@@ -75,6 +75,8 @@ export function chart({ label, series, titles, partial = [], scale, height, axis
   const above = (/** @type {number} */ value) => share(value, peak, scale) * (bottom - top);
   const step = 100 / all.length;
   const root = svg('svg', { class: 'chart', height, role: 'img', 'aria-label': label });
+  const lines = axis ? ticks(peak, scale) : [];
+  root.append(...[0, ...lines].map((value) => line(bottom - above(value))));
   for (const [i, total] of all.entries()) {
     const bar = svg('g', partial[i] ? { class: 'partial' } : {});
     if (titles) {
@@ -92,21 +94,19 @@ export function chart({ label, series, titles, partial = [], scale, height, axis
     }
     root.append(bar);
   }
-  root.append(line(bottom));
   if (axis) {
     const text = (/** @type {string} */ words, /** @type {number} */ y, end = false) => {
       const element = svg('text', { x: end ? '100%' : 0, y, 'text-anchor': end ? 'end' : 'start' });
       element.textContent = words;
       root.append(element);
     };
-    for (const value of ticks(peak, scale)) {
+    for (const value of lines) {
       const y = bottom - above(value);
-      root.append(line(y));
       if (y - LINE > top) {
         text(count(value), y - 3);
       }
     }
-    text(`max ${count(peak)}${scale === 'log' ? ', logarithmic' : ''}`, top - 4);
+    text(`max ${count(peak)}${scale === 'log' ? ', logarithmic scale' : ''}`, top - 4);
     text(axis[0], height - 3);
     text(axis[1], height - 3, true);
   }

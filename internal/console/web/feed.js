@@ -7,6 +7,7 @@ import { parse } from './json.js';
 const SOON = 1000;
 const LATEST = 30_000;
 const TOGETHER = 250; // events that arrive within this time are handed over at once
+const MANY = 2000; // and no more than so many
 
 /**
  * @typedef {object} LogEvent
@@ -36,6 +37,7 @@ export async function follow(from, signal, take, lost, filter) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   const hand = () => {
+    clearTimeout(timer);
     timer = undefined;
     const some = events;
     events = [];
@@ -68,6 +70,12 @@ export async function follow(from, signal, take, lost, filter) {
           if (data) {
             events.push(parse(data));
             timer ??= setTimeout(hand, TOGETHER);
+          }
+          if (events.length >= MANY) {
+            hand();
+          }
+          if (signal.aborted) {
+            return;
           }
         }
       }

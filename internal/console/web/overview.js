@@ -64,16 +64,21 @@ function load() {
     if (!details.querySelector('.card')) {
       details.replaceChildren(...cards(server));
     }
-  });
+  }, () => figures.replaceChildren());
 }
 
-// keep reads a part of the page again and again. If that fails, what is there stays, and a part
-// that was never read says why.
-function keep(/** @type {HTMLElement} */ place, /** @type {(signal: AbortSignal) => Promise<void>} */ read) {
+/**
+ * keep reads a part of the page again and again. While that fails, the part says why.
+ * @param {HTMLElement} place
+ * @param {(signal: AbortSignal) => Promise<void>} read
+ * @param {() => void} [clear] what else read has drawn
+ */
+function keep(place, read, clear = () => {}) {
   const { signal } = running;
   poll(signal, () => read(signal), (err) => {
-    if (err && !handled(err) && !place.querySelector(':not(.problem)')) {
-      place.replaceChildren(h('p', { class: 'problem' }, `${sentence(err.message)} Trying again…`));
+    if (err && !handled(err)) {
+      place.replaceChildren(h('p', { class: 'problem' }, sentence(err.message)));
+      clear();
     }
   }, EVERY);
 }

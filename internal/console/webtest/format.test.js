@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { count, differences, figure, marks, plural, restoreBreaks, sentence, shorten, size, time } from '../web/format.js';
+import { count, differences, figure, marks, plural, restoreBreaks, sentence, shorten, size, span, time } from '../web/format.js';
 
 test('counts, sizes and sentences', () => {
   assert.equal(count(10_000_000), '10,000,000');
@@ -58,4 +58,13 @@ test('the words that differ are found', () => {
   assert.deepEqual(differences('', 'new'), [[], [{ text: 'new', same: false }]]);
   const long = 'word '.repeat(2000);
   assert.equal(differences(long, `${long}x`)[0].map(({ text }) => text).join(''), long);
+});
+
+test('a span of time has one unit, of which there are at least two', () => {
+  assert.equal(span(-5), '0 seconds');
+  assert.equal(span(1), '1 second');
+  assert.equal(span(119.9), '119 seconds');
+  assert.equal(span(120), '2 minutes');
+  assert.equal(span(86_400), '24 hours');
+  assert.equal(span(30 * 86_400), '30 days');
 });
