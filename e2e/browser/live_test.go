@@ -160,6 +160,14 @@ func TestActivityFindsChangesAndGoesBackInTime(t *testing.T) {
 	b.see("#activity-status", "No change matches.")
 	s.put("777777", `{"name":"The first of it"}`)
 	b.see("#events tr:first-child", "The first of it")
+
+	// A link to changes that are gone says so, and leads to the newest.
+	b.expect("status of 410")
+	b.open("http://" + s.Addr + "/#/activity?after=f0e4c792cf.1.ho79wq16ci")
+	b.see("#activity-status", "These changes are no longer kept.")
+	b.hidden("#events tr")
+	b.click("#activity-newest")
+	b.see("#events tr:first-child", "The first of it")
 }
 
 func TestActivityFollowsTheLog(t *testing.T) {

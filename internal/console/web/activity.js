@@ -202,18 +202,17 @@ async function load() {
   $('activity').ariaBusy = 'true';
   try {
     log.known = await names();
-    const { events, older, start } = await read(filter, after, signal);
-    Object.assign(log, { events, older, missed: 0 });
-    $('events').replaceChildren(...events.map(row));
-    show();
+    const found = await read(filter, after, signal);
+    fill(found.events, found.older);
     people();
     if (!after) {
-      follow({ after: events[0]?.cursor ?? start }, signal, arrive, load, filter);
+      follow({ after: found.events[0]?.cursor ?? found.start }, signal, arrive, load, filter);
     }
   } catch (err) {
     if (handled(err)) {
       return;
     }
+    fill([], '');
     $('activity-status').textContent = err.status === 410 ? 'These changes are no longer kept.' : sentence(err.message);
     if (err.status === 429 || err.status >= 500) {
       log.again = setTimeout(load, RETRY);
@@ -223,6 +222,13 @@ async function load() {
       $('activity').ariaBusy = null;
     }
   }
+}
+
+// fill shows these events, instead of those in the rows.
+function fill(/** @type {LogEvent[]} */ events, /** @type {string} */ before) {
+  Object.assign(log, { events, older: before, missed: 0 });
+  $('events').replaceChildren(...events.map(row));
+  show();
 }
 
 // read returns a page of events, newest first, the cursor of older ones, and the position from
