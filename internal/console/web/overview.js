@@ -45,17 +45,28 @@ function load() {
   }
   if (allows('events:read')) {
     const place = h('section', { class: 'card', id: 'changes', 'aria-label': 'Changes over 24 hours' });
+    const drawing = h('div');
+    const text = h('span');
+    const note = h('p', { class: 'hint' }, text, ' ', h('a', { href: format({ page: 'activity', range: '24h' }) }, 'Show them'));
     root.append(place);
     keep(place, async (signal) => {
       const { element, total } = await changes(HALF_HOUR, BARS, HEIGHT, signal);
-      const link = h('a', { href: format({ page: 'activity', range: '24h' }) }, 'Show them');
-      place.replaceChildren(element, h('p', { class: 'hint' }, `${total} `, link));
+      drawing.replaceChildren(element);
+      text.textContent = total;
+      if (!place.contains(note)) { // so that the link keeps the focus
+        place.replaceChildren(drawing, note);
+      }
     });
   }
   if (allows('webhooks:read')) {
     const place = h('section', { class: 'card', id: 'failing' });
     root.append(place);
-    keep(place, async (signal) => place.replaceChildren(...webhooks((await call('GET', WEBHOOKS, { signal })).json())));
+    keep(place, async (signal) => {
+      const next = webhooks((await call('GET', WEBHOOKS, { signal })).json());
+      if (next.map((part) => part.outerHTML).join('') !== place.innerHTML) { // so that links keep the focus
+        place.replaceChildren(...next);
+      }
+    });
   }
   root.append(details);
   keep(details, async (signal) => {
