@@ -299,8 +299,8 @@ type Query struct {
 	After *ID
 	// Tag, if present, selects plants with exactly this tag.
 	Tag Tag
-	// Contains, if not empty, selects plants whose name contains this text,
-	// ignoring case.
+	// Contains, if not empty, selects plants whose name contains every word of this
+	// text, in any order, ignoring case and diacritics.
 	Contains string
 	// Limit is the maximum number of plants on a page. It must be at least 1. A page
 	// of large plants has fewer.

@@ -174,7 +174,7 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 // filterFlags say which plants a list or an export has.
 type filterFlags struct {
 	Tag      plantstore.Tag `placeholder:"TAG" help:"Only plants with exactly this tag."`
-	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains this text, ignoring case."`
+	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains every word of this text, ignoring case and diacritics."`
 	After    *plantstore.ID `placeholder:"ID" help:"Only plants with a greater id."`
 }
 
@@ -193,7 +193,7 @@ func (listCommand) Help() string {
 	return `Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
 
 Examples:
-  plantstore list --q monst
+  plantstore list --q 'deliciosa monst'
   plantstore list --tag tropical --limit 0 | jq '.[].name'`
 }
 

@@ -6,6 +6,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
 	"plantstore"
 )
 
@@ -19,44 +21,83 @@ func Filter(q plantstore.Query) func(plantstore.Plant) bool {
 	}
 }
 
-// Matcher reports whether names contain a text, ignoring case. The zero Matcher
-// matches every name. It is not safe for concurrent use.
+// Matcher reports whether names contain all words of a text, ignoring case and diacritics.
+// The zero Matcher matches every name. It is not safe for concurrent use.
 type Matcher struct {
-	part   []byte
-	folded []byte // scratch
+	words  [][]byte  // folded
+	folded []byte    // scratch
+	nfd    norm.Iter // scratch
 }
 
-// New returns a matcher for names that contain part, ignoring case by
-// Unicode's simple case folding.
-func New(part string) *Matcher {
-	return &Matcher{part: fold(nil, part)}
+// New returns a matcher for names that contain every word of a text, in any order. White
+// space separates words.
+func New(text string) *Matcher {
+	m := new(Matcher)
+	m.words = bytes.Fields(m.fold(nil, text))
+	return m
 }
 
-// Match reports whether the name contains the matcher's text.
+// Words returns the number of words in a text. White space has none, and neither do
+// diacritics without a letter.
+func Words(text string) int { return len(New(text).words) }
+
+// Match reports whether the name contains every word.
 func (m *Matcher) Match(name string) bool {
-	if len(m.part) == 0 {
+	if len(m.words) == 0 {
 		return true
 	}
-	m.folded = fold(m.folded[:0], name)
-	return bytes.Contains(m.folded, m.part)
+	m.folded = m.fold(m.folded[:0], name)
+	for _, word := range m.words {
+		if !bytes.Contains(m.folded, word) {
+			return false
+		}
+	}
+	return true
 }
 
-func fold(dst []byte, s string) []byte {
-	for _, r := range s {
-		if r < utf8.RuneSelf {
-			if 'A' <= r && r <= 'Z' {
-				r += 'a' - 'A'
+// fold appends s in a form that is equal for texts that differ only in case and diacritics.
+func (m *Matcher) fold(dst []byte, s string) []byte {
+	for len(s) > 0 {
+		n := 0
+		for ; n < len(s) && s[n] < utf8.RuneSelf; n++ {
+			c := s[n]
+			if 'A' <= c && c <= 'Z' {
+				c += 'a' - 'A'
 			}
-			dst = append(dst, byte(r))
-			continue
+			dst = append(dst, c)
 		}
-		dst = utf8.AppendRune(dst, foldRune(r))
+		s = s[n:]
+		if s == "" {
+			break
+		}
+		for n = 1; n < len(s) && s[n] >= utf8.RuneSelf; {
+			n++
+		}
+		dst = m.foldUnicode(dst, s[:n])
+		s = s[n:]
+	}
+	return dst
+}
+
+// foldUnicode is fold for a text without ASCII. It decomposes letters, drops the diacritics
+// of Latin, Greek and Cyrillic ones and folds case by Unicode's simple case folding. Marks of
+// other scripts stay: without them, words there would be different words.
+func (m *Matcher) foldUnicode(dst []byte, s string) []byte {
+	m.nfd.InitString(norm.NFD, s)
+	for !m.nfd.Done() {
+		for segment := m.nfd.Next(); len(segment) > 0; {
+			r, size := utf8.DecodeRune(segment)
+			segment = segment[size:]
+			if r < '\u0300' || '\u036f' < r {
+				dst = utf8.AppendRune(dst, foldRune(r))
+			}
+		}
 	}
 	return dst
 }
 
 // foldRune maps runes that differ only in case to the same rune: the smallest of
-// them, or its lower case if that is ASCII (the Kelvin sign becomes k).
+// them, or its lower case if that is ASCII (the long s becomes s).
 func foldRune(r rune) rune {
 	least := r
 	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {

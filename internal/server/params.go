@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
+	"plantstore/internal/match"
 )
 
 // The number of plants on a page.
@@ -17,6 +18,9 @@ const (
 	defaultLimit = 50
 	maxLimit     = 1000
 )
+
+// maxWords is how many words a search may have, since every plant is compared with each.
+const maxWords = 32
 
 // readTarget reads which plant a request is about, and its conditions.
 func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
@@ -64,6 +68,12 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 			query.Tag = plantstore.NewTag(value)
 		case "q":
 			query.Contains = value
+			switch words := match.Words(value); {
+			case value != "" && words == 0:
+				problems.Add(plantstore.ErrParameter, `"q" has nothing to search for: give a word of the name, or leave it out`)
+			case words > maxWords:
+				problems.Add(plantstore.ErrParameter, `"q" must have at most %d words, got %d`, maxWords, words)
+			}
 		default:
 			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, tag, q", name)
 		}

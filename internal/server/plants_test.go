@@ -238,10 +238,14 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 		"tag=a&tag=b":        {`"tag"`, "2 times"},
 		"tag=%ff":            {`"tag"`, "UTF-8"},
 		"q=%zz":              {"query"},
+		"q=+":                {`"q" has nothing to search for`},
+		"q=%CC%81":           {`"q" has nothing to search for`}, // a combining acute accent
 		"a=1&limit=x&z=1":    {`"a"`, `"limit"`, `"z"`},
 		"limit=5;after=1":    {"query"},
 		"after=1&after=1":    {`"after"`},
 		"cursor=abc&limit=5": {`"cursor"`},
+
+		"q=a" + strings.Repeat("+a", 32): {`"q"`, "at most 32 words, got 33"},
 	} {
 		s.call(t, "GET", "?"+query, "").wantError(t, plantstore.ErrParameter, texts...)
 	}

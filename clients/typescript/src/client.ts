@@ -88,7 +88,7 @@ export interface PlantQuery extends CallOptions {
   after?: Id | undefined;
   /** Only plants with exactly this tag. */
   tag?: string | undefined;
-  /** Only plants whose name contains this text, ignoring case. */
+  /** Only plants whose name contains every word of this text, ignoring case and diacritics. */
   q?: string | undefined;
   /** The maximum number of plants on a page. */
   limit?: number | undefined;

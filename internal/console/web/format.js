@@ -43,6 +43,18 @@ export function shorten(text, max) {
   return text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
 }
 
+/**
+ * hasWords reports whether a name contains every word of a search, as the server decides it:
+ * in any order, ignoring case and diacritics.
+ * @param {string} name
+ * @param {string} q
+ */
+export function hasWords(name, q) {
+  const plain = (/** @type {string} */ text) => text.normalize('NFD').replace(/[\u0300-\u036f]/g, '');
+  const text = plain(name);
+  return plain(q).split(/\p{White_Space}+/u).every((word) => new RegExp(word.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'iu').test(text));
+}
+
 /** sentence makes a server's message a sentence. @param {string} message */
 export function sentence(message) {
   const text = message.slice(0, 1).toUpperCase() + message.slice(1);

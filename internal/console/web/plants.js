@@ -3,7 +3,7 @@
 import { PLANTS, about, aborted, allows, listPlants } from './api.js';
 import { $, STILL_WAITING, copy, h, icon, visible } from './dom.js';
 import { follow } from './feed.js';
-import { count, plural, sentence, shorten } from './format.js';
+import { count, hasWords, plural, sentence, shorten } from './format.js';
 import { startLive, stopLive } from './live.js';
 import { message } from './parts.js';
 import { cancel, closePlant, editPlant, mayLeave, openID, reloadPlant, showPlant } from './plant.js';
@@ -170,7 +170,7 @@ function mount(/** @type {HTMLElement} */ root) {
   $('retag-chosen').addEventListener('click', () => askTag([...list.chosen.values()]));
 }
 
-// find shows the first page of the plants with this text in their name and this tag. While
+// find shows the first page of the plants with these words in their name and this tag. While
 // the user types, the searches are one entry of the browser's history.
 function find(/** @type {string} */ q, /** @type {string} */ tag) {
   const now = state();
@@ -192,10 +192,10 @@ function query(/** @type {import('./state.js').State} */ { q, tag, after }) {
 
 // filters returns the query parameters of the search.
 export function filters(/** @type {{q: string, tag: string}} */ { q, tag } = state()) {
-  return { ...(q && { q }), ...(tag && { tag }) };
+  return { ...(q.trim() && { q }), ...(tag && { tag }) };
 }
 
-export const filtered = () => state().q !== '' || state().tag !== '';
+export const filtered = () => state().q.trim() !== '' || state().tag !== '';
 
 // trail is how the user came to this page: the position and the number of plants of each
 // page before it. It is empty after a pasted link.
@@ -377,7 +377,7 @@ function replaceRow(/** @type {number} */ at, /** @type {Plant} */ plant) {
 function belongs(/** @type {Plant} */ { id, name, tag }) {
   const { q, tag: wanted, after } = state();
   const last = list.plants.at(-1)?.id;
-  return (!q || name.toLowerCase().includes(q.toLowerCase())) && (!wanted || tag === wanted)
+  return hasWords(name, q) && (!wanted || tag === wanted)
     && (!after || BigInt(id) > BigInt(after)) && (!list.next || last === undefined || BigInt(id) < BigInt(last));
 }
 
@@ -425,7 +425,7 @@ function range() {
 
 function renderChips(/** @type {{q: string, tag: string}} */ { q, tag }) {
   const chip = (/** @type {string} */ name, /** @type {string} */ text, /** @type {{q?: string, tag?: string}} */ without) => h('li', {}, h('button', { 'aria-label': `Remove the filter ${name} ${shorten(text, 60)}`, onclick: () => go({ ...state(), after: '', ...without }) }, h('span', { dir: 'auto' }, `${name}: ${shorten(text, 60)}`), icon('close')));
-  $('chips').replaceChildren(...(tag ? [chip('Tag', tag, { tag: '' })] : []), ...(q ? [chip('Name', q, { q: '' })] : []));
+  $('chips').replaceChildren(...(tag ? [chip('Tag', tag, { tag: '' })] : []), ...(q.trim() ? [chip('Name', q, { q: '' })] : []));
 }
 
 // renderGoto offers the plant whose id is in the search field.

@@ -5,7 +5,7 @@
  * @typedef {object} State
  * @property {string} page the name of the page
  * @property {string} id what is open on the page: for plants the exact id in decimal, or new
- * @property {string} q a text in the name
+ * @property {string} q words in the name
  * @property {string} tag
  * @property {string} after the position: the last id, or the cursor, before what is shown
  * @property {string} type a type of event

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { count, differences, figure, marks, plural, restoreBreaks, sentence, shorten, size, span, time } from '../web/format.js';
+import { count, differences, figure, hasWords, marks, plural, restoreBreaks, sentence, shorten, size, span, time } from '../web/format.js';
 
 test('counts, sizes and sentences', () => {
   assert.equal(count(10_000_000), '10,000,000');
@@ -12,6 +12,18 @@ test('counts, sizes and sentences', () => {
   assert.equal(shorten('abc', 2), 'ab…');
   assert.ok(shorten('a\u{1F331}', 2).isWellFormed());
   assert.deepEqual([sentence('it failed'), sentence('why?'), sentence('')], ['It failed.', 'Why?', '.']);
+});
+
+test('a name has every word of a search', () => {
+  for (const [name, q] of [
+    ['Monstera deliciosa', ''], ['Monstera deliciosa', ' deliciosa  MON '], ['\u00d1andubay', 'nandubay'], ['n\u0303andubay', '\u00d1A'], ['\u212aiwi', 'kiwi'], ['\u017falvia', 'SALVIA'],
+    ['\u1f48\u0394\u03a5\u03a3\u03a3\u0395\u038e\u03a3', '\u03bf\u03b4\u03c5\u03c3\u03c3\u03b5\u03c5\u03c2'], ['a.b*[c]\\/', '[C]\\/ .b*'], ['\u304b\u3099', '\u304c'],
+  ]) {
+    assert.ok(hasWords(name, q), `${q} in ${name}`);
+  }
+  for (const [name, q] of [['Monstera', 'monstera vera'], ['Monstera', 'm.n'], ['stra\u00dfe', 'strasse'], ['\u304b', '\u304c'], ['\u00f8re', 'ore']]) {
+    assert.ok(!hasWords(name, q), `${q} in ${name}`);
+  }
 });
 
 test('times are local and as short as they can be', () => {

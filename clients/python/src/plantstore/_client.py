@@ -98,10 +98,10 @@ class Client:
     def list(
         self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int = 1000
     ) -> Iterator[Plant]:
-        """Yields the plants with exactly this tag whose name contains q, in ascending order of id.
+        """Yields the plants with exactly this tag whose name contains every word of q, in ascending order of id.
 
-        The limit is that of a page. A plant that is written in the meantime may or may
-        not be seen: export reads one snapshot.
+        Case and diacritics are ignored. The limit is that of a page. A plant that is written
+        in the meantime may or may not be seen: export reads one snapshot.
         """
         return iterate(self._calls.list(after=after, tag=tag, q=q, limit=limit))
 
