@@ -20,7 +20,8 @@ import (
 	"plantstore/e2e/harness"
 )
 
-// blocks returns the code of one language on a page, for a server.
+// blocks returns the code of one language on a page, for a server. It leaves out blocks after
+// a comment that says why they are not pasted.
 func blocks(t testing.TB, page, language string, server *harness.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(harness.Root, page))
@@ -28,8 +29,10 @@ func blocks(t testing.TB, page, language string, server *harness.Server) string 
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	for _, block := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		b.WriteString(block[1] + "\n")
+	for _, block := range regexp.MustCompile("(?s)(<!-- not pasted: [^\n]+ -->\n)?```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if block[1] == "" {
+			b.WriteString(block[2] + "\n")
+		}
 	}
 	if b.Len() == 0 {
 		t.Fatalf("%s has no block in %s", page, language)
@@ -94,6 +97,64 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
+// paste runs every shell block of the pages in a folder and returns the output. Every command
+// must succeed.
+func paste(t *testing.T, shell, dir string, server *harness.Server, pages ...string) string {
+	t.Helper()
+	// Without "-c", a shell reads its input line by line, as if it were pasted.
+	cmd := exec.CommandContext(t.Context(), need(t, shell), "-eu")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PLANTSTORE_TOKEN="+token, "PLANTSTORE_URL="+server.API)
+	var text strings.Builder
+	if shell == "bash" {
+		text.WriteString("shopt -s expand_aliases\n") // as where people paste
+	}
+	for _, page := range pages {
+		text.WriteString(blocks(t, page, "sh", server))
+	}
+	cmd.Stdin = strings.NewReader(strings.NewReplacer("<TOKEN>", token, "plt_…", token).Replace(text.String()))
+	return output(t, cmd)
+}
+
+// TestTheFirstPagesRun pastes every block of the pages that a new user reads, in order, on one
+// store, twice in each of two shells.
+func TestTheFirstPagesRun(t *testing.T) {
+	t.Parallel()
+	need(t, "curl")
+	need(t, "jq")
+	server, dir := harness.Start(t), t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(harness.Binary(), filepath.Join(dir, "bin/plantstore")); err != nil {
+		t.Fatal(err)
+	}
+	for page, want := range map[string]int{"README.md": 4, "docs/usage.md": 4} {
+		text, err := os.ReadFile(filepath.Join(harness.Root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(text), "<!-- not pasted: "); got != want {
+			t.Errorf("%s has %d blocks that are not pasted, want %d", page, got, want)
+		}
+	}
+	for range 2 {
+		for _, shell := range []string{"bash", "zsh"} {
+			got := paste(t, shell, dir, server, "README.md", "docs/usage.md")
+			for _, want := range []string{
+				`{"name":"Monstera","tag":"tropical"}`, `{"name":"Oak"}`, `{"id":3,"name":"Fern","tag":"shade"}`, `Plant 3 is deleted.`, ` 0 failed`,
+				`(ci) is revoked.`, `{"id":1,"name":"Monstera","tag":"tropical"}`, `{"name":"Monstera deliciosa"}`, `"type":"plant.created"`, `{"error":40004,`,
+			} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s: got\n%s\nwant %s in it", shell, got, want)
+				}
+			}
+			if strings.Count(got, `{"error":`) != 1 {
+				t.Errorf("%s: got\n%s\nwant one error", shell, got)
+			}
+		}
+	}
+}
+
 // TestTheLanguagesPageRuns runs every block of the page on one store, twice, in two shells and
 // in every language.
 func TestTheLanguagesPageRuns(t *testing.T) {
@@ -106,11 +167,7 @@ func TestTheLanguagesPageRuns(t *testing.T) {
 		"plant.created 9007199254740993\n%s"
 	for i := range 2 {
 		for _, shell := range []string{"bash", "zsh"} {
-			// Without "-c", a shell reads its input line by line, as if it were pasted.
-			cmd := exec.CommandContext(t.Context(), need(t, shell), "-eu")
-			cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "PLANTSTORE_TOKEN="+token)
-			cmd.Stdin = strings.NewReader(blocks(t, page, "sh", server))
-			got := output(t, cmd)
+			got := paste(t, shell, t.TempDir(), server, page)
 			created := `"created":0,"unchanged":3`
 			if i == 0 && shell == "bash" {
 				created = `"created":3,"unchanged":0`
