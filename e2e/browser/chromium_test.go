@@ -54,14 +54,21 @@ func startChromium() (context.Context, error) {
 	return main, chromedp.Do(main)
 }
 
-// openPage opens a page with a storage of its own. It reports the errors and warnings of the
-// page's log, and endOfLog. The error is exec.ErrNotFound if Chromium is not installed.
-func openPage(log func(string)) (*driver, error) {
-	main, err := chromium()
+// openPage opens a page in the browser of another, or without one in a browser of its own, with
+// its own storage. It reports the errors and warnings of the page's log, and endOfLog. The error
+// is exec.ErrNotFound if Chromium is not installed.
+func openPage(log func(string), beside *driver) (*driver, error) {
+	parent, err := chromium()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := chromedp.NewContext(main, chromedp.WithNewBrowserContext())
+	var options []chromedp.ContextOption
+	if beside != nil {
+		parent = beside.ctx
+	} else {
+		options = append(options, chromedp.WithNewBrowserContext())
+	}
+	ctx, cancel := chromedp.NewContext(parent, options...)
 	messages := chromedp.Console(ctx)
 	go func() {
 		for m, err := range messages {

@@ -161,8 +161,70 @@ func TestSignOutForgetsTheToken(t *testing.T) {
 	b.wait("document.querySelector('#token').type === 'password' && !document.querySelector('#show-token').checked && document.querySelector('#token').value === ''")
 	b.reload()
 	b.see("#sign-in", "Sign in")
-	if kept := evaluate[int](b, "sessionStorage.length + localStorage.length"); kept != 0 || evaluate[string](b, "document.cookie") != "" {
-		t.Error("the browser stores something after the sign-out")
+	if got := b.stored(); strings.Contains(got, harness.Token) {
+		t.Errorf("the browser stores %s after the sign-out", got)
+	}
+}
+
+// stored returns everything that the browser stores for the page.
+func (b *tab) stored() string {
+	b.t.Helper()
+	return evaluate[string](b, "JSON.stringify([sessionStorage, localStorage, document.cookie])")
+}
+
+func TestTabsSignInAndOutTogether(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	console, docs := "http://"+s.Addr+"/", "http://"+s.Addr+"/docs"
+	b := openConsole(s)
+	if got := evaluate[string](b, "JSON.stringify(localStorage)"); got != "{}" {
+		t.Errorf("the device keeps %s", got)
+	}
+	other := b.beside(console + "#/tokens")
+	other.see("#tokens .records", "You")
+	reference := b.beside(docs)
+	reference.see("#pages", "Tokens")
+
+	b.click("#sign-out")
+	other.see("#sign-in", "Sign in")
+	other.hidden("#console")
+	other.wait("document.activeElement.id === 'token'")
+	reference.wait("document.querySelector('#pages').innerText === 'Console'")
+	if got := other.stored(); strings.Contains(got, harness.Token) {
+		t.Errorf("another tab stores %s after the sign-out", got)
+	}
+
+	// Signing in again brings back the tabs that wait.
+	other.click("#keep")
+	other.signIn(harness.Token)
+	b.hidden("#sign-in")
+	b.see("#state", "No plants yet")
+	if got := evaluate[string](b, "Object.values(localStorage).join()"); !strings.Contains(got, harness.Token) {
+		t.Errorf("the device keeps %s", got)
+	}
+}
+
+func TestTokenIsKeptOnTheDeviceUntilItIsRefused(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	secret := s.Command("token", "create", "--name", "laptop")
+	b := openTab(t, "http://"+s.Addr+"/")
+	b.see("#sign-in", "Keep me signed in on this device")
+	b.wait("!document.querySelector('#keep').checked")
+	b.click("#keep")
+	b.signIn(secret)
+	// As after a restart of the browser, no tab has a token.
+	b.eval("sessionStorage.clear()")
+	b.reload()
+	b.see("#state", "No plants yet")
+
+	s.Command("token", "revoke", "laptop")
+	s.awaitRefused(secret)
+	b.expect("status of 401")
+	b.reload()
+	b.see("#sign-in-reason", "token")
+	if got := b.stored(); strings.Contains(got, secret) {
+		t.Errorf("the browser keeps %s", got)
 	}
 }
 

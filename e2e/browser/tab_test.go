@@ -23,7 +23,7 @@ import (
 // pageTimeout ends a wait for a page that hangs. Tests may share a busy machine.
 const pageTimeout = time.Minute
 
-// tab is a tab of the browser, with a storage of its own.
+// tab is a tab of a browser.
 type tab struct {
 	t      *testing.T
 	driver *driver
@@ -45,13 +45,20 @@ const longMessages = `() => {
 	}
 }`
 
-// openTab opens a page. When the test ends, an error or a violation of the
-// content security policy in the browser's log fails it, unless it was expected.
+// openTab opens a page in a browser of its own. When the test ends, an error or a violation of
+// the content security policy in the browser's log fails it, unless it was expected.
 func openTab(t *testing.T, url string) *tab {
+	t.Helper()
+	return (&tab{t: t}).beside(url)
+}
+
+// beside opens a page in another tab of the same browser.
+func (other *tab) beside(url string) *tab {
+	t := other.t
 	t.Helper()
 	b := &tab{t: t, end: make(chan struct{})}
 	var err error
-	if b.driver, err = openPage(b.note); errors.Is(err, exec.ErrNotFound) {
+	if b.driver, err = openPage(b.note, other.driver); errors.Is(err, exec.ErrNotFound) {
 		testenv.Missing(t, "Chromium is not installed")
 	} else if err != nil {
 		t.Fatalf("open a page in Chromium: %v", err)

@@ -3,7 +3,7 @@
 import js from '@eslint/js';
 
 const browser = [
-  'AbortController', 'AbortSignal', 'Blob', 'CSS', 'CustomEvent', 'DOMException', 'Element', 'Event', 'EventSource', 'File', 'FormData', 'HTMLElement',
+  'AbortController', 'AbortSignal', 'Blob', 'BroadcastChannel', 'CSS', 'CustomEvent', 'DOMException', 'Element', 'Event', 'EventSource', 'File', 'FormData', 'HTMLElement',
   'Headers', 'IntersectionObserver', 'MutationObserver', 'Node', 'ReadableStream', 'Request', 'ResizeObserver', 'Response', 'TextDecoder',
   'TextDecoderStream', 'TextEncoder', 'TransformStream', 'URL', 'URLSearchParams', 'XMLHttpRequest', 'addEventListener', 'cancelAnimationFrame',
   'clearInterval', 'clearTimeout', 'confirm', 'crypto', 'customElements', 'dispatchEvent', 'document', 'fetch', 'getComputedStyle', 'getSelection',

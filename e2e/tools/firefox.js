@@ -119,8 +119,8 @@ async function mainPath() {
   await page.goto(url);
   await click("#sign-out");
   await see("#sign-in", "Sign in");
-  const kept = await page.evaluate(() => sessionStorage.length + localStorage.length);
-  if (kept !== 0) throw new Error("the browser stores something after the sign-out");
+  const kept = await page.evaluate(() => JSON.stringify([sessionStorage, localStorage]));
+  if (kept.includes(token)) throw new Error("the browser stores the token after the sign-out");
 }
 
 try {

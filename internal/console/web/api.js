@@ -2,9 +2,8 @@
 // token.
 
 import { parse, plantJSON } from './json.js';
+import { createSession } from './session.js';
 
-const KEY = 'plantstore.token'; // the reference uses it, too
-const OWN = 'plantstore.own';
 const SLOW = 2500;
 const TIMEOUT = 30_000;
 
@@ -15,25 +14,14 @@ export const API = `${location.origin}${base}`;
 export const PLANTS = `${API}/plants`;
 export const EVENTS = `${API}/events`;
 export const WEBHOOKS = `${API}/webhooks`;
+export const TOKEN = `${API}/token`;
 const METRICS = `${location.origin}/metrics`;
 
-/**
- * @typedef {object} Token
- * @property {string} [id]
- * @property {string} [name]
- * @property {string} [issuer]
- * @property {string} [subject]
- * @property {string[]} scopes
- * @property {string} created
- * @property {string | null} expires
- */
+// Stores may share an origin, but no token: the name has the path of this one.
+const NAME = `plantstore.session ${base}`;
 
-// session is who is signed in. It is kept in this tab only.
-export const session = {
-  secret: () => sessionStorage.getItem(KEY) ?? '',
-  /** @returns {Token} */
-  token: () => JSON.parse(sessionStorage.getItem(OWN) ?? '{"scopes":[]}'),
-};
+/** session is who is signed in. The reference uses it, too. */
+export const session = createSession(NAME, sessionStorage, localStorage, new BroadcastChannel(NAME));
 
 /** allows reports whether the token has the scope. @param {string} scope */
 export const allows = (scope) => session.token().scopes.includes(scope);
@@ -41,12 +29,11 @@ export const allows = (scope) => session.token().scopes.includes(scope);
 /**
  * identify signs in with this token, if the server accepts it.
  * @param {string} secret
- * @param {() => void} [slow]
+ * @param {boolean} keep whether the device keeps it
+ * @param {() => void} slow
  */
-export async function identify(secret, slow) {
-  const own = (await call('GET', `${API}/token`, { secret, slow })).json();
-  sessionStorage.setItem(KEY, secret);
-  sessionStorage.setItem(OWN, JSON.stringify(own));
+export async function identify(secret, keep, slow) {
+  session.begin(secret, (await call('GET', TOKEN, { secret, slow })).json(), keep);
 }
 
 /** @type {{secret: string, names: Promise<Map<string, string>>} | null} */
@@ -81,10 +68,8 @@ async function readNames() {
   return known;
 }
 
-export function signOff() {
+export function forgetNames() {
   people = null;
-  sessionStorage.removeItem(KEY);
-  sessionStorage.removeItem(OWN);
 }
 
 // Failure is a failed call. Its message is for the user. Its status is 0 if there was
@@ -96,8 +81,8 @@ export class Failure extends Error {
   }
 }
 
-const unreachable = () => new Failure(0, 'Server unreachable. Check that it is running and that you are online. Nothing you typed is lost: try again.');
-const tooSlow = () => new Failure(0, `The server did not respond within ${TIMEOUT / 1000} seconds. Nothing you typed is lost, and trying again is safe.`);
+const UNREACHABLE = 'Server unreachable. Check that it is running and that you are online. Nothing you typed is lost: try again.';
+const TOO_SLOW = `The server did not respond within ${TIMEOUT / 1000} seconds. Nothing you typed is lost, and trying again is safe.`;
 
 // onConnection sets the function to call when the server cannot be reached, with false, and
 // when it responds again, with true.
@@ -170,14 +155,19 @@ export async function call(method, url, { headers, body, signal, slow = () => {}
   }
 }
 
-// classify turns an error of fetch into a Failure. If the page itself aborted the call,
-// the error stays an AbortError.
-export function classify(/** @type {any} */ err, /** @type {AbortSignal | undefined} */ signal = undefined, /** @type {AbortSignal | undefined} */ timeout = undefined) {
+/**
+ * classify turns an error of fetch into a Failure. If the page itself aborted the call, the
+ * error stays an AbortError.
+ * @param {any} err
+ * @param {AbortSignal} [signal]
+ * @param {AbortSignal} [timeout]
+ */
+export function classify(err, signal, timeout) {
   if (err instanceof Failure || signal?.aborted) {
     return err;
   }
   reached(false);
-  return timeout?.aborted ? tooSlow() : unreachable();
+  return new Failure(0, timeout?.aborted ? TOO_SLOW : UNREACHABLE);
 }
 
 // listOf returns what is on one page of a list, and the URL of the next page, from the Link
@@ -185,14 +175,19 @@ export function classify(/** @type {any} */ err, /** @type {AbortSignal | undefi
 async function listOf(/** @type {string} */ url, /** @type {Options} */ options) {
   const { response, json } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
-  return { items: json(), next: link && new URL(link[1], url), cursor: response.headers.get('Plantstore-Cursor') ?? '', date: response.headers.get('Date') ?? '' };
+  return {
+    items: json(),
+    next: link && new URL(link[1], url),
+    cursor: response.headers.get('Plantstore-Cursor') ?? '',
+    date: response.headers.get('Date') ?? '',
+  };
 }
 
 // failure returns the Failure for an error response, with the server's message if it has
 // one.
 export function failure(/** @type {number} */ status, /** @type {string} */ text, /** @type {string | null} */ requestID) {
   if (status === 0) {
-    return unreachable();
+    return new Failure(0, UNREACHABLE);
   }
   let message = '';
   try {

@@ -21,7 +21,7 @@ import { page as overview } from './overview.js';
 import { page as plants } from './plants.js';
 import { page as tokens } from './tokens.js';
 import { page as webhooks, startAlerts, stopAlerts } from './webhooks.js';
-import { identify, onConnection, onUnauthorized, session, signOff } from './api.js';
+import { TOKEN, call, forgetNames, identify, onConnection, onUnauthorized, session } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
 import { MENU, menu } from './grants.js';
@@ -47,6 +47,7 @@ const MODULES = { plants, activity, webhooks, tokens, overview };
 const dialog = /** @type {HTMLDialogElement} */ ($('sign-in'));
 const button = /** @type {HTMLButtonElement} */ (dialog.querySelector('.primary'));
 const field = /** @type {HTMLInputElement} */ ($('token'));
+const keep = /** @type {HTMLInputElement} */ ($('keep'));
 
 /** @type {{name: string, module: Page, root: HTMLElement} | null} */
 let open = null; // the page that is shown
@@ -68,7 +69,12 @@ function draw() {
     open = { name: page?.name ?? '', module, root };
   }
   document.title = `${open.module.title} · Plantstore`;
-  $('pages').replaceChildren(...allowed().map(({ name, label }) => h('a', { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined }, label)));
+  const link = (/** @type {import('./grants.js').Entry} */ { name, label }) => h(
+    'a',
+    { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined },
+    label,
+  );
+  $('pages').replaceChildren(...allowed().map(link));
   open.module.show(open.root, now);
 }
 
@@ -88,7 +94,9 @@ const nowhere = {
       'div',
       { class: 'state' },
       h('h1', {}, known ? `Your token cannot open ${known.label}` : 'There is no such page'),
-      h('p', {}, known ? `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.` : 'Choose a page above.'),
+      h('p', {}, known
+        ? `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.`
+        : 'Choose a page above.'),
     ));
   },
   hide() {},
@@ -97,7 +105,7 @@ const nowhere = {
 // showSignIn shows the sign-in dialog: on its own, or on top of what is open, so that
 // typed text is kept.
 function showSignIn(/** @type {string} */ reason) {
-  signOff();
+  forgetNames();
   stopAlerts();
   $('sign-in-reason').textContent = reason && sentence(reason);
   field.value = '';
@@ -123,7 +131,7 @@ async function signIn() {
     return;
   }
   try {
-    await identify(secret, () => {
+    await identify(secret, keep.checked, () => {
       waiting.textContent = STILL_WAITING;
     });
   } catch (err) {
@@ -133,13 +141,15 @@ async function signIn() {
   } finally {
     waiting.textContent = '';
   }
-  field.value = '';
-  dialog.close();
   enter();
 }
 
+// enter shows the page, once the user has signed in. A password manager sees the field with its
+// text disappear, and offers to save it.
 function enter() {
   const resumed = !$('console').hidden;
+  dialog.close();
+  field.value = '';
   $('console').hidden = false;
   $('sign-out').hidden = false;
   draw();
@@ -151,8 +161,8 @@ function enter() {
   $('search')?.focus();
 }
 
-// signOut forgets everything that the user did or saw.
-function signOut() {
+// leave forgets everything that the user did or saw, when the user has signed out.
+function leave() {
   close();
   stopExport();
   stopImport();
@@ -162,6 +172,7 @@ function signOut() {
   $('pages').replaceChildren();
   $('toasts').replaceChildren();
   $('show-token').checked = false;
+  keep.checked = false;
   field.type = 'password';
   history.replaceState(null, '', location.pathname);
   forget();
@@ -191,11 +202,10 @@ function connection(/** @type {boolean} */ up) {
 
 function retry(/** @type {number} */ pause) {
   setTimeout(async () => {
-    const secret = session.secret();
-    if (!offline || !secret) {
+    if (!offline || !session.secret()) {
       return;
     }
-    await identify(secret).catch(() => {});
+    await call('GET', TOKEN).catch(() => {});
     if (offline) {
       retry(Math.min(2 * pause, LATEST));
     }
@@ -205,8 +215,9 @@ function retry(/** @type {number} */ pause) {
 // press handles the keyboard shortcuts.
 function press(/** @type {KeyboardEvent} */ event) {
   const target = /** @type {HTMLElement} */ (event.target);
-  const typing = target.matches('input:not([type="checkbox"], [type="radio"]), textarea, select');
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || $('console').hidden || document.querySelector('dialog[open]') || (typing && event.key !== 'Escape')) {
+  const typing = target.matches('input:not([type="checkbox"], [type="radio"]), textarea, select') && event.key !== 'Escape';
+  const elsewhere = $('console').hidden || document.querySelector('dialog[open]');
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || elsewhere || typing) {
     return;
   }
   if (event.key === '?') {
@@ -221,6 +232,7 @@ function press(/** @type {KeyboardEvent} */ event) {
 
 onUnauthorized((reason) => {
   if (session.secret()) {
+    session.refuse();
     showSignIn(reason);
   }
 });
@@ -239,7 +251,10 @@ dialog.addEventListener('close', () => {
 $('show-token').addEventListener('change', () => {
   field.type = /** @type {HTMLInputElement} */ ($('show-token')).checked ? 'text' : 'password';
 });
-$('sign-out').addEventListener('click', signOut);
+$('sign-out').addEventListener('click', () => {
+  session.end();
+  leave();
+});
 $('help').addEventListener('click', () => $('keys').showModal());
 $('skip').addEventListener('click', (/** @type {Event} */ event) => {
   event.preventDefault(); // the hash is the state
@@ -250,8 +265,9 @@ onConnection(connection);
 start((next) => open?.module.leave?.(next) ?? true, draw);
 startImport(() => open?.module.refresh?.());
 
-if (session.secret()) {
+if (await session.join()) {
   enter();
 } else {
   showSignIn('');
 }
+session.follow(enter, () => $('console').hidden || leave());

@@ -1,5 +1,5 @@
-// The API reference: Swagger UI over this server's own openapi.json. It uses the console's
-// token of this tab.
+// The API reference: Swagger UI over this server's own openapi.json. It uses the token of the
+// console.
 
 import { API, session } from './api.js';
 import { $, h } from './dom.js';
@@ -7,7 +7,6 @@ import { indent } from './json.js';
 import { menu } from './grants.js';
 import { format } from './state.js';
 
-const secret = session.secret();
 const place = /** @type {HTMLElement} */ ($('swagger-ui'));
 
 // What Swagger UI gives no name for screen readers.
@@ -63,9 +62,22 @@ const changes = () => ({
   },
 });
 
-if (secret) {
-  $('pages').replaceChildren(...menu(session.token().scopes).map(({ name, label }) => h('a', { href: `.${format({ page: name })}` }, label)));
+/** @type {any} */
+let ui = null;
+
+// authorize uses the token of the console, if the user has signed in there.
+function authorize() {
+  if (!session.secret()) {
+    return;
+  }
+  const link = (/** @type {import('./grants.js').Entry} */ { name, label }) => h('a', { href: `.${format({ page: name })}` }, label);
+  $('pages').replaceChildren(...menu(session.token().scopes).map(link));
+  ui?.preauthorizeApiKey('bearer', session.secret());
 }
+
+await session.join();
+session.follow(authorize, () => location.reload());
+authorize();
 new MutationObserver(addNames).observe(place, { childList: true, subtree: true, attributeFilter: ['aria-label'] });
 try {
   const response = await fetch('openapi.json');
@@ -76,7 +88,7 @@ try {
   // The page may have been opened under a different host name than the one in the
   // base URL. "Try it out" calls the host that the page came from.
   spec.servers = [{ url: API }];
-  const ui = /** @type {any} */ (globalThis).SwaggerUIBundle({
+  ui = /** @type {any} */ (globalThis).SwaggerUIBundle({
     spec,
     domNode: place,
     deepLinking: true,
@@ -85,8 +97,9 @@ try {
     validatorUrl: null,
     defaultModelsExpandDepth: 0,
     plugins: [changes],
-    onComplete: () => secret && ui.preauthorizeApiKey('bearer', secret),
+    onComplete: authorize,
   });
 } catch (err) {
-  place.replaceChildren(h('p', { class: 'problem' }, `The API description could not be loaded (${err.message}). Reload the page to try again.`));
+  const problem = `The API description could not be loaded (${err.message}). Reload the page to try again.`;
+  place.replaceChildren(h('p', { class: 'problem' }, problem));
 }

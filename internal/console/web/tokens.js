@@ -10,7 +10,7 @@ const TOKENS = `${API}/tokens`;
 
 export const { page, load } = listPage({ title: 'Tokens', noun: 'token', url: TOKENS, draw, create });
 
-/** @typedef {import('./api.js').Token & {id: string, name: string, revoked?: string, last_used?: string}} Listed */
+/** @typedef {import('./session.js').Token & {id: string, name: string, revoked?: string, last_used?: string}} Listed */
 
 function draw(/** @type {HTMLElement} */ place, /** @type {Listed[]} */ tokens) {
   const newest = [...tokens].reverse();
