@@ -2,9 +2,11 @@ package plantstore_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,6 +29,7 @@ func TestOpenAPIJSONIsCurrent(t *testing.T) {
 	if err := yaml.Unmarshal(plantstore.OpenAPI, &root); err != nil {
 		t.Fatal(err)
 	}
+	addSamples(t, root.Content[0])
 	var want bytes.Buffer
 	if err := encodeNode(jsontext.NewEncoder(&want, jsontext.WithIndent("  ")), root.Content[0]); err != nil {
 		t.Fatal(err)
@@ -38,8 +41,65 @@ func TestOpenAPIJSONIsCurrent(t *testing.T) {
 		return
 	}
 	if !bytes.Equal(plantstore.OpenAPIJSON, want.Bytes()) {
-		t.Error("openapi.json does not match openapi.yaml: run go test -run TestOpenAPIJSONIsCurrent -update .")
+		t.Error("openapi.json does not match openapi.yaml and docs/clients.md: run go test -run TestOpenAPIJSONIsCurrent -update .")
 	}
+}
+
+// sample is a member of x-codeSamples.
+type sample struct {
+	Lang   string `yaml:"lang"`
+	Source string `yaml:"source"`
+}
+
+// addSamples adds to every operation its code from docs/clients.md, where a comment has the name
+// of the operation. What connects to the server comes first, so that each is complete.
+func addSamples(t *testing.T, document *yaml.Node) {
+	t.Helper()
+	text, err := os.ReadFile("docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := map[string]map[string]string{} // by operation and language
+	for _, part := range strings.Split(string(text), "\n<!-- ")[1:] {
+		name, code, _ := strings.Cut(part, " -->\n")
+		code, _, _ = strings.Cut(code, "\n## ")
+		blocks[name] = map[string]string{}
+		for _, block := range regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```").FindAllStringSubmatch(code, -1) {
+			blocks[name][block[1]] += block[2]
+		}
+	}
+	paths := member(document, "paths")
+	for i := 1; i < len(paths.Content); i += 2 {
+		for j := 1; j < len(paths.Content[i].Content); j += 2 {
+			operation := paths.Content[i].Content[j]
+			id := member(operation, "operationId")
+			if id == nil {
+				continue // the parameters of a path
+			}
+			var samples []sample
+			for _, language := range []string{"sh", "go", "ts", "python"} {
+				if blocks[id.Value][language] == "" {
+					t.Errorf("docs/clients.md has no code in %s under <!-- %s -->", language, id.Value)
+				}
+				samples = append(samples, sample{language, blocks["connect"][language] + "\n" + blocks[id.Value][language]})
+			}
+			var key, value yaml.Node
+			if err := errors.Join(key.Encode("x-codeSamples"), value.Encode(samples)); err != nil {
+				t.Fatal(err)
+			}
+			operation.Content = append(operation.Content, &key, &value)
+		}
+	}
+}
+
+// member returns the value of a member, or nil if a mapping does not have it.
+func member(mapping *yaml.Node, name string) *yaml.Node {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // encodeNode writes YAML as JSON and keeps the order of members, for the reader.

@@ -21,6 +21,7 @@ func TestReferenceCreatesAPlant(t *testing.T) {
 
 	b.click(".swagger-ui .btn.authorize")
 	b.see(".swagger-ui .modal-ux", "bearer")
+	b.wait("document.querySelector('.swagger-ui .modal-ux input').type === 'password'")
 	b.write(".swagger-ui .modal-ux input", harness.Token)
 	b.shot("docs-authorize")
 	b.click(".swagger-ui .modal-ux .btn.authorize")
@@ -97,6 +98,16 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 		b.write(create+" textarea", fmt.Sprintf(`{"id":%s,"name":"Plant %s"}`, id, id))
 		b.execute(create, "200")
 		b.see(create+" .curl", fmt.Sprintf(`"id":%s,`, id))
+	}
+	b.see(create+" .curl", `-H "Authorization: Bearer $PLANTSTORE_TOKEN"`)
+	b.see(create+" .samples", `auth="Authorization: Bearer $PLANTSTORE_TOKEN"`)
+	for language, want := range map[string]string{"Go": "client.New(", "TypeScript": "new Plantstore({", "Python": "store = Client("} {
+		b.clickText(create+" .samples button", language)
+		b.see(create+" .samples", want)
+		b.see(create+" .samples", s.API)
+	}
+	if strings.Contains(evaluate[string](b, "document.documentElement.outerHTML"), harness.Token) {
+		t.Error("the page has the token")
 	}
 	if _, got := s.Call(harness.Token, "GET", "/plants", ""); strings.Count(got, `"id":`) != len(extremeIDs) {
 		t.Errorf("the store has %s", got)

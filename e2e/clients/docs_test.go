@@ -2,14 +2,19 @@ package clients
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,21 +102,17 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// paste runs every shell block of the pages in a folder and returns the output. Every command
+// paste runs commands in a folder, with these variables, and returns the output. Every command
 // must succeed.
-func paste(t *testing.T, shell, dir string, server *harness.Server, pages ...string) string {
+func paste(t *testing.T, shell, dir string, server *harness.Server, commands string, env ...string) string {
 	t.Helper()
 	// Without "-c", a shell reads its input line by line, as if it were pasted.
 	cmd := exec.CommandContext(t.Context(), need(t, shell), "-eu")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PLANTSTORE_TOKEN="+token, "PLANTSTORE_URL="+server.API)
-	var text strings.Builder
+	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "PLANTSTORE_TOKEN="+token, "PLANTSTORE_URL="+server.API), env...)
 	if shell == "bash" {
-		text.WriteString("shopt -s expand_aliases\n") // as where people paste
+		commands = "shopt -s expand_aliases\n" + commands // as where people paste
 	}
-	for _, page := range pages {
-		text.WriteString(blocks(t, page, "sh", server))
-	}
-	cmd.Stdin = strings.NewReader(strings.NewReplacer("<TOKEN>", token, "plt_…", token).Replace(text.String()))
+	cmd.Stdin = strings.NewReader(strings.NewReplacer("<TOKEN>", token, "plt_…", token).Replace(commands))
 	return output(t, cmd)
 }
 
@@ -139,7 +140,7 @@ func TestTheFirstPagesRun(t *testing.T) {
 	}
 	for range 2 {
 		for _, shell := range []string{"bash", "zsh"} {
-			got := paste(t, shell, dir, server, "README.md", "docs/usage.md")
+			got := paste(t, shell, dir, server, blocks(t, "README.md", "sh", server)+blocks(t, "docs/usage.md", "sh", server))
 			for _, want := range []string{
 				`{"name":"Monstera","tag":"tropical"}`, `{"name":"Oak"}`, `{"id":3,"name":"Fern","tag":"shade"}`, `Plant 3 is deleted.`, ` 0 failed`,
 				`(ci) is revoked.`, `{"id":1,"name":"Monstera","tag":"tropical"}`, `{"name":"Monstera deliciosa"}`, `"type":"plant.created"`, `{"error":40004,`,
@@ -155,19 +156,139 @@ func TestTheFirstPagesRun(t *testing.T) {
 	}
 }
 
+// startForSamples starts a server whose webhooks may send to a receiver. The function that it
+// returns puts the addresses of both into code.
+func startForSamples(t *testing.T) (*harness.Server, func(code string) string) {
+	t.Helper()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(receiver.Close)
+	server := harness.Start(t, "--webhook-allow", "127.0.0.0/8")
+	return server, strings.NewReplacer("http://127.0.0.1:8080", server.API, "http://127.0.0.1:3000", receiver.URL).Replace
+}
+
+// sampleIDs creates a token and a webhook, and returns the variables in which samples expect
+// their ids.
+func sampleIDs(t *testing.T, server *harness.Server, adapt func(string) string) []string {
+	t.Helper()
+	create := func(path, body string) string {
+		status, text := server.Call(token, "POST", path, adapt(body))
+		var made struct{ ID string }
+		if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusCreated {
+			t.Fatalf("POST %s: %d %s (%v)", path, status, text, err)
+		}
+		return made.ID
+	}
+	return []string{
+		"TOKEN_ID=" + create("/tokens", `{"name":"sample","scopes":["plants:read"]}`),
+		"WEBHOOK_ID=" + create("/webhooks", `{"url":"http://127.0.0.1:3000/hook"}`),
+	}
+}
+
+// TestEverySampleRuns runs the code of every operation in openapi.json by itself, as the
+// reference shows it, in every language.
+func TestEverySampleRuns(t *testing.T) {
+	t.Parallel()
+	need(t, "curl")
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(plantstore.OpenAPIJSON, &document); err != nil {
+		t.Fatal(err)
+	}
+	type operation struct {
+		OperationID string                          `json:"operationId"`
+		Samples     []struct{ Lang, Source string } `json:"x-codeSamples"`
+	}
+	var operations []operation
+	for _, methods := range document.Paths {
+		for method, value := range methods {
+			var o operation
+			if method == "parameters" {
+				continue
+			}
+			if err := json.Unmarshal(value, &o); err != nil {
+				t.Fatal(err)
+			}
+			operations = append(operations, o)
+		}
+	}
+	// What one creates, the others read, until another one deletes it.
+	rank := func(o operation) int {
+		return slices.IndexFunc([]string{"create", "import", "replacePlant", "get", "list", "r", "test", "delete"}, func(prefix string) bool {
+			return strings.HasPrefix(o.OperationID, prefix)
+		})
+	}
+	slices.SortFunc(operations, func(a, b operation) int { return cmp.Compare(rank(a), rank(b)) })
+	server, adapt := startForSamples(t)
+	for _, language := range []string{"sh", "go", "ts", "python"} {
+		var names, sources []string
+		for _, o := range operations {
+			for _, s := range o.Samples {
+				if s.Lang == language {
+					names, sources = append(names, o.OperationID), append(sources, adapt(s.Source))
+				}
+			}
+		}
+		if len(sources) != len(operations) {
+			t.Errorf("%s: got the samples %s of %d operations", language, names, len(operations))
+		}
+		var cmd *exec.Cmd
+		switch language {
+		case "sh":
+			var script strings.Builder
+			for _, source := range sources {
+				fmt.Fprintf(&script, "(\n%s\n)\n", source)
+			}
+			cmd = exec.CommandContext(t.Context(), need(t, "bash"), "-eu")
+			cmd.Stdin, cmd.Env = strings.NewReader(script.String()), append(os.Environ(), "PLANTSTORE_TOKEN="+token)
+		case "go":
+			cmd = example(t, language, "func() {\n"+strings.Join(sources, "}()\nfunc() {\n")+"}()\n")
+		case "ts":
+			var main strings.Builder
+			for _, name := range names {
+				fmt.Fprintf(&main, "await import('./%s.js');\n", name)
+			}
+			cmd = example(t, language, main.String())
+			for i, name := range names {
+				write(t, filepath.Join(cmd.Dir, name+".js"), sources[i])
+			}
+		case "python":
+			list, err := json.Marshal(sources)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd = example(t, language, fmt.Sprintf("for source in %s:\n    exec(source, {})\n", list))
+		}
+		cmd.Env = append(cmd.Env, sampleIDs(t, server, adapt)...)
+		got := output(t, cmd)
+		for _, want := range []string{"Monstera", "tropical", "backup", "/hook", "204", "The archive", "1.0.0"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: got\n%s\nwant %s in it", language, got, want)
+			}
+		}
+		// curl does not fail for an error. One sample shows that an id is taken.
+		if n := strings.Count(got, `"error":4`); language == "sh" && n != 1 {
+			t.Errorf("%s: got %d errors in\n%s", language, n, got)
+		}
+	}
+}
+
 // TestTheLanguagesPageRuns runs every block of the page on one store, twice, in two shells and
 // in every language.
 func TestTheLanguagesPageRuns(t *testing.T) {
 	const page = "docs/clients.md"
 	need(t, "curl")
-	server := harness.Start(t)
+	server, adapt := startForSamples(t)
 	monstera := plantstore.Plant{Name: "Monstera"}
 	const program = "taken: \"id\" 9007199254740993 is taken by another plant: choose another id\n" +
-		"%s0 created\n9007199254740993 Monstera deliciosa\nexported 1\nexported 2\nexported 3\nexported 9007199254740993\n" +
-		"plant.created 9007199254740993\n%s"
+		"%s\n0 created\n9007199254740993 Monstera deliciosa\nexported 1\nexported 2\nexported 3\nexported 9007199254740993\n" +
+		"tropical 1\nplant.created 9007199254740993\n24 buckets\nbackup has the secret plt_"
 	for i := range 2 {
 		for _, shell := range []string{"bash", "zsh"} {
-			got := paste(t, shell, t.TempDir(), server, page)
+			got := paste(t, shell, t.TempDir(), server, adapt(blocks(t, page, "sh", server)), sampleIDs(t, server, adapt)...)
 			created := `"created":0,"unchanged":3`
 			if i == 0 && shell == "bash" {
 				created = `"created":3,"unchanged":0`
@@ -184,14 +305,16 @@ func TestTheLanguagesPageRuns(t *testing.T) {
 				t.Errorf("%s: got\n%s\nwant one error", shell, got)
 			}
 		}
-		for language, only := range map[string][2]string{
-			"go":     {},
-			"ts":     {`{"id":9007199254740993,"name":"Monstera","etag":` + strconv.Quote(string(monstera.ETag())) + "}\n", ""},
-			"python": {"", "plant.created 9007199254740993\n"},
+		for language, read := range map[string]string{
+			"go":     "9007199254740993 Monstera",
+			"ts":     `{"id":9007199254740993,"name":"Monstera","etag":` + strconv.Quote(string(monstera.ETag())) + "}",
+			"python": "9007199254740993 Monstera",
 		} {
-			want := fmt.Sprintf(program, only[0], only[1])
-			if got := output(t, example(t, language, blocks(t, page, language, server))); got != want {
-				t.Errorf("%s: got\n%swant\n%s", language, got, want)
+			cmd := example(t, language, adapt(blocks(t, page, language, server)))
+			cmd.Env = append(cmd.Env, sampleIDs(t, server, adapt)...)
+			// Then come ids and secrets, which differ.
+			if got, want := output(t, cmd), fmt.Sprintf(program, read); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: got\n%swant it to begin with\n%s", language, got, want)
 			}
 		}
 	}

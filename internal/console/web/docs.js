@@ -8,6 +8,7 @@ import { menu } from './grants.js';
 import { format } from './state.js';
 
 const place = /** @type {HTMLElement} */ ($('swagger-ui'));
+const SAMPLE = 'http://127.0.0.1:8080'; // the server in the samples
 
 // What Swagger UI gives no name for screen readers.
 const NAMES = {
@@ -23,6 +24,8 @@ function addNames() {
       element.setAttribute('aria-label', name);
     }
   }
+  // What is typed there is a token.
+  place.querySelectorAll('.modal-ux input[type="text"]').forEach((element) => element.setAttribute('type', 'password'));
   // These have a text and another name.
   place.querySelectorAll('.modal-btn[aria-label]').forEach((element) => element.removeAttribute('aria-label'));
 }
@@ -37,10 +40,72 @@ const COLOURS = {
   'hljs-literal': NUMBER,
 };
 
+// The code of an operation: as openapi.json calls a language, its name, and the highlighting
+// that Swagger UI has for it.
+const LANGUAGES = [
+  ['sh', 'curl', 'bash'], ['go', 'Go', 'javascript'], ['ts', 'TypeScript', 'javascript'], ['python', 'Python', 'javascript'],
+];
+let chosen = 'sh'; // the language of what is opened next
+
 const changes = () => ({
   wrapComponents: {
     /** @param {any} Original @param {any} system */
-    SyntaxHighlighter: (Original, { React }) => (/** @type {any} */ props) => React.createElement(Original, { ...props, syntaxHighlighting: { defaultStyle: COLOURS } }),
+    SyntaxHighlighter: (Original, { React }) => (/** @type {any} */ props) => (
+      React.createElement(Original, { ...props, syntaxHighlighting: { defaultStyle: COLOURS } })),
+    // The request as it was sent, but with the token in a variable.
+    /** @param {any} _ @param {any} system */
+    curl: (_, { React, getComponent, fn }) => (/** @type {any} */ { request }) => {
+      const variable = 'Authorization: Bearer $PLANTSTORE_TOKEN';
+      const hasToken = request.hasIn(['headers', 'Authorization']);
+      const masked = hasToken ? request.setIn(['headers', 'Authorization'], 'Bearer $PLANTSTORE_TOKEN') : request;
+      const command = fn.requestSnippetGenerator_curl_bash(masked).replace(`'${variable}'`, `"${variable}"`);
+      return React.createElement(
+        'div',
+        { className: 'curl-command' },
+        React.createElement('h4', null, 'Curl'),
+        React.createElement(getComponent('HighlightCode', true), { language: 'bash', className: 'curl', canCopy: true }, command),
+      );
+    },
+    // The code of an operation is above its responses.
+    /** @param {any} Original @param {any} system */
+    responses: (Original, { React, getComponent, specSelectors }) => function Responses(/** @type {any} */ props) {
+      const [language, choose] = React.useState(chosen);
+      const samples = specSelectors.specJson().getIn(['paths', props.path, props.method, 'x-codeSamples']);
+      const responses = React.createElement(Original, props);
+      if (!samples) {
+        return responses;
+      }
+      const source = samples.find((/** @type {any} */ sample) => sample.get('lang') === language).get('source');
+      const tab = (/** @type {string[]} */ [name, label]) => React.createElement('button', {
+        key: name,
+        type: 'button',
+        className: 'sample-language',
+        'aria-pressed': name === language,
+        onClick: () => {
+          chosen = name;
+          choose(name);
+        },
+      }, label);
+      return React.createElement(
+        React.Fragment,
+        null,
+        React.createElement(
+          'div',
+          { className: 'samples' },
+          React.createElement(
+            'div',
+            { className: 'opblock-section-header' },
+            React.createElement('h4', null, 'Code'),
+            ...LANGUAGES.map(tab),
+          ),
+          React.createElement(getComponent('HighlightCode', true), {
+            language: LANGUAGES.find(([name]) => name === language)?.[2],
+            canCopy: true,
+          }, source.replaceAll(SAMPLE, API).trimEnd()),
+        ),
+        responses,
+      );
+    },
     // Swagger UI parses a JSON response to indent it, which rounds ids beyond 2^53.
     /** @param {any} Original @param {any} system */
     responseBody: (Original, { React, getComponent }) => function ResponseBody(/** @type {any} */ props) {
@@ -52,7 +117,12 @@ const changes = () => ({
         'div',
         null,
         React.createElement('h5', null, 'Response body'),
-        React.createElement(getComponent('HighlightCode', true), { language: 'json', canCopy: true, downloadable: true, fileName: 'response.json' }, indent(content)),
+        React.createElement(getComponent('HighlightCode', true), {
+          language: 'json',
+          canCopy: true,
+          downloadable: true,
+          fileName: 'response.json',
+        }, indent(content)),
       );
     },
     // An operation's path is in a button, where a link cannot be reached.
