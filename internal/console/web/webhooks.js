@@ -1,42 +1,42 @@
 // The page of webhooks: the list, and one of them with its deliveries beside it; and the
 // alerts on all pages.
 
-import { Failure, WEBHOOKS, allows, call, handled } from './api.js';
+import { EVENTS, Failure, WEBHOOKS, allows, call, handled } from './api.js';
+import { chart } from './chart.js';
+import { alarm, alarming, condition, day, succeeded, tally, waiting } from './deliveries.js';
 import { $, busy, h, icon, toast, when } from './dom.js';
-import { plural, sentence } from './format.js';
+import { plural, sentence, time } from './format.js';
+import { indent } from './json.js';
 import { checked, checks, fact, facts, field, listPage, message, openForm, showSecret, tell, words } from './parts.js';
 import { go, state } from './route.js';
 import { format } from './state.js';
 
 const TYPES = ['plant.created', 'plant.replaced', 'plant.deleted'];
+const SOON = 2000; // between two looks at the deliveries
+const SELDOM = 5; // looks, between two at the list
+const BARS = 40;
 
 /**
- * @typedef {object} Webhook
- * @property {string} id
- * @property {string} url
- * @property {string[]} types
- * @property {string} description
- * @property {string} state
- * @property {string} [reason]
- * @property {string} created
- * @property {string} [by]
- *
- * @typedef {object} Delivery
- * @property {string} event
- * @property {string} type
- * @property {string} attempt
- * @property {string} time
- * @property {string} status
- * @property {string} duration_ms
- * @property {string} [error]
- * @property {string} [response]
+ * @typedef {import('./deliveries.js').Webhook} Webhook
+ * @typedef {import('./deliveries.js').Delivery} Delivery
  */
 
-const { page: list, load } = listPage({ title: 'Webhooks', noun: 'webhook', url: WEBHOOKS, draw, create: () => edit(null), reads: 'events:read' });
+const { page: list, load } = listPage({
+  title: 'Webhooks', noun: 'webhook', url: WEBHOOKS, draw, create: () => edit(null), reads: 'events:read',
+});
 
 /** @type {import('./console.js').Page} */
 export const page = {
   ...list,
+  show(root, now) {
+    list.show(root, now);
+    clearInterval(looking);
+    looking = setInterval(look, SOON);
+  },
+  hide() {
+    clearInterval(looking);
+    list.hide();
+  },
   key(key) {
     if (key !== 'Escape' || !state().id) {
       return false;
@@ -50,14 +50,36 @@ export const page = {
 let drawer;
 /** @type {Delivery[]} */
 let tests = []; // of the webhook in the drawer. The server keeps none.
+/** @type {ReturnType<typeof setInterval>} */
+let looking;
+let looks = 0;
+
+// look keeps the page current while it is seen: deliveries at once, and the list now and then.
+async function look() {
+  if (document.hidden || !allows('webhooks:read') || document.querySelector('.page dialog')) {
+    return;
+  }
+  looks++;
+  const { id } = state();
+  const changed = id !== '' && drawer?.dataset.id === id && await loadDeliveries(id);
+  if (changed || looks % SELDOM === 0) {
+    await load();
+  }
+}
 
 // draw shows the webhooks, and the one that the URL names beside them.
 function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhooks) {
   const { id } = state();
+  const back = focused(place);
   if (!place.contains(drawer)) {
     drawer = h('aside', { class: 'drawer', 'aria-labelledby': 'webhook-title' });
+    place.append(drawer);
   }
-  place.replaceChildren(webhooks.length > 0 ? h('ul', { class: 'records' }, ...webhooks.map((webhook) => row(webhook, webhook.id === id))) : empty(), drawer);
+  const rows = webhooks.map((webhook) => row(webhook, webhook.id === id));
+  while (drawer.previousSibling) { // the drawer stays where it is, with its position
+    drawer.previousSibling.remove();
+  }
+  drawer.before(webhooks.length > 0 ? h('ul', { class: 'records' }, ...rows) : empty());
   const open = webhooks.find((webhook) => webhook.id === id);
   const fresh = drawer.dataset.id !== id;
   drawer.hidden = id === '';
@@ -67,22 +89,63 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   } else if (open) {
     show(open, fresh);
   } else {
-    drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, 'There is no such webhook.')));
+    drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, NONE)));
   }
+  back();
+}
+
+const NONE = 'There is no such webhook.';
+
+// focused returns a function that gives the focus back to the link or button that has it now,
+// after it was drawn again.
+function focused(/** @type {HTMLElement} */ place) {
+  const active = /** @type {HTMLElement} */ (document.activeElement);
+  const all = () => /** @type {HTMLElement[]} */ ([...place.querySelectorAll('.records a, .drawer :is(header, .buttons) button')]);
+  const name = (/** @type {HTMLElement} */ element) => element.getAttribute('href') ?? element.ariaLabel ?? element.textContent;
+  const had = all().includes(active);
+  return () => had && !active.isConnected && all().find((element) => name(element) === name(active))?.focus();
 }
 
 const empty = () => message('No webhooks', 'A webhook sends every change to a URL, signed, until it arrives.');
 
-const badge = (/** @type {Webhook} */ { state: now }) => h('span', { class: now === 'active' ? 'badge' : 'badge bad' }, now);
+function badge(/** @type {Webhook} */ webhook) {
+  const now = condition(webhook);
+  return h('span', { class: now === 'active' ? 'badge' : 'badge bad' }, now);
+}
+
+/** trouble says since when and why events do not arrive, if they do not. @param {Webhook} webhook */
+function trouble({ state: now, reason, failing }) {
+  if (now === 'disabled') {
+    return reason ? [h('p', { class: 'problem' }, sentence(reason))] : [];
+  }
+  if (!failing) {
+    return [];
+  }
+  const why = `, ${plural(BigInt(failing.attempts), 'attempt')}: ${sentence(failing.error)}`;
+  return [h('p', { class: 'problem' }, 'Since ', when(failing.since), why)];
+}
 
 function row(/** @type {Webhook} */ webhook, /** @type {boolean} */ open) {
-  const { id, url, description, types, created } = webhook;
+  const { id, url, description, types, created, delivered, pending } = webhook;
   return h(
     'li',
     { 'data-id': id, class: open ? 'open' : undefined },
-    h('div', { class: 'who' }, h('a', { href: format({ page: 'webhooks', id }), 'aria-current': open ? 'true' : undefined }, url), badge(webhook), ...(description ? [h('span', { dir: 'auto' }, description)] : [])),
+    h(
+      'div',
+      { class: 'who' },
+      h('a', { href: format({ page: 'webhooks', id }), 'aria-current': open ? 'true' : undefined }, url),
+      badge(webhook),
+      ...(description ? [h('span', { dir: 'auto' }, description)] : []),
+      ...trouble(webhook),
+    ),
     words('Changes', types),
-    h('dl', {}, fact('Created', when(created))),
+    h(
+      'dl',
+      {},
+      fact('Created', when(created)),
+      fact('Last arrived', delivered ? when(delivered) : 'never'),
+      fact('Waiting', waiting(pending)),
+    ),
   );
 }
 
@@ -94,7 +157,8 @@ const heading = (/** @type {string} */ title) => h(
 );
 
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
-  const { id, url, description, types, created, by, reason } = webhook;
+  const { id, url, description, types, created, by, delivered, pending, lag_ms: lag } = webhook;
+  const seconds = Math.round(Number(lag) / 1000);
   const buttons = h('div', { class: 'buttons' });
   /** @type {(name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
   const action = (name, run, kind) => {
@@ -106,6 +170,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
       action('Resume', (button) => busy(button, () => resume(webhook)), 'primary');
     }
     action('Send a test', (button) => busy(button, () => test(webhook)));
+    action('Replay', () => replay(webhook));
     action('Edit', () => edit(webhook));
   }
   if (allows('webhooks:write')) {
@@ -122,7 +187,9 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
       ...facts(
         ['URL', h('span', { class: 'value' }, url)],
         .../** @type {[string, Node][]} */ (description ? [['For', h('span', { class: 'value', dir: 'auto' }, description)]] : []),
-        ['State', badge(webhook), ...(reason ? [h('p', { class: 'problem' }, sentence(reason))] : [])],
+        ['State', badge(webhook), ...trouble(webhook)],
+        ['Last arrived', delivered ? when(delivered) : 'never'],
+        ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${plural(seconds, 'second')}` : 'nothing'],
         ['Changes', types.join(', ')],
         ['Created', when(created), by ? ` by ${by}` : ''],
         ['ID', h('code', {}, id)],
@@ -130,7 +197,9 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
     ),
     buttons,
     h('h3', { id: 'deliveries-title' }, 'Deliveries'),
-    !fresh && deliveries ? deliveries : h('div', { class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0' }),
+    !fresh && deliveries ? deliveries : h('div', {
+      class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0',
+    }),
   ));
   if (fresh) {
     drawer.querySelector('h2')?.focus();
@@ -139,25 +208,48 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   }
 }
 
+// loadDeliveries shows the deliveries, and returns whether there are other ones than before.
 async function loadDeliveries(/** @type {string} */ id) {
   const list = /** @type {HTMLElement} */ (drawer.querySelector('.deliveries'));
   try {
     /** @type {Delivery[]} */
     const sent = (await call('GET', `${WEBHOOKS}/${id}/deliveries`)).json();
     const all = [...tests, ...sent].sort((a, b) => Date.parse(b.time) - Date.parse(a.time));
-    const again = h('button', { class: 'quiet', onclick: () => busy(again, () => loadDeliveries(id)) }, 'Refresh');
+    const keys = all.map(({ event, attempt: number, time: at }) => `${event} ${number} ${at}`);
+    if (list.firstChild && list.dataset.shown === keys.join()) {
+      return false;
+    }
+    const first = list.dataset.shown === undefined;
+    list.dataset.shown = keys.join();
+    // What was there stays, and may be open.
+    const old = new Map([...list.querySelectorAll('li')].map((element) => [element.dataset.key, element]));
     list.replaceChildren(
-      h('div', { class: 'meta' }, h('span', {}, all.length > 0 ? `${plural(all.length, 'attempt')}${all.length > 1 ? ', newest first' : ''}` : 'Nothing was sent yet.'), again),
-      h('ol', { class: 'history' }, ...all.map(attempt)),
+      h('p', { class: 'meta' }, all.length > 0 ? `${plural(all.length, 'attempt')}, newest first` : 'Nothing was sent yet.'),
+      ...(all.length > 0 ? [summary(all)] : []),
+      h('ol', { class: 'history' }, ...all.map((delivery, i) => old.get(keys[i]) ?? attempt(delivery, keys[i]))),
     );
+    return !first;
   } catch (err) {
     if (!handled(err)) {
       list.replaceChildren(h('p', { class: 'problem' }, sentence(err.message)));
+      delete list.dataset.shown;
     }
+    return false;
   }
 }
 
-const succeeded = (/** @type {Delivery} */ { status }) => /^2..$/.test(status);
+/** summary draws how many attempts arrived and failed over time. @param {Delivery[]} all */
+function summary(all) {
+  const { start, arrived, failed } = tally(all, BARS, Date.now());
+  const bad = all.filter((delivery) => !succeeded(delivery)).length;
+  return chart({
+    label: `${all.length - bad} arrived and ${bad} failed since ${time(start)}`,
+    series: [{ class: 'arrived', values: arrived }, { class: 'failed', values: failed }],
+    titles: (bar) => `${arrived[bar]} arrived, ${failed[bar]} failed`,
+    height: 72,
+    axis: [time(start), 'now'],
+  });
+}
 
 /** outcome says in a few words how an attempt ended. @param {Delivery} delivery */
 function outcome(delivery) {
@@ -165,16 +257,45 @@ function outcome(delivery) {
   return status === '0' ? `no response: ${error ?? 'unknown'}` : `${status} in ${ms} ms`;
 }
 
-function attempt(/** @type {Delivery} */ delivery) {
-  const { type, time, attempt: number, response } = delivery;
+function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
+  const { event, type, time: at, attempt: number, response } = delivery;
+  const known = allows('events:read') && TYPES.includes(type);
   return h(
     'li',
-    {},
+    { 'data-key': key },
     h('span', { class: succeeded(delivery) ? 'badge' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
     ` ${type}: ${outcome(delivery)}`,
-    h('div', { class: 'meta' }, when(time), number === '1' ? '' : `attempt ${number}`),
-    ...(response && !succeeded(delivery) ? [h('pre', { class: 'value' }, response)] : []),
+    h('div', { class: 'meta' }, when(at), number === '1' ? '' : `attempt ${number}`),
+    ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, response)] : []),
+    ...(known ? [payload(event)] : []),
   );
+}
+
+// payload shows the event of a delivery when it is opened. Deliveries do not have it: who may
+// see them need not be allowed to read the log.
+function payload(/** @type {string} */ cursor) {
+  const text = h('pre', { class: 'value' }, 'Loading…');
+  const open = async (/** @type {Event} */ { currentTarget }) => {
+    const details = /** @type {HTMLDetailsElement} */ (currentTarget);
+    if (!details.open || details.dataset.loaded) {
+      return;
+    }
+    try {
+      text.textContent = await readEvent(cursor);
+      details.dataset.loaded = 'yes';
+    } catch (err) {
+      text.textContent = sentence(err.message);
+    }
+  };
+  return h('details', { ontoggle: open }, h('summary', {}, 'Event'), text);
+}
+
+// readEvent returns the JSON of the event with this cursor. It is the one after its predecessor.
+async function readEvent(/** @type {string} */ cursor) {
+  const read = (/** @type {Record<string, string>} */ query) => call('GET', `${EVENTS}?${new URLSearchParams({ limit: '1', ...query })}`);
+  const [previous] = (await read({ order: 'newest', before: cursor })).json();
+  const { text, json } = await read(previous ? { after: previous.cursor } : {});
+  return json()[0]?.cursor === cursor ? indent(text.trim().slice(1, -1)) : 'The log of changes no longer has this event.';
 }
 
 async function test(/** @type {Webhook} */ { id }) {
@@ -182,7 +303,8 @@ async function test(/** @type {Webhook} */ { id }) {
     /** @type {Delivery} */
     const delivery = (await call('POST', `${WEBHOOKS}/${id}/test`)).json();
     tests.push(delivery);
-    toast(succeeded(delivery) ? `The test arrived: ${outcome(delivery)}.` : sentence(`the test failed: ${outcome(delivery)}`), { bad: !succeeded(delivery) });
+    const bad = !succeeded(delivery);
+    toast(sentence(`${bad ? 'The test failed' : 'The test arrived'}: ${outcome(delivery)}`), { bad });
     await loadDeliveries(id);
   });
 }
@@ -196,9 +318,30 @@ async function resume(/** @type {Webhook} */ { id }) {
   });
 }
 
+function replay(/** @type {Webhook} */ { id, url }) {
+  const periods = [['1', 'The last hour'], ['24', 'The last 24 hours'], ['168', 'The last 7 days']];
+  const hours = /** @type {HTMLSelectElement} */ (h('select', {}, ...periods.map(([value, text]) => h('option', { value }, text))));
+  openForm({
+    title: 'Send events again?',
+    body: [
+      h('p', {}, `Everything that has changed since then is sent to ${url}, in order, even if it was sent before.`),
+      field('Period', hours),
+    ],
+    action: 'Replay',
+    async run(options) {
+      const since = new Date(Date.now() - Number(hours.value) * 3_600_000).toISOString();
+      const headers = { 'Content-Type': 'application/json' };
+      await call('POST', `${WEBHOOKS}/${id}/replay`, { ...options, headers, body: JSON.stringify({ since }) });
+      toast('The events are sent again.');
+      await load();
+    },
+  });
+}
+
 /** edit opens the form for a webhook, or for a new one. @param {Webhook | null} webhook */
 function edit(webhook) {
-  const input = (/** @type {Record<string, any>} */ properties) => /** @type {HTMLInputElement} */ (h('input', { autocomplete: 'off', spellcheck: 'false', ...properties }));
+  const input = (/** @type {Record<string, any>} */ properties) => /** @type {HTMLInputElement} */ (
+    h('input', { autocomplete: 'off', spellcheck: 'false', ...properties }));
   const url = input({ id: 'webhook-url', type: 'url', value: webhook?.url ?? '', placeholder: 'https://example.com/hook', autofocus: '' });
   const description = input({ id: 'webhook-description', value: webhook?.description ?? '' });
   const types = checks('Changes to send', TYPES.map((value) => ({ value, text: '', checked: webhook?.types.includes(value) ?? true })));
@@ -212,8 +355,8 @@ function edit(webhook) {
       }
       const body = JSON.stringify({ url: url.value.trim(), types: checked(types), description: description.value.trim() });
       const headers = { 'Content-Type': 'application/json' };
-      const { json } = await call(webhook ? 'PUT' : 'POST', webhook ? `${WEBHOOKS}/${webhook.id}` : WEBHOOKS, { ...options, body, headers });
-      const made = json();
+      const [method, where] = webhook ? ['PUT', `${WEBHOOKS}/${webhook.id}`] : ['POST', WEBHOOKS];
+      const made = (await call(method, where, { ...options, body, headers })).json();
       await load();
       if (webhook) {
         toast('The webhook was saved.');
@@ -229,7 +372,8 @@ function edit(webhook) {
   });
 }
 
-const secret = (/** @type {string} */ text, /** @type {string} */ value) => showSecret({ title: 'Secret of the webhook', text, label: 'Secret', secret: value });
+const secret = (/** @type {string} */ text, /** @type {string} */ value) => (
+  showSecret({ title: 'Secret of the webhook', text, label: 'Secret', secret: value }));
 
 function rotate(/** @type {Webhook} */ { id }) {
   openForm({
@@ -261,9 +405,10 @@ function remove(/** @type {Webhook} */ { id, url }) {
   });
 }
 
-// The alerts on every page: webhooks that were disabled.
+// The alerts on every page: webhooks that were disabled, or that have failed for a while.
 
 const EVERY = 30_000;
+const DISMISSED = 'plantstore.dismissed'; // the ids of webhooks are those of one store
 
 /** @type {ReturnType<typeof setTimeout>} */
 let timer;
@@ -288,17 +433,35 @@ async function watch(/** @type {AbortSignal} */ signal) {
   try {
     /** @type {Webhook[]} */
     const all = (await call('GET', WEBHOOKS, { signal })).json();
-    $('alerts').replaceChildren(...all.filter((webhook) => webhook.state === 'disabled').map(({ id, url, reason }) => h(
-      'p',
-      { class: 'alert' },
-      h('strong', {}, 'Webhook disabled'),
-      ` Nothing is sent to ${url}: ${reason}. `,
-      h('a', { href: format({ page: 'webhooks', id }) }, 'Open'),
-    )));
+    $('alerts').replaceChildren(...alarming(all, Date.now(), dismissed()).map(alert));
   } catch (err) {
     if (handled(err) || err.status === 403) {
       return; // the token lacks the scope, or is no longer valid
     }
   }
   timer = setTimeout(() => watch(signal), EVERY);
+}
+
+/** dismissed returns the alerts that the user has dismissed today. @returns {Record<string, string>} */
+function dismissed() {
+  const all = Object.entries(JSON.parse(localStorage.getItem(DISMISSED) ?? '{}'));
+  return Object.fromEntries(all.filter(([, on]) => on === day(Date.now())));
+}
+
+function alert(/** @type {Webhook} */ webhook) {
+  const { id, url, reason, failing } = webhook;
+  const link = h('a', { href: format({ page: 'webhooks', id }) }, 'Open');
+  if (!failing || webhook.state === 'disabled') {
+    return h('p', { class: 'alert' }, h('strong', {}, 'Webhook disabled'), ` Nothing is sent to ${url}: ${reason}. `, link);
+  }
+  const dismiss = h('button', {
+    class: 'quiet',
+    onclick: () => {
+      localStorage.setItem(DISMISSED, JSON.stringify({ ...dismissed(), [alarm(webhook)]: day(Date.now()) }));
+      element.remove();
+    },
+  }, 'Dismiss for today');
+  const why = ` Nothing has arrived at ${url} since ${time(failing.since)}: ${failing.error}. `;
+  const element = h('p', { class: 'alert' }, h('strong', {}, 'Webhook failing'), why, link, ' ', dismiss);
+  return element;
 }
