@@ -461,7 +461,7 @@ function alert(/** @type {Webhook} */ webhook) {
       element.remove();
     },
   }, 'Dismiss for today');
-  const why = ` Nothing has arrived at ${url} since ${time(failing.since)}: ${failing.error}. `;
+  const why = ` Deliveries to ${url} have failed since ${time(failing.since)}: ${failing.error}. `;
   const element = h('p', { class: 'alert' }, h('strong', {}, 'Webhook failing'), why, link, ' ', dismiss);
   return element;
 }
