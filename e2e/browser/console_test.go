@@ -463,6 +463,16 @@ func TestTagsAreSuggestedWithCounts(t *testing.T) {
 	s.Import(shade.String())
 	b.write("#tag-filter", "sh")
 	b.see("#tags", "shade\n1,000+")
+
+	// The form suggests them too, below the field. Enter takes one and does not submit.
+	b.click("#create")
+	b.write("#plant-tag", "tro")
+	b.wait("Array.from(document.querySelectorAll('#plant-tags li'), (e) => e.dataset.tag).join() === 'tropical'")
+	b.accessible()
+	b.press(kb.ArrowDown + kb.Enter)
+	b.wait("document.querySelector('#plant-tag').value === 'tropical' && document.activeElement.id === 'plant-tag'")
+	b.hidden("#plant-tags")
+	b.see("#drawer-title", "New plant")
 }
 
 func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
@@ -524,7 +534,6 @@ func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
 	s := startServer(t)
 	s.Import(garden(3))
 	b := openConsole(s)
-	warning := "You have unsaved changes."
 	for name, leave := range map[string]func(){
 		"Escape":      func() { b.press(kb.Escape) },
 		"Cancel":      func() { b.click("#plant .cancel") },
@@ -536,12 +545,32 @@ func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
 		b.edit("1")
 		b.press("!")
 		leave()
-		b.see("#plant .waiting", warning)
+		b.see("dialog", "Discard your changes?")
 		b.at("#/plants/1")
+		b.press(kb.Escape)
+		b.hidden("dialog")
+		b.see("#plant", "Save")
 		leave()
+		b.shot("unsaved")
+		b.click("dialog .danger")
 		b.hidden("#plant")
 		b.eval("location.hash = '#/plants'")
 		b.hidden("#drawer")
+	}
+	unload := "(() => { const event = new Event('beforeunload', {cancelable: true}); dispatchEvent(event); return event.defaultPrevented; })()"
+	b.edit("1")
+	if evaluate[bool](b, unload) {
+		t.Error("a reload asks, although nothing was typed")
+	}
+	b.press("!")
+	if !evaluate[bool](b, unload) {
+		t.Error("a reload does not ask")
+	}
+	b.click("#sign-out")
+	b.click("dialog .danger")
+	b.see("#sign-in", "Sign in")
+	if evaluate[bool](b, unload) {
+		t.Error("a reload asks for text that was discarded")
 	}
 }
 
@@ -568,7 +597,7 @@ func TestErrorsAreShownNextToTheField(t *testing.T) {
 			b.shot("create-refused")
 		}
 		b.click("#plant .cancel")
-		b.click("#plant .cancel")
+		b.click("dialog .danger")
 		b.hidden("#plant")
 	}
 	b.create("2", "Fern", "")

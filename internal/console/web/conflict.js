@@ -24,7 +24,8 @@ export function choose(mine, theirs, base) {
     : 'Someone deleted it while you were editing. Do you want to create it again?';
   $('conflict-theirs').textContent = theirs ? 'Keep theirs' : 'Leave it deleted';
   $('conflict-mine').textContent = theirs ? 'Save this' : 'Create it again';
-  $('versions').replaceChildren(...FIELDS.map(([key, title]) => (theirs ? question(key, title, mine, theirs, base) : h('div', {}, h('strong', {}, `${title}: `), value(mine[key])))));
+  $('versions').replaceChildren(...FIELDS.map(([key, title]) => (
+    theirs ? question(key, title, mine, theirs, base) : h('div', {}, h('strong', {}, `${title}: `), value(mine[key])))));
   dialog.returnValue = '';
   dialog.showModal();
   $('conflict-back').focus();
@@ -36,24 +37,41 @@ export function choose(mine, theirs, base) {
   });
 }
 
-// question asks which version of one field to keep, if they differ.
-function question(/** @type {'name' | 'tag'} */ key, /** @type {string} */ title, /** @type {Version} */ mine, /** @type {Version} */ theirs, /** @type {Version} */ base) {
+/**
+ * question asks which version of one field to keep, if they differ.
+ * @param {'name' | 'tag'} key
+ * @param {string} title
+ * @param {Version} mine
+ * @param {Version} theirs
+ * @param {Version} base
+ */
+function question(key, title, mine, theirs, base) {
   if (mine[key] === theirs[key]) {
     return h('fieldset', {}, h('legend', {}, title), value(mine[key]));
   }
   const [marked, saved] = differences(mine[key] ?? '', theirs[key] ?? '');
-  const option = (/** @type {string} */ who, /** @type {string} */ name, /** @type {string | undefined} */ text, /** @type {import('./format.js').Piece[]} */ pieces, /** @type {string} */ mark) => {
+  /** @type {(who: string, name: string, text: string | undefined, pieces: import('./format.js').Piece[], mark: string) => HTMLElement} */
+  const option = (who, name, text, pieces, mark) => {
     const input = h('input', { type: 'radio', name: `keep-${key}`, value: who });
     /** @type {HTMLInputElement} */ (input).checked = (who === 'theirs') === (mine[key] === base[key]);
-    const shown = text ? h('span', { class: 'value', dir: 'auto' }, ...pieces.map((piece) => (piece.same ? h('span', {}, ...visible(piece.text, true)) : h(mark, {}, ...visible(piece.text, true))))) : value(text);
-    return h('label', {}, input, h('span', {}, h('small', {}, name), shown));
+    const shown = pieces.map((piece) => h(piece.same ? 'span' : mark, {}, ...visible(piece.text, true)));
+    const whole = text ? h('span', { class: 'value', dir: 'auto' }, ...shown) : value(text);
+    return h('label', {}, input, h('span', {}, h('small', {}, name), whole));
   };
-  return h('fieldset', {}, h('legend', {}, title), option('theirs', 'Saved version', theirs[key], saved, 'del'), option('mine', 'Your version', mine[key], marked, 'ins'));
+  return h(
+    'fieldset',
+    {},
+    h('legend', {}, title),
+    option('theirs', 'Saved version', theirs[key], saved, 'del'),
+    option('mine', 'Your version', mine[key], marked, 'ins'),
+  );
 }
 
 /** @param {Version} mine @param {Version | null} theirs @returns {Version} */
 function chosen(mine, theirs) {
-  const keep = (/** @type {string} */ key) => /** @type {HTMLInputElement | null} */ (document.querySelector(`input[name="keep-${key}"]:checked`))?.value;
+  /** @type {(key: string) => HTMLInputElement | null} */
+  const checked = (key) => document.querySelector(`input[name="keep-${key}"]:checked`);
+  const keep = (/** @type {string} */ key) => checked(key)?.value;
   return {
     name: theirs && keep('name') === 'theirs' ? theirs.name : mine.name,
     tag: theirs && keep('tag') === 'theirs' ? theirs.tag : mine.tag,

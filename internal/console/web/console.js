@@ -7,7 +7,8 @@
 //     show(root, state), // draws the state into root, an element of its own in <main>
 //     hide(),            // stops what runs: the page is left, or the user signs out
 //     refresh(),         // optional: the user has signed in again, or the server is back
-//     leave(next),       // optional: returns false to stay, because of unsaved text
+//     leave(next, again), // optional: returns false to stay, because of unsaved text, and may
+//                        // call again when the user has discarded it
 //     key(key),          // optional: handles a key pressed outside fields and dialogs, or
 //                        // Escape anywhere but in a dialog, and returns whether it did
 //   }
@@ -26,7 +27,7 @@ import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
 import { MENU, menu } from './grants.js';
 import { forget, start, state } from './route.js';
-import { format } from './state.js';
+import { format, parse } from './state.js';
 import { stopExport } from './export.js';
 import { startImport, stopImport } from './import.js';
 import { forgetUndo, undoLast } from './undo.js';
@@ -37,7 +38,7 @@ import { forgetUndo, undoLast } from './undo.js';
  * @property {(root: HTMLElement, state: import('./state.js').State) => void} show
  * @property {() => void} hide
  * @property {() => void} [refresh]
- * @property {(next: import('./state.js').State) => boolean} [leave]
+ * @property {(next: import('./state.js').State, again: () => void) => boolean} [leave]
  * @property {(key: string) => boolean} [key]
  */
 
@@ -252,8 +253,13 @@ $('show-token').addEventListener('change', () => {
   field.type = /** @type {HTMLInputElement} */ ($('show-token')).checked ? 'text' : 'password';
 });
 $('sign-out').addEventListener('click', () => {
-  session.end();
-  leave();
+  const end = () => {
+    session.end();
+    leave();
+  };
+  if (open?.module.leave?.(parse(''), end) ?? true) {
+    end();
+  }
 });
 $('help').addEventListener('click', () => $('keys').showModal());
 $('skip').addEventListener('click', (/** @type {Event} */ event) => {
@@ -262,7 +268,7 @@ $('skip').addEventListener('click', (/** @type {Event} */ event) => {
 });
 addEventListener('keydown', press);
 onConnection(connection);
-start((next) => open?.module.leave?.(next) ?? true, draw);
+start((next, again) => open?.module.leave?.(next, again) ?? true, draw);
 startImport(() => open?.module.refresh?.());
 
 if (await session.join()) {

@@ -49,14 +49,17 @@ export function icon(/** @type {string} */ name) {
  * @param {boolean} [part] whether it is a part of a text
  * @returns {(Node | string)[]}
  */
-export const visible = (text, part) => marks(text, part).map((piece) => (piece.sign ? h('span', { class: piece.sign.length > 3 ? 'mark code' : 'mark', title: piece.name }, piece.sign) : piece.text));
+export const visible = (text, part) => marks(text, part).map(({ text: plain, sign, name }) => (
+  sign ? h('span', { class: sign.length > 3 ? 'mark code' : 'mark', title: name }, sign) : plain));
 
 /**
  * value shows a name or a tag in full, or says that there is none.
  * @param {string | undefined} text
  */
 export function value(text) {
-  return text ? h('span', { class: 'value', dir: 'auto' }, ...visible(shorten(text, 100_000))) : h('span', { class: 'blank' }, text === '' ? 'empty' : 'none');
+  return text
+    ? h('span', { class: 'value', dir: 'auto' }, ...visible(shorten(text, 100_000)))
+    : h('span', { class: 'blank' }, text === '' ? 'empty' : 'none');
 }
 
 /** when shows a time, with the exact one on hover. @param {string} at */
@@ -72,10 +75,17 @@ export const when = (at) => h('time', { datetime: at, title: at }, time(at));
  * toast shows a message at the bottom of the page. It gives way to the next one, unless it is
  * kept. Errors are kept. Without seconds, what is kept stays until it is closed.
  * @param {string} message
- * @param {{bad?: boolean, keep?: boolean, actions?: [string, () => void][], seconds?: number, onclose?: () => void, closeLabel?: string}} [options]
+ * @param {object} [options]
+ * @param {boolean} [options.bad]
+ * @param {boolean} [options.keep]
+ * @param {[string, () => void][]} [options.actions]
+ * @param {number} [options.seconds]
+ * @param {() => void} [options.onclose]
+ * @param {string} [options.closeLabel]
  * @returns {Toast}
  */
-export function toast(message, { bad = false, keep = bad, actions = [], seconds, onclose = () => {}, closeLabel = 'Dismiss' } = {}) {
+export function toast(message, options = {}) {
+  const { bad = false, keep = bad, actions = [], seconds, onclose = () => {}, closeLabel = 'Dismiss' } = options;
   const text = h('span', {}, message);
   const element = h('div', { class: `toast${bad ? ' bad' : ''}${keep ? '' : ' brief'}` }, text);
   const close = () => element.remove();
@@ -103,28 +113,6 @@ function expire(/** @type {HTMLElement} */ element, /** @type {number} */ ms, /*
       close();
     }
   }, step);
-}
-
-/** copy puts a text on the clipboard. @param {string} text @param {string} what */
-export async function copy(text, what) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Without TLS there is no clipboard API, except on localhost.
-    const field = h('textarea', { class: 'hidden-text', 'aria-hidden': 'true' });
-    /** @type {HTMLTextAreaElement} */ (field).value = text;
-    const back = document.activeElement;
-    (document.querySelector('dialog[open]') ?? document.body).append(field);
-    /** @type {HTMLTextAreaElement} */ (field).select();
-    const done = document.execCommand('copy');
-    field.remove();
-    /** @type {HTMLElement | null} */ (back)?.focus();
-    if (!done) {
-      toast('The browser does not allow copying here. Select the text and copy it yourself.', { bad: true });
-      return;
-    }
-  }
-  toast(`${what} copied.`);
 }
 
 export const STILL_WAITING = 'The server is slow. Still waiting…';

@@ -62,26 +62,26 @@ export function sentence(message) {
 }
 
 /**
- * time shows a time in the user's own time zone, with no more of the date than is needed.
+ * time shows a time as the browser's language writes it, in the user's own time zone, which it
+ * names, with no more of the date than is needed.
  * @param {string | number} at an RFC 3339 time, or milliseconds
  * @param {number} [now]
  * @param {string} [zone]
+ * @param {string} [locale]
  */
-export function time(at, now = Date.now(), zone) {
-  const then = new Date(at);
-  const day = (/** @type {Date} */ date, /** @type {Intl.DateTimeFormatOptions} */ options) => (
-    new Intl.DateTimeFormat('en', { timeZone: zone, ...options }).format(date));
-  const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', timeZone: zone }).format(then);
-  const full = /** @type {const} */ ({ year: 'numeric', month: 'short', day: 'numeric' });
-  const date = day(then, full);
-  if (date === day(new Date(now), full)) {
+export function time(at, now = Date.now(), zone, locale) {
+  const show = (/** @type {string | number} */ when, /** @type {Intl.DateTimeFormatOptions} */ options) =>
+    new Intl.DateTimeFormat(locale, { timeZone: zone, ...options }).format(new Date(when));
+  const clock = show(at, { timeStyle: 'long' });
+  const day = (/** @type {string | number} */ when) => show(when, { dateStyle: 'medium' });
+  if (day(at) === day(now)) {
     return clock;
   }
-  if (date === day(new Date(now - 86_400_000), full)) {
-    return `yesterday, ${clock}`;
+  if (day(at) === day(now - 86_400_000)) {
+    return `${new Intl.RelativeTimeFormat(locale, { numeric: 'auto' }).format(-1, 'day')}, ${clock}`;
   }
-  const thisYear = day(then, { year: 'numeric' }) === day(new Date(now), { year: 'numeric' });
-  return thisYear ? `${day(then, { month: 'short', day: 'numeric' })}, ${clock}` : date;
+  const sameYear = show(at, { year: 'numeric' }) === show(now, { year: 'numeric' });
+  return sameYear ? `${show(at, { month: 'short', day: 'numeric' })}, ${clock}` : day(at);
 }
 
 /** @type {Record<string, string>} */

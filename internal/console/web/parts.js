@@ -2,7 +2,7 @@
 // one form.
 
 import { allows, call, handled } from './api.js';
-import { STILL_WAITING, busy, copy, h, icon, toast } from './dom.js';
+import { STILL_WAITING, busy, h, icon, toast } from './dom.js';
 import { sentence } from './format.js';
 
 /**
@@ -51,7 +51,9 @@ export function listPage({ title, noun, url, draw, create, reads = `${noun}s:wri
       root.append(toolbar(title), place);
       if (allows(`${noun}s:write`) && allows(reads)) {
         const name = `New ${noun}`;
-        root.firstElementChild?.append(h('div', { class: 'actions' }, h('button', { id: `new-${noun}`, class: 'primary', title: name, onclick: create }, icon('plus'), h('span', { class: 'word' }, name))));
+        const word = h('span', { class: 'word' }, name);
+        const button = h('button', { id: `new-${noun}`, class: 'primary', title: name, onclick: create }, icon('plus'), word);
+        root.firstElementChild?.append(h('div', { class: 'actions' }, button));
       }
       load();
     },
@@ -75,7 +77,8 @@ export const message = (title, text, ...buttons) => h(
   { class: 'state' },
   h('h2', {}, title),
   h('p', {}, text),
-  h('div', { class: 'actions' }, ...buttons.map(([name, onclick], i) => h('button', { class: i === 0 ? 'primary' : undefined, onclick }, name))),
+  h('div', { class: 'actions' }, ...buttons.map(([name, onclick], i) => (
+    h('button', { class: i === 0 ? 'primary' : undefined, onclick }, name)))),
 );
 
 /**
@@ -89,6 +92,50 @@ export const fact = (label, value) => h('div', {}, h('dt', {}, label), h('dd', {
 
 /** words returns a list of words. @param {string} label @param {string[]} all */
 export const words = (label, all) => h('ul', { class: 'scopes', 'aria-label': label }, ...all.map((word) => h('li', {}, word)));
+
+/**
+ * copy puts a text on the clipboard, and reports whether it could. If the browser allows it
+ * in no way, it shows the text, so that the user can copy it.
+ * @param {string} text
+ * @param {string} what
+ */
+export async function copy(text, what) {
+  const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copySelected(text);
+  if (done) {
+    toast(`${what} copied.`);
+  } else {
+    showText(text, what);
+  }
+  return done;
+}
+
+// copySelected is for pages without TLS, where there is no clipboard API, except on localhost.
+function copySelected(/** @type {string} */ text) {
+  const field = /** @type {HTMLTextAreaElement} */ (h('textarea', { class: 'hidden-text', 'aria-hidden': 'true' }));
+  const back = /** @type {HTMLElement | null} */ (document.activeElement);
+  field.value = text;
+  (document.querySelector('dialog:modal') ?? document.body).append(field);
+  field.select();
+  const done = document.execCommand('copy');
+  field.remove();
+  back?.focus();
+  return done;
+}
+
+function showText(/** @type {string} */ text, /** @type {string} */ what) {
+  const id = `dialog-${++last}`;
+  const field = /** @type {HTMLTextAreaElement} */ (h('textarea', { class: 'mono', readonly: '', autofocus: '', 'aria-label': what }));
+  field.value = text;
+  const dialog = open(h(
+    'dialog',
+    { 'aria-labelledby': id },
+    h('h2', { id }, 'Copy it yourself'),
+    h('p', {}, 'The browser does not let this page use the clipboard. The text is selected: press Ctrl+C, or ⌘C on a Mac.'),
+    h('div', { class: 'field' }, field),
+    h('div', { class: 'buttons' }, h('button', { onclick: () => dialog.close() }, 'Close')),
+  ));
+  field.select();
+}
 
 /**
  * tell runs f and shows why it failed.
@@ -142,15 +189,22 @@ export const checked = (group) => [...group.querySelectorAll('input')].filter((b
 
 /**
  * openForm opens a dialog with a form. When run is done, it closes and calls what run
- * returned; if run fails, it shows why.
+ * returned; if run fails, it shows why. Closing it before aborts the signal of run. It
+ * returns the dialog.
  * @param {object} form
  * @param {string} form.title
  * @param {HTMLElement[]} form.body
  * @param {string} form.action the label of the button
+ * @param {string} [form.back] the label of the other button
  * @param {boolean} [form.risky] whether it cannot be undone
- * @param {(options: import('./api.js').Options & {say: (text: string) => void}) => Promise<void | (() => void)>} form.run
+ * @param {(options: Running) => Promise<void | (() => void)>} form.run
+ *
+ * @typedef {object} Running what a form that runs can use
+ * @property {AbortSignal} signal
+ * @property {() => void} slow
+ * @property {(text: string) => void} say
  */
-export function openForm({ title, body, action, risky = false, run }) {
+export function openForm({ title, body, action, back = 'Cancel', risky = false, run }) {
   const id = `dialog-${++last}`;
   const problem = h('p', { class: 'problem', role: 'alert' });
   const waiting = h('p', { class: 'waiting', role: 'status' });
@@ -158,10 +212,11 @@ export function openForm({ title, body, action, risky = false, run }) {
   const say = (/** @type {string} */ text) => {
     waiting.textContent = text;
   };
+  const closing = new AbortController();
   const send = async () => {
     problem.textContent = '';
     try {
-      const then = await run({ say, slow: () => say(STILL_WAITING) });
+      const then = await run({ say, slow: () => say(STILL_WAITING), signal: closing.signal });
       dialog.close();
       if (document.activeElement === document.body || dialog.contains(document.activeElement)) { // what opened it is gone
         /** @type {HTMLElement | null} */ (document.querySelector('.page h1'))?.focus();
@@ -188,9 +243,16 @@ export function openForm({ title, body, action, risky = false, run }) {
     problem,
     ...body,
     waiting,
-    h('div', { class: 'buttons' }, h('button', { class: 'cancel', autofocus: risky ? '' : undefined, onclick: () => dialog.close() }, 'Cancel'), submit),
+    h(
+      'div',
+      { class: 'buttons' },
+      h('button', { class: 'cancel', autofocus: risky ? '' : undefined, onclick: () => dialog.close() }, back),
+      submit,
+    ),
   );
   const dialog = open(h('dialog', { 'aria-labelledby': id, class: risky ? 'narrow' : undefined }, form));
+  dialog.addEventListener('close', () => closing.abort());
+  return dialog;
 }
 
 /**
@@ -200,10 +262,17 @@ export function openForm({ title, body, action, risky = false, run }) {
 export function showSecret({ title, text, label, secret }) {
   const id = `dialog-${++last}`;
   let copied = false;
-  const value = h('input', { class: 'mono', readonly: '', value: secret, spellcheck: 'false', 'aria-label': label, onfocus: (/** @type {any} */ event) => event.target.select(), oncopy: () => { copied = true; } });
+  const value = h('input', {
+    class: 'mono',
+    readonly: '',
+    value: secret,
+    spellcheck: 'false',
+    'aria-label': label,
+    onfocus: (/** @type {any} */ event) => event.target.select(),
+    oncopy: () => { copied = true; },
+  });
   const copyIt = async () => {
-    copied = true;
-    await copy(secret, label);
+    copied = await copy(secret, label) || copied;
   };
   const dialog = open(h(
     'dialog',

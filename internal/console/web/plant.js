@@ -2,12 +2,14 @@
 
 import { allows, createPlant, deletePlant, getPlant, handled, listEvents, names, PLANTS, replacePlant } from './api.js';
 import { choose } from './conflict.js';
-import { $, STILL_WAITING, busy, copy, h, toast, value, when } from './dom.js';
+import { $, STILL_WAITING, busy, h, toast, value, when } from './dom.js';
 import { happened, restoreBreaks, sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
-import { facts } from './parts.js';
-import { focusRow, freeID, neighbour, newPlant, openPlant, reload } from './plants.js';
+import { freeID, neighbour, reload } from './list.js';
+import { copy, facts, openForm as openDialog } from './parts.js';
 import { go, memory, state } from './route.js';
+import { focusRow, newPlant, openPlant } from './rows.js';
+import { suggestTags } from './suggest.js';
 import { offerUndo } from './undo.js';
 
 /**
@@ -19,18 +21,24 @@ const FIELDS = ['id', 'name', 'tag'];
 const MAX_HISTORY = 200;
 const FEW_PAGES = 3;
 const DAY = 86_400_000;
+const SOON = 1000;
+const LATEST = 30_000;
 
-/** @type {{id: string, plant: any, form: boolean, initial: Record<string, string>, warned: boolean, opener: any, edit: boolean, removing: boolean, refused: string, running: AbortController}} */
 const drawer = {
   id: '', // of the plant that is open, new, or empty
+  /** @type {any} */
   plant: null, // as it was read, with its ETag; null while it is read, and for a new one
   form: false, // whether the form is shown
+  /** @type {Record<string, string>} */
   initial: {}, // the values of the fields when the form opened
-  warned: false, // that leaving would discard unsaved text
+  /** @type {HTMLDialogElement | null} */
+  question: null, // whether to discard unsaved text
+  /** @type {any} */
   opener: null, // the element that had the focus before
   edit: false, // whether to open the form when the plant has been read
   removing: false, // whether its deletion has been requested
   refused: '', // the ETag of the version that is shown because another could not be deleted
+  pause: SOON, // before the plant is read again, if it cannot be
   running: new AbortController(),
 };
 
@@ -46,6 +54,7 @@ export const openID = () => drawer.id;
 // showPlant opens the drawer with this plant, or closes it if there is none.
 export function showPlant(/** @type {string} */ id) {
   if (id === drawer.id) {
+    nameTab();
     return;
   }
   if (!drawer.id) {
@@ -54,12 +63,15 @@ export function showPlant(/** @type {string} */ id) {
   const last = drawer.id;
   stop();
   drawer.id = id;
+  nameTab();
   $('drawer').hidden = id === '';
+  guardFocus();
   if (id === '') {
     restoreFocus(last);
     return;
   }
   mount();
+  $('drawer-problem').textContent = '';
   if (id === 'new' && allows('plants:write')) {
     openForm(null);
     return;
@@ -80,11 +92,35 @@ export function showPlant(/** @type {string} */ id) {
 export function closePlant() {
   stop();
   drawer.id = '';
+  guardFocus();
 }
+
+// nameTab names the browser's tab after what is open.
+function nameTab() {
+  if (drawer.id) {
+    const name = drawer.id === 'new' ? 'New plant' : shorten(drawer.plant?.name || `Plant ${drawer.id}`, 80);
+    document.title = `${name} · Plantstore`;
+  }
+}
+
+const COVERS = matchMedia('(max-width: 1099px)'); // where the drawer is on top of the list
+const COVERS_ALL = matchMedia('(max-width: 680px)');
+
+// guardFocus lets nothing that the drawer covers take the focus.
+function guardFocus() {
+  const open = drawer.id !== '';
+  for (const element of $('drawer')?.parentElement.children ?? []) {
+    element.inert = open && COVERS.matches && !element.matches('#drawer, dialog');
+  }
+  /** @type {HTMLElement} */ (document.querySelector('.bar')).inert = open && COVERS_ALL.matches;
+}
+
+COVERS.addEventListener('change', guardFocus);
+COVERS_ALL.addEventListener('change', guardFocus);
 
 function stop() {
   drawer.running.abort();
-  Object.assign(drawer, { plant: null, form: false, initial: {}, warned: false, refused: '' });
+  Object.assign(drawer, { plant: null, form: false, initial: {}, refused: '', pause: SOON });
 }
 
 function restoreFocus(/** @type {string} */ last) {
@@ -126,6 +162,7 @@ function mount() {
   $('delete-plant').addEventListener('click', () => busy($('delete-plant'), remove));
   $('copy-id').addEventListener('click', () => copy(drawer.id, 'ID'));
   $('copy-curl').addEventListener('click', () => copy(curl(drawer.plant), 'curl command'));
+  suggestTags(field('tag'), $('plant-tags'));
 }
 
 function title(/** @type {string} */ id) {
@@ -143,31 +180,55 @@ export function cancel() {
   if (!drawer.id) {
     return false;
   }
-  if (!drawer.form || drawer.id === 'new' || !drawer.plant) {
-    close();
-  } else if (settled()) {
+  const back = () => {
     openView();
     $('edit-plant').focus();
+  };
+  if (!drawer.form || drawer.id === 'new' || !drawer.plant) {
+    close();
+  } else if (settled(back)) {
+    back();
   }
   return true;
 }
 
 const changed = () => drawer.form && FIELDS.some((name) => field(name).value !== drawer.initial[name]);
 
-// settled reports whether there is no unsaved text, or the user was warned of it.
-function settled() {
-  if (!changed() || drawer.warned) {
+// settled reports whether there is no unsaved text. Otherwise it asks whether to discard it,
+// and then calls leave.
+function settled(/** @type {() => void} */ leave) {
+  if (!changed()) {
     return true;
   }
-  drawer.warned = true;
-  waiting().textContent = 'You have unsaved changes. Save them, or do that again to discard them.';
+  if (!drawer.question?.open) {
+    drawer.question = openDialog({
+      title: 'Discard your changes?',
+      body: [h('p', {}, `You have unsaved changes of ${drawer.plant ? `plant ${drawer.id}` : 'a new plant'}.`)],
+      action: 'Discard',
+      back: 'Keep editing',
+      risky: true,
+      async run() {
+        drawer.form = false;
+        return leave;
+      },
+    });
+  }
   return false;
 }
 
-// mayLeave reports whether the user can go to the next state.
-export function mayLeave(/** @type {import('./state.js').State} */ next) {
-  return (next.page === 'plants' && next.id === drawer.id) || settled();
-}
+/**
+ * mayLeave reports whether the user can go to the next state. If there is unsaved text, it
+ * asks, and calls again if the user discards it.
+ * @param {import('./state.js').State} next
+ * @param {() => void} again
+ */
+export const mayLeave = (next, again) => (next.page === 'plants' && next.id === drawer.id) || settled(again);
+
+addEventListener('beforeunload', (event) => {
+  if (changed()) {
+    event.preventDefault(); // the browser asks
+  }
+});
 
 // reloadPlant reads the plant again, unless it is being edited or deleted. What was wrong before may be
 // right again.
@@ -182,9 +243,6 @@ async function read() {
   drawer.running.abort();
   drawer.running = new AbortController();
   const { signal } = drawer.running;
-  if (!drawer.refused) {
-    $('drawer-problem').textContent = '';
-  }
   if (!drawer.plant) {
     $('plant').hidden = true;
     $('plant-view').hidden = true;
@@ -195,8 +253,12 @@ async function read() {
       return;
     }
     drawer.plant = plant;
+    drawer.pause = SOON;
     if (plant.etag !== drawer.refused) {
       drawer.refused = '';
+      if ($('drawer-problem').contains(document.activeElement)) {
+        $('drawer-title').focus();
+      }
       $('drawer-problem').textContent = '';
     }
     if (drawer.edit) {
@@ -214,12 +276,25 @@ async function read() {
       showMissing();
       return;
     }
-    $('drawer-problem').textContent = sentence(err.message);
+    showFailure(err, signal);
+  }
+}
+
+// showFailure says why the plant could not be read, and offers to try again. A server that
+// has a problem is asked again by itself, less and less often; when one that was unreachable
+// is back, the page is refreshed.
+function showFailure(/** @type {import('./api.js').Failure} */ err, /** @type {AbortSignal} */ signal) {
+  $('drawer-problem').replaceChildren(`${sentence(err.message)} `, h('button', { onclick: read }, 'Try again'));
+  if (err.status === 429 || err.status >= 500) {
+    const timer = setTimeout(read, drawer.pause);
+    drawer.pause = Math.min(2 * drawer.pause, LATEST);
+    signal.addEventListener('abort', () => clearTimeout(timer));
   }
 }
 
 function showMissing() {
   drawer.plant = null;
+  nameTab();
   $('plant').hidden = true;
   $('plant-view').hidden = true;
   $('drawer-problem').replaceChildren(`There is no plant ${drawer.id}.`);
@@ -231,17 +306,18 @@ function showMissing() {
 function openView() {
   const { plant } = drawer;
   drawer.form = false;
-  drawer.warned = false;
   title(drawer.id);
+  nameTab();
   $('plant').hidden = true;
   $('plant-view').hidden = false;
   for (const id of ['edit-plant', 'delete-plant']) {
     $(id).hidden = !allows('plants:write');
   }
+  const showTag = () => go({ page: 'plants', id: plant.id, tag: plant.tag });
   $('plant-facts').replaceChildren(...facts(
     ['ID', h('span', { class: 'mono' }, plant.id)],
     ['Name', value(plant.name)],
-    ['Tag', value(plant.tag), ...(plant.tag ? [' ', h('button', { class: 'tag', onclick: () => go({ page: 'plants', id: plant.id, tag: plant.tag }) }, 'Show all with this tag')] : [])],
+    ['Tag', value(plant.tag), ...(plant.tag ? [' ', h('button', { class: 'tag', onclick: showTag }, 'Show all with this tag')] : [])],
   ));
   showHistory();
 }
@@ -270,7 +346,8 @@ async function showHistory() {
   try {
     const known = await names();
     const all = await readHistory({}, FEW_PAGES, signal);
-    renderHistory(all ?? (await readHistory({ since: new Date(Date.now() - DAY).toISOString() }, Infinity, signal)) ?? [], known, signal);
+    const since = new Date(Date.now() - DAY).toISOString();
+    renderHistory(all ?? (await readHistory({ since }, Infinity, signal)) ?? [], known, signal);
     if (all || signal.aborted) {
       return;
     }
@@ -309,7 +386,8 @@ function renderHistory(/** @type {LogEvent[]} */ events, /** @type {Map<string, 
     return;
   }
   $('history-status').textContent = events.length === 0 ? 'The log of changes has none of this plant.' : '';
-  $('history').replaceChildren(...events.map((event, i) => entry(event, events[i - 1], known)).reverse().slice(0, MAX_HISTORY));
+  const entries = events.map((event, i) => entry(event, events[i - 1], known));
+  $('history').replaceChildren(...entries.reverse().slice(0, MAX_HISTORY));
 }
 
 function entry(/** @type {LogEvent} */ event, /** @type {LogEvent | undefined} */ previous, /** @type {Map<string, string>} */ known) {
@@ -323,7 +401,8 @@ function entry(/** @type {LogEvent} */ event, /** @type {LogEvent | undefined} *
     const brief = (/** @type {string | undefined} */ text) => value(text && shorten(text, 200));
     parts.push(h('div', {}, `${name}: `, ...(past ? [h('del', {}, brief(past[key])), ' → '] : []), brief(event.plant[key])));
   }
-  return h('li', {}, h('div', { class: 'meta' }, h('strong', {}, happened(event)), h('span', {}, `by ${known.get(event.by) ?? event.by}`), when(event.time)), ...parts);
+  const who = h('span', {}, `by ${known.get(event.by) ?? event.by}`);
+  return h('li', {}, h('div', { class: 'meta' }, h('strong', {}, happened(event)), who, when(event.time)), ...parts);
 }
 
 // editPlant opens the form for a plant. It reports whether there is one.
@@ -347,7 +426,6 @@ export function editPlant(/** @type {string} */ id) {
 // openForm shows the form with this plant, or for a new one.
 function openForm(/** @type {Plant | null} */ plant, id = plant?.id ?? freeID()) {
   drawer.form = true;
-  drawer.warned = false;
   title(plant ? plant.id : 'new');
   $('drawer-problem').textContent = '';
   $('plant-view').hidden = true;
@@ -367,8 +445,12 @@ function openForm(/** @type {Plant | null} */ plant, id = plant?.id ?? freeID())
 // represent every text.
 function formPlant() {
   const { plant, initial } = drawer;
-  const edited = (/** @type {string} */ name) => (plant && field(name).value === initial[name] ? plant[name] : restoreBreaks(plant?.[name] ?? '', field(name).value));
-  return { id: plant?.id ?? field('id').value.trim(), name: edited('name'), tag: edited('tag') || (field('tag').value === initial.tag ? plant?.tag : undefined) };
+  const edited = (/** @type {string} */ name) => {
+    const { value: text } = field(name);
+    return plant && text === initial[name] ? plant[name] : restoreBreaks(plant?.[name] ?? '', text);
+  };
+  const tag = edited('tag') || (field('tag').value === initial.tag ? plant?.tag : undefined);
+  return { id: plant?.id ?? field('id').value.trim(), name: edited('name'), tag };
 }
 
 async function submit() {
@@ -394,7 +476,7 @@ async function submit() {
     showProblems(err);
   } finally {
     if ($('plant')) {
-      waiting().textContent = drawer.warned ? waiting().textContent : '';
+      waiting().textContent = '';
     }
   }
 }
@@ -403,8 +485,10 @@ function created(/** @type {string} */ id) {
   drawer.form = false;
   close();
   const exact = BigInt(id).toString();
-  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [...(allows('plants:read') ? [/** @type {[string, () => void]} */ (['View', () => openPlant(exact)])] : []), ['Create another', newPlant]] });
-  reload({ fresh: exact });
+  /** @type {[string, () => void][]} */
+  const view = allows('plants:read') ? [['View', () => openPlant(exact)]] : [];
+  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [...view, ['Create another', newPlant]] });
+  reload({ changed: exact });
 }
 
 function saved(/** @type {Plant} */ plant) {
@@ -412,7 +496,7 @@ function saved(/** @type {Plant} */ plant) {
   openView();
   $('edit-plant').focus();
   toast(`Plant ${plant.id} was saved.`);
-  reload({ fresh: plant.id });
+  reload({ changed: plant.id });
 }
 
 function clearProblems() {
@@ -474,7 +558,7 @@ async function resolveConflict(/** @type {Plant} */ mine) {
     drawer.plant = theirs;
     openView();
     $('edit-plant').focus();
-    reload({ fresh: mine.id });
+    reload({ changed: mine.id });
   } else if (choice) {
     drawer.plant = { ...drawer.plant, ...choice, etag: theirs?.etag };
     field('name').value = choice.name;
@@ -501,7 +585,9 @@ async function remove() {
     } else if (err.status === 412) {
       await read();
       drawer.refused = drawer.plant?.etag ?? '';
-      $('drawer-problem').textContent = drawer.plant ? 'Someone changed it in the meantime. This is the current version. Delete it anyway?' : `Plant ${plant.id} was already deleted.`;
+      $('drawer-problem').textContent = drawer.plant
+        ? 'Someone changed it in the meantime. This is the current version. Delete it anyway?'
+        : `Plant ${plant.id} was already deleted.`;
     } else if (err.status !== 401) {
       $('drawer-problem').textContent = sentence(err.message);
     }

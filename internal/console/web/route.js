@@ -6,7 +6,7 @@ import { format, parse } from './state.js';
 
 let current = parse(location.hash);
 let remembered = history.state;
-/** @type {(next: State) => boolean} */
+/** @type {(next: State, again: () => void) => boolean} */
 let leave = () => true;
 let show = () => {};
 
@@ -21,8 +21,8 @@ export const memory = () => remembered;
 
 /**
  * start calls draw whenever the state changes, unless mayLeave says that the user has to
- * stay.
- * @param {(next: State) => boolean} mayLeave
+ * stay. It may call again later, to go there after all.
+ * @param {(next: State, again: () => void) => boolean} mayLeave
  * @param {() => void} draw
  */
 export function start(mayLeave, draw) {
@@ -30,7 +30,8 @@ export function start(mayLeave, draw) {
   show = draw;
   addEventListener('popstate', () => {
     const next = parse(location.hash);
-    if (!leave(next)) {
+    const there = { memory: history.state };
+    if (!leave(next, () => go(next, there))) {
       history.pushState(remembered, '', format(current));
       return;
     }
@@ -49,7 +50,7 @@ export function start(mayLeave, draw) {
 export function go(next, options = {}) {
   const hash = format(next);
   const target = parse(hash);
-  if (!leave(target)) {
+  if (!leave(target, () => go(next, options))) {
     return false;
   }
   const replace = options.replace || hash === format(current);

@@ -1,7 +1,7 @@
 // Suggestions for a tag while the user types, with the number of plants of each: "1,000+" if
 // there are more than the server counts.
 
-import { listTags } from './api.js';
+import { allows, listTags } from './api.js';
 import { h } from './dom.js';
 import { count, shorten } from './format.js';
 
@@ -9,21 +9,27 @@ const MAX = 12;
 
 /**
  * suggestTags suggests tags for a field in a list below it, and calls chosen when the user
- * takes one.
- * @param {HTMLInputElement} field
+ * takes one. The list is not a stop of the Tab key, not even when it can be scrolled.
+ * @param {HTMLInputElement | HTMLTextAreaElement} field
  * @param {HTMLElement} list
- * @param {() => void} chosen
+ * @param {() => void} [chosen]
  */
-export function suggestTags(field, list, chosen) {
+export function suggestTags(field, list, chosen = () => {}) {
+  list.tabIndex = -1;
   let running = new AbortController();
   /** @type {HTMLElement[]} */
   let options = [];
   let at = -1;
 
+  const expand = (/** @type {boolean} */ open) => {
+    list.hidden = !open;
+    if (field.getAttribute('role') === 'combobox') { // a text area cannot be one
+      field.ariaExpanded = String(open);
+    }
+  };
   const close = () => {
     running.abort();
-    list.hidden = true;
-    field.ariaExpanded = 'false';
+    expand(false);
     field.removeAttribute('aria-activedescendant');
     options = [];
     at = -1;
@@ -40,6 +46,9 @@ export function suggestTags(field, list, chosen) {
     options[i].scrollIntoView({ block: 'nearest' });
   };
   const suggest = async () => {
+    if (!allows('plants:read')) {
+      return;
+    }
     running.abort();
     running = new AbortController();
     const { signal } = running;
@@ -47,26 +56,35 @@ export function suggestTags(field, list, chosen) {
     if (signal.aborted || document.activeElement !== field) {
       return;
     }
+    const marked = options[at]?.dataset.tag;
     at = -1;
+    const press = (/** @type {Event} */ event) => {
+      event.preventDefault(); // the field keeps the focus
+      take(/** @type {HTMLElement} */ (event.currentTarget).dataset.tag ?? '');
+    };
     options = tags.slice(0, MAX).map(({ tag, plants, more }, i) => h(
       'li',
-      { role: 'option', id: `${list.id}-${i}`, 'aria-selected': 'false', onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); take(tag); }, 'data-tag': tag },
+      { role: 'option', id: `${list.id}-${i}`, 'aria-selected': 'false', onpointerdown: press, 'data-tag': tag },
       h('span', { dir: 'auto' }, shorten(tag, 100)),
       h('span', {}, count(Number(plants)) + (more ? '+' : '')),
     ));
     list.replaceChildren(...options);
-    list.hidden = options.length === 0;
-    field.ariaExpanded = String(options.length > 0);
+    expand(options.length > 0);
+    const again = options.findIndex((option) => option.dataset.tag === marked);
+    if (again >= 0) {
+      mark(again);
+    }
   };
 
   field.addEventListener('input', suggest);
   field.addEventListener('focus', suggest);
   field.addEventListener('blur', close);
-  field.addEventListener('keydown', (event) => {
+  field.addEventListener('keydown', (/** @type {any} */ event) => {
     if (options.length === 0) {
       return;
     }
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    /** @type {number | undefined} */
+    const step = { ArrowDown: 1, ArrowUp: -1 }[/** @type {'ArrowUp'} */ (event.key)];
     if (step) {
       event.preventDefault();
       mark((Math.max(at, step < 0 ? 0 : -1) + step + options.length) % options.length);

@@ -3,13 +3,17 @@
 
 import { deletePlant, getPlant, replacePlant } from './api.js';
 import { h, toast } from './dom.js';
-import { plural, sentence, shorten } from './format.js';
+import { count, plural, sentence, shorten } from './format.js';
+import { list, reload, select } from './list.js';
 import { field, openForm } from './parts.js';
-import { choose, focusRow, reload } from './plants.js';
+import { focusRow } from './rows.js';
+import { suggestTags } from './suggest.js';
 
 /** @typedef {import('./api.js').Plant} Plant */
 
 const SECONDS = 10;
+const MANY = 50; // plants of which the progress is shown
+const PAUSE = 1000; // after the server has said that it gets too many requests
 
 /** @typedef {{id: string, name: string, tag?: string, after?: string}} Past a plant as it was */
 
@@ -55,9 +59,12 @@ async function restore(/** @type {Past[]} */ plants) {
   /** @type {Past[]} */
   const failed = [];
   let reason = '';
+  let done = 0;
+  const progress = plants.length > MANY ? toast('Restoring…', { keep: true }) : null;
   await each(plants, async (plant) => {
+    progress?.say(`Restoring… ${count(done++)} of ${count(plants.length)}`);
     try {
-      await replacePlant(plant, plant.after, {});
+      await patiently(() => replacePlant(plant, plant.after, {}));
     } catch (err) {
       if (err.status === 412) {
         left.push(plant);
@@ -67,37 +74,69 @@ async function restore(/** @type {Past[]} */ plants) {
       }
     }
   });
-  await reload({ fresh: plants[0].id });
+  progress?.close();
+  await reload({ changed: plants[0].id });
   if (failed.length > 0) {
-    toast(`${plural(failed.length, 'plant')} could not be restored. ${sentence(reason)}`, { bad: true, actions: [['Try again', () => restore(failed)]] });
+    const text = `${plural(failed.length, 'plant')} could not be restored. ${sentence(reason)}`;
+    toast(text, { bad: true, actions: [['Try again', () => restore(failed)]] });
   }
   if (left.length > 0) {
-    toast(left.length === 1 ? `Plant ${left[0].id} has been changed by someone else since. It was left as it is.` : `${plural(left.length, 'plant')} have been changed by someone else since. They were left as they are.`, { bad: true });
+    const text = left.length === 1
+      ? `Plant ${left[0].id} has been changed by someone else since. It was left as it is.`
+      : `${plural(left.length, 'plant')} have been changed by someone else since. They were left as they are.`;
+    toast(text, { bad: true });
   }
-  if (plants.length > left.length + failed.length) {
-    toast(plants.length === 1 ? `Plant ${plants[0].id} is back as it was.` : `${plural(plants.length - left.length - failed.length, 'plant')} are back as they were.`);
+  const back = plants.length - left.length - failed.length;
+  if (back > 0) {
+    toast(plants.length === 1 ? `Plant ${plants[0].id} is back as it was.` : `${plural(back, 'plant')} are back as they were.`);
   }
 }
 
 /**
- * each calls f for every item, a few at a time.
+ * each calls f for every item, a few at a time, until the signal.
  * @template T
  * @param {T[]} items
  * @param {(item: T) => Promise<void>} f
+ * @param {AbortSignal} [signal]
  */
-export async function each(items, f) {
-  const queue = [...items];
+async function each(items, f, signal) {
+  const queue = items.values();
   const work = async () => {
-    for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
+    for (const item of queue) {
       await f(item);
+      if (signal?.aborted) {
+        return;
+      }
     }
   };
   await Promise.all([work(), work(), work(), work()]);
 }
 
+/**
+ * patiently calls f again as long as the server says that the token sends too many requests.
+ * @template T
+ * @param {() => Promise<T>} f
+ * @returns {Promise<T>}
+ */
+async function patiently(f) {
+  for (;;) {
+    try {
+      return await f();
+    } catch (err) {
+      if (err.status !== 429) {
+        throw err;
+      }
+    }
+    await new Promise((resolve) => {
+      setTimeout(resolve, PAUSE);
+    });
+  }
+}
+
 /** askDelete asks whether to delete these plants. @param {Plant[]} plants */
 export function askDelete(plants) {
-  ask(plants, 'deleted', { title: `Delete ${plural(plants.length, 'plant')}?`, body: [], action: 'Delete', risky: true }, async (plant) => {
+  const form = { title: `Delete ${plural(plants.length, 'plant')}?`, body: [], action: 'Delete', risky: true };
+  ask(plants, 'deleted', form, async (plant) => {
     await deletePlant(plant.id, plant.etag, {});
     return plant;
   });
@@ -105,8 +144,21 @@ export function askDelete(plants) {
 
 /** askTag asks for a new tag of these plants. @param {Plant[]} plants */
 export function askTag(plants) {
-  const tag = /** @type {HTMLInputElement} */ (h('input', { id: 'bulk-tag', autocomplete: 'off', spellcheck: 'false', autocapitalize: 'none', autofocus: '' }));
+  const tag = /** @type {HTMLInputElement} */ (h('input', {
+    id: 'bulk-tag',
+    role: 'combobox',
+    'aria-expanded': 'false',
+    'aria-autocomplete': 'list',
+    'aria-controls': 'bulk-tags',
+    autocomplete: 'off',
+    spellcheck: 'false',
+    autocapitalize: 'none',
+    autofocus: '',
+  }));
+  const tags = h('ul', { id: 'bulk-tags', class: 'options line', role: 'listbox', 'aria-label': 'Tags', hidden: '' });
   const body = [field('New tag', tag, 'Leave it empty to remove the tag.')];
+  tag.after(tags);
+  suggestTags(tag, tags);
   ask(plants, 're-tagged', { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, async (plant) => {
     const { response } = await replacePlant({ ...plant, tag: tag.value || undefined }, plant.etag, {});
     return { ...plant, after: response.headers.get('ETag') ?? undefined };
@@ -114,7 +166,8 @@ export function askTag(plants) {
 }
 
 /**
- * ask opens the form, and then changes every plant that still is as the table shows it.
+ * ask opens the form, and then changes every plant that still is as the table shows it, until
+ * the form is closed.
  * @param {Plant[]} plants
  * @param {string} verb what happens to them
  * @param {{title: string, body: HTMLElement[], action: string, risky?: boolean}} form
@@ -122,11 +175,12 @@ export function askTag(plants) {
  */
 function ask(plants, verb, form, change) {
   const names = plants.slice(0, 3).map(({ id, name }) => (name ? shorten(name, 40) : `plant ${id}`));
-  const text = `${names.join(', ')}${plants.length > 3 ? ` and ${plants.length - 3} more` : ''}. You can undo this for 10 seconds.`;
+  const text = `${names.join(', ')}${plants.length > 3 ? ` and ${count(plants.length - 3)} more` : ''}. You can undo this for 10 seconds.`;
+  const gone = plants.filter(({ id }) => list.deleted.has(id)).length;
   openForm({
     ...form,
-    body: [h('p', {}, text), ...form.body],
-    async run({ say }) {
+    body: [h('p', {}, text), ...(gone > 0 ? [h('p', { class: 'problem' }, leftAlone(gone, 'will be'))] : []), ...form.body],
+    async run({ say, signal }) {
       /** @type {Past[]} */
       const done = [];
       let changed = 0;
@@ -136,12 +190,12 @@ function ask(plants, verb, form, change) {
           return; // the rest would fail, too
         }
         try {
-          const now = await getPlant(shown.id, {});
+          const now = await patiently(() => getPlant(shown.id, {}));
           if (now.name !== shown.name || now.tag !== shown.tag) {
             changed++;
             return;
           }
-          done.push(await change(now));
+          done.push(await patiently(() => change(now)));
         } catch (err) {
           if (err.status === 404 || err.status === 412) {
             changed++;
@@ -149,22 +203,32 @@ function ask(plants, verb, form, change) {
             reason = err.message;
           }
         }
-        say(`${done.length} of ${plants.length} done…`);
-      });
+        say(`${count(done.length)} of ${count(plants.length)} done…`);
+      }, signal);
+      const stopped = signal.aborted;
       return async () => {
-        choose();
+        select([]);
         if (done.length > 0) {
           offerUndo(`${plural(done.length, 'plant')} ${done.length === 1 ? 'was' : 'were'} ${verb}.`, done);
         }
+        if (stopped) {
+          toast(`Stopped with ${plural(plants.length - done.length - changed, 'plant')} left.`);
+        }
         if (changed > 0) {
-          toast(`${plural(changed, 'plant')} ${changed === 1 ? 'was' : 'were'} left alone: someone else has changed or deleted ${changed === 1 ? 'it' : 'them'}.`, { bad: true });
+          toast(leftAlone(changed), { bad: true });
         }
         if (reason) {
           toast(`Not every plant was ${verb}. ${sentence(reason)}`, { bad: true });
         }
-        await reload({ fresh: done[0]?.id });
+        await reload({ changed: done[0]?.id });
         focusRow(done[0]?.id);
       };
     },
   });
+}
+
+// leftAlone says that plants are not changed with the others.
+function leftAlone(/** @type {number} */ n, were = n === 1 ? 'was' : 'were') {
+  const them = n === 1 ? 'it' : 'them';
+  return `${plural(n, 'plant')} ${were} left alone: someone else has changed or deleted ${them}.`;
 }

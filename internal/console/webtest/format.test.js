@@ -26,13 +26,15 @@ test('a name has every word of a search', () => {
   }
 });
 
-test('times are local and as short as they can be', () => {
+test('times are local, name their zone, and are as short as they can be', () => {
   const now = Date.parse('2026-11-16T12:00:00Z');
-  assert.equal(time('2026-11-16T08:09:10.123456Z', now, 'UTC'), '08:09:10');
-  assert.equal(time('2026-11-16T08:09:10Z', now, 'Asia/Tokyo'), '17:09:10');
-  assert.equal(time('2026-11-15T08:09:10Z', now, 'UTC'), 'yesterday, 08:09:10');
-  assert.equal(time('2026-01-02T08:09:10Z', now, 'UTC'), 'Jan 2, 08:09:10');
-  assert.equal(time('2025-01-02T08:09:10Z', now, 'UTC'), 'Jan 2, 2025');
+  assert.equal(time('2026-11-16T08:09:10.123456Z', now, 'UTC', 'en-GB'), '08:09:10 UTC');
+  assert.equal(time('2026-11-16T08:09:10Z', now, 'Asia/Tokyo', 'en-GB'), '17:09:10 GMT+9');
+  assert.equal(time('2026-11-15T08:09:10Z', now, 'UTC', 'en-GB'), 'yesterday, 08:09:10 UTC');
+  assert.equal(time('2026-01-02T08:09:10Z', now, 'UTC', 'en-GB'), '2 Jan, 08:09:10 UTC');
+  assert.equal(time('2025-01-02T08:09:10Z', now, 'UTC', 'en-GB'), '2 Jan 2025');
+  assert.equal(time('2026-11-15T08:09:10Z', now, 'Europe/Berlin', 'de'), 'gestern, 09:09:10 MEZ');
+  assert.match(time('2026-11-16T20:09:10Z', now, 'UTC', 'en-US'), /^8:09:10\sPM UTC$/);
 });
 
 test('what cannot be seen is marked', () => {

@@ -1,0 +1,207 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"plantstore/e2e/harness"
+)
+
+func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(300))
+	b := openConsole(s)
+
+	// Shift selects a range.
+	const shift = `document.querySelector('tr[data-id="%s"] .pick input').dispatchEvent(new MouseEvent('click', {shiftKey: true, bubbles: true, cancelable: true}))`
+	b.click(b.row("2") + " .pick input")
+	b.eval(fmt.Sprintf(shift, "6"))
+	b.see("#chosen", "5 selected")
+	b.wait(`[...document.querySelectorAll('#rows .pick input')].filter((e) => e.checked).length === 5`)
+	b.focus(b.row("6") + " .name")
+	b.eval(`document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', shiftKey: true, bubbles: true, cancelable: true}))`)
+	b.see("#chosen", "6 selected")
+	b.click("#clear-chosen")
+
+	b.open("http://" + s.Addr + "/#/plants?tag=tree")
+	b.see("#count", "Matches 1–50 of 60")
+	b.click("#pick-all")
+	b.see("#chosen", "50 selected")
+	b.click("#pick-matches")
+	b.see("#chosen", "60 selected")
+	b.hidden("#pick-matches")
+	b.shot("all-matches")
+	b.accessible()
+	b.click("#retag-chosen")
+	b.see("dialog", "Change the tag of 60 plants")
+	b.write("#bulk-tag", "tr")
+	b.wait("Array.from(document.querySelectorAll('#bulk-tags li'), (e) => e.dataset.tag).sort().join() === 'tree,tropical'")
+	b.shot("bulk-tags")
+	b.press(kb.ArrowDown + kb.Enter)
+	b.wait("['tree', 'tropical'].includes(document.querySelector('#bulk-tag').value)")
+	b.write("#bulk-tag", "woody"+kb.Enter)
+	b.see(".toast", "60 plants were re-tagged.")
+	b.see("#state", "No matches")
+	b.press("u")
+	b.see(".toast", "60 plants are back as they were.")
+	b.see("#count", "Matches 1–50 of 60")
+
+	// The form says which plants it will leave alone.
+	b.click(b.row("8") + " .pick input")
+	b.click(b.row("3") + " .pick input")
+	b.expect("status of 404")
+	s.Call(harness.Token, "DELETE", "/plants/3", "")
+	b.see(b.row("3")+".deleted", "Weeping fig")
+	b.click("#delete-chosen")
+	b.see("dialog", "1 plant will be left alone: someone else has changed or deleted it.")
+	b.click("dialog .cancel")
+	s.put("3", `{"name":"Weeping fig","tag":"tree"}`)
+	b.hidden(b.row("3") + ".deleted")
+	b.click("#clear-chosen")
+
+	// Closing the form stops it, and what was done can be undone.
+	b.click("#pick-all")
+	b.click("#pick-matches")
+	b.see("#chosen", "60 selected")
+	b.click("#delete-chosen")
+	b.eval(`{
+		const send = fetch;
+		globalThis.deletes = 0;
+		globalThis.fetch = (url, options) => {
+			if (options.method === 'DELETE' && ++deletes === 10) document.querySelector('dialog .cancel').click();
+			return send(url, options);
+		};
+	}`)
+	b.click("dialog .danger")
+	b.see(".toast", "Stopped with ")
+	left := evaluate[int](b, "deletes")
+	if left > 14 {
+		t.Errorf("%d plants were deleted after the form was closed", left-10)
+	}
+	b.see(".toast", fmt.Sprintf("%d plants were deleted.", left))
+	b.press("u")
+	b.see(".toast", "are back as they were.")
+	b.see("#count", "Matches 1–50 of 60")
+}
+
+func TestRowsAreAsDenseAsTheUserLikes(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(60))
+	b := openConsole(s)
+	b.size(1440, 900)
+	b.click("#density")
+	rows := func() map[string]float64 {
+		return evaluate[map[string]float64](b, `(() => {
+			const rows = [...document.querySelectorAll('#rows tr')].map((row) => row.getBoundingClientRect());
+			const end = document.querySelector('#pager').getBoundingClientRect().top;
+			return {height: rows[0].height, visible: rows.filter((row) => row.bottom <= end).length, id: document.querySelector('#rows .id').getBoundingClientRect().width};
+		})()`)
+	}
+	if got := rows(); got["height"] != 28 || got["visible"] < 24 {
+		t.Errorf("the compact rows are %v", got)
+	}
+	if got := rows(); got["id"] > 60 {
+		t.Errorf("the column of ids of two digits is %v wide", got["id"])
+	}
+	b.accessible()
+	b.reload()
+	b.loaded()
+	if got := rows(); got["height"] != 28 {
+		t.Errorf("after a reload the rows are %v", got)
+	}
+	b.shot("compact")
+	b.click("#density")
+	b.wait("localStorage.length === 0")
+	if got := rows(); got["height"] != 40 {
+		t.Errorf("the comfortable rows are %v", got)
+	}
+}
+
+// A drawer that cannot be loaded is loaded again when the server can.
+func TestDrawerRecovers(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(60))
+	var broken atomic.Bool
+	target := &url.URL{Scheme: "http", Host: s.Addr}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken.Load() && strings.HasPrefix(r.URL.Path, "/plants/") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	broken.Store(true)
+	b := openTab(t, front.URL+"/#/plants/45")
+	b.expect("status of 503", "net::ERR_")
+	b.signIn(harness.Token)
+	b.see("#drawer-problem", "The server responded with status 503. Try again in a moment. Try again")
+	b.shot("drawer-failed")
+	b.wait("document.title === 'Plant 45 · Plantstore'")
+
+	// The row of a link is scrolled into view.
+	b.wait(`(() => { const box = document.querySelector('tr[data-id="45"]').getBoundingClientRect(); return box.top > 130 && box.bottom <= document.querySelector('#pager').getBoundingClientRect().top; })()`)
+	broken.Store(false)
+	b.see("#plant-facts", "Monstera deliciosa")
+	b.hidden("#drawer-problem")
+	b.wait("document.title === 'Monstera deliciosa · Plantstore'")
+	b.press(kb.Escape)
+	b.wait("document.title === 'Plants · Plantstore'")
+}
+
+func TestFocusStaysInOrderAndOutOfWhatIsCovered(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	var many strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&many, `{"id":%d,"name":"Fern","tag":"tag %d"}`+"\n", i+1, i)
+	}
+	s.Import(many.String())
+	b := openConsole(s)
+	b.focus("#tag-filter")
+	b.wait("document.querySelectorAll('#tags li').length === 12")
+	b.press(kb.Tab)
+	b.wait("document.activeElement.id === 'export'")
+
+	for width, covered := range map[int64]bool{1280: false, 768: true, 390: true} {
+		b.size(width, 800)
+		b.openPlant("1")
+		b.wait(fmt.Sprintf("document.querySelector('.toolbar').inert === %v && !document.querySelector('#drawer').inert", covered))
+		b.wait(fmt.Sprintf("document.querySelector('.bar').inert === %v", width < 680))
+		b.press(kb.Escape)
+		b.hidden("#drawer")
+		b.wait(`document.activeElement.matches('tr[data-id="1"] .name') && !document.querySelector('.bar').inert`)
+	}
+}
+
+func TestTextThatCannotBeCopiedIsShown(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(1))
+	_, port, _ := strings.Cut(s.Addr, ":")
+	b := openTab(t, "http://plants.test:"+port+"/") // an origin without the clipboard API
+	b.signIn(harness.Token)
+	b.openPlant("1")
+	b.wait("navigator.clipboard === undefined")
+	b.click("#copy-id")
+	b.see(".toast", "ID copied.")
+	b.eval("document.execCommand = () => false")
+	b.click("#copy-curl")
+	b.see("dialog", "Copy it yourself")
+	b.wait("getSelection().toString().startsWith('curl -X PUT') || document.activeElement.selectionEnd > 20 && document.activeElement.value.startsWith('curl -X PUT')")
+	b.shot("copy-yourself")
+	b.accessible()
+}
