@@ -252,7 +252,7 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	b.see("#progress", "big.ndjson, ")
 	b.press(kb.Escape)
 	b.see(".toast", "Importing…")
-	b.click(`#pages a[href="#/about"]`)
+	b.click(`#pages a[href="#/overview"]`)
 	s.Resume()
 	b.see(".toast", "big.ndjson was imported.")
 	if leaving() {
