@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,10 +34,9 @@ var errConflict = errors.New("a concurrent write changed the same plant")
 // Apply applies the batch in one transaction, which is on disk when it returns,
 // and on the synchronous standbys if there are any.
 //
-// A batch of creates without conditions takes one statement. Those whose id is
-// taken are compared in a second transaction. Such a batch can be applied again
-// as it is after ErrRetry, with the exception that [plantstore.Store] allows: ruling
-// that out would make every create more expensive.
+// A batch of creates without conditions takes one statement, unless an id is taken. It
+// can be applied again as it is after ErrRetry, with the exception that
+// [plantstore.Store] allows: ruling that out would make every create more expensive.
 //
 // Any other batch cannot be repeated: a delete would find nothing the second time.
 // It stores its results in the database, in the same transaction. If the outcome
@@ -55,94 +53,67 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	if err == nil {
 		return p.results, nil
 	}
-	if (p.maybeApplied || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) && !errors.Is(err, ErrNewerSchema) {
+	if (p.maybeCommitted || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) && !errors.Is(err, ErrNewerSchema) {
 		err = fmt.Errorf("%w: %w: %w", plantstore.ErrRetry, plantstore.ErrUnavailable, err)
 	}
 	return nil, err
 }
 
 func (s *Store) apply(ctx context.Context, p *plan) error {
-	if p.isOneInsert() {
-		err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-			return p.create(ctx, c, &s.takenIDs)
+	if p.isOneInsert() && (len(p.rows) == 1 || !s.expectsTakenIDs()) {
+		created := false
+		err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
+			created, err = p.create(ctx, c)
+			return err
 		})
-		if err != nil || len(p.rows) == 0 {
+		if err != nil || created {
 			return err
 		}
-		p.maybeApplied = true
+		if len(p.rows) > 1 {
+			s.takenIDs.Store(expectTaken)
+		}
 	}
 	for delays := fastDelays; ; {
 		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
-		if err == nil || !p.maybeApplied || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
+		if err == nil || !p.maybeCommitted || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
 			return err
 		}
 	}
 }
 
-// create applies creates without conditions in a transaction of one statement. It
-// leaves the rows whose id is taken in the plan.
-func (p *plan) create(ctx context.Context, c *pgx.Conn, seen *takenIDs) error {
+// expectTaken is how many batches of several creates expect taken ids after one that had
+// some. Batches that do are not tried with create first: it would do work in vain, and the
+// server would log an error.
+const expectTaken = 20
+
+// expectsTakenIDs reports whether this batch of several creates expects taken ids.
+func (s *Store) expectsTakenIDs() bool {
+	return s.takenIDs.Load() > 0 && s.takenIDs.Add(-1) >= 0
+}
+
+// create applies creates without conditions in a transaction of one statement, which
+// appends them to the log in the order of the batch. If an id is taken, it changes
+// nothing and returns false.
+func (p *plan) create(ctx context.Context, c *pgx.Conn) (created bool, err error) {
 	for _, r := range p.rows {
 		p.decide(r, nil)
 	}
-	taken, err := p.insertAndLog(ctx, c, seen)
-	p.rows = taken
-	return err
-}
-
-// takenIDs counts how many more batches of creates should expect taken ids.
-// Being wrong costs the batch a second statement, and an error in the server's log.
-type takenIDs struct{ batches atomic.Int32 }
-
-// expectTaken is how many batches without a taken id must follow one that had some
-// before none are expected.
-const expectTaken = 100
-
-func (t *takenIDs) expected() bool { return t.batches.Load() > 0 }
-
-// add records whether a batch had taken ids.
-func (t *takenIDs) add(found bool) {
-	if found {
-		t.batches.Store(expectTaken)
-	} else if t.expected() {
-		t.batches.Add(-1)
-	}
-}
-
-// insertAndLog inserts the plants of all rows and appends those that are new to the
-// log, in the order of the batch. It returns the rows whose id is taken.
-func (p *plan) insertAndLog(ctx context.Context, c *pgx.Conn, seen *takenIDs) (taken []*row, err error) {
 	if len(p.rows) == 1 {
 		r := p.rows[0]
 		name, tag := text(r.after)
-		var created bool
 		err := c.QueryRow(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By).Scan(&created)
-		if err != nil || created {
-			return nil, err
-		}
-		return p.rows, nil
+		return created, err
 	}
 	rows := slices.SortedFunc(slices.Values(p.rows), func(a, b *row) int { return cmp.Compare(a.writes[0], b.writes[0]) })
 	by, types := make([]string, len(rows)), make([]int16, len(rows))
 	for i, r := range rows {
 		by[i], types[i] = p.batch[r.writes[0]].By, int16(plantstore.PlantCreated.Number())
 	}
-	args := append(arrays(rows), by, types)
-	if !seen.expected() {
-		_, err := c.Exec(ctx, createNew, args...)
-		if sqlState(err) != uniqueViolation {
-			return nil, err
-		}
-		seen.add(true)
+	_, err = c.Exec(ctx, createPlants, append(arrays(rows), by, types)...)
+	if sqlState(err) == uniqueViolation {
+		return false, nil
 	}
-	var created []int64
-	err = c.QueryRow(ctx, createPlants, args...).Scan(&created)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return nil, err
-	}
-	taken = without(p.rows, created)
-	seen.add(len(taken) > 0)
-	return taken, nil
+	return err == nil, err
 }
 
 // transact applies the batch in one transaction. Two of them never deadlock: each
@@ -223,7 +194,7 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	err := c.SendBatch(ctx, &b).Close()
 	switch {
 	case err == nil, c.IsClosed():
-		p.maybeApplied, p.maybeCommitted = true, true
+		p.maybeCommitted = true
 	case sqlState(err) == uniqueViolation:
 		return errConflict
 	}

@@ -168,24 +168,6 @@ func TestUnknownOutcomeOfCreates(t *testing.T) {
 	}
 }
 
-// TestPartlyCommittedCreatesAreFinished cuts the connection when some creates of a
-// batch have been committed and others have yet to be compared. Applying the whole
-// batch again would report the first ones as unchanged.
-func TestPartlyCommittedCreatesAreFinished(t *testing.T) {
-	for _, statement := range []string{"BEGIN", "SELECT"} {
-		url := pgtest.Fresh(t)
-		p, through := newProxy(t, addr(url), url)
-		s := openStore(t, through)
-		apply(t, s, create(plant(1, "fern")))
-		f := p.arm(statement, true)
-		results, err := s.Apply(t.Context(), []plantstore.Write{create(plant(1, "fern")), create(plant(2, "rose"))})
-		if err != nil || results[0].Outcome != plantstore.Unchanged || results[1].Outcome != plantstore.Created {
-			t.Errorf("Apply, cut at %s: %v, %v", statement, results, err)
-		}
-		wantCut(t, f)
-	}
-}
-
 // TestUnknownOutcomeOfADeadServer cuts a delete off from a server that does not come
 // back before the context ends.
 func TestUnknownOutcomeOfADeadServer(t *testing.T) {

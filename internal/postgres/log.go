@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +34,10 @@ var (
 	// createPlant is a function, which PostgreSQL plans once for each connection even if
 	// the statement has no name: planning takes longer than everything else.
 	createPlant = fmt.Sprintf(`SELECT create_plant($1, $2, $3, $4, %d)`, len(steps))
-	// createNew fails if one of the ids is taken. Otherwise it does the same as
-	// createPlants for about half of the work: PostgreSQL inserts each plant in one
-	// step instead of two, and the log gets the arguments as they are. Plants are
-	// inserted in the order of their ids, so that two transactions never deadlock.
-	sizeOfNew = rowSize("$4::text[]", "$5::smallint[]", "$1::bigint[]", "$2::text[]", "$3::text[]")
-	createNew = `WITH created AS (
+	// createPlants fails if one of the ids is taken. Plants are inserted in the order of
+	// their ids, so that two transactions never deadlock.
+	sizeOfNew    = rowSize("$4::text[]", "$5::smallint[]", "$1::bigint[]", "$2::text[]", "$3::text[]")
+	createPlants = `WITH created AS (
 			INSERT INTO stored_plants (id, name, tag)
 			SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag) ORDER BY id
 			RETURNING id
@@ -50,22 +47,6 @@ var (
 		)
 		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, ` + sizeOfNew + ` FROM last`
 	sizeOfEvents = rowSize(`events."by"`, "events.type", "events.id", "events.name", "events.tag")
-	createPlants = `WITH new AS (
-			SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[])
-				WITH ORDINALITY AS new (id, name, tag, "by", type, n)
-		), created AS (
-			INSERT INTO stored_plants (id, name, tag) SELECT id, name, tag FROM new ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id
-		), events AS (
-			SELECT count(*) AS n, array_agg("by" ORDER BY n) AS "by", array_agg(type) AS type, array_agg(id ORDER BY n) AS id,
-				array_agg(name ORDER BY n) AS name, array_agg(tag ORDER BY n) AS tag
-			FROM created JOIN new USING (id)
-		), last AS (
-			UPDATE log_state SET ` + asWriter + `, seq = seq + (SELECT n FROM events), plants = plants + (SELECT n FROM events),
-				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
-			WHERE id = 1 AND (SELECT n FROM events) > 0 AND ` + isDurable + ` RETURNING seq, time
-		)
-		` + insertLog + `SELECT last.seq - events.n + 1, last.time, events."by", events.type, events.id, events.name, events.tag, ` + sizeOfEvents + `
-		FROM last, events RETURNING id`
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are.
 	appendLog = `WITH events AS (
@@ -115,8 +96,7 @@ var (
 // reader of one event reads its row.
 const logRowSize = 1 << 20
 
-// queueLog queues what the writes of the plan's rows append to the log, in the order of
-// the batch. Rows that create has inserted are in the log already. Plants that were found
+// queueLog queues what the batch appends to the log, in its order. Plants that were found
 // and are deleted must still be in the table.
 func (p *plan) queueLog(b *pgx.Batch) {
 	var by []string
@@ -130,16 +110,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 			by, types, ids, names, tags, size, more = nil, nil, nil, nil, nil, 0, 0
 		}
 	}
-	var writes []int
-	found := make(map[int]int) // the size of the plants that were found and are deleted
-	for _, r := range p.rows {
-		writes = append(writes, r.writes...)
-		for _, i := range r.writes {
-			found[i] = r.foundSize
-		}
-	}
-	slices.Sort(writes)
-	for _, i := range writes {
+	for i := range p.batch {
 		kind := p.results[i].EventType()
 		if kind == "" {
 			continue
@@ -163,7 +134,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 			name = &stored
 			size += plant.TextSize()
 		} else {
-			size += found[i]
+			size += rowByID(p.rows, write.Plant.ID).foundSize
 		}
 		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
 	}

@@ -17,14 +17,12 @@ const statementSize = 4 << 20
 // plan is how a batch is applied: what becomes of each row, and what may have been
 // applied so far.
 type plan struct {
-	batchID [16]byte // the key of the batch's results in the database
-	batch   []plantstore.Write
-	results []plantstore.Result
-	rows    []*row                    // in ascending order of id
-	deleted map[int]*plantstore.Plant // what the writes with these indexes delete of the batch's own plants
-	// maybeApplied says that part of the batch may have been applied, and
-	// maybeCommitted that the transaction with its results may have been.
-	maybeApplied, maybeCommitted bool
+	batchID        [16]byte // the key of the batch's results in the database
+	batch          []plantstore.Write
+	results        []plantstore.Result
+	rows           []*row                    // in ascending order of id
+	deleted        map[int]*plantstore.Plant // what the writes with these indexes delete of the batch's own plants
+	maybeCommitted bool                      // the transaction with the results may have been committed
 }
 
 // row is a row of the table plants that a batch writes to.

@@ -114,7 +114,7 @@ type Store struct {
 	used      atomic.Bool           // it was so at some time
 	newer     atomic.Pointer[error] // why this release may not use it
 
-	takenIDs takenIDs
+	takenIDs atomic.Int32 // how many more batches of several creates expect taken ids
 	changes  storage.Notifier
 
 	// logAge and logBytes say how much of the log is kept. appended is about how many bytes
