@@ -54,30 +54,7 @@ var selectSize = `SELECT coalesce(sum(` + storedSize + `), 0)::bigint FROM log`
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var found problems
 	err := s.withPooledConn(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
-			return err
-		}
-		version, err := schemaVersion(ctx, c, true)
-		switch {
-		case err != nil:
-			return err
-		case version < len(steps):
-			return olderSchema(version)
-		}
-		if version > len(steps) {
-			if err := checkWriter(ctx, c, version); err != nil {
-				return err
-			}
-		}
-		if _, err := c.Exec(ctx, checkSettings); err != nil {
-			return err
-		}
-		for _, check := range []func(context.Context, *pgx.Conn) error{found.checkLog, found.checkPlants, found.checkTokens, found.checkWebhooks} {
-			if err := check(ctx, c); err != nil {
-				return err
-			}
-		}
-		return endSnapshot(ctx, c)
+		return inSnapshot(ctx, c, func() error { return found.check(ctx, c) })
 	})
 	if strings.HasPrefix(sqlState(err), "XX") { // corrupt data
 		found.add("%v", err)
@@ -87,6 +64,29 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 		found = append(found[:maxProblems], "and more")
 	}
 	return found, s.classify(ctx, err)
+}
+
+func (p *problems) check(ctx context.Context, c *pgx.Conn) error {
+	version, err := schemaVersion(ctx, c, true)
+	switch {
+	case err != nil:
+		return err
+	case version < len(steps):
+		return olderSchema(version)
+	case version > len(steps):
+		if err := checkWriter(ctx, c, version); err != nil {
+			return err
+		}
+	}
+	if _, err := c.Exec(ctx, checkSettings); err != nil {
+		return err
+	}
+	for _, check := range []func(context.Context, *pgx.Conn) error{p.checkLog, p.checkPlants, p.checkTokens, p.checkWebhooks} {
+		if err := check(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // problems are what a check has found, one more than maxProblems at most.

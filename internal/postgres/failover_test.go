@@ -287,6 +287,10 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	operator, old := plantstore.Actor{Name: plantstore.Operator}, token("old")
+	if err := local.CreateToken(t.Context(), old, operator); err != nil {
+		t.Fatal(err)
+	}
 	url := server.URL()
 	s := openStore(t, url+"&synchronous_commit=off") // which no write heeds
 	changeNothing := func(*plantstore.Webhook) error { return nil }
@@ -298,13 +302,12 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 		}
 	}
 	for name, write := range map[string]func(context.Context) error{
-		"create":    batch(create(plant(4, "ivy"))),
-		"creates":   batch(create(plant(2, "rose")), create(plant(3, "moss"))),
-		"unchanged": batch(create(plant(1, "fern"))),
-		"delete":    batch(remove(1)),
-		"token": func(ctx context.Context) error {
-			return s.CreateToken(ctx, token("ci"), plantstore.Actor{Name: plantstore.Operator})
-		},
+		"create":      batch(create(plant(4, "ivy"))),
+		"creates":     batch(create(plant(2, "rose")), create(plant(3, "moss"))),
+		"unchanged":   batch(create(plant(1, "fern"))),
+		"delete":      batch(remove(1)),
+		"token":       func(ctx context.Context) error { return s.CreateToken(ctx, token("ci"), operator) },
+		"revocation":  func(ctx context.Context) error { return s.RevokeToken(ctx, old.Hash, time.Now(), operator) },
 		"first token": func(ctx context.Context) error { _, err := s.CreateFirstToken(ctx, token("first")); return err },
 		"webhook": func(ctx context.Context) error {
 			return s.CreateWebhook(ctx, plantstore.Webhook{ID: "created"}, plantstore.Actor{})

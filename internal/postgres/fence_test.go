@@ -27,13 +27,10 @@ func newerRelease(t *testing.T, url string, oldest int) {
 		t.Fatal(err)
 	}
 	defer c.Close(context.Background())
-	err = pgx.BeginTxFunc(t.Context(), c, readCommitted, func(tx pgx.Tx) error {
-		if err := lockTables(t.Context(), tx); err != nil {
-			return err
-		}
-		_, err := tx.Exec(t.Context(), fmt.Sprintf("UPDATE plantstore_schema SET version = %d; UPDATE log_state SET writer = %[1]d, oldest_writer = %d", len(steps)+1, oldest))
-		return err
-	})
+	_, err = c.Exec(t.Context(), beginWrite)
+	err = errors.Join(err, lockTables(t.Context(), c))
+	_, failed := c.Exec(t.Context(), fmt.Sprintf("UPDATE plantstore_schema SET version = %d; UPDATE log_state SET writer = %[1]d, oldest_writer = %d; COMMIT", len(steps)+1, oldest))
+	err = errors.Join(err, failed)
 	if err != nil {
 		t.Error(err)
 	}

@@ -279,12 +279,11 @@ func TestSearchIsBounded(t *testing.T) {
 func TestCallThatTakesTooLongBetweenStatements(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	err := s.withConn(t.Context(), s.list, time.Second, func(ctx context.Context, c *pgx.Conn) error {
-		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
+		return inSnapshot(ctx, c, func() error {
+			<-ctx.Done()
+			_, err := c.Exec(ctx, "SELECT 1")
 			return err
-		}
-		<-ctx.Done()
-		_, err := c.Exec(ctx, "SELECT 1")
-		return err
+		})
 	})
 	if !errors.Is(err, plantstore.ErrUnavailable) || !errors.Is(err, plantstore.ErrRetry) {
 		t.Errorf("got %v, want %v", err, plantstore.ErrUnavailable)

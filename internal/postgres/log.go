@@ -149,13 +149,8 @@ type logState struct {
 	bytes                int64
 }
 
-type querier interface {
-	QueryRow(context.Context, string, ...any) pgx.Row
-	Query(context.Context, string, ...any) (pgx.Rows, error)
-}
-
-func readLogState(ctx context.Context, q querier) (s logState, err error) {
-	err = q.QueryRow(ctx, selectLogState).Scan(&s.store, &s.seq, &s.time, &s.trimmed, &s.trimmedTime, &s.bytes)
+func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
+	err = c.QueryRow(ctx, selectLogState).Scan(&s.store, &s.seq, &s.time, &s.trimmed, &s.trimmedTime, &s.bytes)
 	return s, err
 }
 
@@ -170,21 +165,18 @@ const eventBudget = 20_000
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
 	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
+		return inSnapshot(ctx, c, func() error {
+			state, err := readLogState(ctx, c)
+			if err != nil {
+				return err
+			}
+			start, first, err := state.logRange(ctx, c).Start(q)
+			if err != nil {
+				return err
+			}
+			page, err = state.page(ctx, c, q, start.Cursor(), first)
 			return err
-		}
-		state, err := readLogState(ctx, c)
-		if err != nil {
-			return err
-		}
-		start, first, err := state.logRange(ctx, c).Start(q)
-		if err != nil {
-			return err
-		}
-		if page, err = state.page(ctx, c, q, start.Cursor(), first); err != nil {
-			return err
-		}
-		return endSnapshot(ctx, c)
+		})
 	})
 	if err != nil {
 		return plantstore.EventPage{}, err
@@ -220,7 +212,7 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buc
 }
 
 // logRange returns what the transaction's snapshot has of the log.
-func (s *logState) logRange(ctx context.Context, c querier) *storage.LogRange {
+func (s *logState) logRange(ctx context.Context, c *pgx.Conn) *storage.LogRange {
 	return &storage.LogRange{
 		Store: s.store, Trimmed: s.trimmed, Last: s.seq, TrimmedTime: s.trimmedTime,
 		TimeOf: func(seq int64) (at int64, err error) {

@@ -385,7 +385,7 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 	if err == nil && wasWarned(c) {
 		err = errNotReplicated
 	}
-	if err != nil && !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
+	if !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
 		c.Exec(ctx, "ROLLBACK") // if it fails, Release drops the connection
 	}
 	switch {

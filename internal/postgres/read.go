@@ -154,34 +154,31 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, at *p
 		_, err := cur.fetch(ctx, c, f)
 		return err
 	}
-	if _, err := c.Exec(ctx, beginSnapshot); err != nil {
-		return err
-	}
-	if at != nil {
-		state, err := readLogState(ctx, c)
-		if err != nil {
-			return err
+	return inSnapshot(ctx, c, func() error {
+		if at != nil {
+			state, err := readLogState(ctx, c)
+			if err != nil {
+				return err
+			}
+			*at = state.end().Cursor()
 		}
-		*at = state.end().Cursor()
-	}
-	for ok {
-		more, err := cur.fetch(ctx, c, f)
-		if err != nil {
-			return err
+		for more := ok; more; {
+			var err error
+			if more, err = cur.fetch(ctx, c, f); err != nil {
+				return err
+			}
 		}
-		if !more {
-			break
-		}
-	}
-	return endSnapshot(ctx, c)
+		return nil
+	})
 }
 
-const beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
-
-// endSnapshot ends the transaction, unless it ended with its connection.
-func endSnapshot(ctx context.Context, c *pgx.Conn) error {
-	if c.IsClosed() {
-		return nil
+// inSnapshot runs f, all of whose statements see the same state. f may close the connection.
+func inSnapshot(ctx context.Context, c *pgx.Conn, f func() error) error {
+	if _, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
+		return err
+	}
+	if err := f(); err != nil || c.IsClosed() {
+		return err
 	}
 	_, err := c.Exec(ctx, "COMMIT")
 	return err

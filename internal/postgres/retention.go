@@ -124,44 +124,41 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 		if err != nil || to <= state.trimmed {
 			return err
 		}
-		return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) (err error) {
-			more, err = s.trimLocked(ctx, tx)
+		return inTransaction(ctx, c, func() error {
+			more, err = s.trimLocked(ctx, c)
 			return err
-		})
+		}, commitAsync)
 	})
 	return more && err == nil, err
 }
 
-func (s *Store) trimLocked(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+func (s *Store) trimLocked(ctx context.Context, c *pgx.Conn) (more bool, err error) {
 	var id int
-	if err := tx.QueryRow(ctx, lockTrimmer).Scan(&id); errors.Is(err, pgx.ErrNoRows) {
+	if err := c.QueryRow(ctx, lockTrimmer).Scan(&id); errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	} else if err != nil {
 		return false, err
 	}
-	state, to, err := s.trimTarget(ctx, tx)
+	state, to, err := s.trimTarget(ctx, c)
 	if err != nil || to <= state.trimmed {
 		return false, err
 	}
-	last, err := state.logRange(ctx, tx).At(to)
+	last, err := state.logRange(ctx, c).At(to)
 	if err != nil {
 		return false, err
 	}
-	var b pgx.Batch
-	b.Queue(writeSettings)
-	b.Queue(commitAsync)
-	b.Queue(deleteLog, state.trimmed, to, last.Time)
-	return to >= state.trimmed+s.trimSize, tx.SendBatch(ctx, &b).Close()
+	_, err = c.Exec(ctx, deleteLog, state.trimmed, to, last.Time)
+	return to >= state.trimmed+s.trimSize, err
 }
 
 // trimTarget returns the last event that the next transaction removes, which is the last
 // of its row.
-func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to int64, err error) {
-	if state, err = readLogState(ctx, q); err != nil || state.seq == state.trimmed {
+func (s *Store) trimTarget(ctx context.Context, c *pgx.Conn) (state logState, to int64, err error) {
+	if state, err = readLogState(ctx, c); err != nil || state.seq == state.trimmed {
 		return state, state.trimmed, err
 	}
 	var rowEnd *int64
-	if err := q.QueryRow(ctx, selectRowEnd, state.trimmed+s.trimSize).Scan(&rowEnd); err != nil {
+	if err := c.QueryRow(ctx, selectRowEnd, state.trimmed+s.trimSize).Scan(&rowEnd); err != nil {
 		return state, state.trimmed, err
 	}
 	end := state.seq
@@ -170,14 +167,14 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 	}
 	to = state.trimmed
 	if s.logAge > 0 {
-		if to, err = lastBefore(ctx, q, end, selectFirstKept, state.trimmed, end, s.logAge.Microseconds()); err != nil {
+		if to, err = lastBefore(ctx, c, end, selectFirstKept, state.trimmed, end, s.logAge.Microseconds()); err != nil {
 			return state, state.trimmed, err
 		}
 	}
 	if s.logBytes > 0 && state.bytes > s.logBytes {
 		// A little more, because the log goes on growing until the next time.
 		excess := state.bytes - s.logBytes + s.logBytes/trimShare
-		fitting, err := lastBefore(ctx, q, end, selectFirstFitting, state.trimmed, end, excess)
+		fitting, err := lastBefore(ctx, c, end, selectFirstFitting, state.trimmed, end, excess)
 		if err != nil {
 			return state, state.trimmed, err
 		}
@@ -188,9 +185,9 @@ func (s *Store) trimTarget(ctx context.Context, q querier) (state logState, to i
 
 // lastBefore returns the last event before the row that a query finds, or end if it finds
 // none.
-func lastBefore(ctx context.Context, q querier, end int64, query string, args ...any) (int64, error) {
+func lastBefore(ctx context.Context, c *pgx.Conn, end int64, query string, args ...any) (int64, error) {
 	var first int64
-	err := q.QueryRow(ctx, query, args...).Scan(&first)
+	err := c.QueryRow(ctx, query, args...).Scan(&first)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return end, nil
 	}

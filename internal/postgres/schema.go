@@ -62,12 +62,33 @@ const isDurable = `CASE current_setting('synchronous_commit') WHEN 'off' THEN se
 // so expensive that PostgreSQL would compile them, which takes longer than to execute them.
 const writeSettings = `SELECT ` + isDurable + `, set_config('jit', 'off', true)`
 
-// queueBegin queues the begin of a transaction that writes. Its statements see what was
-// committed while they waited for a lock.
-func queueBegin(b *pgx.Batch) {
-	b.Queue(`BEGIN ISOLATION LEVEL READ COMMITTED`)
+// beginWrite begins a transaction whose statements see what was committed while they waited
+// for a lock.
+const beginWrite = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+// queueBegin queues the begin of a transaction that writes, with these statements at its start.
+func queueBegin(b *pgx.Batch, first ...string) {
+	b.Queue(beginWrite)
 	b.Queue(fence)
 	b.Queue(writeSettings)
+	for _, statement := range first {
+		b.Queue(statement)
+	}
+}
+
+// inTransaction runs f in a transaction that writes, with these statements at its start, and
+// commits it unless f fails.
+func inTransaction(ctx context.Context, c *pgx.Conn, f func() error, first ...string) error {
+	var b pgx.Batch
+	queueBegin(&b, first...)
+	if err := c.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	_, err := c.Exec(ctx, "COMMIT")
+	return err
 }
 
 // meetsOtherSchema reports whether a statement failed because the schema was migrated: the
@@ -91,12 +112,10 @@ func (s *Store) checkSchema(ctx context.Context, failed error) error {
 	return err
 }
 
-// lockVersion locks the only row of plantstore_schema, and with it the store against
-// others that do the same.
+// lockVersion locks the only row of plantstore_schema until the end of the transaction, so
+// that those of several servers take turns. PostgreSQL logs the lock, so that the commit waits
+// for the standbys even if the transaction changes nothing.
 const lockVersion = "SELECT version FROM plantstore_schema WHERE id = 1 FOR UPDATE"
-
-// readCommitted lets a statement see what was committed while it waited for a lock.
-var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // migrate brings the database's schema to the newest version that this release supports,
 // unless that has been done, or a newer release has brought it to one that this release may
@@ -147,8 +166,8 @@ func (s *Store) migrate(ctx context.Context) error {
 
 // checkWriter returns ErrNewerSchema if this release may not write to the schema, which has
 // that version.
-func checkWriter(ctx context.Context, q querier, version int) error {
-	oldest, err := oldestWriter(ctx, q)
+func checkWriter(ctx context.Context, c *pgx.Conn, version int) error {
+	oldest, err := oldestWriter(ctx, c)
 	if err == nil && oldest > len(steps) {
 		return newerSchema{plantstore.Errorf(plantstore.ErrUnavailable,
 			"%v: its schema is version %d, this release supports schemas up to %d; start the newer one", ErrNewerSchema, version, len(steps))}
@@ -157,8 +176,8 @@ func checkWriter(ctx context.Context, q querier, version int) error {
 }
 
 // oldestWriter returns the oldest schema whose release may still write.
-func oldestWriter(ctx context.Context, q querier) (oldest int, err error) {
-	err = q.QueryRow(ctx, "SELECT oldest_writer FROM log_state WHERE id = 1").Scan(&oldest)
+func oldestWriter(ctx context.Context, c *pgx.Conn) (oldest int, err error) {
+	err = c.QueryRow(ctx, "SELECT oldest_writer FROM log_state WHERE id = 1").Scan(&oldest)
 	return oldest, err
 }
 
@@ -194,39 +213,41 @@ func (s *Store) migrateSchema(ctx context.Context) error {
 // tables, which waits for every transaction that has written to them, and no other can until
 // the end.
 func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
-	var version, oldest int
 	start := time.Now()
-	err := pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO plantstore_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"); err != nil {
-			return err
-		}
-		if err := tx.QueryRow(ctx, lockVersion).Scan(&version); err != nil {
-			return err
-		}
-		if version >= len(steps) {
-			return checkWriter(ctx, tx, version)
-		}
-		if err := lockTables(ctx, tx); err != nil {
-			return err
-		}
-		for i, step := range steps[version:] {
-			began := time.Now()
-			if err := applyStep(ctx, tx, step); err != nil {
-				return fmt.Errorf("migrate to schema %d: %w", version+i+1, err)
-			}
-			if version > 0 {
-				s.log.Info("applied a step of the migration", "db", s.name, "schema", version+i+1,
-					"step", path.Base(step), "took", time.Since(began))
-			}
-		}
-		if _, err := tx.Exec(ctx, "UPDATE plantstore_schema SET version = $1 WHERE id = 1", len(steps)); err != nil {
-			return err
-		}
-		var err error
-		oldest, err = oldestWriter(ctx, tx)
+	if _, err := c.Exec(ctx, beginWrite); err != nil {
 		return err
-	})
-	if err != nil || version == 0 || version >= len(steps) {
+	}
+	if _, err := c.Exec(ctx, "INSERT INTO plantstore_schema (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"); err != nil {
+		return err
+	}
+	var version int
+	if err := c.QueryRow(ctx, lockVersion).Scan(&version); err != nil {
+		return err
+	}
+	if version >= len(steps) {
+		return checkWriter(ctx, c, version)
+	}
+	if err := lockTables(ctx, c); err != nil {
+		return err
+	}
+	for i, step := range steps[version:] {
+		began := time.Now()
+		if err := applyStep(ctx, c, step); err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", version+i+1, err)
+		}
+		if version > 0 {
+			s.log.Info("applied a step of the migration", "db", s.name, "schema", version+i+1,
+				"step", path.Base(step), "took", time.Since(began))
+		}
+	}
+	if _, err := c.Exec(ctx, "UPDATE plantstore_schema SET version = $1 WHERE id = 1", len(steps)); err != nil {
+		return err
+	}
+	oldest, err := oldestWriter(ctx, c)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Exec(ctx, "COMMIT"); err != nil || version == 0 {
 		return err
 	}
 	message := "migrated the store"
@@ -238,24 +259,24 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 }
 
 // lockTables locks the tables of the store, if it has any, for the rest of the transaction.
-func lockTables(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, migrationSettings); err != nil {
+func lockTables(ctx context.Context, c *pgx.Conn) error {
+	if _, err := c.Exec(ctx, migrationSettings); err != nil {
 		return err
 	}
 	var tables *string
-	if err := tx.QueryRow(ctx, selectTables).Scan(&tables); err != nil || tables == nil {
+	if err := c.QueryRow(ctx, selectTables).Scan(&tables); err != nil || tables == nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, "LOCK TABLE "+*tables+" IN ACCESS EXCLUSIVE MODE")
+	_, err := c.Exec(ctx, "LOCK TABLE "+*tables+" IN ACCESS EXCLUSIVE MODE")
 	return err
 }
 
-func applyStep(ctx context.Context, tx pgx.Tx, step string) error {
+func applyStep(ctx context.Context, c *pgx.Conn, step string) error {
 	script, err := schemaFiles.ReadFile(step)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, string(script))
+	_, err = c.Exec(ctx, string(script))
 	if sqlState(err) == duplicateTable {
 		return fmt.Errorf("%w: the database contains another program's tables; give Plantstore a database of its own", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -20,8 +19,6 @@ import (
 const (
 	tokenColumns = `hash, name, scopes, created, expires, revoked, used, coalesce(rate, 'off')`
 	insertToken  = `INSERT INTO stored_tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 'off'))`
-	// confirmToken changes nothing, but its commit waits for the standbys.
-	confirmToken = `UPDATE stored_tokens SET hash = hash WHERE hash = $1`
 	revokeToken  = `UPDATE stored_tokens SET revoked = $2 WHERE hash = $1`
 	touchToken   = `UPDATE stored_tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
 	countTokens  = `SELECT count(*) FROM stored_tokens`
@@ -49,27 +46,27 @@ const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
-	return s.createToken(ctx, t, by.Name, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		if err := checkActor(ctx, tx, by, selectToken); err != nil {
+	return s.createToken(ctx, t, by.Name, func(ctx context.Context, c *pgx.Conn) (bool, error) {
+		if err := checkActor(ctx, c, by, selectToken); err != nil {
 			return false, err
 		}
 		var n int
-		if err := tx.QueryRow(ctx, countActive, t.Created.Unix()).Scan(&n); err != nil {
+		if err := c.QueryRow(ctx, countActive, t.Created.Unix()).Scan(&n); err != nil {
 			return false, err
 		}
 		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return false, plantstore.ErrTooMany
 		}
-		return true, deleteEndedTokens(ctx, tx, t.Created)
+		return true, deleteEndedTokens(ctx, c, t.Created)
 	})
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
-	err := s.createToken(ctx, t, plantstore.Operator, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+	err := s.createToken(ctx, t, plantstore.Operator, func(ctx context.Context, c *pgx.Conn) (bool, error) {
 		var n int
-		err := tx.QueryRow(ctx, countTokens).Scan(&n)
+		err := c.QueryRow(ctx, countTokens).Scan(&n)
 		first = n == 0
 		return first, err
 	})
@@ -77,28 +74,27 @@ func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 }
 
 // createToken adds a token if check, which it calls in the transaction, returns true.
-func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, check func(context.Context, pgx.Tx) (bool, error)) error {
-	return s.addRow(ctx, confirmToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
-		return s.changeTokens(ctx, c, func(tx pgx.Tx) error {
-			if ok, err := check(ctx, tx); err != nil || !ok {
-				return err
-			}
-			if _, err := tx.Exec(ctx, insertToken, tokenRow(t)...); err != nil {
-				return err
-			}
-			return logToken(ctx, tx, plantstore.TokenCreated, t, by)
-		})
+func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, check func(context.Context, *pgx.Conn) (bool, error)) error {
+	defer s.changes.Notify()
+	return s.addRow(ctx, selectToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
+		if ok, err := check(ctx, c); err != nil || !ok {
+			return err
+		}
+		if _, err := c.Exec(ctx, insertToken, tokenRow(t)...); err != nil {
+			return err
+		}
+		return logToken(ctx, c, plantstore.TokenCreated, t, by)
 	})
 }
 
 // checkActor fails if the actor's token, as the query returns it, has ended. The query must
 // be lockToken, except in a transaction that takes turns with RevokeToken: that one may
 // change other tokens, and could deadlock with TouchTokens.
-func checkActor(ctx context.Context, tx querier, by plantstore.Actor, query string) error {
-	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(ctx, tx, query, hash) })
+func checkActor(ctx context.Context, c *pgx.Conn, by plantstore.Actor, query string) error {
+	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(ctx, c, query, hash) })
 }
 
-func findToken(ctx context.Context, c querier, query string, hash plantstore.TokenHash) (plantstore.Token, error) {
+func findToken(ctx context.Context, c *pgx.Conn, query string, hash plantstore.TokenHash) (plantstore.Token, error) {
 	rows, err := c.Query(ctx, query, hash[:])
 	if err != nil {
 		return plantstore.Token{}, err
@@ -111,51 +107,33 @@ func findToken(ctx context.Context, c querier, query string, hash plantstore.Tok
 }
 
 // deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
-func deleteEndedTokens(ctx context.Context, tx pgx.Tx, at time.Time) error {
-	_, err := tx.Exec(ctx, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
+func deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time) error {
+	_, err := c.Exec(ctx, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
 	return err
-}
-
-// changeTokens runs f in a transaction. Replicas that do so concurrently take turns by
-// locking the row of the schema's version.
-func (s *Store) changeTokens(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
-	defer s.changes.Notify()
-	return pgx.BeginTxFunc(ctx, c, readCommitted, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		b.Queue(fence)
-		b.Queue(writeSettings)
-		b.Queue(lockVersion)
-		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		return f(tx)
-	})
 }
 
 // logToken appends a change to a token to the log. It must be the last statement of its
 // transaction.
-func logToken(ctx context.Context, tx pgx.Tx, kind plantstore.EventType, t plantstore.Token, by string) error {
+func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t plantstore.Token, by string) error {
 	text := string(wire.EncodeToken(t.Logged(), ""))
-	_, err := tx.Exec(ctx, appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
+	_, err := c.Exec(ctx, appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
 	return err
 }
 
-// addRow runs f, which adds a row. If the connection is lost, or the commit did not wait
-// for the standbys, it runs f again unless the statement confirm finds the row by then.
-func (s *Store) addRow(ctx context.Context, confirm string, key any, f func(context.Context, *pgx.Conn) error) error {
+// addRow runs f, which adds a row, in a transaction that takes turns with others. If the
+// connection is lost, or the commit did not wait for the standbys, it runs f again unless the
+// query finds the row by then.
+func (s *Store) addRow(ctx context.Context, query string, key any, f func(context.Context, *pgx.Conn) error) error {
 	maybeAdded := false
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		if maybeAdded {
-			var confirmed pgconn.CommandTag
-			var b pgx.Batch
-			queueBegin(&b)
-			b.Queue(confirm, key).Exec(recordTag(&confirmed))
-			b.Queue("COMMIT")
-			if err := c.SendBatch(ctx, &b).Close(); err != nil || confirmed.RowsAffected() > 0 {
-				return err
+		err := inTransaction(ctx, c, func() error {
+			if maybeAdded {
+				if found, err := c.Exec(ctx, query, key); err != nil || found.RowsAffected() > 0 {
+					return err
+				}
 			}
-		}
-		err := f(ctx, c)
+			return f(ctx, c)
+		}, lockVersion)
 		maybeAdded = maybeAdded || err == nil || c.IsClosed()
 		return err
 	})
@@ -194,40 +172,40 @@ func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tok
 
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
+	defer s.changes.Notify()
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		return s.changeTokens(ctx, c, func(tx pgx.Tx) error { return revoke(ctx, tx, hash, at, by) })
+		return inTransaction(ctx, c, func() error { return revoke(ctx, c, hash, at, by) }, lockVersion)
 	})
 }
 
-func revoke(ctx context.Context, tx pgx.Tx, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
-	token, err := findToken(ctx, tx, selectToken, hash)
+func revoke(ctx context.Context, c *pgx.Conn, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
+	token, err := findToken(ctx, c, selectToken, hash)
 	if err != nil {
 		return err
 	}
 	if !token.Revoked.IsZero() {
-		_, err := tx.Exec(ctx, confirmToken, hash[:])
-		return err
+		return nil
 	}
-	if err := checkActor(ctx, tx, by, selectToken); err != nil {
+	if err := checkActor(ctx, c, by, selectToken); err != nil {
 		return err
 	}
 	if by.Name != plantstore.Operator && token.CreatesTokens(at) {
 		var others int
-		if err := tx.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
+		if err := c.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
 			return err
 		}
 		if others == 0 {
 			return plantstore.ErrLastToken
 		}
 	}
-	if _, err := tx.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
+	if _, err := c.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
 		return err
 	}
-	if err := deleteEndedTokens(ctx, tx, at); err != nil {
+	if err := deleteEndedTokens(ctx, c, at); err != nil {
 		return err
 	}
 	token.Revoked = time.Unix(at.Unix(), 0).UTC()
-	return logToken(ctx, tx, plantstore.TokenRevoked, token, by.Name)
+	return logToken(ctx, c, plantstore.TokenRevoked, token, by.Name)
 }
 
 // TouchTokens records when tokens were last used. It updates them in the order of

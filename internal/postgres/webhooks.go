@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"plantstore"
 	"plantstore/internal/storage"
@@ -19,10 +18,6 @@ import (
 const (
 	insertWebhook = `INSERT INTO stored_webhooks (seq, id, value)
 		SELECT coalesce(max(seq), 0) + 1, $1::text, $2::text FROM stored_webhooks HAVING count(*) < $3`
-	// confirmWebhook changes nothing, but its commit waits for the standbys. So does
-	// confirmDeleted.
-	confirmWebhook   = `UPDATE stored_webhooks SET id = id WHERE id = $1`
-	confirmDeleted   = `UPDATE plantstore_schema SET version = version WHERE id = 1`
 	lockWebhook      = `SELECT value FROM stored_webhooks WHERE id = $1 FOR UPDATE`
 	updateWebhook    = `UPDATE stored_webhooks SET value = $2 WHERE id = $1`
 	deleteWebhook    = `DELETE FROM stored_webhooks WHERE id = $1`
@@ -81,42 +76,23 @@ func decodeWebhook(id, value string) (hook plantstore.Webhook, err error) {
 	return hook, nil
 }
 
-// CreateWebhook adds a webhook. Replicas that do so concurrently take turns by locking
-// the row of the schema's version.
+// CreateWebhook adds a webhook.
 func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by plantstore.Actor) error {
 	value, err := json.Marshal(hook)
 	if err != nil {
 		return fmt.Errorf("webhook %s: %w", hook.ID, err)
 	}
 	key := webhookKey(hook.ID)
-	return s.addRow(ctx, confirmWebhook, key, func(ctx context.Context, c *pgx.Conn) error {
-		var b pgx.Batch
-		queueBegin(&b)
-		b.Queue(lockVersion)
-		if err := c.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
+	return s.addRow(ctx, lockWebhook, key, func(ctx context.Context, c *pgx.Conn) error {
 		if err := checkActor(ctx, c, by, selectToken); err != nil {
 			return err
 		}
-		var inserted pgconn.CommandTag
-		b = pgx.Batch{}
-		b.Queue(insertWebhook, key, string(value), plantstore.MaxWebhooks).Exec(recordTag(&inserted))
-		b.Queue("COMMIT")
-		err := c.SendBatch(ctx, &b).Close()
+		inserted, err := c.Exec(ctx, insertWebhook, key, string(value), plantstore.MaxWebhooks)
 		if err == nil && inserted.RowsAffected() == 0 {
 			return plantstore.ErrTooMany
 		}
 		return err
 	})
-}
-
-// recordTag returns a function that records what a statement of a batch has done.
-func recordTag(done *pgconn.CommandTag) func(pgconn.CommandTag) error {
-	return func(tag pgconn.CommandTag) error {
-		*done = tag
-		return nil
-	}
 }
 
 // UpdateWebhook changes a webhook. If the connection is lost, it does so again, even if
@@ -134,24 +110,24 @@ func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantst
 // changeWebhook changes a webhook in a transaction that begins with the given
 // statements.
 func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
-	err = s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) (err error) {
-		if hook, err = lockedWebhook(ctx, c, id, settings); err != nil {
+	err = s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		return inTransaction(ctx, c, func() (err error) {
+			if hook, err = lockedWebhook(ctx, c, id); err != nil {
+				return err
+			}
+			if err := checkActor(ctx, c, by, lockToken); err != nil {
+				return err
+			}
+			if err := change(&hook); err != nil {
+				return err
+			}
+			value, err := json.Marshal(hook)
+			if err != nil {
+				return fmt.Errorf("webhook %s: %w", id, err)
+			}
+			_, err = c.Exec(ctx, updateWebhook, webhookKey(id), string(value))
 			return err
-		}
-		if err := checkActor(ctx, c, by, lockToken); err != nil {
-			return err
-		}
-		if err := change(&hook); err != nil {
-			return err
-		}
-		value, err := json.Marshal(hook)
-		if err != nil {
-			return fmt.Errorf("webhook %s: %w", id, err)
-		}
-		var b pgx.Batch
-		b.Queue(updateWebhook, webhookKey(id), string(value))
-		b.Queue("COMMIT")
-		return c.SendBatch(ctx, &b).Close()
+		}, settings...)
 	})
 	if err != nil {
 		return plantstore.Webhook{}, err
@@ -159,16 +135,9 @@ func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Acto
 	return hook, nil
 }
 
-// lockedWebhook begins a transaction with the given statements, and locks a webhook.
-func lockedWebhook(ctx context.Context, c *pgx.Conn, id string, settings []string) (hook plantstore.Webhook, err error) {
+func lockedWebhook(ctx context.Context, c *pgx.Conn, id string) (hook plantstore.Webhook, err error) {
 	var value string
-	var b pgx.Batch
-	queueBegin(&b)
-	for _, setting := range settings {
-		b.Queue(setting)
-	}
-	b.Queue(lockWebhook, webhookKey(id)).QueryRow(func(row pgx.Row) error { return row.Scan(&value) })
-	err = c.SendBatch(ctx, &b).Close()
+	err = c.QueryRow(ctx, lockWebhook, webhookKey(id)).Scan(&value)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return hook, plantstore.ErrNoWebhook
 	}
@@ -187,9 +156,6 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backl
 		}
 	}
 	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		if _, err := c.Exec(ctx, beginSnapshot); err != nil {
-			return err
-		}
 		rows, err := queryInOrder(ctx, c, selectBacklogs, positions, types, wanted, plantstore.MaxBacklog)
 		if err != nil {
 			return err
@@ -199,10 +165,7 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backl
 			err = row.Scan(&events, &oldest)
 			return storage.NewBacklog(events, oldest), err
 		})
-		if err != nil {
-			return err
-		}
-		return endSnapshot(ctx, c)
+		return err
 	})
 	return backlogs, err
 }
@@ -212,27 +175,21 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backl
 func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
 	maybeDeleted := false
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		var b pgx.Batch
-		queueBegin(&b)
-		if maybeDeleted {
-			b.Queue(confirmDeleted) // before a token is locked, as RevokeToken does
-		}
-		if err := c.SendBatch(ctx, &b).Close(); err != nil {
+		err := inTransaction(ctx, c, func() error {
+			if err := checkActor(ctx, c, by, selectToken); err != nil {
+				return err
+			}
+			deleted, err := c.Exec(ctx, deleteWebhook, webhookKey(id))
+			if err == nil && deleted.RowsAffected() == 0 && !maybeDeleted {
+				return plantstore.ErrNoWebhook
+			}
+			if err != nil {
+				return err
+			}
+			_, err = c.Exec(ctx, deleteDeliveries, webhookKey(id))
 			return err
-		}
-		if err := checkActor(ctx, c, by, lockToken); err != nil {
-			return err
-		}
-		var deleted pgconn.CommandTag
-		b = pgx.Batch{}
-		b.Queue(deleteWebhook, webhookKey(id)).Exec(recordTag(&deleted))
-		b.Queue(deleteDeliveries, webhookKey(id))
-		b.Queue("COMMIT")
-		err := c.SendBatch(ctx, &b).Close()
-		if err == nil && deleted.RowsAffected() == 0 && !maybeDeleted {
-			return plantstore.ErrNoWebhook
-		}
-		maybeDeleted = true
+		}, lockVersion)
+		maybeDeleted = maybeDeleted || err == nil || c.IsClosed()
 		return err
 	})
 }
@@ -264,8 +221,7 @@ func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plants
 	}
 	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
-		queueBegin(&b)
-		b.Queue(commitAsync)
+		queueBegin(&b, commitAsync)
 		b.Queue(saveDeliveries, webhookKey(id), string(value))
 		b.Queue("COMMIT")
 		return c.SendBatch(ctx, &b).Close()
