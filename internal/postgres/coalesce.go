@@ -95,7 +95,7 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	defer func() { <-s.reads.inFlight }()
 	s.reads.close(r)
 	defer close(r.done)
-	r.err = s.retryRead(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
+	r.err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
 		r.plants = make(map[plantstore.ID]plantstore.Plant, len(r.ids))
 		rows, err := queryPlants(ctx, c, r.ids)
 		if err != nil {

@@ -89,7 +89,6 @@ var (
 			WHERE search.low < search.high
 		)
 		SELECT low, i, j, trimmed, trimmed_time FROM search, log_state WHERE low = high AND id = 1`
-	selectLogEnd = `SELECT seq FROM log_state WHERE id = 1`
 )
 
 // logRowSize is approximately how many bytes of text a row of the log has at most: a
@@ -164,7 +163,7 @@ const eventBudget = 20_000
 
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		return inSnapshot(ctx, c, func() error {
 			state, err := readLogState(ctx, c)
 			if err != nil {
@@ -187,7 +186,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 // Histogram has the database find the bounds of the buckets. A statement is a snapshot.
 func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
 	bounds := q.Bounds()
-	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, selectBounds, bounds)
 		if err != nil {
 			return err
@@ -348,12 +347,13 @@ func (s *Store) poll(ctx context.Context) {
 			last = -1
 			continue
 		}
-		var end int64
-		err := s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-			return c.QueryRow(ctx, selectLogEnd).Scan(&end)
+		var state logState
+		err := s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
+			state, err = readLogState(ctx, c)
+			return err
 		})
-		if err == nil && end != last {
-			last = end
+		if err == nil && state.seq != last {
+			last = state.seq
 			s.changes.Notify()
 		}
 	}

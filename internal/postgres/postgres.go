@@ -102,10 +102,11 @@ type Store struct {
 	alongside    bool // do not migrate one
 	log          *slog.Logger
 	write        *pgxpool.Pool
-	read         *pgxpool.Pool // for single plants
-	tokens       *pgxpool.Pool // and webhooks
-	list         *pgxpool.Pool // for lists and scans
-	scans        chan struct{} // holds a token for each scan in progress
+	read         *pgxpool.Pool            // for single plants
+	tokens       *pgxpool.Pool            // and webhooks
+	list         *pgxpool.Pool            // for lists and scans
+	pools        map[string]*pgxpool.Pool // all of them, by the names that Pools returns
+	scans        chan struct{}            // holds a token for each scan in progress
 	reads        coalescer
 	pooled       atomic.Bool // the connections are those of a pooler
 
@@ -168,39 +169,33 @@ func Open(url string, opts Options) (*Store, error) {
 		scans:        make(chan struct{}, config.MaxConns/2),
 		reads:        newCoalescer(),
 		migrating:    make(chan struct{}, 1),
+		pools:        map[string]*pgxpool.Pool{},
 		trimSize:     maxTrim,
 		trimDue:      make(chan struct{}, 1),
 	}
 	if !strings.Contains(url, "default_query_exec_mode=") {
 		config.BeforeConnect, config.AfterConnect = s.chooseMode, s.findPooler
 	}
-	for pool, size := range map[**pgxpool.Pool]int32{
-		&s.write: maxWriters, &s.read: maxReaders, &s.tokens: maxTokenReaders, &s.list: config.MaxConns,
-	} {
+	for name, size := range map[string]int32{"write": maxWriters, "read": maxReaders, "token": maxTokenReaders, "list": config.MaxConns} {
 		config := config.Copy()
 		config.MaxConns = size
-		if *pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
+		s.pools[name] = pool
 	}
+	s.write, s.read, s.tokens, s.list = s.pools["write"], s.pools["read"], s.pools["token"], s.pools["list"]
 	return s, nil
-}
-
-// pools returns the pools that are open.
-func (s *Store) pools() []*pgxpool.Pool {
-	return slices.DeleteFunc([]*pgxpool.Pool{s.write, s.read, s.tokens, s.list}, func(p *pgxpool.Pool) bool { return p == nil })
 }
 
 // Pools describes the pools of connections.
 func (s *Store) Pools() []storage.PoolStats {
 	var all []storage.PoolStats
-	for _, p := range []struct {
-		name string
-		pool *pgxpool.Pool
-	}{{"write", s.write}, {"read", s.read}, {"token", s.tokens}, {"list", s.list}} {
-		stat := p.pool.Stat()
+	for name, pool := range s.pools {
+		stat := pool.Stat()
 		all = append(all, storage.PoolStats{
-			Name: p.name, InUse: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()), Max: int(stat.MaxConns()),
+			Name: name, InUse: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()), Max: int(stat.MaxConns()),
 			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime(),
 		})
 	}
@@ -215,7 +210,7 @@ func (s *Store) String() string { return s.name }
 func (s *Store) Close() error {
 	closed := make(chan struct{})
 	go func() {
-		for _, pool := range s.pools() {
+		for _, pool := range s.pools {
 			pool.Close()
 		}
 		close(closed)
@@ -255,7 +250,14 @@ func parse(url string) (*pgxpool.Config, error) {
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
 	}
-	conn.DialFunc = dialer(conn.ConnectTimeout).DialContext
+	// A machine that loses power neither responds nor closes its connections: keep-alive
+	// probes find that out within ten seconds. They are not sent while a request is
+	// unacknowledged, so every call has a timeout too.
+	dialer := net.Dialer{
+		Timeout:         conn.ConnectTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 2 * time.Second, Count: 3},
+	}
+	conn.DialFunc = dialer.DialContext
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "plantstore"
 	}
@@ -346,8 +348,6 @@ func recordWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-func wasWarned(c *pgx.Conn) bool { return c.PgConn().CustomData()[warned] != nil }
-
 // withConn runs f with a connection to a server that has the current schema, for no
 // longer than the limit, unless that is 0, and classifies its error. A transaction
 // that f leaves open is rolled back.
@@ -382,7 +382,7 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 	c := acquired.Conn()
 	clear(c.PgConn().CustomData())
 	err = f(ctx, c)
-	if err == nil && wasWarned(c) {
+	if err == nil && c.PgConn().CustomData()[warned] != nil {
 		err = errNotReplicated
 	}
 	if !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
@@ -397,7 +397,7 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 	case sqlState(err) == readOnly, errors.Is(err, pgconn.ErrReadOnlyConnection):
 		// The primary has become a standby, so the other connections are as useless
 		// as this one.
-		for _, pool := range s.pools() {
+		for _, pool := range s.pools {
 			pool.Reset()
 		}
 		return connError{err}
@@ -410,11 +410,6 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 type connError struct{ error }
 
 func (e connError) Unwrap() error { return e.error }
-
-func isConnError(err error) bool {
-	_, ok := errors.AsType[connError](err)
-	return ok
-}
 
 // The SQLSTATE codes that the store acts on.
 const (
@@ -443,12 +438,13 @@ func (s *Store) classify(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", s.name, ctx.Err())
 	}
+	_, noConn := errors.AsType[connError](err)
 	code := sqlState(err)
 	class := code[:min(2, len(code))]
 	switch {
 	case errors.Is(err, ErrNewerSchema):
 		return err
-	case isConnError(err), errors.Is(err, errConflict),
+	case noConn, errors.Is(err, errConflict),
 		class == "08", // connection exceptions
 		class == "40", // serialization failures, deadlocks
 		class == "57", // cancelled, shutting down, starting up
@@ -473,12 +469,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// retryWrite runs f with a connection that writes, again if the connection is lost.
-func (s *Store) retryWrite(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return s.retry(ctx, func() error { return s.withConn(ctx, s.write, s.callTimeout, f) })
-}
-
-// retryRead runs f with a connection of the pool, again if the connection is lost.
-func (s *Store) retryRead(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
+// retryCall runs f with a connection of the pool, again if the connection is lost.
+func (s *Store) retryCall(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	return s.retry(ctx, func() error { return s.withConn(ctx, pool, s.callTimeout, f) })
 }

@@ -82,7 +82,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		fetch = min(q.Limit, fetchSize-1) + 1
 	}
 	var b *storage.PageBuilder
-	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = storage.NewPageBuilder(q, searchBudget)
 		return each(ctx, c, q, fetch, nil, b.Add)
 	})

@@ -56,7 +56,7 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	fetch := min(q.Limit, tagBudget) + 1
 	args := []any{from, prefix(from, tagPrefix), prefix(begin, tagPrefix), fetch, tagBudget, plantstore.MaxTagPlants + 1}
 	var b *storage.TagPageBuilder
-	err := s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = storage.NewTagPageBuilder(q, tagBudget)
 		rows, err := queryInOrder(ctx, c, selectTags, args...)
 		if err != nil {

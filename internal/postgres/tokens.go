@@ -125,7 +125,7 @@ func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t pla
 // query finds the row by then.
 func (s *Store) addRow(ctx context.Context, query string, key any, f func(context.Context, *pgx.Conn) error) error {
 	maybeAdded := false
-	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		err := inTransaction(ctx, c, func() error {
 			if maybeAdded {
 				if found, err := c.Exec(ctx, query, key); err != nil || found.RowsAffected() > 0 {
@@ -151,7 +151,7 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
-	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) (err error) {
+	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) (err error) {
 		token, err = findToken(ctx, c, selectToken, hash)
 		return err
 	})
@@ -159,7 +159,7 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token pla
 }
 
 func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
-	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, query, args...)
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tok
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
 	defer s.changes.Notify()
-	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() error { return revoke(ctx, c, hash, at, by) }, lockVersion)
 	})
 }
@@ -215,7 +215,7 @@ func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 		return nil
 	}
 	hashes := slices.SortedFunc(maps.Keys(used), func(a, b plantstore.TokenHash) int { return bytes.Compare(a[:], b[:]) })
-	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
 		queueBegin(&b)
 		for _, hash := range hashes {

@@ -52,7 +52,7 @@ func webhookKey(id string) string { return escape(strings.ToValidUTF8(id, "\ufff
 
 // Webhooks returns all webhooks in the order of their creation.
 func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
-	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, selectWebhooks)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantst
 // changeWebhook changes a webhook in a transaction that begins with the given
 // statements.
 func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
-	err = s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() (err error) {
 			if hook, err = lockedWebhook(ctx, c, id); err != nil {
 				return err
@@ -155,7 +155,7 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backl
 			return nil, err
 		}
 	}
-	err = s.retryRead(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := queryInOrder(ctx, c, selectBacklogs, positions, types, wanted, plantstore.MaxBacklog)
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backl
 // commit did not wait for the standbys, it does so again, and may then find nothing.
 func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
 	maybeDeleted := false
-	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		err := inTransaction(ctx, c, func() error {
 			if err := checkActor(ctx, c, by, selectToken); err != nil {
 				return err
@@ -197,7 +197,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
 	var value string
-	err = s.retryRead(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
 		return c.QueryRow(ctx, selectDeliveries, webhookKey(id)).Scan(&value)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -219,7 +219,7 @@ func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plants
 	if err != nil {
 		return fmt.Errorf("deliveries of webhook %s: %w", id, err)
 	}
-	return s.retryWrite(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
 		queueBegin(&b, commitAsync)
 		b.Queue(saveDeliveries, webhookKey(id), string(value))
