@@ -157,19 +157,36 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 // insert adds plants to the rows where none was found. If a plant exists after all, it
 // compares the two.
 func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
-	taken, err := insert(ctx, c, p.to(insertRow, holdRow))
-	if err != nil || len(taken) == 0 {
+	rows := p.to(insertRow, holdRow)
+	if len(rows) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	var inserted []int64
+	for arrays := range statements(rows) {
+		b.Queue(insertPlants, arrays...).Query(func(returned pgx.Rows) error {
+			ids, err := pgx.CollectRows(returned, pgx.RowTo[int64])
+			inserted = append(inserted, ids...)
+			return err
+		})
+	}
+	if err := c.SendBatch(ctx, &b).Close(); err != nil || len(inserted) == len(rows) {
 		return err
 	}
+	slices.Sort(inserted)
+	taken := filter(rows, func(r *row) bool {
+		_, found := slices.BinarySearch(inserted, int64(r.id))
+		return !found
+	})
 	if slices.ContainsFunc(taken, func(r *row) bool { return !r.createsOnly }) {
 		return errConflict
 	}
-	rows, err := c.Query(ctx, selectPlants, ids(taken))
+	current, err := c.Query(ctx, selectPlants, ids(taken))
 	if err != nil {
 		return err
 	}
 	found := 0
-	err = eachPlant(rows, func(current plantstore.Plant) bool {
+	err = eachPlant(current, func(current plantstore.Plant) bool {
 		p.decide(rowByID(taken, current.ID), &current)
 		found++
 		return true
@@ -220,52 +237,17 @@ func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
 // have.
 func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
 	var stored []int32
-	var b pgx.Batch
-	queueBegin(&b)
-	b.Queue(fetchResults, p.batchID).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&stored}, func() error { return nil })
+	err = inTransaction(ctx, c, func() error {
+		err := c.QueryRow(ctx, fetchResults, p.batchID).Scan(&stored)
+		found = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
 		return err
 	})
-	b.Queue("COMMIT")
-	if err := c.SendBatch(ctx, &b).Close(); err != nil || stored == nil {
+	if err != nil || !found {
 		return false, err
 	}
 	p.results = decode(stored)
 	return true, nil
-}
-
-// insert inserts the plants of the rows, in their order, and returns the rows whose
-// id is taken.
-func insert(ctx context.Context, c *pgx.Conn, rows []*row) (taken []*row, err error) {
-	if len(rows) == 0 {
-		return nil, nil
-	}
-	var b pgx.Batch
-	inserted := make([]int64, 0, len(rows))
-	for arrays := range statements(rows) {
-		b.Queue(insertPlants, arrays...).Query(func(returned pgx.Rows) error {
-			var id int64
-			_, err := pgx.ForEachRow(returned, []any{&id}, func() error {
-				inserted = append(inserted, id)
-				return nil
-			})
-			return err
-		})
-	}
-	if err := c.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, err
-	}
-	return without(rows, inserted), nil
-}
-
-// without returns the rows whose id is not among the given ones.
-func without(rows []*row, ids []int64) []*row {
-	if len(ids) == len(rows) {
-		return nil
-	}
-	slices.Sort(ids)
-	return filter(rows, func(r *row) bool {
-		_, found := slices.BinarySearch(ids, int64(r.id))
-		return !found
-	})
 }

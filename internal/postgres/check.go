@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -205,26 +204,15 @@ func (p *problems) checkTokens(ctx context.Context, c *pgx.Conn) error {
 
 func (p *problems) checkWebhooks(ctx context.Context, c *pgx.Conn) error {
 	err := p.each(ctx, c, selectWebhooks, func(row pgx.CollectableRow) error {
-		var id, value string
-		if err := row.Scan(&id, &value); err != nil {
-			return err
-		}
-		_, err := decodeWebhook(id, value)
+		_, err := rowWebhook(row)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	return p.each(ctx, c, selectAllDeliveries, func(row pgx.CollectableRow) error {
-		var id, value string
-		if err := row.Scan(&id, &value); err != nil {
-			return err
-		}
-		var attempts []plantstore.Delivery
-		if err := json.Unmarshal([]byte(value), &attempts); err != nil {
-			return fmt.Errorf("deliveries of webhook %s: %w", id, err)
-		}
-		return nil
+		_, err := rowDeliveries(row)
+		return err
 	})
 }
 

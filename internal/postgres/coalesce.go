@@ -24,7 +24,7 @@ const (
 type coalescer struct {
 	inFlight chan struct{}  // holds a token for each read in flight
 	mu       sync.Mutex     // guards next
-	next     *coalescedRead // collects ids until it is closed or full
+	next     *coalescedRead // collects ids until it is closed or full; nil if there is none
 }
 
 // coalescedRead is one query for several plants. The caller that adds the first id
@@ -38,14 +38,6 @@ type coalescedRead struct {
 }
 
 var errPanicked = errors.New("the query that this read shares panicked")
-
-func newCoalescer() coalescer {
-	return coalescer{inFlight: make(chan struct{}, maxReadsInFlight), next: newCoalescedRead()}
-}
-
-func newCoalescedRead() *coalescedRead {
-	return &coalescedRead{done: make(chan struct{}), err: errPanicked}
-}
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
@@ -73,8 +65,8 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 func (c *coalescer) join(id plantstore.ID) (*coalescedRead, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.next.ids) == maxReadIDs {
-		c.next = newCoalescedRead()
+	if c.next == nil || len(c.next.ids) == maxReadIDs {
+		c.next = &coalescedRead{done: make(chan struct{}), err: errPanicked}
 	}
 	c.next.ids = append(c.next.ids, int64(id))
 	return c.next, len(c.next.ids) == 1
@@ -85,7 +77,7 @@ func (c *coalescer) close(r *coalescedRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.next == r {
-		c.next = newCoalescedRead()
+		c.next = nil
 	}
 }
 

@@ -133,5 +133,8 @@ func TestCoalescedReadThatPanics(t *testing.T) {
 func queuedReads(s *Store) int {
 	s.reads.mu.Lock()
 	defer s.reads.mu.Unlock()
+	if s.reads.next == nil {
+		return 0
+	}
 	return len(s.reads.next.ids)
 }

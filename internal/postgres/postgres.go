@@ -167,7 +167,7 @@ func Open(url string, opts Options) (*Store, error) {
 		alongside:    opts.Alongside,
 		log:          opts.Log,
 		scans:        make(chan struct{}, config.MaxConns/2),
-		reads:        newCoalescer(),
+		reads:        coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
 		migrating:    make(chan struct{}, 1),
 		pools:        map[string]*pgxpool.Pool{},
 		trimSize:     maxTrim,

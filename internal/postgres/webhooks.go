@@ -18,7 +18,7 @@ import (
 const (
 	insertWebhook = `INSERT INTO stored_webhooks (seq, id, value)
 		SELECT coalesce(max(seq), 0) + 1, $1::text, $2::text FROM stored_webhooks HAVING count(*) < $3`
-	lockWebhook      = `SELECT value FROM stored_webhooks WHERE id = $1 FOR UPDATE`
+	lockWebhook      = `SELECT id, value FROM stored_webhooks WHERE id = $1 FOR UPDATE`
 	updateWebhook    = `UPDATE stored_webhooks SET value = $2 WHERE id = $1`
 	deleteWebhook    = `DELETE FROM stored_webhooks WHERE id = $1`
 	deleteDeliveries = `DELETE FROM deliveries WHERE webhook = $1`
@@ -42,7 +42,7 @@ const (
 		) AS backlog
 		WHERE log_state.id = 1 ORDER BY n`
 	selectWebhooks   = `SELECT id, value FROM stored_webhooks ORDER BY seq`
-	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
+	selectDeliveries = `SELECT webhooks.id, coalesce(deliveries.value, 'null')
 		FROM stored_webhooks AS webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
 )
 
@@ -57,19 +57,18 @@ func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err e
 		if err != nil {
 			return err
 		}
-		hooks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (hook plantstore.Webhook, err error) {
-			var id, value string
-			if err := row.Scan(&id, &value); err != nil {
-				return hook, err
-			}
-			return decodeWebhook(id, value)
-		})
+		hooks, err = pgx.CollectRows(rows, rowWebhook)
 		return err
 	})
 	return hooks, err
 }
 
-func decodeWebhook(id, value string) (hook plantstore.Webhook, err error) {
+// rowWebhook returns the webhook in a row of id and value.
+func rowWebhook(row pgx.CollectableRow) (hook plantstore.Webhook, err error) {
+	var id, value string
+	if err := row.Scan(&id, &value); err != nil {
+		return hook, err
+	}
 	if err := json.Unmarshal([]byte(value), &hook); err != nil {
 		return hook, fmt.Errorf("webhook %s: %w", id, err)
 	}
@@ -135,16 +134,16 @@ func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Acto
 	return hook, nil
 }
 
-func lockedWebhook(ctx context.Context, c *pgx.Conn, id string) (hook plantstore.Webhook, err error) {
-	var value string
-	err = c.QueryRow(ctx, lockWebhook, webhookKey(id)).Scan(&value)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return hook, plantstore.ErrNoWebhook
-	}
+func lockedWebhook(ctx context.Context, c *pgx.Conn, id string) (plantstore.Webhook, error) {
+	rows, err := c.Query(ctx, lockWebhook, webhookKey(id))
 	if err != nil {
-		return hook, err
+		return plantstore.Webhook{}, err
 	}
-	return decodeWebhook(id, value)
+	hook, err := pgx.CollectExactlyOneRow(rows, rowWebhook)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return plantstore.Webhook{}, plantstore.ErrNoWebhook
+	}
+	return hook, err
 }
 
 // Backlogs counts the events after the positions of webhooks, in one statement.
@@ -196,14 +195,24 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
-	var value string
 	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, selectDeliveries, webhookKey(id)).Scan(&value)
+		rows, err := c.Query(ctx, selectDeliveries, webhookKey(id))
+		if err != nil {
+			return err
+		}
+		attempts, err = pgx.CollectExactlyOneRow(rows, rowDeliveries)
+		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, plantstore.ErrNoWebhook
 	}
-	if err != nil {
+	return attempts, err
+}
+
+// rowDeliveries returns the attempts in a row of a webhook's id and their value.
+func rowDeliveries(row pgx.CollectableRow) (attempts []plantstore.Delivery, err error) {
+	var id, value string
+	if err := row.Scan(&id, &value); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal([]byte(value), &attempts); err != nil {
