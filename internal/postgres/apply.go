@@ -161,16 +161,12 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	var b pgx.Batch
-	var inserted []int64
-	for arrays := range statements(rows) {
-		b.Queue(insertPlants, arrays...).Query(func(returned pgx.Rows) error {
-			ids, err := pgx.CollectRows(returned, pgx.RowTo[int64])
-			inserted = append(inserted, ids...)
-			return err
-		})
+	returned, err := c.Query(ctx, insertPlants, arrays(rows)...)
+	if err != nil {
+		return err
 	}
-	if err := c.SendBatch(ctx, &b).Close(); err != nil || len(inserted) == len(rows) {
+	inserted, err := pgx.CollectRows(returned, pgx.RowTo[int64])
+	if err != nil || len(inserted) == len(rows) {
 		return err
 	}
 	slices.Sort(inserted)
@@ -224,8 +220,8 @@ func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
 	to := func(actions ...action) []*row {
 		return filter(p.to(actions...), func(r *row) bool { return r.logsFound == logsFound })
 	}
-	for arrays := range statements(to(replaceRow)) {
-		b.Queue(replacePlants, arrays...)
+	if replaced := to(replaceRow); len(replaced) > 0 {
+		b.Queue(replacePlants, arrays(replaced)...)
 	}
 	if deleted := to(deleteRow, holdRow); len(deleted) > 0 {
 		b.Queue(deletePlants, ids(deleted))

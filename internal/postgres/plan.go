@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
-	"iter"
 	"slices"
 
 	"plantstore"
 )
 
-// statementSize is approximately how many bytes of text go into one statement.
-// PostgreSQL rejects a message of a gigabyte.
-const statementSize = 4 << 20
+// maxInsert is how many bytes of text one statement creates and logs at most: all of it
+// becomes one row of the log.
+const maxInsert = 4 << 20
 
 // plan is how a batch is applied: what becomes of each row, and what may have been
 // applied so far.
@@ -83,7 +82,7 @@ func (p *plan) isOneInsert() bool {
 		}
 		size += p.batch[r.writes[0]].Plant.TextSize()
 	}
-	return size <= statementSize
+	return size <= maxInsert
 }
 
 // decide decides the writes to a row that has current.
@@ -153,24 +152,6 @@ func ids(rows []*row) []int64 {
 		ids[i] = int64(r.id)
 	}
 	return ids
-}
-
-// statements yields the arguments of the statements that write the rows: arrays of
-// ids, names and tags of about statementSize.
-func statements(rows []*row) iter.Seq[[]any] {
-	return func(yield func([]any) bool) {
-		for len(rows) > 0 {
-			n, size := 0, 0
-			for n < len(rows) && (n == 0 || size < statementSize) {
-				size += rows[n].after.TextSize()
-				n++
-			}
-			if !yield(arrays(rows[:n])) {
-				return
-			}
-			rows = rows[n:]
-		}
-	}
 }
 
 // arrays returns the ids, names and tags of the plants to leave in the rows.
