@@ -239,13 +239,13 @@ func (g *Generation) Find(id plantstore.ID, seq int64) (found Entry, ok bool) {
 	return found, ok
 }
 
-// From fills a chunk with the newest entries that are not after seq, one for each
+// From fills a chunk with the newest entries after one row up to another, one for each
 // plant, in order of id from the first.
-func (g *Generation) From(first plantstore.ID, seq int64, chunk []Entry) []Entry {
+func (g *Generation) From(first plantstore.ID, after, seq int64, chunk []Entry) []Entry {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	g.entries.Ascend(Entry{ID: first, Seq: math.MaxInt64}, func(e Entry) bool {
-		if e.Seq <= seq && (len(chunk) == 0 || chunk[len(chunk)-1].ID != e.ID) {
+		if e.Seq > after && e.Seq <= seq && (len(chunk) == 0 || chunk[len(chunk)-1].ID != e.ID) {
 			chunk = append(chunk, e)
 		}
 		return len(chunk) < cap(chunk)
@@ -387,18 +387,18 @@ const chunkSize = 128
 
 // cursor iterates over the entries of a generation in order of id.
 type cursor struct {
-	gen   *Generation
-	seq   int64  // of the snapshot
-	tag   uint32 // what an entry has that has the tag
-	chunk []Entry
-	at    int // in chunk
+	gen        *Generation
+	after, seq int64
+	tag        uint32 // what an entry has that has the tag
+	chunk      []Entry
+	at         int // in chunk
 }
 
-func newCursor(gen *Generation, first plantstore.ID, seq int64, tag string) *cursor {
-	c := &cursor{gen: gen, seq: seq}
+func newCursor(gen *Generation, first plantstore.ID, after, seq int64, tag string) *cursor {
+	c := &cursor{gen: gen, after: after, seq: seq}
 	if gen != nil {
 		c.tag, _ = gen.find(tag)
-		c.chunk = gen.From(first, seq, make([]Entry, 0, chunkSize))
+		c.chunk = gen.From(first, after, seq, make([]Entry, 0, chunkSize))
 	}
 	return c
 }
@@ -406,7 +406,7 @@ func newCursor(gen *Generation, first plantstore.ID, seq int64, tag string) *cur
 // peek returns the next entry.
 func (c *cursor) peek() (Entry, bool) {
 	if c.at == len(c.chunk) && len(c.chunk) == cap(c.chunk) && c.at > 0 && c.chunk[c.at-1].ID < math.MaxInt64 {
-		c.chunk = c.gen.From(c.chunk[c.at-1].ID+1, c.seq, c.chunk[:0])
+		c.chunk = c.gen.From(c.chunk[c.at-1].ID+1, c.after, c.seq, c.chunk[:0])
 		c.at = 0
 	}
 	if c.at == len(c.chunk) {
@@ -422,11 +422,11 @@ type Merge struct {
 	tagged         bool
 }
 
-// From returns the entries that are not after seq, from the first id on. If there is a tag,
-// only plants that have it match.
-func (u *Unflushed) From(first plantstore.ID, seq int64, tag plantstore.Tag) Merge {
+// From returns the newest entries after one row up to another, from the first id on. If
+// there is a tag, only plants that have it match.
+func (u *Unflushed) From(first plantstore.ID, after, seq int64, tag plantstore.Tag) Merge {
 	text, tagged := tag.Text()
-	return Merge{newCursor(u.Active, first, seq, text), newCursor(u.Frozen, first, seq, text), tagged}
+	return Merge{newCursor(u.Active, first, after, seq, text), newCursor(u.Frozen, first, after, seq, text), tagged}
 }
 
 // Next returns the next entry and moves on. It matches if its plant exists and has the tag.

@@ -158,7 +158,7 @@ func (s *Store) flush(n int, text int64) error {
 // many plants and how much text it was.
 func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (flushed int, size int64, err error) {
 	p := &w.tx.progress
-	chunk := frozen.From(p.next, math.MaxInt64, make([]memtable.Entry, 0, n))
+	chunk := frozen.From(p.next, 0, math.MaxInt64, make([]memtable.Entry, 0, n))
 	last := len(chunk) < n || chunk[n-1].ID == math.MaxInt64
 	for i, e := range chunk {
 		if size += int64(e.Size); size > text && i > 0 {

@@ -311,7 +311,7 @@ func (l *comparison) asAfterAKill(t *testing.T) {
 
 // unflushed returns where the log has the newest state of every plant that is not flushed.
 func (l *comparison) unflushed(s *Store) (all []plantRow) {
-	entries := s.unflushed.Load().From(memtable.FirstID, math.MaxInt64, plantstore.Tag{})
+	entries := s.unflushed.Load().From(memtable.FirstID, 0, math.MaxInt64, plantstore.Tag{})
 	for e, _, ok := entries.Next(); ok; e, _, ok = entries.Next() {
 		all = append(all, plantRow{e.ID, e.Seq})
 	}

@@ -14,60 +14,6 @@ import (
 	"plantstore/internal/wire"
 )
 
-// logState is how far the log has come.
-type logState struct {
-	store                string // identifies the store in cursors
-	flushed              int64  // the table has everything up to this row
-	trimmed, trimmedTime int64  // the rows up to this one have been trimmed
-	seq                  int64  // of the last row
-	plants               int64  // as of the row flushed
-	bytes                int64  // the size of the rows after trimmed up to flushed
-}
-
-var errNoState = inconsistent("the table log_state is empty")
-
-// readState reads the state, in a transaction of its own if the connection is in none.
-func readState(c *sqlite.Conn) (logState, error) {
-	tx, err := beginRead(c)
-	if err != nil {
-		return logState{}, err
-	}
-	tx.end()
-	return tx.logState, nil
-}
-
-// readTx is a read transaction. Everything that is read on its connection until it ends
-// is of the same moment as the state.
-type readTx struct {
-	logState
-	row *sqlite.Stmt // keeps the transaction open: it has not been read to its end
-}
-
-// beginRead begins a read transaction, which the caller must end. There may be only one
-// at a time on a connection.
-func beginRead(c *sqlite.Conn) (*readTx, error) {
-	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants, bytes FROM log_state")
-	if err != nil {
-		return nil, err
-	}
-	found, err := row.Step()
-	if err != nil {
-		return nil, err // Step has reset it
-	}
-	if !found {
-		return nil, cmp.Or(row.Reset(), errNoState)
-	}
-	tx := &readTx{row: row}
-	tx.store = row.ColumnText(0)
-	tx.flushed, tx.trimmed, tx.trimmedTime = row.ColumnInt64(1), row.ColumnInt64(2), row.ColumnInt64(3)
-	// If all rows have been trimmed, the next one still comes after them.
-	tx.seq = max(row.ColumnInt64(4), tx.trimmed)
-	tx.plants, tx.bytes = row.ColumnInt64(5), row.ColumnInt64(6)
-	return tx, nil
-}
-
-func (tx *readTx) end() { _ = tx.row.Reset() }
-
 // loadRows adds the rows after one up to another to a generation, and returns how many more
 // plants there are with them, and the size of the rows.
 func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plants, size int64, err error) {
@@ -125,11 +71,12 @@ func (s *Store) load() error {
 		return err
 	}
 	defer func() { _ = run(w.rollback) }()
-	state, err := readState(w.conn)
+	state, err := beginRead(w.conn)
 	if err != nil {
 		return err
 	}
-	last, err := state.logRange(w.conn).At(state.seq)
+	defer state.end()
+	last, err := state.logRange().At(state.seq)
 	if err != nil {
 		return err
 	}
@@ -154,18 +101,13 @@ const eventBudget = 100_000
 
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error {
-		log, err := beginRead(c)
-		if err != nil {
-			return err
-		}
-		defer log.end()
-		start, first, err := log.logRange(c).Start(q)
+	err = s.withSnapshot(ctx, s.search, func(snap *snapshot) error {
+		start, first, err := snap.logRange().Start(q)
 		if err != nil {
 			return err
 		}
 		build := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
-		err = log.each(c, first, q.Newest, build.Add)
+		err = snap.eachEvent(first, q.Newest, build.Add)
 		page = build.Page()
 		return err
 	})
@@ -177,13 +119,8 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 
 // Histogram finds the bounds of the buckets in the log by binary search.
 func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
-	err = s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
-		log, err := beginRead(c)
-		if err != nil {
-			return err
-		}
-		defer log.end()
-		buckets, err = log.logRange(c).Histogram(q)
+	err = s.withSnapshot(ctx, s.lists, func(snap *snapshot) (err error) {
+		buckets, err = snap.logRange().Histogram(q)
 		return err
 	})
 	return buckets, err
@@ -203,12 +140,12 @@ func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {
 	return &token, err
 }
 
-// logRange returns what the connection's snapshot has of the log.
-func (log *logState) logRange(c *sqlite.Conn) *storage.LogRange {
+// logRange returns what the snapshot has of the log.
+func (snap *snapshot) logRange() *storage.LogRange {
 	return &storage.LogRange{
-		Store: log.store, Trimmed: log.trimmed, Last: log.seq, TrimmedTime: log.trimmedTime,
+		Store: snap.store, Trimmed: snap.trimmed, Last: snap.seq, TrimmedTime: snap.trimmedTime,
 		TimeOf: func(seq int64) (int64, error) {
-			row, err := c.Prepare("SELECT time FROM log WHERE seq = ?")
+			row, err := snap.conn.Prepare("SELECT time FROM log WHERE seq = ?")
 			if err != nil {
 				return 0, err
 			}
@@ -227,14 +164,14 @@ const (
 	selectNewest = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq <= ? ORDER BY seq DESC`
 )
 
-// each calls f with the events from a row on, or from it backwards to the oldest one, until f
+// eachEvent calls f with the events from a row on, or from it backwards to the oldest one, until f
 // returns false.
-func (log *logState) each(c *sqlite.Conn, next int64, newest bool, f func(plantstore.Event) bool) error {
+func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event) bool) error {
 	query, step := selectEvents, int64(1)
 	if newest {
 		query, step = selectNewest, -1
 	}
-	rows, err := c.Prepare(query)
+	rows, err := snap.conn.Prepare(query)
 	if err != nil {
 		return err
 	}
@@ -245,7 +182,7 @@ func (log *logState) each(c *sqlite.Conn, next int64, newest bool, f func(plants
 		if err != nil || !found {
 			return err
 		}
-		at := plantstore.Position{Store: log.store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
+		at := plantstore.Position{Store: snap.store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
 		if at.Seq != next {
 			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
 		}

@@ -36,16 +36,18 @@ func (s *Store) Check(ctx context.Context) (problems []string, err error) {
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
 	var last *plantstore.ID
-	err = s.each(c, plantstore.Query{}, nil, func(p plantstore.Plant) bool {
-		if last != nil && p.ID <= *last {
-			problems = append(problems, fmt.Sprintf("plant %d: it exists twice", p.ID))
-		}
-		last = &p.ID
-		tag, _ := p.Tag.Text()
-		if !utf8.ValidString(p.Name) || !utf8.ValidString(tag) {
-			problems = append(problems, fmt.Sprintf("plant %d: its name or tag is not UTF-8", p.ID))
-		}
-		return len(problems) < maxProblems
+	err = s.snapshot(c, func(snap *snapshot) error {
+		return snap.each(plantstore.Query{}, func(p plantstore.Plant) bool {
+			if last != nil && p.ID <= *last {
+				problems = append(problems, fmt.Sprintf("plant %d: it exists twice", p.ID))
+			}
+			last = &p.ID
+			tag, _ := p.Tag.Text()
+			if !utf8.ValidString(p.Name) || !utf8.ValidString(tag) {
+				problems = append(problems, fmt.Sprintf("plant %d: its name or tag is not UTF-8", p.ID))
+			}
+			return len(problems) < maxProblems
+		})
 	})
 	if err != nil {
 		return checkError(ctx, s.path, err, problems)
@@ -108,7 +110,7 @@ func checkLog(c *sqlite.Conn, problems *[]string) error {
 		*problems = append(*problems, fmt.Sprintf("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed))
 	}
 	last := log.trimmed
-	err = log.each(c, log.trimmed+1, false, func(e plantstore.Event) bool {
+	err = log.eachEvent(log.trimmed+1, false, func(e plantstore.Event) bool {
 		last++
 		tag, _ := e.Plant.Tag.Text()
 		switch {

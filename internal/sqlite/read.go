@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -20,12 +21,9 @@ const searchBudget = 200_000
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	if s.lock == nil {
-		return s.plantFromView(ctx, id)
-	}
 	var found *plantstore.Plant
-	err := s.withReader(ctx, s.read, func(r *reader) (err error) {
-		found, err = s.find(r, id)
+	err := s.withReader(ctx, s.read, func(c *sqlite.Conn) (err error) {
+		found, err = s.find(c, id)
 		return err
 	})
 	if err != nil {
@@ -38,15 +36,23 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 }
 
 // find returns the plant with that id, or nil if there is none.
-func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
+func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error) {
+	if s.lock == nil { // the server's index is in another process
+		return plantByKey(c, "SELECT id, name, tag FROM plants WHERE id = ?", int64(id))
+	}
+	const inTable = "SELECT id, name, tag FROM stored WHERE id = ?"
 	mem := s.unflushed.Load()
 	for seq := int64(math.MaxInt64); ; {
 		e, logged := mem.Find(id, seq)
 		if !logged {
-			return plantByKey(r.stored, int64(id))
+			return plantByKey(c, inTable, int64(id))
 		}
 		last := s.lastSeq.Load() // before the read, which sees at least that much
-		found, other, err := loggedPlant(r.logged, e)
+		row, err := c.Prepare(selectLogged)
+		if err != nil {
+			return nil, err
+		}
+		found, other, err := loggedPlant(row, e)
 		switch {
 		case err != nil:
 			return nil, err
@@ -60,42 +66,20 @@ func (s *Store) find(r *reader, id plantstore.ID) (*plantstore.Plant, error) {
 			return nil, nil
 		case found == nil:
 			// It has been flushed and trimmed.
-			return plantByKey(r.stored, int64(id))
+			return plantByKey(c, inTable, int64(id))
 		default:
 			return found, nil
 		}
 	}
 }
 
-// plantFromView is Plant for a store that is not open for serving: it does not have
-// the server's index.
-func (s *Store) plantFromView(ctx context.Context, id plantstore.ID) (found plantstore.Plant, err error) {
-	err = s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
-		stmt, err := c.Prepare("SELECT id, name, tag FROM plants WHERE id = ?")
-		if err != nil {
-			return err
-		}
-		plant, err := plantByKey(stmt, int64(id))
-		if err == nil && plant == nil {
-			return plantstore.ErrNoPlant
-		}
-		if err == nil {
-			found = *plant
-		}
-		return err
-	})
-	return found, err
-}
-
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	page := storage.NewPageBuilder(q, searchBudget)
-	var err error
+	page, pool := storage.NewPageBuilder(q, searchBudget), s.lists
 	if q.Filtered() {
-		err = s.withConn(ctx, s.search, func(c *sqlite.Conn) error { return s.each(c, q, nil, page.Add) })
-	} else {
-		err = s.withReader(ctx, s.lists, func(r *reader) error { return s.each(r.conn, q, nil, page.Add) })
+		pool = s.search
 	}
+	err := s.withSnapshot(ctx, pool, func(snap *snapshot) error { return snap.each(q, page.Add) })
 	if err != nil {
 		return plantstore.Page{}, err
 	}
@@ -130,11 +114,20 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	c.SetInterrupt(ctx.Done())
 	matches := match.Filter(q)
 	stopped := false
-	err = s.each(c, q, at, func(p plantstore.Plant) bool {
-		if matches(p) {
-			stopped = !yield(p)
+	err = s.snapshot(c, func(snap *snapshot) error {
+		if at != nil {
+			position, err := snap.logRange().At(snap.seq)
+			if err != nil {
+				return err
+			}
+			*at = position.Cursor()
 		}
-		return !stopped
+		return snap.each(q, func(p plantstore.Plant) bool {
+			if matches(p) {
+				stopped = !yield(p)
+			}
+			return !stopped
+		})
 	})
 	if stopped {
 		return nil
@@ -145,21 +138,88 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	return s.classify(err)
 }
 
-// each calls f with the plants that have the query's tag and come after its After, in
-// order of id, until f returns false. All are of one snapshot.
-func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, f func(plantstore.Plant) bool) error {
-	snap, err := s.snapshot(c)
+// snapshot is a read transaction. Everything that is read on its connection until it ends
+// is of one moment.
+type snapshot struct {
+	conn  *sqlite.Conn
+	state *sqlite.Stmt        // keeps the transaction open: it has not been read to its end
+	mem   *memtable.Unflushed // nil if the server is another process
+
+	store                string // identifies the store in cursors
+	flushed              int64  // the table has everything up to this row
+	trimmed, trimmedTime int64  // the rows up to this one have been trimmed
+	seq                  int64  // of the last row
+	plants               int64  // as of the row flushed
+	bytes                int64  // the size of the rows after trimmed up to flushed
+}
+
+var errNoState = inconsistent("the table log_state is empty")
+
+// beginRead begins a read transaction, or reads in the one that the connection is in. The
+// caller must end it. There may be only one at a time on a connection.
+func beginRead(c *sqlite.Conn) (*snapshot, error) {
+	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants, bytes FROM log_state")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer snap.end()
-	if at != nil {
-		position, err := snap.logRange(c).At(snap.seq)
+	found, err := row.Step()
+	if err != nil {
+		return nil, err // Step has reset it
+	}
+	if !found {
+		return nil, cmp.Or(row.Reset(), errNoState)
+	}
+	snap := &snapshot{
+		conn: c, state: row, store: row.ColumnText(0),
+		flushed: row.ColumnInt64(1), trimmed: row.ColumnInt64(2), trimmedTime: row.ColumnInt64(3),
+		plants: row.ColumnInt64(5), bytes: row.ColumnInt64(6),
+	}
+	// If all rows have been trimmed, the next one still comes after them.
+	snap.seq = max(row.ColumnInt64(4), snap.trimmed)
+	return snap, nil
+}
+
+func (snap *snapshot) end() { _ = snap.state.Reset() }
+
+// withSnapshot runs f with a snapshot on a connection of the pool.
+func (s *Store) withSnapshot(ctx context.Context, pool *readers, f func(*snapshot) error) error {
+	return s.withReader(ctx, pool, func(c *sqlite.Conn) error { return s.snapshot(c, f) })
+}
+
+// snapshot runs f with a snapshot on a connection (invariant 4).
+func (s *Store) snapshot(c *sqlite.Conn, f func(*snapshot) error) error {
+	for {
+		mem := s.unflushed.Load()
+		snap, err := beginRead(c)
 		if err != nil {
 			return err
 		}
-		*at = position.Cursor()
+		if s.lock == nil {
+			mem = nil
+		}
+		if mem == nil || mem.Active.Covers(snap.seq) {
+			snap.mem = mem
+			defer snap.end()
+			return f(snap)
+		}
+		snap.end()
 	}
+}
+
+// unflushed returns what the table does not have yet.
+func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
+	if snap.mem != nil {
+		return snap.mem, nil
+	}
+	mem := &memtable.Unflushed{Active: memtable.New()}
+	_, _, err := loadRows(snap.conn, snap.flushed, snap.seq, mem.Active)
+	return mem, err
+}
+
+// each calls f with the plants that have the query's tag and come after its After, in
+// order of id, until f returns false: those of the table that have no entry in memory, and
+// those of the entries.
+func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) error {
 	first := memtable.FirstID
 	if q.After != nil {
 		if *q.After == math.MaxInt64 {
@@ -167,35 +227,60 @@ func (s *Store) each(c *sqlite.Conn, q plantstore.Query, at *plantstore.Cursor, 
 		}
 		first = *q.After + 1
 	}
-	m, err := newMerge(c, snap, q.Tag, first)
+	mem, err := snap.unflushed()
 	if err != nil {
 		return err
 	}
-	defer m.stored.Reset()
-	for {
-		p, ok, err := m.next()
-		if err != nil || !ok || !f(p) {
+	stored, err := snap.stored(first, q.Tag)
+	if err != nil {
+		return err
+	}
+	defer stored.Reset()
+	logged, err := snap.conn.Prepare(selectLogged)
+	if err != nil {
+		return err
+	}
+	entries, more := mem.From(first, snap.flushed, snap.seq, q.Tag), true
+	e, matches, pending := entries.Next()
+	// upTo calls f with the plants of the entries up to an id, and reports whether that one
+	// has an entry.
+	upTo := func(id plantstore.ID) (found bool, err error) {
+		for more && pending && e.ID <= id {
+			if matches {
+				p, err := entryPlant(logged, e)
+				if err != nil {
+					return false, err
+				}
+				more = f(*p)
+			}
+			found = e.ID == id
+			e, matches, pending = entries.Next()
+		}
+		return found, nil
+	}
+	for more {
+		row, err := stored.Step()
+		if err != nil {
 			return err
 		}
+		if !row {
+			_, err = upTo(math.MaxInt64)
+			return err
+		}
+		replaced, err := upTo(plantstore.ID(stored.ColumnInt64(0)))
+		if err != nil {
+			return err
+		}
+		if more && !replaced {
+			more = f(rowPlant(stored))
+		}
 	}
+	return nil
 }
 
-// merge iterates over the plants of a snapshot in order of id: those of the table that
-// have no entry in memory, and those of the entries.
-type merge struct {
-	snap    *snapshot
-	entries memtable.Merge
-	stored  *sqlite.Stmt
-	logged  *sqlite.Stmt
-
-	row     bool // stored has one
-	entry   memtable.Entry
-	matches bool // the entry's plant exists and has the tag
-	pending bool // entry is one
-}
-
-func newMerge(c *sqlite.Conn, snap *snapshot, tag plantstore.Tag, first plantstore.ID) (*merge, error) {
-	m := &merge{snap: snap, entries: snap.mem.From(first, snap.seq, tag)}
+// stored returns the rows of the table from the first id on that have the tag, if there is
+// one, in order of id.
+func (snap *snapshot) stored(first plantstore.ID, tag plantstore.Tag) (*sqlite.Stmt, error) {
 	query := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id"
 	text, tagged := tag.Text()
 	if tagged {
@@ -203,89 +288,13 @@ func newMerge(c *sqlite.Conn, snap *snapshot, tag plantstore.Tag, first plantsto
 		query = `SELECT stored.id, name, stored.tag FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
 			WHERE t.id >= ? AND t.tag = ? ORDER BY t.id`
 	}
-	var err error
-	if m.stored, err = c.Prepare(query); err != nil {
+	rows, err := snap.conn.Prepare(query)
+	if err != nil {
 		return nil, err
 	}
-	if m.logged, err = c.Prepare(selectLogged); err != nil {
-		return nil, err
-	}
-	m.stored.BindInt64(1, int64(first))
+	rows.BindInt64(1, int64(first))
 	if tagged {
-		m.stored.BindText(2, text)
+		rows.BindText(2, text)
 	}
-	m.nextEntry()
-	return m, m.step()
-}
-
-func (m *merge) step() (err error) {
-	m.row, err = m.stored.Step()
-	return err
-}
-
-// nextEntry moves on to the next entry that the table does not have.
-func (m *merge) nextEntry() {
-	for {
-		m.entry, m.matches, m.pending = m.entries.Next()
-		if !m.pending || m.entry.Seq > m.snap.flushed {
-			return
-		}
-	}
-}
-
-// next returns the next plant, or false after the last.
-func (m *merge) next() (plantstore.Plant, bool, error) {
-	for m.row || m.pending {
-		if m.row && (!m.pending || m.stored.ColumnInt64(0) < int64(m.entry.ID)) {
-			p := rowPlant(m.stored)
-			return p, true, m.step()
-		}
-		e, matches := m.entry, m.matches
-		if m.row && m.stored.ColumnInt64(0) == int64(e.ID) {
-			if err := m.step(); err != nil {
-				return plantstore.Plant{}, false, err
-			}
-		}
-		m.nextEntry()
-		if !matches {
-			continue
-		}
-		p, err := entryPlant(m.logged, e)
-		if err != nil {
-			return plantstore.Plant{}, false, err
-		}
-		return *p, true, nil
-	}
-	return plantstore.Plant{}, false, nil
-}
-
-// snapshot is a consistent view of the store: a read transaction, and what it does not
-// find in the table.
-type snapshot struct {
-	*readTx
-	mem *memtable.Unflushed
-}
-
-// snapshot begins a read transaction, which the caller must end (invariant 4).
-func (s *Store) snapshot(c *sqlite.Conn) (*snapshot, error) {
-	for {
-		mem := s.unflushed.Load()
-		tx, err := beginRead(c)
-		if err != nil {
-			return nil, err
-		}
-		if s.lock == nil {
-			// The server's index is in another process, so load it from the log.
-			mem = &memtable.Unflushed{Active: memtable.New()}
-			if _, _, err := loadRows(c, tx.flushed, tx.seq, mem.Active); err != nil {
-				tx.end()
-				return nil, err
-			}
-			return &snapshot{tx, mem}, nil
-		}
-		if mem.Active.Covers(tx.seq) {
-			return &snapshot{tx, mem}, nil
-		}
-		tx.end()
-	}
+	return rows, nil
 }

@@ -41,7 +41,7 @@ const (
 // flush does not read one by one are not in it.
 func newWindow(frozen *memtable.Generation, before *window, first plantstore.ID) *window {
 	n := min(1+frozen.Len()/windowShare, max(firstWindow, readPerPlant*len(before.plants)))
-	entries := frozen.From(first, math.MaxInt64, make([]memtable.Entry, 0, n))
+	entries := frozen.From(first, 0, math.MaxInt64, make([]memtable.Entry, 0, n))
 	size := int64(0)
 	for i, e := range entries {
 		if size += int64(e.Size); size > windowText && i > 0 {

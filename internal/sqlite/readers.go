@@ -27,46 +27,40 @@ func maxSearches() int {
 // maxLists is the number of connections that read pages without a filter. They are brief.
 func maxLists() int { return min(runtime.GOMAXPROCS(0), maxReaders) }
 
-// reader is a connection that reads, with the statements that it runs most.
-type reader struct {
-	conn           *sqlite.Conn
-	stored, logged *sqlite.Stmt
-}
-
-// readers is a pool of connections, which are opened when they are needed. The one
-// released last is acquired first: its cache is the warmest, and a quiet server never
+// readers is a pool of connections that read, which are opened when they are needed. The
+// one released last is acquired first: its cache is the warmest, and a quiet server never
 // opens more than it needs.
 type readers struct {
 	connect func() (*sqlite.Conn, error)
-	inUse   chan struct{} // holds a token for each reader in use
+	brief   bool          // what they read is not worth interrupting
+	inUse   chan struct{} // holds a token for each connection in use
 	mu      sync.Mutex    // guards idle
-	idle    []*reader
+	idle    []*sqlite.Conn
 }
 
-// newReaders returns a pool of at most that many connections.
-func newReaders(connect func() (*sqlite.Conn, error), size int) *readers {
-	return &readers{connect: connect, inUse: make(chan struct{}, size)}
-}
-
-// acquire returns a reader, which the caller must release.
-func (r *readers) acquire(ctx context.Context) (*reader, error) {
+// acquire returns a connection, which the caller must release. If reads are not brief, it is
+// interrupted when ctx ends.
+func (r *readers) acquire(ctx context.Context) (*sqlite.Conn, error) {
 	select {
 	case r.inUse <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if idle := r.pop(); idle != nil {
-		return idle, nil
+	c := r.pop()
+	if c == nil {
+		var err error
+		if c, err = r.open(); err != nil {
+			<-r.inUse
+			return nil, err
+		}
 	}
-	opened, err := openReader(r.connect)
-	if err != nil {
-		<-r.inUse
-		return nil, err
+	if !r.brief {
+		c.SetInterrupt(ctx.Done())
 	}
-	return opened, nil
+	return c, nil
 }
 
-func (r *readers) pop() *reader {
+func (r *readers) pop() *sqlite.Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.idle) == 0 {
@@ -77,37 +71,33 @@ func (r *readers) pop() *reader {
 	return last
 }
 
-func (r *readers) release(used *reader) {
+func (r *readers) open() (*sqlite.Conn, error) {
+	c, err := r.connect()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(pragma(c, "query_only=1"), setCache(c, readerCache)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (r *readers) release(c *sqlite.Conn) {
+	if !r.brief {
+		c.SetInterrupt(nil)
+	}
 	r.mu.Lock()
-	r.idle = append(r.idle, used)
+	r.idle = append(r.idle, c)
 	r.mu.Unlock()
 	<-r.inUse
 }
 
-// Close closes all readers. None may be in use.
+// Close closes all connections. None may be in use.
 func (r *readers) Close() error {
 	var errs []error
-	for _, idle := range r.idle {
-		errs = append(errs, idle.conn.Close())
+	for _, c := range r.idle {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func openReader(connect func() (*sqlite.Conn, error)) (*reader, error) {
-	c, err := connect()
-	if err != nil {
-		return nil, err
-	}
-	r := &reader{conn: c}
-	if err = errors.Join(pragma(c, "query_only=1"), setCache(c, readerCache)); err == nil {
-		r.stored, err = c.Prepare(selectStored)
-	}
-	if err == nil {
-		r.logged, err = c.Prepare(selectLogged)
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return r, nil
 }

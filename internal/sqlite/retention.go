@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -50,17 +49,12 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 // have appended.
 func (s *Store) updateTrim(ctx context.Context) error {
 	var last int64
-	err := s.withReader(ctx, s.read, func(r *reader) error {
-		log, err := beginRead(r.conn)
-		if err != nil {
-			return err
-		}
-		defer log.end()
-		last = log.seq
+	err := s.withSnapshot(ctx, s.read, func(snap *snapshot) error {
+		last = snap.seq
 		if s.logAge == 0 {
 			return nil
 		}
-		expired, err := log.logRange(r.conn).Before(time.Now().Add(-s.logAge))
+		expired, err := snap.logRange().Before(time.Now().Add(-s.logAge))
 		s.expired.Store(expired.Seq)
 		return err
 	})
@@ -131,38 +125,24 @@ func (s *Store) mayTrim() bool {
 
 // Stats describes the store. It reads a few rows.
 func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
-	err = s.withReader(ctx, s.read, func(r *reader) error {
-		c := r.conn
-		log, err := beginRead(c)
-		if err != nil {
+	err = s.withSnapshot(ctx, s.read, func(snap *snapshot) (err error) {
+		if stats.Plants, stats.Bytes, err = s.totals(snap.conn); err != nil {
 			return err
 		}
-		defer log.end()
-		if stats.Plants, stats.Bytes, err = s.totals(c); err != nil {
-			return err
-		}
-		stats.Events, stats.LastSeq, stats.Unflushed = log.seq-log.trimmed, log.seq, log.seq-log.flushed
+		stats.Events, stats.LastSeq, stats.Unflushed = snap.seq-snap.trimmed, snap.seq, snap.seq-snap.flushed
 		if stats.Events == 0 {
 			return nil
 		}
-		first, err := log.logRange(c).At(log.trimmed + 1)
+		first, err := snap.logRange().At(snap.trimmed + 1)
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
 		return err
 	})
 	if err != nil {
 		return plantstore.Stats{}, err
 	}
-	stats.FileBytes, stats.WALBytes = fileSize(s.path), fileSize(s.path+"-wal")
+	stats.FileBytes, stats.WALBytes = sizeOf(s.path), sizeOf(s.path+"-wal")
 	stats.FreeBytes, stats.Checkpoints = freeBytes(filepath.Dir(s.path)), s.checkpoints.Load()
 	return stats, nil
-}
-
-func fileSize(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0 // there is no write-ahead log
-	}
-	return info.Size()
 }
 
 // selectTotals has how many plants there are and how large the log is, by its state and by the

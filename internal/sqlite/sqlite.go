@@ -200,8 +200,11 @@ func (s *Store) open(mode Mode) error {
 }
 
 func (s *Store) openPools() {
-	s.read, s.tokens = newReaders(s.connect, maxReaders), newReaders(s.connect, maxTokenReaders)
-	s.lists, s.search = newReaders(s.connect, maxLists()), newReaders(s.connect, maxSearches())
+	pool := func(size int, brief bool) *readers {
+		return &readers{connect: s.connect, brief: brief, inUse: make(chan struct{}, size)}
+	}
+	s.read, s.tokens = pool(maxReaders, true), pool(maxTokenReaders, true)
+	s.lists, s.search = pool(maxLists(), false), pool(maxSearches(), false)
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
@@ -255,9 +258,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	if err := s.checkWritable(); err != nil {
 		return err
 	}
-	return s.withReader(ctx, s.read, func(r *reader) error {
-		return sqlitex.Execute(r.conn, "SELECT 1 FROM stored LIMIT 1", nil)
-	})
+	return s.withReader(ctx, s.read, func(c *sqlite.Conn) error { return exec(c, "SELECT 1 FROM stored LIMIT 1") })
 }
 
 func (s *Store) takeLock() error {
@@ -458,25 +459,15 @@ func pragma(c *sqlite.Conn, text string) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
 }
 
-// withConn runs f with a connection of the pool, and interrupts it when ctx ends.
-func (s *Store) withConn(ctx context.Context, pool *readers, f func(*sqlite.Conn) error) error {
-	return s.withReader(ctx, pool, func(r *reader) error {
-		r.conn.SetInterrupt(ctx.Done())
-		defer r.conn.SetInterrupt(nil)
-		return f(r.conn)
-	})
-}
-
-// withReader runs f with a reader of the pool. f must be brief: ctx does not interrupt
-// it.
-func (s *Store) withReader(ctx context.Context, pool *readers, f func(*reader) error) error {
+// withReader runs f with a connection of the pool.
+func (s *Store) withReader(ctx context.Context, pool *readers, f func(*sqlite.Conn) error) error {
 	if err := s.checkTrusted(); err != nil {
 		return err
 	}
-	r, err := pool.acquire(ctx)
+	c, err := pool.acquire(ctx)
 	if err == nil {
-		defer pool.release(r)
-		err = f(r)
+		defer pool.release(c)
+		err = f(c)
 	}
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("read %s: %w", s.path, ctx.Err())

@@ -611,8 +611,8 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.read.release(r)
-		connections[fmt.Sprintf("reader %d", i)] = r.conn
-		if got := text(t, r.conn, "PRAGMA query_only", 0); got != "1" {
+		connections[fmt.Sprintf("reader %d", i)] = r
+		if got := text(t, r, "PRAGMA query_only", 0); got != "1" {
 			t.Errorf("reader %d: query_only is %s, want 1", i, got)
 		}
 	}
@@ -845,7 +845,7 @@ func TestTagQueriesUseTheTableOfTaggedPlants(t *testing.T) {
 	defer s.read.release(r)
 	for _, query := range queries {
 		const detail = 3
-		plan := text(t, r.conn, "EXPLAIN QUERY PLAN "+query, detail)
+		plan := text(t, r, "EXPLAIN QUERY PLAN "+query, detail)
 		if !regexp.MustCompile(`SEARCH (t|stored_by_tag) USING PRIMARY KEY \(tag[=>]\?`).MatchString(plan) || strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\n%s", query, plan)
 		}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"zombiezen.com/go/sqlite"
-
 	"plantstore"
 	"plantstore/internal/memtable"
 	"plantstore/internal/storage"
@@ -106,22 +104,21 @@ const (
 // Tags returns one page of tags.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	b := storage.NewTagPageBuilder(q, tagBudget)
-	err := s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
-		snap, err := s.snapshot(c)
+	err := s.withSnapshot(ctx, s.lists, func(snap *snapshot) error {
+		mem, err := snap.unflushed()
 		if err != nil {
 			return err
 		}
-		defer snap.end()
 		from := q.Start()
 		for {
-			tag, ok, err := snap.nextTag(c, from)
+			tag, ok, err := snap.nextTag(mem, from)
 			if err != nil || !ok {
 				return err
 			}
 			if !b.Wants(tag) {
 				return nil
 			}
-			plants, work, err := snap.countTagged(c, tag)
+			plants, work, err := snap.countTagged(mem, tag)
 			if err != nil {
 				return err
 			}
@@ -136,9 +133,9 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 }
 
 // nextTag returns the first tag that is not before from.
-func (s *snapshot) nextTag(c *sqlite.Conn, from string) (tag string, ok bool, err error) {
-	tag, ok = s.mem.NextTag(from)
-	row, err := c.Prepare("SELECT tag FROM stored_by_tag WHERE tag >= ? ORDER BY tag LIMIT 1")
+func (snap *snapshot) nextTag(mem *memtable.Unflushed, from string) (tag string, ok bool, err error) {
+	tag, ok = mem.NextTag(from)
+	row, err := snap.conn.Prepare("SELECT tag FROM stored_by_tag WHERE tag >= ? ORDER BY tag LIMIT 1")
 	if err != nil {
 		return "", false, err
 	}
@@ -154,9 +151,9 @@ func (s *snapshot) nextTag(c *sqlite.Conn, from string) (tag string, ok bool, er
 // countTagged returns how many plants have a tag, one more than [plantstore.MaxTagPlants] at
 // most, and how much work that was: those that have got or lost it in memory and have it in the
 // end, and those that have it in the table, where memory does not say otherwise.
-func (s *snapshot) countTagged(c *sqlite.Conn, tag string) (plants, work int, err error) {
+func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, work int, err error) {
 	const limit = plantstore.MaxTagPlants + 1
-	inMemory := s.mem.Tag(tag, s.flushed, s.seq)
+	inMemory := mem.Tag(tag, snap.flushed, snap.seq)
 	found := make(map[plantstore.ID]bool)
 	for id := range inMemory.Changed() {
 		work += lookUpWork
@@ -168,7 +165,7 @@ func (s *snapshot) countTagged(c *sqlite.Conn, tag string) (plants, work int, er
 		}
 	}
 	plants = len(found)
-	rows, err := c.Prepare("SELECT id FROM stored_by_tag WHERE tag = ? ORDER BY id")
+	rows, err := snap.conn.Prepare("SELECT id FROM stored_by_tag WHERE tag = ? ORDER BY id")
 	if err != nil {
 		return 0, 0, err
 	}

@@ -119,11 +119,12 @@ func (w *writer) logToken(kind plantstore.EventType, t plantstore.Token, by stri
 // catchUp makes the transaction append after the rows of other processes: commands that
 // create or revoke tokens.
 func (w *writer) catchUp() error {
-	state, err := readState(w.conn)
+	state, err := beginRead(w.conn)
 	if err != nil {
 		return err
 	}
-	last, err := state.logRange(w.conn).At(state.seq)
+	defer state.end()
+	last, err := state.logRange().At(state.seq)
 	if err != nil {
 		return err
 	}
@@ -150,8 +151,8 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
-	err = s.withReader(ctx, s.tokens, func(r *reader) (err error) {
-		token, err = findToken(r.conn, hash)
+	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
+		token, err = findToken(c, hash)
 		return err
 	})
 	return token, err
@@ -170,8 +171,8 @@ func findToken(c *sqlite.Conn, hash plantstore.TokenHash) (plantstore.Token, err
 
 func (s *Store) selectTokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
 	var tokens []plantstore.Token
-	err := s.withReader(ctx, s.tokens, func(r *reader) (err error) {
-		tokens, err = selectTokens(r.conn, query, args...)
+	err := s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
+		tokens, err = selectTokens(c, query, args...)
 		return err
 	})
 	return tokens, err

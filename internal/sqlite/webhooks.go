@@ -31,8 +31,8 @@ func valuePages(value string) int { return 2 + len(value)/pageSize }
 
 // Webhooks returns all webhooks in the order of their creation.
 func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
-	err = s.withReader(ctx, s.tokens, func(r *reader) (err error) {
-		hooks, err = queryWebhooks(r.conn, selectWebhooks)
+	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
+		hooks, err = queryWebhooks(c, selectWebhooks)
 		return err
 	})
 	return hooks, err
@@ -135,19 +135,14 @@ func (w *writer) setWebhook(id, value string) error {
 // Backlogs counts the events after the positions of webhooks.
 func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
 	backlogs := make([]plantstore.Backlog, len(hooks))
-	err := s.withConn(ctx, s.lists, func(c *sqlite.Conn) error {
-		log, err := beginRead(c)
-		if err != nil {
-			return err
-		}
-		defer log.end()
+	err := s.withSnapshot(ctx, s.lists, func(snap *snapshot) error {
 		for i := range hooks {
 			after, types, wanted, err := storage.BacklogOf(&hooks[i])
 			if err != nil {
 				return err
 			}
-			err = sqlitex.Execute(c, selectBacklog, &sqlitex.ExecOptions{
-				Args: []any{max(after, log.trimmed), types, plantstore.MaxBacklog, wanted},
+			err = sqlitex.Execute(snap.conn, selectBacklog, &sqlitex.ExecOptions{
+				Args: []any{max(after, snap.trimmed), types, plantstore.MaxBacklog, wanted},
 				ResultFunc: func(row *sqlite.Stmt) error {
 					backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
 					return nil
@@ -186,8 +181,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
 	found := false
-	err = s.withReader(ctx, s.tokens, func(r *reader) error {
-		return sqlitex.Execute(r.conn, selectDeliveries, &sqlitex.ExecOptions{Args: []any{id}, ResultFunc: func(row *sqlite.Stmt) error {
+	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) error {
+		return sqlitex.Execute(c, selectDeliveries, &sqlitex.ExecOptions{Args: []any{id}, ResultFunc: func(row *sqlite.Stmt) error {
 			found = true
 			if err := json.Unmarshal([]byte(row.ColumnText(0)), &attempts); err != nil {
 				return fmt.Errorf("deliveries of webhook %s: %w", id, err)

@@ -13,11 +13,8 @@ import (
 	"plantstore/internal/memtable"
 )
 
-// The statements that return a plant.
-const (
-	selectStored = "SELECT id, name, tag FROM stored WHERE id = ?"
-	selectLogged = "SELECT id, name, tag, type FROM log WHERE seq = ?"
-)
+// selectLogged returns a row of the log.
+const selectLogged = "SELECT id, name, tag, type FROM log WHERE seq = ?"
 
 // writer is the one connection that writes, with its statements. The store's mutex
 // guards it.
@@ -252,9 +249,13 @@ func run(stmt *sqlite.Stmt) error {
 	return stmt.Reset()
 }
 
-// plantByKey returns the plant that the statement finds by its only parameter, or nil
-// if there is none.
-func plantByKey(stmt *sqlite.Stmt, key int64) (*plantstore.Plant, error) {
+// plantByKey returns the plant that a query finds by its only parameter, or nil if there
+// is none.
+func plantByKey(c *sqlite.Conn, query string, key int64) (*plantstore.Plant, error) {
+	stmt, err := c.Prepare(query)
+	if err != nil {
+		return nil, err
+	}
 	stmt.BindInt64(1, key)
 	found, err := stmt.Step()
 	if err != nil || !found {
