@@ -71,18 +71,24 @@ type Change struct {
 // newest with a seq that is not above the snapshot's. Its methods are safe for concurrent
 // use.
 type Generation struct {
-	mu       sync.RWMutex // guards what follows, up to final
-	entries  *btree.BTreeG[Entry]
-	tags     btree.Map[string, *tag]
-	changes  int           // of tags: how many ids they have
-	text     int64         // of the rows, in bytes
-	tagBytes int64         // approximately, in memory
-	last     plantstore.ID // no entry has a larger id
+	mu      sync.RWMutex // guards what follows, up to final
+	entries *btree.BTreeG[Entry]
+	tags    btree.Map[string, *tag]
+	size    Size
+	last    plantstore.ID // no entry has a larger id
 
 	final atomic.Int64 // the last seq, once it is frozen
 	// Plants is how many plants there are as of the last row, and Logged the size of the
 	// rows in the log. Freeze sets them.
 	Plants, Logged int64
+}
+
+// Size is how much a generation has.
+type Size struct {
+	Rows       int
+	TagChanges int   // how many times a plant has got or lost a tag
+	Text       int64 // of the rows, in bytes
+	TagBytes   int64 // that tags take in memory, approximately
 }
 
 // tag is a tag that plants of a generation have or had.
@@ -115,7 +121,7 @@ func (g *Generation) Add(changes []Change) {
 	for i := range changes {
 		c := &changes[i]
 		g.entries.SetHint(Entry{ID: c.ID, Seq: c.Seq, Size: c.Size, tag: g.addTags(c)}, &hint)
-		g.text += int64(c.Size)
+		g.size.Text += int64(c.Size)
 		g.last = max(g.last, c.ID)
 	}
 }
@@ -146,7 +152,7 @@ func (g *Generation) tag(text string) *tag {
 	if !ok {
 		t = &tag{number: firstTag + uint32(g.tags.Len())}
 		g.tags.Set(strings.Clone(text), t)
-		g.tagBytes += int64(len(text)) + tagOverhead
+		g.size.TagBytes += int64(len(text)) + tagOverhead
 	}
 	return t
 }
@@ -155,8 +161,8 @@ func (g *Generation) tag(text string) *tag {
 func (g *Generation) touch(text string, id plantstore.ID) {
 	t := g.tag(text)
 	t.ids = append(t.ids, id)
-	g.changes++
-	g.tagBytes += idSize
+	g.size.TagChanges++
+	g.size.TagBytes += idSize
 }
 
 // Remove takes back the changes that were added last, because their transaction failed.
@@ -166,7 +172,7 @@ func (g *Generation) Remove(changes []Change) {
 	for i := range changes {
 		c := &changes[i]
 		g.entries.Delete(Entry{ID: c.ID, Seq: c.Seq})
-		g.text -= int64(c.Size)
+		g.size.Text -= int64(c.Size)
 		if c.Before == c.After {
 			continue
 		}
@@ -174,8 +180,8 @@ func (g *Generation) Remove(changes []Change) {
 			if text, ok := t.Text(); ok {
 				t := g.tag(text)
 				t.ids = slices.Clip(t.ids[:len(t.ids)-1]) // a reader may have the rest
-				g.changes--
-				g.tagBytes -= idSize
+				g.size.TagChanges--
+				g.size.TagBytes -= idSize
 			}
 		}
 	}
@@ -197,32 +203,13 @@ func (g *Generation) Covers(seq int64) bool {
 	return final == 0 || seq <= final
 }
 
-// Len returns the number of entries.
-func (g *Generation) Len() int {
+// Size returns how much the generation has.
+func (g *Generation) Size() Size {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.entries.Len()
-}
-
-// Text returns how many bytes of text the rows have.
-func (g *Generation) Text() int64 {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.text
-}
-
-// TagBytes returns approximately how much memory the tags take.
-func (g *Generation) TagBytes() int64 {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.tagBytes
-}
-
-// TagChanges returns how many times a plant has got or lost a tag.
-func (g *Generation) TagChanges() int {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.changes
+	size := g.size
+	size.Rows = g.entries.Len()
+	return size
 }
 
 // Find returns the newest entry of the plant that is not after seq.
@@ -276,38 +263,22 @@ func (g *Generation) find(text string) (number uint32, ids []plantstore.ID) {
 	return t.number, t.ids
 }
 
-// SortTag sorts the plants that have got or lost a tag, for Tagged. For half a million it
-// takes some 60 ms.
-func (g *Generation) SortTag(text string) {
-	_, ids := g.find(text)
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.tag(text).ids = ids
-}
-
-// Tagged returns, of a frozen generation, up to n of the plants from first on that have got or
-// lost a tag, in order of id, which SortTag has established, and a function that reports
-// whether a plant has the tag in the end. More says that there are more of them.
-func (g *Generation) Tagged(text string, first plantstore.ID, n int) (ids []plantstore.ID, has func(plantstore.ID) bool, more bool) {
-	number, ids := g.find(text)
-	at, _ := slices.BinarySearch(ids, first)
-	ids = ids[at:]
-	if more = len(ids) > n; more {
-		ids = ids[:n]
-	}
+// Tagged returns the plants of a frozen generation that have got or lost one of its tags, in
+// order of id, and a function that reports whether a plant has it in the end. For half a
+// million it takes some 60 ms.
+func (g *Generation) Tagged(text string) (ids []plantstore.ID, has func(plantstore.ID) bool) {
 	g.mu.RLock()
-	lost := g.tag(text).lost
+	t, _ := g.tags.Get(text)
 	g.mu.RUnlock()
-	return ids, func(id plantstore.ID) bool {
-		if !lost {
+	ids = slices.Clone(t.ids)
+	slices.Sort(ids)
+	return slices.Compact(ids), func(id plantstore.ID) bool {
+		if !t.lost {
 			return true
 		}
 		e, _ := g.Find(id, math.MaxInt64)
-		return e.tag == number
-	}, more
+		return e.tag == t.number
+	}
 }
 
 // Unflushed is what the table does not have yet. It never changes; the active generation

@@ -138,16 +138,10 @@ func TestGenerationsAreLikeTheirLog(t *testing.T) {
 		final := h.at(0, frozen.Final())
 		flushed := map[plantstore.Tag][]plantstore.ID{}
 		for tag, ok := frozen.NextTag(""); ok; tag, ok = frozen.NextTag(tag + "\x00") {
-			frozen.SortTag(tag)
-			for first, more := memtable.FirstID, true; more; {
-				var ids []plantstore.ID
-				var has func(plantstore.ID) bool
-				ids, has, more = frozen.Tagged(tag, first, 3)
-				for _, id := range ids {
-					if has(id) {
-						flushed[plantstore.NewTag(tag)] = append(flushed[plantstore.NewTag(tag)], id)
-					}
-					first = id + 1
+			ids, has := frozen.Tagged(tag)
+			for _, id := range ids {
+				if has(id) {
+					flushed[plantstore.NewTag(tag)] = append(flushed[plantstore.NewTag(tag)], id)
 				}
 			}
 		}

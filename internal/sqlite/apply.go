@@ -126,7 +126,8 @@ func (w *writer) appendRows(least int) error {
 		}
 		rows = rows[n:]
 	}
-	w.tx.size.total += int64(size)
+	w.tx.bytes += int64(size)
+	w.tx.unflushedBytes += int64(size)
 	w.tx.pages += 1 + size/pageSize
 	left := copy(w.tx.rows, rows)
 	clear(w.tx.rows[left:]) // or their text would stay in memory

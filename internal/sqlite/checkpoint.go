@@ -132,7 +132,7 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 // flushWhileIdle flushes until idleFlushTime has passed or a batch waits.
 func (s *Store) flushWhileIdle(w *writer) error {
 	for began := time.Now(); ; {
-		if err := s.flush(idleFlushSize, flushText); err != nil || w.tx.flushed {
+		if err := s.flush(idleFlushSize, flushText); err != nil || w.tx.flushed > w.flushed {
 			return err
 		}
 		if s.applying.Load() > 0 || w.tx.text > flushText || time.Since(began) > idleFlushTime {

@@ -22,23 +22,26 @@ const (
 // flushText is how many bytes of text a transaction may flush, at least.
 const flushText = 4 << 20
 
-// progress is how much of the frozen generation has been flushed.
+// progress is how much of the frozen generation has been flushed: all plants first, and then
+// which of them have which tag.
 type progress struct {
-	next   plantstore.ID // plants before this one have been
-	stored bool          // all plants have been
-	tag    string        // tags before this one have been
-	id     plantstore.ID // of the plants that have or had that tag, those before this one have been
-	left   int           // approximate number of rows to write for the rest
+	next    plantstore.ID            // plants before this one have been
+	stored  bool                     // all plants have been
+	nextTag string                   // the tags before this one have been, except for ids
+	tag     string                   // the one before nextTag
+	ids     []plantstore.ID          // the plants that have got or lost tag and are left
+	has     func(plantstore.ID) bool // whether they have it in the end
+	left    int                      // approximate number of rows to write for the rest
 }
 
 // freeze makes the active generation the frozen one, to be flushed. There must be
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
-	s.write.progress = progress{next: memtable.FirstID, id: memtable.FirstID, left: mem.Active.Len() + mem.Active.TagChanges()}
+	s.write.progress = progress{next: memtable.FirstID, left: flushRows(mem.Active)}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
-	mem.Active.Freeze(s.write.seq, s.write.plants, s.write.size.unflushed())
+	mem.Active.Freeze(s.write.seq, s.write.plants, s.write.unflushedBytes)
 	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(), Frozen: mem.Active})
 }
 
@@ -54,17 +57,28 @@ func (s *Store) freezeRest() bool {
 	return s.unflushed.Load().Frozen != nil
 }
 
+// flushRows returns approximately how many rows the flush of a generation writes.
+func flushRows(g *memtable.Generation) int {
+	size := g.Size()
+	return size.Rows + size.TagChanges
+}
+
+// fill returns how full a generation is: it is 1 when one of the limits is reached.
+func (s *Store) fill(g *memtable.Generation) float64 {
+	size := g.Size()
+	return max(float64(size.Rows)/float64(s.generationSize), float64(size.Text)/float64(s.generationText), float64(size.TagBytes)/float64(s.generationTags))
+}
+
 // isFull reports whether the active generation should be frozen. There must be no frozen
 // one.
 func (s *Store) isFull(g *memtable.Generation) bool {
-	return g.Len() >= s.generationSize || g.Text() >= s.generationText || g.TagBytes() >= s.generationTags ||
-		s.exceedsShare(1) || s.flushUrgent() && s.hasUnflushed()
+	return s.fill(g) >= 1 || s.exceedsShare(1) || s.flushUrgent() && s.hasUnflushed()
 }
 
 // exceedsShare reports whether the rows that are not flushed have more than n shares of what
 // the log may have.
 func (s *Store) exceedsShare(n int64) bool {
-	return s.logBytes > 0 && s.write.size.unflushed() > n*s.logBytes/generationShare
+	return s.logBytes > 0 && s.write.unflushedBytes > n*s.logBytes/generationShare
 }
 
 // flushUrgent reports whether rows that are not flushed keep the log from being trimmed, or
@@ -80,41 +94,35 @@ func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 // flushAndTrim brings the table closer to the log, and the log closer to its limits, by as
 // much as is due along with a batch.
 func (s *Store) flushAndTrim(batch []plantstore.Write) error {
-	if err := s.flush(s.flushDue(batch)); err != nil {
+	w := s.write
+	appended := w.tx.bytes - w.bytes
+	if err := s.flush(s.flushDue(len(batch)), max(flushText, 3*appended)); err != nil {
 		return err
 	}
-	w := s.write
-	return s.trim(trimFactor*len(batch), w.tx.size.total-w.size.total)
+	return s.trim(trimFactor*len(batch), appended)
 }
 
-// flushDue returns how many rows, and up to how many bytes of text, to flush along with
-// a batch, so that the frozen generation is flushed, and its memory free, by the time the
-// active one is half full. It counts what is due: small batches flush a whole group now
-// and then. It judges by what the last batch added: a delete adds the text of its plant.
-func (s *Store) flushDue(batch []plantstore.Write) (rows int, text int64) {
-	mem, w := s.unflushed.Load(), s.write
+// flushDue returns how many rows to flush along with a batch, so that the frozen generation
+// is flushed, and its memory free, by the time the active one is half full. Small batches
+// flush a whole group now and then, unless it has too much text.
+func (s *Store) flushDue(batch int) int {
+	mem := s.unflushed.Load()
 	if mem.Frozen == nil {
-		return 0, 0
+		return 0
 	}
-	room := max(1, s.generationSize/2-mem.Active.Len())
-	roomText := max(1, s.generationText/2-mem.Active.Text())
-	roomTags := max(1, s.generationTags/2-mem.Active.TagBytes())
-	part := max(float64(len(batch))/float64(room), float64(w.textGrowth)/float64(roomText), float64(w.tagGrowth)/float64(roomTags))
-	w.flushDebt += 1 + int(float64(w.progress.left)*min(part, 1))
+	all, left := flushRows(mem.Frozen), s.write.progress.left
+	due := left - int(max(0, 1-2*s.fill(mem.Active))*float64(all))
 	if s.flushUrgent() {
-		w.flushDebt += urgency * len(batch)
+		due = max(due, groupSize, urgency*batch)
 	}
-	w.textDebt += w.textGrowth + w.tagGrowth
-	if w.flushDebt < min(groupSize, w.progress.left) && w.textDebt < flushText/4 {
-		return 0, 0
+	if due < min(groupSize, 1+all/64, left) {
+		return 0
 	}
-	rows, text = w.flushDebt, max(flushText, 3*w.textDebt)
-	w.flushDebt, w.textDebt = 0, 0
-	return rows, text
+	return max(1, due) // the last flush finds that nothing is left
 }
 
-// urgency is how many rows are flushed for each that is written while rows that are not
-// flushed keep the log from being trimmed.
+// urgency is how many rows are flushed for each that is written, at least, while rows that
+// are not flushed keep the log from being trimmed.
 const urgency = 4
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to
@@ -143,11 +151,11 @@ func (s *Store) flush(n int, text int64) error {
 	if !last {
 		return nil
 	}
-	w.tx.flushed = true
-	w.setFlushed.BindInt64(1, frozen.Final())
+	w.tx.flushed, w.tx.progress = frozen.Final(), progress{}
+	w.tx.unflushedBytes -= frozen.Logged
+	w.setFlushed.BindInt64(1, w.tx.flushed)
 	w.setFlushed.BindInt64(2, frozen.Plants)
-	w.tx.size.flushed += frozen.Logged
-	w.setFlushed.BindInt64(3, w.tx.size.flushed)
+	w.setFlushed.BindInt64(3, w.tx.bytes-w.tx.unflushedBytes)
 	if err := run(w.setFlushed); err != nil || w.conn.Changes() == 1 {
 		return err
 	}

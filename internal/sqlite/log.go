@@ -71,25 +71,27 @@ func (s *Store) load() error {
 		return err
 	}
 	defer func() { _ = run(w.rollback) }()
-	state, err := beginRead(w.conn)
+	snap, err := beginRead(w.conn)
 	if err != nil {
 		return err
 	}
-	defer state.end()
-	last, err := state.logRange().At(state.seq)
+	defer snap.end()
+	last, err := snap.logRange().At(snap.seq)
 	if err != nil {
 		return err
 	}
 	mem := s.unflushed.Load()
-	plants, size, err := loadRows(w.conn, state.flushed, state.seq, mem.Active)
+	plants, size, err := loadRows(w.conn, snap.flushed, snap.seq, mem.Active)
 	if err != nil {
 		return err
 	}
-	w.seq, w.time, w.flushed, w.trimmed = state.seq, last.Time, state.flushed, state.trimmed
-	w.plants, w.size = state.plants+plants, logSize{total: state.bytes + size, flushed: state.bytes}
+	w.state = state{
+		seq: snap.seq, time: last.Time, plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.trimmed,
+		bytes: snap.bytes + size, unflushedBytes: size,
+	}
 	s.lastSeq.Store(w.seq)
 	s.plants.Store(w.plants)
-	s.logSize.Store(w.size.total)
+	s.logSize.Store(w.bytes)
 	if s.isFull(mem.Active) {
 		s.freeze()
 	}

@@ -40,7 +40,7 @@ const (
 // newWindow returns a window after that one, which begins with that id. Plants that the
 // flush does not read one by one are not in it.
 func newWindow(frozen *memtable.Generation, before *window, first plantstore.ID) *window {
-	n := min(1+frozen.Len()/windowShare, max(firstWindow, readPerPlant*len(before.plants)))
+	n := min(1+frozen.Size().Rows/windowShare, max(firstWindow, readPerPlant*len(before.plants)))
 	entries := frozen.From(first, 0, math.MaxInt64, make([]memtable.Entry, 0, n))
 	size := int64(0)
 	for i, e := range entries {

@@ -29,15 +29,6 @@ const rowOverhead = 32
 var rowSize = strconv.Itoa(rowOverhead) +
 	` + octet_length("by") + octet_length(name) + coalesce(octet_length(tag), 0) + coalesce(octet_length(was), 0)`
 
-// logSize is the size of the log: the sum of the sizes of its rows. The file has that of
-// the flushed ones. A start adds those that it reads anyway.
-type logSize struct {
-	total   int64
-	flushed int64 // of the rows up to the flushed one
-}
-
-func (l logSize) unflushed() int64 { return l.total - l.flushed }
-
 // KeepLog sets how long, and up to how many bytes, the log of changes is kept,
 // whichever is less; 0 means no limit. Rows that have not been flushed are kept in any
 // case. KeepLog must be called before Run.
@@ -64,19 +55,19 @@ func (s *Store) updateTrim(ctx context.Context) error {
 	return err
 }
 
-// excess returns how many bytes the log has more than it may have.
-func (s *Store) excess(size logSize) int64 {
+// excess returns how many bytes a log of that size has more than it may have.
+func (s *Store) excess(bytes int64) int64 {
 	if s.logBytes == 0 {
 		return 0
 	}
-	return max(0, size.total-s.logBytes)
+	return max(0, bytes-s.logBytes)
 }
 
 // trim removes rows that are too old or beyond the limit, the oldest first: up to that many rows with
 // little more than trimBytes, or up to that many bytes, whichever is more.
 func (s *Store) trim(rows int, bytes int64) error {
 	w := s.write
-	expired, excess := s.expired.Load(), s.excess(w.tx.size)
+	expired, excess := s.expired.Load(), s.excess(w.tx.bytes)
 	to, freed := w.trimmed, int64(0)
 	wanted := func() bool {
 		return to < w.flushed && (to < expired || freed < excess) &&
@@ -94,10 +85,9 @@ func (s *Store) trim(rows int, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	w.tx.size.total -= freed
-	w.tx.size.flushed -= freed
+	w.tx.bytes -= freed
 	w.setTrimmed.BindInt64(1, to)
-	w.setTrimmed.BindInt64(2, w.tx.size.flushed)
+	w.setTrimmed.BindInt64(2, w.tx.bytes-w.tx.unflushedBytes)
 	if err := run(w.setTrimmed); err != nil {
 		return err
 	}
@@ -120,7 +110,7 @@ func (s *Store) mayTrim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.write
-	return w.trimmed < w.flushed && (w.trimmed < s.expired.Load() || s.excess(w.size) > 0)
+	return w.trimmed < w.flushed && (w.trimmed < s.expired.Load() || s.excess(w.bytes) > 0)
 }
 
 // Stats describes the store. It reads a few rows.

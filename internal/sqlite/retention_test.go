@@ -101,7 +101,7 @@ func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if unflushed := s.write.size.unflushed(); stats.Bytes > limit+limit/20+unflushed {
+		if unflushed := s.write.unflushedBytes; stats.Bytes > limit+limit/20+unflushed {
 			t.Fatalf("the log has %d bytes, %d of them unflushed, the limit is %d", stats.Bytes, unflushed, limit)
 		}
 		return s.write.trimmed
@@ -142,8 +142,8 @@ func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if trimmed(); s.write.size.total > limit || s.write.size.total < limit-limit/10 {
-		t.Errorf("the log has %d bytes in the end, want almost %d", s.write.size.total, limit)
+	if trimmed(); s.write.bytes > limit || s.write.bytes < limit-limit/10 {
+		t.Errorf("the log has %d bytes in the end, want almost %d", s.write.bytes, limit)
 	}
 }
 

@@ -17,24 +17,20 @@ import (
 func (w *writer) flushTags(frozen *memtable.Generation, n int, text int64) (last bool, err error) {
 	p := &w.tx.progress
 	for n > 0 && text > 0 {
-		tag, ok := frozen.NextTag(p.tag)
-		if !ok {
-			return true, nil
+		if len(p.ids) == 0 {
+			tag, ok := frozen.NextTag(p.nextTag)
+			if !ok {
+				return true, nil
+			}
+			p.tag, p.nextTag = tag, tag+"\x00" // the least text after it
+			p.ids, p.has = frozen.Tagged(tag)
 		}
-		if tag != p.tag || p.id == memtable.FirstID {
-			p.tag, p.id = tag, memtable.FirstID
-			frozen.SortTag(tag)
-		}
-		ids, has, more := frozen.Tagged(tag, p.id, min(n, 1+int(text/int64(1+len(tag)))))
-		if err := w.storeTag(tag, ids, has); err != nil {
+		ids := p.ids[:min(n, 1+int(text/int64(1+len(p.tag))), len(p.ids))]
+		if err := w.storeTag(p.tag, ids, p.has); err != nil {
 			return false, err
 		}
-		if more {
-			p.id = ids[len(ids)-1] + 1
-		} else {
-			p.tag, p.id = tag+"\x00", memtable.FirstID // the least text after the tag
-		}
-		size := len(ids) * len(tag)
+		p.ids = p.ids[len(ids):]
+		size := len(ids) * len(p.tag)
 		n, text = n-max(1, len(ids)), text-int64(size)
 		p.left -= len(ids)
 		w.tx.text += int64(size)

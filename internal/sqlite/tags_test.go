@@ -81,7 +81,7 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 					next++
 				}
 				l.apply(t, batch)
-				if n := l.store.unflushed.Load().Active.TagBytes(); n > generationTags+64<<10 {
+				if n := l.store.unflushed.Load().Active.Size().TagBytes; n > generationTags+64<<10 {
 					t.Fatalf("after %d tags, %d bytes are not frozen", next, n)
 				}
 			}
@@ -125,7 +125,7 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 						t.Fatal(err)
 					}
 					active := s.unflushed.Load().Active
-					if tags, text := active.TagBytes(), active.Text(); tags > generationTags+batchSize*size || text > generationText+2*batchSize*size {
+					if tags, text := active.Size().TagBytes, active.Size().Text; tags > generationTags+batchSize*size || text > generationText+2*batchSize*size {
 						t.Fatalf("after %d batches, %d bytes of tags and %d of text are not frozen", i+1, tags, text)
 					}
 				}

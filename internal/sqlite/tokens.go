@@ -133,7 +133,8 @@ func (w *writer) catchUp() error {
 		if err != nil {
 			return err
 		}
-		w.tx.size.total += added
+		w.tx.bytes += added
+		w.tx.unflushedBytes += added
 	}
 	w.tx.seq, w.tx.time = last.Seq, max(w.tx.time, last.Time)
 	return nil

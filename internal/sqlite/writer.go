@@ -30,39 +30,35 @@ type writer struct {
 	trim, setTrimmed        *sqlite.Stmt
 	logSizes                *sqlite.Stmt
 
-	seq       int64 // of the last row of the log
-	time      int64 // of that row
-	plants    int64 // as of that row
-	flushed   int64 // the table has everything up to this row
-	trimmed   int64 // the last row that was trimmed
-	size      logSize
-	serves    bool     // it holds the lock, and so keeps the fields above
-	progress  progress // of the flush
-	ahead     readAhead
-	flushDebt int   // rows to flush, too few for a group so far
-	textDebt  int64 // bytes that were added in the meantime
-	// What the last transaction added to the active generation, in bytes: text that its
-	// rows have in the log, and tags in memory.
-	textGrowth, tagGrowth int64
+	state       // as of the last commit
+	serves bool // it holds the lock, and so keeps the state
+	ahead  readAhead
 
 	found map[plantstore.ID]*plantstore.Plant // of lookUp
 
-	// tx has the uncommitted values of the fields above, and the rows to append.
-	tx transaction
+	tx transaction // in progress
 }
 
-// transaction is what a transaction changes in memory once it is committed.
+// state is how far the store has come.
+type state struct {
+	seq            int64 // of the last row of the log
+	time           int64 // of that row
+	plants         int64 // as of that row
+	flushed        int64 // the table has everything up to this row
+	trimmed        int64 // the last row that was trimmed
+	bytes          int64 // the size of the log: the sum of the sizes of its rows
+	unflushedBytes int64 // of the rows after flushed
+	progress       progress
+}
+
+// transaction is the state once it is committed, the rows to append, and what they change in
+// memory.
 type transaction struct {
-	seq, time int64
-	plants    int64
-	size      logSize
-	rows      []logRow
-	changes   []memtable.Change
-	progress  progress
-	trimmed   int64
-	flushed   bool  // the frozen generation, completely
-	text      int64 // that it flushes, in bytes
-	pages     int   // approximately how many it writes
+	state
+	rows    []logRow
+	changes []memtable.Change
+	text    int64 // that it flushes, in bytes
+	pages   int   // approximately how many it writes
 }
 
 // logRow is a row of the log.
@@ -179,18 +175,13 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
-	w.tx = transaction{
-		seq: w.seq, time: w.time, plants: w.plants, size: w.size, rows: w.tx.rows[:0], changes: w.tx.changes[:0],
-		progress: w.progress, trimmed: w.trimmed,
-	}
+	w.tx = transaction{state: w.state, rows: w.tx.rows[:0], changes: w.tx.changes[:0]}
 	defer func() { clear(w.tx.changes) }() // or their text would stay in memory
 	active := s.unflushed.Load().Active
 	if err := f(w); err != nil {
 		return err
 	}
-	text, tags := active.Text(), active.TagBytes()
 	active.Add(w.tx.changes)
-	w.textGrowth, w.tagGrowth = active.Text()-text, active.TagBytes()-tags
 	if err := run(w.commit); err != nil {
 		active.Remove(w.tx.changes)
 		return err
@@ -206,15 +197,14 @@ func (s *Store) committed(w *writer) {
 		s.plants.Store(w.tx.plants)
 		s.changes.Notify()
 	}
-	s.logSize.Store(w.tx.size.total)
-	w.plants, w.size = w.tx.plants, w.tx.size
-	w.seq, w.time, w.trimmed, w.progress = w.tx.seq, w.tx.time, w.tx.trimmed, w.tx.progress
+	s.logSize.Store(w.tx.bytes)
 	mem := s.unflushed.Load()
-	if w.tx.flushed {
-		w.flushed, w.ahead = mem.Frozen.Final(), readAhead{}
+	if w.flushed != w.tx.flushed {
+		w.ahead = readAhead{}
 		mem = &memtable.Unflushed{Active: mem.Active}
 		s.unflushed.Store(mem)
 	}
+	w.state = w.tx.state
 	if mem.Frozen == nil && s.isFull(mem.Active) {
 		s.freeze()
 	}
