@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 )
@@ -180,12 +179,7 @@ func (s *Store) checkpoint() error {
 // copyLog runs one passive checkpoint, which is complete unless a long read is in
 // progress, and returns how many pages the log had when it started.
 func copyLog(c *sqlite.Conn) (length int, err error) {
-	err = sqlitex.Execute(c, "PRAGMA wal_checkpoint(PASSIVE)", &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			length = row.ColumnInt(1)
-			return nil
-		},
-	})
+	err = query(c, func(row *sqlite.Stmt) error { length = row.ColumnInt(1); return nil }, "PRAGMA wal_checkpoint(PASSIVE)")
 	if err != nil {
 		return 0, fmt.Errorf("checkpoint: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 )
@@ -146,8 +145,9 @@ func (s *Store) totals(c *sqlite.Conn) (plants, logBytes int64, err error) {
 		return s.plants.Load(), s.logSize.Load(), nil
 	}
 	// The server is another process.
-	err = sqlitex.Execute(c, selectTotals, &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error { plants, logBytes = row.ColumnInt64(0), row.ColumnInt64(1); return nil },
-	})
+	err = query(c, func(row *sqlite.Stmt) error {
+		plants, logBytes = row.ColumnInt64(0), row.ColumnInt64(1)
+		return nil
+	}, selectTotals)
 	return plants, logBytes, err
 }

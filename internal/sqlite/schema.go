@@ -95,16 +95,12 @@ func newerSchema(path string, version int) error {
 // a file of another program.
 func ownedVersion(c *sqlite.Conn, path string) (int, error) {
 	var owner, version, objects int
-	for query, n := range map[string]*int{
-		"PRAGMA application_id":              &owner,
-		"PRAGMA user_version":                &version,
-		"SELECT count(*) FROM sqlite_schema": &objects,
-	} {
-		if err := sqlitex.ExecuteTransient(c, query, &sqlitex.ExecOptions{
-			ResultFunc: func(row *sqlite.Stmt) error { *n = row.ColumnInt(0); return nil },
-		}); err != nil {
-			return 0, err
-		}
+	err := query(c, func(row *sqlite.Stmt) error {
+		owner, version, objects = row.ColumnInt(0), row.ColumnInt(1), row.ColumnInt(2)
+		return nil
+	}, "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version")
+	if err != nil {
+		return 0, err
 	}
 	empty := owner == 0 && version == 0 && objects == 0
 	if owner != applicationID && !empty {

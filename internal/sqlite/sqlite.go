@@ -419,14 +419,12 @@ func open(path string) (*sqlite.Conn, error) {
 // requireWAL fails if the file is not in WAL mode. The driver requests it when it opens
 // a connection, but does not report a failure.
 func requireWAL(c *sqlite.Conn) error {
-	return sqlitex.ExecuteTransient(c, "PRAGMA journal_mode", &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			if mode := row.ColumnText(0); mode != "wal" {
-				return fmt.Errorf("the journal mode is %s, want wal", mode)
-			}
-			return nil
-		},
-	})
+	return query(c, func(row *sqlite.Stmt) error {
+		if mode := row.ColumnText(0); mode != "wal" {
+			return fmt.Errorf("the journal mode is %s, want wal", mode)
+		}
+		return nil
+	}, "PRAGMA journal_mode")
 }
 
 // The writer's settings of synchronous. With the second, a commit does not wait for the

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -47,7 +46,7 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 		if err := w.check(by); err != nil {
 			return err
 		}
-		n, err := w.count(countActive, t.Created.Unix())
+		n, err := number(w.conn, countActive, t.Created.Unix())
 		if err != nil {
 			return err
 		}
@@ -77,7 +76,7 @@ func (w *writer) deleteEndedTokens(at time.Time) error {
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
 	first := false
 	err := s.withWriter(ctx, func(w *writer) error {
-		n, err := w.count("SELECT count(*) FROM tokens")
+		n, err := number(w.conn, "SELECT count(*) FROM tokens")
 		first = err == nil && n == 0
 		if !first {
 			return err
@@ -85,15 +84,6 @@ func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 		return w.insertToken(t, plantstore.Operator)
 	})
 	return first && err == nil, err
-}
-
-// count returns the number that a query returns.
-func (w *writer) count(query string, args ...any) (n int64, err error) {
-	err = sqlitex.Execute(w.conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
-		n = row.ColumnInt64(0)
-		return nil
-	}})
-	return n, err
 }
 
 func (w *writer) insertToken(t plantstore.Token, by string) error {
@@ -129,7 +119,7 @@ func (w *writer) catchUp() error {
 		return err
 	}
 	if w.serves && state.seq > w.tx.seq {
-		added, err := w.count("SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
+		added, err := number(w.conn, "SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
 		if err != nil {
 			return err
 		}
@@ -170,21 +160,21 @@ func findToken(c *sqlite.Conn, hash plantstore.TokenHash) (plantstore.Token, err
 	return found[0], nil
 }
 
-func (s *Store) selectTokens(ctx context.Context, query string, args ...any) ([]plantstore.Token, error) {
+func (s *Store) selectTokens(ctx context.Context, text string, args ...any) ([]plantstore.Token, error) {
 	var tokens []plantstore.Token
 	err := s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
-		tokens, err = selectTokens(c, query, args...)
+		tokens, err = selectTokens(c, text, args...)
 		return err
 	})
 	return tokens, err
 }
 
-func selectTokens(c *sqlite.Conn, query string, args ...any) (tokens []plantstore.Token, err error) {
-	err = sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+func selectTokens(c *sqlite.Conn, text string, args ...any) (tokens []plantstore.Token, err error) {
+	err = query(c, func(row *sqlite.Stmt) error {
 		t, err := rowToken(row)
 		tokens = append(tokens, t)
 		return err
-	}})
+	}, text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +192,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 			return err
 		}
 		if by.Name != plantstore.Operator && token.CreatesTokens(at) {
-			others, err := w.count(countCreators, hash[:], at.Unix())
+			others, err := number(w.conn, countCreators, hash[:], at.Unix())
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 	"plantstore/internal/storage"
@@ -38,15 +37,15 @@ func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err e
 	return hooks, err
 }
 
-func queryWebhooks(c *sqlite.Conn, query string, args ...any) (hooks []plantstore.Webhook, err error) {
-	err = sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
+func queryWebhooks(c *sqlite.Conn, text string, args ...any) (hooks []plantstore.Webhook, err error) {
+	err = query(c, func(row *sqlite.Stmt) error {
 		var hook plantstore.Webhook
 		if err := json.Unmarshal([]byte(row.ColumnText(1)), &hook); err != nil {
 			return fmt.Errorf("webhook %s: %w", row.ColumnText(0), err)
 		}
 		hooks = append(hooks, hook)
 		return nil
-	}})
+	}, text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +140,10 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 			if err != nil {
 				return err
 			}
-			err = sqlitex.Execute(snap.conn, selectBacklog, &sqlitex.ExecOptions{
-				Args: []any{max(after, snap.trimmed), types, plantstore.MaxBacklog, wanted},
-				ResultFunc: func(row *sqlite.Stmt) error {
-					backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
-					return nil
-				},
-			})
+			err = query(snap.conn, func(row *sqlite.Stmt) error {
+				backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
+				return nil
+			}, selectBacklog, max(after, snap.trimmed), types, plantstore.MaxBacklog, wanted)
 			if err != nil {
 				return err
 			}
@@ -182,13 +178,13 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
 	found := false
 	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) error {
-		return sqlitex.Execute(c, selectDeliveries, &sqlitex.ExecOptions{Args: []any{id}, ResultFunc: func(row *sqlite.Stmt) error {
+		return query(c, func(row *sqlite.Stmt) error {
 			found = true
 			if err := json.Unmarshal([]byte(row.ColumnText(0)), &attempts); err != nil {
 				return fmt.Errorf("deliveries of webhook %s: %w", id, err)
 			}
 			return nil
-		}})
+		}, selectDeliveries, id)
 	})
 	switch {
 	case err != nil:

@@ -293,7 +293,16 @@ func columnTag(row *sqlite.Stmt, column int) plantstore.Tag {
 	return plantstore.NewTag(row.ColumnText(column))
 }
 
-// exec runs a statement that is not worth keeping.
-func exec(c *sqlite.Conn, query string, args ...any) error {
-	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{Args: args})
+// exec runs a statement that the writer does not keep.
+func exec(c *sqlite.Conn, text string, args ...any) error { return query(c, nil, text, args...) }
+
+// query is exec for a statement that returns rows. It calls f with each of them.
+func query(c *sqlite.Conn, f func(row *sqlite.Stmt) error, text string, args ...any) error {
+	return sqlitex.Execute(c, text, &sqlitex.ExecOptions{Args: args, ResultFunc: f})
+}
+
+// number returns the number that a query returns.
+func number(c *sqlite.Conn, text string, args ...any) (n int64, err error) {
+	err = query(c, func(row *sqlite.Stmt) error { n = row.ColumnInt64(0); return nil }, text, args...)
+	return n, err
 }
