@@ -91,12 +91,10 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 
 // readSchema finds out the schema, and refuses one that this release cannot read.
 func (s *Store) readSchema() error {
-	c, err := s.connect()
-	if err != nil {
+	err := s.withConn(context.Background(), func(c *sqlite.Conn) (err error) {
+		s.schema, err = ownedVersion(c, s.path)
 		return err
-	}
-	defer c.Close()
-	s.schema, err = ownedVersion(c, s.path)
+	})
 	switch {
 	case err != nil:
 		return err
@@ -153,13 +151,8 @@ func (s *Store) migrateTo(ctx context.Context, path string, say func(string)) (*
 
 // vacuumInto writes a snapshot to the file at path, which must be empty or not exist.
 func (s *Store) vacuumInto(ctx context.Context, path string) error {
-	c, err := s.connect()
+	err := s.withConn(ctx, func(c *sqlite.Conn) error { return exec(c, "VACUUM INTO ?", path) })
 	if err != nil {
-		return classify(s.path, err)
-	}
-	defer c.Close()
-	c.SetInterrupt(ctx.Done())
-	if err := exec(c, "VACUUM INTO ?", path); err != nil {
 		return cmp.Or(ctx.Err(), s.unchanged(), classify(s.path, err))
 	}
 	return s.unchanged()

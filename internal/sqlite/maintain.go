@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 )
@@ -24,104 +23,103 @@ const maxProblems = 100
 // index that disagrees with its table, text that is not UTF-8, a log with a gap, a wrong
 // count, a token or a webhook that cannot be read. A server may have the file open. An
 // error says that the check itself could not be done.
-func (s *Store) Check(ctx context.Context) (problems []string, err error) {
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	var found problems
 	// A copy that was made to be migrated has neither the pages nor the indexes of its original.
-	if problems, err = cmp.Or(s.original, s).checkPages(ctx); err != nil {
-		return checkError(ctx, s.path, err, problems)
+	err := cmp.Or(s.original, s).withConn(ctx, found.checkPages)
+	if err == nil {
+		err = s.withConn(ctx, func(c *sqlite.Conn) error { return found.checkTables(s, c) })
 	}
-	c, err := s.connect()
-	if err != nil {
-		return nil, classify(s.path, err)
+	if err != nil && ctx.Err() != nil {
+		return found, ctx.Err()
 	}
-	defer c.Close()
-	c.SetInterrupt(ctx.Done())
-	var last *plantstore.ID
-	err = s.snapshot(c, func(snap *snapshot) error {
-		return snap.each(plantstore.Query{}, func(p plantstore.Plant) bool {
-			if last != nil && p.ID <= *last {
-				problems = append(problems, fmt.Sprintf("plant %d: it exists twice", p.ID))
-			}
-			last = &p.ID
-			tag, _ := p.Tag.Text()
-			if !utf8.ValidString(p.Name) || !utf8.ValidString(tag) {
-				problems = append(problems, fmt.Sprintf("plant %d: its name or tag is not UTF-8", p.ID))
-			}
-			return len(problems) < maxProblems
-		})
-	})
-	if err != nil {
-		return checkError(ctx, s.path, err, problems)
-	}
-	if err := checkLog(c, &problems); err != nil {
-		return checkError(ctx, s.path, err, problems)
-	}
-	if err := errors.Join(checkTotals(c, &problems), checkTagged(c, &problems)); err != nil {
-		return checkError(ctx, s.path, err, problems)
+	// Other errors than that the file is damaged say that the check could not be done.
+	if err := classify(s.path, err); errors.Is(err, plantstore.ErrDamaged) || errors.Is(err, plantstore.ErrUntrusted) {
+		return append(found, err.Error()), nil
+	} else if err != nil {
+		return found, err
 	}
 	if _, err := s.Tokens(ctx); err != nil {
-		problems = append(problems, err.Error())
+		found.add("%v", err)
 	}
-	return append(problems, s.checkWebhooks(ctx)...), nil
-}
-
-// checkPages returns what is wrong with the pages of the file.
-func (s *Store) checkPages(ctx context.Context) (problems []string, err error) {
-	c, err := s.connect()
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	c.SetInterrupt(ctx.Done())
-	err = sqlitex.ExecuteTransient(c, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems), &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			for line := range strings.SplitSeq(row.ColumnText(0), "\n") {
-				if line != "ok" && line != "*** in database main ***" {
-					problems = append(problems, line)
-				}
-			}
-			return nil
-		},
-	})
-	return problems, err
-}
-
-func (s *Store) checkWebhooks(ctx context.Context) (problems []string) {
 	hooks, err := s.Webhooks(ctx)
 	if err != nil {
-		return []string{err.Error()}
+		found.add("%v", err)
 	}
 	for _, hook := range hooks {
 		// A server may have deleted it since.
 		if _, err := s.Deliveries(ctx, hook.ID); err != nil && !errors.Is(err, plantstore.ErrNoWebhook) {
-			problems = append(problems, err.Error())
+			found.add("%v", err)
 		}
 	}
-	return problems
+	return found, nil
+}
+
+// problems is what a check has found.
+type problems []string
+
+// add adds a problem.
+func (p *problems) add(format string, args ...any) {
+	*p = append(*p, fmt.Sprintf(format, args...))
+}
+
+// checkPages checks the pages of the file.
+func (p *problems) checkPages(c *sqlite.Conn) error {
+	return query(c, func(row *sqlite.Stmt) error {
+		for line := range strings.SplitSeq(row.ColumnText(0), "\n") {
+			if line != "ok" && line != "*** in database main ***" {
+				p.add("%s", line)
+			}
+		}
+		return nil
+	}, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
+}
+
+// checkTables checks whether plants and log are as they should be.
+func (p *problems) checkTables(s *Store, c *sqlite.Conn) error {
+	if err := s.snapshot(c, p.checkPlants); err != nil {
+		return err
+	}
+	if err := s.snapshot(c, p.checkLog); err != nil {
+		return err
+	}
+	return errors.Join(p.checkTotals(c), p.checkTagged(c))
+}
+
+// checkPlants reads all plants.
+func (p *problems) checkPlants(snap *snapshot) error {
+	var last *plantstore.ID
+	return snap.each(plantstore.Query{}, func(plant plantstore.Plant) bool {
+		if last != nil && plant.ID <= *last {
+			p.add("plant %d: it exists twice", plant.ID)
+		}
+		last = &plant.ID
+		tag, _ := plant.Tag.Text()
+		if !utf8.ValidString(plant.Name) || !utf8.ValidString(tag) {
+			p.add("plant %d: its name or tag is not UTF-8", plant.ID)
+		}
+		return len(*p) < maxProblems
+	})
 }
 
 // checkLog reads the whole log.
-func checkLog(c *sqlite.Conn, problems *[]string) error {
-	log, err := beginRead(c)
-	if err != nil {
-		return err
-	}
-	defer log.end()
+func (p *problems) checkLog(log *snapshot) error {
 	if log.trimmed > log.flushed || log.flushed > log.seq {
-		*problems = append(*problems, fmt.Sprintf("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed))
+		p.add("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed)
 	}
 	last := log.trimmed
-	err = log.eachEvent(log.trimmed+1, false, func(e plantstore.Event) bool {
+	err := log.eachEvent(log.trimmed+1, false, func(e plantstore.Event) bool {
 		last++
 		tag, _ := e.Plant.Tag.Text()
 		switch {
 		case e.Type == "":
-			*problems = append(*problems, fmt.Sprintf("row %d of the log: its type is unknown", last))
+			p.add("row %d of the log: its type is unknown", last)
 		case !utf8.ValidString(e.Plant.Name) || !utf8.ValidString(tag) || !utf8.ValidString(e.By):
-			*problems = append(*problems, fmt.Sprintf("row %d of the log: its text is not UTF-8", last))
+			p.add("row %d of the log: its text is not UTF-8", last)
 		}
-		return len(*problems) < maxProblems
+		return len(*p) < maxProblems
 	})
-	if err == nil && last != log.seq && len(*problems) < maxProblems {
+	if err == nil && last != log.seq && len(*p) < maxProblems {
 		err = inconsistent("the log has no row %d", last+1)
 	}
 	return err
@@ -129,19 +127,16 @@ func checkLog(c *sqlite.Conn, problems *[]string) error {
 
 // checkTotals counts the plants, and adds up the sizes of the log's rows, in one statement,
 // which is one snapshot.
-func checkTotals(c *sqlite.Conn, problems *[]string) error {
-	query := "SELECT *, (SELECT count(*) FROM plants), (SELECT coalesce(sum(" + rowSize + "), 0) FROM log) FROM (" + selectTotals + ")"
-	return sqlitex.Execute(c, query, &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			if kept, found := row.ColumnInt64(0), row.ColumnInt64(2); found != kept {
-				*problems = append(*problems, fmt.Sprintf("there are %d plants, but the log's state says %d", found, kept))
-			}
-			if kept, found := row.ColumnInt64(1), row.ColumnInt64(3); found != kept {
-				*problems = append(*problems, fmt.Sprintf("the log has %d bytes, but its state says %d", found, kept))
-			}
-			return nil
-		},
-	})
+func (p *problems) checkTotals(c *sqlite.Conn) error {
+	return query(c, func(row *sqlite.Stmt) error {
+		if kept, found := row.ColumnInt64(0), row.ColumnInt64(2); found != kept {
+			p.add("there are %d plants, but the log's state says %d", found, kept)
+		}
+		if kept, found := row.ColumnInt64(1), row.ColumnInt64(3); found != kept {
+			p.add("the log has %d bytes, but its state says %d", found, kept)
+		}
+		return nil
+	}, "SELECT *, (SELECT count(*) FROM plants), (SELECT coalesce(sum("+rowSize+"), 0) FROM log) FROM ("+selectTotals+")")
 }
 
 // unflushedIDs are the plants that the log has after the row flushed. About them, the
@@ -150,40 +145,23 @@ const unflushedIDs = "(SELECT id FROM log WHERE seq > (SELECT flushed FROM log_s
 
 // checkTagged compares the table of tagged plants with that of all plants: each that has a
 // tag is there, and nothing else.
-func checkTagged(c *sqlite.Conn, problems *[]string) error {
+func (p *problems) checkTagged(c *sqlite.Conn) error {
 	const tagged = "FROM stored WHERE tag IS NOT NULL AND id NOT IN " + unflushedIDs
 	const missing = "SELECT id " + tagged + " AND NOT EXISTS (SELECT 1 FROM stored_by_tag AS t WHERE t.tag = stored.tag AND t.id = stored.id) LIMIT ?"
-	err := sqlitex.Execute(c, missing, &sqlitex.ExecOptions{
-		Args: []any{maxProblems},
-		ResultFunc: func(row *sqlite.Stmt) error {
-			*problems = append(*problems, fmt.Sprintf("plant %d: it is not found by its tag", row.ColumnInt64(0)))
-			return nil
-		},
-	})
+	err := query(c, func(row *sqlite.Stmt) error {
+		p.add("plant %d: it is not found by its tag", row.ColumnInt64(0))
+		return nil
+	}, missing, maxProblems)
 	if err != nil {
 		return err
 	}
 	const counts = "SELECT (SELECT count(*) FROM stored_by_tag WHERE id NOT IN " + unflushedIDs + "), (SELECT count(*) " + tagged + ")"
-	return sqlitex.Execute(c, counts, &sqlitex.ExecOptions{
-		ResultFunc: func(row *sqlite.Stmt) error {
-			if found, want := row.ColumnInt64(0), row.ColumnInt64(1); found > want {
-				*problems = append(*problems, fmt.Sprintf("plants with a tag: %d, rows of stored_by_tag: %d", want, found))
-			}
-			return nil
-		},
-	})
-}
-
-// checkError adds an error to the problems if it says that the file is damaged, and
-// otherwise returns it: the check could not be done.
-func checkError(ctx context.Context, path string, err error, problems []string) ([]string, error) {
-	if ctx.Err() != nil {
-		return problems, ctx.Err()
-	}
-	if err := classify(path, err); !errors.Is(err, plantstore.ErrDamaged) && !errors.Is(err, plantstore.ErrUntrusted) {
-		return problems, err
-	}
-	return append(problems, err.Error()), nil
+	return query(c, func(row *sqlite.Stmt) error {
+		if found, want := row.ColumnInt64(0), row.ColumnInt64(1); found > want {
+			p.add("plants with a tag: %d, rows of stored_by_tag: %d", want, found)
+		}
+		return nil
+	}, counts)
 }
 
 // Backup writes a snapshot of the store at path to a new file, as it is: it keeps its
@@ -258,6 +236,7 @@ func renameStore(path string) error {
 	return errors.Join(err, c.Close())
 }
 
+// verify reads a copy, of any schema, and fails if it is damaged.
 func verify(ctx context.Context, path string) error {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err != nil {
@@ -265,26 +244,18 @@ func verify(ctx context.Context, path string) error {
 	}
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
-	check, err := c.Prepare("PRAGMA integrity_check(1)")
-	if err != nil {
-		return err
-	}
-	result, err := sqlitex.ResultText(check)
-	if err != nil {
-		return err
-	}
-	if result != "ok" {
-		return errors.New(result)
-	}
+	var found problems
 	version, err := ownedVersion(c, path)
-	if err != nil || version < schemaTagged {
-		return err
+	if err == nil {
+		err = found.checkPages(c)
 	}
-	var problems []string
-	if err := checkTagged(c, &problems); err != nil || len(problems) == 0 {
-		return err
+	if err == nil && len(found) == 0 && version >= schemaTagged {
+		err = found.checkTagged(c)
 	}
-	return errors.New(problems[0])
+	if err == nil && len(found) > 0 {
+		err = errors.New(found[0])
+	}
+	return err
 }
 
 func syncFile(path string) error {

@@ -106,15 +106,8 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	case <-ctx.Done():
 		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
 	}
-	c, err := s.connect()
-	if err != nil {
-		return s.classify(err)
-	}
-	defer c.Close()
-	c.SetInterrupt(ctx.Done())
-	matches := match.Filter(q)
-	stopped := false
-	err = s.snapshot(c, func(snap *snapshot) error {
+	matches, stopped := match.Filter(q), false
+	read := func(snap *snapshot) error {
 		if at != nil {
 			position, err := snap.logRange().At(snap.seq)
 			if err != nil {
@@ -128,7 +121,8 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 			}
 			return !stopped
 		})
-	})
+	}
+	err := s.withConn(ctx, func(c *sqlite.Conn) error { return s.snapshot(c, read) })
 	if stopped {
 		return nil
 	}

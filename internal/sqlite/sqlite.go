@@ -457,6 +457,17 @@ func pragma(c *sqlite.Conn, text string) error {
 	return sqlitex.ExecuteTransient(c, "PRAGMA "+text, nil)
 }
 
+// withConn runs f with a connection of its own, which is interrupted when ctx ends.
+func (s *Store) withConn(ctx context.Context, f func(*sqlite.Conn) error) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetInterrupt(ctx.Done())
+	return f(c)
+}
+
 // withReader runs f with a connection of the pool.
 func (s *Store) withReader(ctx context.Context, pool *readers, f func(*sqlite.Conn) error) error {
 	if err := s.checkTrusted(); err != nil {
