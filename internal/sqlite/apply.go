@@ -63,28 +63,24 @@ func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, me
 	return w.appendRows(1)
 }
 
-// record records what a write does.
+// record adds what a write does to the rows that the transaction appends.
 func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *plantstore.Plant, written map[plantstore.ID]*plantstore.Plant) {
-	switch kind := result.EventType(); kind {
-	case plantstore.PlantCreated:
-		w.addRow(kind, write, write.Plant, plantstore.Tag{})
-		written[write.Plant.ID] = &write.Plant
+	row := logRow{kind: result.EventType(), by: write.By, plant: write.Plant}
+	after := &write.Plant
+	switch row.kind {
+	case "":
+		return
 	case plantstore.PlantReplaced:
-		w.addRow(kind, write, write.Plant, was.Tag)
-		written[write.Plant.ID] = &write.Plant
+		row.was = was.Tag
 	case plantstore.PlantDeleted:
-		w.addRow(kind, write, *was, plantstore.Tag{})
-		written[write.Plant.ID] = nil
+		row.plant, after = *was, nil
 	}
-}
-
-// addRow adds a row to those that the transaction appends.
-func (w *writer) addRow(kind plantstore.EventType, write *plantstore.Write, plant plantstore.Plant, was plantstore.Tag) {
-	w.tx.rows = append(w.tx.rows, logRow{kind, write.By, plant, was})
-	w.tx.plants += plantDelta(kind)
-	text, _ := was.Text()
-	seq, size := w.tx.seq+int64(len(w.tx.rows)), plant.TextSize()+len(text)
-	w.tx.changes = append(w.tx.changes, changeOf(kind, seq, plant.ID, size, plant.Tag, was))
+	written[write.Plant.ID] = after
+	w.tx.rows = append(w.tx.rows, row)
+	w.tx.plants += plantDelta(row.kind)
+	text, _ := row.was.Text()
+	seq, size := w.tx.seq+int64(len(w.tx.rows)), row.plant.TextSize()+len(text)
+	w.tx.changes = append(w.tx.changes, changeOf(row.kind, seq, row.plant.ID, size, row.plant.Tag, row.was))
 }
 
 // changeOf returns what a row of the log changes. Its tag is the plant's after the change, or

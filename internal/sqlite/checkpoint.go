@@ -101,8 +101,8 @@ func (s *Store) warnOfTime() {
 	}
 }
 
-// idleFlush flushes some rows if there were no writes for a while. It returns when to
-// call it again.
+// idleFlush flushes or trims some rows if there were no writes for a while. It returns when
+// to call it again.
 func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	if s.applying.Load() > 0 {
 		s.flushing = false
@@ -112,12 +112,9 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 		return idleAfter - since, nil
 	}
 	before := s.lastSeq.Load()
-	if !s.freezeRest() {
-		s.flushing, err = s.idleTrim(ctx)
-		if s.flushing {
-			return idlePause, err
-		}
-		return idleAfter, err
+	if !s.freezeRest() && !s.mayTrim() {
+		s.flushing = false
+		return idleAfter, nil
 	}
 	err = s.withWriter(ctx, s.flushWhileIdle)
 	// Writes that arrive in the meantime end it.
@@ -128,8 +125,12 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	return idlePause, nil
 }
 
-// flushWhileIdle flushes until idleFlushTime has passed or a batch waits.
+// flushWhileIdle flushes until idleFlushTime has passed or a batch waits. If there is nothing
+// to flush, it trims.
 func (s *Store) flushWhileIdle(w *writer) error {
+	if s.unflushed.Load().Frozen == nil {
+		return s.trim(trimSize, 0)
+	}
 	for began := time.Now(); ; {
 		if err := s.flush(idleFlushSize, flushText); err != nil || w.tx.flushed > w.flushed {
 			return err

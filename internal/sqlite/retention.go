@@ -96,15 +96,7 @@ func (s *Store) trim(rows int, bytes int64) error {
 	return run(w.trim)
 }
 
-// idleTrim trims some rows, and reports whether there are more to trim.
-func (s *Store) idleTrim(ctx context.Context) (more bool, err error) {
-	if !s.mayTrim() {
-		return false, nil
-	}
-	err = s.withWriter(ctx, func(*writer) error { return s.trim(trimSize, 0) })
-	return err == nil && s.mayTrim(), err
-}
-
+// mayTrim reports whether there are rows to trim.
 func (s *Store) mayTrim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -299,4 +300,11 @@ func waitUntil(t *testing.T, what string, holds func(plantstore.Stats) bool, s *
 			t.Fatalf("after a minute, not %s: %+v", what, stats)
 		}
 	}
+}
+
+// idleTrim trims as Run does while there are no writes, and reports whether there is more to
+// trim.
+func (s *Store) idleTrim(ctx context.Context) (more bool, err error) {
+	err = s.withWriter(ctx, s.flushWhileIdle)
+	return err == nil && s.mayTrim(), err
 }

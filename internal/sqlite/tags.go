@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"plantstore"
@@ -71,22 +70,10 @@ func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.I
 	return nil
 }
 
-// The start and the end of a statement that adds plants to the table of tagged plants.
-const (
-	insertTagged   = "INSERT INTO stored_by_tag (tag, id) VALUES "
-	unlessIncluded = " ON CONFLICT DO NOTHING"
-)
-
-// taggedGroup returns the rows of a group, which have the same tag.
-func taggedGroup() string {
-	var rows strings.Builder
-	for i := range groupSize {
-		if i > 0 {
-			rows.WriteString(", ")
-		}
-		fmt.Fprintf(&rows, "(?1, ?%d)", i+2)
-	}
-	return rows.String()
+// insertTagged returns a statement that adds n plants to the table of tagged plants. It binds
+// their tag, and the ids.
+func insertTagged(n int) string {
+	return "INSERT INTO stored_by_tag (tag, id) VALUES (?1, ?2)" + strings.Repeat(", (?1, ?)", n-1) + " ON CONFLICT DO NOTHING"
 }
 
 // tagBudget is how much work a page of tags does: the number of rows that it reads, where a

@@ -82,14 +82,14 @@ func (w *writer) prepare() error {
 		insertLog(groupSize): &w.appendGroup,
 		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
 			orReplace: &w.storeRun,
-		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:                                    &w.storeOne,
-		"DELETE FROM stored WHERE id = ?":                                                                    &w.remove,
-		insertTagged + "(?1, ?2)" + unlessIncluded:                                                           &w.tagOne,
-		insertTagged + taggedGroup() + unlessIncluded:                                                        &w.tagGroup,
-		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                 &w.untag,
-		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?":                                            &w.setFlushed,
-		"DELETE FROM log WHERE seq <= ?":                                                                     &w.trim,
-		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                       &w.logSizes,
+		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:              &w.storeOne,
+		"DELETE FROM stored WHERE id = ?":                                              &w.remove,
+		insertTagged(1):                                                                &w.tagOne,
+		insertTagged(groupSize):                                                        &w.tagGroup,
+		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                           &w.untag,
+		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?":                      &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":                                               &w.trim,
+		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq": &w.logSizes,
 		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1), bytes = ?": &w.setTrimmed,
 	} {
 		var err error
