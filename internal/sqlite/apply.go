@@ -124,7 +124,6 @@ func (w *writer) appendRows(least int) error {
 	}
 	w.tx.bytes += int64(size)
 	w.tx.unflushedBytes += int64(size)
-	w.tx.pages += 1 + size/pageSize
 	left := copy(w.tx.rows, rows)
 	clear(w.tx.rows[left:]) // or their text would stay in memory
 	w.tx.rows = w.tx.rows[:left]

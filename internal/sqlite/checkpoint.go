@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// checkpointEvery is the number of pages after which a checkpoint is due, counting
-	// one for every write and as many as its text fills for a long one.
-	checkpointEvery = 1024
+	// A checkpoint is due when the write-ahead log has checkpointEvery pages that the file
+	// does not have. Run looks every checkpointInterval.
+	checkpointEvery    = 1024
+	checkpointInterval = 100 * time.Millisecond
 	// maxLog is the length of the write-ahead log, in pages, at which writes wait
 	// until all of it is in the file, so that the log can start over.
 	maxLog = 16 << 10
@@ -38,10 +39,10 @@ const (
 	pageSize = 4096
 )
 
-// Run logs what Open has migrated. It copies the write-ahead log into the file whenever enough was written, and
-// flushes everything while there are no writes, until ctx ends. It returns an error
-// that wraps [plantstore.ErrUntrusted] if the file could not be synced, by Run or by any
-// other call: the process must then stop.
+// Run logs what Open has migrated. It copies the write-ahead log into the file whenever
+// enough was written, and flushes everything while there are no writes, until ctx ends. It
+// returns an error that wraps [plantstore.ErrUntrusted] if the file could not be synced, by
+// Run or by any other call: the process must then stop.
 func (s *Store) Run(ctx context.Context) error {
 	if err := s.checkTrusted(); err != nil {
 		if !errors.Is(err, plantstore.ErrDamaged) {
@@ -58,9 +59,10 @@ func (s *Store) Run(ctx context.Context) error {
 			s.Log.Info("applied a step of the migration", "db", s.path, "schema", step.schema, "step", step.name, "took", step.took)
 		}
 	}
-	pause, trim := time.NewTimer(idleAfter), time.NewTicker(trimInterval)
+	pause, trim, checkpoint := time.NewTimer(idleAfter), time.NewTicker(trimInterval), time.NewTicker(checkpointInterval)
 	defer pause.Stop()
 	defer trim.Stop()
+	defer checkpoint.Stop()
 	s.warnOfTime()
 	var warned time.Time
 	for {
@@ -68,8 +70,8 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return s.checkTrusted()
-		case <-s.due:
-			err = s.classify(s.checkpoint())
+		case <-checkpoint.C:
+			err = s.classify(s.checkpointIfDue())
 		case <-trim.C:
 			err = s.updateTrim(ctx)
 		case <-pause.C:
@@ -141,18 +143,16 @@ func (s *Store) flushWhileIdle(w *writer) error {
 	}
 }
 
-// countPages counts written pages and requests a checkpoint when there are enough.
-// The caller holds the mutex.
-func (s *Store) countPages(pages int) {
-	s.pages += pages
-	if s.pages < checkpointEvery {
-		return
+// checkpointIfDue runs a checkpoint if there is enough to copy (invariant 9).
+func (s *Store) checkpointIfDue() error {
+	if err := s.checkTrusted(); err != nil {
+		return err
 	}
-	select {
-	case s.due <- struct{}{}:
-		s.pages = 0
-	default: // one has been requested already
+	length, copied, err := walCheckpoint(s.checkpointer, "NOOP")
+	if err != nil || length-copied < checkpointEvery {
+		return err
 	}
+	return s.checkpoint()
 }
 
 // checkpoint copies the log into the file while writes continue. Such a copy never
@@ -162,7 +162,7 @@ func (s *Store) checkpoint() error {
 	s.checkpoints.Add(1)
 	before := 0
 	for range maxRounds {
-		length, err := copyLog(s.checkpointer)
+		length, _, err := walCheckpoint(s.checkpointer, "PASSIVE")
 		if err != nil || length < maxLog {
 			return err
 		}
@@ -173,16 +173,20 @@ func (s *Store) checkpoint() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := copyLog(s.checkpointer)
+	_, _, err := walCheckpoint(s.checkpointer, "PASSIVE")
 	return err
 }
 
-// copyLog runs one passive checkpoint, which is complete unless a long read is in
-// progress, and returns how many pages the log had when it started.
-func copyLog(c *sqlite.Conn) (length int, err error) {
-	err = query(c, func(row *sqlite.Stmt) error { length = row.ColumnInt(1); return nil }, "PRAGMA wal_checkpoint(PASSIVE)")
+// walCheckpoint runs one checkpoint, and returns how many pages the log had when it started,
+// and how many of them are in the file. A PASSIVE one copies all unless a long read is in
+// progress, and a NOOP one copies none.
+func walCheckpoint(c *sqlite.Conn, mode string) (length, copied int, err error) {
+	err = query(c, func(row *sqlite.Stmt) error {
+		length, copied = row.ColumnInt(1), row.ColumnInt(2)
+		return nil
+	}, "PRAGMA wal_checkpoint("+mode+")")
 	if err != nil {
-		return 0, fmt.Errorf("checkpoint: %w", err)
+		return 0, 0, fmt.Errorf("checkpoint: %w", err)
 	}
-	return length, nil
+	return length, copied, nil
 }

@@ -180,19 +180,7 @@ func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (fl
 	}
 	p.left -= len(chunk)
 	w.tx.text += size
-	w.tx.pages += pagesOf(chunk) + int(size/pageSize)
 	return len(chunk), size, w.store(frozen, chunk)
-}
-
-// pagesOf returns approximately how many pages of the table have these entries, which
-// are in order of id, in addition to those that their text fills.
-func pagesOf(chunk []memtable.Entry) (pages int) {
-	for i := range chunk {
-		if i == 0 || uint64(chunk[i].ID-chunk[i-1].ID) > pageSize/rowOverhead {
-			pages++
-		}
-	}
-	return pages
 }
 
 // store brings the table up to date with these entries, and changes their order. It

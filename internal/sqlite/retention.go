@@ -92,7 +92,6 @@ func (s *Store) trim(rows int, bytes int64) error {
 	}
 	w.trim.BindInt64(1, to)
 	w.tx.trimmed = to
-	w.tx.pages += int(to-w.trimmed)/16 + int(freed/pageSize)
 	return run(w.trim)
 }
 

@@ -83,13 +83,10 @@ type Store struct {
 	// damage is set when part of the file turns out to be unreadable.
 	damage atomic.Pointer[error]
 
-	mu    sync.Mutex // guards write and pages, and is held during every write
+	mu    sync.Mutex // guards write, and is held during every write
 	write *writer
-	pages int // written since the last token in due
 
-	// checkpointer belongs to Run. due holds a token when a checkpoint is due.
-	checkpointer *sqlite.Conn
-	due          chan struct{}
+	checkpointer *sqlite.Conn // belongs to Run
 
 	// unflushed is what the table does not have yet, and lastSeq the last row of the
 	// log that is committed. Both change only while mu is held.
@@ -147,7 +144,7 @@ func Open(path string, mode Mode) (*Store, error) {
 func newStore(path string) *Store {
 	return &Store{
 		path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
-		scans: make(chan struct{}, maxScans), due: make(chan struct{}, 1),
+		scans:          make(chan struct{}, maxScans),
 		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
 	}
 }

@@ -704,6 +704,23 @@ func TestLogStaysBounded(t *testing.T) {
 	}
 }
 
+func TestCheckpointRunsWhenThereIsEnoughToCopy(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	large := fern(2)
+	large.Name = strings.Repeat("x", checkpointEvery*pageSize)
+	for want, plant := range []plantstore.Plant{fern(1), large} {
+		create(t, s, plant)
+		for range 2 {
+			if err := s.checkpointIfDue(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := s.checkpoints.Load(); got != int64(want) {
+			t.Errorf("after plant %d there were %d checkpoints, want %d", plant.ID, got, want)
+		}
+	}
+}
+
 // Every token fills a page, so few writes fill the log: without checkpoints it would
 // grow to 195 MiB.
 func TestLogStaysBoundedWhenOnlyTokensAreUsed(t *testing.T) {
@@ -934,7 +951,7 @@ func TestOthersCopyTheWholeLogOfAnUntrustedStore(t *testing.T) {
 	text(t, other, "BEGIN", 0)
 	text(t, other, "SELECT count(*) FROM log", 0)
 	create(t, s, fern(100))
-	if _, err := copyLog(s.checkpointer); err != nil {
+	if _, _, err := walCheckpoint(s.checkpointer, "PASSIVE"); err != nil {
 		t.Fatal(err)
 	}
 	text(t, other, "ROLLBACK", 0)

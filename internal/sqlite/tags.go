@@ -33,7 +33,6 @@ func (w *writer) flushTags(frozen *memtable.Generation, n int, text int64) (last
 		n, text = n-max(1, len(ids)), text-int64(size)
 		p.left -= len(ids)
 		w.tx.text += int64(size)
-		w.tx.pages += 1 + len(ids)/groupSize + size/pageSize
 	}
 	return false, nil
 }

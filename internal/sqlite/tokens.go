@@ -32,10 +32,6 @@ const (
 		AND (expires IS NULL OR expires > ?2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
 )
 
-// tokenPages is how many pages a new or changed token takes: one in the table, one in
-// the index and one in the log.
-const tokenPages = 4
-
 // maxDeletedTokens is how many tokens one transaction deletes. Other writes wait for that
 // about as long as for a batch of an import.
 const maxDeletedTokens = 1000
@@ -67,9 +63,7 @@ func (w *writer) check(by plantstore.Actor) error {
 
 // deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
 func (w *writer) deleteEndedTokens(at time.Time) error {
-	err := exec(w.conn, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
-	w.tx.pages += w.conn.Changes()
-	return err
+	return exec(w.conn, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
@@ -87,7 +81,6 @@ func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 }
 
 func (w *writer) insertToken(t plantstore.Token, by string) error {
-	w.tx.pages += tokenPages
 	err := exec(w.conn, insertToken,
 		t.Hash[:], t.Name, plantstore.FormatScopes(t.Scopes),
 		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
@@ -200,7 +193,6 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 				return plantstore.ErrLastToken
 			}
 		}
-		w.tx.pages += tokenPages
 		token.Revoked = time.Unix(at.Unix(), 0).UTC()
 		if err := exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at.Unix(), hash[:]); err != nil {
 			return err
@@ -215,7 +207,6 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 // TouchTokens records when tokens were last used.
 func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error {
 	return s.withWriter(ctx, func(w *writer) error {
-		w.tx.pages += len(used)
 		for hash, at := range used {
 			if err := exec(w.conn, "UPDATE tokens SET used = max(coalesce(used, ?1), ?1) WHERE hash = ?2", at.Unix(), hash[:]); err != nil {
 				return err

@@ -25,9 +25,6 @@ const (
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
 )
 
-// valuePages returns approximately how many pages are written with a value.
-func valuePages(value string) int { return 2 + len(value)/pageSize }
-
 // Webhooks returns all webhooks in the order of their creation.
 func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
 	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
@@ -62,7 +59,6 @@ func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by p
 		if err := w.check(by); err != nil {
 			return err
 		}
-		w.tx.pages += valuePages(string(value))
 		err := exec(w.conn, insertWebhook, hook.ID, string(value), plantstore.MaxWebhooks)
 		if err == nil && w.conn.Changes() == 0 {
 			return plantstore.ErrTooMany
@@ -127,7 +123,6 @@ func (w *writer) changedWebhook(id string, change func(*plantstore.Webhook) erro
 }
 
 func (w *writer) setWebhook(id, value string) error {
-	w.tx.pages += valuePages(value)
 	return exec(w.conn, updateWebhook, value, id)
 }
 
@@ -162,7 +157,6 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 		if err := w.check(by); err != nil {
 			return err
 		}
-		w.tx.pages += 2 * valuePages("")
 		if err := exec(w.conn, "DELETE FROM deliveries WHERE webhook = ?", id); err != nil {
 			return err
 		}
@@ -202,7 +196,6 @@ func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plants
 		return fmt.Errorf("deliveries of webhook %s: %w", id, err)
 	}
 	return s.withUnsyncedWriter(ctx, func(w *writer) error {
-		w.tx.pages += valuePages(string(value))
 		return exec(w.conn, saveDeliveries, string(value), id)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -139,28 +138,6 @@ func TestSavesDoNotPutOffTheIdleFlush(t *testing.T) {
 	}
 	if s.lastWrite.Load() != before {
 		t.Error("a save counts as a write")
-	}
-}
-
-// Otherwise the write-ahead log would grow while only webhooks are saved.
-func TestSavesCountTheirPages(t *testing.T) {
-	path := newPath(t)
-	s := openWithWebhook(t, path)
-	long := strings.Repeat("a", 64*pageSize)
-	for name, save := range map[string]func() error{
-		"SaveWebhook": func() error {
-			return s.SaveWebhook(t.Context(), "a", func(hook *plantstore.Webhook) error { hook.Description = long; return nil })
-		},
-		"SaveDeliveries": func() error { return s.SaveDeliveries(t.Context(), "a", []plantstore.Delivery{{Response: long}}) },
-	} {
-		before, size := s.pages, walSize(t, path)
-		if err := save(); err != nil {
-			t.Fatal(err)
-		}
-		counted, written := s.pages-before, int(walSize(t, path)-size)/pageSize
-		if written < 64 || counted < written*9/10 {
-			t.Errorf("%s counts %d pages, and writes %d", name, counted, written)
-		}
 	}
 }
 

@@ -58,7 +58,6 @@ type transaction struct {
 	rows    []logRow
 	changes []memtable.Change
 	text    int64 // that it flushes, in bytes
-	pages   int   // approximately how many it writes
 }
 
 // logRow is a row of the log.
@@ -208,7 +207,6 @@ func (s *Store) committed(w *writer) {
 	if mem.Frozen == nil && s.isFull(mem.Active) {
 		s.freeze()
 	}
-	s.countPages(w.tx.pages)
 }
 
 // eachRow calls f for every row of a statement.
