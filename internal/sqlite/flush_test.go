@@ -461,7 +461,7 @@ func TestFailedTransactionChangesNothing(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
-	if now := l.store.write; !slices.Equal(l.unflushed(l.store), before) || now.seq != was.seq || now.progress.next != was.progress.next || now.progress.left != was.progress.left {
+	if now := l.store.write; !slices.Equal(l.unflushed(l.store), before) || now.seq != was.seq || now.progress.next != was.progress.next || now.progress.nextTag != was.progress.nextTag || now.progress.left != was.progress.left {
 		t.Error("memory has changed")
 	}
 	l.asAfterAKill(t)

@@ -102,16 +102,16 @@ func (w *writer) logToken(kind plantstore.EventType, t plantstore.Token, by stri
 // catchUp makes the transaction append after the rows of other processes: commands that
 // create or revoke tokens.
 func (w *writer) catchUp() error {
-	state, err := beginRead(w.conn)
+	snap, err := beginRead(w.conn)
 	if err != nil {
 		return err
 	}
-	defer state.end()
-	last, err := state.logRange().At(state.seq)
+	defer snap.end()
+	last, err := snap.logRange().At(snap.seq)
 	if err != nil {
 		return err
 	}
-	if w.serves && state.seq > w.tx.seq {
+	if w.serves && snap.seq > w.tx.seq {
 		added, err := number(w.conn, "SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
 		if err != nil {
 			return err
