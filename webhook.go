@@ -91,8 +91,8 @@ type WebhookHealth struct {
 	// Failing describes the oldest event not delivered if the last attempt at it has failed,
 	// and is nil otherwise.
 	Failing *Failing
-	// Pending is how many events were not delivered, counted as in a [Backlog], and Lag
-	// the age of the oldest.
+	// Pending is how many events were not delivered, counted as in a [Backlog] and up to
+	// MaxPending, and Lag the age of the oldest.
 	Pending int
 	Lag     time.Duration
 }
@@ -104,19 +104,16 @@ type Failing struct {
 	Error    string    // why the last one did
 }
 
-// Backlog is how many events of its types come after the position of a webhook, and when the
-// first of them was committed, zero if there is none. Those among the next MaxBacklog events of
-// the log are counted, up to MaxPending with those that the progress has.
+// Backlog is how many of the next MaxPending events of the log after the position of a webhook
+// are of its types, and when the first of them was committed, zero if there is none. Events
+// beyond them do not count, so that the backlogs of all webhooks are quickly counted.
 type Backlog struct {
 	Events int
 	Oldest time.Time
 }
 
-// The limits of a [Backlog].
-const (
-	MaxPending = 1000
-	MaxBacklog = 10_000
-)
+// MaxPending is how far pending events are counted.
+const MaxPending = 1000
 
 // Delivery is one attempt to deliver an event.
 type Delivery struct {

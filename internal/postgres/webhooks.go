@@ -25,20 +25,18 @@ const (
 	saveDeliveries   = `WITH webhook AS (SELECT id FROM stored_webhooks WHERE id = $1 FOR UPDATE)
 		INSERT INTO deliveries (webhook, value) SELECT id, $2::text FROM webhook
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
-	// selectBacklogs has for each of the positions $1 how many events come after it whose
-	// types are in the set of the same index in $2, up to that of $3, and when the first did.
+	// selectBacklogs has for each of the positions $1 how many of the $3 events after it have
+	// types in the set of the same index in $2, and when the first was committed.
 	selectBacklogs = `SELECT backlog.events, backlog.oldest FROM log_state
-		CROSS JOIN unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS webhook (position, types, wanted, n)
+		CROSS JOIN unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS webhook (position, types, n)
 		CROSS JOIN LATERAL (
 			SELECT greatest(position, trimmed) AS last, array(SELECT t::smallint FROM generate_series(1, 62) AS t WHERE (types >> t) & 1 = 1) AS sent OFFSET 0
 		) AS before
 		CROSS JOIN LATERAL (
-			SELECT count(*) AS events, coalesce(min(time), 0) AS oldest FROM (
-				SELECT log.time FROM log CROSS JOIN unnest(log.type[last - first + 2:last - first + 1 + $4::bigint]) AS event (type)
-				WHERE first >= coalesce((SELECT max(first) FROM log WHERE first <= last + 1), 0) AND first <= last + $4
-					AND log.type && sent AND event.type = ANY (sent)
-				ORDER BY first LIMIT wanted
-			) AS found
+			SELECT count(*) AS events, coalesce(min(log.time), 0) AS oldest
+			FROM log CROSS JOIN unnest(log.type[last - first + 2:last - first + 1 + $3::bigint]) AS event (type)
+			WHERE first >= coalesce((SELECT max(first) FROM log WHERE first <= last + 1), 0) AND first <= last + $3
+				AND log.type && sent AND event.type = ANY (sent)
 		) AS backlog
 		WHERE log_state.id = 1 ORDER BY n`
 	selectWebhooks   = `SELECT id, value FROM stored_webhooks ORDER BY seq`
@@ -148,14 +146,14 @@ func lockedWebhook(ctx context.Context, c *pgx.Conn, id string) (plantstore.Webh
 
 // Backlogs counts the events after the positions of webhooks, in one statement.
 func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backlogs []plantstore.Backlog, err error) {
-	positions, types, wanted := make([]int64, len(hooks)), make([]int64, len(hooks)), make([]int64, len(hooks))
+	positions, types := make([]int64, len(hooks)), make([]int64, len(hooks))
 	for i := range hooks {
-		if positions[i], types[i], wanted[i], err = storage.BacklogOf(&hooks[i]); err != nil {
+		if positions[i], types[i], err = storage.BacklogOf(&hooks[i]); err != nil {
 			return nil, err
 		}
 	}
 	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := queryInOrder(ctx, c, selectBacklogs, positions, types, wanted, plantstore.MaxBacklog)
+		rows, err := queryInOrder(ctx, c, selectBacklogs, positions, types, plantstore.MaxPending)
 		if err != nil {
 			return err
 		}

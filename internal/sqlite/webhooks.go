@@ -18,9 +18,8 @@ const (
 	updateWebhook    = "UPDATE webhooks SET value = ? WHERE id = ?"
 	selectDeliveries = `SELECT coalesce(deliveries.value, 'null')
 		FROM webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = ?`
-	// selectBacklog has the events after ?1 whose types are in the set ?2.
-	selectBacklog = `SELECT count(*), coalesce(min(time), 0) FROM (
-		SELECT time FROM log WHERE seq > ?1 AND seq <= ?1 + ?3 AND ?2 >> type & 1 ORDER BY seq LIMIT ?4)`
+	// selectBacklog counts those of the ?3 events after ?1 whose types are in the set ?2.
+	selectBacklog  = "SELECT count(*), coalesce(min(time), 0) FROM log WHERE seq > ?1 AND seq <= ?1 + ?3 AND ?2 >> type & 1"
 	saveDeliveries = `INSERT INTO deliveries (webhook, value) SELECT id, ? FROM webhooks WHERE id = ?
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
 )
@@ -131,14 +130,14 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 	backlogs := make([]plantstore.Backlog, len(hooks))
 	err := s.withSnapshot(ctx, s.lists, func(snap *snapshot) error {
 		for i := range hooks {
-			after, types, wanted, err := storage.BacklogOf(&hooks[i])
+			after, types, err := storage.BacklogOf(&hooks[i])
 			if err != nil {
 				return err
 			}
 			err = query(snap.conn, func(row *sqlite.Stmt) error {
 				backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
 				return nil
-			}, selectBacklog, max(after, snap.trimmed), types, plantstore.MaxBacklog, wanted)
+			}, selectBacklog, max(after, snap.trimmed), types, plantstore.MaxPending)
 			if err != nil {
 				return err
 			}

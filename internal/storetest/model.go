@@ -561,8 +561,8 @@ func (m *Model) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 // backlog counts the events that a webhook sends.
 func backlog(events []plantstore.Event, w *plantstore.Webhook) (b plantstore.Backlog) {
 	q := plantstore.EventQuery{Types: w.Types}
-	for _, e := range events[:min(len(events), plantstore.MaxBacklog)] {
-		if !q.Matches(&e) || b.Events >= plantstore.MaxPending-len(w.Progress.Pending) {
+	for _, e := range events[:min(len(events), plantstore.MaxPending)] {
+		if !q.Matches(&e) {
 			continue
 		}
 		if b.Events == 0 {

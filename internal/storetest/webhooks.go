@@ -336,7 +336,6 @@ func wantBacklogs(t tb, s plantstore.Store, events []plantstore.Event, after ...
 			nil, {plantstore.PlantCreated}, {plantstore.PlantReplaced}, {plantstore.PlantDeleted, plantstore.PlantReplaced},
 		} {
 			w := webhook(fmt.Sprint(types, " after ", at))
-			w.Progress = progress(len(hooks) * 300)
 			w.Types, w.Progress.Position = types, at
 			first := 1 + slices.IndexFunc(events, func(e plantstore.Event) bool { return e.Cursor == at })
 			hooks, want = append(hooks, w), append(want, backlog(events[first:], &w))
@@ -372,7 +371,7 @@ func backlogsAreCounted(t *testing.T, s *subject) {
 
 	// Only so many events are examined.
 	many = many[:0]
-	for id := range plantstore.ID(plantstore.MaxBacklog) {
+	for id := range plantstore.ID(plantstore.MaxPending) {
 		many = append(many, create(plant(1_000_000+id, "")))
 	}
 	mustApply(t, s, many...)

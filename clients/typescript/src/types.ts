@@ -238,7 +238,7 @@ export type Webhook = {
   /** When an event was last delivered; absent if none was */
   delivered?: string;
   failing?: Failing;
-  /** How many events of its types were not delivered, counted up to 1,000. Of the log, the next 10,000 events after the position of the webhook are examined: events beyond them do not count */
+  /** How many events of its types were not delivered, counted up to 1,000. Of the log, the next 1,000 events after those that were sent are examined: events beyond them do not count */
   pending: number;
   /** The age of the oldest of these events, in milliseconds; 0 if there is none */
   lag_ms: number;
