@@ -70,6 +70,7 @@ type Progress struct {
 	Position  Cursor         `json:"position"`
 	Pending   []PendingEvent `json:"pending,omitempty"`
 	Delivered time.Time      `json:"delivered,omitzero"` // when an event last was
+	Error     string         `json:"error,omitempty"`    // why an attempt last failed
 }
 
 // PendingEvent is an event that was not delivered although later ones may have been.
@@ -78,9 +79,8 @@ type PendingEvent struct {
 	ID       ID        `json:"id"`             // of the plant
 	Size     int       `json:"size,omitempty"` // of its text in bytes, if that is large
 	Attempts int       `json:"attempts,omitempty"`
-	First    time.Time `json:"first,omitzero"`  // when the first attempt failed, since the webhook was resumed if it was
-	Next     time.Time `json:"next,omitzero"`   // when the next attempt is due
-	Error    string    `json:"error,omitempty"` // why the last attempt failed
+	First    time.Time `json:"first,omitzero"` // when the first attempt failed, since the webhook was resumed if it was
+	Next     time.Time `json:"next,omitzero"`  // when the next attempt is due
 }
 
 // WebhookHealth says whether events arrive at a webhook. Every server derives it from the
@@ -101,7 +101,7 @@ type WebhookHealth struct {
 type Failing struct {
 	Since    time.Time // when the first attempt failed, since the webhook was resumed if it was
 	Attempts int       // all that failed
-	Error    string    // why the last one did
+	Error    string    // why an attempt last failed, at this event or another of the webhook
 }
 
 // Backlog is how many of the next MaxPending events of the log after the position of a webhook

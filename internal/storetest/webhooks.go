@@ -43,11 +43,11 @@ func progress(n int) plantstore.Progress {
 	for i := range n {
 		p.Pending = append(p.Pending, plantstore.PendingEvent{
 			Event: plantstore.Cursor(fmt.Sprint("event.", i)), ID: plantstore.ID(-i), Attempts: i,
-			First: noon.Add(time.Duration(i)), Next: noon.Add(time.Duration(i) * time.Hour), Error: fmt.Sprint("error ", i),
+			First: noon.Add(time.Duration(i)), Next: noon.Add(time.Duration(i) * time.Hour),
 		})
 	}
 	if n > 0 {
-		p.Delivered = noon.Add(time.Nanosecond)
+		p.Delivered, p.Error = noon.Add(time.Nanosecond), "out of \x00 soil"
 	}
 	return p
 }

@@ -52,6 +52,7 @@ type delivery struct {
 	attempts []plantstore.Delivery // the last ones, the newest last
 
 	delivered time.Time // when an event last was
+	lastError string    // why an attempt last failed
 
 	recorded   bool // the attempts are saved, or being saved
 	recordedAt time.Time
@@ -262,7 +263,7 @@ func (d *delivery) take(r result) (reason string) {
 		d.delivered = now.UTC()
 		return ""
 	}
-	r.item.Error = excerpt(describe(r.attempt), maxReason)
+	d.lastError = excerpt(describe(r.attempt), maxReason)
 	d.queue.failed(r.item, now)
 	switch {
 	case r.attempt.Status == 410:
@@ -317,7 +318,7 @@ func (d *delivery) save(ctx context.Context) {
 // progress returns what to remember.
 func (d *delivery) progress() plantstore.Progress {
 	p := d.queue.progress()
-	p.Delivered = d.delivered
+	p.Delivered, p.Error = d.delivered, d.lastError
 	return p
 }
 

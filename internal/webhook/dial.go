@@ -22,7 +22,7 @@ const (
 	maxResponse = 64 << 10 // what is read of a response, in bytes
 	maxExcerpt  = 1 << 10  // what is remembered of it
 	maxError    = 512      // what is remembered of an error, in bytes
-	maxReason   = 200      // what a pending event remembers of it
+	maxReason   = 200      // what the progress remembers of it
 )
 
 // special lists the networks that are not public and that netip does not know as such.

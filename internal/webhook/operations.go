@@ -221,7 +221,7 @@ func health(p *plantstore.Progress, backlog plantstore.Backlog) plantstore.Webho
 			oldest = time.UnixMicro(at.Time)
 		}
 		if !first.First.IsZero() {
-			h.Failing = &plantstore.Failing{Since: first.First.UTC(), Attempts: first.Attempts, Error: first.Error}
+			h.Failing = &plantstore.Failing{Since: first.First.UTC(), Attempts: first.Attempts, Error: p.Error}
 		}
 	}
 	if !oldest.IsZero() {

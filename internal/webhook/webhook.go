@@ -260,7 +260,7 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook) {
 	d := &delivery{
 		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
 		queue: newQueue(w.Progress, s.sending), results: make(chan result, maxInFlight), saves: make(chan error, 1),
-		attempts: attempts, delivered: w.Progress.Delivered, recorded: true, savedAt: time.Now(),
+		attempts: attempts, delivered: w.Progress.Delivered, lastError: w.Progress.Error, recorded: true, savedAt: time.Now(),
 	}
 	d.queue.firstDelay = s.firstDelay
 	s.mu.Lock()

@@ -250,7 +250,7 @@ export type Failing = {
   since: string;
   /** How many attempts at it have failed */
   attempts: number;
-  /** Why the last attempt failed: at most 200 bytes */
+  /** Why an attempt last failed, at this event or another of the webhook: at most 200 bytes */
   error: string;
 };
 
