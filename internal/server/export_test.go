@@ -19,6 +19,7 @@ const (
 	MostPages   = mostPages
 	StreamsSize = streamsSize
 	SearchUnits = searchUnits
+	AccessUnits = accessUnits
 	ExportUnits = exportUnits
 	TestUnits   = testUnits
 )

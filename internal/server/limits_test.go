@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -372,6 +373,33 @@ func TestReadsOfManyEventsAreSearches(t *testing.T) {
 			}
 		}
 		resp.Body.Close()
+	}
+}
+
+// accessSpy records how much of the lane of reads is in use while the health of webhooks is read.
+type accessSpy struct {
+	*storetest.Model
+	used func(lane string) int64
+	seen []int64
+}
+
+func (s *accessSpy) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
+	s.seen = append(s.seen, s.used("reads"))
+	return s.Model.Backlogs(ctx, hooks)
+}
+
+// Also for the health of one webhook, all are read, on connections that check tokens.
+func TestReadsOfWebhooksTakeTurns(t *testing.T) {
+	t.Parallel()
+	spy := &accessSpy{Model: storetest.NewModel(), used: func(string) int64 { return 0 }}
+	s := start(t, servertest.Options{Store: spy, WebhookAllow: loopback})
+	id := s.webhook(t, http.StatusCreated, "POST", "", `{"url":"http://127.0.0.1:9/hook"}`).ID
+	spy.used, spy.seen = s.Handler.Used, nil
+	s.send(t, "GET", "/webhooks", "", s.withDefaults(nil)...)
+	s.webhook(t, http.StatusOK, "GET", "/"+id, "")
+	s.webhook(t, http.StatusOK, "POST", "/"+id+"/rotate", "")
+	if want := []int64{server.AccessUnits, server.AccessUnits, server.AccessUnits}; !slices.Equal(spy.seen, want) {
+		t.Errorf("got %d units, want %d", spy.seen, want)
 	}
 }
 

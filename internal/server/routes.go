@@ -63,10 +63,10 @@ var routes = []route{
 
 	{"POST", "{base}/webhooks", "createWebhook", sendEvents, shared, memory, (*Server).createWebhook},
 	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, shared, reads, (*Server).listWebhooks},
-	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, shared, 0, (*Server).getWebhook},
+	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, shared, reads, (*Server).getWebhook},
 	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", sendEvents, shared, memory, (*Server).replaceWebhook},
 	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, shared, 0, (*Server).deleteWebhook},
-	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, shared, 0, (*Server).rotateWebhook},
+	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, shared, reads, (*Server).rotateWebhook},
 	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, shared, streams, (*Server).testWebhook},
 	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, shared, 0, (*Server).resumeWebhook},
 	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, shared, memory, (*Server).replayWebhook},

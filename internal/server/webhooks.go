@@ -35,7 +35,9 @@ func (s *Server) listWebhooks(c *call) error {
 }
 
 func (s *Server) getWebhook(c *call) error {
-	return writeWebhook(c, s.webhooks.Webhook)
+	return writeWebhook(c, func(_ context.Context, id string) (plantstore.Webhook, error) {
+		return inTurn(c, reads, accessUnits, func(ctx context.Context) (plantstore.Webhook, error) { return s.webhooks.Webhook(ctx, id) })
+	})
 }
 
 func (s *Server) replaceWebhook(c *call) error {
@@ -57,7 +59,11 @@ func (s *Server) deleteWebhook(c *call) error {
 }
 
 func (s *Server) rotateWebhook(c *call) error {
-	hook, secret, err := s.webhooks.Rotate(c.r.Context(), c.r.PathValue("id"), c.caller.Actor())
+	var secret string
+	hook, err := inTurn(c, reads, accessUnits, func(ctx context.Context) (hook plantstore.Webhook, err error) {
+		hook, secret, err = s.webhooks.Rotate(ctx, c.r.PathValue("id"), c.caller.Actor())
+		return hook, err
+	})
 	if err != nil {
 		return withWebhookID(c.r, err)
 	}
