@@ -241,10 +241,14 @@ func printConfig(out io.Writer, settings []*kong.Flag) error {
 	return err
 }
 
-// secrets finds the passwords in the URL of a database. One that is not escaped, which the
-// store refuses, may have any character.
-var secrets = regexp.MustCompile(`^([a-z]+://[^/?:]*:).*(@)|([?&][a-z]*password=)[^&]*`)
+// The passwords in the URL of a database. One that is not escaped, which the store refuses,
+// may have any character.
+var (
+	passwordParameter = regexp.MustCompile(`([?&][a-z]*password=)[^&]*`)
+	passwordOfUser    = regexp.MustCompile(`(?s)^([a-z]+://[^/?:]*:).*@`)
+)
 
+// maskSecrets masks parameters first: an @ in one is not the end of a user's password.
 func maskSecrets(text string) string {
-	return secrets.ReplaceAllString(text, "${1}${3}xxxxx${2}")
+	return passwordOfUser.ReplaceAllString(passwordParameter.ReplaceAllString(text, "${1}xxxxx"), "${1}xxxxx@")
 }
