@@ -9,7 +9,8 @@ const (
 	// maxPageText is the amount of text that ends a page, in bytes. A page has at
 	// least one plant, however large it is.
 	maxPageText = 4 << 20
-	// maxExaminedText is how much text one page examines, in bytes.
+	// maxExaminedText is how much text one page examines, in bytes, once for each word of a
+	// search.
 	maxExaminedText = 32 << 20
 )
 
@@ -22,14 +23,15 @@ type PageBuilder struct {
 	last    plantstore.ID // the plant examined last
 	page    plantstore.Page
 
-	text, examined int // bytes of text on the page, and of all plants examined
+	words          int // that each plant is compared with, 1 at least
+	text, examined int // bytes of text on the page, and of all plants examined, for each word
 }
 
 // NewPageBuilder returns a builder for one page of the query. After examining
-// budget plants, 1 at least, or 32 MiB of text, the page ends, however few of them
-// matched. It also ends when its plants have 4 MiB of text.
+// budget plants, 1 at least, or 32 MiB of text divided by the words of the search, the page
+// ends, however few of them matched. It also ends when its plants have 4 MiB of text.
 func NewPageBuilder(q plantstore.Query, budget int) *PageBuilder {
-	return &PageBuilder{matches: match.Filter(q), limit: q.Limit, budget: budget}
+	return &PageBuilder{matches: match.Filter(q), limit: q.Limit, budget: budget, words: max(1, match.Words(q.Contains))}
 }
 
 // Add examines the next plant and reports whether the builder wants another. The
@@ -41,7 +43,7 @@ func (b *PageBuilder) Add(p plantstore.Plant) bool {
 	}
 	b.budget--
 	b.last = p.ID
-	b.examined += p.TextSize()
+	b.examined += p.TextSize() * b.words
 	if b.matches(p) {
 		b.text += p.TextSize()
 		if b.page.Plants == nil {

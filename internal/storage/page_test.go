@@ -70,6 +70,7 @@ func TestPageEndsByBytes(t *testing.T) {
 		{"of its plants", "", "", 4, 4},
 		{"of large tags", "", name, 2, 2},
 		{"of a search", "fern", "", 0, 32},
+		{"of a search for four words", "xx xxx xxxx fern", "", 0, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := storage.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
