@@ -430,29 +430,29 @@ func TestTagsAreSuggestedWithCounts(t *testing.T) {
 	s.Import(garden(21) + `{"id":100,"name":"Pine","tag":"trees, <b>tall</b>"}`)
 	b := openConsole(s)
 	b.click("#tag-filter")
-	b.see("#tags", "tropical\n5")
-	if got := b.text("#tags li:last-child"); got != "trees, <b>tall</b>\n1" {
+	b.see("#tag-filter-tags", "tropical\n5")
+	if got := b.text("#tag-filter-tags li:last-child"); got != "trees, <b>tall</b>\n1" {
 		t.Errorf("the last suggestion is %q", got)
 	}
 	b.press("tre")
-	b.wait("document.querySelectorAll('#tags li').length === 2 && document.querySelector('#tag-filter').ariaExpanded === 'true'")
-	b.see("#tags li:first-child", "tree\n4")
+	b.wait("document.querySelectorAll('#tag-filter-tags li').length === 2 && document.querySelector('#tag-filter').ariaExpanded === 'true'")
+	b.see("#tag-filter-tags li:first-child", "tree\n4")
 	b.shot("tags")
 	b.accessible()
 	b.press(kb.ArrowDown)
-	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tags-0'")
+	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tag-filter-tags-0'")
 	b.press(kb.ArrowUp)
-	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tags-1'")
+	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tag-filter-tags-1'")
 	b.press(kb.ArrowDown + kb.Enter)
 	b.at("#/plants?tag=tree")
 	b.see("#count", "Matches 1–4 of 4")
-	b.hidden("#tags")
+	b.hidden("#tag-filter-tags")
 	b.write("#tag-filter", "trop")
-	b.see("#tags li", "tropical")
+	b.see("#tag-filter-tags li", "tropical")
 	b.press(kb.Escape)
-	b.hidden("#tags")
+	b.hidden("#tag-filter-tags")
 	b.write("#tag-filter", "trop")
-	b.click("#tags li")
+	b.click("#tag-filter-tags li")
 	b.at("#/plants?tag=tropical")
 	b.click("#chips button")
 	b.at("#/plants")
@@ -462,16 +462,16 @@ func TestTagsAreSuggestedWithCounts(t *testing.T) {
 	}
 	s.Import(shade.String())
 	b.write("#tag-filter", "sh")
-	b.see("#tags", "shade\n1,000+")
+	b.see("#tag-filter-tags", "shade\n1,000+")
 
 	// The form suggests them too, below the field. Enter takes one and does not submit.
 	b.click("#create")
 	b.write("#plant-tag", "tro")
-	b.wait("Array.from(document.querySelectorAll('#plant-tags li'), (e) => e.dataset.tag).join() === 'tropical'")
+	b.wait("Array.from(document.querySelectorAll('#plant-tag-tags li'), (e) => e.dataset.tag).join() === 'tropical'")
 	b.accessible()
 	b.press(kb.ArrowDown + kb.Enter)
 	b.wait("document.querySelector('#plant-tag').value === 'tropical' && document.activeElement.id === 'plant-tag'")
-	b.hidden("#plant-tags")
+	b.hidden("#plant-tag-tags")
 	b.see("#drawer-title", "New plant")
 }
 
@@ -712,49 +712,49 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 			s.Call(harness.Token, "DELETE", "/plants/"+id, "")
 		}
 		b.press(kb.Enter)
-		b.wait("document.querySelector('#conflict').open")
+		b.see("dialog .versions", "")
 	}
 	// Only I changed the name, and only they changed the tag.
 	change("1", "Monstera, mine", `{"name":"Monstera, theirs","tag":"house"}`)
-	b.see("#versions", "Monstera, theirs")
-	b.see("#versions", "Monstera, mine")
-	b.see("#versions del", "theirs")
-	b.see("#versions ins", "mine")
-	if got := b.text("#versions ins"); got != "mine" {
+	b.see(".versions", "Monstera, theirs")
+	b.see(".versions", "Monstera, mine")
+	b.see(".versions del", "theirs")
+	b.see(".versions ins", "mine")
+	if got := b.text(".versions ins"); got != "mine" {
 		t.Errorf("the words marked in my version are %q", got)
 	}
 	b.shot("conflict")
 	b.image("console-conflict")
-	b.click("#conflict-back")
-	b.hidden("#conflict")
+	b.click("dialog .cancel")
+	b.hidden(".versions")
 	if got := b.value("#plant-name"); got != "Monstera, mine" {
 		t.Errorf("the input has become %q", got)
 	}
 	b.wait("!document.querySelector('#plant .primary').ariaBusy")
 	b.press(kb.Enter)
-	b.click("#conflict-mine")
+	b.click("dialog .primary")
 	b.see(b.row("1"), "Monstera, mine")
 	if got, want := s.plant("1"), `{"name":"Monstera, mine","tag":"house"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 	change("1", "Mine again", `{"name":"Theirs again","tag":"garden"}`)
-	b.click(`#versions [name="keep-name"][value="theirs"]`)
-	b.click(`#versions [name="keep-tag"][value="mine"]`)
-	b.click("#conflict-mine")
+	b.click(`.versions [name="keep-name"][value="theirs"]`)
+	b.click(`.versions [name="keep-tag"][value="mine"]`)
+	b.click("dialog .primary")
 	b.see("#plant-facts", "Theirs again")
 	if got, want := s.plant("1"), `{"name":"Theirs again","tag":"house"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 
 	change("2", "Mine", `{"name":"Theirs"}`)
-	b.click("#conflict-theirs")
+	b.click("dialog .other")
 	b.see(b.row("2"), "Theirs")
 	b.see("#plant-facts", "Theirs")
 
 	change("3", "Mine again", "")
-	b.see("#conflict", "The plant was deleted")
+	b.see("dialog", "The plant was deleted")
 	b.shot("conflict-deleted")
-	b.click("#conflict-mine")
+	b.click("dialog .primary")
 	b.see(b.row("3"), "Mine again")
 
 	// Someone saves while the delete is on its way.

@@ -54,8 +54,8 @@ func TestConsoleFindsItsWayAmongManyPlants(t *testing.T) {
 
 		prefix := fmt.Sprintf("tag %d", i*77%10)
 		b.write("#tag-filter", prefix[:len(prefix)-1])
-		b.see("#tags li", "tag ")
-		b.eval(fmt.Sprintf("start('keydown', () => { const all = [...document.querySelectorAll('#tags li')]; return all.length > 0 && all.every((e) => e.dataset.tag.startsWith('%s')) && / ?[0-9,]+$/.test(all[0].innerText); })", prefix))
+		b.see("#tag-filter-tags li", "tag ")
+		b.eval(fmt.Sprintf("start('keydown', () => { const all = [...document.querySelectorAll('#tag-filter-tags li')]; return all.length > 0 && all.every((e) => e.dataset.tag.startsWith('%s')) && / ?[0-9,]+$/.test(all[0].innerText); })", prefix))
 		b.press(prefix[len(prefix)-1:])
 		suggestions = append(suggestions, evaluate[float64](b, "elapsed"))
 		b.press(kb.Escape)

@@ -44,7 +44,7 @@ func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
 	b.click("#retag-chosen")
 	b.see("dialog", "Change the tag of 60 plants")
 	b.write("#bulk-tag", "tr")
-	b.wait("Array.from(document.querySelectorAll('#bulk-tags li'), (e) => e.dataset.tag).sort().join() === 'tree,tropical'")
+	b.wait("Array.from(document.querySelectorAll('#bulk-tag-tags li'), (e) => e.dataset.tag).sort().join() === 'tree,tropical'")
 	b.shot("bulk-tags")
 	b.press(kb.ArrowDown + kb.Enter)
 	b.wait("['tree', 'tropical'].includes(document.querySelector('#bulk-tag').value)")
@@ -164,7 +164,10 @@ func TestDrawerRecovers(t *testing.T) {
 
 func TestFocusStaysInOrderAndOutOfWhatIsCovered(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	if status, got := s.Call(harness.Token, "POST", "/webhooks", `{"url":"http://127.0.0.1:9/hook","types":["plant.deleted"]}`); status != http.StatusCreated {
+		t.Fatalf("create a webhook: %d %s", status, got)
+	}
 	var many strings.Builder
 	for i := range 40 {
 		fmt.Fprintf(&many, `{"id":%d,"name":"Fern","tag":"tag %d"}`+"\n", i+1, i)
@@ -172,18 +175,27 @@ func TestFocusStaysInOrderAndOutOfWhatIsCovered(t *testing.T) {
 	s.Import(many.String())
 	b := openConsole(s)
 	b.focus("#tag-filter")
-	b.wait("document.querySelectorAll('#tags li').length === 12")
+	b.wait("document.querySelectorAll('#tag-filter-tags li').length === 12")
 	b.press(kb.Tab)
 	b.wait("document.activeElement.id === 'export'")
 
-	for width, covered := range map[int64]bool{1280: false, 768: true, 390: true} {
-		b.size(width, 800)
-		b.openPlant("1")
-		b.wait(fmt.Sprintf("document.querySelector('.toolbar').inert === %v && !document.querySelector('#drawer').inert", covered))
-		b.wait(fmt.Sprintf("document.querySelector('.bar').inert === %v", width < 680))
-		b.press(kb.Escape)
-		b.hidden("#drawer")
-		b.wait(`document.activeElement.matches('tr[data-id="1"] .name') && !document.querySelector('.bar').inert`)
+	for _, drawer := range []struct {
+		page, behind, link string
+		open               func()
+	}{
+		{"plants", ".toolbar", `tr[data-id="1"] .name`, func() { b.openPlant("1") }},
+		{"webhooks", "#webhooks", "#webhooks .records a", func() { b.click("#webhooks .records a"); b.see(".drawer h2", "/hook") }},
+	} {
+		b.page(drawer.page)
+		for width, covered := range map[int64]bool{1280: false, 768: true, 390: true} {
+			b.size(width, 800)
+			drawer.open()
+			b.wait(fmt.Sprintf("document.querySelector('%s').inert === %v && !document.querySelector('.drawer').inert", drawer.behind, covered))
+			b.wait(fmt.Sprintf("document.querySelector('.bar').inert === %v", width < 680))
+			b.press(kb.Escape)
+			b.hidden(".drawer")
+			b.wait(fmt.Sprintf("document.activeElement.matches('%s') && !document.querySelector('.bar').inert", drawer.link))
+		}
 	}
 }
 

@@ -3,8 +3,10 @@
 import js from '@eslint/js';
 
 const browser = [
-  'AbortController', 'AbortSignal', 'Blob', 'BroadcastChannel', 'CSS', 'CustomEvent', 'DOMException', 'Element', 'Event', 'EventSource', 'File', 'FormData', 'HTMLElement',
-  'Headers', 'IntersectionObserver', 'MutationObserver', 'Node', 'ReadableStream', 'Request', 'ResizeObserver', 'Response', 'TextDecoder',
+  'AbortController', 'AbortSignal', 'Blob', 'BroadcastChannel', 'CSS', 'CustomEvent', 'DOMException', 'Element', 'Event', 'EventSource', 'File',
+  'FormData', 'HTMLAnchorElement', 'HTMLButtonElement', 'HTMLDialogElement', 'HTMLElement', 'HTMLFormElement', 'HTMLInputElement',
+  'HTMLProgressElement', 'HTMLSelectElement', 'HTMLTableRowElement', 'HTMLTemplateElement', 'HTMLTextAreaElement', 'Headers',
+  'IntersectionObserver', 'MutationObserver', 'Node', 'ReadableStream', 'Request', 'ResizeObserver', 'Response', 'TextDecoder',
   'TextDecoderStream', 'TextEncoder', 'TransformStream', 'URL', 'URLSearchParams', 'XMLHttpRequest', 'addEventListener', 'cancelAnimationFrame',
   'clearInterval', 'clearTimeout', 'confirm', 'crypto', 'customElements', 'dispatchEvent', 'document', 'fetch', 'getComputedStyle', 'getSelection',
   'history', 'innerHeight', 'innerWidth', 'localStorage', 'location', 'matchMedia', 'navigator', 'performance', 'queueMicrotask',
@@ -19,6 +21,7 @@ export default [
     rules: {
       'curly': 'error',
       'eqeqeq': 'error',
+      'max-len': ['error', { code: 140 }],
       'no-console': 'error',
       'no-control-regex': 'off', // texts may have them
       'no-else-return': 'error',

@@ -51,7 +51,7 @@ func New(base *url.URL) (*Console, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.pages[path] = newPage(html, p.policy)
+		c.pages[path] = newPage(compact(html), p.policy)
 	}
 	// The links on the page are relative to /docs.
 	c.pages["/docs/"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,13 +1,13 @@
 // The page of activity: how many changes there were over time, and who did what, newest first.
 
-import { allows, handled, histogram, listEvents, names } from './api.js';
+import { allows, handled, histogram, names } from './api.js';
 import { chart } from './chart.js';
 import { $, h, value, when } from './dom.js';
-import { follow } from './feed.js';
+import { follow, readBack } from './feed.js';
 import { EVENT_TYPES, count, happened, plural, sentence, shorten, time } from './format.js';
-import { poll } from './live.js';
 import { go, state } from './route.js';
 import { format, wholeNumber } from './state.js';
+import { poll, retry } from './wait.js';
 
 // The periods of the chart: the seconds of a bar, and how many bars.
 /** @type {Record<string, [number, number]>} */
@@ -16,7 +16,6 @@ const USUAL = '1h';
 const HEIGHT = 124;
 const REDRAW = 2000;
 const ROWS = 200;
-const SEARCHES = 10; // requests for one page: each gives up after a while if little matches
 const RELOAD = 500; // milliseconds until the rows are read again if there are too many to follow
 const RETRY = 5000; // and after a failure
 const SKEW = 3000; // of clocks, which is ignored
@@ -27,7 +26,7 @@ const log = {
   key: '', // what of the state is shown
   /** @type {LogEvent[]} */
   events: [], // in the rows, newest first
-  older: '', // the cursor before which there are more, or ''
+  older: '', // the cursor before which there are more, or empty
   missed: 0, // how many newer events are not in the rows
   /** @type {Map<string, string>} */
   known: new Map(),
@@ -146,8 +145,9 @@ function mark() {
       link.ariaCurrent = name === current[key] ? 'true' : null;
     }
   }
-  $('activity-plant').value = plant;
-  $('activity-plant').ariaInvalid = null;
+  const field = $('activity-plant', HTMLInputElement);
+  field.value = plant;
+  field.ariaInvalid = null;
 }
 
 // people fills the choice of who: those who are known, and those in the rows.
@@ -157,8 +157,9 @@ function people() {
   const name = (/** @type {string} */ id) => shorten(log.known.get(id) ?? id, 60);
   const { compare } = new Intl.Collator();
   const sorted = [...ids].sort((a, b) => compare(name(a), name(b)));
-  $('activity-by').replaceChildren(h('option', { value: '' }, 'Everyone'), ...sorted.map((id) => h('option', { value: id }, name(id))));
-  $('activity-by').value = by;
+  const choice = $('activity-by', HTMLSelectElement);
+  choice.replaceChildren(h('option', { value: '' }, 'Everyone'), ...sorted.map((id) => h('option', { value: id }, name(id))));
+  choice.value = by;
 }
 
 function findPlant(/** @type {any} */ { target }) {
@@ -202,7 +203,7 @@ async function load() {
   $('activity').ariaBusy = 'true';
   try {
     log.known = await names();
-    const found = await read(filter, after, signal);
+    const found = await readBack(filter, after, ROWS, signal);
     fill(found.events, found.older);
     people();
     if (!after) {
@@ -214,9 +215,7 @@ async function load() {
     }
     fill([], '');
     $('activity-status').textContent = err.status === 410 ? 'These changes are no longer kept.' : sentence(err.message);
-    if (err.status === 429 || err.status >= 500) {
-      log.again = setTimeout(load, RETRY);
-    }
+    retry(signal, RETRY, err, load);
   } finally {
     if (!signal.aborted) {
       $('activity').ariaBusy = null;
@@ -229,24 +228,6 @@ function fill(/** @type {LogEvent[]} */ events, /** @type {string} */ before) {
   Object.assign(log, { events, older: before, missed: 0 });
   $('events').replaceChildren(...events.map(row));
   show();
-}
-
-// read returns a page of events, newest first, the cursor of older ones, and the position from
-// which on all newer ones were examined.
-async function read(/** @type {Record<string, string>} */ filter, /** @type {string} */ before, /** @type {AbortSignal} */ signal) {
-  /** @type {LogEvent[]} */
-  let events = [];
-  let start = '';
-  /** @type {string | null} */
-  let query = `?${new URLSearchParams({ order: 'newest', limit: `${ROWS}`, ...filter, ...(before && { before }) })}`;
-  for (let i = 0; query && events.length < ROWS && i < SEARCHES; i++) {
-    const response = await listEvents(query, { signal });
-    events = [...events, ...response.events];
-    start ||= response.cursor;
-    query = response.next;
-  }
-  const older = query ? new URLSearchParams(query).get('before') ?? '' : '';
-  return events.length > ROWS ? { events: events.slice(0, ROWS), older: events[ROWS - 1].cursor, start } : { events, older, start };
 }
 
 // arrive shows new events at the top, or announces them if the user reads further down. If there
@@ -289,7 +270,7 @@ function show() {
   $('activity-news').hidden = missed === 0;
   $('activity-news').textContent = `${missed > ROWS ? `More than ${count(ROWS)} new changes` : plural(missed, 'new change')}. Show`;
   $('activity-newest').hidden = !after;
-  $('activity-older').disabled = !older;
+  $('activity-older', HTMLButtonElement).disabled = !older;
   $('activity-older').hidden = !older && !after;
 }
 
@@ -320,7 +301,7 @@ function watch() {
   const { signal } = log.drawing;
   const { range } = state();
   const [seconds, bars] = RANGES[range] ?? RANGES[USUAL];
-  poll(signal, async () => {
+  poll(signal, REDRAW, async () => {
     const { element, total } = await changes(seconds, bars, HEIGHT, signal);
     const { type, plant, by } = state();
     $('activity-chart').replaceChildren(element);
@@ -330,10 +311,10 @@ function watch() {
       $('activity-chart').replaceChildren(); // it would no longer end now
       $('activity-total').textContent = sentence(err.message);
     }
-  }, REDRAW);
+  });
 }
 
-let ahead = 0; // how far the clock of the server is ahead of the browser's, in milliseconds
+let ahead = 0; // milliseconds by which the clock of the server is ahead of that of the browser
 
 /**
  * changes returns a chart of all changes up to now, and how many they are. Bars begin at

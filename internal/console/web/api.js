@@ -33,7 +33,7 @@ export const allows = (scope) => session.token().scopes.includes(scope);
  * @param {() => void} slow
  */
 export async function identify(secret, keep, slow) {
-  session.begin(secret, (await call('GET', TOKEN, { secret, slow })).json(), keep);
+  session.begin(secret, await get(TOKEN, { secret, slow }), keep);
 }
 
 /** @type {{secret: string, names: Promise<Map<string, string>>} | null} */
@@ -55,7 +55,7 @@ async function readNames() {
   const known = new Map();
   if (allows('tokens:read')) {
     try {
-      for (const { id, name } of (await call('GET', `${API}/tokens`)).json()) {
+      for (const { id, name } of await get(`${API}/tokens`)) {
         known.set(id, name);
       }
     } catch {
@@ -124,28 +124,36 @@ export function onUnauthorized(/** @type {typeof unauthorized} */ f) {
  */
 
 /**
+ * request sends one request with the token. A body is JSON, unless the headers say otherwise.
+ * @param {string} method
+ * @param {string} url
+ * @param {Options} options
+ */
+export const request = (method, url, { headers, body, signal, secret = session.secret() }) => fetch(url, {
+  method,
+  body,
+  headers: { ...(body && { 'Content-Type': 'application/json' }), ...headers, Authorization: `Bearer ${secret}` },
+  signal,
+  cache: 'no-store',
+  credentials: 'omit',
+  redirect: 'error',
+});
+
+/**
  * call sends one request and returns the response with its text, and its JSON on demand.
  * @param {string} method
  * @param {string} url
  * @param {Options} [options]
  */
-export async function call(method, url, { headers, body, signal, slow = () => {}, secret = session.secret() } = {}) {
+export async function call(method, url, { signal, slow = () => {}, ...options } = {}) {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const timer = setTimeout(slow, SLOW);
   try {
-    const response = await fetch(url, {
-      method,
-      body,
-      headers: { ...headers, Authorization: `Bearer ${secret}` },
-      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
-      cache: 'no-store',
-      credentials: 'omit',
-      redirect: 'error',
-    });
+    const response = await request(method, url, { ...options, signal: signal ? AbortSignal.any([signal, timeout]) : timeout });
     const text = await response.text();
     reached(true);
     if (!response.ok) {
-      throw failure(response.status, text, response.headers.get('X-Request-Id'));
+      throw failure(response, text);
     }
     return { response, text, json: () => parse(text) };
   } catch (err) {
@@ -154,6 +162,9 @@ export async function call(method, url, { headers, body, signal, slow = () => {}
     clearTimeout(timer);
   }
 }
+
+/** get returns the JSON at a URL. @param {string} url @param {Options} [options] */
+export const get = async (url, options) => (await call('GET', url, options)).json();
 
 /**
  * classify turns an error of fetch into a Failure. If the page itself aborted the call, the
@@ -170,25 +181,23 @@ export function classify(err, signal, timeout) {
   return new Failure(0, timeout?.aborted ? TOO_SLOW : UNREACHABLE);
 }
 
-// listOf returns what is on one page of a list, and the URL of the next page, from the Link
-// header, or null on the last page.
-async function listOf(/** @type {string} */ url, /** @type {Options} */ options) {
+/**
+ * listOf returns what is on one page of a list, the query of the next page, from the Link
+ * header, or null on the last page, the position in the log and the time of the server.
+ * @param {string} url
+ * @param {Options} options
+ * @returns {Promise<{items: any[], next: string | null, cursor: string, date: string}>}
+ */
+async function listOf(url, options) {
   const { response, json } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
-  return {
-    items: json(),
-    next: link && new URL(link[1], url),
-    cursor: response.headers.get('Plantstore-Cursor') ?? '',
-    date: response.headers.get('Date') ?? '',
-  };
+  const header = (/** @type {string} */ name) => response.headers.get(name) ?? '';
+  return { items: json(), next: link && new URL(link[1], url).search, cursor: header('Plantstore-Cursor'), date: header('Date') };
 }
 
 // failure returns the Failure for an error response, with the server's message if it has
 // one.
-export function failure(/** @type {number} */ status, /** @type {string} */ text, /** @type {string | null} */ requestID) {
-  if (status === 0) {
-    return new Failure(0, UNREACHABLE);
-  }
+export function failure(/** @type {Response} */ { status, headers }, /** @type {string} */ text) {
   let message = '';
   try {
     message = parse(text).message ?? '';
@@ -196,8 +205,9 @@ export function failure(/** @type {number} */ status, /** @type {string} */ text
     // Not an Error from Plantstore: a proxy responded.
   }
   message ||= `The server responded with status ${status}. Try again in a moment.`;
-  if (status >= 500 && requestID) {
-    message += ` (request ${requestID})`;
+  const id = headers.get('X-Request-Id');
+  if (status >= 500 && id) {
+    message += ` (request ${id})`;
   }
   if (status === 401) {
     unauthorized(message);
@@ -215,18 +225,11 @@ export const aborted = (err) => err.name === 'AbortError';
  */
 export const handled = (err) => aborted(err) || err.status === 401;
 
-// listPlants returns the plants on one page, the query of the next page, or null on the last
-// page, and the time of the server.
-export async function listPlants(/** @type {string} */ query, /** @type {Options} */ options) {
-  const { items, next, date } = await listOf(PLANTS + query, options);
-  return { plants: items, next: next && next.search, date };
-}
+/** listPlants returns plants on one page. @param {string} query @param {Options} options */
+export const listPlants = (query, options) => listOf(PLANTS + query, options);
 
-// listEvents returns events on one page of the log, and the query of the next page, or null.
-export async function listEvents(/** @type {string} */ query, /** @type {Options} */ options) {
-  const { items, next, cursor } = await listOf(EVENTS + query, options);
-  return { events: items, next: next && next.search, cursor };
-}
+/** listEvents returns events on one page of the log. @param {string} query @param {Options} options */
+export const listEvents = (query, options) => listOf(EVENTS + query, options);
 
 /**
  * histogram returns how many events there were in each of some buckets, and the time of the
@@ -257,7 +260,7 @@ export async function listTags(prefix, options) {
 }
 
 /** about returns what the server says about itself. @param {Options} options */
-export const about = async (options) => (await call('GET', `${API}/about`, options)).json();
+export const about = (options) => get(`${API}/about`, options);
 
 /**
  * getPlant returns a plant with its ETag.
@@ -270,9 +273,8 @@ export async function getPlant(id, options) {
   return { id, ...json(), etag: response.headers.get('ETag') };
 }
 
-export function createPlant(/** @type {Plant} */ plant, /** @type {Options} */ options) {
-  return call('POST', PLANTS, { ...options, body: plantJSON(plant), headers: { 'Content-Type': 'application/json' } });
-}
+export const createPlant = (/** @type {Plant} */ plant, /** @type {Options} */ options) => (
+  call('POST', PLANTS, { ...options, body: plantJSON(plant) }));
 
 /**
  * replacePlant replaces the plant with this ETag, or creates it if there is no ETag.
@@ -282,12 +284,8 @@ export function createPlant(/** @type {Plant} */ plant, /** @type {Options} */ o
  */
 export function replacePlant({ id, name, tag }, etag, options) {
   /** @type {Record<string, string>} */
-  const condition = etag ? { 'If-Match': etag } : { 'If-None-Match': '*' };
-  return call('PUT', `${PLANTS}/${id}`, {
-    ...options,
-    body: plantJSON({ name, tag }),
-    headers: { 'Content-Type': 'application/json', ...condition },
-  });
+  const headers = etag ? { 'If-Match': etag } : { 'If-None-Match': '*' };
+  return call('PUT', `${PLANTS}/${id}`, { ...options, body: plantJSON({ name, tag }), headers });
 }
 
 export function deletePlant(/** @type {string} */ id, /** @type {string | null | undefined} */ etag, /** @type {Options} */ options) {

@@ -80,9 +80,8 @@ export function chart({ label, series, titles, partial = [], scale, height, axis
   for (const [i, total] of all.entries()) {
     const bar = svg('g', partial[i] ? { class: 'partial' } : {});
     if (titles) {
-      const title = svg('title', {});
-      title.textContent = titles(i);
-      bar.append(title, svg('rect', { class: 'ground', x: `${i * step}%`, y: top, width: `${step}%`, height: bottom - top }));
+      const ground = svg('rect', { class: 'ground', x: `${i * step}%`, y: top, width: `${step}%`, height: bottom - top });
+      bar.append(svg('title', {}, titles(i)), ground);
     }
     let y = bottom;
     for (const { class: name, values } of total ? series : []) {
@@ -96,9 +95,7 @@ export function chart({ label, series, titles, partial = [], scale, height, axis
   }
   if (axis) {
     const text = (/** @type {string} */ words, /** @type {number} */ y, end = false) => {
-      const element = svg('text', { x: end ? '100%' : 0, y, 'text-anchor': end ? 'end' : 'start' });
-      element.textContent = words;
-      root.append(element);
+      root.append(svg('text', { x: end ? '100%' : 0, y, 'text-anchor': end ? 'end' : 'start' }, words));
     };
     for (const value of lines) {
       const y = bottom - above(value);

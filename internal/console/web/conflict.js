@@ -1,7 +1,8 @@
 // The choice between two versions of a plant, if someone else saved first.
 
-import { $, h, refocus, value, visible } from './dom.js';
+import { h, refocus, value, visible } from './dom.js';
 import { differences } from './format.js';
+import { openForm } from './parts.js';
 
 const FIELDS = /** @type {const} */ ([['name', 'Name'], ['tag', 'Tag']]);
 
@@ -16,26 +17,27 @@ const FIELDS = /** @type {const} */ ([['name', 'Name'], ['tag', 'Tag']]);
  * @param {Version} base
  * @returns {Promise<Version | 'theirs' | ''>}
  */
-export function choose(mine, theirs, base) {
-  const dialog = $('conflict');
-  $('conflict-title').textContent = theirs ? 'The plant has changed' : 'The plant was deleted';
-  $('conflict-text').textContent = theirs
-    ? 'Someone saved it while you were editing. Choose what to keep.'
-    : 'Someone deleted it while you were editing. Do you want to create it again?';
-  $('conflict-theirs').textContent = theirs ? 'Keep theirs' : 'Leave it deleted';
-  $('conflict-mine').textContent = theirs ? 'Save this' : 'Create it again';
-  $('versions').replaceChildren(...FIELDS.map(([key, title]) => (
+export const choose = (mine, theirs, base) => new Promise((resolve) => {
+  const versions = h('div', { class: 'versions' }, ...FIELDS.map(([key, title]) => (
     theirs ? question(key, title, mine, theirs, base) : h('div', {}, h('strong', {}, `${title}: `), value(mine[key])))));
-  dialog.returnValue = '';
-  dialog.showModal();
-  $('conflict-back').focus();
-  return new Promise((resolve) => {
-    dialog.addEventListener('close', () => {
-      refocus();
-      resolve(dialog.returnValue === 'mine' ? chosen(mine, theirs) : dialog.returnValue);
-    }, { once: true });
+  const dialog = openForm({
+    title: theirs ? 'The plant has changed' : 'The plant was deleted',
+    body: [
+      h('p', {}, theirs
+        ? 'Someone saved it while you were editing. Choose what to keep.'
+        : 'Someone deleted it while you were editing. Do you want to create it again?'),
+      versions,
+    ],
+    action: theirs ? 'Save this' : 'Create it again',
+    back: 'Keep editing',
+    other: [theirs ? 'Keep theirs' : 'Leave it deleted', () => resolve('theirs')],
+    run: async () => resolve(chosen(versions, mine, theirs)),
   });
-}
+  dialog.addEventListener('close', () => {
+    refocus();
+    resolve('');
+  });
+});
 
 /**
  * question asks which version of one field to keep, if they differ.
@@ -50,10 +52,10 @@ function question(key, title, mine, theirs, base) {
     return h('fieldset', {}, h('legend', {}, title), value(mine[key]));
   }
   const [marked, saved] = differences(mine[key] ?? '', theirs[key] ?? '');
-  /** @type {(who: string, name: string, text: string | undefined, pieces: import('./format.js').Piece[], mark: string) => HTMLElement} */
+  /** @type {(who: string, name: string, text: string | undefined, pieces: import('./format.js').Piece[], mark: 'ins' | 'del') => Node} */
   const option = (who, name, text, pieces, mark) => {
     const input = h('input', { type: 'radio', name: `keep-${key}`, value: who });
-    /** @type {HTMLInputElement} */ (input).checked = (who === 'theirs') === (mine[key] === base[key]);
+    input.checked = (who === 'theirs') === (mine[key] === base[key]);
     const shown = pieces.map((piece) => h(piece.same ? 'span' : mark, {}, ...visible(piece.text, true)));
     const whole = text ? h('span', { class: 'value', dir: 'auto' }, ...shown) : value(text);
     return h('label', {}, input, h('span', {}, h('small', {}, name), whole));
@@ -67,20 +69,11 @@ function question(key, title, mine, theirs, base) {
   );
 }
 
-/** @param {Version} mine @param {Version | null} theirs @returns {Version} */
-function chosen(mine, theirs) {
-  /** @type {(key: string) => HTMLInputElement | null} */
-  const checked = (key) => document.querySelector(`input[name="keep-${key}"]:checked`);
-  const keep = (/** @type {string} */ key) => checked(key)?.value;
+/** @param {HTMLElement} versions @param {Version} mine @param {Version | null} theirs @returns {Version} */
+function chosen(versions, mine, theirs) {
+  const keep = (/** @type {string} */ key) => versions.querySelector(`[name="keep-${key}"][value="theirs"]:checked`) !== null;
   return {
-    name: theirs && keep('name') === 'theirs' ? theirs.name : mine.name,
-    tag: theirs && keep('tag') === 'theirs' ? theirs.tag : mine.tag,
+    name: theirs && keep('name') ? theirs.name : mine.name,
+    tag: theirs && keep('tag') ? theirs.tag : mine.tag,
   };
 }
-
-$('conflict-back').addEventListener('click', () => $('conflict').close(''));
-$('conflict-theirs').addEventListener('click', () => $('conflict').close('theirs'));
-$('conflict').querySelector('form').addEventListener('submit', (/** @type {Event} */ event) => {
-  event.preventDefault();
-  $('conflict').close('mine');
-});

@@ -31,6 +31,7 @@ import { format, parse } from './state.js';
 import { stopExport } from './export.js';
 import { startImport, stopImport } from './import.js';
 import { forgetUndo, undoLast } from './undo.js';
+import { poll } from './wait.js';
 
 /**
  * @typedef {object} Page
@@ -45,10 +46,11 @@ import { forgetUndo, undoLast } from './undo.js';
 /** @type {Record<string, Page>} */
 const MODULES = { plants, activity, webhooks, tokens, overview };
 
-const dialog = /** @type {HTMLDialogElement} */ ($('sign-in'));
-const button = /** @type {HTMLButtonElement} */ (dialog.querySelector('.primary'));
-const field = /** @type {HTMLInputElement} */ ($('token'));
-const keep = /** @type {HTMLInputElement} */ ($('keep'));
+const dialog = $('sign-in', HTMLDialogElement);
+const field = $('token', HTMLInputElement);
+const keep = $('keep', HTMLInputElement);
+const showToken = $('show-token', HTMLInputElement);
+const keys = $('keys', HTMLDialogElement);
 
 /** @type {{name: string, module: Page, root: HTMLElement} | null} */
 let open = null; // the page that is shown
@@ -124,7 +126,7 @@ function showSignIn(/** @type {string} */ reason) {
 async function signIn() {
   const secret = field.value.trim();
   const reason = $('sign-in-reason');
-  const waiting = /** @type {HTMLElement} */ (dialog.querySelector('.waiting'));
+  const waiting = $('sign-in-waiting');
   reason.textContent = '';
   if (!/^[\x21-\x7e]+$/.test(secret)) {
     reason.textContent = secret ? 'A token has no spaces or special characters. Did you copy all of it?' : 'Paste a token first.';
@@ -159,12 +161,13 @@ function enter() {
     open?.module.refresh?.();
     return;
   }
-  $('search')?.focus();
+  document.getElementById('search')?.focus();
 }
 
 // leave forgets everything that the user did or saw, when the user has signed out.
 function leave() {
   close();
+  asking.abort();
   stopExport();
   stopImport();
   forgetUndo();
@@ -172,7 +175,7 @@ function leave() {
   $('sign-out').hidden = true;
   $('pages').replaceChildren();
   $('toasts').replaceChildren();
-  $('show-token').checked = false;
+  showToken.checked = false;
   keep.checked = false;
   field.type = 'password';
   history.replaceState(null, '', location.pathname);
@@ -181,36 +184,23 @@ function leave() {
 }
 
 const SOON = 1000;
-const LATEST = 30_000;
 
 /** @type {import('./dom.js').Toast | null} */
 let offline = null; // the message that the server is unreachable
+let asking = new AbortController();
 
-// connection tells the user that the server is unreachable, and tries until it is back.
+// connection tells the user that the server is unreachable, and asks until it is back.
 function connection(/** @type {boolean} */ up) {
   offline?.close();
-  offline = null;
+  asking.abort();
   if (up) {
     startAlerts();
     open?.module.refresh?.();
-    return;
-  }
-  if (session.secret()) {
+  } else if (session.secret()) {
     offline = toast('Server unreachable. Trying again…', { bad: true });
-    retry(SOON);
+    asking = new AbortController();
+    poll(asking.signal, SOON, () => call('GET', TOKEN));
   }
-}
-
-function retry(/** @type {number} */ pause) {
-  setTimeout(async () => {
-    if (!offline || !session.secret()) {
-      return;
-    }
-    await call('GET', TOKEN).catch(() => {});
-    if (offline) {
-      retry(Math.min(2 * pause, LATEST));
-    }
-  }, pause);
 }
 
 // press handles the keyboard shortcuts.
@@ -222,7 +212,7 @@ function press(/** @type {KeyboardEvent} */ event) {
     return;
   }
   if (event.key === '?') {
-    $('keys').showModal();
+    keys.showModal();
   } else if (event.key === 'u' && undoLast()) {
     // done
   } else if (!open?.module.key?.(event.key)) {
@@ -237,9 +227,9 @@ onUnauthorized((reason) => {
     showSignIn(reason);
   }
 });
-dialog.querySelector('form')?.addEventListener('submit', (event) => {
+dialog.addEventListener('submit', (event) => {
   event.preventDefault();
-  busy(button, signIn);
+  busy($('sign-in-button'), signIn);
 });
 dialog.addEventListener('cancel', (event) => event.preventDefault());
 dialog.addEventListener('close', () => {
@@ -249,8 +239,8 @@ dialog.addEventListener('close', () => {
   }
   showSignIn(''); // browsers let users close any dialog eventually
 });
-$('show-token').addEventListener('change', () => {
-  field.type = /** @type {HTMLInputElement} */ ($('show-token')).checked ? 'text' : 'password';
+showToken.addEventListener('change', () => {
+  field.type = showToken.checked ? 'text' : 'password';
 });
 $('sign-out').addEventListener('click', () => {
   const end = () => {
@@ -261,8 +251,8 @@ $('sign-out').addEventListener('click', () => {
     end();
   }
 });
-$('help').addEventListener('click', () => $('keys').showModal());
-$('skip').addEventListener('click', (/** @type {Event} */ event) => {
+$('help').addEventListener('click', () => keys.showModal());
+$('skip').addEventListener('click', (event) => {
   event.preventDefault(); // the hash is the state
   $('console').focus();
 });

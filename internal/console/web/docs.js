@@ -7,7 +7,7 @@ import { indent } from './json.js';
 import { menu } from './grants.js';
 import { format } from './state.js';
 
-const place = /** @type {HTMLElement} */ ($('swagger-ui'));
+const place = $('swagger-ui');
 const SAMPLE = 'http://127.0.0.1:8080'; // the server in the samples
 
 // What Swagger UI gives no name for screen readers.

@@ -3,15 +3,29 @@
 
 import { marks, shorten, time } from './format.js';
 
-/** @returns {any} the element with this id */
-export const $ = (/** @type {string} */ id) => document.getElementById(id);
+/**
+ * $ returns the element with this id, which must be there and of the class.
+ * @template {HTMLElement} [T=HTMLElement]
+ * @param {string} id
+ * @param {new () => T} [type]
+ * @returns {T}
+ */
+export function $(id, type) {
+  const [element, wanted] = [document.getElementById(id), type ?? HTMLElement];
+  if (!(element instanceof wanted)) {
+    throw new TypeError(`#${id} must be an ${wanted.name}, got ${element?.constructor.name ?? 'nothing'}`);
+  }
+  return /** @type {T} */ (element);
+}
 
 /**
  * h creates an element. A property whose name starts with "on" is an event listener; one
  * that is undefined is left out. A button submits no form unless its type says so.
- * @param {string} name
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} name
  * @param {Record<string, any>} [properties]
  * @param {...(Node | string)} children
+ * @returns {HTMLElementTagNameMap[K]}
  */
 export function h(name, properties, ...children) {
   const element = document.createElement(name);
@@ -28,19 +42,23 @@ export function h(name, properties, ...children) {
   return element;
 }
 
-export function svg(/** @type {string} */ name, /** @type {Record<string, any>} */ attributes) {
+/**
+ * svg creates an element of a drawing.
+ * @param {string} name
+ * @param {Record<string, any>} attributes
+ * @param {...(Node | string)} children
+ */
+export function svg(name, attributes, ...children) {
   const element = document.createElementNS('http://www.w3.org/2000/svg', name);
   for (const [key, value] of Object.entries(attributes)) {
     element.setAttribute(key, value);
   }
+  element.append(...children);
   return element;
 }
 
-export function icon(/** @type {string} */ name) {
-  const element = svg('svg', { class: 'icon', 'aria-hidden': 'true' });
-  element.append(svg('use', { href: `#icon-${name}` }));
-  return element;
-}
+/** icon returns an icon of index.html. @param {string} name */
+export const icon = (name) => svg('svg', { class: 'icon', 'aria-hidden': 'true' }, svg('use', { href: `#icon-${name}` }));
 
 /**
  * visible returns a text for display, in which line breaks, control characters and double
@@ -93,7 +111,7 @@ export function toast(message, options = {}) {
     element.append(h('button', { class: 'text', onclick: () => { close(); run(); } }, name));
   }
   element.append(h('button', { 'aria-label': closeLabel, title: closeLabel, onclick: () => { close(); onclose(); } }, icon('close')));
-  $('toasts').querySelectorAll('.brief').forEach((/** @type {Element} */ old) => old.remove());
+  $('toasts').querySelectorAll('.brief').forEach((old) => old.remove());
   $('toasts').append(element);
   const limit = seconds ?? (keep ? 0 : 6);
   if (limit > 0) {

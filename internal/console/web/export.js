@@ -1,6 +1,6 @@
 // Export: the plants that match the filters, in a file.
 
-import { PLANTS, aborted, classify, failure, session } from './api.js';
+import { PLANTS, aborted, classify, failure, request } from './api.js';
 import { h, toast } from './dom.js';
 import { encode } from './encode.js';
 import { sentence, size } from './format.js';
@@ -66,7 +66,7 @@ async function download(/** @type {ExportFormat} */ format, /** @type {Filters} 
   let picked = null;
   try {
     picked = await pick(name, stop);
-    const body = await request(filters, signal);
+    const body = await read(filters, signal);
     const file = body.pipeThrough(encode(format)).pipeThrough(meter((n) => {
       bytes = n;
       message.say(`Exporting… ${size(n)}`);
@@ -100,16 +100,11 @@ async function pick(name, stop) {
   }
 }
 
-async function request(/** @type {Filters} */ filters, /** @type {AbortSignal} */ signal) {
-  const query = new URLSearchParams(filters).toString();
-  const response = await fetch(PLANTS + (query && `?${query}`), {
-    headers: { Accept: 'application/x-ndjson', Authorization: `Bearer ${session.secret()}` },
-    signal,
-    cache: 'no-store',
-    credentials: 'omit',
-  });
+async function read(/** @type {Filters} */ filters, /** @type {AbortSignal} */ signal) {
+  const query = new URLSearchParams(filters);
+  const response = await request('GET', `${PLANTS}?${query}`, { headers: { Accept: 'application/x-ndjson' }, signal });
   if (!response.ok) {
-    throw failure(response.status, await response.text(), response.headers.get('X-Request-Id'));
+    throw failure(response, await response.text());
   }
   return /** @type {ReadableStream<Uint8Array>} */ (response.body);
 }

@@ -1,13 +1,14 @@
 // The log of changes as it grows: server-sent events, read with fetch, because EventSource
 // cannot send the token in a header.
 
-import { EVENTS, session } from './api.js';
+import { EVENTS, listEvents, request } from './api.js';
 import { parse } from './json.js';
+import { longer, sleep } from './wait.js';
 
 const SOON = 1000;
-const LATEST = 30_000;
 const TOGETHER = 250; // events that arrive within this time are handed over at once
 const MANY = 2000; // and no more than so many
+const SEARCHES = 10; // requests for one page: each gives up after a while if little matches
 
 /**
  * @typedef {object} LogEvent
@@ -47,13 +48,8 @@ export async function follow(from, signal, take, lost, filter) {
   };
   while (!signal.aborted) {
     try {
-      const response = await fetch(`${EVENTS}?${new URLSearchParams({ ...filter, ...at })}`, {
-        headers: { Accept: 'text/event-stream', Authorization: `Bearer ${session.secret()}` },
-        signal,
-        cache: 'no-store',
-        credentials: 'omit',
-        redirect: 'error',
-      });
+      const url = `${EVENTS}?${new URLSearchParams({ ...filter, ...at })}`;
+      const response = await request('GET', url, { headers: { Accept: 'text/event-stream' }, signal });
       if (response.status === 410) {
         lost();
         return;
@@ -82,11 +78,33 @@ export async function follow(from, signal, take, lost, filter) {
     } catch {
       // The connection is lost, or the user has left.
     }
-    await new Promise((resolve) => {
-      setTimeout(resolve, pause);
-    });
-    pause = Math.min(2 * pause, LATEST);
+    await sleep(pause);
+    pause = longer(pause);
   }
+}
+
+/**
+ * readBack returns so many events that match the filter, newest first, the cursor before which
+ * there may be more, or '', and the position from which on all newer ones were examined.
+ * @param {Record<string, string>} filter
+ * @param {string} before the cursor that they come before, or ''
+ * @param {number} limit
+ * @param {AbortSignal} signal
+ */
+export async function readBack(filter, before, limit, signal) {
+  /** @type {LogEvent[]} */
+  let events = [];
+  let start = '';
+  /** @type {string | null} */
+  let query = `?${new URLSearchParams({ order: 'newest', limit: `${limit}`, ...filter, ...(before && { before }) })}`;
+  for (let i = 0; query && events.length < limit && i < SEARCHES; i++) {
+    const { items, cursor, next } = await listEvents(query, { signal });
+    events = [...events, ...items];
+    start ||= cursor;
+    query = next;
+  }
+  const older = query ? new URLSearchParams(query).get('before') ?? '' : '';
+  return events.length > limit ? { events: events.slice(0, limit), older: events[limit - 1].cursor, start } : { events, older, start };
 }
 
 /**

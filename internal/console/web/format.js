@@ -164,7 +164,7 @@ export function restoreBreaks(original, edited) {
     tail++;
   }
   return after.map((line, i) => {
-    const left = after.length - 1 - i; // line breaks after this line's own
+    const left = after.length - 1 - i; // line breaks after that of this line
     if (left === 0) {
       return line;
     }

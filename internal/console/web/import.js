@@ -1,12 +1,13 @@
 // Import: a file of plants is shown, sent in batches, and reported on. It goes on while its
 // dialog is closed.
 
-import { PLANTS, aborted, allows, call, handled, listPlants } from './api.js';
+import { PLANTS, aborted, allows, call, listPlants } from './api.js';
 import { ignored, separatorName } from './csv.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
 import { count, plural, sentence, size } from './format.js';
 import { parse, refusal } from './json.js';
+import { fact, tell } from './parts.js';
 import { FileProblem, failedFile, failedRecord, openFile } from './records.js';
 import { wholeNumber } from './state.js';
 
@@ -18,7 +19,8 @@ const LISTED = 100;
 const KEPT = 100_000; // failed records, for the file of them
 const NDJSON = { 'Content-Type': 'application/x-ndjson' };
 
-const dialog = $('transfer');
+const dialog = $('transfer', HTMLDialogElement);
+const chooser = $('file', HTMLInputElement);
 
 /**
  * @typedef {import('./records.js').PlantFile} PlantFile
@@ -48,17 +50,17 @@ let changed = () => {};
 /** startImport sets what to call when an import has changed the store. @param {() => void} f */
 export function startImport(f) {
   changed = f;
-  $('choose-file').addEventListener('click', () => $('file').click());
-  $('file').addEventListener('change', () => take($('file').files));
+  $('choose-file').addEventListener('click', () => chooser.click());
+  chooser.addEventListener('change', () => take(chooser.files ?? []));
   $('again').addEventListener('click', () => send());
   $('start-import').addEventListener('click', () => send());
   $('close-import').addEventListener('click', () => dialog.close());
-  dialog.querySelector('.cancel').addEventListener('click', () => (running ? running.abort() : dialog.close()));
+  $('cancel-import').addEventListener('click', () => (running ? running.abort() : dialog.close()));
   dialog.addEventListener('close', () => {
     if (running && !running.signal.aborted) {
       const stop = () => running?.abort();
       const options = { keep: true, onclose: stop, closeLabel: 'Stop the import' };
-      status = toast($('progress-text').textContent, { ...options, actions: [['Show', reopen], ['Stop', stop]] });
+      status = toast($('progress-text').textContent ?? '', { ...options, actions: [['Show', reopen], ['Stop', stop]] });
     }
   });
   startDrop();
@@ -91,7 +93,7 @@ const ask = (/** @type {Event} */ event) => event.preventDefault();
 
 // startDrop lets a file be dropped anywhere on the page, unless another dialog is open.
 function startDrop() {
-  const ready = () => $('import') && !$('import').hidden && !$('console').hidden && !running
+  const ready = () => document.getElementById('import')?.hidden === false && !$('console').hidden && !running
     && !document.querySelector('dialog[open]:not(#transfer)');
   /**
    * @param {'dragover' | 'dragleave' | 'drop'} name
@@ -118,7 +120,7 @@ function startDrop() {
 }
 
 // take shows the first records of a file, if it is one of plants.
-async function take(/** @type {FileList} */ files) {
+async function take(/** @type {FileList | File[]} */ files) {
   if (!dialog.open) {
     reopen();
   }
@@ -130,7 +132,7 @@ async function take(/** @type {FileList} */ files) {
   const [given] = files;
   file = given;
   columns = undefined;
-  $('file').value = ''; // so that the same file can be chosen again
+  chooser.value = ''; // so that the same file can be chosen again
   try {
     const opened = await openFile(given);
     const first = await firstRecords(opened);
@@ -262,7 +264,7 @@ async function markTaken(records, rows, tell) {
     }
     const after = wholeNumber(String(BigInt(plant.id) - 1n));
     const query = new URLSearchParams({ limit: '1', ...(after && { after }) });
-    const { plants: [found] } = await listPlants(`?${query}`, {}).catch(() => ({ plants: [] }));
+    const { items: [found] } = await listPlants(`?${query}`, {}).catch(() => ({ items: [] }));
     if (found && BigInt(found.id) === BigInt(plant.id) && (found.name !== plant.name || found.tag !== plant.tag)) {
       taken++;
       rows[i].replaceWith(previewRow({ ...record, problem: `"id" ${found.id} is taken by another plant: choose another id` }));
@@ -279,7 +281,7 @@ function show(/** @type {string} */ part) {
   $('close-import').hidden = part !== 'progress';
   $('start-import').hidden = part !== 'preview';
   $('choose-problem').textContent = '';
-  dialog.querySelector('.cancel').textContent = part === 'progress' ? 'Stop' : part === 'report' ? 'Close' : 'Cancel';
+  $('cancel-import').textContent = part === 'progress' ? 'Stop' : part === 'report' ? 'Close' : 'Cancel';
 }
 
 // send imports the file, and reports on it.
@@ -392,7 +394,7 @@ function fail(report, opened, { line, source }, reason) {
 
 function progress(/** @type {number} */ percent, /** @type {Report} */ { created, unchanged, failed }) {
   const text = `Importing… ${Math.floor(percent)} %, ${plural(created + unchanged + failed, 'plant')}`;
-  $('bar').value = percent;
+  $('bar', HTMLProgressElement).value = percent;
   $('progress-text').textContent = text;
   status?.say(text);
 }
@@ -406,12 +408,6 @@ function progress(/** @type {number} */ percent, /** @type {Report} */ { created
  */
 function finish(given, opened, report, problem) {
   show('report');
-  const figure = (/** @type {string} */ name, /** @type {bigint} */ n, /** @type {string} */ look = '') => h(
-    'div',
-    { class: look },
-    h('dt', {}, name),
-    h('dd', {}, count(n)),
-  );
   const failed = opened !== null && report.failed > 0n;
   const outcome = failed ? `${given.name}: some ${opened.noun}s could not be imported` : `${given.name} was imported`;
   const title = problem ? given.name : outcome;
@@ -421,9 +417,9 @@ function finish(given, opened, report, problem) {
     h(
       'dl',
       { class: 'figures' },
-      figure('Created', report.created),
-      figure('Unchanged', report.unchanged),
-      figure('Failed', report.failed, failed ? 'bad' : ''),
+      fact('Created', count(report.created)),
+      fact('Unchanged', count(report.unchanged)),
+      fact('Failed', count(report.failed), failed ? 'bad' : undefined),
     ),
     ...(failed ? failures(given, opened, report) : []),
   );
@@ -433,7 +429,7 @@ function finish(given, opened, report, problem) {
     status = toast(problem ? `${title}: ${problem}` : `${title}.`, { bad, keep: true, actions: [['Show', reopen]] });
     return;
   }
-  (problem ? $('again') : dialog.querySelector('.cancel')).focus();
+  (problem ? $('again') : $('cancel-import')).focus();
 }
 
 function failures(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {Report} */ { failed, lines, records }) {
@@ -460,18 +456,12 @@ const SAMPLES = [
 ];
 
 /** loadSamples creates some plants, so that there is something to look at. */
-export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, async () => {
+export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, () => tell(async () => {
   const lines = SAMPLES.map((text, i) => {
     const [name, tag] = text.split(',');
     return `${JSON.stringify({ id: i + 1, name, tag })}\n`;
   });
-  try {
-    const { json } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: NDJSON });
-    toast(`${plural(BigInt(json().created), 'sample plant')} loaded.`);
-    changed();
-  } catch (err) {
-    if (!handled(err)) {
-      toast(sentence(err.message), { bad: true });
-    }
-  }
-});
+  const { json } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: NDJSON });
+  toast(`${plural(BigInt(json().created), 'sample plant')} loaded.`);
+  changed();
+}));

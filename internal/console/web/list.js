@@ -191,7 +191,7 @@ async function readPage(/** @type {AbortSignal} */ signal) {
   for (;;) {
     const response = await listPlants(next, { signal, slow });
     signal.throwIfAborted(); // the response may have been there already
-    plants.push(...response.plants);
+    plants.push(...response.items);
     if (!response.next || plants.length >= PAGE) {
       take(plants, response.next && withLimit(response.next, PAGE));
       watch(response.date);
@@ -253,7 +253,7 @@ async function countMatches(/** @type {AbortSignal} */ signal) {
     }
     for (let i = 0; next && list.q && n <= COUNTED && i < REQUESTS; i++) {
       const page = await listPlants(withLimit(next, COUNTED + 1 - n), { signal });
-      n += page.plants.length;
+      n += page.items.length;
       next = page.next;
     }
     signal.throwIfAborted();
@@ -344,7 +344,6 @@ function belongs(/** @type {Plant} */ { id, name, tag }) {
     && (!list.after || BigInt(id) > BigInt(list.after)) && (!list.next || last === undefined || BigInt(id) < BigInt(last));
 }
 
-
 /** setCurrent makes this the row that has the focus, or will get it. @param {string} id */
 export function setCurrent(id) {
   if (id !== list.current) {
@@ -421,7 +420,7 @@ export async function selectMatches() {
     while (next && found.size < MOST) {
       const page = await listPlants(next, { signal });
       signal.throwIfAborted();
-      page.plants.slice(0, MOST - found.size).forEach((/** @type {Plant} */ plant) => found.set(plant.id, plant));
+      page.items.slice(0, MOST - found.size).forEach((plant) => found.set(plant.id, plant));
       next = page.next;
       list.selecting = found.size;
       notify();
@@ -454,6 +453,6 @@ export function freeID() {
 
 /** neighbour returns the id of the plant after this one, or before it if it is the last. @param {string} id */
 export function neighbour(id) {
-  const at = list.plants.findIndex((plant) => plant.id === id);
+  const at = position(id);
   return (list.plants[at + 1] ?? list.plants[at - 1])?.id ?? '';
 }

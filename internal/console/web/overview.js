@@ -2,14 +2,16 @@
 // and the limits.
 
 import { changes } from './activity.js';
-import { WEBHOOKS, about, allows, call, handled, session } from './api.js';
-import { h, svg, when } from './dom.js';
-import { count, figure, plural, sentence, size, span } from './format.js';
+import { WEBHOOKS, about, allows, get, handled, session } from './api.js';
+import { condition } from './deliveries.js';
+import { h, when } from './dom.js';
+import { count, plural, sentence, size, span } from './format.js';
 import { meaning } from './grants.js';
-import { gauge, latest, measure, milliseconds, poll } from './live.js';
-import { percentile } from './metrics.js';
-import { fact, facts, toolbar } from './parts.js';
+import { measure } from './live.js';
+import { fact, facts, redraw, toolbar } from './parts.js';
 import { format } from './state.js';
+import { poll } from './wait.js';
+import { badge, trouble } from './webhooks.js';
 
 const EVERY = 5000;
 const HALF_HOUR = 1800; // seconds
@@ -41,7 +43,9 @@ function load() {
   const details = h('div', { class: 'about' });
   root.replaceChildren(toolbar('Overview'), figures);
   if (allows('ops:read')) {
-    root.append(meters());
+    const meters = h('section', { class: 'gauges', 'aria-label': 'Live metrics of this server' });
+    root.append(meters);
+    measure(meters, ['rate', 'errors', 'slowest'], running.signal);
   }
   if (allows('events:read')) {
     const place = h('section', { class: 'card', id: 'changes', 'aria-label': 'Changes over 24 hours' });
@@ -62,19 +66,14 @@ function load() {
     const place = h('section', { class: 'card', id: 'failing' });
     root.append(place);
     keep(place, async (signal) => {
-      const next = webhooks((await call('GET', WEBHOOKS, { signal })).json());
-      if (next.map((part) => part.outerHTML).join('') !== place.innerHTML) { // so that links keep the focus
-        place.replaceChildren(...next);
-      }
+      redraw(place, ...webhooks(await get(WEBHOOKS, { signal })));
     });
   }
   root.append(details);
   keep(details, async (signal) => {
     const server = await about({ signal });
-    figures.replaceChildren(...numbers(server));
-    if (!details.querySelector('.card')) {
-      details.replaceChildren(...cards(server));
-    }
+    redraw(figures, ...numbers(server));
+    redraw(details, ...cards(server));
   }, () => figures.replaceChildren());
 }
 
@@ -86,56 +85,21 @@ function load() {
  */
 function keep(place, read, clear = () => {}) {
   const { signal } = running;
-  poll(signal, () => read(signal), (err) => {
+  poll(signal, EVERY, () => read(signal), (err) => {
     if (err && !handled(err)) {
       place.replaceChildren(h('p', { class: 'problem' }, sentence(err.message)));
       clear();
     }
-  }, EVERY);
-}
-
-// meters returns the live metrics.
-function meters() {
-  const meter = (/** @type {string} */ title, /** @type {string} */ caption) => h(
-    'figure',
-    { class: 'card', 'data-title': title, title },
-    h('figcaption', {}, caption),
-    h('strong', {}, '–'),
-    svg('svg', { class: 'chart', height: 24 }),
-    h('span', { class: 'peak' }),
-  );
-  const elements = [
-    meter('Creates per second', 'Creates/s'),
-    meter('Responses per second with a status of 500 or more', 'Errors/s'),
-    meter('The 99th percentile of the durations of requests in the last minute, except for streams of events', 'Slowest 1%'),
-  ];
-  const [creates, errors, slowest] = elements.map((element, i) => gauge(element, i < 2 ? figure : milliseconds));
-  measure(running.signal, (samples) => {
-    const now = latest(samples);
-    creates(now?.creates ?? null);
-    errors(now?.errors ?? null);
-    slowest(now && percentile(samples[0], samples[samples.length - 1], 0.99));
   });
-  return h('section', { class: 'gauges', 'aria-label': 'Live metrics of this server' }, ...elements);
 }
 
-/**
- * webhooks returns the webhooks that fail.
- * @param {{id: string, url: string, state: string, reason?: string, failing?: {since: string, attempts: string, error: string}}[]} all
- */
+/** webhooks returns the webhooks that fail. @param {import('./deliveries.js').Webhook[]} all */
 function webhooks(all) {
-  const failing = all.filter(({ state, failing: failed }) => state !== 'active' || failed);
+  const failing = all.filter((webhook) => condition(webhook) !== 'active');
   const none = all.length > 0 ? `${plural(all.length, 'webhook')}, and none fails.` : 'There are no webhooks.';
-  const item = (/** @type {typeof all[number]} */ { id, url, state, reason, failing: failed }) => h(
-    'li',
-    {},
-    h('a', { href: format({ page: 'webhooks', id }) }, url),
-    ' ',
-    h('span', { class: 'badge bad' }, state === 'active' ? 'failing' : state),
-    ...(failed ? [' since ', when(failed.since), `, ${plural(BigInt(failed.attempts), 'attempt')}: ${sentence(failed.error)}`] : []),
-    ...(!failed && reason ? [` ${sentence(reason)}`] : []),
-  );
-  return [h('h2', {}, 'Webhooks that fail'), failing.length > 0 ? h('ul', {}, ...failing.map(item)) : h('p', { class: 'hint' }, none)];
+  const items = failing.map((webhook) => (
+    h('li', {}, h('a', { href: format({ page: 'webhooks', id: webhook.id }) }, webhook.url), ' ', badge(webhook), ...trouble(webhook))));
+  return [h('h2', {}, 'Webhooks that fail'), items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none)];
 }
 
 const bytes = (/** @type {string} */ n) => size(Number(n));
@@ -189,7 +153,7 @@ function cards({ version, interface: release, store, limits }) {
       ['Name of a token', bytes(limits.max_token_name)],
       ['Webhooks', number(limits.max_webhooks)],
       ['Requests with your token', unlimited(limits.rate_limit, (text) => text)],
-      ['Events are kept for', unlimited(limits.log_keep_seconds, duration)],
+      ['Events are kept for', unlimited(limits.log_keep_seconds, (seconds) => span(Number(seconds)))],
       ['Size of the log of changes', unlimited(limits.log_max_bytes, bytes)],
     ]),
     h('section', { class: 'card' }, h('h2', {}, 'Links'), h(
@@ -200,10 +164,4 @@ function cards({ version, interface: release, store, limits }) {
       link('openapi.json'),
     )),
   ];
-}
-
-/** duration shows seconds in days or hours. @param {string} seconds */
-function duration(seconds) {
-  const hours = Number(seconds) / 3600;
-  return hours >= 48 ? `${count(Math.round(hours / 24))} days` : `${count(Math.round(hours * 10) / 10)} hours`;
 }

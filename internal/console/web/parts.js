@@ -1,7 +1,6 @@
-// What the pages of tokens and webhooks are made of: a list, and dialogs for one question or
-// one form.
+// What pages are made of: a list, a drawer beside it, and dialogs for one question or one form.
 
-import { allows, call, handled } from './api.js';
+import { allows, get, handled } from './api.js';
 import { STILL_WAITING, busy, h, icon, toast } from './dom.js';
 import { sentence } from './format.js';
 
@@ -30,7 +29,7 @@ export function listPage({ title, noun, url, draw, create, reads = `${noun}s:wri
       return;
     }
     try {
-      items = (await call('GET', url, { signal: running.signal })).json();
+      items = await get(url, { signal: running.signal });
       draw(place, items ?? []);
     } catch (err) {
       if (!handled(err) && !items) {
@@ -63,6 +62,46 @@ export function listPage({ title, noun, url, draw, create, reads = `${noun}s:wri
   return { page, load };
 }
 
+// Where there is little room, a drawer is on top of its list, or covers everything.
+const COVERS = matchMedia('(max-width: 1099px)');
+const COVERS_ALL = matchMedia('(max-width: 680px)');
+
+/** guardFocus lets nothing that an open drawer covers take the focus. */
+export function guardFocus() {
+  const open = document.querySelector('.drawer:not([hidden])') !== null;
+  const guard = (/** @type {string} */ selector, /** @type {boolean} */ covered) => {
+    for (const element of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(selector))) {
+      element.inert = open && covered;
+    }
+  };
+  guard('#alerts, .page > :not(.drawer, dialog)', COVERS.matches);
+  guard('.bar', COVERS_ALL.matches);
+}
+
+COVERS.addEventListener('change', guardFocus);
+COVERS_ALL.addEventListener('change', guardFocus);
+
+/**
+ * redraw shows these children in place of what is there, if they differ. The link or button
+ * that had the focus gets it back.
+ * @param {HTMLElement} place
+ * @param {...Node} children
+ */
+export function redraw(place, ...children) {
+  if (h('div', {}, ...children).innerHTML === place.innerHTML) {
+    return;
+  }
+  const active = /** @type {HTMLElement} */ (document.activeElement);
+  const name = (/** @type {HTMLElement} */ element) => element.getAttribute('href') ?? element.textContent;
+  const had = place.contains(active);
+  place.replaceChildren(...children);
+  if (had) {
+    /** @type {HTMLElement[]} */
+    const all = Array.from(place.querySelectorAll('a, button'));
+    all.find((element) => name(element) === name(active))?.focus();
+  }
+}
+
 /** toolbar returns the top of a page. @param {string} title */
 export const toolbar = (title) => h('div', { class: 'toolbar' }, h('h1', { tabindex: '-1' }, title));
 
@@ -87,8 +126,13 @@ export const message = (title, text, ...buttons) => h(
  */
 export const facts = (...pairs) => pairs.flatMap(([label, ...value]) => [h('dt', {}, label), h('dd', {}, ...value)]);
 
-/** fact returns a labelled value for a list. @param {string} label @param {Node | string} value */
-export const fact = (label, value) => h('div', {}, h('dt', {}, label), h('dd', {}, value));
+/**
+ * fact returns a labelled value for a list.
+ * @param {string} label
+ * @param {Node | string} value
+ * @param {string} [look] a class
+ */
+export const fact = (label, value, look) => h('div', { class: look }, h('dt', {}, label), h('dd', {}, value));
 
 /** words returns a list of words. @param {string} label @param {string[]} all */
 export const words = (label, all) => h('ul', { class: 'scopes', 'aria-label': label }, ...all.map((word) => h('li', {}, word)));
@@ -111,7 +155,7 @@ export async function copy(text, what) {
 
 // copySelected is for pages without TLS, where there is no clipboard API, except on localhost.
 function copySelected(/** @type {string} */ text) {
-  const field = /** @type {HTMLTextAreaElement} */ (h('textarea', { class: 'hidden-text', 'aria-hidden': 'true' }));
+  const field = h('textarea', { class: 'hidden-text', 'aria-hidden': 'true' });
   const back = /** @type {HTMLElement | null} */ (document.activeElement);
   field.value = text;
   (document.querySelector('dialog:modal') ?? document.body).append(field);
@@ -124,7 +168,7 @@ function copySelected(/** @type {string} */ text) {
 
 function showText(/** @type {string} */ text, /** @type {string} */ what) {
   const id = `dialog-${++last}`;
-  const field = /** @type {HTMLTextAreaElement} */ (h('textarea', { class: 'mono', readonly: '', autofocus: '', 'aria-label': what }));
+  const field = h('textarea', { class: 'mono', readonly: '', autofocus: '', 'aria-label': what });
   field.value = text;
   const dialog = open(h(
     'dialog',
@@ -195,7 +239,8 @@ export const checked = (group) => [...group.querySelectorAll('input')].filter((b
  * @param {string} form.title
  * @param {HTMLElement[]} form.body
  * @param {string} form.action the label of the button
- * @param {string} [form.back] the label of the other button
+ * @param {string} [form.back] the label of the button that closes it
+ * @param {[string, () => void]} [form.other] another button that closes it, and what it does
  * @param {boolean} [form.risky] whether it cannot be undone
  * @param {(options: Running) => Promise<void | (() => void)>} form.run
  *
@@ -204,7 +249,7 @@ export const checked = (group) => [...group.querySelectorAll('input')].filter((b
  * @property {() => void} slow
  * @property {(text: string) => void} say
  */
-export function openForm({ title, body, action, back = 'Cancel', risky = false, run }) {
+export function openForm({ title, body, action, back = 'Cancel', other, risky = false, run }) {
   const id = `dialog-${++last}`;
   const problem = h('p', { class: 'problem', role: 'alert' });
   const waiting = h('p', { class: 'waiting', role: 'status' });
@@ -246,7 +291,8 @@ export function openForm({ title, body, action, back = 'Cancel', risky = false, 
     h(
       'div',
       { class: 'buttons' },
-      h('button', { class: 'cancel', autofocus: risky ? '' : undefined, onclick: () => dialog.close() }, back),
+      h('button', { class: 'cancel', autofocus: risky || other ? '' : undefined, onclick: () => dialog.close() }, back),
+      ...(other ? [h('button', { class: 'other', onclick: () => { other[1](); dialog.close(); } }, other[0])] : []),
       submit,
     ),
   );
@@ -290,8 +336,7 @@ export function showSecret({ title, text, label, secret }) {
 }
 
 // open shows a dialog on the page and removes it when it is closed.
-function open(/** @type {HTMLElement} */ element) {
-  const dialog = /** @type {HTMLDialogElement} */ (element);
+function open(/** @type {HTMLDialogElement} */ dialog) {
   dialog.addEventListener('close', () => dialog.remove());
   document.querySelector('.page')?.append(dialog);
   dialog.showModal();

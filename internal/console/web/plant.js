@@ -1,16 +1,18 @@
 // The drawer beside the list: one plant with its history, and the form to create or edit it.
 
-import { allows, createPlant, deletePlant, getPlant, handled, listEvents, names, PLANTS, replacePlant } from './api.js';
+import { allows, createPlant, deletePlant, getPlant, handled, names, PLANTS, replacePlant } from './api.js';
 import { choose } from './conflict.js';
 import { $, STILL_WAITING, busy, h, toast, value, when } from './dom.js';
+import { readBack } from './feed.js';
 import { happened, restoreBreaks, sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
 import { freeID, neighbour, reload } from './list.js';
-import { copy, facts, openForm as openDialog } from './parts.js';
+import { copy, facts, guardFocus, openForm as openDialog } from './parts.js';
 import { go, memory, state } from './route.js';
 import { focusRow, newPlant, openPlant } from './rows.js';
 import { suggestTags } from './suggest.js';
 import { offerUndo } from './undo.js';
+import { longer, retry } from './wait.js';
 
 /**
  * @typedef {import('./api.js').Plant} Plant
@@ -18,11 +20,8 @@ import { offerUndo } from './undo.js';
  */
 
 const FIELDS = ['id', 'name', 'tag'];
-const MAX_HISTORY = 200;
-const FEW_PAGES = 3;
-const DAY = 86_400_000;
+const HISTORY = 200; // events that are read at once
 const SOON = 1000;
-const LATEST = 30_000;
 
 const drawer = {
   id: '', // of the plant that is open, new, or empty
@@ -42,11 +41,13 @@ const drawer = {
   running: new AbortController(),
 };
 
-const field = (/** @type {string} */ name) => $(`plant-${name}`);
-const waiting = () => $('plant').querySelector('.waiting');
+const field = (/** @type {string} */ name) => (
+  name === 'id' ? $('plant-id', HTMLInputElement) : $(`plant-${name}`, HTMLTextAreaElement));
 const slow = () => {
-  waiting().textContent = STILL_WAITING;
+  $('plant-waiting').textContent = STILL_WAITING;
 };
+
+const mounted = () => document.getElementById('drawer') !== null;
 
 // openID returns the id of the plant that is open, or an empty text.
 export const openID = () => drawer.id;
@@ -78,8 +79,7 @@ export function showPlant(/** @type {string} */ id) {
   }
   if (id === 'new') {
     title(id);
-    $('plant').hidden = true;
-    $('plant-view').hidden = true;
+    reveal('');
     $('drawer-problem').textContent = 'Your token cannot create plants. It needs the scope plants:write.';
     return;
   }
@@ -92,6 +92,7 @@ export function showPlant(/** @type {string} */ id) {
 export function closePlant() {
   stop();
   drawer.id = '';
+  $('drawer').hidden = true;
   guardFocus();
 }
 
@@ -102,21 +103,6 @@ function nameTab() {
     document.title = `${name} · Plantstore`;
   }
 }
-
-const COVERS = matchMedia('(max-width: 1099px)'); // where the drawer is on top of the list
-const COVERS_ALL = matchMedia('(max-width: 680px)');
-
-// guardFocus lets nothing that the drawer covers take the focus.
-function guardFocus() {
-  const open = drawer.id !== '';
-  for (const element of $('drawer')?.parentElement.children ?? []) {
-    element.inert = open && COVERS.matches && !element.matches('#drawer, dialog');
-  }
-  /** @type {HTMLElement} */ (document.querySelector('.bar')).inert = open && COVERS_ALL.matches;
-}
-
-COVERS.addEventListener('change', guardFocus);
-COVERS_ALL.addEventListener('change', guardFocus);
 
 function stop() {
   drawer.running.abort();
@@ -134,21 +120,27 @@ function restoreFocus(/** @type {string} */ last) {
   (drawer.opener?.isConnected && drawer.opener !== document.body ? drawer.opener : $('create')).focus();
 }
 
+// reveal shows the form, the view, or none of them.
+function reveal(/** @type {'plant' | 'plant-view' | ''} */ part) {
+  $('plant').hidden = part !== 'plant';
+  $('plant-view').hidden = part !== 'plant-view';
+}
+
 function mount() {
   if ($('drawer').dataset.mounted) {
     return;
   }
   $('drawer').dataset.mounted = 'yes';
-  const form = $('plant');
-  form.addEventListener('submit', (/** @type {Event} */ event) => {
+  const form = $('plant', HTMLFormElement);
+  form.addEventListener('submit', (event) => {
     event.preventDefault();
-    busy(form.querySelector('.primary'), submit);
+    busy($('save-plant'), submit);
   });
-  form.querySelector('.cancel').addEventListener('click', cancel);
+  $('cancel-plant').addEventListener('click', cancel);
   // Names and tags can have several lines, but rarely do: Enter submits the form, and
   // Shift+Enter starts a new line.
   let shift = false;
-  form.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
+  form.addEventListener('keydown', (event) => {
     shift = event.shiftKey;
   });
   form.addEventListener('beforeinput', (/** @type {any} */ event) => {
@@ -162,7 +154,7 @@ function mount() {
   $('delete-plant').addEventListener('click', () => busy($('delete-plant'), remove));
   $('copy-id').addEventListener('click', () => copy(drawer.id, 'ID'));
   $('copy-curl').addEventListener('click', () => copy(curl(drawer.plant), 'curl command'));
-  suggestTags(field('tag'), $('plant-tags'));
+  suggestTags(field('tag'), 'options line');
 }
 
 function title(/** @type {string} */ id) {
@@ -244,8 +236,7 @@ async function read() {
   drawer.running = new AbortController();
   const { signal } = drawer.running;
   if (!drawer.plant) {
-    $('plant').hidden = true;
-    $('plant-view').hidden = true;
+    reveal('');
   }
   try {
     const plant = await getPlant(drawer.id, { signal });
@@ -281,22 +272,17 @@ async function read() {
 }
 
 // showFailure says why the plant could not be read, and offers to try again. A server that
-// has a problem is asked again by itself, less and less often; when one that was unreachable
-// is back, the page is refreshed.
+// has a problem is asked again by itself, less and less often.
 function showFailure(/** @type {import('./api.js').Failure} */ err, /** @type {AbortSignal} */ signal) {
   $('drawer-problem').replaceChildren(`${sentence(err.message)} `, h('button', { onclick: read }, 'Try again'));
-  if (err.status === 429 || err.status >= 500) {
-    const timer = setTimeout(read, drawer.pause);
-    drawer.pause = Math.min(2 * drawer.pause, LATEST);
-    signal.addEventListener('abort', () => clearTimeout(timer));
-  }
+  retry(signal, drawer.pause, err, read);
+  drawer.pause = longer(drawer.pause);
 }
 
 function showMissing() {
   drawer.plant = null;
   nameTab();
-  $('plant').hidden = true;
-  $('plant-view').hidden = true;
+  reveal('');
   $('drawer-problem').replaceChildren(`There is no plant ${drawer.id}.`);
   if (allows('plants:write')) {
     $('drawer-problem').append(' ', h('button', { onclick: () => openForm(null, drawer.id) }, 'Create it'));
@@ -308,8 +294,7 @@ function openView() {
   drawer.form = false;
   title(drawer.id);
   nameTab();
-  $('plant').hidden = true;
-  $('plant-view').hidden = false;
+  reveal('plant-view');
   for (const id of ['edit-plant', 'delete-plant']) {
     $(id).hidden = !allows('plants:write');
   }
@@ -334,60 +319,35 @@ function curl(/** @type {Plant} */ { id, name, tag }) {
   ].join(' \\\n  ');
 }
 
-// showHistory shows the changes of the plant that the log still has, newest first. The
-// server reads the log from its oldest event on: if it is long, the last day comes first.
+// showHistory shows the changes of the plant that the log still has, newest first.
 async function showHistory() {
   $('plant-history').hidden = !allows('events:read');
   if (!allows('events:read')) {
     return;
   }
   const { signal } = drawer.running;
-  $('history-status').textContent = 'Loading…';
-  try {
-    const known = await names();
-    const all = await readHistory({}, FEW_PAGES, signal);
-    const since = new Date(Date.now() - DAY).toISOString();
-    renderHistory(all ?? (await readHistory({ since }, Infinity, signal)) ?? [], known, signal);
-    if (all || signal.aborted) {
-      return;
-    }
-    $('history-status').replaceChildren('These are the changes of the last 24 hours. ', h('button', {
-      onclick: async () => {
-        $('history-status').textContent = 'Reading the whole log…';
-        renderHistory((await readHistory({}, Infinity, signal)) ?? [], known, signal);
-      },
-    }, 'Look further back'));
-  } catch (err) {
-    if (!handled(err)) {
-      $('history-status').textContent = sentence(err.message);
-    }
-  }
-}
-
-// readHistory reads the plant's events, or returns null if they are on more pages than that.
-async function readHistory(/** @type {{since?: string}} */ from, /** @type {number} */ pages, /** @type {AbortSignal} */ signal) {
   /** @type {LogEvent[]} */
   const events = [];
-  /** @type {string | null} */
-  let query = `?${new URLSearchParams({ id: drawer.id, limit: '1000', ...from })}`;
-  for (let i = 0; query; i++) {
-    if (i === pages) {
-      return null;
+  const readOn = async (/** @type {string} */ before) => {
+    $('history-status').textContent = 'Loading…';
+    try {
+      const known = await names();
+      const { events: found, older } = await readBack({ id: drawer.id }, before, HISTORY, signal);
+      signal.throwIfAborted(); // the response may have been there already
+      events.push(...found);
+      $('history').replaceChildren(...events.map((event, i) => entry(event, events[i + 1], known)));
+      const none = `The log of changes has none of this plant${older ? ' among the newest. ' : '.'}`;
+      $('history-status').replaceChildren(events.length === 0 ? none : '');
+      if (older) {
+        $('history-status').append(h('button', { onclick: () => readOn(older) }, 'Look further back'));
+      }
+    } catch (err) {
+      if (!handled(err)) {
+        $('history-status').textContent = sentence(err.message);
+      }
     }
-    const response = await listEvents(query, { signal });
-    events.push(...response.events);
-    query = response.next;
-  }
-  return events;
-}
-
-function renderHistory(/** @type {LogEvent[]} */ events, /** @type {Map<string, string>} */ known, /** @type {AbortSignal} */ signal) {
-  if (signal.aborted) {
-    return;
-  }
-  $('history-status').textContent = events.length === 0 ? 'The log of changes has none of this plant.' : '';
-  const entries = events.map((event, i) => entry(event, events[i - 1], known));
-  $('history').replaceChildren(...entries.reverse().slice(0, MAX_HISTORY));
+  };
+  await readOn('');
 }
 
 function entry(/** @type {LogEvent} */ event, /** @type {LogEvent | undefined} */ previous, /** @type {Map<string, string>} */ known) {
@@ -428,9 +388,8 @@ function openForm(/** @type {Plant | null} */ plant, id = plant?.id ?? freeID())
   drawer.form = true;
   title(plant ? plant.id : 'new');
   $('drawer-problem').textContent = '';
-  $('plant-view').hidden = true;
-  $('plant').hidden = false;
-  $('plant').querySelector('.primary').textContent = plant ? 'Save' : 'Create';
+  reveal('plant');
+  $('save-plant').textContent = plant ? 'Save' : 'Create';
   $('plant-id-field').hidden = plant !== null;
   field('id').value = id;
   field('name').value = plant?.name ?? '';
@@ -475,8 +434,8 @@ async function submit() {
     }
     showProblems(err);
   } finally {
-    if ($('plant')) {
-      waiting().textContent = '';
+    if (mounted()) {
+      $('plant-waiting').textContent = '';
     }
   }
 }
@@ -500,7 +459,7 @@ function saved(/** @type {Plant} */ plant) {
 }
 
 function clearProblems() {
-  waiting().textContent = '';
+  $('plant-waiting').textContent = '';
   $('plant-problem').textContent = '';
   for (const name of FIELDS) {
     field(name).ariaInvalid = null;
@@ -510,7 +469,7 @@ function clearProblems() {
 
 // showProblems shows the parts of the server's message next to the fields that they name.
 function showProblems(/** @type {any} */ err) {
-  if (err.status === 401 || !$('plant')) {
+  if (err.status === 401 || !mounted()) {
     return; // the sign-in dialog shows it
   }
   let first = null;

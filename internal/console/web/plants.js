@@ -21,6 +21,11 @@ import { loadSamples, openImport } from './import.js';
 const PAUSE = 200;
 const DENSITY = 'plantstore.density';
 
+const search = () => $('search', HTMLInputElement);
+const tagFilter = () => $('tag-filter', HTMLInputElement);
+const pickAll = () => $('pick-all', HTMLInputElement);
+const button = (/** @type {string} */ id) => $(id, HTMLButtonElement);
+
 /** @type {import('./console.js').Page} */
 export const page = {
   title: 'Plants',
@@ -29,8 +34,8 @@ export const page = {
     if (first) {
       mount(root);
     }
-    fill($('search'), now.q);
-    fill($('tag-filter'), now.tag);
+    fill(search(), now.q);
+    fill(tagFilter(), now.tag);
     renderChips(now);
     renderGoto();
     showPlant(now.id); // before the list: to search it may take a while
@@ -51,8 +56,8 @@ export const page = {
   key(key) {
     switch (key) {
       case '/':
-        $('search').focus();
-        $('search').select();
+        search().focus();
+        search().select();
         return true;
       case 'n':
         return allows('plants:write') && newPlant();
@@ -89,39 +94,40 @@ function fill(/** @type {HTMLInputElement} */ field, /** @type {string} */ text)
 }
 
 function mount(/** @type {HTMLElement} */ root) {
-  root.append($('plants-page').content.cloneNode(true));
+  root.append($('plants-page', HTMLTemplateElement).content.cloneNode(true));
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let pause;
-  const search = () => {
+  const [words, tag] = [search(), tagFilter()];
+  const start = () => {
     clearTimeout(pause);
-    find($('search').value, $('tag-filter').value);
+    find(words.value, tag.value);
   };
-  $('search').addEventListener('input', () => {
+  words.addEventListener('input', () => {
     clearTimeout(pause);
-    pause = setTimeout(search, PAUSE);
+    pause = setTimeout(start, PAUSE);
     renderGoto();
   });
   // A tag must match exactly, so wait until it is complete.
-  $('tag-filter').addEventListener('change', search);
-  $('tag-filter').addEventListener('input', () => {
-    if ($('tag-filter').value === '') {
-      search();
+  tag.addEventListener('change', start);
+  tag.addEventListener('input', () => {
+    if (tag.value === '') {
+      start();
     }
   });
-  suggestTags($('tag-filter'), $('tags'), search);
-  $('filters').addEventListener('submit', (/** @type {Event} */ event) => {
+  suggestTags(tag, 'options', start);
+  $('filters').addEventListener('submit', (event) => {
     event.preventDefault();
-    const id = document.activeElement === $('search') && wholeNumber($('search').value);
+    const id = document.activeElement === words && wholeNumber(words.value);
     if (id) {
       clearTimeout(pause);
-      openPlant(id, $('search').value);
+      openPlant(id, words.value);
       return;
     }
-    search();
+    start();
   });
-  $('goto').addEventListener('click', (/** @type {Event} */ event) => {
+  $('goto').addEventListener('click', (event) => {
     event.preventDefault();
-    openPlant(wholeNumber($('search').value), $('search').value);
+    openPlant(wholeNumber(words.value), words.value);
   });
   $('create').addEventListener('click', newPlant);
   $('import').addEventListener('click', openImport);
@@ -130,10 +136,10 @@ function mount(/** @type {HTMLElement} */ root) {
     $(id).hidden = !allows('plants:write');
   }
   $('export').hidden = !allows('plants:read');
-  $('next').addEventListener('click', () => turnPage($('next'), nextPage));
-  $('previous').addEventListener('click', () => turnPage($('previous'), previousPage));
+  button('next').addEventListener('click', () => turnPage('next', nextPage));
+  button('previous').addEventListener('click', () => turnPage('previous', previousPage));
   mountRows();
-  $('pick-all').addEventListener('change', () => selectPage($('pick-all').checked));
+  pickAll().addEventListener('change', () => selectPage(pickAll().checked));
   $('pick-matches').addEventListener('click', () => (list.selecting === null ? tell(selectMatches) : stopSelecting()));
   $('news').addEventListener('click', () => reload());
   $('clear-chosen').addEventListener('click', () => select([]));
@@ -148,22 +154,14 @@ function mountDensity() {
     $('plants').classList.toggle('compact', compact);
     $('density').ariaPressed = String(compact);
   };
-  try {
-    apply(localStorage.getItem(DENSITY) === 'compact');
-  } catch {
-    apply(false); // storage is blocked
-  }
+  apply(localStorage.getItem(DENSITY) === 'compact');
   $('density').addEventListener('click', () => {
     const compact = !$('plants').matches('.compact');
     apply(compact);
-    try {
-      if (compact) {
-        localStorage.setItem(DENSITY, 'compact');
-      } else {
-        localStorage.removeItem(DENSITY);
-      }
-    } catch {
-      // It lasts until the page is left.
+    if (compact) {
+      localStorage.setItem(DENSITY, 'compact');
+    } else {
+      localStorage.removeItem(DENSITY);
     }
   });
 }
@@ -202,20 +200,20 @@ function previousPage() {
 
 // turnPage changes the page, scrolls to its top, and moves the focus if the button is now
 // disabled. It does nothing while a page is loading.
-async function turnPage(/** @type {HTMLButtonElement} */ button, /** @type {() => void} */ to) {
+async function turnPage(/** @type {'next' | 'previous'} */ id, /** @type {() => void} */ to) {
   if (list.status) {
     return;
   }
   to();
   await loaded();
   scrollTo(0, 0);
-  if (button.disabled) {
-    (button.id === 'next' ? $('previous') : $('next')).focus();
+  if (button(id).disabled) {
+    $(id === 'next' ? 'previous' : 'next').focus();
   }
 }
 
 function render() {
-  if (!$('plants')) {
+  if (!document.getElementById('plants')) {
     return;
   }
   $('plants').ariaBusy = list.status ? 'true' : null;
@@ -232,8 +230,8 @@ function renderSelection() {
   const { selected, selecting, plants } = list;
   const here = plants.filter(({ id }) => selected.has(id)).length;
   const all = here > 0 && here === plants.length;
-  $('pick-all').checked = all;
-  $('pick-all').indeterminate = here > 0 && !all;
+  pickAll().checked = all;
+  pickAll().indeterminate = here > 0 && !all;
   $('chosen').hidden = selected.size === 0;
   $('chosen-count').textContent = selecting !== null
     ? `Selecting… ${count(selecting)}`
@@ -242,7 +240,7 @@ function renderSelection() {
   $('pick-matches').hidden = selecting === null && !more;
   $('pick-matches').textContent = selecting !== null ? 'Stop' : filtered() ? 'Select all that match' : 'Select all plants';
   for (const id of ['retag-chosen', 'delete-chosen']) {
-    $(id).disabled = selecting !== null;
+    button(id).disabled = selecting !== null;
   }
 }
 
@@ -259,11 +257,11 @@ function renderPager() {
     $('count').textContent = range();
   }
   if (known && !list.status) {
-    $('previous').disabled = !list.after;
-    $('next').disabled = !list.next;
+    button('previous').disabled = !list.after;
+    button('next').disabled = !list.next;
     $('turn').hidden = !list.after && !list.next;
   }
-  $('pager').hidden = !list.status && (list.failure || !list.query || ($('turn').hidden && list.plants.length === 0));
+  $('pager').hidden = !list.status && (list.failure !== null || !list.query || ($('turn').hidden && list.plants.length === 0));
 }
 
 function range() {
@@ -289,10 +287,11 @@ function renderChips(/** @type {{q: string, tag: string}} */ { q, tag }) {
 
 // renderGoto offers the plant whose id is in the search field.
 function renderGoto() {
-  const id = wholeNumber($('search').value);
-  $('goto').hidden = !id;
-  $('goto').href = format({ page: 'plants', id });
-  $('goto').replaceChildren(`Go to plant ${id}`, h('kbd', {}, 'Enter'));
+  const id = wholeNumber(search().value);
+  const link = $('goto', HTMLAnchorElement);
+  link.hidden = !id;
+  link.href = format({ page: 'plants', id });
+  link.replaceChildren(`Go to plant ${id}`, h('kbd', {}, 'Enter'));
 }
 
 // renderMessage says why there are no rows. A message that is already shown stays as it is,

@@ -15,7 +15,12 @@ export const newPlant = () => go({ ...state(), id: 'new' }, { memory: memory() }
 /** openPlant opens a plant beside the list. @param {string} id @param {string} [q] */
 export const openPlant = (id, q = state().q) => go({ ...state(), q, id }, { memory: q === state().q ? memory() : null });
 
-const rowOf = (/** @type {string | undefined} */ id) => (id ? $('rows')?.querySelector(`tr[data-id="${id}"]`) : null);
+// How each row looked when it was drawn.
+/** @type {WeakMap<Element, string>} */
+const drawn = new WeakMap();
+
+/** @type {(id: string | undefined) => HTMLElement | null} */
+const linkOf = (id) => (id ? document.querySelector(`#rows tr[data-id="${id}"] a.name`) : null);
 
 export function mountRows() {
   $('rows').addEventListener('click', clickRow);
@@ -32,17 +37,15 @@ export function renderRows() {
   const focused = rows.contains(document.activeElement);
   const looks = new Set(list.plants.map(look));
   for (const tr of [...rows.children]) {
-    if (!looks.has(tr.look)) {
+    if (!looks.has(drawn.get(tr) ?? '')) {
       tr.remove();
     }
   }
-  let at = rows.firstElementChild;
+  let next = rows.firstElementChild;
   for (const plant of list.plants) {
-    if (at?.dataset.id !== plant.id) {
-      at = rows.insertBefore(row(plant), at);
-    }
-    markRow(at, plant.id);
-    at = at.nextElementSibling;
+    const tr = next?.getAttribute('data-id') === plant.id ? next : rows.insertBefore(row(plant), next);
+    markRow(tr, plant.id);
+    next = tr.nextElementSibling;
   }
   $('plants').hidden = list.plants.length === 0;
   if (focused && !rows.contains(document.activeElement)) {
@@ -50,12 +53,12 @@ export function renderRows() {
   }
 }
 
-function markRow(/** @type {any} */ tr, /** @type {string} */ id) {
+function markRow(/** @type {Element} */ tr, /** @type {string} */ id) {
   tr.classList.toggle('fresh', list.changed.has(id));
   tr.classList.toggle('deleted', list.deleted.has(id));
   tr.classList.toggle('open', id === state().id);
-  tr.querySelector('.name').tabIndex = id === list.current ? 0 : -1;
-  tr.querySelector('.pick input').checked = list.selected.has(id);
+  tr.querySelectorAll('a').forEach((link) => { link.tabIndex = id === list.current ? 0 : -1; });
+  tr.querySelectorAll('input').forEach((pick) => { pick.checked = list.selected.has(id); });
 }
 
 const look = (/** @type {Plant} */ { id, name, tag }) => JSON.stringify([format({ ...state(), id }), name, tag]);
@@ -67,14 +70,16 @@ function row(/** @type {Plant} */ plant) {
   }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
   const pick = h('input', { type: 'checkbox', tabindex: '-1', 'aria-label': `Select plant ${id}` });
   pick.hidden = !allows('plants:write');
-  return Object.assign(h(
+  const tr = h(
     'tr',
     { role: 'row', 'data-id': id },
     h('td', { role: 'cell', class: 'pick' }, h('label', {}, pick)),
     h('td', { role: 'cell', class: 'id' }, id),
     h('td', { role: 'cell', class: 'name-cell' }, link),
     h('td', { role: 'cell', class: 'tag-cell' }, tagCell(tag)),
-  ), { look: look(plant) });
+  );
+  drawn.set(tr, look(plant));
+  return tr;
 }
 
 function tagCell(/** @type {string | undefined} */ tag) {
@@ -139,13 +144,13 @@ export function move(step) {
 }
 
 /** revealRow scrolls to a plant's row. @param {string} id */
-export const revealRow = (id) => rowOf(id)?.scrollIntoView({ block: 'nearest' });
+export const revealRow = (id) => linkOf(id)?.closest('tr')?.scrollIntoView({ block: 'nearest' });
 
 /** focusRow moves the focus to a plant's row, or to the title if there is none. @param {string | undefined} id */
 export function focusRow(id) {
-  const link = rowOf(id)?.querySelector('a.name');
+  const link = linkOf(id);
   if (link && id) {
     setCurrent(id);
   }
-  (link ?? $('plants-title'))?.focus();
+  (link ?? document.getElementById('plants-title'))?.focus();
 }

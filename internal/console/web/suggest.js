@@ -8,14 +8,18 @@ import { count, shorten } from './format.js';
 const MAX = 12;
 
 /**
- * suggestTags suggests tags for a field in a list below it, and calls chosen when the user
- * takes one. The list is not a stop of the Tab key, not even when it can be scrolled.
+ * suggestTags suggests tags for a field in a list below it, of the class, and calls chosen when
+ * the user takes one. The list is not a stop of the Tab key, not even when it can be scrolled.
  * @param {HTMLInputElement | HTMLTextAreaElement} field
- * @param {HTMLElement} list
+ * @param {string} look
  * @param {() => void} [chosen]
  */
-export function suggestTags(field, list, chosen = () => {}) {
-  list.tabIndex = -1;
+export function suggestTags(field, look, chosen = () => {}) {
+  const id = `${field.id}-tags`;
+  const list = h('ul', { id, class: look, role: 'listbox', 'aria-label': 'Tags', tabindex: '-1', hidden: '' });
+  const attributes = { 'aria-autocomplete': 'list', 'aria-controls': id, autocomplete: 'off', autocapitalize: 'none' };
+  Object.entries(attributes).forEach(([name, text]) => field.setAttribute(name, text));
+  field.after(list);
   let running = new AbortController();
   /** @type {HTMLElement[]} */
   let options = [];
@@ -23,7 +27,8 @@ export function suggestTags(field, list, chosen = () => {}) {
 
   const expand = (/** @type {boolean} */ open) => {
     list.hidden = !open;
-    if (field.getAttribute('role') === 'combobox') { // a text area cannot be one
+    if (field instanceof HTMLInputElement) { // a text area cannot be one
+      field.role = 'combobox';
       field.ariaExpanded = String(open);
     }
   };
@@ -64,7 +69,7 @@ export function suggestTags(field, list, chosen = () => {}) {
     };
     options = tags.slice(0, MAX).map(({ tag, plants, more }, i) => h(
       'li',
-      { role: 'option', id: `${list.id}-${i}`, 'aria-selected': 'false', onpointerdown: press, 'data-tag': tag },
+      { role: 'option', id: `${id}-${i}`, 'aria-selected': 'false', onpointerdown: press, 'data-tag': tag },
       h('span', { dir: 'auto' }, shorten(tag, 100)),
       h('span', {}, count(Number(plants)) + (more ? '+' : '')),
     ));
@@ -76,6 +81,7 @@ export function suggestTags(field, list, chosen = () => {}) {
     }
   };
 
+  close();
   field.addEventListener('input', suggest);
   field.addEventListener('focus', suggest);
   field.addEventListener('blur', close);

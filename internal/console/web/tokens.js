@@ -32,7 +32,13 @@ function row(/** @type {Listed} */ token) {
   return h(
     'li',
     { 'data-id': id },
-    h('div', { class: 'who' }, h('strong', { dir: 'auto' }, ...visible(name)), ...(own ? [h('span', { class: 'badge' }, 'You')] : []), h('code', {}, id)),
+    h(
+      'div',
+      { class: 'who' },
+      h('strong', { dir: 'auto' }, ...visible(name)),
+      ...(own ? [h('span', { class: 'badge' }, 'You')] : []),
+      h('code', {}, id),
+    ),
     words('Scopes', scopes),
     h('dl', {}, fact('Created', when(created)), fact('Last used', own ? 'now' : used ? when(used) : 'never'), last),
     h('div', { class: 'do' }, ...(active && allows('tokens:write') ? [revoke] : [])),
@@ -41,10 +47,10 @@ function row(/** @type {Listed} */ token) {
 
 function create() {
   const own = session.token();
-  const name = /** @type {HTMLInputElement} */ (h('input', { id: 'token-name', autocomplete: 'off', spellcheck: 'false', autofocus: '' }));
+  const name = h('input', { id: 'token-name', autocomplete: 'off', spellcheck: 'false', autofocus: '' });
   const scopes = checks('Scopes', own.scopes.map((value) => ({ value, text: meaning(value), checked: value.startsWith('plants:') })));
   const choices = lifetimes(own.expires, Date.now());
-  const lifetime = /** @type {HTMLSelectElement} */ (h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual ? '' : undefined }, label))));
+  const lifetime = h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual ? '' : undefined }, label)));
   openForm({
     title: 'New token',
     body: [field('Name', name, 'What it is for, for example: backup.'), scopes, field('Expires', lifetime)],
@@ -53,7 +59,8 @@ function create() {
       const body = JSON.stringify({ name: name.value.trim(), scopes: checked(scopes), expires: choices[lifetime.selectedIndex].expires });
       const made = await send(body, options);
       load();
-      return () => showSecret({ title: `Token ${made.name}`, text: 'The token was created. This is its secret:', label: 'Token', secret: made.token });
+      const text = 'The token was created. This is its secret:';
+      return () => showSecret({ title: `Token ${made.name}`, text, label: 'Token', secret: made.token });
     },
   });
 }
@@ -61,13 +68,14 @@ function create() {
 // send creates a token. Sending it twice would create two.
 async function send(/** @type {string} */ body, /** @type {import('./api.js').Options} */ options) {
   try {
-    return (await call('POST', TOKENS, { ...options, body, headers: { 'Content-Type': 'application/json' } })).json();
+    return (await call('POST', TOKENS, { ...options, body })).json();
   } catch (err) {
     if (err.status !== 0) {
       throw err;
     }
     load();
-    throw new Failure(0, 'The server did not respond. The token may have been created: if it is in the list, revoke it, because its secret is lost, and try again.');
+    throw new Failure(0, 'The server did not respond. The token may have been created: if it is in the list, revoke it, '
+      + 'because its secret is lost, and try again.');
   }
 }
 

@@ -8,6 +8,7 @@ import { list, reload, select } from './list.js';
 import { field, openForm } from './parts.js';
 import { focusRow } from './rows.js';
 import { suggestTags } from './suggest.js';
+import { sleep } from './wait.js';
 
 /** @typedef {import('./api.js').Plant} Plant */
 
@@ -127,9 +128,7 @@ async function patiently(f) {
         throw err;
       }
     }
-    await new Promise((resolve) => {
-      setTimeout(resolve, PAUSE);
-    });
+    await sleep(PAUSE);
   }
 }
 
@@ -144,21 +143,9 @@ export function askDelete(plants) {
 
 /** askTag asks for a new tag of these plants. @param {Plant[]} plants */
 export function askTag(plants) {
-  const tag = /** @type {HTMLInputElement} */ (h('input', {
-    id: 'bulk-tag',
-    role: 'combobox',
-    'aria-expanded': 'false',
-    'aria-autocomplete': 'list',
-    'aria-controls': 'bulk-tags',
-    autocomplete: 'off',
-    spellcheck: 'false',
-    autocapitalize: 'none',
-    autofocus: '',
-  }));
-  const tags = h('ul', { id: 'bulk-tags', class: 'options line', role: 'listbox', 'aria-label': 'Tags', hidden: '' });
+  const tag = h('input', { id: 'bulk-tag', spellcheck: 'false', autofocus: '' });
   const body = [field('New tag', tag, 'Leave it empty to remove the tag.')];
-  tag.after(tags);
-  suggestTags(tag, tags);
+  suggestTags(tag, 'options line');
   ask(plants, 're-tagged', { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, async (plant) => {
     const { response } = await replacePlant({ ...plant, tag: tag.value || undefined }, plant.etag, {});
     return { ...plant, after: response.headers.get('ETag') ?? undefined };

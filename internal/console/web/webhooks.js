@@ -1,15 +1,18 @@
 // The page of webhooks: the list, and one of them with its deliveries beside it; and the
 // alerts on all pages.
 
-import { EVENTS, Failure, WEBHOOKS, allows, call, handled } from './api.js';
+import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled } from './api.js';
 import { chart } from './chart.js';
 import { alarm, alarming, condition, day, succeeded, tally, waiting } from './deliveries.js';
 import { $, busy, h, icon, toast, when } from './dom.js';
 import { plural, sentence, time } from './format.js';
 import { indent } from './json.js';
-import { checked, checks, fact, facts, field, listPage, message, openForm, showSecret, tell, words } from './parts.js';
+import {
+  checked, checks, fact, facts, field, guardFocus, listPage, message, openForm, redraw, showSecret, tell, words,
+} from './parts.js';
 import { go, state } from './route.js';
 import { format } from './state.js';
+import { poll } from './wait.js';
 
 const TYPES = ['plant.created', 'plant.replaced', 'plant.deleted'];
 const SOON = 2000; // between two looks at the deliveries
@@ -29,13 +32,19 @@ const { page: list, load } = listPage({
 export const page = {
   ...list,
   show(root, now) {
+    const first = !root.firstChild;
     list.show(root, now);
-    clearInterval(looking);
-    looking = setInterval(look, SOON);
+    if (first) {
+      looking = new AbortController();
+      poll(looking.signal, SOON, look);
+    }
   },
   hide() {
-    clearInterval(looking);
+    looking.abort();
     list.hide();
+    drawer.remove();
+    drawer.dataset.id = '';
+    guardFocus();
   },
   key(key) {
     if (key !== 'Escape' || !state().id) {
@@ -46,22 +55,20 @@ export const page = {
   },
 };
 
-/** @type {HTMLElement} */
-let drawer;
+const drawer = h('aside', { class: 'drawer', 'aria-labelledby': 'webhook-title' });
 /** @type {Delivery[]} */
 let tests = []; // of the webhook in the drawer. The server keeps none.
-/** @type {ReturnType<typeof setInterval>} */
-let looking;
+let looking = new AbortController();
 let looks = 0;
 
-// look keeps the page current while it is seen: deliveries at once, and the list now and then.
+// look keeps the page current: deliveries at once, and the list now and then.
 async function look() {
-  if (document.hidden || !allows('webhooks:read') || document.querySelector('.page dialog')) {
+  if (!allows('webhooks:read') || document.querySelector('.page dialog')) {
     return;
   }
   looks++;
   const { id } = state();
-  const changed = id !== '' && drawer?.dataset.id === id && await loadDeliveries(id);
+  const changed = id !== '' && drawer.dataset.id === id && await loadDeliveries(id);
   if (changed || looks % SELDOM === 0) {
     await load();
   }
@@ -69,52 +76,43 @@ async function look() {
 
 // draw shows the webhooks, and the one that the URL names beside them.
 function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhooks) {
+  if (!place.isConnected) {
+    return; // the page was left
+  }
   const { id } = state();
-  const back = focused(place);
-  if (!place.contains(drawer)) {
-    drawer = h('aside', { class: 'drawer', 'aria-labelledby': 'webhook-title' });
-    place.append(drawer);
-  }
+  const { id: last } = drawer.dataset;
   const rows = webhooks.map((webhook) => row(webhook, webhook.id === id));
-  while (drawer.previousSibling) { // the drawer stays where it is, with its position
-    drawer.previousSibling.remove();
+  redraw(place, rows.length > 0 ? h('ul', { class: 'records' }, ...rows) : empty());
+  if (!drawer.isConnected) {
+    place.after(drawer);
   }
-  drawer.before(webhooks.length > 0 ? h('ul', { class: 'records' }, ...rows) : empty());
-  const open = webhooks.find((webhook) => webhook.id === id);
-  const fresh = drawer.dataset.id !== id;
+  const closes = id === '' && drawer.contains(document.activeElement);
   drawer.hidden = id === '';
   drawer.dataset.id = id;
-  if (id === '') {
-    drawer.replaceChildren();
-  } else if (open) {
-    show(open, fresh);
+  guardFocus();
+  const open = webhooks.find((webhook) => webhook.id === id);
+  if (open) {
+    show(open, last !== id || !drawer.querySelector('.deliveries'));
   } else {
     drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, NONE)));
   }
-  back();
+  if (closes) {
+    place.querySelectorAll('a').forEach((link) => link.closest('li')?.dataset.id === last && link.focus());
+  }
 }
 
 const NONE = 'There is no such webhook.';
 
-// focused returns a function that gives the focus back to the link or button that has it now,
-// after it was drawn again.
-function focused(/** @type {HTMLElement} */ place) {
-  const active = /** @type {HTMLElement} */ (document.activeElement);
-  const all = () => /** @type {HTMLElement[]} */ ([...place.querySelectorAll('.records a, .drawer :is(header, .buttons) button')]);
-  const name = (/** @type {HTMLElement} */ element) => element.getAttribute('href') ?? element.ariaLabel ?? element.textContent;
-  const had = all().includes(active);
-  return () => had && !active.isConnected && all().find((element) => name(element) === name(active))?.focus();
-}
-
 const empty = () => message('No webhooks', 'A webhook sends every change to a URL, signed, until it arrives.');
 
-function badge(/** @type {Webhook} */ webhook) {
+/** badge says how a webhook does. @param {Webhook} webhook */
+export function badge(webhook) {
   const now = condition(webhook);
   return h('span', { class: now === 'active' ? 'badge' : 'badge bad' }, now);
 }
 
 /** trouble says since when and why events do not arrive, if they do not. @param {Webhook} webhook */
-function trouble({ state: now, reason, failing }) {
+export function trouble({ state: now, reason, failing }) {
   if (now === 'disabled') {
     return reason ? [h('p', { class: 'problem' }, sentence(reason))] : [];
   }
@@ -177,10 +175,21 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
     action('Rotate secret', () => rotate(webhook));
     action('Delete', () => remove(webhook), 'risky');
   }
-  const deliveries = drawer.querySelector('.deliveries');
-  drawer.replaceChildren(heading(url), h(
-    'div',
-    { class: 'drawer-body' },
+  if (fresh) {
+    tests = [];
+    drawer.replaceChildren(heading(url), h(
+      'div',
+      { class: 'drawer-body' },
+      h('div', { id: 'webhook' }),
+      h('h3', { id: 'deliveries-title' }, 'Deliveries'),
+      h('div', { class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0' }),
+    ));
+    $('webhook-title').focus();
+    loadDeliveries(id);
+  }
+  $('webhook-title').textContent = url;
+  redraw(
+    $('webhook'),
     h(
       'dl',
       { class: 'facts' },
@@ -196,16 +205,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
       ),
     ),
     buttons,
-    h('h3', { id: 'deliveries-title' }, 'Deliveries'),
-    !fresh && deliveries ? deliveries : h('div', {
-      class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0',
-    }),
-  ));
-  if (fresh) {
-    drawer.querySelector('h2')?.focus();
-    tests = [];
-    loadDeliveries(id);
-  }
+  );
 }
 
 // loadDeliveries shows the deliveries, and returns whether there are other ones than before.
@@ -213,7 +213,7 @@ async function loadDeliveries(/** @type {string} */ id) {
   const list = /** @type {HTMLElement} */ (drawer.querySelector('.deliveries'));
   try {
     /** @type {Delivery[]} */
-    const sent = (await call('GET', `${WEBHOOKS}/${id}/deliveries`)).json();
+    const sent = await get(`${WEBHOOKS}/${id}/deliveries`);
     const all = [...tests, ...sent].sort((a, b) => Date.parse(b.time) - Date.parse(a.time));
     const keys = all.map(({ event, attempt: number, time: at }) => `${event} ${number} ${at}`);
     if (list.firstChild && list.dataset.shown === keys.join()) {
@@ -320,7 +320,7 @@ async function resume(/** @type {Webhook} */ { id }) {
 
 function replay(/** @type {Webhook} */ { id, url }) {
   const periods = [['1', 'The last hour'], ['24', 'The last 24 hours'], ['168', 'The last 7 days']];
-  const hours = /** @type {HTMLSelectElement} */ (h('select', {}, ...periods.map(([value, text]) => h('option', { value }, text))));
+  const hours = h('select', {}, ...periods.map(([value, text]) => h('option', { value }, text)));
   openForm({
     title: 'Send events again?',
     body: [
@@ -330,8 +330,7 @@ function replay(/** @type {Webhook} */ { id, url }) {
     action: 'Replay',
     async run(options) {
       const since = new Date(Date.now() - Number(hours.value) * 3_600_000).toISOString();
-      const headers = { 'Content-Type': 'application/json' };
-      await call('POST', `${WEBHOOKS}/${id}/replay`, { ...options, headers, body: JSON.stringify({ since }) });
+      await call('POST', `${WEBHOOKS}/${id}/replay`, { ...options, body: JSON.stringify({ since }) });
       toast('The events are sent again.');
       await load();
     },
@@ -340,8 +339,7 @@ function replay(/** @type {Webhook} */ { id, url }) {
 
 /** edit opens the form for a webhook, or for a new one. @param {Webhook | null} webhook */
 function edit(webhook) {
-  const input = (/** @type {Record<string, any>} */ properties) => /** @type {HTMLInputElement} */ (
-    h('input', { autocomplete: 'off', spellcheck: 'false', ...properties }));
+  const input = (/** @type {Record<string, any>} */ properties) => h('input', { autocomplete: 'off', spellcheck: 'false', ...properties });
   const url = input({ id: 'webhook-url', type: 'url', value: webhook?.url ?? '', placeholder: 'https://example.com/hook', autofocus: '' });
   const description = input({ id: 'webhook-description', value: webhook?.description ?? '' });
   const types = checks('Changes to send', TYPES.map((value) => ({ value, text: '', checked: webhook?.types.includes(value) ?? true })));
@@ -354,9 +352,8 @@ function edit(webhook) {
         throw new Failure(400, 'Choose at least one kind of change.');
       }
       const body = JSON.stringify({ url: url.value.trim(), types: checked(types), description: description.value.trim() });
-      const headers = { 'Content-Type': 'application/json' };
       const [method, where] = webhook ? ['PUT', `${WEBHOOKS}/${webhook.id}`] : ['POST', WEBHOOKS];
-      const made = (await call(method, where, { ...options, body, headers })).json();
+      const made = (await call(method, where, { ...options, body })).json();
       await load();
       if (webhook) {
         toast('The webhook was saved.');
@@ -410,36 +407,23 @@ function remove(/** @type {Webhook} */ { id, url }) {
 const EVERY = 30_000;
 const DISMISSED = 'plantstore.dismissed'; // the ids of webhooks are those of one store
 
-/** @type {ReturnType<typeof setTimeout>} */
-let timer;
-let running = new AbortController();
+let alerting = new AbortController();
 
 /** startAlerts shows alerts until stopAlerts, if the token has the scope webhooks:read. */
 export function startAlerts() {
   stopAlerts();
-  running = new AbortController();
+  alerting = new AbortController();
+  const { signal } = alerting;
   if (allows('webhooks:read')) {
-    watch(running.signal);
+    poll(signal, EVERY, async () => {
+      $('alerts').replaceChildren(...alarming(await get(WEBHOOKS, { signal }), Date.now(), dismissed()).map(alert));
+    });
   }
 }
 
 export function stopAlerts() {
-  running.abort();
-  clearTimeout(timer);
+  alerting.abort();
   $('alerts').replaceChildren();
-}
-
-async function watch(/** @type {AbortSignal} */ signal) {
-  try {
-    /** @type {Webhook[]} */
-    const all = (await call('GET', WEBHOOKS, { signal })).json();
-    $('alerts').replaceChildren(...alarming(all, Date.now(), dismissed()).map(alert));
-  } catch (err) {
-    if (handled(err) || err.status === 403) {
-      return; // the token lacks the scope, or is no longer valid
-    }
-  }
-  timer = setTimeout(() => watch(signal), EVERY);
 }
 
 /** dismissed returns the alerts that the user has dismissed today. @returns {Record<string, string>} */

@@ -5,7 +5,9 @@ import { alarm, alarming, condition, day, tally, waiting } from '../web/deliveri
 
 const NOW = Date.parse('2026-11-18T12:00:00Z');
 const failing = (id, minutes) => ({
-  id, state: 'active', failing: { since: new Date(NOW - minutes * 60_000).toISOString(), attempts: '3', error: 'the endpoint responded 500' },
+  id,
+  state: 'active',
+  failing: { since: new Date(NOW - minutes * 60_000).toISOString(), attempts: '3', error: 'the endpoint responded 500' },
 });
 
 test('a webhook that fails is not active', () => {
@@ -26,7 +28,8 @@ test('a webhook needs attention after 5 minutes, unless that was dismissed today
 
 test('deliveries are counted over time', () => {
   const at = (seconds, status) => ({ time: new Date(NOW - seconds * 1000).toISOString(), status });
-  assert.deepEqual(tally([at(0, '204'), at(1, '500'), at(99, '0'), at(100, '200')], 2, NOW), { start: NOW - 100_000, arrived: [1, 1], failed: [1, 1] });
+  const all = [at(0, '204'), at(1, '500'), at(99, '0'), at(100, '200')];
+  assert.deepEqual(tally(all, 2, NOW), { start: NOW - 100_000, arrived: [1, 1], failed: [1, 1] });
   assert.deepEqual(tally([], 2, NOW), { start: NOW - 1, arrived: [0, 0], failed: [0, 0] });
 });
 

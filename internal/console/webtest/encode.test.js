@@ -34,7 +34,8 @@ test('an export has what the command writes', async () => {
     ['ndjson', all, ''],
     ['json', `[\n${LINES.join(',\n')}\n]\n`, '[]\n'],
     ['csv', `${header}-9223372036854775808,"a, ""b""\n",""\n9007199254740993,=1+1,@é🌱\n9007199254740994,,\n`, header],
-    ['spreadsheet', `\ufeff${header}-9223372036854775808,"a, ""b""\n",""\n9007199254740993,'=1+1,'@é🌱\n9007199254740994,,\n`, `\ufeff${header}`],
+    ['spreadsheet',
+      `\ufeff${header}-9223372036854775808,"a, ""b""\n",""\n9007199254740993,'=1+1,'@é🌱\n9007199254740994,,\n`, `\ufeff${header}`],
   ]) {
     for (const chunk of [1, 7, 64 * 1024]) {
       assert.equal(await written(format, all, chunk), want, `${format} in chunks of ${chunk}`);

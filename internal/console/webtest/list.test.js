@@ -42,7 +42,8 @@ function serve(store, { examines = Infinity, fails = () => false } = {}) {
     if (url.pathname === '/events') {
       return new Response(new ReadableStream({
         start(controller) {
-          server.send = (...events) => events.forEach((event) => controller.enqueue(encoder.encode(`id: 1\ndata: ${JSON.stringify(event)}\n\n`)));
+          const send = (event) => controller.enqueue(encoder.encode(`id: 1\ndata: ${JSON.stringify(event)}\n\n`));
+          server.send = (...events) => events.forEach(send);
           signal.addEventListener('abort', () => controller.error(signal.reason));
         },
       }));
@@ -53,7 +54,8 @@ function serve(store, { examines = Infinity, fails = () => false } = {}) {
     }
     const [limit, after] = ['limit', 'after'].map((name) => Number(url.searchParams.get(name) ?? 0));
     const rest = server.store.filter(({ id }) => id > after);
-    const some = rest.slice(0, examines).filter(({ name, tag }) => name.includes(url.searchParams.get('q') ?? '') && [tag, null].includes(url.searchParams.get('tag')));
+    const [q, wanted] = ['q', 'tag'].map((name) => url.searchParams.get(name));
+    const some = rest.slice(0, examines).filter(({ name, tag }) => name.includes(q ?? '') && [tag, null].includes(wanted));
     const page = some.slice(0, limit);
     const last = page.length === limit ? page.at(-1) : rest[examines - 1];
     const more = last && last.id !== rest.at(-1).id;

@@ -31,7 +31,8 @@ test('a server that has started again has no negative rates', () => {
 
 // histogram returns metrics in which so many requests of an operation took at most 1 ms, 2 ms
 // and any time.
-const histogram = (/** @type {[string, number, number, number][]} */ ...operations) => sample(operations.map(([operation, ...counts]) => ['0.001', '0.002', '+Inf'].map(
+const LIMITS = ['0.001', '0.002', '+Inf'];
+const histogram = (...operations) => sample(operations.map(([operation, ...counts]) => LIMITS.map(
   (le, i) => `plantstore_http_request_duration_seconds_bucket{operation="${operation}",le="${le}"} ${counts[i]}\n`,
 ).join('')).join(''), 0);
 

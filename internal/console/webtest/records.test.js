@@ -97,9 +97,15 @@ const cases = {
   'a line that is not UTF-8': ['a.ndjson', latin('{"id":1,"name":"\xff"}\n{"id":2}'), ['1!the line is not valid UTF-8', '2:{"id":2}']],
   'line separators within a line': ['a.ndjson', '{"id":1,"name":"\u2028\u0085"}', ['1:{"id":1,"name":"\u2028\u0085"}']],
   'an array': ['a.json', ' [ {"id": 1, "name": "a b"},\n 5 ,[ ] ] \n', ['1:{"id": 1, "name": "a b"}', '2:5', '3:[ ]']],
-  'an array of many lines': ['a.json', '[\n  {\n    "id": 9007199254740993,\r\n    "name": "a\\n  ]},[{ b"\n  },\n  {"id": -9223372036854775808}\n]\n', ['1:{"id": 9007199254740993,"name": "a\\n  ]},[{ b"}', '2:{"id": -9223372036854775808}']],
+  'an array of many lines': [
+    'a.json',
+    '[\n  {\n    "id": 9007199254740993,\r\n    "name": "a\\n  ]},[{ b"\n  },\n  {"id": -9223372036854775808}\n]\n',
+    ['1:{"id": 9007199254740993,"name": "a\\n  ]},[{ b"}', '2:{"id": -9223372036854775808}'],
+  ],
   'an array in a file of another name': ['a.txt', '\uFEFF[{"id":1},{"id":2}]', ['1:{"id":1}', '2:{"id":2}']],
-  'an array whose elements only the server validates': ['a.json', '[{"id":1,"id":2},{"id":9007199254740993.0}]', ['1:{"id":1,"id":2}', '2:{"id":9007199254740993.0}']],
+  'an array whose elements only the server validates': [
+    'a.json', '[{"id":1,"id":2},{"id":9007199254740993.0}]', ['1:{"id":1,"id":2}', '2:{"id":9007199254740993.0}'],
+  ],
   'an element that is not UTF-8': ['a.json', latin('[{"name":"\xff"},{"id":2}]'), ['1!the element is not valid UTF-8', '2:{"id":2}']],
   'an empty array': ['a.json', ' [ ] ', []],
   'quotes in an array': ['a.json', '["\\"]\\\\",{"a\\\\":"[{"}]', ['1:"\\"]\\\\"', '2:{"a\\\\":"[{"}']],
@@ -121,14 +127,34 @@ for (const [name, [fileName, content, want]] of Object.entries(cases)) {
 const refused = {
   'an empty file': ['a.ndjson', '', 'a.ndjson is empty.'],
   'a blank file': ['a.csv', '\uFEFF \r\n', 'a.csv is empty.'],
-  'a PNG': ['photo.png', latin('\x89PNG\r\n\x1a\n\0\0\0\rIHDR'), 'photo.png is not a text file: choose a file of plants as NDJSON, JSON or CSV.'],
-  'a JPEG named like a table': ['a.csv', latin('\xff\xd8\xff\xe0\0\x10JFIF'), 'a.csv is not a text file: choose a file of plants as NDJSON, JSON or CSV.'],
-  'a GIF named like lines': ['a.ndjson', latin('GIF89a\x01\0\x01\0'), 'a.ndjson is not a text file: choose a file of plants as NDJSON, JSON or CSV.'],
+  'a PNG': [
+    'photo.png', latin('\x89PNG\r\n\x1a\n\0\0\0\rIHDR'),
+    'photo.png is not a text file: choose a file of plants as NDJSON, JSON or CSV.',
+  ],
+  'a JPEG named like a table': [
+    'a.csv', latin('\xff\xd8\xff\xe0\0\x10JFIF'),
+    'a.csv is not a text file: choose a file of plants as NDJSON, JSON or CSV.',
+  ],
+  'a GIF named like lines': [
+    'a.ndjson', latin('GIF89a\x01\0\x01\0'),
+    'a.ndjson is not a text file: choose a file of plants as NDJSON, JSON or CSV.',
+  ],
   'a spreadsheet': ['a.xlsx', latin('PK\x03\x04\x14\0'), 'a.xlsx is not a text file: choose a file of plants as NDJSON, JSON or CSV.'],
-  'a drawing': ['a.svg', '<svg/>', 'a.svg does not look like plants: choose a file with one JSON object per line, a JSON array, or CSV whose header names the columns id and name.'],
+  'a drawing': [
+    'a.svg', '<svg/>',
+    'a.svg does not look like plants: choose a file with one JSON object per line, a JSON array, '
+      + 'or CSV whose header names the columns id and name.',
+  ],
   'an object of many lines': ['a.json', '{\n  "id": 1\n}\n', 'a.json must be a JSON array of plants, or have one plant per line.'],
-  'a table of one column': ['a.csv', 'id|name\n1|Oak\n', 'The header must name the columns id and name, and may name tag; with the separator comma it has "id|name"; for another separator, put a line such as sep=| before the header.'],
-  'a separator line and nothing else': ['a.csv', 'sep=;', 'The header must name the columns id and name, and may name tag; with the separator semicolon it has "".'],
+  'a table of one column': [
+    'a.csv', 'id|name\n1|Oak\n',
+    'The header must name the columns id and name, and may name tag; with the separator comma it has "id|name"; '
+      + 'for another separator, put a line such as sep=| before the header.',
+  ],
+  'a separator line and nothing else': [
+    'a.csv', 'sep=;',
+    'The header must name the columns id and name, and may name tag; with the separator semicolon it has "".',
+  ],
 };
 for (const [name, [fileName, content, message]] of Object.entries(refused)) {
   test(`refused: ${name}`, async () => {
@@ -211,7 +237,8 @@ test('a file that is no longer wanted is closed', async () => {
 
 test('unknown columns are named', async () => {
   const { table, noun, format } = await openFile(file('a.csv', 'id,Colour,name,"a ""b"""\n'));
-  assert.deepEqual({ ignored: ignored(table), noun, format }, { ignored: ['"Colour"', String.raw`"a \"b\""`], noun: 'line', format: 'csv' });
+  const want = { ignored: ['"Colour"', String.raw`"a \"b\""`], noun: 'line', format: 'csv' };
+  assert.deepEqual({ ignored: ignored(table), noun, format }, want);
 });
 
 test('failed records keep their text and get a reason', () => {

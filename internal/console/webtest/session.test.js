@@ -9,7 +9,12 @@ const TOKEN = { id: 'a', name: 'me', scopes: ['plants:read'], created: '2026-11-
 /** storage returns a Storage. */
 function storage() {
   const items = new Map();
-  return { items, getItem: (name) => items.get(name) ?? null, setItem: (name, text) => items.set(name, text), removeItem: (name) => items.delete(name) };
+  return {
+    items,
+    getItem: (name) => items.get(name) ?? null,
+    setItem: (name, text) => items.set(name, text),
+    removeItem: (name) => items.delete(name),
+  };
 }
 
 let runs = 0;
