@@ -96,9 +96,25 @@ func (m *Matcher) foldUnicode(dst []byte, s string) []byte {
 	return dst
 }
 
-// foldRune maps runes that differ only in case to the same rune: the smallest of
-// them, or its lower case if that is ASCII (the long s becomes s).
+// european has foldRune of the letters of Latin, Greek and Cyrillic: Unicode's tables are slow.
+var european = func() (folded [0x530]rune) {
+	for r := range folded {
+		folded[r] = least(rune(r))
+	}
+	return folded
+}()
+
+// foldRune maps runes that differ only in case to the same rune.
 func foldRune(r rune) rune {
+	if int(r) < len(european) {
+		return european[r]
+	}
+	return least(r)
+}
+
+// least returns the smallest of the runes that differ only in case, or its lower case if that
+// is ASCII (the long s becomes s).
+func least(r rune) rune {
 	least := r
 	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
 		least = min(least, next)
