@@ -32,13 +32,17 @@ func TestPagesFitAndAreReadableAndNamed(t *testing.T) {
 	s := startServer(t)
 	s.Import(garden(60))
 	s.put("7", `{"name":"A plant whose name is so long that it does not fit on one line of the table, nor on two lines of a phone, and still must not push anything else aside","tag":"a rather long tag for a plant"}`)
+	sheet := file(t, "stock.csv", "Nr;Bezeichnung;Gruppe\n1000;A plant with a long name;a rather long tag for a plant\nx;Efeu;Ranke\n")
 	b := openConsole(s)
+	closeDialog := func() { b.press(kb.Escape); b.hidden("dialog") }
 	states := []pageState{
 		{"table", func() { b.hidden("dialog") }, func() {}},
 		{"form", func() { b.click("#create"); b.see("#drawer", "New plant") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
 		{"drawer", func() { b.openPlant("7"); b.see("#history", "Created") }, func() { b.press(kb.Escape); b.hidden("#drawer") }},
 		{"keys", func() { b.press("?"); b.see("#keys", "Keyboard shortcuts") }, func() { b.press(kb.Escape) }},
 		{"import", func() { b.click("#import"); b.see("#transfer", "Import plants") }, func() { b.press(kb.Escape) }},
+		{"preview", func() { b.click("#import"); b.choose(sheet); b.see("#preview", "1 of 2 records will fail") }, closeDialog},
+		{"export", func() { b.click("#export"); b.see("dialog", "Export all plants") }, closeDialog},
 		{"end", func() { b.eval("scrollTo(0, document.body.scrollHeight)") }, func() { b.eval("scrollTo(0, 0)") }},
 		{"sign-in", func() { b.click("#sign-out"); b.see("#sign-in", "Sign in") }, func() { b.signIn(harness.Token) }},
 	}

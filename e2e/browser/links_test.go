@@ -42,6 +42,8 @@ func TestURLIsTheState(t *testing.T) {
 	b.see("#count", "Plants after ID 100")
 	b.click("#previous")
 	b.see("#count", "Plants 1–50 of ")
+	b.open("http://" + s.Addr + "/#/activity?range=constructor")
+	b.see("#activity-total", "changes since")
 	b.open("http://" + s.Addr + "/#/nowhere")
 	b.see("main", "There is no such page")
 	b.wait("document.title === 'Not found · Plantstore'")

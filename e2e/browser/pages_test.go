@@ -265,6 +265,7 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 		b.click("#sign-out")
 		b.signIn(harness.Token)
 	}
+	b.eval("localStorage.setItem('plantstore.dismissed', 'what is not ours')")
 	again()
 	b.see("#alerts", "Webhook failing")
 	b.see("#alerts", receiver.URL)

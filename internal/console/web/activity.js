@@ -13,6 +13,7 @@ import { poll, retry } from './wait.js';
 /** @type {Record<string, [number, number]>} */
 const RANGES = { '15m': [15, 60], '1h': [60, 60], '24h': [1800, 48], '7d': [10_800, 56] };
 const USUAL = '1h';
+const period = (/** @type {string} */ name) => (Object.hasOwn(RANGES, name) ? name : USUAL);
 const HEIGHT = 124;
 const REDRAW = 2000;
 const ROWS = 200;
@@ -137,7 +138,7 @@ function mount(/** @type {HTMLElement} */ root) {
 // mark shows the state in the choices.
 function mark() {
   const { type, plant, range } = state();
-  const current = { type, range: RANGES[range] ? range : USUAL };
+  const current = { type, range: period(range) };
   for (const key of /** @type {const} */ (['type', 'range'])) {
     for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll(`.choices [data-${key}]`))) {
       const name = link.dataset[key] ?? '';
@@ -300,7 +301,7 @@ function watch() {
   log.drawing = new AbortController();
   const { signal } = log.drawing;
   const { range } = state();
-  const [seconds, bars] = RANGES[range] ?? RANGES[USUAL];
+  const [seconds, bars] = RANGES[period(range)];
   poll(signal, REDRAW, async () => {
     const { element, total } = await changes(seconds, bars, HEIGHT, signal);
     const { type, plant, by } = state();

@@ -230,7 +230,7 @@ function firstRows(/** @type {PlantFile} */ { noun, table }, /** @type {First} *
   const unused = table ? ignored(table) : [];
   return [
     verdict,
-    h('div', { class: 'sheet' }, h(
+    h('div', { class: 'sheet', tabindex: '0', role: 'group', 'aria-label': 'First records' }, h(
       'table',
       { 'aria-label': 'First records' },
       h('thead', {}, h('tr', {}, ...heading)),

@@ -23,6 +23,22 @@ const ANSWER = 50; // milliseconds in which another tab answers, before anyone s
  */
 
 /**
+ * isEntry reports whether a value is what is kept of a sign-in. Other pages of the origin, and
+ * other releases, may have stored or sent something else.
+ * @param {any} value
+ */
+const isEntry = (value) => typeof value?.secret === 'string' && Number.isFinite(value.since) && Array.isArray(value.token?.scopes);
+
+/** parse returns the value of a JSON text, or null if it is not one. @param {string | null} text */
+function parse(text) {
+  try {
+    return JSON.parse(text ?? 'null');
+  } catch {
+    return null;
+  }
+}
+
+/**
  * createSession returns the session of a tab. Sessions with the same name share their sign-ins.
  * @param {string} name
  * @param {Storage} tab
@@ -42,8 +58,8 @@ export function createSession(name, tab, device, channel, now = Date.now) {
 
   /** @returns {Entry | null} */
   const read = (/** @type {Storage} */ storage) => {
-    const entry = JSON.parse(storage.getItem(name) ?? 'null');
-    if (entry && isOver(entry)) {
+    const entry = parse(storage.getItem(name));
+    if (!isEntry(entry) || isOver(entry)) {
       storage.removeItem(name);
       return null;
     }
@@ -65,7 +81,7 @@ export function createSession(name, tab, device, channel, now = Date.now) {
     } else if (data === 'ended') {
       tab.removeItem(name);
       left();
-    } else if (!own && !isOver(data) && data.secret !== refused) {
+    } else if (!own && isEntry(data) && !isOver(data) && data.secret !== refused) {
       write(tab, data);
       joined();
     }
@@ -86,7 +102,7 @@ export function createSession(name, tab, device, channel, now = Date.now) {
       const since = Math.max(now(), endedAt() + 1);
       write(tab, { secret, token, since });
       if (keep) {
-        write(device, { secret, token, since, until: Math.min(since + LONGEST, Date.parse(token.expires ?? '') || Infinity) });
+        write(device, { secret, token, since, until: Math.min(now() + LONGEST, Date.parse(token.expires ?? '') || Infinity) });
       }
       channel.postMessage({ secret, token, since });
     },

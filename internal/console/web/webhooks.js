@@ -5,7 +5,7 @@ import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled } from './api.js'
 import { chart } from './chart.js';
 import { alarm, alarming, condition, day, succeeded, tally, waiting } from './deliveries.js';
 import { $, busy, h, icon, toast, when } from './dom.js';
-import { plural, sentence, time } from './format.js';
+import { plural, sentence, span, time } from './format.js';
 import { indent } from './json.js';
 import {
   checked, checks, fact, facts, field, guardFocus, listPage, message, openForm, redraw, showSecret, tell, words,
@@ -156,7 +156,6 @@ const heading = (/** @type {string} */ title) => h(
 
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   const { id, url, description, types, created, by, delivered, pending, lag_ms: lag } = webhook;
-  const seconds = Math.round(Number(lag) / 1000);
   const buttons = h('div', { class: 'buttons' });
   /** @type {(name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
   const action = (name, run, kind) => {
@@ -198,7 +197,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
         .../** @type {[string, Node][]} */ (description ? [['For', h('span', { class: 'value', dir: 'auto' }, description)]] : []),
         ['State', badge(webhook), ...trouble(webhook)],
         ['Last arrived', delivered ? when(delivered) : 'never'],
-        ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${plural(seconds, 'second')}` : 'nothing'],
+        ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${span(Number(lag) / 1000)}` : 'nothing'],
         ['Changes', types.join(', ')],
         ['Created', when(created), by ? ` by ${by}` : ''],
         ['ID', h('code', {}, id)],
@@ -428,8 +427,12 @@ export function stopAlerts() {
 
 /** dismissed returns the alerts that the user has dismissed today. @returns {Record<string, string>} */
 function dismissed() {
-  const all = Object.entries(JSON.parse(localStorage.getItem(DISMISSED) ?? '{}'));
-  return Object.fromEntries(all.filter(([, on]) => on === day(Date.now())));
+  try {
+    const all = Object.entries(JSON.parse(localStorage.getItem(DISMISSED) ?? '{}'));
+    return Object.fromEntries(all.filter(([, on]) => on === day(Date.now())));
+  } catch {
+    return {}; // what is stored hides no alert unless it says so
+  }
 }
 
 function alert(/** @type {Webhook} */ webhook) {

@@ -112,3 +112,43 @@ test('a token that is refused is no longer kept, and no other tab brings it back
   third.session.refuse(); // plt_2
   assert.equal(open().session.secret(), 'plt_3');
 });
+
+test('what is no sign-in signs nobody in, and is no obstacle', async (t) => {
+  for (const text of ['', '{', '5', '"plt_1"', '[]', '{}', '{"secret":"plt_1","since":1}', '{"secret":1,"token":{"scopes":[]},"since":1}']) {
+    const { device, open } = browser(t);
+    device.setItem('/v1', text);
+    const { tab, session } = open();
+    assert.equal(session.secret(), '', text);
+    assert.equal(device.items.size, 0, text);
+    tab.setItem('/v1', text);
+    assert.deepEqual(session.token().scopes, [], text);
+    assert.equal(await session.join(), false, text);
+    session.begin('plt_1', TOKEN, true);
+    assert.equal(session.secret(), 'plt_1', text);
+  }
+});
+
+test('a message that is no sign-in is ignored', async (t) => {
+  const { open } = browser(t);
+  const { tab, session } = open();
+  const forger = new BroadcastChannel(`${runs} /v1`);
+  t.after(() => forger.close());
+  const joined = changed(session);
+  for (const message of [null, 5, 'x', {}, { secret: 'plt_1', since: 1 }, { secret: 'plt_1', token: TOKEN, since: Infinity }]) {
+    forger.postMessage(message);
+  }
+  forger.postMessage({ secret: 'plt_2', token: TOKEN, since: 1 });
+  assert.equal(await joined, 'joined');
+  assert.equal(JSON.parse(tab.getItem('/v1')).secret, 'plt_2');
+});
+
+test('a sign-out with a clock that was ahead does not prolong what the device keeps', (t) => {
+  const { clock, device, open } = browser(t);
+  const { session } = open();
+  clock.now += 365 * DAY;
+  session.end();
+  clock.now -= 365 * DAY;
+  session.begin('plt_1', TOKEN, true);
+  assert.equal(session.secret(), 'plt_1');
+  assert.equal(JSON.parse(device.getItem('/v1')).until, clock.now + 30 * DAY);
+});
