@@ -4,7 +4,7 @@ import test from 'node:test';
 // What api.js wants to know of the page.
 globalThis.document = { querySelector: () => ({ content: '' }) };
 globalThis.location = { origin: 'http://plants.test' };
-const storage = { getItem: () => null };
+const storage = { getItem: () => null, removeItem() {} };
 Object.assign(globalThis, { sessionStorage: storage, localStorage: storage, BroadcastChannel: class {} });
 const { readBack } = await import('../web/feed.js');
 

@@ -114,7 +114,8 @@ test('a token that is refused is no longer kept, and no other tab brings it back
 });
 
 test('what is no sign-in signs nobody in, and is no obstacle', async (t) => {
-  for (const text of ['', '{', '5', '"plt_1"', '[]', '{}', '{"secret":"plt_1","since":1}', '{"secret":1,"token":{"scopes":[]},"since":1}']) {
+  const broken = ['{"secret":"plt_1","since":1}', '{"secret":1,"token":{"scopes":[]},"since":1}'];
+  for (const text of ['', '{', '5', '"plt_1"', '[]', '{}', ...broken]) {
     const { device, open } = browser(t);
     device.setItem('/v1', text);
     const { tab, session } = open();
