@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 
 	"plantstore"
 )
@@ -11,14 +13,16 @@ import (
 // document is the OpenAPI document with the real base URL, in both notations.
 type document struct{ yaml, json []byte }
 
-// placeholderURL is the server's URL in openapi.yaml.
+// placeholderURL is the server's URL in openapi.yaml, and in the code of openapi.json.
 const placeholderURL = "http://127.0.0.1:8080"
 
 func newDocument(base *url.URL) document {
 	quoted := fmt.Appendf(nil, "%q", base) // a URL is ASCII, so this is YAML and JSON too
+	before, after, _ := bytes.Cut(plantstore.OpenAPIJSON, []byte(`"`+placeholderURL+`"`))
+	inCode := []byte(strings.TrimRight(base.String(), "/"))
 	return document{
 		yaml: bytes.Replace(plantstore.OpenAPI, []byte("url: "+placeholderURL+"\n"), append([]byte("url: "), append(quoted, '\n')...), 1),
-		json: bytes.Replace(plantstore.OpenAPIJSON, []byte(`"url": "`+placeholderURL+`"`), append([]byte(`"url": `), quoted...), 1),
+		json: slices.Concat(before, quoted, bytes.ReplaceAll(after, []byte(placeholderURL), inCode)),
 	}
 }
 

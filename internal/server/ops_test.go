@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -22,6 +23,23 @@ import (
 	"plantstore/internal/servertest"
 )
 
+// checkSamples checks the code in an OpenAPI document, and removes it: only openapi.json has any.
+func checkSamples(t *testing.T, document map[string]any, base *url.URL) {
+	t.Helper()
+	post := at(document, "paths", "/plants", "post")
+	code := fmt.Sprint(post["x-codeSamples"])
+	if !strings.Contains(code, "plants="+strings.TrimRight(base.String(), "/")+"/plants\n") {
+		t.Errorf("with the base URL %s, the code is %.300s", base, code)
+	}
+	for _, methods := range at(document, "paths") {
+		for _, operation := range methods.(map[string]any) {
+			if o, ok := operation.(map[string]any); ok {
+				delete(o, "x-codeSamples")
+			}
+		}
+	}
+}
+
 func TestContractIsServedWithTheBaseURL(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "/my%20shop/", "https://plants.example:8443/a/b"} {
@@ -34,6 +52,7 @@ func TestContractIsServedWithTheBaseURL(t *testing.T) {
 		}
 		// JSON is YAML too, so one parser reads both.
 		fromYAML, fromJSON, source := readYAML(t, inYAML.body), readYAML(t, inJSON.body), readYAML(t, plantstore.OpenAPI)
+		checkSamples(t, fromJSON, s.BaseURL)
 		if d := differences("", fromYAML, fromJSON); len(d) > 0 {
 			t.Errorf("openapi.yaml and openapi.json differ: %q", d)
 		}
