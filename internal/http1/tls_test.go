@@ -160,6 +160,7 @@ func TestPanicInAHandshakeEndsOnlyItsConnection(t *testing.T) {
 			if err := r.dial(t).secure(bad).Conn.(*tls.Conn).Handshake(); err != io.EOF {
 				t.Errorf("got %v, want the end", err)
 			}
+			synctest.Wait() // the connection is closed before it is no longer counted
 		}
 		wantPanic()
 		r.dial(t).secure(clientTLS("http/1.1")).exchange(fastRequest)
