@@ -82,7 +82,7 @@ func limitBoundsThePage(t *testing.T, s *subject) {
 // textBoundsThePage lists plants that are too large for one page, and the small ones
 // after them.
 func textBoundsThePage(t *testing.T, s *subject) {
-	const large = 24
+	const large = 12
 	var plants []plantstore.Plant
 	for id := range plantstore.ID(large + 100) {
 		p := tagged(id, fmt.Sprint("fern ", id), "green")

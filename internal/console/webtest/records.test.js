@@ -191,7 +191,7 @@ test('a record that is too long is skipped', async () => {
 });
 
 test('memory does not grow with the file', async () => {
-  const chunk = new TextEncoder().encode('{"id":1,"name":"Monstera deliciosa"}\n'.repeat(2000));
+  const chunk = new TextEncoder().encode(`{"id":1,"name":"${'x'.repeat(980)}"}\n`.repeat(75));
   let left = 400; // 30 MB
   const stream = () => new ReadableStream({
     pull(controller) {
@@ -209,11 +209,11 @@ test('memory does not grow with the file', async () => {
   let count = 0;
   for await (const { line } of records) {
     count = line;
-    if (line % 100_000 === 0) {
+    if (line % 1000 === 0) {
       peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);
     }
   }
-  assert.equal(count, 800_000);
+  assert.equal(count, 30_000);
   assert.equal(bytes(), 400 * chunk.length);
   assert.ok(peak < 16e6, `${peak} bytes`);
 });
