@@ -116,46 +116,6 @@ func paste(t *testing.T, shell, dir string, server *harness.Server, commands str
 	return output(t, cmd)
 }
 
-// TestTheFirstPagesRun pastes every block of the pages that a new user reads, in order, on one
-// store, twice in each of two shells.
-func TestTheFirstPagesRun(t *testing.T) {
-	t.Parallel()
-	need(t, "curl")
-	need(t, "jq")
-	server, dir := harness.Start(t), t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(harness.Binary(), filepath.Join(dir, "bin/plantstore")); err != nil {
-		t.Fatal(err)
-	}
-	for page, want := range map[string]int{"README.md": 4, "docs/usage.md": 4} {
-		text, err := os.ReadFile(filepath.Join(harness.Root, page))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Count(string(text), "<!-- not pasted: "); got != want {
-			t.Errorf("%s has %d blocks that are not pasted, want %d", page, got, want)
-		}
-	}
-	for range 2 {
-		for _, shell := range []string{"bash", "zsh"} {
-			got := paste(t, shell, dir, server, blocks(t, "README.md", "sh", server)+blocks(t, "docs/usage.md", "sh", server))
-			for _, want := range []string{
-				`{"name":"Monstera","tag":"tropical"}`, `{"name":"Oak"}`, `{"id":3,"name":"Fern","tag":"shade"}`, `Plant 3 is deleted.`, ` 0 failed`,
-				`(ci) is revoked.`, `{"id":1,"name":"Monstera","tag":"tropical"}`, `{"name":"Monstera deliciosa"}`, `"type":"plant.created"`, `{"error":40004,`,
-			} {
-				if !strings.Contains(got, want) {
-					t.Errorf("%s: got\n%s\nwant %s in it", shell, got, want)
-				}
-			}
-			if strings.Count(got, `{"error":`) != 1 {
-				t.Errorf("%s: got\n%s\nwant one error", shell, got)
-			}
-		}
-	}
-}
-
 // startForSamples starts a server whose webhooks may send to a receiver. The function that it
 // returns puts the addresses of both into code.
 func startForSamples(t *testing.T) (*harness.Server, func(code string) string) {
@@ -276,44 +236,76 @@ func TestEverySampleRuns(t *testing.T) {
 	}
 }
 
-// TestTheLanguagesPageRuns runs every block of the page on one store, twice, in two shells and
-// in every language.
-func TestTheLanguagesPageRuns(t *testing.T) {
-	const page = "docs/clients.md"
+// TestThePagesRun pastes every block of the pages that a new user reads, in order, on one
+// store, twice: the commands in each of two shells, then the programs in each language.
+func TestThePagesRun(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
+	need(t, "jq")
 	server, adapt := startForSamples(t)
-	monstera := plantstore.Plant{Name: "Monstera"}
-	const program = "taken: \"id\" 9007199254740993 is taken by another plant: choose another id\n" +
-		"%s\n0 created\n9007199254740993 Monstera deliciosa\nexported 1\nexported 2\nexported 3\nexported 9007199254740993\n" +
-		"tropical 1\nplant.created 9007199254740993\n24 buckets\nbackup has the secret plt_"
-	for i := range 2 {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(harness.Binary(), filepath.Join(dir, "bin/plantstore")); err != nil {
+		t.Fatal(err)
+	}
+	var commands strings.Builder
+	for _, page := range []struct {
+		path      string
+		notPasted int
+	}{{"README.md", 4}, {"docs/usage.md", 4}, {"docs/clients.md", 0}, {"docs/webhooks.md", 2}} {
+		text, err := os.ReadFile(filepath.Join(harness.Root, page.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(text), "<!-- not pasted: "); got != page.notPasted {
+			t.Errorf("%s has %d blocks that are not pasted, want %d", page.path, got, page.notPasted)
+		}
+		commands.WriteString(adapt(blocks(t, page.path, "sh", server)))
+	}
+	programs := map[string]*exec.Cmd{}
+	for _, language := range []string{"go", "ts", "python"} {
+		programs[language] = example(t, language, adapt(blocks(t, "docs/clients.md", language, server)))
+	}
+	for round := range 2 {
 		for _, shell := range []string{"bash", "zsh"} {
-			got := paste(t, shell, t.TempDir(), server, adapt(blocks(t, page, "sh", server)), sampleIDs(t, server, adapt)...)
+			got := paste(t, shell, dir, server, commands.String())
 			created := `"created":0,"unchanged":3`
-			if i == 0 && shell == "bash" {
+			if round == 0 && shell == "bash" {
 				created = `"created":3,"unchanged":0`
 			}
 			for _, want := range []string{
+				`{"name":"Monstera","tag":"tropical"}`, `{"name":"Oak"}`, `{"id":3,"name":"Fern","tag":"shade"}`, `Plant 3 is deleted.`, ` 0 failed`,
+				`(ci) is revoked.`, `{"id":1,"name":"Monstera","tag":"tropical"}`, `{"name":"Monstera deliciosa"}`, `"type":"plant.created"`, `{"error":40004,`,
 				`{"name":"Monstera"}`, `{"error":40010,`, `{"name":"Monstera deliciosa","tag":"tropical"}`, created,
-				`[{"id":9007199254740993,"name":"Monstera deliciosa","tag":"tropical"}]`, `{"id":3,"name":"Oak"}`, `"type":"plant.created"`,
+				`{"id":9007199254740993,"name":"Monstera deliciosa","tag":"tropical"}]`, `{"id":23,"name":"Oak"}`, `"status":204`,
 			} {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s: got\n%s\nwant %s in it", shell, got, want)
 				}
 			}
-			if strings.Count(got, `"error":4`) != 1 {
-				t.Errorf("%s: got\n%s\nwant one error", shell, got)
+			if n := strings.Count(got, `"error":4`); n != 2 {
+				t.Errorf("%s: got %d errors in\n%s\nwant two", shell, n, got)
 			}
 		}
+		monstera := plantstore.Plant{Name: "Monstera"}
 		for language, read := range map[string]string{
 			"go":     "9007199254740993 Monstera",
 			"ts":     `{"id":9007199254740993,"name":"Monstera","etag":` + strconv.Quote(string(monstera.ETag())) + "}",
 			"python": "9007199254740993 Monstera",
 		} {
-			cmd := example(t, language, adapt(blocks(t, page, language, server)))
-			cmd.Env = append(cmd.Env, sampleIDs(t, server, adapt)...)
+			want := "taken: \"id\" 9007199254740993 is taken by another plant: choose another id\n" + read + "\n0 created\n" +
+				"1 Monstera\n5 Monstera\n6 Monstera deliciosa\n9007199254740993 Monstera deliciosa\n"
+			for _, id := range []string{"1", "2", "3", "5", "6", "21", "22", "23", "9007199254740993"} {
+				want += "exported " + id + "\n"
+			}
+			want += "shade 1\ntropical 4\nplant.created 1\n24 buckets\nbackup has the secret plt_"
+			program := programs[language]
+			cmd := exec.CommandContext(t.Context(), program.Path, program.Args[1:]...)
+			cmd.Dir, cmd.Env = program.Dir, append(program.Env, sampleIDs(t, server, adapt)...)
 			// Then come ids and secrets, which differ.
-			if got, want := output(t, cmd), fmt.Sprintf(program, read); !strings.HasPrefix(got, want) {
+			if got := output(t, cmd); !strings.HasPrefix(got, want) {
 				t.Errorf("%s: got\n%swant it to begin with\n%s", language, got, want)
 			}
 		}
