@@ -152,6 +152,7 @@ func sampleIDs(t *testing.T, server *harness.Server, adapt func(string) string) 
 func TestEverySampleRuns(t *testing.T) {
 	t.Parallel()
 	need(t, "curl")
+	need(t, "jq")
 	var document struct {
 		Paths map[string]map[string]json.RawMessage
 	}
