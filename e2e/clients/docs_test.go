@@ -102,13 +102,12 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// paste runs commands in a folder, with these variables, and returns the output. Every command
-// must succeed.
-func paste(t *testing.T, shell, dir string, server *harness.Server, commands string, env ...string) string {
+// paste runs commands in a folder and returns the output. Every command must succeed.
+func paste(t *testing.T, shell, dir string, server *harness.Server, commands string) string {
 	t.Helper()
 	// Without "-c", a shell reads its input line by line, as if it were pasted.
 	cmd := exec.CommandContext(t.Context(), need(t, shell), "-eu")
-	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "PLANTSTORE_TOKEN="+token, "PLANTSTORE_URL="+server.API), env...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PLANTSTORE_TOKEN="+token, "PLANTSTORE_URL="+server.API)
 	if shell == "bash" {
 		commands = "shopt -s expand_aliases\n" + commands // as where people paste
 	}
