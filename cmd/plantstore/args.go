@@ -18,13 +18,10 @@ import (
 // negative matches arguments that are negative numbers or durations, and not flags.
 var negative = regexp.MustCompile(`^-[0-9]`)
 
-// negativePrefix precedes a negative argument, so that the parser does not take it for a
-// flag. It is a NUL, which no argument can contain. popText removes it.
-const negativePrefix = "\x00"
-
-// prepareArgs prepares a command line for the parser: it joins each flag with its value
-// and marks the negative numbers among the other arguments. A flag that lacks its value
-// is an error; the parser would take it as empty.
+// prepareArgs prepares a command line for the parser: it joins each flag with its value,
+// and puts a negative number among the other arguments, with those that follow it, after --,
+// so that the parser does not take it for a flag. A flag that lacks its value is an error;
+// the parser would take it as empty.
 func prepareArgs(app *kong.Node, args []string) ([]string, error) {
 	takesValue := map[string]bool{}
 	for _, command := range app.Leaves(false) {
@@ -34,22 +31,27 @@ func prepareArgs(app *kong.Node, args []string) ([]string, error) {
 			}
 		}
 	}
-	var prepared []string
+	var prepared, last []string
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		switch {
 		case arg == "--":
-			return append(prepared, args[i:]...), nil
-		case negative.MatchString(arg):
-			arg = negativePrefix + arg
+			last = append(last, args[i+1:]...)
+			i = len(args)
+		case negative.MatchString(arg), len(last) > 0 && !isFlag(arg):
+			last = append(last, arg)
 		case takesValue[arg]:
 			if i+1 == len(args) || isFlag(args[i+1]) {
 				return nil, usage("%[1]s needs a value: write %[1]s=VALUE", arg)
 			}
 			i++
-			arg += "=" + args[i]
+			prepared = append(prepared, arg+"="+args[i])
+		default:
+			prepared = append(prepared, arg)
 		}
-		prepared = append(prepared, arg)
+	}
+	if len(last) > 0 {
+		prepared = append(append(prepared, "--"), last...)
 	}
 	return prepared, nil
 }
@@ -58,40 +60,16 @@ func isFlag(arg string) bool {
 	return len(arg) > 1 && arg[0] == '-' && !negative.MatchString(arg)
 }
 
-func parseString(ctx *kong.DecodeContext, target reflect.Value) error {
-	text, err := popText(ctx)
-	target.SetString(text)
-	return err
-}
-
-// popText returns the next argument as it was typed.
-func popText(ctx *kong.DecodeContext) (text string, err error) {
-	err = ctx.Scan.PopValueInto("string", &text)
-	return strings.TrimPrefix(text, negativePrefix), err
-}
-
-func parseID(ctx *kong.DecodeContext, target reflect.Value) error {
-	text, err := popText(ctx)
-	if err != nil {
-		return err
-	}
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return fmt.Errorf("an id must be an integer from -9223372036854775808 to 9223372036854775807, got %q", text)
-	}
-	target.SetInt(id)
-	return nil
-}
-
 func parseTag(ctx *kong.DecodeContext, target reflect.Value) error {
-	text, err := popText(ctx)
+	var text string
+	err := ctx.Scan.PopValueInto("string", &text)
 	target.Set(reflect.ValueOf(plantstore.NewTag(text)))
 	return err
 }
 
 func parseNetwork(ctx *kong.DecodeContext, target reflect.Value) error {
-	text, err := popText(ctx)
-	if err != nil {
+	var text string
+	if err := ctx.Scan.PopValueInto("string", &text); err != nil {
 		return err
 	}
 	p, err := netip.ParsePrefix(text)
@@ -102,12 +80,14 @@ func parseNetwork(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// parseInt and parseDuration replace the parser's own, whose messages do not say what
-// would be right. A flag's tag min has the smallest value that is allowed.
+// parseInt, parseID and parseDuration replace the parser's own, whose messages do not say
+// what would be right. A flag's tag min has the smallest value that is allowed.
 var (
-	parseInt = parseNumber("an integer", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+	parseInt = parseNumber("must be an integer", parseInt64)
 
-	parseDuration = parseNumber("a duration such as 500ms, 30s or 5m", func(text string) (int64, error) {
+	parseID = parseNumber("an id must be an integer from -9223372036854775808 to 9223372036854775807", parseInt64)
+
+	parseDuration = parseNumber("must be a duration such as 500ms, 30s or 5m", func(text string) (int64, error) {
 		d, err := time.ParseDuration(text)
 		if d < 0 {
 			err = errors.New("negative")
@@ -116,19 +96,21 @@ var (
 	})
 )
 
+func parseInt64(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
+
 func parseNumber(want string, parse func(string) (int64, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
-		value, err := popText(ctx)
-		if err != nil {
+		var text string
+		if err := ctx.Scan.PopValueInto("string", &text); err != nil {
 			return err
 		}
-		n, err := parse(value)
+		n, err := parse(text)
 		if err != nil {
-			return fmt.Errorf("must be %s, got %q", want, value)
+			return fmt.Errorf("%s, got %q", want, text)
 		}
 		least := ctx.Value.Tag.Get("min")
 		if smallest, err := parse(least); err == nil && n < smallest {
-			return fmt.Errorf("must be at least %s, got %s", least, value)
+			return fmt.Errorf("must be at least %s, got %s", least, text)
 		}
 		target.SetInt(n)
 		return nil
@@ -138,7 +120,7 @@ func parseNumber(want string, parse func(string) (int64, error)) kong.MapperFunc
 // parseMessage says what is wrong with a command line. A message about one flag says
 // what would be right; for others, the help does.
 func parseMessage(err error) string {
-	text := strings.ReplaceAll(err.Error(), negativePrefix, "")
+	text := err.Error()
 	if strings.HasPrefix(text, "--") || errors.Is(err, errUsage) {
 		return text
 	}
