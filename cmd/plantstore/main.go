@@ -97,6 +97,7 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), kong.MapperFunc(parseNetwork)),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(std),
+		kong.BindToProvider(clientOf),
 	)
 	if err != nil {
 		fmt.Fprintln(std.err, "plantstore:", err)
@@ -199,9 +200,10 @@ func spellOut(args []string) []string {
 var errUsage = errors.New("usage")
 
 func usage(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
+	return &usageError{fmt.Errorf(format, args...)}
 }
 
+// usageError must be a pointer: the parser asks whether the error of a provider is nil.
 type usageError struct{ error }
 
-func (usageError) Is(target error) bool { return target == errUsage }
+func (*usageError) Is(target error) bool { return target == errUsage }

@@ -46,6 +46,15 @@ func (f clientFlags) client(std streams, timeout time.Duration) (*client.Client,
 	return newClient(std, f.URL, timeout, tokenEnv)
 }
 
+// clientOf returns the client that the command is run with, if its Run has one. A command that
+// has something to check first calls client itself.
+func clientOf(line *kong.Context, std streams) (*client.Client, error) {
+	command := line.Selected().Target.Interface().(interface {
+		client(streams, time.Duration) (*client.Client, error)
+	})
+	return command.client(std, callTimeout)
+}
+
 // newClient returns a client with the token in the first of the variables that is set,
 // or the one that login saved for the URL.
 func newClient(std streams, url string, timeout time.Duration, variables ...string) (*client.Client, error) {
@@ -109,11 +118,7 @@ Example:
   plantstore create 1 Monstera --tag tropical`
 }
 
-func (c *createCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *createCommand) Run(ctx context.Context, api *client.Client, std streams) error {
 	if err := api.Create(ctx, c.plant()); err != nil {
 		return err
 	}
@@ -125,11 +130,7 @@ type putCommand struct {
 	plantArgs
 }
 
-func (c *putCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *putCommand) Run(ctx context.Context, api *client.Client, std streams) error {
 	if err := api.Replace(ctx, c.plant(), nil); err != nil {
 		return err
 	}
@@ -142,11 +143,7 @@ type getCommand struct {
 	JSON bool          `name:"json" help:"Print JSON even on a terminal."`
 }
 
-func (c *getCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) error {
 	plant, err := api.Get(ctx, c.ID)
 	if err != nil {
 		return err
@@ -159,15 +156,11 @@ type deleteCommand struct {
 	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
 }
 
-func (c *deleteCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *deleteCommand) Run(ctx context.Context, api *client.Client, std streams) error {
 	if err := api.Delete(ctx, c.ID, nil); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.err, "Plant %d is deleted.\n", c.ID)
+	_, err := fmt.Fprintf(std.err, "Plant %d is deleted.\n", c.ID)
 	return err
 }
 
@@ -197,11 +190,7 @@ Examples:
   plantstore list --tag tropical --limit 0 | jq '.[].name'`
 }
 
-func (c *listCommand) Run(ctx context.Context, line *kong.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) error {
 	return interruption(ctx, "the list", c.list(ctx, api, line.Args, std))
 }
 

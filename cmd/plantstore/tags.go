@@ -24,11 +24,7 @@ Examples:
   plantstore tags --prefix tro | jq '.[].plants'`
 }
 
-func (c *tagsCommand) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) error {
 	return interruption(ctx, "the list of tags", c.list(ctx, api, std))
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/client"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/wire"
 )
@@ -378,11 +379,7 @@ type tokenShow struct {
 	JSON bool `name:"json" help:"Print JSON even on a terminal."`
 }
 
-func (c *tokenShow) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *tokenShow) Run(ctx context.Context, api *client.Client, std streams) error {
 	token, err := api.Token(ctx)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/client"
 	"plantstore/internal/backoff"
 	"plantstore/internal/webhook"
 	"plantstore/internal/wire"
@@ -64,11 +65,7 @@ Examples:
   plantstore webhook create https://example.com/hook --type plant.deleted | jq -r .secret`
 }
 
-func (c *webhookCreate) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookCreate) Run(ctx context.Context, api *client.Client, std streams) error {
 	config := plantstore.Webhook{URL: c.Target, Types: eventTypes(c.Type), Description: c.Description}
 	hook, secret, err := api.CreateWebhook(ctx, config, plantstore.Cursor(c.After))
 	if err != nil {
@@ -87,11 +84,7 @@ func (webhookList) Help() string {
 	return `On a terminal, STATE says since when a webhook has been failing, PENDING how many events of its types were not delivered, counted up to 1,000, and LAG how old the oldest of them is. ` + webhookReadHelp
 }
 
-func (c *webhookList) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookList) Run(ctx context.Context, api *client.Client, std streams) error {
 	hooks, err := api.Webhooks(ctx)
 	if err != nil {
 		return err
@@ -121,11 +114,7 @@ type webhookShow struct {
 // Help is the long part of the help page.
 func (webhookShow) Help() string { return webhookReadHelp }
 
-func (c *webhookShow) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookShow) Run(ctx context.Context, api *client.Client, std streams) error {
 	if c.Deliveries {
 		attempts, err := api.Deliveries(ctx, c.ID)
 		if err != nil {
@@ -147,11 +136,7 @@ func (webhookRotate) Help() string {
 	return `For 24 hours both the old and the new secret sign what is sent: give the new one to the receiver in that time. ` + webhookWriteHelp
 }
 
-func (c *webhookRotate) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookRotate) Run(ctx context.Context, api *client.Client, std streams) error {
 	hook, secret, err := api.RotateWebhook(ctx, c.ID)
 	if err != nil {
 		return err
@@ -166,11 +151,7 @@ func (webhookTest) Help() string {
 	return `Sends a webhook.test and prints what came back. Exits with 1 if it was not delivered. ` + webhookSendHelp
 }
 
-func (c *webhookTest) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookTest) Run(ctx context.Context, api *client.Client, std streams) error {
 	attempt, err := api.TestWebhook(ctx, c.ID)
 	if err != nil {
 		return err
@@ -226,11 +207,7 @@ func (webhookResume) Help() string {
 	return `A webhook that was disabled continues from where it stood. ` + webhookSendHelp
 }
 
-func (c *webhookResume) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookResume) Run(ctx context.Context, api *client.Client, std streams) error {
 	hook, err := api.ResumeWebhook(ctx, c.ID)
 	if err != nil {
 		return err
@@ -246,15 +223,11 @@ type webhookDelete struct {
 // Help is the long part of the help page.
 func (webhookDelete) Help() string { return webhookWriteHelp }
 
-func (c *webhookDelete) Run(ctx context.Context, std streams) error {
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
+func (c *webhookDelete) Run(ctx context.Context, api *client.Client, std streams) error {
 	if err := api.DeleteWebhook(ctx, c.ID); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.err, "Webhook %s is deleted.\n", printable(c.ID))
+	_, err := fmt.Fprintf(std.err, "Webhook %s is deleted.\n", printable(c.ID))
 	return err
 }
 
