@@ -30,7 +30,7 @@ type eventsCommand struct {
 	Until     string `placeholder:"TIME" help:"When the histogram ends; now without it."`
 	Buckets   int    `placeholder:"N" default:"24" help:"How many bars the histogram has, up to 500 (${default})."`
 
-	JSON bool `name:"json" help:"Print JSON even on a terminal."`
+	outputFlags
 }
 
 func (eventsCommand) Help() string {
@@ -80,26 +80,34 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 }
 
 func (c *eventsCommand) list(ctx context.Context, api *client.Client, std streams, query plantstore.EventQuery) error {
-	list := newEventListing(interruptible{ctx, std.out}, !c.JSON && isTerminal(std.out))
+	out := bufio.NewWriter(interruptible{ctx, std.out})
+	write := writeEvent
+	if !c.asJSON(std.out) {
+		write = writeEventRow
+		io.WriteString(out, eventHeading) // Flush returns the error
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
 	events := readEvents(ctx, api, query)
 	if c.Follow {
 		events = api.Events(ctx, query)
 	}
 	for event, err := range events {
 		if err != nil {
-			return errors.Join(err, list.out.Flush())
+			return errors.Join(err, out.Flush())
 		}
-		if err := list.add(event); err != nil {
+		if err := write(out, event); err != nil {
 			return err
 		}
 		if !c.Follow {
 			continue
 		}
-		if err := list.out.Flush(); err != nil {
+		if err := out.Flush(); err != nil {
 			return err
 		}
 	}
-	return list.out.Flush()
+	return out.Flush()
 }
 
 // timeFlag returns the time of a flag, or the zero time if it is not given.
@@ -153,21 +161,21 @@ func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.
 	if err != nil {
 		return err
 	}
-	if !c.JSON && isTerminal(std.out) {
+	if !c.asJSON(std.out) {
 		_, err := io.WriteString(std.out, bars(buckets))
 		return err
 	}
-	list := newListing(std.out, true, "")
+	array := &recordWriter{layout: layouts[formatJSON], out: bufio.NewWriter(std.out)}
 	for _, b := range buckets {
 		text, err := wire.AppendBucket(nil, b)
 		if err != nil {
 			return err
 		}
-		if err := list.row("", text); err != nil {
+		if err := array.write(text); err != nil {
 			return err
 		}
 	}
-	return list.close()
+	return array.close()
 }
 
 // bars draws a histogram. The largest bar has maxBar characters, and one that is not empty at
@@ -193,43 +201,33 @@ func bars(buckets []plantstore.Bucket) string {
 	return out.String()
 }
 
-// eventListing prints events as a table or as NDJSON. The columns of the table have
-// fixed widths, because a row is printed as soon as it is known.
-type eventListing struct {
-	out   *bufio.Writer
-	table bool
-	line  []byte
-}
-
+// The columns of a table of events have fixed widths, because a row is printed as soon as it
+// is known.
 const eventRow = "%-19s  %-14s  %-20v  %-28s  %-14s  %s\n"
 
-func newEventListing(out io.Writer, table bool) *eventListing {
-	l := &eventListing{out: bufio.NewWriter(out), table: table}
-	if table {
-		fmt.Fprintf(l.out, eventRow, "TIME", "TYPE", "ID", "NAME", "TAG", "BY")
-		l.out.Flush()
+var eventHeading = fmt.Sprintf(eventRow, "TIME", "TYPE", "ID", "NAME", "TAG", "BY")
+
+func writeEventRow(out *bufio.Writer, e plantstore.Event) error {
+	id, name := fmt.Sprint(e.Plant.ID), e.Plant.Name
+	if e.Token != nil {
+		id, name = e.Token.ID, e.Token.Name
 	}
-	return l
+	text, tagged := e.Plant.Tag.Text()
+	tag := printable(plantstore.Shorten(text))
+	if tagged && text == "" {
+		tag = `""` // unlike no tag
+	}
+	_, err := fmt.Fprintf(out, eventRow, e.Time.Local().Format(time.DateTime), printable(string(e.Type)), printable(id),
+		printable(plantstore.Shorten(name)), tag, printable(e.By))
+	return err
 }
 
-func (l *eventListing) add(e plantstore.Event) (err error) {
-	if l.table {
-		id, name := fmt.Sprint(e.Plant.ID), e.Plant.Name
-		if e.Token != nil {
-			id, name = e.Token.ID, e.Token.Name
-		}
-		text, tagged := e.Plant.Tag.Text()
-		tag := printable(plantstore.Shorten(text))
-		if tagged && text == "" {
-			tag = `""` // unlike no tag
-		}
-		_, err = fmt.Fprintf(l.out, eventRow, e.Time.Local().Format(time.DateTime), printable(string(e.Type)), printable(id),
-			printable(plantstore.Shorten(name)), tag, printable(e.By))
+// writeEvent writes an event as a line of NDJSON.
+func writeEvent(out *bufio.Writer, e plantstore.Event) error {
+	line, err := wire.AppendEvent(out.AvailableBuffer(), e)
+	if err != nil {
 		return err
 	}
-	if l.line, err = wire.AppendEvent(l.line[:0], e); err != nil {
-		return err
-	}
-	_, err = l.out.Write(append(l.line, '\n'))
+	_, err = out.Write(append(line, '\n'))
 	return err
 }

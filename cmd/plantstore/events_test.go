@@ -50,8 +50,9 @@ func TestFollowPrintsEventsImmediatelyUntilInterrupted(t *testing.T) {
 }
 
 func TestTableOfEvents(t *testing.T) {
-	var out strings.Builder
-	list := newEventListing(&out, true)
+	var table strings.Builder
+	out := bufio.NewWriter(&table)
+	out.WriteString(eventHeading)
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
 	for _, e := range []plantstore.Event{
 		{Time: at, Type: plantstore.PlantCreated, Plant: plantstore.Plant{ID: 1, Name: "Monstera", Tag: plantstore.NewTag("tropical")}, By: "0b9b2822416d"},
@@ -59,19 +60,19 @@ func TestTableOfEvents(t *testing.T) {
 		{Time: at, Type: plantstore.TokenRevoked, Token: &plantstore.TokenInfo{ID: "7f469553add9", Name: "ci"}, By: plantstore.Operator},
 		{Time: at, Type: plantstore.PlantDeleted, Plant: plantstore.Plant{ID: -5, Name: "\x1b[2J" + strings.Repeat("x", 100)}, By: "0b9b2822416d"},
 	} {
-		if err := list.add(e); err != nil {
+		if err := writeEventRow(out, e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list.out.Flush()
+	out.Flush()
 	const want = `TIME                 TYPE            ID                    NAME                          TAG             BY
 2026-01-31 12:00:00  plant.created   1                     Monstera                      tropical        0b9b2822416d
 2026-01-31 12:00:00  plant.replaced  -9223372036854775808  Fern                          ""              0b9b2822416d
 2026-01-31 12:00:00  token.revoked   7f469553add9          ci                                            operator
 2026-01-31 12:00:00  plant.deleted   -5                    "\x1b[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"                  0b9b2822416d
 `
-	if out.String() != want {
-		t.Errorf("got\n%swant\n%s", &out, want)
+	if table.String() != want {
+		t.Errorf("got\n%swant\n%s", &table, want)
 	}
 }
 

@@ -139,38 +139,22 @@ type exportRun struct {
 	progress    *progress
 	started     time.Time
 	plants      int64
-	bytes       int64
-}
-
-// layouts have what is around the records of each format: before the first, between two, after
-// the last, and in place of none.
-var layouts = map[string]struct{ first, between, last, none string }{
-	formatNDJSON: {"", "\n", "\n", ""},
-	formatJSON:   {"[\n", ",\n", "\n]\n", "[]\n"},
-	formatCSV:    {"id,name,tag\n", "", "", "id,name,tag\n"}, // a record ends its line
 }
 
 func (r *exportRun) write(ctx context.Context, w io.Writer) error {
-	out := bufio.NewWriterSize(w, 256<<10)
-	layout := layouts[r.format]
-	lead, end := layout.first, layout.none
+	out := &recordWriter{layout: layouts[r.format], out: bufio.NewWriterSize(w, 256<<10)}
 	for record, err := range r.records(ctx) {
 		if err != nil {
-			return errors.Join(err, out.Flush())
+			return errors.Join(err, out.out.Flush())
 		}
-		out.WriteString(lead) // Write returns the error
-		if _, err := out.Write(record); err != nil {
+		if err := out.write(record); err != nil {
 			return err
 		}
-		r.plants++
-		r.bytes += int64(len(lead) + len(record))
-		if r.plants%10_000 == 0 {
-			r.progress.update(r.bytes, r.plants)
+		if r.plants = out.count; r.plants%10_000 == 0 {
+			r.progress.update(out.bytes, r.plants)
 		}
-		lead, end = layout.between, layout.last
 	}
-	out.WriteString(end) // Flush returns the error
-	return out.Flush()
+	return out.close()
 }
 
 // records yields the plants in the format: the server's lines as they are. A record is valid

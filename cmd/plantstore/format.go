@@ -41,6 +41,48 @@ func pickFormat(file, requested string) (string, error) {
 	return "", usage("%s: the format is not clear from the name: use --format ndjson, json or csv", file)
 }
 
+// layout is what is around the records of a file: before the first, between two, after the
+// last, and in place of none.
+type layout struct{ first, between, last, none string }
+
+var layouts = map[string]layout{
+	formatNDJSON: {"", "\n", "\n", ""},
+	formatJSON:   {"[\n", ",\n", "\n]\n", "[]\n"},
+	formatCSV:    {"id,name,tag\n", "", "", "id,name,tag\n"}, // a record ends its line
+}
+
+// recordWriter writes records to a buffer. Only close writes what is after the last, so that a
+// part never looks like the whole.
+type recordWriter struct {
+	layout
+	out interface {
+		io.Writer
+		Flush() error
+	}
+	count, bytes int64
+}
+
+func (w *recordWriter) write(record []byte) error {
+	lead := w.between
+	if w.count == 0 {
+		lead = w.first
+	}
+	w.count++
+	w.bytes += int64(len(lead) + len(record))
+	io.WriteString(w.out, lead) // Write returns the error
+	_, err := w.out.Write(record)
+	return err
+}
+
+func (w *recordWriter) close() error {
+	end := w.last
+	if w.count == 0 {
+		end = w.none
+	}
+	io.WriteString(w.out, end) // Flush returns the error
+	return w.out.Flush()
+}
+
 // maxRecord bounds the memory for one record of a file. It is far above what a server
 // accepts.
 const maxRecord = 16 << 20

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -99,7 +97,7 @@ type plantArgs struct {
 	ID   plantstore.ID  `arg:"" placeholder:"ID" help:"The plant's id."`
 	Name string         `arg:"" placeholder:"NAME" help:"The plant's name."`
 	Tag  plantstore.Tag `placeholder:"TAG" help:"The plant's tag (its type)."`
-	JSON bool           `name:"json" help:"Print JSON even on a terminal."`
+	outputFlags
 }
 
 func (a plantArgs) plant() plantstore.Plant {
@@ -122,7 +120,7 @@ func (c *createCommand) Run(ctx context.Context, api *client.Client, std streams
 	if err := api.Create(ctx, c.plant()); err != nil {
 		return err
 	}
-	return showPlant(std.out, c.plant(), c.JSON)
+	return c.printPlant(std.out, c.plant())
 }
 
 type putCommand struct {
@@ -134,13 +132,13 @@ func (c *putCommand) Run(ctx context.Context, api *client.Client, std streams) e
 	if err := api.Replace(ctx, c.plant(), nil); err != nil {
 		return err
 	}
-	return showPlant(std.out, c.plant(), c.JSON)
+	return c.printPlant(std.out, c.plant())
 }
 
 type getCommand struct {
 	clientFlags
-	ID   plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
-	JSON bool          `name:"json" help:"Print JSON even on a terminal."`
+	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	outputFlags
 }
 
 func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -148,7 +146,7 @@ func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) e
 	if err != nil {
 		return err
 	}
-	return showPlant(std.out, plant, c.JSON)
+	return c.printPlant(std.out, plant)
 }
 
 type deleteCommand struct {
@@ -178,8 +176,8 @@ func (f filterFlags) query() plantstore.Query {
 type listCommand struct {
 	clientFlags
 	filterFlags
-	Limit int  `default:"50" min:"0" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
-	JSON  bool `name:"json" help:"Print a JSON array even on a terminal."`
+	Limit int `default:"50" min:"0" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
+	outputFlags
 }
 
 func (listCommand) Help() string {
@@ -197,7 +195,7 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 // list prints the plants. If there are more, it says how to go on, with the arguments that
 // were given.
 func (c *listCommand) list(ctx context.Context, api *client.Client, args []string, std streams) error {
-	show := newListing(interruptible{ctx, std.out}, c.JSON, plantHeading)
+	show := c.listing(interruptible{ctx, std.out}, plantHeading)
 	query := c.query()
 	query.Limit = 1000
 	if c.Limit > 0 {
@@ -207,7 +205,7 @@ func (c *listCommand) list(ctx context.Context, api *client.Client, args []strin
 	var last plantstore.ID
 	for plant, err := range api.List(ctx, query) {
 		if err != nil {
-			return errors.Join(err, show.stop())
+			return errors.Join(err, show.out.Flush())
 		}
 		if c.Limit > 0 && shown == c.Limit {
 			if err := show.close(); err != nil {
@@ -216,7 +214,11 @@ func (c *listCommand) list(ctx context.Context, api *client.Client, args []strin
 			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(args, last))
 			return err
 		}
-		if err := show.add(plant); err != nil {
+		encoded, err := wire.AppendNewPlant(nil, plant)
+		if err != nil {
+			return err
+		}
+		if err := show.row(plantRow(plant), encoded); err != nil {
 			return err
 		}
 		shown++
@@ -253,90 +255,17 @@ func shellQuoted(text string) string {
 var plainWord = regexp.MustCompile(`^[\w:/.,@%+-]+$`)
 
 // plantHeading is the heading of a table of plants.
-const plantHeading = "ID\tNAME\tTAG"
+const plantHeading = "ID\tNAME\tTAG\n"
 
-// listing prints plants, or something else, as a table on a terminal, and as a JSON array
-// elsewhere. The array is closed only when it is complete, so that a part never looks like
-// the whole.
-type listing struct {
-	table *tabwriter.Writer // nil for JSON
-	out   *bufio.Writer
-	count int
-}
-
-func newListing(out io.Writer, asJSON bool, heading string) *listing {
-	l := &listing{out: bufio.NewWriter(out)}
-	if !asJSON && isTerminal(out) {
-		l.table = tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(l.table, heading)
-	}
-	return l
-}
-
-func (l *listing) add(p plantstore.Plant) error {
+func plantRow(p plantstore.Plant) string {
 	tag, _ := p.Tag.Text()
-	text, err := wire.AppendNewPlant(nil, p)
+	return fmt.Sprintf("%d\t%s\t%s\n", p.ID, printable(p.Name), printable(tag))
+}
+
+func (f outputFlags) printPlant(out io.Writer, p plantstore.Plant) error {
+	encoded, err := wire.AppendNewPlant(nil, p)
 	if err != nil {
 		return err
 	}
-	return l.row(fmt.Sprintf("%d\t%s\t%s", p.ID, printable(p.Name), printable(tag)), text)
-}
-
-// row adds a row, given as the cells of a table and as JSON.
-func (l *listing) row(cells string, text []byte) error {
-	lead := ",\n"
-	if l.count == 0 {
-		lead = "[\n"
-	}
-	l.count++
-	if l.table != nil {
-		_, err := fmt.Fprintln(l.table, cells)
-		return err
-	}
-	_, err := fmt.Fprintf(l.out, "%s%s", lead, text)
-	return err
-}
-
-// stop prints the rows of a list that cannot be completed, if there are any.
-func (l *listing) stop() error {
-	if l.count == 0 {
-		return nil
-	}
-	return l.flush()
-}
-
-// close ends a list that is complete.
-func (l *listing) close() error {
-	end := "\n]\n"
-	switch {
-	case l.table != nil:
-		end = ""
-	case l.count == 0:
-		end = "[]\n"
-	}
-	l.out.WriteString(end) // flush returns the error
-	return l.flush()
-}
-
-func (l *listing) flush() error {
-	if l.table != nil {
-		if err := l.table.Flush(); err != nil {
-			return err
-		}
-	}
-	return l.out.Flush()
-}
-
-// showPlant prints one plant: as a table on a terminal, as JSON elsewhere.
-func showPlant(out io.Writer, p plantstore.Plant, asJSON bool) error {
-	if !asJSON && isTerminal(out) {
-		one := newListing(out, false, plantHeading)
-		return errors.Join(one.add(p), one.close())
-	}
-	line, err := wire.AppendNewPlant(nil, p)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n", line)
-	return err
+	return f.print(out, encoded, func(table io.Writer) { io.WriteString(table, plantHeading+plantRow(p)) })
 }

@@ -13,7 +13,7 @@ import (
 type tagsCommand struct {
 	clientFlags
 	Prefix string `placeholder:"TEXT" help:"Only tags that begin with this text."`
-	JSON   bool   `name:"json" help:"Print a JSON array even on a terminal."`
+	outputFlags
 }
 
 func (tagsCommand) Help() string {
@@ -29,10 +29,10 @@ func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) 
 }
 
 func (c *tagsCommand) list(ctx context.Context, api *client.Client, std streams) error {
-	show := newListing(interruptible{ctx, std.out}, c.JSON, "TAG\tPLANTS")
+	show := c.listing(interruptible{ctx, std.out}, "TAG\tPLANTS\n")
 	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
 		if err != nil {
-			return errors.Join(err, show.stop())
+			return errors.Join(err, show.out.Flush())
 		}
 		text, err := wire.AppendTag(nil, tag)
 		if err != nil {
@@ -42,7 +42,7 @@ func (c *tagsCommand) list(ctx context.Context, api *client.Client, std streams)
 		if tag.More {
 			plus = "+"
 		}
-		if err := show.row(fmt.Sprintf("%s\t%d%s", printable(tag.Tag), tag.Plants, plus), text); err != nil {
+		if err := show.row(fmt.Sprintf("%s\t%d%s\n", printable(tag.Tag), tag.Plants, plus), text); err != nil {
 			return err
 		}
 	}

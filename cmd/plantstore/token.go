@@ -376,7 +376,7 @@ func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
 
 type tokenShow struct {
 	clientFlags
-	JSON bool `name:"json" help:"Print JSON even on a terminal."`
+	outputFlags
 }
 
 func (c *tokenShow) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -384,12 +384,7 @@ func (c *tokenShow) Run(ctx context.Context, api *client.Client, std streams) er
 	if err != nil {
 		return err
 	}
-	if c.JSON || !isTerminal(std.out) {
-		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeToken(token, ""))
-		return err
-	}
-	_, err = fmt.Fprintln(std.out, describeToken(token))
-	return err
+	return c.print(std.out, wire.EncodeToken(token, ""), func(text io.Writer) { fmt.Fprintln(text, describeToken(token)) })
 }
 
 // describeToken says in a sentence what a token is.
@@ -450,20 +445,4 @@ func expiry(t time.Time) string {
 		return "never expires"
 	}
 	return "expires " + when(t)
-}
-
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return t.UTC().Format("2006-01-02 15:04")
-}
-
-// printable returns text in a form that fits one cell of a table.
-func printable(text string) string {
-	quoted := strconv.Quote(text)
-	if quoted[1:len(quoted)-1] == text {
-		return text
-	}
-	return quoted
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"plantstore"
@@ -43,20 +42,19 @@ const (
 // webhookTarget says which webhook a command is about.
 type webhookTarget struct {
 	clientFlags
-	ID   string `arg:"" name:"id" placeholder:"ID" help:"The webhook's id: see plantstore webhook list."`
-	JSON bool   `name:"json" help:"Print JSON even on a terminal."`
+	ID string `arg:"" name:"id" placeholder:"ID" help:"The webhook's id: see plantstore webhook list."`
+	outputFlags
 }
 
 type webhookCreate struct {
 	clientFlags
-	Target      string   `arg:"" name:"target" placeholder:"URL" help:"Where to send events, such as https://example.com/hook."`
-	Type        []string `placeholder:"TYPE" help:"Send only events of these types: plant.created, plant.replaced, plant.deleted."`
-	Description string   `placeholder:"TEXT" help:"What the webhook is for."`
-	After       string   `placeholder:"CURSOR" help:"Send the events after this cursor, and not only new ones."`
-	JSON        bool     `name:"json" help:"Print JSON even on a terminal."`
+	Target      string                 `arg:"" name:"target" placeholder:"URL" help:"Where to send events, such as https://example.com/hook."`
+	Type        []plantstore.EventType `placeholder:"TYPE" help:"Send only events of these types: plant.created, plant.replaced, plant.deleted."`
+	Description string                 `placeholder:"TEXT" help:"What the webhook is for."`
+	After       string                 `placeholder:"CURSOR" help:"Send the events after this cursor, and not only new ones."`
+	outputFlags
 }
 
-// Help is the long part of the help page.
 func (webhookCreate) Help() string {
 	return `Prints the webhook with its secret, which is not shown again: as text on a terminal, and as JSON elsewhere. The receiver needs the secret to verify what is sent. ` + webhookSendHelp + `
 
@@ -66,20 +64,19 @@ Examples:
 }
 
 func (c *webhookCreate) Run(ctx context.Context, api *client.Client, std streams) error {
-	config := plantstore.Webhook{URL: c.Target, Types: eventTypes(c.Type), Description: c.Description}
+	config := plantstore.Webhook{URL: c.Target, Types: c.Type, Description: c.Description}
 	hook, secret, err := api.CreateWebhook(ctx, config, plantstore.Cursor(c.After))
 	if err != nil {
 		return err
 	}
-	return showWebhook(std.out, hook, secret, c.JSON)
+	return c.printWebhook(std.out, hook, secret)
 }
 
 type webhookList struct {
 	clientFlags
-	JSON bool `name:"json" help:"Print JSON even on a terminal."`
+	outputFlags
 }
 
-// Help is the long part of the help page.
 func (webhookList) Help() string {
 	return `On a terminal, STATE says since when a webhook has been failing, PENDING how many events of its types were not delivered, counted up to 1,000, and LAG how old the oldest of them is. ` + webhookReadHelp
 }
@@ -89,21 +86,15 @@ func (c *webhookList) Run(ctx context.Context, api *client.Client, std streams) 
 	if err != nil {
 		return err
 	}
-	if c.JSON || !isTerminal(std.out) {
-		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeWebhooks(hooks))
-		return err
-	}
-	return listWebhooks(std.out, hooks)
+	return c.print(std.out, wire.EncodeWebhooks(hooks), func(table io.Writer) { writeWebhooks(table, hooks) })
 }
 
-func listWebhooks(out io.Writer, hooks []plantstore.Webhook) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func writeWebhooks(table io.Writer, hooks []plantstore.Webhook) {
 	fmt.Fprintln(table, "ID\tSTATE\tPENDING\tLAG\tURL\tTYPES\tBY\tDESCRIPTION")
 	for _, w := range hooks {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), pendingText(w.Health), lagText(w.Health),
 			printable(w.URL), formatTypes(w.Types), printable(w.By), printable(w.Description))
 	}
-	return table.Flush()
 }
 
 type webhookShow struct {
@@ -111,7 +102,6 @@ type webhookShow struct {
 	Deliveries bool `help:"Show the last attempts to deliver, the newest first."`
 }
 
-// Help is the long part of the help page.
 func (webhookShow) Help() string { return webhookReadHelp }
 
 func (c *webhookShow) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -120,18 +110,17 @@ func (c *webhookShow) Run(ctx context.Context, api *client.Client, std streams) 
 		if err != nil {
 			return err
 		}
-		return showDeliveries(std.out, attempts, c.JSON)
+		return c.print(std.out, wire.EncodeDeliveries(attempts), func(table io.Writer) { writeDeliveries(table, attempts...) })
 	}
 	hook, err := api.Webhook(ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	return showWebhook(std.out, hook, "", c.JSON)
+	return c.printWebhook(std.out, hook, "")
 }
 
 type webhookRotate struct{ webhookTarget }
 
-// Help is the long part of the help page.
 func (webhookRotate) Help() string {
 	return `For 24 hours both the old and the new secret sign what is sent: give the new one to the receiver in that time. ` + webhookWriteHelp
 }
@@ -141,12 +130,11 @@ func (c *webhookRotate) Run(ctx context.Context, api *client.Client, std streams
 	if err != nil {
 		return err
 	}
-	return showWebhook(std.out, hook, secret, c.JSON)
+	return c.printWebhook(std.out, hook, secret)
 }
 
 type webhookTest struct{ webhookTarget }
 
-// Help is the long part of the help page.
 func (webhookTest) Help() string {
 	return `Sends a webhook.test and prints what came back. Exits with 1 if it was not delivered. ` + webhookSendHelp
 }
@@ -156,11 +144,7 @@ func (c *webhookTest) Run(ctx context.Context, api *client.Client, std streams) 
 	if err != nil {
 		return err
 	}
-	if c.JSON || !isTerminal(std.out) {
-		_, err = fmt.Fprintf(std.out, "%s\n", wire.EncodeDelivery(attempt))
-	} else {
-		err = showDeliveries(std.out, []plantstore.Delivery{attempt}, false)
-	}
+	err = c.print(std.out, wire.EncodeDelivery(attempt), func(table io.Writer) { writeDeliveries(table, attempt) })
 	if err == nil && attempt.Status/100 != 2 {
 		return fmt.Errorf("the test was not delivered: %s", cmp.Or(attempt.Error, "the status of the response is "+statusText(attempt.Status)))
 	}
@@ -173,7 +157,6 @@ type webhookReplay struct {
 	Since string `placeholder:"TIME" help:"Send the events from this time on, such as 2026-01-31T12:00:00Z."`
 }
 
-// Help is the long part of the help page.
 func (webhookReplay) Help() string {
 	return `Moves the position of a webhook, as far back as the log of changes goes. Events are sent again even if they were delivered before. ` + webhookSendHelp + `
 
@@ -197,12 +180,11 @@ func (c *webhookReplay) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	return showWebhook(std.out, hook, "", c.JSON)
+	return c.printWebhook(std.out, hook, "")
 }
 
 type webhookResume struct{ webhookTarget }
 
-// Help is the long part of the help page.
 func (webhookResume) Help() string {
 	return `A webhook that was disabled continues from where it stood. ` + webhookSendHelp
 }
@@ -212,7 +194,7 @@ func (c *webhookResume) Run(ctx context.Context, api *client.Client, std streams
 	if err != nil {
 		return err
 	}
-	return showWebhook(std.out, hook, "", c.JSON)
+	return c.printWebhook(std.out, hook, "")
 }
 
 type webhookDelete struct {
@@ -220,7 +202,6 @@ type webhookDelete struct {
 	ID string `arg:"" name:"id" placeholder:"ID" help:"The webhook's id: see plantstore webhook list."`
 }
 
-// Help is the long part of the help page.
 func (webhookDelete) Help() string { return webhookWriteHelp }
 
 func (c *webhookDelete) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -231,18 +212,12 @@ func (c *webhookDelete) Run(ctx context.Context, api *client.Client, std streams
 	return err
 }
 
-// showWebhook prints a webhook, and its secret if that is not empty: as text on a
-// terminal, as JSON elsewhere.
-func showWebhook(out io.Writer, w plantstore.Webhook, secret string, asJSON bool) error {
-	if asJSON || !isTerminal(out) {
-		_, err := fmt.Fprintf(out, "%s\n", wire.EncodeWebhook(w, secret))
-		return err
-	}
-	return writeWebhook(out, w, secret)
+// printWebhook prints a webhook, and its secret if that is not empty.
+func (f outputFlags) printWebhook(out io.Writer, w plantstore.Webhook, secret string) error {
+	return f.print(out, wire.EncodeWebhook(w, secret), func(table io.Writer) { writeWebhook(table, w, secret) })
 }
 
-func writeWebhook(out io.Writer, w plantstore.Webhook, secret string) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func writeWebhook(table io.Writer, w plantstore.Webhook, secret string) {
 	fmt.Fprintf(table, "id\t%s\nurl\t%s\ntypes\t%s\n", printable(w.ID), printable(w.URL), formatTypes(w.Types))
 	if w.Description != "" {
 		fmt.Fprintf(table, "description\t%s\n", printable(w.Description))
@@ -262,26 +237,14 @@ func writeWebhook(out io.Writer, w plantstore.Webhook, secret string) error {
 	if secret != "" {
 		fmt.Fprintf(table, "secret\t%s (not shown again)\n", secret)
 	}
-	return table.Flush()
 }
 
-// showDeliveries prints attempts: as a table on a terminal, as a JSON array elsewhere.
-func showDeliveries(out io.Writer, attempts []plantstore.Delivery, asJSON bool) error {
-	if asJSON || !isTerminal(out) {
-		_, err := fmt.Fprintf(out, "%s\n", wire.EncodeDeliveries(attempts))
-		return err
-	}
-	return writeDeliveries(out, attempts)
-}
-
-func writeDeliveries(out io.Writer, attempts []plantstore.Delivery) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func writeDeliveries(table io.Writer, attempts ...plantstore.Delivery) {
 	fmt.Fprintln(table, "TIME\tTYPE\tATTEMPT\tSTATUS\tTOOK\tEVENT\tERROR")
 	for _, d := range attempts {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", d.Time.Local().Format(time.DateTime), printable(string(d.Type)), d.Attempt,
 			statusText(d.Status), d.Duration, printable(string(d.Event)), printable(d.Error))
 	}
-	return table.Flush()
 }
 
 func webhookState(w plantstore.Webhook) string {
@@ -320,24 +283,16 @@ func formatTypes(types []plantstore.EventType) string {
 	return strings.Join(all, ",")
 }
 
-func eventTypes(texts []string) (types []plantstore.EventType) {
-	for _, text := range texts {
-		types = append(types, plantstore.EventType(text))
-	}
-	return types
-}
-
 // webhookSecretEnv is the secret that listen signs with.
 const webhookSecretEnv = "PLANTSTORE_WEBHOOK_SECRET"
 
 type webhookListen struct {
 	clientFlags
-	Forward *url.URL `required:"" placeholder:"URL" help:"Where to send the events, such as http://127.0.0.1:3000/hook."`
-	Type    []string `placeholder:"TYPE" help:"Forward only events of these types: plant.created, plant.replaced, plant.deleted."`
-	All     bool     `help:"Start with the oldest event kept, and not with the next one."`
+	Forward *url.URL               `required:"" placeholder:"URL" help:"Where to send the events, such as http://127.0.0.1:3000/hook."`
+	Type    []plantstore.EventType `placeholder:"TYPE" help:"Forward only events of these types: plant.created, plant.replaced, plant.deleted."`
+	All     bool                   `help:"Start with the oldest event kept, and not with the next one."`
 }
 
-// Help is the long part of the help page.
 func (webhookListen) Help() string {
 	return `Forwards events to a program on your machine until interrupted, signed as a webhook signs them. It needs no public address, and no webhook on the server: it follows the events itself. An event that is not answered with a 2xx status is sent again until it is, and the later ones wait.
 
@@ -367,7 +322,7 @@ func (c *webhookListen) Run(ctx context.Context, std streams) error {
 	}
 	f := newForwarder(c.Forward.String(), secret, std.out)
 	defer f.http.CloseIdleConnections()
-	query := plantstore.EventQuery{Types: eventTypes(c.Type), After: plantstore.LatestCursor}
+	query := plantstore.EventQuery{Types: c.Type, After: plantstore.LatestCursor}
 	if c.All {
 		query.After = ""
 	}

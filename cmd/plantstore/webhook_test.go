@@ -166,23 +166,21 @@ func TestWebhooksOnATerminal(t *testing.T) {
 		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.PlantEventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
 	}
 	var out strings.Builder
-	if err := listWebhooks(&out, hooks); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeWebhook(&out, hooks[0], "whsec_x"); err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range hooks[1:] {
-		if err := writeWebhook(&out, w, ""); err != nil {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
+	for _, write := range []func(io.Writer){
+		func(table io.Writer) { writeWebhooks(table, hooks) },
+		func(table io.Writer) { writeWebhook(table, hooks[0], "whsec_x") },
+		func(table io.Writer) { writeWebhook(table, hooks[1], "") },
+		func(table io.Writer) { writeWebhook(table, hooks[2], "") },
+		func(table io.Writer) {
+			writeDeliveries(table,
+				plantstore.Delivery{Event: "s.1.2", Type: plantstore.PlantCreated, Attempt: 12, Time: at, Status: 200, Duration: 1500 * time.Millisecond},
+				plantstore.Delivery{Type: "webhook.test", Attempt: 1, Time: at, Error: "connection refused"})
+		},
+	} {
+		if err := printTable(&out, write); err != nil {
 			t.Fatal(err)
 		}
-	}
-	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
-	if err := writeDeliveries(&out, []plantstore.Delivery{
-		{Event: "s.1.2", Type: plantstore.PlantCreated, Attempt: 12, Time: at, Status: 200, Duration: 1500 * time.Millisecond},
-		{Type: "webhook.test", Attempt: 1, Time: at, Error: "connection refused"},
-	}); err != nil {
-		t.Fatal(err)
 	}
 	const want = `ID    STATE                           PENDING  LAG      URL                            TYPES                                       BY            DESCRIPTION
 wh_1  active                          0        0s       https://example.com/hook       plant.created,plant.replaced,plant.deleted  5d1c6a18ea08  
