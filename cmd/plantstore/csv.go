@@ -70,8 +70,8 @@ type csvReader struct {
 	fields        []csvField
 	id, name, tag int // columns; tag is -1 where there is none
 	columns       int
-	hasReasons    bool // the first column says why the records of another import failed
-	head          []byte
+	hasReasons    bool     // the first column says why the records of another import failed
+	head          string   // of the file of errors
 	ignored       []string // columns, quoted
 	problem       string   // of the last record
 }
@@ -107,9 +107,9 @@ func newCSVReader(in io.Reader, delim delimiter) (*csvReader, error) {
 		return nil, err
 	}
 	if !slices.Contains(knownDelimiters, r.delim) {
-		r.head = []byte("sep=" + string(rune(r.delim)) + "\n")
+		r.head = "sep=" + string(rune(r.delim)) + "\n"
 	}
-	r.head = append(append(append(r.head, reasonName...), byte(r.delim)), r.withoutReason()...)
+	r.head += reasonName + string(rune(r.delim)) + string(r.withoutReason()) + "\n"
 	return r, nil
 }
 
@@ -183,7 +183,7 @@ func (r *csvReader) readHeader() error {
 	return nil
 }
 
-func (r *csvReader) header() []byte { return r.head }
+func (r *csvReader) failures() layout { return layout{first: r.head, between: "\n", last: "\n"} }
 
 func (r *csvReader) next() (record, error) {
 	for {

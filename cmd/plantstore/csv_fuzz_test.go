@@ -47,7 +47,7 @@ func (s fileServer) load(t *testing.T, format string, file []byte) (created, unc
 	log := newFailureLog(format, records, io.Discard)
 	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", "line", -1, true), started: time.Now()}
 	err = run.all(t.Context())
-	return int(run.created), int(run.unchanged), log.count, err
+	return int(run.created), int(run.unchanged), int(log.count), err
 }
 
 // cell is a field of a table.

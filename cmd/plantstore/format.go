@@ -91,7 +91,8 @@ const maxRecord = 16 << 20
 // where it comes from.
 type record struct {
 	json []byte
-	// source is the record as it is in the file, for the file of errors.
+	// source is the record as it is in the file, for the file of errors, if that is not
+	// the JSON.
 	source []byte
 	// line is the number of the line where it begins; in a JSON array, of the
 	// element.
@@ -104,10 +105,10 @@ type record struct {
 // next call. It returns io.EOF after the last one.
 type recordReader interface {
 	next() (record, error)
-	// header is what the file of errors begins with.
-	header() []byte
-	// withReason returns the source of a record as it is in the file of errors, with
-	// the reason why it failed. A nil source is one that was too long to keep.
+	// failures is the layout of the file of errors.
+	failures() layout
+	// withReason returns a record as it is in the file of errors, with the reason why it
+	// failed. A nil source is one that was too long to keep.
 	withReason(source []byte, reason string) []byte
 }
 
@@ -126,8 +127,6 @@ func newRecordReader(format string, delim delimiter, in io.Reader) (recordReader
 // jsonRecords is what NDJSON and a JSON array have in common.
 type jsonRecords struct{}
 
-func (jsonRecords) header() []byte { return nil }
-
 // lineReader reads NDJSON.
 type lineReader struct {
 	jsonRecords
@@ -138,6 +137,8 @@ func newLineReader(in io.Reader) *lineReader {
 	return &lineReader{lines: wire.NewLineReader(in, maxRecord)}
 }
 
+func (*lineReader) failures() layout { return layouts[formatNDJSON] }
+
 func (l *lineReader) next() (record, error) {
 	text, err := l.lines.Next()
 	if errors.Is(err, wire.ErrLineTooLong) {
@@ -146,7 +147,7 @@ func (l *lineReader) next() (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	return record{json: text.Bytes(), source: text.Bytes(), line: l.lines.Line()}, nil
+	return record{json: text.Bytes(), line: l.lines.Line()}, nil
 }
 
 // arrayReader reads a JSON array. The server says what is wrong with an element, so
@@ -168,6 +169,8 @@ func newArrayReader(in io.Reader) (*arrayReader, error) {
 	return &arrayReader{dec: dec}, nil
 }
 
+func (*arrayReader) failures() layout { return layouts[formatJSON] }
+
 func (a *arrayReader) next() (record, error) {
 	if a.dec.PeekKind() == ']' {
 		if _, err := a.dec.ReadToken(); err != nil {
@@ -186,7 +189,7 @@ func (a *arrayReader) next() (record, error) {
 	if err := value.Compact(looseJSON); err != nil {
 		return record{}, fmt.Errorf("element %d is not JSON: %w", a.count, err)
 	}
-	return record{json: value, source: value, line: a.count}, nil
+	return record{json: value, line: a.count}, nil
 }
 
 // reasonName is the member or column of a file of errors that says why a record failed.

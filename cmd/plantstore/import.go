@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"plantstore"
@@ -54,12 +54,17 @@ const (
 // chunk is a part of a file: its records as NDJSON, and where they come from.
 type chunk struct {
 	body     []byte
-	starts   []int // of the lines in body
-	lines    []int // of the file
-	sources  [][]byte
+	lines    []chunkLine
 	rejected []failure // records that cannot be sent
 	read     int64     // bytes of the file up to the end of the chunk
 	err      error     // why no chunk follows; io.EOF at the end of the file
+}
+
+// chunkLine is a line of a chunk's body.
+type chunkLine struct {
+	start  int
+	number int    // in the file
+	source []byte // nil if the file has it as it is sent, or if there is no file of errors
 }
 
 // failure is a record that was not imported.
@@ -115,7 +120,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	run.progress = newProgress(std.err, "acknowledged", failed.noun, size, true)
 	err = run.all(ctx)
 	run.progress.finish()
-	err = errors.Join(err, failed.close(err == nil))
+	if closeErr := failed.close(err == nil); !errors.Is(err, closeErr) { // that of a full disk is known
+		err = errors.Join(err, closeErr)
+	}
 	failed.summarise(std.err)
 	if c.JSON {
 		err = errors.Join(err, run.report(std.out))
@@ -179,7 +186,7 @@ type importRun struct {
 	sendErr     error
 }
 
-func (r *importRun) total() int64 { return r.created + r.unchanged + int64(r.failed.count) }
+func (r *importRun) total() int64 { return r.created + r.unchanged + r.failed.count }
 
 // all sends the file, one chunk while it reads the next. A Read that blocks may outlast
 // an error.
@@ -228,14 +235,14 @@ func (r *importRun) readChunk() *chunk {
 			ch.rejected = append(ch.rejected, failure{rec.line, rec.problem, bytes.Clone(rec.source)})
 			continue
 		}
-		ch.starts = append(ch.starts, len(ch.body))
-		ch.lines = append(ch.lines, rec.line)
-		if r.failed.keepsSource {
-			ch.sources = append(ch.sources, bytes.Clone(rec.source))
+		line := chunkLine{start: len(ch.body), number: rec.line}
+		if r.failed.file != nil {
+			line.source = bytes.Clone(rec.source)
 		}
+		ch.lines = append(ch.lines, line)
 		ch.body = append(append(ch.body, rec.json...), '\n')
 	}
-	ch.read = r.counted.n.Load()
+	ch.read = r.counted.n
 	return ch
 }
 
@@ -251,13 +258,13 @@ func (r *importRun) send(ctx context.Context, ch *chunk) error {
 		r.unconfirmed = nil
 		r.created += report.Created
 		r.unchanged += report.Unchanged
-		r.failed.count += int(report.Failed)
+		r.failed.count += report.Failed
 		r.progress.update(ch.read, r.total())
 		var named []failure
 		named, err = r.reasons(ctx, ch, 0, len(ch.lines), report)
 		failed = append(failed, named...)
 	}
-	r.failed.count += len(ch.rejected)
+	r.failed.count += int64(len(ch.rejected))
 	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.line, b.line) })
 	for _, f := range failed {
 		if err := r.failed.add(f); err != nil {
@@ -270,11 +277,7 @@ func (r *importRun) send(ctx context.Context, ch *chunk) error {
 
 // sendLines sends the lines from first up to last.
 func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (plantstore.ImportReport, error) {
-	end := len(ch.body)
-	if last < len(ch.starts) {
-		end = ch.starts[last]
-	}
-	report, err := r.api.ImportLines(ctx, bytes.NewReader(ch.body[ch.starts[first]:end]))
+	report, err := r.api.ImportLines(ctx, bytes.NewReader(ch.text(first, last)))
 	r.sendErr = err
 	return report, err
 }
@@ -287,7 +290,7 @@ func (r *importRun) reasons(ctx context.Context, ch *chunk, first, last int, rep
 	if r.failed.file != nil && report.Failed > int64(len(report.Errors)) {
 		middle := (first + last) / 2
 		if middle == first {
-			return []failure{{ch.lines[first], "the server gave no reason", ch.source(first)}}, nil
+			return []failure{{ch.lines[first].number, "the server gave no reason", ch.source(first)}}, nil
 		}
 		for _, half := range [][2]int{{first, middle}, {middle, last}} {
 			report, err := r.sendLines(ctx, ch, half[0], half[1])
@@ -307,21 +310,31 @@ func (r *importRun) reasons(ctx context.Context, ch *chunk, first, last int, rep
 		if at < first || at >= last {
 			return failed, fmt.Errorf("the server reports line %d of %d", e.Line, last-first)
 		}
-		failed = append(failed, failure{ch.lines[at], e.Err.Message, ch.source(at)})
+		failed = append(failed, failure{ch.lines[at].number, e.Err.Message, ch.source(at)})
 	}
 	return failed, nil
 }
 
+// text returns the lines from first up to last, as they are sent.
+func (ch *chunk) text(first, last int) []byte {
+	end := len(ch.body)
+	if last < len(ch.lines) {
+		end = ch.lines[last].start
+	}
+	return ch.body[ch.lines[first].start:end]
+}
+
 // source returns the record as it is in the file.
 func (ch *chunk) source(at int) []byte {
-	if ch.sources != nil {
-		return ch.sources[at]
+	if source := ch.lines[at].source; source != nil {
+		return source
 	}
-	end := len(ch.body)
-	if at+1 < len(ch.starts) {
-		end = ch.starts[at+1]
-	}
-	return ch.body[ch.starts[at] : end-1]
+	return bytes.TrimSuffix(ch.text(at, at+1), []byte{'\n'})
+}
+
+// span returns the numbers of the first and the last line.
+func (ch *chunk) span() (from, to int64) {
+	return int64(ch.lines[0].number), int64(ch.lines[len(ch.lines)-1].number)
 }
 
 // summarise prints what the server has acknowledged.
@@ -345,11 +358,11 @@ func (r *importRun) report(out io.Writer) error {
 	known := map[string]int64{
 		"created":   r.created,
 		"unchanged": r.unchanged,
-		"failed":    int64(r.failed.count),
-		"reasons":   int64(r.failed.written),
+		"failed":    r.failed.count,
+		"reasons":   r.failed.written,
 	}
 	if ch := r.unknown(); ch != nil {
-		known["unknown_from"], known["unknown_to"] = int64(ch.lines[0]), int64(ch.lines[len(ch.lines)-1])
+		known["unknown_from"], known["unknown_to"] = ch.span()
 	}
 	return json.NewEncoder(out).Encode(known)
 }
@@ -386,8 +399,8 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 	}
 	message := what + " was interrupted"
 	if ch := r.unknown(); ch != nil {
-		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been created",
-			r.failed.noun, ch.lines[0], ch.lines[len(ch.lines)-1])
+		from, to := ch.span()
+		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been created", r.failed.noun, from, to)
 	}
 	message += "; run it again, plants that exist already stay as they are"
 	if ctx.Err() != nil {
@@ -402,21 +415,20 @@ const maxShown = 10
 // failureLog prints the first failures and writes all of them to a file, in the format
 // of the import and with their reasons.
 type failureLog struct {
-	file        *os.File // nil if none is wanted
-	isNew       bool     // file did not exist
-	isDevice    bool     // file cannot be emptied
-	records     recordReader
-	format      string
-	noun        string // what a record of the format is called
-	show        io.Writer
-	count       int // of all failures, those without a reason too
-	shown       int
-	written     int
-	keepsSource bool
+	records  recordReader
+	noun     string // what a record of the format is called
+	show     io.Writer
+	shown    int64
+	written  int64
+	count    int64        // of all failures, those without a reason too
+	file     *os.File     // nil if none is wanted
+	isNew    bool         // file did not exist
+	isDevice bool         // file cannot be emptied
+	out      recordWriter // to file
 }
 
 func newFailureLog(format string, records recordReader, show io.Writer) *failureLog {
-	log := &failureLog{format: format, records: records, noun: "line", show: show}
+	log := &failureLog{records: records, noun: "line", show: show}
 	if format == formatJSON {
 		log.noun = "element"
 	}
@@ -436,18 +448,8 @@ func (l *failureLog) open(name string, input os.FileInfo, force bool) error {
 	case info.Size() > 0 && !force:
 		return usage("%s exists already: use --force to replace it", name)
 	}
-	l.keepsSource = l.format == formatCSV
 	l.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
-	return err
-}
-
-// begin empties the file and writes its header.
-func (l *failureLog) begin() error {
-	header := l.records.header()
-	if err := l.empty(); err != nil || header == nil {
-		return err
-	}
-	_, err := fmt.Fprintf(l.file, "%s\n", header)
+	l.out = recordWriter{layout: l.records.failures(), out: bufio.NewWriter(l.file)}
 	return err
 }
 
@@ -468,18 +470,12 @@ func (l *failureLog) add(f failure) error {
 		return nil
 	}
 	if l.written == 0 {
-		if err := l.begin(); err != nil {
+		if err := l.empty(); err != nil {
 			return err
 		}
 	}
-	lead, end := "", "\n"
-	if l.format == formatJSON {
-		lead, end = ",\n", ""
-		if l.written == 0 {
-			lead = "[\n"
-		}
-	}
-	if _, err := fmt.Fprintf(l.file, "%s%s%s", lead, l.records.withReason(f.source, reason), end); err != nil {
+	l.out.write(l.records.withReason(f.source, reason)) // Flush returns the error
+	if err := l.out.out.Flush(); err != nil {
 		return err
 	}
 	l.written++
@@ -511,9 +507,9 @@ func (l *failureLog) close(complete bool) error {
 	}
 	var err error
 	switch {
-	case l.written > 0 && l.format == formatJSON:
-		_, err = io.WriteString(l.file, "\n]\n")
-	case l.written == 0 && complete:
+	case l.written > 0:
+		err = l.out.close()
+	case complete:
 		err = l.empty()
 	}
 	err = errors.Join(err, l.file.Close())
@@ -526,11 +522,11 @@ func (l *failureLog) close(complete bool) error {
 // countingReader counts the bytes read.
 type countingReader struct {
 	in io.Reader
-	n  atomic.Int64
+	n  int64
 }
 
 func (c *countingReader) Read(b []byte) (int, error) {
 	n, err := c.in.Read(b)
-	c.n.Add(int64(n))
+	c.n += int64(n)
 	return n, err
 }
