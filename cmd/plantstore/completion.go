@@ -1,8 +1,8 @@
 package main
 
 import (
+	"embed"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -24,7 +24,11 @@ func (completionCommand) Help() string {
 
 // Run prints the script, which asks the hidden command complete.
 func (c *completionCommand) Run(std streams) error {
-	_, err := io.WriteString(std.out, completionScripts[c.Shell])
+	script, err := completionScripts.ReadFile("completion/plantstore." + c.Shell)
+	if err != nil {
+		return err
+	}
+	_, err = std.out.Write(script)
 	return err
 }
 
@@ -33,57 +37,9 @@ const wantFiles = ":files"
 
 // completionScripts pass the words up to the cursor to complete. bash replaces only what
 // follows the last : or = of a word.
-var completionScripts = map[string]string{
-	"bash": `_plantstore() {
-  local line words full done
-  read -ra words <<<"${COMP_LINE:0:COMP_POINT}"
-  [[ "${COMP_LINE:0:COMP_POINT}" == *[[:space:]] ]] && words+=("")
-  full="${words[${#words[@]} - 1]}"
-  done="${full%"${full##*[:=]}"}"
-  COMPREPLY=()
-  while IFS= read -r line; do
-    if [[ "$line" == :files ]]; then
-      compopt -o default 2>/dev/null || COMPREPLY=($(compgen -f -- "${full#"$done"}"))
-    else
-      COMPREPLY+=("${line#"$done"}")
-    fi
-  done < <("${words[0]}" complete -- "${words[@]:1}" 2>/dev/null)
-}
-complete -F _plantstore plantstore
-`,
-	"zsh": `#compdef plantstore
-_plantstore() {
-  local -a candidates
-  candidates=("${(@f)$("${words[1]}" complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-  if [[ "${candidates[1]}" == :files ]]; then
-    compset -P '--*='
-    _files
-  elif [[ -n "${candidates[1]}" ]]; then
-    compadd -- "${candidates[@]}"
-  fi
-}
-if [[ "${funcstack[1]}" == _plantstore ]]; then
-  _plantstore "$@"
-else
-  (( $+functions[compdef] )) || { autoload -U compinit && compinit }
-  compdef _plantstore plantstore
-fi
-`,
-	"fish": `function __plantstore_complete
-  set -l words (commandline -opc) (commandline -ct)
-  set -l candidates ($words[1] complete -- $words[2..-1] 2>/dev/null)
-  if test "$candidates[1]" = :files
-    set -l lead (string match -r -- '^--[^=]*=' (commandline -ct))
-    for path in (__fish_complete_path (string replace -r -- '^--[^=]*=' '' (commandline -ct)))
-      echo "$lead$path"
-    end
-  else
-    printf '%s\n' $candidates
-  end
-end
-complete -c plantstore -f -a '(__plantstore_complete)'
-`,
-}
+//
+//go:embed completion
+var completionScripts embed.FS
 
 // completeCommand prints completions for the last word.
 type completeCommand struct {
