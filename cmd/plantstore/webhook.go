@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -320,15 +318,19 @@ func (c *webhookListen) Run(ctx context.Context, std streams) error {
 	if given == "" {
 		fmt.Fprintf(std.out, "Secret: %s\n", secret)
 	}
-	f := newForwarder(c.Forward.String(), secret, std.out)
-	defer f.http.CloseIdleConnections()
+	receiver := &http.Client{
+		Transport:     &http.Transport{}, // without a proxy
+		Timeout:       15 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer receiver.CloseIdleConnections()
 	query := plantstore.EventQuery{Types: c.Type, After: plantstore.LatestCursor}
 	if c.All {
 		query.After = ""
 	}
 	for event, err := range api.Events(ctx, query) {
 		if err == nil {
-			err = f.deliver(ctx, event)
+			err = c.forward(ctx, receiver, secret, event, std.out)
 		}
 		if ctx.Err() != nil {
 			break // that is how listening ends
@@ -340,45 +342,28 @@ func (c *webhookListen) Run(ctx context.Context, std streams) error {
 	return nil
 }
 
-// forwarder sends events to a program on this machine, one after the other.
-type forwarder struct {
-	url, secret string
-	out         io.Writer
-	http        *http.Client
-	delays      backoff.Exponential
-}
-
-func newForwarder(url, secret string, out io.Writer) *forwarder {
-	return &forwarder{
-		url: url, secret: secret, out: out,
-		http: &http.Client{
-			Transport:     &http.Transport{}, // without a proxy
-			Timeout:       15 * time.Second,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		delays: backoff.Exponential{Min: time.Second, Max: 30 * time.Second},
-	}
-}
-
-// deliver sends an event until it is accepted, and prints a line for every attempt.
-func (f *forwarder) deliver(ctx context.Context, e plantstore.Event) error {
+// forward sends an event until it is accepted, and prints a line for every attempt.
+func (c *webhookListen) forward(ctx context.Context, receiver *http.Client, secret string, e plantstore.Event, out io.Writer) error {
 	body, err := wire.EncodeMessage(e)
 	if err != nil {
 		return err
 	}
-	for delays := f.delays; ; {
-		start := time.Now()
-		status, err := f.send(ctx, e.Cursor, body)
+	for delays := (backoff.Exponential{Min: time.Second, Max: 30 * time.Second}); ; {
+		attempt := webhook.Send(ctx, receiver, c.Forward.String(), []string{secret}, webhook.MessageID(e.Cursor), e.Type, body)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		line := fmt.Sprintf("%s  %-14s  %d  %s", start.Format(time.TimeOnly), printable(string(e.Type)), e.Plant.ID, cmp.Or(status, "no response"))
-		if err == nil {
-			_, err = fmt.Fprintf(f.out, "%s in %s\n", line, time.Since(start).Round(time.Millisecond))
+		status := "no response"
+		if attempt.Status != 0 {
+			status = strconv.Itoa(attempt.Status)
+		}
+		line := fmt.Sprintf("%s  %-14s  %d  %s", attempt.Time.Local().Format(time.TimeOnly), printable(string(e.Type)), e.Plant.ID, status)
+		if attempt.Status/100 == 2 {
+			_, err := fmt.Fprintf(out, "%s in %s\n", line, attempt.Duration.Round(time.Millisecond))
 			return err
 		}
 		wait := delays.Next()
-		if _, err := fmt.Fprintf(f.out, "%s: %s; trying again in %s\n", line, printable(err.Error()), wait.Round(100*time.Millisecond)); err != nil {
+		if _, err := fmt.Fprintf(out, "%s: %s; trying again in %s\n", line, printable(cmp.Or(attempt.Error, "not accepted")), wait.Round(100*time.Millisecond)); err != nil {
 			return err
 		}
 		select {
@@ -387,31 +372,4 @@ func (f *forwarder) deliver(ctx context.Context, e plantstore.Event) error {
 		case <-time.After(wait):
 		}
 	}
-}
-
-// errNotAccepted says that the response is not a success.
-var errNotAccepted = errors.New("not accepted")
-
-// send makes one attempt, and returns the status of the response if there is one.
-func (f *forwarder) send(ctx context.Context, event plantstore.Cursor, body []byte) (status string, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	if err := webhook.SetHeader(r.Header, []string{f.secret}, webhook.MessageID(event), time.Now(), body); err != nil {
-		return "", err
-	}
-	response, err := f.http.Do(r)
-	if err != nil {
-		if outer, ok := errors.AsType[*url.Error](err); ok {
-			err = outer.Err // all lines are about the same URL
-		}
-		return "", err
-	}
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // to use the connection again
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		err = errNotAccepted
-	}
-	return strconv.Itoa(response.StatusCode), err
 }

@@ -114,22 +114,28 @@ func share[T any](ctx context.Context, s *Sender, key string, read func() (T, er
 	}
 }
 
-// send sends one message. The Delivery that it returns lacks the event and the attempt.
+// send sends one message to a webhook.
 func (s *Sender) send(ctx context.Context, w *plantstore.Webhook, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
+	return Send(ctx, s.client, w.URL, secrets, id, kind, body)
+}
+
+// Send sends one message as Standard Webhooks defines it, signed with every secret. The
+// Delivery that it returns lacks the event and the attempt.
+func Send(ctx context.Context, client *http.Client, target string, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
 	began := time.Now()
 	a := plantstore.Delivery{Type: kind, Time: began.UTC()}
 	fail := func(err error) plantstore.Delivery {
 		a.Duration, a.Error = time.Since(began), explain(err)
 		return a
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
 		return fail(err)
 	}
-	if err := SetHeader(r.Header, secrets, id, began, body); err != nil {
+	if err := setHeader(r.Header, secrets, id, began, body); err != nil {
 		return fail(err)
 	}
-	response, err := s.client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return fail(err)
 	}

@@ -18,9 +18,9 @@ func MessageID(event plantstore.Cursor) string {
 	return "evt_" + strings.ReplaceAll(string(event), ".", "_")
 }
 
-// SetHeader sets the header of a message as Standard Webhooks defines it, signed with
+// setHeader sets the header of a message as Standard Webhooks defines it, signed with
 // every secret.
-func SetHeader(h http.Header, secrets []string, id string, at time.Time, body []byte) error {
+func setHeader(h http.Header, secrets []string, id string, at time.Time, body []byte) error {
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {
 		var err error
