@@ -82,6 +82,10 @@ type csvField struct {
 	quoted bool
 }
 
+// reasonName is the column of a file of errors that says why a record failed. An import
+// ignores it, as it ignores the member of that name in JSON.
+const reasonName = "error"
+
 func newCSVReader(in io.Reader, delim delimiter) (*csvReader, error) {
 	r := &csvReader{in: bufio.NewReaderSize(in, 256<<10)}
 	switch mark, _ := r.in.Peek(3); { // reading returns the error

@@ -192,55 +192,31 @@ func (a *arrayReader) next() (record, error) {
 	return record{json: value, line: a.count}, nil
 }
 
-// reasonName is the member or column of a file of errors that says why a record failed.
-// An import ignores it.
-const reasonName = "error"
-
 // withReason returns the record as an object that begins with the reason, in place of an
 // earlier one. What is not an object becomes the member "source".
 func (jsonRecords) withReason(source []byte, reason string) []byte {
-	object := appendQuoted([]byte(`{"`+reasonName+`":`), bytes.ToValidUTF8([]byte(reason), []byte("\uFFFD")))
-	if members, ok := appendMembers(object, source); ok {
-		return append(members, '}')
+	var failed struct {
+		Reason  jsontext.Value `json:"error"`
+		Source  jsontext.Value `json:"source,omitzero"`
+		Members jsontext.Value `json:",embed"`
 	}
-	if source != nil {
-		object = append(object, `,"source":`...)
-		if value := jsontext.Value(source); value.IsValid(looseJSON) {
-			object = append(object, value...)
-		} else {
-			object = appendQuoted(object, bytes.ToValidUTF8(source, []byte("\uFFFD")))
-		}
+	var err error
+	switch value := jsontext.Value(source); {
+	case source == nil:
+	case !value.IsValid(looseJSON):
+		failed.Source = appendQuoted(nil, bytes.ToValidUTF8(source, []byte("\uFFFD")))
+	case value.Kind() != '{':
+		failed.Source = value
+	default:
+		err = json.Unmarshal(value, &failed, looseJSON)
 	}
-	return append(object, '}')
+	failed.Reason = appendQuoted(nil, bytes.ToValidUTF8([]byte(reason), []byte("\uFFFD")))
+	object, encodeErr := json.Marshal(failed, looseJSON, jsontext.PreserveRawStrings(true))
+	if err := errors.Join(err, encodeErr); err != nil {
+		panic("add a reason to valid JSON: " + err.Error())
+	}
+	return object
 }
 
 // looseJSON reads what only the server refuses.
 var looseJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// appendMembers appends the members of an object, as they are, each after a comma. It
-// leaves out an earlier reason.
-func appendMembers(dst, object []byte) ([]byte, bool) {
-	dec := jsontext.NewDecoder(bytes.NewReader(object), looseJSON)
-	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
-		return nil, false
-	}
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadValue()
-		if err != nil {
-			return nil, false
-		}
-		name = name.Clone()
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, false
-		}
-		if string(name) != `"`+reasonName+`"` {
-			dst = append(append(append(append(dst, ','), name...), ':'), value...)
-		}
-	}
-	if end, err := dec.ReadToken(); err != nil || end.Kind() != '}' {
-		return nil, false
-	}
-	_, err := dec.ReadToken()
-	return dst, err == io.EOF
-}
