@@ -312,8 +312,11 @@ func (s fileServer) wantRoundTrip(t *testing.T) {
 func (s fileServer) export(t *testing.T, format string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	run := &exportRun{api: s.api, format: format, progress: newProgress(io.Discard, "exported", "plant", -1, true), started: time.Now()}
-	if err := run.write(t.Context(), &out); err != nil {
+	records := serverLines(t.Context(), s.api, plantstore.Query{})
+	if format == formatCSV {
+		records = new(exportCommand).encoded(s.api.Export(t.Context(), plantstore.Query{}), format)
+	}
+	if _, err := writeRecords(&out, format, records, newProgress(io.Discard, "exported", "plant", -1, true)); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

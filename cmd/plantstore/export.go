@@ -13,7 +13,6 @@ import (
 
 	"plantstore"
 	"plantstore/client"
-	"plantstore/internal/sqlite"
 	"plantstore/internal/wire"
 )
 
@@ -59,11 +58,41 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 			return err
 		}
 	}
-	run := &exportRun{query: c.query(), format: format, spreadsheet: c.Spreadsheet, progress: newProgress(std.err, "exported", "plant", -1, true), started: time.Now()}
-	write := func(out io.Writer) error { return run.write(ctx, interruptible{ctx, out}) }
-	if c.DB != "" {
-		write = func(out io.Writer) error { return c.writeStore(ctx, std, run, interruptible{ctx, out}) }
-	} else if run.api, err = c.client(std, fileTimeout); err != nil {
+	var api *client.Client
+	if c.DB == "" {
+		if api, err = c.client(std, fileTimeout); err != nil {
+			return err
+		}
+	}
+	shown, started := newProgress(std.err, "exported", "plant", -1, true), time.Now()
+	plants, err := c.export(ctx, std, api, format, shown)
+	shown.finish()
+	if err != nil {
+		return interruption(ctx, "the export", fmt.Errorf("the export failed: %w", err))
+	}
+	took := time.Since(started)
+	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n", count(plants, "plant"), took.Round(time.Millisecond), float64(plants)/took.Seconds())
+	return nil
+}
+
+// export writes the plants of the server, or of the store in a file, and returns how many.
+func (c *exportCommand) export(ctx context.Context, std streams, api *client.Client, format string, shown *progress) (plants int64, err error) {
+	var records iter.Seq2[[]byte, error]
+	switch {
+	case c.DB != "":
+		store, err := lookAt(ctx, c.DB, std)
+		if err != nil {
+			return 0, err
+		}
+		defer store.Close()
+		records = c.encoded(store.Scan(ctx, c.query(), nil), format)
+	case format == formatCSV:
+		records = c.encoded(api.Export(ctx, c.query()), format)
+	default:
+		records = serverLines(ctx, api, c.query())
+	}
+	write := func(out io.Writer) error {
+		plants, err = writeRecords(interruptible{ctx, out}, format, records, shown)
 		return err
 	}
 	if c.File == "-" {
@@ -71,24 +100,63 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	} else {
 		err = writeAtomically(ctx, c.File, write)
 	}
-	run.progress.finish()
-	if err != nil {
-		return interruption(ctx, "the export", fmt.Errorf("the export failed: %w", err))
-	}
-	took := time.Since(run.started)
-	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n",
-		count(run.plants, "plant"), took.Round(time.Millisecond), float64(run.plants)/took.Seconds())
-	return nil
+	return plants, err
 }
 
-// writeStore writes the plants of the store in a file.
-func (c *exportCommand) writeStore(ctx context.Context, std streams, run *exportRun, out io.Writer) error {
-	store, err := lookAt(ctx, c.DB, std)
-	if err != nil {
-		return err
+// encoded yields the plants as records. A record is valid until the next.
+func (c *exportCommand) encoded(plants iter.Seq2[plantstore.Plant, error], format string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var record []byte
+		for plant, err := range plants {
+			switch {
+			case err != nil:
+			case format != formatCSV:
+				record, err = wire.AppendNewPlant(record[:0], plant)
+			case c.Spreadsheet:
+				record = appendCSV(record[:0], neutralised(plant))
+			default:
+				record = appendCSV(record[:0], plant)
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
 	}
-	run.file = store
-	return errors.Join(run.write(ctx, out), store.Close())
+}
+
+// serverLines yields the server's lines as they are, which takes half as long as decoding them.
+func serverLines(ctx context.Context, api *client.Client, query plantstore.Query) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		body, err := api.ExportLines(ctx, query)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer body.Close()
+		for lines := newLineReader(body); ; {
+			rec, err := lines.next()
+			if err == io.EOF || !yield(rec.json, err) {
+				return
+			}
+		}
+	}
+}
+
+// writeRecords returns how many records it has written.
+func writeRecords(w io.Writer, format string, records iter.Seq2[[]byte, error], shown *progress) (int64, error) {
+	out := &recordWriter{layout: layouts[format], out: bufio.NewWriterSize(w, 256<<10)}
+	for record, err := range records {
+		if err != nil {
+			return out.count, errors.Join(err, out.out.Flush())
+		}
+		if err := out.write(record); err != nil {
+			return out.count, err
+		}
+		if out.count%10_000 == 0 {
+			shown.update(out.bytes, out.count)
+		}
+	}
+	return out.count, out.close()
 }
 
 // checkUnused returns an error if writeAtomically would replace something: a file, or a
@@ -127,86 +195,4 @@ func writeAtomically(ctx context.Context, name string, write func(io.Writer) err
 		return err
 	}
 	return os.Rename(f.Name(), name)
-}
-
-// exportRun is an export in progress.
-type exportRun struct {
-	api         *client.Client
-	file        *sqlite.Store // read instead, if set
-	query       plantstore.Query
-	format      string
-	spreadsheet bool
-	progress    *progress
-	started     time.Time
-	plants      int64
-}
-
-func (r *exportRun) write(ctx context.Context, w io.Writer) error {
-	out := &recordWriter{layout: layouts[r.format], out: bufio.NewWriterSize(w, 256<<10)}
-	for record, err := range r.records(ctx) {
-		if err != nil {
-			return errors.Join(err, out.out.Flush())
-		}
-		if err := out.write(record); err != nil {
-			return err
-		}
-		if r.plants = out.count; r.plants%10_000 == 0 {
-			r.progress.update(out.bytes, r.plants)
-		}
-	}
-	return out.close()
-}
-
-// records yields the plants in the format: the server's lines as they are. A record is valid
-// until the next.
-func (r *exportRun) records(ctx context.Context) iter.Seq2[[]byte, error] {
-	if r.file == nil && r.format != formatCSV {
-		return r.serverLines(ctx)
-	}
-	return func(yield func([]byte, error) bool) {
-		var record []byte
-		for plant, err := range r.all(ctx) {
-			if err == nil {
-				record, err = r.appendRecord(record[:0], plant)
-			}
-			if !yield(record, err) {
-				return
-			}
-		}
-	}
-}
-
-func (r *exportRun) appendRecord(dst []byte, p plantstore.Plant) ([]byte, error) {
-	if r.format != formatCSV {
-		return wire.AppendNewPlant(dst, p)
-	}
-	if r.spreadsheet {
-		p = neutralised(p)
-	}
-	return appendCSV(dst, p), nil
-}
-
-// all yields the plants.
-func (r *exportRun) all(ctx context.Context) iter.Seq2[plantstore.Plant, error] {
-	if r.file != nil {
-		return r.file.Scan(ctx, r.query, nil)
-	}
-	return r.api.Export(ctx, r.query)
-}
-
-func (r *exportRun) serverLines(ctx context.Context) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		body, err := r.api.ExportLines(ctx, r.query)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer body.Close()
-		for lines := newLineReader(body); ; {
-			rec, err := lines.next()
-			if err == io.EOF || !yield(rec.json, err) {
-				return
-			}
-		}
-	}
 }
