@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,7 +52,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if loginKey(c.From) == loginKey(c.To) {
 		return usage("--from and --to are the same server")
 	}
-	m := &mirror{mirrorCommand: c, std: std}
+	m := &mirror{mirrorCommand: c, std: std, state: mirrorState{From: c.From, To: c.To}}
 	var err error
 	if m.from, err = newClient(std, c.From, fileTimeout, fromTokenEnv, tokenEnv); err != nil {
 		return err
@@ -81,7 +80,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 		case gone && !c.Follow && m.comparisons >= maxComparisons:
 			return fmt.Errorf("events are trimmed before they can be followed, after %d comparisons: keep them longer with --log-keep and --log-max-bytes: %w", m.comparisons, err)
 		case gone:
-			m.at = ""
+			m.state.Cursor = ""
 			fmt.Fprintf(std.err, "%v; comparing the stores again\n", err)
 		default:
 			fmt.Fprintf(std.err, "%v; trying again\n", err)
@@ -108,8 +107,7 @@ type mirror struct {
 	*mirrorCommand
 	std      streams
 	from, to *client.Client
-	at       plantstore.Cursor // the copy has every change up to here; empty before the first
-	toStore  string            // the store that has the copy, as cursors name it; empty if it is not known
+	state    mirrorState
 
 	comparisons int // since events were last followed
 }
@@ -130,8 +128,8 @@ func ofServer(side, url string, err error) error {
 type mirrorState struct {
 	From    string            `json:"from"`
 	To      string            `json:"to"`
-	Cursor  plantstore.Cursor `json:"cursor"`
-	ToStore string            `json:"to_store,omitempty"`
+	Cursor  plantstore.Cursor `json:"cursor"`             // the copy has every change up to here; empty before the first
+	ToStore string            `json:"to_store,omitempty"` // the store that has the copy, as cursors name it; empty if it is not known
 }
 
 func (m *mirror) load() error {
@@ -155,13 +153,13 @@ func (m *mirror) load() error {
 	if loginKey(state.From) != loginKey(m.From) || loginKey(state.To) != loginKey(m.To) {
 		return fmt.Errorf("%s is the state of a copy from %s to %s: use another file", m.State, state.From, state.To)
 	}
-	m.at, m.toStore = state.Cursor, state.ToStore
+	m.state.Cursor, m.state.ToStore = state.Cursor, state.ToStore
 	return nil
 }
 
 // reached records that the copy has every change up to a position.
 func (m *mirror) reached(at plantstore.Cursor) error {
-	m.at = at
+	m.state.Cursor = at
 	return m.save()
 }
 
@@ -170,7 +168,7 @@ func (m *mirror) save() error {
 		return nil
 	}
 	err := writeAtomically(context.Background(), m.State, func(out io.Writer) error {
-		return json.NewEncoder(out).Encode(mirrorState{m.From, m.To, m.at, m.toStore})
+		return json.NewEncoder(out).Encode(m.state)
 	})
 	if err != nil {
 		return fmt.Errorf("cannot write the state file: %w", err)
@@ -197,14 +195,14 @@ func (m *mirror) identify(ctx context.Context) error {
 	if store == from.Store {
 		return usage("--from and --to have the same store")
 	}
-	if store == m.toStore {
+	if store == m.state.ToStore {
 		return nil
 	}
-	if m.at != "" && m.toStore != "" {
-		m.at = ""
+	if m.state.Cursor != "" && m.state.ToStore != "" {
+		m.state.Cursor = ""
 		fmt.Fprintln(m.std.err, "the target has another store, for example after a restore from a backup; comparing the stores again")
 	}
-	m.toStore = store
+	m.state.ToStore = store
 	return nil
 }
 
@@ -234,7 +232,7 @@ func (m *mirror) run(ctx context.Context) error {
 	if err := m.save(); err != nil { // also if that failed the last time
 		return err
 	}
-	if m.at == "" {
+	if m.state.Cursor == "" {
 		if err := m.compare(ctx); err != nil {
 			return err
 		}
@@ -246,7 +244,7 @@ func (m *mirror) run(ctx context.Context) error {
 		if err := m.apply(ctx, events); err != nil {
 			return err
 		}
-		if next != m.at {
+		if next != m.state.Cursor {
 			if err := m.reached(next); err != nil {
 				return err
 			}
@@ -260,7 +258,7 @@ func (m *mirror) run(ctx context.Context) error {
 		return m.follow(ctx, apply)
 	}
 	for more := true; more; {
-		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.at, Limit: 1000, WithTokens: true})
+		page, err := m.from.EventPage(ctx, plantstore.EventQuery{After: m.state.Cursor, Limit: 1000, WithTokens: true})
 		if err != nil {
 			return m.ofSource(err)
 		}
@@ -283,7 +281,7 @@ func (m *mirror) follow(ctx context.Context, apply func([]plantstore.Event, plan
 		defer close(received)
 		var bytes int64
 		full := false
-		for e, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.at, WithTokens: true}) {
+		for e, err := range m.from.Events(ctx, plantstore.EventQuery{After: m.state.Cursor, WithTokens: true}) {
 			if err != nil {
 				streamErr = err
 				return
@@ -388,46 +386,29 @@ const (
 	mirrorBytes = 8 << 20
 )
 
-// differenceChunk is a number of differences that are written together.
-type differenceChunk struct {
-	differences []difference
-	bytes       int64 // of text
-}
-
-// add records how a plant differs in the two stores. from or to is nil if that store
-// does not have it.
-func (c *differenceChunk) add(from, to *plantstore.Plant) {
-	switch {
-	case from == nil:
-		c.differences = append(c.differences, difference{plantstore.Plant{ID: to.ID}, true})
-	case to == nil || *from != *to:
-		c.differences = append(c.differences, difference{*from, false})
-		c.bytes += int64(from.TextSize())
-	}
-}
-
-func (c *differenceChunk) isFull() bool {
-	return len(c.differences) >= mirrorChunk || c.bytes >= mirrorBytes
-}
-
 // compare makes the copy equal to a snapshot of the store.
 func (m *mirror) compare(ctx context.Context) error {
 	m.comparisons++
 	progress := newProgress(m.std.err, "compared", "plant", -1, false)
 	defer progress.finish()
 	var at plantstore.Cursor
-	var compared, written int64
-	var next differenceChunk
+	var compared, written, bytes int64
+	var next []difference
 	flush := func() error {
-		err := m.write(ctx, next.differences)
-		written += int64(len(next.differences))
-		next = differenceChunk{}
+		err := m.write(ctx, next)
+		written += int64(len(next))
+		next, bytes = nil, 0
 		return err
 	}
-	err := m.join(m.from.ExportAt(ctx, plantstore.Query{}, &at), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
+	err := m.join(m.from.ExportAt(ctx, plantstore.Query{}, &at), m.to.Export(ctx, plantstore.Query{}), func(d *difference) error {
 		compared++
 		progress.update(compared, compared)
-		if next.add(from, to); !next.isFull() {
+		if d == nil {
+			return nil
+		}
+		next = append(next, *d)
+		bytes += int64(d.plant.TextSize())
+		if len(next) < mirrorChunk && bytes < mirrorBytes {
 			return nil
 		}
 		return flush()
@@ -445,13 +426,13 @@ func (m *mirror) compare(ctx context.Context) error {
 // verify compares both stores.
 func (m *mirror) verify(ctx context.Context) error {
 	var compared, different int64
-	err := m.join(m.from.Export(ctx, plantstore.Query{}), m.to.Export(ctx, plantstore.Query{}), func(from, to *plantstore.Plant) error {
+	err := m.join(m.from.Export(ctx, plantstore.Query{}), m.to.Export(ctx, plantstore.Query{}), func(d *difference) error {
 		compared++
-		if from != nil && to != nil && *from == *to {
+		if d == nil {
 			return nil
 		}
 		if different++; different <= 10 {
-			fmt.Fprintf(m.std.err, "plant %d differs\n", cmp.Or(from, to).ID)
+			fmt.Fprintf(m.std.err, "plant %d differs\n", d.plant.ID)
 		}
 		return nil
 	})
@@ -469,36 +450,36 @@ func (m *mirror) verify(ctx context.Context) error {
 	return nil
 }
 
-// join calls f for every plant of the source's export and the target's in order of id,
-// with nil where one of them does not have it.
-func (m *mirror) join(left, right iter.Seq2[plantstore.Plant, error], f func(left, right *plantstore.Plant) error) error {
-	nextLeft, stopLeft := iter.Pull2(left)
-	defer stopLeft()
-	nextRight, stopRight := iter.Pull2(right)
-	defer stopRight()
-	l, errLeft, moreLeft := nextLeft()
-	r, errRight, moreRight := nextRight()
-	for moreLeft || moreRight {
-		if err := errors.Join(m.ofSource(errLeft), m.ofTarget(errRight)); err != nil {
+// join calls f for every plant of the source's export and the target's, in order of id, with
+// what the target is missing, or nil if both have the same plant.
+func (m *mirror) join(source, target iter.Seq2[plantstore.Plant, error], f func(*difference) error) error {
+	nextFrom, stopFrom := iter.Pull2(source)
+	defer stopFrom()
+	nextTo, stopTo := iter.Pull2(target)
+	defer stopTo()
+	from, fromErr, moreFrom := nextFrom()
+	to, toErr, moreTo := nextTo()
+	for moreFrom || moreTo {
+		if err := errors.Join(m.ofSource(fromErr), m.ofTarget(toErr)); err != nil {
 			return err
 		}
-		onLeft := moreLeft && (!moreRight || l.ID <= r.ID)
-		onRight := moreRight && (!moreLeft || r.ID <= l.ID)
-		plants := [2]*plantstore.Plant{}
-		if onLeft {
-			plants[0] = &l
+		inSource := moreFrom && (!moreTo || from.ID <= to.ID)
+		inTarget := moreTo && (!moreFrom || to.ID <= from.ID)
+		var missing *difference
+		switch {
+		case !inSource:
+			missing = &difference{plantstore.Plant{ID: to.ID}, true}
+		case !inTarget || from != to:
+			missing = &difference{from, false}
 		}
-		if onRight {
-			plants[1] = &r
-		}
-		if err := f(plants[0], plants[1]); err != nil {
+		if err := f(missing); err != nil {
 			return err
 		}
-		if onLeft {
-			l, errLeft, moreLeft = nextLeft()
+		if inSource {
+			from, fromErr, moreFrom = nextFrom()
 		}
-		if onRight {
-			r, errRight, moreRight = nextRight()
+		if inTarget {
+			to, toErr, moreTo = nextTo()
 		}
 	}
 	return nil

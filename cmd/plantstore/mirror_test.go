@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -326,21 +328,37 @@ func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 	}
 }
 
-// A chunk is bounded by everything it keeps.
-func TestChunkCountsWhatItKeeps(t *testing.T) {
-	var c differenceChunk
-	large := plantstore.Plant{ID: 1, Name: strings.Repeat("x", 1<<20), Tag: plantstore.NewTag(strings.Repeat("y", mirrorBytes))}
-	c.add(nil, &large)
-	if c.differences[0] != (difference{plantstore.Plant{ID: 1}, true}) || c.isFull() {
-		t.Error("a deletion keeps more than the id")
+// What is kept until it is written is bounded, so a deletion keeps no name and no tag.
+func TestJoinFindsWhatTheTargetIsMissing(t *testing.T) {
+	plants := func(all ...plantstore.Plant) iter.Seq2[plantstore.Plant, error] {
+		return func(yield func(plantstore.Plant, error) bool) {
+			for _, p := range all {
+				if !yield(p, nil) {
+					return
+				}
+			}
+		}
 	}
-	c.add(&large, &large)
-	if len(c.differences) != 1 {
-		t.Error("the chunk keeps a plant that does not differ")
-	}
-	c.add(&large, nil)
-	if !c.isFull() || c.bytes != mirrorBytes+1<<20 {
-		t.Errorf("%d bytes, want those of the name and the tag", c.bytes)
+	fern := plantstore.Plant{ID: 1, Name: "Fern", Tag: plantstore.NewTag("x")}
+	oak := plantstore.Plant{ID: 2, Name: "Oak"}
+	for _, test := range []struct {
+		from, to iter.Seq2[plantstore.Plant, error]
+		want     []*difference
+	}{
+		{plants(), plants(), nil},
+		{plants(), plants(fern), []*difference{{plantstore.Plant{ID: 1}, true}}},
+		{plants(fern, oak), plants(oak), []*difference{{fern, false}, nil}},
+		{plants(oak), plants(fern, oak), []*difference{{plantstore.Plant{ID: 1}, true}, nil}},
+		{plants(fern), plants(plantstore.Plant{ID: 1, Name: "Fern"}), []*difference{{fern, false}}},
+	} {
+		var got []*difference
+		err := (&mirror{mirrorCommand: new(mirrorCommand)}).join(test.from, test.to, func(d *difference) error {
+			got = append(got, d)
+			return nil
+		})
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("got %v, %v; want %v", got, err, test.want)
+		}
 	}
 }
 
