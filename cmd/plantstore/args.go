@@ -60,59 +60,51 @@ func isFlag(arg string) bool {
 	return len(arg) > 1 && arg[0] == '-' && !negative.MatchString(arg)
 }
 
-func parseTag(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	err := ctx.Scan.PopValueInto("string", &text)
-	target.Set(reflect.ValueOf(plantstore.NewTag(text)))
-	return err
-}
-
-func parseNetwork(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("string", &text); err != nil {
-		return err
-	}
-	p, err := netip.ParsePrefix(text)
-	if err != nil || p.Addr().Is4In6() {
-		return fmt.Errorf("must be a network such as 10.0.0.0/8 or fd00::/8, got %q", text)
-	}
-	target.Set(reflect.ValueOf(p))
-	return nil
-}
-
-// parseInt, parseID and parseDuration replace the parser's own, whose messages do not say
-// what would be right. A flag's tag min has the smallest value that is allowed.
-var (
-	parseInt = parseNumber("must be an integer", parseInt64)
-
-	parseID = parseNumber("an id must be an integer from -9223372036854775808 to 9223372036854775807", parseInt64)
-
-	parseDuration = parseNumber("must be a duration such as 500ms, 30s or 5m", func(text string) (int64, error) {
+// mappers replace the parser's own, whose messages do not say what would be right.
+var mappers = []kong.Option{
+	kong.KindMapper(reflect.Int, mapper("must be an integer", parseInt)),
+	kong.KindMapper(reflect.Int64, mapper("must be an integer", parseInt)),
+	typeMapper[plantstore.ID]("an id must be an integer from -9223372036854775808 to 9223372036854775807", parseInt),
+	typeMapper[time.Duration]("must be a duration such as 500ms, 30s or 5m", func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if d < 0 {
 			err = errors.New("negative")
 		}
-		return int64(d), err
-	})
-)
+		return d, err
+	}),
+	typeMapper[netip.Prefix]("must be a network such as 10.0.0.0/8 or fd00::/8", func(text string) (netip.Prefix, error) {
+		p, err := netip.ParsePrefix(text)
+		if p.Addr().Is4In6() {
+			err = errors.New("an IPv4 network as IPv6")
+		}
+		return p, err
+	}),
+	typeMapper[plantstore.Tag]("", func(text string) (plantstore.Tag, error) { return plantstore.NewTag(text), nil }),
+}
 
-func parseInt64(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
+func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
-func parseNumber(want string, parse func(string) (int64, error)) kong.MapperFunc {
+func typeMapper[Target, T any](want string, parse func(string) (T, error)) kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[Target](), mapper(want, parse))
+}
+
+// mapper returns a mapper of the values that parse accepts. The tag min of a flag that is a
+// number has the smallest value that is allowed.
+func mapper[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var text string
 		if err := ctx.Scan.PopValueInto("string", &text); err != nil {
 			return err
 		}
-		n, err := parse(text)
+		value, err := parse(text)
 		if err != nil {
 			return fmt.Errorf("%s, got %q", want, text)
 		}
+		target.Set(reflect.ValueOf(value).Convert(target.Type()))
 		least := ctx.Value.Tag.Get("min")
-		if smallest, err := parse(least); err == nil && n < smallest {
+		if smallest, err := parse(least); least != "" && err == nil && target.Int() < reflect.ValueOf(smallest).Int() {
 			return fmt.Errorf("must be at least %s, got %s", least, text)
 		}
-		target.SetInt(n)
 		return nil
 	}
 }

@@ -6,17 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"os/signal"
-	"reflect"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
-
-	"plantstore"
 )
 
 // The exit codes. exitUsage is for an invalid command line.
@@ -83,22 +78,16 @@ func main() {
 func run(ctx context.Context, args []string, std streams) int {
 	var cmd commands
 	exited := -1
-	parser, err := kong.New(&cmd,
+	parser, err := kong.New(&cmd, append(mappers,
 		kong.Name("plantstore"),
 		kong.Description(description),
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.KindMapper(reflect.Int, parseInt),
-		kong.KindMapper(reflect.Int64, parseInt),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), parseDuration),
-		kong.TypeMapper(reflect.TypeFor[plantstore.ID](), parseID),
-		kong.TypeMapper(reflect.TypeFor[plantstore.Tag](), kong.MapperFunc(parseTag)),
-		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), kong.MapperFunc(parseNetwork)),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(std),
 		kong.BindToProvider(clientOf),
-	)
+	)...)
 	if err != nil {
 		fmt.Fprintln(std.err, "plantstore:", err)
 		return exitFailure
