@@ -29,11 +29,7 @@ func (commands) BeforeResolve(line *kong.Context) error {
 		if f.Name != configFlag {
 			continue
 		}
-		file := line.FlagValue(f).(string)
-		if file == "" {
-			return nil
-		}
-		settings, err := readConfig(file, settingsOf(line.Model.Node))
+		settings, err := readConfig(line.FlagValue(f).(string), line.Model.Node)
 		if err != nil {
 			return usage("%w", err)
 		}
@@ -79,8 +75,12 @@ func isSet(variable string) bool {
 	return ok
 }
 
-// readConfig reads a configuration file and checks every setting in it.
-func readConfig(file string, known []*kong.Flag) (config, error) {
+// readConfig reads a configuration file, if there is one, and checks every setting in it.
+func readConfig(file string, app *kong.Node) (config, error) {
+	if file == "" {
+		return nil, nil
+	}
+	known := settingsOf(app)
 	var values map[string]any
 	meta, err := toml.DecodeFile(file, &values)
 	var syntax toml.ParseError

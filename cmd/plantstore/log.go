@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 )
 
@@ -50,7 +51,7 @@ func isTerminal(w io.Writer) bool {
 // changeLevel changes the level of the log on SIGHUP, until ctx ends: to that in the
 // configuration file, or if there is none, to debug and back. On a terminal SIGHUP means
 // that the terminal is gone, and ends the process.
-func (c *serveCommand) changeLevel(ctx context.Context, level *slog.LevelVar, read func() (config, error), log *slog.Logger) error {
+func (c *serveCommand) changeLevel(ctx context.Context, level *slog.LevelVar, app *kong.Node, log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -60,7 +61,7 @@ func (c *serveCommand) changeLevel(ctx context.Context, level *slog.LevelVar, re
 			return nil
 		case <-hangups:
 		}
-		settings, err := read()
+		settings, err := readConfig(c.Config, app)
 		next, inFile := settings["log-level"]
 		switch {
 		case err != nil:

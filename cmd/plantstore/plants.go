@@ -188,13 +188,10 @@ Examples:
   plantstore list --tag tropical --limit 0 | jq '.[].name'`
 }
 
-func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) error {
-	return interruption(ctx, "the list", c.list(ctx, api, line.Args, std))
-}
-
-// list prints the plants. If there are more, it says how to go on, with the arguments that
+// Run prints the plants. If there are more, it says how to go on, with the arguments that
 // were given.
-func (c *listCommand) list(ctx context.Context, api *client.Client, args []string, std streams) error {
+func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) (err error) {
+	defer func() { err = interruption(ctx, "the list", err) }()
 	show := c.listing(interruptible{ctx, std.out}, plantHeading)
 	query := c.query()
 	query.Limit = 1000
@@ -211,7 +208,7 @@ func (c *listCommand) list(ctx context.Context, api *client.Client, args []strin
 			if err := show.close(); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(args, last))
+			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(line.Args, last))
 			return err
 		}
 		encoded, err := wire.AppendNewPlant(nil, plant)

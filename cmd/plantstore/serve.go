@@ -119,7 +119,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	var logging errgroup.Group // what it runs never fails
 	if !isTerminal(std.err) {
 		defer background(&logging, func(ctx context.Context) error {
-			return c.changeLevel(ctx, level, func() (config, error) { return c.readConfig(app) }, log)
+			return c.changeLevel(ctx, level, app.Model.Node, log)
 		})()
 	}
 	var accessLog *server.AccessLog
@@ -355,14 +355,6 @@ func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
 	base := *c.BaseURL
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	return &base
-}
-
-// readConfig reads the configuration file again.
-func (c *serveCommand) readConfig(app *kong.Kong) (config, error) {
-	if c.Config == "" {
-		return nil, nil
-	}
-	return readConfig(c.Config, settingsOf(app.Model.Node))
 }
 
 // check refuses invalid settings before anything is touched.

@@ -24,11 +24,8 @@ Examples:
   plantstore tags --prefix tro | jq '.[].plants'`
 }
 
-func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	return interruption(ctx, "the list of tags", c.list(ctx, api, std))
-}
-
-func (c *tagsCommand) list(ctx context.Context, api *client.Client, std streams) error {
+func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
+	defer func() { err = interruption(ctx, "the list of tags", err) }()
 	show := c.listing(interruptible{ctx, std.out}, "TAG\tPLANTS\n")
 	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
 		if err != nil {
