@@ -36,19 +36,14 @@ func listen(addr string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
 		listener, err = listenUnix(path)
 	} else {
-		listener, err = listenTCP(addr)
+		var config net.ListenConfig
+		config.SetMultipathTCP(false) // whose sockets cost more to accept
+		listener, err = config.Listen(context.Background(), "tcp", addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen: %w%s", err, listenHint(err))
 	}
 	return listener, nil
-}
-
-// listenTCP listens without Multipath TCP, whose sockets cost more to accept.
-func listenTCP(addr string) (net.Listener, error) {
-	var config net.ListenConfig
-	config.SetMultipathTCP(false)
-	return config.Listen(context.Background(), "tcp", addr)
 }
 
 // listenUnix listens on a Unix socket that the owner and the group may use. It replaces

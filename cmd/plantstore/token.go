@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"plantstore"
@@ -306,19 +306,6 @@ func (c *tokenList) Run(ctx context.Context, std streams) error {
 }
 
 func (c *tokenList) print(out io.Writer, tokens []plantstore.TokenInfo) error {
-	if c.JSON {
-		return listJSON(out, tokens)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tNAME\tSTATE\tSCOPES\tRATE\tCREATED\tEXPIRES\tLAST USED")
-	for _, t := range tokens {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, printable(t.Name), state(&t),
-			plantstore.FormatScopes(t.Scopes), rateOf(&t), when(t.Created), when(t.Expires), when(t.LastUsed))
-	}
-	return w.Flush()
-}
-
-func listJSON(out io.Writer, tokens []plantstore.TokenInfo) error {
 	type row struct {
 		ID       string             `json:"id"`
 		Name     string             `json:"name"`
@@ -337,9 +324,18 @@ func listJSON(out io.Writer, tokens []plantstore.TokenInfo) error {
 			rows[i].Rate = t.Rate.String()
 		}
 	}
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(rows)
+	if c.JSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(rows)
+	}
+	return printTable(out, func(table io.Writer) {
+		fmt.Fprintln(table, "ID\tNAME\tSTATE\tSCOPES\tRATE\tCREATED\tEXPIRES\tLAST USED")
+		for _, r := range rows {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, printable(r.Name), r.State,
+				plantstore.FormatScopes(r.Scopes), cmp.Or(r.Rate, "default"), when(r.Created), when(r.Expires), when(r.LastUsed))
+		}
+	})
 }
 
 type tokenRevoke struct {
@@ -400,7 +396,11 @@ func describeToken(t plantstore.TokenInfo) string {
 	if !t.Rate.IsZero() {
 		scopes += " and the rate " + t.Rate.String()
 	}
-	return fmt.Sprintf("%s has %s and %s.", who, scopes, expiry(t.Expires))
+	expiry := "never expires"
+	if !t.Expires.IsZero() {
+		expiry = "expires " + when(t.Expires)
+	}
+	return fmt.Sprintf("%s has %s and %s.", who, scopes, expiry)
 }
 
 // pickToken finds the token with this id, or the only unrevoked one with this name.
@@ -431,18 +431,4 @@ func state(t *plantstore.TokenInfo) string {
 		return "expired"
 	}
 	return "active"
-}
-
-func rateOf(t *plantstore.TokenInfo) string {
-	if t.Rate.IsZero() {
-		return "default"
-	}
-	return t.Rate.String()
-}
-
-func expiry(t time.Time) string {
-	if t.IsZero() {
-		return "never expires"
-	}
-	return "expires " + when(t)
 }
