@@ -378,7 +378,7 @@ func TestImportReportsTheFirstLinesThatAreRefused(t *testing.T) {
 func TestImportOfSeveralWindows(t *testing.T) {
 	s := start(t, servertest.Options{})
 	var body strings.Builder
-	const n = 3*server.WindowLines + 5000
+	const n = 2*server.WindowLines + 1000
 	for i := range n {
 		fmt.Fprintf(&body, "{\"id\":%d,\"name\":\"%d\"}\n", (i*7919)%n, (i*7919)%n)
 	}

@@ -18,7 +18,7 @@ func readTestWindow(memory int64, lines string) (*window, error) {
 }
 
 func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {
-	const n = 300_000
+	const n = 50_000
 	win, err := readTestWindow(importBytes, strings.Repeat("x\n", n))
 	if err != io.EOF || win.failed != n || len(win.errors) >= 2*plantstore.MaxLineErrors {
 		t.Fatalf("%d lines failed, and %d errors are kept: %v", win.failed, len(win.errors), err)
