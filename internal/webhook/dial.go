@@ -106,22 +106,21 @@ var errRefused = errors.New("the address is refused")
 // checks the address that it connects to, so that the answers of a name server cannot
 // get around it.
 func (g guard) newClient() *http.Client {
-	dial := func(scheme string) func(ctx context.Context, network, address string) (net.Conn, error) {
-		d := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver, Control: func(_, address string, _ syscall.RawConn) error {
-			at, err := netip.ParseAddrPort(address)
-			if err == nil {
-				err = g.check(at.Addr(), scheme)
-			}
-			if err != nil {
-				return fmt.Errorf("%w: %w", errRefused, err)
-			}
-			return nil
-		}}
-		return d.DialContext
+	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver}
+	dialer.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+		scheme, _ := ctx.Value(schemeKey{}).(string)
+		at, err := netip.ParseAddrPort(address)
+		if err == nil {
+			err = g.check(at.Addr(), scheme)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+		return nil
 	}
 	transport := &http.Transport{
 		Proxy:                  nil, // not even from the environment
-		DialContext:            dial("http"),
+		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConns:           256,
 		MaxIdleConnsPerHost:    maxInFlight,
@@ -132,30 +131,18 @@ func (g guard) newClient() *http.Client {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return &http.Client{
-		Transport:     schemes{http: transport, https: withDial(transport, dial("https"))},
+		Transport:     schemeTransport{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Timeout:       attemptTimeout,
 	}
 }
 
-func withDial(t *http.Transport, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
-	t = t.Clone()
-	t.DialContext = dial
-	return t
-}
+// schemeTransport tells the dialer the scheme of the request that a connection is for.
+// Connections of one scheme never serve the other.
+type schemeTransport struct{ *http.Transport }
 
-// schemes sends requests by the transport of their scheme.
-type schemes struct{ http, https *http.Transport }
+type schemeKey struct{}
 
-func (s schemes) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme == "https" {
-		return s.https.RoundTrip(r)
-	}
-	return s.http.RoundTrip(r)
-}
-
-// CloseIdleConnections implements what http.Client expects.
-func (s schemes) CloseIdleConnections() {
-	s.http.CloseIdleConnections()
-	s.https.CloseIdleConnections()
+func (t schemeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.Transport.RoundTrip(r.WithContext(context.WithValue(r.Context(), schemeKey{}, r.URL.Scheme)))
 }

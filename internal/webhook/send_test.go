@@ -118,7 +118,7 @@ func TestHTTP2Endpoint(t *testing.T) {
 	defer e.Close()
 	pool := x509.NewCertPool()
 	pool.AddCert(e.Certificate())
-	s.client.Transport.(schemes).https.TLSClientConfig = &tls.Config{RootCAs: pool}
+	s.client.Transport.(schemeTransport).TLSClientConfig = &tls.Config{RootCAs: pool}
 	s.create(e)
 	s.write(plantstore.Create, ferns(1, 100)...)
 	wantPlants(t, e.awaitMessages(100), ferns(1, 100)...)
