@@ -86,24 +86,9 @@ func (d *delivery) run(ctx context.Context) {
 	sending, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	var senders sync.WaitGroup
-	work, started := make(chan *item), 0
 	reason := d.loop(ctx, func(it *item) {
-		select {
-		case work <- it:
-			return
-		default:
-		}
-		if started < maxInFlight {
-			started++
-			senders.Go(func() {
-				for it := range work {
-					d.results <- d.attempt(sending, it)
-				}
-			})
-		}
-		work <- it // fewer than started are in flight, so it does not wait for a response
+		senders.Go(func() { d.results <- d.attempt(sending, it) })
 	})
-	close(work)
 	if context.Cause(ctx) == context.Canceled { // the server stops
 		defer time.AfterFunc(stopGrace, abandon).Stop()
 	} else {
