@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"plantstore"
 )
 
@@ -24,9 +22,8 @@ const (
 // queue decides which event of a webhook is sent next. It keeps those of one plant in
 // order: an event that fails holds back the later ones of its plant, and no others.
 //
-// A large event needs memory. The queue has room for one, so that no other webhook can
-// keep it from sending. Further ones need room in what all queues share, and are not sent
-// while there is none.
+// Every queue has its own memory for large events, so that no other webhook can keep it
+// from sending.
 //
 // It is not safe for concurrent use.
 type queue struct {
@@ -39,12 +36,10 @@ type queue struct {
 	inFlight   int
 	retrying   int  // of those in flight, those that failed before
 	bytes      int  // of text in flight
-	full       bool // a large event in flight has the queue's own room
 	proven     bool // the last attempt succeeded; otherwise only one is in flight at a time
 	retried    bool // the last attempt to begin was a retry
 
-	shared     *semaphore.Weighted // bytes of text of large events, of all queues
-	firstDelay time.Duration       // the constant of that name, shorter in tests
+	firstDelay time.Duration // between the first attempts
 }
 
 // item is an event that was not delivered yet.
@@ -53,12 +48,11 @@ type item struct {
 	before plantstore.Cursor // the position before the event
 	event  *plantstore.Event // nil if it has to be read again
 	sent   bool              // is in flight, or was attempted
-	shared bool              // while it is in flight: it has room in what all queues share
 	at     *list.Element
 }
 
-func newQueue(p plantstore.Progress, shared *semaphore.Weighted) *queue {
-	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), shared: shared, firstDelay: firstDelay}
+func newQueue(p plantstore.Progress, firstDelay time.Duration) *queue {
+	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), firstDelay: firstDelay}
 	for _, pending := range p.Pending {
 		q.push(&item{PendingEvent: pending, sent: true})
 	}
@@ -140,13 +134,6 @@ func (q *queue) start(it *item) bool {
 	if !q.fits(it) {
 		return false
 	}
-	if it.Size > 0 {
-		it.shared = q.full
-		if it.shared && !q.shared.TryAcquire(int64(it.Size)) {
-			return false
-		}
-		q.full = true
-	}
 	q.inFlight++
 	q.retrying += min(1, it.Attempts)
 	q.bytes += it.Size
@@ -160,13 +147,6 @@ func (q *queue) landed(it *item) {
 	q.inFlight--
 	q.retrying -= min(1, it.Attempts)
 	q.bytes -= it.Size
-	switch {
-	case it.Size == 0:
-	case it.shared:
-		q.shared.Release(int64(it.Size))
-	default:
-		q.full = false
-	}
 }
 
 // delivered removes an event that was in flight, and arrived.
@@ -235,7 +215,7 @@ func (q *queue) due() (at time.Time) {
 		return at
 	}
 	for _, it := range q.retries {
-		if q.fits(it) && (it.Size == 0 || !q.full) && (at.IsZero() || it.Next.Before(at)) {
+		if q.fits(it) && (at.IsZero() || it.Next.Before(at)) {
 			at = it.Next
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"pgregory.net/rapid"
 
 	"plantstore"
@@ -28,10 +27,9 @@ func eventAt(seq int64, id plantstore.ID) plantstore.Event {
 // start is the position before the first event.
 var start = plantstore.Position{Store: "s"}.Cursor()
 
-// newTestQueue returns a queue with memory that no other has. The last attempt of its
-// webhook succeeded.
+// newTestQueue returns a queue of a webhook whose last attempt succeeded.
 func newTestQueue(p plantstore.Progress) *queue {
-	q := newQueue(p, semaphore.NewWeighted(maxSending))
+	q := newQueue(p, firstDelay)
 	q.proven = true
 	return q
 }
@@ -55,10 +53,7 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 			plantOf[i] = plantstore.ID(rapid.IntRange(0, plants-1).Draw(t, "plant"))
 			isLarge[i] = rapid.Bool().Draw(t, "large")
 		}
-		newShared := func() *semaphore.Weighted {
-			return semaphore.NewWeighted(rapid.Int64Range(0, maxBytes).Draw(t, "shared memory"))
-		}
-		q := newQueue(plantstore.Progress{Position: start}, newShared())
+		q := newQueue(plantstore.Progress{Position: start}, firstDelay)
 		saved := q.progress()
 		now := time.Unix(1000, 0)
 		var flying []*item
@@ -112,7 +107,7 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 			case 8:
 				saved = q.progress()
 			case 9: // the server is killed, and another starts from what was saved
-				q, flying = newQueue(saved, newShared()), nil
+				q, flying = newQueue(saved, firstDelay), nil
 			}
 		}
 	})
@@ -172,7 +167,7 @@ func TestQueueSendsNewEventsWhileManyRetriesAreDue(t *testing.T) {
 // Until an attempt succeeds, one event is in flight, and retries and events that were
 // never sent take turns.
 func TestQueueSendsOneEventAtATimeUntilOneSucceeds(t *testing.T) {
-	q := newQueue(plantstore.Progress{Position: start}, nil)
+	q := newQueue(plantstore.Progress{Position: start}, firstDelay)
 	now := time.Unix(1000, 0)
 	for seq := range int64(2 * maxInFlight) {
 		q.add(eventAt(seq+1, plantstore.ID(seq+1)))
@@ -204,39 +199,27 @@ func TestQueueSendsOneEventAtATimeUntilOneSucceeds(t *testing.T) {
 	}
 }
 
-// Whatever other queues send, one large event can always be in flight.
-func TestQueueHasRoomForOneLargeEvent(t *testing.T) {
+// Large events are in flight together as far as they fit, and one that is too large alone.
+func TestQueueBoundsTheMemoryOfLargeEvents(t *testing.T) {
 	q := newTestQueue(plantstore.Progress{Position: start})
 	now := time.Unix(1000, 0)
 	for seq := range int64(6) {
 		q.add(largeEventAt(seq + 1))
 	}
-	if !q.shared.TryAcquire(maxSending) {
-		t.Fatal("there is less memory than expected")
-	}
-	first := q.next(now)
-	if first == nil || q.next(now) != nil {
-		t.Fatal("while other queues have all of the shared memory, not exactly one event is in flight")
-	}
-	q.failed(first, now)
-	q.proven = true
-	second := q.next(now)
-	if second == nil || q.next(now) != nil {
-		t.Fatal("after the first event has ended, not exactly one is in flight")
-	}
-	q.shared.Release(maxSending)
-	third, fourth := q.next(now), q.next(now)
-	if third == nil || fourth == nil || q.next(now) != nil {
-		t.Fatalf("%d events are in flight, want 3", q.inFlight)
-	}
-	q.delivered(third)
-	q.delivered(fourth)
-	if !q.shared.TryAcquire(maxSending) {
-		t.Error("events that were delivered still have memory")
-	}
-	q.returned(second)
-	if again := q.next(now); again == nil {
-		t.Error("the queue's own memory is not free again")
+	huge := largeEventAt(7)
+	huge.Plant.Name = strings.Repeat("x", maxBytes+1)
+	q.add(huge)
+	for q.oldest() != nil {
+		var sent []*item
+		for it := q.next(now); it != nil; it = q.next(now) {
+			sent = append(sent, it)
+		}
+		if len(sent) == 0 || q.bytes > maxBytes && len(sent) > 1 {
+			t.Fatalf("%d events with %d bytes are in flight", len(sent), q.bytes)
+		}
+		for _, it := range sent {
+			q.delivered(it)
+		}
 	}
 }
 

@@ -18,10 +18,9 @@ import (
 
 // The limits that all webhooks share.
 const (
-	maxReads   = 2        // reads of the log at once, so that clients can read too
-	maxSending = 16 << 20 // bytes of text of large events in flight, beyond one of each webhook
-	maxSaves   = 2        // saves of progress at once, which delay other writes
-	savePause  = 3        // times as long as a save took, another must wait, up to maxSavePause
+	maxReads  = 2 // reads of the log at once, so that clients can read too
+	maxSaves  = 2 // saves of progress at once, which delay other writes
+	savePause = 3 // times as long as a save took, another must wait, up to maxSavePause
 )
 
 // maxSavePause is short enough for the leases of every webhook on a slow store.

@@ -67,10 +67,9 @@ type Sender struct {
 	sealer sealer
 	poke   chan struct{} // has a value when webhooks have changed
 
-	reads   *semaphore.Weighted // reads of the log
-	sending *semaphore.Weighted // bytes of large events, shared by the queues
-	saves   *semaphore.Weighted // of progress
-	shared  singleflight.Group  // reads of the log that webhooks share
+	reads  *semaphore.Weighted // reads of the log
+	saves  *semaphore.Weighted // of progress
+	shared singleflight.Group  // reads of the log that webhooks share
 
 	firstDelay time.Duration // of the queues
 	warned     time.Time     // by poll
@@ -96,7 +95,7 @@ func New(store plantstore.Store, opts Options) *Sender {
 	return &Sender{
 		store: store, opts: opts, owner: hex.EncodeToString(random[:]), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
-		reads: semaphore.NewWeighted(maxReads), sending: semaphore.NewWeighted(maxSending), saves: semaphore.NewWeighted(maxSaves),
+		reads: semaphore.NewWeighted(maxReads), saves: semaphore.NewWeighted(maxSaves),
 		firstDelay: firstDelay, running: make(map[string]*delivery), seen: make(map[string]sighting),
 	}
 }
@@ -259,10 +258,9 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook) {
 	slices.Reverse(attempts)
 	d := &delivery{
 		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
-		queue: newQueue(w.Progress, s.sending), results: make(chan result, maxInFlight), saves: make(chan error, 1),
+		queue: newQueue(w.Progress, s.firstDelay), results: make(chan result, maxInFlight), saves: make(chan error, 1),
 		attempts: attempts, delivered: w.Progress.Delivered, lastError: w.Progress.Error, recorded: true, savedAt: time.Now(),
 	}
-	d.queue.firstDelay = s.firstDelay
 	s.mu.Lock()
 	s.running[w.ID] = d
 	s.mu.Unlock()
