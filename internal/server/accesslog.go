@@ -61,6 +61,14 @@ func (l *AccessLog) Run(ctx context.Context) error {
 	}
 }
 
+// missing returns how many lines are missing, none if there is no access log.
+func (l *AccessLog) missing() int64 {
+	if l == nil {
+		return 0
+	}
+	return l.dropped.Load()
+}
+
 func (l *AccessLog) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

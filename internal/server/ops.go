@@ -44,10 +44,10 @@ type Connections interface {
 // first request.
 func (s *Server) WatchConnections(c Connections) {
 	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})
-	refused := s.metrics.watchConnections(c.Connections)
+	s.connections = c.Connections
 	var warned onceAMinute
 	c.OnRefuse(string(body)+"\n", isProbe, func() {
-		refused.Inc()
+		s.metrics.refused.Inc()
 		if warned.now() {
 			s.log.Warn("connections are refused: too many are open", "open", c.Connections())
 		}

@@ -18,7 +18,6 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
-	"plantstore/internal/storage"
 	"plantstore/internal/webhook"
 )
 
@@ -84,6 +83,7 @@ type Server struct {
 	exportTimeout time.Duration
 	lanes         []*lane
 	followers     atomic.Int64 // clients that follow the log
+	connections   func() int   // that are open; nil without WatchConnections
 
 	stopped  context.Context // ends when the server drains
 	drain    context.CancelFunc
@@ -122,21 +122,10 @@ func New(opts Options) *Server {
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.fast = newFastRoutes(base)
 	s.cors = newCORS(opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/"))
-	s.metrics.watchQueue(opts.Writer.Depth)
-	if store, ok := opts.Store.(interface{ Damaged() error }); ok {
-		s.metrics.watchDamage(store.Damaged)
-	}
-	s.metrics.watchFollowers(s.followers.Load)
-	s.metrics.watchAccessLog(s.accessLog)
-	s.metrics.watchTokens(s.guard.NextExpiry)
-	if store, ok := opts.Store.(interface{ Pools() []storage.PoolStats }); ok {
-		s.metrics.registry.MustRegister(poolCollector{store.Pools})
-	}
+	s.metrics.registry.MustRegister(figures{s})
 	for _, l := range s.lanes {
 		s.metrics.limitHits.WithLabelValues(l.name)
 	}
-	s.metrics.registry.MustRegister(storeCollector{s.store})
-	s.metrics.registry.MustRegister(webhookCollector{s.webhooks})
 	for i := range routes {
 		rt := &routes[i]
 		s.mux.Handle(rt.method+" "+rt.at(base), &routeHandler{Server: s, route: rt})
