@@ -22,13 +22,13 @@ func newAbout(opts Options) plantstore.About {
 
 // getAbout responds with what the server is, and the caller's limits.
 func (s *Server) getAbout(c *call) error {
-	about := s.about
+	about := s.About
 	about.Limits.RateLimit = c.caller.RateLimit()
 	reads, operates := c.caller.Allows(plantstore.ScopeRead), c.caller.Allows(plantstore.ScopeOps)
 	var stats plantstore.Stats
 	if reads || operates {
 		var err error
-		if stats, err = s.store.Stats(c.r.Context()); err != nil {
+		if stats, err = s.Store.Stats(c.r.Context()); err != nil {
 			return err
 		}
 	}

@@ -206,15 +206,15 @@ func isPlain(text string) bool {
 
 // logAccess adds the line of a request to the access log, if there is one.
 func (s *Server) logAccess(c *call, took time.Duration) {
-	if s.accessLog == nil {
+	if s.AccessLog == nil {
 		return
 	}
 	token := ""
 	if c.caller != nil {
 		token = c.caller.Public
 	}
-	s.accessLog.log(accessLine{
+	s.AccessLog.log(accessLine{
 		at: c.start.Add(took), request: c.id[0], token: token, operation: c.route.name, status: c.status,
-		bytes: c.bytes, took: took, from: s.guard.From(c.r),
+		bytes: c.bytes, took: took, from: s.Guard.From(c.r),
 	})
 }

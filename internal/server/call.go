@@ -43,22 +43,22 @@ type call struct {
 // route, and lets finish respond to errors and log.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{response: response{ResponseWriter: w}, s: s, r: r, route: &noRoute, start: time.Now(), id: [1]string{s.requestID(r)}}
-	s.metrics.inFlight.Inc()
-	defer s.metrics.inFlight.Dec()
+	s.Metrics.inFlight.Inc()
+	defer s.Metrics.inFlight.Dec()
 	w.Header()["X-Request-Id"] = c.id[:]
 	if hasAmbiguousFraming(r) {
 		w.Header()["Connection"] = headerClose
 	}
-	if s.trace != nil {
-		traced, end := s.trace(r)
+	if s.Trace != nil {
+		traced, end := s.Trace(r)
 		c.r, r = traced, traced
 		defer func() { end(c.route.name, c.status, c.id[0]) }()
 	}
 	defer func() { s.finish(c, recover()) }()
 	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {
-	case s.maxHeader > 0 && headerSize(r) > s.maxHeader:
-		c.err = plantstore.Errorf(plantstore.ErrHeaders, "the header is larger than the limit of %d bytes", s.maxHeader)
+	case s.MaxHeader > 0 && headerSize(r) > s.MaxHeader:
+		c.err = plantstore.Errorf(plantstore.ErrHeaders, "the header is larger than the limit of %d bytes", s.MaxHeader)
 	case r.RequestURI == "*", r.URL.Path != "/" && path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/"):
 		c.err = noPath(r)
 	case crossOrigin && isPreflight(r):
@@ -100,8 +100,8 @@ func (h *routeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if h.route.scope != "" {
-		c.caller, c.err = h.guard.Admit(r, h.route.scope, c.start)
-		h.metrics.tokenChecked(c.caller != nil, c.err)
+		c.caller, c.err = h.Guard.Admit(r, h.route.scope, c.start)
+		h.Metrics.tokenChecked(c.caller != nil, c.err)
 		if c.caller != nil {
 			c.caller.SetHeaders(c.Header(), c.start, &c.rateLimit)
 		}
@@ -139,7 +139,7 @@ func (s *Server) finish(c *call, panicked any) {
 		c.status = http.StatusOK // of an empty response
 	}
 	took := time.Since(c.start)
-	s.metrics.observe(c, took)
+	s.Metrics.observe(c, took)
 	if c.err != nil {
 		s.countLimit(c)
 	}
@@ -158,15 +158,15 @@ func (s *Server) countLimit(c *call) {
 	_, rate := errors.AsType[*auth.RateError](c.err)
 	switch {
 	case rate && c.caller != nil:
-		s.metrics.limitHits.WithLabelValues(limitRate).Inc()
+		s.Metrics.limitHits.WithLabelValues(limitRate).Inc()
 	case rate:
-		s.metrics.limitHits.WithLabelValues(limitAuthFailures).Inc()
+		s.Metrics.limitHits.WithLabelValues(limitAuthFailures).Inc()
 	case errors.Is(c.err, commit.ErrFull):
-		s.metrics.limitHits.WithLabelValues(limitQueue).Inc()
+		s.Metrics.limitHits.WithLabelValues(limitQueue).Inc()
 	}
 	for _, l := range s.lanes {
 		if errors.Is(c.err, l.full) {
-			s.metrics.limitHits.WithLabelValues(l.name).Inc()
+			s.Metrics.limitHits.WithLabelValues(l.name).Inc()
 		}
 	}
 }
@@ -218,12 +218,12 @@ func (s *Server) logRequest(c *call, took time.Duration, aborted bool) {
 	default:
 		level = slog.LevelError
 	}
-	if !s.log.Enabled(c.r.Context(), level) {
+	if !s.Log.Enabled(c.r.Context(), level) {
 		return
 	}
 	attrs := []slog.Attr{
 		slog.String("request", c.id[0]), slog.String("method", c.r.Method), slog.String("path", c.r.URL.Path),
-		slog.Int("status", c.status), slog.Duration("took", took), slog.String("from", s.guard.From(c.r)),
+		slog.Int("status", c.status), slog.Duration("took", took), slog.String("from", s.Guard.From(c.r)),
 	}
 	if c.caller != nil {
 		attrs = append(attrs, slog.String("token", c.caller.Public))
@@ -231,7 +231,7 @@ func (s *Server) logRequest(c *call, took time.Duration, aborted bool) {
 	if c.err != nil {
 		attrs = append(attrs, slog.Any("err", c.err))
 	}
-	s.log.LogAttrs(c.r.Context(), level, "request", attrs...)
+	s.Log.LogAttrs(c.r.Context(), level, "request", attrs...)
 }
 
 // requestID returns the id that the client or a proxy gave the request, if it is

@@ -66,7 +66,7 @@ func (s *Server) listEvents(c *call) error {
 
 // readEvents reads a page when it is the caller's turn.
 func (s *Server) readEvents(c *call, query plantstore.EventQuery) (plantstore.EventPage, error) {
-	return inTurn(c, searches, searchUnits, func(ctx context.Context) (plantstore.EventPage, error) { return s.store.Events(ctx, query) })
+	return inTurn(c, searches, searchUnits, func(ctx context.Context) (plantstore.EventPage, error) { return s.Store.Events(ctx, query) })
 }
 
 func eventTexts(e plantstore.Event) (name, tag string) {
@@ -140,7 +140,7 @@ func (s *Server) getHistogram(c *call) error {
 	if err != nil {
 		return err
 	}
-	buckets, err := inTurn(c, reads, histogramUnits, func(ctx context.Context) ([]plantstore.Bucket, error) { return s.store.Histogram(ctx, query) })
+	buckets, err := inTurn(c, reads, histogramUnits, func(ctx context.Context) ([]plantstore.Bucket, error) { return s.Store.Histogram(ctx, query) })
 	if err != nil {
 		return err
 	}
@@ -210,9 +210,9 @@ func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.exportTimeout)
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.ExportTimeout)
 	defer cancel()
-	latest, err := s.store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	latest, err := s.Store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -221,12 +221,12 @@ func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
 		return err
 	}
 	query.Limit = maxLimit
-	page, err := s.store.Events(ctx, query)
+	page, err := s.Store.Events(ctx, query)
 	if err != nil {
 		return err
 	}
 	c.Header().Set(wire.HeaderCursor, string(latest.Next))
-	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
+	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
 	defer out.close()
 	for {
 		for _, e := range page.Events {
@@ -247,7 +247,7 @@ func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
 			return nil
 		}
 		query.After, query.Since = page.Next, time.Time{}
-		if page, err = s.store.Events(ctx, query); err != nil {
+		if page, err = s.Store.Events(ctx, query); err != nil {
 			return err
 		}
 	}
@@ -286,7 +286,7 @@ func (s *Server) followEvents(c *call, query plantstore.EventQuery, params url.V
 	}
 	f := &follower{
 		Server: s, c: c, query: query,
-		pace: &pacedWriter{c, newPace(minExportRate, s.streamTimeout)}, tick: time.NewTicker(recheck),
+		pace: &pacedWriter{c, newPace(minExportRate, s.StreamTimeout)}, tick: time.NewTicker(recheck),
 	}
 	return f.stream(page)
 }
@@ -322,7 +322,7 @@ func (f *follower) stream(page plantstore.EventPage) error {
 		if !f.wait(changed) {
 			return nil
 		}
-		changed = f.store.Changed()
+		changed = f.Store.Changed()
 		if page, err = f.read(more); err != nil {
 			return nil // the client reconnects, and finds out why
 		}
@@ -333,7 +333,7 @@ func (f *follower) stream(page plantstore.EventPage) error {
 // slots are taken, the page is empty and there are still more.
 func (f *follower) read(more bool) (plantstore.EventPage, error) {
 	if !more {
-		return f.store.Events(f.c.r.Context(), f.query)
+		return f.Store.Events(f.c.r.Context(), f.query)
 	}
 	ctx, cancel := context.WithTimeout(f.c.r.Context(), recheck) // the token is checked as often
 	defer cancel()
@@ -342,7 +342,7 @@ func (f *follower) read(more bool) (plantstore.EventPage, error) {
 		return plantstore.EventPage{Next: f.query.After, More: true}, nil
 	}
 	defer lane.release(token, searchUnits)
-	return f.store.Events(f.c.r.Context(), f.query)
+	return f.Store.Events(f.c.r.Context(), f.query)
 }
 
 // send sends a page, and reports false if there is no memory for it yet. If the last
@@ -400,7 +400,7 @@ func (f *follower) wait(changed <-chan struct{}) bool {
 		case <-f.stopped.Done():
 			return false
 		case <-f.tick.C:
-			if _, err := f.guard.Check(f.c.r.Context(), f.c.r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
+			if _, err := f.Guard.Check(f.c.r.Context(), f.c.r.Header["Authorization"], plantstore.ScopeEvents); err != nil {
 				return false
 			}
 			if time.Since(f.last) > heartbeat-recheck { // or the next tick would be too late

@@ -27,14 +27,14 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.exportTimeout)
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.ExportTimeout)
 	defer cancel()
-	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.streamTimeout)}, wire.MediaNDJSON, wire.AppendNewPlant)
+	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendNewPlant)
 	defer out.close()
 	var at plantstore.Cursor
 	sent := 0
-	defer func() { s.metrics.exported.Add(float64(sent)) }()
-	for plant, err := range s.store.Scan(ctx, query, &at) {
+	defer func() { s.Metrics.exported.Add(float64(sent)) }()
+	for plant, err := range s.Store.Scan(ctx, query, &at) {
 		if err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func followFor(t *testing.T, rate int, duration time.Duration, events ...plantst
 		client := &liveClient{slowClient: slowClient{rate: rate}}
 		c := newTestCall(searches | memory)
 		c.ResponseWriter, c.r = client, r
-		c.s.store, c.s.guard, c.s.stopped = store, auth.New(store, auth.Options{}), t.Context()
+		c.s.Store, c.s.Guard, c.s.stopped = store, auth.New(store, auth.Options{}), t.Context()
 		f := &follower{
 			Server: c.s, c: c, query: plantstore.EventQuery{After: latest.Next, Limit: maxLimit},
 			pace: &pacedWriter{c, newPace(minExportRate, 30*time.Second)}, tick: time.NewTicker(recheck),

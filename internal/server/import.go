@@ -74,12 +74,12 @@ func (s *Server) importPlants(c *call) error {
 	if err := http.NewResponseController(c).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	lines := wire.NewLineReader(&pacedReader{c, c.r.Body, newPace(minImportRate, s.streamTimeout)}, int(s.maxBody))
+	lines := wire.NewLineReader(&pacedReader{c, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, int(s.MaxBody))
 	report, err := s.importLines(c, lines)
 	if err != nil {
 		return err
 	}
-	if err := http.NewResponseController(c).SetWriteDeadline(time.Now().Add(s.streamTimeout)); err != nil {
+	if err := http.NewResponseController(c).SetWriteDeadline(time.Now().Add(s.StreamTimeout)); err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, append(wire.EncodeReport(report), '\n'))
@@ -138,7 +138,7 @@ func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReade
 }
 
 func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstore.ImportReport) error {
-	results, err := s.writer.WriteAll(ctx, win.writes)
+	results, err := s.Writer.WriteAll(ctx, win.writes)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 		}
 	}
 	report.Failed += win.failed
-	s.metrics.importedLines(report.Created-before.Created, report.Unchanged-before.Unchanged, win.failed)
+	s.Metrics.importedLines(report.Created-before.Created, report.Unchanged-before.Unchanged, win.failed)
 	report.Errors = firstErrors(append(report.Errors, win.errors...))
 	return nil
 }
@@ -166,7 +166,7 @@ func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error 
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, wire.ErrLineTooLong):
-			win.fail(lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.maxBody))
+			win.fail(lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.MaxBody))
 			continue
 		case err == io.EOF:
 			return err

@@ -170,36 +170,36 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(name, help string, value float64) { send(prometheus.GaugeValue, name, help, value) }
 	counter := func(name, help string, value float64) { send(prometheus.CounterValue, name, help, value) }
 
-	gauge("plantstore_queue_depth", "Writes queued or being committed.", float64(f.writer.Depth()))
+	gauge("plantstore_queue_depth", "Writes queued or being committed.", float64(f.Writer.Depth()))
 	gauge("plantstore_event_followers", "Clients that follow the events live.", float64(f.followers.Load()))
-	counter("plantstore_access_log_dropped_total", "Lines of the access log that could not be written in time.", float64(f.accessLog.missing()))
-	if f.connections != nil {
-		gauge("plantstore_connections", "Open connections.", float64(f.connections()))
+	counter("plantstore_access_log_dropped_total", "Lines of the access log that could not be written in time.", float64(f.AccessLog.missing()))
+	if f.open != nil {
+		gauge("plantstore_connections", "Open connections.", float64(f.open()))
 	}
 	untilExpiry, now := math.Inf(1), time.Now()
-	if next := f.guard.NextExpiry(now); !next.IsZero() {
+	if next := f.Guard.NextExpiry(now); !next.IsZero() {
 		untilExpiry = next.Sub(now).Seconds()
 	}
 	gauge("plantstore_token_next_expiry_seconds", "Time until the next token expires; +Inf if none will.", untilExpiry)
 
-	hooks := f.webhooks.Stats()
+	hooks := f.Webhooks.Stats()
 	gauge("plantstore_webhook_lag_events", "Events that were not delivered yet to the webhooks for which this server delivers.", float64(hooks.LagEvents))
 	gauge("plantstore_webhook_lag_seconds", "Age of the oldest of them.", hooks.Lag.Seconds())
 	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled.", float64(hooks.Disabled))
 
-	if store, ok := f.store.(interface{ Damaged() error }); ok {
+	if store, ok := f.Store.(interface{ Damaged() error }); ok {
 		damaged := 0.0
 		if store.Damaged() != nil {
 			damaged = 1
 		}
 		gauge("plantstore_store_damaged", "1 if the store is damaged and refuses writes, otherwise 0.", damaged)
 	}
-	if store, ok := f.store.(interface{ Pools() []storage.PoolStats }); ok {
+	if store, ok := f.Store.(interface{ Pools() []storage.PoolStats }); ok {
 		collectPools(store.Pools(), metrics)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	stats, err := f.store.Stats(ctx)
+	stats, err := f.Store.Stats(ctx)
 	if err != nil {
 		return
 	}
@@ -264,6 +264,6 @@ func (m *Metrics) observe(c *call, took time.Duration) {
 }
 
 func (s *Server) metricsPage(c *call) error {
-	s.metrics.page.ServeHTTP(c, c.r)
+	s.Metrics.page.ServeHTTP(c, c.r)
 	return nil
 }

@@ -26,7 +26,7 @@ func (s *Server) readyz(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), 2*time.Second)
 	defer cancel()
-	if err := s.store.Ready(ctx); err != nil {
+	if err := s.Store.Ready(ctx); err != nil {
 		return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
 	}
 	return writeJSON(c, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
@@ -44,12 +44,12 @@ type Connections interface {
 // first request.
 func (s *Server) WatchConnections(c Connections) {
 	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})
-	s.connections = c.Connections
+	s.open = c.Connections
 	var warned onceAMinute
 	c.OnRefuse(string(body)+"\n", isProbe, func() {
-		s.metrics.refused.Inc()
+		s.Metrics.refused.Inc()
 		if warned.now() {
-			s.log.Warn("connections are refused: too many are open", "open", c.Connections())
+			s.Log.Warn("connections are refused: too many are open", "open", c.Connections())
 		}
 	})
 }

@@ -13,7 +13,7 @@ func (s *Server) createPlant(c *call) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.writer.Write(c.r.Context(), plantstore.Write{Op: plantstore.Create, Plant: plant, By: c.caller.Public}); err != nil {
+	if _, err := s.Writer.Write(c.r.Context(), plantstore.Write{Op: plantstore.Create, Plant: plant, By: c.caller.Public}); err != nil {
 		return withPlantID(plant.ID, err)
 	}
 	return writePlant(c, plant)
@@ -24,7 +24,7 @@ func (s *Server) getPlant(c *call) error {
 	if err != nil {
 		return err
 	}
-	plant, err := s.store.Plant(c.r.Context(), id)
+	plant, err := s.Store.Plant(c.r.Context(), id)
 	if err != nil {
 		return withPlantID(id, err)
 	}
@@ -57,7 +57,7 @@ func (s *Server) replacePlant(c *call) error {
 		return err
 	}
 	plant.ID = id
-	if _, err := s.writer.Write(c.r.Context(), plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: c.caller.Public}); err != nil {
+	if _, err := s.Writer.Write(c.r.Context(), plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: c.caller.Public}); err != nil {
 		return withPlantID(id, err)
 	}
 	setETag(c, plant)
@@ -70,7 +70,7 @@ func (s *Server) deletePlant(c *call) error {
 		return err
 	}
 	write := plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: condition, By: c.caller.Public}
-	if _, err := s.writer.Write(c.r.Context(), write); err != nil {
+	if _, err := s.Writer.Write(c.r.Context(), write); err != nil {
 		return withPlantID(id, err)
 	}
 	c.WriteHeader(http.StatusNoContent)
@@ -104,7 +104,7 @@ func (s *Server) listPage(c *call, query plantstore.Query) (plantstore.Page, err
 	if query.Filtered() {
 		name, units = searches, searchUnits
 	}
-	return inTurn(c, name, units, func(ctx context.Context) (plantstore.Page, error) { return s.store.List(ctx, query) })
+	return inTurn(c, name, units, func(ctx context.Context) (plantstore.Page, error) { return s.Store.List(ctx, query) })
 }
 
 func plantTexts(p plantstore.Plant) (name, tag string) { return p.Name, p.Tag.String() }

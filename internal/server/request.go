@@ -48,7 +48,7 @@ func checkMedia(r *http.Request, want string) error {
 }
 
 func readBody(c *call, body *bytes.Buffer) error {
-	length, limit := c.r.ContentLength, c.s.maxBody
+	length, limit := c.r.ContentLength, c.s.MaxBody
 	if length > limit {
 		return c.s.tooLarge()
 	}
@@ -80,7 +80,7 @@ func readBody(c *call, body *bytes.Buffer) error {
 }
 
 func (s *Server) tooLarge() error {
-	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.maxBody)
+	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.MaxBody)
 }
 
 // smallBody is how much of a body, a page or a plant needs nothing of the lane of memory.

@@ -59,31 +59,17 @@ type Trace func(r *http.Request) (traced *http.Request, end func(operation strin
 
 // Server is the HTTP handler of the service.
 type Server struct {
-	store     plantstore.Store
-	writer    *commit.Writer
-	guard     *auth.Guard
-	webhooks  *webhook.Sender
-	metrics   *Metrics
-	log       *slog.Logger
-	accessLog *AccessLog
-	about     plantstore.About
+	Options   // as they were given, and About completed
 	baseURL   string
 	fast      []fastRoute
-	maxBody   int64
-	maxHeader int64
 	mux       *http.ServeMux
 	document  document
-	pages     func(path string) http.Handler
 	cors      cors
 	zippers   gzipPool
 	hsts      bool // browsers must use HTTPS
-	trace     Trace
-
-	streamTimeout time.Duration
-	exportTimeout time.Duration
-	lanes         []*lane
-	followers     atomic.Int64 // clients that follow the log
-	connections   func() int   // that are open; nil without WatchConnections
+	lanes     []*lane
+	followers atomic.Int64 // clients that follow the log
+	open      func() int   // connections; nil without WatchConnections
 
 	stopped  context.Context // ends when the server drains
 	drain    context.CancelFunc
@@ -95,36 +81,23 @@ type Server struct {
 // New returns a server.
 func New(opts Options) *Server {
 	s := &Server{
-		store:     opts.Store,
-		writer:    opts.Writer,
-		guard:     opts.Guard,
-		webhooks:  opts.Webhooks,
-		metrics:   opts.Metrics,
-		log:       opts.Log,
-		accessLog: opts.AccessLog,
-		about:     newAbout(opts),
-		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
-		maxBody:   opts.MaxBody,
-		maxHeader: opts.MaxHeader,
-		mux:       http.NewServeMux(),
-		document:  newDocument(opts.BaseURL),
-		pages:     opts.Pages,
-		zippers:   newGzipPool(),
-		hsts:      isPublicHTTPS(opts.BaseURL),
-		trace:     opts.Trace,
-		idPrefix:  newIDPrefix(),
-
-		streamTimeout: opts.StreamTimeout,
-		exportTimeout: opts.ExportTimeout,
-		lanes:         newLanes(opts.StreamTimeout),
+		Options:  opts,
+		baseURL:  strings.TrimRight(opts.BaseURL.String(), "/"),
+		mux:      http.NewServeMux(),
+		document: newDocument(opts.BaseURL),
+		zippers:  newGzipPool(),
+		hsts:     isPublicHTTPS(opts.BaseURL),
+		lanes:    newLanes(opts.StreamTimeout),
+		idPrefix: newIDPrefix(),
 	}
+	s.About = newAbout(opts)
 	s.stopped, s.drain = context.WithCancel(context.Background())
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
 	s.fast = newFastRoutes(base)
 	s.cors = newCORS(opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/"))
-	s.metrics.registry.MustRegister(figures{s})
+	s.Metrics.registry.MustRegister(figures{s})
 	for _, l := range s.lanes {
-		s.metrics.limitHits.WithLabelValues(l.name)
+		s.Metrics.limitHits.WithLabelValues(l.name)
 	}
 	for i := range routes {
 		rt := &routes[i]

@@ -37,7 +37,7 @@ func (s *Server) listTags(c *call) error {
 	if err != nil {
 		return err
 	}
-	page, err := inTurn(c, reads, tagUnits, func(ctx context.Context) (plantstore.TagPage, error) { return s.store.Tags(ctx, query) })
+	page, err := inTurn(c, reads, tagUnits, func(ctx context.Context) (plantstore.TagPage, error) { return s.Store.Tags(ctx, query) })
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (s *Server) createToken(c *call) error {
 	}
 	secret := plantstore.NewSecret()
 	token.Hash = plantstore.HashSecret(secret)
-	err = s.store.CreateToken(c.r.Context(), token, c.caller.Actor())
+	err = s.Store.CreateToken(c.r.Context(), token, c.caller.Actor())
 	if errors.Is(err, plantstore.ErrTooMany) {
 		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d active tokens already, the maximum: revoke one first", plantstore.MaxTokens)
 	}
@@ -53,7 +53,7 @@ func tokenTexts(t plantstore.Token) (name, tag string) { return t.Name, "" }
 
 // readTokens reads all tokens when it is the caller's turn.
 func (s *Server) readTokens(c *call) ([]plantstore.Token, error) {
-	return inTurn(c, reads, accessUnits, s.store.Tokens)
+	return inTurn(c, reads, accessUnits, s.Store.Tokens)
 }
 
 func (s *Server) getToken(c *call) error {
@@ -80,7 +80,7 @@ func (s *Server) revokeToken(c *call) error {
 	if err != nil {
 		return err
 	}
-	err = s.store.RevokeToken(c.r.Context(), token.Hash, time.Now(), c.caller.Actor())
+	err = s.Store.RevokeToken(c.r.Context(), token.Hash, time.Now(), c.caller.Actor())
 	switch {
 	case errors.Is(err, plantstore.ErrLastToken):
 		return plantstore.Errorf(plantstore.ErrLastToken, "token %s is the last one with the scope %s: create another first, or use plantstore token revoke with --db",

@@ -15,7 +15,7 @@ func (s *Server) createWebhook(c *call) error {
 		return err
 	}
 	body.Config.By = c.caller.Public
-	hook, secret, err := s.webhooks.Create(c.r.Context(), body.Config, body.After, c.caller.Actor())
+	hook, secret, err := s.Webhooks.Create(c.r.Context(), body.Config, body.After, c.caller.Actor())
 	if errors.Is(err, plantstore.ErrTooMany) {
 		return plantstore.Errorf(plantstore.ErrTooMany, "there are %d webhooks already, the maximum: delete one first", plantstore.MaxWebhooks)
 	}
@@ -27,7 +27,7 @@ func (s *Server) createWebhook(c *call) error {
 }
 
 func (s *Server) listWebhooks(c *call) error {
-	hooks, err := inTurn(c, reads, accessUnits, s.webhooks.List)
+	hooks, err := inTurn(c, reads, accessUnits, s.Webhooks.List)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (s *Server) listWebhooks(c *call) error {
 
 func (s *Server) getWebhook(c *call) error {
 	return writeWebhook(c, func(_ context.Context, id string) (plantstore.Webhook, error) {
-		return inTurn(c, reads, accessUnits, func(ctx context.Context) (plantstore.Webhook, error) { return s.webhooks.Webhook(ctx, id) })
+		return inTurn(c, reads, accessUnits, func(ctx context.Context) (plantstore.Webhook, error) { return s.Webhooks.Webhook(ctx, id) })
 	})
 }
 
@@ -46,12 +46,12 @@ func (s *Server) replaceWebhook(c *call) error {
 		return err
 	}
 	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Replace(ctx, id, config, c.caller.Actor())
+		return s.Webhooks.Replace(ctx, id, config, c.caller.Actor())
 	})
 }
 
 func (s *Server) deleteWebhook(c *call) error {
-	if err := s.webhooks.Delete(c.r.Context(), c.r.PathValue("id"), c.caller.Actor()); err != nil {
+	if err := s.Webhooks.Delete(c.r.Context(), c.r.PathValue("id"), c.caller.Actor()); err != nil {
 		return withWebhookID(c.r, err)
 	}
 	c.WriteHeader(http.StatusNoContent)
@@ -61,7 +61,7 @@ func (s *Server) deleteWebhook(c *call) error {
 func (s *Server) rotateWebhook(c *call) error {
 	var secret string
 	hook, err := inTurn(c, reads, accessUnits, func(ctx context.Context) (hook plantstore.Webhook, err error) {
-		hook, secret, err = s.webhooks.Rotate(ctx, c.r.PathValue("id"), c.caller.Actor())
+		hook, secret, err = s.Webhooks.Rotate(ctx, c.r.PathValue("id"), c.caller.Actor())
 		return hook, err
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Server) testWebhook(c *call) error {
 		return err
 	}
 	defer release()
-	attempt, err := s.webhooks.Test(c.r.Context(), c.r.PathValue("id"))
+	attempt, err := s.Webhooks.Test(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {
 		return withWebhookID(c.r, err)
 	}
@@ -85,7 +85,7 @@ func (s *Server) testWebhook(c *call) error {
 
 func (s *Server) resumeWebhook(c *call) error {
 	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Resume(ctx, id, c.caller.Actor())
+		return s.Webhooks.Resume(ctx, id, c.caller.Actor())
 	})
 }
 
@@ -95,12 +95,12 @@ func (s *Server) replayWebhook(c *call) error {
 		return err
 	}
 	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
-		return s.webhooks.Replay(ctx, id, body.After, body.Since, c.caller.Actor())
+		return s.Webhooks.Replay(ctx, id, body.After, body.Since, c.caller.Actor())
 	})
 }
 
 func (s *Server) listDeliveries(c *call) error {
-	attempts, err := s.webhooks.Deliveries(c.r.Context(), c.r.PathValue("id"))
+	attempts, err := s.Webhooks.Deliveries(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {
 		return withWebhookID(c.r, err)
 	}

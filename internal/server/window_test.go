@@ -12,7 +12,7 @@ import (
 // readTestWindow reads a window of the lines with this much memory for all imports.
 func readTestWindow(memory int64, lines string) (*window, error) {
 	c := newTestCall(imports)
-	c.s.maxBody, c.lane(imports).size = 1<<20, memory
+	c.s.MaxBody, c.lane(imports).size = 1<<20, memory
 	win := &window{}
 	return win, c.s.readWindow(c, wire.NewLineReader(strings.NewReader(lines), 1<<20), win)
 }
