@@ -32,6 +32,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,14 +89,11 @@ const (
 // Client calls a server. It is safe for concurrent use, and its calls share
 // connections.
 type Client struct {
-	base         string // without a slash at its end
-	token        string
-	calls        *http.Client
-	streams      *http.Client // for imports and exports
-	retries      int
-	retryTimeout time.Duration
-	retrying     func(err error, pause time.Duration)
-	tokenExpires func(at time.Time)
+	base    string // without a slash at its end
+	token   string
+	opts    Options // with defaults
+	calls   *http.Client
+	streams *http.Client // for imports and exports
 }
 
 // New returns a client of the server at that base URL. It does not connect: the first
@@ -110,20 +108,9 @@ func New(baseURL, token string, opts Options) (*Client, error) {
 	if err := plantstore.CheckSecret(token); err != nil {
 		return nil, err
 	}
-	c := &Client{
-		base:         strings.TrimRight(base.String(), "/"),
-		token:        token,
-		retries:      opts.Retries,
-		retryTimeout: opts.RetryTimeout,
-		retrying:     opts.Retrying,
-		tokenExpires: opts.TokenExpires,
-	}
-	if c.retries == 0 {
-		c.retries = defaultRetries
-	}
-	if c.retryTimeout == 0 {
-		c.retryTimeout = defaultRetryTimeout
-	}
+	opts.Retries = cmp.Or(opts.Retries, defaultRetries)
+	opts.RetryTimeout = cmp.Or(opts.RetryTimeout, defaultRetryTimeout)
+	c := &Client{base: strings.TrimRight(base.String(), "/"), token: token, opts: opts}
 	if opts.HTTP != nil {
 		c.calls = withoutRedirects(*opts.HTTP)
 		c.streams = c.calls
@@ -185,20 +172,11 @@ func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
 // Get returns the plant with that id, or ErrNoPlant. The plant's ETag method gives
 // what a [plantstore.Condition] needs.
 func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	var plant plantstore.Plant
-	err := c.retry(ctx, fmt.Sprintf("get plant %d", id), func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, plantPath(id), nil, nil)
-		if err != nil {
-			return err
-		}
-		plant, err = resp.plant()
-		return err
+	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id), nil, func(r *response) (plantstore.Plant, error) {
+		plant, err := r.plant()
+		plant.ID = id
+		return plant, err
 	})
-	if err != nil {
-		return plantstore.Plant{}, err
-	}
-	plant.ID = id
-	return plant, nil
 }
 
 // Replace creates the plant, or replaces the one with its id. When it returns nil the
@@ -306,8 +284,8 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 
 // announce passes on when the token expires, if the response says so.
 func (c *Client) announce(header http.Header) {
-	if at, err := time.Parse(time.RFC3339, header.Get(wire.HeaderTokenExpires)); err == nil && c.tokenExpires != nil {
-		c.tokenExpires(at)
+	if at, err := time.Parse(time.RFC3339, header.Get(wire.HeaderTokenExpires)); err == nil && c.opts.TokenExpires != nil {
+		c.opts.TokenExpires(at)
 	}
 }
 
@@ -323,19 +301,7 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 	if q.Limit != 0 {
 		params.Set("limit", strconv.Itoa(q.Limit))
 	}
-	var page plantstore.Page
-	err = c.retry(ctx, what, func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, plantsPath(params), nil, nil)
-		if err != nil {
-			return err
-		}
-		page, err = resp.page(q.After)
-		return err
-	})
-	if err != nil {
-		return plantstore.Page{}, err
-	}
-	return page, nil
+	return ask(ctx, c, what, http.MethodGet, withParams("/plants", params), nil, func(r *response) (plantstore.Page, error) { return r.page(q.After) })
 }
 
 // List yields every plant that matches the query, in ascending order of id, one page
@@ -385,23 +351,7 @@ func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore
 	if q.Limit != 0 {
 		params.Set("limit", strconv.Itoa(q.Limit))
 	}
-	path := "/tags"
-	if len(params) > 0 {
-		path += "?" + params.Encode()
-	}
-	var page plantstore.TagPage
-	err := c.retry(ctx, what, func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, path, nil, nil)
-		if err != nil {
-			return err
-		}
-		page, err = resp.tagPage(q.From)
-		return err
-	})
-	if err != nil {
-		return plantstore.TagPage{}, err
-	}
-	return page, nil
+	return ask(ctx, c, what, http.MethodGet, withParams("/tags", params), nil, func(r *response) (plantstore.TagPage, error) { return r.tagPage(q.From) })
 }
 
 // Tags yields every tag that matches the query, in the order of their bytes, with how many
@@ -434,7 +384,7 @@ func (c *Client) Tags(ctx context.Context, q plantstore.TagQuery) iter.Seq2[plan
 }
 
 // call makes one attempt at a call and reads the whole response, which must have
-// the status.
+// the status, and be JSON unless it is empty.
 func (c *Client) call(ctx context.Context, status int, method, path string, header http.Header, body []byte) (*response, error) {
 	req, err := c.request(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
@@ -469,9 +419,49 @@ func plantPath(id plantstore.ID) string {
 	return "/plants/" + strconv.FormatInt(int64(id), 10)
 }
 
-func plantsPath(params url.Values) string {
+func withParams(path string, params url.Values) string {
 	if len(params) == 0 {
-		return "/plants"
+		return path
 	}
-	return "/plants?" + params.Encode()
+	return path + "?" + params.Encode()
+}
+
+// ask makes a call that can be retried, and returns what read makes of its response.
+func ask[Value any](ctx context.Context, c *Client, what, method, path string, body []byte, read func(*response) (Value, error)) (value Value, err error) {
+	err = c.retry(ctx, what, func(bool) error {
+		resp, err := c.call(ctx, http.StatusOK, method, path, nil, body)
+		if err != nil {
+			return err
+		}
+		value, err = read(resp)
+		return err
+	})
+	if err != nil {
+		return *new(Value), err
+	}
+	return value, nil
+}
+
+// decoded makes a call that can be retried, and decodes the body of its response.
+func decoded[Value any](ctx context.Context, c *Client, what, method, path string, body []byte, decode func([]byte) (Value, error)) (Value, error) {
+	return ask(ctx, c, what, method, path, body, func(r *response) (Value, error) { return decodeBody(r, decode) })
+}
+
+// created makes a call whose response has a secret that is shown once. It retries only
+// what the server has not applied: whatever else it created, nobody would know the secret.
+func created[Value any](ctx context.Context, c *Client, what string, status int, path string, body []byte, decode func([]byte) (Value, string, error)) (value Value, secret string, err error) {
+	err = c.retry(ctx, what, func(bool) error {
+		resp, err := c.call(ctx, status, http.MethodPost, path, nil, body)
+		if failed, ok := errors.AsType[*transient](err); ok && failed.maybeApplied {
+			return fmt.Errorf("%w: it may have taken effect", failed.err)
+		}
+		if err != nil {
+			return err
+		}
+		if value, secret, err = decode(resp.body); err != nil || secret == "" {
+			return resp.unexpected()
+		}
+		return nil
+	})
+	return value, secret, err
 }

@@ -20,9 +20,6 @@ import (
 )
 
 const (
-	readEvents   = "read events"
-	followEvents = "follow events"
-
 	// maxEventLine bounds the memory for one event. It is far above what a server
 	// accepts unless its limit for bodies was raised.
 	maxEventLine = 16 << 20
@@ -42,19 +39,7 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 	if q.Limit != 0 {
 		params.Set("limit", strconv.Itoa(q.Limit))
 	}
-	var page plantstore.EventPage
-	err := c.retry(ctx, readEvents, func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodGet, eventsPath(params), nil, nil)
-		if err != nil {
-			return err
-		}
-		page, err = resp.eventPage(&q)
-		return err
-	})
-	if err != nil {
-		return plantstore.EventPage{}, err
-	}
-	return page, nil
+	return ask(ctx, c, "read events", http.MethodGet, withParams("/events", params), nil, func(r *response) (plantstore.EventPage, error) { return r.eventPage(&q) })
 }
 
 // Events yields every event that matches the query, in order, from the query's
@@ -74,7 +59,7 @@ func (c *Client) EventPage(ctx context.Context, q plantstore.EventQuery) (plants
 func (c *Client) Events(ctx context.Context, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
 	return func(yield func(plantstore.Event, error) bool) {
 		stream := &eventStream{client: c, query: q, yield: yield}
-		err := c.retry(ctx, followEvents, func(bool) error { return stream.follow(ctx) })
+		err := c.retry(ctx, "follow events", func(bool) error { return stream.follow(ctx) })
 		if err != nil {
 			yield(plantstore.Event{}, err)
 		}
@@ -110,21 +95,14 @@ func eventParams(q plantstore.EventQuery) url.Values {
 	return params
 }
 
-func eventsPath(params url.Values) string {
-	if len(params) == 0 {
-		return "/events"
-	}
-	return "/events?" + params.Encode()
-}
-
 // eventPage reads the page of events that a query selects.
 func (r *response) eventPage(q *plantstore.EventQuery) (page plantstore.EventPage, err error) {
 	page.Next = plantstore.Cursor(r.header.Get(wire.HeaderCursor))
-	if !r.isJSON() || page.Next == "" {
+	if page.Next == "" {
 		return page, r.unexpected()
 	}
-	if page.Events, err = wire.DecodeEvents(r.body); err != nil {
-		return page, r.unexpected()
+	if page.Events, err = decodeBody(r, wire.DecodeEvents); err != nil {
+		return page, err
 	}
 	page.Events = slices.DeleteFunc(page.Events, func(e plantstore.Event) bool { return skips(q, &e) })
 	_, page.More = nextLink(r.header["Link"])
@@ -173,7 +151,7 @@ func (s *eventStream) follow(ctx context.Context) error {
 	if !params.Has("after") && !params.Has("since") {
 		params.Set("since", time.Unix(0, 0).UTC().Format(time.RFC3339)) // or it would start with the next event
 	}
-	req, err := s.client.request(attempt, http.MethodGet, eventsPath(params), nil)
+	req, err := s.client.request(attempt, http.MethodGet, withParams("/events", params), nil)
 	if err != nil {
 		return err
 	}

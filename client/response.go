@@ -92,8 +92,8 @@ type response struct {
 // sends in one.
 const maxBody = 64 << 20
 
-// readResponse reads a response that must have the status. It reads to the end, so
-// that the connection can be used again.
+// readResponse reads a response that must have the status, and be JSON unless it is
+// empty. It reads to the end, so that the connection can be used again.
 func readResponse(ctx context.Context, resp *http.Response, status int) (*response, error) {
 	if resp.StatusCode != status {
 		return nil, responseError(ctx, resp)
@@ -105,7 +105,11 @@ func readResponse(ctx context.Context, resp *http.Response, status int) (*respon
 	if len(body) > maxBody {
 		return nil, fmt.Errorf("the response is larger than the limit of %d MiB", maxBody>>20)
 	}
-	return &response{resp.Status, resp.Header, body}, nil
+	r := &response{resp.Status, resp.Header, body}
+	if status != http.StatusNoContent && !r.isJSON() {
+		return nil, r.unexpected()
+	}
+	return r, nil
 }
 
 // maxErrorBody is how much of the body of an error is read.
@@ -194,30 +198,32 @@ func (r *response) confirm(sent plantstore.Plant) error {
 }
 
 func (r *response) plant() (plantstore.Plant, error) {
-	if r.isJSON() {
-		if plant, err := wire.DecodePlant(bytes.NewBuffer(r.body)); err == nil {
-			return plant, nil
-		}
+	return decodeBody(r, func(body []byte) (plantstore.Plant, error) { return wire.DecodePlant(bytes.NewBuffer(body)) })
+}
+
+// decodeBody returns what the body of a response is.
+func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Value, error) {
+	value, err := decode(r.body)
+	if err != nil {
+		return *new(Value), r.unexpected()
 	}
-	return plantstore.Plant{}, r.unexpected()
+	return value, nil
 }
 
 // page reads a page of plants after the given one.
 func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) {
-	if !r.isJSON() {
-		return page, r.unexpected()
-	}
-	if page.Plants, err = wire.DecodeNewPlants(r.body); err != nil {
-		return plantstore.Page{}, r.unexpected()
-	}
-	link, ok := nextLink(r.header["Link"])
-	if !ok {
-		return page, nil
-	}
-	next, err := linkAfter(link)
-	if err != nil {
+	if page.Plants, err = decodeBody(r, wire.DecodeNewPlants); err != nil {
 		return page, err
 	}
+	text, ok, err := r.next("after")
+	if !ok {
+		return page, err
+	}
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return page, fmt.Errorf(`read "after" in the link to the next page: %w`, err)
+	}
+	next := plantstore.ID(number)
 	if after != nil && next <= *after {
 		return page, fmt.Errorf("the next page starts after %d, but this page already started after %d", next, *after)
 	}
@@ -227,33 +233,17 @@ func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) 
 
 // tagPage reads a page of tags that starts there.
 func (r *response) tagPage(from string) (page plantstore.TagPage, err error) {
-	if !r.isJSON() {
-		return page, r.unexpected()
+	if page.Tags, err = decodeBody(r, wire.DecodeTags); err != nil {
+		return page, err
 	}
-	if page.Tags, err = wire.DecodeTags(r.body); err != nil {
-		return plantstore.TagPage{}, r.unexpected()
-	}
-	link, ok := nextLink(r.header["Link"])
+	next, ok, err := r.next("from")
 	if !ok {
-		return page, nil
+		return page, err
 	}
-	target, err := url.Parse(link)
-	if err != nil {
-		return page, fmt.Errorf("read the link to the next page: %w", err)
-	}
-	if page.Next = target.Query().Get("from"); page.Next <= from {
+	if page.Next = next; page.Next <= from {
 		return page, fmt.Errorf("the next page starts at %q, but this page already started at %q", plantstore.Shorten(page.Next), plantstore.Shorten(from))
 	}
 	return page, nil
-}
-
-func (r *response) report() (plantstore.ImportReport, error) {
-	if r.isJSON() {
-		if report, err := wire.DecodeReport(r.body); err == nil {
-			return report, nil
-		}
-	}
-	return plantstore.ImportReport{}, r.unexpected()
 }
 
 func (r *response) isJSON() bool { return isMedia(r.header, wire.MediaJSON) }
@@ -261,6 +251,20 @@ func (r *response) isJSON() bool { return isMedia(r.header, wire.MediaJSON) }
 func isMedia(h http.Header, want string) bool {
 	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && media == want
+}
+
+// next returns a parameter of the link to the next page, if there is one. Nothing else of
+// the link is used: the token must not go to another host.
+func (r *response) next(param string) (value string, ok bool, err error) {
+	link, ok := nextLink(r.header["Link"])
+	if !ok {
+		return "", false, nil
+	}
+	target, err := url.Parse(link)
+	if err != nil {
+		return "", false, fmt.Errorf("read the link to the next page: %w", err)
+	}
+	return target.Query().Get(param), true, nil
 }
 
 // nextLink returns the target of the link with rel="next" (RFC 8288).
@@ -297,18 +301,4 @@ func isNext(params string) bool {
 		}
 	}
 	return false
-}
-
-// linkAfter returns the id after which the linked page begins. Nothing else of the
-// link is used: the token must not go to another host.
-func linkAfter(link string) (plantstore.ID, error) {
-	target, err := url.Parse(link)
-	if err != nil {
-		return 0, fmt.Errorf("read the link to the next page: %w", err)
-	}
-	after, err := strconv.ParseInt(target.Query().Get("after"), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf(`read "after" in the link to the next page: %w`, err)
-	}
-	return plantstore.ID(after), nil
 }

@@ -35,7 +35,7 @@ func FuzzResponse(f *testing.F) {
 		if err := r.err(http.StatusBadRequest); err == nil {
 			t.Errorf("%q is not an error", body)
 		}
-		if report, err := r.report(); err != nil && report.Errors != nil {
+		if report, err := decodeBody(r, wire.DecodeReport); err != nil && report.Errors != nil {
 			t.Errorf("%q fails with %v and returns %+v", body, err, report)
 		}
 		if p, err := r.plant(); err == nil {
@@ -107,8 +107,9 @@ func FuzzLink(f *testing.F) {
 			if !ok || found != target.String() {
 				t.Fatalf("nextLink(%q): %q, %t", values, found, ok)
 			}
-			if got, err := linkAfter(found); err != nil || got != id {
-				t.Errorf("linkAfter(%q): %d, %v, want %d", found, got, err, id)
+			r := &response{header: http.Header{"Link": values}}
+			if got, ok, err := r.next("after"); err != nil || !ok || got != id.String() {
+				t.Errorf("the next page of %q is after %q, %v, want %d", found, got, err, id)
 			}
 		}
 	})

@@ -63,11 +63,11 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(maybeAppli
 			failing = time.Now()
 		}
 		wait := failed.after + delays.Next()
-		if n >= c.retries || time.Since(failing)+wait > c.retryTimeout {
+		if n >= c.opts.Retries || time.Since(failing)+wait > c.opts.RetryTimeout {
 			return c.fail(what, gaveUp(n+1, failed.err))
 		}
-		if c.retrying != nil {
-			c.retrying(c.fail(what, failed.err), wait)
+		if c.opts.Retrying != nil {
+			c.opts.Retrying(c.fail(what, failed.err), wait)
 		}
 		select {
 		case <-ctx.Done():

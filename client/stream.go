@@ -85,7 +85,7 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 	}
 	var lines *exportReader
 	err = c.retry(ctx, exportPlants, func(bool) error {
-		req, err := c.request(ctx, http.MethodGet, plantsPath(params), nil)
+		req, err := c.request(ctx, http.MethodGet, withParams("/plants", params), nil)
 		if err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func (c *Client) sendImport(ctx context.Context, body *uploadBody) (plantstore.I
 	if err != nil {
 		return plantstore.ImportReport{}, err
 	}
-	report, err := whole.report()
+	report, err := decodeBody(whole, wire.DecodeReport)
 	for i := range report.Errors {
 		report.Errors[i].Err.Message = c.redact(report.Errors[i].Err.Message)
 	}

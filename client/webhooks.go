@@ -99,49 +99,9 @@ func (c *Client) Deliveries(ctx context.Context, id string) ([]plantstore.Delive
 
 func webhookPath(id, action string) string { return "/webhooks/" + url.PathEscape(id) + action }
 
-// decoded makes a call that can be retried and decodes its response.
-func decoded[Value any](ctx context.Context, c *Client, what, method, path string, body []byte, decode func([]byte) (Value, error)) (value Value, err error) {
-	err = c.retry(ctx, what, func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, method, path, nil, body)
-		if err != nil {
-			return err
-		}
-		if !resp.isJSON() {
-			return resp.unexpected()
-		}
-		if value, err = decode(resp.body); err != nil {
-			return resp.unexpected()
-		}
-		return nil
-	})
-	return value, err
-}
-
 func decodeWebhook(body []byte) (plantstore.Webhook, error) {
 	w, _, err := wire.DecodeWebhook(body)
 	return w, err
-}
-
-// created makes a call whose response has a secret that is shown once. It retries only
-// what the server has not applied: whatever else it created, nobody would know the secret.
-func created[Value any](ctx context.Context, c *Client, what string, status int, path string, body []byte, decode func([]byte) (Value, string, error)) (value Value, secret string, err error) {
-	err = c.retry(ctx, what, func(bool) error {
-		resp, err := c.call(ctx, status, http.MethodPost, path, nil, body)
-		if failed, ok := errors.AsType[*transient](err); ok && failed.maybeApplied {
-			return fmt.Errorf("%w: it may have taken effect", failed.err)
-		}
-		if err != nil {
-			return err
-		}
-		if !resp.isJSON() {
-			return resp.unexpected()
-		}
-		if value, secret, err = decode(resp.body); err != nil || secret == "" {
-			return resp.unexpected()
-		}
-		return nil
-	})
-	return value, secret, err
 }
 
 // webhookTolerance is how far the timestamp of a message may be from now.
