@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+
 	"plantstore"
 )
 
@@ -85,10 +88,11 @@ type Guard struct {
 	mu    sync.Mutex // held while cache is replaced
 	cache atomic.Pointer[snapshot]
 
-	lookups  lookupGroup
-	failures *addressLimits // nil without a limit
-	provider *provider      // nil without an identity provider
-	warned   time.Time      // by Run
+	lookups  singleflight.Group
+	turn     *semaphore.Weighted // of a lookup
+	failures *addressLimits      // nil without a limit
+	provider *provider           // nil without an identity provider
+	warned   time.Time           // by Run
 	// unrecorded has the last use of tokens that are no longer in the cache, until it is
 	// recorded. It belongs to Run.
 	unrecorded map[plantstore.TokenHash]time.Time
@@ -154,7 +158,7 @@ func New(store Store, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	return &Guard{
-		store: store, opts: opts, lookups: newLookupGroup(),
+		store: store, opts: opts, turn: semaphore.NewWeighted(1),
 		failures: newAddressLimits(opts.AuthFailures),
 		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log), unrecorded: map[plantstore.TokenHash]time.Time{},
 	}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rsa"
@@ -12,12 +13,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/sync/singleflight"
 )
 
 const (
@@ -61,11 +62,9 @@ type keySet struct {
 	log     *slog.Logger
 	current atomic.Pointer[keys] // nil until the first are known
 
-	warned time.Time // when the last failure was logged; the fetch in progress owns it
-
-	mu       sync.Mutex    // guards what follows
-	tried    time.Time     // when the last fetch began
-	fetching chan struct{} // closed when it ends; nil if there is none
+	fetches singleflight.Group // has one at a time, which owns what follows
+	tried   time.Time          // when the last fetch began
+	warned  time.Time          // when the last failure was logged
 }
 
 func newKeySet(opts OIDC, log *slog.Logger) *keySet {
@@ -138,31 +137,17 @@ func (k *keySet) run(ctx context.Context) {
 // the last fetch began less than the refresh interval ago. Whether it succeeded shows in
 // current.
 func (k *keySet) fetchOnce(ctx, fetchCtx context.Context) {
-	k.mu.Lock()
-	done := k.fetching
-	due := done == nil && time.Since(k.tried) >= k.refresh
-	if due {
-		k.tried, k.fetching = time.Now(), make(chan struct{})
-	}
-	k.mu.Unlock()
-	switch {
-	case due:
-		defer k.endFetch()
-		k.fetch(fetchCtx)
-	case done != nil:
-		select {
-		case <-done:
-		case <-ctx.Done():
+	fetched := k.fetches.DoChan("", func() (any, error) {
+		if time.Since(k.tried) >= k.refresh {
+			k.tried = time.Now()
+			k.fetch(fetchCtx)
 		}
+		return nil, nil
+	})
+	select {
+	case <-fetched:
+	case <-ctx.Done():
 	}
-}
-
-// endFetch wakes those who wait for the fetch, after a panic too.
-func (k *keySet) endFetch() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	close(k.fetching)
-	k.fetching = nil
 }
 
 func (k *keySet) fetch(ctx context.Context) {
@@ -181,7 +166,12 @@ func (k *keySet) fetch(ctx context.Context) {
 }
 
 // download finds out where the provider's keys are, and returns those that can be used.
-func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
+func (k *keySet) download(ctx context.Context) (usable []jose.JSONWebKey, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil { // others wait for the result
+			err = fmt.Errorf("panic: %v", panicked)
+		}
+	}()
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, k.web), k.issuer)
 	if err != nil {
 		return nil, err
@@ -213,7 +203,6 @@ func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	if err := json.NewDecoder(response.Body).Decode(&set); err != nil {
 		return nil, fmt.Errorf("%s: %w", metadata.JWKS, err)
 	}
-	var usable []jose.JSONWebKey
 	for _, text := range set.Keys {
 		var key jose.JSONWebKey
 		if json.Unmarshal(text, &key) == nil && isUsable(&key) && len(usable) < maxKeys {
@@ -234,30 +223,24 @@ func isUsable(key *jose.JSONWebKey) bool {
 	return key.Valid() && key.IsPublic() && key.Use != "enc"
 }
 
-// boundedTransport limits how much of a response is read.
+// boundedTransport reads whole responses, up to a limit.
 type boundedTransport struct{ http.RoundTripper }
 
 func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		response.Body = &boundedBody{response.Body, maxMetadata}
+	if err != nil {
+		return nil, err
 	}
-	return response, err
-}
-
-// boundedBody fails after left bytes.
-type boundedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("the response is larger than %d bytes", maxMetadata)
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxMetadata+1))
+	if err != nil {
+		return nil, err
 	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
+	if len(body) > maxMetadata {
+		return nil, fmt.Errorf("the response is larger than %d bytes", maxMetadata)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
 }
 
 // CheckIssuer returns an error unless an identity provider's URL is https, or http on

@@ -3,52 +3,40 @@ package auth
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"plantstore"
 )
 
-// lookupGroup has the lookups of single tokens in progress. Requests with the same token
-// share one, and one runs at a time: whatever clients send, the store's connections
-// for tokens are not all busy with lookups when the cache is reloaded.
-type lookupGroup struct {
-	gate  chan struct{} // holds a token while a lookup runs
-	mu    sync.Mutex    // guards byKey
-	byKey map[plantstore.TokenHash]*lookup
-}
-
-// lookup is one lookup. The request that starts it runs it. The other fields are set
-// before done is closed, and err is not nil unless the store has returned the token.
+// lookup is a read of one token from the store.
 type lookup struct {
-	done  chan struct{}
-	began time.Time // when the store was queried
+	began time.Time
 	token plantstore.Token
 	err   error
+	// panicked is the panic of the store and its stack, for every request that shares the
+	// lookup. It is empty otherwise.
+	panicked string
 }
 
-var errPanicked = errors.New("the lookup that this request shares panicked")
-
-func newLookupGroup() lookupGroup {
-	return lookupGroup{gate: make(chan struct{}, 1), byKey: map[plantstore.TokenHash]*lookup{}}
-}
-
-// lookUp returns the token from a fresh read of the store.
+// lookUp returns the token from a fresh read of the store. Requests with the same token
+// share one.
 func (g *Guard) lookUp(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
 	arrived := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, g.opts.StoreTimeout)
 	defer cancel()
 	for {
-		l, first := g.lookups.join(hash)
-		if first {
-			g.runLookup(ctx, hash, l)
-		}
+		var l lookup
 		select {
-		case <-l.done:
+		case shared := <-g.lookups.DoChan(string(hash[:]), func() (any, error) { return g.runLookup(ctx, hash), nil }):
+			l = shared.Val.(lookup)
 		case <-ctx.Done():
 			return plantstore.Token{}, ctx.Err()
 		}
 		switch {
+		case l.panicked != "":
+			panic(l.panicked)
 		case l.err == nil && time.Since(l.began) < cacheTTL:
 			return l.token, nil
 		case l.err != nil && !l.began.Before(arrived):
@@ -60,40 +48,25 @@ func (g *Guard) lookUp(ctx context.Context, hash plantstore.TokenHash) (plantsto
 	}
 }
 
-// join returns the lookup of the token in progress. If there is none, the caller must
-// run the one that it returns.
-func (ls *lookupGroup) join(hash plantstore.TokenHash) (l *lookup, first bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l := ls.byKey[hash]; l != nil {
-		return l, false
-	}
-	l = &lookup{done: make(chan struct{}), err: errPanicked}
-	ls.byKey[hash] = l
-	return l, true
-}
-
-func (ls *lookupGroup) leave(hash plantstore.TokenHash) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	delete(ls.byKey, hash)
-}
-
 // runLookup looks up a token when it is its turn, until the deadline of ctx. The
-// requests that share the lookup get their token even if ctx is cancelled.
-func (g *Guard) runLookup(ctx context.Context, hash plantstore.TokenHash, l *lookup) {
+// requests that share the lookup get their token even if ctx is cancelled. One lookup runs
+// at a time: whatever clients send, the store's connections for tokens are not all busy
+// with lookups when the cache is reloaded.
+func (g *Guard) runLookup(ctx context.Context, hash plantstore.TokenHash) (l lookup) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
-	defer close(l.done)
-	defer g.lookups.leave(hash)
-	select {
-	case g.lookups.gate <- struct{}{}:
-		defer func() { <-g.lookups.gate }()
-	case <-ctx.Done():
-		l.began, l.err = time.Now(), ctx.Err()
-		return
-	}
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			l.panicked = fmt.Sprintf("%v\n%s", panicked, debug.Stack())
+		}
+	}()
+	l.err = g.turn.Acquire(ctx, 1)
 	l.began = time.Now()
+	if l.err != nil {
+		return l
+	}
+	defer g.turn.Release(1)
 	l.token, l.err = g.store.Token(ctx, hash)
+	return l
 }
