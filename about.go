@@ -26,8 +26,9 @@ type About struct {
 
 // AboutLog describes what is kept of the log of changes.
 type AboutLog struct {
-	Events, Bytes int64
-	Oldest        time.Time // when the oldest event was committed; zero if there is none
+	Events int64     `json:"events"`
+	Bytes  int64     `json:"bytes"`
+	Oldest time.Time `json:"oldest,omitzero"` // when the oldest event was committed; zero if there is none
 }
 
 // Limits are the limits that a caller meets.

@@ -23,23 +23,7 @@
 // console and the API reference, and internal/servertest runs one real server in a
 // test. Only cmd/plantstore wires everything together.
 //
-// # One create, top to bottom
-//
-//  1. internal/http1/http1.go accepts the connection.
-//  2. internal/http1/conn.go reads and parses one request. If the request is not
-//     eligible for the fast path, the connection is handed off to net/http together
-//     with the bytes already read. Both call the same handler.
-//  3. internal/server/server.go assigns the request id, checks the limits and finds
-//     the route.
-//  4. internal/auth/auth.go checks the token.
-//  5. internal/server/plants.go has createPlant.
-//  6. internal/wire/plant.go decodes the body.
-//  7. internal/commit/commit.go adds the write to a batch. The first write of a batch
-//     leads it: it waits for a slot, closes the batch and applies it.
-//  8. internal/sqlite/apply.go applies the batch in one transaction, with one fsync
-//     at COMMIT.
-//
-// The response returns the same way. docs/architecture.md has the details.
+// docs/architecture.md follows one create from the socket to the disk.
 package plantstore
 
 import (

@@ -99,9 +99,9 @@ type WebhookHealth struct {
 
 // Failing is an event that could not be delivered so far.
 type Failing struct {
-	Since    time.Time // when the first attempt failed, since the webhook was resumed if it was
-	Attempts int       // all that failed
-	Error    string    // why an attempt last failed, at this event or another of the webhook
+	Since    time.Time `json:"since"`    // when the first attempt failed, since the webhook was resumed if it was
+	Attempts int       `json:"attempts"` // all that failed
+	Error    string    `json:"error"`    // why an attempt last failed, at this event or another of the webhook
 }
 
 // Backlog is how many of the next MaxPending events of the log after the position of a webhook

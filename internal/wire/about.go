@@ -10,21 +10,14 @@ import (
 
 // aboutBody is the interface's About.
 type aboutBody struct {
-	Version   string      `json:"version"`
-	Interface string      `json:"interface"`
-	Store     string      `json:"store"`
-	Plants    *int64      `json:"plants,omitzero"`
-	Limits    *limitsBody `json:"limits"`
-	Started   time.Time   `json:"started,omitzero"`
-	Bytes     int64       `json:"bytes,omitzero"`
-	Log       *logBody    `json:"log,omitzero"`
-}
-
-// logBody is the interface's AboutLog.
-type logBody struct {
-	Events int64     `json:"events"`
-	Bytes  int64     `json:"bytes"`
-	Oldest time.Time `json:"oldest,omitzero"`
+	Version   string               `json:"version"`
+	Interface string               `json:"interface"`
+	Store     string               `json:"store"`
+	Plants    *int64               `json:"plants,omitzero"`
+	Limits    *limitsBody          `json:"limits"`
+	Started   time.Time            `json:"started,omitzero"`
+	Bytes     int64                `json:"bytes,omitzero"`
+	Log       *plantstore.AboutLog `json:"log,omitzero"`
 }
 
 // limitsBody is the interface's Limits. What is null is not limited.
@@ -48,11 +41,7 @@ func EncodeAbout(a plantstore.About) []byte {
 		MaxTokenName: l.MaxTokenName, MaxTokens: l.MaxTokens, MaxWebhooks: l.MaxWebhooks,
 		RateLimit: notZero(l.RateLimit), LogKeepSeconds: notZero(int64(l.LogKeep / time.Second)), LogMaxBytes: notZero(l.LogMaxBytes),
 	}
-	body := aboutBody{a.Version, a.Interface, a.Store, a.Plants, &limits, a.Started, a.Bytes, nil}
-	if a.Log != nil {
-		body.Log = new(logBody(*a.Log))
-	}
-	return marshal(body)
+	return marshal(aboutBody{a.Version, a.Interface, a.Store, a.Plants, &limits, a.Started, a.Bytes, a.Log})
 }
 
 // DecodeAbout reads what describes a server.
@@ -64,13 +53,9 @@ func DecodeAbout(body []byte) (plantstore.About, error) {
 	if b.Version == "" || b.Interface == "" || b.Store == "" || b.Limits == nil {
 		return plantstore.About{}, errIncomplete
 	}
-	var log *plantstore.AboutLog
-	if b.Log != nil {
-		log = new(plantstore.AboutLog(*b.Log))
-	}
 	l := b.Limits
 	return plantstore.About{
-		Version: b.Version, Interface: b.Interface, Store: b.Store, Plants: b.Plants, Started: b.Started, Bytes: b.Bytes, Log: log,
+		Version: b.Version, Interface: b.Interface, Store: b.Store, Plants: b.Plants, Started: b.Started, Bytes: b.Bytes, Log: b.Log,
 		Limits: plantstore.Limits{
 			MaxBody: l.MaxBody, MaxHeader: l.MaxHeader, MaxPageSize: l.MaxPageSize,
 			MaxTokenName: l.MaxTokenName, MaxTokens: l.MaxTokens, MaxWebhooks: l.MaxWebhooks,

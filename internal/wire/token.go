@@ -108,53 +108,46 @@ func EncodeNewToken(n plantstore.NewToken) ([]byte, error) {
 // misspelt expiry must not be ignored.
 func DecodeNewToken(body *bytes.Buffer) (plantstore.NewToken, error) {
 	n := plantstore.NewToken{DefaultExpiry: true}
-	if body.Len() == 0 {
-		return n, plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
-	}
-	value := jsontext.Value(body.Bytes())
-	if err := json.Unmarshal(value, new(any)); err != nil {
-		return n, notJSON(err)
-	}
-	if value.Kind() != '{' {
-		return n, plantstore.Errorf(plantstore.ErrNotObject, "not a JSON object: got %s", kindName(value.Kind()))
-	}
-	var members map[string]jsontext.Value
-	if err := json.Unmarshal(value, &members); err != nil {
-		return n, notJSON(err)
-	}
 	var problems plantstore.Problems
-	decodeName(members["name"], &n, &problems)
-	decodeScopes(members["scopes"], &n, &problems)
-	decodeExpires(members["expires"], &n, &problems)
-	decodeRate(members["rate"], &n, &problems)
-	for name := range members {
-		switch name {
-		case "name", "scopes", "expires", "rate":
+	hasName, hasScopes := false, false
+	err := readMembers(body, func(member string, value jsontext.Value) {
+		switch member {
+		case "name":
+			hasName = true
+			decodeName(value, &n, &problems)
+		case "scopes":
+			hasScopes = true
+			decodeScopes(value, &n, &problems)
+		case "expires":
+			decodeExpires(value, &n, &problems)
+		case "rate":
+			decodeRate(value, &n, &problems)
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown member %q; allowed: name, scopes, expires, rate", plantstore.Shorten(name))
+			problems.Add(plantstore.ErrParameter, "unknown member %q; allowed: name, scopes, expires, rate", plantstore.Shorten(member))
 		}
+	})
+	if err != nil {
+		return n, err
+	}
+	if !hasName {
+		problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
+	}
+	if !hasScopes {
+		problems.Add(plantstore.ErrMissing, `"scopes" is missing: send an array of strings`)
 	}
 	return n, problems.Err()
 }
 
 func decodeName(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
-	switch {
-	case v == nil:
-		problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
-	case json.Unmarshal(v, &n.Name) != nil || v.Kind() != '"':
-		problems.Add(plantstore.ErrType, `"name" must be a string, got %s`, kindName(v.Kind()))
-	case strings.TrimSpace(n.Name) == "" || len(n.Name) > plantstore.MaxTokenName:
+	text, ok := readString("name", v, problems)
+	if n.Name = text; ok && (strings.TrimSpace(text) == "" || len(text) > plantstore.MaxTokenName) {
 		problems.Add(plantstore.ErrParameter, `"name" must say what the token is for, in at most %d bytes`, plantstore.MaxTokenName)
 	}
 }
 
 func decodeScopes(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
 	var words []string
-	switch {
-	case v == nil:
-		problems.Add(plantstore.ErrMissing, `"scopes" is missing: send an array of strings`)
-		return
-	case v.Kind() != '[' || json.Unmarshal(v, &words) != nil:
+	if v.Kind() != '[' || json.Unmarshal(v, &words) != nil {
 		problems.Add(plantstore.ErrType, `"scopes" must be an array of strings`)
 		return
 	}
@@ -171,18 +164,15 @@ func decodeScopes(v jsontext.Value, n *plantstore.NewToken, problems *plantstore
 }
 
 func decodeExpires(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
-	if v == nil {
-		return
-	}
 	n.DefaultExpiry = false
 	if v.Kind() == 'n' {
 		return
 	}
-	var text string
-	if json.Unmarshal(v, &text) != nil || v.Kind() != '"' {
+	if v.Kind() != '"' {
 		problems.Add(plantstore.ErrType, `"expires" must be an RFC 3339 time or null, got %s`, kindName(v.Kind()))
 		return
 	}
+	text := unquote(v)
 	at, err := ParseTime(text)
 	if err != nil || at.IsZero() || at.Year() > 9999 {
 		problems.Add(plantstore.ErrParameter, `"expires" must be an RFC 3339 time or null, got %q`, plantstore.Shorten(text))
@@ -192,16 +182,15 @@ func decodeExpires(v jsontext.Value, n *plantstore.NewToken, problems *plantstor
 }
 
 func decodeRate(v jsontext.Value, n *plantstore.NewToken, problems *plantstore.Problems) {
-	if v == nil || v.Kind() == 'n' {
+	if v.Kind() == 'n' {
 		return
 	}
-	var text string
-	if json.Unmarshal(v, &text) != nil || v.Kind() != '"' {
+	if v.Kind() != '"' {
 		problems.Add(plantstore.ErrType, `"rate" must be a string such as 200/s,burst=400 or null, got %s`, kindName(v.Kind()))
 		return
 	}
 	var err error
-	if n.Rate, err = plantstore.ParseTokenRate(text); err != nil {
+	if n.Rate, err = plantstore.ParseTokenRate(unquote(v)); err != nil {
 		problems.Add(plantstore.ErrParameter, `"rate": %v`, err)
 	}
 }

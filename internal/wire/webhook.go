@@ -29,27 +29,17 @@ type webhookBody struct {
 	Created     time.Time              `json:"created"`
 	By          string                 `json:"by,omitempty"`
 	Delivered   time.Time              `json:"delivered,omitzero"`
-	Failing     *failingBody           `json:"failing,omitzero"`
+	Failing     *plantstore.Failing    `json:"failing,omitzero"`
 	Pending     int                    `json:"pending"`
 	Lag         int64                  `json:"lag_ms"`
 	Secret      string                 `json:"secret,omitempty"`
-}
-
-// failingBody is the interface's Failing.
-type failingBody struct {
-	Since    time.Time `json:"since"`
-	Attempts int       `json:"attempts"`
-	Error    string    `json:"error"`
 }
 
 func newWebhookBody(w plantstore.Webhook, secret string) webhookBody {
 	b := webhookBody{
 		ID: w.ID, URL: w.URL, Types: w.Types, Description: w.Description,
 		State: stateActive, Reason: w.Disabled, Created: w.Created.UTC(), By: w.By, Secret: secret,
-		Delivered: w.Health.Delivered.UTC(), Pending: w.Health.Pending, Lag: w.Health.Lag.Milliseconds(),
-	}
-	if f := w.Health.Failing; f != nil {
-		b.Failing = &failingBody{f.Since.UTC(), f.Attempts, f.Error}
+		Delivered: w.Health.Delivered.UTC(), Failing: w.Health.Failing, Pending: w.Health.Pending, Lag: w.Health.Lag.Milliseconds(),
 	}
 	if len(b.Types) == 0 {
 		b.Types = plantstore.PlantEventTypes()
@@ -68,10 +58,7 @@ func (b *webhookBody) value() (plantstore.Webhook, error) {
 	if b.State != stateActive {
 		w.Disabled = cmp.Or(b.Reason, b.State)
 	}
-	w.Health = plantstore.WebhookHealth{Delivered: b.Delivered.UTC(), Pending: b.Pending, Lag: time.Duration(b.Lag) * time.Millisecond}
-	if f := b.Failing; f != nil {
-		w.Health.Failing = &plantstore.Failing{Since: f.Since.UTC(), Attempts: f.Attempts, Error: f.Error}
-	}
+	w.Health = plantstore.WebhookHealth{Delivered: b.Delivered.UTC(), Failing: b.Failing, Pending: b.Pending, Lag: time.Duration(b.Lag) * time.Millisecond}
 	return w, nil
 }
 
