@@ -127,70 +127,56 @@ type accessLine struct {
 // accessLineSize is enough for most lines.
 const accessLineSize = 512
 
-// log adds the line of a request.
+// log adds the line of a request, as slog would write it.
 func (l *AccessLog) log(a accessLine) {
 	var buffer [accessLineSize]byte
+	var b []byte
 	if l.text {
-		l.add(a.appendText(buffer[:0]))
+		b = a.at.AppendFormat(append(buffer[:0], "time="...), "2006-01-02T15:04:05.000Z07:00")
+		b = append(b, " level=INFO msg=access"...)
 	} else {
-		l.add(a.appendJSON(buffer[:0]))
+		b = a.at.AppendFormat(append(buffer[:0], `{"time":"`...), time.RFC3339Nano)
+		b = append(b, `","level":"INFO","msg":"access"`...)
 	}
+	b = l.appendString(b, "request", a.request)
+	b = l.appendString(b, "token", a.token)
+	b = l.appendString(b, "operation", a.operation)
+	b = strconv.AppendInt(l.appendName(b, "status"), int64(a.status), 10)
+	b = strconv.AppendInt(l.appendName(b, "bytes"), a.bytes, 10)
+	b = l.appendPlain(l.appendName(b, "took"), a.took.String())
+	b = l.appendString(b, "from", a.from)
+	if !l.text {
+		b = append(b, '}')
+	}
+	l.add(append(b, '\n'))
 }
 
-func (a *accessLine) appendJSON(b []byte) []byte {
-	b = append(b, `{"time":"`...)
-	b = a.at.AppendFormat(b, time.RFC3339Nano)
-	b = append(b, `","level":"INFO","msg":"access","request":`...)
-	b = appendJSONString(b, a.request)
-	b = append(b, `,"token":`...)
-	b = appendJSONString(b, a.token)
-	b = append(b, `,"operation":`...)
-	b = appendJSONString(b, a.operation)
-	b = append(b, `,"status":`...)
-	b = strconv.AppendInt(b, int64(a.status), 10)
-	b = append(b, `,"bytes":`...)
-	b = strconv.AppendInt(b, a.bytes, 10)
-	b = append(b, `,"took":"`...)
-	b = append(b, a.took.String()...)
-	b = append(b, `","from":`...)
-	b = appendJSONString(b, a.from)
-	return append(b, "}\n"...)
+func (l *AccessLog) appendName(b []byte, name string) []byte {
+	if l.text {
+		return append(append(append(b, ' '), name...), '=')
+	}
+	return append(append(append(b, `,"`...), name...), `":`...)
 }
 
-// appendJSONString appends a JSON string, whatever is in the text.
-func appendJSONString(b []byte, text string) []byte {
-	if isPlain(text) {
-		return append(append(append(b, '"'), text...), '"')
+// appendPlain appends a text that needs no escapes.
+func (l *AccessLog) appendPlain(b []byte, text string) []byte {
+	if l.text {
+		return append(b, text...)
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
+
+// appendString appends a text, whatever is in it.
+func (l *AccessLog) appendString(b []byte, name, text string) []byte {
+	b = l.appendName(b, name)
+	switch {
+	case isPlain(text) && !(l.text && text == ""):
+		return l.appendPlain(b, text)
+	case l.text:
+		return strconv.AppendQuote(b, text)
 	}
 	b, _ = jsontext.AppendQuote(b, text) // it replaces invalid UTF-8
 	return b
-}
-
-func (a *accessLine) appendText(b []byte) []byte {
-	b = append(b, "time="...)
-	b = a.at.AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
-	b = append(b, " level=INFO msg=access request="...)
-	b = appendTextString(b, a.request)
-	b = append(b, " token="...)
-	b = appendTextString(b, a.token)
-	b = append(b, " operation="...)
-	b = appendTextString(b, a.operation)
-	b = append(b, " status="...)
-	b = strconv.AppendInt(b, int64(a.status), 10)
-	b = append(b, " bytes="...)
-	b = strconv.AppendInt(b, a.bytes, 10)
-	b = append(b, " took="...)
-	b = append(b, a.took.String()...)
-	b = append(b, " from="...)
-	b = appendTextString(b, a.from)
-	return append(b, '\n')
-}
-
-func appendTextString(b []byte, text string) []byte {
-	if text != "" && isPlain(text) {
-		return append(b, text...)
-	}
-	return strconv.AppendQuote(b, text)
 }
 
 // isPlain reports whether a text needs no quotes and no escapes, neither in text nor in
