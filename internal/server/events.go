@@ -436,31 +436,32 @@ func preferred(r *http.Request, medias ...string) string {
 	kind, _, _ := strings.Cut(medias[0], "/")
 	matching := []string{"*/*", kind + "/*", medias[0]} // the most specific counts
 	best, bestWeight, specific := medias[0], 0.0, -1
-	ranges := acceptedRanges(r)
+	ranges := accepted(r.Header["Accept"])
 	for _, a := range ranges {
-		i := slices.Index(matching, a.media)
+		i := slices.Index(matching, a.value)
 		if i > specific || i >= 0 && i == specific && a.weight > bestWeight {
 			bestWeight, specific = a.weight, i
 		}
 	}
 	for _, a := range ranges {
-		if slices.Contains(medias[1:], a.media) && a.weight > 0 && a.weight >= bestWeight {
-			best, bestWeight = a.media, a.weight
+		if slices.Contains(medias[1:], a.value) && a.weight > 0 && a.weight >= bestWeight {
+			best, bestWeight = a.value, a.weight
 		}
 	}
 	return best
 }
 
-// mediaRange is an element of an Accept header.
-type mediaRange struct {
-	media  string
+// weighted is an element of a header such as Accept or Accept-Encoding.
+type weighted struct {
+	value  string // in lower case
 	weight float64
 }
 
-func acceptedRanges(r *http.Request) (ranges []mediaRange) {
-	for _, value := range r.Header["Accept"] {
-		for part := range strings.SplitSeq(value, ",") {
-			media, params, err := mime.ParseMediaType(part)
+// accepted returns the elements of such a header.
+func accepted(fields []string) (all []weighted) {
+	for _, field := range fields {
+		for part := range strings.SplitSeq(field, ",") {
+			value, params, err := mime.ParseMediaType(part)
 			if err != nil {
 				continue
 			}
@@ -468,8 +469,8 @@ func acceptedRanges(r *http.Request) (ranges []mediaRange) {
 			if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
 				weight = q
 			}
-			ranges = append(ranges, mediaRange{media, weight})
+			all = append(all, weighted{value, weight})
 		}
 	}
-	return ranges
+	return all
 }

@@ -4,8 +4,7 @@ import (
 	"compress/gzip"
 	"io"
 	"net/http"
-	"regexp"
-	"strings"
+	"slices"
 
 	"plantstore/internal/wire"
 )
@@ -74,20 +73,9 @@ func (w *response) endGzip(complete bool) (err error) {
 	return err
 }
 
-var (
-	headerGzip = []string{"gzip"}
-	notAtAll   = regexp.MustCompile(`^\s*q\s*=\s*0(\.0*)?\s*$`)
-)
+var headerGzip = []string{"gzip"}
 
 // acceptsGzip reports whether the client names gzip as acceptable.
 func acceptsGzip(r *http.Request) bool {
-	for _, value := range r.Header["Accept-Encoding"] {
-		for part := range strings.SplitSeq(value, ",") {
-			coding, weight, _ := strings.Cut(part, ";")
-			if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
-				return !notAtAll.MatchString(weight)
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(accepted(r.Header["Accept-Encoding"]), func(a weighted) bool { return a.value == "gzip" && a.weight > 0 })
 }
