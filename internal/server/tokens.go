@@ -11,8 +11,7 @@ import (
 
 // getOwnToken responds with what the caller's token is.
 func (s *Server) getOwnToken(c *call) error {
-	c.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(c, http.StatusOK, append(wire.EncodeToken(c.caller.Info(), ""), '\n'))
+	return writeToken(c, http.StatusOK, c.caller.Info(), "")
 }
 
 func (s *Server) createToken(c *call) error {
@@ -34,8 +33,12 @@ func (s *Server) createToken(c *call) error {
 		return err
 	}
 	c.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
+	return writeToken(c, http.StatusCreated, token.Info(), secret)
+}
+
+func writeToken(c *call, status int, token plantstore.TokenInfo, secret string) error {
 	c.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(c, http.StatusCreated, append(wire.EncodeToken(token.Info(), secret), '\n'))
+	return writeJSON(c, status, append(wire.EncodeToken(token, secret), '\n'))
 }
 
 func (s *Server) listTokens(c *call) error {
@@ -65,8 +68,7 @@ func (s *Server) getToken(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(c, http.StatusOK, append(wire.EncodeToken(token.Info(), ""), '\n'))
+	return writeToken(c, http.StatusOK, token.Info(), "")
 }
 
 // revokeToken revokes a token, unless nobody could create another then. A token that is
