@@ -17,8 +17,8 @@ type cors struct {
 func newCORS(origins []string, base string) cors {
 	c := cors{origins: origins}
 	for _, rt := range routes {
-		if rt.traits&shared != 0 {
-			resource, _, _ := strings.Cut(strings.TrimPrefix(rt.path, "{base}/"), "/")
+		if path, ok := strings.CutPrefix(rt.path, "{base}/"); ok {
+			resource, _, _ := strings.Cut(path, "/")
 			c.resources = append(c.resources, base+"/"+resource)
 		}
 	}

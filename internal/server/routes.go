@@ -12,7 +12,8 @@ import (
 // route is one row of the API.
 type route struct {
 	method string
-	// path is a pattern of net/http's ServeMux. {base} is the path of the base URL.
+	// path is a pattern of net/http's ServeMux. {base} is the path of the base URL. Web pages
+	// of the other origins that are allowed may call what is below it.
 	path string
 	// name is the operationId in openapi.yaml, and the operation in the metrics.
 	name string
@@ -33,8 +34,6 @@ type traits uint8
 const (
 	// fast requests may be served by the fast path of internal/http1. They have no query.
 	fast traits = 1 << iota
-	// shared is for web pages of the other origins that are allowed.
-	shared
 	// zipped responses can be large, and are compressed for clients that accept it.
 	zipped
 )
@@ -45,32 +44,32 @@ var sendEvents = auth.Both(plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents
 
 // routes is the whole API, and what operators, tools and browsers need in addition.
 var routes = []route{
-	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, shared | fast, memory, (*Server).createPlant},
-	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, shared | zipped, reads | searches | memory, (*Server).listPlants},
-	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, shared, imports, (*Server).importPlants},
-	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, shared | fast, memory, (*Server).getPlant},
-	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, shared | fast, memory, (*Server).replacePlant},
-	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, shared | fast, 0, (*Server).deletePlant},
-	{"GET", "{base}/tags", "listTags", plantstore.ScopeRead, shared | zipped, reads | memory, (*Server).listTags},
-	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, shared | zipped, searches | streams | memory, (*Server).listEvents},
-	{"GET", "{base}/events/histogram", "getHistogram", plantstore.ScopeEvents, shared, reads | memory, (*Server).getHistogram},
-	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, shared, memory, (*Server).createToken},
-	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, shared, reads | memory, (*Server).listTokens},
-	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, shared, reads, (*Server).getToken},
-	{"DELETE", "{base}/tokens/{id}", "revokeToken", plantstore.ScopeTokensWrite, shared, reads, (*Server).revokeToken},
-	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, shared, 0, (*Server).getOwnToken},
-	{"GET", "{base}/about", "getAbout", auth.AnyScope, shared, 0, (*Server).getAbout},
+	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, fast, memory, (*Server).createPlant},
+	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, zipped, reads | searches | memory, (*Server).listPlants},
+	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, 0, imports, (*Server).importPlants},
+	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, fast, memory, (*Server).getPlant},
+	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, fast, memory, (*Server).replacePlant},
+	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, fast, 0, (*Server).deletePlant},
+	{"GET", "{base}/tags", "listTags", plantstore.ScopeRead, zipped, reads | memory, (*Server).listTags},
+	{"GET", "{base}/events", "listEvents", plantstore.ScopeEvents, zipped, searches | streams | memory, (*Server).listEvents},
+	{"GET", "{base}/events/histogram", "getHistogram", plantstore.ScopeEvents, 0, reads | memory, (*Server).getHistogram},
+	{"POST", "{base}/tokens", "createToken", plantstore.ScopeTokensWrite, 0, memory, (*Server).createToken},
+	{"GET", "{base}/tokens", "listTokens", plantstore.ScopeTokensRead, 0, reads | memory, (*Server).listTokens},
+	{"GET", "{base}/tokens/{id}", "getToken", plantstore.ScopeTokensRead, 0, reads, (*Server).getToken},
+	{"DELETE", "{base}/tokens/{id}", "revokeToken", plantstore.ScopeTokensWrite, 0, reads, (*Server).revokeToken},
+	{"GET", "{base}/token", "getOwnToken", auth.AnyScope, 0, 0, (*Server).getOwnToken},
+	{"GET", "{base}/about", "getAbout", auth.AnyScope, 0, 0, (*Server).getAbout},
 
-	{"POST", "{base}/webhooks", "createWebhook", sendEvents, shared, memory, (*Server).createWebhook},
-	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, shared, reads, (*Server).listWebhooks},
-	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, shared, reads, (*Server).getWebhook},
-	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", sendEvents, shared, memory, (*Server).replaceWebhook},
-	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, shared, 0, (*Server).deleteWebhook},
-	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, shared, reads, (*Server).rotateWebhook},
-	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, shared, streams, (*Server).testWebhook},
-	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, shared, 0, (*Server).resumeWebhook},
-	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, shared, memory, (*Server).replayWebhook},
-	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", plantstore.ScopeWebhooksRead, shared, 0, (*Server).listDeliveries},
+	{"POST", "{base}/webhooks", "createWebhook", sendEvents, 0, memory, (*Server).createWebhook},
+	{"GET", "{base}/webhooks", "listWebhooks", plantstore.ScopeWebhooksRead, 0, reads, (*Server).listWebhooks},
+	{"GET", "{base}/webhooks/{id}", "getWebhook", plantstore.ScopeWebhooksRead, 0, reads, (*Server).getWebhook},
+	{"PUT", "{base}/webhooks/{id}", "replaceWebhook", sendEvents, 0, memory, (*Server).replaceWebhook},
+	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", plantstore.ScopeWebhooksWrite, 0, 0, (*Server).deleteWebhook},
+	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", plantstore.ScopeWebhooksWrite, 0, reads, (*Server).rotateWebhook},
+	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, 0, streams, (*Server).testWebhook},
+	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, 0, 0, (*Server).resumeWebhook},
+	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, 0, memory, (*Server).replayWebhook},
+	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", plantstore.ScopeWebhooksRead, 0, 0, (*Server).listDeliveries},
 
 	{"GET", "/{$}", "console", "", 0, 0, (*Server).page},
 	{"GET", "/docs", "docs", "", 0, 0, (*Server).page},
