@@ -182,11 +182,6 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge("plantstore_token_next_expiry_seconds", "Time until the next token expires; +Inf if none will.", untilExpiry)
 
-	hooks := f.Webhooks.Stats()
-	gauge("plantstore_webhook_lag_events", "Events that were not delivered yet to the webhooks for which this server delivers.", float64(hooks.LagEvents))
-	gauge("plantstore_webhook_lag_seconds", "Age of the oldest of them.", hooks.Lag.Seconds())
-	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled.", float64(hooks.Disabled))
-
 	if store, ok := f.Store.(interface{ Damaged() error }); ok {
 		damaged := 0.0
 		if store.Damaged() != nil {
@@ -221,6 +216,23 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	gauge("plantstore_log_oldest_seconds", "Age of the oldest event kept.", age)
 	gauge("plantstore_log_last_seq", "Number of the last event.", float64(stats.LastSeq))
 	gauge("plantstore_log_unflushed_events", "Changes that may not have been flushed from the log to the table of plants.", float64(stats.Unflushed))
+
+	hooks, err := f.Webhooks.List(ctx)
+	if err != nil {
+		return
+	}
+	pending, disabled, lag := 0, 0, time.Duration(0)
+	for _, w := range hooks {
+		if w.Disabled != "" {
+			disabled++
+			continue
+		}
+		pending += w.Health.Pending
+		lag = max(lag, w.Health.Lag)
+	}
+	gauge("plantstore_webhook_lag_events", "Events that were not delivered yet to the active webhooks, counted up to 1,000 for each.", float64(pending))
+	gauge("plantstore_webhook_lag_seconds", "Age of the oldest of them.", lag.Seconds())
+	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled.", float64(disabled))
 }
 
 // collectPools sends the figures of the pools of connections to PostgreSQL.

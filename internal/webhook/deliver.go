@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"plantstore"
@@ -64,10 +63,6 @@ type delivery struct {
 	saving                               bool
 	saves                                chan error
 	savedAt                              time.Time
-
-	lagEvents atomic.Int64
-	seq       atomic.Int64 // of the queue's position
-	oldest    atomic.Int64 // time of the oldest event not delivered in Unix nanoseconds, 0 if there is none
 }
 
 // result is how an attempt ended.
@@ -112,7 +107,6 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 			send(it)
 		}
 		d.save(ctx)
-		d.updateStats()
 		timer := time.NewTimer(d.wait())
 		select {
 		case <-ctx.Done():
@@ -352,20 +346,5 @@ func (d *delivery) finish(reason string) {
 	}
 	if err != nil && !errors.Is(err, errChanged) && !errors.Is(err, plantstore.ErrNoWebhook) {
 		d.sender.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
-	}
-}
-
-// updateStats updates what Stats returns.
-func (d *delivery) updateStats() {
-	d.lagEvents.Store(int64(d.queue.items.Len()))
-	at := int64(0)
-	if it := d.queue.oldest(); it != nil {
-		if p, err := it.Event.Position(); err == nil {
-			at = time.UnixMicro(p.Time).UnixNano()
-		}
-	}
-	d.oldest.Store(at)
-	if p, err := d.queue.position.Position(); err == nil {
-		d.seq.Store(p.Seq)
 	}
 }

@@ -412,12 +412,7 @@ func TestGoneDisablesAtOnce(t *testing.T) {
 	s.write(plantstore.Create, fern(2))
 	s.awaitDisabled(w.ID, "410")
 	s.write(plantstore.Create, fern(3))
-	await(t, func() error {
-		if stats := s.Stats(); stats.Disabled != 1 {
-			return fmt.Errorf("got the statistics %+v", stats)
-		}
-		return nil
-	})
+	s.awaitHealth(w.ID, func(h plantstore.WebhookHealth) bool { return h.Pending == 2 })
 	if n := len(e.messages()); n != 2 {
 		t.Errorf("%d messages were sent, want 2", n)
 	}
@@ -620,7 +615,7 @@ func TestRedirectIsAFailure(t *testing.T) {
 	s.write(plantstore.Create, fern(1))
 	e.awaitMessages(2)
 	await(t, func() error {
-		attempts, err := s.Deliveries(t.Context(), w.ID)
+		attempts, err := s.store.Deliveries(t.Context(), w.ID)
 		if err != nil || len(attempts) == 0 || attempts[0].Status != http.StatusTemporaryRedirect {
 			return fmt.Errorf("got %+v, %v", attempts, err)
 		}
@@ -816,13 +811,13 @@ func TestDeliveriesAreTheLastAttempts(t *testing.T) {
 	})
 	s.write(plantstore.Create, fern(150))
 	await(t, func() error {
-		if got, err := s.Deliveries(t.Context(), w.ID); err != nil || len(got) == 0 || got[0].Attempt < 3 {
+		if got, err := s.store.Deliveries(t.Context(), w.ID); err != nil || len(got) == 0 || got[0].Attempt < 3 {
 			return fmt.Errorf("the last of %d attempts is %+v, %v", len(got), got[:min(1, len(got))], err)
 		}
 		return nil
 	})
 	s.stop()
-	got, err := s.Deliveries(t.Context(), w.ID)
+	got, err := s.store.Deliveries(t.Context(), w.ID)
 	if err != nil || len(got) != plantstore.MaxDeliveries {
 		t.Fatalf("got %d attempts, %v", len(got), err)
 	}
@@ -853,12 +848,7 @@ func TestWebhookIsDeletedAndReplacedWhileItDelivers(t *testing.T) {
 	}
 	after.awaitMessages(100)
 	wantPlants(t, after.messages(), ferns(1, 100)...)
-	await(t, func() error {
-		if stats := s.Stats(); stats != (Stats{}) {
-			return fmt.Errorf("got the statistics %+v", stats)
-		}
-		return nil
-	})
+	s.awaitHealth(w.ID, func(h plantstore.WebhookHealth) bool { return h.Pending == 0 && h.Lag == 0 })
 	if n := len(before.messages()); n != 2 {
 		t.Errorf("%d messages went to the old URL", n)
 	}

@@ -239,11 +239,3 @@ func (q *queue) progress() plantstore.Progress {
 	}
 	return p
 }
-
-// oldest returns the first event that was not delivered, or nil.
-func (q *queue) oldest() *item {
-	if front := q.items.Front(); front != nil {
-		return front.Value.(*item)
-	}
-	return nil
-}

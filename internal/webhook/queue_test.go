@@ -209,7 +209,7 @@ func TestQueueBoundsTheMemoryOfLargeEvents(t *testing.T) {
 	huge := largeEventAt(7)
 	huge.Plant.Name = strings.Repeat("x", maxBytes+1)
 	q.add(huge)
-	for q.oldest() != nil {
+	for q.items.Len() > 0 {
 		var sent []*item
 		for it := q.next(now); it != nil; it = q.next(now) {
 			sent = append(sent, it)

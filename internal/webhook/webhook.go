@@ -74,11 +74,9 @@ type Sender struct {
 	firstDelay time.Duration // of the queues
 	warned     time.Time     // by poll
 
-	mu       sync.Mutex // guards what follows
-	running  map[string]*delivery
-	lastSeq  int64               // of the log, as far as it is known
-	seen     map[string]sighting // of the leases of other servers
-	disabled map[string]bool
+	mu      sync.Mutex // guards what follows
+	running map[string]*delivery
+	seen    map[string]sighting // of the leases of other servers
 }
 
 // sighting is a lease, and since when it has not changed.
@@ -142,18 +140,12 @@ func (s *Sender) poll(ctx context.Context) {
 		}
 		return
 	}
-	s.readEnd(ctx, len(hooks) > 0)
 	known := make(map[string]bool, len(hooks))
-	disabled := make(map[string]bool)
 	for i := range hooks {
 		known[hooks[i].ID] = true
-		if hooks[i].Disabled != "" {
-			disabled[hooks[i].ID] = true
-		}
 		s.adjust(ctx, &hooks[i])
 	}
 	s.mu.Lock()
-	s.disabled = disabled
 	for id := range s.seen {
 		if !known[id] {
 			delete(s.seen, id)
@@ -316,50 +308,4 @@ func (s *Sender) observe(ok bool, took time.Duration) {
 	if s.opts.Observe != nil {
 		s.opts.Observe(ok, took)
 	}
-}
-
-// readEnd reads where the log ends, for the metrics.
-func (s *Sender) readEnd(ctx context.Context, wanted bool) {
-	if !wanted {
-		return
-	}
-	page, err := s.store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
-	if err != nil {
-		return
-	}
-	if end, err := page.Next.Position(); err == nil {
-		s.mu.Lock()
-		s.lastSeq = end.Seq
-		s.mu.Unlock()
-	}
-}
-
-// Stats is what the metrics say about the webhooks.
-type Stats struct {
-	Disabled int // how many are
-	// LagEvents is how many events were not delivered yet, and Lag the age of the oldest,
-	// of the webhooks for which this server delivers.
-	LagEvents int64
-	Lag       time.Duration
-}
-
-// Stats returns the figures of all webhooks together.
-func (s *Sender) Stats() (all Stats) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range s.running {
-		all.LagEvents += d.lagEvents.Load()
-		if at := d.oldest.Load(); at != 0 {
-			all.Lag = max(all.Lag, time.Since(time.Unix(0, at)))
-		}
-		if seq := d.seq.Load(); seq > 0 {
-			all.LagEvents += max(0, s.lastSeq-seq)
-		}
-	}
-	for id := range s.disabled {
-		if s.running[id] == nil {
-			all.Disabled++
-		}
-	}
-	return all
 }
