@@ -100,7 +100,7 @@ func (s *Server) replayWebhook(c *call) error {
 }
 
 func (s *Server) listDeliveries(c *call) error {
-	attempts, err := s.Webhooks.Deliveries(c.r.Context(), c.r.PathValue("id"))
+	attempts, err := s.Store.Deliveries(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {
 		return withWebhookID(c.r, err)
 	}

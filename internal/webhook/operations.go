@@ -153,11 +153,6 @@ func (s *Sender) Replay(ctx context.Context, id string, after plantstore.Cursor,
 	})
 }
 
-// Deliveries returns the last attempts of a webhook, the newest first.
-func (s *Sender) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
-	return s.store.Deliveries(ctx, id)
-}
-
 // Test sends a webhook.test now, and returns the result. The caller limits how many run.
 func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, error) {
 	w, err := s.find(ctx, id)
