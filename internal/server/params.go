@@ -24,20 +24,12 @@ const maxWords = 32
 
 // readTarget reads which plant a request is about, and its conditions.
 func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
-	id, err := pathID(r)
+	id, err := parseID(r.PathValue("id"))
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, plantstore.Errorf(plantstore.ErrParameter, "the id in the path %v", err)
 	}
 	condition, err := readCondition(r)
 	return id, condition, err
-}
-
-func pathID(r *http.Request) (plantstore.ID, error) {
-	id, err := parseID(r.PathValue("id"))
-	if err != nil {
-		return 0, plantstore.Errorf(plantstore.ErrParameter, "the id in the path %v", err)
-	}
-	return id, nil
 }
 
 // parseID reads an id from a path or a query. Only the canonical decimal form is an
