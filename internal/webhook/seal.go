@@ -3,7 +3,6 @@ package webhook
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -25,7 +24,7 @@ func newSealer(key []byte) sealer {
 	if err != nil {
 		panic(err) // the key has the right length
 	}
-	aead, err := cipher.NewGCM(block)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		panic(err)
 	}
@@ -37,9 +36,7 @@ func (s sealer) seal(id, secret string) string {
 	if s.aead == nil || strings.HasPrefix(secret, sealPrefix) {
 		return secret
 	}
-	nonce := make([]byte, s.aead.NonceSize())
-	rand.Read(nonce)
-	return sealPrefix + base64.StdEncoding.EncodeToString(s.aead.Seal(nonce, nonce, []byte(secret), []byte(id)))
+	return sealPrefix + base64.StdEncoding.EncodeToString(s.aead.Seal(nil, nil, []byte(secret), []byte(id)))
 }
 
 // open returns the secret of a webhook.
@@ -52,11 +49,10 @@ func (s sealer) open(id, stored string) (string, error) {
 		return "", errors.New("its secret is sealed: start the server with --secret-key-file")
 	}
 	raw, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(raw) < s.aead.NonceSize() {
+	if err != nil || len(raw) < s.aead.Overhead() {
 		return "", errors.New("its sealed secret is damaged")
 	}
-	n := s.aead.NonceSize()
-	secret, err := s.aead.Open(nil, raw[:n], raw[n:], []byte(id))
+	secret, err := s.aead.Open(nil, nil, raw, []byte(id))
 	if err != nil {
 		return "", errors.New("its secret was sealed with another key than that of --secret-key-file")
 	}
