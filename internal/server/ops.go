@@ -45,21 +45,13 @@ type Connections interface {
 func (s *Server) WatchConnections(c Connections) {
 	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})
 	s.open = c.Connections
-	var warned onceAMinute
+	var warned atomic.Int64 // the minute of the last warning
 	c.OnRefuse(string(body)+"\n", isProbe, func() {
 		s.Metrics.refused.Inc()
-		if warned.now() {
+		if minute := time.Now().Unix() / 60; warned.Swap(minute) != minute {
 			s.Log.Warn("connections are refused: too many are open", "open", c.Connections())
 		}
 	})
-}
-
-// onceAMinute is for warnings. It has the minute of the last one.
-type onceAMinute struct{ minute atomic.Int64 }
-
-func (o *onceAMinute) now() bool {
-	minute := time.Now().Unix() / 60
-	return o.minute.Swap(minute) != minute
 }
 
 // isProbe reports whether a request is a health check, which no limit applies to.
