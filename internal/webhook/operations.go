@@ -48,7 +48,11 @@ func (s *Sender) check(config *plantstore.Webhook) error {
 
 // startOf returns the position after which the events of a query come.
 func (s *Sender) startOf(ctx context.Context, q plantstore.EventQuery) (plantstore.Cursor, error) {
-	page, err := s.events(ctx, q)
+	if err := s.reads.Acquire(ctx, 1); err != nil {
+		return "", err
+	}
+	defer s.reads.Release(1)
+	page, err := s.store.Events(ctx, q)
 	return page.Start, err
 }
 

@@ -38,15 +38,6 @@ func (s *Sender) limitSave(ctx context.Context, save func() error) error {
 	return err
 }
 
-// events reads a page of the log.
-func (s *Sender) events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	if err := s.reads.Acquire(ctx, 1); err != nil {
-		return page, err
-	}
-	defer s.reads.Release(1)
-	return s.store.Events(ctx, q)
-}
-
 // eventPage is a page of the log, and a channel that is closed when there may be events
 // after those that the log had when it was read.
 type eventPage struct {
