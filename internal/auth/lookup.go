@@ -12,7 +12,7 @@ import (
 
 // lookup is a read of one token from the store.
 type lookup struct {
-	began time.Time
+	began time.Time // when the store was queried
 	token plantstore.Token
 	err   error
 	// panicked is the panic of the store and its stack, for every request that shares the

@@ -102,6 +102,23 @@ func TestClientDoesNotConnectToOurNetwork(t *testing.T) {
 	}
 }
 
+// A public address may be called by https only, so the dialer has to know the scheme.
+func TestDialerKnowsTheScheme(t *testing.T) {
+	client := guard{}.newClient()
+	transport := client.Transport.(schemeTransport).Transport
+	errDialed := errors.New("dialed")
+	var got any
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		got = ctx.Value(schemeKey{})
+		return nil, errDialed
+	}
+	for _, scheme := range []string{"http", "https"} {
+		if _, err := get(client, scheme+"://203.0.113.1"); !errors.Is(err, errDialed) || got != scheme {
+			t.Errorf("%s: the dialer got %v, %v", scheme, got, err)
+		}
+	}
+}
+
 // A name is checked by the address that is connected to, each time.
 func TestClientIsNotFooledByDNS(t *testing.T) {
 	addr, count := listen(t)
