@@ -1,6 +1,7 @@
 // The only module that talks to the server. It uses the public API, with the user's
 // token.
 
+import { etag } from './etag.js';
 import { parse, plantJSON } from './json.js';
 import { createSession } from './session.js';
 
@@ -120,7 +121,6 @@ export function onUnauthorized(/** @type {typeof unauthorized} */ f) {
  * @property {string} id
  * @property {string} name
  * @property {string} [tag]
- * @property {string | null} [etag]
  */
 
 /**
@@ -263,34 +263,42 @@ export async function listTags(prefix, options) {
 export const about = (options) => get(`${API}/about`, options);
 
 /**
- * getPlant returns a plant with its ETag.
+ * getPlant returns a plant.
  * @param {string} id
  * @param {Options} options
  * @returns {Promise<Plant>}
  */
-export async function getPlant(id, options) {
-  const { response, json } = await call('GET', `${PLANTS}/${id}`, options);
-  return { id, ...json(), etag: response.headers.get('ETag') };
-}
+export const getPlant = async (id, options) => ({ id, ...await get(`${PLANTS}/${id}`, options) });
 
 export const createPlant = (/** @type {Plant} */ plant, /** @type {Options} */ options) => (
   call('POST', PLANTS, { ...options, body: plantJSON(plant) }));
 
+const NDJSON = { 'Content-Type': 'application/x-ndjson' };
+
 /**
- * replacePlant replaces the plant with this ETag, or creates it if there is no ETag.
- * @param {Plant} plant
- * @param {string | null | undefined} etag
- * @param {Options} options
+ * importPlants creates plants, one JSON object each, and returns the report.
+ * @param {string[]} plants
+ * @param {Options} [options]
  */
-export function replacePlant({ id, name, tag }, etag, options) {
+export async function importPlants(plants, options) {
+  const body = plants.map((json) => `${json}\n`).join('');
+  return (await call('POST', `${PLANTS}/import`, { ...options, body, headers: NDJSON })).json();
+}
+
+/**
+ * replacePlant replaces a plant if it still is as it was, or creates it if it was not there.
+ * @param {Plant} plant
+ * @param {Plant | null} was
+ * @param {Options} [options]
+ */
+export function replacePlant({ id, name, tag }, was, options) {
   /** @type {Record<string, string>} */
-  const headers = etag ? { 'If-Match': etag } : { 'If-None-Match': '*' };
+  const headers = was ? { 'If-Match': etag(was) } : { 'If-None-Match': '*' };
   return call('PUT', `${PLANTS}/${id}`, { ...options, body: plantJSON({ name, tag }), headers });
 }
 
-export function deletePlant(/** @type {string} */ id, /** @type {string | null | undefined} */ etag, /** @type {Options} */ options) {
-  return call('DELETE', `${PLANTS}/${id}`, { ...options, headers: { 'If-Match': etag ?? '*' } });
-}
+/** deletePlant deletes a plant if it still is as it was. @param {Plant} was */
+export const deletePlant = (was) => call('DELETE', `${PLANTS}/${was.id}`, { headers: { 'If-Match': etag(was) } });
 
 export async function metrics(/** @type {Options} */ options) {
   const { text } = await call('GET', METRICS, options);

@@ -1,7 +1,7 @@
 // Import: a file of plants is shown, sent in batches, and reported on. It goes on while its
 // dialog is closed.
 
-import { PLANTS, aborted, allows, call, listPlants } from './api.js';
+import { aborted, allows, importPlants, listPlants } from './api.js';
 import { ignored, separatorName } from './csv.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
@@ -17,7 +17,6 @@ const BATCH = 5000; // records
 const BATCH_BYTES = 1_000_000;
 const LISTED = 100;
 const KEPT = 100_000; // failed records, for the file of them
-const NDJSON = { 'Content-Type': 'application/x-ndjson' };
 
 const dialog = $('transfer', HTMLDialogElement);
 const chooser = $('file', HTMLInputElement);
@@ -362,9 +361,7 @@ async function sendBatch(batch, opened, report, signal) {
   }
   let rest = batch.filter(({ problem }) => !problem);
   for (let first = true; rest.length > 0; first = false) {
-    const body = rest.map(({ json }) => `${json}\n`).join('');
-    const { json } = await call('POST', `${PLANTS}/import`, { body, headers: NDJSON, signal });
-    const { created, unchanged, failed, errors } = json();
+    const { created, unchanged, failed, errors } = await importPlants(rest.map(({ json }) => json), { signal });
     if (first) {
       report.created += BigInt(created);
       report.unchanged += BigInt(unchanged);
@@ -457,11 +454,10 @@ const SAMPLES = [
 
 /** loadSamples creates some plants, so that there is something to look at. */
 export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, () => tell(async () => {
-  const lines = SAMPLES.map((text, i) => {
+  const { created } = await importPlants(SAMPLES.map((text, i) => {
     const [name, tag] = text.split(',');
-    return `${JSON.stringify({ id: i + 1, name, tag })}\n`;
-  });
-  const { json } = await call('POST', `${PLANTS}/import`, { body: lines.join(''), headers: NDJSON });
-  toast(`${plural(BigInt(json().created), 'sample plant')} loaded.`);
+    return JSON.stringify({ id: i + 1, name, tag });
+  }));
+  toast(`${plural(BigInt(created), 'sample plant')} loaded.`);
   changed();
 }));

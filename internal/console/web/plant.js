@@ -26,7 +26,7 @@ const SOON = 1000;
 const drawer = {
   id: '', // of the plant that is open, new, or empty
   /** @type {any} */
-  plant: null, // as it was read, with its ETag; null while it is read, and for a new one
+  plant: null, // as it was read; null while it is read, and for a new one
   form: false, // whether the form is shown
   /** @type {Record<string, string>} */
   initial: {}, // the values of the fields when the form opened
@@ -36,7 +36,7 @@ const drawer = {
   opener: null, // the element that had the focus before
   edit: false, // whether to open the form when the plant has been read
   removing: false, // whether its deletion has been requested
-  refused: '', // the ETag of the version that is shown because another could not be deleted
+  refused: '', // the JSON of the version that is shown because another could not be deleted
   pause: SOON, // before the plant is read again, if it cannot be
   running: new AbortController(),
 };
@@ -245,7 +245,7 @@ async function read() {
     }
     drawer.plant = plant;
     drawer.pause = SOON;
-    if (plant.etag !== drawer.refused) {
+    if (plantJSON(plant) !== drawer.refused) {
       drawer.refused = '';
       if ($('drawer-problem').contains(document.activeElement)) {
         $('drawer-title').focus();
@@ -412,7 +412,7 @@ function formPlant() {
   return { id: plant?.id ?? field('id').value.trim(), name: edited('name'), tag };
 }
 
-async function submit() {
+async function submit(was = drawer.plant) {
   clearProblems();
   const plant = formPlant();
   const { signal } = drawer.running;
@@ -422,11 +422,10 @@ async function submit() {
       created(plant.id);
       return;
     }
-    const { response } = await replacePlant(plant, drawer.plant.etag, { slow });
-    if (signal.aborted) {
-      return;
+    await replacePlant(plant, was, { slow });
+    if (!signal.aborted) {
+      saved(plant);
     }
-    saved({ ...plant, etag: response.headers.get('ETag') });
   } catch (err) {
     if (err.status === 412) {
       await resolveConflict(plant);
@@ -519,10 +518,10 @@ async function resolveConflict(/** @type {Plant} */ mine) {
     $('edit-plant').focus();
     reload({ changed: mine.id });
   } else if (choice) {
-    drawer.plant = { ...drawer.plant, ...choice, etag: theirs?.etag };
+    drawer.plant = { ...drawer.plant, ...choice };
     field('name').value = choice.name;
     field('tag').value = choice.tag ?? '';
-    await submit();
+    await submit(theirs);
   }
 }
 
@@ -534,7 +533,7 @@ async function remove() {
   drawer.refused = '';
   drawer.removing = true;
   try {
-    await deletePlant(plant.id, plant.etag, {});
+    await deletePlant(plant);
     removed(plant);
     offerUndo(`Plant ${plant.id} was deleted.`, [plant]);
   } catch (err) {
@@ -543,7 +542,7 @@ async function remove() {
       toast(`Plant ${plant.id} was already deleted.`);
     } else if (err.status === 412) {
       await read();
-      drawer.refused = drawer.plant?.etag ?? '';
+      drawer.refused = drawer.plant ? plantJSON(drawer.plant) : '';
       $('drawer-problem').textContent = drawer.plant
         ? 'Someone changed it in the meantime. This is the current version. Delete it anyway?'
         : `Plant ${plant.id} was already deleted.`;

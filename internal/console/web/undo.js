@@ -1,9 +1,10 @@
 // Changes that can be undone for ten seconds: deleting a plant, and deleting or re-tagging the
 // selected ones, which asks once before it.
 
-import { deletePlant, getPlant, replacePlant } from './api.js';
+import { deletePlant, importPlants, replacePlant } from './api.js';
 import { h, toast } from './dom.js';
 import { count, plural, sentence, shorten } from './format.js';
+import { plantJSON } from './json.js';
 import { list, reload, select } from './list.js';
 import { field, openForm } from './parts.js';
 import { focusRow } from './rows.js';
@@ -14,9 +15,12 @@ import { sleep } from './wait.js';
 
 const SECONDS = 10;
 const MANY = 50; // plants of which the progress is shown
+const BATCH = 100; // deleted plants that one request restores: the server names as many that it refuses
+const AT_ONCE = 6; // requests, as many as a browser has connections
+const TOLD = 100; // milliseconds between two numbers of the progress
 const PAUSE = 1000; // after the server has said that it gets too many requests
 
-/** @typedef {{id: string, name: string, tag?: string, after?: string}} Past a plant as it was */
+/** @typedef {Plant & {after?: Plant}} Past a plant as it was, and as it has been changed */
 
 /** @type {{run: () => void, close: () => void} | null} */
 let last = null;
@@ -36,8 +40,8 @@ export function forgetUndo() {
 }
 
 /**
- * offerUndo shows a message with an undo. It restores the plants: those with an ETag after
- * only if they still have it, and the deleted ones only if nobody has created them since.
+ * offerUndo shows a message with an undo. It restores the plants: the changed ones only if they
+ * still are as they were after that, and the deleted ones only if nobody has created them since.
  * @param {string} message
  * @param {Past[]} plants
  */
@@ -62,18 +66,27 @@ async function restore(/** @type {Past[]} */ plants) {
   let reason = '';
   let done = 0;
   const progress = plants.length > MANY ? toast('Restoring…', { keep: true }) : null;
-  await each(plants, async (plant) => {
-    progress?.say(`Restoring… ${count(done++)} of ${count(plants.length)}`);
+  const size = plants[0].after ? 1 : BATCH;
+  const batches = Array.from({ length: Math.ceil(plants.length / size) }, (_, i) => plants.slice(i * size, (i + 1) * size));
+  await each(batches, async (batch) => {
+    const [{ after }] = batch;
     try {
-      await patiently(() => replacePlant(plant, plant.after, {}));
+      if (after) {
+        await patiently(() => replacePlant(batch[0], after));
+      } else {
+        const { errors } = await patiently(() => importPlants(batch.map(plantJSON)));
+        left.push(...errors.map((/** @type {{line: string}} */ { line }) => batch[Number(line) - 1]));
+      }
     } catch (err) {
       if (err.status === 412) {
-        left.push(plant);
+        left.push(...batch);
       } else {
-        failed.push(plant);
+        failed.push(...batch);
         reason = err.message;
       }
     }
+    done += batch.length;
+    progress?.say(`Restoring… ${count(done)} of ${count(plants.length)}`);
   });
   progress?.close();
   await reload({ changed: plants[0].id });
@@ -110,7 +123,7 @@ async function each(items, f, signal) {
       }
     }
   };
-  await Promise.all([work(), work(), work(), work()]);
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
 }
 
 /**
@@ -136,7 +149,7 @@ async function patiently(f) {
 export function askDelete(plants) {
   const form = { title: `Delete ${plural(plants.length, 'plant')}?`, body: [], action: 'Delete', risky: true };
   ask(plants, 'deleted', form, async (plant) => {
-    await deletePlant(plant.id, plant.etag, {});
+    await deletePlant(plant);
     return plant;
   });
 }
@@ -147,8 +160,9 @@ export function askTag(plants) {
   const body = [field('New tag', tag, 'Leave it empty to remove the tag.')];
   suggestTags(tag, 'options line');
   ask(plants, 're-tagged', { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, async (plant) => {
-    const { response } = await replacePlant({ ...plant, tag: tag.value || undefined }, plant.etag, {});
-    return { ...plant, after: response.headers.get('ETag') ?? undefined };
+    const after = { ...plant, tag: tag.value || undefined };
+    await replacePlant(after, plant);
+    return { ...plant, after };
   });
 }
 
@@ -171,18 +185,14 @@ function ask(plants, verb, form, change) {
       /** @type {Past[]} */
       const done = [];
       let changed = 0;
+      let told = 0;
       let reason = '';
-      await each(plants, async (shown) => {
+      await each(plants, async (plant) => {
         if (reason) {
           return; // the rest would fail, too
         }
         try {
-          const now = await patiently(() => getPlant(shown.id, {}));
-          if (now.name !== shown.name || now.tag !== shown.tag) {
-            changed++;
-            return;
-          }
-          done.push(await patiently(() => change(now)));
+          done.push(await patiently(() => change(plant)));
         } catch (err) {
           if (err.status === 404 || err.status === 412) {
             changed++;
@@ -190,7 +200,10 @@ function ask(plants, verb, form, change) {
             reason = err.message;
           }
         }
-        say(`${count(done.length)} of ${count(plants.length)} done…`);
+        if (performance.now() - told >= TOLD) {
+          told = performance.now();
+          say(`${count(done.length)} of ${count(plants.length)} done…`);
+        }
       }, signal);
       const stopped = signal.aborted;
       return async () => {
