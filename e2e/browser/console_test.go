@@ -353,7 +353,7 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.see(".toast", "Plant 3 was deleted.")
 	s.put("3", `{"name":"Theirs"}`)
 	b.press("u")
-	b.see(".toast", "Plant 3 has been changed by someone else since. It was left as it is.")
+	b.see(".toast", "1 plant was left alone: someone else has changed or deleted it.")
 	if got, want := s.plant("3"), `{"name":"Theirs"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
@@ -505,7 +505,7 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 	b.hidden("#chosen")
 	s.put("2", `{"name":"Theirs","tag":"house"}`)
 	b.press("u")
-	b.see(".toast.bad", "Plant 2 has been changed by someone else since.")
+	b.see(".toast.bad", "1 plant was left alone: someone else has changed or deleted it.")
 	if got, want := s.plant("1"), `{"name":"Monstera deliciosa","tag":"tropical"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}

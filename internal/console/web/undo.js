@@ -15,7 +15,7 @@ import { sleep } from './wait.js';
 
 const SECONDS = 10;
 const MANY = 50; // plants of which the progress is shown
-const BATCH = 100; // deleted plants that one request restores: the server names as many that it refuses
+const BATCH = 1000; // deleted plants that one request restores
 const AT_ONCE = 6; // requests, as many as a browser has connections
 const TOLD = 100; // milliseconds between two numbers of the progress
 const PAUSE = 1000; // after the server has said that it gets too many requests
@@ -60,9 +60,8 @@ export function offerUndo(message, plants) {
 
 async function restore(/** @type {Past[]} */ plants) {
   /** @type {Past[]} */
-  const left = []; // someone else has changed them
-  /** @type {Past[]} */
   const failed = [];
+  let left = 0; // someone else has changed them
   let reason = '';
   let done = 0;
   const progress = plants.length > MANY ? toast('Restoring…', { keep: true }) : null;
@@ -74,12 +73,12 @@ async function restore(/** @type {Past[]} */ plants) {
       if (after) {
         await patiently(() => replacePlant(batch[0], after));
       } else {
-        const { errors } = await patiently(() => importPlants(batch.map(plantJSON)));
-        left.push(...errors.map((/** @type {{line: string}} */ { line }) => batch[Number(line) - 1]));
+        const { failed: refused } = await patiently(() => importPlants(batch.map(plantJSON)));
+        left += Number(refused);
       }
     } catch (err) {
       if (err.status === 412) {
-        left.push(...batch);
+        left++;
       } else {
         failed.push(...batch);
         reason = err.message;
@@ -94,13 +93,10 @@ async function restore(/** @type {Past[]} */ plants) {
     const text = `${plural(failed.length, 'plant')} could not be restored. ${sentence(reason)}`;
     toast(text, { bad: true, actions: [['Try again', () => restore(failed)]] });
   }
-  if (left.length > 0) {
-    const text = left.length === 1
-      ? `Plant ${left[0].id} has been changed by someone else since. It was left as it is.`
-      : `${plural(left.length, 'plant')} have been changed by someone else since. They were left as they are.`;
-    toast(text, { bad: true });
+  if (left > 0) {
+    toast(leftAlone(left), { bad: true });
   }
-  const back = plants.length - left.length - failed.length;
+  const back = plants.length - left - failed.length;
   if (back > 0) {
     toast(plants.length === 1 ? `Plant ${plants[0].id} is back as it was.` : `${plural(back, 'plant')} are back as they were.`);
   }
