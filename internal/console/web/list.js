@@ -153,12 +153,11 @@ async function load(/** @type {string | undefined} */ changed) {
   const { signal } = work.load;
   const began = performance.now();
   list.status = 'loading';
+  const reading = readPage(signal);
   notify();
+  let date = null;
   try {
-    await readPage(signal);
-    list.status = '';
-    countAll(signal);
-    countMatches(signal);
+    date = await reading;
     list.created = new Set();
     list.deleted = new Set();
     if (changed) {
@@ -176,10 +175,15 @@ async function load(/** @type {string | undefined} */ changed) {
   }
   list.status = '';
   notify();
+  if (date !== null) { // what the rows do not need comes after them
+    countAll(signal);
+    countMatches(signal);
+    watch(date);
+  }
 }
 
 // readPage reads plants until the page is full or there are no more: the server limits
-// the work of one search and may return a partial page.
+// the work of one search and may return a partial page. It returns the time of the server.
 async function readPage(/** @type {AbortSignal} */ signal) {
   const slow = () => {
     list.status = 'slow';
@@ -194,8 +198,7 @@ async function readPage(/** @type {AbortSignal} */ signal) {
     plants.push(...response.items);
     if (!response.next || plants.length >= PAGE) {
       take(plants, response.next && withLimit(response.next, PAGE));
-      watch(response.date);
-      return;
+      return response.date;
     }
     next = withLimit(response.next, PAGE - plants.length);
     take([...plants], next);

@@ -30,6 +30,7 @@ const button = (/** @type {string} */ id) => $(id, HTMLButtonElement);
 export const page = {
   title: 'Plants',
   show(root, now) {
+    const loads = show({ ...now, before: before() }); // first, so that the server works while the page is drawn
     const first = !root.firstChild;
     if (first) {
       mount(root);
@@ -38,13 +39,13 @@ export const page = {
     fill(tagFilter(), now.tag);
     renderChips(now);
     renderGoto();
-    showPlant(now.id); // before the list: to search it may take a while
-    if (show({ ...now, before: before() }) && now.id) {
+    showPlant(now.id);
+    if (loads && now.id) {
       loaded().then(() => revealRow(now.id));
     }
     render();
-    if (first) { // what was requested before comes first
-      startLive();
+    if (first) { // after the rows
+      loaded().then(() => root.isConnected && startLive());
     }
   },
   refresh() {

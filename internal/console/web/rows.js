@@ -35,18 +35,20 @@ export function renderRows() {
   }
   const rows = $('rows');
   const focused = rows.contains(document.activeElement);
-  const looks = new Set(list.plants.map(look));
+  const looks = list.plants.map(look);
   for (const tr of [...rows.children]) {
-    if (!looks.has(drawn.get(tr) ?? '')) {
+    if (!looks.includes(drawn.get(tr) ?? '')) {
       tr.remove();
     }
   }
+  const writes = allows('plants:write');
   let next = rows.firstElementChild;
-  for (const plant of list.plants) {
-    const tr = next?.getAttribute('data-id') === plant.id ? next : rows.insertBefore(row(plant), next);
+  list.plants.forEach((plant, i) => {
+    const tr = next?.getAttribute('data-id') === plant.id ? next : rows.insertBefore(row(plant, writes), next);
+    drawn.set(tr, looks[i]);
     markRow(tr, plant.id);
     next = tr.nextElementSibling;
-  }
+  });
   $('plants').hidden = list.plants.length === 0;
   if (focused && !rows.contains(document.activeElement)) {
     focusRow(list.current);
@@ -63,14 +65,13 @@ function markRow(/** @type {Element} */ tr, /** @type {string} */ id) {
 
 const look = (/** @type {Plant} */ { id, name, tag }) => JSON.stringify([format({ ...state(), id }), name, tag]);
 
-function row(/** @type {Plant} */ plant) {
-  const { id, name, tag } = plant;
+function row(/** @type {Plant} */ { id, name, tag }, /** @type {boolean} */ writes) {
   const link = h('a', {
     class: 'name', dir: 'auto', href: format({ ...state(), id }), title: name.length > 40 ? shorten(name, 1000) : undefined,
   }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
   const pick = h('input', { type: 'checkbox', tabindex: '-1', 'aria-label': `Select plant ${id}` });
-  pick.hidden = !allows('plants:write');
-  const tr = h(
+  pick.hidden = !writes;
+  return h(
     'tr',
     { role: 'row', 'data-id': id },
     h('td', { role: 'cell', class: 'pick' }, h('label', {}, pick)),
@@ -78,8 +79,6 @@ function row(/** @type {Plant} */ plant) {
     h('td', { role: 'cell', class: 'name-cell' }, link),
     h('td', { role: 'cell', class: 'tag-cell' }, tagCell(tag)),
   );
-  drawn.set(tr, look(plant));
-  return tr;
 }
 
 function tagCell(/** @type {string | undefined} */ tag) {

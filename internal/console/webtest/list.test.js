@@ -75,6 +75,16 @@ afterEach(() => {
   mock.timers.reset();
 });
 
+test('the rows are there before anything else is asked for', async () => {
+  const server = serve(plants(1, 2));
+  const drawn = [];
+  subscribe(() => drawn.push([server.requests.length, list.plants.length]));
+  show(everything);
+  await loaded();
+  assert.deepEqual(drawn.slice(0, 2), [[1, 0], [1, 2]]);
+  assert.equal(server.requests.length, 3);
+});
+
 test('a page is loaded, and the next one follows it', async () => {
   serve(plants(...Array.from({ length: 60 }, (_, i) => i + 1)));
   show(everything);
