@@ -49,7 +49,6 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	p := newPlan(batch)
 	err := s.apply(ctx, p)
 	s.changes.Notify()
-	s.countAppended(batch)
 	if err == nil {
 		return p.results, nil
 	}

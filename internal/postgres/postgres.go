@@ -118,12 +118,8 @@ type Store struct {
 	takenIDs atomic.Int32 // how many more batches of several creates expect taken ids
 	changes  storage.Notifier
 
-	// logAge and logBytes say how much of the log is kept. appended is about how many bytes
-	// this server has added since it last trimmed, and trimDue holds a token when they are many.
-	logAge   time.Duration
-	logBytes int64
-	appended atomic.Int64
-	trimDue  chan struct{}
+	// logAge and logBytes say how much of the log is kept, in microseconds and in bytes.
+	logAge, logBytes int64
 
 	// trimSize is how many events the next transaction trims, and the rest of the last
 	// one's row, and trimFails says that the last transaction failed. Only the trimmer
@@ -171,8 +167,8 @@ func Open(url string, opts Options) (*Store, error) {
 		migrating:    make(chan struct{}, 1),
 		pools:        map[string]*pgxpool.Pool{},
 		trimSize:     maxTrim,
-		trimDue:      make(chan struct{}, 1),
 	}
+	s.KeepLog(0, 0)
 	if !strings.Contains(url, "default_query_exec_mode=") {
 		config.BeforeConnect, config.AfterConnect = s.chooseMode, s.findPooler
 	}

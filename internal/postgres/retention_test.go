@@ -202,7 +202,7 @@ func TestOneServerTrimsAtATime(t *testing.T) {
 	s.KeepLog(time.Nanosecond, 0)
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, lockTrimmer); err != nil {
+			if _, err := tx.Exec(ctx, lockTrimmer, s.logAge, s.logBytes); err != nil {
 				return err
 			}
 			trimAll(t, s)
