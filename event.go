@@ -223,8 +223,7 @@ type Stats struct {
 	FreeBytes   int64 // of the disk; -1 if it is not known
 	Checkpoints int64 // since the store was opened
 
-	// DatabaseBytes is the size of the database of a shared store, some seconds old, and 0 for
-	// others.
+	// DatabaseBytes is the size of the database of a shared store, and 0 for others.
 	DatabaseBytes int64
 
 	// These are about the log of changes.

@@ -126,8 +126,6 @@ type Store struct {
 	// uses them.
 	trimSize  int64
 	trimFails bool
-
-	size atomic.Pointer[databaseSize] // as Stats last read it
 }
 
 var _ plantstore.Store = (*Store)(nil)

@@ -43,9 +43,8 @@ var (
 		UPDATE log_state SET ` + asWriter + `, trimmed = trimmed + gone.events, trimmed_time = gone.time, bytes = bytes - gone.size
 		FROM (SELECT sum(events) AS events, max(time) AS time, sum(size) AS size FROM gone) AS gone
 		WHERE id = 1 AND gone.events > 0 RETURNING gone.events`
-	// selectStats has the size of the database if $1 is true.
 	selectStats = `SELECT seq, trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
-		CASE WHEN $1 THEN pg_database_size(current_database()) END FROM log_state WHERE id = 1`
+		pg_database_size(current_database()) FROM log_state WHERE id = 1`
 	// storedSize is the size of a row. Rows of earlier schemas do not have it.
 	storedSize = `coalesce(bytes, ` + rowSize(`"by"`, "type", "id", "name", "tag") + `)`
 )
@@ -128,33 +127,16 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 	return more && err == nil, err
 }
 
-// sizeInterval is how old the size of the database may be: the database adds up those of its
-// files.
-const sizeInterval = 5 * time.Second
-
-// databaseSize is the size of the database at a time, in bytes.
-type databaseSize struct {
-	bytes int64
-	at    time.Time
-}
-
-// Stats describes the store. It reads two rows, and now and then the size of the database.
+// Stats describes the store. It reads two rows, and the sizes of the database's files.
 func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 	var trimmed int64
-	var oldest, read *int64
-	size := s.size.Load()
-	outdated := size == nil || time.Since(size.at) > sizeInterval
+	var oldest *int64
 	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, selectStats, outdated).Scan(&stats.LastSeq, &trimmed, &stats.Plants, &stats.Bytes, &oldest, &read)
+		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
 	})
 	if err != nil {
 		return plantstore.Stats{}, err
 	}
-	if read != nil {
-		size = &databaseSize{*read, time.Now()}
-		s.size.Store(size)
-	}
-	stats.DatabaseBytes = size.bytes
 	stats.Events = stats.LastSeq - trimmed
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()
