@@ -253,7 +253,7 @@ func (s *logState) fetch(ctx context.Context, c *pgx.Conn, first, limit int64, n
 		return first, false, err
 	}
 	defer rows.Close()
-	next, fetched, text := first, int64(0), 0
+	next, fetched := first, int64(0)
 	for rows.Next() {
 		r, err := scanLog(rows)
 		if err != nil {
@@ -274,9 +274,7 @@ func (s *logState) fetch(ctx context.Context, c *pgx.Conn, first, limit int64, n
 			}
 			next += step
 			fetched++
-			text += e.TextSize()
 			if !f(e) {
-				closeUnlessShort(ctx, c, text, int(fetched), int(max(0, min(limit, exist)-fetched)))
 				return next, false, nil
 			}
 		}

@@ -22,8 +22,8 @@ const (
 	searchBudget = 100_000
 	// fetchSize is how many plants are fetched at once.
 	fetchSize = 1000
-	// maxDrain is how much text of an abandoned fetch is read to its end, in bytes.
-	// Beyond that a new connection is cheaper.
+	// maxDrain is how many bytes of rows that nobody wants are read, so that their connection
+	// can be used again. Beyond that a new one is cheaper.
 	maxDrain = 4 << 20
 	// tagPrefix is how many characters of a tag are in the index.
 	tagPrefix = 100
@@ -61,30 +61,40 @@ func queryInOrder(ctx context.Context, c *pgx.Conn, sql string, args ...any) (pg
 		results.Close()
 		return nil, err
 	}
-	return lastRows{rows, results}, nil
+	return lastRows{rows, results, func() { c.Close(ctx) }}, nil
 }
 
-// lastRows are the rows of a batch's last statement, which close the batch.
+// lastRows are the rows of a batch's last statement, which close the batch. They may be closed
+// before the last was read: if there is much left, that closes the connection.
 type lastRows struct {
 	pgx.Rows
-	results pgx.BatchResults
+	results   pgx.BatchResults
+	closeConn func()
 }
 
 func (r lastRows) Close() {
-	r.Rows.Close()
+	for drained := 0; r.Next(); {
+		for _, value := range r.RawValues() {
+			drained += len(value)
+		}
+		if drained > maxDrain {
+			r.closeConn()
+		}
+	}
 	r.results.Close() // Err has what was wrong with the rows
 }
 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	fetch := fetchSize
-	if q.Contains == "" {
-		fetch = min(q.Limit, fetchSize-1) + 1
-	}
 	var b *storage.PageBuilder
 	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = storage.NewPageBuilder(q, searchBudget)
-		return each(ctx, c, q, fetch, nil, b.Add)
+		if tag, _ := q.Tag.Text(); q.Contains == "" && utf8.RuneCountInString(escape(tag)) < tagPrefix {
+			// Every plant matches, so one fetch has the page and the plant after it. A
+			// statement is a snapshot.
+			return each(ctx, c, q, min(q.Limit, searchBudget)+1, b.Add)
+		}
+		return inSnapshot(ctx, c, func() error { return each(ctx, c, q, fetchSize, b.Add) })
 	})
 	if err != nil {
 		return plantstore.Page{}, err
@@ -109,29 +119,36 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", s.name, ctx.Err())
 	}
-	q.Limit = 0 // a scan has no limit
 	matches := match.Filter(q)
 	yielded, stopped := false, false
-	var broken error
-	err := s.retry(ctx, func() error {
-		err := s.withConn(ctx, s.list, 0, func(ctx context.Context, c *pgx.Conn) error {
+	var err error
+	s.retry(ctx, func() error {
+		err = s.withConn(ctx, s.list, 0, func(ctx context.Context, c *pgx.Conn) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			// Only the wait for the server is limited, not the consumer's time.
 			timeout := time.AfterFunc(s.callTimeout, cancel)
 			defer timeout.Stop()
-			return each(ctx, c, q, fetchSize, at, func(p plantstore.Plant) bool {
-				timeout.Stop()
-				if matches(p) {
-					yielded = true
-					stopped = !yield(p)
+			return inSnapshot(ctx, c, func() error {
+				if at != nil {
+					state, err := readLogState(ctx, c)
+					if err != nil {
+						return err
+					}
+					*at = state.end().Cursor()
 				}
-				timeout.Reset(s.callTimeout)
-				return !stopped
+				return each(ctx, c, q, fetchSize, func(p plantstore.Plant) bool {
+					timeout.Stop()
+					if matches(p) {
+						yielded = true
+						stopped = !yield(p)
+					}
+					timeout.Reset(s.callTimeout)
+					return !stopped
+				})
 			})
 		})
 		if yielded { // plants that have been yielded cannot be taken back
-			broken = err
 			return nil
 		}
 		return err
@@ -139,37 +156,39 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	if stopped {
 		return nil
 	}
-	return cmp.Or(broken, err)
+	return err
 }
 
 // each calls f with the plants whose tag starts like the query's and whose id is
 // greater than its After, in order of id, until f returns false. It fetches that
-// many at a time, all from one snapshot.
-func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, at *plantstore.Cursor, f func(plantstore.Plant) bool) error {
-	cur, ok := newCursor(q, fetch)
-	if !ok && at == nil {
-		return nil
+// many at a time.
+func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.Plant) bool) error {
+	query, args := selectPage, []any{int64(math.MinInt64), fetch}
+	if text, ok := q.Tag.Text(); ok {
+		query, args = selectTagged, append(args, prefix(escape(text), tagPrefix))
 	}
-	if isOneFetch(q, fetch) { // a statement is a snapshot
-		_, err := cur.fetch(ctx, c, f)
-		return err
+	for q.After == nil || *q.After < math.MaxInt64 {
+		if q.After != nil {
+			args[0] = int64(*q.After) + 1
+		}
+		rows, err := queryInOrder(ctx, c, query, args...)
+		if err != nil {
+			return err
+		}
+		fetched, more := 0, true
+		var last plantstore.ID
+		err = eachPlant(rows, func(p plantstore.Plant) bool {
+			fetched++
+			last = p.ID
+			more = f(p)
+			return more
+		})
+		if err != nil || !more || fetched < fetch {
+			return err
+		}
+		q.After = &last
 	}
-	return inSnapshot(ctx, c, func() error {
-		if at != nil {
-			state, err := readLogState(ctx, c)
-			if err != nil {
-				return err
-			}
-			*at = state.end().Cursor()
-		}
-		for more := ok; more; {
-			var err error
-			if more, err = cur.fetch(ctx, c, f); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return nil
 }
 
 // inSnapshot runs f, all of whose statements see the same state. f may close the connection.
@@ -182,73 +201,6 @@ func inSnapshot(ctx context.Context, c *pgx.Conn, f func() error) error {
 	}
 	_, err := c.Exec(ctx, "COMMIT")
 	return err
-}
-
-// isOneFetch reports whether one fetch is enough for a page of the query: every
-// plant in it matches, and it has more than the limit.
-func isOneFetch(q plantstore.Query, fetch int) bool {
-	tag, _ := q.Tag.Text()
-	return q.Contains == "" && 0 < q.Limit && q.Limit < fetch && utf8.RuneCountInString(escape(tag)) < tagPrefix
-}
-
-// cursor is a position among the plants that a query selects.
-type cursor struct {
-	query string
-	args  []any // the first id, how many to fetch, and the start of the tag
-	limit int
-}
-
-// newCursor returns a cursor, or false if no id is greater than the query's After.
-func newCursor(q plantstore.Query, fetch int) (*cursor, bool) {
-	first := int64(math.MinInt64)
-	if q.After != nil {
-		if *q.After == math.MaxInt64 {
-			return nil, false
-		}
-		first = int64(*q.After) + 1
-	}
-	cur := &cursor{selectPage, []any{first, fetch}, fetch}
-	if text, ok := q.Tag.Text(); ok {
-		cur.query, cur.args = selectTagged, append(cur.args, prefix(escape(text), tagPrefix))
-	}
-	return cur, true
-}
-
-// fetch calls f with the plants that it fetches, until f returns false. It reports
-// whether f wants more and there may be more. If f stops early and the plants are so
-// large that the rest would be much to read, it closes the connection.
-func (cur *cursor) fetch(ctx context.Context, c *pgx.Conn, f func(plantstore.Plant) bool) (more bool, err error) {
-	rows, err := queryInOrder(ctx, c, cur.query, cur.args...)
-	if err != nil {
-		return false, err
-	}
-	fetched, text, dropped := 0, 0, false
-	var last plantstore.ID
-	err = eachPlant(rows, func(p plantstore.Plant) bool {
-		fetched++
-		text += p.TextSize()
-		last = p.ID
-		more = f(p)
-		if !more {
-			dropped = closeUnlessShort(ctx, c, text, fetched, cur.limit-fetched)
-		}
-		return more
-	})
-	if dropped {
-		return false, nil
-	}
-	cur.args[0] = int64(last) + 1
-	return more && fetched == cur.limit && last < math.MaxInt64, err
-}
-
-// closeUnlessShort closes the connection of an abandoned fetch if its rest would be
-// much to read, judging by the text of the rows fetched, and reports whether it has.
-func closeUnlessShort(ctx context.Context, c *pgx.Conn, text, fetched, rest int) bool {
-	if text/fetched*rest <= maxDrain {
-		return false
-	}
-	c.Close(ctx)
-	return true
 }
 
 // prefix returns the first n characters of a text, or all of it.
@@ -274,10 +226,9 @@ func eachPlant(rows pgx.Rows, f func(plantstore.Plant) bool) error {
 			return err
 		}
 		if !f(plantOf(id, name, tag)) {
-			break
+			return nil
 		}
 	}
-	rows.Close()
 	return rows.Err()
 }
 

@@ -53,8 +53,7 @@ const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
 // Tags returns one page of tags. A statement is a snapshot.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	from, begin := escape(q.Start()), escape(q.Prefix)
-	fetch := min(q.Limit, tagBudget) + 1
-	args := []any{from, prefix(from, tagPrefix), prefix(begin, tagPrefix), fetch, tagBudget, plantstore.MaxTagPlants + 1}
+	args := []any{from, prefix(from, tagPrefix), prefix(begin, tagPrefix), min(q.Limit, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
 	var b *storage.TagPageBuilder
 	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = storage.NewTagPageBuilder(q, tagBudget)
@@ -63,16 +62,14 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 			return err
 		}
 		defer rows.Close()
-		for fetched, text := 1, 0; rows.Next(); fetched++ {
+		for rows.Next() {
 			var tag string
 			var plants int
 			if err := rows.Scan(&tag, &plants); err != nil {
 				return err
 			}
-			text += len(tag)
 			tag = unescape(tag)
 			if !b.Wants(tag) {
-				closeUnlessShort(ctx, c, text, fetched, fetch-fetched)
 				return nil
 			}
 			b.Add(tag, plants, plants)
