@@ -58,8 +58,11 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	return nil, err
 }
 
+// apply tries a batch of creates with create first, unless the last one had an id that was
+// taken: so will this one, and the work would be in vain.
 func (s *Store) apply(ctx context.Context, p *plan) error {
-	if p.isOneInsert() && (len(p.rows) == 1 || !s.expectsTakenIDs()) {
+	onlyCreates := p.isOneInsert()
+	if onlyCreates && !s.idsTaken.Load() {
 		created := false
 		err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
 			created, err = p.create(ctx, c)
@@ -68,26 +71,16 @@ func (s *Store) apply(ctx context.Context, p *plan) error {
 		if err != nil || created {
 			return err
 		}
-		if len(p.rows) > 1 {
-			s.takenIDs.Store(expectTaken)
-		}
 	}
 	for delays := fastDelays; ; {
 		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
+		if err == nil && onlyCreates {
+			s.idsTaken.Store(slices.ContainsFunc(p.results, func(r plantstore.Result) bool { return r.EventType() == "" }))
+		}
 		if err == nil || !p.maybeCommitted || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
 			return err
 		}
 	}
-}
-
-// expectTaken is how many batches of several creates expect taken ids after one that had
-// some. Batches that do are not tried with create first: it would do work in vain, and the
-// server would log an error.
-const expectTaken = 20
-
-// expectsTakenIDs reports whether this batch of several creates expects taken ids.
-func (s *Store) expectsTakenIDs() bool {
-	return s.takenIDs.Load() > 0 && s.takenIDs.Add(-1) >= 0
 }
 
 // create applies creates without conditions in a transaction of one statement, which
@@ -97,22 +90,13 @@ func (p *plan) create(ctx context.Context, c *pgx.Conn) (created bool, err error
 	for _, r := range p.rows {
 		p.decide(r, nil)
 	}
-	if len(p.rows) == 1 {
-		r := p.rows[0]
-		name, tag := text(r.after)
-		err := c.QueryRow(ctx, createPlant, int64(r.id), name, tag, p.batch[r.writes[0]].By).Scan(&created)
-		return created, err
-	}
 	rows := slices.SortedFunc(slices.Values(p.rows), func(a, b *row) int { return cmp.Compare(a.writes[0], b.writes[0]) })
-	by, types := make([]string, len(rows)), make([]int16, len(rows))
+	by := make([]string, len(rows))
 	for i, r := range rows {
-		by[i], types[i] = p.batch[r.writes[0]].By, int16(plantstore.PlantCreated.Number())
+		by[i] = p.batch[r.writes[0]].By
 	}
-	_, err = c.Exec(ctx, createPlants, append(arrays(rows), by, types)...)
-	if sqlState(err) == uniqueViolation {
-		return false, nil
-	}
-	return err == nil, err
+	err = c.QueryRow(ctx, createPlants, append(arrays(rows), by)...).Scan(&created)
+	return created, err
 }
 
 // transact applies the batch in one transaction. Two of them never deadlock: each

@@ -77,7 +77,7 @@ func TestReplicasCreateTheSameIDs(t *testing.T) {
 			}
 			for round := range rounds {
 				for _, s := range stores {
-					s.takenIDs.Store(0) // each round begins with createPlants
+					s.idsTaken.Store(false) // each round begins with createPlants
 				}
 				var wins [ids]atomic.Int32
 				inParallel(t, writers, func(writer int) error {

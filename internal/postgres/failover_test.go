@@ -148,9 +148,9 @@ func TestUnknownOutcomeOfCreates(t *testing.T) {
 			if err := s.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			statement := "WITH" // what is sent
+			statement := "SELECT CREATE_PLANTS" // what is sent
 			if committed {
-				statement = "INSERT" // what is reported as done
+				statement = "SELECT" // what is reported as done
 			}
 			f := p.arm(statement, committed)
 			batch := []plantstore.Write{create(plant(1, "fern")), create(plant(2, "rose"))}

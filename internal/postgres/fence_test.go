@@ -64,7 +64,7 @@ func TestNoWriteReachesANewerSchema(t *testing.T) {
 		"Ready":            s.Ready,
 		"create":           write(two[0]),
 		"create two":       write(two...),
-		"create and taken": func(ctx context.Context) error { s.takenIDs.Store(1); return write(two...)(ctx) },
+		"create and taken": write(create(plant(1, "fern")), two[0]),
 		"create again":     write(create(plant(1, "fern"))),
 		"replace":          write(replace(plant(1, "rose"), nil)),
 		"replace as it is": write(replace(plant(1, "fern"), nil)),

@@ -29,23 +29,10 @@ func rowSize(arrays ...string) string {
 var (
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	insertLog = `INSERT INTO log (first, time, "by", type, id, name, tag, bytes) `
+	// createPlants is a function, which PostgreSQL plans once for each connection even if
+	// the statement has no name: to plan it takes longer than to create a plant.
+	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, len(steps))
 
-	// createPlant is a function, which PostgreSQL plans once for each connection even if
-	// the statement has no name: planning takes longer than everything else.
-	createPlant = fmt.Sprintf(`SELECT create_plant($1, $2, $3, $4, %d)`, len(steps))
-	// createPlants fails if one of the ids is taken. Plants are inserted in the order of
-	// their ids, so that two transactions never deadlock.
-	sizeOfNew    = rowSize("$4::text[]", "$5::smallint[]", "$1::bigint[]", "$2::text[]", "$3::text[]")
-	createPlants = `WITH created AS (
-			INSERT INTO stored_plants (id, name, tag)
-			SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag) ORDER BY id
-			RETURNING id
-		), last AS (
-			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($1), plants = plants + cardinality($1), bytes = bytes + ` + sizeOfNew + `, time = greatest(time, ` + now + `)
-			WHERE id = 1 AND (SELECT count(*) FROM created) > 0 AND ` + isDurable + ` RETURNING seq, time
-		)
-		` + insertLog + `SELECT seq - cardinality($1) + 1, time, $4::text[], $5::smallint[], $1, $2, $3, ` + sizeOfNew + ` FROM last`
 	sizeOfEvents = rowSize(`events."by"`, "events.type", "events.id", "events.name", "events.tag")
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are.
@@ -59,7 +46,8 @@ var (
 				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)
-		` + insertLog + `SELECT last.seq - cardinality($3) + 1, last.time, events.*, ` + sizeOfEvents + ` FROM last, events`
+		INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
+		SELECT last.seq - cardinality($3) + 1, last.time, events.*, ` + sizeOfEvents + ` FROM last, events`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`

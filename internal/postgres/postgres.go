@@ -115,7 +115,7 @@ type Store struct {
 	used      atomic.Bool           // it was so at some time
 	newer     atomic.Pointer[error] // why this release may not use it
 
-	takenIDs atomic.Int32 // how many more batches of several creates expect taken ids
+	idsTaken atomic.Bool // the last batch of creates had an id that was taken
 	changes  storage.Notifier
 
 	// logAge and logBytes say how much of the log is kept, in microseconds and in bytes.

@@ -54,13 +54,11 @@ var (
 		SELECT FROM log LIMIT 0`, asWriter, len(steps))
 )
 
-// isDurable is true. A commit must be on disk when it returns, even if the server, the
-// database or the role has synchronous_commit=off, so it changes that for the transaction.
-const isDurable = `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) = 'on' ELSE true END`
-
-// writeSettings are the settings of a transaction that writes. Statements with many ids look
-// so expensive that PostgreSQL would compile them, which takes longer than to execute them.
-const writeSettings = `SELECT ` + isDurable + `, set_config('jit', 'off', true)`
+// writeSettings are the settings of a transaction that writes. Its commit must be on disk when
+// it returns, even if the server, the database or the role has synchronous_commit=off. Statements
+// with many ids look so expensive that PostgreSQL would compile them, which takes longer than to
+// execute them.
+const writeSettings = `SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END, set_config('jit', 'off', true)`
 
 // beginWrite begins a transaction whose statements see what was committed while they waited
 // for a lock.

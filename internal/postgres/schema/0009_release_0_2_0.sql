@@ -55,27 +55,33 @@ UPDATE log_state SET bytes = (
   SELECT coalesce(sum(70 + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)), 0) FROM log
 );
 
--- create_plant adds a plant and appends that to the log, as one batch, unless its id is taken.
--- It is one statement, so that it locks all tables in the same order as others do. The size of
--- the row of the log is that of its five arrays, except for what aligns them.
-CREATE FUNCTION create_plant(new_id bigint, new_name text, new_tag text, new_by text, new_writer integer)
+-- create_plants adds plants and appends that to the log, as one batch, unless one of the ids is
+-- taken. It is one statement, so that it locks all tables in the same order as others do. Plants
+-- are inserted in the order of their ids, so that two transactions never deadlock.
+CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], new_writer integer)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  size bigint := 212 + octet_length(new_name) + coalesce(octet_length(new_tag), 0) + octet_length(new_by);
+  n integer := cardinality(new_id);
+  new_type smallint[] := array_fill(1::smallint, ARRAY[n]);
+  size bigint := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   WITH created AS (
-    INSERT INTO stored_plants (id, name, tag) VALUES (new_id, new_name, new_tag) ON CONFLICT (id) DO NOTHING RETURNING id
+    INSERT INTO stored_plants (id, name, tag)
+    SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id
+    RETURNING id
   ), last AS (
-    UPDATE log_state SET writer = new_writer, seq = seq + 1, plants = plants + 1, bytes = bytes + size,
+    UPDATE log_state SET writer = new_writer, seq = seq + n, plants = plants + n, bytes = bytes + size,
       time = greatest(time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    WHERE id = 1 AND EXISTS (SELECT 1 FROM created) RETURNING seq, time
+    WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
   )
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-  SELECT seq, time, ARRAY[new_by], ARRAY[1::smallint], ARRAY[new_id], ARRAY[new_name], ARRAY[new_tag], size FROM last;
-  RETURN FOUND;
+  SELECT seq - n + 1, time, new_by, new_type, new_id, new_name, new_tag, size FROM last;
+  RETURN true;
+EXCEPTION WHEN unique_violation THEN
+  RETURN false;
 END
 $$;
 
