@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,10 +26,10 @@ const maxProblems = 100
 // The statements of a check. PostgreSQL sorts and joins, on its disk if it must.
 const (
 	checkSettings = `SET LOCAL statement_timeout = 0; SET LOCAL jit = off`
-	// countPlants reads all texts.
-	countPlants   = `SELECT count(*), sum(length(name) + coalesce(length(tag), 0)) FROM stored_plants`
-	selectPlanted = `SELECT plants FROM log_state WHERE id = 1`
-	selectWhole   = `SELECT first, time, "by", type, id, name, tag FROM log ORDER BY first`
+	// countPlants reads all texts. There is no row if log_state has none.
+	countPlants = `SELECT log_state.plants, stored.plants, stored.text FROM log_state
+		CROSS JOIN (SELECT count(*) AS plants, sum(length(name) + coalesce(length(tag), 0)) AS text FROM stored_plants) AS stored WHERE id = 1`
+	selectWhole = `SELECT first, time, "by", type, id, name, tag FROM log ORDER BY first`
 	// selectContradicted has the plants that are not what their last event says. The
 	// hashes keep what is sorted small.
 	selectContradicted = `WITH last AS (
@@ -80,12 +81,13 @@ func (p *problems) check(ctx context.Context, c *pgx.Conn) error {
 	if _, err := c.Exec(ctx, checkSettings); err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context, *pgx.Conn) error{p.checkLog, p.checkPlants, p.checkTokens, p.checkWebhooks} {
-		if err := check(ctx, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(
+		p.checkLog(ctx, c),
+		p.checkPlants(ctx, c),
+		checkRows(ctx, c, p, selectTokens, rowToken),
+		checkRows(ctx, c, p, selectWebhooks, rowWebhook),
+		checkRows(ctx, c, p, selectAllDeliveries, rowDeliveries),
+	)
 }
 
 // problems are what a check has found, one more than maxProblems at most.
@@ -145,10 +147,8 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
 	last, at := state.trimmed, state.trimmedTime
-	for rows.Next() {
-		r, err := scanLog(rows)
+	for r, err := range logRows(rows) {
 		if err != nil {
 			p.add("%v", err)
 			return nil // what follows cannot be read either
@@ -180,12 +180,9 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 
 // checkPlants reads and counts the plants.
 func (p *problems) checkPlants(ctx context.Context, c *pgx.Conn) error {
-	var plants, want int64
+	var want, plants int64
 	var text *int64
-	if err := c.QueryRow(ctx, countPlants).Scan(&plants, &text); err != nil {
-		return err
-	}
-	err := c.QueryRow(ctx, selectPlanted).Scan(&want)
+	err := c.QueryRow(ctx, countPlants).Scan(&want, &plants, &text)
 	if err == nil && plants != want {
 		p.add("the store has %d plants, but log_state says %d", plants, want)
 	}
@@ -195,36 +192,15 @@ func (p *problems) checkPlants(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-func (p *problems) checkTokens(ctx context.Context, c *pgx.Conn) error {
-	return p.each(ctx, c, selectTokens, func(row pgx.CollectableRow) error {
-		_, err := rowToken(row)
-		return err
-	})
-}
-
-func (p *problems) checkWebhooks(ctx context.Context, c *pgx.Conn) error {
-	err := p.each(ctx, c, selectWebhooks, func(row pgx.CollectableRow) error {
-		_, err := rowWebhook(row)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return p.each(ctx, c, selectAllDeliveries, func(row pgx.CollectableRow) error {
-		_, err := rowDeliveries(row)
-		return err
-	})
-}
-
-// each calls decode for every row of a query. Its errors are problems.
-func (p *problems) each(ctx context.Context, c *pgx.Conn, query string, decode func(pgx.CollectableRow) error) error {
+// checkRows decodes every row of a query. Its errors are problems.
+func checkRows[T any](ctx context.Context, c *pgx.Conn, p *problems, query string, decode pgx.RowToFunc[T]) error {
 	rows, err := c.Query(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := decode(rows); err != nil {
+		if _, err := decode(rows); err != nil {
 			p.add("%v", err)
 		}
 	}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -141,11 +142,6 @@ func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
 	return s, err
 }
 
-// end returns the position after the last event.
-func (s *logState) end() plantstore.Position {
-	return plantstore.Position{Store: s.store, Seq: s.seq, Time: s.time}
-}
-
 // eventBudget is how many events one call of Events examines.
 const eventBudget = 20_000
 
@@ -161,7 +157,13 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			if err != nil {
 				return err
 			}
-			page, err = state.page(ctx, c, q, start.Cursor(), first)
+			fetch := int64(fetchSize)
+			if !q.Filtered() { // one fetch has the page and the event after it
+				fetch = int64(min(q.Limit, eventBudget) + 1)
+			}
+			b := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+			err = state.eachEvent(ctx, c, first, fetch, q.Newest, b.Add)
+			page = b.Page()
 			return err
 		})
 	})
@@ -209,68 +211,43 @@ func (s *logState) logRange(ctx context.Context, c *pgx.Conn) *storage.LogRange 
 	}
 }
 
-// page reads a page of events from an event on.
-func (s *logState) page(ctx context.Context, c *pgx.Conn, q plantstore.EventQuery, start plantstore.Cursor, first int64) (plantstore.EventPage, error) {
-	limit := int64(fetchSize)
-	if !q.Filtered() { // one fetch has the page and the event after it
-		limit = int64(min(q.Limit, eventBudget) + 1)
-	}
-	b := storage.NewEventPageBuilder(q, start, eventBudget)
-	for next, more := first, true; more; {
-		var err error
-		if next, more, err = s.fetch(ctx, c, next, limit, q.Newest, b.Add); err != nil {
-			return plantstore.EventPage{}, err
-		}
-	}
-	return b.Page(), nil
-}
-
-// fetch calls f with the events from one on, or from it backwards, about limit of them, until
-// f returns false. It returns the next one, and reports whether f wants more and there are
-// more.
-func (s *logState) fetch(ctx context.Context, c *pgx.Conn, first, limit int64, newest bool, f func(plantstore.Event) bool) (next int64, more bool, err error) {
-	query, step, exist := selectLog, int64(1), s.seq-first+1
+// eachEvent calls f with the events from one on, or from it backwards, until f returns false.
+// It fetches about that many at a time.
+func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64, newest bool, f func(plantstore.Event) bool) error {
+	query, step, end := selectLog, int64(1), s.seq+1
 	if newest {
-		query, step, exist = selectNewest, -1, first-s.trimmed
+		query, step, end = selectNewest, -1, s.trimmed
 	}
-	if exist <= 0 {
-		return first, false, nil
-	}
-	rows, err := queryInOrder(ctx, c, query, first, limit)
-	if err != nil {
-		return first, false, err
-	}
-	defer rows.Close()
-	next, fetched := first, int64(0)
-	for rows.Next() {
-		r, err := scanLog(rows)
+	for next != end {
+		rows, err := queryInOrder(ctx, c, query, next, fetch)
 		if err != nil {
-			return next, false, err
+			return err
 		}
-		size := int64(len(r.ids))
-		i, edge := next-r.first, int64(0) // the index of the next event, and where it is in all rows after the first
-		if newest {
-			edge = size - 1
-		}
-		if i < 0 || i >= size || fetched > 0 && i != edge {
-			return next, false, fmt.Errorf("a row of the log has the events from %d on, %d of them, where %d is next", r.first, size, next)
-		}
-		for ; 0 <= i && i < size; i += step {
-			e, err := s.event(r, int(i))
+		first := next
+		for r, err := range logRows(rows) {
+			size, i := int64(len(r.ids)), next-r.first
+			if err == nil && (i < 0 || i >= size) {
+				err = fmt.Errorf("a row of the log has the events from %d on, %d of them, where %d is next", r.first, size, next)
+			}
 			if err != nil {
-				return next, false, err
+				return err
 			}
-			next += step
-			fetched++
-			if !f(e) {
-				return next, false, nil
+			for ; 0 <= i && i < size; i += step {
+				e, err := s.event(r, int(i))
+				if err != nil || !f(e) {
+					return err
+				}
+				next += step
 			}
 		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if next == first {
+			return fmt.Errorf("the log has no event %d", first)
+		}
 	}
-	if err := rows.Err(); err != nil || fetched > 0 {
-		return next, fetched < exist, err
-	}
-	return next, false, fmt.Errorf("the log has no event %d", first)
+	return nil
 }
 
 // logRow is a row of the log: the events of a batch.
@@ -283,12 +260,19 @@ type logRow struct {
 	tags        []*string
 }
 
-func scanLog(rows pgx.Rows) (r logRow, err error) {
-	err = rows.Scan(&r.first, &r.time, &r.by, &r.types, &r.ids, &r.names, &r.tags)
-	if n := len(r.ids); err == nil && (len(r.by) != n || len(r.types) != n || len(r.names) != n || len(r.tags) != n) {
-		err = fmt.Errorf("the row %d of the log has columns of different lengths", r.first)
+// logRows yields the rows of the log up to one that cannot be read, and closes them.
+func logRows(rows pgx.Rows) iter.Seq2[logRow, error] {
+	return func(yield func(logRow, error) bool) {
+		defer rows.Close()
+		for more := true; more && rows.Next(); {
+			var r logRow
+			err := rows.Scan(&r.first, &r.time, &r.by, &r.types, &r.ids, &r.names, &r.tags)
+			if n := len(r.ids); err == nil && (len(r.by) != n || len(r.types) != n || len(r.names) != n || len(r.tags) != n) {
+				err = fmt.Errorf("the row %d of the log has columns of different lengths", r.first)
+			}
+			more = yield(r, err) && err == nil
+		}
 	}
-	return r, err
 }
 
 // event returns an event of a row.

@@ -135,7 +135,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					if err != nil {
 						return err
 					}
-					*at = state.end().Cursor()
+					*at = plantstore.Position{Store: state.store, Seq: state.seq, Time: state.time}.Cursor()
 				}
 				return each(ctx, c, q, fetchSize, func(p plantstore.Plant) bool {
 					timeout.Stop()
