@@ -95,20 +95,18 @@ type Options struct {
 // Store is a [plantstore.Store] in a PostgreSQL database. It never returns
 // ErrUntrusted: a server that cannot sync its disk stops by itself.
 type Store struct {
-	name         string // where the store is, without user and password
-	storeTimeout time.Duration
-	callTimeout  time.Duration
-	existing     bool // do not create a store
-	alongside    bool // do not migrate one
-	log          *slog.Logger
-	write        *pgxpool.Pool
-	read         *pgxpool.Pool            // for single plants
-	tokens       *pgxpool.Pool            // and webhooks
-	list         *pgxpool.Pool            // for lists and scans
-	pools        map[string]*pgxpool.Pool // all of them, by the names that Pools returns
-	scans        chan struct{}            // holds a token for each scan in progress
-	reads        coalescer
-	pooled       atomic.Bool // the connections are those of a pooler
+	opts        Options
+	name        string // where the store is, without user and password
+	callTimeout time.Duration
+	log         *slog.Logger
+	write       *pgxpool.Pool
+	read        *pgxpool.Pool            // for single plants
+	tokens      *pgxpool.Pool            // and webhooks
+	list        *pgxpool.Pool            // for lists and scans
+	pools       map[string]*pgxpool.Pool // all of them, by the names that Pools returns
+	scans       chan struct{}            // holds a token for each scan in progress
+	reads       coalescer
+	pooled      atomic.Bool // the connections are those of a pooler
 
 	migrating chan struct{}         // holds a token while a call checks or migrates the schema
 	migrated  atomic.Bool           // the schema was found to be one that this release may use
@@ -154,17 +152,15 @@ func Open(url string, opts Options) (*Store, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		name:         name(config.ConnConfig),
-		storeTimeout: opts.StoreTimeout,
-		callTimeout:  callTimeout,
-		existing:     opts.Existing,
-		alongside:    opts.Alongside,
-		log:          opts.Log,
-		scans:        make(chan struct{}, config.MaxConns/2),
-		reads:        coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
-		migrating:    make(chan struct{}, 1),
-		pools:        map[string]*pgxpool.Pool{},
-		trimSize:     maxTrim,
+		opts:        opts,
+		name:        name(config.ConnConfig),
+		callTimeout: callTimeout,
+		log:         opts.Log,
+		scans:       make(chan struct{}, config.MaxConns/2),
+		reads:       coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
+		migrating:   make(chan struct{}, 1),
+		pools:       map[string]*pgxpool.Pool{},
+		trimSize:    maxTrim,
 	}
 	s.KeepLog(0, 0)
 	if !strings.Contains(url, "default_query_exec_mode=") {
@@ -454,7 +450,7 @@ func (s *Store) classify(ctx context.Context, err error) error {
 
 // retry calls f again while it fails with ErrRetry, until the store timeout.
 func (s *Store) retry(ctx context.Context, f func() error) error {
-	deadline := time.Now().Add(s.storeTimeout)
+	deadline := time.Now().Add(s.opts.StoreTimeout)
 	for delays := fastDelays; ; {
 		err := f()
 		if !errors.Is(err, plantstore.ErrRetry) || time.Now().After(deadline) || !delays.Wait(ctx) {
@@ -466,4 +462,24 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 // retryCall runs f with a connection of the pool, again if the connection is lost.
 func (s *Store) retryCall(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	return s.retry(ctx, func() error { return s.withConn(ctx, pool, s.callTimeout, f) })
+}
+
+// queryAll returns the rows of a query about tokens or webhooks.
+func queryAll[T any](ctx context.Context, s *Store, decode pgx.RowToFunc[T], query string, args ...any) (all []T, err error) {
+	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, query, args...) // CollectRows returns the error
+		all, err = pgx.CollectRows(rows, decode)
+		return err
+	})
+	return all, err
+}
+
+// queryOne returns the only row of a query, or the error none if there is no row.
+func queryOne[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], none error, query string, args ...any) (T, error) {
+	rows, _ := c.Query(ctx, query, args...) // CollectExactlyOneRow returns the error
+	one, err := pgx.CollectExactlyOneRow(rows, decode)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = none
+	}
+	return one, err
 }

@@ -76,10 +76,9 @@ func (s *Store) Run(ctx context.Context) error {
 // pruneResults deletes the results of old batches.
 func (s *Store) pruneResults(ctx context.Context) error {
 	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		var b pgx.Batch
-		queueBegin(&b)
-		b.Queue("DELETE FROM batches WHERE at < now() - interval '" + resultsAge + "'")
-		b.Queue("COMMIT")
-		return c.SendBatch(ctx, &b).Close()
+		return inTransaction(ctx, c, func() error {
+			_, err := c.Exec(ctx, "DELETE FROM batches WHERE at < now() - interval '"+resultsAge+"'")
+			return err
+		})
 	})
 }

@@ -140,11 +140,11 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 	var version int
 	err := s.withPooledConn(limited, s.write, func(ctx context.Context, c *pgx.Conn) (err error) {
-		version, err = schemaVersion(ctx, c, s.existing)
+		version, err = schemaVersion(ctx, c, s.opts.Existing)
 		switch {
 		case err == nil && version > len(steps):
 			err = checkWriter(ctx, c, version)
-		case err == nil && s.alongside && 0 < version && version < len(steps):
+		case err == nil && s.opts.Alongside && 0 < version && version < len(steps):
 			err = olderSchema(version)
 		}
 		return err

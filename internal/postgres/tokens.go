@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -95,15 +94,7 @@ func checkActor(ctx context.Context, c *pgx.Conn, by plantstore.Actor, query str
 }
 
 func findToken(ctx context.Context, c *pgx.Conn, query string, hash plantstore.TokenHash) (plantstore.Token, error) {
-	rows, err := c.Query(ctx, query, hash[:])
-	if err != nil {
-		return plantstore.Token{}, err
-	}
-	token, err := pgx.CollectExactlyOneRow(rows, rowToken)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return plantstore.Token{}, plantstore.ErrNoSuchToken
-	}
-	return token, err
+	return queryOne(ctx, c, rowToken, plantstore.ErrNoSuchToken, query, hash[:])
 }
 
 // deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
@@ -141,12 +132,12 @@ func (s *Store) addRow(ctx context.Context, query string, key any, f func(contex
 
 // Tokens returns all tokens in the order of their creation.
 func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
-	return s.queryTokens(ctx, selectTokens)
+	return queryAll(ctx, s, rowToken, selectTokens)
 }
 
 // ActiveTokens returns the tokens that are active at that time.
 func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error) {
-	return s.queryTokens(ctx, selectActive, at.Unix())
+	return queryAll(ctx, s, rowToken, selectActive, at.Unix())
 }
 
 // Token returns the token with that hash.
@@ -156,18 +147,6 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token pla
 		return err
 	})
 	return token, err
-}
-
-func (s *Store) queryTokens(ctx context.Context, query string, args ...any) (tokens []plantstore.Token, err error) {
-	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		tokens, err = pgx.CollectRows(rows, rowToken)
-		return err
-	})
-	return tokens, err
 }
 
 // RevokeToken revokes a token, once.

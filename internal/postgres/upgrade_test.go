@@ -324,14 +324,14 @@ func TestSchemaCheckTimesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openStore(t, url)
-	s.callTimeout, s.storeTimeout = time.Second, time.Nanosecond
+	s.callTimeout, s.opts.StoreTimeout = time.Second, time.Nanosecond
 	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, plantstore.ErrUnavailable) {
 		t.Errorf("Plant while the schema cannot be read: %v, want ErrUnavailable", err)
 	}
 	if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	s.callTimeout, s.storeTimeout = patience, patience
+	s.callTimeout, s.opts.StoreTimeout = patience, patience
 	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, plantstore.ErrNoPlant) {
 		t.Errorf("Plant afterwards: %v, want ErrNoPlant", err)
 	}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -49,16 +48,8 @@ const (
 func webhookKey(id string) string { return escape(strings.ToValidUTF8(id, "\ufffd")) }
 
 // Webhooks returns all webhooks in the order of their creation.
-func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
-	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, selectWebhooks)
-		if err != nil {
-			return err
-		}
-		hooks, err = pgx.CollectRows(rows, rowWebhook)
-		return err
-	})
-	return hooks, err
+func (s *Store) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
+	return queryAll(ctx, s, rowWebhook, selectWebhooks)
 }
 
 // rowWebhook returns the webhook in a row of id and value.
@@ -109,7 +100,7 @@ func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantst
 func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
 	err = s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() (err error) {
-			if hook, err = lockedWebhook(ctx, c, id); err != nil {
+			if hook, err = queryOne(ctx, c, rowWebhook, plantstore.ErrNoWebhook, lockWebhook, webhookKey(id)); err != nil {
 				return err
 			}
 			if err := checkActor(ctx, c, by, lockToken); err != nil {
@@ -130,18 +121,6 @@ func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Acto
 		return plantstore.Webhook{}, err
 	}
 	return hook, nil
-}
-
-func lockedWebhook(ctx context.Context, c *pgx.Conn, id string) (plantstore.Webhook, error) {
-	rows, err := c.Query(ctx, lockWebhook, webhookKey(id))
-	if err != nil {
-		return plantstore.Webhook{}, err
-	}
-	hook, err := pgx.CollectExactlyOneRow(rows, rowWebhook)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return plantstore.Webhook{}, plantstore.ErrNoWebhook
-	}
-	return hook, err
 }
 
 // Backlogs counts the events after the positions of webhooks, in one statement.
@@ -193,17 +172,10 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
-	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, selectDeliveries, webhookKey(id))
-		if err != nil {
-			return err
-		}
-		attempts, err = pgx.CollectExactlyOneRow(rows, rowDeliveries)
+	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) (err error) {
+		attempts, err = queryOne(ctx, c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, webhookKey(id))
 		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, plantstore.ErrNoWebhook
-	}
 	return attempts, err
 }
 
