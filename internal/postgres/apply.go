@@ -16,7 +16,7 @@ import (
 const (
 	insertPlants = `INSERT INTO stored_plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
-		ON CONFLICT (id) DO NOTHING RETURNING id`
+		ON CONFLICT (id) DO NOTHING`
 	replacePlants = `INSERT INTO stored_plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
@@ -119,58 +119,33 @@ func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
 	return p.finish(ctx, c)
 }
 
-// lock begins the transaction, and locks and reads the plants that exist. It skips
-// rows with creates only.
+// lock begins the transaction, and reads the plants that exist. It locks them, except where
+// all writes are creates: those change no plant.
 func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	for _, r := range p.rows {
 		p.decide(r, nil)
 	}
-	var b pgx.Batch
-	queueBegin(&b)
-	others := filter(p.rows, func(r *row) bool { return !r.createsOnly })
-	b.Queue(lockPlants, ids(others)).Query(func(found pgx.Rows) error {
+	decide := func(found pgx.Rows) error {
 		return eachPlant(found, func(current plantstore.Plant) bool {
-			p.decide(rowByID(others, current.ID), &current)
+			p.decide(rowByID(p.rows, current.ID), &current)
 			return true
 		})
-	})
+	}
+	var b pgx.Batch
+	queueBegin(&b)
+	b.Queue(lockPlants, ids(filter(p.rows, func(r *row) bool { return !r.createsOnly }))).Query(decide)
+	b.Queue(selectPlants, ids(filter(p.rows, func(r *row) bool { return r.createsOnly }))).Query(decide)
 	return c.SendBatch(ctx, &b).Close()
 }
 
-// insert adds plants to the rows where none was found. If a plant exists after all, it
-// compares the two.
+// insert adds plants to the rows where none was found.
 func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 	rows := p.to(insertRow, holdRow)
 	if len(rows) == 0 {
 		return nil
 	}
-	returned, err := c.Query(ctx, insertPlants, arrays(rows)...)
-	if err != nil {
-		return err
-	}
-	inserted, err := pgx.CollectRows(returned, pgx.RowTo[int64])
-	if err != nil || len(inserted) == len(rows) {
-		return err
-	}
-	slices.Sort(inserted)
-	taken := filter(rows, func(r *row) bool {
-		_, found := slices.BinarySearch(inserted, int64(r.id))
-		return !found
-	})
-	if slices.ContainsFunc(taken, func(r *row) bool { return !r.createsOnly }) {
-		return errConflict
-	}
-	current, err := c.Query(ctx, selectPlants, ids(taken))
-	if err != nil {
-		return err
-	}
-	found := 0
-	err = eachPlant(current, func(current plantstore.Plant) bool {
-		p.decide(rowByID(taken, current.ID), &current)
-		found++
-		return true
-	})
-	if err == nil && found < len(taken) {
+	inserted, err := c.Exec(ctx, insertPlants, arrays(rows)...)
+	if err == nil && inserted.RowsAffected() < int64(len(rows)) {
 		return errConflict
 	}
 	return err

@@ -89,7 +89,7 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	defer close(r.done)
 	r.err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
 		r.plants = make(map[plantstore.ID]plantstore.Plant, len(r.ids))
-		rows, err := queryPlants(ctx, c, r.ids)
+		rows, err := c.Query(ctx, selectPlants, r.ids)
 		if err != nil {
 			return err
 		}
@@ -98,11 +98,4 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 			return true
 		})
 	})
-}
-
-func queryPlants(ctx context.Context, c *pgx.Conn, ids []int64) (pgx.Rows, error) {
-	if len(ids) == 1 {
-		return c.Query(ctx, selectPlant, ids[0])
-	}
-	return c.Query(ctx, selectPlants, ids)
 }

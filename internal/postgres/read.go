@@ -30,8 +30,7 @@ const (
 )
 
 const (
-	selectPlant = `SELECT id, name, tag FROM stored_plants WHERE id = $1`
-	selectPage  = `SELECT id, name, tag FROM stored_plants WHERE id >= $1 ORDER BY id LIMIT $2`
+	selectPage = `SELECT id, name, tag FROM stored_plants WHERE id >= $1 ORDER BY id LIMIT $2`
 	// selectTagged expresses = by >= and <=, so that only the index on tags provides
 	// the requested order. Otherwise the planner may go through all plants in the hope
 	// of finding enough with the tag early, and a rare tag takes it to the end.
