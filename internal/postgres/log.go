@@ -80,10 +80,6 @@ var (
 		SELECT low, i, j, trimmed, trimmed_time FROM search, log_state WHERE low = high AND id = 1`
 )
 
-// logRowSize is approximately how many bytes of text a row of the log has at most: a
-// reader of one event reads its row.
-const logRowSize = 1 << 20
-
 // queueLog queues what the batch appends to the log, in its order. Plants that were found
 // and are deleted must still be in the table.
 func (p *plan) queueLog(b *pgx.Batch) {

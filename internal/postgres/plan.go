@@ -9,9 +9,9 @@ import (
 	"plantstore"
 )
 
-// maxInsert is how many bytes of text one statement creates and logs at most: all of it
-// becomes one row of the log.
-const maxInsert = 4 << 20
+// logRowSize is approximately how many bytes of text a row of the log has at most: a reader of
+// one event reads its row.
+const logRowSize = 4 << 20
 
 // plan is how a batch is applied: what becomes of each row, and what may have been
 // applied so far.
@@ -73,7 +73,7 @@ func newPlan(batch []plantstore.Write) *plan {
 }
 
 // isOneInsert reports whether all writes are creates without a condition that fit
-// into one statement.
+// into one row of the log.
 func (p *plan) isOneInsert() bool {
 	size := 0
 	for _, r := range p.rows {
@@ -82,7 +82,7 @@ func (p *plan) isOneInsert() bool {
 		}
 		size += p.batch[r.writes[0]].Plant.TextSize()
 	}
-	return size <= maxInsert
+	return size <= logRowSize
 }
 
 // decide decides the writes to a row that has current.
