@@ -59,7 +59,7 @@ func (c *checkCommand) checkFile(ctx context.Context, std streams) (problems []s
 }
 
 func (c *checkCommand) checkPostgres(ctx context.Context, _ streams) ([]string, error) {
-	store, err := postgres.Open(c.DB, postgres.Options{})
+	store, err := postgres.Open(c.DB, postgres.Options{Existing: true, Alongside: true})
 	if err != nil {
 		return nil, usage("--db: %w", err)
 	}

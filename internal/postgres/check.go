@@ -12,14 +12,6 @@ import (
 	"plantstore"
 )
 
-// ErrOlderSchema says that the store has not been migrated to this release's schema.
-var ErrOlderSchema = errors.New("an older Plantstore wrote this store")
-
-func olderSchema(version int) error {
-	return fmt.Errorf("%w: its schema is version %d, this release uses schema %d; start a server of this release first, which migrates it",
-		ErrOlderSchema, version, len(steps))
-}
-
 // maxProblems is how many problems Check returns, at most.
 const maxProblems = 100
 
@@ -49,35 +41,26 @@ var selectSize = `SELECT coalesce(sum(` + storedSize + `), 0)::bigint FROM log`
 // Check reads the whole store in one snapshot and returns what is wrong with it: a wrong
 // number of plants, a log with a gap or a wrong size, a plant that is not what its last event
 // says, an event, a token or a webhook that cannot be read, or whatever PostgreSQL finds
-// corrupt. Servers may use the store. Check changes nothing: it fails with ErrOlderSchema
-// instead of migrating. Any other error says that the check itself could not be done.
+// corrupt. Servers may use the store. Check itself changes nothing, but like every call it
+// migrates a store that was not opened [Options.Alongside]. An error says that the check could
+// not be done.
 func (s *Store) Check(ctx context.Context) ([]string, error) {
 	var found problems
-	err := s.withPooledConn(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		return inSnapshot(ctx, c, func() error { return found.check(ctx, c) })
+	err := s.withConn(ctx, s.list, 0, func(ctx context.Context, c *pgx.Conn) error {
+		err := inSnapshot(ctx, c, func() error { return found.check(ctx, c) })
+		if strings.HasPrefix(sqlState(err), "XX") { // corrupt data
+			found.add("%v", err)
+			return nil
+		}
+		return err
 	})
-	if strings.HasPrefix(sqlState(err), "XX") { // corrupt data
-		found.add("%v", err)
-		err = nil
-	}
 	if len(found) > maxProblems {
 		found = append(found[:maxProblems], "and more")
 	}
-	return found, s.classify(ctx, err)
+	return found, err
 }
 
 func (p *problems) check(ctx context.Context, c *pgx.Conn) error {
-	version, err := schemaVersion(ctx, c, true)
-	switch {
-	case err != nil:
-		return err
-	case version < len(steps):
-		return olderSchema(version)
-	case version > len(steps):
-		if err := checkWriter(ctx, c, version); err != nil {
-			return err
-		}
-	}
 	if _, err := c.Exec(ctx, checkSettings); err != nil {
 		return err
 	}

@@ -152,14 +152,11 @@ func TestCheckFindsDamage(t *testing.T) {
 func TestCheckOfOlderSchemas(t *testing.T) {
 	forEachOldSchema(t, func(t *testing.T, url string) {
 		before := dumpRows(t, url)
-		if got, err := openStore(t, url).Check(t.Context()); !errors.Is(err, ErrOlderSchema) {
+		command := mustOpenWith(t, url, Options{Alongside: true})
+		defer command.Close()
+		if got, err := command.Check(t.Context()); !errors.Is(err, ErrOlderSchema) {
 			t.Errorf("Check: %q, %v, want ErrOlderSchema", got, err)
 		}
-		command, err := Open(url, Options{Alongside: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer command.Close()
 		if _, err := command.Tokens(t.Context()); !errors.Is(err, ErrOlderSchema) {
 			t.Errorf("Tokens: %v, want ErrOlderSchema", err)
 		}
@@ -169,7 +166,9 @@ func TestCheckOfOlderSchemas(t *testing.T) {
 		wantProblems(t, openReady(t, url))
 	})
 	url := pgtest.Fresh(t)
-	if _, err := openStore(t, url).Check(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+	command := mustOpenWith(t, url, Options{Existing: true, Alongside: true})
+	defer command.Close()
+	if _, err := command.Check(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Check of an empty database: %v", err)
 	}
 	if tables := describeTables(t, url); len(tables) > 0 {

@@ -34,6 +34,9 @@ func Schema() int { return len(steps) }
 // ErrNewerSchema says that a newer Plantstore wrote the store.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
+// ErrOlderSchema says that the store has not been migrated to this release's schema.
+var ErrOlderSchema = errors.New("an older Plantstore wrote this store")
+
 // newerSchema is ErrNewerSchema and, for clients, ErrUnavailable with the same message.
 type newerSchema struct{ error }
 
@@ -145,7 +148,8 @@ func (s *Store) migrate(ctx context.Context) error {
 		case err == nil && version > len(steps):
 			err = checkWriter(ctx, c, version)
 		case err == nil && s.opts.Alongside && 0 < version && version < len(steps):
-			err = olderSchema(version)
+			err = fmt.Errorf("%w: its schema is version %d, this release uses schema %d; start a server of this release first, which migrates it",
+				ErrOlderSchema, version, len(steps))
 		}
 		return err
 	})
