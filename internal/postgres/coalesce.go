@@ -72,20 +72,16 @@ func (c *coalescer) join(id plantstore.ID) (*coalescedRead, bool) {
 	return c.next, len(c.next.ids) == 1
 }
 
-// close closes a read: callers that arrive later join another one.
-func (c *coalescer) close(r *coalescedRead) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.next == r {
-		c.next = nil
-	}
-}
-
-// runRead waits for its turn, then closes the read and runs it.
+// runRead waits for its turn, then closes the read, so that callers that arrive later join
+// another one, and runs it.
 func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	s.reads.inFlight <- struct{}{}
 	defer func() { <-s.reads.inFlight }()
-	s.reads.close(r)
+	s.reads.mu.Lock()
+	if s.reads.next == r {
+		s.reads.next = nil
+	}
+	s.reads.mu.Unlock()
 	defer close(r.done)
 	r.err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
 		r.plants = make(map[plantstore.ID]plantstore.Plant, len(r.ids))

@@ -102,23 +102,19 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		if size > logRowSize {
 			queue()
 		}
-		write := &p.batch[i]
-		plant := &write.Plant
 		switch kind {
 		case plantstore.PlantCreated:
 			more++
 		case plantstore.PlantDeleted:
 			more--
-			plant = p.deleted[i]
 		}
+		write, logged := &p.batch[i], p.logged[i]
+		size += logged.size
 		var name, tag *string
-		if plant != nil {
+		if logged.plant != nil {
 			var stored string
-			stored, tag = text(plant)
+			stored, tag = text(logged.plant)
 			name = &stored
-			size += plant.TextSize()
-		} else {
-			size += rowByID(p.rows, write.Plant.ID).foundSize
 		}
 		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
 	}

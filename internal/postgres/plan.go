@@ -19,9 +19,15 @@ type plan struct {
 	batchID        [16]byte // the key of the batch's results in the database
 	batch          []plantstore.Write
 	results        []plantstore.Result
-	rows           []*row                    // in ascending order of id
-	deleted        map[int]*plantstore.Plant // what the writes with these indexes delete of the batch's own plants
-	maybeCommitted bool                      // the transaction with the results may have been committed
+	logged         []loggedPlant // what the log gets of each write that changes something
+	rows           []*row        // in ascending order of id
+	maybeCommitted bool          // the transaction with the results may have been committed
+}
+
+// loggedPlant is a plant after a change, or before a deletion.
+type loggedPlant struct {
+	plant *plantstore.Plant // nil for the plant that was found, which is not kept
+	size  int               // of its text
 }
 
 // row is a row of the table plants that a batch writes to.
@@ -31,7 +37,6 @@ type row struct {
 	createsOnly bool  // all of those are creates without a condition
 	action      action
 	logsFound   bool              // the log needs the plant that was found there, because a write deletes it
-	foundSize   int               // of the text of the plant that was found there
 	after       *plantstore.Plant // the plant to leave there, if the action needs one
 }
 
@@ -50,7 +55,7 @@ const (
 )
 
 func newPlan(batch []plantstore.Write) *plan {
-	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch)), deleted: map[int]*plantstore.Plant{}}
+	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch)), logged: make([]loggedPlant, len(batch))}
 	rand.Read(p.batchID[:])
 	order := make([]int, len(batch))
 	for i := range order {
@@ -88,26 +93,24 @@ func (p *plan) isOneInsert() bool {
 // decide decides the writes to a row that has current.
 func (p *plan) decide(r *row, current *plantstore.Plant) {
 	before := current
-	r.logsFound, r.foundSize = false, 0
-	if before != nil {
-		r.foundSize = before.TextSize()
-	}
+	r.logsFound = false
 	var deleted *plantstore.Plant // the last that was the batch's own
 	for _, i := range r.writes {
 		write := &p.batch[i]
 		p.results[i] = write.Decide(current)
 		switch {
 		case p.results[i].Err != nil:
-		case p.results[i].Outcome == plantstore.Deleted:
-			delete(p.deleted, i)
-			if current == before {
-				r.logsFound = true
-			} else {
-				p.deleted[i], deleted = current, current
-			}
+		case p.results[i].Outcome != plantstore.Deleted:
+			current = &write.Plant
+			p.logged[i] = loggedPlant{current, current.TextSize()}
+		case current == before:
+			r.logsFound = true
+			p.logged[i] = loggedPlant{nil, before.TextSize()}
 			current = nil
 		default:
-			current = &write.Plant
+			deleted = current
+			p.logged[i] = loggedPlant{current, current.TextSize()}
+			current = nil
 		}
 	}
 	r.action, r.after = leaveRow, nil
