@@ -59,7 +59,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 }
 
 // apply tries a batch of creates with create first, unless the last one had an id that was
-// taken: so will this one, and the work would be in vain.
+// taken: this one is likely to have one, too, and the work would be in vain.
 func (s *Store) apply(ctx context.Context, p *plan) error {
 	onlyCreates := p.isOneInsert()
 	if onlyCreates && !s.idsTaken.Load() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -136,16 +137,26 @@ func TestCommitsAreNeverAsynchronous(t *testing.T) {
 	for setting, want := range map[string]string{"off": "on", "on": "on", "local": "local", "remote_apply": "remote_apply"} {
 		s := openReady(t, url+"&synchronous_commit="+setting)
 		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-			var got string
-			var b pgx.Batch
-			queueBegin(&b)
-			b.Queue("SHOW synchronous_commit").QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
-			b.Queue("COMMIT")
-			err := c.SendBatch(ctx, &b).Close()
-			if got != want {
-				t.Errorf("synchronous_commit=%s became %s, want %s", setting, got, want)
+			for what, begin := range map[string]func(*pgx.Batch){
+				"a transaction": func(b *pgx.Batch) { queueBegin(b) },
+				"a create": func(b *pgx.Batch) {
+					b.Queue("BEGIN")
+					b.Queue(createPlants, []int64{rand.Int64()}, []string{"fern"}, []*string{nil}, []string{""})
+				},
+			} {
+				var got string
+				var b pgx.Batch
+				begin(&b)
+				b.Queue("SHOW synchronous_commit").QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
+				b.Queue("COMMIT")
+				if err := c.SendBatch(ctx, &b).Close(); err != nil {
+					return err
+				}
+				if got != want {
+					t.Errorf("%s: synchronous_commit=%s became %s, want %s", what, setting, got, want)
+				}
 			}
-			return err
+			return nil
 		})
 	}
 }

@@ -55,9 +55,10 @@ UPDATE log_state SET bytes = (
   SELECT coalesce(sum(70 + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)), 0) FROM log
 );
 
--- create_plants adds plants and appends that to the log, as one batch, unless one of the ids is
--- taken. It is one statement, so that it locks all tables in the same order as others do. Plants
--- are inserted in the order of their ids, so that two transactions never deadlock.
+-- create_plants adds plants and appends that to the log, as one batch. If one of the ids is
+-- taken, it changes nothing and returns false, without an error in the server's log. It is one
+-- statement, so that it locks all tables in the same order as others do. Plants are inserted in
+-- the order of their ids, so that two transactions never deadlock.
 CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], new_writer integer)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
