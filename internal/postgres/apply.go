@@ -96,6 +96,9 @@ func (p *plan) create(ctx context.Context, c *pgx.Conn) (created bool, err error
 		by[i] = p.batch[r.writes[0]].By
 	}
 	err = c.QueryRow(ctx, createPlants, append(arrays(rows), by)...).Scan(&created)
+	if sqlState(err) == uniqueViolation {
+		return false, nil
+	}
 	return created, err
 }
 

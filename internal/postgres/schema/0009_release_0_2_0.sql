@@ -56,9 +56,10 @@ UPDATE log_state SET bytes = (
 );
 
 -- create_plants adds plants and appends that to the log, as one batch. If one of the ids is
--- taken, it changes nothing and returns false, without an error in the server's log. It is one
--- statement, so that it locks all tables in the same order as others do. Plants are inserted in
--- the order of their ids, so that two transactions never deadlock.
+-- taken, it changes nothing: it returns false if there is no other, and fails with
+-- unique_violation if there are. It is one statement, so that it locks all tables in the same
+-- order as others do. Plants are inserted in the order of their ids, so that two transactions
+-- never deadlock.
 CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], new_writer integer)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -72,17 +73,18 @@ BEGIN
   WITH created AS (
     INSERT INTO stored_plants (id, name, tag)
     SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id
-    RETURNING id
+    ON CONFLICT (id) DO NOTHING RETURNING id
   ), last AS (
     UPDATE log_state SET writer = new_writer, seq = seq + n, plants = plants + n, bytes = bytes + size,
       time = greatest(time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    WHERE id = 1 AND (SELECT count(*) FROM created) > 0 RETURNING seq, time
+    WHERE id = 1 AND (SELECT count(*) FROM created) = n RETURNING seq, time
   )
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
   SELECT seq - n + 1, time, new_by, new_type, new_id, new_name, new_tag, size FROM last;
-  RETURN true;
-EXCEPTION WHEN unique_violation THEN
-  RETURN false;
+  IF NOT FOUND AND n > 1 THEN
+    RAISE unique_violation;
+  END IF;
+  RETURN FOUND;
 END
 $$;
 
