@@ -1,13 +1,11 @@
-// Package memtable indexes the rows of a log of changes that a table of plants does not have
-// yet: by the id and by the tag of their plants. It has no plants, only where in the log
-// they are.
+// Package memtable has what a table of plants does not have yet: the rows at the end of a log
+// of changes, by the id and by the tag of their plants.
 //
 // The active [Generation] takes writes. When it is large it is frozen, and flushed to the
 // table while the next one takes writes. [Unflushed] is the two of them.
 package memtable
 
 import (
-	"cmp"
 	"iter"
 	"math"
 	"slices"
@@ -23,13 +21,14 @@ import (
 // FirstID is the least id.
 const FirstID = plantstore.ID(math.MinInt64)
 
-// Entry says that the log has the state of a plant in row Seq. There are many of them,
-// so they are small and have no pointers.
+// Entry is the state of a plant as of a row of the log. There are many of them, so they are
+// small and have no pointers: the generation has the text.
 type Entry struct {
 	ID   plantstore.ID
-	Seq  int64
-	Size uint32 // of the row's text, in bytes
+	row  uint32 // counted from the first of the generation, which is 1
+	Size uint32 // of the plant's text, in bytes
 	tag  uint32 // tombstone, untagged, or the number of a tag of the generation
+	name uint32 // the number of its block times blockSize, and where in the block it begins
 }
 
 // What an entry's tag is if it is not the number of one.
@@ -44,36 +43,30 @@ func (e Entry) Deleted() bool { return e.tag == tombstone }
 
 // before orders entries by id, and the newest of an id first.
 func before(a, b Entry) bool {
-	return a.ID < b.ID || a.ID == b.ID && a.Seq > b.Seq
+	return a.ID < b.ID || a.ID == b.ID && a.row > b.row
 }
 
-// SortByID sorts entries by id.
-func SortByID(entries []Entry) {
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.ID, b.ID) })
-}
-
-// SortBySeq sorts entries in the order of the log.
-func SortBySeq(entries []Entry) {
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-}
-
-// Change is a row of the log: what it did to the tag of which plant.
+// Change is a row of the log: what it did to which plant.
 type Change struct {
 	ID            plantstore.ID
 	Seq           int64
-	Size          uint32         // of the row's text, in bytes
+	Size          uint32         // of the plant's text, in bytes
+	Name          string         // empty if it was deleted
 	Before, After plantstore.Tag // absent if there was, or is, no plant
 	Deleted       bool
 }
 
-// Generation indexes a run of the log: what a log-structured engine calls a memtable. It
-// has every version of a plant, so that a reader sees only those of its own snapshot: the
+// Generation has a run of the log: what a log-structured engine calls a memtable. It has
+// every version of a plant, so that a reader sees only those of its own snapshot: the
 // newest with a seq that is not above the snapshot's. Its methods are safe for concurrent
 // use.
 type Generation struct {
+	after   int64        // the last row before it
 	mu      sync.RWMutex // guards what follows, up to final
 	entries *btree.BTreeG[Entry]
+	names   [][]byte // in blocks, which are never reallocated
 	tags    btree.Map[string, *tag]
+	texts   []string // of the tags, by their number
 	size    Size
 	last    plantstore.ID // no entry has a larger id
 
@@ -101,16 +94,20 @@ type tag struct {
 	lost bool
 }
 
+// blockSize is how many bytes of names are allocated at once. A name of that size or more has
+// a block of its own, so every name begins before blockSize.
+const blockSize = 256 << 10
+
 // tagOverhead is the approximate size of a tag in memory in addition to its text, and idSize
 // that of the id of a plant that has got or lost it, in bytes.
 const (
-	tagOverhead = 120
+	tagOverhead = 136
 	idSize      = 8
 )
 
-// New returns an active generation without entries.
-func New() *Generation {
-	return &Generation{entries: btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 64}), last: FirstID}
+// New returns an active generation for the rows after that one.
+func New(after int64) *Generation {
+	return &Generation{after: after, entries: btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 64}), last: FirstID}
 }
 
 // Add adds the changes of a transaction. Readers whose snapshot is older do not see them.
@@ -120,10 +117,37 @@ func (g *Generation) Add(changes []Change) {
 	var hint btree.PathHint // ids are often in order
 	for i := range changes {
 		c := &changes[i]
-		g.entries.SetHint(Entry{ID: c.ID, Seq: c.Seq, Size: c.Size, tag: g.addTags(c)}, &hint)
+		g.entries.SetHint(Entry{ID: c.ID, row: g.row(c.Seq), Size: c.Size, tag: g.addTags(c), name: g.addName(c.Name)}, &hint)
 		g.size.Text += int64(c.Size)
 		g.last = max(g.last, c.ID)
 	}
+}
+
+// row returns the number of a row in the generation, 0 if it is one before it.
+func (g *Generation) row(seq int64) uint32 {
+	return uint32(min(max(0, seq-g.after), math.MaxUint32))
+}
+
+// addName copies a name, and returns where it is.
+func (g *Generation) addName(name string) uint32 {
+	last := len(g.names) - 1
+	if last < 0 || len(g.names[last])+len(name) >= blockSize {
+		g.names = append(g.names, make([]byte, 0, max(blockSize, len(name))))
+		last++
+	}
+	at := last*blockSize + len(g.names[last])
+	g.names[last] = append(g.names[last], name...)
+	return uint32(at)
+}
+
+// removeName removes the name that was added last.
+func (g *Generation) removeName(at uint32) {
+	block, offset := at/blockSize, at%blockSize
+	if offset == 0 {
+		g.names = g.names[:block]
+		return
+	}
+	g.names[block] = g.names[block][:offset]
 }
 
 // addTags records what a change does to the tag of its plant, and returns the tag of its
@@ -151,7 +175,9 @@ func (g *Generation) tag(text string) *tag {
 	t, ok := g.tags.Get(text)
 	if !ok {
 		t = &tag{number: firstTag + uint32(g.tags.Len())}
-		g.tags.Set(strings.Clone(text), t)
+		text = strings.Clone(text)
+		g.tags.Set(text, t)
+		g.texts = append(g.texts, text)
 		g.size.TagBytes += int64(len(text)) + tagOverhead
 	}
 	return t
@@ -169,9 +195,11 @@ func (g *Generation) touch(text string, id plantstore.ID) {
 func (g *Generation) Remove(changes []Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := range changes {
+	for i := range slices.Backward(changes) {
 		c := &changes[i]
-		g.entries.Delete(Entry{ID: c.ID, Seq: c.Seq})
+		if e, ok := g.entries.Delete(Entry{ID: c.ID, row: g.row(c.Seq)}); ok {
+			g.removeName(e.name)
+		}
 		g.size.Text -= int64(c.Size)
 		if c.Before == c.After {
 			continue
@@ -212,27 +240,67 @@ func (g *Generation) Size() Size {
 	return size
 }
 
-// Find returns the newest entry of the plant that is not after seq.
-func (g *Generation) Find(id plantstore.ID, seq int64) (found Entry, ok bool) {
+// Plant returns the plant of an entry, or nil if it was deleted. Its transaction must be
+// committed.
+func (g *Generation) Plant(e Entry) *plantstore.Plant {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
+	return g.plant(e)
+}
+
+// plant is Plant for a caller that holds the mutex.
+func (g *Generation) plant(e Entry) *plantstore.Plant {
+	if e.Deleted() {
+		return nil
+	}
+	plant, size := &plantstore.Plant{ID: e.ID}, int(e.Size)
+	if e.tag != untagged {
+		text := g.texts[e.tag-firstTag]
+		plant.Tag, size = plantstore.NewTag(text), size-len(text)
+	}
+	plant.Name = string(g.names[e.name/blockSize][e.name%blockSize:][:size])
+	return plant
+}
+
+// find returns the newest entry of the plant that is not after seq. The caller holds the mutex.
+func (g *Generation) find(id plantstore.ID, seq int64) (found Entry, ok bool) {
 	if id > g.last {
 		return found, false
 	}
-	g.entries.Ascend(Entry{ID: id, Seq: seq}, func(e Entry) bool {
+	g.entries.Ascend(Entry{ID: id, row: g.row(seq)}, func(e Entry) bool {
 		found, ok = e, e.ID == id
 		return false
 	})
 	return found, ok
 }
 
-// From fills a chunk with the newest entries after one row up to another, one for each
-// plant, in order of id from the first.
-func (g *Generation) From(first plantstore.ID, after, seq int64, chunk []Entry) []Entry {
+// state is Unflushed.Find for one generation.
+func (g *Generation) state(id plantstore.ID, seq int64) (plant *plantstore.Plant, row int64) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	g.entries.Ascend(Entry{ID: first, Seq: math.MaxInt64}, func(e Entry) bool {
-		if e.Seq > after && e.Seq <= seq && (len(chunk) == 0 || chunk[len(chunk)-1].ID != e.ID) {
+	e, ok := g.find(id, seq)
+	if !ok {
+		return nil, 0
+	}
+	return g.plant(e), g.after + int64(e.row)
+}
+
+// hasTag is Unflushed.HasTag for one generation.
+func (g *Generation) hasTag(id plantstore.ID, tag string, seq int64) (has, logged bool) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	e, ok := g.find(id, seq)
+	return ok && e.tag >= firstTag && g.texts[e.tag-firstTag] == tag, ok
+}
+
+// From fills a chunk with the newest entries that are not after seq, one for each plant, in
+// order of id from the first.
+func (g *Generation) From(first plantstore.ID, seq int64, chunk []Entry) []Entry {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	last := g.row(seq)
+	g.entries.Ascend(Entry{ID: first, row: math.MaxUint32}, func(e Entry) bool {
+		if e.row <= last && (len(chunk) == 0 || chunk[len(chunk)-1].ID != e.ID) {
 			chunk = append(chunk, e)
 		}
 		return len(chunk) < cap(chunk)
@@ -251,9 +319,9 @@ func (g *Generation) NextTag(from string) (next string, ok bool) {
 	return next, ok
 }
 
-// find returns the number of a tag, or tombstone if no plant has had it, and the plants that
+// findTag returns the number of a tag, or tombstone if no plant has had it, and the plants that
 // have got or lost it.
-func (g *Generation) find(text string) (number uint32, ids []plantstore.ID) {
+func (g *Generation) findTag(text string) (number uint32, ids []plantstore.ID) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	t, ok := g.tags.Get(text)
@@ -276,8 +344,8 @@ func (g *Generation) Tagged(text string) (ids []plantstore.ID, has func(plantsto
 		if !t.lost {
 			return true
 		}
-		e, _ := g.Find(id, math.MaxInt64)
-		return e.tag == t.number
+		has, _ := g.hasTag(id, text, math.MaxInt64)
+		return has
 	}
 }
 
@@ -288,48 +356,37 @@ type Unflushed struct {
 	Frozen *Generation // nil if there is none
 }
 
-// Find returns the newest entry of the plant that is not after seq.
-func (u *Unflushed) Find(id plantstore.ID, seq int64) (Entry, bool) {
-	e, ok := u.Active.Find(id, seq)
-	if !ok && u.Frozen != nil {
-		return u.Frozen.Find(id, seq)
+func (u *Unflushed) generations() []*Generation {
+	if u.Frozen == nil {
+		return []*Generation{u.Active}
 	}
-	return e, ok
+	return []*Generation{u.Active, u.Frozen}
 }
 
-// NextTag returns the first tag that is not before from.
-func (u *Unflushed) NextTag(from string) (next string, ok bool) {
-	next, ok = u.Active.NextTag(from)
-	if u.Frozen != nil {
-		if frozen, found := u.Frozen.NextTag(from); found && (!ok || frozen < next) {
-			return frozen, true
-		}
+// Find returns the newest state of a plant that is not after row seq, nil if it was deleted,
+// and the row that has it, 0 if there is none.
+func (u *Unflushed) Find(id plantstore.ID, seq int64) (plant *plantstore.Plant, row int64) {
+	plant, row = u.Active.state(id, seq)
+	if row == 0 && u.Frozen != nil {
+		return u.Frozen.state(id, seq)
 	}
-	return next, ok
+	return plant, row
 }
 
-// TagView is what the entries after one row up to another say about a tag.
-type TagView struct {
-	u              *Unflushed
-	after, seq     int64
-	active, frozen uint32 // the number of the tag
-	ids            [2][]plantstore.ID
-}
-
-// Tag returns what the entries after one row up to another say about a tag.
-func (u *Unflushed) Tag(text string, after, seq int64) *TagView {
-	v := &TagView{u: u, after: after, seq: seq}
-	v.active, v.ids[0] = u.Active.find(text)
-	if u.Frozen != nil {
-		v.frozen, v.ids[1] = u.Frozen.find(text)
+// HasTag reports whether a plant has a tag as of row seq, and whether it has an entry.
+func (u *Unflushed) HasTag(id plantstore.ID, tag string, seq int64) (has, logged bool) {
+	has, logged = u.Active.hasTag(id, tag, seq)
+	if !logged && u.Frozen != nil {
+		return u.Frozen.hasTag(id, tag, seq)
 	}
-	return v
+	return has, logged
 }
 
-// Changed yields the plants that have got or lost the tag, some more than once.
-func (v *TagView) Changed() iter.Seq[plantstore.ID] {
+// Changed yields the plants that have got or lost a tag, some more than once.
+func (u *Unflushed) Changed(tag string) iter.Seq[plantstore.ID] {
 	return func(yield func(plantstore.ID) bool) {
-		for _, ids := range v.ids {
+		for _, g := range u.generations() {
+			_, ids := g.findTag(tag)
 			for _, id := range ids {
 				if !yield(id) {
 					return
@@ -339,18 +396,14 @@ func (v *TagView) Changed() iter.Seq[plantstore.ID] {
 	}
 }
 
-// Has reports whether a plant has the tag by its newest entry, and whether it has an entry.
-func (v *TagView) Has(id plantstore.ID) (has, logged bool) {
-	number := v.active
-	e, ok := v.u.Active.Find(id, v.seq)
-	if !ok && v.u.Frozen != nil {
-		number = v.frozen
-		e, ok = v.u.Frozen.Find(id, v.seq)
+// NextTag returns the first tag that is not before from.
+func (u *Unflushed) NextTag(from string) (next string, ok bool) {
+	for _, g := range u.generations() {
+		if tag, found := g.NextTag(from); found && (!ok || tag < next) {
+			next, ok = tag, true
+		}
 	}
-	if !ok || e.Seq <= v.after {
-		return false, false
-	}
-	return !e.Deleted() && e.tag == number, true
+	return next, ok
 }
 
 // chunkSize is how many entries a cursor takes from a generation at once.
@@ -358,18 +411,18 @@ const chunkSize = 128
 
 // cursor iterates over the entries of a generation in order of id.
 type cursor struct {
-	gen        *Generation
-	after, seq int64
-	tag        uint32 // what an entry has that has the tag
-	chunk      []Entry
-	at         int // in chunk
+	gen   *Generation
+	seq   int64
+	tag   uint32 // what an entry has that has the tag
+	chunk []Entry
+	at    int // in chunk
 }
 
-func newCursor(gen *Generation, first plantstore.ID, after, seq int64, tag string) *cursor {
-	c := &cursor{gen: gen, after: after, seq: seq}
+func newCursor(gen *Generation, first plantstore.ID, seq int64, tag string) *cursor {
+	c := &cursor{gen: gen, seq: seq}
 	if gen != nil {
-		c.tag, _ = gen.find(tag)
-		c.chunk = gen.From(first, after, seq, make([]Entry, 0, chunkSize))
+		c.tag, _ = gen.findTag(tag)
+		c.chunk = gen.From(first, seq, make([]Entry, 0, chunkSize))
 	}
 	return c
 }
@@ -377,7 +430,7 @@ func newCursor(gen *Generation, first plantstore.ID, after, seq int64, tag strin
 // peek returns the next entry.
 func (c *cursor) peek() (Entry, bool) {
 	if c.at == len(c.chunk) && len(c.chunk) == cap(c.chunk) && c.at > 0 && c.chunk[c.at-1].ID < math.MaxInt64 {
-		c.chunk = c.gen.From(c.chunk[c.at-1].ID+1, c.after, c.seq, c.chunk[:0])
+		c.chunk = c.gen.From(c.chunk[c.at-1].ID+1, c.seq, c.chunk[:0])
 		c.at = 0
 	}
 	if c.at == len(c.chunk) {
@@ -386,36 +439,37 @@ func (c *cursor) peek() (Entry, bool) {
 	return c.chunk[c.at], true
 }
 
-// Merge iterates over the entries of both generations. Where both have an entry for a
-// plant, it returns the active one's.
+// Merge iterates over the plants of both generations. Where both have an entry for a plant,
+// it returns the active one's.
 type Merge struct {
 	active, frozen *cursor
 	tagged         bool
 }
 
-// From returns the newest entries after one row up to another, from the first id on. If
-// there is a tag, only plants that have it match.
-func (u *Unflushed) From(first plantstore.ID, after, seq int64, tag plantstore.Tag) Merge {
+// From returns the plants that have entries, as of row seq, from the first id on. If there is
+// a tag, only plants that have it match.
+func (u *Unflushed) From(first plantstore.ID, seq int64, tag plantstore.Tag) Merge {
 	text, tagged := tag.Text()
-	return Merge{newCursor(u.Active, first, after, seq, text), newCursor(u.Frozen, first, after, seq, text), tagged}
+	return Merge{newCursor(u.Active, first, seq, text), newCursor(u.Frozen, first, seq, text), tagged}
 }
 
-// Next returns the next entry and moves on. It matches if its plant exists and has the tag.
-func (m Merge) Next() (e Entry, matches, ok bool) {
+// Next returns the id of the next plant, and the plant if it exists and has the tag, and
+// moves on.
+func (m Merge) Next() (id plantstore.ID, match *plantstore.Plant, ok bool) {
 	a, inActive := m.active.peek()
-	f, inFrozen := m.frozen.peek()
+	e, inFrozen := m.frozen.peek()
 	from := m.frozen
-	switch {
-	case inActive && (!inFrozen || a.ID <= f.ID):
-		e, from = a, m.active
-		if inFrozen && f.ID == a.ID {
+	if inActive && (!inFrozen || a.ID <= e.ID) {
+		if inFrozen && e.ID == a.ID {
 			m.frozen.at++
 		}
-	case inFrozen:
-		e = f
-	default:
-		return Entry{}, false, false
+		e, from = a, m.active
+	} else if !inFrozen {
+		return 0, nil, false
 	}
 	from.at++
-	return e, !e.Deleted() && (!m.tagged || e.tag == from.tag), true
+	if !m.tagged || e.tag == from.tag {
+		match = from.gen.Plant(e)
+	}
+	return e.ID, match, true
 }

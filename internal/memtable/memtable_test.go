@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"plantstore"
@@ -21,7 +22,7 @@ type history struct {
 
 func newHistory(seed uint64) *history {
 	return &history{
-		Rand: rand.New(rand.NewPCG(seed, 0)), mem: &memtable.Unflushed{Active: memtable.New()},
+		Rand: rand.New(rand.NewPCG(seed, 0)), mem: &memtable.Unflushed{Active: memtable.New(0)},
 		states: map[plantstore.ID]memtable.Change{},
 	}
 }
@@ -37,13 +38,22 @@ func (h *history) transaction() (changes []memtable.Change) {
 		if !ok {
 			was, ok = h.states[id]
 		}
-		c := memtable.Change{ID: id, Seq: int64(len(h.log) + len(changes) + 1), Size: uint32(h.IntN(9)), Before: was.After}
+		c := memtable.Change{ID: id, Seq: int64(len(h.log) + len(changes) + 1), Before: was.After}
 		if c.Deleted = ok && !was.Deleted && h.IntN(3) == 0; !c.Deleted {
-			c.After = tags[h.IntN(len(tags))]
+			c.After, c.Name = tags[h.IntN(len(tags))], strings.Repeat("x", h.IntN(9))
+			if h.IntN(40) == 0 {
+				c.Name = strings.Repeat("y", 100<<10) // a few fill a block
+			}
+			plant := plantOf(c)
+			c.Size = uint32(plant.TextSize())
 		}
 		changes, after[id] = append(changes, c), c
 	}
 	return changes
+}
+
+func plantOf(c memtable.Change) plantstore.Plant {
+	return plantstore.Plant{ID: c.ID, Name: c.Name, Tag: c.After}
 }
 
 func (h *history) commit(changes []memtable.Change) {
@@ -54,35 +64,36 @@ func (h *history) commit(changes []memtable.Change) {
 	}
 }
 
-// at returns the newest change of each plant after one row up to another.
-func (h *history) at(after, seq int64) map[plantstore.ID]memtable.Change {
+// at returns the newest change of each plant up to a row.
+func (h *history) at(seq int64) map[plantstore.ID]memtable.Change {
 	states := map[plantstore.ID]memtable.Change{}
 	for _, c := range h.log[:seq] {
-		if c.Seq > after {
-			states[c.ID] = c
-		}
+		states[c.ID] = c
 	}
 	return states
 }
 
 // compare compares what a reader sees whose snapshot ends with a row.
-func (h *history) compare(t *testing.T, after, seq int64) {
+func (h *history) compare(t *testing.T, seq int64) {
 	t.Helper()
-	want := h.at(after, seq)
+	want := h.at(seq)
 	for id := plantstore.ID(-21); id <= 20; id++ {
-		e, ok := h.mem.Find(id, seq)
+		plant, row := h.mem.Find(id, seq)
 		state, exists := want[id]
-		if ok = ok && e.Seq > after; ok != exists || ok && (e.Seq != state.Seq || e.Deleted() != state.Deleted || e.Size != state.Size) {
-			t.Fatalf("plant %d at row %d: %+v, %t, want %+v, %t", id, seq, e, ok, state, exists)
+		if row != state.Seq || exists && (plant == nil) != state.Deleted || exists && plant != nil && *plant != plantOf(state) {
+			t.Fatalf("plant %d at row %d: %.40v in row %d, want %.40v", id, seq, plant, row, state)
 		}
 	}
 	for _, tag := range tags {
 		first := plantstore.ID(h.IntN(40) - 20)
 		var got, expected []plantstore.ID
-		m := h.mem.From(first, after, seq, tag)
-		for e, matches, ok := m.Next(); ok; e, matches, ok = m.Next() {
-			if matches {
-				got = append(got, e.ID)
+		m := h.mem.From(first, seq, tag)
+		for id, plant, ok := m.Next(); ok; id, plant, ok = m.Next() {
+			if plant != nil {
+				got = append(got, id)
+			}
+			if plant != nil && *plant != plantOf(want[id]) {
+				t.Fatalf("plant %d at row %d: %.40v, want %.40v", id, seq, plant, want[id])
 			}
 		}
 		text, tagged := tag.Text()
@@ -98,16 +109,15 @@ func (h *history) compare(t *testing.T, after, seq int64) {
 		if !tagged {
 			continue
 		}
-		view := h.mem.Tag(text, after, seq)
-		changed := slices.Collect(view.Changed())
+		changed := slices.Collect(h.mem.Changed(text))
 		for id := plantstore.ID(-21); id <= 20; id++ {
-			has, logged := view.Has(id)
+			has, logged := h.mem.HasTag(id, text, seq)
 			state, exists := want[id]
 			if wantHas := exists && !state.Deleted && state.After == tag; logged != exists || has != wantHas {
 				t.Fatalf("plant %d has tag %q at row %d: %t, %t, want %t, %t", id, text, seq, has, logged, wantHas, exists)
 			}
 		}
-		for _, c := range h.log[after:] {
+		for _, c := range h.log[:seq] {
 			if c.Before != c.After && (c.Before == tag || c.After == tag) && !slices.Contains(changed, c.ID) {
 				t.Fatalf("the plants that have got or lost tag %q, %v, lack %d", text, changed, c.ID)
 			}
@@ -129,13 +139,13 @@ func TestGenerationsAreLikeTheirLog(t *testing.T) {
 			h.commit(h.transaction())
 			if round == 30 {
 				h.mem.Active.Freeze(int64(len(h.log)), 0, 0)
-				h.mem = &memtable.Unflushed{Active: memtable.New(), Frozen: h.mem.Active}
+				h.mem = &memtable.Unflushed{Active: memtable.New(int64(len(h.log))), Frozen: h.mem.Active}
 			}
-			h.compare(t, 0, int64(len(h.log)))
-			h.compare(t, 0, h.Int64N(int64(len(h.log)+1)))
+			h.compare(t, int64(len(h.log)))
+			h.compare(t, h.Int64N(int64(len(h.log)+1)))
 		}
 		frozen := h.mem.Frozen
-		final := h.at(0, frozen.Final())
+		final := h.at(frozen.Final())
 		flushed := map[plantstore.Tag][]plantstore.ID{}
 		for tag, ok := frozen.NextTag(""); ok; tag, ok = frozen.NextTag(tag + "\x00") {
 			ids, has := frozen.Tagged(tag)
@@ -157,12 +167,56 @@ func TestGenerationsAreLikeTheirLog(t *testing.T) {
 				t.Fatalf("seed %d: plants %v have the tag %v in the end, want %v", seed, flushed[tag], tag, want)
 			}
 		}
-		h.compare(t, frozen.Final(), int64(len(h.log)))
+	}
+}
+
+// Names are kept in blocks of 256 KiB, which some fill exactly and some exceed.
+func TestNamesOfAnySize(t *testing.T) {
+	const block = 256 << 10
+	g := memtable.New(100)
+	mem := &memtable.Unflushed{Active: g}
+	var names []string
+	for i, size := range []int{0, 1, block - 1, 0, block, 0, 3 * block, 0, 7, block - 7, 0} {
+		names = append(names, strings.Repeat(string(rune('a'+i)), size))
+		c := memtable.Change{ID: plantstore.ID(i), Seq: int64(101 + i), Name: names[i], Size: uint32(size)}
+		g.Add([]memtable.Change{c})
+		g.Remove([]memtable.Change{c})
+		g.Add([]memtable.Change{c})
+	}
+	for i, name := range names {
+		if plant, row := mem.Find(plantstore.ID(i), math.MaxInt64); row != int64(101+i) || plant.Name != name {
+			t.Errorf("plant %d is in row %d, with a name of %d bytes, want %d", i, row, len(plant.Name), len(name))
+		}
+	}
+}
+
+// A reader may find an entry of a transaction that fails meanwhile.
+func TestEntriesAreFoundWhileTransactionsFail(t *testing.T) {
+	g := memtable.New(0)
+	mem := &memtable.Unflushed{Active: g}
+	failed := []memtable.Change{{ID: 1, Seq: 1, Name: strings.Repeat("x", 300<<10), Size: 300 << 10}, {ID: 2, Seq: 2, Name: "y", Size: 1}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 200 {
+			g.Add(failed)
+			g.Remove(failed)
+		}
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			if plant, row := mem.Find(2, math.MaxInt64); row != 0 && plant.Name != "y" {
+				t.Fatalf("found %q", plant.Name)
+			}
+		}
 	}
 }
 
 func TestGenerationCoversWhatItWasFrozenWith(t *testing.T) {
-	g := memtable.New()
+	g := memtable.New(0)
 	if !g.Covers(math.MaxInt64) {
 		t.Error("the active generation does not cover what comes")
 	}

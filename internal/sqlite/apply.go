@@ -78,17 +78,15 @@ func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *
 	written[write.Plant.ID] = after
 	w.tx.rows = append(w.tx.rows, row)
 	w.tx.plants += plantDelta(row.kind)
-	text, _ := row.was.Text()
-	seq, size := w.tx.seq+int64(len(w.tx.rows)), row.plant.TextSize()+len(text)
-	w.tx.changes = append(w.tx.changes, changeOf(row.kind, seq, row.plant.ID, size, row.plant.Tag, row.was))
+	w.tx.changes = append(w.tx.changes, changeOf(row.kind, w.tx.seq+int64(len(w.tx.rows)), row.plant, row.was))
 }
 
-// changeOf returns what a row of the log changes. Its tag is the plant's after the change, or
-// before a deletion, and was the one before a replacement.
-func changeOf(kind plantstore.EventType, seq int64, id plantstore.ID, size int, tag, was plantstore.Tag) memtable.Change {
-	c := memtable.Change{ID: id, Seq: seq, Size: uint32(size), Before: was, After: tag}
+// changeOf returns what a row of the log changes. Its plant is the one after the change, or
+// before a deletion, and was the tag before a replacement.
+func changeOf(kind plantstore.EventType, seq int64, plant plantstore.Plant, was plantstore.Tag) memtable.Change {
+	c := memtable.Change{ID: plant.ID, Seq: seq, Size: uint32(plant.TextSize()), Name: plant.Name, Before: was, After: plant.Tag}
 	if kind == plantstore.PlantDeleted {
-		c.Before, c.After, c.Deleted = tag, plantstore.Tag{}, true
+		c.Name, c.Before, c.After, c.Deleted = "", plant.Tag, plantstore.Tag{}, true
 	}
 	return c
 }
@@ -164,19 +162,11 @@ func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*pl
 		if _, ok := written[id]; ok {
 			continue
 		}
-		e, logged := mem.Find(id, math.MaxInt64)
-		if !logged {
+		if plant, row := mem.Find(id, math.MaxInt64); row > 0 {
+			found[id] = plant
+		} else {
 			stored = append(stored, id)
-			continue
 		}
-		if e.Deleted() || found[id] != nil {
-			continue
-		}
-		plant, err := entryPlant(w.logged, e)
-		if err != nil {
-			return nil, err
-		}
-		found[id] = plant
 	}
 	return found, w.lookUpStored(stored, found)
 }

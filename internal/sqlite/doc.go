@@ -2,8 +2,8 @@
 //
 // A write is appended to the log of changes (apply.go), and is then durable and visible. The
 // table of plants is brought up to date later, in runs sorted by id (flush.go), and the table
-// of tagged plants after it (tags.go). Until then internal/memtable says where in the log a
-// plant is. A read takes a plant from there, or else from the table (read.go).
+// of tagged plants after it (tags.go). Until then internal/memtable has the plant. A read
+// takes it from there, or else from the table (read.go).
 //
 // One connection writes (writer.go), others read (readers.go), and one checkpoints
 // (checkpoint.go), so that a reader never waits for the writer, nor the writer for a
@@ -25,8 +25,8 @@
 //  4. A reader MUST load the generations before it begins its transaction, and MUST begin anew
 //     if the active one was frozen before the snapshot's last row.
 //  5. The table may be ahead of flushed, and the table of tagged plants behind the table, but
-//     only for plants that have a row after flushed. Readers MUST take those from the log,
-//     whatever the tables say about them.
+//     only for plants that have a row after flushed. Readers MUST take those from
+//     memory, whatever the tables say about them.
 //  6. A flush MUST write final states, so that it can be repeated after a crash. The number of
 //     plants and the size of the log are stored as of flushed, in the transaction that moves it.
 //  7. Only the process that holds the lock writes plants, flushes and trims. Others MUST append

@@ -3,17 +3,19 @@ package sqlite
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"plantstore"
 	"plantstore/internal/memtable"
 )
 
 // With large plants a generation is frozen before it has generationSize rows, when they have
-// generationText bytes of text, or the log's limit divided by generationShare: until it is
-// flushed, the log cannot be trimmed. With many different tags it is frozen when they take
+// generationText bytes of text, which is in memory, or the log's limit divided by
+// generationShare: until it is flushed, the log cannot be trimmed. With many different tags it is frozen when they take
 // generationTags bytes of memory.
 const (
-	generationText = 64 << 20
+	generationText = 24 << 20
 	generationTags = 16 << 20
 
 	generationShare = 16
@@ -42,7 +44,7 @@ func (s *Store) freeze() {
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
 	mem.Active.Freeze(s.write.seq, s.write.plants, s.write.unflushedBytes)
-	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(), Frozen: mem.Active})
+	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(s.write.seq), Frozen: mem.Active})
 }
 
 // freezeRest makes sure that there is a frozen generation, however small, and reports
@@ -166,7 +168,7 @@ func (s *Store) flush(n int, text int64) error {
 // many plants and how much text it was.
 func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (flushed int, size int64, err error) {
 	p := &w.tx.progress
-	chunk := frozen.From(p.next, 0, math.MaxInt64, make([]memtable.Entry, 0, n))
+	chunk := frozen.From(p.next, math.MaxInt64, make([]memtable.Entry, 0, n))
 	last := len(chunk) < n || chunk[n-1].ID == math.MaxInt64
 	for i, e := range chunk {
 		if size += int64(e.Size); size > text && i > 0 {
@@ -183,76 +185,41 @@ func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (fl
 	return len(chunk), size, w.store(frozen, chunk)
 }
 
-// store brings the table up to date with these entries, and changes their order. It
-// writes runs of adjacent rows of the log as it finds them. The others it writes in order
-// of id, so that it comes to each page of the table once.
-func (w *writer) store(frozen *memtable.Generation, chunk []memtable.Entry) error {
-	memtable.SortBySeq(chunk)
-	var single []memtable.Entry
-	for len(chunk) > 0 {
-		n := runLength(chunk)
-		var err error
-		switch {
-		case chunk[0].Deleted():
-			err = w.removePlant(chunk[0].ID)
-		case n >= minRun:
-			err = w.storeRows(chunk[0].Seq, n)
-		default:
-			single = append(single, chunk[:n]...)
+// store brings the table up to date with entries in order of id.
+func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) error {
+	for len(entries) > 0 {
+		stmt, n := w.storeOne, 1
+		if len(entries) >= groupSize && isDense(entries[:groupSize]) {
+			stmt, n = w.storeGroup, groupSize
 		}
-		if err != nil {
+		if entries[0].Deleted() {
+			stmt = w.remove
+			stmt.BindInt64(1, int64(entries[0].ID))
+		} else {
+			for i, e := range entries[:n] {
+				plant := frozen.Plant(e)
+				stmt.BindInt64(3*i+1, int64(plant.ID))
+				stmt.BindText(3*i+2, plant.Name)
+				bindTag(stmt, 3*i+3, plant.Tag)
+			}
+		}
+		if err := run(stmt); err != nil {
 			return err
 		}
-		chunk = chunk[n:]
-	}
-	memtable.SortByID(single)
-	for _, e := range single {
-		plant, err := w.ahead.plant(w.logged, frozen, e)
-		if err == nil {
-			err = w.storePlant(plant)
-		}
-		if err != nil {
-			return err
-		}
+		entries = entries[n:]
 	}
 	return nil
 }
 
-// runLength returns how many of the first entries are adjacent rows of the log that store a
-// plant, or 1.
-func runLength(entries []memtable.Entry) int {
-	n := 1
-	for n < len(entries) && !entries[0].Deleted() && entries[n].Seq == entries[0].Seq+int64(n) && !entries[n].Deleted() {
-		n++
-	}
-	return n
+// isDense reports whether one statement should store these entries. If they are far apart that
+// is slower: SQLite keeps a copy of each page that the statement changes.
+func isDense(entries []memtable.Entry) bool {
+	deleted := slices.ContainsFunc(entries, memtable.Entry.Deleted)
+	return !deleted && uint64(entries[len(entries)-1].ID-entries[0].ID) < uint64(density*len(entries))
 }
 
-// minRun is how many adjacent rows one statement stores. This is not free: SQLite keeps a
-// copy of each page that the statement changes.
-const minRun = 8
-
-// storeRows stores n rows of the log.
-func (w *writer) storeRows(first int64, n int) error {
-	w.storeRun.BindInt64(1, first)
-	w.storeRun.BindInt64(2, first+int64(n)-1)
-	if err := run(w.storeRun); err != nil {
-		return err
-	}
-	if stored := w.conn.Changes(); stored != n {
-		return inconsistent("the log has %d of %d rows", stored, n)
-	}
-	return nil
-}
-
-func (w *writer) storePlant(p *plantstore.Plant) error {
-	w.storeOne.BindInt64(1, int64(p.ID))
-	w.storeOne.BindText(2, p.Name)
-	bindTag(w.storeOne, 3, p.Tag)
-	return run(w.storeOne)
-}
-
-func (w *writer) removePlant(id plantstore.ID) error {
-	w.remove.BindInt64(1, int64(id))
-	return run(w.remove)
+// insertStored returns a statement that stores n plants.
+func insertStored(n int) string {
+	return "INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + strings.Repeat(", (?, ?, ?)", n-1) +
+		" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
 }

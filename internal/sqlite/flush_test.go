@@ -309,18 +309,21 @@ func (l *comparison) asAfterAKill(t *testing.T) {
 	l.compare(t, s)
 }
 
-// unflushed returns where the log has the newest state of every plant that is not flushed.
-func (l *comparison) unflushed(s *Store) (all []plantRow) {
-	entries := s.unflushed.Load().From(memtable.FirstID, 0, math.MaxInt64, plantstore.Tag{})
-	for e, _, ok := entries.Next(); ok; e, _, ok = entries.Next() {
-		all = append(all, plantRow{e.ID, e.Seq})
+// unflushed returns the newest state of every plant that is not flushed.
+func (l *comparison) unflushed(s *Store) (all []plantState) {
+	entries := s.unflushed.Load().From(memtable.FirstID, math.MaxInt64, plantstore.Tag{})
+	for id, plant, ok := entries.Next(); ok; id, plant, ok = entries.Next() {
+		if plant == nil {
+			plant = &plantstore.Plant{}
+		}
+		all = append(all, plantState{id, *plant})
 	}
 	return all
 }
 
-type plantRow struct {
-	id  plantstore.ID
-	seq int64
+type plantState struct {
+	id    plantstore.ID
+	plant plantstore.Plant // without an id if it was deleted
 }
 
 func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
@@ -481,16 +484,11 @@ func TestMissingLogRowIsDetected(t *testing.T) {
 			for range 3 {
 				l.apply(t, l.creates(t, 100, 0))
 			}
-			if err := exec(l.store.write.conn, damage); err != nil {
-				t.Fatal(err)
-			}
-			// As the command does it, which does not have the server's index.
+			mustClose(t, l.store)
+			runRaw(t, l.path, damage)
+			l.store = mustOpen(t, l.path, Serve)
 			if problems, err := openStore(t, l.path, Existing).Check(t.Context()); err == nil && len(problems) == 0 {
 				t.Error("check finds nothing")
-			}
-			l.store.freezeRest()
-			if err := l.store.withWriter(t.Context(), func(*writer) error { return l.store.flush(1000, flushText) }); !errors.Is(err, plantstore.ErrDamaged) {
-				t.Errorf("flush: %v", err)
 			}
 			if _, err := l.store.Apply(t.Context(), l.creates(t, 1, 0)); !errors.Is(err, plantstore.ErrDamaged) {
 				t.Errorf("a write to a damaged store: %v", err)
@@ -647,75 +645,26 @@ func TestRowsToBeTrimmedAreFlushedSoon(t *testing.T) {
 	l.compare(t, l.store)
 }
 
-// A transaction fails after a reader has found its entry, and the next one uses its row
-// for another plant, or for a token.
-func TestRowOfAFailedTransactionIsNotTakenForAnother(t *testing.T) {
-	for name, appendRow := range map[string]func(*Store){
-		"plant": func(s *Store) { create(t, s, fern(2)) },
-		"token": func(s *Store) {
-			if err := s.CreateToken(t.Context(), newToken("ci"), plantstore.Actor{Name: plantstore.Operator}); err != nil {
-				t.Error(err)
-			}
-		},
-	} {
+// A reader does not see a transaction that is in progress, whatever becomes of it.
+func TestPlantIsReadWithoutTransactionsInProgress(t *testing.T) {
+	for _, flushed := range []bool{false, true} {
 		for _, deleted := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, deleted), func(t *testing.T) {
+			t.Run(fmt.Sprintf("flushed %t, deleted %t", flushed, deleted), func(t *testing.T) {
 				s := openStore(t, newPath(t), Serve)
 				create(t, s, fern(0))
+				for flushed && s.freezeRest() {
+					if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+						t.Fatal(err)
+					}
+				}
 				failed := []memtable.Change{{ID: 0, Seq: s.write.seq + 1, Deleted: deleted}}
 				active := s.unflushed.Load().Active
 				active.Add(failed)
-				appendRow(s)
-				got := make(chan error)
-				go func() {
-					p, err := s.Plant(t.Context(), 0)
-					if err == nil && p != fern(0) {
-						err = fmt.Errorf("got %v", p)
-					}
-					got <- err
-				}()
-				time.Sleep(10 * time.Millisecond)
+				wantPlant(t, s, fern(0))
 				active.Remove(failed)
-				if err := <-got; err != nil {
-					t.Error(err)
-				}
+				create(t, s, fern(2)) // its row
+				wantPlant(t, s, fern(0))
 			})
 		}
-	}
-}
-
-// Batches that flush a few random ids each never wait until a large part of the log was
-// read ahead.
-func TestReadAheadIsSpreadOverBatches(t *testing.T) {
-	s := openStore(t, newPath(t), Serve)
-	random := rand.New(rand.NewPCG(1, 0))
-	var batch []plantstore.Write
-	for range 40_000 {
-		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: plantstore.ID(random.Uint64())}})
-	}
-	if _, err := s.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
-	s.freezeRest()
-	var most, windows, total, before int // before the window
-	for last := (*window)(nil); !s.write.progress.stored; {
-		if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(50, flushText) }); err != nil {
-			t.Fatal(err)
-		}
-		ahead := s.write.ahead
-		if ahead.now == nil {
-			break // all is flushed
-		}
-		if ahead.now != last {
-			if last != nil {
-				before += len(last.plants)
-			}
-			windows, last = windows+1, ahead.now
-		}
-		read := before + len(ahead.now.plants) + len(ahead.next.plants)
-		most, total = max(most, read-total), read
-	}
-	if most > 50*readPerPlant+firstWindow || windows < windowShare {
-		t.Errorf("a batch read up to %d plants ahead, in %d windows", most, windows)
 	}
 }

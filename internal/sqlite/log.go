@@ -17,7 +17,7 @@ import (
 // loadRows adds the rows after one up to another to a generation, and returns how many more
 // plants there are with them, and the size of the rows.
 func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plants, size int64, err error) {
-	rows, err := c.Prepare("SELECT seq, type, id, tag, octet_length(name), was, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq")
+	rows, err := c.Prepare("SELECT id, name, tag, was, seq, type, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -30,23 +30,24 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 		into.Add(changes)
 		changes = changes[:0]
 	}
+	found := int64(0)
 	err = eachRow(rows, func() {
+		found++
 		size += rows.ColumnInt64(6)
-		kind := columnType(rows, 1)
+		kind := columnType(rows, 5)
 		if !kind.OfPlant() {
 			return
 		}
 		plants += plantDelta(kind)
-		tag, was := columnTag(rows, 3), columnTag(rows, 5)
-		text, _ := tag.Text()
-		before, _ := was.Text()
-		textSize := len(text) + rows.ColumnInt(4) + len(before)
-		changes = append(changes, changeOf(kind, rows.ColumnInt64(0), plantstore.ID(rows.ColumnInt64(2)), textSize, tag, was))
+		changes = append(changes, changeOf(kind, rows.ColumnInt64(4), rowPlant(rows), columnTag(rows, 3)))
 		if len(changes) == cap(changes) {
 			add()
 		}
 	})
 	add()
+	if err == nil && found != to-after {
+		err = inconsistent("the log has %d of the rows from %d to %d", found, after+1, to)
+	}
 	return plants, size, err
 }
 
@@ -80,7 +81,7 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	mem := s.unflushed.Load()
+	mem := &memtable.Unflushed{Active: memtable.New(snap.flushed)}
 	plants, size, err := loadRows(w.conn, snap.flushed, snap.seq, mem.Active)
 	if err != nil {
 		return err
@@ -89,6 +90,7 @@ func (s *Store) load() error {
 		seq: snap.seq, time: last.Time, plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.trimmed,
 		bytes: snap.bytes + size, unflushedBytes: size,
 	}
+	s.unflushed.Store(mem)
 	s.lastSeq.Store(w.seq)
 	s.plants.Store(w.plants)
 	s.logSize.Store(w.bytes)

@@ -37,40 +37,26 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 
 // find returns the plant with that id, or nil if there is none.
 func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error) {
-	if s.lock == nil { // the server's index is in another process
+	if s.lock == nil { // the server's memory is in another process
 		return plantByKey(c, "SELECT id, name, tag FROM plants WHERE id = ?", int64(id))
 	}
 	const inTable = "SELECT id, name, tag FROM stored WHERE id = ?"
-	mem := s.unflushed.Load()
-	for seq := int64(math.MaxInt64); ; {
-		e, logged := mem.Find(id, seq)
-		if !logged {
-			return plantByKey(c, inTable, int64(id))
-		}
-		last := s.lastSeq.Load() // before the read, which sees at least that much
-		row, err := c.Prepare(selectLogged)
-		if err != nil {
-			return nil, err
-		}
-		found, other, err := loggedPlant(row, e)
-		switch {
-		case err != nil:
-			return nil, err
-		case other:
-			// Its transaction failed, and the row is another's now.
-			mem, seq = s.unflushed.Load(), math.MaxInt64
-		case found == nil && e.Seq > last:
-			// It was not committed yet, so the version before it counts.
-			seq = e.Seq - 1
-		case e.Deleted():
-			return nil, nil
-		case found == nil:
-			// It has been flushed and trimmed.
-			return plantByKey(c, inTable, int64(id))
-		default:
-			return found, nil
-		}
+	last := s.lastSeq.Load() // before the entry is found, which is then not one of a transaction that fails
+	plant, row := s.unflushed.Load().Find(id, math.MaxInt64)
+	if row == 0 {
+		return plantByKey(c, inTable, int64(id))
 	}
+	if row <= last {
+		return plant, nil
+	}
+	// Its transaction is in progress. Only a snapshot knows whether it is visible.
+	err := s.snapshot(c, func(snap *snapshot) (err error) {
+		if plant, row = snap.mem.Find(id, snap.seq); row == 0 {
+			plant, err = plantByKey(c, inTable, int64(id))
+		}
+		return err
+	})
+	return plant, err
 }
 
 // List returns one page.
@@ -205,7 +191,7 @@ func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 	if snap.mem != nil {
 		return snap.mem, nil
 	}
-	mem := &memtable.Unflushed{Active: memtable.New()}
+	mem := &memtable.Unflushed{Active: memtable.New(snap.flushed)}
 	_, _, err := loadRows(snap.conn, snap.flushed, snap.seq, mem.Active)
 	return mem, err
 }
@@ -230,27 +216,19 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 		return err
 	}
 	defer stored.Reset()
-	logged, err := snap.conn.Prepare(selectLogged)
-	if err != nil {
-		return err
-	}
-	entries, more := mem.From(first, snap.flushed, snap.seq, q.Tag), true
-	e, matches, pending := entries.Next()
+	entries, more := mem.From(first, snap.seq, q.Tag), true
+	next, match, pending := entries.Next()
 	// upTo calls f with the plants of the entries up to an id, and reports whether that one
 	// has an entry.
-	upTo := func(id plantstore.ID) (found bool, err error) {
-		for more && pending && e.ID <= id {
-			if matches {
-				p, err := entryPlant(logged, e)
-				if err != nil {
-					return false, err
-				}
-				more = f(*p)
+	upTo := func(id plantstore.ID) (found bool) {
+		for more && pending && next <= id {
+			if match != nil {
+				more = f(*match)
 			}
-			found = e.ID == id
-			e, matches, pending = entries.Next()
+			found = next == id
+			next, match, pending = entries.Next()
 		}
-		return found, nil
+		return found
 	}
 	for more {
 		row, err := stored.Step()
@@ -258,14 +236,10 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 			return err
 		}
 		if !row {
-			_, err = upTo(math.MaxInt64)
-			return err
+			upTo(math.MaxInt64)
+			return nil
 		}
-		replaced, err := upTo(plantstore.ID(stored.ColumnInt64(0)))
-		if err != nil {
-			return err
-		}
-		if more && !replaced {
+		if replaced := upTo(plantstore.ID(stored.ColumnInt64(0))); more && !replaced {
 			more = f(rowPlant(stored))
 		}
 	}

@@ -183,7 +183,7 @@ func (s *Store) open(mode Mode) error {
 	if err := s.write.prepare(); err != nil {
 		return classify(path, err)
 	}
-	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New()})
+	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(0)})
 	if mode == Serve {
 		if err := s.load(); err != nil {
 			return classify(path, err)

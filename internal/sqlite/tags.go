@@ -135,11 +135,10 @@ func (snap *snapshot) nextTag(mem *memtable.Unflushed, from string) (tag string,
 // end, and those that have it in the table, where memory does not say otherwise.
 func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, work int, err error) {
 	const limit = plantstore.MaxTagPlants + 1
-	inMemory := mem.Tag(tag, snap.flushed, snap.seq)
 	found := make(map[plantstore.ID]bool)
-	for id := range inMemory.Changed() {
+	for id := range mem.Changed(tag) {
 		work += lookUpWork
-		if has, _ := inMemory.Has(id); has {
+		if has, _ := mem.HasTag(id, tag, snap.seq); has {
 			found[id] = true
 		}
 		if len(found) == limit {
@@ -155,7 +154,7 @@ func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, 
 	err = eachRowWhile(rows, func() bool {
 		work++
 		id := plantstore.ID(rows.ColumnInt64(0))
-		if has, logged := inMemory.Has(id); (has || !logged) && !found[id] {
+		if has, logged := mem.HasTag(id, tag, snap.seq); (has || !logged) && !found[id] {
 			plants++
 		}
 		return plants < limit

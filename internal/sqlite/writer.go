@@ -13,17 +13,14 @@ import (
 	"plantstore/internal/memtable"
 )
 
-// selectLogged returns a row of the log.
-const selectLogged = "SELECT id, name, tag, type FROM log WHERE seq = ?"
-
 // writer is the one connection that writes, with its statements. The store's mutex
 // guards it.
 type writer struct {
 	conn                    *sqlite.Conn
 	begin, commit, rollback *sqlite.Stmt
-	storedRange, logged     *sqlite.Stmt
+	storedRange             *sqlite.Stmt
 	appendOne, appendGroup  *sqlite.Stmt
-	storeRun, storeOne      *sqlite.Stmt // of the flush
+	storeOne, storeGroup    *sqlite.Stmt
 	remove                  *sqlite.Stmt
 	tagOne, tagGroup, untag *sqlite.Stmt
 	setFlushed              *sqlite.Stmt
@@ -32,7 +29,6 @@ type writer struct {
 
 	state       // as of the last commit
 	serves bool // it holds the lock, and so keeps the state
-	ahead  readAhead
 
 	found map[plantstore.ID]*plantstore.Plant // of lookUp
 
@@ -69,26 +65,23 @@ type logRow struct {
 }
 
 func (w *writer) prepare() error {
-	const orReplace = " ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
 		"BEGIN IMMEDIATE": &w.begin,
 		"COMMIT":          &w.commit,
 		"ROLLBACK":        &w.rollback,
 		"SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?": &w.storedRange,
-		selectLogged:         &w.logged,
-		insertLog(1):         &w.appendOne,
-		insertLog(groupSize): &w.appendGroup,
-		"INSERT INTO stored (id, name, tag) SELECT id, name, tag FROM log WHERE seq BETWEEN ? AND ?" +
-			orReplace: &w.storeRun,
-		"INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + orReplace:              &w.storeOne,
-		"DELETE FROM stored WHERE id = ?":                                              &w.remove,
-		insertTagged(1):                                                                &w.tagOne,
-		insertTagged(groupSize):                                                        &w.tagGroup,
-		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                           &w.untag,
-		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?":                      &w.setFlushed,
-		"DELETE FROM log WHERE seq <= ?":                                               &w.trim,
-		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq": &w.logSizes,
+		insertLog(1):                      &w.appendOne,
+		insertLog(groupSize):              &w.appendGroup,
+		insertStored(1):                   &w.storeOne,
+		insertStored(groupSize):           &w.storeGroup,
+		"DELETE FROM stored WHERE id = ?": &w.remove,
+		insertTagged(1):                   &w.tagOne,
+		insertTagged(groupSize):           &w.tagGroup,
+		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                 &w.untag,
+		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?":                                            &w.setFlushed,
+		"DELETE FROM log WHERE seq <= ?":                                                                     &w.trim,
+		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                       &w.logSizes,
 		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1), bytes = ?": &w.setTrimmed,
 	} {
 		var err error
@@ -199,7 +192,6 @@ func (s *Store) committed(w *writer) {
 	s.logSize.Store(w.tx.bytes)
 	mem := s.unflushed.Load()
 	if w.flushed != w.tx.flushed {
-		w.ahead = readAhead{}
 		mem = &memtable.Unflushed{Active: mem.Active}
 		s.unflushed.Store(mem)
 	}
@@ -252,31 +244,6 @@ func plantByKey(c *sqlite.Conn, query string, key int64) (*plantstore.Plant, err
 	}
 	p := rowPlant(stmt)
 	return &p, stmt.Reset()
-}
-
-// loggedPlant returns the plant in an entry's row. If it is nil, other reports whether
-// the row has something else.
-func loggedPlant(stmt *sqlite.Stmt, e memtable.Entry) (plant *plantstore.Plant, other bool, err error) {
-	stmt.BindInt64(1, e.Seq)
-	found, err := stmt.Step()
-	if err != nil || !found {
-		stmt.Reset()
-		return nil, false, err
-	}
-	if stmt.ColumnInt64(0) != int64(e.ID) || !columnType(stmt, 3).OfPlant() {
-		return nil, true, stmt.Reset()
-	}
-	p := rowPlant(stmt)
-	return &p, false, stmt.Reset()
-}
-
-// entryPlant returns the plant in an entry's row, which must be there.
-func entryPlant(stmt *sqlite.Stmt, e memtable.Entry) (*plantstore.Plant, error) {
-	plant, _, err := loggedPlant(stmt, e)
-	if err == nil && plant == nil {
-		err = inconsistent("the log has no row %d for plant %d", e.Seq, e.ID)
-	}
-	return plant, err
 }
 
 // rowPlant reads the columns id, name and tag.
