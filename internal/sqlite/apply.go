@@ -183,14 +183,13 @@ func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plant
 		for n < len(ids) && uint64(ids[n]-ids[0]) < uint64(density*(n+1)) {
 			n++
 		}
-		w.storedRange.BindInt64(1, int64(ids[0]))
-		w.storedRange.BindInt64(2, int64(ids[n-1]))
-		err := eachRow(w.storedRange, func() {
-			if _, ok := slices.BinarySearch(ids[:n], plantstore.ID(w.storedRange.ColumnInt64(0))); ok {
-				plant := rowPlant(w.storedRange)
+		err := query(w.conn, func(row *sqlite.Stmt) error {
+			if _, ok := slices.BinarySearch(ids[:n], plantstore.ID(row.ColumnInt64(0))); ok {
+				plant := rowPlant(row)
 				into[plant.ID] = &plant
 			}
-		})
+			return nil
+		}, "SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?", int64(ids[0]), int64(ids[n-1]))
 		if err != nil {
 			return err
 		}

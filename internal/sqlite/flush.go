@@ -155,13 +155,11 @@ func (s *Store) flush(n int, text int64) error {
 	}
 	w.tx.flushed, w.tx.progress = frozen.Final(), progress{}
 	w.tx.unflushedBytes -= frozen.Logged
-	w.setFlushed.BindInt64(1, w.tx.flushed)
-	w.setFlushed.BindInt64(2, frozen.Plants)
-	w.setFlushed.BindInt64(3, w.tx.bytes-w.tx.unflushedBytes)
-	if err := run(w.setFlushed); err != nil || w.conn.Changes() == 1 {
-		return err
+	err = exec(w.conn, "UPDATE log_state SET flushed = ?, plants = ?, bytes = ?", w.tx.flushed, frozen.Plants, w.tx.bytes-w.tx.unflushedBytes)
+	if err == nil && w.conn.Changes() != 1 {
+		err = errNoState
 	}
-	return errNoState
+	return err
 }
 
 // flushPlants flushes the next n plants, with up to that many bytes of text, and returns how
@@ -188,20 +186,22 @@ func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (fl
 // store brings the table up to date with entries in order of id.
 func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) error {
 	for len(entries) > 0 {
+		if entries[0].Deleted() {
+			if err := exec(w.conn, "DELETE FROM stored WHERE id = ?", int64(entries[0].ID)); err != nil {
+				return err
+			}
+			entries = entries[1:]
+			continue
+		}
 		stmt, n := w.storeOne, 1
 		if len(entries) >= groupSize && isDense(entries[:groupSize]) {
 			stmt, n = w.storeGroup, groupSize
 		}
-		if entries[0].Deleted() {
-			stmt = w.remove
-			stmt.BindInt64(1, int64(entries[0].ID))
-		} else {
-			for i, e := range entries[:n] {
-				plant := frozen.Plant(e)
-				stmt.BindInt64(3*i+1, int64(plant.ID))
-				stmt.BindText(3*i+2, plant.Name)
-				bindTag(stmt, 3*i+3, plant.Tag)
-			}
+		for i, e := range entries[:n] {
+			plant := frozen.Plant(e)
+			stmt.BindInt64(3*i+1, int64(plant.ID))
+			stmt.BindText(3*i+2, plant.Name)
+			bindTag(stmt, 3*i+3, plant.Tag)
 		}
 		if err := run(stmt); err != nil {
 			return err

@@ -17,12 +17,6 @@ import (
 // loadRows adds the rows after one up to another to a generation, and returns how many more
 // plants there are with them, and the size of the rows.
 func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plants, size int64, err error) {
-	rows, err := c.Prepare("SELECT id, name, tag, was, seq, type, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq")
-	if err != nil {
-		return 0, 0, err
-	}
-	rows.BindInt64(1, after)
-	rows.BindInt64(2, to)
 	changes := make([]memtable.Change, 0, loadSize)
 	add := func() {
 		// In order of id they are added in a fraction of the time.
@@ -31,19 +25,20 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 		changes = changes[:0]
 	}
 	found := int64(0)
-	err = eachRow(rows, func() {
+	err = query(c, func(row *sqlite.Stmt) error {
 		found++
-		size += rows.ColumnInt64(6)
-		kind := columnType(rows, 5)
+		size += row.ColumnInt64(6)
+		kind := columnType(row, 5)
 		if !kind.OfPlant() {
-			return
+			return nil
 		}
 		plants += plantDelta(kind)
-		changes = append(changes, changeOf(kind, rows.ColumnInt64(4), rowPlant(rows), columnTag(rows, 3)))
+		changes = append(changes, changeOf(kind, row.ColumnInt64(4), rowPlant(row), columnTag(row, 3)))
 		if len(changes) == cap(changes) {
 			add()
 		}
-	})
+		return nil
+	}, "SELECT id, name, tag, was, seq, type, "+rowSize+" FROM log WHERE seq > ? AND seq <= ? ORDER BY seq", after, to)
 	add()
 	if err == nil && found != to-after {
 		err = inconsistent("the log has %d of the rows from %d to %d", found, after+1, to)
@@ -68,10 +63,10 @@ func plantDelta(kind plantstore.EventType) int64 {
 // load reads what the table does not have yet, after a start.
 func (s *Store) load() error {
 	w := s.write
-	if err := run(w.begin); err != nil {
+	if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	defer func() { _ = run(w.rollback) }()
+	defer func() { _ = exec(w.conn, "ROLLBACK") }()
 	snap, err := beginRead(w.conn)
 	if err != nil {
 		return err

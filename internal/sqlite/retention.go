@@ -75,24 +75,23 @@ func (s *Store) trim(rows int, bytes int64) error {
 	if !wanted() {
 		return nil
 	}
-	w.logSizes.BindInt64(1, w.trimmed)
-	w.logSizes.BindInt64(2, w.flushed)
-	err := eachRowWhile(w.logSizes, func() bool {
-		to, freed = w.logSizes.ColumnInt64(0), freed+w.logSizes.ColumnInt64(1)
-		return wanted()
-	})
+	err := query(w.conn, func(row *sqlite.Stmt) error {
+		to, freed = row.ColumnInt64(0), freed+row.ColumnInt64(1)
+		if !wanted() {
+			return errStop
+		}
+		return nil
+	}, "SELECT seq, "+rowSize+" FROM log WHERE seq > ? AND seq <= ? ORDER BY seq", w.trimmed, w.flushed)
 	if err != nil {
 		return err
 	}
 	w.tx.bytes -= freed
-	w.setTrimmed.BindInt64(1, to)
-	w.setTrimmed.BindInt64(2, w.tx.bytes-w.tx.unflushedBytes)
-	if err := run(w.setTrimmed); err != nil {
+	w.tx.trimmed = to
+	const setTrimmed = "UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1), bytes = ?2"
+	if err := exec(w.conn, setTrimmed, to, w.tx.bytes-w.tx.unflushedBytes); err != nil {
 		return err
 	}
-	w.trim.BindInt64(1, to)
-	w.tx.trimmed = to
-	return run(w.trim)
+	return exec(w.conn, "DELETE FROM log WHERE seq <= ?", to)
 }
 
 // mayTrim reports whether there are rows to trim.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"zombiezen.com/go/sqlite"
+
 	"plantstore"
 	"plantstore/internal/memtable"
 	"plantstore/internal/storage"
@@ -46,9 +48,7 @@ func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.I
 			tagged = append(tagged, id)
 			continue
 		}
-		w.untag.BindText(1, tag)
-		w.untag.BindInt64(2, int64(id))
-		if err := run(w.untag); err != nil {
+		if err := exec(w.conn, "DELETE FROM stored_by_tag WHERE tag = ? AND id = ?", tag, int64(id)); err != nil {
 			return err
 		}
 	}
@@ -117,16 +117,12 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 // nextTag returns the first tag that is not before from.
 func (snap *snapshot) nextTag(mem *memtable.Unflushed, from string) (tag string, ok bool, err error) {
 	tag, ok = mem.NextTag(from)
-	row, err := snap.conn.Prepare("SELECT tag FROM stored_by_tag WHERE tag >= ? ORDER BY tag LIMIT 1")
-	if err != nil {
-		return "", false, err
-	}
-	row.BindText(1, from)
-	err = eachRow(row, func() {
+	err = query(snap.conn, func(row *sqlite.Stmt) error {
 		if stored := row.ColumnText(0); !ok || stored < tag {
 			tag, ok = stored, true
 		}
-	})
+		return nil
+	}, "SELECT tag FROM stored_by_tag WHERE tag >= ? ORDER BY tag LIMIT 1", from)
 	return tag, ok, err
 }
 
@@ -146,18 +142,16 @@ func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, 
 		}
 	}
 	plants = len(found)
-	rows, err := snap.conn.Prepare("SELECT id FROM stored_by_tag WHERE tag = ? ORDER BY id")
-	if err != nil {
-		return 0, 0, err
-	}
-	rows.BindText(1, tag)
-	err = eachRowWhile(rows, func() bool {
+	err = query(snap.conn, func(row *sqlite.Stmt) error {
 		work++
-		id := plantstore.ID(rows.ColumnInt64(0))
+		id := plantstore.ID(row.ColumnInt64(0))
 		if has, logged := mem.HasTag(id, tag, snap.seq); (has || !logged) && !found[id] {
 			plants++
 		}
-		return plants < limit
-	})
+		if plants == limit {
+			return errStop
+		}
+		return nil
+	}, "SELECT id FROM stored_by_tag WHERE tag = ? ORDER BY id", tag)
 	return plants, work, err
 }

@@ -13,19 +13,13 @@ import (
 	"plantstore/internal/memtable"
 )
 
-// writer is the one connection that writes, with its statements. The store's mutex
-// guards it.
+// writer is the one connection that writes, with the statements that it runs for many rows.
+// The store's mutex guards it.
 type writer struct {
-	conn                    *sqlite.Conn
-	begin, commit, rollback *sqlite.Stmt
-	storedRange             *sqlite.Stmt
-	appendOne, appendGroup  *sqlite.Stmt
-	storeOne, storeGroup    *sqlite.Stmt
-	remove                  *sqlite.Stmt
-	tagOne, tagGroup, untag *sqlite.Stmt
-	setFlushed              *sqlite.Stmt
-	trim, setTrimmed        *sqlite.Stmt
-	logSizes                *sqlite.Stmt
+	conn                   *sqlite.Conn
+	appendOne, appendGroup *sqlite.Stmt
+	storeOne, storeGroup   *sqlite.Stmt
+	tagOne, tagGroup       *sqlite.Stmt
 
 	state       // as of the last commit
 	serves bool // it holds the lock, and so keeps the state
@@ -67,22 +61,12 @@ type logRow struct {
 func (w *writer) prepare() error {
 	var errs []error
 	for query, stmt := range map[string]**sqlite.Stmt{
-		"BEGIN IMMEDIATE": &w.begin,
-		"COMMIT":          &w.commit,
-		"ROLLBACK":        &w.rollback,
-		"SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?": &w.storedRange,
-		insertLog(1):                      &w.appendOne,
-		insertLog(groupSize):              &w.appendGroup,
-		insertStored(1):                   &w.storeOne,
-		insertStored(groupSize):           &w.storeGroup,
-		"DELETE FROM stored WHERE id = ?": &w.remove,
-		insertTagged(1):                   &w.tagOne,
-		insertTagged(groupSize):           &w.tagGroup,
-		"DELETE FROM stored_by_tag WHERE tag = ? AND id = ?":                                                 &w.untag,
-		"UPDATE log_state SET flushed = ?, plants = ?, bytes = ?":                                            &w.setFlushed,
-		"DELETE FROM log WHERE seq <= ?":                                                                     &w.trim,
-		"SELECT seq, " + rowSize + " FROM log WHERE seq > ? AND seq <= ? ORDER BY seq":                       &w.logSizes,
-		"UPDATE log_state SET trimmed = ?1, trimmed_time = (SELECT time FROM log WHERE seq = ?1), bytes = ?": &w.setTrimmed,
+		insertLog(1):            &w.appendOne,
+		insertLog(groupSize):    &w.appendGroup,
+		insertStored(1):         &w.storeOne,
+		insertStored(groupSize): &w.storeGroup,
+		insertTagged(1):         &w.tagOne,
+		insertTagged(groupSize): &w.tagGroup,
 	} {
 		var err error
 		*stmt, err = w.conn.Prepare(query)
@@ -157,13 +141,13 @@ func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
 // transaction runs f in a transaction (invariant 3).
 func (s *Store) transaction(f func(*writer) error) (err error) {
 	w := s.write
-	if err := run(w.begin); err != nil {
+	if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	// Some errors end the transaction by themselves. A panic in f does not.
 	defer func() {
 		if !w.conn.AutocommitEnabled() {
-			err = errors.Join(err, run(w.rollback))
+			err = errors.Join(err, exec(w.conn, "ROLLBACK"))
 		}
 	}()
 	clear(w.tx.rows)
@@ -174,7 +158,7 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		return err
 	}
 	active.Add(w.tx.changes)
-	if err := run(w.commit); err != nil {
+	if err := exec(w.conn, "COMMIT"); err != nil {
 		active.Remove(w.tx.changes)
 		return err
 	}
@@ -198,25 +182,6 @@ func (s *Store) committed(w *writer) {
 	w.state = w.tx.state
 	if mem.Frozen == nil && s.isFull(mem.Active) {
 		s.freeze()
-	}
-}
-
-// eachRow calls f for every row of a statement.
-func eachRow(stmt *sqlite.Stmt, f func()) error {
-	return eachRowWhile(stmt, func() bool { f(); return true })
-}
-
-// eachRowWhile calls f for every row of a statement until it returns false.
-func eachRowWhile(stmt *sqlite.Stmt, f func() bool) error {
-	for {
-		found, err := stmt.Step()
-		if err != nil {
-			stmt.Reset() // repeats the error
-			return err
-		}
-		if !found || !f() {
-			return stmt.Reset()
-		}
 	}
 }
 
@@ -261,9 +226,16 @@ func columnTag(row *sqlite.Stmt, column int) plantstore.Tag {
 // exec runs a statement that the writer does not keep.
 func exec(c *sqlite.Conn, text string, args ...any) error { return query(c, nil, text, args...) }
 
+// errStop is what the function of a query returns to end it without an error.
+var errStop = errors.New("stop")
+
 // query is exec for a statement that returns rows. It calls f with each of them.
 func query(c *sqlite.Conn, f func(row *sqlite.Stmt) error, text string, args ...any) error {
-	return sqlitex.Execute(c, text, &sqlitex.ExecOptions{Args: args, ResultFunc: f})
+	err := sqlitex.Execute(c, text, &sqlitex.ExecOptions{Args: args, ResultFunc: f})
+	if err == errStop {
+		return nil
+	}
+	return err
 }
 
 // number returns the number that a query returns.
