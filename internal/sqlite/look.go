@@ -75,7 +75,6 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 		}
 		return c, nil
 	}
-	s.openPools()
 	err = s.readSchema()
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultProtocol, sqlite.ResultReadOnly:

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"math"
 
@@ -72,8 +71,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	return page.Page(), nil
 }
 
-// Scan yields all plants from one snapshot, on a connection of its own: it lasts as
-// long as its consumer, and must not keep short reads waiting.
+// Scan yields all plants from one snapshot.
 func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
@@ -83,17 +81,8 @@ func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cur
 }
 
 func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
-	if err := s.checkTrusted(); err != nil {
-		return err
-	}
-	select {
-	case s.scans <- struct{}{}:
-		defer func() { <-s.scans }()
-	case <-ctx.Done():
-		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
-	}
 	matches, stopped := match.Filter(q), false
-	read := func(snap *snapshot) error {
+	err := s.withSnapshot(ctx, s.scans, func(snap *snapshot) error {
 		if at != nil {
 			position, err := snap.logRange().At(snap.seq)
 			if err != nil {
@@ -107,15 +96,11 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 			}
 			return !stopped
 		})
-	}
-	err := s.withConn(ctx, func(c *sqlite.Conn) error { return s.snapshot(c, read) })
+	})
 	if stopped {
 		return nil
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("scan %s: %w", s.path, ctx.Err())
-	}
-	return s.classify(err)
+	return cmp.Or(err, ctx.Err()) // what is in memory is not interrupted
 }
 
 // snapshot is a read transaction. Everything that is read on its connection until it ends

@@ -15,6 +15,8 @@ const (
 	// maxTokenReaders is the number of connections that read tokens and webhooks. The
 	// guard needs two: it looks up one token at a time while it reloads all of them.
 	maxTokenReaders = 3
+	// maxScans is the number of connections for scans, which last as long as their consumers.
+	maxScans = 8
 )
 
 // maxSearches is the number of connections that read pages with a filter. A search keeps
@@ -31,11 +33,11 @@ func maxLists() int { return min(runtime.GOMAXPROCS(0), maxReaders) }
 // one released last is acquired first: its cache is the warmest, and a quiet server never
 // opens more than it needs.
 type readers struct {
-	connect func() (*sqlite.Conn, error)
-	brief   bool          // what they read is not worth interrupting
-	inUse   chan struct{} // holds a token for each connection in use
-	mu      sync.Mutex    // guards idle
-	idle    []*sqlite.Conn
+	store *Store
+	brief bool          // what they read is not worth interrupting
+	inUse chan struct{} // holds a token for each connection in use
+	mu    sync.Mutex    // guards idle
+	idle  []*sqlite.Conn
 }
 
 // acquire returns a connection, which the caller must release. If reads are not brief, it is
@@ -72,7 +74,7 @@ func (r *readers) pop() *sqlite.Conn {
 }
 
 func (r *readers) open() (*sqlite.Conn, error) {
-	c, err := r.connect()
+	c, err := r.store.connect()
 	if err != nil {
 		return nil, err
 	}

@@ -32,9 +32,6 @@ const _ = uint(lib.SQLITE_VERSION_NUMBER - 3_051_003)
 // busyTimeout is how long a connection waits for a lock of another process.
 const busyTimeout = 5 * time.Second
 
-// maxScans is how many scans may run at once.
-const maxScans = 8
-
 // The sizes of the page caches, in bytes. There are many readers, and reads of 10 million plants
 // are no slower than with a cache of twice the size.
 const (
@@ -74,7 +71,7 @@ type Store struct {
 	tokens  *readers                     // and webhooks
 	lists   *readers                     // without a filter
 	search  *readers                     // lists with one, and events
-	scans   chan struct{}                // holds a token for each scan in progress
+	scans   *readers
 
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
@@ -142,11 +139,16 @@ func Open(path string, mode Mode) (*Store, error) {
 }
 
 func newStore(path string) *Store {
-	return &Store{
+	s := &Store{
 		path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
-		scans:          make(chan struct{}, maxScans),
 		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
 	}
+	pool := func(size int, brief bool) *readers {
+		return &readers{store: s, brief: brief, inUse: make(chan struct{}, size)}
+	}
+	s.read, s.tokens = pool(maxReaders, true), pool(maxTokenReaders, true)
+	s.lists, s.search, s.scans = pool(maxLists(), false), pool(maxSearches(), false), pool(maxScans, false)
+	return s
 }
 
 func (s *Store) open(mode Mode) error {
@@ -189,19 +191,8 @@ func (s *Store) open(mode Mode) error {
 			return classify(path, err)
 		}
 	}
-	if s.checkpointer, err = open(path); err != nil {
-		return classify(path, err)
-	}
-	s.openPools()
-	return nil
-}
-
-func (s *Store) openPools() {
-	pool := func(size int, brief bool) *readers {
-		return &readers{connect: s.connect, brief: brief, inUse: make(chan struct{}, size)}
-	}
-	s.read, s.tokens = pool(maxReaders, true), pool(maxTokenReaders, true)
-	s.lists, s.search = pool(maxLists(), false), pool(maxSearches(), false)
+	s.checkpointer, err = open(path)
+	return classify(path, err)
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
@@ -218,10 +209,8 @@ func (s *Store) Close() error {
 		}
 	}
 	var errs []error
-	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search} {
-		if pool != nil {
-			errs = append(errs, pool.Close())
-		}
+	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search, s.scans} {
+		errs = append(errs, pool.Close())
 	}
 	if s.checkpointer != nil {
 		errs = append(errs, s.checkpointer.Close())

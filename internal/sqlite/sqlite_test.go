@@ -817,9 +817,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	defer cancel()
 	occupy(t, s.lists)
 	occupy(t, s.search)
-	for range cap(s.scans) {
-		s.scans <- struct{}{}
-	}
+	occupy(t, s.scans)
 	if _, err := s.Plant(ctx, 1); err != nil {
 		t.Errorf("Plant: %v", err)
 	}
