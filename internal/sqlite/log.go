@@ -72,17 +72,17 @@ func (s *Store) load() error {
 		return err
 	}
 	defer snap.end()
-	last, err := snap.logRange().At(snap.seq)
+	last, err := snap.At(snap.Last)
 	if err != nil {
 		return err
 	}
 	mem := &memtable.Unflushed{Active: memtable.New(snap.flushed)}
-	plants, size, err := loadRows(w.conn, snap.flushed, snap.seq, mem.Active)
+	plants, size, err := loadRows(w.conn, snap.flushed, snap.Last, mem.Active)
 	if err != nil {
 		return err
 	}
 	w.state = state{
-		seq: snap.seq, time: last.Time, plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.trimmed,
+		seq: snap.Last, time: last.Time, plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.Trimmed,
 		bytes: snap.bytes + size, unflushedBytes: size,
 	}
 	s.unflushed.Store(mem)
@@ -101,7 +101,7 @@ const eventBudget = 100_000
 // Events returns a page of the log.
 func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
 	err = s.withSnapshot(ctx, s.search, func(snap *snapshot) error {
-		start, first, err := snap.logRange().Start(q)
+		start, first, err := snap.Start(q)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 // Histogram finds the bounds of the buckets in the log by binary search.
 func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
 	err = s.withSnapshot(ctx, s.lists, func(snap *snapshot) (err error) {
-		buckets, err = snap.logRange().Histogram(q)
+		buckets, err = snap.Histogram(q)
 		return err
 	})
 	return buckets, err
@@ -139,23 +139,13 @@ func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {
 	return &token, err
 }
 
-// logRange returns what the snapshot has of the log.
-func (snap *snapshot) logRange() *storage.LogRange {
-	return &storage.LogRange{
-		Store: snap.store, Trimmed: snap.trimmed, Last: snap.seq, TrimmedTime: snap.trimmedTime,
-		TimeOf: func(seq int64) (int64, error) {
-			row, err := snap.conn.Prepare("SELECT time FROM log WHERE seq = ?")
-			if err != nil {
-				return 0, err
-			}
-			defer row.Reset()
-			row.BindInt64(1, seq)
-			if found, err := row.Step(); err != nil || !found {
-				return 0, cmp.Or(err, inconsistent("the log has no row %d", seq))
-			}
-			return row.ColumnInt64(0), nil
-		},
+// timeOf returns the time of a row.
+func timeOf(c *sqlite.Conn, seq int64) (int64, error) {
+	at, err := number(c, "SELECT time FROM log WHERE seq = ?", seq)
+	if err == nil && at == 0 {
+		err = inconsistent("the log has no row %d", seq)
 	}
+	return at, err
 }
 
 const (
@@ -181,7 +171,7 @@ func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event
 		if err != nil || !found {
 			return err
 		}
-		at := plantstore.Position{Store: snap.store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
+		at := plantstore.Position{Store: snap.Store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
 		if at.Seq != next {
 			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
 		}

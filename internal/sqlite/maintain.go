@@ -104,11 +104,11 @@ func (p *problems) checkPlants(snap *snapshot) error {
 
 // checkLog reads the whole log.
 func (p *problems) checkLog(log *snapshot) error {
-	if log.trimmed > log.flushed || log.flushed > log.seq {
-		p.add("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.seq, log.flushed, log.trimmed)
+	if log.Trimmed > log.flushed || log.flushed > log.Last {
+		p.add("the log ends at row %d, but was flushed up to %d and trimmed up to %d", log.Last, log.flushed, log.Trimmed)
 	}
-	last := log.trimmed
-	err := log.eachEvent(log.trimmed+1, false, func(e plantstore.Event) bool {
+	last := log.Trimmed
+	err := log.eachEvent(log.Trimmed+1, false, func(e plantstore.Event) bool {
 		last++
 		tag, _ := e.Plant.Tag.Text()
 		switch {
@@ -119,7 +119,7 @@ func (p *problems) checkLog(log *snapshot) error {
 		}
 		return len(*p) < maxProblems
 	})
-	if err == nil && last != log.seq && len(*p) < maxProblems {
+	if err == nil && last != log.Last && len(*p) < maxProblems {
 		err = inconsistent("the log has no row %d", last+1)
 	}
 	return err

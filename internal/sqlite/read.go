@@ -50,7 +50,7 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 	}
 	// Its transaction is in progress. Only a snapshot knows whether it is visible.
 	err := s.snapshot(c, func(snap *snapshot) (err error) {
-		if plant, row = snap.mem.Find(id, snap.seq); row == 0 {
+		if plant, row = snap.mem.Find(id, snap.Last); row == 0 {
 			plant, err = plantByKey(c, inTable, int64(id))
 		}
 		return err
@@ -84,7 +84,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	matches, stopped := match.Filter(q), false
 	err := s.withSnapshot(ctx, s.scans, func(snap *snapshot) error {
 		if at != nil {
-			position, err := snap.logRange().At(snap.seq)
+			position, err := snap.At(snap.Last)
 			if err != nil {
 				return err
 			}
@@ -110,12 +110,10 @@ type snapshot struct {
 	state *sqlite.Stmt        // keeps the transaction open: it has not been read to its end
 	mem   *memtable.Unflushed // nil if the server is another process
 
-	store                string // identifies the store in cursors
-	flushed              int64  // the table has everything up to this row
-	trimmed, trimmedTime int64  // the rows up to this one have been trimmed
-	seq                  int64  // of the last row
-	plants               int64  // as of the row flushed
-	bytes                int64  // the size of the rows after trimmed up to flushed
+	storage.LogRange       // of the rows that are kept
+	flushed          int64 // the table has everything up to this row
+	plants           int64 // as of the row flushed
+	bytes            int64 // the size of the rows that are kept, up to flushed
 }
 
 var errNoState = inconsistent("the table log_state is empty")
@@ -134,14 +132,16 @@ func beginRead(c *sqlite.Conn) (*snapshot, error) {
 	if !found {
 		return nil, cmp.Or(row.Reset(), errNoState)
 	}
-	snap := &snapshot{
-		conn: c, state: row, store: row.ColumnText(0),
-		flushed: row.ColumnInt64(1), trimmed: row.ColumnInt64(2), trimmedTime: row.ColumnInt64(3),
-		plants: row.ColumnInt64(5), bytes: row.ColumnInt64(6),
-	}
-	// If all rows have been trimmed, the next one still comes after them.
-	snap.seq = max(row.ColumnInt64(4), snap.trimmed)
-	return snap, nil
+	trimmed := row.ColumnInt64(2)
+	return &snapshot{
+		conn: c, state: row, flushed: row.ColumnInt64(1), plants: row.ColumnInt64(5), bytes: row.ColumnInt64(6),
+		LogRange: storage.LogRange{
+			Store: row.ColumnText(0), Trimmed: trimmed, TrimmedTime: row.ColumnInt64(3),
+			// If all rows have been trimmed, the next one still comes after them.
+			Last:   max(row.ColumnInt64(4), trimmed),
+			TimeOf: func(seq int64) (int64, error) { return timeOf(c, seq) },
+		},
+	}, nil
 }
 
 func (snap *snapshot) end() { _ = snap.state.Reset() }
@@ -162,7 +162,7 @@ func (s *Store) snapshot(c *sqlite.Conn, f func(*snapshot) error) error {
 		if s.lock == nil {
 			mem = nil
 		}
-		if mem == nil || mem.Active.Covers(snap.seq) {
+		if mem == nil || mem.Active.Covers(snap.Last) {
 			snap.mem = mem
 			defer snap.end()
 			return f(snap)
@@ -177,7 +177,7 @@ func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 		return snap.mem, nil
 	}
 	mem := &memtable.Unflushed{Active: memtable.New(snap.flushed)}
-	_, _, err := loadRows(snap.conn, snap.flushed, snap.seq, mem.Active)
+	_, _, err := loadRows(snap.conn, snap.flushed, snap.Last, mem.Active)
 	return mem, err
 }
 
@@ -201,7 +201,7 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 		return err
 	}
 	defer stored.Reset()
-	entries, more := mem.From(first, snap.seq, q.Tag), true
+	entries, more := mem.From(first, snap.Last, q.Tag), true
 	next, match, pending := entries.Next()
 	// upTo calls f with the plants of the entries up to an id, and reports whether that one
 	// has an entry.

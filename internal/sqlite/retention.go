@@ -40,11 +40,11 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 func (s *Store) updateTrim(ctx context.Context) error {
 	var last int64
 	err := s.withSnapshot(ctx, s.read, func(snap *snapshot) error {
-		last = snap.seq
+		last = snap.Last
 		if s.logAge == 0 {
 			return nil
 		}
-		expired, err := snap.logRange().Before(time.Now().Add(-s.logAge))
+		expired, err := snap.Before(time.Now().Add(-s.logAge))
 		s.expired.Store(expired.Seq)
 		return err
 	})
@@ -108,11 +108,11 @@ func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 		if stats.Plants, stats.Bytes, err = s.totals(snap.conn); err != nil {
 			return err
 		}
-		stats.Events, stats.LastSeq, stats.Unflushed = snap.seq-snap.trimmed, snap.seq, snap.seq-snap.flushed
+		stats.Events, stats.LastSeq, stats.Unflushed = snap.Last-snap.Trimmed, snap.Last, snap.Last-snap.flushed
 		if stats.Events == 0 {
 			return nil
 		}
-		first, err := snap.logRange().At(snap.trimmed + 1)
+		first, err := snap.At(snap.Trimmed + 1)
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
 		return err
 	})

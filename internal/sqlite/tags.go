@@ -134,7 +134,7 @@ func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, 
 	found := make(map[plantstore.ID]bool)
 	for id := range mem.Changed(tag) {
 		work += lookUpWork
-		if has, _ := mem.HasTag(id, tag, snap.seq); has {
+		if has, _ := mem.HasTag(id, tag, snap.Last); has {
 			found[id] = true
 		}
 		if len(found) == limit {
@@ -145,7 +145,7 @@ func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, 
 	err = query(snap.conn, func(row *sqlite.Stmt) error {
 		work++
 		id := plantstore.ID(row.ColumnInt64(0))
-		if has, logged := mem.HasTag(id, tag, snap.seq); (has || !logged) && !found[id] {
+		if has, logged := mem.HasTag(id, tag, snap.Last); (has || !logged) && !found[id] {
 			plants++
 		}
 		if plants == limit {

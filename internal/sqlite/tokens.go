@@ -107,11 +107,11 @@ func (w *writer) catchUp() error {
 		return err
 	}
 	defer snap.end()
-	last, err := snap.logRange().At(snap.seq)
+	last, err := snap.At(snap.Last)
 	if err != nil {
 		return err
 	}
-	if w.serves && snap.seq > w.tx.seq {
+	if w.serves && snap.Last > w.tx.seq {
 		added, err := number(w.conn, "SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
 		if err != nil {
 			return err

@@ -137,7 +137,7 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 			err = query(snap.conn, func(row *sqlite.Stmt) error {
 				backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
 				return nil
-			}, selectBacklog, max(after, snap.trimmed), types, plantstore.MaxPending)
+			}, selectBacklog, max(after, snap.Trimmed), types, plantstore.MaxPending)
 			if err != nil {
 				return err
 			}
