@@ -40,7 +40,6 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 // apply decides the writes in their order and appends to the log what they change. It holds
 // few of the plants that exist in memory at once: they may be large.
 func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, mem *memtable.Unflushed) error {
-	defer clear(w.found)
 	written := make(map[plantstore.ID]*plantstore.Plant, len(batch)) // by the batch itself; nil if it was deleted
 	for start := 0; start < len(batch); start += groupSize {
 		end := min(start+groupSize, len(batch))
@@ -153,8 +152,7 @@ func bindTag(stmt *sqlite.Stmt, param int, tag plantstore.Tag) int {
 // lookUp returns the plants that have an id of these writes, except ids that the batch
 // itself has written before.
 func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*plantstore.Plant, mem *memtable.Unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
-	found := w.found
-	clear(found)
+	found := make(map[plantstore.ID]*plantstore.Plant, len(writes))
 	var buf [groupSize]plantstore.ID
 	stored := buf[:0] // ids to look up in the table
 	for i := range writes {

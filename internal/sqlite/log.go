@@ -156,33 +156,25 @@ const (
 // eachEvent calls f with the events from a row on, or from it backwards to the oldest one, until f
 // returns false.
 func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event) bool) error {
-	query, step := selectEvents, int64(1)
+	text, step := selectEvents, int64(1)
 	if newest {
-		query, step = selectNewest, -1
+		text, step = selectNewest, -1
 	}
-	rows, err := snap.conn.Prepare(query)
-	if err != nil {
-		return err
-	}
-	defer rows.Reset()
-	rows.BindInt64(1, next)
-	for ; ; next += step {
-		found, err := rows.Step()
-		if err != nil || !found {
-			return err
-		}
-		at := plantstore.Position{Store: snap.Store, Seq: rows.ColumnInt64(3), Time: rows.ColumnInt64(4)}
+	return query(snap.conn, func(row *sqlite.Stmt) (err error) {
+		at := plantstore.Position{Store: snap.Store, Seq: row.ColumnInt64(3), Time: row.ColumnInt64(4)}
 		if at.Seq != next {
 			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
 		}
-		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: columnType(rows, 6), By: rows.ColumnText(5)}
+		next += step
+		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: columnType(row, 6), By: row.ColumnText(5)}
 		if e.Type.OfPlant() {
-			e.Plant = rowPlant(rows)
-		} else if e.Token, err = columnToken(rows, 1); err != nil {
+			e.Plant = rowPlant(row)
+		} else if e.Token, err = columnToken(row, 1); err != nil {
 			return inconsistent("row %d of the log: %w", at.Seq, err)
 		}
 		if !f(e) {
-			return nil
+			return errStop
 		}
-	}
+		return nil
+	}, text, next)
 }

@@ -196,11 +196,6 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 	if err != nil {
 		return err
 	}
-	stored, err := snap.stored(first, q.Tag)
-	if err != nil {
-		return err
-	}
-	defer stored.Reset()
 	entries, more := mem.From(first, snap.Last, q.Tag), true
 	next, match, pending := entries.Next()
 	// upTo calls f with the plants of the entries up to an id, and reports whether that one
@@ -215,39 +210,24 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 		}
 		return found
 	}
-	for more {
-		row, err := stored.Step()
-		if err != nil {
-			return err
-		}
-		if !row {
-			upTo(math.MaxInt64)
-			return nil
-		}
-		if replaced := upTo(plantstore.ID(stored.ColumnInt64(0))); more && !replaced {
-			more = f(rowPlant(stored))
-		}
-	}
-	return nil
-}
-
-// stored returns the rows of the table from the first id on that have the tag, if there is
-// one, in order of id.
-func (snap *snapshot) stored(first plantstore.ID, tag plantstore.Tag) (*sqlite.Stmt, error) {
-	query := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id"
-	text, tagged := tag.Text()
-	if tagged {
+	text, args := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id", []any{int64(first)}
+	if tag, tagged := q.Tag.Text(); tagged {
 		// The CROSS makes SQLite begin with the table of tagged plants.
-		query = `SELECT stored.id, name, stored.tag FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
+		text = `SELECT stored.id, name, stored.tag FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
 			WHERE t.id >= ? AND t.tag = ? ORDER BY t.id`
+		args = append(args, tag)
 	}
-	rows, err := snap.conn.Prepare(query)
-	if err != nil {
-		return nil, err
+	err = query(snap.conn, func(row *sqlite.Stmt) error {
+		if replaced := upTo(plantstore.ID(row.ColumnInt64(0))); more && !replaced {
+			more = f(rowPlant(row))
+		}
+		if !more {
+			return errStop
+		}
+		return nil
+	}, text, args...)
+	if err == nil {
+		upTo(math.MaxInt64)
 	}
-	rows.BindInt64(1, int64(first))
-	if tagged {
-		rows.BindText(2, text)
-	}
-	return rows, nil
+	return err
 }

@@ -778,6 +778,34 @@ func TestScanBlocksNeitherWritersNorCheckpoints(t *testing.T) {
 	}
 }
 
+// The connection of a scan is used again, so its snapshot must have ended.
+func TestPanicInAScanEndsItsSnapshot(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	create(t, s, fern(1), fern(2))
+	for s.freezeRest() {
+		if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	func() {
+		defer func() { _ = recover() }()
+		for range s.Scan(t.Context(), plantstore.Query{}, nil) {
+			panic("in the consumer")
+		}
+	}()
+	create(t, s, fern(3))
+	n := 0
+	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 3 {
+		t.Errorf("the next scan has %d plants, want 3", n)
+	}
+}
+
 func TestScansAreLimited(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))

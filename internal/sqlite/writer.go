@@ -24,8 +24,6 @@ type writer struct {
 	state       // as of the last commit
 	serves bool // it holds the lock, and so keeps the state
 
-	found map[plantstore.ID]*plantstore.Plant // of lookUp
-
 	tx transaction // in progress
 }
 
