@@ -258,7 +258,9 @@ func (g *Generation) plant(e Entry) *plantstore.Plant {
 		text := g.texts[e.tag-firstTag]
 		plant.Tag, size = plantstore.NewTag(text), size-len(text)
 	}
-	plant.Name = string(g.names[e.name/blockSize][e.name%blockSize:][:size])
+	if size > 0 { // an empty name has no block of its own, and that of its neighbours may be gone
+		plant.Name = string(g.names[e.name/blockSize][e.name%blockSize:][:size])
+	}
 	return plant
 }
 

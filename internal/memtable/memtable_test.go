@@ -190,6 +190,18 @@ func TestNamesOfAnySize(t *testing.T) {
 	}
 }
 
+// The block of an empty name goes with a transaction that fails after it.
+func TestEmptyNameOutlivesItsBlock(t *testing.T) {
+	g := memtable.New(0)
+	g.Add([]memtable.Change{{ID: 1, Seq: 1}})
+	failed := []memtable.Change{{ID: 2, Seq: 2, Name: "x", Size: 1}}
+	g.Add(failed)
+	g.Remove(failed)
+	if plant, row := (&memtable.Unflushed{Active: g}).Find(1, math.MaxInt64); row != 1 || plant == nil || plant.Name != "" {
+		t.Errorf("found %v in row %d", plant, row)
+	}
+}
+
 // A reader may find an entry of a transaction that fails meanwhile.
 func TestEntriesAreFoundWhileTransactionsFail(t *testing.T) {
 	g := memtable.New(0)
