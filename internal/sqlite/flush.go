@@ -12,8 +12,8 @@ import (
 
 // With large plants a generation is frozen before it has generationSize rows, when they have
 // generationText bytes of text, which is in memory, or the log's limit divided by
-// generationShare: until it is flushed, the log cannot be trimmed. With many different tags it is frozen when they take
-// generationTags bytes of memory.
+// generationShare: until it is flushed, the log cannot be trimmed. With many different tags it
+// is frozen when they take generationTags bytes of memory.
 const (
 	generationText = 24 << 20
 	generationTags = 16 << 20
