@@ -115,6 +115,7 @@ func TestScripts(t *testing.T) {
 			s := new(script)
 			env.Values[scriptKey{}] = s
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // or every command would last a second longer
+			env.Setenv("GOGC", "off")                 // a process does not live long enough
 			env.Defer(s.cleanUp)
 			return nil
 		},
