@@ -148,7 +148,7 @@ export type About = {
   limits: Limits;
   /** When this server started */
   started?: string;
-  /** The size of the store on disk: of the SQLite file and its write-ahead log, or of the PostgreSQL database, which may be some seconds old */
+  /** The size of the store on disk: of the SQLite file and its write-ahead log, or of the PostgreSQL database */
   bytes?: number;
   log?: AboutLog;
 };
