@@ -142,12 +142,15 @@ func (c *stallClients) get(path string) (string, error) {
 // for an fsync of the log.
 func (c *stallClients) openReaders(clients int) {
 	c.t.Helper()
-	const connections = 2 + 8 // writer, checkpointer and readers
+	const connections = 2 + 8 + 1 // writer, checkpointer, readers of plants and of webhooks
 	harness.Eventually(c.t, func() error {
 		harness.Parallel(c.t, clients, func(int) error {
 			_, err := c.get("/plants/0")
 			return err
 		})
+		if _, err := c.get("/metrics"); err != nil { // which reads the webhooks, with another connection
+			return err
+		}
 		logs := 0
 		for _, file := range c.s.OpenFiles() {
 			if file == c.s.DB+"-wal" {
