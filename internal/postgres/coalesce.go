@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -73,10 +74,16 @@ func (c *coalescer) join(id plantstore.ID) (*coalescedRead, bool) {
 }
 
 // runRead waits for its turn, then closes the read, so that callers that arrive later join
-// another one, and runs it.
+// another one, and runs it. The wait counts for the store timeout: while a server hangs, many
+// reads may be in line.
 func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
-	s.reads.inFlight <- struct{}{}
-	defer func() { <-s.reads.inFlight }()
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
+	defer cancel()
+	select {
+	case s.reads.inFlight <- struct{}{}:
+		defer func() { <-s.reads.inFlight }()
+	case <-ctx.Done(): // the query fails at once
+	}
 	s.reads.mu.Lock()
 	if s.reads.next == r {
 		s.reads.next = nil
@@ -94,4 +101,7 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 			return true
 		})
 	})
+	if r.err != nil && ctx.Err() != nil {
+		r.err = fmt.Errorf("%w: %w", plantstore.ErrUnavailable, r.err)
+	}
 }

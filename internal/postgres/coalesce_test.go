@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
@@ -137,4 +138,27 @@ func queuedReads(s *Store) int {
 		return 0
 	}
 	return len(s.reads.next.ids)
+}
+
+// A read that does not get its turn, because a server hangs, waits no longer than others do.
+func TestCoalescedReadWaitsForTheStoreTimeout(t *testing.T) {
+	s, release := storeWithReadsBlocked(t)
+	defer release()
+	s.opts.StoreTimeout = time.Millisecond
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Plant(t.Context(), 1)
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, plantstore.ErrUnavailable) {
+			t.Errorf("got %v, want %v", err, plantstore.ErrUnavailable)
+		}
+	case <-time.After(patience):
+		t.Fatal("the read still waits")
+	}
+	if n := queuedReads(s); n != 0 {
+		t.Errorf("%d reads are queued after their caller has returned", n)
+	}
 }
