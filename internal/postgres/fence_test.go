@@ -72,7 +72,7 @@ func TestNoWriteReachesANewerSchema(t *testing.T) {
 		"fetch results": func(ctx context.Context) error {
 			return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 				p := newPlan(two)
-				p.batchID[15] = 1
+				p.batchID.Bytes[15] = 1
 				_, err := p.fetchResults(ctx, c)
 				return err
 			})

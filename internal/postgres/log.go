@@ -43,12 +43,12 @@ var (
 				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM stored_plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
 			FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS new (id, name, tag, n)
 		), last AS (
-			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($3), plants = plants + $6,
+			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($3::bigint[]), plants = plants + $6,
 				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)
 		INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-		SELECT last.seq - cardinality($3) + 1, last.time, events.*, ` + sizeOfEvents + ` FROM last, events`
+		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + sizeOfEvents + ` FROM last, events`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"plantstore"
 )
 
@@ -16,7 +18,7 @@ const logRowSize = 4 << 20
 // plan is how a batch is applied: what becomes of each row, and what may have been
 // applied so far.
 type plan struct {
-	batchID        [16]byte // the key of the batch's results in the database
+	batchID        pgtype.UUID // the key of the batch's results in the database
 	batch          []plantstore.Write
 	results        []plantstore.Result
 	logged         []loggedPlant // what the log gets of each write that changes something
@@ -55,8 +57,8 @@ const (
 )
 
 func newPlan(batch []plantstore.Write) *plan {
-	p := &plan{batch: batch, results: make([]plantstore.Result, len(batch)), logged: make([]loggedPlant, len(batch))}
-	rand.Read(p.batchID[:])
+	p := &plan{batchID: pgtype.UUID{Valid: true}, batch: batch, results: make([]plantstore.Result, len(batch)), logged: make([]loggedPlant, len(batch))}
+	rand.Read(p.batchID.Bytes[:])
 	order := make([]int, len(batch))
 	for i := range order {
 		order[i] = i

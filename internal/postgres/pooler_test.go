@@ -45,6 +45,16 @@ func TestStoresShareAPooler(t *testing.T) {
 	}
 }
 
+// A URL may have statements sent in another way, such as without describing them first.
+func TestModesOfStatements(t *testing.T) {
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		s := openStore(t, pgtest.Fresh(t)+"&default_query_exec_mode="+mode)
+		if err := useAll(t.Context(), s, 1); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+}
+
 // useAll uses a store in every way that has its own statements.
 func useAll(ctx context.Context, s *Store, id plantstore.ID) error {
 	one := func(op plantstore.Op, name string) error {
