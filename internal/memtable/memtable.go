@@ -67,6 +67,7 @@ type Generation struct {
 	names   [][]byte // in blocks, which are never reallocated
 	tags    btree.Map[string, *tag]
 	texts   []string // of the tags, by their number
+	known   int      // how many tags there were before the changes that were added last
 	size    Size
 	last    plantstore.ID // no entry has a larger id
 
@@ -114,6 +115,7 @@ func New(after int64) *Generation {
 func (g *Generation) Add(changes []Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.known = len(g.texts)
 	var hint btree.PathHint // ids are often in order
 	for i := range changes {
 		c := &changes[i]
@@ -213,6 +215,12 @@ func (g *Generation) Remove(changes []Change) {
 			}
 		}
 	}
+	for _, text := range g.texts[g.known:] {
+		g.tags.Delete(text)
+		g.size.TagBytes -= int64(len(text)) + tagOverhead
+	}
+	clear(g.texts[g.known:]) // or their text would stay in memory
+	g.texts = g.texts[:g.known]
 }
 
 // Freeze ends the generation: seq is its last row.

@@ -202,6 +202,33 @@ func TestEmptyNameOutlivesItsBlock(t *testing.T) {
 	}
 }
 
+// However many transactions fail, as on a full disk, their tags take no memory.
+func TestFailedTransactionsLeaveNoTags(t *testing.T) {
+	g := memtable.New(0)
+	kept := plantstore.NewTag("kept")
+	// A replacement that keeps a tag is all that has it.
+	g.Add([]memtable.Change{{ID: 1, Seq: 1, Size: 4, Before: kept, After: kept}})
+	before := g.Size()
+	for i := range 3 {
+		failed := []memtable.Change{{ID: 1, Seq: 2, Before: kept, After: plantstore.NewTag(fmt.Sprint(i))}, {ID: 2, Seq: 3, After: plantstore.NewTag("x")}}
+		g.Add(failed)
+		g.Remove(failed)
+	}
+	if after := g.Size(); after != before {
+		t.Errorf("%+v after transactions that failed, %+v before", after, before)
+	}
+	g.Add([]memtable.Change{{ID: 3, Seq: 2, Size: 1, After: plantstore.NewTag("y")}})
+	mem := &memtable.Unflushed{Active: g}
+	for id, want := range map[plantstore.ID]plantstore.Tag{1: kept, 3: plantstore.NewTag("y")} {
+		if plant, _ := mem.Find(id, math.MaxInt64); plant == nil || plant.Tag != want {
+			t.Errorf("plant %d is %v, want the tag %v", id, plant, want)
+		}
+	}
+	if tag, ok := g.NextTag("0"); tag != "kept" {
+		t.Errorf("the first tag is %q, %t", tag, ok)
+	}
+}
+
 // A reader may find an entry of a transaction that fails meanwhile.
 func TestEntriesAreFoundWhileTransactionsFail(t *testing.T) {
 	g := memtable.New(0)
