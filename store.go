@@ -22,8 +22,8 @@ import (
 // # Order and visibility
 //
 // Once Apply has returned, its writes are visible to every read that starts later,
-// on every replica that shares the store. A batch becomes visible as a whole or not
-// at all. Within a batch, writes take effect in order: a create after a delete of
+// on every replica that shares the store. What it applies becomes visible as a whole or
+// not at all. Within a batch, writes take effect in order: a create after a delete of
 // the same id succeeds.
 //
 // # The log of changes
@@ -63,7 +63,8 @@ import (
 //   - any other error: nothing in the batch was applied.
 type Store interface {
 	// Apply applies the batch in one transaction and returns a result for each
-	// write, in the same order. It does not retain the slice.
+	// write, in the same order. If what the first writes replace or delete is large, it
+	// MAY apply only those: the caller applies the rest. It does not retain the slice.
 	Apply(ctx context.Context, batch []Write) ([]Result, error)
 
 	// Plant returns the plant with this id, or ErrNoPlant.

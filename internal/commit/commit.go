@@ -96,9 +96,9 @@ type Writer struct {
 	bytes    int        // length of their text
 }
 
-// batch is a number of writes that share one transaction. A caller that adds a
+// batch is a number of writes that are applied together. A caller that adds a
 // write keeps its index and waits for done; results and err are set before that is
-// closed.
+// closed. After an error, results holds those of the writes that were applied.
 type batch struct {
 	since   time.Time // when the first write arrived
 	writes  []plantstore.Write
@@ -154,7 +154,7 @@ func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.
 	if traced {
 		w.traceQueue(ctx, b, since)
 	}
-	if b.err != nil {
+	if i >= len(b.results) {
 		return 0, b.err
 	}
 	return b.results[i].Outcome, b.results[i].Err
@@ -247,11 +247,12 @@ func (w *Writer) commit(b *batch) (took time.Duration) {
 			b.err = fmt.Errorf("%w: %w", plantstore.ErrUnavailable, b.err)
 		}
 		if errors.Is(b.err, plantstore.ErrUntrusted) {
+			b.results = nil
 			w.fail(b.err)
 		}
 	}()
 	start := time.Now()
-	b.results, b.err = w.apply(b)
+	b.err = w.apply(b)
 	took = time.Since(start)
 	if b.err == nil && len(b.results) != len(b.writes) {
 		b.err = fmt.Errorf("%w: %d results for %d writes", plantstore.ErrUntrusted, len(b.results), len(b.writes))
@@ -270,24 +271,31 @@ func (w *Writer) traceQueue(ctx context.Context, b *batch, since time.Time) {
 	}
 }
 
-// apply applies the batch. While the store returns ErrRetry, it retries with backoff
-// until the store timeout.
-func (w *Writer) apply(b *batch) ([]plantstore.Result, error) {
+// apply applies the batch, in as many parts as the store makes of it. While the store returns
+// ErrRetry, it retries with backoff until the store timeout.
+func (w *Writer) apply(b *batch) error {
 	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
 	ctx, cancel := context.WithTimeout(b.ctx, left)
 	defer cancel()
 	delays := backoff.Exponential{Min: 20 * time.Millisecond, Max: time.Second}
 	for {
-		results, err := w.store.Apply(ctx, b.writes)
+		results, err := w.store.Apply(ctx, b.writes[len(b.results):])
+		if err == nil {
+			b.results = append(b.results, results...)
+			if len(results) == 0 || len(b.results) >= len(b.writes) {
+				return nil
+			}
+			continue
+		}
 		if !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
-			return results, err
+			return err
 		}
 	}
 }
 
 // WriteAll applies the writes of an import, in order, in as many batches as it
 // takes to let single writes through between them, and returns a result for each
-// once all are durable. After an error, results holds those of the batches that
+// once all are durable. After an error, results holds those of the writes that
 // were applied. The writes must not be changed in the meantime.
 func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
 	for len(writes) > 0 {
@@ -298,10 +306,10 @@ func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (resul
 		}
 		err := w.commitImport(ctx, b)
 		w.traceQueue(ctx, b, b.since)
+		results = append(results, b.results...)
 		if err != nil {
 			return results, err
 		}
-		results = append(results, b.results...)
 		writes = writes[n:]
 	}
 	return results, nil

@@ -557,6 +557,47 @@ func TestOtherErrorFailsItsBatchOnce(t *testing.T) {
 
 var errFsync = fmt.Errorf("fsync: input/output error: %w", plantstore.ErrUntrusted)
 
+// A store may apply the first writes of a batch only. Each caller gets its own result, and an
+// error is that of the writes that were not applied.
+func TestStoreMayApplyABatchInParts(t *testing.T) {
+	full := errors.New("disk full")
+	for _, failure := range []error{nil, full} {
+		synctest.Test(t, func(t *testing.T) {
+			var parts []string
+			w, stop := run(t, applier(func(_ context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+				parts = append(parts, ids(batch))
+				if len(parts) == 3 && failure != nil {
+					return nil, failure
+				}
+				if len(parts) == 1 { // what follows waits and is the next batch
+					time.Sleep(time.Second)
+				}
+				return slices.Repeat([]plantstore.Result{{Outcome: plantstore.Created}}, min(2, len(batch))), nil
+			}), Options{})
+			all := []*pending{begin(w, create(0))}
+			synctest.Wait()
+			for id := range plantstore.ID(5) {
+				all = append(all, begin(w, create(id+1)))
+				synctest.Wait()
+			}
+			time.Sleep(2 * time.Second)
+			for i, p := range all {
+				if i > 2 {
+					p.want(t, failure)
+				} else {
+					p.want(t, nil)
+				}
+			}
+			if want := []string{ids(creates(0, 1)), ids(creates(1, 6)), ids(creates(3, 6)), ids(creates(5, 6))}; failure == nil && !slices.Equal(parts, want) {
+				t.Errorf("the store got %q, want %q", parts, want)
+			}
+			if err := stop(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
 func TestUntrustedStoreStopsTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)

@@ -13,6 +13,11 @@ import (
 	"plantstore/internal/memtable"
 )
 
+// maxAppended is how many bytes a transaction may append to the log before it leaves the rest
+// of its batch to the next one. That is more than a batch has itself: it is for plants that
+// come back into memory to be replaced or deleted.
+const maxAppended = 16 << 20
+
 // Apply applies the batch in one transaction, which is on disk when it returns. It decides
 // each write, and appends a row to the log for each one that changes something. Whatever
 // the ids are, that touches no page of the table. The table catches up with earlier batches
@@ -23,12 +28,12 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	}
 	s.applying.Add(1)
 	defer s.applying.Add(-1)
-	results := make([]plantstore.Result, len(batch))
-	err := s.withWriter(ctx, func(w *writer) error {
-		if err := w.apply(batch, results, s.unflushed.Load()); err != nil {
+	var results []plantstore.Result
+	err := s.withWriter(ctx, func(w *writer) (err error) {
+		if results, err = w.apply(batch, s.unflushed.Load()); err != nil {
 			return err
 		}
-		return s.flushAndTrim(batch)
+		return s.flushAndTrim(len(results))
 	})
 	s.lastWrite.Store(time.Now().UnixNano())
 	if err != nil {
@@ -37,29 +42,33 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 	return results, nil
 }
 
-// apply decides the writes in their order and appends to the log what they change. It holds
-// few of the plants that exist in memory at once: they may be large.
-func (w *writer) apply(batch []plantstore.Write, results []plantstore.Result, mem *memtable.Unflushed) error {
+// apply decides the writes in their order and appends to the log what they change, until that
+// is maxAppended. It holds few of the plants that exist in memory at once: they may be large.
+func (w *writer) apply(batch []plantstore.Write, mem *memtable.Unflushed) ([]plantstore.Result, error) {
+	results := make([]plantstore.Result, 0, len(batch))
 	written := make(map[plantstore.ID]*plantstore.Plant, len(batch)) // by the batch itself; nil if it was deleted
-	for start := 0; start < len(batch); start += groupSize {
-		end := min(start+groupSize, len(batch))
-		found, err := w.lookUp(batch[start:end], written, mem)
+	for group := range slices.Chunk(batch, groupSize) {
+		found, err := w.lookUp(group, written, mem)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for i := start; i < end; i++ {
-			was, ok := written[batch[i].Plant.ID]
+		for i := range group {
+			was, ok := written[group[i].Plant.ID]
 			if !ok {
-				was = found[batch[i].Plant.ID]
+				was = found[group[i].Plant.ID]
 			}
-			results[i] = batch[i].Decide(was)
-			w.record(&batch[i], results[i], was, written)
+			result := group[i].Decide(was)
+			results = append(results, result)
+			w.record(&group[i], result, was, written)
 		}
 		if err := w.appendRows(groupSize); err != nil {
-			return err
+			return nil, err
+		}
+		if w.tx.bytes-w.bytes >= maxAppended {
+			break
 		}
 	}
-	return w.appendRows(1)
+	return results, w.appendRows(1)
 }
 
 // record adds what a write does to the rows that the transaction appends.

@@ -94,14 +94,14 @@ func (s *Store) flushUrgent() bool {
 func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 
 // flushAndTrim brings the table closer to the log, and the log closer to its limits, by as
-// much as is due along with a batch.
-func (s *Store) flushAndTrim(batch []plantstore.Write) error {
+// much as is due along with that many writes.
+func (s *Store) flushAndTrim(writes int) error {
 	w := s.write
 	appended := w.tx.bytes - w.bytes
-	if err := s.flush(s.flushDue(len(batch)), max(flushText, 3*appended)); err != nil {
+	if err := s.flush(s.flushDue(writes), max(flushText, 3*appended)); err != nil {
 		return err
 	}
-	return s.trim(trimFactor*len(batch), appended)
+	return s.trim(trimFactor*writes, appended)
 }
 
 // flushDue returns how many rows to flush along with a batch, so that the frozen generation

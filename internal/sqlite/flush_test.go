@@ -459,7 +459,8 @@ func TestFailedTransactionChangesNothing(t *testing.T) {
 	before, was := l.unflushed(l.store), *l.store.write
 	failed := errors.New("failed")
 	err := l.store.transaction(func(w *writer) error {
-		return errors.Join(l.store.flush(100, flushText), w.apply(l.creates(t, 100, 0), make([]plantstore.Result, 100), l.store.unflushed.Load()), failed)
+		_, err := w.apply(l.creates(t, 100, 0), l.store.unflushed.Load())
+		return errors.Join(l.store.flush(100, flushText), err, failed)
 	})
 	if !errors.Is(err, failed) {
 		t.Fatal(err)

@@ -141,6 +141,34 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	}
 }
 
+// A transaction takes a bounded amount of memory, although its deletes have no text themselves.
+func TestDeletesOfLargePlantsAreAppliedInParts(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	large := strings.Repeat("x", maxAppended/groupSize)
+	var creates, deletes []plantstore.Write
+	for id := range plantstore.ID(groupSize + 1) {
+		creates = append(creates, plantstore.Write{Plant: plantstore.Plant{ID: id, Tag: plantstore.NewTag(fmt.Sprint(id) + large)}})
+		deletes = append(deletes, plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}})
+	}
+	for _, batch := range [][]plantstore.Write{creates, deletes} {
+		for _, want := range []int{groupSize, 1} {
+			results, err := s.Apply(t.Context(), batch)
+			if err != nil || len(results) != want {
+				t.Fatalf("%d of %d writes were applied, %v, want %d", len(results), len(batch), err, want)
+			}
+			for i, r := range results {
+				if r.Err != nil || r.EventType() == "" {
+					t.Fatalf("%v of plant %d: %v", batch[i].Op, batch[i].Plant.ID, r)
+				}
+			}
+			batch = batch[want:]
+		}
+	}
+	if n, err := s.Stats(t.Context()); err != nil || n.Plants != 0 {
+		t.Errorf("%d plants, %v", n.Plants, err)
+	}
+}
+
 // A store of an older schema, killed in the middle of a flush: plants up to id 2 are flushed.
 func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
 	path := storeOfSchema(t, 7)
