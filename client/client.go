@@ -97,13 +97,17 @@ type Client struct {
 }
 
 // New returns a client of the server at that base URL. It does not connect: the first
-// call shows whether the URL and the token are valid.
+// call shows whether the URL and the token are valid. It fails with ErrNoToken if the
+// token is empty.
 func New(baseURL, token string, opts Options) (*Client, error) {
 	base, err := url.Parse(baseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Hostname() == "" ||
 		base.User != nil || strings.ContainsAny(baseURL, "?#") {
 		// The text is not shown: it may contain a password, or be the token.
 		return nil, errors.New("the base URL must look like https://example.com or https://example.com/path")
+	}
+	if token == "" {
+		return nil, plantstore.Errorf(plantstore.ErrNoToken, "no token was given: pass it as token, and check that PLANTSTORE_TOKEN is set if it comes from there")
 	}
 	if err := plantstore.CheckSecret(token); err != nil {
 		return nil, err

@@ -433,6 +433,13 @@ func TestConditionOfBadETagsIsNotSent(t *testing.T) {
 	}
 }
 
+func TestNewSaysThatNoTokenWasGiven(t *testing.T) {
+	_, err := client.New("http://example.com", "", client.Options{})
+	if !errors.Is(err, plantstore.ErrNoToken) || !strings.Contains(err.Error(), "PLANTSTORE_TOKEN") {
+		t.Errorf("got %v, want ErrNoToken with the variable in which the token usually is", err)
+	}
+}
+
 func TestNewRefusesWithoutQuotingTheToken(t *testing.T) {
 	good := plantstore.NewSecret()
 	for _, test := range []struct{ url, token string }{
@@ -450,7 +457,6 @@ func TestNewRefusesWithoutQuotingTheToken(t *testing.T) {
 		{"http://example.com:port", good},
 		{good, "http://example.com"},
 		{"http://example.com/" + good + "\x7f", good},
-		{"http://example.com", ""},
 		{"http://example.com", good[:len(good)-1]},
 		{"http://example.com", good + "0"},
 		{"http://example.com", "two words"},

@@ -36,6 +36,9 @@ func (c *loginCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
+	if secret == "" {
+		return usage("no token: enter the one that serve printed, or one from plantstore token create")
+	}
 	api, err := clientWithToken(std, c.URL, secret, callTimeout)
 	if err != nil {
 		return err
