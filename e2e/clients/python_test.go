@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"plantstore/e2e/harness"
@@ -72,7 +73,8 @@ def failure(call, *args, **kwargs):
     try:
         call(*args, **kwargs)
     except PlantstoreError as err:
-        print(type(err).__name__, err.code)
+        # Python 3.10 prints the name of an enumeration's member instead of its number.
+        print(type(err).__name__, err.code if type(err.code) is int else repr(err.code))
     except Exception as err:
         print(type(err).__name__)
     else:
@@ -106,6 +108,39 @@ print([plant.id for plant in store.list(limit=1)])
 	want := "TypeError\nTypeError\nTypeError\nPlantstoreError 40005\nPlantstoreError 40001\nTypeError\nPlantstoreError 40006\n" +
 		"ValueError\nValueError\nValueError\nValueError\nValueError\nTransportError 0\n2 1 2 40001\nRuntimeError\n2\n[2, 4]\n"
 	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestThePythonClientSaysThatItHasNoToken(t *testing.T) {
+	t.Parallel()
+	got := run(t, ".", []string{pythonPath(t)}, need(t, "python3"), "-c", `
+import asyncio
+from plantstore import AsyncClient, Client, Plant, PlantstoreError
+
+def show(err):
+    print(type(err).__name__, err.code, "PLANTSTORE_TOKEN" in err.message, "[token]" in err.message)
+
+async def in_tasks(token):
+    async with AsyncClient("http://127.0.0.1:9", token) as store:
+        try:
+            await store.create(Plant(1, "Oak"))
+        except PlantstoreError as err:
+            show(err)
+
+for token in (None, ""):
+    store = Client("http://127.0.0.1:9", token)
+    for call in (
+        lambda: store.create(Plant(1, "Oak")), lambda: list(store.list()), lambda: list(store.events()),
+        lambda: store.export(), lambda: store.import_plants([]),
+    ):
+        try:
+            call()
+        except PlantstoreError as err:
+            show(err)
+    asyncio.run(in_tasks(token))
+`)
+	if want := strings.Repeat("UnauthorizedError 40101 True False\n", 12); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

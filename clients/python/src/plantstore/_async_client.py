@@ -34,7 +34,7 @@ class AsyncClient(Calls):
     def __init__(
         self,
         url: str,
-        token: str,
+        token: str | None,
         *,
         retries: int = 18,
         retry_timeout: float = 60.0,

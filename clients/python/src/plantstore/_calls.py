@@ -49,7 +49,7 @@ class Calls:
     def __init__(
         self,
         url: str,
-        token: str,
+        token: str | None,
         retries: int,
         retry_timeout: float,
         timeout: float,
@@ -59,8 +59,9 @@ class Calls:
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._prefix, self._pool = _open(url, ssl_context, connect)
-        _check_token(token)
-        self._token = token
+        self._token = token or ""
+        if self._token:
+            _check_token(self._token)
         self._retries = retries
         self._retry_timeout = retry_timeout
         self._timeout = timeout
@@ -300,6 +301,9 @@ class Calls:
     # How calls are made.
 
     def _headers(self, accept: str) -> dict[str, str]:
+        if not self._token:
+            text = "pass it as token, and check that PLANTSTORE_TOKEN is set if it comes from there"
+            raise server_error(Code.NO_TOKEN, f"no token was given: {text}")
         return {"Authorization": "Bearer " + self._token, "Accept": accept}
 
     async def _call(
@@ -399,7 +403,7 @@ class Calls:
         await self._retry(what, attempt)
 
     def _redact(self, text: str) -> str:
-        return text.replace(self._token, "[token]")
+        return text.replace(self._token, "[token]") if self._token else text
 
     def _fail(self, what: str, err: PlantstoreError) -> PlantstoreError:
         """Every error that is raised passes through here.

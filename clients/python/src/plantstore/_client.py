@@ -19,6 +19,8 @@ from ._types import TagCount, TagPage, Token, Webhook, WebhookWithSecret
 class Client:
     """Calls one server with one token. Threads may share it.
 
+    Without a token, every call raises an UnauthorizedError that says so.
+
     retries is how often a failed call is retried, 0 for never. The pauses between
     attempts double from 0.1 s to 5 s, and each is shortened at random by up to half. A
     Retry-After of the server is added to the pause. retry_timeout limits how long after
@@ -33,7 +35,7 @@ class Client:
     def __init__(
         self,
         url: str,
-        token: str,
+        token: str | None,
         *,
         retries: int = 18,
         retry_timeout: float = 60.0,
