@@ -135,6 +135,18 @@ for (const token of [undefined, ""]) {
 	}
 }
 
+// TestTheTypeScriptClientDoesNotRetryABadPort calls a port that fetch never connects to.
+func TestTheTypeScriptClientDoesNotRetryABadPort(t *testing.T) {
+	got := node(t, `
+const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
+const store = new Plantstore({ url: "http://127.0.0.1:1", token: "secret", retries: 1, retrying: () => console.log("retried") });
+await store.get(1).catch((err) => console.log(err.name, err.message));
+`)
+	if want := "TransportError get plant 1: fetch failed: bad port\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestTheTypeScriptClientChecksItsArguments(t *testing.T) {
 	server := harness.Start(t)
 	got := node(t, `
@@ -152,11 +164,11 @@ console.log((await store.get(1)).id === 1n);
 const stop = new AbortController();
 const following = failure(async () => { for await (const event of store.events({ signal: stop.signal })) { console.log(event.type); stop.abort(); } });
 console.log(await following);
-const nobody = new Plantstore({ url: "http://127.0.0.1:9", token: "t", retrying: () => later.abort() });
+const nobody = new Plantstore({ url: "http://`+harness.ReserveAddr(t)+`", token: "t", retrying: () => later.abort() });
 const later = new AbortController();
 console.log(await failure(() => nobody.get(1, { signal: later.signal })));
 const report = await store.import([{ id: 2, name: "a" }, { id: 3, name: "\udfff" }, { id: 4, name: "b" }]);
-console.log(report.created, report.failed, report.errors[0].line, report.errors[0].error);
+console.log(report.created, report.failed, report.errors[0].line, report.errors[0].code);
 console.log(await failure(() => store.import((function* () { yield { id: 5, name: "c" }; throw new RangeError("mine"); })())));
 Reflect.deleteProperty(globalThis, "crypto"); // as in Node 18
 const at = Math.floor(Date.now() / 1000);

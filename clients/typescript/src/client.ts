@@ -6,10 +6,10 @@ import {
 import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
 import { Json, parse } from "./json.js";
 import type { NewToken, Token, TokenConfig } from "./tokens.js";
-import type { About, Bucket, Delivery, ImportReport, NewPlant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Bucket, Delivery, NewPlant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import { Lines, Upload } from "./upload.js";
 import * as wire from "./wire.js";
-import type { Id } from "./wire.js";
+import type { Id, ImportReport, LineError } from "./wire.js";
 
 export type { Lines } from "./upload.js";
 
@@ -329,7 +329,7 @@ export class Plantstore {
    * before it sends them.
    */
   async import(plants: Iterable<PlantInput> | AsyncIterable<PlantInput>, options: CallOptions = {}): Promise<ImportReport> {
-    const refused: ImportReport["errors"] = [];
+    const refused: LineError[] = [];
     let line = 0;
     let failed = 0;
     const encode = (plant: PlantInput): string => {
@@ -342,7 +342,7 @@ export class Plantstore {
         }
         failed++;
         if (refused.length < maxLineErrors) {
-          refused.push({ line, error: err.code, message: err.message });
+          refused.push({ line, code: err.code, message: err.message });
         }
         return "\n"; // the server skips it, and counts it
       }

@@ -9,6 +9,9 @@ const notSent = new Set([
 /** Failures that would recur: an unknown host, a bad certificate. */
 const permanent = /^(ENOTFOUND|CERT_|ERR_TLS_CERT|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|ERR_SSL_WRONG)/;
 
+/** The message of Node, without a code, for a port that fetch never connects to. */
+const badPort = "bad port";
+
 type Cause = { code?: string; message?: string; errors?: Cause[]; cause?: Cause };
 
 /** Classifies a request that could not be sent, or whose response could not be read. */
@@ -20,7 +23,7 @@ export function transportError(err: unknown, what = ""): TransportError | Transi
   const code = cause.code ?? "";
   const texts = [what, (err as Error).message, cause === err ? "" : cause.message || code];
   const failed = new TransportError(texts.filter((text) => text).join(": "));
-  return permanent.test(code) ? failed : new Transient(failed, { maybeApplied: !notSent.has(code) });
+  return permanent.test(code) || cause.message === badPort ? failed : new Transient(failed, { maybeApplied: !notSent.has(code) });
 }
 
 /** Reads the header Retry-After, in milliseconds: seconds, or a date by the server's clock. */

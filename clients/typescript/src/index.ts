@@ -37,7 +37,6 @@ export type {
   Bucket,
   Delivery,
   Failing,
-  ImportReport,
   Limits,
   NewPlant,
   Plant,
@@ -48,4 +47,4 @@ export type {
 } from "./types.js";
 export { verifyWebhook } from "./webhooks.js";
 export type { HeadersLike } from "./webhooks.js";
-export type { Id } from "./wire.js";
+export type { Id, ImportReport, LineError } from "./wire.js";

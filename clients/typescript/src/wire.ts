@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, AboutLog, Bucket, Delivery, Failing, ImportReport, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -132,6 +132,24 @@ export function decodeError(value: Json): PlantstoreError {
   return serverError(integer(members, "error"), text(members, "message"));
 }
 
+/** Why one line of an import failed. The first line is 1. */
+export interface LineError {
+  line: number;
+  code: number;
+  message: string;
+}
+
+/**
+ * How many lines of an import were created, unchanged or failed. `errors` says why the
+ * first lines failed, 100 at most.
+ */
+export interface ImportReport {
+  created: number;
+  unchanged: number;
+  failed: number;
+  errors: LineError[];
+}
+
 export function decodeReport(value: Json): ImportReport {
   const members = toObject(value);
   return {
@@ -140,7 +158,7 @@ export function decodeReport(value: Json): ImportReport {
     failed: integer(members, "failed"),
     errors: many(members["errors"], (value) => {
       const line = toObject(value);
-      return { line: integer(line, "line"), error: integer(line, "error"), message: text(line, "message") };
+      return { line: integer(line, "line"), code: integer(line, "error"), message: text(line, "message") };
     }),
   };
 }

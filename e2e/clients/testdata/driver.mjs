@@ -53,10 +53,6 @@ function linesOf({ count, lines, seekable }) {
   return seekable ? text : text.match(/.*\n/g).values();
 }
 
-function showReport({ errors, ...counts }) {
-  return { ...counts, errors: errors.map(({ line, error }) => ({ line, code: error })) };
-}
-
 const operations = {
   create: (c, a) => c.create(plantOf(a.plant)),
   get: (c, a) => c.get(BigInt(a.id)),
@@ -67,8 +63,8 @@ const operations = {
     const exported = await c.export(withIds(a, "after"));
     return { plants: await collect(exported), cursor: exported.cursor };
   },
-  import: async (c, a) => showReport(await c.import(a.plants.map(plantOf))),
-  importLines: async (c, a) => showReport(await c.importLines(linesOf(a))),
+  import: (c, a) => c.import(a.plants.map(plantOf)),
+  importLines: (c, a) => c.importLines(linesOf(a)),
   eventPage: (c, a) => c.eventPage(withIds(a, "id")),
   histogram: async (c, a) => (await c.histogram(a)).map((bucket) => ({ partial: false, ...bucket })),
   events: (c, a) => collect(c.events(withIds(a, "id")), a.take),
