@@ -27,8 +27,8 @@ var (
 )
 
 // notInHelp lists what the documentation names and no help page does: a variable of
-// the tests, and the old name of --store-timeout, which still works.
-var notInHelp = []string{"PLANTSTORE_TEST_ALL", "--patience"}
+// the tests, the old name of --store-timeout, which still works, and options of pip.
+var notInHelp = []string{"PLANTSTORE_TEST_ALL", "--patience", "--no-build-isolation", "--no-deps"}
 
 // documents returns the text of every page of the documentation, by its path.
 func documents(t *testing.T) map[string]string {
@@ -136,7 +136,7 @@ func TestLinksBetweenPagesAreValid(t *testing.T) {
 	pages := documents(t)
 	pages["deploy/README.md"] = read(t, "deploy/README.md")
 	for path, text := range pages {
-		for _, found := range link.FindAllStringSubmatch(text, -1) {
+		for _, found := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			file, section := filepath.Join(filepath.Dir(path), found[1]), found[2]
 			if found[1] == "" {
 				file = path

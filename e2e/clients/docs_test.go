@@ -295,7 +295,7 @@ func TestThePagesRun(t *testing.T) {
 			"ts":     `{"id":9007199254740993,"name":"Monstera","etag":` + strconv.Quote(string(monstera.ETag())) + "}",
 			"python": "9007199254740993 Monstera",
 		} {
-			want := "taken: \"id\" 9007199254740993 is taken by another plant: choose another id\n" + read + "\n0 created\n" +
+			want := "taken: 40010 \"id\" 9007199254740993 is taken by another plant: choose another id\n" + read + "\n0 created, 0 failed\n" +
 				"1 Monstera\n5 Monstera\n6 Monstera deliciosa\n9007199254740993 Monstera deliciosa\n"
 			for _, id := range []string{"1", "2", "3", "5", "6", "21", "22", "23", "9007199254740993"} {
 				want += "exported " + id + "\n"
@@ -364,8 +364,8 @@ func TestTheGoClientNeedsOneMoreModule(t *testing.T) {
 func TestTheQuickStartsRun(t *testing.T) {
 	const taken = "40010 \"id\" 1 is taken by another plant: choose another id\n"
 	for _, test := range []struct{ page, language, want string }{
-		{"clients/python/README.md", "python", taken + "1 Monstera deliciosa\n100 created\nplant.created 1\n100 Plant 100\n"},
-		{"clients/typescript/README.md", "ts", taken + "1n Monstera deliciosa\n2 created\nplant.created 1n\n"},
+		{"clients/python/README.md", "python", taken + "1 Monstera deliciosa\n100 created, 0 failed\nplant.created 1\n100 Plant 100\n"},
+		{"clients/typescript/README.md", "ts", taken + "1n Monstera deliciosa\n2 created, 0 failed\nplant.created 1n\n"},
 	} {
 		t.Run(test.language, func(t *testing.T) {
 			t.Parallel()

@@ -117,7 +117,7 @@ func buildGo(t *testing.T, dir, code string) string {
 	t.Helper()
 	if !strings.HasPrefix(code, "package main") {
 		var imports strings.Builder
-		for _, name := range []string{"context", "errors", "fmt", "log", "os", "strings", "time"} {
+		for _, name := range []string{"context", "errors", "fmt", "log", "os", "slices", "strings", "time"} {
 			if strings.Contains(code, name+".") || name == "context" {
 				fmt.Fprintf(&imports, "\t%q\n", name)
 			}

@@ -28,7 +28,7 @@ func checkSamples(t *testing.T, document map[string]any, base *url.URL) {
 	t.Helper()
 	post := at(document, "paths", "/plants", "post")
 	code := fmt.Sprint(post["x-codeSamples"])
-	if !strings.Contains(code, "plants="+strings.TrimRight(base.String(), "/")+"/plants\n") {
+	if !strings.Contains(code, "url="+strings.TrimRight(base.String(), "/")+"\n") {
 		t.Errorf("with the base URL %s, the code is %.300s", base, code)
 	}
 	for _, methods := range at(document, "paths") {
