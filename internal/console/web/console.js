@@ -26,12 +26,13 @@ import { TOKEN, call, forgetNames, identify, onConnection, onUnauthorized, sessi
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
 import { MENU, menu } from './grants.js';
+import { loaded } from './list.js';
 import { forget, start, state } from './route.js';
 import { format, parse } from './state.js';
 import { stopExport } from './export.js';
 import { startImport, stopImport } from './import.js';
 import { forgetUndo, undoLast } from './undo.js';
-import { poll } from './wait.js';
+import { poll, sleep } from './wait.js';
 
 /**
  * @typedef {object} Page
@@ -144,18 +145,24 @@ async function signIn() {
   } finally {
     waiting.textContent = '';
   }
-  enter();
+  await enter();
 }
 
-// enter shows the page, once the user has signed in. A password manager sees the field with its
-// text disappear, and offers to save it.
-function enter() {
+// enter shows the page, once the user has signed in: with its rows, unless they take long. A
+// password manager sees the field with its text disappear, and offers to save it.
+async function enter() {
   const resumed = !$('console').hidden;
+  draw();
+  if (!resumed) {
+    await Promise.race([loaded(), sleep(100)]);
+    if (!session.secret()) {
+      return; // refused, or signed out in another tab
+    }
+  }
   dialog.close();
   field.value = '';
   $('console').hidden = false;
   $('sign-out').hidden = false;
-  draw();
   startAlerts();
   if (resumed) {
     open?.module.refresh?.();

@@ -41,7 +41,7 @@ export const page = {
     renderGoto();
     showPlant(now.id);
     if (loads && now.id) {
-      loaded().then(() => revealRow(now.id));
+      loaded().then(() => setTimeout(() => revealRow(now.id))); // once the page is visible
     }
     render();
     if (first) { // after the rows
