@@ -14,7 +14,7 @@ build:
 dist:
 	go -C deploy/dist run . -only '$(ONLY)'
 
-# test runs what must pass before a commit, in about six minutes.
+# test runs what must pass before a commit, in five to seven minutes.
 test:
 	.ci/test test
 
