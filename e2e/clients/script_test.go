@@ -139,7 +139,9 @@ func (s *script) handle(conn net.Conn) {
 		return
 	}
 	if req.Header.Get("Expect") == "100-continue" && !do.Early {
-		fmt.Fprint(conn, "HTTP/1.1 100 Continue\r\n\r\n")
+		// Proxies send further interim responses, and send this one twice where the server
+		// behind them is slow.
+		fmt.Fprint(conn, "HTTP/1.1 103 Early Hints\r\n\r\n", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 2))
 	}
 	var body []byte
 	if !do.Early {

@@ -127,12 +127,15 @@ class Head:
     def __init__(self, title: str, persistent: bool, headers: Mapping[str, str]) -> None:
         self.title = title
         self.status = status = int(title[:3])
+        self.interim = status < 200
+        if status == 101:
+            raise NotHTTP("nobody has asked for another protocol", b"101")
         self.headers = headers
         self.chunked = False
         # The length of the body, or None if it is chunked or ends with the connection.
         self.length: int | None = None
         coding, length = headers.get("transfer-encoding"), headers.get("content-length")
-        if status < 200 or status in (204, 304):
+        if self.interim or status in (204, 304):
             self.length = 0
         elif coding is not None:
             if coding.lower() != "chunked":
@@ -330,11 +333,8 @@ class Pool:
             head: Head | None = None
             if await conn.readable(CONTINUE_TIMEOUT):
                 head = await conn.head()
-            if head is None or head.status == 100:
-                await _send(conn, body)
-                head = await _final_head(conn)
-            elif head.status < 200:
-                head = await _final_head(conn)
+            if head is None or head.interim:
+                head = await _send(conn, body) or await _final_head(conn)
             head.persistent = False
             return Response(self, conn, head)
         except OSError as err:
@@ -347,24 +347,30 @@ class Pool:
 
 async def _final_head(conn: Connection) -> Head:
     """Reads heads until one is not interim."""
-    while (head := await conn.head()).status < 200:
-        if head.status == 101:
-            raise NotHTTP("nobody has asked for another protocol", b"101")
+    while (head := await conn.head()).interim:
+        pass
     return head
 
 
-async def _send(conn: Connection, body: AsyncGenerator[bytes, None]) -> None:
+async def _send(conn: Connection, body: AsyncGenerator[bytes, None]) -> Head | None:
+    """Sends a body, or as much of it as the server waits for before it responds.
+
+    It returns the head of such a response. Interim ones, of which a proxy may send
+    several, do not end the body.
+    """
     async for data in body:
-        if await conn.readable(0):
-            return
+        while await conn.readable(0):
+            if not (head := await conn.head()).interim:
+                return head
         try:
             await conn.send(b"%x\r\n%s\r\n" % (len(data), data))
         except (BrokenPipeError, ConnectionResetError):
-            return  # the response may say why
+            return None  # the response may say why
     try:
         await conn.send(b"0\r\n\r\n")
     except (BrokenPipeError, ConnectionResetError):
         pass
+    return None
 
 
 def lost(err: Exception) -> Transient:
