@@ -14,11 +14,11 @@ build:
 dist:
 	go -C deploy/dist run . -only '$(ONLY)'
 
-# test runs what must pass before a commit, in five to seven minutes.
+# test runs what must pass before a commit, in four to five minutes once everything is compiled.
 test:
 	.ci/test test
 
-# e2e runs the rest of the tests, from outside, in about nine minutes.
+# e2e runs the rest of the tests, from outside, in about ten minutes.
 e2e:
 	.ci/test e2e
 

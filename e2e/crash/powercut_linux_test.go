@@ -18,12 +18,12 @@ func cutsPerStore() int { return harness.Times(10, 10) }
 // The power is cut at random moments, even while the server starts, under clients that
 // write and import, and under one that only imports.
 func TestAcknowledgedWritesSurvivePowerCuts(t *testing.T) {
-	builds := []struct{ name, program string }{{"default", harness.Binary()}, {"eager", harness.Eager(t)}}
+	builds := harness.Builds(t)
 	for i := range harness.Times(2, 500) {
 		for _, writers := range []int{32, 0} {
-			build, seed := builds[i%2], rand.Uint64()
-			t.Run(fmt.Sprintf("%d writers, %s, seed %#x", writers, build.name, seed), func(t *testing.T) {
-				w, err := cutPower(t, t, newDrive(t), build.program, writers, seed, client.Options{})
+			build, seed := builds[i%len(builds)], rand.Uint64()
+			t.Run(fmt.Sprintf("%d writers, %s, seed %#x", writers, build.Name, seed), func(t *testing.T) {
+				w, err := cutPower(t, t, newDrive(t), build.Program, writers, seed, client.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

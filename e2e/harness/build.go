@@ -15,10 +15,23 @@ import (
 // Root is the root of the repository, seen from the folder of a test package.
 const Root = "../.."
 
-// EachBuild runs a test against the binary under test and against the eager build.
+// Build is a binary of plantstore.
+type Build struct{ Name, Program string }
+
+// Builds returns the binary under test and, except for -short, the eager build.
+func Builds(t testing.TB) []Build {
+	builds := []Build{{"default", Binary()}}
+	if !testing.Short() {
+		builds = append(builds, Build{"eager", Eager(t)})
+	}
+	return builds
+}
+
+// EachBuild runs a test against each of the builds.
 func EachBuild(t *testing.T, test func(t *testing.T, program string)) {
-	t.Run("default", func(t *testing.T) { test(t, Binary()) })
-	t.Run("eager", func(t *testing.T) { test(t, Eager(t)) })
+	for _, build := range Builds(t) {
+		t.Run(build.Name, func(t *testing.T) { test(t, build.Program) })
+	}
 }
 
 // Eager returns the path of the binary with the build tag [testenv.Eager].
