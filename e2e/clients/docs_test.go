@@ -345,7 +345,7 @@ func TestTheGoClientNeedsOneMoreModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "main.go"), "package main\n\nimport _ \"plantstore/client\"\n\nfunc main() {}\n")
-	env := []string{"GOPROXY=off", "GOFLAGS=", "GOWORK=off"}
+	env := []string{"GOPROXY=off", "GOSUMDB=off", "GOFLAGS=", "GOWORK=off"}
 	run(t, dir, env, program, "mod", "init", "example")
 	run(t, dir, env, program, "mod", "edit", "-replace", "plantstore="+root)
 	run(t, dir, env, program, "get", "plantstore/client")
