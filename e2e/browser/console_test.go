@@ -505,6 +505,7 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 	b.hidden("#chosen")
 	s.put("2", `{"name":"Theirs","tag":"house"}`)
 	b.press("u")
+	b.see(".toast", "1 plant is back as it was.")
 	b.see(".toast.bad", "1 plant was left alone: someone else has changed or deleted it.")
 	if got, want := s.plant("1"), `{"name":"Monstera deliciosa","tag":"tropical"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)

@@ -98,7 +98,8 @@ async function restore(/** @type {Past[]} */ plants) {
   }
   const back = plants.length - left - failed.length;
   if (back > 0) {
-    toast(plants.length === 1 ? `Plant ${plants[0].id} is back as it was.` : `${plural(back, 'plant')} are back as they were.`);
+    const were = back === 1 ? 'is back as it was' : 'are back as they were';
+    toast(`${plants.length === 1 ? `Plant ${plants[0].id}` : plural(back, 'plant')} ${were}.`);
   }
 }
 
