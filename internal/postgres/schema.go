@@ -50,11 +50,10 @@ func (e newerSchema) Unwrap() error      { return e.error }
 // oldest_writer, and fails.
 var (
 	asWriter = fmt.Sprintf("writer = %d", len(steps))
-	// fence changes nothing, and locks no row. Once it is prepared, it locks the table log
-	// first, as the statements that append to it do, and so does a migration: they seldom
-	// deadlock.
+	// fence changes nothing, and locks no row. Once it is prepared, it locks the table
+	// stored_plants first, as create_plants does, and so does a migration: they seldom deadlock.
 	fence = fmt.Sprintf(`WITH fence AS (UPDATE log_state SET %s WHERE id = 1 AND oldest_writer > %d)
-		SELECT FROM log LIMIT 0`, asWriter, len(steps))
+		SELECT FROM stored_plants LIMIT 0`, asWriter, len(steps))
 )
 
 // writeSettings are the settings of a transaction that writes. Its commit must be on disk when
@@ -192,7 +191,7 @@ const migrationSettings = `SELECT set_config(name, value, true)
 	WHERE current_setting(name, true) IS NOT NULL`
 
 // selectTables has the store's tables, in the order in which a migration locks them.
-const selectTables = `SELECT string_agg(oid::regclass::text, ', ' ORDER BY relname <> 'log', relname) FROM pg_class
+const selectTables = `SELECT string_agg(oid::regclass::text, ', ' ORDER BY relname <> 'stored_plants', relname) FROM pg_class
 	WHERE relkind = 'r' AND oid <> 'plantstore_schema'::regclass AND pg_has_role(relowner, 'USAGE')
 		AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'plantstore_schema'::regclass)`
 
