@@ -23,6 +23,7 @@ import (
 	"plantstore/internal/servertest"
 	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 // mirrorOnce runs the command and returns its exit code and its output.
@@ -198,29 +199,30 @@ func TestMirrorWritesItsStateAgainIfThatFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
 	var said servertest.Log
 	done := make(chan int)
 	go func() {
 		args := []string{"mirror", "--from", from.URL, "--to", to.URL, "--follow", "--state", state}
 		done <- run(ctx, args, streams{strings.NewReader(""), &said, &said})
 	}()
-	waitFor := func(what string, ok func() bool) {
+	waitFor := func(what string, holds func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(timeout); !ok(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				stop()
-				t.Fatalf("%s: %s", what, &said)
+		testenv.Eventually(t, func() error {
+			if !holds() {
+				return fmt.Errorf("still waiting for %s: %s", what, &said)
 			}
-		}
+			return nil
+		})
 	}
-	waitFor("the copy has not ended", func() bool { return comparisonEnded(state) })
-	waitFor("the directory is still there", func() bool { return os.RemoveAll(dir) == nil })
+	waitFor("the copy to end", func() bool { return comparisonEnded(state) })
+	waitFor("the directory to go", func() bool { return os.RemoveAll(dir) == nil })
 	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
-	waitFor("the failure is not reported", func() bool { return strings.Contains(said.String(), "cannot write the state file") })
+	waitFor("the failure to be reported", func() bool { return strings.Contains(said.String(), "cannot write the state file") })
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	waitFor("the state is not written again", func() bool { _, err := os.Stat(state); return err == nil })
+	waitFor("the state to be written again", func() bool { _, err := os.Stat(state); return err == nil })
 	stop()
 	if code := <-done; code != exitOK {
 		t.Errorf("exit code %d: %s", code, &said)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // allowFiles raises the limit on open files for n connections, and returns how many it
@@ -136,7 +137,7 @@ func (a *target) awaitClosed(t *testing.T, conns []*net.TCPConn) {
 			ports[port] = true
 		}
 	}
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		table, err := os.ReadFile("/proc/net/tcp")
 		if err != nil {
 			t.Fatal(err)
@@ -368,7 +369,7 @@ func TestResetConnectionsAreReleased(t *testing.T) {
 	a.withProber(t, func() {
 		a.resetConnections(t, harness.Times(4000, 100_000))
 		// The sockets of the listener and of the prober stay open.
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			if n := countSockets(a.OpenFiles()); n > 1+3 {
 				return fmt.Errorf("the server still has %d sockets open", n)
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // Many clients connect concurrently and disconnect in every way. Afterwards the server
@@ -85,7 +86,7 @@ func visit(addr string, i int) error {
 // else the server has open, and how many files of the store.
 func awaitNoClients(t *testing.T, s *harness.Server) (others []string, store int) {
 	t.Helper()
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		others, store = nil, 0
 		files := s.OpenFiles()
 		for _, name := range files {

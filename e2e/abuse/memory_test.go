@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // noTime selects the whole time that a prober ran.
@@ -222,7 +223,7 @@ func TestStalledImportsTakeLittleMemory(t *testing.T) {
 	memory := a.Memory("VmHWM")
 	close(release)
 	ended.Wait()
-	harness.Eventually(t, func() error { // the server notices that the others are disconnected
+	testenv.Eventually(t, func() error { // the server notices that the others are disconnected
 		status, body := a.Call(harness.Token, "POST", "/plants/import", "{\"id\":-2,\"name\":\"after\"}\n", "Content-Type", "application/x-ndjson")
 		if status != 200 {
 			return fmt.Errorf("an import after the attack got %d %s", status, body)

@@ -15,6 +15,7 @@ import (
 
 	"plantstore"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // maxOverloaded is the maximum resident memory of an overloaded server, in bytes. It has
@@ -88,7 +89,7 @@ func (l *load) run(t *testing.T, name string, n int, duration time.Duration, wor
 		t.Errorf("%s: nothing was served", name)
 	}
 	began = time.Now()
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if status, body := l.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"after the load"}`); status != 200 {
 			return fmt.Errorf("a create after the load got %d %s", status, body)
 		}

@@ -24,6 +24,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 const (
@@ -511,7 +512,7 @@ func (s *soak) verify(ctx context.Context) {
 	if wrong > 0 || len(s.plants) > 0 {
 		s.t.Errorf("%d plants are wrong, %d are missing", wrong, len(s.plants))
 	}
-	harness.Eventually(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		for i := range s.followed {
 			if got, want := s.followed[i].Load(), s.acked.Load(); got != want {
 				return fmt.Errorf("follower %d has seen %d events of %d", i, got, want)

@@ -13,6 +13,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // listen counts the connections to a port of 127.0.0.1.
@@ -87,7 +88,7 @@ func TestWebhooksDoNotReachOurNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{stored.ID: "127.0.0.1 is not a public address", redirecting.ID: "307"} {
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			attempts, err := c.Deliveries(t.Context(), id)
 			if err != nil || len(attempts) == 0 || !strings.Contains(fmt.Sprint(attempts[0].Status, attempts[0].Error), want) {
 				return fmt.Errorf("got the attempts %+v, %v, want %q", attempts, err, want)

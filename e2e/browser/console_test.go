@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // server is a server whose plants a test can change without the page.
@@ -46,7 +47,7 @@ func (s *server) plant(id string) string {
 // awaitRefused waits until the server refuses the token.
 func (s *server) awaitRefused(token string) {
 	s.t.Helper()
-	harness.Eventually(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		if status, body := s.Call(token, "GET", "/plants", ""); status != http.StatusUnauthorized {
 			return fmt.Errorf("the token got %d %s", status, body)
 		}
@@ -189,7 +190,7 @@ func TestTabsSignInAndOutTogether(t *testing.T) {
 	other.see("#sign-in", "Sign in")
 	other.hidden("#console")
 	other.wait("document.activeElement.id === 'token'")
-	harness.Eventually(t, func() error { // it loads itself again, which ends a wait
+	testenv.Eventually(t, func() error { // it loads itself again, which ends a wait
 		if got, err := reference.driver.evaluate("document.querySelector('#pages').innerText"); err != nil || got != "Console" {
 			return fmt.Errorf("the reference has the pages %q (%v)", got, err)
 		}
@@ -856,7 +857,7 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	b := openConsole(s)
 	b.see("#live", "Creates/s")
 	id := 1000
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		id++
 		s.put(fmt.Sprint(id), `{"name":"Fern"}`)
 		if status, got := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
@@ -886,7 +887,7 @@ func TestDisabledWebhookIsShown(t *testing.T) {
 		t.Fatalf("create a webhook: %d %s", status, got)
 	}
 	s.put("1", `{"name":"Fern"}`)
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {
 			return errors.New(got)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // Every other test relies on it.
@@ -18,7 +18,7 @@ func TestErrorsOfThePageAreNoticed(t *testing.T) {
 		{"new Image().src = 'http://example.com/picture.png'", "example.com/picture.png"},
 	} {
 		b.eval(c.script)
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if got := strings.Join(b.logged, "\n"); !strings.Contains(got, c.log) {

@@ -13,6 +13,7 @@ import (
 
 	"plantstore"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // page opens a page of the console by the menu.
@@ -192,7 +193,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	b.see(".drawer .history li:first-child", "webhook.test: 410 in")
 	b.see(".drawer .history li:first-child pre", "<b>said the receiver</b>")
 	s.put("2", `{"name":"Elm"}`)
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {
 			return fmt.Errorf("the webhooks are %s", got)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"plantstore"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // blocks returns the code of one language on a page, for a server. It leaves out blocks after
@@ -410,7 +411,7 @@ func TestTheReceiversVerify(t *testing.T) {
 				cmd.Wait()
 			})
 			defer stop()
-			harness.Eventually(t, func() error {
+			testenv.Eventually(t, func() error {
 				conn, err := net.Dial("tcp", addr)
 				if err == nil {
 					conn.Close()

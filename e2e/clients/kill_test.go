@@ -7,6 +7,7 @@ import (
 	"plantstore"
 	goclient "plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // TestAnImportSurvivesAKilledServer kills the real server in the middle of an import.
@@ -78,7 +79,7 @@ func importAndKill(t *testing.T, server *harness.Server, d driver, j job, id int
 		done <- got
 	}()
 	c := server.Client(goclient.Options{})
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		_, err := c.Get(t.Context(), plantstore.ID(id+1))
 		if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"plantstore/client"
 	"plantstore/e2e/harness"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // PgBouncer, in transaction mode, is killed and restarted while 32 clients write through two
@@ -27,7 +28,7 @@ func TestPoolerRestartsUnderLoad(t *testing.T) {
 		pooler.Restart(t)
 		mirrors = append(mirrors, harness.MirrorFromExport(t, servers[i%2]))
 		token := servers[i%2].Command("token", "create", "--name", fmt.Sprint("restart ", i))
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			if status, body := servers[1-i%2].Call(token, "GET", "/plants?limit=1", ""); status != 200 {
 				return fmt.Errorf("a list with a new token got %d %s", status, body)
 			}

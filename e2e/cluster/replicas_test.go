@@ -16,6 +16,7 @@ import (
 	"plantstore/client"
 	"plantstore/e2e/harness"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // 64 clients write through two servers on one database, while others compete for the
@@ -141,7 +142,7 @@ func TestServerStartsBeforePostgres(t *testing.T) {
 	db.Kill(t)
 	s := harness.StartOn(t, db.URL(), "--store-timeout", "1s")
 	s.AwaitReady(503)
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if !strings.Contains(s.Log(), "PostgreSQL is unavailable, retrying") {
 			return fmt.Errorf("the log does not say that PostgreSQL is down: %s", s.Log())
 		}
@@ -151,7 +152,7 @@ func TestServerStartsBeforePostgres(t *testing.T) {
 	db.Restart(t)
 	s.AwaitReady(200)
 	// The first token is created a moment after the database is reached.
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":1,"name":"fern"}`); status != 200 {
 			return fmt.Errorf("create: %d %s", status, body)
 		}
@@ -161,7 +162,7 @@ func TestServerStartsBeforePostgres(t *testing.T) {
 	wantUnavailable(t, s)
 	db.Restart(t)
 	s.AwaitReady(200)
-	harness.Eventually(t, func() error { // its timeout is a second
+	testenv.Eventually(t, func() error { // its timeout is a second
 		if status, body := s.Call(harness.Token, "GET", "/plants/1", ""); status != 200 || !strings.Contains(body, "fern") {
 			return fmt.Errorf("get what was created before: %d %s", status, body)
 		}
@@ -186,7 +187,7 @@ func TestShutdownClosesItsSessions(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Start(t).URL()
 	harness.RestartUnderLoad(t, harness.StartOn(t, db), func() {
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			if n := pgtest.QueryInt(t, db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantstore'"); n > 0 {
 				return fmt.Errorf("%d sessions of the server are still open", n)
 			}

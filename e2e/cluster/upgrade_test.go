@@ -10,6 +10,7 @@ import (
 	"plantstore/client"
 	"plantstore/e2e/harness"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // A server of the release before goes on serving while a newer one migrates the database.
@@ -32,7 +33,7 @@ func TestOlderReleaseIsFencedOff(t *testing.T) {
 			t.Errorf("%s of the older release after the migration: %d %s", method, status, body)
 		}
 	}
-	harness.Eventually(t, func() error { // its cache of tokens expires
+	testenv.Eventually(t, func() error { // its cache of tokens expires
 		if status, body := old.Call(harness.Token, "GET", "/plants", ""); status != 503 {
 			return fmt.Errorf("a list of the older release: %d %s", status, body)
 		}

@@ -10,6 +10,7 @@ import (
 	"plantstore/client"
 	"plantstore/e2e/harness"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // A receiver fails at random while 64 clients write through two servers, and the servers
@@ -35,7 +36,7 @@ func TestWebhooksMissNothing(t *testing.T) {
 	}
 	w.AwaitAcked(64)
 	written := w.Finish(clients[0])
-	harness.Eventually(t, func() error { // the lease of a killed server has to expire
+	testenv.Eventually(t, func() error { // the lease of a killed server has to expire
 		if got, want := r.Accepted(), min(2000, int(w.Acked())/2); got < want {
 			return fmt.Errorf("%d events were accepted, want %d before it recovers", got, want)
 		}
@@ -65,7 +66,7 @@ func TestWebhookIsTakenOver(t *testing.T) {
 	awaitAccepted := func(want int) time.Duration {
 		t.Helper()
 		start := time.Now()
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			if got := r.Accepted(); got < want {
 				return fmt.Errorf("%d events were accepted, want %d", got, want)
 			}

@@ -19,6 +19,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // Every operation on the disk fails once, each in a small run of its own. The short form
@@ -196,7 +197,7 @@ func (r *faultyRun) readFailed() bool {
 // reports.
 func (r *faultyRun) endsBefore(what string, holds func() bool) bool {
 	r.t.Helper()
-	timeout := time.After(harness.WaitTimeout)
+	timeout := time.After(testenv.Timeout)
 	for !holds() {
 		select {
 		case <-r.Exited():
@@ -204,7 +205,7 @@ func (r *faultyRun) endsBefore(what string, holds func() bool) bool {
 			return true
 		case <-time.After(time.Millisecond):
 		case <-timeout:
-			r.t.Fatalf("waited %v for %s; the server logged:\n%s", harness.WaitTimeout, what, r.Log())
+			r.t.Fatalf("waited %v for %s; the server logged:\n%s", testenv.Timeout, what, r.Log())
 		}
 	}
 	return false
@@ -404,7 +405,7 @@ type rawCreator struct {
 // createUntil creates plants until the server returns the status.
 func (c *rawCreator) createUntil(want int) {
 	c.t.Helper()
-	harness.Eventually(c.t, func() error {
+	testenv.Eventually(c.t, func() error {
 		if status := c.create(); status != want {
 			return fmt.Errorf("creates return %d, want %d", status, want)
 		}

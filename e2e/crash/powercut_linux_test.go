@@ -9,6 +9,7 @@ import (
 
 	"plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // cutsPerStore is how many power cuts a store goes through before the next one begins
@@ -111,9 +112,9 @@ func killAtCut(t *testing.T, s *harness.Server, d *disk) {
 	t.Helper()
 	select {
 	case <-d.dark:
-	case <-time.After(harness.WaitTimeout):
+	case <-time.After(testenv.Timeout):
 		d.release()
-		t.Fatalf("the server wrote nothing for %v", harness.WaitTimeout)
+		t.Fatalf("the server wrote nothing for %v", testenv.Timeout)
 	}
 	if err := s.Signal(syscall.SIGKILL); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // While every fsync hangs, nothing is acknowledged: the queue fills up, more creates are
@@ -66,7 +67,7 @@ func TestStalledDiskFillsTheQueueAndReadsContinue(t *testing.T) {
 		t.Errorf("of %d queued creates, %d were acknowledged", queue, acked-1)
 	}
 	began := time.Now()
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"after"}`); status != http.StatusOK {
 			return fmt.Errorf("a create after the stall got %d %s", status, body)
 		}
@@ -143,7 +144,7 @@ func (c *stallClients) get(path string) (string, error) {
 func (c *stallClients) openReaders(clients int) {
 	c.t.Helper()
 	const connections = 2 + 8 + 1 // writer, checkpointer, readers of plants and of webhooks
-	harness.Eventually(c.t, func() error {
+	testenv.Eventually(c.t, func() error {
 		harness.Parallel(c.t, clients, func(int) error {
 			_, err := c.get("/plants/0")
 			return err
@@ -167,7 +168,7 @@ func (c *stallClients) openReaders(clients int) {
 // awaitQueueDepth waits until this many creates are queued.
 func (c *stallClients) awaitQueueDepth(want int) {
 	c.t.Helper()
-	harness.Eventually(c.t, func() error {
+	testenv.Eventually(c.t, func() error {
 		metrics, err := c.get("/metrics")
 		if err != nil {
 			return err

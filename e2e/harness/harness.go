@@ -15,16 +15,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"plantstore/internal/testenv"
 )
 
 // Token is the first token of every store, with all scopes.
 const Token = "e2e-bootstrap-token-0123456789abcdef"
-
-// WaitTimeout ends a wait that hangs. Tests may share a busy machine.
-const WaitTimeout = 3 * time.Minute
 
 var (
 	binary string // the plantstore under test
@@ -121,23 +117,6 @@ var openTimings = sync.OnceValues(func() (*os.File, error) {
 	}
 	return os.Create(filepath.Join(Artifacts(), "timings-"+filepath.Base(here)+".txt"))
 })
-
-// Eventually calls f until it returns nil. If that never happens, the test fails with
-// its last error.
-func Eventually(t testing.TB, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(WaitTimeout)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", WaitTimeout, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
 
 // Parallel runs f n times at once and reports the first few errors.
 func Parallel(t testing.TB, n int, f func(i int) error) {

@@ -22,6 +22,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/testenv"
 )
 
 // groupSize is how many ids a group has. They are few, so that clients compete for
@@ -167,7 +168,7 @@ func (h *History) readLog(after plantstore.Cursor) {
 // AwaitAllWriting waits until every worker is in a write.
 func (h *History) AwaitAllWriting() {
 	h.t.Helper()
-	Eventually(h.t, func() error {
+	testenv.Eventually(h.t, func() error {
 		if writing, running := h.writing.Load(), h.running.Load(); writing < running {
 			return fmt.Errorf("%d of %d workers are in a write", writing, running)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/testenv"
 	"plantstore/internal/wire"
 )
 
@@ -63,7 +64,7 @@ func MirrorFromExport(t testing.TB, s *Server) *Mirror {
 	t.Helper()
 	m := newMirror(t, "from an export")
 	c := s.Client(client.Options{Retrying: m.interrupt})
-	Eventually(t, func() (err error) { // the server may be killed meanwhile
+	testenv.Eventually(t, func() (err error) { // the server may be killed meanwhile
 		m.plants, err = export(c, &m.at)
 		return err
 	})
@@ -238,7 +239,7 @@ func VerifyMirrors(t testing.TB, from *client.Client, events int, mirrors ...*Mi
 	}
 	summary := fmt.Sprintf("%d events, %d plants", events, len(stored))
 	for _, m := range mirrors {
-		Eventually(t, func() error { return m.checkEnd(end) })
+		testenv.Eventually(t, func() error { return m.checkEnd(end) })
 		m.Stop()
 		if !maps.Equal(m.plants, stored) {
 			t.Errorf("mirror %s: its %d plants are not the %d of the store", m.name, len(m.plants), len(stored))

@@ -16,6 +16,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/testenv"
 	"plantstore/internal/wire"
 )
 
@@ -194,7 +195,7 @@ func (r *Receiver) Verify(m *Mirror) string {
 		}
 		want["evt_"+strings.ReplaceAll(string(e.Cursor), ".", "_")] = string(body)
 	}
-	Eventually(r.t, func() error {
+	testenv.Eventually(r.t, func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.accepted) < len(want) {

@@ -90,7 +90,7 @@ func (s *Server) AwaitToken() {
 	if !strings.HasPrefix(s.DB, "postgres") {
 		return
 	}
-	Eventually(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		if status, body := s.Call(Token, "GET", "/token", ""); status == http.StatusUnauthorized {
 			return fmt.Errorf("the first token got %d %s", status, body)
 		}
@@ -197,8 +197,8 @@ func (s *Server) StopWith(code int) {
 	}
 	select {
 	case <-s.exited:
-	case <-time.After(WaitTimeout):
-		s.t.Errorf("the server has not ended %v after SIGTERM; it logged:\n%s", WaitTimeout, s.log)
+	case <-time.After(testenv.Timeout):
+		s.t.Errorf("the server has not ended %v after SIGTERM; it logged:\n%s", testenv.Timeout, s.log)
 		_ = s.Signal(syscall.SIGKILL) // it may end in the meantime
 	}
 	err := s.Wait()
@@ -254,7 +254,7 @@ func (s *Server) Client(opts client.Options) *client.Client {
 // AwaitReady waits until /readyz returns the status.
 func (s *Server) AwaitReady(want int) {
 	s.t.Helper()
-	Eventually(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		if status, body := s.Call("", "GET", "/readyz", ""); status != want {
 			return fmt.Errorf("/readyz returned %d, want %d: %s", status, want, body)
 		}
@@ -379,7 +379,7 @@ func (s *Server) OpenFiles() []string {
 // AwaitFlushed waits until the table of plants has everything that the log has.
 func (s *Server) AwaitFlushed() {
 	s.t.Helper()
-	Eventually(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		status, body := s.Call(Token, "GET", "/metrics", "")
 		if status != 200 || !strings.Contains(body, "\nplantstore_log_unflushed_events 0\n") {
 			return errors.New("some plants have not been flushed")

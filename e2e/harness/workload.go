@@ -12,6 +12,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/testenv"
 )
 
 // callTimeout ends a call that hangs. It covers the retries of a client.
@@ -106,7 +107,7 @@ func (w *Workload) Stop() {
 func (w *Workload) AwaitAcked(n int64) {
 	w.t.Helper()
 	want := w.acked.Load() + n
-	Eventually(w.t, func() error {
+	testenv.Eventually(w.t, func() error {
 		if missing := want - w.acked.Load(); missing > 0 {
 			return fmt.Errorf("of %d writes, %d are not acknowledged", n, missing)
 		}

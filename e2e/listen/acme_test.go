@@ -25,6 +25,7 @@ import (
 	"github.com/letsencrypt/pebble/v2/wfe"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // pebbleVariable makes the test binary a certificate authority. Pebble cannot be
@@ -124,7 +125,7 @@ func TestCertificateIsObtainedAndRenewedWithACME(t *testing.T) {
 	}
 	config := &tls.Config{RootCAs: roots, ServerName: name}
 	var first *x509.Certificate
-	harness.Eventually(t, func() (err error) {
+	testenv.Eventually(t, func() (err error) {
 		first, err = handshake(s.Addr, config)
 		return err
 	})

@@ -27,6 +27,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 // newCA returns a certificate authority.
@@ -182,24 +183,24 @@ func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 	}
 	for serial := int64(2); serial < 5; serial++ {
 		now := newPair(t, dir, serial)
-		harness.Eventually(t, func() error { return wantSerial(s.Addr, now, serial) })
+		testenv.Eventually(t, func() error { return wantSerial(s.Addr, now, serial) })
 	}
 	for _, level := range []string{"DEBUG", "INFO"} {
 		if err := s.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			if !strings.Contains(s.Log(), `"msg":"the level of the log has changed","to":"`+level+`"`) {
 				return errors.New("the level has not changed to " + level)
 			}
 			return nil
 		})
 	}
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		_, err := s.TryCommand("token", "revoke", "doomed") // the file may be busy
 		return err
 	})
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if refused.Load() == 0 {
 			return errors.New("the token is not refused")
 		}
@@ -207,7 +208,7 @@ func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 	})
 	close(stop)
 	load.Wait()
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if got, want := int64(strings.Count(s.Log(), `"operation":"createPlant"`)), sent.Load()+refused.Load(); got != want {
 			return fmt.Errorf("the access log has %d requests, want %d", got, want)
 		}
@@ -216,11 +217,11 @@ func TestRotationUnderLoadFailsNoRequest(t *testing.T) {
 	t.Logf("%d requests, %d refused with the revoked token", sent.Load(), refused.Load())
 	// A broken file leaves the certificate that was read before.
 	last := newPair(t, dir, 9)
-	harness.Eventually(t, func() error { return wantSerial(s.Addr, last, 9) })
+	testenv.Eventually(t, func() error { return wantSerial(s.Addr, last, 9) })
 	if err := os.WriteFile(last.key, []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if !strings.Contains(s.Log(), "the old one stays") {
 			return errors.New("the broken key is not in the log")
 		}

@@ -24,6 +24,7 @@ import (
 
 	"plantstore/e2e/harness"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // collector receives spans over OTLP/HTTP.
@@ -98,7 +99,7 @@ func (c *collector) received(matches func(*tracepb.Span) bool) []*tracepb.Span {
 // await waits until that many spans match.
 func (c *collector) await(t *testing.T, want int, what string, matches func(*tracepb.Span) bool) {
 	t.Helper()
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if got := len(c.received(matches)); got < want {
 			return fmt.Errorf("there are the spans of %d %s, want %d", got, what, want)
 		}
@@ -109,7 +110,7 @@ func (c *collector) await(t *testing.T, want int, what string, matches func(*tra
 // one waits for the only span that matches.
 func (c *collector) one(t *testing.T, what string, matches func(*tracepb.Span) bool) (span *tracepb.Span) {
 	t.Helper()
-	harness.Eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		found := c.received(matches)
 		if len(found) != 1 {
 			return fmt.Errorf("%s: %d spans, want 1; there are %s", what, len(found), c.names())
@@ -259,7 +260,7 @@ func TestACommitIsLinkedToItsRequests(t *testing.T) {
 		c := newCollector(t)
 		s := startTraced(t, db, c)
 		id := 0
-		harness.Eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			var bodies []string
 			for range 64 {
 				id++

@@ -10,6 +10,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // storeWithReadsBlocked returns a store with some plants whose reads of single
@@ -51,7 +52,7 @@ func TestConcurrentReadsAreCoalesced(t *testing.T) {
 			}
 		})
 	}
-	waitFor(t, "all reads to be queued", func() bool { return queuedReads(s) == reads })
+	testenv.WaitFor(t, "all reads to be queued", func() bool { return queuedReads(s) == reads })
 	release()
 	callers.Wait()
 	if n := queuedReads(s); n != 0 {
@@ -71,7 +72,7 @@ func TestCoalescedReadsAreBounded(t *testing.T) {
 			}
 		})
 		want := i%maxReadIDs + 1
-		waitFor(t, "the read to be queued", func() bool { return queuedReads(s) == want })
+		testenv.WaitFor(t, "the read to be queued", func() bool { return queuedReads(s) == want })
 	}
 	release()
 	callers.Wait()
@@ -88,13 +89,13 @@ func TestCoalescedReadSurvivesItsFirstCaller(t *testing.T) {
 			t.Errorf("the cancelled caller: %v", err)
 		}
 	})
-	waitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
+	testenv.WaitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
 	callers.Go(func() {
 		if got, err := s.Plant(t.Context(), 2); err != nil || got != plant(2, "fern 2") {
 			t.Errorf("the other caller: %+v, %v", got, err)
 		}
 	})
-	waitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
+	testenv.WaitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
 	cancel()
 	release()
 	callers.Wait()
@@ -115,13 +116,13 @@ func TestCoalescedReadThatPanics(t *testing.T) {
 		}()
 		s.Plant(t.Context(), 1)
 	})
-	waitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
+	testenv.WaitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
 	callers.Go(func() {
 		if got, err := s.Plant(t.Context(), 2); !errors.Is(err, errPanicked) {
 			t.Errorf("the other caller: %+v, %v, want %v", got, err, errPanicked)
 		}
 	})
-	waitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
+	testenv.WaitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
 	release()
 	callers.Wait()
 	s.read = pool
@@ -155,7 +156,7 @@ func TestCoalescedReadWaitsForTheStoreTimeout(t *testing.T) {
 		if !errors.Is(err, plantstore.ErrUnavailable) {
 			t.Errorf("got %v, want %v", err, plantstore.ErrUnavailable)
 		}
-	case <-time.After(patience):
+	case <-time.After(testenv.Timeout):
 		t.Fatal("the read still waits")
 	}
 	if n := queuedReads(s); n != 0 {

@@ -15,6 +15,7 @@ import (
 	"plantstore"
 	"plantstore/internal/commit"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // TestUnknownOutcome cuts the connection before a batch's commit, and between the
@@ -89,7 +90,7 @@ func TestUnknownOutcome(t *testing.T) {
 				for _, g := range c.given {
 					apply(t, s, create(g))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout)
 				defer cancel()
 				f := p.arm("COMMIT", committed)
 				results, err := s.Apply(ctx, c.batch)
@@ -324,10 +325,10 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- write(ctx) }()
 			for range 3 {
-				waitFor(t, "a commit to wait for the standby", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
+				testenv.WaitFor(t, "a commit to wait for the standby", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
 				query(t, url, "SELECT pg_cancel_backend(pid) "+waiting)
 			}
-			waitFor(t, "the next commit to wait for the standby", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
+			testenv.WaitFor(t, "the next commit to wait for the standby", func() bool { return len(query(t, url, "SELECT pid "+waiting)) > 0 })
 			select {
 			case err := <-done:
 				t.Fatalf("the write returned before the standby had it: %v", err)
@@ -335,11 +336,11 @@ func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 			}
 			cancel()
 			<-done
-			waitFor(t, "the commit to end", func() bool { return len(query(t, url, "SELECT pid "+waiting)) == 0 })
+			testenv.WaitFor(t, "the commit to end", func() bool { return len(query(t, url, "SELECT pid "+waiting)) == 0 })
 		})
 	}
 	// These would wait forever.
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout)
 	defer cancel()
 	if err := s.SaveWebhook(ctx, "updated", changeNothing); err != nil {
 		t.Errorf("SaveWebhook waited for the standby: %v", err)
@@ -405,7 +406,7 @@ func underLoad(t *testing.T, url string, inject func(s *Store, progress func()))
 	var writers, load sync.WaitGroup
 	for r := range plantstore.ID(2) {
 		s := openStore(t, url)
-		w := commit.New(s, commit.Options{StoreTimeout: patience})
+		w := commit.New(s, commit.Options{StoreTimeout: testenv.Timeout})
 		writers.Go(func() {
 			if err := w.Run(ctx); err != nil {
 				t.Error(err)
@@ -428,7 +429,7 @@ func underLoad(t *testing.T, url string, inject func(s *Store, progress func()))
 	progress := func() {
 		t.Helper()
 		before := done.Load()
-		waitFor(t, "all clients to make progress", func() bool { return done.Load() > before+10*int64(len(clients)) })
+		testenv.WaitFor(t, "all clients to make progress", func() bool { return done.Load() > before+10*int64(len(clients)) })
 	}
 	progress()
 	inject(stores[0], progress)
@@ -475,7 +476,7 @@ func wantAcknowledged(t *testing.T, s *Store, clients []*client) {
 func wantNotReady(t *testing.T, s *Store) {
 	t.Helper()
 	var err error
-	waitFor(t, "the store to be not ready", func() bool {
+	testenv.WaitFor(t, "the store to be not ready", func() bool {
 		err = s.Ready(t.Context())
 		return err != nil
 	})
@@ -530,7 +531,7 @@ func TestPrimaryTurnsReadOnly(t *testing.T) {
 	}
 	server.Exec(t, "ALTER SYSTEM RESET default_transaction_read_only")
 	server.Exec(t, "SELECT pg_reload_conf()")
-	waitFor(t, "the store to be ready", func() bool { return s.Ready(t.Context()) == nil })
+	testenv.WaitFor(t, "the store to be ready", func() bool { return s.Ready(t.Context()) == nil })
 	apply(t, s, create(plant(2, "rose")))
 }
 
@@ -585,7 +586,7 @@ func TestSlowConsumerOfAScan(t *testing.T) {
 			s.callTimeout = time.Second // until the next plant, which was fetched with this one
 		case fetchSize / 2:
 			time.Sleep(2 * s.callTimeout)
-			s.callTimeout = patience
+			s.callTimeout = testenv.Timeout
 		}
 	}
 	if n != 2*fetchSize {

@@ -16,6 +16,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // newerRelease migrates the store to the schema after the newest, as a newer release would.
@@ -163,7 +164,7 @@ func TestMigrationWaitsForTransactions(t *testing.T) {
 			return err
 		}
 		migration.Go(func() { newerRelease(t, url+"&application_name=migration", len(steps)+1) })
-		waitFor(t, "the migration to wait", func() bool {
+		testenv.WaitFor(t, "the migration to wait", func() bool {
 			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'migration' AND wait_event_type = 'Lock'")) > 0
 		})
 		return errors.Join(p.insert(ctx, c), p.finish(ctx, c))
@@ -203,7 +204,7 @@ func TestWriteThatWaitedForAMigrationIsRefused(t *testing.T) {
 				t.Errorf("a write that waited for the migration: %v", err)
 			}
 		})
-		waitFor(t, "the write to wait", func() bool {
+		testenv.WaitFor(t, "the write to wait", func() bool {
 			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'waiting' AND wait_event_type = 'Lock'")) > 0
 		})
 		_, err := c.Exec(ctx, "COMMIT")
@@ -281,7 +282,7 @@ func TestOlderServerIsFencedOff(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	waitFor(t, "the migration to wait", func() bool {
+	testenv.WaitFor(t, "the migration to wait", func() bool {
 		return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'migration' AND wait_event_type = 'Lock'")) > 0
 	})
 	if err := exec("COMMIT"); err != nil {

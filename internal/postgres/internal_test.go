@@ -14,6 +14,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 )
 
 // openReady opens a store, connects it, and closes it when the test ends.
@@ -215,7 +216,7 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 		cancel()
 	}
 	// A cancelled connection takes a moment to close.
-	waitFor(t, "all connections to be released", func() bool { return s.list.Stat().AcquiredConns() == 0 })
+	testenv.WaitFor(t, "all connections to be released", func() bool { return s.list.Stat().AcquiredConns() == 0 })
 	n := 0
 	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
@@ -237,7 +238,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	if err := s.CreateToken(t.Context(), tk, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout)
 	defer cancel()
 	occupy(t, s.list)
 	if _, err := s.Plant(ctx, 1); err != nil {

@@ -30,10 +30,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience is how long a test waits, and its store. It replaces the timeouts of a store,
-// which are so short that a machine that stalls exceeds them, but where they are tested.
-const patience = 2 * time.Minute
-
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
 		url := pgtest.Fresh(t)
@@ -41,7 +37,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// mustOpen opens a store that the caller closes.
+// mustOpen opens a store that the caller closes. Its timeouts are those of a test: its own are
+// so short that a machine that stalls exceeds them.
 func mustOpen(t testing.TB, url string) *Store {
 	t.Helper()
 	return mustOpenWith(t, url, Options{})
@@ -50,14 +47,14 @@ func mustOpen(t testing.TB, url string) *Store {
 func mustOpenWith(t testing.TB, url string, opts Options) *Store {
 	t.Helper()
 	if !strings.Contains(url, "connect_timeout=") {
-		url += fmt.Sprintf("&connect_timeout=%.0f&pool_ping_timeout=%s", patience.Seconds(), patience)
+		url += fmt.Sprintf("&connect_timeout=%.0f&pool_ping_timeout=%s", testenv.Timeout.Seconds(), testenv.Timeout)
 	}
-	opts.StoreTimeout = patience
+	opts.StoreTimeout = testenv.Timeout
 	s, err := Open(url, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.callTimeout = patience
+	s.callTimeout = testenv.Timeout
 	return s
 }
 
@@ -89,16 +86,6 @@ func query(t testing.TB, url, sql string) []string {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return texts
-}
-
-// waitFor waits for a condition, which what describes: "the server to start".
-func waitFor(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
 }
 
 // inParallel calls do in n goroutines at once, and waits for all of them.
@@ -218,7 +205,7 @@ func TestServerIsDownAtStart(t *testing.T) {
 	if !errors.Is(err, plantstore.ErrRetry) || !errors.Is(err, plantstore.ErrUnavailable) {
 		t.Errorf("Apply without a server: %v", err)
 	}
-	waitFor(t, "a warning in the log", func() bool { return strings.Contains(log.String(), "PostgreSQL is unavailable, retrying") })
+	testenv.WaitFor(t, "a warning in the log", func() bool { return strings.Contains(log.String(), "PostgreSQL is unavailable, retrying") })
 
 	read := make(chan error, 1)
 	go func() {
@@ -226,7 +213,7 @@ func TestServerIsDownAtStart(t *testing.T) {
 		read <- err
 	}()
 	server.Restart(t)
-	waitFor(t, "the all-clear in the log", func() bool { return strings.Contains(log.String(), "PostgreSQL is available") })
+	testenv.WaitFor(t, "the all-clear in the log", func() bool { return strings.Contains(log.String(), "PostgreSQL is available") })
 	if err := s.Ready(ctx); err != nil {
 		t.Errorf("Ready with a server: %v", err)
 	}
@@ -308,7 +295,7 @@ func TestPasswordStaysSecret(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error)
 		go func() { stopped <- s.Run(ctx) }()
-		waitFor(t, "a record in the log", func() bool { return log.String() != "" })
+		testenv.WaitFor(t, "a record in the log", func() bool { return log.String() != "" })
 		stop()
 		<-stopped
 		s.Close()

@@ -15,6 +15,7 @@ import (
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 // trimAll trims until there is nothing more to trim.
@@ -154,7 +155,7 @@ func TestSlowTrimProgresses(t *testing.T) {
 	s.callTimeout = 500 * time.Millisecond
 	s.KeepLog(time.Nanosecond, 0)
 	trimmed := func() string { return query(t, url, "SELECT trimmed FROM log_state")[0] }
-	waitFor(t, "the log to be trimmed", func() bool {
+	testenv.WaitFor(t, "the log to be trimmed", func() bool {
 		// It does nothing while the session of a call that timed out still has the lock.
 		if _, err := s.trim(t.Context()); err != nil {
 			s.callTimeout += 100 * time.Millisecond // the machine may be slow, too
@@ -166,7 +167,7 @@ func TestSlowTrimProgresses(t *testing.T) {
 		t.Errorf("the log was trimmed by %d rows at a time", slow)
 	}
 	query(t, url, "DROP TRIGGER slow ON log")
-	s.callTimeout = patience
+	s.callTimeout = testenv.Timeout
 	trimAll(t, s)
 	if got := trimmed(); got != "10000" || s.trimSize <= slow {
 		t.Errorf("the log was trimmed up to %s, by %d rows at a time at last", got, s.trimSize)
@@ -230,7 +231,7 @@ func TestRunTrimsTheLog(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	waitFor(t, "the log to be trimmed", func() bool {
+	testenv.WaitFor(t, "the log to be trimmed", func() bool {
 		return query(t, url, "SELECT trimmed FROM log_state")[0] == "1"
 	})
 	cancel()

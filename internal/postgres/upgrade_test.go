@@ -18,6 +18,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/testenv"
 	"plantstore/internal/wire"
 )
 
@@ -292,7 +293,7 @@ func TestOlderSchemaIsUpgradedOnce(t *testing.T) {
 			stores[i] = openStore(t, url+"&application_name=upgrades")
 			upgrades.Go(func() { errs[i] = stores[i].Ready(t.Context()) })
 		}
-		waitFor(t, "both to wait for the lock", func() bool {
+		testenv.WaitFor(t, "both to wait for the lock", func() bool {
 			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'upgrades' AND wait_event_type = 'Lock'")) == len(stores)
 		})
 		if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
@@ -331,7 +332,7 @@ func TestSchemaCheckTimesOut(t *testing.T) {
 	if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	s.callTimeout, s.opts.StoreTimeout = patience, patience
+	s.callTimeout, s.opts.StoreTimeout = testenv.Timeout, testenv.Timeout
 	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, plantstore.ErrNoPlant) {
 		t.Errorf("Plant afterwards: %v, want ErrNoPlant", err)
 	}

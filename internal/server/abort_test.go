@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"plantstore/internal/servertest"
 	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 // scanStore is the model with a scan of its own.
@@ -55,11 +57,12 @@ func (s *service) openExportOf(t *testing.T, path string) *http.Response {
 func (s *service) wantLogged(t *testing.T, level, text string) {
 	t.Helper()
 	traced := func(line string) bool { return strings.Contains(line, `"request":"traced"`) }
-	for deadline := time.Now().Add(patience); !containsLine(s.Log.String(), traced); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the request is not in the log:\n%s", s.Log)
+	testenv.Eventually(t, func() error {
+		if text := s.Log.String(); !containsLine(text, traced) {
+			return fmt.Errorf("the request is not in the log:\n%s", text)
 		}
-	}
+		return nil
+	})
 	as := func(line string) bool {
 		return traced(line) && strings.Contains(line, `"level":"`+level+`"`) && strings.Contains(line, text)
 	}

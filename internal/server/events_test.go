@@ -19,6 +19,7 @@ import (
 	"plantstore/client"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 // event is an Event as the interface has it.
@@ -451,7 +452,7 @@ func TestHeadOfEventsEnds(t *testing.T) {
 		}
 		got.wantHeader(t, "Content-Type", accept)
 	}
-	waitFor(t, func() bool { return s.Handler.Followers() == 0 })
+	testenv.WaitFor(t, "the stream to end", func() bool { return s.Handler.Followers() == 0 })
 }
 
 // countingStore counts what is read of a store.
@@ -610,14 +611,10 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(secret), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; {
-		if _, _, _, ok := live.next(); !ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the stream continues")
-		}
-	}
+	testenv.WaitFor(t, "the stream to end", func() bool {
+		_, _, _, ok := live.next()
+		return !ok
+	})
 }
 
 func TestMetricsOfTheLog(t *testing.T) {
@@ -640,11 +637,7 @@ func TestMetricsOfTheLog(t *testing.T) {
 		}
 		resp.Body.Close()
 		for name, want := range map[string]float64{"plantstore_event_followers": 0, "plantstore_log_unflushed_events": 0} {
-			for deadline := time.Now().Add(patience); metric(name) != want; {
-				if time.Now().After(deadline) {
-					t.Fatalf("%s is %v, want %v", name, metric(name), want)
-				}
-			}
+			s.awaitMetric(t, name, func(value float64) bool { return value == want })
 		}
 	})
 }

@@ -17,13 +17,10 @@ import (
 
 	"plantstore"
 	"plantstore/internal/servertest"
+	"plantstore/internal/testenv"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
-
-// patience is how long a test waits for what should happen soon, even on a machine that
-// pauses now and then.
-const patience = 5 * time.Minute
 
 // service is a running server. Every exchange with it is validated against
 // openapi.yaml.
@@ -148,7 +145,7 @@ func (s *service) dial(t *testing.T) *connection {
 	}
 	t.Cleanup(func() { conn.Close() })
 	// A server that never responds fails the test instead of hanging it.
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testenv.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	return &connection{Conn: conn, service: s, in: bufio.NewReader(conn)}

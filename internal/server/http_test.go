@@ -15,6 +15,7 @@ import (
 	"plantstore"
 	"plantstore/internal/server"
 	"plantstore/internal/servertest"
+	"plantstore/internal/testenv"
 )
 
 var requestID = regexp.MustCompile(`\A[0-9A-Za-z._-]{1,64}\z`)
@@ -441,7 +442,7 @@ func TestLargeBodiesShareALimit(t *testing.T) {
 	first := s.dialCreate(t, length)
 	const sent = server.SmallBody + 10
 	first.send(t, large[:sent])
-	waitFor(t, func() bool { return s.Handler.Used("memory") > 0 }) // until the server reads it
+	testenv.WaitFor(t, "the server to read it", func() bool { return s.Handler.Used("memory") > 0 })
 	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
 	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")
 	unknown.send(t, chunked(large)+"0\r\n\r\n")

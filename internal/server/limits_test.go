@@ -13,6 +13,7 @@ import (
 	"plantstore/internal/server"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 // slowStore is a model whose lists and scans take until it is opened.
@@ -74,7 +75,7 @@ func TestSearchFloodDoesNotAffectOthers(t *testing.T) {
 	for range running {
 		<-store.began
 	}
-	waitFor(t, func() bool { return s.Handler.Queued("searches") == queued })
+	testenv.WaitFor(t, "the searches to be queued", func() bool { return s.Handler.Queued("searches") == queued })
 	got := s.listAs(t, "?q=zzzz", flood)
 	got.wantError(t, plantstore.ErrUnavailable, "too many searches and exports are running: try again later")
 	got.wantHeader(t, "Retry-After", "1")
@@ -153,14 +154,14 @@ func TestSaturatedSearchesExportsAndImportsDelayNothingElse(t *testing.T) {
 		}
 	}
 	done.send(t, s, 1, "?q=x", b)
-	waitFor(t, func() bool { return s.Handler.Queued("searches") == 1 })
+	testenv.WaitFor(t, "a search to be queued", func() bool { return s.Handler.Queued("searches") == 1 })
 	const all = server.ImportBytes / server.WindowStep
 	const line = `{"id":1,"name":"Fern"}`
 	var stalled []*connection
 	for i := range all + 1 {
 		stalled = append(stalled, s.dialImport(t, []string{a, a, a, b}[i%4], line))
 	}
-	waitFor(t, func() bool {
+	testenv.WaitFor(t, "the imports to stall", func() bool {
 		return s.Handler.Used("imports") == server.ImportBytes && s.Handler.Queued("imports") == 1
 	})
 
@@ -228,7 +229,7 @@ func TestLargePagesShareALimit(t *testing.T) {
 			get := func(path string) reply { return s.send(t, "GET", path, "", "Authorization: Bearer "+s.Token) }
 			stalled := s.dial(t)
 			stalled.send(t, "GET "+large+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-			waitFor(t, func() bool { return s.Handler.Used("memory") > 0 }) // until it is sent
+			testenv.WaitFor(t, "it to be sent", func() bool { return s.Handler.Used("memory") > 0 })
 			refused := get(large)
 			refused.wantError(t, plantstore.ErrUnavailable, "large bodies, pages or plants")
 			refused.wantHeader(t, "Plantstore-Cursor")
@@ -236,7 +237,7 @@ func TestLargePagesShareALimit(t *testing.T) {
 				t.Errorf("a small page: %d %s", got.status, got.body)
 			}
 			stalled.Close()
-			waitFor(t, func() bool { return s.Handler.Used("memory") == 0 }) // until the server has noticed
+			testenv.WaitFor(t, "the server to notice", func() bool { return s.Handler.Used("memory") == 0 })
 			if got := get(large); got.status != http.StatusOK || len(got.body) < len(store.plants)<<20 {
 				t.Errorf("got %d with %d bytes", got.status, len(got.body))
 			}
@@ -266,7 +267,7 @@ func TestLargeResponsesShareALimit(t *testing.T) {
 			for range tt.stalled {
 				c, before := s.dial(t), s.Handler.Used("memory")
 				c.send(t, "GET "+tt.path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-				waitFor(t, func() bool { return s.Handler.Used("memory") > before }) // until it is sent
+				testenv.WaitFor(t, "it to be sent", func() bool { return s.Handler.Used("memory") > before })
 				stalled = append(stalled, c)
 			}
 			get(tt.path, s.Token).wantError(t, plantstore.ErrUnavailable, "large bodies, pages or plants")
@@ -276,21 +277,11 @@ func TestLargeResponsesShareALimit(t *testing.T) {
 			for _, c := range stalled {
 				c.Close()
 			}
-			waitFor(t, func() bool { return s.Handler.Used("memory") == 0 })
+			testenv.WaitFor(t, "the memory to be free", func() bool { return s.Handler.Used("memory") == 0 })
 			if got := get(tt.path, s.Token); got.status != http.StatusOK || len(got.body) < plantName {
 				t.Errorf("%s: got %d with %d bytes", tt.path, got.status, len(got.body))
 			}
 		})
-	}
-}
-
-// waitFor waits until a condition holds.
-func waitFor(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the condition does not hold after %v", patience)
-		}
 	}
 }
 
@@ -300,7 +291,7 @@ func TestFollowersShareTheLimitOfLargePages(t *testing.T) {
 	s := start(t, servertest.Options{Store: newLargePages()})
 	const query = "type=plant.created"
 	_, stalled := follow(t, s.Server, query, "", s.Token)
-	waitFor(t, func() bool { return s.Handler.Used("memory") > 0 })
+	testenv.WaitFor(t, "the page to be sent", func() bool { return s.Handler.Used("memory") > 0 })
 	live, _ := follow(t, s.Server, query, "", s.Token)
 	if used := s.Handler.Used("memory"); used > server.MostPages*3/4 {
 		t.Errorf("the followers of one token hold %d bytes", used)
@@ -422,9 +413,9 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	for range share {
 		stalled = append(stalled, s.dialImport(t, flood, line))
 	}
-	waitFor(t, func() bool { return s.Handler.Used("imports") == share*server.WindowStep })
+	testenv.WaitFor(t, "the imports to use their share", func() bool { return s.Handler.Used("imports") == share*server.WindowStep })
 	stalled = append(stalled, s.dialImport(t, flood, line))
-	waitFor(t, func() bool { return s.Handler.Queued("imports") == 1 })
+	testenv.WaitFor(t, "an import to be queued", func() bool { return s.Handler.Queued("imports") == 1 })
 	s.call(t, "POST", "/import", line, ndjson, "Authorization: Bearer "+honest).wantReport(t, 1, 0, 0)
 	for _, c := range stalled {
 		c.send(t, "0\r\n\r\n")
@@ -432,7 +423,7 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	for _, c := range stalled {
 		c.reply(t).wantReport(t, 0, 1, 0)
 	}
-	waitFor(t, func() bool { return s.Handler.Used("imports") == 0 })
+	testenv.WaitFor(t, "the imports to end", func() bool { return s.Handler.Used("imports") == 0 })
 }
 
 // A byte now and then keeps every read short, but not the import.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/servertest"
+	"plantstore/internal/testenv"
 )
 
 // startIssuer starts an identity provider on loopback.
@@ -33,13 +35,15 @@ func oidcOptions(t *testing.T, i *servertest.Issuer) servertest.Options {
 }
 
 // eventually repeats a call until it gets the status.
-func eventually(t *testing.T, want int, call func() reply) reply {
+func eventually(t *testing.T, want int, call func() reply) (got reply) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if got := call(); got.status == want || time.Now().After(end) {
-			return got
+	testenv.Eventually(t, func() error {
+		if got = call(); got.status != want {
+			return fmt.Errorf("got %d, want %d: %s", got.status, want, got.body)
 		}
-	}
+		return nil
+	})
+	return got
 }
 
 type claims = map[string]any

@@ -21,6 +21,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/servertest"
+	"plantstore/internal/testenv"
 )
 
 // checkSamples checks the code in an OpenAPI document, and removes it: only openapi.json has any.
@@ -235,7 +236,7 @@ func (s *service) metrics(t *testing.T) string {
 // allMetrics returns the metrics once those of the store are among them.
 func (s *service) allMetrics(t *testing.T) (text string) {
 	t.Helper()
-	waitFor(t, func() bool {
+	testenv.WaitFor(t, "the metrics of the store", func() bool {
 		text = s.metrics(t)
 		return hasStoreMetrics(text)
 	})
@@ -272,11 +273,12 @@ func (s *service) wantMetrics(t *testing.T, lines ...string) {
 // awaitMetric waits until the value of a metric is as wanted.
 func (s *service) awaitMetric(t *testing.T, name string, wanted func(float64) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !wanted(s.metric(t, name)); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s stays at %v", name, s.metric(t, name))
+	testenv.Eventually(t, func() error {
+		if value := s.metric(t, name); !wanted(value) {
+			return fmt.Errorf("%s stays at %v", name, value)
 		}
-	}
+		return nil
+	})
 }
 
 func TestMetricsCountTokenChecks(t *testing.T) {

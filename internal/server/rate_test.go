@@ -19,6 +19,7 @@ import (
 	"plantstore/internal/server"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 func rate(t *testing.T, text string) plantstore.Rate {
@@ -223,17 +224,17 @@ func TestFailuresAreLimitedOverHTTP(t *testing.T) {
 // exchange sends a request on a new connection and returns all that comes back. If a
 // machine is too slow for a connection over the limit, which lasts two seconds, nothing does, and
 // it tries again.
-func (s *service) exchange(t *testing.T, request string) string {
+func (s *service) exchange(t *testing.T, request string) (text string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	testenv.WaitFor(t, "a response", func() bool {
 		c := s.dial(t)
+		defer c.Close()
 		c.send(t, request+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
-		text, _ := io.ReadAll(c.in)
-		c.Close()
-		if len(text) > 0 || time.Now().After(deadline) {
-			return string(text)
-		}
-	}
+		received, _ := io.ReadAll(c.in)
+		text = string(received)
+		return text != ""
+	})
+	return text
 }
 
 // On a connection over the limit only health checks are served.

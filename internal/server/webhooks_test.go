@@ -16,6 +16,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/servertest"
+	"plantstore/internal/testenv"
 )
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -293,7 +294,7 @@ func TestTestsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 			}
 		})
 	}
-	waitFor(t, func() bool { return hanging.Load()+refused.Load() == sent })
+	testenv.WaitFor(t, "all requests to hang or be refused", func() bool { return hanging.Load()+refused.Load() == sent })
 	if got := test(hook, other); got.status != http.StatusOK {
 		t.Errorf("with %d tests of another token that hang: got %d %s", hanging.Load(), got.status, got.body)
 	}
@@ -308,20 +309,15 @@ func TestMetricsOfWebhooks(t *testing.T) {
 	endpoint.secret.Store(hook.Secret)
 	wantMetrics := func(lines ...string) {
 		t.Helper()
-		var text string
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-			text = string(s.send(t, "GET", "/metrics", "", "Authorization: Bearer "+s.Token).body)
-			missing := 0
+		testenv.Eventually(t, func() error {
+			text := s.metrics(t)
 			for _, line := range lines {
 				if !strings.Contains(text, "\n"+line+"\n") {
-					missing++
+					return fmt.Errorf("the metrics do not say %s:\n%s", line, text)
 				}
 			}
-			if missing == 0 {
-				return
-			}
-		}
-		t.Fatalf("the metrics never say all of %q:\n%s", lines, text)
+			return nil
+		})
 	}
 	wantMetrics(`plantstore_webhook_deliveries_total{result="delivered"} 0`, `plantstore_webhook_deliveries_total{result="failed"} 0`, `plantstore_webhooks_disabled 0`)
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))

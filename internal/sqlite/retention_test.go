@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 func TestLogIsTrimmedByAgeAndSize(t *testing.T) {
@@ -288,18 +290,13 @@ func TestRowsOfTokensAreTrimmed(t *testing.T) {
 
 func waitUntil(t *testing.T, what string, holds func(plantstore.Stats) bool, s *Store) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testenv.Eventually(t, func() error {
 		stats, err := s.Stats(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		if err == nil && !holds(stats) {
+			err = fmt.Errorf("not %s: %+v", what, stats)
 		}
-		if holds(stats) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after a minute, not %s: %+v", what, stats)
-		}
-	}
+		return err
+	})
 }
 
 // idleTrim trims as Run does while there are no writes, and reports whether there is more to

@@ -1,6 +1,6 @@
 // Package testenv is what the tests of several packages need to know about their
-// environment: which programs are missing, where the binary under test is, and whether
-// goroutines are left over. Only tests import it.
+// environment: which programs are missing, where the binary under test is, whether
+// goroutines are left over, and how long to wait. Only tests import it.
 //
 // These environment variables are set by make test and make e2e. A package that is
 // tested with plain go test needs none of them.
@@ -87,6 +87,37 @@ func Binary(dir, tag string) (string, error) {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return path, nil
+}
+
+// Timeout ends a wait for what happens soon, even on a machine that is busy or pauses now
+// and then. A test that waits longer fails, and says what it waited for.
+const Timeout = 2 * time.Minute
+
+// Eventually calls check until it returns nil. If that does not happen in time, the test
+// fails with its last error.
+func Eventually(t testing.TB, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(Timeout); ; time.Sleep(2 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", Timeout, err)
+		}
+	}
+}
+
+// WaitFor waits until a condition holds. If that does not happen in time, the test fails and
+// names what it waited for.
+func WaitFor(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	Eventually(t, func() error {
+		if !holds() {
+			return fmt.Errorf("still waiting for %s", what)
+		}
+		return nil
+	})
 }
 
 // leakTimeout is how long goroutines may take to end, on a busy machine too.

@@ -26,6 +26,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,26 +132,12 @@ func (s *service) get(id string) plantstore.Webhook {
 // awaitDisabled waits until a webhook is disabled with a reason that has the text.
 func (s *service) awaitDisabled(id, reason string) {
 	s.t.Helper()
-	await(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		if w := s.get(id); w.Disabled == "" || !strings.Contains(w.Disabled, reason) {
 			return fmt.Errorf("the webhook is disabled because of %q, want %q", w.Disabled, reason)
 		}
 		return nil
 	})
-}
-
-// await waits until check returns nil.
-func await(t testing.TB, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
 }
 
 func fern(id plantstore.ID) plantstore.Plant { return plantstore.Plant{ID: id, Name: "Fern"} }
@@ -255,7 +242,7 @@ func (e *endpoint) messages() []message {
 // awaitMessages waits for that many messages.
 func (e *endpoint) awaitMessages(n int) []message {
 	e.t.Helper()
-	await(e.t, func() error {
+	testenv.Eventually(e.t, func() error {
 		if got := len(e.messages()); got < n {
 			return fmt.Errorf("%d messages were received, want %d", got, n)
 		}
@@ -267,7 +254,7 @@ func (e *endpoint) awaitMessages(n int) []message {
 // awaitEvents waits for messages about that many events.
 func (e *endpoint) awaitEvents(n int) []message {
 	e.t.Helper()
-	await(e.t, func() error {
+	testenv.Eventually(e.t, func() error {
 		if got := len(withoutRepeats(e.messages())); got < n {
 			return fmt.Errorf("messages about %d events were received, want %d", got, n)
 		}
@@ -363,14 +350,14 @@ func TestEventThatFailsHoldsBackOnlyItsPlant(t *testing.T) {
 		}
 		return others, attempts
 	}
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if n, attempts := others(); n < 21 || attempts < 3 {
 			return fmt.Errorf("%d messages about other plants, %d attempts at the one that fails", n, attempts)
 		}
 		return nil
 	})
 	close(accept)
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if n := len(s.get(s.only()).Progress.Pending); n > 0 {
 			return fmt.Errorf("%d events are pending", n)
 		}
@@ -434,7 +421,7 @@ func TestGivesUpAfterThreeDays(t *testing.T) {
 	e := newEndpoint(t, status(http.StatusServiceUnavailable))
 	w := s.create(e)
 	s.write(plantstore.Create, fern(1))
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if p := s.get(w.ID).Progress.Pending; len(p) != 1 || p[0].Attempts < 2 {
 			return fmt.Errorf("%v is pending", p)
 		}
@@ -572,7 +559,7 @@ func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
 	id := plantstore.ID(0)
 	awaitSignatures := func(want int) {
 		t.Helper()
-		await(t, func() error {
+		testenv.Eventually(t, func() error {
 			id++
 			before := len(e.messages())
 			s.write(plantstore.Create, fern(id))
@@ -614,7 +601,7 @@ func TestRedirectIsAFailure(t *testing.T) {
 	w := s.create(e)
 	s.write(plantstore.Create, fern(1))
 	e.awaitMessages(2)
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		attempts, err := s.store.Deliveries(t.Context(), w.ID)
 		if err != nil || len(attempts) == 0 || attempts[0].Status != http.StatusTemporaryRedirect {
 			return fmt.Errorf("got %+v, %v", attempts, err)
@@ -636,7 +623,7 @@ func TestOnlySomeTypesAreSent(t *testing.T) {
 		t.Errorf("got %+v", got[0])
 	}
 	s.write(plantstore.Create, ferns(51, 60)...)
-	await(t, func() error { // what is not sent counts as done
+	testenv.Eventually(t, func() error { // what is not sent counts as done
 		latest, err := s.store.Events(t.Context(), plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 		if err != nil {
 			return err
@@ -711,7 +698,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	}
 	plain.stop()
 	sealed := run(t, store, withKey("a key"))
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if s := sealed.get(w.ID).Secrets[0].Secret; !strings.HasPrefix(s, sealPrefix) {
 			return errors.New("the secret is stored as it was")
 		}
@@ -803,14 +790,14 @@ func TestDeliveriesAreTheLastAttempts(t *testing.T) {
 	})
 	w := s.create(e)
 	s.write(plantstore.Create, ferns(1, 149)...)
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if p := s.get(w.ID).Progress; len(p.Pending) > 0 || seqOf(t, p.Position) != 149 {
 			return fmt.Errorf("at %s, %d events are pending", p.Position, len(p.Pending))
 		}
 		return nil
 	})
 	s.write(plantstore.Create, fern(150))
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if got, err := s.store.Deliveries(t.Context(), w.ID); err != nil || len(got) == 0 || got[0].Attempt < 3 {
 			return fmt.Errorf("the last of %d attempts is %+v, %v", len(got), got[:min(1, len(got))], err)
 		}
@@ -862,7 +849,7 @@ func TestServersTakeTurns(t *testing.T) {
 	e := newEndpoint(t, nil)
 	a := run(t, store, shared)
 	w := a.create(e)
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if got := a.get(w.ID).Lease.Owner; got != a.owner {
 			return fmt.Errorf("the lease belongs to %q", got)
 		}
@@ -915,7 +902,7 @@ func TestServersTakeTurns(t *testing.T) {
 // awaitSighting waits until the sender has seen that another has the lease.
 func (s *service) awaitSighting(id string) {
 	s.t.Helper()
-	await(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, ok := s.seen[id]; !ok {

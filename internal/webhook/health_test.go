@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/testenv"
 )
 
 // awaitHealth waits until the health of a webhook is as wanted, as this server sees it.
 func (s *service) awaitHealth(id string, want func(plantstore.WebhookHealth) bool) (h plantstore.WebhookHealth) {
 	s.t.Helper()
-	await(s.t, func() error {
+	testenv.Eventually(s.t, func() error {
 		if h = s.get(id).Health; !want(h) {
 			return fmt.Errorf("the health is %+v, failing %+v", h, h.Failing)
 		}

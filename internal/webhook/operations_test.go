@@ -14,6 +14,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/testenv"
 )
 
 // twice is a store that changes a webhook twice, as one may that lost its connection.
@@ -84,14 +85,14 @@ func TestTypesAreReplacedWhileEventsArePending(t *testing.T) {
 	if _, err := s.Replace(t.Context(), w.ID, plantstore.Webhook{URL: e.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantDeleted}}, plantstore.Actor{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if got := e.messages(); got[len(got)-1].Type != plantstore.PlantDeleted {
 			return errors.New("the deletion was not sent")
 		}
 		return nil
 	})
 	fails.Store(false)
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if p := s.get(w.ID).Progress.Pending; len(p) > 0 {
 			return errors.New("events are pending")
 		}
@@ -182,7 +183,7 @@ func TestStoreFailsForAWhile(t *testing.T) {
 	s.write(plantstore.Create, ferns(2, 1000)...)
 	s.wake()
 	time.Sleep(2 * storeDelay) // so that every part fails at least once
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if store.failures.Load() == 0 {
 			return errors.New("nothing has failed")
 		}
@@ -217,7 +218,7 @@ func TestManyPendingEvents(t *testing.T) {
 	e := newEndpoint(t, status(http.StatusInternalServerError))
 	w := s.create(e)
 	s.write(plantstore.Create, ferns(1, 2000)...)
-	await(t, func() error {
+	testenv.Eventually(t, func() error {
 		if n := len(s.get(w.ID).Progress.Pending); n < maxHeld {
 			return fmt.Errorf("%d events are pending", n)
 		}
