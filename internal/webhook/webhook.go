@@ -13,10 +13,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -72,9 +72,9 @@ type Sender struct {
 	shared singleflight.Group  // reads of the log that webhooks share
 
 	firstDelay time.Duration // of the queues
-	warned     time.Time     // by poll
 
-	mu      sync.Mutex // guards what follows
+	// These belong to Run.
+	warned  time.Time
 	running map[string]*delivery
 	seen    map[string]sighting // of the leases of other servers
 }
@@ -107,11 +107,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		s.poll(ctx)
 		select {
 		case <-ctx.Done():
-			s.mu.Lock()
-			running := s.running
-			s.running = make(map[string]*delivery)
-			s.mu.Unlock()
-			for _, d := range running {
+			for _, d := range s.running {
 				<-d.done
 			}
 			s.client.CloseIdleConnections()
@@ -145,43 +141,28 @@ func (s *Sender) poll(ctx context.Context) {
 		known[hooks[i].ID] = true
 		s.adjust(ctx, &hooks[i])
 	}
-	s.mu.Lock()
-	for id := range s.seen {
-		if !known[id] {
-			delete(s.seen, id)
-		}
-	}
-	var ended []*delivery
 	for id, d := range s.running {
 		if !known[id] {
-			ended = append(ended, d)
-			delete(s.running, id)
+			s.stop(d)
 		}
 	}
-	s.mu.Unlock()
-	stop(ended...)
+	maps.DeleteFunc(s.seen, func(id string, _ sighting) bool { return !known[id] })
 }
 
-func stop(all ...*delivery) {
-	for _, d := range all {
-		d.cancel(errChanged)
-		<-d.done
-	}
+// stop stops a delivery, and waits until it has saved its progress.
+func (s *Sender) stop(d *delivery) {
+	d.cancel(errChanged)
+	<-d.done
+	delete(s.running, d.hook.ID)
 }
 
 // adjust starts or stops the delivery of one webhook.
 func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
-	s.mu.Lock()
-	d := s.running[w.ID]
-	s.mu.Unlock()
-	if d != nil {
+	if d := s.running[w.ID]; d != nil {
 		if d.isCurrent(w) {
 			return
 		}
-		stop(d)
-		s.mu.Lock()
-		delete(s.running, w.ID)
-		s.mu.Unlock()
+		s.stop(d)
 	}
 	if w.Disabled != "" || !s.mayTake(w) || ctx.Err() != nil {
 		return
@@ -226,8 +207,6 @@ func (s *Sender) mayTake(w *plantstore.Webhook) bool {
 	if !s.opts.Shared || w.Lease.Owner == "" || w.Lease.Owner == s.owner {
 		return true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if was, ok := s.seen[w.ID]; !ok || was.lease != w.Lease {
 		s.seen[w.ID] = sighting{w.Lease, time.Now()}
 		return false
@@ -253,9 +232,7 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook) {
 		queue: newQueue(w.Progress, s.firstDelay), results: make(chan result, maxInFlight), saves: make(chan error, 1),
 		attempts: attempts, delivered: w.Progress.Delivered, lastError: w.Progress.Error, recorded: true, savedAt: time.Now(),
 	}
-	s.mu.Lock()
 	s.running[w.ID] = d
-	s.mu.Unlock()
 	go d.run(ctx)
 }
 
