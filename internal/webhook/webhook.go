@@ -167,7 +167,8 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 	if w.Disabled != "" || !s.mayTake(w) || ctx.Err() != nil {
 		return
 	}
-	taken, err := s.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
+	var secrets []string
+	taken, err := s.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) (err error) {
 		if now.Disabled != "" || s.opts.Shared && now.Lease != w.Lease && now.Lease.Owner != "" {
 			return errChanged
 		}
@@ -175,6 +176,9 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 		now.Secrets = slices.DeleteFunc(now.Secrets, hasExpired)
 		for i := range now.Secrets {
 			now.Secrets[i].Secret = s.sealer.seal(now.ID, now.Secrets[i].Secret)
+		}
+		if secrets, err = s.secrets(now); err != nil {
+			now.Disabled, now.Lease.Owner = err.Error(), ""
 		}
 		return nil
 	})
@@ -184,7 +188,11 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 		}
 		return
 	}
-	s.start(ctx, taken)
+	if taken.Disabled != "" {
+		s.logDisabled(taken.ID, taken.Disabled)
+		return
+	}
+	s.start(ctx, taken, secrets)
 }
 
 // isCurrent reports whether the delivery runs and does what the webhook says.
@@ -215,12 +223,7 @@ func (s *Sender) mayTake(w *plantstore.Webhook) bool {
 }
 
 // start starts the delivery of a webhook that this sender has the lease of.
-func (s *Sender) start(ctx context.Context, w plantstore.Webhook) {
-	secrets, err := s.secrets(&w)
-	if err != nil {
-		s.disable(ctx, &w, err.Error())
-		return
-	}
+func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []string) {
 	attempts, err := s.store.Deliveries(ctx, w.ID)
 	if err != nil {
 		s.warn(ctx, "cannot read the attempts of a webhook", w.ID, err)
@@ -253,22 +256,6 @@ func (s *Sender) secrets(w *plantstore.Webhook) ([]string, error) {
 		return nil, errors.New("it has no secret")
 	}
 	return all, nil
-}
-
-// disable disables a webhook of which this sender has the lease.
-func (s *Sender) disable(ctx context.Context, w *plantstore.Webhook, reason string) {
-	_, err := s.store.UpdateWebhook(ctx, w.ID, plantstore.Actor{}, func(now *plantstore.Webhook) error {
-		if now.Lease.Owner != s.owner || now.Epoch != w.Epoch {
-			return errChanged
-		}
-		now.Disabled, now.Lease.Owner = reason, ""
-		return nil
-	})
-	if err != nil {
-		s.warn(ctx, "cannot disable a webhook", w.ID, err)
-		return
-	}
-	s.logDisabled(w.ID, reason)
 }
 
 func (s *Sender) logDisabled(id, reason string) {
