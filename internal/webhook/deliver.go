@@ -195,7 +195,7 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 		r.unwanted = true
 		return r
 	case err == nil:
-		r.attempt = d.sender.send(ctx, &d.hook, d.secrets, MessageID(it.Event), p.kind, p.body)
+		r.attempt = Send(ctx, d.sender.client, d.hook.URL, d.secrets, MessageID(it.Event), p.kind, p.body)
 	case errors.Is(err, plantstore.ErrGone):
 		r.gone = true
 	default:

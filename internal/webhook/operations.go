@@ -168,7 +168,7 @@ func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, erro
 		return plantstore.Delivery{Type: TestType, Attempt: 1, Time: time.Now().UTC(), Error: err.Error()}, nil
 	}
 	message := "evt_test_" + plantstore.NewWebhookID()
-	a := s.send(ctx, &w, secrets, message, TestType, wire.EncodeTestMessage(TestType, time.Now(), id))
+	a := Send(ctx, s.client, w.URL, secrets, message, TestType, wire.EncodeTestMessage(TestType, time.Now(), id))
 	a.Attempt = 1
 	return a, nil
 }

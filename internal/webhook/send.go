@@ -104,11 +104,6 @@ func share[T any](ctx context.Context, s *Sender, key string, read func() (T, er
 	}
 }
 
-// send sends one message to a webhook.
-func (s *Sender) send(ctx context.Context, w *plantstore.Webhook, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
-	return Send(ctx, s.client, w.URL, secrets, id, kind, body)
-}
-
 // Send sends one message as Standard Webhooks defines it, signed with every secret. The
 // Delivery that it returns lacks the event and the attempt.
 func Send(ctx context.Context, client *http.Client, target string, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {

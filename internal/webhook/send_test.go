@@ -89,7 +89,7 @@ func TestAttemptSaysWhatCameBack(t *testing.T) {
 			ok := false
 			for _, timeout := range []time.Duration{3 * time.Second, 30 * time.Second} { // a slow machine may take longer than the first
 				m.client.Timeout = timeout
-				got = m.send(t.Context(), &plantstore.Webhook{URL: url + "/hook?key=confidential"}, []string{plantstore.NewWebhookSecret()}, "evt_1", TestType, []byte("{}"))
+				got = Send(t.Context(), m.client, url+"/hook?key=confidential", []string{plantstore.NewWebhookSecret()}, "evt_1", TestType, []byte("{}"))
 				ok = got.Status == tt.status && got.Response == tt.start && (got.Error == "") == (tt.err == "") && strings.Contains(got.Error, tt.err)
 				if ok {
 					break
