@@ -101,7 +101,7 @@ type Guard struct {
 // snapshot is the store's active tokens at some time. It is immutable, except for the last
 // use of its tokens.
 type snapshot struct {
-	loaded   time.Time
+	loaded   time.Time // zero until the first load
 	tokens   map[plantstore.TokenHash]*entry
 	replaced chan struct{} // closed once there is another
 }
@@ -157,11 +157,13 @@ func (c *Caller) RateLimit() plantstore.Rate {
 func New(store Store, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
-	return &Guard{
+	g := &Guard{
 		store: store, opts: opts, turn: semaphore.NewWeighted(1),
 		failures: newAddressLimits(opts.AuthFailures),
 		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log), unrecorded: map[plantstore.TokenHash]time.Time{},
 	}
+	g.cache.Store(&snapshot{tokens: map[plantstore.TokenHash]*entry{}, replaced: make(chan struct{})})
+	return g
 }
 
 // Admit is Check for a request that counts: it fails with a [*RateError] too, if the
@@ -262,12 +264,9 @@ func (c *Caller) checkScope(scope plantstore.Scope) error {
 // else from the store.
 func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Request, now time.Time) (*entry, error) {
 	cache := g.cache.Load()
-	var e *entry
-	if cache != nil {
-		e = cache.tokens[hash]
-		if e != nil && now.Sub(cache.loaded) < cacheTTL {
-			return e, nil
-		}
+	e := cache.tokens[hash]
+	if e != nil && now.Sub(cache.loaded) < cacheTTL {
+		return e, nil
 	}
 	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Address(r)).exhausted(now) {
 		if e = g.awaitLoad(ctx, hash); e == nil {
@@ -288,17 +287,14 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 }
 
 // awaitLoad returns the entry with the hash once the cache has been loaded again, or nil
-// if it has none, or is not loaded within its TTL.
+// if it has none, or is not loaded within its TTL, or never was.
 func (g *Guard) awaitLoad(ctx context.Context, hash plantstore.TokenHash) *entry {
 	start := time.Now()
 	timeout := time.NewTimer(cacheTTL)
 	defer timeout.Stop()
 	for {
 		cache := g.cache.Load()
-		if cache == nil {
-			return nil
-		}
-		if e := cache.tokens[hash]; e != nil || cache.loaded.After(start) {
+		if e := cache.tokens[hash]; e != nil || cache.loaded.IsZero() || cache.loaded.After(start) {
 			return e
 		}
 		select {
@@ -314,9 +310,7 @@ func (g *Guard) awaitLoad(ctx context.Context, hash plantstore.TokenHash) *entry
 // replace makes next the cache. The caller holds the mutex.
 func (g *Guard) replace(next *snapshot) {
 	next.replaced = make(chan struct{})
-	if last := g.cache.Swap(next); last != nil {
-		close(last.replaced)
-	}
+	close(g.cache.Swap(next).replaced)
 }
 
 // newEntry returns the entry of a token, whose last one is given if there is one.
@@ -337,15 +331,13 @@ func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
 func (g *Guard) add(token plantstore.Token) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next := &snapshot{tokens: map[plantstore.TokenHash]*entry{}}
-	if cache := g.cache.Load(); cache != nil {
-		if e := cache.tokens[token.Hash]; e != nil {
-			return e
-		}
-		next = &snapshot{loaded: cache.loaded, tokens: maps.Clone(cache.tokens)}
+	cache := g.cache.Load()
+	if e := cache.tokens[token.Hash]; e != nil {
+		return e
 	}
 	e := g.newEntry(token, nil)
 	e.added = time.Now()
+	next := &snapshot{loaded: cache.loaded, tokens: maps.Clone(cache.tokens)}
 	next.tokens[token.Hash] = e
 	g.replace(next)
 	return e
@@ -354,11 +346,7 @@ func (g *Guard) add(token plantstore.Token) *entry {
 // NextExpiry returns when the next of the store's tokens expires, as of the last load. It
 // returns the zero Time if none will.
 func (g *Guard) NextExpiry(now time.Time) (next time.Time) {
-	cache := g.cache.Load()
-	if cache == nil {
-		return next
-	}
-	for _, e := range cache.tokens {
+	for _, e := range g.cache.Load().tokens {
 		t := e.caller.Token
 		if t.Expires.IsZero() || t.ExpiredAt(now) {
 			continue
@@ -410,9 +398,6 @@ func (g *Guard) reload(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	last := g.cache.Load()
-	if last == nil {
-		last = &snapshot{}
-	}
 	next := &snapshot{loaded: start, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
 	for _, t := range tokens {
 		next.tokens[t.Hash] = g.newEntry(t, last.tokens[t.Hash])
@@ -440,9 +425,6 @@ func (u *lastUse) next() (at int64, newer bool) {
 // touch records the uses that are newer than those recorded before.
 func (g *Guard) touch(ctx context.Context) {
 	cache := g.cache.Load()
-	if cache == nil {
-		return
-	}
 	used := maps.Clone(g.unrecorded)
 	for hash, e := range cache.tokens {
 		if at, newer := e.use.next(); newer {
