@@ -41,6 +41,5 @@ func (s *Server) getAbout(c *call) error {
 	} else {
 		about.Started = time.Time{}
 	}
-	c.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(c, http.StatusOK, append(wire.EncodeAbout(about), '\n'))
+	return writeNoStore(c, http.StatusOK, wire.EncodeAbout(about))
 }

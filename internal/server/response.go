@@ -216,6 +216,18 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) error {
 	return nil
 }
 
+// writeUncached responds with JSON that caches must revalidate.
+func writeUncached(w http.ResponseWriter, body []byte) error {
+	w.Header()["Cache-Control"] = headerNoCache
+	return writeJSON(w, http.StatusOK, append(body, '\n'))
+}
+
+// writeNoStore responds with JSON that no cache may store.
+func writeNoStore(w http.ResponseWriter, status int, body []byte) error {
+	w.Header()["Cache-Control"] = headerNoStore
+	return writeJSON(w, status, append(body, '\n'))
+}
+
 // discardTime is how long the rest of a body is discarded after an error: a client on
 // the other side of the earth has the response by then.
 const discardTime = time.Second

@@ -11,7 +11,7 @@ import (
 
 // getOwnToken responds with what the caller's token is.
 func (s *Server) getOwnToken(c *call) error {
-	return writeToken(c, http.StatusOK, c.caller.Info(), "")
+	return writeNoStore(c, http.StatusOK, wire.EncodeToken(c.caller.Info(), ""))
 }
 
 func (s *Server) createToken(c *call) error {
@@ -33,16 +33,11 @@ func (s *Server) createToken(c *call) error {
 		return err
 	}
 	c.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
-	return writeToken(c, http.StatusCreated, token.Info(), secret)
-}
-
-func writeToken(c *call, status int, token plantstore.TokenInfo, secret string) error {
-	c.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(c, status, append(wire.EncodeToken(token, secret), '\n'))
+	return writeNoStore(c, http.StatusCreated, wire.EncodeToken(token.Info(), secret))
 }
 
 func (s *Server) listTokens(c *call) error {
-	tokens, err := s.readTokens(c)
+	tokens, err := inTurn(c, reads, accessUnits, s.Store.Tokens)
 	if err != nil {
 		return err
 	}
@@ -54,31 +49,18 @@ func (s *Server) listTokens(c *call) error {
 
 func tokenTexts(t plantstore.Token) (name, tag string) { return t.Name, "" }
 
-// readTokens reads all tokens when it is the caller's turn.
-func (s *Server) readTokens(c *call) ([]plantstore.Token, error) {
-	return inTurn(c, reads, accessUnits, s.Store.Tokens)
-}
-
 func (s *Server) getToken(c *call) error {
-	tokens, err := s.readTokens(c)
+	token, err := s.readToken(c)
 	if err != nil {
 		return err
 	}
-	token, err := tokenWithID(tokens, c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return writeToken(c, http.StatusOK, token.Info(), "")
+	return writeNoStore(c, http.StatusOK, wire.EncodeToken(token.Info(), ""))
 }
 
 // revokeToken revokes a token, unless nobody could create another then. A token that is
 // revoked already stays so.
 func (s *Server) revokeToken(c *call) error {
-	tokens, err := s.readTokens(c)
-	if err != nil {
-		return err
-	}
-	token, err := tokenWithID(tokens, c.r.PathValue("id"))
+	token, err := s.readToken(c)
 	if err != nil {
 		return err
 	}
@@ -96,7 +78,14 @@ func (s *Server) revokeToken(c *call) error {
 	return nil
 }
 
-func tokenWithID(tokens []plantstore.Token, id string) (*plantstore.Token, error) {
+// readToken returns the token in the path. Its id is only the start of its hash, so the
+// store cannot look it up.
+func (s *Server) readToken(c *call) (*plantstore.Token, error) {
+	tokens, err := inTurn(c, reads, accessUnits, s.Store.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	id := c.r.PathValue("id")
 	for i := range tokens {
 		if tokens[i].Hash.ID() == id {
 			return &tokens[i], nil

@@ -23,7 +23,7 @@ func (s *Server) createWebhook(c *call) error {
 		return err
 	}
 	c.Header().Set("Location", s.baseURL+"/webhooks/"+hook.ID)
-	return writeSecret(c, http.StatusCreated, hook, secret)
+	return writeNoStore(c, http.StatusCreated, wire.EncodeWebhook(hook, secret))
 }
 
 func (s *Server) listWebhooks(c *call) error {
@@ -67,7 +67,7 @@ func (s *Server) rotateWebhook(c *call) error {
 	if err != nil {
 		return withWebhookID(c.r, err)
 	}
-	return writeSecret(c, http.StatusOK, hook, secret)
+	return writeNoStore(c, http.StatusOK, wire.EncodeWebhook(hook, secret))
 }
 
 func (s *Server) testWebhook(c *call) error {
@@ -114,17 +114,6 @@ func writeWebhook(c *call, do func(ctx context.Context, id string) (plantstore.W
 		return withWebhookID(c.r, err)
 	}
 	return writeUncached(c, wire.EncodeWebhook(hook, ""))
-}
-
-// writeSecret responds with a webhook and its new secret, which no cache may store.
-func writeSecret(w http.ResponseWriter, status int, hook plantstore.Webhook, secret string) error {
-	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, status, append(wire.EncodeWebhook(hook, secret), '\n'))
-}
-
-func writeUncached(w http.ResponseWriter, body []byte) error {
-	w.Header()["Cache-Control"] = headerNoCache
-	return writeJSON(w, http.StatusOK, append(body, '\n'))
 }
 
 // withWebhookID says which webhook an error is about.
