@@ -2,11 +2,10 @@ package server
 
 // page serves a web page or one of its assets, which set their own headers.
 func (s *Server) page(c *call) error {
-	if s.Pages != nil {
-		if page := s.Pages(c.r.URL.Path); page != nil {
-			page.ServeHTTP(c, c.r)
-			return nil
-		}
+	page := s.Pages(c.r.URL.Path)
+	if page == nil {
+		return noPath(c.r)
 	}
-	return noPath(c.r)
+	page.ServeHTTP(c, c.r)
+	return nil
 }

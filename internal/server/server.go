@@ -44,8 +44,7 @@ type Options struct {
 	// ExportTimeout is how long a whole export may take. Until it ends, the store has
 	// to keep its snapshot.
 	ExportTimeout time.Duration
-	// Pages returns the web page at a path, or nil if there is none. A server
-	// without Pages has none at all.
+	// Pages returns the web page at a path, or nil if there is none.
 	Pages func(path string) http.Handler
 	// Origins are the other origins whose web pages may call the API.
 	Origins []string
