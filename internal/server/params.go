@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,6 +132,8 @@ func readCondition(r *http.Request) (*plantstore.Condition, error) {
 	return &c, problems.Err()
 }
 
+var entityTag = regexp.MustCompile(`^(\*|(W/)?"[^"]*")`)
+
 // entityTags splits a list of entity tags (RFC 9110, 8.8.3), which may contain
 // commas. An empty list is a problem: it would make a write unconditional.
 func entityTags(header string, values []string, problems *plantstore.Problems) []string {
@@ -138,8 +141,8 @@ func entityTags(header string, values []string, problems *plantstore.Problems) [
 	for _, value := range values {
 		rest := strings.TrimLeft(value, " \t,")
 		for rest != "" {
-			tag, ok := cutEntityTag(rest)
-			if !ok {
+			tag := entityTag.FindString(rest)
+			if tag == "" {
 				problems.Add(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got %q", header, value)
 				return nil
 			}
@@ -151,19 +154,4 @@ func entityTags(header string, values []string, problems *plantstore.Problems) [
 		problems.Add(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got an empty list", header)
 	}
 	return tags
-}
-
-func cutEntityTag(text string) (string, bool) {
-	if text[0] == '*' {
-		return "*", true
-	}
-	opaque := strings.TrimPrefix(text, "W/")
-	if opaque == "" || opaque[0] != '"' {
-		return "", false
-	}
-	end := strings.IndexByte(opaque[1:], '"')
-	if end < 0 {
-		return "", false
-	}
-	return text[:len(text)-len(opaque)+end+2], true
 }
