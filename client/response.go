@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -69,16 +70,9 @@ func isETag(text string) bool {
 	if text == string(plantstore.AnyETag) {
 		return true
 	}
-	opaque := strings.TrimPrefix(text, "W/")
-	if len(opaque) < 2 || opaque[0] != '"' || opaque[len(opaque)-1] != '"' {
-		return false
-	}
-	for _, c := range []byte(opaque[1 : len(opaque)-1]) {
-		if c <= ' ' || c == '"' || c == 0x7f {
-			return false
-		}
-	}
-	return true
+	opaque, opens := strings.CutPrefix(strings.TrimPrefix(text, "W/"), `"`)
+	opaque, closes := strings.CutSuffix(opaque, `"`)
+	return opens && closes && !strings.ContainsFunc(opaque, func(c rune) bool { return c <= ' ' || c == '"' || c == 0x7f })
 }
 
 // response is a response that has been read to its end.
@@ -267,22 +261,17 @@ func (r *response) next(param string) (value string, ok bool, err error) {
 	return target.Query().Get(param), true, nil
 }
 
-// nextLink returns the target of the link with rel="next" (RFC 8288).
+// linkValue matches the target and the parameters of a link (RFC 8288). The parameters last
+// until the next target: this service sends no quoted < in them.
+var linkValue = regexp.MustCompile(`<([^>]*)>([^<]*)`)
+
+// nextLink returns the target of the link with rel="next".
 func nextLink(values []string) (string, bool) {
-	for _, rest := range values {
-		for {
-			_, tail, open := strings.Cut(rest, "<")
-			target, tail, closed := strings.Cut(tail, ">")
-			if !open || !closed {
-				break
-			}
-			// The parameters last until the next target. This service sends no
-			// quoted < in them.
-			params, _, _ := strings.Cut(tail, "<")
-			if isNext(params) {
+	for _, value := range values {
+		for _, match := range linkValue.FindAllStringSubmatch(value, -1) {
+			if target, params := match[1], match[2]; isNext(params) {
 				return target, true
 			}
-			rest = tail
 		}
 	}
 	return "", false
