@@ -205,12 +205,7 @@ func (c Cursor) Position() (Position, error) {
 
 // isStoreText reports whether the text has letters and digits, and nothing else.
 func isStoreText(text string) bool {
-	for _, c := range []byte(text) {
-		if (c < '0' || '9' < c) && (c < 'A' || 'Z' < c) && (c < 'a' || 'z' < c) {
-			return false
-		}
-	}
-	return text != ""
+	return text != "" && strings.Trim(text, base62) == ""
 }
 
 // Stats describes a store to an operator.

@@ -3,6 +3,7 @@ package auth
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -43,12 +44,7 @@ func (g *Guard) From(r *http.Request) string {
 }
 
 func (g *Guard) trusts(addr netip.Addr) bool {
-	for _, p := range g.opts.TrustedProxies {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.opts.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // lastUntrusted follows the hops from the last one back, as long as the address that

@@ -10,7 +10,6 @@ package webhook
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"maps"
@@ -88,10 +87,8 @@ type sighting struct {
 // New returns a sender.
 func New(store plantstore.Store, opts Options) *Sender {
 	g := guard{allow: opts.Allow}
-	var random [8]byte
-	rand.Read(random[:])
 	return &Sender{
-		store: store, opts: opts, owner: hex.EncodeToString(random[:]), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
+		store: store, opts: opts, owner: rand.Text(), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
 		reads: semaphore.NewWeighted(maxReads), saves: semaphore.NewWeighted(maxSaves),
 		firstDelay: firstDelay, running: make(map[string]*delivery), seen: make(map[string]sighting),
