@@ -3,8 +3,6 @@ package wire
 import (
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"plantstore"
 )
 
@@ -46,10 +44,10 @@ func EncodeAbout(a plantstore.About) []byte {
 
 // DecodeAbout reads what describes a server.
 func DecodeAbout(body []byte) (plantstore.About, error) {
-	var b aboutBody
-	if err := json.Unmarshal(body, &b); err != nil {
-		return plantstore.About{}, err
-	}
+	return decodeBody(body, (*aboutBody).value)
+}
+
+func (b *aboutBody) value() (plantstore.About, error) {
 	if b.Version == "" || b.Interface == "" || b.Store == "" || b.Limits == nil {
 		return plantstore.About{}, errIncomplete
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"plantstore"
@@ -44,11 +43,7 @@ func AppendEvent(dst []byte, e plantstore.Event) ([]byte, error) {
 // DecodeEvent reads an event. One of a type that is not known here need have neither a
 // plant nor a token.
 func DecodeEvent(body []byte) (plantstore.Event, error) {
-	var b eventBody
-	if err := json.Unmarshal(body, &b); err != nil {
-		return plantstore.Event{}, err
-	}
-	return b.value()
+	return decodeBody(body, (*eventBody).value)
 }
 
 // DecodeEvents reads an array of events.
@@ -72,10 +67,7 @@ func (b *eventBody) value() (plantstore.Event, error) {
 	case slices.Contains(plantstore.EventTypes(), b.Type):
 		err = errIncomplete
 	}
-	if err != nil {
-		return plantstore.Event{}, err
-	}
-	return e, nil
+	return e, err
 }
 
 // bucketBody is the interface's Bucket.

@@ -31,14 +31,11 @@ type tokenBody struct {
 
 func newTokenBody(t plantstore.TokenInfo, secret string) tokenBody {
 	b := tokenBody{
-		ID: t.ID, Issuer: t.Issuer, Subject: t.Subject, Scopes: t.Scopes, Rate: t.Rate, Created: t.Created.UTC(),
-		Revoked: t.Revoked, LastUsed: t.LastUsed, Token: secret,
+		ID: t.ID, Issuer: t.Issuer, Subject: t.Subject, Scopes: t.Scopes, Rate: t.Rate,
+		Created: t.Created.UTC(), Expires: notZero(t.Expires.UTC()), Revoked: t.Revoked, LastUsed: t.LastUsed, Token: secret,
 	}
 	if t.ID != "" {
 		b.Name = &t.Name
-	}
-	if !t.Expires.IsZero() {
-		b.Expires = new(t.Expires.UTC())
 	}
 	return b
 }
@@ -47,16 +44,10 @@ func (b *tokenBody) value() (plantstore.TokenInfo, error) {
 	if b.Scopes == nil || b.Created.IsZero() || b.ID == "" && b.Subject == "" || b.ID != "" && b.Name == nil {
 		return plantstore.TokenInfo{}, errIncomplete
 	}
-	t := plantstore.TokenInfo{
-		ID: b.ID, Issuer: b.Issuer, Subject: b.Subject, Scopes: b.Scopes, Rate: b.Rate, Created: b.Created, Revoked: b.Revoked, LastUsed: b.LastUsed,
-	}
-	if b.Name != nil {
-		t.Name = *b.Name
-	}
-	if b.Expires != nil {
-		t.Expires = *b.Expires
-	}
-	return t, nil
+	return plantstore.TokenInfo{
+		ID: b.ID, Name: orZero(b.Name), Issuer: b.Issuer, Subject: b.Subject, Scopes: b.Scopes, Rate: b.Rate,
+		Created: b.Created, Expires: orZero(b.Expires), Revoked: b.Revoked, LastUsed: b.LastUsed,
+	}, nil
 }
 
 // EncodeToken returns a token as JSON, with its secret if that is not empty.
@@ -174,7 +165,7 @@ func decodeExpires(v jsontext.Value, n *plantstore.NewToken, problems *plantstor
 	}
 	text := unquote(v)
 	at, err := ParseTime(text)
-	if err != nil || at.IsZero() || at.Year() > 9999 {
+	if err != nil || at.IsZero() {
 		problems.Add(plantstore.ErrParameter, `"expires" must be an RFC 3339 time or null, got %q`, plantstore.Shorten(text))
 		return
 	}

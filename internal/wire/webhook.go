@@ -131,11 +131,7 @@ func EncodeDeliveries(attempts []plantstore.Delivery) []byte {
 
 // DecodeDelivery reads an attempt to deliver.
 func DecodeDelivery(body []byte) (plantstore.Delivery, error) {
-	var b deliveryBody
-	if err := json.Unmarshal(body, &b); err != nil {
-		return plantstore.Delivery{}, err
-	}
-	return b.value()
+	return decodeBody(body, (*deliveryBody).value)
 }
 
 // DecodeDeliveries reads an array of attempts.

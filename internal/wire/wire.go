@@ -44,7 +44,7 @@ type reportBody struct {
 	Errors    *[]lineErrorBody `json:"errors"`
 }
 
-func (b errorBody) value() (*plantstore.Error, error) {
+func (b *errorBody) value() (*plantstore.Error, error) {
 	if b.Code == nil || b.Message == nil {
 		return nil, errIncomplete
 	}
@@ -59,6 +59,15 @@ func marshal(body any) []byte {
 		panic("marshal " + err.Error())
 	}
 	return b
+}
+
+// decodeBody reads a body and returns its value.
+func decodeBody[Body, Value any](text []byte, value func(*Body) (Value, error)) (v Value, err error) {
+	var body Body
+	if err := json.Unmarshal(text, &body); err != nil {
+		return v, err
+	}
+	return value(&body)
 }
 
 // decodeArray reads an array of bodies and returns their values. null is not an array.
@@ -87,11 +96,7 @@ func EncodeError(e *plantstore.Error) []byte {
 
 // DecodeError reads an Error.
 func DecodeError(body []byte) (*plantstore.Error, error) {
-	var e errorBody
-	if err := json.Unmarshal(body, &e); err != nil {
-		return nil, err
-	}
-	return e.value()
+	return decodeBody(body, (*errorBody).value)
 }
 
 // EncodeReport returns an import's report as JSON.
@@ -105,10 +110,10 @@ func EncodeReport(r plantstore.ImportReport) []byte {
 
 // DecodeReport reads an import's report.
 func DecodeReport(body []byte) (plantstore.ImportReport, error) {
-	var b reportBody
-	if err := json.Unmarshal(body, &b); err != nil {
-		return plantstore.ImportReport{}, err
-	}
+	return decodeBody(body, (*reportBody).value)
+}
+
+func (b *reportBody) value() (plantstore.ImportReport, error) {
 	if b.Created == nil || b.Unchanged == nil || b.Failed == nil || b.Errors == nil {
 		return plantstore.ImportReport{}, errIncomplete
 	}
