@@ -225,9 +225,15 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 	if err != nil {
 		return c.fail(what, err)
 	}
+	return c.remove(ctx, what, plantPath(id), header, plantstore.ErrNoPlant)
+}
+
+// remove makes a call that deletes something. If an earlier attempt may have been applied,
+// gone, which says that there is nothing to delete, is a success.
+func (c *Client) remove(ctx context.Context, what, path string, header http.Header, gone error) error {
 	return c.retry(ctx, what, func(maybeApplied bool) error {
-		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, plantPath(id), header, nil)
-		if maybeApplied && errors.Is(err, plantstore.ErrNoPlant) {
+		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, path, header, nil)
+		if maybeApplied && errors.Is(err, gone) {
 			return nil
 		}
 		return err
@@ -280,10 +286,7 @@ func (c *Client) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
 // RevokeToken permanently revokes the token with this id, or fails with ErrNoTokenID, or
 // with ErrLastToken if nobody could create a token then. Revoking it again succeeds.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	return c.retry(ctx, "revoke token "+id, func(bool) error {
-		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, tokenPath(id), nil, nil)
-		return err
-	})
+	return c.remove(ctx, "revoke token "+id, tokenPath(id), nil, nil)
 }
 
 // announce passes on when the token expires, if the response says so.
@@ -313,26 +316,33 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 // meantime may or may not be seen: [Client.Export] reads one snapshot. After an error
 // it yields nothing more.
 func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
-	if q.Limit == 0 {
-		q.Limit = 1000
-	}
-	return func(yield func(plantstore.Plant, error) bool) {
+	q.Limit = cmp.Or(q.Limit, 1000)
+	return paged(q, func(q *plantstore.Query) ([]plantstore.Plant, bool, error) {
+		page, err := c.Page(ctx, *q)
+		q.After = page.Next
+		return page.Plants, page.Next != nil, err
+	})
+}
+
+// paged yields the items of one page after another. read returns those of a page, and
+// whether there is another, which the query then selects.
+func paged[Query, Item any](q Query, read func(*Query) (items []Item, more bool, err error)) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
 		next := q
 		for {
-			page, err := c.Page(ctx, next)
+			items, more, err := read(&next)
 			if err != nil {
-				yield(plantstore.Plant{}, err)
+				yield(*new(Item), err)
 				return
 			}
-			for _, p := range page.Plants {
-				if !yield(p, nil) {
+			for _, item := range items {
+				if !yield(item, nil) {
 					return
 				}
 			}
-			if page.Next == nil {
+			if !more {
 				return
 			}
-			next.After = page.Next
 		}
 	}
 }
@@ -363,28 +373,12 @@ func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore
 // that of a page; 0 means 1000. The counts of a page are of the same moment. After an error
 // it yields nothing more.
 func (c *Client) Tags(ctx context.Context, q plantstore.TagQuery) iter.Seq2[plantstore.TagCount, error] {
-	if q.Limit == 0 {
-		q.Limit = 1000
-	}
-	return func(yield func(plantstore.TagCount, error) bool) {
-		next := q
-		for {
-			page, err := c.TagPage(ctx, next)
-			if err != nil {
-				yield(plantstore.TagCount{}, err)
-				return
-			}
-			for _, t := range page.Tags {
-				if !yield(t, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			next.From = page.Next
-		}
-	}
+	q.Limit = cmp.Or(q.Limit, 1000)
+	return paged(q, func(q *plantstore.TagQuery) ([]plantstore.TagCount, bool, error) {
+		page, err := c.TagPage(ctx, *q)
+		q.From = page.Next
+		return page.Tags, page.Next != "", err
+	})
 }
 
 // call makes one attempt at a call and reads the whole response, which must have

@@ -54,13 +54,7 @@ func (c *Client) ReplaceWebhook(ctx context.Context, id string, config plantstor
 
 // DeleteWebhook removes a webhook, or fails with ErrNoWebhook.
 func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
-	return c.retry(ctx, "delete webhook "+id, func(maybeApplied bool) error {
-		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, webhookPath(id, ""), nil, nil)
-		if maybeApplied && errors.Is(err, plantstore.ErrNoWebhook) {
-			return nil
-		}
-		return err
-	})
+	return c.remove(ctx, "delete webhook "+id, webhookPath(id, ""), nil, plantstore.ErrNoWebhook)
 }
 
 // RotateWebhook gives a webhook a new secret and returns that. For 24 hours the old
