@@ -166,6 +166,7 @@ func (s *eventStream) follow(ctx context.Context) error {
 	if err != nil {
 		return transportError(ctx, err)
 	}
+	s.client.announce(resp.Header)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, wire.MediaEventStream) {
 		return responseError(ctx, resp)
