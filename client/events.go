@@ -180,14 +180,15 @@ func (s *eventStream) follow(ctx context.Context) error {
 	}
 	opened, start := time.Now(), s.query.After
 	err = s.read(&watchedReader{resp.Body, idle})
-	if cut, ok := errors.AsType[*cutOff](err); ok && ctx.Err() == nil {
-		if context.Cause(attempt) == errIdleTimeout {
-			cut.err = errIdleTimeout
-		}
-		return &transient{err: err, progress: s.query.After != start || time.Since(opened) >= maxPause}
-	}
 	if ctx.Err() != nil && err != nil {
 		return ctx.Err()
+	}
+	if cut, ok := errors.AsType[*transient](err); ok {
+		if context.Cause(attempt) == errIdleTimeout {
+			cut = cutOff(errIdleTimeout)
+		}
+		cut.progress = s.query.After != start || time.Since(opened) >= maxPause
+		return cut
 	}
 	return err
 }
@@ -196,11 +197,9 @@ func (s *eventStream) follow(ctx context.Context) error {
 var errIdleTimeout = fmt.Errorf("nothing was received for %s", streamIdleTimeout)
 
 // cutOff says that a stream ended. What it was sending is incomplete and does not count.
-type cutOff struct{ err error }
-
-func (c *cutOff) Error() string { return "the connection was lost: " + c.err.Error() }
-
-func (c *cutOff) Unwrap() error { return c.err }
+func cutOff(err error) *transient {
+	return &transient{err: fmt.Errorf("the connection was lost: %w", err)}
+}
 
 // watchedReader runs a timer while it reads.
 type watchedReader struct {
@@ -264,7 +263,7 @@ func readLine(in *bufio.Reader, dst []byte) ([]byte, error) {
 		case err == nil:
 			return bytes.TrimSuffix(dst[:len(dst)-1], []byte("\r")), nil
 		case err != bufio.ErrBufferFull:
-			return dst, &cutOff{err}
+			return dst, cutOff(err)
 		case len(dst) > maxEventLine:
 			return dst, wire.ErrLineTooLong
 		}

@@ -100,10 +100,7 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return lines, nil
+	return lines, err
 }
 
 // readExport waits for the first byte of an export. Until then, the export can be
