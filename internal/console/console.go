@@ -10,6 +10,7 @@ package console
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -29,8 +30,9 @@ type Console struct {
 // New returns the pages for the API with this public URL. The pages call the API at
 // the path of base, on the host that they were loaded from.
 func New(base *url.URL) (*Console, error) {
-	files, err := readFiles()
-	if err != nil {
+	templates, badTemplate := template.ParseFS(web, "web/*.html")
+	files, badFile := readFiles()
+	if err := errors.Join(badTemplate, badFile); err != nil {
 		return nil, fmt.Errorf("read the web pages: %w", err)
 	}
 	folder := files.folder()
@@ -38,20 +40,20 @@ func New(base *url.URL) (*Console, error) {
 	for _, f := range files {
 		c.pages["/"+folder+f.name] = f.handler()
 	}
-	data := pageData{
-		Base:    strings.TrimRight(base.EscapedPath(), "/"),
-		Assets:  folder,
-		Modules: files.modules(),
-	}
+	data := struct {
+		Base    string   // the path of the API, without a trailing slash
+		Assets  string   // the folder of the assets, with a trailing slash
+		Modules []string // the scripts that the console loads
+	}{strings.TrimRight(base.EscapedPath(), "/"), folder, files.modules()}
 	for path, p := range map[string]struct{ name, policy string }{
 		"/":     {"index.html", consolePolicy},
 		"/docs": {"docs.html", docsPolicy},
 	} {
-		html, err := render(p.name, data)
-		if err != nil {
-			return nil, err
+		var html bytes.Buffer
+		if err := templates.ExecuteTemplate(&html, p.name, data); err != nil {
+			return nil, fmt.Errorf("fill in the page %s: %w", p.name, err)
 		}
-		c.pages[path] = newPage(compact(html), p.policy)
+		c.pages[path] = newPage(compact(html.Bytes()), p.policy)
 	}
 	// The links on the page are relative to /docs.
 	c.pages["/docs/"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -64,25 +66,6 @@ func New(base *url.URL) (*Console, error) {
 // Page returns the handler of the page or asset at this path, or nil if there is
 // none.
 func (c *Console) Page(path string) http.Handler { return c.pages[path] }
-
-// pageData is the data of the templates.
-type pageData struct {
-	Base    string   // the path of the API, without a trailing slash
-	Assets  string   // the folder of the assets, with a trailing slash
-	Modules []string // the scripts that the console loads
-}
-
-func render(name string, data pageData) ([]byte, error) {
-	t, err := template.ParseFS(web, "web/"+name)
-	if err != nil {
-		return nil, fmt.Errorf("read the page %s: %w", name, err)
-	}
-	var out bytes.Buffer
-	if err := t.Execute(&out, data); err != nil {
-		return nil, fmt.Errorf("fill in the page %s: %w", name, err)
-	}
-	return out.Bytes(), nil
-}
 
 // modules returns the scripts that console.js imports, so that browsers can preload
 // them.

@@ -24,10 +24,9 @@ import (
 // Swagger UI creates markup from strings, so the reference cannot require Trusted
 // Types, and it uses data: URLs for its arrows.
 const (
-	commonPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+	docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 		"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	consolePolicy = commonPolicy + "; require-trusted-types-for 'script'; trusted-types 'none'"
-	docsPolicy    = commonPolicy
+	consolePolicy = docsPolicy + "; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
 // page is an HTML page. Browsers revalidate it every time, because it refers to the
