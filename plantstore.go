@@ -1,29 +1,8 @@
 // Package plantstore defines the domain: [Plant], [Write], [Query], [Token], the
 // errors, and the [Store] interface that every store implements.
 //
-// # A tour of the code, bottom up
-//
-// This package depends on the standard library only, and every other package may
-// import it. internal/wire sits on top of it: it encodes and decodes all JSON of the
-// interface, once for the server, the client and the command. So do internal/match, which
-// decides what a search finds, and internal/storage, the rules that stores share. The
-// packages above those do not import each other:
-//
-//   - internal/sqlite stores plants in one file, internal/postgres in a database
-//     that many servers share. internal/storetest is the conformance suite for
-//     stores, and the in-memory model they are compared with.
-//   - internal/commit is group commit: it applies concurrent writes in one
-//     transaction.
-//   - internal/auth checks tokens and scopes.
-//   - internal/http1 serves connections: a fast path for requests on one plant, and
-//     net/http for everything else.
-//   - client is the Go client.
-//
-// On top of those, internal/server is the HTTP API, internal/console is the web
-// console and the API reference, and internal/servertest runs one real server in a
-// test. Only cmd/plantstore wires everything together.
-//
-// docs/architecture.md follows one create from the socket to the disk.
+// docs/architecture.md has the map of the packages, and follows one create from the socket
+// to the disk.
 package plantstore
 
 import (
