@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,13 +67,13 @@ func NewMetrics(version string) *Metrics {
 		batchSize:  histogram("plantstore_commit_batch_size", "Writes that were committed together.", 1, 14),
 		commitTime: histogram("plantstore_commit_duration_seconds", "Time from the start of a transaction until it was durable.", 0.0001, 18),
 		deliveries: counters("plantstore_webhook_deliveries_total", "Attempts to deliver an event to a webhook, by result.", "result",
-			resultDelivered, resultFailed),
+			"delivered", "failed"),
 		sendTime: histogram("plantstore_webhook_delivery_duration_seconds", "Time of an attempt to deliver an event to a webhook.", 0.001, 15),
 		inFlight: auto.NewGauge(prometheus.GaugeOpts{Name: "plantstore_http_requests_in_flight", Help: "Requests being served."}),
 		imported: counters("plantstore_import_lines_total", "Lines of imports, by result.", "result", "created", "unchanged", "failed"),
 		exported: auto.NewCounter(prometheus.CounterOpts{Name: "plantstore_export_plants_total", Help: "Plants sent by exports."}),
 		checks: counters("plantstore_token_checks_total", "Checks of the token of a request, by result.", "result",
-			checkValid, checkForbidden, checkMissing, checkExpired, checkInvalid, checkLimited, checkUnavailable),
+			append(slices.Collect(maps.Values(checkResults)), checkValid)...),
 		limitHits: counters("plantstore_limit_hits_total", "Requests refused because of a limit, by limit.", "limit",
 			limitRate, limitAuthFailures, limitQueue),
 		refused: auto.NewCounter(prometheus.CounterOpts{
@@ -91,17 +94,11 @@ func (m *Metrics) Committed(size int, took time.Duration) {
 	m.commitTime.Observe(took.Seconds())
 }
 
-// The results of an attempt to deliver an event.
-const (
-	resultDelivered = "delivered"
-	resultFailed    = "failed"
-)
-
 // Delivered counts an attempt to deliver an event to a webhook.
 func (m *Metrics) Delivered(ok bool, took time.Duration) {
-	result := resultFailed
+	result := "failed"
 	if ok {
-		result = resultDelivered
+		result = "delivered"
 	}
 	m.deliveries.WithLabelValues(result).Inc()
 	m.sendTime.Observe(took.Seconds())
@@ -114,16 +111,18 @@ func (m *Metrics) importedLines(created, unchanged, failed int64) {
 	m.imported.WithLabelValues("failed").Add(float64(failed))
 }
 
-// The results of a check of a token.
-const (
-	checkValid       = "valid"
-	checkForbidden   = "forbidden" // valid, without the scope
-	checkMissing     = "missing"
-	checkExpired     = "expired"
-	checkInvalid     = "invalid"     // unknown, malformed or revoked
-	checkLimited     = "limited"     // not checked: too many failures from the address
-	checkUnavailable = "unavailable" // not checked: the store or the identity provider does not respond
-)
+// checkValid is the result of a check of a token that may make the request, and checkResults
+// are the others.
+const checkValid = "valid"
+
+var checkResults = map[plantstore.Code]string{
+	plantstore.ErrScope:        "forbidden", // valid, without the scope
+	plantstore.ErrNoToken:      "missing",
+	plantstore.ErrTokenExpired: "expired",
+	plantstore.ErrBadToken:     "invalid",     // unknown, malformed or revoked
+	plantstore.ErrRate:         "limited",     // not checked: too many failures from the address
+	plantstore.ErrUnavailable:  "unavailable", // not checked: the store or the identity provider does not respond
+}
 
 // The limits of callers. The others are the lanes.
 const (
@@ -134,23 +133,12 @@ const (
 
 // tokenChecked counts a check of a token, by what it returned.
 func (m *Metrics) tokenChecked(valid bool, err error) {
-	result := checkInvalid
-	switch {
-	case errors.Is(err, plantstore.ErrScope):
-		result = checkForbidden
-	case valid:
+	code, _ := errors.AsType[plantstore.Code](err)
+	if valid && code != plantstore.ErrScope { // what is over the rate limit has a valid token, too
 		m.validCheck.Inc()
 		return
-	case errors.Is(err, plantstore.ErrNoToken):
-		result = checkMissing
-	case errors.Is(err, plantstore.ErrTokenExpired):
-		result = checkExpired
-	case errors.Is(err, plantstore.ErrRate):
-		result = checkLimited
-	case errors.Is(err, plantstore.ErrUnavailable):
-		result = checkUnavailable
 	}
-	m.checks.WithLabelValues(result).Inc()
+	m.checks.WithLabelValues(cmp.Or(checkResults[code], checkResults[plantstore.ErrBadToken])).Inc()
 }
 
 // statsTimeout is how long a scrape waits for the store.
