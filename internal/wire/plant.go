@@ -68,21 +68,19 @@ func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	defer decoders.Put(dec)
 	dec.Reset(body)
 	plant, err := decodeValue(dec, withID)
-	if err == io.EOF {
-		return plantstore.Plant{}, errEmpty
-	}
-	// What is wrong with a field matters only in a body that is JSON to its end.
-	if broken := expectEnd(dec, err); broken != nil {
-		return plantstore.Plant{}, broken
+	if err = expectEnd(dec, err); err != nil {
+		return plantstore.Plant{}, err
 	}
 	return plant, nil
 }
 
-var errEmpty = plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
-
-// expectEnd refuses anything after the value that err is about.
+// expectEnd refuses anything after the value that err is about, or a body without one. What
+// is wrong with a field matters only in a body that is JSON to its end.
 func expectEnd(dec *jsontext.Decoder, err error) error {
-	if errors.Is(err, plantstore.ErrNotJSON) {
+	switch {
+	case err == io.EOF:
+		return plantstore.Errorf(plantstore.ErrNotJSON, "the body is empty: send a JSON object")
+	case errors.Is(err, plantstore.ErrNotJSON):
 		return err
 	}
 	at := dec.InputOffset()

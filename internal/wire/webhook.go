@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"cmp"
-	"io"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -276,11 +275,7 @@ func DecodeReplay(body *bytes.Buffer) (r Replay, err error) {
 func readMembers(body *bytes.Buffer, read func(name string, value jsontext.Value)) error {
 	dec := jsontext.NewDecoder(body)
 	if dec.PeekKind() != '{' {
-		err := refuseValue(dec)
-		if err == io.EOF {
-			return errEmpty
-		}
-		return expectEnd(dec, err)
+		return expectEnd(dec, refuseValue(dec))
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return notJSON(err)
