@@ -38,7 +38,7 @@ func New(base *url.URL) (*Console, error) {
 	folder := files.folder()
 	c := &Console{pages: map[string]http.Handler{}}
 	for _, f := range files {
-		c.pages["/"+folder+f.name] = f.handler()
+		c.pages["/"+folder+f.name] = f
 	}
 	data := struct {
 		Base    string   // the path of the API, without a trailing slash

@@ -165,20 +165,18 @@ func hash(b []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (f file) handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Type", mediaType(f.name))
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
-		secure(h)
-		h.Set("Vary", "Accept-Encoding")
-		if acceptsGzip(r) {
-			h.Set("Content-Encoding", "gzip")
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.zipped))
-			return
-		}
-		f.unzip(w)
-	})
+func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", mediaType(f.name))
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	secure(h)
+	h.Set("Vary", "Accept-Encoding")
+	if acceptsGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.zipped))
+		return
+	}
+	f.unzip(w)
 }
 
 // unzip is for the rare client that does not accept gzip.
