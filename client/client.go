@@ -413,9 +413,7 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	return req, nil
 }
 
-func plantPath(id plantstore.ID) string {
-	return "/plants/" + strconv.FormatInt(int64(id), 10)
-}
+func plantPath(id plantstore.ID) string { return "/plants/" + id.String() }
 
 func withParams(path string, params url.Values) string {
 	if len(params) == 0 {

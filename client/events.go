@@ -80,7 +80,7 @@ func eventParams(q plantstore.EventQuery) url.Values {
 		params.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
 	}
 	if q.ID != nil {
-		params.Set("id", strconv.FormatInt(int64(*q.ID), 10))
+		params.Set("id", q.ID.String())
 	}
 	if len(q.Types) > 0 {
 		types := make([]string, len(q.Types))

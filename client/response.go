@@ -21,7 +21,7 @@ import (
 func queryParams(q plantstore.Query) (url.Values, error) {
 	params := url.Values{}
 	if q.After != nil {
-		params.Set("after", strconv.FormatInt(int64(*q.After), 10))
+		params.Set("after", q.After.String())
 	}
 	if text, ok := q.Tag.Text(); ok {
 		params.Set("tag", text)

@@ -73,9 +73,6 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves the lines to their owner.
-func (b *uploadBody) Close() error { return nil }
-
 // end ends an attempt and returns its error, made permanent if the lines cannot be
 // sent again.
 func (u *upload) end(body *uploadBody, err error) error {
