@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,10 +173,7 @@ func (r *response) unexpected() error {
 	if to := r.header.Get("Location"); to != "" {
 		return fmt.Errorf("the response is %q, a redirect to %q, which is not followed: is the base URL right?", r.status, plantstore.Shorten(to))
 	}
-	media := r.header.Get("Content-Type")
-	if media == "" {
-		media = "no Content-Type"
-	}
+	media := cmp.Or(r.header.Get("Content-Type"), "no Content-Type")
 	return fmt.Errorf("the response is %q with %s and not from a Plant Store: is the base URL right, and is there a proxy in between?", r.status, media)
 }
 

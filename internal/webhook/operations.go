@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -16,10 +17,7 @@ func (s *Sender) Create(ctx context.Context, config plantstore.Webhook, after pl
 	if err := s.check(&config); err != nil {
 		return w, "", err
 	}
-	if after == "" {
-		after = plantstore.LatestCursor
-	}
-	start, err := s.startOf(ctx, plantstore.EventQuery{After: after, Limit: 1})
+	start, err := s.startOf(ctx, plantstore.EventQuery{After: cmp.Or(after, plantstore.LatestCursor), Limit: 1})
 	if err != nil {
 		return w, "", err
 	}
