@@ -327,7 +327,6 @@ func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
 	return e
 }
 
-// add adds a token to the cache.
 func (g *Guard) add(token plantstore.Token) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()

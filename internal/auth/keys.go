@@ -117,7 +117,6 @@ func (k *keys) verify(signed *jose.JSONWebSignature) ([]byte, error) {
 	return nil, errNoKey
 }
 
-// run fetches the keys until ctx ends.
 func (k *keySet) run(ctx context.Context) {
 	for {
 		k.fetchOnce(ctx, ctx)

@@ -20,7 +20,6 @@ func newAbout(opts Options) plantstore.About {
 	return about
 }
 
-// getAbout responds with what the server is, and the caller's limits.
 func (s *Server) getAbout(c *call) error {
 	about := s.About
 	about.Limits.RateLimit = c.caller.RateLimit()

@@ -79,7 +79,6 @@ func hasAmbiguousFraming(r *http.Request) bool {
 	return r.ContentLength < 0 || r.ContentLength > 0 && !r.ProtoAtLeast(1, 1)
 }
 
-// routeHandler serves the requests of a route.
 type routeHandler struct {
 	*Server
 	route  *route

@@ -76,7 +76,6 @@ func eventTexts(e plantstore.Event) (name, tag string) {
 	return plantTexts(e.Plant)
 }
 
-// readEventQuery reads the query of a list of events, strictly.
 func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) {
 	query := plantstore.EventQuery{Limit: defaultEvents}
 	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {
@@ -134,7 +133,6 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 	return query, params, err
 }
 
-// getHistogram responds with how many events there were over time.
 func (s *Server) getHistogram(c *call) error {
 	query, err := readHistogramQuery(c.r)
 	if err != nil {
@@ -150,7 +148,6 @@ func (s *Server) getHistogram(c *call) error {
 
 func bucketTexts(plantstore.Bucket) (name, tag string) { return "", "" }
 
-// readHistogramQuery reads the query of a histogram, strictly.
 func readHistogramQuery(r *http.Request) (plantstore.HistogramQuery, error) {
 	query := plantstore.HistogramQuery{Until: time.Now(), Buckets: defaultBuckets}
 	params, err := readParams(r, func(name, value string, problems *plantstore.Problems) {

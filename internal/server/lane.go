@@ -66,7 +66,6 @@ func newLanes(streamTimeout time.Duration) []*lane {
 	}
 }
 
-// lane returns one of the lanes.
 func (s *Server) lane(name lanes) *lane { return s.lanes[bits.TrailingZeros8(uint8(name))] }
 
 // lane returns one of the lanes of the call's route.

@@ -104,7 +104,6 @@ func (m *Metrics) Delivered(ok bool, took time.Duration) {
 	m.sendTime.Observe(took.Seconds())
 }
 
-// importedLines counts lines of an import that were handled.
 func (m *Metrics) importedLines(created, unchanged, failed int64) {
 	m.imported.WithLabelValues("created").Add(float64(created))
 	m.imported.WithLabelValues("unchanged").Add(float64(unchanged))

@@ -68,7 +68,6 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
-// writePlant responds with a Plant.
 func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
@@ -128,7 +127,6 @@ func (bw *bodyWriter[T]) flush() {
 	bw.buf.Reset()
 }
 
-// writePage responds with an array.
 func writePage[T any](c *call, items []T, texts func(T) (string, string), encode func([]byte, T) ([]byte, error)) error {
 	release, err := takePage(c, items, texts)
 	if err != nil {

@@ -28,7 +28,6 @@ type route struct {
 	handle func(*Server, *call) error
 }
 
-// traits are properties of a route.
 type traits uint8
 
 const (
@@ -93,7 +92,6 @@ func handler(h http.HandlerFunc) func(*Server, *call) error {
 	}
 }
 
-// fastRoute is a route that the fast path may serve.
 type fastRoute struct {
 	method, path string
 	id           bool // an id follows the path

@@ -16,7 +16,6 @@ const (
 	maxTagText = 4 << 10
 )
 
-// listTags responds with a page of tags and their numbers of plants.
 func (s *Server) listTags(c *call) error {
 	query := plantstore.TagQuery{Limit: defaultTagLimit}
 	params, err := readParams(c.r, func(name, value string, problems *plantstore.Problems) {

@@ -9,7 +9,6 @@ import (
 	"plantstore/internal/wire"
 )
 
-// getOwnToken responds with what the caller's token is.
 func (s *Server) getOwnToken(c *call) error {
 	return writeNoStore(c, http.StatusOK, wire.EncodeToken(c.caller.Info(), ""))
 }

@@ -65,7 +65,6 @@ type delivery struct {
 	savedAt                              time.Time
 }
 
-// result is how an attempt ended.
 type result struct {
 	item     *item
 	attempt  plantstore.Delivery
@@ -74,7 +73,6 @@ type result struct {
 	stopped  bool // the attempt was abandoned
 }
 
-// run delivers until ctx ends.
 func (d *delivery) run(ctx context.Context) {
 	defer close(d.done)
 	defer d.cancel(nil)
@@ -186,7 +184,6 @@ func (d *delivery) read(ctx context.Context) (reason string) {
 	return ""
 }
 
-// attempt sends an event, and returns the result.
 func (d *delivery) attempt(ctx context.Context, it *item) result {
 	r := result{item: it}
 	p, err := d.payload(ctx, it)

@@ -189,7 +189,6 @@ func (s *Sender) change(ctx context.Context, id string, by plantstore.Actor, cha
 	return w, err
 }
 
-// setHealth sets the health of webhooks.
 func (s *Sender) setHealth(ctx context.Context, hooks []plantstore.Webhook) error {
 	backlogs, err := s.store.Backlogs(ctx, hooks)
 	if err != nil {

@@ -61,7 +61,6 @@ func marshal(body any) []byte {
 	return b
 }
 
-// decodeBody reads a body and returns its value.
 func decodeBody[Body, Value any](text []byte, value func(*Body) (Value, error)) (v Value, err error) {
 	var body Body
 	if err := json.Unmarshal(text, &body); err != nil {
