@@ -1,5 +1,10 @@
 package plantstore
 
+import (
+	"cmp"
+	"slices"
+)
+
 // ImportReport counts the outcomes of the lines of an import.
 type ImportReport struct {
 	// Created counts the plants that are new, Unchanged those that existed
@@ -7,6 +12,16 @@ type ImportReport struct {
 	Created, Unchanged, Failed int64
 	// Errors says why the first lines failed, in order, at most MaxLineErrors.
 	Errors []LineError
+}
+
+// Add adds a report on other lines of the same import.
+func (r *ImportReport) Add(other ImportReport) {
+	r.Created += other.Created
+	r.Unchanged += other.Unchanged
+	r.Failed += other.Failed
+	r.Errors = append(r.Errors, other.Errors...)
+	slices.SortFunc(r.Errors, func(a, b LineError) int { return cmp.Compare(a.Line, b.Line) })
+	r.Errors = slices.Delete(r.Errors, min(len(r.Errors), MaxLineErrors), len(r.Errors))
 }
 
 // MaxLineErrors is how many errors an [ImportReport] holds.

@@ -2,14 +2,12 @@ package client
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
-	"slices"
 	"time"
 
 	"plantstore"
@@ -186,7 +184,7 @@ func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) 
 	if r.err != nil {
 		return plantstore.ImportReport{}, r.err
 	}
-	addReport(&r.report, refused)
+	r.report.Add(refused)
 	return r.report, nil
 }
 
@@ -210,7 +208,7 @@ func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (plantstore.I
 		var err error
 		if buf, err = wire.AppendNewPlant(buf, p); err != nil {
 			buf = buf[:whole]
-			addReport(&refused, plantstore.ImportReport{Failed: 1, Errors: []plantstore.LineError{{Line: line, Err: err.(*plantstore.Error)}}})
+			refused.Add(plantstore.ImportReport{Failed: 1, Errors: []plantstore.LineError{{Line: line, Err: err.(*plantstore.Error)}}})
 		}
 		buf = append(buf, '\n')
 		// A slow iterator must not look like a disconnected client.
@@ -224,16 +222,6 @@ func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (plantstore.I
 	}
 	_, err := out.Write(buf)
 	return refused, err
-}
-
-// addReport adds another report on the same lines.
-func addReport(r *plantstore.ImportReport, other plantstore.ImportReport) {
-	r.Created += other.Created
-	r.Unchanged += other.Unchanged
-	r.Failed += other.Failed
-	r.Errors = append(r.Errors, other.Errors...)
-	slices.SortStableFunc(r.Errors, func(a, b plantstore.LineError) int { return cmp.Compare(a.Line, b.Line) })
-	r.Errors = r.Errors[:min(len(r.Errors), plantstore.MaxLineErrors)]
 }
 
 // ImportLines is like [Client.Import] for plants that are already encoded as NDJSON,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"plantstore"
@@ -29,13 +28,12 @@ const (
 
 // window is a part of an import.
 type window struct {
-	writes []plantstore.Write
-	by     string
-	lines  []int // the line that each write came from
-	bytes  int64 // memory of the writes
-	taken  int64 // from the lane of imports
-	failed int64
-	errors []plantstore.LineError // of the first lines that failed
+	writes  []plantstore.Write
+	by      string
+	lines   []int                   // the line that each write came from
+	bytes   int64                   // memory of the writes
+	taken   int64                   // from the lane of imports
+	refused plantstore.ImportReport // of the lines that are not plants
 }
 
 func (win *window) add(p plantstore.Plant, line int) {
@@ -48,22 +46,13 @@ func (win *window) isFull() bool {
 	return win.bytes >= windowBytes || len(win.writes) >= windowLines
 }
 
-// fail counts a line that failed. Only the errors that may be in the report are kept.
-func (win *window) fail(line int, err error) {
-	_, e := statusOf(err)
-	win.failed++
-	win.errors = append(win.errors, plantstore.LineError{Line: int64(line), Err: e})
-	if len(win.errors) >= 2*plantstore.MaxLineErrors {
-		win.errors = firstErrors(win.errors)
+// fail adds a line that failed to a report, after those before it.
+func fail(report *plantstore.ImportReport, line int, err error) {
+	report.Failed++
+	if len(report.Errors) < plantstore.MaxLineErrors {
+		_, e := statusOf(err)
+		report.Errors = append(report.Errors, plantstore.LineError{Line: int64(line), Err: e})
 	}
-}
-
-// firstErrors sorts the errors by line and returns as many as fit in a report.
-func firstErrors(errs []plantstore.LineError) []plantstore.LineError {
-	slices.SortFunc(errs, func(a, b plantstore.LineError) int { return cmp.Compare(a.Line, b.Line) })
-	n := min(len(errs), plantstore.MaxLineErrors)
-	clear(errs[n:]) // for the garbage collector
-	return errs[:n]
 }
 
 func (s *Server) importPlants(c *call) error {
@@ -142,20 +131,20 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 	if err != nil {
 		return err
 	}
-	before := *report
+	var written plantstore.ImportReport
 	for i, result := range results {
 		switch {
 		case result.Err != nil:
-			win.fail(win.lines[i], withPlantID(win.writes[i].Plant.ID, result.Err))
+			fail(&written, win.lines[i], withPlantID(win.writes[i].Plant.ID, result.Err))
 		case result.Outcome == plantstore.Created:
-			report.Created++
+			written.Created++
 		default:
-			report.Unchanged++
+			written.Unchanged++
 		}
 	}
-	report.Failed += win.failed
-	s.Metrics.importedLines(report.Created-before.Created, report.Unchanged-before.Unchanged, win.failed)
-	report.Errors = firstErrors(append(report.Errors, win.errors...))
+	written.Add(win.refused)
+	s.Metrics.importedLines(written)
+	report.Add(written)
 	return nil
 }
 
@@ -166,7 +155,7 @@ func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error 
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, wire.ErrLineTooLong):
-			win.fail(lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.MaxBody))
+			fail(&win.refused, lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.MaxBody))
 			continue
 		case err == io.EOF:
 			return err
@@ -175,7 +164,7 @@ func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error 
 		}
 		plant, err := wire.DecodeNewPlant(line)
 		if err != nil {
-			win.fail(lines.Line(), err)
+			fail(&win.refused, lines.Line(), err)
 			continue
 		}
 		win.add(plant, lines.Line())

@@ -104,10 +104,10 @@ func (m *Metrics) Delivered(ok bool, took time.Duration) {
 	m.sendTime.Observe(took.Seconds())
 }
 
-func (m *Metrics) importedLines(created, unchanged, failed int64) {
-	m.imported.WithLabelValues("created").Add(float64(created))
-	m.imported.WithLabelValues("unchanged").Add(float64(unchanged))
-	m.imported.WithLabelValues("failed").Add(float64(failed))
+func (m *Metrics) importedLines(r plantstore.ImportReport) {
+	m.imported.WithLabelValues("created").Add(float64(r.Created))
+	m.imported.WithLabelValues("unchanged").Add(float64(r.Unchanged))
+	m.imported.WithLabelValues("failed").Add(float64(r.Failed))
 }
 
 // checkValid is the result of a check of a token that may make the request, and checkResults

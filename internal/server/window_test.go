@@ -20,10 +20,10 @@ func readTestWindow(memory int64, lines string) (*window, error) {
 func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {
 	const n = 50_000
 	win, err := readTestWindow(importBytes, strings.Repeat("x\n", n))
-	if err != io.EOF || win.failed != n || len(win.errors) >= 2*plantstore.MaxLineErrors {
-		t.Fatalf("%d lines failed, and %d errors are kept: %v", win.failed, len(win.errors), err)
+	if err != io.EOF || win.refused.Failed != n || len(win.refused.Errors) != plantstore.MaxLineErrors {
+		t.Fatalf("%d lines failed, and %d errors are kept: %v", win.refused.Failed, len(win.refused.Errors), err)
 	}
-	for i, e := range firstErrors(win.errors) {
+	for i, e := range win.refused.Errors {
 		if e.Line != int64(i+1) {
 			t.Fatalf("error %d is of line %d", i, e.Line)
 		}
