@@ -48,7 +48,7 @@ type delivery struct {
 	results  chan result
 	changed  <-chan struct{}       // closed when there may be events after the queue's position; nil if there may be already
 	readAt   time.Time             // not before then, after an error
-	attempts []plantstore.Delivery // the last ones, the newest last
+	attempts []plantstore.Delivery // the last ones, the newest first
 
 	delivered time.Time // when an event last was
 	lastError string    // why an attempt last failed
@@ -228,10 +228,8 @@ func (d *delivery) take(r result) (reason string) {
 	}
 	d.version++
 	now := time.Now()
-	if len(d.attempts) >= 2*plantstore.MaxDeliveries {
-		d.attempts = slices.Delete(d.attempts, 0, len(d.attempts)-plantstore.MaxDeliveries)
-	}
-	d.attempts, d.recorded = append(d.attempts, r.attempt), false
+	d.attempts, d.recorded = slices.Insert(d.attempts, 0, r.attempt), false
+	d.attempts = d.attempts[:min(len(d.attempts), plantstore.MaxDeliveries)]
 	ok := r.attempt.Status/100 == 2
 	d.sender.observe(ok, r.attempt.Duration)
 	if ok {
@@ -271,7 +269,7 @@ func (d *delivery) save(ctx context.Context) {
 	progress := d.progress()
 	var last []plantstore.Delivery
 	if record {
-		last, d.recorded, d.recordedAt = d.lastAttempts(), true, time.Now()
+		last, d.recorded, d.recordedAt = slices.Clone(d.attempts), true, time.Now()
 	}
 	go func() {
 		d.saves <- d.sender.limitSave(ctx, func() error {
@@ -307,13 +305,6 @@ func (d *delivery) owns(w *plantstore.Webhook) bool {
 	return w.Lease.Owner == d.sender.owner && w.Epoch == d.hook.Epoch && w.Disabled == ""
 }
 
-// lastAttempts returns the attempts to remember, the newest first.
-func (d *delivery) lastAttempts() []plantstore.Delivery {
-	last := slices.Clone(d.attempts[max(0, len(d.attempts)-plantstore.MaxDeliveries):])
-	slices.Reverse(last)
-	return last
-}
-
 // finish saves the progress for good, and disables the webhook if there is a reason.
 func (d *delivery) finish(reason string) {
 	for d.queue.inFlight > 0 { // every sender has sent its result
@@ -339,7 +330,7 @@ func (d *delivery) finish(reason string) {
 		d.sender.logDisabled(d.hook.ID, reason)
 	}
 	if err == nil && !d.recorded {
-		err = d.sender.store.SaveDeliveries(ctx, d.hook.ID, d.lastAttempts())
+		err = d.sender.store.SaveDeliveries(ctx, d.hook.ID, d.attempts)
 	}
 	if err != nil && !errors.Is(err, errChanged) && !errors.Is(err, plantstore.ErrNoWebhook) {
 		d.sender.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)

@@ -226,7 +226,6 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []stri
 		s.warn(ctx, "cannot read the attempts of a webhook", w.ID, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	slices.Reverse(attempts)
 	d := &delivery{
 		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
 		queue: newQueue(w.Progress, s.firstDelay), results: make(chan result, maxInFlight), saves: make(chan error, 1),
