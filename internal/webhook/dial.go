@@ -47,17 +47,13 @@ type guard struct {
 	resolver *net.Resolver  // nil, but in tests
 }
 
-func (g guard) allows(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	return slices.ContainsFunc(g.allow, func(p netip.Prefix) bool { return p.Contains(ip) })
-}
-
 // check returns why an address may not be called, or nil.
 func (g guard) check(ip netip.Addr, scheme string) error {
+	bare := ip.Unmap().WithZone("")
 	switch {
-	case g.allows(ip):
+	case isIn(bare, g.allow):
 		return nil
-	case !isPublic(ip):
+	case !isPublic(bare):
 		return fmt.Errorf("%s is not a public address; --webhook-allow can allow it", ip)
 	case scheme != "https":
 		return fmt.Errorf("%s may only be called by https; --webhook-allow can allow http", ip)
@@ -66,9 +62,11 @@ func (g guard) check(ip netip.Addr, scheme string) error {
 }
 
 func isPublic(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	return ip.IsGlobalUnicast() && !ip.IsPrivate() && (ip.Is4() || global6.Contains(ip)) &&
-		!slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) })
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && (ip.Is4() || global6.Contains(ip)) && !isIn(ip, special)
+}
+
+func isIn(ip netip.Addr, networks []netip.Prefix) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // checkURL refuses a URL that names an address that may not be called. What a name
