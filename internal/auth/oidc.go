@@ -265,7 +265,7 @@ func isSubject(text string) bool {
 }
 
 // scopesOf returns our scopes that the claims give the caller.
-func (p *provider) scopesOf(c *claims, all map[string]any) (scopes []plantstore.Scope) {
+func (p *provider) scopesOf(c *claims, all map[string]any) []plantstore.Scope {
 	granted := map[plantstore.Scope]bool{}
 	for _, list := range slices.Concat(c.Scope, c.Scp) {
 		for word := range strings.FieldsSeq(list) {
@@ -281,12 +281,7 @@ func (p *provider) scopesOf(c *claims, all map[string]any) (scopes []plantstore.
 			}
 		}
 	}
-	for _, s := range plantstore.AllScopes() {
-		if granted[s] {
-			scopes = append(scopes, s)
-		}
-	}
-	return scopes
+	return slices.DeleteFunc(plantstore.AllScopes(), func(s plantstore.Scope) bool { return !granted[s] })
 }
 
 // claimAt returns the claim with this name, or the one at this path.
