@@ -57,7 +57,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() { s.finish(c, recover()) }()
 	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {
-	case s.MaxHeader > 0 && headerSize(r) > s.MaxHeader:
+	case headerSize(r) > s.MaxHeader:
 		c.err = plantstore.Errorf(plantstore.ErrHeaders, "the header is larger than the limit of %d bytes", s.MaxHeader)
 	case r.RequestURI == "*", r.URL.Path != "/" && path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/"):
 		c.err = noPath(r)
