@@ -124,12 +124,9 @@ type accessLine struct {
 	from             string
 }
 
-// accessLineSize is enough for most lines.
-const accessLineSize = 512
-
 // log adds the line of a request, as slog would write it.
 func (l *AccessLog) log(a accessLine) {
-	var buffer [accessLineSize]byte
+	var buffer [512]byte // enough for most lines
 	var b []byte
 	if l.text {
 		b = a.at.AppendFormat(append(buffer[:0], "time="...), "2006-01-02T15:04:05.000Z07:00")

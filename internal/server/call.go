@@ -170,13 +170,10 @@ func (s *Server) countLimit(c *call) {
 	}
 }
 
-// noRouteName is the operation in the metrics of requests that match no route.
-const noRouteName = "none"
-
 // noRoute is for requests that match no other route, and preflight for those of browsers
 // that ask for permission.
 var (
-	noRoute   = route{name: noRouteName, handle: (*Server).refuse}
+	noRoute   = route{name: "none", handle: (*Server).refuse}
 	preflight = route{name: "preflight"}
 )
 
@@ -185,7 +182,7 @@ func (s *Server) refuse(c *call) error {
 	var allowed []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
 		handler, _ := s.mux.Handler(&http.Request{Method: method, URL: c.r.URL})
-		if h, ok := handler.(*routeHandler); ok && h.route.name != noRouteName {
+		if h, ok := handler.(*routeHandler); ok && h.route.path != "" {
 			allowed = append(allowed, method)
 		}
 	}

@@ -73,8 +73,6 @@ func (w *response) endGzip(complete bool) (err error) {
 	return err
 }
 
-var headerGzip = []string{"gzip"}
-
 // acceptsGzip reports whether the client names gzip as acceptable.
 func acceptsGzip(r *http.Request) bool {
 	return slices.ContainsFunc(accepted(r.Header["Accept-Encoding"]), func(a weighted) bool { return a.value == "gzip" && a.weight > 0 })

@@ -17,6 +17,7 @@ import (
 // Header values, made once.
 var (
 	headerJSON    = []string{wire.MediaJSON}
+	headerGzip    = []string{"gzip"}
 	headerNosniff = []string{"nosniff"}
 	headerClose   = []string{"close"}
 	headerNoCache = []string{"private, no-cache"}
