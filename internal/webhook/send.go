@@ -21,10 +21,9 @@ const (
 	maxReads  = 2 // reads of the log at once, so that clients can read too
 	maxSaves  = 2 // saves of progress at once, which delay other writes
 	savePause = 3 // times as long as a save took, another must wait, up to maxSavePause
-)
 
-// maxSavePause is short enough for the leases of every webhook on a slow store.
-const maxSavePause = 50 * time.Millisecond
+	maxSavePause = 50 * time.Millisecond // short enough for the leases of every webhook on a slow store
+)
 
 // limitSave calls a function that writes to the store. With many webhooks, such writes
 // take at most half of the time of a store that makes one at a time.
