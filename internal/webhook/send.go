@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -103,6 +104,14 @@ func share[T any](ctx context.Context, s *Sender, key string, read func() (T, er
 	}
 }
 
+// TestType is the type of what [Sender.Test] sends.
+const TestType plantstore.EventType = "webhook.test"
+
+// MessageID returns the id of the message about an event: the same for every attempt.
+func MessageID(event plantstore.Cursor) string {
+	return "evt_" + strings.ReplaceAll(string(event), ".", "_")
+}
+
 // Send sends one message as Standard Webhooks defines it, signed with every secret. The
 // Delivery that it returns lacks the event and the attempt.
 func Send(ctx context.Context, client *http.Client, target string, secrets []string, id string, kind plantstore.EventType, body []byte) plantstore.Delivery {
@@ -129,6 +138,24 @@ func Send(ctx context.Context, client *http.Client, target string, secrets []str
 	_, _ = io.CopyN(io.Discard, response.Body, maxResponse) // so that the connection can be used again
 	a.Duration, a.Response = time.Since(began), excerpt(string(start), maxExcerpt)
 	return a
+}
+
+// setHeader sets the header of a message as Standard Webhooks defines it, signed with
+// every secret.
+func setHeader(h http.Header, secrets []string, id string, at time.Time, body []byte) error {
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		var err error
+		if signatures[i], err = plantstore.SignWebhook(secret, id, at, body); err != nil {
+			return err
+		}
+	}
+	h.Set("Content-Type", wire.MediaJSON)
+	h.Set("User-Agent", "Plantstore")
+	h.Set("Webhook-Id", id)
+	h.Set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
+	h.Set("Webhook-Signature", strings.Join(signatures, " "))
+	return nil
 }
 
 // excerpt returns the start of a text that may not be UTF-8.
