@@ -50,7 +50,7 @@ func checkMedia(r *http.Request, want string) error {
 func readBody(c *call, body *bytes.Buffer) error {
 	length, limit := c.r.ContentLength, c.s.MaxBody
 	if length > limit {
-		return c.s.tooLarge()
+		return bodyError(&http.MaxBytesError{Limit: limit})
 	}
 	// The length is only announced. Memory is taken as the bytes arrive.
 	body.Grow(int(min(max(length, 0), maxKeptBuffer/2)) + bytes.MinRead)
@@ -69,18 +69,10 @@ func readBody(c *call, body *bytes.Buffer) error {
 		}
 		_, err = body.ReadFrom(in)
 	}
-	var large *http.MaxBytesError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &large):
-		return c.s.tooLarge()
+	if err != nil {
+		return bodyError(err)
 	}
-	return bodyError(err)
-}
-
-func (s *Server) tooLarge() error {
-	return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", s.MaxBody)
+	return nil
 }
 
 // smallBody is how much of a body, a page or a plant needs nothing of the lane of memory.
@@ -90,6 +82,9 @@ const smallBody = 64 << 10
 
 // bodyError says why a body could not be read.
 func bodyError(err error) error {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", large.Limit)
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return plantstore.Errorf(plantstore.ErrTimeout, "the body did not arrive in time: send it faster")
 	}
