@@ -92,24 +92,11 @@ func handler(h http.HandlerFunc) func(*Server, *call) error {
 	}
 }
 
+// fastRoute is a route that the fast path may serve. Its path is escaped.
 type fastRoute struct {
 	method, path string
 	id           bool // an id follows the path
 }
-
-// newFastRoutes returns the fast routes of an API at the escaped path base.
-func newFastRoutes(base string) (all []fastRoute) {
-	for _, rt := range routes {
-		if rt.traits&fast != 0 {
-			path, id := strings.CutSuffix(rt.at(base), "{id}")
-			all = append(all, fastRoute{rt.method, path, id})
-		}
-	}
-	return all
-}
-
-// at returns the path of the route in an API at the path base.
-func (rt *route) at(base string) string { return strings.Replace(rt.path, "{base}", base, 1) }
 
 // IsFast reports whether the fast path may serve a request. The path is escaped and has
 // no query.

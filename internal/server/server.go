@@ -92,7 +92,6 @@ func New(opts Options) *Server {
 	s.About = newAbout(opts)
 	s.stopped, s.drain = context.WithCancel(context.Background())
 	base := strings.TrimRight(opts.BaseURL.EscapedPath(), "/")
-	s.fast = newFastRoutes(base)
 	s.cors = newCORS(opts.Origins, strings.TrimRight(opts.BaseURL.Path, "/"))
 	s.Metrics.registry.MustRegister(figures{s})
 	for _, l := range s.lanes {
@@ -100,9 +99,14 @@ func New(opts Options) *Server {
 	}
 	for i := range routes {
 		rt := &routes[i]
-		s.mux.Handle(rt.method+" "+rt.at(base), &routeHandler{Server: s, route: rt})
-		if path, ok := strings.CutSuffix(rt.at(base), "/"); ok {
-			s.mux.Handle(rt.method+" "+path, &routeHandler{Server: s, route: &noRoute}) // instead of a redirect
+		path := strings.Replace(rt.path, "{base}", base, 1)
+		s.mux.Handle(rt.method+" "+path, &routeHandler{Server: s, route: rt})
+		if other, ok := strings.CutSuffix(path, "/"); ok {
+			s.mux.Handle(rt.method+" "+other, &routeHandler{Server: s, route: &noRoute}) // instead of a redirect
+		}
+		if rt.traits&fast != 0 {
+			prefix, id := strings.CutSuffix(path, "{id}")
+			s.fast = append(s.fast, fastRoute{rt.method, prefix, id})
 		}
 	}
 	s.mux.Handle("/", &routeHandler{Server: s, route: &noRoute})
