@@ -87,7 +87,11 @@ func (s *Server) listPlants(c *call) error {
 	if preferred(c.r, wire.MediaJSON, wire.MediaNDJSON) == wire.MediaNDJSON {
 		return s.exportPlants(c, query, params)
 	}
-	page, err := s.listPage(c, query)
+	name, units := reads, int64(listUnits)
+	if query.Filtered() {
+		name, units = searches, searchUnits
+	}
+	page, err := inTurn(c, name, units, func(ctx context.Context) (plantstore.Page, error) { return s.Store.List(ctx, query) })
 	if err != nil {
 		return err
 	}
@@ -96,15 +100,6 @@ func (s *Server) listPlants(c *call) error {
 		c.linkNext("/plants", params)
 	}
 	return writePage(c, page.Plants, plantTexts, wire.AppendNewPlant)
-}
-
-// listPage reads a page when it is the caller's turn.
-func (s *Server) listPage(c *call, query plantstore.Query) (plantstore.Page, error) {
-	name, units := reads, int64(listUnits)
-	if query.Filtered() {
-		name, units = searches, searchUnits
-	}
-	return inTurn(c, name, units, func(ctx context.Context) (plantstore.Page, error) { return s.Store.List(ctx, query) })
 }
 
 func plantTexts(p plantstore.Plant) (name, tag string) { return p.Name, p.Tag.String() }
