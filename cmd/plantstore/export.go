@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -133,9 +134,16 @@ func serverLines(ctx context.Context, api *client.Client, query plantstore.Query
 			return
 		}
 		defer body.Close()
-		for lines := newLineReader(body); ; {
-			rec, err := lines.next()
-			if err == io.EOF || !yield(rec.json, err) {
+		for lines := wire.NewLineReader(body, math.MaxInt); ; {
+			line, err := lines.Next()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(line.Bytes(), nil) {
 				return
 			}
 		}

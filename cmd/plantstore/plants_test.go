@@ -104,6 +104,22 @@ func TestInterruptEndsACommandWhoseOutputNobodyReads(t *testing.T) {
 	}
 }
 
+// A server may allow plants that are larger than what import reads.
+func TestExportHasPlantsOfEverySize(t *testing.T) {
+	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
+	plant := `{"id":1,"name":"` + strings.Repeat("x", maxRecord) + `"}` + "\n"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		io.WriteString(w, plant)
+	}))
+	defer server.Close()
+	var out, problems bytes.Buffer
+	code := run(t.Context(), []string{"export", "--url", server.URL, "-"}, streams{strings.NewReader(""), &out, &problems})
+	if code != exitOK || out.String() != plant {
+		t.Errorf("exit code %d, %d bytes, want %d: %s", code, out.Len(), len(plant), &problems)
+	}
+}
+
 func TestInterruptedExportLeavesNoFile(t *testing.T) {
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
 	ctx, interrupt := context.WithCancel(t.Context())
