@@ -137,7 +137,7 @@ func openLogins() (*logins, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(text, &l.tokens); err != nil {
+	if err := json.Unmarshal(text, &l.tokens); err != nil || l.tokens == nil {
 		return nil, fmt.Errorf("%s is damaged: remove it and log in again", l.path) // the error may quote a token
 	}
 	return l, nil
