@@ -201,6 +201,23 @@ func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 	}
 }
 
+// So does a login.
+func TestLoginThatWaitsForInputCanBeInterrupted(t *testing.T) {
+	ended := make(chan struct{})
+	defer close(ended)
+	ctx, interrupt := context.WithCancel(t.Context())
+	in := readFunc(func([]byte) (int, error) {
+		interrupt()
+		<-ended
+		return 0, io.EOF
+	})
+	var problems bytes.Buffer
+	code := run(ctx, []string{"login", "http://127.0.0.1:1"}, streams{in, io.Discard, &problems})
+	if want := "login was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
+		t.Errorf("exit code %d, want %d; got %q, want %q in it", code, exitInterrupted, &problems, want)
+	}
+}
+
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }

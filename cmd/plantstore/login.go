@@ -87,7 +87,8 @@ func (c *logoutCommand) Run(std streams) error {
 func readSecret(ctx context.Context, std streams, prompt string) (string, error) {
 	file, ok := std.in.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
-		line, err := bufio.NewReader(io.LimitReader(std.in, 64<<10)).ReadString('\n')
+		in := bufio.NewReader(io.LimitReader(std.in, 64<<10))
+		line, err := untilInterrupted(ctx, func() (string, error) { return in.ReadString('\n') })
 		if err != nil && !errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("read the token: %w", err)
 		}
