@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -97,16 +96,5 @@ func feedWatchdog(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(interval / 3)
-	defer tick.Stop()
-	for {
-		if err := notify(daemon.SdNotifyWatchdog); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, interval/3, func() error { return notify(daemon.SdNotifyWatchdog) })
 }

@@ -201,12 +201,22 @@ func limitMemory(ctx context.Context, connections func() int) error {
 		return nil
 	}
 	inUse := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
+	return every(ctx, time.Second, func() error {
 		metrics.Read(inUse)
 		live := int64(inUse[0].Value.Uint64())
 		debug.SetMemoryLimit(max(minMemory, live+live/2) + int64(connections())*connectionMemory)
+		return nil
+	})
+}
+
+// every runs f immediately and again after each interval, until ctx ends or f fails.
+func every(ctx context.Context, interval time.Duration, f func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := f(); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -142,34 +142,25 @@ func obtain(ctx context.Context, m *autocert.Manager, names []string, log *slog.
 	return nil
 }
 
-// reloadInterval is how often the files of the certificate are checked.
-const reloadInterval = time.Second
-
 // reload reads the certificate again when it changes, until ctx ends. Connections that exist
 // keep theirs. If the files cannot be used, because only one of them has been replaced so far,
 // the certificate that was read before stays in use.
 func (f tlsFlags) reload(ctx context.Context, current *atomic.Pointer[tls.Certificate], log *slog.Logger) error {
-	tick := time.NewTicker(reloadInterval)
-	defer tick.Stop()
 	problem := "" // the last one, which is logged once
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, time.Second, func() error {
 		pair, err := f.load()
 		if err != nil {
 			if err.Error() != problem {
 				log.Warn("the changed certificate cannot be used, the old one stays", "err", err)
 			}
 			problem = err.Error()
-			continue
+			return nil
 		}
 		problem = ""
 		if !slices.EqualFunc(pair.Certificate, current.Load().Certificate, bytes.Equal) {
 			current.Store(pair)
 			log.Info("the certificate has been read again", "expires", pair.Leaf.NotAfter)
 		}
-	}
+		return nil
+	})
 }
