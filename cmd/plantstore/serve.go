@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -369,19 +370,13 @@ func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
 
 // check refuses invalid settings before anything is touched.
 func (c *serveCommand) check() error {
-	if err := checkAddr(c.Addr); err != nil {
+	if err := cmp.Or(checkAddr(c.Addr), c.storeFlags.check(), c.tlsFlags.check()); err != nil {
 		return err
-	}
-	if err := c.storeFlags.check(); err != nil {
-		return err
-	}
-	if err := c.tlsFlags.check(); err != nil {
-		return err
-	}
-	if b := c.BaseURL; b != nil && ((b.Scheme != "http" && b.Scheme != "https") || b.Host == "" || b.RawQuery != "" || b.Fragment != "" || b.User != nil) {
-		return usage("--base-url must look like https://example.com or https://example.com/path")
 	}
 	if b := c.BaseURL; b != nil {
+		if b.Scheme != "http" && b.Scheme != "https" || b.Host == "" || b.RawQuery != "" || b.Fragment != "" || b.User != nil {
+			return usage("--base-url must look like https://example.com or https://example.com/path")
+		}
 		// Paths are not cleaned, so no request would ever match such a path.
 		if at := strings.TrimRight(b.Path, "/"); at != "" && path.Clean(at) != at {
 			return usage("--base-url must not have //, /./ or /../ in its path, got %q", b.Path)
@@ -394,13 +389,8 @@ func (c *serveCommand) check() error {
 			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)
 		}
 	}
-	if err := c.readSecretKey(); err != nil {
-		return err
-	}
-	if err := c.checkOIDC(); err != nil {
-		return err
-	}
-	if _, err := tracesWanted(os.Getenv); err != nil {
+	_, traceErr := tracesWanted()
+	if err := cmp.Or(c.readSecretKey(), c.checkOIDC(), traceErr); err != nil {
 		return err
 	}
 	if secret, given := os.LookupEnv(bootstrapEnv); given {

@@ -59,7 +59,7 @@ type tracing struct {
 // does not connect.
 func newTracing(log *slog.Logger) (traceHooks, error) {
 	off := traceHooks{stop: func() {}}
-	wanted, err := tracesWanted(os.Getenv)
+	wanted, err := tracesWanted()
 	if err != nil || !wanted {
 		return off, err
 	}
@@ -85,34 +85,34 @@ func newTracing(log *slog.Logger) (traceHooks, error) {
 
 // tracesWanted reports whether the environment asks for traces. It refuses what would
 // otherwise be ignored.
-func tracesWanted(env func(string) string) (bool, error) {
-	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
+func tracesWanted() (bool, error) {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
 	}
 	const endpoint, tracesEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	switch exporter := env("OTEL_TRACES_EXPORTER"); {
-	case exporter == "none", exporter == "" && env(endpoint) == "" && env(tracesEndpoint) == "":
+	switch exporter := os.Getenv("OTEL_TRACES_EXPORTER"); {
+	case exporter == "none", exporter == "" && os.Getenv(endpoint) == "" && os.Getenv(tracesEndpoint) == "":
 		return false, nil
 	case exporter != "" && exporter != "otlp":
 		return false, usage("OTEL_TRACES_EXPORTER must be otlp or none, got %q", exporter)
 	}
 	for _, name := range []string{endpoint, tracesEndpoint} {
-		u, err := url.Parse(env(name))
-		if env(name) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		u, err := url.Parse(os.Getenv(name))
+		if os.Getenv(name) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return false, usage("%s must be a URL such as http://127.0.0.1:4318", name)
 		}
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
-		if value := env(name); value != "" && value != "http/protobuf" {
+		if value := os.Getenv(name); value != "" && value != "http/protobuf" {
 			return false, usage("%s must be http/protobuf, got %q", name, value)
 		}
 	}
 	samplers := []string{"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
-	sampler := env("OTEL_TRACES_SAMPLER")
+	sampler := os.Getenv("OTEL_TRACES_SAMPLER")
 	if !slices.Contains(samplers, sampler) {
 		return false, usage("OTEL_TRACES_SAMPLER must be one of %s, got %q", strings.Join(samplers[1:], ", "), sampler)
 	}
-	if arg := env("OTEL_TRACES_SAMPLER_ARG"); arg != "" && strings.HasSuffix(sampler, "traceidratio") {
+	if arg := os.Getenv("OTEL_TRACES_SAMPLER_ARG"); arg != "" && strings.HasSuffix(sampler, "traceidratio") {
 		if ratio, err := strconv.ParseFloat(arg, 64); err != nil || !(0 <= ratio && ratio <= 1) {
 			return false, usage("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1, got %q", arg)
 		}
@@ -120,10 +120,10 @@ func tracesWanted(env func(string) string) (bool, error) {
 	return true, nil
 }
 
-// Handle logs a failure to send spans. They are dropped.
+// Handle logs a failure to send spans, which are dropped, but only one a minute.
 func (t *tracing) Handle(err error) {
 	now := time.Now().UnixNano()
-	if last := t.warned.Load(); now-last >= int64(traceWarnInterval) && t.warned.CompareAndSwap(last, now) {
+	if last := t.warned.Load(); now-last >= int64(time.Minute) && t.warned.CompareAndSwap(last, now) {
 		t.log.Warn("traces cannot be sent", "err", err)
 	}
 }
