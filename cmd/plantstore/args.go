@@ -117,10 +117,8 @@ func parseMessage(err error) string {
 		return text
 	}
 	command := "plantstore"
-	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
-		if n := parse.Context.Selected(); n != nil {
-			command = n.FullPath()
-		}
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
+		command = parse.Context.Selected().FullPath()
 	}
 	return text + "; try: " + command + " --help"
 }

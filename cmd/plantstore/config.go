@@ -15,54 +15,40 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// configFlag is the flag that names the configuration file. Commands that open the store
-// have it too, and read --db from the file.
-const configFlag = "config"
-
-// BeforeResolve reads the configuration file, if there is one.
+// BeforeResolve reads the configuration file, if there is one. Commands that open the store
+// read --db from it.
 func (commands) BeforeResolve(line *kong.Context) error {
 	command := line.Selected()
 	if command == nil {
 		return nil
 	}
-	for _, f := range command.Flags {
-		if f.Name != configFlag {
-			continue
-		}
-		settings, err := readConfig(line.FlagValue(f).(string), line.Model.Node)
-		if err != nil {
-			return usage("%w", err)
-		}
-		line.AddResolver(settings)
+	file := flagNamed(command, "--config")
+	if file == nil {
+		return nil
 	}
+	settings, err := readConfig(line.FlagValue(file).(string), line.Model.Node)
+	if err != nil {
+		return usage("%w", err)
+	}
+	line.AddResolver(kong.ResolverFunc(settings.resolve))
 	return nil
 }
 
 // settingsOf returns the flags of serve that a configuration file can set, in the order
 // of the help page.
-func settingsOf(app *kong.Node) (flags []*kong.Flag) {
-	for _, command := range app.Children {
-		if command.Name != "serve" {
-			continue
-		}
-		for _, f := range command.Flags {
-			if f.Name != "help" && f.Name != configFlag && f.Name != "print-config" {
-				flags = append(flags, f)
-			}
-		}
-	}
-	return flags
+func settingsOf(app *kong.Node) []*kong.Flag {
+	serve := app.Children[slices.IndexFunc(app.Children, func(n *kong.Node) bool { return n.Name == "serve" })]
+	return slices.DeleteFunc(slices.Clone(serve.Flags), func(f *kong.Flag) bool {
+		return f.Name == "config" || f.Name == "print-config"
+	})
 }
 
 // config has the settings of a configuration file, by the name of their flag, as the
 // command line would have them.
 type config map[string]string
 
-// Validate does nothing: readConfig has checked the settings.
-func (config) Validate(*kong.Application) error { return nil }
-
-// Resolve returns the setting of a flag that the environment does not set.
-func (c config) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+// resolve returns the setting of a flag that the environment does not set.
+func (c config) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	text, ok := c[flag.Name]
 	if !ok || slices.ContainsFunc(flag.Envs, isSet) {
 		return nil, nil
@@ -83,8 +69,7 @@ func readConfig(file string, app *kong.Node) (config, error) {
 	known := settingsOf(app)
 	var values map[string]any
 	meta, err := toml.DecodeFile(file, &values)
-	var syntax toml.ParseError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
 		return nil, fmt.Errorf("%s, line %d: %s", file, syntax.Position.Line, syntax.Message)
 	}
 	if err != nil {
