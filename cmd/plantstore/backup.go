@@ -176,12 +176,9 @@ func (c *backupCommand) existing() (times []time.Time, err error) {
 	return times, nil
 }
 
-// backupRetry is how long repeat waits at most after a failure.
-const backupRetry = 5 * time.Minute
-
 // repeat writes backups until ctx ends. The first is due when the newest one in the
 // directory is old enough, so that restarts do not add any. A failure ends only the first
-// attempt: later ones are reported and tried again.
+// attempt: later ones are reported and tried again after 5 minutes at most.
 func (c *backupCommand) repeat(ctx context.Context, std streams) error {
 	times, err := c.existing()
 	if err != nil {
@@ -209,7 +206,7 @@ func (c *backupCommand) repeat(ctx context.Context, std streams) error {
 		case errors.Is(err, errTextfile): // another backup would not help
 			fmt.Fprintf(std.err, "plantstore: %v\n", err)
 		default:
-			wait = min(c.Every, backupRetry)
+			wait = min(c.Every, 5*time.Minute)
 			fmt.Fprintf(std.err, "plantstore: %v; trying again in %s\n", err, wait)
 		}
 	}

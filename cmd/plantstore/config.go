@@ -134,14 +134,11 @@ func checkSetting(flag *kong.Flag, text string) error {
 	return nil
 }
 
-// variablePrefix is how the names of all variables begin.
-const variablePrefix = "PLANTSTORE_"
-
 var (
 	// flaglessVariables are secrets, which have no flag.
 	flaglessVariables = []string{tokenEnv, fromTokenEnv, toTokenEnv, bootstrapEnv, webhookSecretEnv}
 	// testVariables are those of Plantstore's own tests, which run the command.
-	testVariables = regexp.MustCompile(`^` + variablePrefix + `(TEST_.*|TORTURE|ARTIFACTS)$`)
+	testVariables = regexp.MustCompile(`^PLANTSTORE_(TEST_.*|TORTURE|ARTIFACTS)$`)
 )
 
 // unknownVariables returns a warning for each variable of the environment that looks like one
@@ -155,7 +152,7 @@ func unknownVariables(app *kong.Node, environ []string) (warnings []string) {
 	}
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) && !testVariables.MatchString(name) {
+		if strings.HasPrefix(name, "PLANTSTORE_") && !slices.Contains(known, name) && !testVariables.MatchString(name) {
 			warnings = append(warnings, fmt.Sprintf("unknown variable %s: did you mean %s?", name, nearest(name, known)))
 		}
 	}

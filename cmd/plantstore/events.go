@@ -72,7 +72,9 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 	if c.Histogram {
 		return c.histogram(ctx, std, api, since)
 	}
-	err = c.list(ctx, api, std, c.query(since))
+	err = c.list(ctx, api, std, plantstore.EventQuery{
+		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, WithTokens: true, Newest: c.Newest,
+	})
 	if c.Follow && ctx.Err() != nil {
 		return nil // that is how following ends
 	}
@@ -120,12 +122,6 @@ func timeFlag(name, text string) (time.Time, error) {
 		return at, usage("--%s must be a time such as 2026-01-31T12:00:00Z, got %q", name, text)
 	}
 	return at, nil
-}
-
-func (c *eventsCommand) query(since time.Time) plantstore.EventQuery {
-	return plantstore.EventQuery{
-		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, WithTokens: true, Newest: c.Newest,
-	}
 }
 
 // readEvents yields the events up to now.

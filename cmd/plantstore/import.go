@@ -409,10 +409,7 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 	return fmt.Errorf("%s: %w", message, err)
 }
 
-// maxShown is how many failures are printed.
-const maxShown = 10
-
-// failureLog prints the first failures and writes all of them to a file, in the format
+// failureLog prints the first ten failures and writes all of them to a file, in the format
 // of the import and with their reasons.
 type failureLog struct {
 	records  recordReader
@@ -462,7 +459,7 @@ func (l *failureLog) empty() error {
 
 func (l *failureLog) add(f failure) error {
 	reason := fmt.Sprintf("%s %d: %s", l.noun, f.line, f.message)
-	if l.shown < maxShown {
+	if l.shown < 10 {
 		l.shown++
 		fmt.Fprintln(l.show, reason)
 	}

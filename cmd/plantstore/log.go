@@ -20,11 +20,6 @@ func newLogger(out io.Writer, text bool, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(out, opts))
 }
 
-// isText reports whether the log is text and not JSON.
-func isText(out io.Writer, format string) bool {
-	return format == "text" || format == "auto" && isTerminal(out)
-}
-
 func parseLevel(name string) (level slog.Level) {
 	if err := level.UnmarshalText([]byte(name)); err != nil {
 		panic("parse a level that the flag allows: " + err.Error())

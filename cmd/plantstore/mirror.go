@@ -267,7 +267,7 @@ func (m *mirror) run(ctx context.Context) error {
 		}
 		more = page.More
 	}
-	fmt.Fprintf(m.std.err, "%s followed\n", count(int64(changes), "change"))
+	fmt.Fprintf(m.std.err, "%s followed\n", count(changes, "change"))
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // progress shows how far an import, an export or a copy is: a bar on a terminal, a line every
-// few seconds elsewhere.
+// 5 seconds elsewhere.
 type progress struct {
 	out     io.Writer
 	verb    string
@@ -19,9 +19,6 @@ type progress struct {
 	started time.Time
 	printed time.Time
 }
-
-// printEvery is how often a line is printed if there is no terminal.
-const printEvery = 5 * time.Second
 
 // newProgress shows items, which the noun names in the singular, and bytes if they are known,
 // out of size, which is -1 if it is unknown.
@@ -53,7 +50,7 @@ func (p *progress) update(bytes, items int64) {
 		_ = p.bar.Set64(bytes)
 		return
 	}
-	if time.Since(p.printed) < printEvery {
+	if time.Since(p.printed) < 5*time.Second {
 		return
 	}
 	p.printed = time.Now()

@@ -95,9 +95,8 @@ Examples:
   plantstore serve --addr :80 --db /var/lib/plantstore/plants.db --base-url https://example.com/v1`
 }
 
-// Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) error {
-	text := isText(std.err, c.LogFormat)
+	text := c.LogFormat == "text" || c.LogFormat == "auto" && isTerminal(std.err)
 	level := new(slog.LevelVar)
 	level.Set(parseLevel(c.LogLevel))
 	log := newLogger(std.err, text, level)
@@ -401,9 +400,6 @@ func (c *serveCommand) check() error {
 	return nil
 }
 
-// minSecretKey is the minimum length of the key of --secret-key-file, in bytes.
-const minSecretKey = 32
-
 // readSecretKey reads the key that encrypts the secrets of webhooks, if there is one.
 func (c *serveCommand) readSecretKey() error {
 	if c.SecretKeyFile == "" {
@@ -413,6 +409,7 @@ func (c *serveCommand) readSecretKey() error {
 	if err != nil {
 		return usage("--secret-key-file: %w", err)
 	}
+	const minSecretKey = 32
 	if c.secretKey = bytes.TrimSpace(text); len(c.secretKey) < minSecretKey {
 		return usage("--secret-key-file: %s must have at least %d random characters: write them with openssl rand -base64 32", c.SecretKeyFile, minSecretKey)
 	}

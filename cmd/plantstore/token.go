@@ -184,14 +184,6 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a valid lifetime: use 90d, 12h or never", text)
 }
 
-// after returns when the lifetime ends; the zero time means never.
-func (l lifetime) after(now time.Time) time.Time {
-	if l == 0 {
-		return time.Time{}
-	}
-	return now.Add(time.Duration(l))
-}
-
 type tokenCreate struct {
 	tokenFlags
 	Name    string    `required:"" placeholder:"NAME" help:"What the token is for."`
@@ -230,8 +222,8 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 		return usage("--name must not be blank: say what the token is for")
 	}
 	asked := plantstore.NewToken{Name: c.Name, Scopes: scopes, DefaultExpiry: c.Expires == nil, Rate: c.Rate.Rate}
-	if c.Expires != nil {
-		asked.Expires = c.Expires.after(time.Now().UTC().Truncate(time.Second))
+	if c.Expires != nil && *c.Expires != 0 {
+		asked.Expires = time.Now().UTC().Truncate(time.Second).Add(time.Duration(*c.Expires))
 	}
 	return c.run(func() error {
 		if c.Init && c.URL != "" {

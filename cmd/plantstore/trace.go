@@ -27,13 +27,6 @@ import (
 	"plantstore/internal/server"
 )
 
-const (
-	// traceFlushTimeout is how long the last spans may take to be sent at shutdown.
-	traceFlushTimeout = 3 * time.Second
-	// traceWarnInterval is how often a failing collector is logged.
-	traceWarnInterval = time.Minute
-)
-
 // traceHooks are what the parts of a server call to be traced. Those of a server that is
 // not traced are nil, except stop.
 type traceHooks struct {
@@ -130,7 +123,7 @@ func (t *tracing) Handle(err error) {
 
 // stop sends the last spans, unless that takes too long.
 func (t *tracing) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), traceFlushTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
 		t.Handle(err)

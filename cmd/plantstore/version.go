@@ -63,20 +63,14 @@ type versionCommand struct {
 }
 
 func (c versionCommand) Run(std streams) error {
-	if !c.JSON {
-		_, err := fmt.Fprintln(std.out, versionLine())
-		return err
+	commit, modified := revision()
+	if c.JSON {
+		return json.NewEncoder(std.out).Encode(map[string]any{
+			"version": buildVersion(), "commit": commit, "modified": modified, "interface": interfaceVersion,
+			"schemas": map[string]int{plantstore.StoreSQLite: sqlite.Schema(), plantstore.StorePostgres: postgres.Schema()},
+			"go":      runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+		})
 	}
-	commit, modified := revision()
-	return json.NewEncoder(std.out).Encode(map[string]any{
-		"version": buildVersion(), "commit": commit, "modified": modified, "interface": interfaceVersion,
-		"schemas": map[string]int{plantstore.StoreSQLite: sqlite.Schema(), plantstore.StorePostgres: postgres.Schema()},
-		"go":      runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-	})
-}
-
-func versionLine() string {
-	commit, modified := revision()
 	at := "unknown commit"
 	if commit != "" {
 		at = "commit " + commit[:min(12, len(commit))]
@@ -84,6 +78,7 @@ func versionLine() string {
 	if modified {
 		at += ", modified"
 	}
-	return fmt.Sprintf("plantstore %s (%s), interface %s, schema %d (SQLite) or %d (PostgreSQL), %s %s/%s",
+	_, err := fmt.Fprintf(std.out, "plantstore %s (%s), interface %s, schema %d (SQLite) or %d (PostgreSQL), %s %s/%s\n",
 		buildVersion(), at, interfaceVersion, sqlite.Schema(), postgres.Schema(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
