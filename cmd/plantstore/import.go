@@ -180,8 +180,8 @@ type importRun struct {
 	started            time.Time
 	created, unchanged int64
 
-	// unconfirmed is the chunk whose outcome is not known yet, and sendErr why a
-	// request failed.
+	// unconfirmed is the chunk of which it is not known what was created, and sendErr why
+	// the last request failed.
 	unconfirmed *chunk
 	sendErr     error
 }
@@ -247,31 +247,30 @@ func (r *importRun) readChunk() *chunk {
 }
 
 func (r *importRun) send(ctx context.Context, ch *chunk) error {
-	failed := ch.rejected
-	var err error
+	var report plantstore.ImportReport
 	if len(ch.lines) > 0 {
+		var err error
 		r.unconfirmed = ch
-		report, sendErr := r.sendLines(ctx, ch, 0, len(ch.lines))
-		if sendErr != nil {
-			return sendErr
+		report, err = r.sendLines(ctx, ch, 0, len(ch.lines))
+		if err == nil || r.refused() {
+			r.unconfirmed = nil
 		}
-		r.unconfirmed = nil
-		r.created += report.Created
-		r.unchanged += report.Unchanged
-		r.failed.count += report.Failed
-		r.progress.update(ch.read, r.total())
-		var named []failure
-		named, err = r.reasons(ctx, ch, 0, len(ch.lines), report)
-		failed = append(failed, named...)
+		if err != nil {
+			return err
+		}
 	}
-	r.failed.count += int64(len(ch.rejected))
+	r.created += report.Created
+	r.unchanged += report.Unchanged
+	r.failed.count += report.Failed + int64(len(ch.rejected))
+	r.progress.update(ch.read, r.total())
+	failed, err := r.reasons(ctx, ch, 0, len(ch.lines), report)
+	failed = append(failed, ch.rejected...)
 	slices.SortFunc(failed, func(a, b failure) int { return cmp.Compare(a.line, b.line) })
 	for _, f := range failed {
 		if err := r.failed.add(f); err != nil {
 			return err
 		}
 	}
-	r.progress.update(ch.read, r.total())
 	return err
 }
 
@@ -361,7 +360,7 @@ func (r *importRun) report(out io.Writer) error {
 		"failed":    r.failed.count,
 		"reasons":   r.failed.written,
 	}
-	if ch := r.unknown(); ch != nil {
+	if ch := r.unconfirmed; ch != nil {
 		known["unknown_from"], known["unknown_to"] = ch.span()
 	}
 	return json.NewEncoder(out).Encode(known)
@@ -380,14 +379,6 @@ func (r *importRun) refused() bool {
 	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
 }
 
-// unknown returns the chunk of which it is not known what was created, or nil.
-func (r *importRun) unknown() *chunk {
-	if r.refused() {
-		return nil
-	}
-	return r.unconfirmed
-}
-
 // stopped says why the import of the source is not complete, and what is not known.
 func (r *importRun) stopped(ctx context.Context, source string, err error) error {
 	what := "the import of " + source
@@ -398,7 +389,7 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 		return fmt.Errorf("%s stopped: %w", what, err)
 	}
 	message := what + " was interrupted"
-	if ch := r.unknown(); ch != nil {
+	if ch := r.unconfirmed; ch != nil {
 		from, to := ch.span()
 		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been created", r.failed.noun, from, to)
 	}
