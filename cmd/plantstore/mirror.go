@@ -347,17 +347,11 @@ type difference struct {
 	deleted bool
 }
 
-// mirrorWriters is how many writes are in flight.
-const mirrorWriters = 64
-
 // write makes the copy have the differences, which are of different plants.
 func (m *mirror) write(ctx context.Context, differences []difference) error {
 	writers, writing := errgroup.WithContext(ctx)
-	writers.SetLimit(mirrorWriters)
+	writers.SetLimit(64)
 	for _, d := range differences {
-		if writing.Err() != nil {
-			break
-		}
 		writers.Go(func() error {
 			var err error
 			if d.deleted {
@@ -367,16 +361,13 @@ func (m *mirror) write(ctx context.Context, differences []difference) error {
 			} else {
 				err = m.to.Replace(writing, d.plant, nil)
 			}
-			if err != nil {
-				return m.ofTarget(fmt.Errorf("plant %d: %w", d.plant.ID, err))
+			if err == nil || d.deleted && errors.Is(err, plantstore.ErrNoPlant) {
+				return nil
 			}
-			return nil
+			return m.ofTarget(fmt.Errorf("plant %d: %w", d.plant.ID, err))
 		})
 	}
-	if err := writers.Wait(); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return writers.Wait()
 }
 
 // A chunk of differences is written while both exports wait, so it must be small enough
