@@ -163,9 +163,7 @@ func newArrayReader(in io.Reader) (*arrayReader, error) {
 	if dec.PeekKind() != '[' {
 		return nil, errors.New("the file must be a JSON array of plants; for one plant per line, use --format ndjson")
 	}
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, err
-	}
+	dec.ReadToken() // is the bracket
 	return &arrayReader{dec: dec}, nil
 }
 
@@ -181,12 +179,12 @@ func (a *arrayReader) next() (record, error) {
 		}
 		return record{}, io.EOF
 	}
-	value, err := a.dec.ReadValue()
-	if err != nil {
-		return record{}, fmt.Errorf("element %d is not JSON: %w", a.count+1, err)
-	}
 	a.count++
-	if err := value.Compact(looseJSON); err != nil {
+	value, err := a.dec.ReadValue()
+	if err == nil {
+		err = value.Compact(looseJSON)
+	}
+	if err != nil {
 		return record{}, fmt.Errorf("element %d is not JSON: %w", a.count, err)
 	}
 	return record{json: value, line: a.count}, nil
