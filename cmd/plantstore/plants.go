@@ -198,13 +198,12 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 	if c.Limit > 0 {
 		query.Limit = min(c.Limit+1, 1000)
 	}
-	shown := 0
 	var last plantstore.ID
 	for plant, err := range api.List(ctx, query) {
 		if err != nil {
 			return errors.Join(err, show.out.Flush())
 		}
-		if c.Limit > 0 && shown == c.Limit {
+		if c.Limit > 0 && show.count == int64(c.Limit) {
 			if err := show.close(); err != nil {
 				return err
 			}
@@ -218,7 +217,6 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 		if err := show.row(plantRow(plant), encoded); err != nil {
 			return err
 		}
-		shown++
 		last = plant.ID
 	}
 	return show.close()
