@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -70,7 +69,7 @@ func (f storeFlags) open(mode sqlite.Mode, opts postgres.Options) (openedStore, 
 
 // openAlongside opens the store for a command that may run alongside a server.
 func (f storeFlags) openAlongside(mode sqlite.Mode) (openedStore, error) {
-	return f.open(mode, postgres.Options{StoreTimeout: callTimeout, Alongside: true, Log: slog.New(slog.DiscardHandler)})
+	return f.open(mode, postgres.Options{StoreTimeout: callTimeout, Alongside: true})
 }
 
 // look opens the store for a command that only reads it, which changes nothing in a file.
