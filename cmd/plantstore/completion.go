@@ -41,7 +41,6 @@ const wantFiles = ":files"
 //go:embed completion
 var completionScripts embed.FS
 
-// completeCommand prints completions for the last word.
 type completeCommand struct {
 	Words []string `arg:"" optional:""`
 }

@@ -44,7 +44,6 @@ Examples:
   plantstore events --histogram --since 2026-01-31T12:00:00Z`
 }
 
-// Run prints the events.
 func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 	selects := c.After != "" || c.ID != nil || len(c.Type) > 0 || c.By != ""
 	switch {
@@ -144,7 +143,6 @@ func readEvents(ctx context.Context, api *client.Client, q plantstore.EventQuery
 	}
 }
 
-// histogram prints how many events there were over time.
 func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.Client, since time.Time) error {
 	until, err := timeFlag("until", c.Until)
 	if err != nil {

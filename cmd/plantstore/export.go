@@ -42,7 +42,6 @@ Examples:
   plantstore export --db plants-2026-11-15.db plants.ndjson`
 }
 
-// Run exports to the file.
 func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	format, err := pickFormat(c.File, c.Format)
 	if err != nil {

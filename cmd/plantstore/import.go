@@ -60,7 +60,6 @@ type chunk struct {
 	err      error     // why no chunk follows; io.EOF at the end of the file
 }
 
-// chunkLine is a line of a chunk's body.
 type chunkLine struct {
 	start  int
 	number int    // in the file
@@ -74,7 +73,6 @@ type failure struct {
 	source  []byte
 }
 
-// Run imports the file.
 func (c *importCommand) Run(ctx context.Context, std streams) error {
 	format, err := pickFormat(c.File, c.Format)
 	if err != nil {
@@ -170,7 +168,6 @@ func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 	return f, info, nil
 }
 
-// importRun is an import in progress.
 type importRun struct {
 	api                *client.Client
 	records            recordReader
@@ -223,7 +220,6 @@ func (r *importRun) all(ctx context.Context) error {
 	}
 }
 
-// readChunk reads the next chunk.
 func (r *importRun) readChunk() *chunk {
 	ch := &chunk{}
 	for len(ch.lines)+len(ch.rejected) < chunkRecords && len(ch.body) < chunkBytes {
@@ -274,7 +270,6 @@ func (r *importRun) send(ctx context.Context, ch *chunk) error {
 	return err
 }
 
-// sendLines sends the lines from first up to last.
 func (r *importRun) sendLines(ctx context.Context, ch *chunk, first, last int) (plantstore.ImportReport, error) {
 	report, err := r.api.ImportLines(ctx, bytes.NewReader(ch.text(first, last)))
 	r.sendErr = err

@@ -44,7 +44,6 @@ Examples:
   plantstore mirror --from http://old:8080 --to http://new:8080 --state mirror.json --verify`
 }
 
-// Run copies the store.
 func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if c.Verify && c.Follow {
 		return usage("--verify compares the stores at the end: run it without --follow, once nothing is writing")
@@ -124,7 +123,6 @@ func ofServer(side, url string, err error) error {
 	return fmt.Errorf("%s %s: %w", side, url, err)
 }
 
-// mirrorState is the content of the state file.
 type mirrorState struct {
 	From    string            `json:"from"`
 	To      string            `json:"to"`
@@ -355,9 +353,7 @@ func (m *mirror) write(ctx context.Context, differences []difference) error {
 		writers.Go(func() error {
 			var err error
 			if d.deleted {
-				if err = m.to.Delete(writing, d.plant.ID, nil); errors.Is(err, plantstore.ErrNoPlant) {
-					err = nil
-				}
+				err = m.to.Delete(writing, d.plant.ID, nil)
 			} else {
 				err = m.to.Replace(writing, d.plant, nil)
 			}
@@ -414,7 +410,6 @@ func (m *mirror) compare(ctx context.Context) error {
 	return m.reached(at)
 }
 
-// verify compares both stores.
 func (m *mirror) verify(ctx context.Context) error {
 	var compared, different int64
 	err := m.join(m.from.Export(ctx, plantstore.Query{}), m.to.Export(ctx, plantstore.Query{}), func(d *difference) error {

@@ -55,7 +55,7 @@ func (l *listing) row(line string, encoded []byte) error {
 	return l.write(encoded)
 }
 
-// table aligns columns, which tabs separate.
+// table aligns the columns between tabs.
 type table struct {
 	*tabwriter.Writer
 	out *bufio.Writer

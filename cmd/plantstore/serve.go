@@ -416,7 +416,6 @@ func (c *serveCommand) readSecretKey() error {
 	return nil
 }
 
-// checkOIDC refuses invalid settings of the identity provider.
 func (c *serveCommand) checkOIDC() error {
 	if c.OIDCIssuer == "" {
 		if c.OIDCAudience != "" || c.OIDCScopePrefix != "" || len(c.OIDCGrant) > 0 {

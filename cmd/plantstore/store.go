@@ -11,7 +11,6 @@ import (
 	"plantstore/internal/sqlite"
 )
 
-// configFlags name the configuration file.
 type configFlags struct {
 	Config string `env:"PLANTSTORE_CONFIG" placeholder:"FILE" help:"A TOML file of settings, named as the flags of serve; flags and environment variables override it."`
 }
@@ -83,7 +82,6 @@ func (f storeFlags) look(ctx context.Context, std streams) (openedStore, error) 
 	return lookAt(ctx, f.DB, std)
 }
 
-// lookAt opens the store in a file to read it.
 func lookAt(ctx context.Context, path string, std streams) (*sqlite.Store, error) {
 	store, err := sqlite.Look(ctx, path, std.say)
 	if err != nil {
@@ -92,7 +90,6 @@ func lookAt(ctx context.Context, path string, std streams) (*sqlite.Store, error
 	return store, nil
 }
 
-// say prints a sentence about what a command does.
 func (s streams) say(sentence string) { fmt.Fprintln(s.err, sentence) }
 
 // name returns the store as it may be logged: without a password.

@@ -58,7 +58,6 @@ func (f *tlsFlags) check() (err error) {
 	return nil
 }
 
-// load reads the certificate and its key.
 func (f tlsFlags) load() (*tls.Certificate, error) {
 	chain, err := os.ReadFile(f.TLSCert)
 	if err != nil {
