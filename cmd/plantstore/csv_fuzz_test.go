@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -45,7 +44,7 @@ func (s fileServer) load(t *testing.T, format string, file []byte) (created, unc
 		return 0, 0, 0, err
 	}
 	log := newFailureLog(format, records, io.Discard)
-	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", "line", -1, true), started: time.Now()}
+	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", "line", -1, true)}
 	err = run.all(t.Context())
 	return int(run.created), int(run.unchanged), int(log.count), err
 }

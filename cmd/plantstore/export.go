@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -64,14 +63,13 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 			return err
 		}
 	}
-	shown, started := newProgress(std.err, "exported", "plant", -1, true), time.Now()
+	shown := newProgress(std.err, "exported", "plant", -1, true)
 	plants, err := c.export(ctx, std, api, format, shown)
 	shown.finish()
 	if err != nil {
 		return interruption(ctx, "the export", fmt.Errorf("the export failed: %w", err))
 	}
-	took := time.Since(started)
-	fmt.Fprintf(std.err, "%s exported in %s (%.0f a second)\n", count(plants, "plant"), took.Round(time.Millisecond), float64(plants)/took.Seconds())
+	fmt.Fprintf(std.err, "%s exported %s\n", count(plants, "plant"), shown.pace(plants))
 	return nil
 }
 

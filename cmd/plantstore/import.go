@@ -13,7 +13,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -110,7 +109,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 			return err
 		}
 	}
-	run := &importRun{api: api, records: records, counted: counted, failed: failed, started: time.Now()}
+	run := &importRun{api: api, records: records, counted: counted, failed: failed}
 	size := int64(-1)
 	if c.File != "-" && info.Mode().IsRegular() {
 		size = info.Size()
@@ -174,7 +173,6 @@ type importRun struct {
 	counted            *countingReader
 	failed             *failureLog
 	progress           *progress
-	started            time.Time
 	created, unchanged int64
 
 	// unconfirmed is the chunk of which it is not known what was created, and sendErr why
@@ -342,9 +340,7 @@ func (r *importRun) summarise(out io.Writer, complete bool) {
 	default:
 		lead = count(r.total(), r.failed.noun) + " acknowledged: "
 	}
-	took := time.Since(r.started)
-	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, in %s (%.0f a second)\n",
-		lead, r.created, r.unchanged, r.failed.count, took.Round(time.Millisecond), float64(r.total())/took.Seconds())
+	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, %s\n", lead, r.created, r.unchanged, r.failed.count, r.progress.pace(r.total()))
 }
 
 // report prints what the server has acknowledged, as JSON.

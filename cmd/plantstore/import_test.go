@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"plantstore/client"
 )
@@ -106,7 +105,7 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 	}
 	log := newFailureLog(formatNDJSON, nil, io.Discard)
 	counted := &countingReader{in: twoChunks()}
-	run := &importRun{api: api, records: newLineReader(counted), counted: counted, failed: log, progress: newProgress(io.Discard, "", "line", -1, true), started: time.Now()}
+	run := &importRun{api: api, records: newLineReader(counted), counted: counted, failed: log, progress: newProgress(io.Discard, "", "line", -1, true)}
 	err = run.all(t.Context())
 	if err == nil {
 		t.Fatal("a lost connection is not an error")

@@ -61,6 +61,12 @@ func (p *progress) update(bytes, items int64) {
 	fmt.Fprintf(p.out, "%s%s\n", done, of)
 }
 
+// pace says how long a number of items has taken.
+func (p *progress) pace(items int64) string {
+	took := time.Since(p.started)
+	return fmt.Sprintf("in %s (%.0f a second)", took.Round(time.Millisecond), float64(items)/took.Seconds())
+}
+
 func (p *progress) finish() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
