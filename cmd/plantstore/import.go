@@ -120,7 +120,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if closeErr := failed.close(err == nil); !errors.Is(err, closeErr) { // that of a full disk is known
 		err = errors.Join(err, closeErr)
 	}
-	failed.summarise(std.err)
+	failed.summarise()
 	if c.JSON {
 		err = errors.Join(err, run.report(std.out))
 	} else {
@@ -462,19 +462,19 @@ func (l *failureLog) add(f failure) error {
 }
 
 // summarise says where the failures are that were not shown.
-func (l *failureLog) summarise(out io.Writer) {
+func (l *failureLog) summarise() {
 	if l.file == nil {
 		if more := l.count - l.shown; more > 0 {
-			fmt.Fprintf(out, "%d more failed: use --errors FILE to get all of them, with their reasons\n", more)
+			fmt.Fprintf(l.show, "%d more failed: use --errors FILE to get all of them, with their reasons\n", more)
 		}
 		return
 	}
 	if more := l.written - l.shown; more > 0 {
-		fmt.Fprintf(out, "%d more failed: see %s\n", more, l.file.Name())
+		fmt.Fprintf(l.show, "%d more failed: see %s\n", more, l.file.Name())
 	}
 	// The import stopped before it had asked for every reason.
 	if unknown := l.count - l.written; unknown > 0 {
-		fmt.Fprintf(out, "%d more failed, but the reasons are not known: run the import again to get them\n", unknown)
+		fmt.Fprintf(l.show, "%d more failed, but the reasons are not known: run the import again to get them\n", unknown)
 	}
 }
 
