@@ -46,7 +46,7 @@ func (c *backupCommand) Run(ctx context.Context, std streams) error {
 func (c *backupCommand) run(ctx context.Context, std streams) error {
 	switch {
 	case c.File == "-":
-		return failedBackup(sqlite.WriteBackup(ctx, c.DB, std.out, std.say))
+		return wrap("cannot back up the store", sqlite.WriteBackup(ctx, c.DB, std.out, std.say))
 	case c.To == "":
 		took, err := c.write(ctx, c.File, std)
 		if err != nil {
@@ -77,18 +77,11 @@ func (c *backupCommand) check(std streams) error {
 	return nil
 }
 
-func failedBackup(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("cannot back up the store: %w", err)
-}
-
 // write writes a backup and returns how long that took.
 func (c *backupCommand) write(ctx context.Context, file string, std streams) (time.Duration, error) {
 	start := time.Now()
-	if err := failedBackup(sqlite.Backup(ctx, c.DB, file, std.say)); err != nil {
-		return 0, err
+	if err := sqlite.Backup(ctx, c.DB, file, std.say); err != nil {
+		return 0, wrap("cannot back up the store", err)
 	}
 	took := time.Since(start)
 	_, err := fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", file)

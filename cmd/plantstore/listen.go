@@ -83,10 +83,8 @@ func listenHint(err error) string {
 
 // notify tells systemd about the state of the service, if systemd started it.
 func notify(state string) error {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		return fmt.Errorf("notify systemd: %w", err)
-	}
-	return nil
+	_, err := daemon.SdNotify(false, state)
+	return wrap("notify systemd", err)
 }
 
 // feedWatchdog tells systemd that the process is alive, if the unit has a WatchdogSec.

@@ -154,10 +154,7 @@ func (l *logins) save() error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(l.tokens)
 	})
-	if err != nil {
-		return fmt.Errorf("save the token: %w", err)
-	}
-	return nil
+	return wrap("save the token", err)
 }
 
 // loginKey returns the form of a URL under which its token is saved.

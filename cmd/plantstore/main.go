@@ -185,6 +185,14 @@ func spellOut(args []string) []string {
 	return args
 }
 
+// wrap adds what failed to err, and returns nil for nil.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // errUsage marks an error in the command line.
 var errUsage = errors.New("usage")
 

@@ -52,10 +52,7 @@ func (c *checkCommand) checkFile(ctx context.Context, std streams) (problems []s
 		return nil, err
 	}
 	problems, err = store.Check(ctx)
-	if err := errors.Join(err, store.Close()); err != nil {
-		return nil, fmt.Errorf("cannot check the store: %w", err)
-	}
-	return problems, nil
+	return problems, wrap("cannot check the store", errors.Join(err, store.Close()))
 }
 
 func (c *checkCommand) checkPostgres(ctx context.Context, _ streams) ([]string, error) {
@@ -65,11 +62,8 @@ func (c *checkCommand) checkPostgres(ctx context.Context, _ streams) ([]string, 
 	}
 	defer store.Close()
 	problems, err := store.Check(ctx)
-	switch {
-	case errors.Is(err, postgres.ErrOlderSchema):
+	if errors.Is(err, postgres.ErrOlderSchema) {
 		return nil, usage("cannot check the store: %w", err)
-	case err != nil:
-		return nil, fmt.Errorf("cannot check the store: %w", err)
 	}
-	return problems, nil
+	return problems, wrap("cannot check the store", err)
 }

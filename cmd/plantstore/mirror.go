@@ -112,16 +112,9 @@ type mirror struct {
 }
 
 // ofSource and ofTarget say which server an error is from.
-func (m *mirror) ofSource(err error) error { return ofServer("source", m.From, err) }
+func (m *mirror) ofSource(err error) error { return wrap("source "+m.From, err) }
 
-func (m *mirror) ofTarget(err error) error { return ofServer("target", m.To, err) }
-
-func ofServer(side, url string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s %s: %w", side, url, err)
-}
+func (m *mirror) ofTarget(err error) error { return wrap("target "+m.To, err) }
 
 type mirrorState struct {
 	From    string            `json:"from"`
@@ -168,10 +161,7 @@ func (m *mirror) save() error {
 	err := writeAtomically(context.Background(), m.State, func(out io.Writer) error {
 		return json.NewEncoder(out).Encode(m.state)
 	})
-	if err != nil {
-		return fmt.Errorf("cannot write the state file: %w", err)
-	}
-	return nil
+	return wrap("cannot write the state file", err)
 }
 
 // identify finds out which stores the servers have. If the target's is not the one that

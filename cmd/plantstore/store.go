@@ -84,10 +84,7 @@ func (f storeFlags) look(ctx context.Context, std streams) (openedStore, error) 
 
 func lookAt(ctx context.Context, path string, std streams) (*sqlite.Store, error) {
 	store, err := sqlite.Look(ctx, path, std.say)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the store: %w", err)
-	}
-	return store, nil
+	return store, wrap("cannot open the store", err)
 }
 
 func (s streams) say(sentence string) { fmt.Fprintln(s.err, sentence) }
