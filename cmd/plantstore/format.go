@@ -121,7 +121,7 @@ func newRecordReader(format string, delim delimiter, in io.Reader) (recordReader
 	case formatCSV:
 		return newCSVReader(in, delim)
 	}
-	return newLineReader(in), nil
+	return &lineReader{lines: wire.NewLineReader(in, maxRecord)}, nil
 }
 
 // jsonRecords is what NDJSON and a JSON array have in common.
@@ -131,10 +131,6 @@ type jsonRecords struct{}
 type lineReader struct {
 	jsonRecords
 	lines *wire.LineReader
-}
-
-func newLineReader(in io.Reader) *lineReader {
-	return &lineReader{lines: wire.NewLineReader(in, maxRecord)}
 }
 
 func (*lineReader) failures() layout { return layouts[formatNDJSON] }

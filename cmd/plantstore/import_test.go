@@ -103,9 +103,13 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := newFailureLog(formatNDJSON, nil, io.Discard)
 	counted := &countingReader{in: twoChunks()}
-	run := &importRun{api: api, records: newLineReader(counted), counted: counted, failed: log, progress: newProgress(io.Discard, "", "line", -1, true)}
+	records, err := newRecordReader(formatNDJSON, 0, counted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := newFailureLog(formatNDJSON, records, io.Discard)
+	run := &importRun{api: api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "", "line", -1, true)}
 	err = run.all(t.Context())
 	if err == nil {
 		t.Fatal("a lost connection is not an error")
