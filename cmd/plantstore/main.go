@@ -78,7 +78,7 @@ func main() {
 func run(ctx context.Context, args []string, std streams) int {
 	var cmd commands
 	exited := -1
-	parser, err := kong.New(&cmd, append(mappers,
+	parser := kong.Must(&cmd, append(mappers,
 		kong.Name("plantstore"),
 		kong.Description(description),
 		kong.Writers(std.out, std.err),
@@ -88,17 +88,13 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.Bind(std),
 		kong.BindToProvider(clientOf),
 	)...)
-	if err != nil {
-		fmt.Fprintln(std.err, "plantstore:", err)
-		return exitFailure
-	}
 	args = spellOut(args)
 	if args[0] != "serve" { // which logs them
 		for _, warning := range unknownVariables(parser.Model.Node, os.Environ()) {
 			fmt.Fprintln(std.err, "plantstore: warning:", warning)
 		}
 	}
-	args, err = prepareArgs(parser.Model.Node, args)
+	args, err := prepareArgs(parser.Model.Node, args)
 	if err != nil {
 		fmt.Fprintln(std.err, "plantstore:", err)
 		return exitUsage
