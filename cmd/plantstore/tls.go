@@ -137,7 +137,6 @@ func obtain(ctx context.Context, m *autocert.Manager, names []string, log *slog.
 			}
 		}
 	}
-	<-ctx.Done()
 	return nil
 }
 
