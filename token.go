@@ -275,9 +275,14 @@ func HashSecret(secret string) TokenHash { return sha256.Sum256([]byte(secret)) 
 // <TOKEN> or plt_…, contains characters that RFC 6750 does not allow, or begins with plt_ and
 // has the wrong length or checksum. The error never contains the secret.
 func CheckSecret(secret string) error {
-	if strings.ContainsAny(secret, "<>…") || strings.HasPrefix(secret, secretPrefix) && strings.Contains(secret, "...") {
+	err := checkSecret(secret)
+	if err != nil && (strings.ContainsAny(secret, "<>…") || strings.HasPrefix(secret, secretPrefix) && strings.Contains(secret, "...")) {
 		return errors.New("the token is a placeholder: put a real one in its place")
 	}
+	return err
+}
+
+func checkSecret(secret string) error {
 	if !isBearer(secret) {
 		return errors.New("the token has characters that are not allowed in a bearer token")
 	}
