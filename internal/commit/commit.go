@@ -280,15 +280,19 @@ func (w *Writer) apply(b *batch) error {
 	delays := backoff.Exponential{Min: 20 * time.Millisecond, Max: time.Second}
 	for {
 		results, err := w.store.Apply(ctx, b.writes[len(b.results):])
-		if err == nil {
-			b.results = append(b.results, results...)
-			if len(results) == 0 || len(b.results) >= len(b.writes) {
-				return nil
+		if err != nil {
+			if errors.Is(err, plantstore.ErrRetry) && delays.Wait(ctx) {
+				continue
 			}
-			continue
-		}
-		if !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
 			return err
+		}
+		if b.results == nil { // as a rule, there is one part
+			b.results = results
+		} else {
+			b.results = append(b.results, results...)
+		}
+		if len(results) == 0 || len(b.results) >= len(b.writes) {
+			return nil
 		}
 	}
 }
