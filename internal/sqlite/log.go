@@ -99,30 +99,21 @@ func (s *Store) load() error {
 const eventBudget = 100_000
 
 // Events returns a page of the log.
-func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	err = s.withSnapshot(ctx, s.search, func(snap *snapshot) error {
+func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	return readSnapshot(ctx, s.search, func(snap *snapshot) (plantstore.EventPage, error) {
 		start, first, err := snap.Start(q)
 		if err != nil {
-			return err
+			return plantstore.EventPage{}, err
 		}
-		build := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
-		err = snap.eachEvent(first, q.Newest, build.Add)
-		page = build.Page()
-		return err
+		page := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+		err = snap.eachEvent(first, q.Newest, page.Add)
+		return page.Page(), err
 	})
-	if err != nil {
-		return plantstore.EventPage{}, err
-	}
-	return page, nil
 }
 
 // Histogram finds the bounds of the buckets in the log by binary search.
-func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
-	err = s.withSnapshot(ctx, s.lists, func(snap *snapshot) (err error) {
-		buckets, err = snap.Histogram(q)
-		return err
-	})
-	return buckets, err
+func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]plantstore.Bucket, error) {
+	return readSnapshot(ctx, s.lists, func(snap *snapshot) ([]plantstore.Bucket, error) { return snap.Histogram(q) })
 }
 
 // Changed returns a channel that is closed when rows have been added to the log.

@@ -20,11 +20,7 @@ const searchBudget = 200_000
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	var found *plantstore.Plant
-	err := s.withReader(ctx, s.read, func(c *sqlite.Conn) (err error) {
-		found, err = s.find(c, id)
-		return err
-	})
+	found, err := read(ctx, s.read, func(c *sqlite.Conn) (*plantstore.Plant, error) { return s.find(c, id) })
 	if err != nil {
 		return plantstore.Plant{}, err
 	}
@@ -60,15 +56,15 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	page, pool := storage.NewPageBuilder(q, searchBudget), s.lists
+	pool := s.lists
 	if q.Filtered() {
 		pool = s.search
 	}
-	err := s.withSnapshot(ctx, pool, func(snap *snapshot) error { return snap.each(q, page.Add) })
-	if err != nil {
-		return plantstore.Page{}, err
-	}
-	return page.Page(), nil
+	return readSnapshot(ctx, pool, func(snap *snapshot) (plantstore.Page, error) {
+		page := storage.NewPageBuilder(q, searchBudget)
+		err := snap.each(q, page.Add)
+		return page.Page(), err
+	})
 }
 
 // Scan yields all plants from one snapshot.
@@ -81,21 +77,22 @@ func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cur
 }
 
 func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
-	matches, stopped := match.Filter(q), false
-	err := s.withSnapshot(ctx, s.scans, func(snap *snapshot) error {
+	matches := match.Filter(q)
+	stopped, err := readSnapshot(ctx, s.scans, func(snap *snapshot) (stopped bool, err error) {
 		if at != nil {
 			position, err := snap.At(snap.Last)
 			if err != nil {
-				return err
+				return false, err
 			}
 			*at = position.Cursor()
 		}
-		return snap.each(q, func(p plantstore.Plant) bool {
+		err = snap.each(q, func(p plantstore.Plant) bool {
 			if matches(p) {
 				stopped = !yield(p)
 			}
 			return !stopped
 		})
+		return stopped, err
 	})
 	if stopped {
 		return nil
@@ -145,11 +142,6 @@ func beginRead(c *sqlite.Conn) (*snapshot, error) {
 }
 
 func (snap *snapshot) end() { _ = snap.state.Reset() }
-
-// withSnapshot runs f with a snapshot on a connection of the pool.
-func (s *Store) withSnapshot(ctx context.Context, pool *readers, f func(*snapshot) error) error {
-	return s.withReader(ctx, pool, func(c *sqlite.Conn) error { return s.snapshot(c, f) })
-}
 
 // snapshot runs f with a snapshot on a connection (invariant 4).
 func (s *Store) snapshot(c *sqlite.Conn, f func(*snapshot) error) error {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 
@@ -38,6 +39,36 @@ type readers struct {
 	inUse chan struct{} // holds a token for each connection in use
 	mu    sync.Mutex    // guards idle
 	idle  []*sqlite.Conn
+}
+
+// read returns what f reads with a connection of the pool.
+func read[T any](ctx context.Context, pool *readers, f func(*sqlite.Conn) (T, error)) (found T, err error) {
+	s := pool.store
+	if err := s.checkTrusted(); err != nil {
+		return found, err
+	}
+	c, err := pool.acquire(ctx)
+	if err == nil {
+		defer pool.release(c)
+		if found, err = f(c); err == nil {
+			return found, nil
+		}
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("read %s: %w", s.path, ctx.Err())
+	}
+	return *new(T), s.classify(err)
+}
+
+// readSnapshot is read with a snapshot.
+func readSnapshot[T any](ctx context.Context, pool *readers, f func(*snapshot) (T, error)) (T, error) {
+	return read(ctx, pool, func(c *sqlite.Conn) (found T, err error) {
+		err = pool.store.snapshot(c, func(snap *snapshot) (err error) {
+			found, err = f(snap)
+			return err
+		})
+		return found, err
+	})
 }
 
 // acquire returns a connection, which the caller must release. If reads are not brief, it is

@@ -38,15 +38,13 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 // updateTrim finds the rows that are too old, and takes note of rows that other processes
 // have appended.
 func (s *Store) updateTrim(ctx context.Context) error {
-	var last int64
-	err := s.withSnapshot(ctx, s.read, func(snap *snapshot) error {
-		last = snap.Last
+	last, err := readSnapshot(ctx, s.read, func(snap *snapshot) (int64, error) {
 		if s.logAge == 0 {
-			return nil
+			return snap.Last, nil
 		}
 		expired, err := snap.Before(time.Now().Add(-s.logAge))
 		s.expired.Store(expired.Seq)
-		return err
+		return snap.Last, err
 	})
 	if err == nil && last > s.lastSeq.Load() {
 		err = s.withWriter(ctx, (*writer).catchUp)
@@ -103,21 +101,21 @@ func (s *Store) mayTrim() bool {
 }
 
 // Stats describes the store. It reads a few rows.
-func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
-	err = s.withSnapshot(ctx, s.read, func(snap *snapshot) (err error) {
+func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
+	stats, err := readSnapshot(ctx, s.read, func(snap *snapshot) (stats plantstore.Stats, err error) {
 		if stats.Plants, stats.Bytes, err = s.totals(snap.conn); err != nil {
-			return err
+			return stats, err
 		}
 		stats.Events, stats.LastSeq, stats.Unflushed = snap.Last-snap.Trimmed, snap.Last, snap.Last-snap.flushed
 		if stats.Events == 0 {
-			return nil
+			return stats, nil
 		}
 		first, err := snap.At(snap.Trimmed + 1)
 		stats.Oldest = time.UnixMicro(first.Time).UTC()
-		return err
+		return stats, err
 	})
 	if err != nil {
-		return plantstore.Stats{}, err
+		return stats, err
 	}
 	stats.FileBytes, stats.WALBytes = sizeOf(s.path), sizeOf(s.path+"-wal")
 	stats.FreeBytes, stats.Checkpoints = freeBytes(filepath.Dir(s.path)), s.checkpoints.Load()

@@ -244,7 +244,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	if err := s.checkWritable(); err != nil {
 		return err
 	}
-	return s.withReader(ctx, s.read, func(c *sqlite.Conn) error { return exec(c, "SELECT 1 FROM stored LIMIT 1") })
+	_, err := read(ctx, s.read, func(c *sqlite.Conn) (int64, error) { return number(c, "SELECT 1 FROM stored LIMIT 1") })
+	return err
 }
 
 func (s *Store) takeLock() error {
@@ -452,22 +453,6 @@ func (s *Store) withConn(ctx context.Context, f func(*sqlite.Conn) error) error 
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
 	return f(c)
-}
-
-// withReader runs f with a connection of the pool.
-func (s *Store) withReader(ctx context.Context, pool *readers, f func(*sqlite.Conn) error) error {
-	if err := s.checkTrusted(); err != nil {
-		return err
-	}
-	c, err := pool.acquire(ctx)
-	if err == nil {
-		defer pool.release(c)
-		err = f(c)
-	}
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("read %s: %w", s.path, ctx.Err())
-	}
-	return s.classify(err)
 }
 
 // classify wraps an error of the engine in the domain's errors.

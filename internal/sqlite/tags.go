@@ -85,33 +85,26 @@ const (
 
 // Tags returns one page of tags.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
-	b := storage.NewTagPageBuilder(q, tagBudget)
-	err := s.withSnapshot(ctx, s.lists, func(snap *snapshot) error {
+	return readSnapshot(ctx, s.lists, func(snap *snapshot) (plantstore.TagPage, error) {
+		page := storage.NewTagPageBuilder(q, tagBudget)
 		mem, err := snap.unflushed()
 		if err != nil {
-			return err
+			return plantstore.TagPage{}, err
 		}
 		from := q.Start()
 		for {
 			tag, ok, err := snap.nextTag(mem, from)
-			if err != nil || !ok {
-				return err
-			}
-			if !b.Wants(tag) {
-				return nil
+			if err != nil || !ok || !page.Wants(tag) {
+				return page.Page(), err
 			}
 			plants, work, err := snap.countTagged(mem, tag)
 			if err != nil {
-				return err
+				return plantstore.TagPage{}, err
 			}
-			b.Add(tag, plants, work)
+			page.Add(tag, plants, work)
 			from = tag + "\x00" // the least text after it
 		}
 	})
-	if err != nil {
-		return plantstore.TagPage{}, err
-	}
-	return b.Page(), nil
 }
 
 // nextTag returns the first tag that is not before from.

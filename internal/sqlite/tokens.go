@@ -18,10 +18,12 @@ const tokenColumns = "hash, name, scopes, created, expires, revoked, used, coale
 const tokenEnd = "coalesce(revoked, expires, 9223372036854775807)"
 
 const (
-	insertToken = "INSERT INTO tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, 'off'))"
-	selectToken = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
-	isActive    = tokenEnd + " > ?1 AND revoked IS NULL"
-	countActive = "SELECT count(*) FROM tokens WHERE " + isActive
+	insertToken  = "INSERT INTO tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, 'off'))"
+	selectToken  = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
+	selectTokens = "SELECT " + tokenColumns + " FROM tokens ORDER BY seq"
+	isActive     = tokenEnd + " > ?1 AND revoked IS NULL"
+	selectActive = "SELECT " + tokenColumns + " FROM tokens WHERE " + isActive
+	countActive  = "SELECT count(*) FROM tokens WHERE " + isActive
 	// deleteEnded deletes the tokens that ended by ?1 except the last ?3, and those that
 	// ended by ?2, but at most ?4. There are fewer active ones to count than ended ones.
 	deleteEnded = "DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens WHERE " + tokenEnd + " <= ?1 ORDER BY " + tokenEnd + `, seq LIMIT min(?4, max(
@@ -125,53 +127,23 @@ func (w *writer) catchUp() error {
 
 // Tokens returns all tokens in the order of their creation.
 func (s *Store) Tokens(ctx context.Context) ([]plantstore.Token, error) {
-	return s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens ORDER BY seq")
+	return read(ctx, s.tokens, func(c *sqlite.Conn) ([]plantstore.Token, error) { return queryAll(c, rowToken, selectTokens) })
 }
 
 // ActiveTokens returns the tokens that are active at that time.
 func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error) {
-	return s.selectTokens(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE "+isActive, at.Unix())
+	return read(ctx, s.tokens, func(c *sqlite.Conn) ([]plantstore.Token, error) {
+		return queryAll(c, rowToken, selectActive, at.Unix())
+	})
 }
 
 // Token returns the token with that hash.
-func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
-	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
-		token, err = findToken(c, hash)
-		return err
-	})
-	return token, err
+func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
+	return read(ctx, s.tokens, func(c *sqlite.Conn) (plantstore.Token, error) { return findToken(c, hash) })
 }
 
 func findToken(c *sqlite.Conn, hash plantstore.TokenHash) (plantstore.Token, error) {
-	found, err := selectTokens(c, selectToken, hash[:])
-	if err != nil {
-		return plantstore.Token{}, err
-	}
-	if len(found) == 0 {
-		return plantstore.Token{}, plantstore.ErrNoSuchToken
-	}
-	return found[0], nil
-}
-
-func (s *Store) selectTokens(ctx context.Context, text string, args ...any) ([]plantstore.Token, error) {
-	var tokens []plantstore.Token
-	err := s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
-		tokens, err = selectTokens(c, text, args...)
-		return err
-	})
-	return tokens, err
-}
-
-func selectTokens(c *sqlite.Conn, text string, args ...any) (tokens []plantstore.Token, err error) {
-	err = query(c, func(row *sqlite.Stmt) error {
-		t, err := rowToken(row)
-		tokens = append(tokens, t)
-		return err
-	}, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	return tokens, nil
+	return queryOne(c, rowToken, plantstore.ErrNoSuchToken, selectToken, hash[:])
 }
 
 // RevokeToken revokes a token, once.

@@ -25,27 +25,15 @@ const (
 )
 
 // Webhooks returns all webhooks in the order of their creation.
-func (s *Store) Webhooks(ctx context.Context) (hooks []plantstore.Webhook, err error) {
-	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) (err error) {
-		hooks, err = queryWebhooks(c, selectWebhooks)
-		return err
-	})
-	return hooks, err
+func (s *Store) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
+	return read(ctx, s.tokens, func(c *sqlite.Conn) ([]plantstore.Webhook, error) { return queryAll(c, rowWebhook, selectWebhooks) })
 }
 
-func queryWebhooks(c *sqlite.Conn, text string, args ...any) (hooks []plantstore.Webhook, err error) {
-	err = query(c, func(row *sqlite.Stmt) error {
-		var hook plantstore.Webhook
-		if err := json.Unmarshal([]byte(row.ColumnText(1)), &hook); err != nil {
-			return fmt.Errorf("webhook %s: %w", row.ColumnText(0), err)
-		}
-		hooks = append(hooks, hook)
-		return nil
-	}, text, args...)
-	if err != nil {
-		return nil, err
+func rowWebhook(row *sqlite.Stmt) (hook plantstore.Webhook, err error) {
+	if err := json.Unmarshal([]byte(row.ColumnText(1)), &hook); err != nil {
+		return hook, fmt.Errorf("webhook %s: %w", row.ColumnText(0), err)
 	}
-	return hooks, nil
+	return hook, nil
 }
 
 // CreateWebhook adds a webhook.
@@ -103,14 +91,10 @@ func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantst
 
 // changedWebhook returns a webhook after the change, and its JSON.
 func (w *writer) changedWebhook(id string, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, value string, err error) {
-	found, err := queryWebhooks(w.conn, selectWebhook, id)
+	hook, err = queryOne(w.conn, rowWebhook, plantstore.ErrNoWebhook, selectWebhook, id)
 	if err != nil {
 		return hook, "", err
 	}
-	if len(found) == 0 {
-		return hook, "", plantstore.ErrNoWebhook
-	}
-	hook = found[0]
 	if err := change(&hook); err != nil {
 		return hook, "", err
 	}
@@ -127,27 +111,23 @@ func (w *writer) setWebhook(id, value string) error {
 
 // Backlogs counts the events after the positions of webhooks.
 func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
-	backlogs := make([]plantstore.Backlog, len(hooks))
-	err := s.withSnapshot(ctx, s.lists, func(snap *snapshot) error {
+	return readSnapshot(ctx, s.lists, func(snap *snapshot) ([]plantstore.Backlog, error) {
+		backlogs := make([]plantstore.Backlog, len(hooks))
 		for i := range hooks {
 			after, types, err := storage.BacklogOf(&hooks[i])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			err = query(snap.conn, func(row *sqlite.Stmt) error {
 				backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
 				return nil
 			}, selectBacklog, max(after, snap.Trimmed), types, plantstore.MaxPending)
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return backlogs, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return backlogs, nil
 }
 
 // DeleteWebhook removes a webhook and its deliveries.
@@ -168,24 +148,16 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 }
 
 // Deliveries returns the last attempts of a webhook.
-func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
-	found := false
-	err = s.withReader(ctx, s.tokens, func(c *sqlite.Conn) error {
-		return query(c, func(row *sqlite.Stmt) error {
-			found = true
-			if err := json.Unmarshal([]byte(row.ColumnText(0)), &attempts); err != nil {
-				return fmt.Errorf("deliveries of webhook %s: %w", id, err)
-			}
-			return nil
-		}, selectDeliveries, id)
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case !found:
-		return nil, plantstore.ErrNoWebhook
+func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
+	rowDeliveries := func(row *sqlite.Stmt) (attempts []plantstore.Delivery, err error) {
+		if err := json.Unmarshal([]byte(row.ColumnText(0)), &attempts); err != nil {
+			return nil, fmt.Errorf("deliveries of webhook %s: %w", id, err)
+		}
+		return attempts, nil
 	}
-	return attempts, nil
+	return read(ctx, s.tokens, func(c *sqlite.Conn) ([]plantstore.Delivery, error) {
+		return queryOne(c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, id)
+	})
 }
 
 // SaveDeliveries replaces the last attempts of a webhook, without waiting for the disk.

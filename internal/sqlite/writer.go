@@ -236,6 +236,32 @@ func query(c *sqlite.Conn, f func(row *sqlite.Stmt) error, text string, args ...
 	return err
 }
 
+// queryAll returns what f reads from each row that a query returns.
+func queryAll[T any](c *sqlite.Conn, f func(row *sqlite.Stmt) (T, error), text string, args ...any) (all []T, err error) {
+	err = query(c, func(row *sqlite.Stmt) error {
+		found, err := f(row)
+		all = append(all, found)
+		return err
+	}, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// queryOne is queryAll for a query that returns one row at most. If there is none, it returns
+// the error none.
+func queryOne[T any](c *sqlite.Conn, f func(row *sqlite.Stmt) (T, error), none error, text string, args ...any) (T, error) {
+	all, err := queryAll(c, f, text, args...)
+	if err == nil && len(all) == 0 {
+		err = none
+	}
+	if err != nil {
+		return *new(T), err
+	}
+	return all[0], nil
+}
+
 // number returns the number that a query returns.
 func number(c *sqlite.Conn, text string, args ...any) (n int64, err error) {
 	err = query(c, func(row *sqlite.Stmt) error { n = row.ColumnInt64(0); return nil }, text, args...)
