@@ -58,7 +58,7 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 		// What a kill has left. SQLite makes an index in memory if no process keeps this one.
 		parameters = "mode=ro&readonly_shm=1"
 	default:
-		return recoveredCopy(s, info, say)
+		return s.recoveredCopy(info, say)
 	}
 	location, err := fileURI(s.file, parameters)
 	if err != nil {
@@ -80,7 +80,7 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 	case sqlite.ResultProtocol, sqlite.ResultReadOnly:
 		// What is in place of the log is not one, or the index would have to be made anew while
 		// another process keeps it.
-		return recoveredCopy(s, info, say)
+		return s.recoveredCopy(info, say)
 	}
 	if err != nil {
 		return nil, errors.Join(classify(path, err), s.Close())
@@ -121,31 +121,40 @@ func (s *Store) migratedCopy(ctx context.Context, say func(string)) (*Store, err
 	size := 2 * (sizeOf(s.file) + sizeOf(s.file+"-wal"))
 	say(fmt.Sprintf("%s has schema %d, and this release's is %d: a copy in %s, of up to %d MB, is migrated and read. Only plantstore serve migrates the store.",
 		s.path, s.schema, Schema(), os.TempDir(), megabytes(size)))
+	migrated, err := s.lookAtCopy(size, say, func(path string) error {
+		if err := s.vacuumInto(ctx, path); err != nil {
+			return fmt.Errorf("copy %s: %w", s.path, err)
+		}
+		server, err := Open(path, Serve)
+		if err != nil {
+			return err
+		}
+		return errors.Join(server.Damaged(), server.Close())
+	})
+	if err != nil {
+		return nil, err
+	}
+	migrated.original = s
+	return migrated, nil
+}
+
+// lookAtCopy returns the store in a temporary copy that write makes, which may become as large
+// as that.
+func (s *Store) lookAtCopy(size int64, say func(string), write func(path string) error) (*Store, error) {
 	dir, err := makeTemp(size)
 	if err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, filepath.Base(s.path))
-	migrated, err := s.migrateTo(ctx, path, say)
+	var copied *Store
+	if err = write(path); err == nil {
+		copied, err = lookAsIs(path, say)
+	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	migrated.temp, migrated.original = dir, s
-	return migrated, nil
-}
-
-func (s *Store) migrateTo(ctx context.Context, path string, say func(string)) (*Store, error) {
-	if err := s.vacuumInto(ctx, path); err != nil {
-		return nil, fmt.Errorf("copy %s: %w", s.path, err)
-	}
-	server, err := Open(path, Serve)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(server.Damaged(), server.Close()); err != nil {
-		return nil, err
-	}
-	return lookAsIs(path, say)
+	copied.temp = dir
+	return copied, nil
 }
 
 // vacuumInto writes a snapshot to the file at path, which must be empty or not exist.
@@ -159,34 +168,22 @@ func (s *Store) vacuumInto(ctx context.Context, path string) error {
 
 // recoveredCopy returns the store in a copy that has what is in the log: a log without an
 // index cannot be read without writing. No process has such a file open.
-func recoveredCopy(s *Store, info fs.FileInfo, say func(string)) (*Store, error) {
+func (s *Store) recoveredCopy(info fs.FileInfo, say func(string)) (*Store, error) {
 	log, err := os.Stat(s.file + "-wal")
 	if err != nil {
 		return nil, err
 	}
 	size := 2 * (info.Size() + log.Size()) // the log is copied into the file, too
 	say(fmt.Sprintf("%s has a write-ahead log that has to be recovered: a copy of both in %s, of up to %d MB, is read.", s.path, os.TempDir(), megabytes(size)))
-	dir, err := makeTemp(size)
-	if err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, filepath.Base(s.path))
-	err = errors.Join(copyFile(s.file, path), copyFile(s.file+"-wal", path+"-wal"))
-	if err == nil && !(isStill(s.file, info) && isStill(s.file+"-wal", log)) {
-		err = fmt.Errorf("copy %s: %w", s.path, errWritten)
-	}
-	if err == nil {
-		err = classify(s.path, leaveWAL(path))
-	}
-	var recovered *Store
-	if err == nil {
-		recovered, err = lookAsIs(path, say)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	recovered.temp = dir
-	return recovered, nil
+	return s.lookAtCopy(size, say, func(path string) error {
+		if err := errors.Join(copyFile(s.file, path), copyFile(s.file+"-wal", path+"-wal")); err != nil {
+			return err
+		}
+		if !isStill(s.file, info) || !isStill(s.file+"-wal", log) {
+			return fmt.Errorf("copy %s: %w", s.path, errWritten)
+		}
+		return classify(s.path, leaveWAL(path))
+	})
 }
 
 func copyFile(from, to string) error {
