@@ -107,21 +107,15 @@ func (s *Store) warnOfTime() {
 // to call it again.
 func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	if s.applying.Load() > 0 {
-		s.flushing = false
 		return idleAfter, nil
 	}
-	if since := time.Since(time.Unix(0, s.lastWrite.Load())); since < idleAfter && !s.flushing {
-		return idleAfter - since, nil
+	if left := idleAfter - time.Since(time.Unix(0, s.lastWrite.Load())); left > 0 {
+		return left, nil
 	}
-	before := s.lastSeq.Load()
 	if !s.freezeRest() && !s.mayTrim() {
-		s.flushing = false
 		return idleAfter, nil
 	}
-	err = s.withWriter(ctx, s.flushWhileIdle)
-	// Writes that arrive in the meantime end it.
-	s.flushing = err == nil && s.applying.Load() == 0 && s.lastSeq.Load() == before
-	if !s.flushing {
+	if err := s.withWriter(ctx, s.flushWhileIdle); err != nil {
 		return idleAfter, err
 	}
 	return idlePause, nil

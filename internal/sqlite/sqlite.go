@@ -96,7 +96,6 @@ type Store struct {
 	generationTags int64
 	applying       atomic.Int32 // batches that are applied or wait for the mutex
 	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
-	flushing       bool         // an idle flush or trim is in progress; belongs to Run
 
 	// logAge and logBytes say how much of the log is kept. Its rows up to expired are older
 	// than logAge. logSize is its size.
