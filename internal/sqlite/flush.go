@@ -65,29 +65,26 @@ func flushRows(g *memtable.Generation) int {
 	return size.Rows + size.TagChanges
 }
 
-// fill returns how full a generation is: it is 1 when one of the limits is reached.
-func (s *Store) fill(g *memtable.Generation) float64 {
-	size := g.Size()
-	return max(float64(size.Rows)/float64(s.generationSize), float64(size.Text)/float64(s.generationText), float64(size.TagBytes)/float64(s.generationTags))
+// fill returns how full the active generation is: it is 1 when one of the limits is reached.
+func (s *Store) fill(mem *memtable.Unflushed) float64 {
+	size, logged, share := mem.Active.Size(), s.write.unflushedBytes, 0.0
+	if mem.Frozen != nil {
+		logged -= mem.Frozen.Logged
+	}
+	if s.logBytes > 0 {
+		share = generationShare * float64(logged) / float64(s.logBytes)
+	}
+	return max(float64(size.Rows)/float64(s.generationSize), float64(size.Text)/float64(s.generationText), float64(size.TagBytes)/float64(s.generationTags), share)
 }
 
 // isFull reports whether the active generation should be frozen. There must be no frozen
 // one.
-func (s *Store) isFull(g *memtable.Generation) bool {
-	return s.fill(g) >= 1 || s.exceedsShare(1) || s.flushUrgent() && s.hasUnflushed()
+func (s *Store) isFull(mem *memtable.Unflushed) bool {
+	return s.fill(mem) >= 1 || s.flushUrgent() && s.hasUnflushed()
 }
 
-// exceedsShare reports whether the rows that are not flushed have more than n shares of what
-// the log may have.
-func (s *Store) exceedsShare(n int64) bool {
-	return s.logBytes > 0 && s.write.unflushedBytes > n*s.logBytes/generationShare
-}
-
-// flushUrgent reports whether rows that are not flushed keep the log from being trimmed, or
-// soon will.
-func (s *Store) flushUrgent() bool {
-	return s.expired.Load() > s.write.flushed || s.exceedsShare(2)
-}
+// flushUrgent reports whether rows that are not flushed are too old to be kept.
+func (s *Store) flushUrgent() bool { return s.expired.Load() > s.write.flushed }
 
 // hasUnflushed reports whether there are rows to flush in addition to the frozen
 // generation. They may all be of tokens, and then nothing goes to the table.
@@ -113,7 +110,7 @@ func (s *Store) flushDue(batch int) int {
 		return 0
 	}
 	all, left := flushRows(mem.Frozen), s.write.progress.left
-	due := left - int(max(0, 1-2*s.fill(mem.Active))*float64(all))
+	due := left - int(max(0, 1-2*s.fill(mem))*float64(all))
 	if s.flushUrgent() {
 		due = max(due, groupSize, urgency*batch)
 	}
@@ -123,8 +120,8 @@ func (s *Store) flushDue(batch int) int {
 	return max(1, due) // the last flush finds that nothing is left
 }
 
-// urgency is how many rows are flushed for each that is written, at least, while rows that
-// are not flushed keep the log from being trimmed.
+// urgency is how many rows are flushed for each that is written, at least, while some that are
+// not flushed are too old to be kept.
 const urgency = 4
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to

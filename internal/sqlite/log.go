@@ -89,7 +89,7 @@ func (s *Store) load() error {
 	s.lastSeq.Store(w.seq)
 	s.plants.Store(w.plants)
 	s.logSize.Store(w.bytes)
-	if s.isFull(mem.Active) {
+	if s.isFull(mem) {
 		s.freeze()
 	}
 	return nil

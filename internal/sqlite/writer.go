@@ -178,7 +178,7 @@ func (s *Store) committed(w *writer) {
 		s.unflushed.Store(mem)
 	}
 	w.state = w.tx.state
-	if mem.Frozen == nil && s.isFull(mem.Active) {
+	if mem.Frozen == nil && s.isFull(mem) {
 		s.freeze()
 	}
 }
