@@ -329,25 +329,22 @@ func (g *Generation) NextTag(from string) (next string, ok bool) {
 	return next, ok
 }
 
-// findTag returns the number of a tag, or tombstone if no plant has had it, and the plants that
-// have got or lost it.
-func (g *Generation) findTag(text string) (number uint32, ids []plantstore.ID) {
+// findTag returns the tag with that text, or one with the number tombstone if no plant has
+// had it.
+func (g *Generation) findTag(text string) tag {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	t, ok := g.tags.Get(text)
-	if !ok {
-		return tombstone, nil
+	if t, ok := g.tags.Get(text); ok {
+		return *t
 	}
-	return t.number, t.ids
+	return tag{number: tombstone}
 }
 
 // Tagged returns the plants of a frozen generation that have got or lost one of its tags, in
 // order of id, and a function that reports whether a plant has it in the end. For half a
 // million it takes some 60 ms.
 func (g *Generation) Tagged(text string) (ids []plantstore.ID, has func(plantstore.ID) bool) {
-	g.mu.RLock()
-	t, _ := g.tags.Get(text)
-	g.mu.RUnlock()
+	t := g.findTag(text)
 	ids = slices.Clone(t.ids)
 	slices.Sort(ids)
 	return slices.Compact(ids), func(id plantstore.ID) bool {
@@ -396,8 +393,7 @@ func (u *Unflushed) HasTag(id plantstore.ID, tag string, seq int64) (has, logged
 func (u *Unflushed) Changed(tag string) iter.Seq[plantstore.ID] {
 	return func(yield func(plantstore.ID) bool) {
 		for _, g := range u.generations() {
-			_, ids := g.findTag(tag)
-			for _, id := range ids {
+			for _, id := range g.findTag(tag).ids {
 				if !yield(id) {
 					return
 				}
@@ -431,7 +427,7 @@ type cursor struct {
 func newCursor(gen *Generation, first plantstore.ID, seq int64, tag string) *cursor {
 	c := &cursor{gen: gen, seq: seq}
 	if gen != nil {
-		c.tag, _ = gen.findTag(tag)
+		c.tag = gen.findTag(tag).number
 		c.chunk = gen.From(first, seq, make([]Entry, 0, chunkSize))
 	}
 	return c
