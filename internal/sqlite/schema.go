@@ -18,6 +18,9 @@ const applicationID = 0x706c616e
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
+// schemaSteps are the names of these files: the n-th makes schema n.
+var schemaSteps, _ = fs.Glob(schemaFiles, "schema/*.sql") // the pattern is valid
+
 // ErrNewerSchema says that a newer Plantstore wrote the file.
 var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
 
@@ -29,19 +32,14 @@ type appliedStep struct {
 }
 
 // migrate brings the file's schema to the newest version that this release supports, in
-// one transaction. The n-th file of schema/ makes version n, which is stored in the
-// file's user_version. With write it writes in any case, so that a read-only file is
+// one transaction. The version is the file's user_version. With write it writes in any case, so that a read-only file is
 // refused immediately and not at the first request. Without, it refuses an older schema:
 // an older server, which does not know the new tables, may have the file open or come back.
 //
 // It returns the steps that it applied to a store that existed.
 func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, err error) {
-	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
-	if err != nil {
-		return nil, err
-	}
 	// If there is nothing to write, a server that has the file open need not wait.
-	if version, err := ownedVersion(c, path); err != nil || (version == len(steps) && !write) {
+	if version, err := ownedVersion(c, path); err != nil || (version == Schema() && !write) {
 		return nil, err
 	}
 	end, err := sqlitex.ImmediateTransaction(c)
@@ -53,14 +51,14 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 	if err != nil {
 		return nil, err
 	}
-	if version > len(steps) {
+	if version > Schema() {
 		return nil, newerSchema(path, version)
 	}
-	if version > 0 && version < len(steps) && !write {
+	if version > 0 && version < Schema() && !write {
 		return nil, fmt.Errorf("open %s: its schema is version %d, this release writes version %d: start the server of this release first, which migrates the store",
-			path, version, len(steps))
+			path, version, Schema())
 	}
-	for i, step := range steps[version:] {
+	for i, step := range schemaSteps[version:] {
 		began := time.Now()
 		script, err := schemaFiles.ReadFile(step)
 		if err != nil {
@@ -75,16 +73,13 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 	}
 	return applied, errors.Join(
 		pragma(c, fmt.Sprintf("application_id=%d", applicationID)),
-		pragma(c, fmt.Sprintf("user_version=%d", len(steps))),
+		pragma(c, fmt.Sprintf("user_version=%d", Schema())),
 	)
 }
 
 // Schema returns the newest schema version that this release supports, the one that it
 // writes. It reads all before it.
-func Schema() int {
-	steps, _ := fs.Glob(schemaFiles, "schema/*.sql") // the pattern is valid
-	return len(steps)
-}
+func Schema() int { return len(schemaSteps) }
 
 func newerSchema(path string, version int) error {
 	return fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
