@@ -124,21 +124,6 @@ func columnType(row *sqlite.Stmt, column int) plantstore.EventType {
 	return plantstore.EventTypeOf(row.ColumnInt64(column))
 }
 
-// columnToken reads the token of a row.
-func columnToken(row *sqlite.Stmt, column int) (*plantstore.TokenInfo, error) {
-	token, _, err := wire.DecodeToken([]byte(row.ColumnText(column)))
-	return &token, err
-}
-
-// timeOf returns the time of a row.
-func timeOf(c *sqlite.Conn, seq int64) (int64, error) {
-	at, err := number(c, "SELECT time FROM log WHERE seq = ?", seq)
-	if err == nil && at == 0 {
-		err = inconsistent("the log has no row %d", seq)
-	}
-	return at, err
-}
-
 const (
 	selectEvents = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq >= ? ORDER BY seq`
 	selectNewest = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq <= ? ORDER BY seq DESC`
@@ -151,7 +136,7 @@ func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event
 	if newest {
 		text, step = selectNewest, -1
 	}
-	return query(snap.conn, func(row *sqlite.Stmt) (err error) {
+	return query(snap.conn, func(row *sqlite.Stmt) error {
 		at := plantstore.Position{Store: snap.Store, Seq: row.ColumnInt64(3), Time: row.ColumnInt64(4)}
 		if at.Seq != next {
 			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
@@ -160,8 +145,12 @@ func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event
 		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: columnType(row, 6), By: row.ColumnText(5)}
 		if e.Type.OfPlant() {
 			e.Plant = rowPlant(row)
-		} else if e.Token, err = columnToken(row, 1); err != nil {
-			return inconsistent("row %d of the log: %w", at.Seq, err)
+		} else {
+			token, _, err := wire.DecodeToken([]byte(row.ColumnText(1)))
+			if err != nil {
+				return inconsistent("row %d of the log: %w", at.Seq, err)
+			}
+			e.Token = &token
 		}
 		if !f(e) {
 			return errStop

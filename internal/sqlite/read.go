@@ -135,8 +135,14 @@ func beginRead(c *sqlite.Conn) (*snapshot, error) {
 		LogRange: storage.LogRange{
 			Store: row.ColumnText(0), Trimmed: trimmed, TrimmedTime: row.ColumnInt64(3),
 			// If all rows have been trimmed, the next one still comes after them.
-			Last:   max(row.ColumnInt64(4), trimmed),
-			TimeOf: func(seq int64) (int64, error) { return timeOf(c, seq) },
+			Last: max(row.ColumnInt64(4), trimmed),
+			TimeOf: func(seq int64) (int64, error) {
+				at, err := number(c, "SELECT time FROM log WHERE seq = ?", seq)
+				if err == nil && at == 0 {
+					err = inconsistent("the log has no row %d", seq)
+				}
+				return at, err
+			},
 		},
 	}, nil
 }

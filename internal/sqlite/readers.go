@@ -79,7 +79,12 @@ func (r *readers) acquire(ctx context.Context) (*sqlite.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	c := r.pop()
+	var c *sqlite.Conn
+	r.mu.Lock()
+	if last := len(r.idle) - 1; last >= 0 {
+		c, r.idle = r.idle[last], r.idle[:last]
+	}
+	r.mu.Unlock()
 	if c == nil {
 		var err error
 		if c, err = r.open(); err != nil {
@@ -91,17 +96,6 @@ func (r *readers) acquire(ctx context.Context) (*sqlite.Conn, error) {
 		c.SetInterrupt(ctx.Done())
 	}
 	return c, nil
-}
-
-func (r *readers) pop() *sqlite.Conn {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.idle) == 0 {
-		return nil
-	}
-	last := r.idle[len(r.idle)-1]
-	r.idle = r.idle[:len(r.idle)-1]
-	return last
 }
 
 func (r *readers) open() (*sqlite.Conn, error) {
