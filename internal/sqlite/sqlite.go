@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,7 +125,7 @@ var _ plantstore.Store = (*Store)(nil)
 // database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
 	s := newStore(path)
-	err := s.open(mode)
+	err := classify(path, s.open(mode))
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
 		err = s.markDamaged(err)
 		s.broken.Store(&err)
@@ -162,13 +163,13 @@ func (s *Store) open(mode Mode) error {
 	}
 	conn, err := openOwned(path, mode)
 	if err != nil {
-		return classify(path, err)
+		return err
 	}
 	s.write = &writer{conn: conn, serves: mode == Serve}
 	// The first read creates the log. SQLite does not report it if the log's name could not
 	// be made durable, and then a power cut would lose the log and its contents.
 	if err := exec(conn, "SELECT count(*) FROM sqlite_schema"); err != nil {
-		return classify(path, err)
+		return err
 	}
 	if err := syncDir(path); err != nil {
 		return err
@@ -176,22 +177,22 @@ func (s *Store) open(mode Mode) error {
 	// A large batch touches many pages. Those that do not fit into the cache are
 	// written more than once.
 	if err := setCache(conn, writerCache); err != nil {
-		return classify(path, err)
+		return err
 	}
 	if s.migrated, err = migrate(conn, path, mode == Serve); err != nil {
-		return classify(path, err)
+		return err
 	}
 	if err := s.write.prepare(); err != nil {
-		return classify(path, err)
+		return err
 	}
 	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(0)})
 	if mode == Serve {
 		if err := s.load(); err != nil {
-			return classify(path, err)
+			return err
 		}
 	}
 	s.checkpointer, err = open(path)
-	return classify(path, err)
+	return err
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
@@ -282,14 +283,11 @@ func createFile(path string, mode Mode) error {
 		_, err := os.Stat(path)
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	err := writeNew(path, strings.NewReader(""))
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
 		return err
 	}
 	return syncDir(path)
