@@ -42,14 +42,10 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(path)
-	// SQLite keeps the log beside the file that a link leads to.
-	if s.file, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, err
-	}
-	_, noIndex := os.Stat(s.file + "-shm")
+	_, noIndex := os.Stat(s.path + "-shm")
 	var parameters string
 	switch {
-	case serverRuns(path):
+	case serverRuns(s.path):
 		parameters = "mode=ro"
 	case !s.hasLog():
 		// Without a log SQLite would create one, unless it is told that the file does not change.
@@ -60,7 +56,7 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 	default:
 		return s.recoveredCopy(info, say)
 	}
-	location, err := fileURI(s.file, parameters)
+	location, err := fileURI(s.path, parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +79,7 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 		return s.recoveredCopy(info, say)
 	}
 	if err != nil {
-		return nil, errors.Join(classify(path, err), s.Close())
+		return nil, errors.Join(classify(s.path, err), s.Close())
 	}
 	return s, nil
 }
@@ -118,7 +114,7 @@ func fileURI(path, parameters string) (string, error) {
 // migratedCopy returns the store in a migrated copy, which closes s too.
 func (s *Store) migratedCopy(ctx context.Context, say func(string)) (*Store, error) {
 	// A migration in one transaction may write everything to the log first.
-	size := 2 * (sizeOf(s.file) + sizeOf(s.file+"-wal"))
+	size := 2 * (sizeOf(s.path) + sizeOf(s.path+"-wal"))
 	say(fmt.Sprintf("%s has schema %d, and this release's is %d: a copy in %s, of up to %d MB, is migrated and read. Only plantstore serve migrates the store.",
 		s.path, s.schema, Schema(), os.TempDir(), megabytes(size)))
 	migrated, err := s.lookAtCopy(size, say, func(path string) error {
@@ -169,17 +165,17 @@ func (s *Store) vacuumInto(ctx context.Context, path string) error {
 // recoveredCopy returns the store in a copy that has what is in the log: a log without an
 // index cannot be read without writing. No process has such a file open.
 func (s *Store) recoveredCopy(info fs.FileInfo, say func(string)) (*Store, error) {
-	log, err := os.Stat(s.file + "-wal")
+	log, err := os.Stat(s.path + "-wal")
 	if err != nil {
 		return nil, err
 	}
 	size := 2 * (info.Size() + log.Size()) // the log is copied into the file, too
 	say(fmt.Sprintf("%s has a write-ahead log that has to be recovered: a copy of both in %s, of up to %d MB, is read.", s.path, os.TempDir(), megabytes(size)))
 	return s.lookAtCopy(size, say, func(path string) error {
-		if err := errors.Join(copyFile(s.file, path), copyFile(s.file+"-wal", path+"-wal")); err != nil {
+		if err := errors.Join(copyFile(s.path, path), copyFile(s.path+"-wal", path+"-wal")); err != nil {
 			return err
 		}
-		if !isStill(s.file, info) || !isStill(s.file+"-wal", log) {
+		if !isStill(s.path, info) || !isStill(s.path+"-wal", log) {
 			return fmt.Errorf("copy %s: %w", s.path, errWritten)
 		}
 		return classify(s.path, leaveWAL(path))
@@ -213,7 +209,7 @@ var errWritten = plantstore.Errorf(plantstore.ErrUnavailable, "another process w
 
 // unchanged returns an error if the file was opened as one that does not change, and has.
 func (s *Store) unchanged() error {
-	if s.seen == nil || isStill(s.file, s.seen) && !s.hasLog() {
+	if s.seen == nil || isStill(s.path, s.seen) && !s.hasLog() {
 		return nil
 	}
 	return errWritten
@@ -221,7 +217,7 @@ func (s *Store) unchanged() error {
 
 // hasLog reports whether there is a write-ahead log with more than its header. SQLite ignores
 // a shorter one, but does not read a file beside it that it must not write to.
-func (s *Store) hasLog() bool { return sizeOf(s.file+"-wal") > 32 }
+func (s *Store) hasLog() bool { return sizeOf(s.path+"-wal") > 32 }
 
 // isStill reports whether a file is as it was.
 func isStill(path string, was fs.FileInfo) bool {

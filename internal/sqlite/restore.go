@@ -17,6 +17,7 @@ import (
 // WriteBackup is [Backup] to w. The copy is complete and has been checked before its first
 // byte is written; until then it is a temporary file.
 func WriteBackup(ctx context.Context, path string, w io.Writer, say func(string)) error {
+	path = follow(path)
 	dir, err := makeTemp(sizeOf(path) + sizeOf(path+"-wal"))
 	if err != nil {
 		return err
@@ -39,6 +40,7 @@ func WriteBackup(ctx context.Context, path string, w io.Writer, say func(string)
 // existing store, if replace is set, in one step: after a crash either the old store or
 // the new one is there, complete. No process may have the old store open.
 func Restore(ctx context.Context, copied io.Reader, path string, replace bool) error {
+	path = follow(path)
 	if _, err := os.Lstat(path); err == nil && !replace {
 		return fmt.Errorf("%s: %w", path, fs.ErrExist)
 	}

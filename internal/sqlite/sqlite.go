@@ -107,9 +107,8 @@ type Store struct {
 
 	changes storage.Notifier // of rows added to the log
 
-	// What Look sets: the file that path leads to and its schema, its state if it is read as
-	// one that does not change, a folder to remove, and the store of which this is a copy.
-	file     string
+	// What Look sets: the file's schema, its state if it is read as one that does not change,
+	// a folder to remove, and the store of which this is a copy.
 	schema   int
 	seen     fs.FileInfo
 	temp     string
@@ -125,7 +124,7 @@ var _ plantstore.Store = (*Store)(nil)
 // database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
 	s := newStore(path)
-	err := classify(path, s.open(mode))
+	err := classify(s.path, s.open(mode))
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
 		err = s.markDamaged(err)
 		s.broken.Store(&err)
@@ -138,7 +137,21 @@ func Open(path string, mode Mode) (*Store, error) {
 	return s, nil
 }
 
+// follow returns the file that a link leads to. SQLite keeps the log beside that one, and
+// the lock is there, too.
+func follow(path string) string {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return path
+	}
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path
+	}
+	return file
+}
+
 func newStore(path string) *Store {
+	path = follow(path)
 	s := &Store{
 		path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
 		generationSize: generationSize, generationText: generationText, generationTags: generationTags,

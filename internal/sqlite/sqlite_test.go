@@ -169,6 +169,23 @@ func TestSecondServerIsRefused(t *testing.T) {
 	wantPlant(t, third, fern(1))
 }
 
+// A link leads to the same store, which has one lock.
+func TestSecondServerIsRefusedThroughALink(t *testing.T) {
+	path, link := newPath(t), newPath(t)
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, path, Serve))
+	for _, names := range [][2]string{{path, link}, {link, path}} {
+		first := mustOpen(t, names[0], Serve)
+		second, err := Open(names[1], Serve)
+		if !errors.Is(err, ErrLocked) || second != nil {
+			t.Errorf("a server on %s while one serves %s: %v, want ErrLocked", names[1], names[0], err)
+		}
+		mustClose(t, first)
+	}
+}
+
 func TestRefusedServerReleasesItsLock(t *testing.T) {
 	path := newPath(t)
 	runRaw(t, path, "CREATE TABLE notes (text TEXT)")
