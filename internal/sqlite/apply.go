@@ -110,10 +110,7 @@ func (w *writer) appendRows(least int) error {
 	w.tx.time = max(w.tx.time, time.Now().UnixMicro())
 	size := 0
 	for len(rows) >= least {
-		stmt, n := w.appendOne, 1
-		if len(rows) >= groupSize {
-			stmt, n = w.appendGroup, groupSize
-		}
+		stmt, n := w.intoLog.first(len(rows))
 		stmt.BindInt64(1, w.tx.seq+1)
 		stmt.BindInt64(2, w.tx.time)
 		for i := range rows[:n] {

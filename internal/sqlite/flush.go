@@ -190,9 +190,9 @@ func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) er
 			entries = entries[1:]
 			continue
 		}
-		stmt, n := w.storeOne, 1
-		if len(entries) >= groupSize && isDense(entries[:groupSize]) {
-			stmt, n = w.storeGroup, groupSize
+		stmt, n := w.intoStored.first(len(entries))
+		if n > 1 && !isDense(entries[:n]) {
+			stmt, n = w.intoStored.first(1)
 		}
 		for i, e := range entries[:n] {
 			plant := frozen.Plant(e)

@@ -53,10 +53,7 @@ func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.I
 		}
 	}
 	for len(tagged) > 0 {
-		stmt, n := w.tagOne, 1
-		if len(tagged) >= groupSize {
-			stmt, n = w.tagGroup, groupSize
-		}
+		stmt, n := w.intoTagged.first(len(tagged))
 		stmt.BindText(1, tag)
 		for i, id := range tagged[:n] {
 			stmt.BindInt64(i+2, int64(id))

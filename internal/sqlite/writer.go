@@ -16,10 +16,8 @@ import (
 // writer is the one connection that writes, with the statements that it runs for many rows.
 // The store's mutex guards it.
 type writer struct {
-	conn                   *sqlite.Conn
-	appendOne, appendGroup *sqlite.Stmt
-	storeOne, storeGroup   *sqlite.Stmt
-	tagOne, tagGroup       *sqlite.Stmt
+	conn                            *sqlite.Conn
+	intoLog, intoStored, intoTagged inserter
 
 	state       // as of the last commit
 	serves bool // it holds the lock, and so keeps the state
@@ -57,20 +55,25 @@ type logRow struct {
 }
 
 func (w *writer) prepare() error {
-	var errs []error
-	for query, stmt := range map[string]**sqlite.Stmt{
-		insertLog(1):            &w.appendOne,
-		insertLog(groupSize):    &w.appendGroup,
-		insertStored(1):         &w.storeOne,
-		insertStored(groupSize): &w.storeGroup,
-		insertTagged(1):         &w.tagOne,
-		insertTagged(groupSize): &w.tagGroup,
-	} {
-		var err error
-		*stmt, err = w.conn.Prepare(query)
-		errs = append(errs, err)
+	return errors.Join(w.intoLog.prepare(w.conn, insertLog), w.intoStored.prepare(w.conn, insertStored), w.intoTagged.prepare(w.conn, insertTagged))
+}
+
+// inserter has the statements that insert one row of a table, and groupSize rows.
+type inserter struct{ one, group *sqlite.Stmt }
+
+func (i *inserter) prepare(c *sqlite.Conn, insert func(rows int) string) (err error) {
+	if i.one, err = c.Prepare(insert(1)); err == nil {
+		i.group, err = c.Prepare(insert(groupSize))
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+// first returns the statement for the first of that many rows, and how many it inserts.
+func (i *inserter) first(rows int) (*sqlite.Stmt, int) {
+	if rows < groupSize {
+		return i.one, 1
+	}
+	return i.group, groupSize
 }
 
 // insertLog returns a statement that appends n rows. It binds the seq of the first one, and
