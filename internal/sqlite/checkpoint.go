@@ -48,16 +48,13 @@ func (s *Store) Run(ctx context.Context) error {
 		if !errors.Is(err, plantstore.ErrDamaged) {
 			return err
 		}
-		if s.Log != nil { // it was too damaged to be opened
-			s.Log.Error(damageAdvice+". Until then it refuses everything", "db", s.path, "err", err)
-		}
+		// It was too damaged to be opened.
+		s.Log.Error(damageAdvice+". Until then it refuses everything", "db", s.path, "err", err)
 		<-ctx.Done()
 		return nil
 	}
 	for _, step := range s.migrated {
-		if s.Log != nil {
-			s.Log.Info("applied a step of the migration", "db", s.path, "schema", step.schema, "step", step.name, "took", step.took)
-		}
+		s.Log.Info("applied a step of the migration", "db", s.path, "schema", step.schema, "step", step.name, "took", step.took)
 	}
 	pause, trim, checkpoint := time.NewTimer(idleAfter), time.NewTicker(trimInterval), time.NewTicker(checkpointInterval)
 	defer pause.Stop()
@@ -85,7 +82,7 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		// After any other failure the next round tries again: disk space is freed, a
 		// reader ends.
-		if err != nil && ctx.Err() == nil && s.Damaged() == nil && s.Log != nil && time.Since(warned) > warnInterval {
+		if err != nil && ctx.Err() == nil && s.Damaged() == nil && time.Since(warned) > warnInterval {
 			warned = time.Now()
 			s.Log.Warn("store maintenance failed, retrying", "db", s.path, "err", err)
 		}
@@ -98,7 +95,7 @@ func (s *Store) warnOfTime() {
 	s.mu.Lock()
 	last := time.UnixMicro(s.write.time)
 	s.mu.Unlock()
-	if ahead := time.Until(last); ahead > maxAhead && s.Log != nil {
+	if ahead := time.Until(last); ahead > maxAhead {
 		s.Log.Warn("the last event is ahead of the clock: events keep its time until the clock has caught up", "db", s.path, "time", last.UTC())
 	}
 }

@@ -21,7 +21,7 @@ func (s *Store) Damaged() error {
 func (s *Store) markDamaged(err error) error {
 	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", damageAdvice)
 	damage := fmt.Errorf("%w: %w", unavailable, err)
-	if s.damage.CompareAndSwap(nil, &damage) && s.Log != nil {
+	if s.damage.CompareAndSwap(nil, &damage) {
 		s.Log.Error(damageAdvice+". Until then it refuses writes", "db", s.path, "err", err)
 	}
 	return damage

@@ -59,8 +59,9 @@ var ErrLocked = errors.New("another server has this store open")
 // Store is a [plantstore.Store] in one file. [Store.Run] must run for its
 // write-ahead log to stay small.
 type Store struct {
-	// Log, if set before the store is used, receives a record when the file turns out
-	// to be damaged, and from Run one for each step of a migration.
+	// Log, which may be replaced before the store is used, receives a record when the file
+	// turns out to be damaged, and from Run one for each step of a migration. It discards
+	// them by default.
 	Log *slog.Logger
 
 	migrated []appliedStep // by Open
@@ -153,7 +154,7 @@ func follow(path string) string {
 func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
-		path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
+		Log: slog.New(slog.DiscardHandler), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
 		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
 	}
 	pool := func(size int, brief bool) *readers {
