@@ -45,11 +45,21 @@ func (l *LogRange) after(q plantstore.EventQuery) (plantstore.Position, error) {
 	case q.After == plantstore.LatestCursor:
 		return l.At(l.Last)
 	case q.After != "" && q.Including:
-		return l.preceding(q.After)
+		at, err := l.existing(q.After)
+		if err != nil {
+			return at, err
+		}
+		return l.At(at.Seq - 1)
 	case q.After != "":
 		return l.find(q.After)
 	case !q.Since.IsZero():
-		return l.since(q.Since)
+		at, err := l.Before(q.Since)
+		if err == nil && at.Seq == l.Last {
+			// A time that neither the clock nor the log has reached would be forgotten with the
+			// first page.
+			err = CheckSince(q.Since)
+		}
+		return at, err
 	}
 	return l.At(l.Trimmed)
 }
@@ -57,31 +67,12 @@ func (l *LogRange) after(q plantstore.EventQuery) (plantstore.Position, error) {
 // maxSkew is how much later than the server's clock the clock of a client may be.
 const maxSkew = time.Minute
 
-// since is Before for a query. A time that neither the clock nor the log has reached
-// would be forgotten with the first page, so it is refused.
-func (l *LogRange) since(t time.Time) (plantstore.Position, error) {
-	at, err := l.Before(t)
-	if err == nil && at.Seq == l.Last {
-		err = CheckSince(t)
-	}
-	return at, err
-}
-
 // CheckSince returns ErrParameter if a time is in the future.
 func CheckSince(t time.Time) error {
 	if time.Until(t) > maxSkew {
 		return plantstore.Errorf(plantstore.ErrParameter, `"since" must not be in the future, got %s`, t.UTC().Format(time.RFC3339))
 	}
 	return nil
-}
-
-// preceding returns the position before the event at a cursor.
-func (l *LogRange) preceding(cursor plantstore.Cursor) (plantstore.Position, error) {
-	at, err := l.existing(cursor)
-	if err != nil {
-		return at, err
-	}
-	return l.At(at.Seq - 1)
 }
 
 // existing returns the position of the event at a cursor, which must still be kept.
