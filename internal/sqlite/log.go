@@ -81,17 +81,12 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	w.state = state{
+	w.tx.state = state{
 		seq: snap.Last, time: last.Time, plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.Trimmed,
 		bytes: snap.bytes + size, unflushedBytes: size,
 	}
 	s.unflushed.Store(mem)
-	s.lastSeq.Store(w.seq)
-	s.plants.Store(w.plants)
-	s.logSize.Store(w.bytes)
-	if s.isFull(mem) {
-		s.freeze()
-	}
+	s.committed(w)
 	return nil
 }
 

@@ -171,9 +171,9 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 func (s *Store) committed(w *writer) {
 	if w.seq != w.tx.seq {
 		s.lastSeq.Store(w.tx.seq)
-		s.plants.Store(w.tx.plants)
 		s.changes.Notify()
 	}
+	s.plants.Store(w.tx.plants)
 	s.logSize.Store(w.tx.bytes)
 	mem := s.unflushed.Load()
 	if w.flushed != w.tx.flushed {
