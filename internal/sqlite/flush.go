@@ -10,16 +10,13 @@ import (
 	"plantstore/internal/memtable"
 )
 
-// With large plants a generation is frozen before it has generationSize rows, when they have
-// generationText bytes of text, which is in memory, or the log's limit divided by
-// generationShare: until it is flushed, the log cannot be trimmed. With many different tags it
-// is frozen when they take generationTags bytes of memory.
-const (
-	generationText = 24 << 20
-	generationTags = 16 << 20
+// generationLimit is the size at which a generation is frozen. Its text and its tags are in
+// memory.
+var generationLimit = memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20}
 
-	generationShare = 16
-)
+// generationShare is the share of the log at which a generation is frozen: it has the log's
+// limit divided by this. Until it is flushed, its rows cannot be trimmed.
+const generationShare = 16
 
 // flushText is how many bytes of text a transaction may flush, at least.
 const flushText = 4 << 20
@@ -67,14 +64,15 @@ func flushRows(g *memtable.Generation) int {
 
 // fill returns how full the active generation is: it is 1 when one of the limits is reached.
 func (s *Store) fill(mem *memtable.Unflushed) float64 {
-	size, logged, share := mem.Active.Size(), s.write.unflushedBytes, 0.0
+	size, limit := mem.Active.Size(), s.generationLimit
+	logged, share := s.write.unflushedBytes, 0.0
 	if mem.Frozen != nil {
 		logged -= mem.Frozen.Logged
 	}
 	if s.logBytes > 0 {
 		share = generationShare * float64(logged) / float64(s.logBytes)
 	}
-	return max(float64(size.Rows)/float64(s.generationSize), float64(size.Text)/float64(s.generationText), float64(size.TagBytes)/float64(s.generationTags), share)
+	return max(float64(size.Rows)/float64(limit.Rows), float64(size.Text)/float64(limit.Text), float64(size.TagBytes)/float64(limit.TagBytes), share)
 }
 
 // isFull reports whether the active generation should be frozen. There must be no frozen

@@ -43,7 +43,7 @@ func newComparison(t *testing.T, seed uint64) *comparison {
 func (l *comparison) open(t *testing.T) {
 	t.Helper()
 	l.store = mustOpen(t, l.path, Serve)
-	l.store.generationSize = smallGeneration
+	l.store.generationLimit.Rows = smallGeneration
 }
 
 // id returns one of a few thousand ids, adjacent and far apart, up to both ends of the
@@ -481,7 +481,7 @@ func TestMissingLogRowIsDetected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newComparison(t, 5)
-			l.store.generationSize = generationSize
+			l.store.generationLimit.Rows = generationSize
 			for range 3 {
 				l.apply(t, l.creates(t, 100, 0))
 			}
@@ -501,7 +501,7 @@ func TestMissingLogRowIsDetected(t *testing.T) {
 // Readers see a consistent snapshot while generations are frozen and flushed.
 func TestSnapshotIsConsistent(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
-	s.generationSize = 50
+	s.generationLimit.Rows = 50
 	const plants = 40
 	write := func(round int) {
 		batch := make([]plantstore.Write, plants)
@@ -549,7 +549,7 @@ func TestSnapshotIsConsistent(t *testing.T) {
 func TestViewIsExactUnderLoad(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path, Serve)
-	s.generationSize = 50
+	s.generationLimit.Rows = 50
 	const batches, wantFlushes = 100, 10
 	var seen atomic.Int64 // flushes
 	deadline := time.Now().Add(2 * time.Minute)
@@ -606,7 +606,7 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	l := newComparison(t, 6)
 	const size, generationText, flushText = 64 << 10, 4 << 20, 256 << 10
-	l.store.generationSize, l.store.generationText = generationSize, generationText
+	l.store.generationLimit.Rows, l.store.generationLimit.Text = generationSize, generationText
 	name := strings.Repeat("x", size)
 	for id := range plantstore.ID(2 * generationText / size) {
 		l.apply(t, []plantstore.Write{{Plant: plantstore.Plant{ID: id, Name: name}}})
@@ -632,7 +632,7 @@ func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 // Rows that are to be trimmed are flushed soon, although the generation is not full.
 func TestRowsToBeTrimmedAreFlushedSoon(t *testing.T) {
 	l := newComparison(t, 7)
-	l.store.generationSize = generationSize
+	l.store.generationLimit.Rows = generationSize
 	l.store.KeepLog(0, 1)
 	for range 40 {
 		l.apply(t, l.creates(t, 50, 0))

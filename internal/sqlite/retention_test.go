@@ -92,7 +92,7 @@ func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
 	const limit = 16 << 20
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
-	s.generationSize = 1000
+	s.generationLimit.Rows = 1000
 	s.KeepLog(0, limit)
 	large := strings.Repeat("x", 1<<20)
 	trimmed := func() int64 {
@@ -178,7 +178,7 @@ func TestTrimOfLargeRowsIsBounded(t *testing.T) {
 func TestTrimmedLog(t *testing.T) {
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
-	s.generationSize = 10
+	s.generationLimit.Rows = 10
 	storetest.CheckTrim(t, s, func() {
 		s.KeepLog(0, 20*(rowOverhead+5))
 		defer s.KeepLog(0, 0)

@@ -89,15 +89,13 @@ type Store struct {
 
 	// unflushed is what the table does not have yet, and lastSeq the last row of the
 	// log that is committed. Both change only while mu is held.
-	unflushed      atomic.Pointer[memtable.Unflushed]
-	lastSeq        atomic.Int64
-	plants         atomic.Int64 // how many there are
-	checkpoints    atomic.Int64 // since it was opened
-	generationSize int          // the constants of these names, smaller in tests
-	generationText int64
-	generationTags int64
-	applying       atomic.Int32 // batches that are applied or wait for the mutex
-	lastWrite      atomic.Int64 // when the last batch ended, in Unix nanoseconds
+	unflushed       atomic.Pointer[memtable.Unflushed]
+	lastSeq         atomic.Int64
+	plants          atomic.Int64  // how many there are
+	checkpoints     atomic.Int64  // since it was opened
+	generationLimit memtable.Size // the variable of this name, less in tests
+	applying        atomic.Int32  // batches that are applied or wait for the mutex
+	lastWrite       atomic.Int64  // when the last batch ended, in Unix nanoseconds
 
 	// logAge and logBytes say how much of the log is kept. Its rows up to expired are older
 	// than logAge. logSize is its size.
@@ -155,7 +153,7 @@ func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
 		Log: slog.New(slog.DiscardHandler), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
-		generationSize: generationSize, generationText: generationText, generationTags: generationTags,
+		generationLimit: generationLimit,
 	}
 	pool := func(size int, brief bool) *readers {
 		return &readers{store: s, brief: brief, inUse: make(chan struct{}, size)}

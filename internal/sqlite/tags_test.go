@@ -71,7 +71,7 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 	for size, batchSize := range map[int]int{16 << 10: 1, 64 << 10: 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := newComparison(t, 1)
-			l.store.generationSize, l.store.generationTags = generationSize, generationTags
+			l.store.generationLimit.Rows, l.store.generationLimit.TagBytes = generationSize, generationTags
 			large := strings.Repeat("x", size)
 			next := plantstore.ID(0)
 			for range 3 * generationTags / (size * batchSize) {
@@ -108,7 +108,7 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openStore(t, newPath(t), Serve)
-			s.generationText, s.generationTags = generationText, generationTags
+			s.generationLimit.Text, s.generationLimit.TagBytes = generationText, generationTags
 			apply := func(op plantstore.Op) {
 				t.Helper()
 				for i := range tt.batches {
