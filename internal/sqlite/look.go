@@ -60,17 +60,7 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.connect = func() (*sqlite.Conn, error) {
-		c, err := sqlite.OpenConn(location, sqlite.OpenReadOnly, sqlite.OpenURI)
-		if err != nil {
-			return nil, err
-		}
-		if err := configure(c); err != nil {
-			c.Close()
-			return nil, err
-		}
-		return c, nil
-	}
+	s.connect = func() (*sqlite.Conn, error) { return openWith(location, sqlite.OpenReadOnly|sqlite.OpenURI, configure) }
 	err = s.readSchema()
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultProtocol, sqlite.ResultReadOnly:

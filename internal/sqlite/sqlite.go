@@ -371,8 +371,6 @@ func (s *Store) checkTrusted() error {
 	return nil
 }
 
-const openFlags = sqlite.OpenReadWrite | sqlite.OpenWAL
-
 // openOwned opens the first connection to a file. It copies the write-ahead log into the
 // file and removes it, unless another process has the file open. In a file of another
 // program it changes nothing else.
@@ -401,11 +399,16 @@ func openOwned(path string, mode Mode) (*sqlite.Conn, error) {
 }
 
 func open(path string) (*sqlite.Conn, error) {
-	c, err := sqlite.OpenConn(path, openFlags)
+	return openWith(path, sqlite.OpenReadWrite|sqlite.OpenWAL, func(c *sqlite.Conn) error { return errors.Join(configure(c), requireWAL(c)) })
+}
+
+// openWith opens a connection and sets it up.
+func openWith(path string, flags sqlite.OpenFlags, setUp func(*sqlite.Conn) error) (*sqlite.Conn, error) {
+	c, err := sqlite.OpenConn(path, flags)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(configure(c), requireWAL(c)); err != nil {
+	if err := setUp(c); err != nil {
 		c.Close()
 		return nil, err
 	}
