@@ -172,10 +172,10 @@ func Backup(ctx context.Context, path, file string, say func(string)) error {
 		return fmt.Errorf("%s already exists: name a new file", file)
 	}
 	partial := partialName(file)
+	defer os.Remove(partial) // if it has not been renamed
 	if err := copyStore(ctx, path, partial, say); err != nil {
 		return err
 	}
-	defer os.Remove(partial) // if it has not been renamed
 	if err := syncFile(partial); err != nil {
 		return err
 	}
@@ -189,25 +189,21 @@ func Backup(ctx context.Context, path, file string, say func(string)) error {
 // killed process has left is never in its way.
 func partialName(path string) string { return path + "." + rand.Text()[:8] + ".partial" }
 
-// copyStore writes a copy of the store at path to a new file and checks it.
-func copyStore(ctx context.Context, path, file string, say func(string)) (err error) {
+// copyStore writes a copy of the store at path to a new file and checks it. After an error
+// the caller removes the file.
+func copyStore(ctx context.Context, path, file string, say func(string)) error {
 	s, err := lookAsIs(path, say)
 	if err != nil {
 		return err
 	}
 	// VACUUM needs an empty file or none. Only the owner can read this one.
-	if err := writeNew(file, strings.NewReader("")); err != nil {
-		return errors.Join(fmt.Errorf("write the backup: %w", err), s.Close())
+	if err = writeNew(file, strings.NewReader("")); err == nil {
+		err = s.vacuumInto(ctx, file)
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(file)
-		}
-	}()
-	if err := errors.Join(s.vacuumInto(ctx, file), s.Close()); err != nil {
-		return fmt.Errorf("write the backup: %w", err)
+	if err = errors.Join(err, s.Close()); err == nil {
+		err = renameStore(file)
 	}
-	if err := renameStore(file); err != nil {
+	if err != nil {
 		return fmt.Errorf("write the backup: %w", err)
 	}
 	if err := verify(ctx, file); err != nil {
