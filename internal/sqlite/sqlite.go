@@ -262,21 +262,17 @@ func (s *Store) Ready(ctx context.Context) error {
 
 func (s *Store) takeLock() error {
 	s.lock = flock.New(s.path+".lock", flock.SetPermissions(0o600))
-	held, err := s.lock.TryLock()
 	for range 10 { // serverRuns has it for a moment
-		if held || err != nil {
-			break
+		held, err := s.lock.TryLock()
+		if err != nil {
+			return fmt.Errorf("lock %s: %w", s.path, err)
+		}
+		if held {
+			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
-		held, err = s.lock.TryLock()
 	}
-	if err != nil {
-		return fmt.Errorf("lock %s: %w", s.path, err)
-	}
-	if !held {
-		return fmt.Errorf("open %s: %w", s.path, ErrLocked)
-	}
-	return nil
+	return fmt.Errorf("open %s: %w", s.path, ErrLocked)
 }
 
 // serverRuns reports whether a server has the store open.
