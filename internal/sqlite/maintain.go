@@ -30,13 +30,13 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	if err == nil {
 		err = s.withConn(ctx, func(c *sqlite.Conn) error { return found.checkTables(s, c) })
 	}
-	if err != nil && ctx.Err() != nil {
+	switch err = classify(s.path, err); {
+	case err == nil:
+	case ctx.Err() != nil:
 		return found, ctx.Err()
-	}
-	// Other errors than that the file is damaged say that the check could not be done.
-	if err := classify(s.path, err); errors.Is(err, plantstore.ErrDamaged) || errors.Is(err, plantstore.ErrUntrusted) {
+	case errors.Is(err, plantstore.ErrDamaged), errors.Is(err, plantstore.ErrUntrusted):
 		return append(found, err.Error()), nil
-	} else if err != nil {
+	default: // the check could not be done
 		return found, err
 	}
 	if _, err := s.Tokens(ctx); err != nil {
