@@ -75,12 +75,6 @@ func (s *Store) fill(mem *memtable.Unflushed) float64 {
 	return max(float64(size.Rows)/float64(limit.Rows), float64(size.Text)/float64(limit.Text), float64(size.TagBytes)/float64(limit.TagBytes), share)
 }
 
-// isFull reports whether the active generation should be frozen. There must be no frozen
-// one.
-func (s *Store) isFull(mem *memtable.Unflushed) bool {
-	return s.fill(mem) >= 1 || s.flushUrgent() && s.hasUnflushed()
-}
-
 // flushUrgent reports whether rows that are not flushed are too old to be kept.
 func (s *Store) flushUrgent() bool { return s.expired.Load() > s.write.flushed }
 

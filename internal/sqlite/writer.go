@@ -181,7 +181,7 @@ func (s *Store) committed(w *writer) {
 		s.unflushed.Store(mem)
 	}
 	w.state = w.tx.state
-	if mem.Frozen == nil && s.isFull(mem) {
+	if mem.Frozen == nil && (s.fill(mem) >= 1 || s.flushUrgent() && s.hasUnflushed()) {
 		s.freeze()
 	}
 }
