@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/memtable"
@@ -15,7 +16,7 @@ import (
 var generationLimit = memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20}
 
 // generationShare is the share of the log at which a generation is frozen: it has the log's
-// limit divided by this. Until it is flushed, its rows cannot be trimmed.
+// limit, in bytes or in time, divided by this. Until it is flushed, its rows cannot be trimmed.
 const generationShare = 16
 
 // flushText is how many bytes of text a transaction may flush, at least.
@@ -37,6 +38,7 @@ type progress struct {
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
+	s.write.since = s.write.time
 	s.write.progress = progress{next: memtable.FirstID, left: flushRows(mem.Active)}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
@@ -50,7 +52,7 @@ func (s *Store) freezeRest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mem := s.unflushed.Load()
-	if mem.Frozen == nil && s.hasUnflushed() {
+	if mem.Frozen == nil && s.write.seq > s.write.flushed { // all of them may be rows of tokens
 		s.freeze()
 	}
 	return s.unflushed.Load().Frozen != nil
@@ -64,30 +66,28 @@ func flushRows(g *memtable.Generation) int {
 
 // fill returns how full the active generation is: it is 1 when one of the limits is reached.
 func (s *Store) fill(mem *memtable.Unflushed) float64 {
-	size, limit := mem.Active.Size(), s.generationLimit
-	logged, share := s.write.unflushedBytes, 0.0
-	if mem.Frozen != nil {
-		logged -= mem.Frozen.Logged
-	}
+	w, size, limit := s.write, mem.Active.Size(), s.generationLimit
+	fill := max(float64(size.Rows)/float64(limit.Rows), float64(size.Text)/float64(limit.Text), float64(size.TagBytes)/float64(limit.TagBytes))
 	if s.logBytes > 0 {
-		share = generationShare * float64(logged) / float64(s.logBytes)
+		bytes := w.unflushedBytes
+		if mem.Frozen != nil {
+			bytes -= mem.Frozen.Logged
+		}
+		fill = max(fill, generationShare*float64(bytes)/float64(s.logBytes))
 	}
-	return max(float64(size.Rows)/float64(limit.Rows), float64(size.Text)/float64(limit.Text), float64(size.TagBytes)/float64(limit.TagBytes), share)
+	if s.logAge > 0 {
+		age := time.Duration(w.time-w.since) * time.Microsecond
+		fill = max(fill, generationShare*float64(age)/float64(s.logAge))
+	}
+	return fill
 }
-
-// flushUrgent reports whether rows that are not flushed are too old to be kept.
-func (s *Store) flushUrgent() bool { return s.expired.Load() > s.write.flushed }
-
-// hasUnflushed reports whether there are rows to flush in addition to the frozen
-// generation. They may all be of tokens, and then nothing goes to the table.
-func (s *Store) hasUnflushed() bool { return s.write.seq > s.write.flushed }
 
 // flushAndTrim brings the table closer to the log, and the log closer to its limits, by as
 // much as is due along with that many writes.
 func (s *Store) flushAndTrim(writes int) error {
 	w := s.write
 	appended := w.tx.bytes - w.bytes
-	if err := s.flush(s.flushDue(writes), max(flushText, 3*appended)); err != nil {
+	if err := s.flush(s.flushDue(), max(flushText, 3*appended)); err != nil {
 		return err
 	}
 	return s.trim(trimFactor*writes, appended)
@@ -96,25 +96,18 @@ func (s *Store) flushAndTrim(writes int) error {
 // flushDue returns how many rows to flush along with a batch, so that the frozen generation
 // is flushed, and its memory free, by the time the active one is half full. Small batches
 // flush a whole group now and then, unless it has too much text.
-func (s *Store) flushDue(batch int) int {
+func (s *Store) flushDue() int {
 	mem := s.unflushed.Load()
 	if mem.Frozen == nil {
 		return 0
 	}
 	all, left := flushRows(mem.Frozen), s.write.progress.left
 	due := left - int(max(0, 1-2*s.fill(mem))*float64(all))
-	if s.flushUrgent() {
-		due = max(due, groupSize, urgency*batch)
-	}
 	if due < min(groupSize, 1+all/64, left) {
 		return 0
 	}
 	return max(1, due) // the last flush finds that nothing is left
 }
-
-// urgency is how many rows are flushed for each that is written, at least, while some that are
-// not flushed are too old to be kept.
-const urgency = 4
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to
 // that many bytes of text: first the plants, in order of id, then which of them have which

@@ -631,19 +631,26 @@ func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 
 // Rows that are to be trimmed are flushed soon, although the generation is not full.
 func TestRowsToBeTrimmedAreFlushedSoon(t *testing.T) {
-	l := newComparison(t, 7)
-	l.store.generationLimit.Rows = generationSize
-	l.store.KeepLog(0, 1)
-	for range 40 {
-		l.apply(t, l.creates(t, 50, 0))
-		if err := l.store.updateTrim(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	for name, keep := range map[string]func(*Store){
+		"age":  func(s *Store) { s.KeepLog(time.Nanosecond, 0) },
+		"size": func(s *Store) { s.KeepLog(0, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newComparison(t, 7)
+			l.store.generationLimit.Rows = generationSize
+			keep(l.store)
+			for range 40 {
+				l.apply(t, l.creates(t, 50, 0))
+				if err := l.store.updateTrim(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rows := l.store.write.seq - l.store.write.trimmed; rows > 500 {
+				t.Errorf("the log has %d of 2000 rows", rows)
+			}
+			l.compare(t, l.store)
+		})
 	}
-	if rows := l.store.write.seq - l.store.write.trimmed; rows > 500 {
-		t.Errorf("the log has %d of 2000 rows", rows)
-	}
-	l.compare(t, l.store)
 }
 
 // A reader does not see a transaction that is in progress, whatever becomes of it.

@@ -82,7 +82,7 @@ func (s *Store) load() error {
 		return err
 	}
 	w.tx.state = state{
-		seq: snap.Last, time: last.Time, plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.Trimmed,
+		seq: snap.Last, time: last.Time, since: time.Now().UnixMicro(), plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.Trimmed,
 		bytes: snap.bytes + size, unflushedBytes: size,
 	}
 	s.unflushed.Store(mem)

@@ -30,6 +30,7 @@ type state struct {
 	seq            int64 // of the last row of the log
 	time           int64 // of that row
 	plants         int64 // as of that row
+	since          int64 // when the active generation began, in the time of rows
 	flushed        int64 // the table has everything up to this row
 	trimmed        int64 // the last row that was trimmed
 	bytes          int64 // the size of the log: the sum of the sizes of its rows
@@ -181,7 +182,7 @@ func (s *Store) committed(w *writer) {
 		s.unflushed.Store(mem)
 	}
 	w.state = w.tx.state
-	if mem.Frozen == nil && (s.fill(mem) >= 1 || s.flushUrgent() && s.hasUnflushed()) {
+	if mem.Frozen == nil && s.fill(mem) >= 1 {
 		s.freeze()
 	}
 }
