@@ -72,9 +72,6 @@ type Generation struct {
 	last    plantstore.ID // no entry has a larger id
 
 	final atomic.Int64 // the last seq, once it is frozen
-	// Plants is how many plants there are as of the last row, and Logged the size of the
-	// rows in the log. Freeze sets them.
-	Plants, Logged int64
 }
 
 // Size is how much a generation has.
@@ -224,10 +221,7 @@ func (g *Generation) Remove(changes []Change) {
 }
 
 // Freeze ends the generation: seq is its last row.
-func (g *Generation) Freeze(seq, plants, logged int64) {
-	g.Plants, g.Logged = plants, logged
-	g.final.Store(seq)
-}
+func (g *Generation) Freeze(seq int64) { g.final.Store(seq) }
 
 // Final returns the last row of a frozen generation, and 0 for the active one.
 func (g *Generation) Final() int64 { return g.final.Load() }

@@ -138,7 +138,7 @@ func TestGenerationsAreLikeTheirLog(t *testing.T) {
 			}
 			h.commit(h.transaction())
 			if round == 30 {
-				h.mem.Active.Freeze(int64(len(h.log)), 0, 0)
+				h.mem.Active.Freeze(int64(len(h.log)))
 				h.mem = &memtable.Unflushed{Active: memtable.New(int64(len(h.log))), Frozen: h.mem.Active}
 			}
 			h.compare(t, int64(len(h.log)))
@@ -259,8 +259,8 @@ func TestGenerationCoversWhatItWasFrozenWith(t *testing.T) {
 	if !g.Covers(math.MaxInt64) {
 		t.Error("the active generation does not cover what comes")
 	}
-	g.Freeze(7, 1, 2)
-	if !g.Covers(7) || g.Covers(8) || fmt.Sprint(g.Final(), g.Plants, g.Logged) != "7 1 2" {
+	g.Freeze(7)
+	if !g.Covers(7) || g.Covers(8) || g.Final() != 7 {
 		t.Errorf("frozen with row 7: covers it: %t, and the next: %t", g.Covers(7), g.Covers(8))
 	}
 }

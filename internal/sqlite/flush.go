@@ -32,18 +32,21 @@ type progress struct {
 	ids     []plantstore.ID          // the plants that have got or lost tag and are left
 	has     func(plantstore.ID) bool // whether they have it in the end
 	left    int                      // approximate number of rows to write for the rest
+	plants  int64                    // how many there are as of the generation's last row
+	bytes   int64                    // the size of its rows in the log
 }
 
 // freeze makes the active generation the frozen one, to be flushed. There must be
 // none. The caller holds the mutex.
 func (s *Store) freeze() {
 	mem := s.unflushed.Load()
-	s.write.since = s.write.time
-	s.write.progress = progress{next: memtable.FirstID, left: flushRows(mem.Active)}
+	w := s.write
+	w.since = w.time
+	w.progress = progress{next: memtable.FirstID, left: flushRows(mem.Active), plants: w.plants, bytes: w.unflushedBytes}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
-	mem.Active.Freeze(s.write.seq, s.write.plants, s.write.unflushedBytes)
-	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(s.write.seq), Frozen: mem.Active})
+	mem.Active.Freeze(w.seq)
+	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(w.seq), Frozen: mem.Active})
 }
 
 // freezeRest makes sure that there is a frozen generation, however small, and reports
@@ -65,15 +68,11 @@ func flushRows(g *memtable.Generation) int {
 }
 
 // fill returns how full the active generation is: it is 1 when one of the limits is reached.
-func (s *Store) fill(mem *memtable.Unflushed) float64 {
-	w, size, limit := s.write, mem.Active.Size(), s.generationLimit
+func (s *Store) fill() float64 {
+	w, size, limit := s.write, s.unflushed.Load().Active.Size(), s.generationLimit
 	fill := max(float64(size.Rows)/float64(limit.Rows), float64(size.Text)/float64(limit.Text), float64(size.TagBytes)/float64(limit.TagBytes))
 	if s.logBytes > 0 {
-		bytes := w.unflushedBytes
-		if mem.Frozen != nil {
-			bytes -= mem.Frozen.Logged
-		}
-		fill = max(fill, generationShare*float64(bytes)/float64(s.logBytes))
+		fill = max(fill, generationShare*float64(w.unflushedBytes-w.progress.bytes)/float64(s.logBytes))
 	}
 	if s.logAge > 0 {
 		age := time.Duration(w.time-w.since) * time.Microsecond
@@ -97,12 +96,12 @@ func (s *Store) flushAndTrim(writes int) error {
 // is flushed, and its memory free, by the time the active one is half full. Small batches
 // flush a whole group now and then, unless it has too much text.
 func (s *Store) flushDue() int {
-	mem := s.unflushed.Load()
-	if mem.Frozen == nil {
+	frozen := s.unflushed.Load().Frozen
+	if frozen == nil {
 		return 0
 	}
-	all, left := flushRows(mem.Frozen), s.write.progress.left
-	due := left - int(max(0, 1-2*s.fill(mem))*float64(all))
+	all, left := flushRows(frozen), s.write.progress.left
+	due := left - int(max(0, 1-2*s.fill())*float64(all))
 	if due < min(groupSize, 1+all/64, left) {
 		return 0
 	}
@@ -135,9 +134,10 @@ func (s *Store) flush(n int, text int64) error {
 	if !last {
 		return nil
 	}
+	plants := w.tx.progress.plants
+	w.tx.unflushedBytes -= w.tx.progress.bytes
 	w.tx.flushed, w.tx.progress = frozen.Final(), progress{}
-	w.tx.unflushedBytes -= frozen.Logged
-	err = exec(w.conn, "UPDATE log_state SET flushed = ?, plants = ?, bytes = ?", w.tx.flushed, frozen.Plants, w.tx.bytes-w.tx.unflushedBytes)
+	err = exec(w.conn, "UPDATE log_state SET flushed = ?, plants = ?, bytes = ?", w.tx.flushed, plants, w.tx.bytes-w.tx.unflushedBytes)
 	if err == nil && w.conn.Changes() != 1 {
 		err = errNoState
 	}

@@ -182,7 +182,7 @@ func (s *Store) committed(w *writer) {
 		s.unflushed.Store(mem)
 	}
 	w.state = w.tx.state
-	if mem.Frozen == nil && s.fill(mem) >= 1 {
+	if mem.Frozen == nil && s.fill() >= 1 {
 		s.freeze()
 	}
 }
