@@ -28,7 +28,7 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 	err = query(c, func(row *sqlite.Stmt) error {
 		found++
 		size += row.ColumnInt64(6)
-		kind := columnType(row, 5)
+		kind := plantstore.EventTypeOf(row.ColumnInt64(5))
 		if !kind.OfPlant() {
 			return nil
 		}
@@ -62,32 +62,28 @@ func plantDelta(kind plantstore.EventType) int64 {
 
 // load reads what the table does not have yet, after a start.
 func (s *Store) load() error {
-	w := s.write
-	if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	defer func() { _ = exec(w.conn, "ROLLBACK") }()
-	snap, err := beginRead(w.conn)
-	if err != nil {
-		return err
-	}
-	defer snap.end()
-	last, err := snap.At(snap.Last)
-	if err != nil {
-		return err
-	}
-	mem := &memtable.Unflushed{Active: memtable.New(snap.flushed)}
-	plants, size, err := loadRows(w.conn, snap.flushed, snap.Last, mem.Active)
-	if err != nil {
-		return err
-	}
-	w.tx.state = state{
-		seq: snap.Last, time: last.Time, since: time.Now().UnixMicro(), plants: snap.plants + plants, flushed: snap.flushed, trimmed: snap.Trimmed,
-		bytes: snap.bytes + size, unflushedBytes: size,
-	}
-	s.unflushed.Store(mem)
-	s.committed(w)
-	return nil
+	return s.transaction(func(w *writer) error {
+		snap, err := beginRead(w.conn)
+		if err != nil {
+			return err
+		}
+		defer snap.end()
+		last, err := snap.At(snap.Last)
+		if err != nil {
+			return err
+		}
+		mem := &memtable.Unflushed{Active: memtable.New(snap.flushed)}
+		plants, size, err := loadRows(w.conn, snap.flushed, snap.Last, mem.Active)
+		if err != nil {
+			return err
+		}
+		w.tx.state = state{
+			seq: snap.Last, time: last.Time, plants: snap.plants + plants, since: time.Now().UnixMicro(), flushed: snap.flushed, trimmed: snap.Trimmed,
+			bytes: snap.bytes + size, unflushedBytes: size,
+		}
+		s.unflushed.Store(mem)
+		return nil
+	})
 }
 
 // eventBudget is how many events one call of Events examines.
@@ -114,11 +110,6 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]p
 // Changed returns a channel that is closed when rows have been added to the log.
 func (s *Store) Changed() <-chan struct{} { return s.changes.Changed() }
 
-// columnType reads the type of a row, or "" if this release does not know it.
-func columnType(row *sqlite.Stmt, column int) plantstore.EventType {
-	return plantstore.EventTypeOf(row.ColumnInt64(column))
-}
-
 const (
 	selectEvents = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq >= ? ORDER BY seq`
 	selectNewest = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq <= ? ORDER BY seq DESC`
@@ -137,7 +128,7 @@ func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event
 			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
 		}
 		next += step
-		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: columnType(row, 6), By: row.ColumnText(5)}
+		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: plantstore.EventTypeOf(row.ColumnInt64(6)), By: row.ColumnText(5)}
 		if e.Type.OfPlant() {
 			e.Plant = rowPlant(row)
 		} else {
