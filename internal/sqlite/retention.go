@@ -103,7 +103,14 @@ func (s *Store) mayTrim() bool {
 // Stats describes the store. It reads a few rows.
 func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
 	stats, err := readSnapshot(ctx, s.read, func(snap *snapshot) (stats plantstore.Stats, err error) {
-		if stats.Plants, stats.Bytes, err = s.totals(snap.conn); err != nil {
+		stats.Plants, stats.Bytes = s.plants.Load(), s.logSize.Load()
+		if s.lock == nil { // the server is another process
+			err = query(snap.conn, func(row *sqlite.Stmt) error {
+				stats.Plants, stats.Bytes = row.ColumnInt64(0), row.ColumnInt64(1)
+				return nil
+			}, selectTotals)
+		}
+		if err != nil {
 			return stats, err
 		}
 		stats.Events, stats.LastSeq, stats.Unflushed = snap.Last-snap.Trimmed, snap.Last, snap.Last-snap.flushed
@@ -126,16 +133,3 @@ func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
 // rows that are not flushed.
 var selectTotals = `SELECT plants + count(*) FILTER (WHERE type = 1) - count(*) FILTER (WHERE type = 3), bytes + coalesce(sum(` + rowSize + `), 0)
 	FROM log_state LEFT JOIN log ON seq > flushed`
-
-// totals returns how many plants there are, and how large the log is.
-func (s *Store) totals(c *sqlite.Conn) (plants, logBytes int64, err error) {
-	if s.lock != nil {
-		return s.plants.Load(), s.logSize.Load(), nil
-	}
-	// The server is another process.
-	err = query(c, func(row *sqlite.Stmt) error {
-		plants, logBytes = row.ColumnInt64(0), row.ColumnInt64(1)
-		return nil
-	}, selectTotals)
-	return plants, logBytes, err
-}
