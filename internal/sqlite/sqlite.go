@@ -194,7 +194,9 @@ func (s *Store) open(mode Mode) error {
 	if s.migrated, err = migrate(conn, path, mode == Serve); err != nil {
 		return err
 	}
-	if err := s.write.prepare(); err != nil {
+	w := s.write
+	err = errors.Join(w.intoLog.prepare(conn, insertLog), w.intoStored.prepare(conn, insertStored), w.intoTagged.prepare(conn, insertTagged))
+	if err != nil {
 		return err
 	}
 	s.unflushed.Store(&memtable.Unflushed{Active: memtable.New(0)})

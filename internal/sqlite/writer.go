@@ -55,10 +55,6 @@ type logRow struct {
 	was   plantstore.Tag   // before a replacement
 }
 
-func (w *writer) prepare() error {
-	return errors.Join(w.intoLog.prepare(w.conn, insertLog), w.intoStored.prepare(w.conn, insertStored), w.intoTagged.prepare(w.conn, insertTagged))
-}
-
 // inserter has the statements that insert one row of a table, and groupSize rows.
 type inserter struct{ one, group *sqlite.Stmt }
 
