@@ -106,8 +106,9 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	if s.applying.Load() > 0 {
 		return idleAfter, nil
 	}
-	if left := idleAfter - time.Since(time.Unix(0, s.lastWrite.Load())); left > 0 {
-		return left, nil
+	// It is negative if the clock has been set back.
+	if since := time.Since(time.Unix(0, s.lastWrite.Load())); since >= 0 && since < idleAfter {
+		return idleAfter - since, nil
 	}
 	if !s.freezeRest() && !s.mayTrim() {
 		return idleAfter, nil

@@ -449,6 +449,19 @@ func TestIdleFlushEndsWhenABatchWaits(t *testing.T) {
 	}
 }
 
+// A clock that is set back does not put off an idle flush until it has caught up.
+func TestIdleFlushAfterTheClockWasSetBack(t *testing.T) {
+	l := newComparison(t, 1)
+	l.apply(t, l.creates(t, 10, 0))
+	l.store.lastWrite.Store(time.Now().Add(time.Hour).UnixNano())
+	if _, err := l.store.idleFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(l.unflushed(l.store)); n > 0 {
+		t.Errorf("%d plants are not flushed", n)
+	}
+}
+
 // A transaction that fails leaves memory as it was.
 func TestFailedTransactionChangesNothing(t *testing.T) {
 	l := newComparison(t, 2)
