@@ -52,23 +52,19 @@ func (s *Store) updateTrim(ctx context.Context) error {
 	return err
 }
 
-// excess returns how many bytes a log of that size has more than it may have.
-func (s *Store) excess(bytes int64) int64 {
-	if s.logBytes == 0 {
-		return 0
-	}
-	return max(0, bytes-s.logBytes)
+// mayTrimAfter reports whether the row after one may be trimmed from a log of that size: it is
+// flushed, and it is too old or the log too large.
+func (s *Store) mayTrimAfter(seq, size int64) bool {
+	return seq < s.write.flushed && (seq < s.expired.Load() || s.logBytes > 0 && size > s.logBytes)
 }
 
 // trim removes rows that are too old or beyond the limit, the oldest first: up to that many rows with
 // little more than trimBytes, or up to that many bytes, whichever is more.
 func (s *Store) trim(rows int, bytes int64) error {
 	w := s.write
-	expired, excess := s.expired.Load(), s.excess(w.tx.bytes)
 	to, freed := w.trimmed, int64(0)
 	wanted := func() bool {
-		return to < w.flushed && (to < expired || freed < excess) &&
-			(to-w.trimmed < int64(rows) && freed < trimBytes || freed < bytes)
+		return s.mayTrimAfter(to, w.tx.bytes-freed) && (to-w.trimmed < int64(rows) && freed < trimBytes || freed < bytes)
 	}
 	if !wanted() {
 		return nil
@@ -96,8 +92,7 @@ func (s *Store) trim(rows int, bytes int64) error {
 func (s *Store) mayTrim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.write
-	return w.trimmed < w.flushed && (w.trimmed < s.expired.Load() || s.excess(w.bytes) > 0)
+	return s.mayTrimAfter(s.write.trimmed, s.write.bytes)
 }
 
 // Stats describes the store. It reads a few rows.
