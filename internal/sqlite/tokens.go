@@ -54,7 +54,7 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 		if err := w.deleteEndedTokens(t.Created); err != nil {
 			return err
 		}
-		return w.insertToken(t, by.Name)
+		return s.insertToken(w, t, by.Name)
 	})
 }
 
@@ -77,24 +77,24 @@ func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool,
 		if !first {
 			return err
 		}
-		return w.insertToken(t, plantstore.Operator)
+		return s.insertToken(w, t, plantstore.Operator)
 	})
 	return first && err == nil, err
 }
 
-func (w *writer) insertToken(t plantstore.Token, by string) error {
+func (s *Store) insertToken(w *writer, t plantstore.Token, by string) error {
 	err := exec(w.conn, insertToken,
 		t.Hash[:], t.Name, plantstore.FormatScopes(t.Scopes),
 		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
 	if err != nil {
 		return err
 	}
-	return w.logToken(plantstore.TokenCreated, t, by)
+	return s.logToken(w, plantstore.TokenCreated, t, by)
 }
 
 // logToken appends a change to a token to the log.
-func (w *writer) logToken(kind plantstore.EventType, t plantstore.Token, by string) error {
-	if err := w.catchUp(); err != nil {
+func (s *Store) logToken(w *writer, kind plantstore.EventType, t plantstore.Token, by string) error {
+	if err := s.catchUp(w); err != nil {
 		return err
 	}
 	w.tx.rows = append(w.tx.rows, logRow{kind: kind, by: by, plant: plantstore.Plant{Name: string(wire.EncodeToken(t.Logged(), ""))}})
@@ -103,7 +103,7 @@ func (w *writer) logToken(kind plantstore.EventType, t plantstore.Token, by stri
 
 // catchUp makes the transaction append after the rows of other processes: commands that
 // create or revoke tokens.
-func (w *writer) catchUp() error {
+func (s *Store) catchUp(w *writer) error {
 	snap, err := beginRead(w.conn)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (w *writer) catchUp() error {
 	if err != nil {
 		return err
 	}
-	if w.serves && snap.Last > w.tx.seq {
+	if s.lock != nil && snap.Last > w.tx.seq { // others do not keep the sizes
 		added, err := number(w.conn, "SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 		if err := w.deleteEndedTokens(at); err != nil {
 			return err
 		}
-		return w.logToken(plantstore.TokenRevoked, token, by.Name)
+		return s.logToken(w, plantstore.TokenRevoked, token, by.Name)
 	})
 }
 

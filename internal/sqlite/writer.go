@@ -19,10 +19,8 @@ type writer struct {
 	conn                            *sqlite.Conn
 	intoLog, intoStored, intoTagged inserter
 
-	state       // as of the last commit
-	serves bool // it holds the lock, and so keeps the state
-
-	tx transaction // in progress
+	state             // as of the last commit
+	tx    transaction // in progress
 }
 
 // state is how far the store has come.
@@ -123,7 +121,7 @@ func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
 	if sqlite.ErrCode(err) == sqlite.ResultConstraintPrimaryKey {
 		// Another process has taken the next number in the log, for a token.
 		err = s.transaction(func(w *writer) error {
-			if err := w.catchUp(); err != nil {
+			if err := s.catchUp(w); err != nil {
 				return err
 			}
 			return f(w)
