@@ -153,8 +153,9 @@ func (g *Generation) removeName(at uint32) {
 // entry.
 func (g *Generation) addTags(c *Change) uint32 {
 	if before, ok := c.Before.Text(); ok && c.Before != c.After {
-		g.tag(before).lost = true
-		g.touch(before, c.ID)
+		t := g.tag(before)
+		t.lost = true
+		g.touch(t, c.ID)
 	}
 	after, ok := c.After.Text()
 	switch {
@@ -163,10 +164,11 @@ func (g *Generation) addTags(c *Change) uint32 {
 	case !ok:
 		return untagged
 	}
+	t := g.tag(after)
 	if c.Before != c.After {
-		g.touch(after, c.ID)
+		g.touch(t, c.ID)
 	}
-	return g.tag(after).number
+	return t.number
 }
 
 // tag returns the tag with that text.
@@ -183,8 +185,7 @@ func (g *Generation) tag(text string) *tag {
 }
 
 // touch records that a plant has got or lost a tag.
-func (g *Generation) touch(text string, id plantstore.ID) {
-	t := g.tag(text)
+func (g *Generation) touch(t *tag, id plantstore.ID) {
 	t.ids = append(t.ids, id)
 	g.size.TagChanges++
 	g.size.TagBytes += idSize
@@ -242,20 +243,17 @@ func (g *Generation) Size() Size {
 	return size
 }
 
-// Plant returns the plant of an entry, or nil if it was deleted. Its transaction must be
+// Plant returns the plant of an entry, which must not be deleted. Its transaction must be
 // committed.
-func (g *Generation) Plant(e Entry) *plantstore.Plant {
+func (g *Generation) Plant(e Entry) plantstore.Plant {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.plant(e)
 }
 
 // plant is Plant for a caller that holds the mutex.
-func (g *Generation) plant(e Entry) *plantstore.Plant {
-	if e.Deleted() {
-		return nil
-	}
-	plant, size := &plantstore.Plant{ID: e.ID}, int(e.Size)
+func (g *Generation) plant(e Entry) plantstore.Plant {
+	plant, size := plantstore.Plant{ID: e.ID}, int(e.Size)
 	if e.tag != untagged {
 		text := g.texts[e.tag-firstTag]
 		plant.Tag, size = plantstore.NewTag(text), size-len(text)
@@ -286,7 +284,10 @@ func (g *Generation) state(id plantstore.ID, seq int64) (plant *plantstore.Plant
 	if !ok {
 		return nil, 0
 	}
-	return g.plant(e), g.after + int64(e.row)
+	if !e.Deleted() {
+		plant = new(g.plant(e))
+	}
+	return plant, g.after + int64(e.row)
 }
 
 // hasTag is Unflushed.HasTag for one generation.
@@ -468,8 +469,8 @@ func (m Merge) Next() (id plantstore.ID, match *plantstore.Plant, ok bool) {
 		return 0, nil, false
 	}
 	from.at++
-	if !m.tagged || e.tag == from.tag {
-		match = from.gen.Plant(e)
+	if !e.Deleted() && (!m.tagged || e.tag == from.tag) {
+		match = new(from.gen.Plant(e))
 	}
 	return e.ID, match, true
 }
