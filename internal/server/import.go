@@ -102,14 +102,20 @@ func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.Import
 }
 
 // readWindows reads windows until the lines end. A window that it sends belongs to
-// the receiver, with the memory that it took.
+// the receiver, with the memory that it took. It is likely as large as the one before.
 func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReader, windows chan<- *window) error {
+	var size int
+	var bytes int64
 	for {
 		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
 		win := &window{by: c.caller.Public, taken: windowStep}
+		win.grow(c, bytes)
+		size = min(size, int(win.taken/lineBytes))
+		win.writes, win.lines = make([]plantstore.Write, 0, size), make([]int, 0, size)
 		err := s.readWindow(c, lines, win)
+		size, bytes = len(win.writes), win.bytes
 		if err != nil && err != io.EOF {
 			c.lane(imports).release(c.caller.Hash, win.taken)
 			return err
@@ -151,7 +157,7 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 // readWindow reads lines until the window is full, or there is no memory for a larger
 // one. It returns io.EOF after the last line.
 func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error {
-	for !win.isFull() && win.grow(c) {
+	for !win.isFull() && win.grow(c, win.bytes) {
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, wire.ErrLineTooLong):
@@ -172,10 +178,10 @@ func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error 
 	return nil
 }
 
-// grow takes more memory for the window if it needs some, and reports whether there
-// was enough.
-func (win *window) grow(c *call) bool {
-	for win.bytes > win.taken {
+// grow takes more memory for the window if so many bytes need some, and reports whether
+// there was enough.
+func (win *window) grow(c *call, bytes int64) bool {
+	for bytes > win.taken {
 		if !c.lane(imports).tryAcquire(c.caller.Hash, windowStep, importBytes) {
 			return false
 		}
