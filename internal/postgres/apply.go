@@ -129,10 +129,14 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 		p.decide(r, nil)
 	}
 	decide := func(found pgx.Rows) error {
-		return eachPlant(found, func(current plantstore.Plant) bool {
+		for found.Next() {
+			current, err := rowPlant(found)
+			if err != nil {
+				return err
+			}
 			p.decide(rowByID(p.rows, current.ID), &current)
-			return true
-		})
+		}
+		return nil // the batch has what was wrong with the rows
 	}
 	var b pgx.Batch
 	queueBegin(&b)

@@ -130,8 +130,10 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 	if err != nil {
 		return err
 	}
+	defer rows.Close()
 	last, at := state.trimmed, state.trimmedTime
-	for r, err := range logRows(rows) {
+	for rows.Next() {
+		r, err := rowLog(rows)
 		if err != nil {
 			p.add("%v", err)
 			return nil // what follows cannot be read either

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +35,7 @@ type coalescer struct {
 type coalescedRead struct {
 	ids    []int64
 	done   chan struct{}
-	plants map[plantstore.ID]plantstore.Plant
+	plants []plantstore.Plant
 	err    error
 }
 
@@ -55,11 +56,11 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	if r.err != nil {
 		return plantstore.Plant{}, r.err
 	}
-	plant, ok := r.plants[id]
-	if !ok {
+	i := slices.IndexFunc(r.plants, func(p plantstore.Plant) bool { return p.ID == id })
+	if i < 0 {
 		return plantstore.Plant{}, plantstore.ErrNoPlant
 	}
-	return plant, nil
+	return r.plants[i], nil
 }
 
 // join adds an id to the next read, and reports whether it is the first one.
@@ -90,16 +91,10 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	}
 	s.reads.mu.Unlock()
 	defer close(r.done)
-	r.err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
-		r.plants = make(map[plantstore.ID]plantstore.Plant, len(r.ids))
-		rows, err := c.Query(ctx, selectPlants, r.ids)
-		if err != nil {
-			return err
-		}
-		return eachPlant(rows, func(p plantstore.Plant) bool {
-			r.plants[p.ID] = p
-			return true
-		})
+	r.err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) (err error) {
+		rows, _ := c.Query(ctx, selectPlants, r.ids) // CollectRows returns the error
+		r.plants, err = pgx.CollectRows(rows, rowPlant)
+		return err
 	})
 	if r.err != nil && ctx.Err() != nil {
 		r.err = fmt.Errorf("%w: %w", plantstore.ErrUnavailable, r.err)

@@ -39,14 +39,15 @@ func withWriteConn(t *testing.T, s *Store, f func(ctx context.Context, c *pgx.Co
 func queryText(t *testing.T, s *Store, query string, args ...any) (text string) {
 	t.Helper()
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := queryInOrder(ctx, c, query, args...)
-		if err != nil {
-			return err
+		var lines []string
+		for line, err := range inOrder(ctx, c, pgx.RowTo[string], query, args...) {
+			if err != nil {
+				return err
+			}
+			lines = append(lines, line)
 		}
-		defer rows.Close()
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		text = strings.Join(lines, "\n")
-		return err
+		return nil
 	})
 	return text
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strings"
 	"time"
 
@@ -211,18 +210,14 @@ func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64
 		query, step, end = selectNewest, -1, s.trimmed
 	}
 	for next != end {
-		rows, err := queryInOrder(ctx, c, query, next, fetch)
-		if err != nil {
-			return err
-		}
 		first := next
-		for r, err := range logRows(rows) {
-			size, i := int64(len(r.ids)), next-r.first
-			if err == nil && (i < 0 || i >= size) {
-				err = fmt.Errorf("a row of the log has the events from %d on, %d of them, where %d is next", r.first, size, next)
-			}
+		for r, err := range inOrder(ctx, c, rowLog, query, next, fetch) {
 			if err != nil {
 				return err
+			}
+			size, i := int64(len(r.ids)), next-r.first
+			if i < 0 || i >= size {
+				return fmt.Errorf("a row of the log has the events from %d on, %d of them, where %d is next", r.first, size, next)
 			}
 			for ; 0 <= i && i < size; i += step {
 				e, err := s.event(r, int(i))
@@ -231,9 +226,6 @@ func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64
 				}
 				next += step
 			}
-		}
-		if err := rows.Err(); err != nil {
-			return err
 		}
 		if next == first {
 			return fmt.Errorf("the log has no event %d", first)
@@ -252,19 +244,12 @@ type logRow struct {
 	tags        []*string
 }
 
-// logRows yields the rows of the log up to one that cannot be read, and closes them.
-func logRows(rows pgx.Rows) iter.Seq2[logRow, error] {
-	return func(yield func(logRow, error) bool) {
-		defer rows.Close()
-		for more := true; more && rows.Next(); {
-			var r logRow
-			err := rows.Scan(&r.first, &r.time, &r.by, &r.types, &r.ids, &r.names, &r.tags)
-			if n := len(r.ids); err == nil && (len(r.by) != n || len(r.types) != n || len(r.names) != n || len(r.tags) != n) {
-				err = fmt.Errorf("the row %d of the log has columns of different lengths", r.first)
-			}
-			more = yield(r, err) && err == nil
-		}
+func rowLog(row pgx.CollectableRow) (r logRow, err error) {
+	err = row.Scan(&r.first, &r.time, &r.by, &r.types, &r.ids, &r.names, &r.tags)
+	if n := len(r.ids); err == nil && (len(r.by) != n || len(r.types) != n || len(r.names) != n || len(r.tags) != n) {
+		err = fmt.Errorf("the row %d of the log has columns of different lengths", r.first)
 	}
+	return r, err
 }
 
 // event returns an event of a row.

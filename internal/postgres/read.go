@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -47,40 +46,37 @@ const (
 // statement for a second each time.
 const orderSettings = `SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
-// queryInOrder is a query with the [orderSettings], in one round trip. The rows must be
-// closed.
-func queryInOrder(ctx context.Context, c *pgx.Conn, sql string, args ...any) (pgx.Rows, error) {
-	var b pgx.Batch
-	b.Queue(orderSettings)
-	b.Queue(sql, args...)
-	results := c.SendBatch(ctx, &b)
-	_, err := results.Exec()
-	rows, failed := results.Query()
-	if err = cmp.Or(err, failed); err != nil {
-		results.Close()
-		return nil, err
-	}
-	return lastRows{rows, results, func() { c.Close(ctx) }}, nil
-}
-
-// lastRows are the rows of a batch's last statement, which close the batch. They may be closed
-// before the last was read: if there is much left, that closes the connection.
-type lastRows struct {
-	pgx.Rows
-	results   pgx.BatchResults
-	closeConn func()
-}
-
-func (r lastRows) Close() {
-	for drained := 0; r.Next(); {
-		for _, value := range r.RawValues() {
-			drained += len(value)
+// inOrder yields the rows of a query with the [orderSettings], in one round trip, up to an
+// error. If the consumer stops long before the last row, that closes the connection.
+func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var b pgx.Batch
+		b.Queue(orderSettings)
+		b.Queue(sql, args...)
+		results := c.SendBatch(ctx, &b)
+		defer results.Close()
+		results.Exec()
+		rows, _ := results.Query() // Err has what was wrong with either
+		defer func() {
+			for drained := 0; rows.Next(); {
+				for _, value := range rows.RawValues() {
+					drained += len(value)
+				}
+				if drained > maxDrain {
+					c.Close(ctx)
+				}
+			}
+		}()
+		for rows.Next() {
+			row, err := decode(rows)
+			if !yield(row, err) || err != nil {
+				return
+			}
 		}
-		if drained > maxDrain {
-			r.closeConn()
+		if err := rows.Err(); err != nil {
+			yield(*new(T), err)
 		}
 	}
-	r.results.Close() // Err has what was wrong with the rows
 }
 
 // List returns one page.
@@ -170,20 +166,17 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f fun
 		if q.After != nil {
 			args[0] = int64(*q.After) + 1
 		}
-		rows, err := queryInOrder(ctx, c, query, args...)
-		if err != nil {
-			return err
-		}
-		fetched, more := 0, true
+		fetched := 0
 		var last plantstore.ID
-		err = eachPlant(rows, func(p plantstore.Plant) bool {
+		for p, err := range inOrder(ctx, c, rowPlant, query, args...) {
+			if err != nil || !f(p) {
+				return err
+			}
 			fetched++
 			last = p.ID
-			more = f(p)
-			return more
-		})
-		if err != nil || !more || fetched < fetch {
-			return err
+		}
+		if fetched < fetch {
+			return nil
 		}
 		q.After = &last
 	}
@@ -213,22 +206,13 @@ func prefix(text string, n int) string {
 	return text
 }
 
-// eachPlant calls f with the plants in rows of id, name and tag, until f returns
-// false, and closes the rows.
-func eachPlant(rows pgx.Rows, f func(plantstore.Plant) bool) error {
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		var name string
-		var tag *string
-		if err := rows.Scan(&id, &name, &tag); err != nil {
-			return err
-		}
-		if !f(plantOf(id, name, tag)) {
-			return nil
-		}
-	}
-	return rows.Err()
+// rowPlant returns the plant in a row of id, name and tag.
+func rowPlant(row pgx.CollectableRow) (plantstore.Plant, error) {
+	var id int64
+	var name string
+	var tag *string
+	err := row.Scan(&id, &name, &tag)
+	return plantOf(id, name, tag), err
 }
 
 // plantOf returns the plant that the database stores as these columns.

@@ -57,27 +57,23 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	var b *storage.TagPageBuilder
 	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
 		b = storage.NewTagPageBuilder(q, tagBudget)
-		rows, err := queryInOrder(ctx, c, selectTags, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var tag string
-			var plants int
-			if err := rows.Scan(&tag, &plants); err != nil {
+		for t, err := range inOrder(ctx, c, rowTag, selectTags, args...) {
+			if err != nil || !b.Wants(t.Tag) {
 				return err
 			}
-			tag = unescape(tag)
-			if !b.Wants(tag) {
-				return nil
-			}
-			b.Add(tag, plants, plants)
+			b.Add(t.Tag, t.Plants, t.Plants)
 		}
-		return rows.Err()
+		return nil
 	})
 	if err != nil {
 		return plantstore.TagPage{}, err
 	}
 	return b.Page(), nil
+}
+
+// rowTag returns the tag in a row of its text and the number of its plants.
+func rowTag(row pgx.CollectableRow) (t plantstore.TagCount, err error) {
+	err = row.Scan(&t.Tag, &t.Plants)
+	t.Tag = unescape(t.Tag)
+	return t, err
 }

@@ -132,18 +132,22 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backl
 		}
 	}
 	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := queryInOrder(ctx, c, selectBacklogs, positions, types, plantstore.MaxPending)
-		if err != nil {
-			return err
+		backlogs = nil
+		for b, err := range inOrder(ctx, c, rowBacklog, selectBacklogs, positions, types, plantstore.MaxPending) {
+			if err != nil {
+				return err
+			}
+			backlogs = append(backlogs, b)
 		}
-		backlogs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b plantstore.Backlog, err error) {
-			var events, oldest int64
-			err = row.Scan(&events, &oldest)
-			return storage.NewBacklog(events, oldest), err
-		})
-		return err
+		return nil
 	})
 	return backlogs, err
+}
+
+func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
+	var events, oldest int64
+	err := row.Scan(&events, &oldest)
+	return storage.NewBacklog(events, oldest), err
 }
 
 // DeleteWebhook removes a webhook and its deliveries. If the connection is lost, or the
