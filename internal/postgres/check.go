@@ -131,7 +131,7 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 		return err
 	}
 	defer rows.Close()
-	last, at := state.trimmed, state.trimmedTime
+	last, at := state.Trimmed, state.TrimmedTime
 	for rows.Next() {
 		r, err := rowLog(rows)
 		if err != nil {
@@ -154,8 +154,8 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 		}
 		last, at = r.first+int64(len(r.ids))-1, r.time
 	}
-	if last != state.seq {
-		p.add("the log ends with event %d, but log_state says %d", last, state.seq)
+	if last != state.Last {
+		p.add("the log ends with event %d, but log_state says %d", last, state.Last)
 	}
 	if at > state.time {
 		p.add("the last event is later than log_state says")

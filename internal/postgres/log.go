@@ -122,14 +122,17 @@ func (p *plan) queueLog(b *pgx.Batch) {
 
 // logState is the row of that name.
 type logState struct {
-	store                string
-	seq, time            int64
-	trimmed, trimmedTime int64
-	bytes                int64
+	storage.LogRange
+	time, bytes int64
 }
 
+// readLogState reads it. The times of events are those of the same transaction.
 func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
-	err = c.QueryRow(ctx, selectLogState).Scan(&s.store, &s.seq, &s.time, &s.trimmed, &s.trimmedTime, &s.bytes)
+	err = c.QueryRow(ctx, selectLogState).Scan(&s.Store, &s.Last, &s.time, &s.Trimmed, &s.TrimmedTime, &s.bytes)
+	s.TimeOf = func(seq int64) (at int64, err error) {
+		err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
+		return at, err
+	}
 	return s, err
 }
 
@@ -144,7 +147,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			if err != nil {
 				return err
 			}
-			start, first, err := state.logRange(ctx, c).Start(q)
+			start, first, err := state.Start(q)
 			if err != nil {
 				return err
 			}
@@ -191,23 +194,12 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buc
 	return buckets, nil
 }
 
-// logRange returns what the transaction's snapshot has of the log.
-func (s *logState) logRange(ctx context.Context, c *pgx.Conn) *storage.LogRange {
-	return &storage.LogRange{
-		Store: s.store, Trimmed: s.trimmed, Last: s.seq, TrimmedTime: s.trimmedTime,
-		TimeOf: func(seq int64) (at int64, err error) {
-			err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
-			return at, err
-		},
-	}
-}
-
 // eachEvent calls f with the events from one on, or from it backwards, until f returns false.
 // It fetches about that many at a time.
 func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64, newest bool, f func(plantstore.Event) bool) error {
-	query, step, end := selectLog, int64(1), s.seq+1
+	query, step, end := selectLog, int64(1), s.Last+1
 	if newest {
-		query, step, end = selectNewest, -1, s.trimmed
+		query, step, end = selectNewest, -1, s.Trimmed
 	}
 	for next != end {
 		first := next
@@ -254,7 +246,7 @@ func rowLog(row pgx.CollectableRow) (r logRow, err error) {
 
 // event returns an event of a row.
 func (s *logState) event(r logRow, i int) (e plantstore.Event, err error) {
-	e.Cursor = plantstore.Position{Store: s.store, Seq: r.first + int64(i), Time: r.time}.Cursor()
+	e.Cursor = plantstore.Position{Store: s.Store, Seq: r.first + int64(i), Time: r.time}.Cursor()
 	e.Time, e.Type, e.By = time.UnixMicro(r.time).UTC(), plantstore.EventTypeOf(int64(r.types[i])), r.by[i]
 	if e.Type == "" {
 		return e, fmt.Errorf("event %d of the log has the type %d", r.first+int64(i), r.types[i])
@@ -299,8 +291,8 @@ func (s *Store) poll(ctx context.Context) {
 			state, err = readLogState(ctx, c)
 			return err
 		})
-		if err == nil && state.seq != last {
-			last = state.seq
+		if err == nil && state.Last != last {
+			last = state.Last
 			s.changes.Notify()
 		}
 	}

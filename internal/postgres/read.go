@@ -130,7 +130,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					if err != nil {
 						return err
 					}
-					*at = plantstore.Position{Store: state.store, Seq: state.seq, Time: state.time}.Cursor()
+					*at = plantstore.Position{Store: state.Store, Seq: state.Last, Time: state.time}.Cursor()
 				}
 				return each(ctx, c, q, fetchSize, func(p plantstore.Plant) bool {
 					timeout.Stop()
