@@ -111,22 +111,27 @@ func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t pla
 	return err
 }
 
-// addRow runs f, which adds a row, in a transaction that takes turns with others. If the
-// connection is lost, or the commit did not wait for the standbys, it runs f again unless the
-// query finds the row by then.
-func (s *Store) addRow(ctx context.Context, query string, key any, f func(context.Context, *pgx.Conn) error) error {
-	maybeAdded := false
+// inTurn runs f in a transaction that takes turns with others. If the connection is lost, or the
+// commit did not wait for the standbys, it runs f again: what f did before may have taken effect.
+func (s *Store) inTurn(ctx context.Context, f func(ctx context.Context, c *pgx.Conn, again bool) error) error {
+	again := false
 	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
-		err := inTransaction(ctx, c, func() error {
-			if maybeAdded {
-				if found, err := c.Exec(ctx, query, key); err != nil || found.RowsAffected() > 0 {
-					return err
-				}
-			}
-			return f(ctx, c)
-		}, lockVersion)
-		maybeAdded = maybeAdded || err == nil || c.IsClosed()
+		err := inTransaction(ctx, c, func() error { return f(ctx, c, again) }, lockVersion)
+		again = again || err == nil || c.IsClosed()
 		return err
+	})
+}
+
+// addRow runs f, which adds a row, in a transaction that takes turns with others. It runs f
+// again only if the query does not find the row.
+func (s *Store) addRow(ctx context.Context, query string, key any, f func(context.Context, *pgx.Conn) error) error {
+	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, again bool) error {
+		if again {
+			if found, err := c.Exec(ctx, query, key); err != nil || found.RowsAffected() > 0 {
+				return err
+			}
+		}
+		return f(ctx, c)
 	})
 }
 
@@ -152,39 +157,32 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token pla
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
 	defer s.changes.Notify()
-	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
-		return inTransaction(ctx, c, func() error { return revoke(ctx, c, hash, at, by) }, lockVersion)
-	})
-}
-
-func revoke(ctx context.Context, c *pgx.Conn, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
-	token, err := findToken(ctx, c, selectToken, hash)
-	if err != nil {
-		return err
-	}
-	if !token.Revoked.IsZero() {
-		return nil
-	}
-	if err := checkActor(ctx, c, by, selectToken); err != nil {
-		return err
-	}
-	if by.Name != plantstore.Operator && token.CreatesTokens(at) {
-		var others int
-		if err := c.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
+	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, _ bool) error {
+		token, err := findToken(ctx, c, selectToken, hash)
+		if err != nil || !token.Revoked.IsZero() {
 			return err
 		}
-		if others == 0 {
-			return plantstore.ErrLastToken
+		if err := checkActor(ctx, c, by, selectToken); err != nil {
+			return err
 		}
-	}
-	if _, err := c.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
-		return err
-	}
-	if err := deleteEndedTokens(ctx, c, at); err != nil {
-		return err
-	}
-	token.Revoked = time.Unix(at.Unix(), 0).UTC()
-	return logToken(ctx, c, plantstore.TokenRevoked, token, by.Name)
+		if by.Name != plantstore.Operator && token.CreatesTokens(at) {
+			var others int
+			if err := c.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
+				return err
+			}
+			if others == 0 {
+				return plantstore.ErrLastToken
+			}
+		}
+		if _, err := c.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
+			return err
+		}
+		if err := deleteEndedTokens(ctx, c, at); err != nil {
+			return err
+		}
+		token.Revoked = time.Unix(at.Unix(), 0).UTC()
+		return logToken(ctx, c, plantstore.TokenRevoked, token, by.Name)
+	})
 }
 
 // TouchTokens records when tokens were last used. It updates them in the order of

@@ -150,26 +150,20 @@ func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
 	return storage.NewBacklog(events, oldest), err
 }
 
-// DeleteWebhook removes a webhook and its deliveries. If the connection is lost, or the
-// commit did not wait for the standbys, it does so again, and may then find nothing.
+// DeleteWebhook removes a webhook and its deliveries.
 func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
-	maybeDeleted := false
-	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
-		err := inTransaction(ctx, c, func() error {
-			if err := checkActor(ctx, c, by, selectToken); err != nil {
-				return err
-			}
-			deleted, err := c.Exec(ctx, deleteWebhook, webhookKey(id))
-			if err == nil && deleted.RowsAffected() == 0 && !maybeDeleted {
-				return plantstore.ErrNoWebhook
-			}
-			if err != nil {
-				return err
-			}
-			_, err = c.Exec(ctx, deleteDeliveries, webhookKey(id))
+	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, again bool) error {
+		if err := checkActor(ctx, c, by, selectToken); err != nil {
 			return err
-		}, lockVersion)
-		maybeDeleted = maybeDeleted || err == nil || c.IsClosed()
+		}
+		deleted, err := c.Exec(ctx, deleteWebhook, webhookKey(id))
+		if err != nil {
+			return err
+		}
+		if deleted.RowsAffected() == 0 && !again {
+			return plantstore.ErrNoWebhook
+		}
+		_, err = c.Exec(ctx, deleteDeliveries, webhookKey(id))
 		return err
 	})
 }
