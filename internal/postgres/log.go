@@ -140,9 +140,9 @@ func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
 const eventBudget = 20_000
 
 // Events returns a page of the log.
-func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plantstore.EventPage, err error) {
-	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		return inSnapshot(ctx, c, func() error {
+func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
+	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.EventPage, err error) {
+		err = inSnapshot(ctx, c, func() error {
 			state, err := readLogState(ctx, c)
 			if err != nil {
 				return err
@@ -160,38 +160,27 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 			page = b.Page()
 			return err
 		})
+		return page, err
 	})
-	if err != nil {
-		return plantstore.EventPage{}, err
-	}
-	return page, nil
 }
 
 // Histogram has the database find the bounds of the buckets. A statement is a snapshot.
-func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) (buckets []plantstore.Bucket, err error) {
-	bounds := q.Bounds()
-	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, selectBounds, bounds)
-		if err != nil {
-			return err
-		}
+func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]plantstore.Bucket, error) {
+	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Bucket, error) {
+		bounds := q.Bounds()
+		rows, _ := c.Query(ctx, selectBounds, bounds) // ForEachRow returns the error
 		var log storage.LogRange
 		var seq int64
 		var from, to int
 		last := make([]int64, len(bounds))
-		_, err = pgx.ForEachRow(rows, []any{&seq, &from, &to, &log.Trimmed, &log.TrimmedTime}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&seq, &from, &to, &log.Trimmed, &log.TrimmedTime}, func() error {
 			for i := from - 1; i < to; i++ {
 				last[i] = seq
 			}
 			return nil
 		})
-		buckets = log.Buckets(bounds, last)
-		return err
+		return log.Buckets(bounds, last), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return buckets, nil
 }
 
 // eachEvent calls f with the events from one on, or from it backwards, until f returns false.

@@ -464,14 +464,25 @@ func (s *Store) retryCall(ctx context.Context, pool *pgxpool.Pool, f func(contex
 	return s.retry(ctx, func() error { return s.withConn(ctx, pool, s.callTimeout, f) })
 }
 
-// queryAll returns the rows of a query about tokens or webhooks.
-func queryAll[T any](ctx context.Context, s *Store, decode pgx.RowToFunc[T], query string, args ...any) (all []T, err error) {
-	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) error {
-		rows, _ := c.Query(ctx, query, args...) // CollectRows returns the error
-		all, err = pgx.CollectRows(rows, decode)
+// read returns what f reads with a connection of the pool. It calls f again if the connection is
+// lost.
+func read[T any](ctx context.Context, s *Store, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) (T, error)) (found T, err error) {
+	err = s.retryCall(ctx, pool, func(ctx context.Context, c *pgx.Conn) (err error) {
+		found, err = f(ctx, c)
 		return err
 	})
-	return all, err
+	if err != nil {
+		return *new(T), err
+	}
+	return found, nil
+}
+
+// queryAll returns the rows of a query about tokens or webhooks.
+func queryAll[T any](ctx context.Context, s *Store, decode pgx.RowToFunc[T], query string, args ...any) ([]T, error) {
+	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) ([]T, error) {
+		rows, _ := c.Query(ctx, query, args...) // CollectRows returns the error
+		return pgx.CollectRows(rows, decode)
+	})
 }
 
 // queryOne returns the only row of a query, or the error none if there is no row.

@@ -81,20 +81,17 @@ func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], s
 
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	var b *storage.PageBuilder
-	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		b = storage.NewPageBuilder(q, searchBudget)
+	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
+		b := storage.NewPageBuilder(q, searchBudget)
 		if tag, _ := q.Tag.Text(); q.Contains == "" && utf8.RuneCountInString(escape(tag)) < tagPrefix {
 			// Every plant matches, so one fetch has the page and the plant after it. A
 			// statement is a snapshot.
-			return each(ctx, c, q, min(q.Limit, searchBudget)+1, b.Add)
+			err = each(ctx, c, q, min(q.Limit, searchBudget)+1, b.Add)
+		} else {
+			err = inSnapshot(ctx, c, func() error { return each(ctx, c, q, fetchSize, b.Add) })
 		}
-		return inSnapshot(ctx, c, func() error { return each(ctx, c, q, fetchSize, b.Add) })
+		return b.Page(), err
 	})
-	if err != nil {
-		return plantstore.Page{}, err
-	}
-	return b.Page(), nil
 }
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer

@@ -54,21 +54,16 @@ const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	from, begin := escape(q.Start()), escape(q.Prefix)
 	args := []any{from, prefix(from, tagPrefix), prefix(begin, tagPrefix), min(q.Limit, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
-	var b *storage.TagPageBuilder
-	err := s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		b = storage.NewTagPageBuilder(q, tagBudget)
+	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (plantstore.TagPage, error) {
+		b := storage.NewTagPageBuilder(q, tagBudget)
 		for t, err := range inOrder(ctx, c, rowTag, selectTags, args...) {
 			if err != nil || !b.Wants(t.Tag) {
-				return err
+				return b.Page(), err
 			}
 			b.Add(t.Tag, t.Plants, t.Plants)
 		}
-		return nil
+		return b.Page(), nil
 	})
-	if err != nil {
-		return plantstore.TagPage{}, err
-	}
-	return b.Page(), nil
 }
 
 // rowTag returns the tag in a row of its text and the number of its plants.

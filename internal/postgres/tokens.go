@@ -146,12 +146,10 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 }
 
 // Token returns the token with that hash.
-func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (token plantstore.Token, err error) {
-	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) (err error) {
-		token, err = findToken(ctx, c, selectToken, hash)
-		return err
+func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
+	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
+		return findToken(ctx, c, selectToken, hash)
 	})
-	return token, err
 }
 
 // RevokeToken revokes a token, once.

@@ -124,24 +124,23 @@ func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Acto
 }
 
 // Backlogs counts the events after the positions of webhooks, in one statement.
-func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) (backlogs []plantstore.Backlog, err error) {
+func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]plantstore.Backlog, error) {
 	positions, types := make([]int64, len(hooks)), make([]int64, len(hooks))
 	for i := range hooks {
+		var err error
 		if positions[i], types[i], err = storage.BacklogOf(&hooks[i]); err != nil {
 			return nil, err
 		}
 	}
-	err = s.retryCall(ctx, s.list, func(ctx context.Context, c *pgx.Conn) error {
-		backlogs = nil
+	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (backlogs []plantstore.Backlog, err error) {
 		for b, err := range inOrder(ctx, c, rowBacklog, selectBacklogs, positions, types, plantstore.MaxPending) {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			backlogs = append(backlogs, b)
 		}
-		return nil
+		return backlogs, nil
 	})
-	return backlogs, err
 }
 
 func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
@@ -169,12 +168,10 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 }
 
 // Deliveries returns the last attempts of a webhook.
-func (s *Store) Deliveries(ctx context.Context, id string) (attempts []plantstore.Delivery, err error) {
-	err = s.retryCall(ctx, s.tokens, func(ctx context.Context, c *pgx.Conn) (err error) {
-		attempts, err = queryOne(ctx, c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, webhookKey(id))
-		return err
+func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
+	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
+		return queryOne(ctx, c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, webhookKey(id))
 	})
-	return attempts, err
 }
 
 // rowDeliveries returns the attempts in a row of a webhook's id and their value.
