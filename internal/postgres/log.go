@@ -3,7 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,11 +17,9 @@ import (
 // bytes, with its entry in the index.
 const rowOverhead = 70
 
-// rowSize returns an expression for the size of a row of the log with these arrays, before
-// PostgreSQL compresses them.
-func rowSize(arrays ...string) string {
-	return fmt.Sprintf("%d + pg_column_size(%s)", rowOverhead, strings.Join(arrays, ") + pg_column_size("))
-}
+// rowSize is an expression for the size of a row of the log, before PostgreSQL compresses it.
+var rowSize = strconv.Itoa(rowOverhead) +
+	` + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)`
 
 // The statements of the log. Each that appends updates the row of log_state after
 // everything else that can block. The lock on that row lasts until the commit is
@@ -33,7 +31,6 @@ var (
 	// the statement has no name: to plan it takes longer than to create a plant.
 	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, len(steps))
 
-	sizeOfEvents = rowSize(`events."by"`, "events.type", "events.id", "events.name", "events.tag")
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are.
 	appendLog = `WITH events AS (
@@ -43,11 +40,11 @@ var (
 			FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS new (id, name, tag, n)
 		), last AS (
 			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($3::bigint[]), plants = plants + $6,
-				bytes = bytes + (SELECT ` + sizeOfEvents + ` FROM events), time = greatest(time, ` + now + `)
+				bytes = bytes + (SELECT ` + rowSize + ` FROM events), time = greatest(time, ` + now + `)
 			WHERE id = 1 RETURNING seq, time
 		)
 		INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + sizeOfEvents + ` FROM last, events`
+		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + rowSize + ` FROM last, events`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`

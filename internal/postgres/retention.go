@@ -46,7 +46,7 @@ var (
 	selectStats = `SELECT seq, trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
 		pg_database_size(current_database()) FROM log_state WHERE id = 1`
 	// storedSize is the size of a row. Rows of earlier schemas do not have it.
-	storedSize = `coalesce(bytes, ` + rowSize(`"by"`, "type", "id", "name", "tag") + `)`
+	storedSize = `coalesce(bytes, ` + rowSize + `)`
 )
 
 // KeepLog sets how long, and up to how many bytes, the log of changes is kept,
