@@ -46,7 +46,7 @@ var (
 		INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
 		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + rowSize + ` FROM last, events`
 
-	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, bytes FROM log_state WHERE id = 1`
+	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, plants, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
 	// selectLog has the rows with the $2 events from $1 on, and selectNewest those from $1
 	// backwards.
@@ -120,12 +120,12 @@ func (p *plan) queueLog(b *pgx.Batch) {
 // logState is the row of that name.
 type logState struct {
 	storage.LogRange
-	time, bytes int64
+	time, plants, bytes int64
 }
 
 // readLogState reads it. The times of events are those of the same transaction.
 func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
-	err = c.QueryRow(ctx, selectLogState).Scan(&s.Store, &s.Last, &s.time, &s.Trimmed, &s.TrimmedTime, &s.bytes)
+	err = c.QueryRow(ctx, selectLogState).Scan(&s.Store, &s.Last, &s.time, &s.Trimmed, &s.TrimmedTime, &s.plants, &s.bytes)
 	s.TimeOf = func(seq int64) (at int64, err error) {
 		err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
 		return at, err
