@@ -79,7 +79,10 @@ func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, 
 		if ok, err := check(ctx, c); err != nil || !ok {
 			return err
 		}
-		if _, err := c.Exec(ctx, insertToken, tokenRow(t)...); err != nil {
+		_, err := c.Exec(ctx, insertToken,
+			t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
+			t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
+		if err != nil {
 			return err
 		}
 		return logToken(ctx, c, plantstore.TokenCreated, t, by)
@@ -199,13 +202,6 @@ func (s *Store) TouchTokens(ctx context.Context, used map[plantstore.TokenHash]t
 		b.Queue("COMMIT")
 		return c.SendBatch(ctx, &b).Close()
 	})
-}
-
-func tokenRow(t plantstore.Token) []any {
-	return []any{
-		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String(),
-	}
 }
 
 func rowToken(row pgx.CollectableRow) (plantstore.Token, error) {
