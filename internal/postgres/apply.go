@@ -134,20 +134,21 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 			if err != nil {
 				return err
 			}
-			p.decide(rowByID(p.rows, current.ID), &current)
+			i, _ := slices.BinarySearchFunc(p.rows, current.ID, func(r *row, id plantstore.ID) int { return cmp.Compare(r.id, id) })
+			p.decide(p.rows[i], &current)
 		}
 		return nil // the batch has what was wrong with the rows
 	}
 	var b pgx.Batch
 	queueBegin(&b)
-	b.Queue(lockPlants, ids(filter(p.rows, func(r *row) bool { return !r.createsOnly }))).Query(decide)
-	b.Queue(selectPlants, ids(filter(p.rows, func(r *row) bool { return r.createsOnly }))).Query(decide)
+	b.Queue(lockPlants, ids(p.filter(func(r *row) bool { return !r.createsOnly }))).Query(decide)
+	b.Queue(selectPlants, ids(p.filter(func(r *row) bool { return r.createsOnly }))).Query(decide)
 	return c.SendBatch(ctx, &b).Close()
 }
 
 // insert adds plants to the rows where none was found.
 func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
-	rows := p.to(insertRow, holdRow)
+	rows := p.filter(func(r *row) bool { return r.action == insertRow || r.action == holdRow })
 	if len(rows) == 0 {
 		return nil
 	}
@@ -182,13 +183,12 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 // queueChanges queues the replacements and deletions of the rows with this value of
 // logsFound.
 func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
-	to := func(actions ...action) []*row {
-		return filter(p.to(actions...), func(r *row) bool { return r.logsFound == logsFound })
-	}
-	if replaced := to(replaceRow); len(replaced) > 0 {
+	replaced := p.filter(func(r *row) bool { return r.logsFound == logsFound && r.action == replaceRow })
+	if len(replaced) > 0 {
 		b.Queue(replacePlants, arrays(replaced)...)
 	}
-	if deleted := to(deleteRow, holdRow); len(deleted) > 0 {
+	deleted := p.filter(func(r *row) bool { return r.logsFound == logsFound && (r.action == deleteRow || r.action == holdRow) })
+	if len(deleted) > 0 {
 		b.Queue(deletePlants, ids(deleted))
 	}
 }

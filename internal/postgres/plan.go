@@ -129,26 +129,15 @@ func (p *plan) decide(r *row, current *plantstore.Plant) {
 	}
 }
 
-// to returns the rows with one of the actions.
-func (p *plan) to(actions ...action) []*row {
-	return filter(p.rows, func(r *row) bool { return slices.Contains(actions, r.action) })
-}
-
 // filter returns the rows for which keep returns true.
-func filter(rows []*row, keep func(*row) bool) []*row {
+func (p *plan) filter(keep func(*row) bool) []*row {
 	var kept []*row
-	for _, r := range rows {
+	for _, r := range p.rows {
 		if keep(r) {
 			kept = append(kept, r)
 		}
 	}
 	return kept
-}
-
-// rowByID returns the row with that id, which is one of the rows.
-func rowByID(rows []*row, id plantstore.ID) *row {
-	i, _ := slices.BinarySearchFunc(rows, id, func(r *row, id plantstore.ID) int { return cmp.Compare(r.id, id) })
-	return rows[i]
 }
 
 func ids(rows []*row) []int64 {
@@ -184,8 +173,7 @@ func encode(results []plantstore.Result) []int32 {
 	codes := make([]int32, len(results))
 	for i, r := range results {
 		codes[i] = int32(r.Outcome)
-		var refused plantstore.Code
-		if errors.As(r.Err, &refused) {
+		if refused, ok := errors.AsType[plantstore.Code](r.Err); ok {
 			codes[i] = int32(refused)
 		}
 	}
