@@ -198,15 +198,11 @@ func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
 // have.
 func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
 	var stored []int32
-	err = inTransaction(ctx, c, func() error {
-		err := c.QueryRow(ctx, fetchResults, p.batchID).Scan(&stored)
-		found = err == nil
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
+	err = inTransaction(ctx, c, func() (err error) {
+		stored, err = queryOne(ctx, c, pgx.RowTo[[]int32], nil, fetchResults, p.batchID)
 		return err
 	})
-	if err != nil || !found {
+	if err != nil || stored == nil {
 		return false, err
 	}
 	p.results = decode(stored)

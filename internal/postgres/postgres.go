@@ -485,7 +485,8 @@ func queryAll[T any](ctx context.Context, s *Store, decode pgx.RowToFunc[T], que
 	})
 }
 
-// queryOne returns the only row of a query, or the error none if there is no row.
+// queryOne returns the only row of a query. If there is no row, it returns the error none, which
+// may be nil.
 func queryOne[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], none error, query string, args ...any) (T, error) {
 	rows, _ := c.Query(ctx, query, args...) // CollectExactlyOneRow returns the error
 	one, err := pgx.CollectExactlyOneRow(rows, decode)

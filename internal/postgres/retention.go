@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -115,12 +114,8 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 			if err != nil || locked.RowsAffected() == 0 {
 				return err
 			}
-			var events int64
-			err = c.QueryRow(ctx, trimOldest, s.logAge, s.logBytes, s.trimSize).Scan(&events)
+			events, err := queryOne(ctx, c, pgx.RowTo[int64], nil, trimOldest, s.logAge, s.logBytes, s.trimSize)
 			more = events >= s.trimSize
-			if errors.Is(err, pgx.ErrNoRows) {
-				return nil
-			}
 			return err
 		}, commitAsync)
 	})
