@@ -52,16 +52,23 @@ func (s *Store) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
 	return queryAll(ctx, s, rowWebhook, selectWebhooks)
 }
 
-// rowWebhook returns the webhook in a row of id and value.
-func rowWebhook(row pgx.CollectableRow) (hook plantstore.Webhook, err error) {
-	var id, value string
-	if err := row.Scan(&id, &value); err != nil {
-		return hook, err
+var (
+	rowWebhook    = rowJSON[plantstore.Webhook]("webhook")
+	rowDeliveries = rowJSON[[]plantstore.Delivery]("deliveries of webhook")
+)
+
+// rowJSON decodes rows of a webhook's id and a value.
+func rowJSON[T any](what string) pgx.RowToFunc[T] {
+	return func(row pgx.CollectableRow) (value T, err error) {
+		var id, encoded string
+		if err := row.Scan(&id, &encoded); err != nil {
+			return value, err
+		}
+		if err := json.Unmarshal([]byte(encoded), &value); err != nil {
+			return value, fmt.Errorf("%s %s: %w", what, id, err)
+		}
+		return value, nil
 	}
-	if err := json.Unmarshal([]byte(value), &hook); err != nil {
-		return hook, fmt.Errorf("webhook %s: %w", id, err)
-	}
-	return hook, nil
 }
 
 // CreateWebhook adds a webhook.
@@ -172,18 +179,6 @@ func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Deliver
 	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
 		return queryOne(ctx, c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, webhookKey(id))
 	})
-}
-
-// rowDeliveries returns the attempts in a row of a webhook's id and their value.
-func rowDeliveries(row pgx.CollectableRow) (attempts []plantstore.Delivery, err error) {
-	var id, value string
-	if err := row.Scan(&id, &value); err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal([]byte(value), &attempts); err != nil {
-		return nil, fmt.Errorf("deliveries of webhook %s: %w", id, err)
-	}
-	return attempts, nil
 }
 
 // SaveDeliveries replaces the last attempts of a webhook, without waiting for the disk
