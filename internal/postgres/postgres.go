@@ -98,7 +98,6 @@ type Store struct {
 	opts        Options
 	name        string // where the store is, without user and password
 	callTimeout time.Duration
-	log         *slog.Logger
 	write       *pgxpool.Pool
 	read        *pgxpool.Pool            // for single plants
 	tokens      *pgxpool.Pool            // and webhooks
@@ -155,7 +154,6 @@ func Open(url string, opts Options) (*Store, error) {
 		opts:        opts,
 		name:        name(config.ConnConfig),
 		callTimeout: callTimeout,
-		log:         opts.Log,
 		scans:       make(chan struct{}, config.MaxConns/2),
 		reads:       coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
 		migrating:   make(chan struct{}, 1),

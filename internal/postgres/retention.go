@@ -85,9 +85,9 @@ func (s *Store) trimAndReport(ctx context.Context) (more bool) {
 	switch {
 	case ctx.Err() != nil || failing == s.trimFails:
 	case failing:
-		s.log.Warn("cannot trim the log of changes, retrying", "db", s.name, "err", err)
+		s.opts.Log.Warn("cannot trim the log of changes, retrying", "db", s.name, "err", err)
 	default:
-		s.log.Info("the log of changes is trimmed again", "db", s.name)
+		s.opts.Log.Info("the log of changes is trimmed again", "db", s.name)
 	}
 	s.trimFails = failing
 	return more

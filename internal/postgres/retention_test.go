@@ -178,7 +178,7 @@ func TestFailingTrimIsLoggedOnce(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
 	var logged bytes.Buffer
-	s.log = slog.New(slog.NewTextHandler(&logged, nil))
+	s.opts.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	s.KeepLog(time.Nanosecond, 0)
 	trimTwice := func() {
 		s.trimAndReport(t.Context())

@@ -55,11 +55,11 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			available = false
-			s.log.Warn("PostgreSQL is unavailable, retrying", "db", s.name, "err", err)
+			s.opts.Log.Warn("PostgreSQL is unavailable, retrying", "db", s.name, "err", err)
 			delays.Wait(ctx)
 			continue
 		case !available:
-			s.log.Info("PostgreSQL is available", "db", s.name)
+			s.opts.Log.Info("PostgreSQL is available", "db", s.name)
 		}
 		available, delays = true, slowDelays
 		select {
@@ -67,7 +67,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-time.After(checkInterval):
 		case <-prune.C:
 			if err := s.pruneResults(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("cannot delete the results of old batches", "db", s.name, "err", err)
+				s.opts.Log.Warn("cannot delete the results of old batches", "db", s.name, "err", err)
 			}
 		}
 	}

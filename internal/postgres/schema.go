@@ -101,7 +101,7 @@ func (s *Store) checkSchema(ctx context.Context, failed error) error {
 		return failed
 	}
 	if first && errors.Is(err, ErrNewerSchema) {
-		s.log.Error("this server refuses everything from now on", "db", s.name, "err", err)
+		s.opts.Log.Error("this server refuses everything from now on", "db", s.name, "err", err)
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (s *Store) migrateSchema(ctx context.Context) error {
 		if code := sqlState(err); code != lockNotAvailable && code != deadlockDetected {
 			return err
 		}
-		s.log.Warn("the migration waits for transactions of others to end, retrying", "db", s.name, "err", err)
+		s.opts.Log.Warn("the migration waits for transactions of others to end, retrying", "db", s.name, "err", err)
 		if !delays.Wait(ctx) {
 			return err
 		}
@@ -231,7 +231,7 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 			return fmt.Errorf("migrate to schema %d: %w", version+i+1, err)
 		}
 		if version > 0 {
-			s.log.Info("applied a step of the migration", "db", s.name, "schema", version+i+1,
+			s.opts.Log.Info("applied a step of the migration", "db", s.name, "schema", version+i+1,
 				"step", path.Base(step), "took", time.Since(began))
 		}
 	}
@@ -249,7 +249,7 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 	if oldest > version {
 		message += ": servers of earlier releases can no longer write"
 	}
-	s.log.Info(message, "db", s.name, "from", version, "to", len(steps), "took", time.Since(start))
+	s.opts.Log.Info(message, "db", s.name, "from", version, "to", len(steps), "took", time.Since(start))
 	return nil
 }
 
