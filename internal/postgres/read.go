@@ -35,8 +35,8 @@ const (
 	// of finding enough with the tag early, and a rare tag takes it to the end.
 	selectTagged = `SELECT id, name, tag FROM stored_plants
 		WHERE tag IS NOT NULL
-			AND ((left(tag, 100) COLLATE "C"), id) >= ($3, $1)
-			AND (left(tag, 100) COLLATE "C") <= $3
+			AND ((left(tag, 100) COLLATE "C"), id) >= (left($3, 100), $1)
+			AND (left(tag, 100) COLLATE "C") <= left($3, 100)
 		ORDER BY (left(tag, 100) COLLATE "C"), id LIMIT $2`
 )
 
@@ -157,7 +157,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.Plant) bool) error {
 	query, args := selectPage, []any{int64(math.MinInt64), fetch}
 	if text, ok := q.Tag.Text(); ok {
-		query, args = selectTagged, append(args, prefix(escape(text), tagPrefix))
+		query, args = selectTagged, append(args, escape(text))
 	}
 	for q.After == nil || *q.After < math.MaxInt64 {
 		if q.After != nil {
@@ -190,17 +190,6 @@ func inSnapshot(ctx context.Context, c *pgx.Conn, f func() error) error {
 	}
 	_, err := c.Exec(ctx, "COMMIT")
 	return err
-}
-
-// prefix returns the first n characters of a text, or all of it.
-func prefix(text string, n int) string {
-	for i := range text {
-		if n == 0 {
-			return text[:i]
-		}
-		n--
-	}
-	return text
 }
 
 // rowPlant returns the plant in a row of id, name and tag.

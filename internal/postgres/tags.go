@@ -13,15 +13,15 @@ import (
 // to read.
 const tagBudget = 50_000
 
-// selectTags has up to $4 tags that are not before $1, in order, and how many plants each has,
-// counted up to $6. It goes from the start of a tag in the index to the next one, and ends
-// after one that does not begin with $3, or when it has counted $5 plants. $2 and $3 are starts
-// too. A start that is not a whole tag may be that of several, whose plants are then grouped.
+// selectTags has up to $3 tags that are not before $1, in order, and how many plants each has,
+// counted up to $5. It goes from the start of a tag in the index to the next one, and ends
+// after one that does not begin as $2 does, or when it has counted $4 plants. A start that is not
+// a whole tag may be that of several, whose plants are then grouped.
 //
 // No text that is stored contains U+0000, so the first text after another one adds U+0001 to
 // it. As in [selectTagged], = is expressed by >= and <=.
 const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
-		SELECT NULL::text COLLATE "C", 0::bigint, 0::bigint, $2::text COLLATE "C"
+		SELECT NULL::text COLLATE "C", 0::bigint, 0::bigint, left($1, 100) COLLATE "C"
 		UNION ALL
 		SELECT found.start, counted.plants, starts.counted + starts.plants, found.start || chr(1)
 		FROM starts, LATERAL (
@@ -35,10 +35,10 @@ const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
 					AND (left(tag, 100) COLLATE "C") >= found.start
 					AND (left(tag, 100) COLLATE "C") <= found.start
 				ORDER BY (left(tag, 100) COLLATE "C"), id
-				LIMIT CASE WHEN length(found.start) < 100 THEN $6::bigint ELSE 0 END
+				LIMIT CASE WHEN length(found.start) < 100 THEN $5::bigint ELSE 0 END
 			) AS first
 		) AS counted
-		WHERE (starts.start IS NULL OR starts_with(starts.start, $3)) AND starts.counted < $5
+		WHERE (starts.start IS NULL OR starts_with(starts.start, left($2, 100))) AND starts.counted < $4
 	)
 	SELECT tags.tag, tags.plants FROM starts, LATERAL (
 		SELECT starts.start AS tag, starts.plants WHERE starts.plants > 0
@@ -46,14 +46,13 @@ const selectTags = `WITH RECURSIVE starts (start, plants, counted, next) AS (
 			SELECT tag COLLATE "C" AS tag, count(*) AS plants FROM stored_plants
 			WHERE length(starts.start) = 100 AND tag IS NOT NULL
 				AND (left(tag, 100) COLLATE "C") = starts.start AND tag COLLATE "C" >= $1
-			GROUP BY 1 ORDER BY 1 LIMIT $4
+			GROUP BY 1 ORDER BY 1 LIMIT $3
 		)
-	) AS tags LIMIT $4`
+	) AS tags LIMIT $3`
 
 // Tags returns one page of tags. A statement is a snapshot.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
-	from, begin := escape(q.Start()), escape(q.Prefix)
-	args := []any{from, prefix(from, tagPrefix), prefix(begin, tagPrefix), min(q.Limit, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
+	args := []any{escape(q.Start()), escape(q.Prefix), min(q.Limit, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (plantstore.TagPage, error) {
 		b := storage.NewTagPageBuilder(q, tagBudget)
 		for t, err := range inOrder(ctx, c, rowTag, selectTags, args...) {
