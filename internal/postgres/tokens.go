@@ -18,9 +18,7 @@ import (
 const (
 	tokenColumns = `hash, name, scopes, created, expires, revoked, used, coalesce(rate, 'off')`
 	insertToken  = `INSERT INTO stored_tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 'off'))`
-	revokeToken  = `UPDATE stored_tokens SET revoked = $2 WHERE hash = $1`
 	touchToken   = `UPDATE stored_tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
-	countTokens  = `SELECT count(*) FROM stored_tokens`
 	selectTokens = `SELECT ` + tokenColumns + ` FROM stored_tokens ORDER BY seq`
 	selectToken  = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE hash = $1`
 	// lockToken keeps a token from being revoked until the end of the transaction.
@@ -45,48 +43,49 @@ const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
-	return s.createToken(ctx, t, by.Name, func(ctx context.Context, c *pgx.Conn) (bool, error) {
+	defer s.changes.Notify()
+	return s.addRow(ctx, selectToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
 		if err := checkActor(ctx, c, by, selectToken); err != nil {
-			return false, err
+			return err
 		}
 		var n int
 		if err := c.QueryRow(ctx, countActive, t.Created.Unix()).Scan(&n); err != nil {
-			return false, err
+			return err
 		}
 		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
-			return false, plantstore.ErrTooMany
+			return plantstore.ErrTooMany
 		}
-		return true, deleteEndedTokens(ctx, c, t.Created)
+		if err := deleteEndedTokens(ctx, c, t.Created); err != nil {
+			return err
+		}
+		return addToken(ctx, c, t, by.Name)
 	})
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
 func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
+	defer s.changes.Notify()
 	first := false
-	err := s.createToken(ctx, t, plantstore.Operator, func(ctx context.Context, c *pgx.Conn) (bool, error) {
+	err := s.addRow(ctx, selectToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
 		var n int
-		err := c.QueryRow(ctx, countTokens).Scan(&n)
+		err := c.QueryRow(ctx, "SELECT count(*) FROM stored_tokens").Scan(&n)
 		first = n == 0
-		return first, err
+		if err != nil || !first {
+			return err
+		}
+		return addToken(ctx, c, t, plantstore.Operator)
 	})
 	return first && err == nil, err
 }
 
-// createToken adds a token if check, which it calls in the transaction, returns true.
-func (s *Store) createToken(ctx context.Context, t plantstore.Token, by string, check func(context.Context, *pgx.Conn) (bool, error)) error {
-	defer s.changes.Notify()
-	return s.addRow(ctx, selectToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
-		if ok, err := check(ctx, c); err != nil || !ok {
-			return err
-		}
-		_, err := c.Exec(ctx, insertToken,
-			t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
-			t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
-		if err != nil {
-			return err
-		}
-		return logToken(ctx, c, plantstore.TokenCreated, t, by)
-	})
+func addToken(ctx context.Context, c *pgx.Conn, t plantstore.Token, by string) error {
+	_, err := c.Exec(ctx, insertToken,
+		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
+	if err != nil {
+		return err
+	}
+	return logToken(ctx, c, plantstore.TokenCreated, t, by)
 }
 
 // checkActor fails if the actor's token, as the query returns it, has ended. The query must
@@ -175,7 +174,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 				return plantstore.ErrLastToken
 			}
 		}
-		if _, err := c.Exec(ctx, revokeToken, hash[:], at.Unix()); err != nil {
+		if _, err := c.Exec(ctx, "UPDATE stored_tokens SET revoked = $2 WHERE hash = $1", hash[:], at.Unix()); err != nil {
 			return err
 		}
 		if err := deleteEndedTokens(ctx, c, at); err != nil {
