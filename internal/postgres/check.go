@@ -17,7 +17,6 @@ const maxProblems = 100
 
 // The statements of a check. PostgreSQL sorts and joins, on its disk if it must.
 const (
-	checkSettings = `SET LOCAL statement_timeout = 0; SET LOCAL jit = off`
 	// countPlants reads all texts.
 	countPlants = `SELECT count(*), sum(length(name) + coalesce(length(tag), 0)) FROM stored_plants`
 	selectWhole = `SELECT first, time, "by", type, id, name, tag FROM log ORDER BY first`
@@ -32,7 +31,6 @@ const (
 			WHEN last.type = 3 THEN plants.id IS NOT NULL
 			ELSE plants.id IS NULL OR hashtextextended(plants.name, 0) <> last.name OR hashtextextended(plants.tag, 0) IS DISTINCT FROM last.tag
 		END LIMIT $1`
-	selectAllDeliveries = `SELECT webhook, value FROM deliveries`
 )
 
 var selectSize = `SELECT coalesce(sum(` + storedSize + `), 0)::bigint FROM log`
@@ -60,14 +58,14 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 }
 
 func (p *problems) check(ctx context.Context, c *pgx.Conn) error {
-	if _, err := c.Exec(ctx, checkSettings); err != nil {
+	if _, err := c.Exec(ctx, "SET LOCAL statement_timeout = 0; SET LOCAL jit = off"); err != nil {
 		return err
 	}
 	return cmp.Or(
 		p.checkLog(ctx, c),
 		checkRows(ctx, c, p, selectTokens, rowToken),
 		checkRows(ctx, c, p, selectWebhooks, rowWebhook),
-		checkRows(ctx, c, p, selectAllDeliveries, rowDeliveries),
+		checkRows(ctx, c, p, "SELECT webhook, value FROM deliveries", rowDeliveries),
 	)
 }
 

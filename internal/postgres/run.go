@@ -14,10 +14,8 @@ import (
 const (
 	// checkInterval is how often Run checks whether the server is available.
 	checkInterval = 5 * time.Second
-	// pruneInterval is how often Run deletes the results of batches that are older
-	// than resultsAge. By then no caller waits for them.
+	// pruneInterval is how often Run deletes the results of old batches.
 	pruneInterval = time.Minute
-	resultsAge    = "10 minutes"
 )
 
 // How the store spaces its retries: fast when a request waits for them, slow when
@@ -73,11 +71,11 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// pruneResults deletes the results of old batches.
+// pruneResults deletes the results of batches that are so old that no caller waits for them.
 func (s *Store) pruneResults(ctx context.Context) error {
 	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() error {
-			_, err := c.Exec(ctx, "DELETE FROM batches WHERE at < now() - interval '"+resultsAge+"'")
+			_, err := c.Exec(ctx, "DELETE FROM batches WHERE at < now() - interval '10 minutes'")
 			return err
 		})
 	})

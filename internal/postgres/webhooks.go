@@ -17,11 +17,8 @@ import (
 const (
 	insertWebhook = `INSERT INTO stored_webhooks (seq, id, value)
 		SELECT coalesce(max(seq), 0) + 1, $1::text, $2::text FROM stored_webhooks HAVING count(*) < $3`
-	lockWebhook      = `SELECT id, value FROM stored_webhooks WHERE id = $1 FOR UPDATE`
-	updateWebhook    = `UPDATE stored_webhooks SET value = $2 WHERE id = $1`
-	deleteWebhook    = `DELETE FROM stored_webhooks WHERE id = $1`
-	deleteDeliveries = `DELETE FROM deliveries WHERE webhook = $1`
-	saveDeliveries   = `WITH webhook AS (SELECT id FROM stored_webhooks WHERE id = $1 FOR UPDATE)
+	lockWebhook    = `SELECT id, value FROM stored_webhooks WHERE id = $1 FOR UPDATE`
+	saveDeliveries = `WITH webhook AS (SELECT id FROM stored_webhooks WHERE id = $1 FOR UPDATE)
 		INSERT INTO deliveries (webhook, value) SELECT id, $2::text FROM webhook
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
 	// selectBacklogs has for each of the positions $1 how many of the $3 events after it have
@@ -120,7 +117,7 @@ func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Acto
 			if err != nil {
 				return fmt.Errorf("webhook %s: %w", id, err)
 			}
-			_, err = c.Exec(ctx, updateWebhook, webhookKey(id), string(value))
+			_, err = c.Exec(ctx, "UPDATE stored_webhooks SET value = $2 WHERE id = $1", webhookKey(id), string(value))
 			return err
 		}, settings...)
 	})
@@ -162,14 +159,14 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 		if err := checkActor(ctx, c, by, selectToken); err != nil {
 			return err
 		}
-		deleted, err := c.Exec(ctx, deleteWebhook, webhookKey(id))
+		deleted, err := c.Exec(ctx, "DELETE FROM stored_webhooks WHERE id = $1", webhookKey(id))
 		if err != nil {
 			return err
 		}
 		if deleted.RowsAffected() == 0 && !again {
 			return plantstore.ErrNoWebhook
 		}
-		_, err = c.Exec(ctx, deleteDeliveries, webhookKey(id))
+		_, err = c.Exec(ctx, "DELETE FROM deliveries WHERE webhook = $1", webhookKey(id))
 		return err
 	})
 }
