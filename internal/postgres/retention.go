@@ -42,7 +42,7 @@ var (
 		UPDATE log_state SET ` + asWriter + `, trimmed = trimmed + gone.events, trimmed_time = gone.time, bytes = bytes - gone.size
 		FROM (SELECT sum(events) AS events, max(time) AS time, sum(size) AS size FROM gone) AS gone
 		WHERE id = 1 AND gone.events > 0 RETURNING gone.events`
-	selectStats = `SELECT seq, trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
+	selectStats = `SELECT seq, seq - trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
 		pg_database_size(current_database()) FROM log_state WHERE id = 1`
 	// storedSize is the size of a row. Rows of earlier schemas do not have it.
 	storedSize = `coalesce(bytes, ` + rowSize + `)`
@@ -124,15 +124,13 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 
 // Stats describes the store. It reads two rows, and the sizes of the database's files.
 func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
-	var trimmed int64
 	var oldest *int64
 	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &trimmed, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
+		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
 	})
 	if err != nil {
 		return plantstore.Stats{}, err
 	}
-	stats.Events = stats.LastSeq - trimmed
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()
 	}
