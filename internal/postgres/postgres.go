@@ -26,6 +26,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,12 +145,8 @@ func Open(url string, opts Options) (*Store, error) {
 	if opts.Trace != nil {
 		config.ConnConfig.Tracer = tracer{opts.Trace}
 	}
-	if opts.StoreTimeout == 0 {
-		opts.StoreTimeout = 30 * time.Second
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	s := &Store{
 		opts:        opts,
 		name:        name(config.ConnConfig),
@@ -228,16 +225,12 @@ func parse(url string) (*pgxpool.Config, error) {
 		config.MaxConns = maxListers
 	}
 	config.MaxConns = max(2, config.MaxConns)
-	if config.PingTimeout == 0 {
-		config.PingTimeout = pingTimeout
-	}
+	config.PingTimeout = cmp.Or(config.PingTimeout, pingTimeout)
 	conn := config.ConnConfig
 	if conn.ValidateConnect == nil {
 		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	if conn.ConnectTimeout == 0 {
-		conn.ConnectTimeout = connectTimeout
-	}
+	conn.ConnectTimeout = cmp.Or(conn.ConnectTimeout, connectTimeout)
 	// A machine that loses power neither responds nor closes its connections: keep-alive
 	// probes find that out within ten seconds. They are not sent while a request is
 	// unacknowledged, so every call has a timeout too.
@@ -246,9 +239,7 @@ func parse(url string) (*pgxpool.Config, error) {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 2 * time.Second, Count: 3},
 	}
 	conn.DialFunc = dialer.DialContext
-	if conn.RuntimeParams["application_name"] == "" {
-		conn.RuntimeParams["application_name"] = "plantstore"
-	}
+	conn.RuntimeParams["application_name"] = cmp.Or(conn.RuntimeParams["application_name"], "plantstore")
 	conn.OnNotice = recordWarning
 	return config, nil
 }
