@@ -259,18 +259,11 @@ const pollInterval = 200 * time.Millisecond
 
 // poll notifies those that wait for changes when the log has grown, until ctx ends.
 func (s *Store) poll(ctx context.Context) {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
 	last := int64(-1)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, pollInterval, func() {
 		if !s.changes.HasWaiters() {
 			last = -1
-			continue
+			return
 		}
 		var state logState
 		err := s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
@@ -281,5 +274,5 @@ func (s *Store) poll(ctx context.Context) {
 			last = state.Last
 			s.changes.Notify()
 		}
-	}
+	})
 }

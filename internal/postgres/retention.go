@@ -61,22 +61,6 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	}
 }
 
-// trimLog trims the log until ctx ends.
-func (s *Store) trimLog(ctx context.Context) {
-	tick := time.NewTicker(trimInterval)
-	defer tick.Stop()
-	for {
-		if s.trimAndReport(ctx) {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 // trimAndReport trims once, logs when that starts to fail and when it works again, and
 // reports whether there may be more to trim.
 func (s *Store) trimAndReport(ctx context.Context) (more bool) {

@@ -36,9 +36,14 @@ func (s *Store) Run(ctx context.Context) error {
 	defer others.Wait()
 	defer cancel()
 	others.Go(func() { s.poll(ctx) })
-	others.Go(func() { s.trimLog(ctx) })
-	prune := time.NewTicker(pruneInterval)
-	defer prune.Stop()
+	others.Go(func() {
+		every(ctx, trimInterval, func() {
+			for s.trimAndReport(ctx) {
+				// There may be more.
+			}
+		})
+	})
+	prune := time.Tick(pruneInterval)
 	available := false
 	delays := slowDelays
 	for {
@@ -63,10 +68,22 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(checkInterval):
-		case <-prune.C:
+		case <-prune:
 			if err := s.pruneResults(ctx); err != nil && ctx.Err() == nil {
 				s.opts.Log.Warn("cannot delete the results of old batches", "db", s.name, "err", err)
 			}
+		}
+	}
+}
+
+// every calls f at this interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	for tick := time.Tick(interval); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+			f()
 		}
 	}
 }
