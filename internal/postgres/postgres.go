@@ -143,7 +143,7 @@ func Open(url string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	if opts.Trace != nil {
-		config.ConnConfig.Tracer = tracer{opts.Trace}
+		config.ConnConfig.Tracer = tracer(opts.Trace)
 	}
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))

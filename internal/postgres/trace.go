@@ -8,22 +8,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// tracer passes what the driver does to [Options.Trace].
-type tracer struct {
-	trace func(ctx context.Context, name, sql string) (context.Context, func(error))
-}
+// tracer is [Options.Trace], which it passes what the driver does.
+type tracer func(ctx context.Context, name, sql string) (context.Context, func(error))
 
 var (
-	_ pgx.QueryTracer       = tracer{}
-	_ pgx.BatchTracer       = tracer{}
-	_ pgxpool.AcquireTracer = tracer{}
+	_ pgx.QueryTracer       = tracer(nil)
+	_ pgx.BatchTracer       = tracer(nil)
+	_ pgxpool.AcquireTracer = tracer(nil)
 )
 
 // endKey is the key of the function that ends an operation, in its context.
 type endKey struct{}
 
 func (t tracer) start(ctx context.Context, name, sql string) context.Context {
-	ctx, end := t.trace(ctx, name, sql)
+	ctx, end := t(ctx, name, sql)
 	if end == nil {
 		return ctx
 	}
