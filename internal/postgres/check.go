@@ -160,13 +160,16 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 		}
 		last, at = r.first+int64(len(r.ids))-1, r.time
 	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
 	if last != state.Last {
 		p.add("the log ends with event %d, but log_state says %d", last, state.Last)
 	}
 	if at > state.time {
 		p.add("the last event is later than log_state says")
 	}
-	return rows.Err()
+	return nil
 }
 
 // checkRows decodes every row of a query. Its errors are problems.

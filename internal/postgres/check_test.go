@@ -148,6 +148,19 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
+// A log that PostgreSQL cannot read beyond a row does not end there.
+func TestCheckOfLogThatCannotBeRead(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url+"&enable_sort=off") // which would read all rows before the first is sent
+	for id := range plantstore.ID(3) {
+		apply(t, s, create(plant(id, "fern")))
+	}
+	query(t, url, `CREATE FUNCTION corrupt() RETURNS text[] STABLE LANGUAGE plpgsql AS $$BEGIN RAISE 'no such chunk' USING ERRCODE = 'XX001'; END$$`)
+	query(t, url, "ALTER TABLE log RENAME TO whole")
+	query(t, url, `CREATE VIEW log AS SELECT first, time, "by", type, id, CASE first WHEN 2 THEN corrupt() ELSE name END AS name, tag, bytes FROM whole`)
+	wantProblems(t, s, "ERROR: no such chunk (SQLSTATE XX001)")
+}
+
 // A check, or a command beside a server, migrates nothing. Once a server has, the store is intact, whichever schema it had.
 func TestCheckOfOlderSchemas(t *testing.T) {
 	forEachOldSchema(t, func(t *testing.T, url string) {
