@@ -98,10 +98,7 @@ func (p *problems) checkLog(ctx context.Context, c *pgx.Conn) error {
 	if err := p.checkEvents(ctx, c, &state); err != nil {
 		return err
 	}
-	rows, err := c.Query(ctx, selectContradicted, maxProblems+1)
-	if err != nil {
-		return err
-	}
+	rows, _ := c.Query(ctx, selectContradicted, maxProblems+1) // ForEachRow returns the error
 	var id, seq int64
 	var number int16
 	var exists bool
@@ -132,10 +129,7 @@ func (p *problems) checkLog(ctx context.Context, c *pgx.Conn) error {
 
 // checkEvents decodes every event, and checks that none is missing.
 func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState) error {
-	rows, err := c.Query(ctx, selectWhole)
-	if err != nil {
-		return err
-	}
+	rows, _ := c.Query(ctx, selectWhole) // Err returns the error
 	defer rows.Close()
 	last, at := state.Trimmed, state.TrimmedTime
 	for rows.Next() {
@@ -174,10 +168,7 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 
 // checkRows decodes every row of a query. Its errors are problems.
 func checkRows[T any](ctx context.Context, c *pgx.Conn, p *problems, query string, decode pgx.RowToFunc[T]) error {
-	rows, err := c.Query(ctx, query)
-	if err != nil {
-		return err
-	}
+	rows, _ := c.Query(ctx, query) // Err returns the error
 	defer rows.Close()
 	for rows.Next() {
 		if _, err := decode(rows); err != nil {
