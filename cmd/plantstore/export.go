@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"os"
@@ -193,6 +194,9 @@ func writeAtomically(ctx context.Context, name string, write func(io.Writer) err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.partial")
 	if err != nil {
+		if failed, ok := errors.AsType[*fs.PathError](err); ok {
+			failed.Path = name // which the user knows
+		}
 		return err
 	}
 	defer os.Remove(f.Name()) // unless it has been renamed

@@ -182,10 +182,11 @@ func TestMirrorNeedsItsStateFileBeforeItCopies(t *testing.T) {
 	from, to := startPair(t)
 	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
 	state := filepath.Join(t.TempDir(), "missing", "state.json")
+	want := "plantstore: cannot write the state file: open " + state + ": no such file or directory\n"
 	for _, args := range [][]string{{"--state", state}, {"--state", state, "--follow"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		if code, said := mirrorOnce(ctx, from, to, args...); code != exitFailure || !strings.Contains(said, "cannot write the state file") || len(to.Plants(t)) > 0 {
-			t.Errorf("%v: exit code %d: %s", args, code, said)
+		if code, said := mirrorOnce(ctx, from, to, args...); code != exitFailure || said != want || len(to.Plants(t)) > 0 {
+			t.Errorf("%v: exit code %d: got %q, want %q", args, code, said, want)
 		}
 		cancel()
 	}
