@@ -118,7 +118,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by", plantstore.Shorten(name))
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by", name)
 		}
 	})
 	switch {
@@ -163,7 +163,7 @@ func readHistogramQuery(r *http.Request) (plantstore.HistogramQuery, error) {
 			}
 			query.Buckets = n
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: since, until, buckets", plantstore.Shorten(name))
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: since, until, buckets", name)
 		}
 	})
 	switch {

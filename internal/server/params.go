@@ -74,7 +74,8 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 	return query, params, err
 }
 
-// readParams calls read with every query parameter, which must be UTF-8 and unique.
+// readParams calls read with every query parameter, which must be UTF-8 and unique. A name
+// is shortened, as messages quote it: those that are known are not that long.
 func readParams(r *http.Request, read func(name, value string, problems *plantstore.Problems)) (url.Values, error) {
 	params, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -82,7 +83,9 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 	}
 	var problems plantstore.Problems
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		switch values := params[name]; {
+		values := params[name]
+		name = plantstore.Shorten(name)
+		switch {
 		case len(values) != 1:
 			problems.Add(plantstore.ErrParameter, "%q is given %d times: give it once", name, len(values))
 		case !utf8.ValidString(values[0]):

@@ -54,7 +54,7 @@ func expect(raw string) expectation {
 	}
 	for name, all := range values {
 		if len(all) != 1 || !utf8.ValidString(all[0]) || !want.set(name, all[0]) {
-			want.bad = append(want.bad, strconv.Quote(name))
+			want.bad = append(want.bad, strconv.Quote(plantstore.Shorten(name)))
 		}
 	}
 	return want

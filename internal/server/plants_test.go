@@ -251,6 +251,21 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 	}
 }
 
+func TestLongParameterIsShortened(t *testing.T) {
+	s := start(t, servertest.Options{})
+	long := strings.Repeat("x", 100)
+	for _, path := range []string{"/plants", "/tags", "/events", "/events/histogram"} {
+		for query, want := range map[string]string{
+			long + "=1":               `unknown parameter "%s…"; allowed: `,
+			long + "=1&" + long + "=": `"%s…" is given 2 times`,
+			long + "=%ff":             `"%s…" is not UTF-8`,
+		} {
+			s.send(t, "GET", path+"?"+query, "", "Authorization: Bearer "+s.Token).
+				wantError(t, plantstore.ErrParameter, fmt.Sprintf(want, long[:40]))
+		}
+	}
+}
+
 func TestExportHasOneLinePerPlant(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		const accept = "Accept: application/x-ndjson"
