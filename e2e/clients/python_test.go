@@ -145,6 +145,33 @@ for token in (None, ""):
 	}
 }
 
+func TestThePythonClientRecognisesPlaceholders(t *testing.T) {
+	t.Parallel()
+	got := run(t, ".", []string{pythonPath(t)}, need(t, "python3"), "-c", `
+from plantstore import AsyncClient, Client
+
+for token in ("<TOKEN>", "plt_<TOKEN>", "plt_\u2026", "plt_...", "plt_", "a b", "hunter..2"):
+    for client in (Client, AsyncClient):
+        try:
+            client("http://127.0.0.1:9", token)
+            print("accepted")
+        except ValueError as err:
+            print(str(err))
+`)
+	if want := wantRefusals(2); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// wantRefusals is what clients say of four placeholders, two malformed tokens and a good one,
+// n times each.
+func wantRefusals(n int) string {
+	return strings.Repeat("the token is a placeholder: put a real one in its place\n", 4*n) +
+		strings.Repeat("a token that begins with plt_ has 40 characters, this one has 4\n", n) +
+		strings.Repeat("the token has characters that are not allowed in a bearer token\n", n) +
+		strings.Repeat("accepted\n", n)
+}
+
 // TestTheAsyncClientIsForTasks checks what only AsyncClient has: tasks that share it, that
 // are cancelled, and that stop in the middle of an iteration.
 func TestTheAsyncClientIsForTasks(t *testing.T) {

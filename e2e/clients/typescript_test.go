@@ -135,6 +135,23 @@ for (const token of [undefined, ""]) {
 	}
 }
 
+func TestTheTypeScriptClientRecognisesPlaceholders(t *testing.T) {
+	got := node(t, `
+const { Plantstore } = await import(process.env.PLANTSTORE_CLIENT);
+for (const token of ["<TOKEN>", "plt_<TOKEN>", "plt_\u2026", "plt_...", "plt_", "a b", "hunter..2"]) {
+  try {
+    new Plantstore({ url: "http://127.0.0.1:9", token });
+    console.log("accepted");
+  } catch (err) {
+    console.log(err instanceof TypeError ? err.message : err);
+  }
+}
+`)
+	if want := wantRefusals(1); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestTheTypeScriptClientDoesNotRetryABadPort calls a port that fetch never connects to.
 func TestTheTypeScriptClientDoesNotRetryABadPort(t *testing.T) {
 	got := node(t, `

@@ -984,6 +984,9 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /** Refuses what cannot be a token. The error never contains it. */
 function checkToken(token: string): void {
+  if (/[<>…]/.test(token) || (token.startsWith("plt_") && token.includes("..."))) {
+    throw new TypeError("the token is a placeholder: put a real one in its place");
+  }
   if (!/^[0-9A-Za-z\-._~+/]+=*$/.test(token)) {
     throw new TypeError("the token has characters that are not allowed in a bearer token");
   }

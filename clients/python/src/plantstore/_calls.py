@@ -791,6 +791,8 @@ _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 def _check_token(token: str) -> None:
     """Refuses what cannot be a token. The error never contains it."""
+    if re.search("[<>…]", token) or (token.startswith("plt_") and "..." in token):
+        raise ValueError("the token is a placeholder: put a real one in its place")
     if not re.fullmatch(r"[0-9A-Za-z\-._~+/]+=*", token):
         raise ValueError("the token has characters that are not allowed in a bearer token")
     if not token.startswith("plt_"):
