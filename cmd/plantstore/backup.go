@@ -226,17 +226,17 @@ func (c *restoreCommand) Run(ctx context.Context, std streams) error {
 	if info, err := os.Stat(c.File + "-wal"); c.File != "-" && err == nil && info.Size() > 0 {
 		return fmt.Errorf("%[1]s is a store with a write-ahead log, and not a copy of one: use plantstore backup --db %[1]s", c.File)
 	}
-	in, _, err := openInput(c.File, std)
+	in, _, err := openInput(ctx, c.File, std)
 	if err != nil {
-		return fmt.Errorf("cannot read the copy: %w", err)
+		return interruption(ctx, "the restore", fmt.Errorf("cannot read the copy: %w", err))
 	}
 	defer in.Close()
-	err = sqlite.Restore(ctx, in, c.DB, c.Force)
+	err = sqlite.Restore(ctx, interruptibleReader{ctx, in}, c.DB, c.Force)
 	if errors.Is(err, fs.ErrExist) {
 		return usage("%s exists already: use --force to replace it", c.DB)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot restore the store: %w", err)
+		return interruption(ctx, "the restore", fmt.Errorf("cannot restore the store: %w", err))
 	}
 	_, err = fmt.Fprintf(std.err, "%s is restored.\n", c.DB)
 	return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,5 +73,56 @@ func TestInterruptedBackupSaysSo(t *testing.T) {
 		if !strings.HasPrefix(f.Name(), "plants.db") || strings.Contains(f.Name(), "partial") {
 			t.Errorf("%s is left over", f.Name())
 		}
+	}
+}
+
+// A restore from a pipe that has nothing to read ends at the first signal.
+func TestRestoreThatWaitsForInputCanBeInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	ended := make(chan struct{})
+	defer close(ended)
+	ctx, interrupt := context.WithCancel(t.Context())
+	in := readFunc(func([]byte) (int, error) {
+		interrupt()
+		<-ended
+		return 0, io.EOF
+	})
+	var problems bytes.Buffer
+	code := run(ctx, []string{"restore", "--db", filepath.Join(dir, "plants.db"), "-"}, streams{in, io.Discard, &problems})
+	if want := "plantstore: the restore was interrupted\n"; code != exitInterrupted || problems.String() != want {
+		t.Errorf("exit code %d, want %d; got %q, want %q", code, exitInterrupted, &problems, want)
+	}
+	if found, err := filepath.Glob(filepath.Join(dir, "*.partial")); err != nil || len(found) > 0 {
+		t.Errorf("%q is left over, %v", found, err)
+	}
+}
+
+// A named pipe opens once someone writes to it.
+func TestInterruptEndsACommandWhoseInputNobodyWrites(t *testing.T) {
+	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "plants.csv")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"import", "--url", "http://127.0.0.1:1"}, "the import of " + pipe},
+		{[]string{"restore", "--db", filepath.Join(dir, "plants.db")}, "the restore"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		var problems bytes.Buffer
+		code := run(ctx, append(test.args, pipe), streams{strings.NewReader(""), io.Discard, &problems})
+		if want := "plantstore: " + test.want + " was interrupted\n"; code != exitInterrupted || problems.String() != want {
+			t.Errorf("%q: exit code %d, want %d; got %q, want %q", test.args, code, exitInterrupted, &problems, want)
+		}
+		out, err := os.OpenFile(pipe, os.O_WRONLY, 0) // which ends the open
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Close()
 	}
 }

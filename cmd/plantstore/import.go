@@ -90,9 +90,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	in, info, err := openInput(c.File, std)
+	in, info, err := openInput(ctx, c.File, std)
 	if err != nil {
-		return err
+		return interruption(ctx, "the import of "+c.source(), err)
 	}
 	defer in.Close()
 	counted := &countingReader{in: in}
@@ -143,8 +143,9 @@ func (c *importCommand) source() string {
 	return c.File
 }
 
-// openInput opens the file, or standard input. The FileInfo is nil if there is none.
-func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
+// openInput opens the file, or standard input. A pipe opens once someone writes to it. The
+// FileInfo is nil if there is none.
+func openInput(ctx context.Context, file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 	if file == "-" {
 		var info os.FileInfo
 		if f, ok := std.in.(*os.File); ok {
@@ -152,7 +153,7 @@ func openInput(file string, std streams) (io.ReadCloser, os.FileInfo, error) {
 		}
 		return io.NopCloser(std.in), info, nil
 	}
-	f, err := os.Open(file)
+	f, err := untilInterrupted(ctx, func() (*os.File, error) { return os.Open(file) })
 	if err != nil {
 		return nil, nil, err
 	}

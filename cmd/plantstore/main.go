@@ -157,6 +157,17 @@ func untilInterrupted[T any](ctx context.Context, f func() (T, error)) (result T
 	}
 }
 
+// interruptibleReader is a reader whose Read returns when ctx ends, even if in has nothing to
+// read. No one may read from in then, or use what it was to read into.
+type interruptibleReader struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (r interruptibleReader) Read(b []byte) (int, error) {
+	return untilInterrupted(r.ctx, func() (int, error) { return r.in.Read(b) })
+}
+
 // interruptible is a writer whose Write returns when ctx ends, even if nobody reads out. No
 // one may write to it then, or change what was written.
 type interruptible struct {
