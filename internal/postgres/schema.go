@@ -44,10 +44,11 @@ func (e newerSchema) Unwrap() error      { return e.error }
 // oldest_writer, and fails.
 var (
 	asWriter = fmt.Sprintf("writer = %d", len(steps))
-	// fence changes nothing, and locks no row. Once it is prepared, it locks the table
-	// stored_plants first, as create_plants does, and so does a migration: they seldom deadlock.
-	fence = fmt.Sprintf(`WITH fence AS (UPDATE log_state SET %s WHERE id = 1 AND oldest_writer > %d)
-		SELECT FROM stored_plants LIMIT 0`, asWriter, len(steps))
+	// fence changes nothing, and locks no row. Whether it is prepared or not, it locks the table
+	// stored_plants first, as create_plants does, and so does a migration: they do not deadlock.
+	fence = fmt.Sprintf(`WITH plants AS (SELECT FROM stored_plants LIMIT 0),
+			fence AS (UPDATE log_state SET %s WHERE id = 1 AND oldest_writer > %d)
+		SELECT FROM plants`, asWriter, len(steps))
 )
 
 // writeSettings are the settings of a transaction that writes. Its commit must be on disk when
