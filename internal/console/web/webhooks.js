@@ -82,7 +82,9 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   const { id } = state();
   const { id: last } = drawer.dataset;
   const rows = webhooks.map((webhook) => row(webhook, webhook.id === id));
-  redraw(place, rows.length > 0 ? h('ul', { class: 'records' }, ...rows) : empty());
+  redraw(place, rows.length > 0
+    ? h('ul', { class: 'records' }, ...rows)
+    : message('No webhooks', 'A webhook sends every change to a URL, signed, until it arrives.'));
   if (!drawer.isConnected) {
     place.after(drawer);
   }
@@ -94,16 +96,15 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   if (open) {
     show(open, last !== id || !drawer.querySelector('.deliveries'));
   } else {
-    drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, NONE)));
+    drawer.replaceChildren(
+      heading('Webhook'),
+      h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, 'There is no such webhook.')),
+    );
   }
   if (closes) {
     place.querySelectorAll('a').forEach((link) => link.closest('li')?.dataset.id === last && link.focus());
   }
 }
-
-const NONE = 'There is no such webhook.';
-
-const empty = () => message('No webhooks', 'A webhook sends every change to a URL, signed, until it arrives.');
 
 /** badge says how a webhook does. @param {Webhook} webhook */
 export function badge(webhook) {
