@@ -146,7 +146,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(int(status.Load()))
-		io.WriteString(w, "<b>said the receiver</b>")
+		io.WriteString(w, "<b>said the receiver</b>\r\n  to \u202Euoy")
 	}))
 	defer receiver.Close()
 	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
@@ -192,6 +192,9 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	b.see(".toast.bad", "The test failed: 410 in")
 	b.see(".drawer .history li:first-child", "webhook.test: 410 in")
 	b.see(".drawer .history li:first-child pre", "<b>said the receiver</b>")
+	if got, want := evaluate[string](b, "document.querySelector('.history pre').textContent"), "<b>said the receiver</b>\r\n  to U+202Euoy"; got != want {
+		t.Errorf("the answer is shown as %q, want %q", got, want)
+	}
 	s.put("2", `{"name":"Elm"}`)
 	testenv.Eventually(t, func() error {
 		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {

@@ -4,7 +4,7 @@
 import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled } from './api.js';
 import { chart } from './chart.js';
 import { alarm, alarming, condition, day, succeeded, tally, waiting } from './deliveries.js';
-import { $, busy, h, icon, toast, when } from './dom.js';
+import { $, busy, h, icon, toast, visible, when } from './dom.js';
 import { plural, sentence, span, time } from './format.js';
 import { indent } from './json.js';
 import {
@@ -257,6 +257,9 @@ function outcome(delivery) {
   return status === '0' ? `no response: ${error ?? 'unknown'}` : `${status} in ${ms} ms`;
 }
 
+// answer shows the start of a response. White space stays as it is.
+const answer = (/** @type {string} */ text) => text.split(/(\s+)/).flatMap((part, i) => (i % 2 ? part : visible(part)));
+
 function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
   const { event, type, time: at, attempt: number, response } = delivery;
   const known = allows('events:read') && TYPES.includes(type);
@@ -266,7 +269,7 @@ function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
     h('span', { class: succeeded(delivery) ? 'badge' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
     ` ${type}: ${outcome(delivery)}`,
     h('div', { class: 'meta' }, when(at), number === '1' ? '' : `attempt ${number}`),
-    ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, response)] : []),
+    ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, ...answer(response))] : []),
     ...(known ? [payload(event)] : []),
   );
 }
