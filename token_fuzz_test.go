@@ -30,20 +30,26 @@ func sumOf(random string) string {
 	return strings.Repeat("0", 6-len(swapped)) + swapped
 }
 
+// placeholder matches what documentation has in place of a token.
+var placeholder = regexp.MustCompile(`(?s)[<>…]|^plt_.*\.\.\.`)
+
 // wantRefusal is the error that CheckSecret must return for a secret, or "". It
 // depends on no character of the secret that would help to guess it.
-func wantRefusal(secret string) string {
+func wantRefusal(secret string) (want string) {
 	switch {
 	case !bearerToken.MatchString(secret):
-		return "the token has characters that are not allowed in a bearer token"
+		want = "the token has characters that are not allowed in a bearer token"
 	case !strings.HasPrefix(secret, "plt_"):
 		return ""
 	case len(secret) != 40:
-		return fmt.Sprintf("a token that begins with plt_ has 40 characters, this one has %d", len(secret))
+		want = fmt.Sprintf("a token that begins with plt_ has 40 characters, this one has %d", len(secret))
 	case sumOf(secret[4:34]) != secret[34:]:
-		return "the token's checksum is wrong: is it complete?"
+		want = "the token's checksum is wrong: is it complete?"
 	}
-	return ""
+	if want != "" && placeholder.MatchString(secret) {
+		want = "the token is a placeholder: put a real one in its place"
+	}
+	return want
 }
 
 func checkSecret(t *testing.T, secret string) {
@@ -70,6 +76,7 @@ func FuzzCheckSecret(f *testing.F) {
 	for _, text := range []string{
 		"", "=", "==", "a", "a=b", "hunter2", "plt_", "PLT_", "plt", "plt_=", "plt_" + strings.Repeat("=", 36), "plt_" + strings.Repeat("-", 36),
 		"plt_" + strings.Repeat("-", 30) + sumOf(strings.Repeat("-", 30)), "\x00", "\xff", "häunter", " plt_", "plt_\n", "a b", "~+/-._",
+		"<TOKEN>", "plt_…", "plt_...", "...",
 	} {
 		f.Add(text, byte(0xff))
 	}
