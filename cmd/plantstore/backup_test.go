@@ -79,14 +79,7 @@ func TestInterruptedBackupSaysSo(t *testing.T) {
 // A restore from a pipe that has nothing to read ends at the first signal.
 func TestRestoreThatWaitsForInputCanBeInterrupted(t *testing.T) {
 	dir := t.TempDir()
-	ended := make(chan struct{})
-	defer close(ended)
-	ctx, interrupt := context.WithCancel(t.Context())
-	in := readFunc(func([]byte) (int, error) {
-		interrupt()
-		<-ended
-		return 0, io.EOF
-	})
+	ctx, in := waitForInput(t)
 	var problems bytes.Buffer
 	code := run(ctx, []string{"restore", "--db", filepath.Join(dir, "plants.db"), "-"}, streams{in, io.Discard, &problems})
 	if want := "plantstore: the restore was interrupted\n"; code != exitInterrupted || problems.String() != want {

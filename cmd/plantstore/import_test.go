@@ -180,8 +180,6 @@ func TestInterruptedImportClaimsOnlyTheReasonsItHas(t *testing.T) {
 // signal.
 func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
-	ended := make(chan struct{})
-	defer close(ended)
 	for _, test := range []struct{ format, input string }{
 		{formatNDJSON, ""},
 		{formatCSV, ""},
@@ -190,12 +188,8 @@ func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 		{formatJSON, ""},
 		{formatJSON, "["},
 	} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		in := io.MultiReader(strings.NewReader(test.input), readFunc(func([]byte) (int, error) {
-			interrupt()
-			<-ended
-			return 0, io.EOF
-		}))
+		ctx, waiting := waitForInput(t)
+		in := io.MultiReader(strings.NewReader(test.input), waiting)
 		var problems bytes.Buffer
 		code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "--format", test.format, "-"}, streams{in, io.Discard, &problems})
 		if want := "the import of standard input was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
@@ -206,19 +200,23 @@ func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 
 // So does a login.
 func TestLoginThatWaitsForInputCanBeInterrupted(t *testing.T) {
-	ended := make(chan struct{})
-	defer close(ended)
-	ctx, interrupt := context.WithCancel(t.Context())
-	in := readFunc(func([]byte) (int, error) {
-		interrupt()
-		<-ended
-		return 0, io.EOF
-	})
+	ctx, in := waitForInput(t)
 	var problems bytes.Buffer
 	code := run(ctx, []string{"login", "http://127.0.0.1:1"}, streams{in, io.Discard, &problems})
 	if want := "login was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
 		t.Errorf("exit code %d, want %d; got %q, want %q in it", code, exitInterrupted, &problems, want)
 	}
+}
+
+// waitForInput returns an input that has nothing to read until the test ends, and a context that
+// ends when someone reads it.
+func waitForInput(t *testing.T) (context.Context, io.Reader) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	return ctx, readFunc(func([]byte) (int, error) {
+		interrupt()
+		<-t.Context().Done()
+		return 0, io.EOF
+	})
 }
 
 type readFunc func([]byte) (int, error)
