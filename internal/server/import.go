@@ -102,20 +102,19 @@ func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.Import
 }
 
 // readWindows reads windows until the lines end. A window that it sends belongs to
-// the receiver, with the memory that it took. It is likely as large as the one before.
+// the receiver, with the memory that it took. It likely has as many lines as the one before.
 func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReader, windows chan<- *window) error {
-	var size int
-	var bytes int64
+	size := 0
 	for {
 		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
 		win := &window{by: c.caller.Public, taken: windowStep}
-		win.grow(c, bytes)
+		win.grow(c, int64(size)*lineBytes)
 		size = min(size, int(win.taken/lineBytes))
 		win.writes, win.lines = make([]plantstore.Write, 0, size), make([]int, 0, size)
 		err := s.readWindow(c, lines, win)
-		size, bytes = len(win.writes), win.bytes
+		size = len(win.writes)
 		if err != nil && err != io.EOF {
 			c.lane(imports).release(c.caller.Hash, win.taken)
 			return err
