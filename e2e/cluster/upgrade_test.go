@@ -28,10 +28,19 @@ func TestOlderReleaseIsFencedOff(t *testing.T) {
 
 	s := harness.StartOn(t, old.DB)
 	s.AwaitReady(200)
-	for method, path := range map[string]string{"POST": "/plants", "PUT": "/plants/-1", "DELETE": "/plants/-1"} {
-		if status, body := old.Call(harness.Token, method, path, `{"id":-1,"name":"late"}`); status < 500 {
-			t.Errorf("%s of the older release after the migration: %d %s", method, status, body)
+	// Each has something to write: whether a plant is there, an older release may still say.
+	if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"early"}`); status != 200 {
+		t.Fatalf("a create after the migration: %d %s", status, body)
+	}
+	for _, late := range []struct{ method, path, body string }{
+		{"POST", "/plants", `{"id":-2,"name":"late"}`}, {"PUT", "/plants/-1", `{"id":-1,"name":"late"}`}, {"DELETE", "/plants/-1", ""},
+	} {
+		if status, body := old.Call(harness.Token, late.method, late.path, late.body); status < 500 {
+			t.Errorf("%s %s of the older release after the migration: %d %s", late.method, late.path, status, body)
 		}
+	}
+	if status, body := s.Call(harness.Token, "DELETE", "/plants/-1", ""); status != 204 {
+		t.Errorf("the plant that the older release did not change: %d %s", status, body)
 	}
 	testenv.Eventually(t, func() error { // its cache of tokens expires
 		if status, body := old.Call(harness.Token, "GET", "/plants", ""); status != 503 {
