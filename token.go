@@ -43,7 +43,7 @@ func ParseScopes(text string) ([]Scope, error) {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 		s := Scope(word)
 		if !slices.Contains(AllScopes(), s) {
-			return nil, fmt.Errorf("unknown scope %q; allowed: %s", word, FormatScopes(AllScopes()))
+			return nil, fmt.Errorf("unknown scope %q; allowed: %s", Shorten(word), FormatScopes(AllScopes()))
 		}
 		if slices.Contains(scopes, s) {
 			return nil, fmt.Errorf("scope %q is given twice", word)

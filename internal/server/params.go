@@ -38,7 +38,7 @@ func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
 func parseID(text string) (plantstore.ID, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != text {
-		return 0, plantstore.Errorf(plantstore.ErrParameter, "must be an integer from -9223372036854775808 to 9223372036854775807, got %q", text)
+		return 0, plantstore.Errorf(plantstore.ErrParameter, "must be an integer from -9223372036854775808 to 9223372036854775807, got %q", plantstore.Shorten(text))
 	}
 	return plantstore.ID(n), nil
 }
@@ -146,7 +146,7 @@ func entityTags(header string, values []string, problems *plantstore.Problems) [
 		for rest != "" {
 			tag := entityTag.FindString(rest)
 			if tag == "" {
-				problems.Add(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got %q", header, value)
+				problems.Add(plantstore.ErrParameter, "%s must be * or a list of quoted ETags, got %q", header, plantstore.Shorten(value))
 				return nil
 			}
 			tags = append(tags, tag)

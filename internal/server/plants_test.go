@@ -251,7 +251,7 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 	}
 }
 
-func TestLongParameterIsShortened(t *testing.T) {
+func TestLongValueIsShortened(t *testing.T) {
 	s := start(t, servertest.Options{})
 	long := strings.Repeat("x", 100)
 	for _, path := range []string{"/plants", "/tags", "/events", "/events/histogram"} {
@@ -264,6 +264,18 @@ func TestLongParameterIsShortened(t *testing.T) {
 				wantError(t, plantstore.ErrParameter, fmt.Sprintf(want, long[:40]))
 		}
 	}
+	for _, url := range []string{"/plants/" + long, "/plants?after=" + long, "/events?id=" + long} {
+		s.send(t, "GET", url, "", "Authorization: Bearer "+s.Token).
+			wantError(t, plantstore.ErrParameter, `to 9223372036854775807, got "`+long[:40]+`…"`)
+	}
+	for name, code := range map[string]plantstore.Code{
+		"If-Match": plantstore.ErrParameter, "If-None-Match": plantstore.ErrParameter,
+		"Content-Type": plantstore.ErrMediaType, "Content-Encoding": plantstore.ErrMediaType,
+	} {
+		s.call(t, "PUT", "/1", `{"name":"Fern"}`, name+": "+long).wantError(t, code, `"`+long[:40]+`…"`)
+	}
+	s.send(t, "POST", "/tokens", `{"name":"a","scopes":["`+long+`"]}`, "Authorization: Bearer "+s.Token, "Content-Type: application/json").
+		wantError(t, plantstore.ErrParameter, `unknown scope "`+long[:40]+`…"`)
 }
 
 func TestExportHasOneLinePerPlant(t *testing.T) {

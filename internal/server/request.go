@@ -30,7 +30,7 @@ func readJSON[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (va
 func checkMedia(r *http.Request, want string) error {
 	for _, encoding := range r.Header["Content-Encoding"] {
 		if !strings.EqualFold(encoding, "identity") {
-			return plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", encoding)
+			return plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", plantstore.Shorten(encoding))
 		}
 	}
 	// Several field lines are one, joined by commas (RFC 9110, 5.3).
@@ -44,7 +44,7 @@ func checkMedia(r *http.Request, want string) error {
 	if got == "" {
 		return plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", want)
 	}
-	return plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", want, got)
+	return plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", want, plantstore.Shorten(got))
 }
 
 func readBody(c *call, body *bytes.Buffer) error {
