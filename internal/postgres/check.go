@@ -81,8 +81,8 @@ func (p *problems) add(format string, args ...any) {
 // checkLog reads the whole log, and compares it with log_state and with the plants.
 func (p *problems) checkLog(ctx context.Context, c *pgx.Conn) error {
 	state, err := readLogState(ctx, c)
-	if errors.Is(err, pgx.ErrNoRows) {
-		p.add("the table log_state has no row")
+	if errors.Is(err, errNoState) {
+		p.add("%v", err)
 		return nil
 	}
 	if err != nil {

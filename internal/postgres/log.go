@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -32,7 +33,7 @@ var (
 	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, len(steps))
 
 	// appendLog takes the plants without a name from the table. $6 is how many more
-	// plants there are.
+	// plants there are. If log_state has no row, the events have no number, and it fails.
 	appendLog = `WITH events AS (
 			SELECT $1::text[] AS "by", $2::smallint[] AS type, $3::bigint[] AS id,
 				array_agg(coalesce(new.name, (SELECT name FROM stored_plants WHERE id = new.id)) ORDER BY n) AS name,
@@ -44,7 +45,7 @@ var (
 			WHERE id = 1 RETURNING seq, time
 		)
 		INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + rowSize + ` FROM last, events`
+		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + rowSize + ` FROM events LEFT JOIN last ON true`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, plants, bytes FROM log_state WHERE id = 1`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
@@ -123,9 +124,14 @@ type logState struct {
 	time, plants, bytes int64
 }
 
+var errNoState = errors.New("the table log_state has no row")
+
 // readLogState reads it. The times of events are those of the same transaction.
 func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
 	err = c.QueryRow(ctx, selectLogState).Scan(&s.Store, &s.Last, &s.time, &s.Trimmed, &s.TrimmedTime, &s.plants, &s.bytes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNoState
+	}
 	s.TimeOf = func(seq int64) (at int64, err error) {
 		err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
 		return at, err
@@ -170,12 +176,15 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]p
 		var seq int64
 		var from, to int
 		last := make([]int64, len(bounds))
-		_, err := pgx.ForEachRow(rows, []any{&seq, &from, &to, &log.Trimmed, &log.TrimmedTime}, func() error {
+		found, err := pgx.ForEachRow(rows, []any{&seq, &from, &to, &log.Trimmed, &log.TrimmedTime}, func() error {
 			for i := from - 1; i < to; i++ {
 				last[i] = seq
 			}
 			return nil
 		})
+		if err == nil && found.RowsAffected() == 0 {
+			err = errNoState
+		}
 		return log.Buckets(bounds, last), err
 	})
 }

@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,6 +68,53 @@ func TestGapInTheLogIsAnError(t *testing.T) {
 	}
 	if n := s.list.Stat().NewConnsCount(); n > 1 {
 		t.Errorf("%d connections were made, want 1", n)
+	}
+}
+
+// TestMissingStateIsAnError removes the row of log_state. What needs it fails, and writes leave
+// nothing without an event.
+func TestMissingStateIsAnError(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	apply(t, s, create(plant(1, "fern")))
+	query(t, url, "DELETE FROM log_state")
+	before := dumpRows(t, url)
+	operator := plantstore.Actor{Name: plantstore.Operator}
+	write := func(batch ...plantstore.Write) func() error {
+		return func() error { _, err := s.Apply(t.Context(), batch); return err }
+	}
+	for what, call := range map[string]func() error{
+		"create one":  write(create(plant(2, "moss"))),
+		"create two":  write(create(plant(2, "moss")), create(plant(3, "moss"))),
+		"replace":     write(replace(plant(1, "moss"), nil)),
+		"delete":      write(remove(1)),
+		"token":       func() error { return s.CreateToken(t.Context(), token("ci"), operator) },
+		"first token": func() error { _, err := s.CreateFirstToken(t.Context(), token("ci")); return err },
+		"events":      func() error { _, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 1}); return err },
+		"histogram": func() error {
+			_, err := s.Histogram(t.Context(), plantstore.HistogramQuery{Since: time.Now().Add(-time.Hour), Until: time.Now(), Buckets: 3})
+			return err
+		},
+		"backlogs": func() error {
+			at := plantstore.Position{Store: "x"}.Cursor()
+			_, err := s.Backlogs(t.Context(), []plantstore.Webhook{{ID: "hook", Progress: plantstore.Progress{Position: at}}})
+			return err
+		},
+		"stats": func() error { _, err := s.Stats(t.Context()); return err },
+		"scan": func() error {
+			var at plantstore.Cursor
+			for _, err := range s.Scan(t.Context(), plantstore.Query{}, &at) {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := call(); err == nil || errors.Is(err, plantstore.ErrRetry) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if after := dumpRows(t, url); !slices.Equal(after, before) {
+		t.Errorf("the store has changed to\n%s", strings.Join(after, "\n"))
 	}
 }
 

@@ -143,6 +143,9 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 			}
 			backlogs = append(backlogs, b)
 		}
+		if len(backlogs) < len(hooks) {
+			return nil, errNoState
+		}
 		return backlogs, nil
 	})
 }

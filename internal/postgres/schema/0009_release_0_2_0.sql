@@ -59,7 +59,8 @@ UPDATE log_state SET bytes = (
 -- in the same order, and inserts plants in the order of their ids, so that two transactions never
 -- deadlock. If one of the ids is taken, it changes nothing: it returns false if there is no other,
 -- and fails with unique_violation if there are. A single plant needs no sort and no set of rows,
--- which take nearly as long as the insert.
+-- which take nearly as long as the insert. If log_state has no row, the event has no number, and
+-- the insert fails.
 CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], new_writer integer)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,7 +86,7 @@ BEGIN
     WHERE id = 1 RETURNING seq, time
   )
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-  SELECT seq - n + 1, time, new_by, new_type, new_id, new_name, new_tag, size FROM last;
+  SELECT seq - n + 1, time, new_by, new_type, new_id, new_name, new_tag, size FROM (SELECT) AS event LEFT JOIN last ON true;
   RETURN true;
 END
 $$;
