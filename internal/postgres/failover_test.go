@@ -277,6 +277,33 @@ func TestUnknownOutcomeOfWebhooks(t *testing.T) {
 	}
 }
 
+// TestUnknownOutcomeOfADeletionByATokenThatEnds revokes the token before the deletion is tried
+// again: only one that took effect succeeds.
+func TestUnknownOutcomeOfADeletionByATokenThatEnds(t *testing.T) {
+	for committed, want := range map[bool]error{true: nil, false: plantstore.ErrBadToken} {
+		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {
+			url := pgtest.Fresh(t)
+			p, through := newProxy(t, addr(url), url)
+			s := openReady(t, through)
+			ci := token("ci")
+			if err := s.CreateToken(t.Context(), ci, plantstore.Actor{Name: plantstore.Operator}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.CreateWebhook(t.Context(), plantstore.Webhook{ID: "hook"}, plantstore.Actor{}); err != nil {
+				t.Fatal(err)
+			}
+			f := p.armThen("COMMIT", committed, func() { query(t, url, "UPDATE stored_tokens SET revoked = 1") })
+			if err := s.DeleteWebhook(t.Context(), "hook", plantstore.Actor{Token: &ci.Hash}); !errors.Is(err, want) {
+				t.Errorf("DeleteWebhook: %v, want %v", err, want)
+			}
+			wantCut(t, f)
+			if hooks, err := s.Webhooks(t.Context()); err != nil || (len(hooks) == 0) != committed {
+				t.Errorf("the webhooks are %v, %v", hooks, err)
+			}
+		})
+	}
+}
+
 // TestNothingIsAcknowledgedBeforeTheStandbyHasIt waits for a standby that does not
 // exist, and cancels the wait: PostgreSQL then commits with a warning.
 func TestNothingIsAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
