@@ -195,7 +195,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	if got, want := evaluate[string](b, "document.querySelector('.history pre').textContent"), "<b>said the receiver</b>\r\n  to U+202Euoy"; got != want {
 		t.Errorf("the answer is shown as %q, want %q", got, want)
 	}
-	s.put("2", `{"name":"Elm"}`)
+	s.put("2", `{"name":"Elm  of \u202Eemosdnah"}`)
 	testenv.Eventually(t, func() error {
 		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {
 			return fmt.Errorf("the webhooks are %s", got)
@@ -209,6 +209,8 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 		t.Errorf("the deliveries are %s", got)
 	}
 	b.see(".drawer .history pre", "<b>said the receiver</b>")
+	b.click(".drawer .history summary")
+	b.see(".drawer .history details pre", `"name": "Elm  of U+202Eemosdnah"`)
 	b.shot("webhook-disabled-page")
 	status.Store(http.StatusOK)
 	b.click(".drawer .buttons .primary")
@@ -216,9 +218,10 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	b.see(".drawer .facts", "active")
 
 	b.clickText(".drawer .buttons button", "Edit")
-	b.write("#webhook-description", "Another archive")
+	b.write("#webhook-description", "Another \u202Earchive")
 	b.click("dialog .primary")
-	b.see(".drawer .facts", "Another archive")
+	b.see(".drawer .facts", "Another U+202Earchive")
+	b.see("#webhooks .records .who", "Another U+202Earchive")
 	b.clickText(".drawer .buttons button", "Rotate secret")
 	b.click("dialog .primary")
 	if second := b.takeSecret("Secret"); !strings.HasPrefix(second, "whsec_") || second == first {

@@ -4,7 +4,7 @@
 import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled } from './api.js';
 import { chart } from './chart.js';
 import { alarm, alarming, condition, day, succeeded, tally, waiting } from './deliveries.js';
-import { $, busy, h, icon, toast, visible, when } from './dom.js';
+import { $, busy, h, icon, toast, value, visible, when } from './dom.js';
 import { plural, sentence, span, time } from './format.js';
 import { indent } from './json.js';
 import {
@@ -134,7 +134,7 @@ function row(/** @type {Webhook} */ webhook, /** @type {boolean} */ open) {
       { class: 'who' },
       h('a', { href: format({ page: 'webhooks', id }), 'aria-current': open ? 'true' : undefined }, url),
       badge(webhook),
-      ...(description ? [h('span', { dir: 'auto' }, description)] : []),
+      ...(description ? [h('span', { dir: 'auto' }, ...visible(description))] : []),
       ...trouble(webhook),
     ),
     words('Changes', types),
@@ -195,7 +195,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
       { class: 'facts' },
       ...facts(
         ['URL', h('span', { class: 'value' }, url)],
-        .../** @type {[string, Node][]} */ (description ? [['For', h('span', { class: 'value', dir: 'auto' }, description)]] : []),
+        .../** @type {[string, Node][]} */ (description ? [['For', value(description)]] : []),
         ['State', badge(webhook), ...trouble(webhook)],
         ['Last arrived', delivered ? when(delivered) : 'never'],
         ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${span(Number(lag) / 1000)}` : 'nothing'],
@@ -257,8 +257,8 @@ function outcome(delivery) {
   return status === '0' ? `no response: ${error ?? 'unknown'}` : `${status} in ${ms} ms`;
 }
 
-// answer shows the start of a response. White space stays as it is.
-const answer = (/** @type {string} */ text) => text.split(/(\s+)/).flatMap((part, i) => (i % 2 ? part : visible(part)));
+// lines shows a text of others. White space stays as it is.
+const lines = (/** @type {string} */ text) => text.split(/(\s+)/).flatMap((part, i) => (i % 2 ? part : visible(part)));
 
 function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
   const { event, type, time: at, attempt: number, response } = delivery;
@@ -269,7 +269,7 @@ function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
     h('span', { class: succeeded(delivery) ? 'badge' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
     ` ${type}: ${outcome(delivery)}`,
     h('div', { class: 'meta' }, when(at), number === '1' ? '' : `attempt ${number}`),
-    ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, ...answer(response))] : []),
+    ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, ...lines(response))] : []),
     ...(known ? [payload(event)] : []),
   );
 }
@@ -284,7 +284,7 @@ function payload(/** @type {string} */ cursor) {
       return;
     }
     try {
-      text.textContent = await readEvent(cursor);
+      text.replaceChildren(...lines(await readEvent(cursor)));
       details.dataset.loaded = 'yes';
     } catch (err) {
       text.textContent = sentence(err.message);
