@@ -16,7 +16,7 @@ const tagBudget = 50_000
 // selectTags has up to $3 tags that are not before $1, in order, and how many plants each has,
 // counted up to $5. It goes from the start of a tag in the index to the next one, and ends
 // after one that does not begin as $2 does, or when it has counted $4 plants. A start that is not
-// a whole tag may be that of several, whose plants are then grouped.
+// a whole tag may be that of several, whose plants are then grouped: all of them, whatever $4 is.
 //
 // No text that is stored contains U+0000, so the first text after another one adds U+0001 to
 // it. As in [selectTagged], = is expressed by >= and <=.
