@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -21,8 +22,13 @@ var negative = regexp.MustCompile(`^-[0-9]`)
 // prepareArgs prepares a command line for the parser: it joins each flag with its value,
 // and puts a negative number among the other arguments, with those that follow it, after --,
 // so that the parser does not take it for a flag. A flag that lacks its value is an error;
-// the parser would take it as empty.
+// the parser would take it as empty. So is text that is not UTF-8, which it would change.
 func prepareArgs(app *kong.Node, args []string) ([]string, error) {
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			return nil, usage("the argument %q is not UTF-8", arg)
+		}
+	}
 	takesValue := map[string]bool{}
 	for _, command := range app.Leaves(false) {
 		for _, f := range command.Flags {

@@ -52,6 +52,25 @@ func failingServer(t *testing.T, rows int) string {
 	return server.URL
 }
 
+func TestArgumentThatIsNotUTF8IsRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		t.Errorf("%s was sent", body)
+	}))
+	defer server.Close()
+	t.Setenv("PLANTSTORE_URL", server.URL)
+	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
+	for _, args := range [][]string{
+		{"create", "1", "Caf\xe9"}, {"create", "1", "--", "Caf\xe9"}, {"create", "1", "Oak", "--tag", "Caf\xe9"}, {"put", "1", "Oak", "--tag=Caf\xe9"},
+	} {
+		var problems bytes.Buffer
+		code := run(t.Context(), args, streams{strings.NewReader(""), io.Discard, &problems})
+		if code != exitUsage || !strings.Contains(problems.String(), `Caf\xe9" is not UTF-8`) {
+			t.Errorf("%q exited with %d and said %q", args, code, &problems)
+		}
+	}
+}
+
 func TestFailureNeverLooksLikeAWholeList(t *testing.T) {
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
 	for _, test := range []struct{ args, row string }{
