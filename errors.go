@@ -159,7 +159,7 @@ func shorten(text string, size int) string {
 var (
 	// ErrRetry means that a batch was not applied or that its outcome is unknown,
 	// and that applying it again may succeed.
-	ErrRetry = errors.New("apply the batch again")
+	ErrRetry = errors.New("try again")
 
 	// ErrUntrusted means that the store no longer knows what is durable, for example
 	// after a failed fsync. The process must stop; opening the store again recovers.
