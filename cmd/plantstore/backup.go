@@ -152,7 +152,8 @@ func (c *backupCommand) removeOldest() error {
 	return nil
 }
 
-// existing returns the times of this store's backups in the directory, oldest first.
+// existing returns the times of this store's backups in the directory, oldest first. One from
+// the future, when the clock was wrong, does not count: no new backup would be the newest.
 func (c *backupCommand) existing() (times []time.Time, err error) {
 	entries, err := os.ReadDir(c.To)
 	if err != nil {
@@ -161,7 +162,7 @@ func (c *backupCommand) existing() (times []time.Time, err error) {
 	for _, entry := range entries {
 		text, isOurs := strings.CutPrefix(entry.Name(), c.prefix())
 		at, err := time.Parse(backupTime+".db", text)
-		if isOurs && err == nil {
+		if isOurs && err == nil && !at.After(time.Now()) {
 			times = append(times, at)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,6 +50,32 @@ func TestTextfileThatFailsDoesNotAddBackups(t *testing.T) {
 		found, err := filepath.Glob(filepath.Join(dir, "plants-*.db"))
 		if err != nil || code != exitOK || len(found) != 3 || strings.Count(problems.String(), "cannot write the textfile") != 2 {
 			t.Errorf("exit code %d, backups %q, %v:\n%s", code, found, err, &problems)
+		}
+	})
+}
+
+// A clock that was wrong for a while must not stop the backups, nor make --keep remove them.
+func TestBackupFromTheFutureDoesNotCount(t *testing.T) {
+	dir, db := newStoreFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		name := func(at time.Time) string { return filepath.Join(dir, "plants-"+at.UTC().Format(backupTime)+".db") }
+		start := time.Now()
+		future := name(start.Add(100 * time.Hour))
+		if err := os.WriteFile(future, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var problems bytes.Buffer
+		done := make(chan int)
+		go func() {
+			done <- run(ctx, []string{"backup", "--db", db, "--to", dir, "--every", "6h", "--keep", "1"}, streams{strings.NewReader(""), io.Discard, &problems})
+		}()
+		time.Sleep(13 * time.Hour)
+		stop()
+		code := <-done
+		found, err := filepath.Glob(filepath.Join(dir, "plants-*.db"))
+		if want := []string{name(start.Add(12 * time.Hour)), future}; err != nil || code != exitOK || !slices.Equal(found, want) {
+			t.Errorf("exit code %d, backups %q, want %q, %v:\n%s", code, found, want, err, &problems)
 		}
 	})
 }
