@@ -168,8 +168,11 @@ func (p *problems) checkTagged(c *sqlite.Conn) error {
 // schema. A server may read and write the store meanwhile. The copy has been synced and
 // checked before it gets its name. It refuses the original's cursors. say is that of [Look].
 func Backup(ctx context.Context, path, file string, say func(string)) error {
-	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+	switch _, err := os.Lstat(file); {
+	case err == nil:
 		return fmt.Errorf("%s already exists: name a new file", file)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	partial := partialName(file)
 	defer os.Remove(partial) // if it has not been renamed
