@@ -88,8 +88,11 @@ func (c *backupCommand) write(ctx context.Context, file string, std streams) (ti
 	return took, err
 }
 
-// errTextfile says that the backup is good, but --textfile does not say so.
-var errTextfile = errors.New("cannot write the textfile")
+// What can fail once the backup is good: another would not help.
+var (
+	errOldBackup = errors.New("cannot remove an old backup")
+	errTextfile  = errors.New("cannot write the textfile")
+)
 
 // writeTextfile replaces the textfile, if there is to be one, in one step. Its series have
 // the store as a label: two of them without one would make the node exporter fail.
@@ -133,21 +136,19 @@ func (c *backupCommand) writeNext(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	if err := c.removeOldest(); err != nil {
-		return err
-	}
-	return c.writeTextfile(file, took)
+	return errors.Join(c.removeOldest(), c.writeTextfile(file, took))
 }
 
 func (c *backupCommand) removeOldest() error {
-	kept, err := c.existing()
-	if err != nil || c.Keep == 0 {
-		return err
+	if c.Keep == 0 {
+		return nil
 	}
+	kept, err := c.existing()
 	for _, at := range kept[:max(0, len(kept)-c.Keep)] {
-		if err := os.Remove(filepath.Join(c.To, c.prefix()+at.Format(backupTime)+".db")); err != nil {
-			return fmt.Errorf("cannot remove an old backup: %w", err)
-		}
+		err = errors.Join(err, os.Remove(filepath.Join(c.To, c.prefix()+at.Format(backupTime)+".db")))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errOldBackup, err)
 	}
 	return nil
 }
@@ -197,7 +198,7 @@ func (c *backupCommand) repeat(ctx context.Context, std streams) error {
 			return nil
 		case first:
 			return err
-		case errors.Is(err, errTextfile): // another backup would not help
+		case errors.Is(err, errOldBackup), errors.Is(err, errTextfile):
 			fmt.Fprintf(std.err, "plantstore: %v\n", err)
 		default:
 			wait = min(c.Every, 5*time.Minute)

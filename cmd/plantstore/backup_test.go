@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -50,6 +51,36 @@ func TestTextfileThatFailsDoesNotAddBackups(t *testing.T) {
 		found, err := filepath.Glob(filepath.Join(dir, "plants-*.db"))
 		if err != nil || code != exitOK || len(found) != 3 || strings.Count(problems.String(), "cannot write the textfile") != 2 {
 			t.Errorf("exit code %d, backups %q, %v:\n%s", code, found, err, &problems)
+		}
+	})
+}
+
+func TestOldBackupThatCannotBeRemovedDoesNotAddBackups(t *testing.T) {
+	dir, db := newStoreFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var problems bytes.Buffer
+		textfile := filepath.Join(dir, "backup.prom")
+		done := make(chan int)
+		go func() {
+			done <- run(ctx, []string{"backup", "--db", db, "--to", dir, "--every", "6h", "--keep", "2", "--textfile", textfile}, streams{strings.NewReader(""), io.Discard, &problems})
+		}()
+		time.Sleep(time.Hour)
+		name := func(at string) string { return filepath.Join(dir, "plants-"+at+".db") }
+		stuck := name("19990101T000000Z")
+		if err := errors.Join(os.MkdirAll(filepath.Join(stuck, "file"), 0o700), os.Remove(textfile)); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(12 * time.Hour)
+		stop()
+		code := <-done
+		found, err := filepath.Glob(name("*"))
+		want := []string{stuck, name("20000101T060000Z"), name("20000101T120000Z")}
+		if err != nil || code != exitOK || !slices.Equal(found, want) || strings.Count(problems.String(), "cannot remove an old backup") != 2 {
+			t.Errorf("exit code %d, backups %q, want %q, %v:\n%s", code, found, want, err, &problems)
+		}
+		if _, err := os.Stat(textfile); err != nil {
+			t.Errorf("the good backups are not reported: %v", err)
 		}
 	})
 }
