@@ -158,7 +158,7 @@ func bindTag(stmt *sqlite.Stmt, param int, tag plantstore.Tag) int {
 // lookUp returns the plants that have an id of these writes, except ids that the batch
 // itself has written before.
 func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*plantstore.Plant, mem *memtable.Unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
-	found := make(map[plantstore.ID]*plantstore.Plant, len(writes))
+	found := make(map[plantstore.ID]*plantstore.Plant) // as a rule, stays empty
 	var buf [groupSize]plantstore.ID
 	stored := buf[:0] // ids to look up in the table
 	for i := range writes {
