@@ -176,8 +176,8 @@ func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) er
 			continue
 		}
 		stmt, n := w.intoStored.first(len(entries))
-		if n > 1 && !isDense(entries[:n]) {
-			stmt, n = w.intoStored.first(1)
+		for n > 1 && !isDense(entries[:n]) {
+			stmt, n = w.intoStored.first(n / 2)
 		}
 		for i, e := range entries[:n] {
 			plant := frozen.Plant(e)
@@ -196,8 +196,8 @@ func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) er
 // isDense reports whether one statement should store these entries. If they are far apart that
 // is slower: SQLite keeps a copy of each page that the statement changes.
 func isDense(entries []memtable.Entry) bool {
-	deleted := slices.ContainsFunc(entries, memtable.Entry.Deleted)
-	return !deleted && uint64(entries[len(entries)-1].ID-entries[0].ID) < uint64(density*len(entries))
+	spread := uint64(entries[len(entries)-1].ID - entries[0].ID)
+	return spread < uint64(density*len(entries)) && !slices.ContainsFunc(entries, memtable.Entry.Deleted)
 }
 
 // insertStored returns a statement that stores n plants.

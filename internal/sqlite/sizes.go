@@ -3,7 +3,7 @@
 package sqlite
 
 const (
-	// groupSize is how many rows one statement reads or writes.
+	// groupSize is how many writes are decided, and appended to the log, at a time.
 	groupSize = 32
 
 	// generationSize is how many rows of the log a generation has when it is frozen. The

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"zombiezen.com/go/sqlite"
@@ -53,22 +54,27 @@ type logRow struct {
 	was   plantstore.Tag   // before a replacement
 }
 
-// inserter has the statements that insert one row of a table, and groupSize rows.
-type inserter struct{ one, group *sqlite.Stmt }
+// mostInserted is how many rows one statement inserts at most. It is a power of two.
+const mostInserted = 4 * groupSize
 
-func (i *inserter) prepare(c *sqlite.Conn, insert func(rows int) string) (err error) {
-	if i.one, err = c.Prepare(insert(1)); err == nil {
-		i.group, err = c.Prepare(insert(groupSize))
+// inserter has the statements that insert 1 row of a table, 2, 4 and so on up to mostInserted.
+type inserter []*sqlite.Stmt
+
+func (i *inserter) prepare(c *sqlite.Conn, insert func(rows int) string) error {
+	for n := 1; n <= mostInserted; n *= 2 {
+		stmt, err := c.Prepare(insert(n))
+		if err != nil {
+			return err
+		}
+		*i = append(*i, stmt)
 	}
-	return err
+	return nil
 }
 
 // first returns the statement for the first of that many rows, and how many it inserts.
-func (i *inserter) first(rows int) (*sqlite.Stmt, int) {
-	if rows < groupSize {
-		return i.one, 1
-	}
-	return i.group, groupSize
+func (i inserter) first(rows int) (*sqlite.Stmt, int) {
+	power := bits.Len(uint(min(rows, mostInserted))) - 1
+	return i[power], 1 << power
 }
 
 // insertLog returns a statement that appends n rows. It binds the seq of the first one, and
