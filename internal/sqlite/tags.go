@@ -67,9 +67,10 @@ func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.I
 }
 
 // insertTagged returns a statement that adds n plants to the table of tagged plants. It binds
-// their tag, and the ids.
+// their tag, and the ids. For OR IGNORE, unlike ON CONFLICT DO NOTHING, SQLite keeps no copies of
+// the pages that it changes.
 func insertTagged(n int) string {
-	return "INSERT INTO stored_by_tag (tag, id) VALUES (?1, ?2)" + strings.Repeat(", (?1, ?)", n-1) + " ON CONFLICT DO NOTHING"
+	return "INSERT OR IGNORE INTO stored_by_tag (tag, id) VALUES (?1, ?2)" + strings.Repeat(", (?1, ?)", n-1)
 }
 
 // tagBudget is how much work a page of tags does: the number of rows that it reads, where a

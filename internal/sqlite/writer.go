@@ -79,9 +79,10 @@ func (i inserter) first(rows int) (*sqlite.Stmt, int) {
 
 // insertLog returns a statement that appends n rows. It binds the seq of the first one, and
 // the time of all. SQLite numbers the others itself: it knows where the table ends, but
-// would search it for a number that it is given.
+// would search it for a number that it is given. OR FAIL spares it from keeping what it needs to
+// undo the statement alone: an error ends the transaction.
 func insertLog(n int) string {
-	return `INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)` +
+	return `INSERT OR FAIL INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)` +
 		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?)", n-1)
 }
 
