@@ -223,6 +223,18 @@ func TestUnknownOutcomeOfTokens(t *testing.T) {
 	}
 }
 
+func TestStatsAreReadAgain(t *testing.T) {
+	url := pgtest.Fresh(t)
+	p, through := newProxy(t, addr(url), url)
+	s := openStore(t, through)
+	apply(t, s, create(plant(1, "fern")))
+	f := p.arm("SELECT SEQ, SEQ - TRIMMED", false)
+	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != 1 {
+		t.Errorf("Stats: %+v, %v", stats, err)
+	}
+	wantCut(t, f)
+}
+
 func TestUnknownOutcomeOfWebhooks(t *testing.T) {
 	for _, committed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {

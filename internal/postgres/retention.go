@@ -109,7 +109,7 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 // Stats describes the store. It reads two rows, and the sizes of the database's files.
 func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
 	var oldest *int64
-	err = s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
 		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
 	})
 	if err != nil {
