@@ -10,6 +10,8 @@
 //   - PLANTSTORE_TEST_MISSING names a file to which every test that is skipped for that
 //     reason adds a line.
 //   - PLANTSTORE_TEST_BIN names the folder of the binaries that were built for this run.
+//   - PLANTSTORE_TEST_POOLED=1 puts PgBouncer in front of PostgreSQL, and has it killed and
+//     restarted all the time.
 package testenv
 
 import (
@@ -51,6 +53,9 @@ func appendLine(file, line string) error {
 	_, err = f.WriteString(line + "\n")
 	return errors.Join(err, f.Close())
 }
+
+// Pooled reports whether PostgreSQL is to be reached through a pooler.
+func Pooled() bool { return os.Getenv("PLANTSTORE_TEST_POOLED") == "1" }
 
 // NeedsProgram calls [Missing] if a program is not installed, and returns its path.
 func NeedsProgram(t testing.TB, name string) string {

@@ -43,6 +43,7 @@ type Server struct {
 var shared struct {
 	sync.Mutex // guards what follows
 	server     *Server
+	restarting *restarting // in front of it, if [testenv.Pooled]
 	err        error
 	schemas    int // created so far
 }
@@ -50,29 +51,46 @@ var shared struct {
 // Main is for a TestMain: it runs the tests, stops the server that they share, and
 // returns the exit code.
 func Main(m *testing.M) int {
-	defer func() {
-		if shared.server != nil {
-			shared.server.remove()
+	code := m.Run()
+	if shared.restarting != nil {
+		if err := shared.restarting.end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
 		}
-	}()
-	return m.Run()
+	}
+	if shared.server != nil {
+		shared.server.remove()
+	}
+	return code
 }
 
 // Fresh returns the URL of an empty schema on a server that all tests of a package
-// share. A schema is created faster than a database. The package's TestMain must
-// call [Main].
+// share. A schema is created faster than a database. If [testenv.Pooled], it is a
+// database nevertheless, since PgBouncer passes no search_path on, and the URL leads
+// through a pooler that is killed and restarted all the time. The package's TestMain
+// must call [Main].
 func Fresh(t testing.TB) string {
 	t.Helper()
+	if testenv.Pooled() {
+		testenv.NeedsProgram(t, "pgbouncer")
+	}
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil && shared.err == nil {
 		shared.server, shared.err = launch(nil)
+		if testenv.Pooled() && shared.err == nil {
+			shared.restarting, shared.err = shared.server.restartingPooler()
+		}
 	}
 	check(t, shared.err)
 	shared.schemas++
-	schema := fmt.Sprintf("test%d", shared.schemas)
-	shared.server.Exec(t, "CREATE SCHEMA "+schema)
-	return shared.server.URL() + "&search_path=" + schema
+	name := fmt.Sprintf("test%d", shared.schemas)
+	if testenv.Pooled() {
+		shared.server.Exec(t, "CREATE DATABASE "+name)
+		return shared.restarting.pooler.Database(name)
+	}
+	shared.server.Exec(t, "CREATE SCHEMA "+name)
+	return shared.server.URL() + "&search_path=" + name
 }
 
 // Start starts a server for this test alone, which is removed when the test ends. A

@@ -28,14 +28,27 @@ type Pooler struct {
 func (s *Server) Pooler(t testing.TB) *Pooler {
 	t.Helper()
 	testenv.NeedsProgram(t, "pgbouncer")
-	dir, err := os.MkdirTemp("", "pgtest-")
+	p, err := s.launchPooler()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &Pooler{dir: dir}
+	t.Cleanup(p.remove)
+	return p
+}
+
+// launchPooler creates a pooler's files and starts it.
+func (s *Server) launchPooler() (_ *Pooler, err error) {
+	p := &Pooler{}
+	if p.dir, err = os.MkdirTemp("", "pgtest-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.remove()
+		}
+	}()
 	if p.port, err = freePort(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	config := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=postgres
@@ -49,14 +62,20 @@ default_pool_size = 4
 max_client_conn = 500
 `, s.port, p.port)
 	if err := os.WriteFile(p.config(), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	if err := chown(dir); err != nil {
-		t.Fatal(err)
+	if err := chown(p.dir); err != nil {
+		return nil, err
 	}
-	p.start(t)
-	t.Cleanup(func() { p.process.stop(syscall.SIGQUIT) })
-	return p
+	return p, p.start()
+}
+
+// remove stops the pooler and removes its files.
+func (p *Pooler) remove() {
+	if p.process != nil {
+		p.process.stop(syscall.SIGQUIT)
+	}
+	os.RemoveAll(p.dir)
 }
 
 func (p *Pooler) config() string { return filepath.Join(p.dir, "pgbouncer.ini") }
@@ -72,37 +91,79 @@ func (p *Pooler) Database(name string) string {
 // Restart ends all connections, whatever they are used for, and starts the pooler again.
 func (p *Pooler) Restart(t testing.TB) {
 	t.Helper()
-	p.process.stop(syscall.SIGKILL)
-	p.start(t)
+	if err := p.restart(); err != nil {
+		t.Fatal(err)
+	}
 }
 
-func (p *Pooler) start(t testing.TB) {
-	t.Helper()
+func (p *Pooler) restart() error {
+	p.process.stop(syscall.SIGKILL)
+	return p.start()
+}
+
+func (p *Pooler) start() error {
 	cmd := exec.Command("pgbouncer", p.config())
 	cmd.Dir = p.dir
 	var err error
 	if cmd.SysProcAttr, err = attributes(); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	log := filepath.Join(p.dir, "log")
 	if p.process, err = run(cmd, log); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
 		c, err := pgx.Connect(ctx, p.URL())
 		if err == nil {
-			c.Close(ctx)
-			return
+			return c.Close(ctx)
 		}
 		select {
 		case <-p.process.exited:
 			text, _ := os.ReadFile(log)
-			t.Fatalf("pgbouncer did not start:\n%s", text)
+			return fmt.Errorf("pgbouncer did not start:\n%s", text)
 		case <-ctx.Done():
-			t.Fatal(err)
+			return err
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// restarting is a pooler that is killed and restarted until end is called.
+type restarting struct {
+	pooler  *Pooler
+	stop    chan struct{}
+	stopped chan error
+}
+
+func (s *Server) restartingPooler() (*restarting, error) {
+	p, err := s.launchPooler()
+	if err != nil {
+		return nil, err
+	}
+	r := &restarting{p, make(chan struct{}), make(chan error, 1)}
+	go func() { r.stopped <- r.run() }()
+	return r, nil
+}
+
+// run leaves the pooler alone for long enough that most transactions succeed.
+func (r *restarting) run() error {
+	for n := 0; ; n++ {
+		select {
+		case <-r.stop:
+			fmt.Printf("PgBouncer was restarted %d times\n", n)
+			return nil
+		case <-time.After(500 * time.Millisecond):
+		}
+		if err := r.pooler.restart(); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *restarting) end() error {
+	close(r.stop)
+	defer r.pooler.remove()
+	return <-r.stopped
 }
