@@ -26,9 +26,9 @@ var (
 	shell    = regexp.MustCompile("(?s)```sh\n.*?```")
 )
 
-// notInHelp lists what the documentation names and no help page does: a variable of
+// notInHelp lists what the documentation names and no help page does: variables of
 // the tests, the old name of --store-timeout, which still works, and options of pip.
-var notInHelp = []string{"PLANTSTORE_TEST_ALL", "--patience", "--no-build-isolation", "--no-deps"}
+var notInHelp = []string{"PLANTSTORE_TEST_ALL", "PLANTSTORE_TEST_POOLED", "--patience", "--no-build-isolation", "--no-deps"}
 
 // documents returns the text of every page of the documentation, by its path.
 func documents(t *testing.T) map[string]string {

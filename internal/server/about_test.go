@@ -12,7 +12,8 @@ import (
 )
 
 func TestAbout(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, s *service) {
+	servertest.OnEveryStore(t, func(t *testing.T, one *servertest.Server) {
+		s := newService(t, one)
 		s.Fill(t, plantstore.Plant{ID: 1}, plantstore.Plant{ID: 2})
 		about, err := s.Client(client.Options{}).About(t.Context())
 		if err != nil {

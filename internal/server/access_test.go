@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/internal/servertest"
 )
 
 // The challenges of RFC 6750.
@@ -74,7 +73,7 @@ func TestCreateNeedsATokenWithTheWriteScope(t *testing.T) {
 
 func TestTokenInTheQueryIsIgnored(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	got := s.send(t, "POST", s.plantsPath()+"?access_token="+s.Token, `{"id":1,"name":"Fern"}`, "Content-Type: application/json")
 	got.wantError(t, plantstore.ErrNoToken)
 	got.wantHeader(t, "WWW-Authenticate", challenge)
@@ -83,7 +82,7 @@ func TestTokenInTheQueryIsIgnored(t *testing.T) {
 
 func TestTokenIsCheckedBeforeTheBody(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	reader := s.NewToken(plantstore.ScopeRead)
 	for _, tt := range []struct{ body, media string }{
 		{``, "application/json"},
@@ -99,7 +98,7 @@ func TestTokenIsCheckedBeforeTheBody(t *testing.T) {
 
 func TestOnlyARefusedTokenGetsAChallenge(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	for _, body := range []string{`{"id":1,"name":"Fern"}`, `{`, `{"id":1,"name":"Oak"}`} {
 		s.create(t, body).wantHeader(t, "WWW-Authenticate")
 	}

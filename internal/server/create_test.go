@@ -32,7 +32,7 @@ func TestCreateHandlesEveryBody(t *testing.T) {
 
 func TestCreateReturnsThePlantAndNothingElse(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	for _, tt := range []struct{ body, want string }{
 		{`{"id":1,"name":"Monstera","tag":"tropical"}`, `{"name":"Monstera","tag":"tropical"}`},
 		{`{"id":2,"name":"Oak"}`, `{"name":"Oak"}`},
@@ -80,7 +80,7 @@ func TestTakenIDIsRefused(t *testing.T) {
 
 func TestErrorNamesEveryProblem(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	for _, tt := range []struct {
 		body  string
 		code  plantstore.Code
@@ -109,7 +109,7 @@ func TestErrorNamesEveryProblem(t *testing.T) {
 
 func TestErrorSaysWhereTheBodyStopsBeingJSON(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	for _, tt := range []struct{ body, text string }{
 		{``, "empty"},
 		{`  `, "empty"},
@@ -165,7 +165,7 @@ func TestDeepNestingIsRefusedFromTenThousandLevelsOn(t *testing.T) {
 
 func TestOnlyJSONIsAccepted(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	const body = `{"id":1,"name":"Fern"}`
 	for _, media := range []string{
 		"application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8", `application/json; charset="utf-8"`,
@@ -198,7 +198,7 @@ func TestCompressedBodyIsRefused(t *testing.T) {
 
 func TestCreateIgnoresTheQuery(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	got := s.send(t, "POST", s.plantsPath()+"?id=2&name=Oak", `{"id":1,"name":"Fern"}`, s.withDefaults(nil)...)
 	got.wantPlant(t, fern(1))
 	s.wantStored(t, fern(1))

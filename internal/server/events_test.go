@@ -101,9 +101,9 @@ func change(t *testing.T, s *servertest.Server) {
 }
 
 func TestEventsAreEveryChangeInOrder(t *testing.T) {
-	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
-		change(t, s)
-		events, header := plantEvents(t, s)
+	onEveryStore(t, func(t *testing.T, s *service) {
+		change(t, s.Server)
+		events, header := plantEvents(t, s.Server)
 		if got := fmt.Sprint(events); got != "[plant.created 1 Monstera plant.created 9007199254740993 exact plant.replaced 1 Fern plant.deleted 1 Fern]" {
 			t.Errorf("events: %s", got)
 		}
@@ -120,7 +120,7 @@ func TestEventsAreEveryChangeInOrder(t *testing.T) {
 			t.Error("the tags are not those of the plants")
 		}
 		end := header.Get("Plantstore-Cursor")
-		if more, header := page(t, s, "after="+end); len(more) != 0 || header.Get("Plantstore-Cursor") != end {
+		if more, header := page(t, s.Server, "after="+end); len(more) != 0 || header.Get("Plantstore-Cursor") != end {
 			t.Errorf("after the end there are %v, and the cursor is %s, want %s", more, header.Get("Plantstore-Cursor"), end)
 		}
 	})
@@ -202,8 +202,8 @@ func TestOrderIsForPagesOnly(t *testing.T) {
 }
 
 func TestHistogramCountsEveryEvent(t *testing.T) {
-	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
-		change(t, s)
+	onEveryStore(t, func(t *testing.T, s *service) {
+		change(t, s.Server)
 		get := func(token, query string) string {
 			t.Helper()
 			r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/events/histogram?"+query, nil)
@@ -277,7 +277,7 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 }
 
 func TestUnknownTypeIsToldWhichThereAre(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	s.send(t, "GET", "/events?type=plant.eaten", "", "Authorization: Bearer "+s.Token).
 		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, token.created, token.revoked, got "plant.eaten"`)
 }
@@ -296,7 +296,7 @@ func TestSinceIsATimeOfRFC3339(t *testing.T) {
 }
 
 func TestTimeInTheFutureIsRefused(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	s.send(t, "GET", "/events?since=2199-01-01T00:00:00%2B01:00", "", "Authorization: Bearer "+s.Token).
 		wantError(t, plantstore.ErrParameter, `"since" must not be in the future, got 2198-12-31T23:00:00Z`)
 }
@@ -314,9 +314,9 @@ func TestEventsNeedTheirScope(t *testing.T) {
 }
 
 func TestExportAndItsEventsAreAnExactCopy(t *testing.T) {
-	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
-		change(t, s)
-		resp := getEvents(t, s, "", "application/x-ndjson")
+	onEveryStore(t, func(t *testing.T, s *service) {
+		change(t, s.Server)
+		resp := getEvents(t, s.Server, "", "application/x-ndjson")
 		lines, err := io.ReadAll(resp.Body)
 		if err != nil || strings.Count(string(lines), "\n") != 5 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 			t.Errorf("%s, %v", lines, err)
@@ -383,12 +383,12 @@ func (s *stream) next() (id, kind string, e event, ok bool) {
 }
 
 func TestStreamIsLiveAndResumes(t *testing.T) {
-	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) {
+	onEveryStore(t, func(t *testing.T, s *service) {
 		c := s.Client(client.Options{})
 		if err := c.Create(t.Context(), plantstore.Plant{ID: 1, Name: "before"}); err != nil {
 			t.Fatal(err)
 		}
-		live, resp := follow(t, s, "", "", s.Token)
+		live, resp := follow(t, s.Server, "", "", s.Token)
 		if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
 			t.Fatalf("the stream is %s", got)
 		}
@@ -403,7 +403,7 @@ func TestStreamIsLiveAndResumes(t *testing.T) {
 			if id != 0 {
 				continue
 			}
-			resumed, _ := follow(t, s, "after=latest", cursor, s.Token)
+			resumed, _ := follow(t, s.Server, "after=latest", cursor, s.Token)
 			defer func() {
 				for id := 11; id < 13; id++ {
 					if _, _, e, ok := resumed.next(); !ok || e.Plant.ID != json.Number(fmt.Sprint(id)) {
@@ -618,7 +618,8 @@ func TestBusyStreamOfARevokedTokenEnds(t *testing.T) {
 }
 
 func TestMetricsOfTheLog(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, s *service) {
+	servertest.OnEveryStore(t, func(t *testing.T, one *servertest.Server) {
+		s := newService(t, one)
 		metric := func(name string) float64 { return s.metric(t, name) }
 		for name, want := range map[string]float64{"plantstore_log_events": 1, "plantstore_log_last_seq": 1, "plantstore_event_followers": 0} {
 			if got := metric(name); got != want { // the first token

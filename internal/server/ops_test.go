@@ -331,7 +331,8 @@ func TestMetricsKnowTheNextTokenToExpire(t *testing.T) {
 }
 
 func TestMetricsOfTheStore(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, s *service) {
+	servertest.OnEveryStore(t, func(t *testing.T, one *servertest.Server) {
+		s := newService(t, one)
 		// SQLite's file grows when enough has been written for a checkpoint.
 		var lines strings.Builder
 		for id := range 4000 {

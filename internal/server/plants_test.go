@@ -39,7 +39,7 @@ func TestPlantIsReadByItsID(t *testing.T) {
 }
 
 func TestPlantHasOneURL(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	s.Fill(t, plant(7, "fern"))
 	for _, id := range []string{"x", "07", "+7", "7.0", "-0", " 7", "9223372036854775808", "0x7", "import"} {
 		for _, method := range []string{"GET", "PUT", "DELETE"} {
@@ -193,7 +193,7 @@ func (s *service) follow(t *testing.T, query string, want []plantstore.Plant, pa
 }
 
 func TestCachesMustRevalidatePlants(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	s.Fill(t, fern(1))
 	const want = "private, no-cache"
 	got := s.call(t, "GET", "/1", "")
@@ -206,7 +206,7 @@ func TestCachesMustRevalidatePlants(t *testing.T) {
 }
 
 func TestListIsBounded(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	var all []plantstore.Plant
 	for i := range plantstore.ID(1100) {
 		all = append(all, plant(i, "fern"))
@@ -375,7 +375,7 @@ func TestImportSkipsALineThatIsTooLong(t *testing.T) {
 }
 
 func TestImportReportsTheFirstHundredErrors(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	var want []string
 	for i := range 100 {
 		want = append(want, fmt.Sprintf("%d:40003", i+1))
@@ -385,7 +385,7 @@ func TestImportReportsTheFirstHundredErrors(t *testing.T) {
 
 // All ids are taken. The lines are not written in their order.
 func TestImportReportsTheFirstLinesThatAreRefused(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	var plants []plantstore.Plant
 	var body strings.Builder
 	const n = 1000
@@ -403,7 +403,7 @@ func TestImportReportsTheFirstLinesThatAreRefused(t *testing.T) {
 
 // The ids are not in order, and one is in two windows.
 func TestImportOfSeveralWindows(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	var body strings.Builder
 	const n = 2*server.WindowLines + 1000
 	for i := range n {
@@ -475,7 +475,7 @@ func TestSlowImportIsNotCutOff(t *testing.T) {
 }
 
 func TestEveryOperationNeedsItsScope(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	s.Fill(t, plant(1, "a"))
 	scopes := map[plantstore.Scope]string{}
 	for _, scope := range plantstore.AllScopes() {

@@ -81,7 +81,7 @@ func TestTagsAreListedWithTheirPlants(t *testing.T) {
 }
 
 func TestPlantsOfATagAreCountedUpToAThousand(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	var plants []plantstore.Plant
 	for i := range plantstore.ID(2001) {
 		plants = append(plants, plant(i, "", []string{"more", "exactly"}[i%2]))
@@ -94,7 +94,7 @@ func TestPlantsOfATagAreCountedUpToAThousand(t *testing.T) {
 }
 
 func TestTagsParameters(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	s.listTags(t, "?limit=5000").wantOK(t)
 	s.listTags(t, "?prefix="+strings.Repeat("x", 4096)).wantOK(t)
 	for query, want := range map[string]string{

@@ -271,7 +271,7 @@ func TestNobodyGivesAwayAScopeThatTheyDoNotHave(t *testing.T) {
 
 func TestNobodyGivesAwayALifetimeThatTheyDoNotHave(t *testing.T) {
 	const day = 24 * time.Hour
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	now := time.Now().UTC().Truncate(time.Second)
 	at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
 	for _, tt := range []struct {
@@ -315,7 +315,7 @@ func TestNobodyGivesAwayALifetimeThatTheyDoNotHave(t *testing.T) {
 }
 
 func TestMalformedNewTokenIsRefused(t *testing.T) {
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	for body, code := range map[string]plantstore.Code{
 		``:  plantstore.ErrNotJSON,
 		`{`: plantstore.ErrNotJSON,

@@ -142,7 +142,7 @@ func TestWebhookResource(t *testing.T) {
 
 func TestInvalidWebhookIsRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	hook := s.webhook(t, http.StatusCreated, "POST", "", `{"url":"https://example.com/hook"}`)
 	for _, tt := range []struct {
 		body string
@@ -192,7 +192,7 @@ func TestInvalidWebhookIsRefused(t *testing.T) {
 
 func TestTooManyWebhooksAreRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := startDefault(t)
 	for range plantstore.MaxWebhooks {
 		err := s.Store.CreateWebhook(t.Context(), plantstore.Webhook{ID: plantstore.NewWebhookID(), URL: "https://example.com", Created: time.Now(), Disabled: "for the test"}, plantstore.Actor{})
 		if err != nil {

@@ -112,6 +112,7 @@ func OnEveryStore(t *testing.T, test func(t *testing.T, s *Server)) {
 // package's TestMain must call [Main].
 func Postgres(t testing.TB) plantstore.Store {
 	t.Helper()
+	ofOneServer(t)
 	store, err := postgres.Open(pgtest.Fresh(t), postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +124,7 @@ func Postgres(t testing.TB) plantstore.Store {
 // the server does, or if the secret of a token is in its log.
 func Start(t testing.TB, opts Options) *Server {
 	t.Helper()
+	ofOneServer(t)
 	s := Launch(opts)
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
@@ -130,6 +132,14 @@ func Start(t testing.TB, opts Options) *Server {
 		}
 	})
 	return s
+}
+
+// ofOneServer skips a test of one server if those of two are run.
+func ofOneServer(t testing.TB) {
+	t.Helper()
+	if testenv.Pooled() {
+		t.Skip("not a test of two servers")
+	}
 }
 
 // Launch starts a server for an example, which has no [testing.TB]. The caller stops
@@ -313,12 +323,16 @@ func (s *Server) At(base *url.URL) *server.Server {
 func (s *Server) Plants(t testing.TB) []plantstore.Plant {
 	t.Helper()
 	var all []plantstore.Plant
-	for plant, err := range s.Store.Scan(t.Context(), plantstore.Query{}, nil) {
-		if err != nil {
-			t.Fatal(err)
+	testenv.Eventually(t, func() error {
+		all = nil
+		for plant, err := range s.Store.Scan(t.Context(), plantstore.Query{}, nil) {
+			if err != nil {
+				return err
+			}
+			all = append(all, plant)
 		}
-		all = append(all, plant)
-	}
+		return nil
+	})
 	return all
 }
 
@@ -340,9 +354,10 @@ func (s *Server) apply(t testing.TB, op plantstore.Op, plants []plantstore.Plant
 	for _, plant := range plants {
 		batch = append(batch, plantstore.Write{Op: op, Plant: plant})
 	}
-	if _, err := s.Store.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Eventually(t, func() error {
+		_, err := s.Store.Apply(t.Context(), batch)
+		return err
+	})
 }
 
 func must[T any](value T, err error) T {
