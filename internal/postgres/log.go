@@ -26,7 +26,7 @@ var rowSize = strconv.Itoa(rowOverhead) +
 // everything else that can block. The lock on that row lasts until the commit is
 // visible, so no transaction with a larger seq commits before one with a smaller.
 var (
-	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+	now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
 	// createPlants is a function, which PostgreSQL plans once for each connection even if
 	// the statement has no name: to plan it takes longer than to create a plant.

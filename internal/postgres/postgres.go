@@ -394,7 +394,7 @@ func (e connError) Unwrap() error { return e.error }
 const (
 	readOnly           = "25006"
 	uniqueViolation    = "23505"
-	checkViolation     = "23514"
+	notNullViolation   = "23502"
 	deadlockDetected   = "40P01"
 	undefinedTable     = "42P01"
 	duplicateTable     = "42P07"

@@ -37,13 +37,12 @@ type newerSchema struct{ error }
 func (newerSchema) Is(target error) bool { return target == ErrNewerSchema }
 func (e newerSchema) Unwrap() error      { return e.error }
 
-// No release writes to a schema that it may not write to (decision 0017). PostgreSQL enforces
-// that with the constraint log_state_writer: every transaction that changes something MUST have
-// a statement with asWriter, or [fence]. From then on it has a lock on the table log_state,
-// which a migration waits for. If the migration was first, the statement waits, sees the new
-// oldest_writer, and fails.
+// No release writes to a schema that it may not write to (decision 0017): every transaction that
+// changes something MUST have a statement with asWriter, or [fence]. From then on it has a lock
+// on the table log_state, which a migration waits for. If the migration was first, the statement
+// waits, sees the new oldest_writer, and fails, because writer cannot be NULL.
 var (
-	asWriter = fmt.Sprintf("writer = %d", len(steps))
+	asWriter = fmt.Sprintf("writer = CASE WHEN oldest_writer <= %[1]d THEN %[1]d END", len(steps))
 	// fence changes nothing, and locks no row. Whether it is prepared or not, it locks the table
 	// stored_plants first, as create_plants does, and so does a migration: they do not deadlock.
 	fence = fmt.Sprintf(`WITH plants AS (SELECT FROM stored_plants LIMIT 0),
@@ -90,7 +89,7 @@ func inTransaction(ctx context.Context, c *pgx.Conn, f func() error, first ...st
 // release may not write to it, or something has another name.
 func meetsOtherSchema(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pg.Code == checkViolation && pg.ConstraintName == "log_state_writer" || strings.HasPrefix(pg.Code, "42"))
+	return ok && (pg.Code == notNullViolation && pg.TableName == "log_state" && pg.ColumnName == "writer" || strings.HasPrefix(pg.Code, "42"))
 }
 
 // checkSchema looks at the schema again after a statement failed, and returns ErrNewerSchema,

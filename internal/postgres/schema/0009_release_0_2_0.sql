@@ -8,13 +8,12 @@ ALTER TABLE webhooks RENAME TO stored_webhooks;
 CREATE VIEW plants AS WITH stored AS (SELECT id, name, tag FROM stored_plants) SELECT id, name, tag FROM stored;
 
 -- Only a release that supports the schema oldest_writer or a later one may write. Every
--- transaction that writes sets writer to the newest schema that its release supports, if
--- only where oldest_writer is greater, and fails then. A later step that no release before
--- schema N may write to has
+-- transaction that writes sets writer to the newest schema that its release supports, and to
+-- NULL if oldest_writer is greater, which fails. PostgreSQL would parse a CHECK constraint for
+-- every statement again. A later step that no release before schema N may write to has
 --   UPDATE log_state SET writer = N, oldest_writer = N;
 -- and these columns and the table plantstore_schema stay as they are in every schema.
-ALTER TABLE log_state ADD COLUMN writer integer NOT NULL DEFAULT 9, ADD COLUMN oldest_writer integer NOT NULL DEFAULT 9,
-  ADD CONSTRAINT log_state_writer CHECK (writer >= oldest_writer);
+ALTER TABLE log_state ADD COLUMN writer integer NOT NULL DEFAULT 9, ADD COLUMN oldest_writer integer NOT NULL DEFAULT 9;
 
 -- The number of plants per tag is counted when it is asked for.
 ALTER TABLE log DROP COLUMN tag_key, DROP COLUMN tag_text, DROP COLUMN tag_plants, DROP COLUMN tag_size;
@@ -67,6 +66,8 @@ DECLARE
   n integer := cardinality(new_id);
   new_type smallint[] := array_fill(1::smallint, ARRAY[n]);
   size bigint := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
+  last_seq bigint;
+  last_time bigint;
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
@@ -80,13 +81,11 @@ BEGIN
     INSERT INTO stored_plants (id, name, tag)
     SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id;
   END IF;
-  WITH last AS (
-    UPDATE log_state SET writer = new_writer, seq = seq + n, plants = plants + n, bytes = bytes + size,
-      time = greatest(time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    WHERE id = 1 RETURNING seq, time
-  )
+  UPDATE log_state SET writer = CASE WHEN oldest_writer <= new_writer THEN new_writer END, seq = seq + n, plants = plants + n,
+    bytes = bytes + size, time = greatest(time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+  WHERE id = 1 RETURNING seq, time INTO last_seq, last_time;
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-  SELECT seq - n + 1, time, new_by, new_type, new_id, new_name, new_tag, size FROM (SELECT) AS event LEFT JOIN last ON true;
+  VALUES (last_seq - n + 1, last_time, new_by, new_type, new_id, new_name, new_tag, size);
   RETURN true;
 END
 $$;
