@@ -160,14 +160,14 @@ func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
 func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
 	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, again bool) error {
 		deleted, err := c.Exec(ctx, "DELETE FROM stored_webhooks WHERE id = $1", webhookKey(id))
-		switch {
-		case err != nil || again && deleted.RowsAffected() == 0:
+		if err != nil || again && deleted.RowsAffected() == 0 {
 			return err
-		case deleted.RowsAffected() == 0:
-			return plantstore.ErrNoWebhook
 		}
 		if err := checkActor(ctx, c, by, selectToken); err != nil {
 			return err
+		}
+		if deleted.RowsAffected() == 0 {
+			return plantstore.ErrNoWebhook
 		}
 		_, err = c.Exec(ctx, "DELETE FROM deliveries WHERE webhook = $1", webhookKey(id))
 		return err

@@ -623,7 +623,8 @@ func endedActorChangesNothing(t *testing.T, s *subject) {
 			_, err := s.UpdateWebhook(t.Context(), "a", by, func(w *plantstore.Webhook) error { w.Epoch++; return nil })
 			return err
 		},
-		"DeleteWebhook": func(by plantstore.Actor) error { return s.DeleteWebhook(t.Context(), "a", by) },
+		"DeleteWebhook":         func(by plantstore.Actor) error { return s.DeleteWebhook(t.Context(), "a", by) },
+		"DeleteWebhook of none": func(by plantstore.Actor) error { return s.DeleteWebhook(t.Context(), "none", by) },
 	}
 	_, end := follow(t, s, "")
 	for _, tt := range []struct {
