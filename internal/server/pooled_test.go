@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -58,15 +59,16 @@ func startPooled(t testing.TB) *service {
 	return newService(t, s)
 }
 
-// retrying sends a GET without a body again that got 503, as an export does if PgBouncer is killed
-// while its first part is read. No other request needs that.
+// retrying sends an export again that got 503, because PgBouncer was killed while its first part
+// was read. No other request needs that.
 type retrying struct{ http.RoundTripper }
 
 func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
 	const attempts = 10
+	isExport := r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "application/x-ndjson")
 	for i := 1; ; i++ {
 		response, err := t.RoundTripper.RoundTrip(r)
-		if err != nil || response.StatusCode != http.StatusServiceUnavailable || r.Method != http.MethodGet || r.Body != nil || i == attempts {
+		if err != nil || response.StatusCode != http.StatusServiceUnavailable || !isExport || i == attempts {
 			return response, err
 		}
 		response.Body.Close()
