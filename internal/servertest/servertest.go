@@ -323,7 +323,7 @@ func (s *Server) At(base *url.URL) *server.Server {
 func (s *Server) Plants(t testing.TB) []plantstore.Plant {
 	t.Helper()
 	var all []plantstore.Plant
-	testenv.Eventually(t, func() error {
+	retry(t, func() error {
 		all = nil
 		for plant, err := range s.Store.Scan(t.Context(), plantstore.Query{}, nil) {
 			if err != nil {
@@ -354,10 +354,26 @@ func (s *Server) apply(t testing.TB, op plantstore.Op, plants []plantstore.Plant
 	for _, plant := range plants {
 		batch = append(batch, plantstore.Write{Op: op, Plant: plant})
 	}
-	testenv.Eventually(t, func() error {
+	retry(t, func() error {
 		_, err := s.Store.Apply(t.Context(), batch)
 		return err
 	})
+}
+
+// retry calls f again while it fails with ErrRetry, as the server does. The test fails with any
+// other error.
+func retry(t testing.TB, f func() error) {
+	t.Helper()
+	var err error
+	testenv.Eventually(t, func() error {
+		if err = f(); errors.Is(err, plantstore.ErrRetry) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func must[T any](value T, err error) T {
