@@ -109,8 +109,12 @@ func TestMissingStateIsAnError(t *testing.T) {
 			return nil
 		},
 	} {
-		if err := call(); err == nil || errors.Is(err, plantstore.ErrRetry) {
+		err := call()
+		if err == nil || errors.Is(err, plantstore.ErrRetry) {
 			t.Errorf("%s: %v", what, err)
+		}
+		if reads := []string{"events", "histogram", "backlogs", "stats", "scan"}; slices.Contains(reads, what) && !errors.Is(err, errNoState) {
+			t.Errorf("%s: %v, want %v", what, err, errNoState)
 		}
 	}
 	if after := dumpRows(t, url); !slices.Equal(after, before) {

@@ -107,16 +107,17 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 }
 
 // Stats describes the store. It reads two rows, and the sizes of the database's files.
-func (s *Store) Stats(ctx context.Context) (stats plantstore.Stats, err error) {
-	var oldest *int64
-	err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, selectStats).Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
+func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
+	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Stats, error) {
+		return queryOne(ctx, c, rowStats, errNoState, selectStats)
 	})
-	if err != nil {
-		return plantstore.Stats{}, err
-	}
+}
+
+func rowStats(row pgx.CollectableRow) (stats plantstore.Stats, err error) {
+	var oldest *int64
+	err = row.Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()
 	}
-	return stats, nil
+	return stats, err
 }
