@@ -113,12 +113,14 @@ func (w *writer) appendRows(least int) error {
 		stmt, n := w.intoLog.first(len(rows))
 		stmt.BindInt64(1, w.tx.seq+1)
 		stmt.BindInt64(2, w.tx.time)
+		added := 0
 		for i := range rows[:n] {
-			size += bindRow(stmt, i, &rows[i])
+			added += bindRow(stmt, i, &rows[i])
 		}
-		if err := run(stmt); err != nil {
+		if err := run(stmt, added); err != nil {
 			return fmt.Errorf("append to the log: %w", err)
 		}
+		size += added
 		w.tx.seq += int64(n)
 		if last := w.conn.LastInsertRowID(); last != w.tx.seq {
 			return inconsistent("the log's last row is %d, want %d", last, w.tx.seq)

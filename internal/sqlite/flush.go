@@ -179,13 +179,15 @@ func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) er
 		for n > 1 && !isDense(entries[:n]) {
 			stmt, n = w.intoStored.first(n / 2)
 		}
+		text := 0
 		for i, e := range entries[:n] {
 			plant := frozen.Plant(e)
+			text += plant.TextSize()
 			stmt.BindInt64(3*i+1, int64(plant.ID))
 			stmt.BindText(3*i+2, plant.Name)
 			bindTag(stmt, 3*i+3, plant.Tag)
 		}
-		if err := run(stmt); err != nil {
+		if err := run(stmt, text); err != nil {
 			return err
 		}
 		entries = entries[n:]

@@ -689,3 +689,18 @@ func TestPlantIsReadWithoutTransactionsInProgress(t *testing.T) {
 		}
 	}
 }
+
+// A statement that has inserted large plants does not keep them: stepped again, it has no values.
+func TestInsertKeepsNoLargeValues(t *testing.T) {
+	l := newComparison(t, 11)
+	s := l.store
+	name := strings.Repeat("x", maxKept)
+	l.apply(t, []plantstore.Write{{Plant: plantstore.Plant{ID: 1, Name: name}}, {Plant: plantstore.Plant{ID: 2, Name: name}}})
+	l.flush(t, 3)
+	for table, statements := range map[string]inserter{"log": s.write.intoLog, "stored": s.write.intoStored} {
+		err := s.transaction(func(*writer) error { return run(statements[1], 0) })
+		if sqlite.ErrCode(err) != sqlite.ResultConstraintNotNull {
+			t.Errorf("%s: error %v, want that a value is NULL", table, err)
+		}
+	}
+}

@@ -195,7 +195,7 @@ func (s *Store) open(mode Mode) error {
 		return err
 	}
 	w := s.write
-	err = errors.Join(w.intoLog.prepare(conn, insertLog), w.intoStored.prepare(conn, insertStored), w.intoTagged.prepare(conn, insertTagged))
+	err = errors.Join(w.intoLog.prepare(conn, groupSize, insertLog), w.intoStored.prepare(conn, 4*groupSize, insertStored), w.intoTagged.prepare(conn, 4*groupSize, insertTagged))
 	if err != nil {
 		return err
 	}

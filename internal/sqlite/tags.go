@@ -58,7 +58,7 @@ func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.I
 		for i, id := range tagged[:n] {
 			stmt.BindInt64(i+2, int64(id))
 		}
-		if err := run(stmt); err != nil {
+		if err := run(stmt, len(tag)); err != nil {
 			return err
 		}
 		tagged = tagged[n:]

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,14 +55,12 @@ type logRow struct {
 	was   plantstore.Tag   // before a replacement
 }
 
-// mostInserted is how many rows one statement inserts at most. It is a power of two.
-const mostInserted = 4 * groupSize
-
-// inserter has the statements that insert 1 row of a table, 2, 4 and so on up to mostInserted.
+// inserter has the statements that insert 1 row of a table, 2, 4 and so on.
 type inserter []*sqlite.Stmt
 
-func (i *inserter) prepare(c *sqlite.Conn, insert func(rows int) string) error {
-	for n := 1; n <= mostInserted; n *= 2 {
+// prepare prepares the statements for up to that many rows.
+func (i *inserter) prepare(c *sqlite.Conn, most int, insert func(rows int) string) error {
+	for n := 1; n <= most; n *= 2 {
 		stmt, err := c.Prepare(insert(n))
 		if err != nil {
 			return err
@@ -73,7 +72,7 @@ func (i *inserter) prepare(c *sqlite.Conn, insert func(rows int) string) error {
 
 // first returns the statement for the first of that many rows, and how many it inserts.
 func (i inserter) first(rows int) (*sqlite.Stmt, int) {
-	power := bits.Len(uint(min(rows, mostInserted))) - 1
+	power := min(bits.Len(uint(rows)), len(i)) - 1
 	return i[power], 1 << power
 }
 
@@ -188,13 +187,17 @@ func (s *Store) committed(w *writer) {
 	}
 }
 
-// run steps a statement that returns no row.
-func run(stmt *sqlite.Stmt) error {
-	if _, err := stmt.Step(); err != nil {
-		stmt.Reset() // repeats the error
-		return err
+// maxKept is how large the values are that a statement keeps until it gets others, in bytes.
+const maxKept = 64 << 10
+
+// run steps a statement that returns no row. Its values have about that many bytes.
+func run(stmt *sqlite.Stmt, size int) error {
+	_, err := stmt.Step()
+	err = cmp.Or(err, stmt.Reset()) // after an error, Reset repeats it
+	if size > maxKept {
+		err = cmp.Or(err, stmt.ClearBindings())
 	}
-	return stmt.Reset()
+	return err
 }
 
 // plantByKey returns the plant that a query finds by its only parameter, or nil if there
