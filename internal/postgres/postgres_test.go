@@ -143,7 +143,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	if err := openStore(t, url).Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	query(t, url, "UPDATE plantstore_schema SET version = 99; UPDATE log_state SET writer = 99, oldest_writer = 99")
+	query(t, url, "UPDATE plantstore_schema SET version = 99; UPDATE log_state SET oldest_writer = 99")
 	s := openStore(t, url)
 	for what, err := range map[string]error{
 		"Ready": s.Ready(t.Context()),

@@ -40,9 +40,9 @@ func (e newerSchema) Unwrap() error      { return e.error }
 // No release writes to a schema that it may not write to (decision 0017): every transaction that
 // changes something MUST have a statement with asWriter, or [fence]. From then on it has a lock
 // on the table log_state, which a migration waits for. If the migration was first, the statement
-// waits, sees the new oldest_writer, and fails, because writer cannot be NULL.
+// waits, sees the new oldest_writer, sets it to NULL, and fails.
 var (
-	asWriter = fmt.Sprintf("writer = CASE WHEN oldest_writer <= %[1]d THEN %[1]d END", len(steps))
+	asWriter = fmt.Sprintf("oldest_writer = CASE WHEN oldest_writer <= %d THEN oldest_writer END", len(steps))
 	// fence changes nothing, and locks no row. Whether it is prepared or not, it locks the table
 	// stored_plants first, as create_plants does, and so does a migration: they do not deadlock.
 	fence = fmt.Sprintf(`WITH plants AS (SELECT FROM stored_plants LIMIT 0),
@@ -89,7 +89,7 @@ func inTransaction(ctx context.Context, c *pgx.Conn, f func() error, first ...st
 // release may not write to it, or something has another name.
 func meetsOtherSchema(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pg.Code == notNullViolation && pg.TableName == "log_state" && pg.ColumnName == "writer" || strings.HasPrefix(pg.Code, "42"))
+	return ok && (pg.Code == notNullViolation && pg.TableName == "log_state" && pg.ColumnName == "oldest_writer" || strings.HasPrefix(pg.Code, "42"))
 }
 
 // checkSchema looks at the schema again after a statement failed, and returns ErrNewerSchema,

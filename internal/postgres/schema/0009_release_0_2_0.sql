@@ -8,12 +8,11 @@ ALTER TABLE webhooks RENAME TO stored_webhooks;
 CREATE VIEW plants AS WITH stored AS (SELECT id, name, tag FROM stored_plants) SELECT id, name, tag FROM stored;
 
 -- Only a release that supports the schema oldest_writer or a later one may write. Every
--- transaction that writes sets writer to the newest schema that its release supports, and to
--- NULL if oldest_writer is greater, which fails. PostgreSQL would parse a CHECK constraint for
--- every statement again. A later step that no release before schema N may write to has
---   UPDATE log_state SET writer = N, oldest_writer = N;
--- and these columns and the table plantstore_schema stay as they are in every schema.
-ALTER TABLE log_state ADD COLUMN writer integer NOT NULL DEFAULT 9, ADD COLUMN oldest_writer integer NOT NULL DEFAULT 9;
+-- transaction that writes sets oldest_writer to NULL if its release does not, which fails. A
+-- later step that no release before schema N may write to has
+--   UPDATE log_state SET oldest_writer = N;
+-- and this column and the table plantstore_schema stay as they are in every schema.
+ALTER TABLE log_state ADD COLUMN oldest_writer integer NOT NULL DEFAULT 9;
 
 -- The number of plants per tag is counted when it is asked for.
 ALTER TABLE log DROP COLUMN tag_key, DROP COLUMN tag_text, DROP COLUMN tag_plants, DROP COLUMN tag_size;
@@ -59,8 +58,8 @@ UPDATE log_state SET bytes = (
 -- deadlock. If one of the ids is taken, it changes nothing: it returns false if there is no other,
 -- and fails with unique_violation if there are. A single plant needs no sort and no set of rows,
 -- which take nearly as long as the insert. If log_state has no row, the event has no number, and
--- the insert fails.
-CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], new_writer integer)
+-- the insert fails. The caller's release supports schemas up to supported.
+CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], supported integer)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   n integer := cardinality(new_id);
@@ -81,8 +80,8 @@ BEGIN
     INSERT INTO stored_plants (id, name, tag)
     SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id;
   END IF;
-  UPDATE log_state SET writer = CASE WHEN oldest_writer <= new_writer THEN new_writer END, seq = seq + n, plants = plants + n,
-    bytes = bytes + size, time = greatest(time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+  UPDATE log_state SET oldest_writer = CASE WHEN oldest_writer <= supported THEN oldest_writer END,
+    seq = seq + n, plants = plants + n, bytes = bytes + size, time = greatest(time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
   WHERE id = 1 RETURNING seq, time INTO last_seq, last_time;
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
   VALUES (last_seq - n + 1, last_time, new_by, new_type, new_id, new_name, new_tag, size);
