@@ -24,9 +24,9 @@ var negative = regexp.MustCompile(`^-[0-9]`)
 // so that the parser does not take it for a flag. A flag that lacks its value is an error;
 // the parser would take it as empty. So is text that is not UTF-8, which it would change.
 func prepareArgs(app *kong.Node, args []string) ([]string, error) {
-	for _, arg := range args {
-		if !utf8.ValidString(arg) {
-			return nil, usage("the argument %q is not UTF-8", arg)
+	for i, arg := range args {
+		if !utf8.ValidString(arg) { // it may have a password
+			return nil, usage("argument %d must be UTF-8", i+1)
 		}
 	}
 	takesValue := map[string]bool{}

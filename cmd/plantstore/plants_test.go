@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,10 +63,12 @@ func TestArgumentThatIsNotUTF8IsRefused(t *testing.T) {
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
 	for _, args := range [][]string{
 		{"create", "1", "Caf\xe9"}, {"create", "1", "--", "Caf\xe9"}, {"create", "1", "Oak", "--tag", "Caf\xe9"}, {"put", "1", "Oak", "--tag=Caf\xe9"},
+		{"check", "--db", "postgres://user:Caf\xe9@host/db"},
 	} {
+		want := fmt.Sprintf("plantstore: argument %d must be UTF-8\n", 1+slices.IndexFunc(args, func(arg string) bool { return strings.Contains(arg, "\xe9") }))
 		var problems bytes.Buffer
 		code := run(t.Context(), args, streams{strings.NewReader(""), io.Discard, &problems})
-		if code != exitUsage || !strings.Contains(problems.String(), `Caf\xe9" is not UTF-8`) {
+		if code != exitUsage || problems.String() != want {
 			t.Errorf("%q exited with %d and said %q", args, code, &problems)
 		}
 	}

@@ -28,7 +28,8 @@ func TestOlderReleaseIsFencedOff(t *testing.T) {
 
 	s := harness.StartOn(t, old.DB)
 	s.AwaitReady(200)
-	// Each has something to write: whether a plant is there, an older release may still say.
+	// An older release may still answer 404 for a plant that does not exist, so each request
+	// has something to write.
 	if status, body := s.Call(harness.Token, "POST", "/plants", `{"id":-1,"name":"early"}`); status != 200 {
 		t.Fatalf("a create after the migration: %d %s", status, body)
 	}

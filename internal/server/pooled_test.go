@@ -48,7 +48,7 @@ func startPooled(t testing.TB) *service {
 		t.Fatal(err)
 	}
 	for i := range servers {
-		servers[i] = harness.New(t, db, "--base-url", s.URL, "--auth-failures", "off")
+		servers[i] = harness.New(t, db, "--base-url", s.URL, "--auth-failures", "off", "--store-timeout", testenv.Timeout.String())
 		servers[i].Run()
 		t.Cleanup(func() {
 			if s.HasSecret([]byte(servers[i].Log())) {

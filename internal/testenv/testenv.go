@@ -10,8 +10,8 @@
 //   - PLANTSTORE_TEST_MISSING names a file to which every test that is skipped for that
 //     reason adds a line.
 //   - PLANTSTORE_TEST_BIN names the folder of the binaries that were built for this run.
-//   - PLANTSTORE_TEST_POOLED=1 puts PgBouncer in front of PostgreSQL, and has it killed and
-//     restarted all the time.
+//   - PLANTSTORE_TEST_POOLED=1 runs tests of internal/server on two servers whose PostgreSQL
+//     is behind a PgBouncer that is killed and restarted all the time.
 package testenv
 
 import (

@@ -257,7 +257,7 @@ function outcome(delivery) {
   return status === '0' ? `no response: ${error ?? 'unknown'}` : `${status} in ${ms} ms`;
 }
 
-// lines shows a text of others. White space stays as it is.
+// lines shows text that others wrote. White space stays as it is.
 const lines = (/** @type {string} */ text) => text.split(/(\s+)/).flatMap((part, i) => (i % 2 ? part : visible(part)));
 
 function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {

@@ -66,7 +66,7 @@ func Main(m *testing.M) int {
 
 // Fresh returns the URL of an empty schema on a server that all tests of a package
 // share. A schema is created faster than a database. If [testenv.Pooled], it is a
-// database nevertheless, since PgBouncer passes no search_path on, and the URL leads
+// database, because PgBouncer does not pass on search_path, and the URL leads
 // through a pooler that is killed and restarted all the time. The package's TestMain
 // must call [Main].
 func Fresh(t testing.TB) string {

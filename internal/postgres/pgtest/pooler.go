@@ -157,6 +157,7 @@ func (r *restarting) run() error {
 		case <-time.After(500 * time.Millisecond):
 		}
 		if err := r.pooler.restart(); err != nil {
+			fmt.Fprintln(os.Stderr, "no test can succeed any more:", err)
 			return err
 		}
 	}
