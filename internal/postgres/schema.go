@@ -171,9 +171,8 @@ func checkWriter(ctx context.Context, c *pgx.Conn, version int) error {
 }
 
 // oldestWriter returns the oldest schema whose release may still write.
-func oldestWriter(ctx context.Context, c *pgx.Conn) (oldest int, err error) {
-	err = c.QueryRow(ctx, "SELECT oldest_writer FROM log_state WHERE id = 1").Scan(&oldest)
-	return oldest, err
+func oldestWriter(ctx context.Context, c *pgx.Conn) (int, error) {
+	return queryOne(ctx, c, pgx.RowTo[int], errNoState, "SELECT oldest_writer FROM log_state WHERE id = 1")
 }
 
 // The settings of a migration. Transactions of other servers that wait for the migration

@@ -81,7 +81,8 @@ BEGIN
     SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id;
   END IF;
   UPDATE log_state SET oldest_writer = CASE WHEN oldest_writer <= supported THEN oldest_writer END,
-    seq = seq + n, plants = plants + n, bytes = bytes + size, time = greatest(time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+    seq = seq + n, plants = plants + n, bytes = bytes + size,
+    time = greatest(time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
   WHERE id = 1 RETURNING seq, time INTO last_seq, last_time;
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
   VALUES (last_seq - n + 1, last_time, new_by, new_type, new_id, new_name, new_tag, size);
