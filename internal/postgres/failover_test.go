@@ -282,9 +282,11 @@ func TestUnknownOutcomeOfWebhooks(t *testing.T) {
 			if calls != 4 {
 				t.Errorf("%d calls of change, want 2 for each update", calls)
 			}
+			f := p.arm("DELETE", committed)
 			if err := s.DeleteWebhook(t.Context(), "last", plantstore.Actor{}); !errors.Is(err, plantstore.ErrNoWebhook) {
 				t.Errorf("DeleteWebhook again: %v, want ErrNoWebhook", err)
 			}
+			wantCut(t, f)
 		})
 	}
 }

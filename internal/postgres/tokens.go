@@ -114,26 +114,26 @@ func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t pla
 }
 
 // inTurn runs f in a transaction that takes turns with others. If the connection is lost, or the
-// commit did not wait for the standbys, it runs f again: what f did before may have taken effect.
-func (s *Store) inTurn(ctx context.Context, f func(ctx context.Context, c *pgx.Conn, again bool) error) error {
-	again := false
+// commit did not wait for the standbys, it runs f again: an f that succeeded may have taken effect.
+func (s *Store) inTurn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
-		err := inTransaction(ctx, c, func() error { return f(ctx, c, again) }, lockVersion)
-		again = again || err == nil || c.IsClosed()
-		return err
+		return inTransaction(ctx, c, func() error { return f(ctx, c) }, lockVersion)
 	})
 }
 
-// addRow runs f, which adds a row, in a transaction that takes turns with others. It runs f
-// again only if the query does not find the row.
+// addRow runs f, which adds a row, in a transaction that takes turns with others. If it has
+// succeeded before, it runs f again only if the query does not find the row.
 func (s *Store) addRow(ctx context.Context, query string, key any, f func(context.Context, *pgx.Conn) error) error {
-	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, again bool) error {
-		if again {
+	added := false
+	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		if added {
 			if found, err := c.Exec(ctx, query, key); err != nil || found.RowsAffected() > 0 {
 				return err
 			}
 		}
-		return f(ctx, c)
+		err := f(ctx, c)
+		added = err == nil
+		return err
 	})
 }
 
@@ -157,7 +157,7 @@ func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 // RevokeToken revokes a token, once.
 func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
 	defer s.changes.Notify()
-	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, _ bool) error {
+	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		token, err := findToken(ctx, c, selectToken, hash)
 		if err != nil || !token.Revoked.IsZero() {
 			return err

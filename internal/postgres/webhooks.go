@@ -158,18 +158,20 @@ func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
 
 // DeleteWebhook removes a webhook and its deliveries.
 func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
-	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn, again bool) error {
-		deleted, err := c.Exec(ctx, "DELETE FROM stored_webhooks WHERE id = $1", webhookKey(id))
-		if err != nil || again && deleted.RowsAffected() == 0 {
+	deleted := false
+	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		found, err := c.Exec(ctx, "DELETE FROM stored_webhooks WHERE id = $1", webhookKey(id))
+		if err != nil || deleted && found.RowsAffected() == 0 {
 			return err
 		}
 		if err := checkActor(ctx, c, by, selectToken); err != nil {
 			return err
 		}
-		if deleted.RowsAffected() == 0 {
+		if found.RowsAffected() == 0 {
 			return plantstore.ErrNoWebhook
 		}
 		_, err = c.Exec(ctx, "DELETE FROM deliveries WHERE webhook = $1", webhookKey(id))
+		deleted = err == nil
 		return err
 	})
 }
