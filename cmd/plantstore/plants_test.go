@@ -62,7 +62,10 @@ func TestArgumentThatIsNotUTF8IsRefused(t *testing.T) {
 	t.Setenv("PLANTSTORE_URL", server.URL)
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
 	for _, args := range [][]string{
-		{"create", "1", "Caf\xe9"}, {"create", "1", "--", "Caf\xe9"}, {"create", "1", "Oak", "--tag", "Caf\xe9"}, {"put", "1", "Oak", "--tag=Caf\xe9"},
+		{"create", "1", "Caf\xe9"},
+		{"create", "1", "--", "Caf\xe9"},
+		{"create", "1", "Oak", "--tag", "Caf\xe9"},
+		{"put", "1", "Oak", "--tag=Caf\xe9"},
 		{"check", "--db", "postgres://user:Caf\xe9@host/db"},
 	} {
 		want := fmt.Sprintf("plantstore: argument %d must be UTF-8\n", 1+slices.IndexFunc(args, func(arg string) bool { return strings.Contains(arg, "\xe9") }))
