@@ -14,7 +14,7 @@ import (
 )
 
 // version is the release that this becomes or is; CHANGELOG.md has an entry for each.
-const version = "0.2.0"
+const version = "0.3.0"
 
 // interfaceVersion is the version in openapi.yaml.
 const interfaceVersion = "1.0.0"
