@@ -194,10 +194,10 @@ func (p *provider) verify(ctx context.Context, token string) (*verified, error) 
 	if len(token) > maxJWT {
 		return nil, badJWT("it is larger than %d bytes", maxJWT)
 	}
-	var header struct {
+	header := struct {
 		Type      string `json:"typ"`
 		Algorithm string `json:"alg"`
-	}
+	}{Type: "JWT"} // RFC 7519 makes it optional, and some providers leave it out
 	var c claims
 	var all map[string]any
 	parts := strings.Split(token, ".")
@@ -207,7 +207,7 @@ func (p *provider) verify(ctx context.Context, token string) (*verified, error) 
 	now := time.Now()
 	switch {
 	case !slices.Contains([]string{"at+jwt", "application/at+jwt", "jwt"}, strings.ToLower(header.Type)):
-		return nil, badJWT("its typ must be at+jwt or JWT")
+		return nil, badJWT("its typ must be at+jwt or JWT, or absent")
 	case !slices.Contains(algorithmNames(), header.Algorithm):
 		return nil, badJWT("its algorithm is not one of %s", strings.Join(algorithmNames(), ", "))
 	case c.Issuer != p.opts.Issuer:

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -70,6 +71,8 @@ func TestTokensOfAnIdentityProvider(t *testing.T) {
 			{"good", good, 0},
 			{"typ JWT", issuer.Sign(claims{"typ": "JWT"}, nil), 0},
 			{"typ application/at+jwt", issuer.Sign(claims{"typ": "application/at+jwt"}, nil), 0},
+			{"typ in other letters", issuer.Sign(claims{"typ": "Application/AT+JWT"}, nil), 0},
+			{"without a typ", issuer.Sign(claims{"typ": nil}, nil), 0}, // as Okta's
 			{"several audiences", issuer.Sign(nil, claims{"aud": []string{"x", servertest.Audience}}), 0},
 			{"without a kid", issuer.Sign(claims{"kid": nil}, nil), 0},
 			{"expired within the skew", issuer.Sign(nil, claims{"exp": at(-10 * time.Second)}), 0},
@@ -94,7 +97,10 @@ func TestTokensOfAnIdentityProvider(t *testing.T) {
 			{"RS256 with the key of ES256", issuer.Sign(claims{"alg": "RS256"}, nil), plantstore.ErrBadToken},
 			{"unknown kid", issuer.Sign(claims{"kid": "unknown"}, nil), plantstore.ErrBadToken},
 			{"typ of an ID token", issuer.Sign(claims{"typ": "id+jwt"}, nil), plantstore.ErrBadToken},
-			{"without a typ", issuer.Sign(claims{"typ": nil}, nil), plantstore.ErrBadToken},
+			{"typ of a logout token", issuer.Sign(claims{"typ": "logout+jwt"}, nil), plantstore.ErrBadToken},
+			{"empty typ", issuer.Sign(claims{"typ": ""}, nil), plantstore.ErrBadToken},
+			{"typ null", issuer.Sign(claims{"typ": json.RawMessage("null")}, nil), plantstore.ErrBadToken},
+			{"typ as a list", issuer.Sign(claims{"typ": []string{"JWT"}}, nil), plantstore.ErrBadToken},
 			{"unknown critical header", issuer.Sign(claims{"crit": []string{"x"}, "x": 1}, nil), plantstore.ErrBadToken},
 			{"without a subject", issuer.Sign(nil, claims{"sub": nil}), plantstore.ErrBadToken},
 			{"subject with a line break", issuer.Sign(nil, claims{"sub": "a\nb"}), plantstore.ErrBadToken},
