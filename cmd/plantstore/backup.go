@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ Examples:
 }
 
 func (c *backupCommand) Run(ctx context.Context, std streams) error {
-	if err := c.check(std); err != nil {
+	if err := cmp.Or(c.storeFlags.check(), c.check(std)); err != nil {
 		return err
 	}
 	return interruption(ctx, "the backup", c.run(ctx, std))
@@ -222,6 +223,9 @@ Examples:
 }
 
 func (c *restoreCommand) Run(ctx context.Context, std streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if c.isPostgres() {
 		return usage("restore a PostgreSQL store with PostgreSQL's own pg_restore or pg_basebackup")
 	}

@@ -50,8 +50,14 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if c.Spreadsheet && format != formatCSV {
 		return usage("--spreadsheet is for CSV: use --format csv, or a file name that ends in .csv")
 	}
-	if (storeFlags{DB: c.DB}).isPostgres() {
-		return usage("--db reads a store in a file: export from PostgreSQL through a server, with --url")
+	if c.DB != "" {
+		file := storeFlags{DB: c.DB}
+		if file.isPostgres() {
+			return usage("--db reads a store in a file: export from PostgreSQL through a server, with --url")
+		}
+		if err := file.check(); err != nil {
+			return err
+		}
 	}
 	if c.File != "-" && !c.Force {
 		if err := checkUnused(c.File); err != nil {

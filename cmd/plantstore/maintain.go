@@ -21,6 +21,9 @@ func (checkCommand) Help() string {
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	check := c.checkFile
 	if c.isPostgres() {
 		check = c.checkPostgres
@@ -56,9 +59,9 @@ func (c *checkCommand) checkFile(ctx context.Context, std streams) (problems []s
 }
 
 func (c *checkCommand) checkPostgres(ctx context.Context, _ streams) ([]string, error) {
-	store, err := postgres.Open(c.DB, postgres.Options{Existing: true, Alongside: true})
+	store, err := c.openPostgres(ctx, postgres.Options{Existing: true, Alongside: true})
 	if err != nil {
-		return nil, usage("--db: %w", err)
+		return nil, err
 	}
 	defer store.Close()
 	problems, err := store.Check(ctx)

@@ -134,7 +134,14 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	}
 	defer listener.Close()
 	base := c.baseURL(listener.Addr())
-	store, err := c.open(sqlite.Serve, postgres.Options{StoreTimeout: c.StoreTimeout, Log: log, Trace: trace.statements})
+	// A PostgreSQL server that cannot be reached yet gets its first token later.
+	startCtx := ctx
+	if c.isPostgres() {
+		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		startCtx = limited
+	}
+	store, err := c.open(startCtx, sqlite.Serve, postgres.Options{StoreTimeout: c.StoreTimeout, Log: log, Trace: trace.statements})
 	if err != nil {
 		return err
 	}
@@ -146,13 +153,6 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 			printFirstToken(std.out, c.localURL(listener.Addr(), base), listener.Addr(), newSecret)
 		}
 		return err
-	}
-	// A PostgreSQL server that cannot be reached yet gets its first token later.
-	startCtx := ctx
-	if c.isPostgres() {
-		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		startCtx = limited
 	}
 	err = ensureFirstToken(startCtx)
 	switch {

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -34,29 +37,37 @@ func (f storeFlags) isPostgres() bool {
 	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
 }
 
-// check refuses an empty name and a URL of an unknown kind.
+// urlForm is what the URL of a store looks like.
+const urlForm = "postgres://user:password@host:5432/database"
+
+// urlScheme matches the scheme of a URL, which is no secret.
+var urlScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+
+// check refuses an empty name, a URL of an unknown kind, and what is not meant as the name of
+// a file, such as the keywords that libpq accepts. It does not repeat them: they may have a
+// password.
 func (f storeFlags) check() error {
-	if f.DB == "" {
-		return usage("--db must not be empty: use the path of a file, or a URL that begins with postgres://")
-	}
-	if scheme, _, isURL := strings.Cut(f.DB, "://"); isURL && !f.isPostgres() {
-		return usage("--db: unknown scheme %s://: use the path of a file, or a URL that begins with postgres://", scheme)
+	switch {
+	case f.DB == "":
+		return usage("--db must not be empty: use the path of a file, or " + urlForm)
+	case f.isPostgres(), strings.HasPrefix(f.DB, "./"), filepath.IsAbs(f.DB):
+		return nil
+	case urlScheme.MatchString(f.DB):
+		return usage("--db: unknown scheme %s: use the path of a file, or "+urlForm, urlScheme.FindString(f.DB))
+	case strings.Contains(f.DB, "="), strings.Contains(f.DB, "://"):
+		return usage("--db must be the path of a file, which begins with ./ or / if it has = or ://, or a URL: " + urlForm)
 	}
 	return nil
 }
 
 // open opens a store. Of the options, only Log is for a file too.
-func (f storeFlags) open(mode sqlite.Mode, opts postgres.Options) (openedStore, error) {
+func (f storeFlags) open(ctx context.Context, mode sqlite.Mode, opts postgres.Options) (openedStore, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
 	if f.isPostgres() {
 		opts.Existing = mode == sqlite.Existing
-		store, err := postgres.Open(f.DB, opts)
-		if err != nil {
-			return nil, usage("--db: %w", err)
-		}
-		return store, nil
+		return f.openPostgres(ctx, opts)
 	}
 	store, err := sqlite.Open(f.DB, mode)
 	if err != nil {
@@ -66,9 +77,22 @@ func (f storeFlags) open(mode sqlite.Mode, opts postgres.Options) (openedStore, 
 	return store, nil
 }
 
+// openPostgres opens a PostgreSQL store, unless PostgreSQL refuses the user or the database:
+// waiting would not help.
+func (f storeFlags) openPostgres(ctx context.Context, opts postgres.Options) (*postgres.Store, error) {
+	store, err := postgres.Open(f.DB, opts)
+	if err != nil {
+		return nil, usage("--db: %w", err)
+	}
+	if err := store.CheckAccess(ctx); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
 // openAlongside opens the store for a command that may run alongside a server.
-func (f storeFlags) openAlongside(mode sqlite.Mode) (openedStore, error) {
-	return f.open(mode, postgres.Options{StoreTimeout: callTimeout, Alongside: true})
+func (f storeFlags) openAlongside(ctx context.Context, mode sqlite.Mode) (openedStore, error) {
+	return f.open(ctx, mode, postgres.Options{StoreTimeout: callTimeout, Alongside: true})
 }
 
 // look opens the store for a command that only reads it, which changes nothing in a file.
@@ -77,7 +101,7 @@ func (f storeFlags) look(ctx context.Context, std streams) (openedStore, error) 
 		return nil, err
 	}
 	if f.isPostgres() {
-		return f.openAlongside(sqlite.Existing)
+		return f.openAlongside(ctx, sqlite.Existing)
 	}
 	return lookAt(ctx, f.DB, std)
 }

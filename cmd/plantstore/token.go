@@ -242,7 +242,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 
 // create creates the token and prints it. The mode is that in which a store is opened.
 func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode, asked plantstore.NewToken) error {
-	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(mode) }
+	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(ctx, mode) }
 	return c.use(std, open, func(tokens tokenStore) error {
 		if err := c.checkName(ctx, tokens); err != nil {
 			return err
@@ -342,7 +342,7 @@ func (tokenRevoke) Help() string {
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
-	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(sqlite.Existing) }
+	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(ctx, sqlite.Existing) }
 	return c.run(func() error {
 		return c.use(std, open, func(in tokenStore) error {
 			tokens, err := in.Tokens(ctx)

@@ -216,6 +216,16 @@ func (s *Store) Ready(ctx context.Context) error {
 	})
 }
 
+// CheckAccess connects, and returns PostgreSQL's reason if it refuses the user or has no such
+// database. If it cannot be reached, that is no error yet: every call tries again.
+func (s *Store) CheckAccess(ctx context.Context) error {
+	err := s.withPooledConn(ctx, s.write, func(context.Context, *pgx.Conn) error { return nil })
+	if reason := refusal(err); reason != nil {
+		return fmt.Errorf("%s: %w", s.name, reason)
+	}
+	return nil
+}
+
 func parse(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil || isAmbiguous(url) {
@@ -396,6 +406,8 @@ const (
 	uniqueViolation    = "23505"
 	notNullViolation   = "23502"
 	deadlockDetected   = "40P01"
+	noSuchDatabase     = "3D000"
+	noPrivilege        = "42501"
 	undefinedTable     = "42P01"
 	duplicateTable     = "42P07"
 	tooManyConnections = "53300"
@@ -407,6 +419,16 @@ func sqlState(err error) string {
 		return pg.Code
 	}
 	return ""
+}
+
+// refusal returns why PostgreSQL refused a connection: it does not let the user in, or has no
+// such database. The driver's error begins with the ways that it tried before, such as TLS.
+func refusal(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == noSuchDatabase || pg.Code == noPrivilege) {
+		return pg
+	}
+	return nil
 }
 
 // classify wraps an error of the engine in the domain's errors.
@@ -423,6 +445,8 @@ func (s *Store) classify(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ErrNewerSchema):
 		return err
+	case noConn && refusal(err) != nil:
+		return fmt.Errorf("%s: %w: %w: %w", s.name, refusal(err), plantstore.ErrUnavailable, plantstore.ErrRetry)
 	case noConn, errors.Is(err, errConflict),
 		class == "08", // connection exceptions
 		class == "40", // serialization failures, deadlocks

@@ -223,6 +223,27 @@ func TestServerIsDownAtStart(t *testing.T) {
 	}
 }
 
+// The reason comes first: the driver's error begins with the TLS that it tried before.
+func TestRefusalIsRetriedWhileRunning(t *testing.T) {
+	server := pgtest.Start(t)
+	server.Exec(t, "CREATE ROLE gardener LOGIN SUPERUSER")
+	s := openStore(t, fmt.Sprintf("postgres://gardener@%s/postgres?sslmode=prefer", server.Addr()))
+	if err := errors.Join(s.CheckAccess(t.Context()), s.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	server.Exec(t, "ALTER ROLE gardener NOLOGIN")
+	server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gardener'")
+	want := s.String() + `: FATAL: role "gardener" is not permitted to log in (SQLSTATE 28000)`
+	testenv.Eventually(t, func() error {
+		if err := s.Ready(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, plantstore.ErrRetry) {
+			return fmt.Errorf("got %v, want %s, and to try again", err, want)
+		}
+		return nil
+	})
+	server.Exec(t, "ALTER ROLE gardener LOGIN")
+	testenv.Eventually(t, func() error { return s.Ready(t.Context()) })
+}
+
 // syncBuffer is a buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu  sync.Mutex // guards buf
