@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 const typescriptDir = harness.Root + "/clients/typescript"
@@ -199,25 +200,53 @@ console.log(await failure(() => verifyWebhook(headers, "{}", "whsec_AAAA")));
 	}
 }
 
-// TestTheTypeScriptPackageCanBeInstalled packs the client and installs it into an empty
-// project, without downloads.
-func TestTheTypeScriptPackageCanBeInstalled(t *testing.T) {
-	npm, compiler := need(t, "npm"), need(t, "tsc")
-	source, project := filepath.Join(t.TempDir(), "typescript"), t.TempDir()
-	if err := os.CopyFS(source, os.DirFS(typescriptDir)); err != nil {
+// compiler is a version of TypeScript with which the client must work.
+type compiler struct{ name, path, module, resolution string }
+
+// compilers are the oldest version, which is Debian's, and the newest ones, each with one of
+// the ways to find modules.
+func compilers(t *testing.T) []compiler {
+	t.Helper()
+	testenv.NeedsTools(t, harness.Root)
+	tools, err := filepath.Abs(toolsDir + "/node_modules")
+	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"npm_config_cache=" + t.TempDir(), "npm_config_update_notifier=false"}
-	run(t, source, env, npm, "pack", "--offline")
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(project, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	return []compiler{
+		{"oldest", need(t, "tsc"), "ES2022", "node"},
+		{"5.9", tools + "/typescript/bin/tsc", "ES2022", "bundler"},
+		{"6", tools + "/typescript-6/bin/tsc", "nodenext", "nodenext"},
+		{"7", tools + "/typescript-7/bin/tsc", "nodenext", "nodenext"},
 	}
-	write("package.json", `{"name": "project", "private": true, "type": "module"}`)
-	run(t, project, env, npm, "install", "--offline", "--no-audit", "--no-fund", filepath.Join(source, "plantstore-1.0.0.tgz"))
-	write("program.ts", `
-import { Plantstore, type StoredPlant } from "plantstore";
+}
+
+// TestTheTypeScriptPackageCanBeInstalled packs the client with each version of TypeScript,
+// installs it into an empty project, without downloads, and uses it there. What the newest
+// version packs works with all of them.
+func TestTheTypeScriptPackageCanBeInstalled(t *testing.T) {
+	npm, all := need(t, "npm"), compilers(t)
+	for i, packer := range all {
+		users := all
+		if i < len(all)-1 {
+			users = all[i : i+1]
+		}
+		t.Run(packer.name, func(t *testing.T) {
+			t.Parallel()
+			source, project := typescriptSource(t), t.TempDir()
+			// As npm ci leaves it behind.
+			bin := filepath.Join(source, "node_modules", ".bin")
+			if err := os.MkdirAll(bin, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(packer.path, filepath.Join(bin, "tsc")); err != nil {
+				t.Fatal(err)
+			}
+			env := []string{"npm_config_cache=" + t.TempDir(), "npm_config_update_notifier=false"}
+			run(t, source, env, npm, "pack", "--offline")
+			write(t, filepath.Join(project, "package.json"), `{"name": "project", "private": true, "type": "module"}`)
+			run(t, project, env, npm, "install", "--offline", "--no-audit", "--no-fund", filepath.Join(source, "plantstore-1.0.0.tgz"))
+			write(t, filepath.Join(project, "program.ts"), `
+import { Plantstore, verifyWebhook, type StoredPlant } from "plantstore";
 const store = new Plantstore({ url: "http://127.0.0.1:9", token: "t" });
 export async function read(): Promise<bigint> {
   const plant: StoredPlant = await store.get(1);
@@ -226,13 +255,42 @@ export async function read(): Promise<bigint> {
   }
   return plant.id;
 }
+export async function write(lines: Uint8Array): Promise<void> {
+  await store.importLines(lines);
+  await verifyWebhook(new Headers(), lines, "whsec_AAAA");
+}
 // @ts-expect-error a number may have lost the id
 export const id: number = (await store.get(1)).id;
 `)
-	run(t, project, nil, compiler, "--noEmit", "--strict", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "node", "program.ts")
-	got := run(t, project, nil, need(t, "node"), "--input-type=module", "--eval",
-		`import * as plantstore from "plantstore"; console.log(Object.keys(plantstore).sort().slice(0, 3).join())`)
-	if want := "Code,Export,ForbiddenError\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+			for _, user := range users {
+				run(t, project, nil, user.path, "--noEmit", "--strict", "--target", "ES2022", "--module", user.module, "--moduleResolution", user.resolution, "program.ts")
+			}
+			got := run(t, project, nil, need(t, "node"), "--input-type=module", "--eval",
+				`import * as plantstore from "plantstore"; console.log(Object.keys(plantstore).sort().slice(0, 3).join())`)
+			if want := "Code,Export,ForbiddenError\n"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
+}
+
+// TestTheTypeScriptLockIsCurrent checks what npm ci does before it downloads anything.
+func TestTheTypeScriptLockIsCurrent(t *testing.T) {
+	env := []string{"npm_config_cache=" + t.TempDir(), "npm_config_update_notifier=false"}
+	run(t, typescriptSource(t), env, need(t, "npm"), "ci", "--dry-run", "--offline", "--no-audit", "--no-fund")
+}
+
+// typescriptSource returns a copy of the client as it is in the repository.
+func typescriptSource(t *testing.T) string {
+	t.Helper()
+	source := filepath.Join(t.TempDir(), "typescript")
+	if err := os.CopyFS(source, os.DirFS(typescriptDir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"node_modules", "dist"} {
+		if err := os.RemoveAll(filepath.Join(source, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return source
 }

@@ -15,13 +15,13 @@ export const isNode =
   typeof (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === "string";
 
 /** Returns a SHA-256, or undefined on a page without https. */
-export async function sha256(data: Uint8Array): Promise<Uint8Array | undefined> {
+export async function sha256(data: BufferSource): Promise<Uint8Array | undefined> {
   const web = await subtle();
   return web && new Uint8Array(await web.digest("SHA-256", data));
 }
 
 /** Reports whether one of the signatures is the HMAC-SHA256 of the data, in constant time. */
-export async function verifyHmac(key: Uint8Array, signatures: Uint8Array[], data: Uint8Array): Promise<boolean> {
+export async function verifyHmac(key: BufferSource, signatures: BufferSource[], data: BufferSource): Promise<boolean> {
   const web = await subtle();
   if (web === undefined) {
     throw new TypeError("Web Crypto is not available here: a page needs https");
@@ -41,7 +41,7 @@ export function base64url(data: Uint8Array): string {
 }
 
 /** Decodes base64, or returns undefined if it is malformed. */
-export function fromBase64(text: string): Uint8Array | undefined {
+export function fromBase64(text: string) {
   if (text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) {
     return undefined;
   }

@@ -37,7 +37,7 @@ export class Upload {
     // Browsers cannot stream a request over HTTP/1.1.
     const parts: BlobPart[] = [];
     for await (const part of this.#blocks()) {
-      parts.push(part);
+      parts.push(new Uint8Array(part)); // a Blob takes no shared memory
     }
     this.#sent = this.whole = true;
     return { body: new Blob(parts) };
