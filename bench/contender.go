@@ -266,8 +266,12 @@ func startOursPostgres(b *bench, c *contender, binary string, replicas int) erro
 		return err
 	}
 	c.processes = []*process{db.process}
+	url, err := b.distantURL(db)
+	if err != nil {
+		return err
+	}
 	for range replicas {
-		err := c.serve(exec.Command(b.built(binary), "serve", "--addr", "127.0.0.1:0", "--db", db.url, "--log-format", "json"))
+		err := c.serve(exec.Command(b.built(binary), "serve", "--addr", "127.0.0.1:0", "--db", url, "--log-format", "json"))
 		if err != nil {
 			return err
 		}
@@ -312,7 +316,11 @@ func startPlainPostgres(b *bench, c *contender) error {
 	}
 	c.processes = []*process{db.process}
 	c.count, c.fill = db.count, db.fill
-	return c.serve(exec.Command(b.built("plain"), "-db", db.url))
+	url, err := b.distantURL(db)
+	if err != nil {
+		return err
+	}
+	return c.serve(exec.Command(b.built("plain"), "-db", url))
 }
 
 func startFastify(b *bench, c *contender) error {

@@ -20,16 +20,17 @@ import (
 
 // bench is one run.
 type bench struct {
-	dir     string // temporary, removed at the end
-	fastify string // the directory of the Fastify service
-	rounds  int
-	seconds int    // per measurement; see referenceSeconds
-	threads int    // of a load generator
-	noisy   bool   // accept measurements on a busy machine
-	earlier string // a commit to compare with, or ""
-	next    int64
-	samples []sample
-	facts   []fact
+	dir       string // temporary, removed at the end
+	fastify   string // the directory of the Fastify service
+	rounds    int
+	seconds   int           // per measurement; see referenceSeconds
+	threads   int           // of a load generator
+	noisy     bool          // accept measurements on a busy machine
+	earlier   string        // a commit to compare with, or ""
+	roundTrip time.Duration // of a network between servers and PostgreSQL, if any
+	next      int64
+	samples   []sample
+	facts     []fact
 }
 
 // fact is a measurement without a reference.
@@ -49,6 +50,7 @@ func main() {
 	earlierCommit := flag.String("earlier", "", "also run the Plantstore of this commit; writes no files")
 	threads := flag.Int("threads", 1, "how many threads a load generator has; more than 1 writes no files")
 	noisy := flag.Bool("noisy", false, "measure even if the machine is busy; writes no files")
+	roundTrip := flag.Duration("round-trip", 0, "put a network with this round trip between servers and PostgreSQL; writes no files")
 	flag.Parse()
 	plan := fullPlan(*plants)
 	if *quick {
@@ -58,8 +60,8 @@ func main() {
 		plan = plan.withEarlier(*earlierCommit)
 	}
 	plan = plan.restrict(*only, strings.Split(*against, ";"))
-	publish := !*quick && !*noisy && *only == "" && *against == "" && *earlierCommit == "" && *threads == 1
-	b := &bench{rounds: *rounds, seconds: *seconds, threads: *threads, noisy: *noisy, earlier: *earlierCommit, next: 1_000_000_000}
+	publish := !*quick && !*noisy && *only == "" && *against == "" && *earlierCommit == "" && *threads == 1 && *roundTrip == 0
+	b := &bench{rounds: *rounds, seconds: *seconds, threads: *threads, noisy: *noisy, earlier: *earlierCommit, roundTrip: *roundTrip, next: 1_000_000_000}
 	if err := b.runAll(plan, publish); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

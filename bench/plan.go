@@ -57,6 +57,9 @@ func fullPlan(plants int) plan {
 	for _, connections := range []int{256, 64, 1000, 1} {
 		p = append(p, stage{kinds: kinds, workloads: []workload{creates(connections, "sequential", "empty store")}})
 	}
+	p = append(p, stage{kinds: named(oursPostgres, oursReplicas, plainPostgres), workloads: []workload{
+		creates(4, "sequential", "empty store"), creates(16, "sequential", "empty store"),
+	}})
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
 	p = append(p, stage{kinds: observedKinds, workloads: []workload{creates(256, "sequential", "empty store, observed or not")}})
 	p = append(p, stage{kinds: named(ours), extra: importSequential, name: "imports"})

@@ -52,7 +52,7 @@ func startPostgres(dir string) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &postgres{p, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port), port}
+	db := &postgres{p, databaseURL(port), port}
 	for range 200 {
 		if _, err = db.query("SELECT 1", nil); err == nil {
 			return db, nil
@@ -60,6 +60,10 @@ func startPostgres(dir string) (*postgres, error) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return nil, errors.Join(err, p.failed())
+}
+
+func databaseURL(port int) string {
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 }
 
 // ownerOf changes the owner of the directory to the user that runs PostgreSQL, which

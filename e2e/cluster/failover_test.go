@@ -18,7 +18,8 @@ import (
 	"plantstore/internal/postgres/pgtest"
 )
 
-// startReplicas runs two servers on the database and returns them, with a client of each
+// startReplicas runs two servers on the database, one near and one at a distance, which has
+// several batches in flight, and returns them, with a client of each
 // that does not retry. In the short form both wait longer than usual: Patroni alone takes
 // 20 of the usual 30 seconds, and the machine may be busy.
 func startReplicas(t *testing.T, db string) (a, b *harness.Server, clients []*client.Client) {
@@ -29,7 +30,7 @@ func startReplicas(t *testing.T, db string) (a, b *harness.Server, clients []*cl
 		flags = []string{"--store-timeout", "90s", "--write-timeout", "3m"}
 		opts.HTTP = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 	}
-	a, b = harness.StartOn(t, db, flags...), harness.StartOn(t, db, flags...)
+	a, b = harness.StartOn(t, db, flags...), harness.StartOn(t, pgtest.Distant(t, db, time.Millisecond), flags...)
 	return a, b, []*client.Client{a.Client(opts), b.Client(opts)}
 }
 

@@ -4,8 +4,10 @@
 // There is no timer. A batch is whatever arrived while the previous one was
 // committed, so an idle server adds no delay, and a loaded one commits larger
 // batches. One batch is applied at a time: two would be smaller, and the log of changes
-// puts them in a row anyway. The first write of a batch leads it: its caller waits for
-// its turn, closes the batch, and applies it on behalf of all.
+// puts them in a row anyway. Only where the network takes much of a batch's time, others
+// are sent meanwhile, so that the store always has one to apply. The first write of a
+// batch leads it: its caller waits for its turn, closes the batch, and applies it on behalf
+// of all.
 package commit
 
 import (
@@ -26,6 +28,12 @@ import (
 // what Apply promises.
 type Applier interface {
 	Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error)
+}
+
+// A distant store is reached over a network. RoundTrip returns how long a message to the
+// store and its response take, without any work.
+type distant interface {
+	RoundTrip() time.Duration
 }
 
 // Options adjust a [Writer]. The zero value of a field stands for its default.
@@ -68,6 +76,9 @@ const (
 	importTarget = 30 * time.Millisecond
 )
 
+// maxInFlight is how many batches may be in flight to a distant store.
+const maxInFlight = 6
+
 // maxBatchText is the amount of text that ends a batch, in bytes. The store holds all
 // of it at once.
 const maxBatchText = 8 << 20
@@ -79,21 +90,24 @@ type Writer struct {
 	store Applier
 	opts  Options
 
-	inFlight   chan struct{}  // holds a token while a batch is in flight
-	importGate chan struct{}  // holds a token while a batch of an import is in flight or next in line
-	importSize atomic.Int64   // writes in an import's next batch
-	leaders    sync.WaitGroup // counts the callers that lead a batch
+	roundTrip  func() time.Duration // nil if the store is on this machine
+	inFlight   chan struct{}        // holds a token for each batch in flight, and those that are withheld
+	importGate chan struct{}        // holds a token while a batch of an import is in flight or next in line
+	importSize atomic.Int64         // writes in an import's next batch
+	leaders    sync.WaitGroup       // counts the callers that lead a batch
 
 	broken   context.Context // ends when the store can no longer be trusted, with its error as the cause
 	fail     context.CancelCauseFunc
 	stopping context.Context // ends with broken, or when no more writes are accepted
 	stop     context.CancelFunc
 
-	mu       sync.Mutex // guards what follows
-	next     *batch     // accepts writes until it is large or its leader closes it; nil if there is none
-	lastSize int        // writes in the last batch that was closed
-	queued   int        // single writes that wait or are in flight
-	bytes    int        // length of their text
+	mu       sync.Mutex    // guards what follows
+	next     *batch        // accepts writes until it is large or its leader closes it; nil if there is none
+	lastSize int           // writes in the last batch that was closed
+	queued   int           // single writes that wait or are in flight
+	bytes    int           // length of their text
+	withheld int           // tokens that nobody may have: the fewer, the more batches are in flight
+	took     time.Duration // by a batch of single writes, on average lately
 }
 
 // batch is a number of writes that are applied together. A caller that adds a
@@ -126,6 +140,12 @@ func New(store Applier, opts Options) *Writer {
 		opts:       opts,
 		inFlight:   make(chan struct{}, 1),
 		importGate: make(chan struct{}, 1),
+	}
+	if store, ok := store.(distant); ok {
+		w.roundTrip, w.inFlight, w.withheld = store.RoundTrip, make(chan struct{}, maxInFlight), maxInFlight-1
+		for range w.withheld {
+			w.inFlight <- struct{}{}
+		}
 	}
 	w.broken, w.fail = context.WithCancelCause(context.Background())
 	w.stopping, w.stop = context.WithCancel(w.broken)
@@ -205,7 +225,7 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 func (w *Writer) lead(b *batch) {
 	defer w.leaders.Done()
 	w.inFlight <- struct{}{}
-	defer func() { <-w.inFlight }()
+	defer w.release()
 	defer w.finish(b)
 	w.mu.Lock() // close the batch
 	if w.next == b {
@@ -213,7 +233,47 @@ func (w *Writer) lead(b *batch) {
 	}
 	w.lastSize = len(b.writes)
 	w.mu.Unlock()
-	w.commit(b)
+	took := w.commit(b)
+	if w.roundTrip != nil && b.err == nil {
+		w.mu.Lock()
+		w.took = cmp.Or(w.took, took)
+		w.took += (took - w.took) / 8
+		w.mu.Unlock()
+	}
+}
+
+// release returns the token of a batch, so that the next one is sent: it alone, another one
+// too, or none, until as many are in flight as the store needs.
+func (w *Writer) release() {
+	if w.roundTrip == nil {
+		<-w.inFlight
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping.Err() == nil {
+		switch needed, now := inFlight(w.took, w.roundTrip()), cap(w.inFlight)-w.withheld; {
+		case needed < now:
+			w.withheld++
+			return
+		case needed > now:
+			w.withheld--
+			<-w.inFlight
+		}
+	}
+	<-w.inFlight
+}
+
+// inFlight returns how many batches should be in flight to a distant store: as many as it
+// can work on during the time of one, and half as many again, because writes do not arrive
+// evenly. If a third of the time or less is that of the network, more than one would only
+// make them smaller.
+func inFlight(took, roundTrip time.Duration) int {
+	if took >= 3*roundTrip {
+		return 1
+	}
+	work := max(took-roundTrip, 1)
+	return int(max(1, min(took*3/2/work, maxInFlight)))
 }
 
 // finish removes the batch's writes from the queue and wakes their callers.
@@ -342,7 +402,7 @@ func (w *Writer) commitImport(ctx context.Context, b *batch) error {
 	if err := w.acquire(ctx, w.inFlight); err != nil {
 		return err
 	}
-	defer func() { <-w.inFlight }()
+	defer w.release()
 	took := w.commit(b)
 	size := w.importSize.Load()
 	switch {
@@ -389,6 +449,8 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.stop()
 	w.mu.Unlock()
 	w.leaders.Wait()
-	w.inFlight <- struct{}{} // and never release it, so that no import starts another batch
+	for range cap(w.inFlight) - w.withheld { // which no longer changes
+		w.inFlight <- struct{}{} // and never release it, so that no import starts another batch
+	}
 	return context.Cause(w.broken)
 }

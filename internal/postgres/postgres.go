@@ -113,6 +113,8 @@ type Store struct {
 	used      atomic.Bool           // it was so at some time
 	newer     atomic.Pointer[error] // why this release may not use it
 
+	roundTrip atomic.Int64 // see RoundTrip
+
 	idsTaken atomic.Bool // the last batch of creates had an id that was taken
 	changes  storage.Notifier
 
