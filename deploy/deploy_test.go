@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path"
@@ -123,6 +124,9 @@ type secret struct {
 }
 
 type compose struct {
+	Networks map[string]struct {
+		IPAM struct{ Config []struct{ Subnet string } }
+	}
 	Services map[string]struct {
 		Image       string
 		Command     []string
@@ -338,6 +342,24 @@ func TestComposeServicesAreConfined(t *testing.T) {
 		}
 		if bytes(t, s.Memory) > 1<<30 {
 			t.Errorf("%s may use %s of memory", name, s.Memory)
+		}
+	}
+}
+
+// Otherwise all requests seem to come from the load balancer or the Ingress controller.
+func TestServersTrustTheProxiesInFrontOfThem(t *testing.T) {
+	c := readYAML[compose](t, "compose.yaml")
+	trusted := c.Services["plantstore"].Environment["PLANTSTORE_TRUSTED_PROXIES"]
+	if subnets := c.Networks["default"].IPAM.Config; len(subnets) != 1 || subnets[0].Subnet != trusted {
+		t.Errorf("compose.yaml trusts %q, the load balancer is in %v", trusted, subnets)
+	}
+	all := []string{trusted}
+	for _, file := range pods {
+		all = append(all, readYAML[workload](t, file).Spec.Template.Spec.Containers[0].env("PLANTSTORE_TRUSTED_PROXIES"))
+	}
+	for _, trusted := range all {
+		if network, err := netip.ParsePrefix(trusted); err != nil || !network.Addr().IsPrivate() {
+			t.Errorf("%q is trusted, want a private network: %v", trusted, err)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package listen_test checks how the real binary accepts connections: TLS, ACME, Unix
-// sockets and systemd.
+// sockets, systemd and reverse proxies.
 package listen_test
 
 import (
