@@ -108,7 +108,8 @@ type Store interface {
 	//
 	// CreateToken and RevokeToken MUST delete the tokens that ended and are not to be kept
 	// (see MaxEndedTokens) as of the time that they are given, those that ended first
-	// before the others. They may leave some to later calls, so that none takes long. They
+	// before the others. They may leave some to later calls, so that none takes long, and
+	// MUST do so while that time, or the clock by which they ended, cannot be believed. They
 	// MUST NOT delete the last token, nor the one that they create or revoke.
 	CreateToken(ctx context.Context, t Token, by Actor) error
 

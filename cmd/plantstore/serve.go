@@ -32,6 +32,7 @@ import (
 	"plantstore/internal/postgres"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/storage"
 	"plantstore/internal/webhook"
 )
 
@@ -233,6 +234,10 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if c.isPostgres() {
 		kind = plantstore.StorePostgres
 	}
+	clock := storage.NewClock("server", time.Now, log)
+	if file, ok := store.(*sqlite.Store); ok {
+		file.Clock = clock
+	}
 	metrics := server.NewMetrics(buildVersion())
 	writer := commit.New(store, commit.Options{
 		Queue: c.MaxQueue, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: trace.commits,
@@ -243,14 +248,14 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		OIDC: auth.OIDC{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, ScopePrefix: c.OIDCScopePrefix, Grants: c.grants},
 	})
 	hooks := webhook.New(store, webhook.Options{
-		Allow: c.WebhookAllow, Key: c.secretKey, Shared: c.isPostgres(), Log: log, Observe: metrics.Delivered,
+		Allow: c.WebhookAllow, Key: c.secretKey, Shared: c.isPostgres(), Log: log, Clock: clock, Observe: metrics.Delivered,
 	})
 	pages, err := console.New(base)
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
 	handler := server.New(server.Options{
-		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: accessLog,
+		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: accessLog,
 		About:   plantstore.About{Version: buildVersion(), Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
@@ -280,7 +285,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	}
 	limiting := func(ctx context.Context) error { return limitMemory(ctx, web.Connections) }
 	var stops []func() // the last to start is the first to stop
-	for _, run := range []func(context.Context) error{store.Run, guard.Run, writer.Run, hooks.Run, firstToken, keepCurrent, feedWatchdog, limiting} {
+	for _, run := range []func(context.Context) error{clock.Run, store.Run, guard.Run, writer.Run, hooks.Run, firstToken, keepCurrent, feedWatchdog, limiting} {
 		stops = append(stops, background(parts, run))
 	}
 	parts.Go(func() error {

@@ -118,8 +118,12 @@ type Store struct {
 	idsTaken atomic.Bool // the last batch of creates had an id that was taken
 	changes  storage.Notifier
 
-	// logAge and logBytes say how much of the log is kept, in microseconds and in bytes.
-	logAge, logBytes int64
+	// logAge and logBytes say how much of the log is kept.
+	logAge   time.Duration
+	logBytes int64
+
+	clock      *storage.Clock // of the database's server
+	selectTime string         // reads it
 
 	// trimSize is how many events the next transaction trims, and the rest of the last
 	// one's row, and trimFails says that the last transaction failed. Only the trimmer
@@ -157,6 +161,8 @@ func Open(url string, opts Options) (*Store, error) {
 		reads:       coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
 		migrating:   make(chan struct{}, 1),
 		pools:       map[string]*pgxpool.Pool{},
+		clock:       storage.NewClock("database", nil, opts.Log),
+		selectTime:  "SELECT clock_timestamp()",
 		trimSize:    maxTrim,
 	}
 	s.KeepLog(0, 0)

@@ -54,7 +54,7 @@ func mustOpenWith(t testing.TB, url string, opts Options) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.callTimeout = testenv.Timeout
+	s.callTimeout, s.clock.Wait = testenv.Timeout, 0
 	return s
 }
 
@@ -105,7 +105,7 @@ func inParallel(t testing.TB, n int, do func(i int) error) {
 func token(name string) plantstore.Token {
 	return plantstore.Token{
 		Hash: plantstore.HashSecret(name), Name: name, Scopes: plantstore.AllScopes(),
-		Created: time.Unix(1_800_000_000, 0).UTC(),
+		Created: time.Unix(1_600_000_000, 0).UTC(),
 	}
 }
 

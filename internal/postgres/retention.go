@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 // How the log is trimmed: about maxTrim events in a transaction, as many transactions as
@@ -17,20 +18,20 @@ const (
 	trimInterval = time.Second
 )
 
-// The statements of the trimmer. $1 is how long the log is kept, and $2 up to how many bytes.
+// The statements of the trimmer. $1 is from what time on the log is kept, and $2 up to how many bytes.
 // It writes to log_state last, and does not wait for the disk or for standbys to commit: writers
 // need that row, and a trim that is lost is repeated.
 var (
 	// lockTrimmer finds no row if there is nothing to trim, or while another server trims.
 	lockTrimmer = `SELECT FROM plantstore_schema WHERE id = 1 AND EXISTS (
 			SELECT FROM log_state WHERE log_state.id = 1
-				AND (bytes > $2 OR (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) < ` + now + ` - $1)
+				AND (bytes > $2 OR (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) < $1)
 		) FOR UPDATE SKIP LOCKED`
 	commitAsync = `SET LOCAL synchronous_commit = off`
 	// trimOldest deletes rows with about $3 events, and returns how many events they had. It
 	// frees a little more than it must, because the log goes on growing until the next time.
 	trimOldest = `WITH state AS MATERIALIZED (
-			SELECT trimmed, ` + now + ` - $1 AS kept, bytes - $2::bigint AS excess FROM log_state WHERE id = 1
+			SELECT trimmed, $1::bigint AS kept, bytes - $2::bigint AS excess FROM log_state WHERE id = 1
 		), oldest AS (
 			SELECT first, time, sum(` + storedSize + `) OVER (ORDER BY first) - ` + storedSize + ` AS freed
 			FROM log, state WHERE first > trimmed AND first <= trimmed + $3
@@ -54,12 +55,24 @@ var (
 func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	s.logAge, s.logBytes = math.MaxInt64, math.MaxInt64
 	if age > 0 {
-		s.logAge = age.Microseconds()
+		s.logAge = age
 	}
 	if bytes > 0 {
 		s.logBytes = bytes
 	}
 }
+
+// observeClock takes note of what the clock of the database's server shows.
+func (s *Store) observeClock(ctx context.Context, c *pgx.Conn) error {
+	now, err := queryOne(ctx, c, pgx.RowTo[time.Time], nil, s.selectTime)
+	if err == nil {
+		s.clock.Observe(now)
+	}
+	return err
+}
+
+// Clock returns the clock of the database's server, by which events have their times.
+func (s *Store) Clock() *storage.Clock { return s.clock }
 
 // trimAndReport trims once, logs when that starts to fail and when it works again, and
 // reports whether there may be more to trim.
@@ -94,11 +107,15 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 	}()
 	err = s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() error {
-			locked, err := c.Exec(ctx, lockTrimmer, s.logAge, s.logBytes)
+			if err := s.observeClock(ctx, c); err != nil {
+				return err
+			}
+			kept := s.clock.Ago(s.logAge).UnixMicro()
+			locked, err := c.Exec(ctx, lockTrimmer, kept, s.logBytes)
 			if err != nil || locked.RowsAffected() == 0 {
 				return err
 			}
-			events, err := queryOne(ctx, c, pgx.RowTo[int64], nil, trimOldest, s.logAge, s.logBytes, s.trimSize)
+			events, err := queryOne(ctx, c, pgx.RowTo[int64], nil, trimOldest, kept, s.logBytes, s.trimSize)
 			more = events >= s.trimSize
 			return err
 		}, commitAsync)

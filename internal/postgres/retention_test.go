@@ -40,6 +40,54 @@ func TestTrimmedLog(t *testing.T) {
 	}
 }
 
+// What is old by the database's clock is removed once that can be believed, and nothing before.
+func TestClockThatIsAheadForAMomentRemovesNothing(t *testing.T) {
+	for _, ahead := range []string{"10 days", "200 days"} {
+		url := pgtest.Fresh(t)
+		s := openReady(t, url)
+		right, wrong := s.selectTime, fmt.Sprintf("SELECT clock_timestamp() + interval '%s'", ahead)
+		s.KeepLog(7*24*time.Hour, 0)
+		apply(t, s, create(plant(1, "fern")))
+		apply(t, s, remove(1)) // the results of which are kept
+		ci := token("ci")
+		ci.Created = time.Now()
+		ci.Expires = ci.Created.AddDate(0, 3, 0)
+		addToken := func(t1 plantstore.Token) {
+			t.Helper()
+			if err := s.CreateToken(t.Context(), t1, plantstore.Actor{Name: plantstore.Operator}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		addToken(ci)
+		want := func(when, want string) {
+			t.Helper()
+			trimAll(t, s)
+			if err := s.pruneResults(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := query(t, url, "SELECT concat_ws(' ', (SELECT count(*) FROM events), (SELECT count(*) FROM batches), (SELECT count(*) FROM stored_tokens))")
+			if got[0] != want {
+				t.Errorf("%s, %s ahead: %s events, results and tokens are left, want %s", when, ahead, got[0], want)
+			}
+		}
+		want("before the jump", "3 1 1")
+		s.clock.Wait = time.Hour
+		s.selectTime = wrong
+		during := token("during the jump")
+		during.Created = time.Now().AddDate(0, 0, 200)
+		addToken(during)
+		want("at the jump", "4 1 2")
+		s.selectTime = right
+		want("after the jump", "4 1 2")
+		if jumps := s.Clock().Jumps(); jumps != 2 {
+			t.Errorf("%d jumps, want 2: there and back", jumps)
+		}
+		s.selectTime = wrong // for good
+		s.clock.Wait = 0
+		want("when the clock is believed", "0 0 2")
+	}
+}
+
 // compareSize compares the size of the log with the sum of its rows, and its numbers with what
 // is in the table.
 func compareSize(t *testing.T, s *Store, url string) plantstore.Stats {
@@ -203,7 +251,7 @@ func TestOneServerTrimsAtATime(t *testing.T) {
 	s.KeepLog(time.Nanosecond, 0)
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, lockTrimmer, s.logAge, s.logBytes); err != nil {
+			if _, err := tx.Exec(ctx, lockTrimmer, time.Now().UnixMicro(), s.logBytes); err != nil {
 				return err
 			}
 			trimAll(t, s)

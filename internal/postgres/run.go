@@ -16,6 +16,8 @@ const (
 	checkInterval = 5 * time.Second
 	// pruneInterval is how often Run deletes the results of old batches.
 	pruneInterval = time.Minute
+	// resultsAge is how long the results of a batch are kept.
+	resultsAge = 10 * time.Minute
 )
 
 // How the store spaces its retries: fast when a request waits for them, slow when
@@ -114,7 +116,10 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 func (s *Store) pruneResults(ctx context.Context) error {
 	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() error {
-			_, err := c.Exec(ctx, "DELETE FROM batches WHERE at < now() - interval '10 minutes'")
+			if err := s.observeClock(ctx, c); err != nil {
+				return err
+			}
+			_, err := c.Exec(ctx, "DELETE FROM batches WHERE at < $1", s.clock.Ago(resultsAge))
 			return err
 		})
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/storage"
 	"plantstore/internal/wire"
 )
 
@@ -55,7 +56,7 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return plantstore.ErrTooMany
 		}
-		if err := deleteEndedTokens(ctx, c, t.Created); err != nil {
+		if err := s.deleteEndedTokens(ctx, c, t.Created); err != nil {
 			return err
 		}
 		return addToken(ctx, c, t, by.Name)
@@ -100,8 +101,12 @@ func findToken(ctx context.Context, c *pgx.Conn, query string, hash plantstore.T
 }
 
 // deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
-func deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time) error {
-	_, err := c.Exec(ctx, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
+func (s *Store) deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time) error {
+	if err := s.observeClock(ctx, c); err != nil {
+		return err
+	}
+	tooMany, tooLongAgo := storage.EndedTokens(s.clock, at)
+	_, err := c.Exec(ctx, deleteEnded, tooMany, tooLongAgo, plantstore.MaxEndedTokens, maxDeletedTokens)
 	return err
 }
 
@@ -177,7 +182,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 		if _, err := c.Exec(ctx, "UPDATE stored_tokens SET revoked = $2 WHERE hash = $1", hash[:], at.Unix()); err != nil {
 			return err
 		}
-		if err := deleteEndedTokens(ctx, c, at); err != nil {
+		if err := s.deleteEndedTokens(ctx, c, at); err != nil {
 			return err
 		}
 		token.Revoked = time.Unix(at.Unix(), 0).UTC()

@@ -163,6 +163,7 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	if f.open != nil {
 		gauge("plantstore_connections", "Open connections.", float64(f.open()))
 	}
+	f.collectClocks(metrics)
 	untilExpiry, now := math.Inf(1), time.Now()
 	if next := f.Guard.NextExpiry(now); !next.IsZero() {
 		untilExpiry = next.Sub(now).Seconds()
@@ -220,6 +221,18 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	gauge("plantstore_webhook_lag_events", "Events that were not delivered yet to the active webhooks, counted up to 1,000 for each.", float64(pending))
 	gauge("plantstore_webhook_lag_seconds", "Age of the oldest of them.", lag.Seconds())
 	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled.", float64(disabled))
+}
+
+// collectClocks sends the figures of the clocks: that of the server, and of a store that has its own.
+func (f figures) collectClocks(metrics chan<- prometheus.Metric) {
+	clocks := []*storage.Clock{f.Clock}
+	if store, ok := f.Store.(interface{ Clock() *storage.Clock }); ok {
+		clocks = append(clocks, store.Clock())
+	}
+	jumps := prometheus.NewDesc("plantstore_clock_jumps_total", "Jumps of a wall clock by more than a minute.", []string{"clock"}, nil)
+	for _, c := range clocks {
+		metrics <- prometheus.MustNewConstMetric(jumps, prometheus.CounterValue, float64(c.Jumps()), c.Name)
+	}
 }
 
 // collectPools sends the figures of the pools of connections to PostgreSQL.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -330,6 +331,20 @@ func TestMetricsKnowTheNextTokenToExpire(t *testing.T) {
 	})
 }
 
+func TestJumpOfTheClockIsLoggedAndCounted(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	s := start(t, servertest.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	s.wantMetrics(t, `plantstore_clock_jumps_total{clock="server"} 0`)
+	ahead.Store(int64(10 * 24 * time.Hour))
+	s.awaitMetric(t, `plantstore_clock_jumps_total{clock="server"}`, func(jumps float64) bool { return jumps == 1 })
+	ahead.Store(0)
+	s.awaitMetric(t, `plantstore_clock_jumps_total{clock="server"}`, func(jumps float64) bool { return jumps == 2 })
+	if n := strings.Count(s.Log.String(), "the clock has jumped"); n != 2 {
+		t.Errorf("%d jumps were logged, want 2", n)
+	}
+}
+
 func TestMetricsOfTheStore(t *testing.T) {
 	servertest.OnEveryStore(t, func(t *testing.T, one *servertest.Server) {
 		s := newService(t, one)
@@ -342,7 +357,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 		if strings.Contains(s.metrics(t), "plantstore_postgres_pool_max") {
 			moving = append(moving, `plantstore_postgres_pool_waits_total{pool="list"}`, `plantstore_postgres_pool_wait_seconds_total{pool="list"}`,
 				`plantstore_postgres_pool_idle{pool="list"}`, `plantstore_postgres_pool_in_use{pool="list"}`)
-			s.wantMetrics(t, `plantstore_postgres_pool_max{pool="write"} 6`, `plantstore_postgres_pool_max{pool="read"} 4`,
+			s.wantMetrics(t, `plantstore_clock_jumps_total{clock="database"} 0`, `plantstore_postgres_pool_max{pool="write"} 6`, `plantstore_postgres_pool_max{pool="read"} 4`,
 				`plantstore_postgres_pool_max{pool="token"} 3`, `plantstore_postgres_pool_max{pool="list"} 6`)
 		} else {
 			moving = append(moving, "plantstore_store_bytes", "plantstore_wal_bytes", "plantstore_disk_free_bytes", "plantstore_checkpoints_total")

@@ -28,6 +28,7 @@ import (
 	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/storage"
 	"plantstore/internal/testenv"
 	"plantstore/internal/webhook"
 )
@@ -55,6 +56,8 @@ type Options struct {
 	MaxConnections int
 	// AccessLog is run by the server.
 	AccessLog *server.AccessLog
+	// Clock shows the time to the server, by default the true one.
+	Clock func() time.Time
 	// Quiet turns the log off, for benchmarks.
 	Quiet bool
 
@@ -185,15 +188,23 @@ func (s *Server) run(opts Options) {
 	if opts.Quiet {
 		log = slog.New(slog.DiscardHandler)
 	}
+	wall := opts.Clock
+	if wall == nil {
+		wall = time.Now
+	}
+	clock := storage.NewClock("server", wall, log)
+	if file, ok := s.Store.(*sqlite.Store); ok {
+		file.Clock = clock
+	}
 	metrics := server.NewMetrics("test")
 	writer := commit.New(s.Store, commit.Options{
 		Queue: opts.MaxQueue, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
 	})
 	opts.Auth.StoreTimeout, opts.Auth.Log = opts.StoreTimeout, log
 	guard := auth.New(s.Store, opts.Auth)
-	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Observe: metrics.Delivered})
+	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Clock: clock, Observe: metrics.Delivered})
 	s.opts = server.Options{
-		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Log: log, AccessLog: opts.AccessLog,
+		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: opts.AccessLog,
 		About: plantstore.About{
 			Version: "test", Store: kind, Limits: plantstore.Limits{LogKeep: logKeep, LogMaxBytes: logMaxBytes},
 		},
@@ -228,6 +239,7 @@ func (s *Server) run(opts Options) {
 		store.KeepLog(logKeep, logMaxBytes)
 		s.onStop(background(store.Run))
 	}
+	s.onStop(background(clock.Run))
 	s.onStop(background(guard.Run))
 	s.onStop(background(hooks.Run))
 	s.onStop(background(writer.Run))

@@ -107,7 +107,7 @@ func (w *writer) appendRows(least int) error {
 		return nil
 	}
 	// The clock may have been set back. Time in the log never goes back.
-	w.tx.time = max(w.tx.time, time.Now().UnixMicro())
+	w.tx.time = max(w.tx.time, w.tx.now)
 	size := 0
 	for len(rows) >= least {
 		stmt, n := w.intoLog.first(len(rows))

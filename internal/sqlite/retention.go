@@ -42,7 +42,7 @@ func (s *Store) updateTrim(ctx context.Context) error {
 		if s.logAge == 0 {
 			return snap.Last, nil
 		}
-		expired, err := snap.Before(time.Now().Add(-s.logAge))
+		expired, err := snap.Before(s.Clock.Ago(s.logAge))
 		s.expired.Store(expired.Seq)
 		return snap.Last, err
 	})

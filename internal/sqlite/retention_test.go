@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"plantstore"
+	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
@@ -259,6 +261,76 @@ func TestTimeInTheLogNeverDecreases(t *testing.T) {
 				t.Errorf("an event of %v after one of %v", second, first)
 			}
 		})
+	}
+}
+
+// What is older than the log keeps is removed once the clock can be believed, and nothing before. The
+// events that are written meanwhile have the true time.
+func TestClockThatIsAheadForAMomentTrimsNothing(t *testing.T) {
+	for _, ahead := range []time.Duration{10 * 24 * time.Hour, 200 * 24 * time.Hour} {
+		s := openStore(t, newPath(t), Serve)
+		var jump atomic.Int64
+		s.Clock = storage.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }, nil)
+		s.Clock.Wait = 0 // as if it had agreed for an hour
+		s.KeepLog(7*24*time.Hour, 0)
+		token := newToken("ci")
+		token.Created = time.Now()
+		token.Expires = token.Created.AddDate(0, 3, 0)
+		if err := s.CreateToken(t.Context(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
+			t.Fatal(err)
+		}
+		create(t, s, fern(1))
+		trim := func() (rows string) {
+			t.Helper()
+			for s.freezeRest() {
+				if err := s.withWriter(t.Context(), s.flushWhileIdle); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.updateTrim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.idleTrim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return text(t, s.write.conn, "SELECT count(*) FROM log", 0)
+		}
+		if rows := trim(); rows != "2" {
+			t.Errorf("the log has %s rows, want 2", rows)
+		}
+
+		s.Clock.Wait = time.Hour
+		jump.Store(int64(ahead))
+		during := newToken("during the jump")
+		during.Created = time.Now().Add(ahead)
+		during.Expires = during.Created.AddDate(0, 3, 0)
+		if err := s.CreateToken(t.Context(), during, plantstore.Actor{Name: plantstore.Operator}); err != nil {
+			t.Fatal(err)
+		}
+		create(t, s, fern(2))
+		if rows := trim(); rows != "4" {
+			t.Errorf("%v ahead, the log has %s rows, want 4", ahead, rows)
+		}
+		jump.Store(0)
+		create(t, s, fern(3))
+		page, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 10, WithTokens: true})
+		if err != nil || len(page.Events) != 5 {
+			t.Fatalf("%d events, %v, want 5", len(page.Events), err)
+		}
+		for _, e := range page.Events {
+			if e.Time.After(time.Now()) {
+				t.Errorf("after a jump of %v an event has the time %v", ahead, e.Time)
+			}
+		}
+		if _, err := s.Token(t.Context(), token.Hash); err != nil {
+			t.Errorf("after a jump of %v: %v", ahead, err)
+		}
+
+		jump.Store(int64(ahead)) // for good
+		s.Clock.Wait = 0
+		if rows := trim(); rows != "0" {
+			t.Errorf("once the clock is believed, the log has %s rows, want 0", rows)
+		}
 	}
 }
 

@@ -63,6 +63,8 @@ type Store struct {
 	// turns out to be damaged, and from Run one for each step of a migration. It discards
 	// them by default.
 	Log *slog.Logger
+	// Clock, which may be replaced before Run, is that of the server.
+	Clock *storage.Clock
 
 	migrated []appliedStep // by Open
 
@@ -152,7 +154,7 @@ func follow(path string) string {
 func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
-		Log: slog.New(slog.DiscardHandler), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
+		Log: slog.New(slog.DiscardHandler), Clock: storage.NewClock("server", time.Now, nil), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
 		generationLimit: generationLimit,
 	}
 	pool := func(size int, brief bool) *readers {

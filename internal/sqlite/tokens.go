@@ -9,6 +9,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
+	"plantstore/internal/storage"
 	"plantstore/internal/wire"
 )
 
@@ -51,7 +52,7 @@ func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantsto
 		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
 			return plantstore.ErrTooMany
 		}
-		if err := w.deleteEndedTokens(t.Created); err != nil {
+		if err := s.deleteEndedTokens(w, t.Created); err != nil {
 			return err
 		}
 		return s.insertToken(w, t, by.Name)
@@ -64,8 +65,9 @@ func (w *writer) check(by plantstore.Actor) error {
 }
 
 // deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
-func (w *writer) deleteEndedTokens(at time.Time) error {
-	return exec(w.conn, deleteEnded, at.Unix(), at.Add(-plantstore.MaxEndedAge).Unix(), plantstore.MaxEndedTokens, maxDeletedTokens)
+func (s *Store) deleteEndedTokens(w *writer, at time.Time) error {
+	tooMany, tooLongAgo := storage.EndedTokens(s.Clock, at)
+	return exec(w.conn, deleteEnded, tooMany, tooLongAgo, plantstore.MaxEndedTokens, maxDeletedTokens)
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
@@ -169,7 +171,7 @@ func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at t
 		if err := exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at.Unix(), hash[:]); err != nil {
 			return err
 		}
-		if err := w.deleteEndedTokens(at); err != nil {
+		if err := s.deleteEndedTokens(w, at); err != nil {
 			return err
 		}
 		return s.logToken(w, plantstore.TokenRevoked, token, by.Name)

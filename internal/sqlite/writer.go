@@ -42,6 +42,7 @@ type state struct {
 // memory.
 type transaction struct {
 	state
+	now     int64 // of the rows, unless the last row is later
 	rows    []logRow
 	changes []memtable.Change
 	text    int64 // that it flushes, in bytes
@@ -153,7 +154,7 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
-	w.tx = transaction{state: w.state, rows: w.tx.rows[:0], changes: w.tx.changes[:0]}
+	w.tx = transaction{state: w.state, now: s.Clock.Time().UnixMicro(), rows: w.tx.rows[:0], changes: w.tx.changes[:0]}
 	defer func() { clear(w.tx.changes) }() // or their text would stay in memory
 	active := s.unflushed.Load().Active
 	if err := f(w); err != nil {

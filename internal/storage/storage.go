@@ -1,5 +1,6 @@
 // Package storage is what every store does by the same rules: it ends pages, finds cursors in
-// its log of changes, and notifies those who wait for a change.
+// its log of changes, notifies those who wait for a change, and knows how far a clock can be
+// believed.
 package storage
 
 import (

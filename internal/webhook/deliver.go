@@ -242,7 +242,7 @@ func (d *delivery) take(r result) (reason string) {
 	switch {
 	case r.attempt.Status == 410:
 		return "the endpoint responded 410 Gone"
-	case now.Sub(r.item.First) > giveUpAfter:
+	case r.item.First.Before(d.sender.opts.Clock.Ago(giveUpAfter)):
 		return fmt.Sprintf("an event could not be delivered for %d hours: %s", int(giveUpAfter.Hours()), describe(r.attempt))
 	}
 	return ""

@@ -26,6 +26,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/storage"
 	"plantstore/internal/testenv"
 )
 
@@ -72,7 +73,8 @@ func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *ser
 // prepare returns a sender that does not run yet.
 func prepare(t testing.TB, store plantstore.Store, configure ...func(*Options)) *service {
 	s := &service{t: t, store: store, log: new(bytes.Buffer)}
-	opts := Options{Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	opts := Options{Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil)), Clock: storage.NewClock("server", time.Now, nil)}
+	opts.Clock.Wait = 0
 	for _, c := range configure {
 		c(&opts)
 	}
@@ -462,6 +464,58 @@ func TestGivesUpAfterThreeDays(t *testing.T) {
 	}
 	s.awaitDisabled(w.ID, "72 hours: the endpoint responded 503")
 	s.stop()
+}
+
+// A clock that is ahead for a moment disables no webhook, and costs it no secret.
+func TestClockThatIsAheadForAMomentDisablesNothing(t *testing.T) {
+	store := newStore(t)
+	var ahead atomic.Int64
+	clock := storage.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
+	jumping := func(o *Options) { o.Clock = clock }
+	s := run(t, store, jumping)
+	e := newEndpoint(t, status(http.StatusServiceUnavailable))
+	w := s.create(e)
+	if _, _, err := s.Rotate(t.Context(), w.ID, plantstore.Actor{}); err != nil {
+		t.Fatal(err)
+	}
+	e.trust()
+	s.write(plantstore.Create, fern(1))
+	testenv.Eventually(t, func() error {
+		if p := s.get(w.ID).Progress.Pending; len(p) != 1 || p[0].Attempts < 2 {
+			return fmt.Errorf("%v is pending", p)
+		}
+		return nil
+	})
+	s.stop()
+	s = run(t, store, jumping) // it reads the times from the store
+	ahead.Store(int64(10 * 24 * time.Hour))
+	e.awaitMessages(len(e.messages()) + 3)
+	s.stop()
+	got := s.get(w.ID)
+	if got.Disabled != "" || len(got.Secrets) != 2 {
+		t.Errorf("during the jump: disabled: %q, and it has %d secrets", got.Disabled, len(got.Secrets))
+	}
+	if clock.Jumps() != 1 {
+		t.Errorf("%d jumps, want 1", clock.Jumps())
+	}
+	clock.Wait = 0 // it is ahead for good
+	s = run(t, store, jumping)
+	s.awaitDisabled(w.ID, "72 hours: the endpoint responded 503")
+	s.stop()
+	if got := s.get(w.ID).Secrets; len(got) != 1 {
+		t.Errorf("when the clock is believed it has %d secrets, want 1", len(got))
+	}
+}
+
+// What a clock that was ahead has written holds up nothing once it is right again.
+func TestTimesThatAreAheadAreNotWaitedFor(t *testing.T) {
+	now := time.Now()
+	pending := plantstore.PendingEvent{ID: 1, Attempts: 1, First: now.AddDate(0, 0, 10), Next: now.AddDate(0, 0, 10)}
+	q := newTestQueue(plantstore.Progress{Pending: []plantstore.PendingEvent{pending}})
+	got := q.progress().Pending[0]
+	if got.First.After(time.Now()) || got.Next.After(time.Now().Add(maxDelay)) {
+		t.Errorf("failing since %v, and attempted again at %v", got.First, got.Next)
+	}
 }
 
 func TestWebhookBehindTheLogIsDisabled(t *testing.T) {

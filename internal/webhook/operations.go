@@ -119,7 +119,8 @@ func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w 
 				w.Secrets[i].Expires = time.Now().UTC().Add(rotation).Truncate(time.Second)
 			}
 		}
-		w.Secrets = slices.Insert(slices.DeleteFunc(w.Secrets, hasExpired), 0, added)
+		s.forgetExpired(w)
+		w.Secrets = slices.Insert(w.Secrets, 0, added)
 		w.Secrets = w.Secrets[:min(len(w.Secrets), maxSecrets)]
 	})
 	if err != nil {

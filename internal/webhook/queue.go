@@ -53,7 +53,15 @@ type item struct {
 
 func newQueue(p plantstore.Progress, firstDelay time.Duration) *queue {
 	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), firstDelay: firstDelay}
+	now := time.Now()
 	for _, pending := range p.Pending {
+		// The clock may have been ahead when these were set.
+		if pending.First.After(now) {
+			pending.First = now
+		}
+		if latest := now.Add(maxDelay); pending.Next.After(latest) {
+			pending.Next = latest
+		}
 		q.push(&item{PendingEvent: pending, sent: true})
 	}
 	return q

@@ -8,6 +8,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"plantstore"
+	"plantstore/internal/storage"
 )
 
 const (
@@ -53,6 +55,8 @@ type Options struct {
 	// Observe, if set, is called after every attempt.
 	Observe func(ok bool, took time.Duration)
 	Log     *slog.Logger
+	// Clock is that of the server.
+	Clock *storage.Clock
 }
 
 // Sender sends events to the webhooks of a store while it runs. Clients create and change
@@ -87,6 +91,7 @@ type sighting struct {
 // New returns a sender.
 func New(store plantstore.Store, opts Options) *Sender {
 	g := guard{allow: opts.Allow}
+	opts.Clock = cmp.Or(opts.Clock, storage.NewClock("server", time.Now, opts.Log))
 	return &Sender{
 		store: store, opts: opts, owner: rand.Text(), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
@@ -170,7 +175,7 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 			return errChanged
 		}
 		now.Lease = plantstore.Lease{Owner: s.owner, Renewal: now.Lease.Renewal + 1}
-		now.Secrets = slices.DeleteFunc(now.Secrets, hasExpired)
+		s.forgetExpired(now)
 		for i := range now.Secrets {
 			now.Secrets[i].Secret = s.sealer.seal(now.ID, now.Secrets[i].Secret)
 		}
@@ -200,11 +205,24 @@ func (d *delivery) isCurrent(w *plantstore.Webhook) bool {
 	default:
 	}
 	return d.owns(w) && w.URL == d.hook.URL && slices.Equal(w.Types, d.hook.Types) &&
-		slices.Equal(w.Secrets, d.hook.Secrets) && !slices.ContainsFunc(w.Secrets, hasExpired)
+		slices.Equal(w.Secrets, d.hook.Secrets) && len(signing(w)) == len(d.secrets)
+}
+
+// signing returns the secrets that sign now.
+func signing(w *plantstore.Webhook) []plantstore.WebhookSecret {
+	return slices.DeleteFunc(slices.Clone(w.Secrets), hasExpired)
 }
 
 func hasExpired(s plantstore.WebhookSecret) bool {
 	return !s.Expires.IsZero() && s.Expires.Before(time.Now())
+}
+
+// forgetExpired removes the secrets that have expired, once the clock can be believed.
+func (s *Sender) forgetExpired(w *plantstore.Webhook) {
+	made := s.opts.Clock.Ago(rotation)
+	w.Secrets = slices.DeleteFunc(w.Secrets, func(secret plantstore.WebhookSecret) bool {
+		return !secret.Expires.IsZero() && secret.Expires.Before(made.Add(rotation))
+	})
 }
 
 // mayTake reports whether nobody else delivers for the webhook.
@@ -235,13 +253,10 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []stri
 	go d.run(ctx)
 }
 
-// secrets returns the secrets that sign now.
+// secrets opens the secrets that sign now.
 func (s *Sender) secrets(w *plantstore.Webhook) ([]string, error) {
 	var all []string
-	for _, sealed := range w.Secrets {
-		if hasExpired(sealed) {
-			continue
-		}
+	for _, sealed := range signing(w) {
 		secret, err := s.sealer.open(w.ID, sealed.Secret)
 		if err != nil {
 			return nil, err
