@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -153,8 +152,7 @@ type tokenCommand struct {
 	Show   tokenShow   `cmd:"" help:"Show your own token, without its secret."`
 }
 
-// lifetime is how long a token is valid: a duration that may be in days, or zero for
-// never expiring.
+// lifetime is how long a token is valid, or zero for never expiring.
 type lifetime time.Duration
 
 func (l *lifetime) UnmarshalText(text []byte) error {
@@ -162,12 +160,7 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 		*l = 0
 		return nil
 	}
-	if days, isDays := strings.CutSuffix(string(text), "d"); isDays {
-		if n, err := strconv.Atoi(days); err == nil && n > 0 && n <= 36500 {
-			*l = lifetime(n) * lifetime(24*time.Hour)
-			return nil
-		}
-	} else if d, err := time.ParseDuration(string(text)); err == nil && d >= time.Second {
+	if d, err := parseDuration(string(text)); err == nil && d >= time.Second {
 		*l = lifetime(d)
 		return nil
 	}
