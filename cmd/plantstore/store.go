@@ -50,6 +50,8 @@ func (f storeFlags) check() error {
 	switch {
 	case f.DB == "":
 		return usage("--db must not be empty: use the path of a file, or " + urlForm)
+	case f.isPostgres() && strings.Contains(f.DB, "pool_max_conns="):
+		return usage("--db must not have pool_max_conns: use --db-connections of serve, which counts all connections to PostgreSQL")
 	case f.isPostgres(), strings.HasPrefix(f.DB, "./"), filepath.IsAbs(f.DB):
 		return nil
 	case urlScheme.MatchString(f.DB):

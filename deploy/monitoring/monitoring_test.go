@@ -313,7 +313,7 @@ var firing = map[string][]string{
 	"PlantstoreHistory":         {`plantstore_log_oldest_seconds 80000x250`, `plantstore_log_last_seq 2000x250`, `plantstore_log_events 1000x250`},
 	"PlantstoreWebhookDisabled": {`plantstore_webhooks_disabled 0 1`},
 	"PlantstoreWebhookLate":     {`plantstore_webhook_lag_seconds 800+15x40`},
-	"PlantstorePoolExhausted":   {`plantstore_postgres_pool_in_use{pool="write"} 6x30`, `plantstore_postgres_pool_max{pool="write"} 6x30`},
+	"PlantstorePoolExhausted":   {`plantstore_postgres_pool_wait_seconds_total{pool="list"} 0+30x60`},
 	"PlantstoreFileDescriptors": {`process_open_fds{job="plantstore"} 900`, `process_max_fds{job="plantstore"} 1000`},
 }
 

@@ -31,9 +31,11 @@ type Applier interface {
 }
 
 // A distant store is reached over a network. RoundTrip returns how long a message to the
-// store and its response take, without any work.
+// store and its response take, without any work, and MaxInFlight how many batches it can apply
+// at once.
 type distant interface {
 	RoundTrip() time.Duration
+	MaxInFlight() int
 }
 
 // Options adjust a [Writer]. The zero value of a field stands for its default.
@@ -75,9 +77,6 @@ const (
 	maxImport    = 32 << 10
 	importTarget = 30 * time.Millisecond
 )
-
-// maxInFlight is how many batches may be in flight to a distant store.
-const maxInFlight = 6
 
 // maxBatchText is the amount of text that ends a batch, in bytes. The store holds all
 // of it at once.
@@ -142,7 +141,7 @@ func New(store Applier, opts Options) *Writer {
 		importGate: make(chan struct{}, 1),
 	}
 	if store, ok := store.(distant); ok {
-		w.roundTrip, w.inFlight, w.withheld = store.RoundTrip, make(chan struct{}, maxInFlight), maxInFlight-1
+		w.roundTrip, w.inFlight, w.withheld = store.RoundTrip, make(chan struct{}, store.MaxInFlight()), store.MaxInFlight()-1
 		for range w.withheld {
 			w.inFlight <- struct{}{}
 		}
@@ -252,7 +251,7 @@ func (w *Writer) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping.Err() == nil {
-		switch needed, now := inFlight(w.took, w.roundTrip()), cap(w.inFlight)-w.withheld; {
+		switch needed, now := min(inFlight(w.took, w.roundTrip()), cap(w.inFlight)), cap(w.inFlight)-w.withheld; {
 		case needed < now:
 			w.withheld++
 			return
@@ -273,7 +272,7 @@ func inFlight(took, roundTrip time.Duration) int {
 		return 1
 	}
 	work := max(took-roundTrip, 1)
-	return int(max(1, min(took*3/2/work, maxInFlight)))
+	return int(max(1, took*3/2/work))
 }
 
 // finish removes the batch's writes from the queue and wakes their callers.

@@ -11,6 +11,8 @@ import (
 	"plantstore"
 )
 
+const maxInFlight = 6
+
 // distantStore is a store at the other end of a network, which works on one batch at a time.
 type distantStore struct {
 	roundTrip, work time.Duration
@@ -30,6 +32,8 @@ func (s *distantStore) RoundTrip() time.Duration {
 	defer s.mu.Unlock()
 	return s.roundTrip
 }
+
+func (s *distantStore) MaxInFlight() int { return maxInFlight }
 
 func (s *distantStore) Apply(_ context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,7 +218,7 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 		cancel()
 	}
 	// A cancelled connection takes a moment to close.
-	testenv.WaitFor(t, "all connections to be released", func() bool { return s.list.Stat().AcquiredConns() == 0 })
+	testenv.WaitFor(t, "all connections to be released", func() bool { return s.conns.Stat().AcquiredConns() == 0 })
 	n := 0
 	for _, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
 		if err != nil {
@@ -230,43 +231,85 @@ func TestScansReleaseTheirConnections(t *testing.T) {
 	}
 }
 
-// TestShortReadsDoNotWaitForLongOnes reads while every connection for lists and scans
-// is in use, and tokens while those for plants are too.
-func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
-	s := openReady(t, pgtest.Fresh(t))
-	apply(t, s, create(plant(1, "fern")))
-	tk := token("ci")
-	if err := s.CreateToken(t.Context(), tk, plantstore.Actor{Name: plantstore.Operator}); err != nil {
-		t.Fatal(err)
+// Whatever takes long, what is short finds a connection. A store has at least one for each pool.
+func TestNoPoolWaitsForAnother(t *testing.T) {
+	for _, connections := range []int{0, minConnections} {
+		url := pgtest.Fresh(t)
+		s := mustOpenWith(t, url, Options{Connections: connections})
+		t.Cleanup(func() { s.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout)
+		defer cancel()
+		tk := token("ci")
+		for i, busy := range []*pool{nil, s.export, s.list, s.read} {
+			if busy != nil {
+				occupy(t, s, busy)
+			}
+			id := plantstore.ID(i)
+			apply(t, s, create(plant(id, "fern")))
+			for what, call := range map[*pool]func() error{
+				s.read: func() error {
+					_, err := s.Plant(ctx, id)
+					_, failed := s.ActiveTokens(ctx, tk.Created)
+					return errors.Join(err, failed, s.Ready(ctx))
+				},
+				s.list: func() error {
+					_, err := s.List(ctx, plantstore.Query{Limit: 10})
+					return err
+				},
+				s.export: func() error {
+					for _, err := range s.Scan(ctx, plantstore.Query{}, nil) {
+						return err
+					}
+					return nil
+				},
+			} {
+				if len(what.inUse) == cap(what.inUse) {
+					continue
+				}
+				if err := call(); err != nil {
+					t.Errorf("%d connections, pool %s: %v", connections, what.name, err)
+				}
+			}
+		}
+		if got, want := s.Connections(), cmp.Or(connections, defaultConnections); got > want {
+			t.Errorf("%d connections are open, want at most %d", got, want)
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout)
-	defer cancel()
-	occupy(t, s.list)
-	if _, err := s.Plant(ctx, 1); err != nil {
-		t.Errorf("Plant: %v", err)
-	}
-	if err := s.Ready(ctx); err != nil {
-		t.Errorf("Ready: %v", err)
-	}
-	occupy(t, s.read)
-	if _, err := s.Token(ctx, tk.Hash); err != nil {
-		t.Errorf("Token: %v", err)
-	}
-	if _, err := s.Tokens(ctx); err != nil {
-		t.Errorf("Tokens: %v", err)
-	}
-	apply(t, s, create(plant(2, "fern")))
 }
 
-// occupy acquires all connections of a pool until the test ends.
-func occupy(t *testing.T, pool *pgxpool.Pool) {
-	t.Helper()
-	for range pool.Config().MaxConns {
-		c, err := pool.Acquire(t.Context())
+func TestWaitsForAPoolAreCounted(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	var held []*pgxpool.Conn
+	for range cap(s.read.inUse) {
+		c, err := s.acquire(t.Context(), s.read)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(c.Release)
+		held = append(held, c)
+	}
+	ready := make(chan error, 1)
+	go func() { ready <- s.Ready(t.Context()) }()
+	testenv.WaitFor(t, "a wait", func() bool { return s.Pools()[1].Waits == 1 })
+	for _, c := range held {
+		s.release(c, s.read)
+	}
+	if err := <-ready; err != nil {
+		t.Error(err)
+	}
+	if got := s.Pools()[1]; got.Name != "read" || got.InUse != 0 || got.Max != 4 || got.Waited <= 0 {
+		t.Errorf("the pool is %+v", got)
+	}
+}
+
+// occupy acquires all connections of a pool until the test ends.
+func occupy(t *testing.T, s *Store, p *pool) {
+	t.Helper()
+	for range cap(p.inUse) {
+		c, err := s.acquire(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.release(c, p) })
 	}
 }
 

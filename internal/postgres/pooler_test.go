@@ -30,7 +30,7 @@ func TestStoresShareAPooler(t *testing.T) {
 	}
 	callers.Wait()
 	for _, s := range stores {
-		for _, c := range s.write.AcquireAllIdle(t.Context()) {
+		for _, c := range s.conns.AcquireAllIdle(t.Context()) {
 			var left []string
 			rows, err := c.Query(t.Context(), `SELECT name FROM pg_settings WHERE source = 'session' AND name <> 'application_name'
 				UNION ALL SELECT statement FROM pg_prepared_statements WHERE name <> ''`)

@@ -18,6 +18,13 @@
 // second. LISTEN would save that small query, but would need it again after every
 // lost connection. It also needs a dedicated connection, which poolers do not provide.
 //
+// # Connections
+//
+// The store opens no more than it was given. Four pools share them, each with a part of its own,
+// so that what is short never waits for what may take long. Which connection a call gets does not
+// matter: idle ones are there for all pools. If the server refuses to open another one, a call
+// waits for one that is open.
+//
 // # Poolers
 //
 // Nothing outlives a transaction, so that a pooler may give each to another connection:
@@ -46,18 +53,6 @@ import (
 	"plantstore/internal/storage"
 )
 
-// The connections that a store may open. Writes, reads of single plants, reads of
-// tokens and webhooks, and lists and scans have a pool each, so that short operations
-// never wait for long ones. Of the first three pools, one or two connections are in use;
-// the others are spares for when a server hangs and its connections are slow to close.
-// Scans may take half of the last one.
-const (
-	maxWriters      = 6
-	maxReaders      = 4
-	maxTokenReaders = 3
-	maxListers      = 6
-)
-
 const (
 	// connectTimeout is how long a host may take to accept a connection, unless
 	// the URL says otherwise.
@@ -69,6 +64,10 @@ const (
 	closeTimeout = 5 * time.Second
 	// pingTimeout is how long an idle connection may take to prove that it is alive.
 	pingTimeout = 2 * time.Second
+	// idleTimeout is how long a connection may be idle before it is given back, and idleCheck
+	// how often that is checked.
+	idleTimeout = 30 * time.Second
+	idleCheck   = 5 * time.Second
 )
 
 // Options adjust a [Store]. The zero value of a field stands for its default.
@@ -76,6 +75,8 @@ type Options struct {
 	// StoreTimeout is how long a read, or a change to a token or webhook, waits for a
 	// server to come back: 30 s. The caller of Apply sets its own timeout.
 	StoreTimeout time.Duration
+	// Connections is how many connections the store may open: 19, and 4 at least.
+	Connections int
 	// Existing requires that the database has a store. If it has none, every call fails
 	// with fs.ErrNotExist and creates nothing.
 	Existing bool
@@ -99,12 +100,13 @@ type Store struct {
 	opts        Options
 	name        string // where the store is, without user and password
 	callTimeout time.Duration
-	write       *pgxpool.Pool
-	read        *pgxpool.Pool            // for single plants
-	tokens      *pgxpool.Pool            // and webhooks
-	list        *pgxpool.Pool            // for lists and scans
-	pools       map[string]*pgxpool.Pool // all of them, by the names that Pools returns
-	scans       chan struct{}            // holds a token for each scan in progress
+	conns       *pgxpool.Pool
+	write       *pool         // for everything that writes
+	read        *pool         // for what is quick: single plants, tokens, webhooks, readiness
+	list        *pool         // for lists, searches and pages of events
+	export      *pool         // for scans
+	pools       []*pool       // all of them
+	released    chan struct{} // receives when a connection is released, if a call waits for that
 	reads       coalescer
 	pooled      atomic.Bool // the connections are those of a pooler
 
@@ -138,11 +140,9 @@ var _ plantstore.Store = (*Store)(nil)
 // so it fails only if the URL is invalid. The first use connects, and creates or
 // migrates the schema. No error that a store returns contains the URL's password.
 //
-// Of several hosts, the store uses the one that accepts writes, even if the URL
-// does not set target_session_attrs=read-write. The URL's pool_max_conns limits
-// the connections for lists, searches and exports, 6 by default and 2 at least. Up to
-// 13 more serve writes, single plants and tokens. Statements are prepared by name unless
-// there is a pooler in between, or the URL sets default_query_exec_mode.
+// Of several hosts, the store uses the one that accepts writes, even if the URL does not set
+// target_session_attrs=read-write. Statements are prepared by name unless there is a pooler in
+// between, or the URL sets default_query_exec_mode.
 func Open(url string, opts Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
@@ -157,10 +157,9 @@ func Open(url string, opts Options) (*Store, error) {
 		opts:        opts,
 		name:        name(config.ConnConfig),
 		callTimeout: callTimeout,
-		scans:       make(chan struct{}, config.MaxConns/2),
+		released:    make(chan struct{}),
 		reads:       coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
 		migrating:   make(chan struct{}, 1),
-		pools:       map[string]*pgxpool.Pool{},
 		clock:       storage.NewClock("database", nil, opts.Log),
 		selectTime:  "SELECT clock_timestamp()",
 		trimSize:    maxTrim,
@@ -169,30 +168,14 @@ func Open(url string, opts Options) (*Store, error) {
 	if !strings.Contains(url, "default_query_exec_mode=") {
 		config.BeforeConnect, config.AfterConnect = s.chooseMode, s.findPooler
 	}
-	for name, size := range map[string]int32{"write": maxWriters, "read": maxReaders, "token": maxTokenReaders, "list": config.MaxConns} {
-		config := config.Copy()
-		config.MaxConns = size
-		pool, err := pgxpool.NewWithConfig(context.Background(), config)
-		if err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-		s.pools[name] = pool
+	connections := max(minConnections, cmp.Or(opts.Connections, defaultConnections))
+	s.pools = newPools(connections)
+	s.write, s.read, s.list, s.export = s.pools[0], s.pools[1], s.pools[2], s.pools[3]
+	config.MaxConns = int32(connections)
+	if s.conns, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		return nil, err
 	}
-	s.write, s.read, s.tokens, s.list = s.pools["write"], s.pools["read"], s.pools["token"], s.pools["list"]
 	return s, nil
-}
-
-// Pools describes the pools of connections.
-func (s *Store) Pools() []storage.PoolStats {
-	var all []storage.PoolStats
-	for name, pool := range s.pools {
-		stat := pool.Stat()
-		all = append(all, storage.PoolStats{
-			Name: name, InUse: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()), Max: int(stat.MaxConns()),
-			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime(),
-		})
-	}
-	return all
 }
 
 // String returns where the store is, without its user and password.
@@ -203,9 +186,7 @@ func (s *Store) String() string { return s.name }
 func (s *Store) Close() error {
 	closed := make(chan struct{})
 	go func() {
-		for _, pool := range s.pools {
-			pool.Close()
-		}
+		s.conns.Close()
 		close(closed)
 	}()
 	select {
@@ -218,7 +199,7 @@ func (s *Store) Close() error {
 // Ready returns nil if a server that accepts writes responds and has a schema that this
 // release may write to.
 func (s *Store) Ready(ctx context.Context) error {
-	return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	return s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, fence)
 		return err
 	})
@@ -239,10 +220,7 @@ func parse(url string) (*pgxpool.Config, error) {
 	if err != nil || isAmbiguous(url) {
 		return nil, urlError(url)
 	}
-	if !strings.Contains(url, "pool_max_conns=") {
-		config.MaxConns = maxListers
-	}
-	config.MaxConns = max(2, config.MaxConns)
+	config.MaxConnIdleTime, config.HealthCheckPeriod = idleTimeout, idleCheck
 	config.PingTimeout = cmp.Or(config.PingTimeout, pingTimeout)
 	conn := config.ConnConfig
 	if conn.ValidateConnect == nil {
@@ -348,7 +326,7 @@ func recordWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 // withConn runs f with a connection to a server that has the current schema, for no
 // longer than the limit, unless that is 0, and classifies its error. A transaction
 // that f leaves open is rolled back.
-func (s *Store) withConn(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, f func(context.Context, *pgx.Conn) error) error {
+func (s *Store) withConn(ctx context.Context, p *pool, limit time.Duration, f func(context.Context, *pgx.Conn) error) error {
 	if err := s.migrate(ctx); err != nil {
 		return s.classify(ctx, err)
 	}
@@ -358,7 +336,7 @@ func (s *Store) withConn(ctx context.Context, pool *pgxpool.Pool, limit time.Dur
 		limited, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	err := s.withPooledConn(limited, pool, f)
+	err := s.withPooledConn(limited, p, f)
 	if meetsOtherSchema(err) {
 		err = s.checkSchema(ctx, err)
 	}
@@ -367,15 +345,12 @@ func (s *Store) withConn(ctx context.Context, pool *pgxpool.Pool, limit time.Dur
 
 // withPooledConn runs f with a connection of the pool. An error that cost the
 // connection is a [connError].
-func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
-	acquired, err := pool.Acquire(ctx)
-	if errors.Is(err, errPooled) {
-		acquired, err = pool.Acquire(ctx)
-	}
+func (s *Store) withPooledConn(ctx context.Context, p *pool, f func(context.Context, *pgx.Conn) error) error {
+	acquired, err := s.acquire(ctx, p)
 	if err != nil {
 		return connError{err}
 	}
-	defer acquired.Release()
+	defer s.release(acquired, p)
 	c := acquired.Conn()
 	clear(c.PgConn().CustomData())
 	err = f(ctx, c)
@@ -394,9 +369,7 @@ func (s *Store) withPooledConn(ctx context.Context, pool *pgxpool.Pool, f func(c
 	case sqlState(err) == readOnly, errors.Is(err, pgconn.ErrReadOnlyConnection):
 		// The primary has become a standby, so the other connections are as useless
 		// as this one.
-		for _, pool := range s.pools {
-			pool.Reset()
-		}
+		s.conns.Reset()
 		return connError{err}
 	}
 	return err
@@ -481,14 +454,14 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 }
 
 // retryCall runs f with a connection of the pool, again if the connection is lost.
-func (s *Store) retryCall(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
-	return s.retry(ctx, func() error { return s.withConn(ctx, pool, s.callTimeout, f) })
+func (s *Store) retryCall(ctx context.Context, p *pool, f func(context.Context, *pgx.Conn) error) error {
+	return s.retry(ctx, func() error { return s.withConn(ctx, p, s.callTimeout, f) })
 }
 
 // read returns what f reads with a connection of the pool. It calls f again if the connection is
 // lost.
-func read[T any](ctx context.Context, s *Store, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) (T, error)) (found T, err error) {
-	err = s.retryCall(ctx, pool, func(ctx context.Context, c *pgx.Conn) (err error) {
+func read[T any](ctx context.Context, s *Store, p *pool, f func(context.Context, *pgx.Conn) (T, error)) (found T, err error) {
+	err = s.retryCall(ctx, p, func(ctx context.Context, c *pgx.Conn) (err error) {
 		found, err = f(ctx, c)
 		return err
 	})
@@ -500,7 +473,7 @@ func read[T any](ctx context.Context, s *Store, pool *pgxpool.Pool, f func(conte
 
 // queryAll returns the rows of a query about tokens or webhooks.
 func queryAll[T any](ctx context.Context, s *Store, decode pgx.RowToFunc[T], query string, args ...any) ([]T, error) {
-	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) ([]T, error) {
+	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) ([]T, error) {
 		rows, _ := c.Query(ctx, query, args...) // CollectRows returns the error
 		return pgx.CollectRows(rows, decode)
 	})

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"math"
 	"time"
@@ -95,7 +94,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 }
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer
-// does, so their number is limited: short reads must not wait for them.
+// does, so scans have a pool of their own: nothing else waits for them.
 func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
@@ -105,17 +104,11 @@ func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cur
 }
 
 func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
-	select {
-	case s.scans <- struct{}{}:
-		defer func() { <-s.scans }()
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", s.name, ctx.Err())
-	}
 	matches := match.Filter(q)
 	yielded, stopped := false, false
 	var err error
 	s.retry(ctx, func() error {
-		err = s.withConn(ctx, s.list, 0, func(ctx context.Context, c *pgx.Conn) error {
+		err = s.withConn(ctx, s.export, 0, func(ctx context.Context, c *pgx.Conn) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			// Only the wait for the server is limited, not the consumer's time.

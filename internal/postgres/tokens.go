@@ -114,10 +114,8 @@ func (s *Store) deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time
 // transaction.
 func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t plantstore.Token, by string) error {
 	text := string(wire.EncodeToken(t.Logged(), ""))
-	var b pgx.Batch
-	b.Queue(lockLog)
-	b.Queue(appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
-	return c.SendBatch(ctx, &b).Close()
+	_, err := c.Exec(ctx, appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
+	return err
 }
 
 // inTurn runs f in a transaction that takes turns with others. If the connection is lost, or the
@@ -156,7 +154,7 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
+	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
 		return findToken(ctx, c, selectToken, hash)
 	})
 }

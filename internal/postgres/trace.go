@@ -5,16 +5,14 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // tracer is [Options.Trace], which it passes what the driver does.
 type tracer func(ctx context.Context, name, sql string) (context.Context, func(error))
 
 var (
-	_ pgx.QueryTracer       = tracer(nil)
-	_ pgx.BatchTracer       = tracer(nil)
-	_ pgxpool.AcquireTracer = tracer(nil)
+	_ pgx.QueryTracer = tracer(nil)
+	_ pgx.BatchTracer = tracer(nil)
 )
 
 // endKey is the key of the function that ends an operation, in its context.
@@ -50,13 +48,5 @@ func (t tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 func (t tracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 func (t tracer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
-	end(ctx, data.Err)
-}
-
-func (t tracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
-	return t.start(ctx, "acquire", "")
-}
-
-func (t tracer) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
 	end(ctx, data.Err)
 }

@@ -23,7 +23,7 @@ const (
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
 	// selectBacklogs has for each of the positions $1 how many of the $3 events after it have
 	// types in the set of the same index in $2, and when the first was committed.
-	selectBacklogs = `SELECT backlog.events, backlog.oldest FROM log_end()
+	selectBacklogs = `SELECT backlog.events, backlog.oldest FROM log_state
 		CROSS JOIN unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS webhook (position, types, n)
 		CROSS JOIN LATERAL (
 			SELECT greatest(position, trimmed) AS last, array(SELECT t::smallint FROM generate_series(1, 62) AS t WHERE (types >> t) & 1 = 1) AS sent OFFSET 0
@@ -31,10 +31,10 @@ const (
 		CROSS JOIN LATERAL (
 			SELECT count(*) AS events, coalesce(min(log.time), 0) AS oldest
 			FROM log CROSS JOIN unnest(log.type[last - first + 2:last - first + 1 + $3::bigint]) AS event (type)
-			WHERE first >= (SELECT max(first) FROM log WHERE first > trimmed AND first <= last + 1) AND first <= last + $3
+			WHERE first >= coalesce((SELECT max(first) FROM log WHERE first <= last + 1), 0) AND first <= last + $3
 				AND log.type && sent AND event.type = ANY (sent)
 		) AS backlog
-		ORDER BY n`
+		WHERE log_state.id = 1 ORDER BY n`
 	selectWebhooks   = `SELECT id, value FROM stored_webhooks ORDER BY seq`
 	selectDeliveries = `SELECT webhooks.id, coalesce(deliveries.value, 'null')
 		FROM stored_webhooks AS webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`
@@ -178,7 +178,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Acto
 
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
-	return read(ctx, s, s.tokens, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
+	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
 		return queryOne(ctx, c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, webhookKey(id))
 	})
 }

@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if testenv.Pooled() {
+	if testenv.TwoServers() {
 		os.Exit(harness.Main(func() int { return pgtest.Main(m) }))
 	}
 	servertest.Main(m)
@@ -43,11 +43,11 @@ func start(t testing.TB, opts servertest.Options) *service {
 	return newService(t, servertest.Start(t, opts))
 }
 
-// startDefault starts a service with the default options. If [testenv.Pooled], it is two servers.
+// startDefault starts a service with the default options. If [testenv.TwoServers], it is two.
 func startDefault(t testing.TB) *service {
 	t.Helper()
-	if testenv.Pooled() {
-		return startPooled(t)
+	if testenv.TwoServers() {
+		return startTwo(t)
 	}
 	return start(t, servertest.Options{})
 }
@@ -62,13 +62,13 @@ func newService(t testing.TB, s *servertest.Server) *service {
 	return &service{s, newValidator(t, s.BaseURL), web}
 }
 
-// onEveryStore runs a test with a service on each kind of store. If [testenv.Pooled], the
-// service is two servers.
+// onEveryStore runs a test with a service on each kind of store. If [testenv.TwoServers],
+// the service is two servers.
 func onEveryStore(t *testing.T, test func(t *testing.T, s *service)) {
 	t.Helper()
-	if testenv.Pooled() {
+	if testenv.TwoServers() {
 		t.Parallel()
-		test(t, startPooled(t))
+		test(t, startTwo(t))
 		return
 	}
 	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) { test(t, newService(t, s)) })

@@ -177,7 +177,11 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 		}
 		gauge("plantstore_store_damaged", "1 if the store is damaged and refuses writes, otherwise 0.", damaged)
 	}
-	if store, ok := f.Store.(interface{ Pools() []storage.PoolStats }); ok {
+	if store, ok := f.Store.(interface {
+		Connections() int
+		Pools() []storage.PoolStats
+	}); ok {
+		gauge("plantstore_postgres_connections", "Open connections to PostgreSQL.", float64(store.Connections()))
 		collectPools(store.Pools(), metrics)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
@@ -242,9 +246,8 @@ func collectPools(pools []storage.PoolStats, metrics chan<- prometheus.Metric) {
 			metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"pool"}, nil), kind, value, p.Name)
 		}
 		send(prometheus.GaugeValue, "plantstore_postgres_pool_in_use", "Connections in use.", float64(p.InUse))
-		send(prometheus.GaugeValue, "plantstore_postgres_pool_idle", "Connections that are open and not in use.", float64(p.Idle))
-		send(prometheus.GaugeValue, "plantstore_postgres_pool_max", "Connections that may be open.", float64(p.Max))
-		send(prometheus.CounterValue, "plantstore_postgres_pool_waits_total", "Waits for a connection, because none was idle.", float64(p.Waits))
+		send(prometheus.GaugeValue, "plantstore_postgres_pool_max", "Connections that may be in use.", float64(p.Max))
+		send(prometheus.CounterValue, "plantstore_postgres_pool_waits_total", "Waits for a connection, because all were in use.", float64(p.Waits))
 		send(prometheus.CounterValue, "plantstore_postgres_pool_wait_seconds_total", "Time spent in these waits.", p.Waited.Seconds())
 	}
 }

@@ -355,10 +355,13 @@ func TestMetricsOfTheStore(t *testing.T) {
 		}
 		moving := []string{"plantstore_store_plants", "plantstore_log_bytes"}
 		if strings.Contains(s.metrics(t), "plantstore_postgres_pool_max") {
-			moving = append(moving, `plantstore_postgres_pool_waits_total{pool="list"}`, `plantstore_postgres_pool_wait_seconds_total{pool="list"}`,
-				`plantstore_postgres_pool_idle{pool="list"}`, `plantstore_postgres_pool_in_use{pool="list"}`)
-			s.wantMetrics(t, `plantstore_clock_jumps_total{clock="database"} 0`, `plantstore_postgres_pool_max{pool="write"} 6`, `plantstore_postgres_pool_max{pool="read"} 4`,
-				`plantstore_postgres_pool_max{pool="token"} 3`, `plantstore_postgres_pool_max{pool="list"} 6`)
+			moving = append(moving, `plantstore_postgres_pool_in_use{pool="export"}`)
+			s.wantMetrics(t, `plantstore_clock_jumps_total{clock="database"} 0`, `plantstore_postgres_pool_max{pool="write"} 7`, `plantstore_postgres_pool_max{pool="read"} 4`,
+				`plantstore_postgres_pool_max{pool="list"} 4`, `plantstore_postgres_pool_max{pool="export"} 4`,
+				`plantstore_postgres_pool_waits_total{pool="list"} 0`, `plantstore_postgres_pool_wait_seconds_total{pool="list"} 0`)
+			if open := s.metric(t, "plantstore_postgres_connections"); open < 1 || open > 19 {
+				t.Errorf("%v connections are open, want 1 to 19", open)
+			}
 		} else {
 			moving = append(moving, "plantstore_store_bytes", "plantstore_wal_bytes", "plantstore_disk_free_bytes", "plantstore_checkpoints_total")
 		}

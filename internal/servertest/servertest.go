@@ -115,7 +115,7 @@ func OnEveryStore(t *testing.T, test func(t *testing.T, s *Server)) {
 // package's TestMain must call [Main].
 func Postgres(t testing.TB) plantstore.Store {
 	t.Helper()
-	ofOneServer(t)
+	OfOneServer(t)
 	store, err := postgres.Open(pgtest.Fresh(t), postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func Postgres(t testing.TB) plantstore.Store {
 // the server does, or if the secret of a token is in its log.
 func Start(t testing.TB, opts Options) *Server {
 	t.Helper()
-	ofOneServer(t)
+	OfOneServer(t)
 	s := Launch(opts)
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
@@ -137,10 +137,10 @@ func Start(t testing.TB, opts Options) *Server {
 	return s
 }
 
-// ofOneServer skips a test of one server if those of two are run.
-func ofOneServer(t testing.TB) {
+// OfOneServer skips a test of one server if those of two are run. [Start] calls it.
+func OfOneServer(t testing.TB) {
 	t.Helper()
-	if testenv.Pooled() {
+	if testenv.TwoServers() {
 		t.Skip("not a test of two servers")
 	}
 }

@@ -44,8 +44,8 @@ func (n *Notifier) HasWaiters() bool {
 
 // PoolStats describes a store's pool of connections to an operator.
 type PoolStats struct {
-	Name             string
-	InUse, Idle, Max int
-	Waits            int64         // for a connection, because none was idle
-	Waited           time.Duration // in all of them
+	Name       string
+	InUse, Max int
+	Waits      int64         // for a connection, because all were in use
+	Waited     time.Duration // in all of them
 }

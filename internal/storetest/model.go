@@ -287,18 +287,18 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	if err := ctx.Err(); err != nil {
 		return plantstore.TagPage{}, err
 	}
-	plants := map[string][]plantstore.ID{}
+	counts := map[string]int{}
 	for _, p := range m.matching(plantstore.Query{}, nil) {
 		if tag, ok := p.Tag.Text(); ok && tag >= q.Start() {
-			plants[tag] = append(plants[tag], p.ID)
+			counts[tag]++
 		}
 	}
 	b := storage.NewTagPageBuilder(q, math.MaxInt)
-	for _, tag := range slices.Sorted(maps.Keys(plants)) {
+	for _, tag := range slices.Sorted(maps.Keys(counts)) {
 		if !b.Wants(tag) {
 			break
 		}
-		b.Add(tag, len(plants[tag]), plants[tag][0], 0)
+		b.Add(tag, counts[tag], 0)
 	}
 	return b.Page(), nil
 }

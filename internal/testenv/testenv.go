@@ -12,6 +12,8 @@
 //   - PLANTSTORE_TEST_BIN names the folder of the binaries that were built for this run.
 //   - PLANTSTORE_TEST_POOLED=1 runs tests of internal/server on two servers whose PostgreSQL
 //     is behind a PgBouncer that is killed and restarted all the time.
+//   - PLANTSTORE_TEST_LIMITED=1 runs them on two servers whose role in PostgreSQL may have no
+//     more than eight connections.
 package testenv
 
 import (
@@ -56,6 +58,9 @@ func appendLine(file, line string) error {
 
 // Pooled reports whether PostgreSQL is to be reached through a pooler.
 func Pooled() bool { return os.Getenv("PLANTSTORE_TEST_POOLED") == "1" }
+
+// TwoServers reports whether tests are to run on two servers that share a database.
+func TwoServers() bool { return Pooled() || os.Getenv("PLANTSTORE_TEST_LIMITED") == "1" }
 
 // NeedsProgram calls [Missing] if a program is not installed, and returns its path.
 func NeedsProgram(t testing.TB, name string) string {

@@ -93,6 +93,20 @@ func Fresh(t testing.TB) string {
 	return shared.server.URL() + "&search_path=" + name
 }
 
+// Limited returns the URL of an empty schema like [Fresh], as a role that may have only so many
+// connections, and as a superuser whose connections do not count and who acts as that role.
+func Limited(t testing.TB, connections int) (url, uncounted string) {
+	t.Helper()
+	url = Fresh(t)
+	schema := url[strings.LastIndex(url, "=")+1:]
+	role := "limited_" + schema
+	shared.Lock()
+	defer shared.Unlock()
+	shared.server.Exec(t, fmt.Sprintf("CREATE ROLE %s LOGIN CONNECTION LIMIT %d", role, connections))
+	shared.server.Exec(t, fmt.Sprintf("ALTER SCHEMA %s OWNER TO %s", schema, role))
+	return strings.Replace(url, "postgres@", role+"@", 1), url + "&role=" + role
+}
+
 // Start starts a server for this test alone, which is removed when the test ends. A
 // setting looks like "deadlock_timeout=100ms".
 func Start(t testing.TB, settings ...string) *Server {

@@ -1,13 +1,18 @@
 package server_test
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"plantstore"
 	"plantstore/e2e/harness"
@@ -17,12 +22,21 @@ import (
 	"plantstore/internal/testenv"
 )
 
-// startPooled starts two servers, each the real binary, on one database behind a pooler. Requests
-// go to them in turn.
-func startPooled(t testing.TB) *service {
+// startTwo starts two servers, each the real binary, on one database. Requests go to them in turn.
+// The database is behind a pooler if [testenv.Pooled]. Otherwise the servers have no more
+// connections than they need, and both must be ready throughout the test.
+func startTwo(t testing.TB) *service {
 	t.Helper()
-	db := pgtest.Fresh(t)
-	store, err := postgres.Open(db, postgres.Options{StoreTimeout: testenv.Timeout})
+	const least = 4
+	db, own, args := "", "", []string{"--auth-failures", "off", "--store-timeout", testenv.Timeout.String()}
+	if testenv.Pooled() {
+		db = pgtest.Fresh(t)
+		own = db
+	} else {
+		db, own = pgtest.Limited(t, 2*least)
+		args = append(args, "--db-connections", strconv.Itoa(least))
+	}
+	store, err := postgres.Open(own, postgres.Options{StoreTimeout: testenv.Timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +62,7 @@ func startPooled(t testing.TB) *service {
 		t.Fatal(err)
 	}
 	for i := range servers {
-		servers[i] = harness.New(t, db, "--base-url", s.URL, "--auth-failures", "off", "--store-timeout", testenv.Timeout.String())
+		servers[i] = harness.New(t, db, append(args, "--base-url", s.URL)...)
 		servers[i].Run()
 		t.Cleanup(func() {
 			if s.HasSecret([]byte(servers[i].Log())) {
@@ -56,7 +70,44 @@ func startPooled(t testing.TB) *service {
 			}
 		})
 	}
+	if !testenv.Pooled() {
+		for _, one := range servers {
+			staysReady(t, "http://"+one.Addr+"/readyz")
+		}
+	}
 	return newService(t, s)
+}
+
+// staysReady asks a server again and again whether it is ready, until the test ends.
+func staysReady(t testing.TB, url string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	t.Cleanup(asking.Wait)
+	t.Cleanup(stop)
+	web := &http.Client{Transport: &http.Transport{}}
+	asking.Go(func() {
+		defer web.CloseIdleConnections()
+		for pause := time.Tick(50 * time.Millisecond); ctx.Err() == nil; <-pause {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response, err := web.Do(r)
+			switch {
+			case ctx.Err() != nil:
+			case err != nil:
+				t.Error(err)
+			case response.StatusCode != http.StatusOK:
+				body, _ := io.ReadAll(response.Body)
+				t.Errorf("%s: got %d %s", url, response.StatusCode, body)
+			}
+			if err == nil {
+				response.Body.Close()
+			}
+		}
+	})
 }
 
 // retrying sends an export again that got 503, because PgBouncer was killed while its first part
