@@ -12,7 +12,7 @@ import (
 	"plantstore/internal/storage"
 )
 
-// The statements of webhooks. Each locks the row of the webhook first, so that no
+// The statements of webhooks. Each locks the row of the webhook before it uses it, so that no
 // update is lost, and no deliveries are added to a webhook that is being deleted.
 const (
 	insertWebhook = `INSERT INTO stored_webhooks (seq, id, value)
@@ -104,10 +104,10 @@ func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantst
 func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
 	err = s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() (err error) {
-			if hook, err = queryOne(ctx, c, rowWebhook, plantstore.ErrNoWebhook, lockWebhook, webhookKey(id)); err != nil {
+			if err := checkActor(ctx, c, by, lockToken); err != nil {
 				return err
 			}
-			if err := checkActor(ctx, c, by, lockToken); err != nil {
+			if hook, err = queryOne(ctx, c, rowWebhook, plantstore.ErrNoWebhook, lockWebhook, webhookKey(id)); err != nil {
 				return err
 			}
 			if err := change(&hook); err != nil {

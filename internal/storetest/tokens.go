@@ -612,17 +612,19 @@ func endedActorChangesNothing(t *testing.T, s *subject) {
 	addToken(t, s, active, other, expired, revoked)
 	addWebhooks(t, s, webhook("a"))
 	made := 0
+	update := func(id string, by plantstore.Actor) error {
+		_, err := s.UpdateWebhook(t.Context(), id, by, func(w *plantstore.Webhook) error { w.Epoch++; return nil })
+		return err
+	}
 	changes := map[string]func(by plantstore.Actor) error{
 		"CreateToken": func(by plantstore.Actor) error {
 			made++
 			return s.CreateToken(t.Context(), fresh(fmt.Sprint("made ", made)), by)
 		},
-		"RevokeToken":   func(by plantstore.Actor) error { return s.RevokeToken(t.Context(), other.Hash, now, by) },
-		"CreateWebhook": func(by plantstore.Actor) error { return s.CreateWebhook(t.Context(), webhook("b"), by) },
-		"UpdateWebhook": func(by plantstore.Actor) error {
-			_, err := s.UpdateWebhook(t.Context(), "a", by, func(w *plantstore.Webhook) error { w.Epoch++; return nil })
-			return err
-		},
+		"RevokeToken":           func(by plantstore.Actor) error { return s.RevokeToken(t.Context(), other.Hash, now, by) },
+		"CreateWebhook":         func(by plantstore.Actor) error { return s.CreateWebhook(t.Context(), webhook("b"), by) },
+		"UpdateWebhook":         func(by plantstore.Actor) error { return update("a", by) },
+		"UpdateWebhook of none": func(by plantstore.Actor) error { return update("none", by) },
 		"DeleteWebhook":         func(by plantstore.Actor) error { return s.DeleteWebhook(t.Context(), "a", by) },
 		"DeleteWebhook of none": func(by plantstore.Actor) error { return s.DeleteWebhook(t.Context(), "none", by) },
 	}
