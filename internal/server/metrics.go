@@ -175,7 +175,7 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 		if store.Damaged() != nil {
 			damaged = 1
 		}
-		gauge("plantstore_store_damaged", "1 if the store is damaged and refuses writes, otherwise 0.", damaged)
+		gauge("plantstore_store_damaged", "1 if the store is damaged, or no longer in its place, and refuses writes, otherwise 0.", damaged)
 	}
 	if store, ok := f.Store.(interface {
 		Connections() int

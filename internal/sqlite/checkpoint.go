@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -61,6 +62,11 @@ func (s *Store) Run(ctx context.Context) error {
 	defer trim.Stop()
 	defer checkpoint.Stop()
 	s.warnOfTime()
+	ctx, end := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watchPlaces(ctx) }) // also while the disk is slow
+	defer watch.Wait()
+	defer end()
 	var warned time.Time
 	for {
 		var err error
@@ -137,7 +143,7 @@ func (s *Store) flushWhileIdle(w *writer) error {
 
 // checkpointIfDue runs a checkpoint if there is enough to copy (invariant 9).
 func (s *Store) checkpointIfDue() error {
-	if err := s.checkTrusted(); err != nil {
+	if err := s.checkWritable(); err != nil {
 		return err
 	}
 	length, copied, err := walCheckpoint(s.checkpointer, "NOOP")

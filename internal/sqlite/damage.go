@@ -7,8 +7,8 @@ import (
 	"plantstore"
 )
 
-// Damaged returns why the store is known to be damaged, or nil. It then refuses
-// writes, and serves what can still be read.
+// Damaged returns why the store is known to be damaged, or no longer to be in its place, or nil.
+// It then refuses writes, and serves what can still be read.
 func (s *Store) Damaged() error {
 	if err := s.damage.Load(); err != nil {
 		return *err
@@ -16,13 +16,16 @@ func (s *Store) Damaged() error {
 	return nil
 }
 
-// markDamaged records the first error that says that the file is damaged, and logs
-// what to do about it. It returns the error with that advice.
-func (s *Store) markDamaged(err error) error {
-	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", damageAdvice)
+// markDamaged records an error that says that the file is damaged.
+func (s *Store) markDamaged(err error) error { return s.refuseWrites(damageAdvice, err) }
+
+// refuseWrites records the first error after which the store refuses writes, and logs what to
+// do about it. It returns the error with that advice.
+func (s *Store) refuseWrites(advice string, err error) error {
+	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
 	damage := fmt.Errorf("%w: %w", unavailable, err)
 	if s.damage.CompareAndSwap(nil, &damage) {
-		s.Log.Error(damageAdvice+". Until then it refuses writes", "db", s.path, "err", err)
+		s.Log.Error(advice+". Until then it refuses writes", "db", s.path, "err", err)
 	}
 	return damage
 }

@@ -29,11 +29,16 @@
 //     memory, whatever the tables say about them.
 //  6. A flush MUST write final states, so that it can be repeated after a crash. The number of
 //     plants and the size of the log are stored as of flushed, in the transaction that moves it.
-//  7. Only the process that holds the lock writes plants, flushes and trims. Others MUST append
+//  7. Only the process that holds the locks writes plants, flushes and trims. Others MUST append
 //     nothing except rows of tokens. The holder catches up with those before its next row. They
 //     MUST NOT migrate the file either, so no server writes to a schema that it does not know.
 //  8. A start trusts log_state and the rows after flushed, and nothing else.
 //  9. A commit is synced before it is reported (synchronous=FULL), except of the progress of
 //     webhooks. After a failed sync nobody knows what is on disk: the store MUST refuse
 //     everything from then on.
+//  10. A server locks the name of the file, which keeps out releases until 0.2.0, and one byte of
+//     the file itself, which keeps out servers that know it by another name. The descriptor with
+//     that lock MUST be opened before SQLite opens the file, and closed after SQLite has closed
+//     it, and nothing else in the process may open the file: when a process closes any descriptor
+//     of a file, the kernel drops the locks that SQLite has on it there.
 package sqlite

@@ -37,15 +37,21 @@ func Look(ctx context.Context, path string, say func(string)) (*Store, error) {
 // lookAsIs is Look without the migration. A store with an older schema can only be copied,
 // and its pages checked.
 func lookAsIs(path string, say func(string)) (*Store, error) {
-	info, err := os.Stat(path)
-	if err != nil {
+	s := newStore(path)
+	if err := checkOrphan(s.path); err != nil {
 		return nil, err
 	}
-	s := newStore(path)
+	if err := s.openFile(Existing); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	info, err := s.file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	_, noIndex := os.Stat(s.path + "-shm")
 	var parameters string
 	switch {
-	case serverRuns(s.path):
+	case s.serverRuns():
 		parameters = "mode=ro"
 	case !s.hasLog():
 		// Without a log SQLite would create one, unless it is told that the file does not change.
@@ -146,15 +152,19 @@ func (s *Store) lookAtCopy(size int64, say func(string), write func(path string)
 // vacuumInto writes a snapshot to the file at path, which must be empty or not exist.
 func (s *Store) vacuumInto(ctx context.Context, path string) error {
 	err := s.withConn(ctx, func(c *sqlite.Conn) error { return exec(c, "VACUUM INTO ?", path) })
-	if err != nil {
-		return cmp.Or(ctx.Err(), s.unchanged(), classify(s.path, err))
+	switch sqlite.ErrCode(err) {
+	case sqlite.ResultOK:
+		return s.unchanged()
+	case sqlite.ResultFull, sqlite.ResultIOErrWrite, sqlite.ResultIOErrFsync, sqlite.ResultIOErrTruncate:
+		return fmt.Errorf("%s: %w", path, err) // nothing is written to the store itself
 	}
-	return s.unchanged()
+	return cmp.Or(ctx.Err(), s.unchanged(), classify(s.path, err))
 }
 
 // recoveredCopy returns the store in a copy that has what is in the log: a log without an
 // index cannot be read without writing. No process has such a file open.
 func (s *Store) recoveredCopy(info fs.FileInfo, say func(string)) (*Store, error) {
+	defer s.Close()
 	log, err := os.Stat(s.path + "-wal")
 	if err != nil {
 		return nil, err

@@ -175,7 +175,7 @@ func Backup(ctx context.Context, path, file string, say func(string)) error {
 		return err
 	}
 	partial := partialName(file)
-	defer os.Remove(partial) // if it has not been renamed
+	defer removePartial(partial) // if it has not been renamed
 	if err := copyStore(ctx, path, partial, say); err != nil {
 		return err
 	}
@@ -192,6 +192,11 @@ func Backup(ctx context.Context, path, file string, say func(string)) error {
 // killed process has left is never in its way.
 func partialName(path string) string { return path + "." + rand.Text()[:8] + ".partial" }
 
+// removePartial removes such a file, and what SQLite has left beside it.
+func removePartial(path string) error {
+	return removeFiles(path, path+"-journal", path+"-wal", path+"-shm")
+}
+
 // copyStore writes a copy of the store at path to a new file and checks it. After an error
 // the caller removes the file.
 func copyStore(ctx context.Context, path, file string, say func(string)) error {
@@ -204,7 +209,9 @@ func copyStore(ctx context.Context, path, file string, say func(string)) error {
 		err = s.vacuumInto(ctx, file)
 	}
 	if err = errors.Join(err, s.Close()); err == nil {
-		err = renameStore(file)
+		if err = renameStore(file); err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write the backup: %w", err)

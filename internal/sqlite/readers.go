@@ -99,6 +99,9 @@ func (r *readers) acquire(ctx context.Context) (*sqlite.Conn, error) {
 }
 
 func (r *readers) open() (*sqlite.Conn, error) {
+	if err := r.store.checkPlaces(); err != nil {
+		return nil, err // it would read another store, or by another log
+	}
 	c, err := r.store.connect()
 	if err != nil {
 		return nil, err

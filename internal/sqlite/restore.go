@@ -44,16 +44,22 @@ func Restore(ctx context.Context, copied io.Reader, path string, replace bool) e
 	if _, err := os.Lstat(path); err == nil && !replace {
 		return fmt.Errorf("%s: %w", path, fs.ErrExist)
 	}
-	s := &Store{path: path}
-	if err := s.takeLock(); err != nil {
+	if err := checkOrphan(path); err != nil {
 		return err
 	}
+	s := &Store{path: path}
 	defer s.unlock()
+	if err := s.takeName(); err != nil {
+		return err
+	}
+	if err := s.openFile(Serve); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	partial := partialName(path + ".restore")
 	if err := writeNew(partial, copied); err != nil {
 		return fmt.Errorf("read the copy: %w", err)
 	}
-	defer removeFiles(partial, partial+"-wal", partial+"-shm") // unless they have been renamed
+	defer removePartial(partial) // if it has not been renamed
 	if err := checkCopy(ctx, partial); err != nil {
 		return err
 	}

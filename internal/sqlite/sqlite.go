@@ -53,9 +53,6 @@ const (
 	Existing
 )
 
-// ErrLocked says that another server has the file open.
-var ErrLocked = errors.New("another server has this store open")
-
 // Store is a [plantstore.Store] in one file. [Store.Run] must run for its
 // write-ahead log to stay small.
 type Store struct {
@@ -71,6 +68,8 @@ type Store struct {
 	path    string
 	connect func() (*sqlite.Conn, error) // opens a connection to the file
 	lock    *flock.Flock                 // nil unless opened to serve
+	file    *os.File                     // has the lock on the file itself
+	places  []place                      // of the files that SQLite has open, if it is opened to serve
 	read    *readers                     // for single plants
 	tokens  *readers                     // and webhooks
 	lists   *readers                     // without a filter
@@ -167,15 +166,24 @@ func newStore(path string) *Store {
 
 func (s *Store) open(mode Mode) error {
 	path := s.path
+	if err := checkOrphan(path); err != nil {
+		return err
+	}
 	if mode == Serve {
-		if err := s.takeLock(); err != nil {
+		if err := s.takeName(); err != nil {
 			return err
 		}
 	}
 	if err := createFile(path, mode); err != nil {
 		return err
 	}
-	conn, err := openOwned(path, mode)
+	if err := s.openFile(mode); err != nil {
+		return err
+	}
+	if err := s.checkLinks(); err != nil {
+		return err
+	}
+	conn, err := s.openOwned(mode)
 	if err != nil {
 		return err
 	}
@@ -207,8 +215,11 @@ func (s *Store) open(mode Mode) error {
 			return err
 		}
 	}
-	s.checkpointer, err = open(path)
-	return err
+	if s.checkpointer, err = open(path); err != nil || mode != Serve {
+		return err
+	}
+	// Except on Linux, SQLite has dropped the lock when it closed its first connection.
+	return errors.Join(s.takeFile(), s.notePlaces())
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
@@ -218,13 +229,18 @@ func (s *Store) Close() error {
 	if s.checkTrusted() != nil {
 		return s.unlock()
 	}
-	if s.lock == nil && s.write != nil && !serverRuns(s.path) {
+	if s.lock == nil && s.write != nil && !s.serverRuns() {
 		// A server may have ended since, because of a failed fsync.
 		if err := repeatLog(s.write.conn, s.path); err != nil {
 			return fmt.Errorf("close %s: %w", s.path, err)
 		}
 	}
 	var errs []error
+	if s.isReplaced() {
+		// SQLite leaves the log, and the next start would apply it to the other file.
+		_, _, err := walCheckpoint(s.checkpointer, "TRUNCATE")
+		errs = append(errs, err)
+	}
 	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search, s.scans} {
 		errs = append(errs, pool.Close())
 	}
@@ -247,13 +263,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) unlock() error {
-	if s.lock == nil {
-		return nil
-	}
-	return s.lock.Close()
-}
-
 // Ready returns nil if the file can be read and the store can be trusted and is not
 // known to be damaged.
 func (s *Store) Ready(ctx context.Context) error {
@@ -262,29 +271,6 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	_, err := read(ctx, s.read, func(c *sqlite.Conn) (int64, error) { return number(c, "SELECT 1 FROM stored LIMIT 1") })
 	return err
-}
-
-func (s *Store) takeLock() error {
-	s.lock = flock.New(s.path+".lock", flock.SetPermissions(0o600))
-	for range 10 { // serverRuns has it for a moment
-		held, err := s.lock.TryLock()
-		if err != nil {
-			return fmt.Errorf("lock %s: %w", s.path, err)
-		}
-		if held {
-			return nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return fmt.Errorf("open %s: %w", s.path, ErrLocked)
-}
-
-// serverRuns reports whether a server has the store open.
-func serverRuns(path string) bool {
-	lock := flock.New(path+".lock", flock.SetFlag(os.O_RDONLY)) // which does not create it
-	defer lock.Close()
-	free, err := lock.TryRLock()
-	return err == nil && !free
 }
 
 // createFile creates an empty file that only its owner can read, unless the file
@@ -374,7 +360,8 @@ func (s *Store) checkTrusted() error {
 // openOwned opens the first connection to a file. It copies the write-ahead log into the
 // file and removes it, unless another process has the file open. In a file of another
 // program it changes nothing else.
-func openOwned(path string, mode Mode) (*sqlite.Conn, error) {
+func (s *Store) openOwned(mode Mode) (*sqlite.Conn, error) {
+	path := s.path
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, err
@@ -387,7 +374,7 @@ func openOwned(path string, mode Mode) (*sqlite.Conn, error) {
 	case err == nil:
 		err = configure(c)
 	}
-	if err == nil && (mode == Serve || !serverRuns(path)) {
+	if err == nil && (mode == Serve || !s.serverRuns()) {
 		if err := repeatLog(c, path); err != nil {
 			return nil, err // without closing it, which would copy the log
 		}
