@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -363,7 +364,8 @@ func holdOpen(t *testing.T, s *harness.Server) (stop func()) {
 	return stop
 }
 
-// The disk fills up under load and then has room again. Reads still work.
+// The disk fills up under load and then has room again. Reads still work, even if the server is
+// killed and started meanwhile.
 func TestFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %#x", seed)
@@ -373,9 +375,14 @@ func TestFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
 	w.AwaitAcked(100)
 	c := &rawCreator{Writer: w.AddWriter(nil), t: t, s: s}
 	c.createUntil(http.StatusOK)
-	for range harness.Times(2, 20) {
+	for i := range harness.Times(2, 20) {
 		d.disk.limit(200_000)
 		c.createUntil(http.StatusServiceUnavailable)
+		if i%2 == 1 {
+			s.Kill()
+			s.Run()
+			c.createUntil(http.StatusServiceUnavailable) // the start may have made room
+		}
 		for range 20 {
 			c.create()
 			for _, path := range []string{"/plants?limit=10", fmt.Sprint("/plants/", c.First), "/healthz"} {
@@ -390,6 +397,37 @@ func TestFullDiskRefusesWritesUntilThereIsRoom(t *testing.T) {
 		w.AwaitAcked(200)
 	}
 	harness.Report(t, "%s, %d times 503", w.Finish(s.Client(client.Options{})), c.refused)
+	s.Stop()
+	s.Command("check")
+}
+
+// SQLite cannot read a killed server's log without an index. A server that has no room for one
+// says so, and a command reads a copy.
+func TestServerWithoutRoomForTheIndexSaysSo(t *testing.T) {
+	files := make(map[string][]byte)
+	killed := killedStore(t)
+	for _, suffix := range []string{"", "-wal"} {
+		text, err := os.ReadFile(killed + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["plants.db"+suffix] = text
+	}
+	d := newDrive(t)
+	d.insert(files)
+	d.disk.limit(4096)
+	s := harness.New(t, d.path("plants.db"))
+	for range 2 {
+		if err := s.TryRun(); err == nil || !strings.Contains(err.Error(), "no room for the index") {
+			t.Errorf("serve: %v", err)
+		}
+		if out := s.Command("export", "-"); !strings.Contains(out, storedPlants[0].Name) {
+			t.Errorf("the export has %q", out)
+		}
+	}
+	d.disk.unlimit()
+	s.Run()
+	wantFound(t, s, storedPlants[0].ID)
 	s.Stop()
 	s.Command("check")
 }

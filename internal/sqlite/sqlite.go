@@ -201,7 +201,14 @@ func (s *Store) open(mode Mode) error {
 	if err := setCache(conn, writerCache); err != nil {
 		return err
 	}
-	if s.migrated, err = migrate(conn, path, mode == Serve); err != nil {
+	s.migrated, err = migrate(conn, path, mode == Serve)
+	if sqlite.ErrCode(err) == sqlite.ResultFull {
+		// What need not be migrated can be read, and written as soon as the disk has room.
+		if _, older := migrate(conn, path, false); older == nil {
+			err = nil
+		}
+	}
+	if err != nil {
 		return err
 	}
 	w := s.write
@@ -460,6 +467,8 @@ func classify(path string, err error) error {
 		return nil
 	}
 	switch code := sqlite.ErrCode(err); {
+	case code == sqlite.ResultIOErrSHMSize:
+		return fmt.Errorf("%s: %w: the disk has no room for the index of its write-ahead log: %w", path, plantstore.ErrUnavailable, err)
 	case code == sqlite.ResultIOErrFsync, code == sqlite.ResultIOErrDirFsync:
 		return fmt.Errorf("%s: %w: %w", path, plantstore.ErrUntrusted, err)
 	case code.ToPrimary() == sqlite.ResultCorrupt:
