@@ -31,4 +31,6 @@ type TagPage struct {
 	// Next is the From of the next page, or empty if this page is the last. It is the
 	// shortest text that is after this page, and not after the next.
 	Next string
+	// Plant is a plant that has the last of the tags. Only a [Store] sets it.
+	Plant ID
 }

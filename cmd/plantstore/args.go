@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -71,31 +72,68 @@ var mappers = []kong.Option{
 	kong.KindMapper(reflect.Int, mapper("must be an integer", parseInt)),
 	kong.KindMapper(reflect.Int64, mapper("must be an integer", parseInt)),
 	typeMapper[plantstore.ID]("an id must be an integer from -9223372036854775808 to 9223372036854775807", parseInt),
-	typeMapper[time.Duration]("must be a duration such as 500ms, 30s or 5m", func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
-		if d < 0 {
-			err = errors.New("negative")
-		}
-		return d, err
-	}),
-	typeMapper[netip.Prefix]("must be a network such as 10.0.0.0/8 or fd00::/8", func(text string) (netip.Prefix, error) {
-		p, err := netip.ParsePrefix(text)
-		if p.Addr().Is4In6() {
-			err = errors.New("an IPv4 network as IPv6")
-		}
-		return p, err
-	}),
+	kong.NamedMapper("size", mapper("must be a size such as 1048576, 500KB or 1MiB", parseSize)),
+	typeMapper[time.Duration]("must be a duration such as 500ms, 30s or 7d", parseDuration),
+	typeMapper[netip.Prefix]("must be an address or a network such as 10.0.0.1, 10.0.0.0/8 or fd00::/8", parseNetwork),
 	typeMapper[plantstore.Tag]("", func(text string) (plantstore.Tag, error) { return plantstore.NewTag(text), nil }),
 }
 
 func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
+// parseDuration parses a duration that may begin with days, such as 7d or 1d12h.
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		days, rest = "0", text
+	}
+	n, err := strconv.ParseUint(days, 10, 15) // up to 89 years
+	if err != nil {
+		return 0, err
+	}
+	var d time.Duration
+	if rest != "" {
+		if d, err = time.ParseDuration(rest); err != nil || d < 0 {
+			return 0, errors.New("not a duration, or negative")
+		}
+	}
+	return time.Duration(n)*24*time.Hour + d, nil
+}
+
+// units are the sizes of the units of bytes, in lower case.
+var units = map[string]int64{
+	"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}
+
+// parseSize parses a number of bytes that may have a unit, such as 500KB or 1MiB.
+func parseSize(text string) (int64, error) {
+	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	unit, known := units[strings.ToLower(text[len(number):])]
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || !known || n < 0 || n > math.MaxInt64/unit {
+		return 0, errors.New("not a size, or too large")
+	}
+	return n * unit, nil
+}
+
+// parseNetwork parses a network. An address is a network of one.
+func parseNetwork(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if addr, addrErr := netip.ParseAddr(text); addrErr == nil && addr.Zone() == "" {
+		p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	if p.Addr().Is4In6() {
+		err = errors.New("an IPv4 network as IPv6")
+	}
+	return p, err
+}
+
 func typeMapper[Target, T any](want string, parse func(string) (T, error)) kong.Option {
 	return kong.TypeMapper(reflect.TypeFor[Target](), mapper(want, parse))
 }
 
-// mapper returns a mapper of the values that parse accepts. The tag min of a flag that is a
-// number has the smallest value that is allowed.
+// mapper returns a mapper of the values that parse accepts. The tags min and max of a flag that
+// is a number have the smallest and the largest value that are allowed.
 func mapper[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var text string
@@ -107,9 +145,12 @@ func mapper[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 			return fmt.Errorf("%s, got %q", want, text)
 		}
 		target.Set(reflect.ValueOf(value).Convert(target.Type()))
-		least := ctx.Value.Tag.Get("min")
+		least, most := ctx.Value.Tag.Get("min"), ctx.Value.Tag.Get("max")
 		if smallest, err := parse(least); least != "" && err == nil && target.Int() < reflect.ValueOf(smallest).Int() {
 			return fmt.Errorf("must be at least %s, got %s", least, text)
+		}
+		if largest, err := parse(most); most != "" && err == nil && target.Int() > reflect.ValueOf(largest).Int() {
+			return fmt.Errorf("must be at most %s, got %s", most, text)
 		}
 		return nil
 	}

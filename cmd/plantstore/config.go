@@ -34,6 +34,30 @@ func (commands) BeforeResolve(line *kong.Context) error {
 	return nil
 }
 
+// AfterApply has --db override what else names a server, and --url what else names a store.
+func (commands) AfterApply(line *kong.Context) error {
+	command := line.Selected()
+	if command == nil {
+		return nil
+	}
+	store, server := flagNamed(command, "--db"), flagNamed(command, "--url")
+	if store == nil || server == nil {
+		return nil
+	}
+	typed := func(flag *kong.Flag) bool {
+		return slices.ContainsFunc(line.Path, func(p *kong.Path) bool { return p.Flag == flag && !p.Resolved })
+	}
+	switch {
+	case typed(store) && typed(server):
+		return usage("--url names a server and --db a store: use only one of them")
+	case typed(store):
+		server.Target.SetZero()
+	case typed(server):
+		store.Target.SetZero()
+	}
+	return nil
+}
+
 // settingsOf returns the flags of serve that a configuration file can set, in the order
 // of the help page.
 func settingsOf(app *kong.Node) []*kong.Flag {

@@ -44,8 +44,9 @@ type serveCommand struct {
 	tlsFlags
 	CORSOrigin []string `name:"cors-origin" env:"PLANTSTORE_CORS_ORIGIN" placeholder:"ORIGIN" help:"Another origin whose web pages may call the API, such as https://example.com; separate several with commas."`
 
-	MaxBody      int64         `default:"1048576" min:"1" env:"PLANTSTORE_MAX_BODY" placeholder:"BYTES" help:"The largest request body (${default})."`
-	MaxHeader    int64         `default:"32768" min:"1024" env:"PLANTSTORE_MAX_HEADER" placeholder:"BYTES" help:"The largest request header (${default})."`
+	// A larger body than the largest MaxBody would not fit the memory that all bodies share.
+	MaxBody      int64         `type:"size" default:"1MiB" min:"1" max:"64MiB" env:"PLANTSTORE_MAX_BODY" placeholder:"SIZE" help:"The largest request body, at most 64MiB (${default})."`
+	MaxHeader    int64         `type:"size" default:"32KiB" min:"1KiB" max:"1MiB" env:"PLANTSTORE_MAX_HEADER" placeholder:"SIZE" help:"The largest request header (${default})."`
 	MaxQueue     int           `default:"8192" min:"1" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
 	StoreTimeout time.Duration `default:"30s" min:"1ms" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
@@ -54,15 +55,15 @@ type serveCommand struct {
 	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
 	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
 	MaxConnections int             `default:"16384" min:"0" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
-	TrustedProxies []netip.Prefix  `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.0/8; separate several with commas."`
+	TrustedProxies []netip.Prefix  `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.1 or 10.0.0.0/8; separate several with commas."`
 
 	OIDCIssuer      string   `name:"oidc-issuer" env:"PLANTSTORE_OIDC_ISSUER" placeholder:"URL" help:"An identity provider whose access tokens are accepted too, such as https://login.example.com/realms/garden."`
 	OIDCAudience    string   `name:"oidc-audience" env:"PLANTSTORE_OIDC_AUDIENCE" placeholder:"TEXT" help:"The audience that its tokens must have."`
 	OIDCScopePrefix string   `name:"oidc-scope-prefix" env:"PLANTSTORE_OIDC_SCOPE_PREFIX" placeholder:"TEXT" help:"What precedes the scopes in its tokens."`
 	OIDCGrant       []string `name:"oidc-grant" sep:";" env:"PLANTSTORE_OIDC_GRANT" placeholder:"CLAIM=VALUE:SCOPES" help:"Scopes for callers whose claim has a value, such as groups=gardeners:plants:read,plants:write; repeat it, or separate several with semicolons."`
 
-	LogKeep     time.Duration `default:"168h" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
-	LogMaxBytes int64         `default:"1073741824" min:"0" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"BYTES" help:"How large the log of changes may become, in bytes, before the oldest events are removed; 0 for no limit (${default})."`
+	LogKeep     time.Duration `default:"7d" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
+	LogMaxBytes int64         `type:"size" default:"1GiB" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"SIZE" help:"How large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
 
 	WebhookAllow  []netip.Prefix `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
 	SecretKeyFile string         `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`

@@ -10,9 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +27,7 @@ type tokenFlags struct {
 	URL string  `name:"url" env:"PLANTSTORE_URL" placeholder:"URL" help:"Call the server with this base URL (the one of plantstore login)."`
 }
 
-const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL or plantstore login, with your own token. If no server is known, or if --db, PLANTSTORE_DB or the configuration file names a store, it opens the store, even while a server is using it. It refuses a server and a store together.`
+const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL or plantstore login, with your own token. If no server is known, or if --db, PLANTSTORE_DB or the configuration file names a store, it opens the store, even while a server is using it. A flag overrides variables and the file. Without one, it refuses a server and a store together.`
 
 // choose sets either URL or DB, and returns what that is, for errors. A store that was given
 // needs no name: its errors have one.
@@ -38,13 +36,12 @@ func (f *tokenFlags) choose() (target string, err error) {
 		f.DB = nil // an empty variable names no store, as it names no server
 	}
 	switch {
-	case f.URL != "" && f.DB != nil:
-		store := "--db"
-		if f.Config != "" {
-			store += " or " + f.Config
+	case f.URL != "" && f.DB != nil: // neither by a flag, which would override the other
+		store := f.Config
+		if isSet("PLANTSTORE_DB") {
+			store = "PLANTSTORE_DB"
 		}
-		return "", usage("%s names a server and %s a store: use only one of them",
-			givenBy("--url", "PLANTSTORE_URL", f.URL), givenBy(store, "PLANTSTORE_DB", *f.DB))
+		return "", usage("PLANTSTORE_URL names a server and %s a store: use only one of them, or --url or --db", store)
 	case f.DB != nil:
 		return "", nil
 	case f.URL == "":
@@ -66,14 +63,6 @@ func (f *tokenFlags) choose() (target string, err error) {
 		target = "server " + u.Redacted()
 	}
 	return target, nil
-}
-
-// givenBy returns the variable if it has the value, and otherwise the flag.
-func givenBy(flag, variable, value string) string {
-	if os.Getenv(variable) == value {
-		return variable
-	}
-	return flag
 }
 
 // run calls do once it is clear where the tokens are, and says that in its error.
@@ -163,8 +152,7 @@ type tokenCommand struct {
 	Show   tokenShow   `cmd:"" help:"Show your own token, without its secret."`
 }
 
-// lifetime is how long a token is valid: a duration that may be in days, or zero for
-// never expiring.
+// lifetime is how long a token is valid, or zero for never expiring.
 type lifetime time.Duration
 
 func (l *lifetime) UnmarshalText(text []byte) error {
@@ -172,12 +160,7 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 		*l = 0
 		return nil
 	}
-	if days, isDays := strings.CutSuffix(string(text), "d"); isDays {
-		if n, err := strconv.Atoi(days); err == nil && n > 0 && n <= 36500 {
-			*l = lifetime(n) * lifetime(24*time.Hour)
-			return nil
-		}
-	} else if d, err := time.ParseDuration(string(text)); err == nil && d >= time.Second {
+	if d, err := parseDuration(string(text)); err == nil && d >= time.Second {
 		*l = lifetime(d)
 		return nil
 	}
@@ -248,6 +231,9 @@ func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode,
 			return err
 		}
 		token, secret, err := tokens.CreateToken(ctx, asked)
+		if errors.Is(err, plantstore.ErrPrivilege) {
+			err = fmt.Errorf("%w; a token without these limits is made in the store itself: plantstore token create --db FILE|URL", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/testenv"
 )
 
 const pythonDir = harness.Root + "/clients/python"
@@ -31,7 +32,7 @@ func TestThePythonClientIsTyped(t *testing.T) {
 }
 
 // TestThePythonWheelCanBeInstalled builds a wheel and installs it into an empty
-// environment, without downloads.
+// environment, without downloads, where it has its licence and all of its types.
 func TestThePythonWheelCanBeInstalled(t *testing.T) {
 	t.Parallel()
 	python := need(t, "python3")
@@ -49,14 +50,35 @@ func TestThePythonWheelCanBeInstalled(t *testing.T) {
 	run(t, dir, nil, installed, "-m", "pip", "install", "--quiet", "--no-index", wheels[0])
 	server := harness.Start(t)
 	got := run(t, dir, []string{"URL=" + server.API, "TOKEN=" + token}, installed, "-c", `
-import os, plantstore
+import importlib.metadata, os, plantstore
 with plantstore.Client(os.environ["URL"], os.environ["TOKEN"]) as store:
     store.create(plantstore.Plant(2**53 + 1, "Monstera"))
     print(store.get(2**53 + 1).id, os.path.exists(os.path.dirname(plantstore.__file__) + "/py.typed"))
+about = importlib.metadata.metadata("plantstore")
+print(about.get("License-Expression", about["License"]), about["Author-email"], about["Project-URL"], about["Keywords"] != None)
+print([path.read_text() for path in importlib.metadata.files("plantstore") if path.name == "LICENSE"][0], end="")
 `)
-	if want := "9007199254740993 True\n"; got != want {
+	want := "9007199254740993 True\nMIT The Plantstore authors <plantstore@example.com> Repository, https://plantstore.example.com True\n" + licence(t)
+	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	pyright, err := filepath.Abs(toolsDir + "/node_modules/pyright/index.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.NeedsTools(t, harness.Root)
+	path := "PATH=" + filepath.Dir(installed) + string(os.PathListSeparator) + os.Getenv("PATH")
+	run(t, dir, []string{path}, need(t, "node"), pyright, "--verifytypes", "plantstore", "--ignoreexternal")
+}
+
+// licence returns the licence that every package must include.
+func licence(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(harness.Root + "/LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestThePythonClientChecksItsArguments(t *testing.T) {

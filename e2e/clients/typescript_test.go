@@ -266,8 +266,13 @@ export const id: number = (await store.get(1)).id;
 				run(t, project, nil, user.path, "--noEmit", "--strict", "--target", "ES2022", "--module", user.module, "--moduleResolution", user.resolution, "program.ts")
 			}
 			got := run(t, project, nil, need(t, "node"), "--input-type=module", "--eval",
-				`import * as plantstore from "plantstore"; console.log(Object.keys(plantstore).sort().slice(0, 3).join())`)
-			if want := "Code,Export,ForbiddenError\n"; got != want {
+				`import * as plantstore from "plantstore"; console.log(Object.keys(plantstore).sort().slice(0, 3).join());
+import { readFileSync } from "node:fs";
+const { author, keywords, license, repository } = JSON.parse(readFileSync("node_modules/plantstore/package.json"));
+console.log(license, author, repository.url, keywords.length > 0);
+process.stdout.write(readFileSync("node_modules/plantstore/LICENSE"));`)
+			want := "Code,Export,ForbiddenError\nMIT The Plantstore authors <plantstore@example.com> https://plantstore.example.com true\n" + licence(t)
+			if got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})

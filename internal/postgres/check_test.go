@@ -57,12 +57,12 @@ func TestCheckFindsDamage(t *testing.T) {
 		want      []string
 	}{
 		{
-			"UPDATE log_state SET plants = plants + 1", "UPDATE log_state SET plants = plants - 1",
-			[]string{"the store has 2 plants, but log_state says 3"},
+			"UPDATE log SET plants = plants + 1 WHERE first = 8", "UPDATE log SET plants = plants - 1 WHERE first = 8",
+			[]string{"the store has 2 plants, but the log says 3"},
 		},
 		{
 			"INSERT INTO stored_plants VALUES (3, 'lily')", "DELETE FROM stored_plants WHERE id = 3",
-			[]string{"plant 3 exists, but its last event, 7, is plant.deleted", "the store has 3 plants, but log_state says 2"},
+			[]string{"plant 3 exists, but its last event, 7, is plant.deleted", "the store has 3 plants, but the log says 2"},
 		},
 		{
 			"UPDATE stored_plants SET id = 4 WHERE id = 2", "UPDATE stored_plants SET id = 2 WHERE id = 4",
@@ -81,30 +81,28 @@ func TestCheckFindsDamage(t *testing.T) {
 			[]string{"plant 2 has another name or tag, but its last event, 3, is plant.replaced"},
 		},
 		{
-			"UPDATE log_state SET bytes = 1", "UPDATE log_state SET bytes = (" + selectSize + ")",
-			[]string{"the log has " + query(t, url, selectSize)[0] + " bytes, but log_state says 1"},
+			"UPDATE log SET total_bytes = 1 WHERE first = 8", "UPDATE log SET total_bytes = (" + selectSize + ") WHERE first = 8",
+			[]string{"the log has " + query(t, url, selectSize)[0] + " bytes, but its rows say 1"},
 		},
 		{
-			"UPDATE log SET first = 20 WHERE first = 6", "UPDATE log SET first = 6 WHERE first = 20",
-			[]string{
-				"the log has no events 6 to 6", "the log has no events 9 to 19", "event 20 is earlier than the one before", "the log ends with event 20, but log_state says 8",
-			},
+			"UPDATE log SET first = 20 WHERE first = 8", "UPDATE log SET first = 8 WHERE first = 20",
+			[]string{"the log has no events 8 to 19"},
+		},
+		{
+			"UPDATE log SET time = time - 1e12 WHERE first = 6", "UPDATE log SET time = time + 1e12 WHERE first = 6",
+			[]string{"event 6 is earlier than the one before"},
+		},
+		{
+			"UPDATE log_start SET seq = -1", "UPDATE log_start SET seq = 0",
+			[]string{"the log has no events 0 to 0"},
 		},
 		{
 			"UPDATE log SET first = 4 WHERE first = 6", "UPDATE log SET first = 6 WHERE first = 4",
 			[]string{"the log has event 4 again, after 5", "the log has no events 5 to 6", "plant 1 exists, but its last event, 4, is plant.deleted"},
 		},
 		{
-			"UPDATE log_state SET trimmed = 2", "UPDATE log_state SET trimmed = 0",
+			"UPDATE log_start SET seq = 2", "UPDATE log_start SET seq = 0",
 			[]string{"the log has event 1 again, after 2"},
-		},
-		{
-			"UPDATE log_state SET seq = 9", "UPDATE log_state SET seq = 8",
-			[]string{"the log ends with event 8, but log_state says 9"},
-		},
-		{
-			"UPDATE log_state SET time = time - 1", "UPDATE log_state SET time = time + 1",
-			[]string{"the last event is later than log_state says"},
 		},
 		{
 			`UPDATE log SET "by" = "by" || 'x'::text WHERE first = 6`, `UPDATE log SET "by" = "by"[1:1] WHERE first = 6`,
@@ -132,7 +130,11 @@ func TestCheckFindsDamage(t *testing.T) {
 		},
 		{
 			"UPDATE log_state SET id = 2", "UPDATE log_state SET id = 1",
-			[]string{"the table log_state has no row"},
+			[]string{"the table log_state or log_start has no row"},
+		},
+		{
+			"DELETE FROM log_start", "INSERT INTO log_start VALUES (0, 0, 0, 0)",
+			[]string{"the table log_state or log_start has no row"},
 		},
 	} {
 		withWriteConn(t, s, exec(damage.sql))
@@ -140,9 +142,9 @@ func TestCheckFindsDamage(t *testing.T) {
 		withWriteConn(t, s, exec(damage.undo))
 	}
 	wantProblems(t, s)
-	query(t, url, "DELETE FROM stored_plants; UPDATE log_state SET plants = 0")
-	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-		SELECT i + 8, (SELECT time FROM log_state), '{x}', '{1}', ARRAY[i + 8], '{fern}', '{NULL}', 0 FROM generate_series(1, %d) AS i`, 2*maxProblems))
+	query(t, url, "DELETE FROM stored_plants")
+	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
+		SELECT i + 8, log_end.time, '{x}', '{1}', ARRAY[i + 8], '{fern}', '{NULL}', 0, 0, total_bytes FROM log_end(), generate_series(1, %d) AS i`, 2*maxProblems))
 	if got, err := s.Check(t.Context()); err != nil || len(got) != maxProblems+1 || got[maxProblems] != "and more" {
 		t.Errorf("a check of much damage: %d problems, %v", len(got), err)
 	}
@@ -157,7 +159,7 @@ func TestCheckOfLogThatCannotBeRead(t *testing.T) {
 	}
 	query(t, url, `CREATE FUNCTION corrupt() RETURNS text[] STABLE LANGUAGE plpgsql AS $$BEGIN RAISE 'no such chunk' USING ERRCODE = 'XX001'; END$$`)
 	query(t, url, "ALTER TABLE log RENAME TO whole")
-	query(t, url, `CREATE VIEW log AS SELECT first, time, "by", type, id, CASE first WHEN 2 THEN corrupt() ELSE name END AS name, tag, bytes FROM whole`)
+	query(t, url, `CREATE VIEW log AS SELECT first, time, "by", type, id, CASE first WHEN 2 THEN corrupt() ELSE name END AS name, tag, bytes, plants, total_bytes FROM whole`)
 	wantProblems(t, s, "ERROR: no such chunk (SQLSTATE XX001)")
 }
 

@@ -22,7 +22,7 @@ const rowOverhead = 70
 var rowSize = strconv.Itoa(rowOverhead) +
 	` + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)`
 
-// The statements of the log. Each that appends updates the row of log_state after
+// The statements of the log. A transaction that appends locks the row of log_state after
 // everything else that can block. The lock on that row lasts until the commit is
 // visible, so no transaction with a larger seq commits before one with a smaller.
 var (
@@ -32,6 +32,9 @@ var (
 	// the statement has no name: to plan it takes longer than to create a plant.
 	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, len(steps))
 
+	// lockLog MUST be a statement of its own before appendLog, in a transaction that is READ
+	// COMMITTED: appendLog then sees what was appended while lockLog waited.
+	lockLog = `SELECT FROM log_state WHERE id = 1 FOR UPDATE`
 	// appendLog takes the plants without a name from the table. $6 is how many more
 	// plants there are. If log_state has no row, the events have no number, and it fails.
 	appendLog = `WITH events AS (
@@ -39,28 +42,28 @@ var (
 				array_agg(coalesce(new.name, (SELECT name FROM stored_plants WHERE id = new.id)) ORDER BY n) AS name,
 				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM stored_plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
 			FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS new (id, name, tag, n)
-		), last AS (
-			UPDATE log_state SET ` + asWriter + `, seq = seq + cardinality($3::bigint[]), plants = plants + $6,
-				bytes = bytes + (SELECT ` + rowSize + ` FROM events), time = greatest(time, ` + now + `)
-			WHERE id = 1 RETURNING seq, time
+		), sized AS (
+			SELECT *, ` + rowSize + ` AS size FROM events
 		)
-		INSERT INTO log (first, time, "by", type, id, name, tag, bytes)
-		SELECT last.seq - cardinality($3::bigint[]) + 1, last.time, events.*, ` + rowSize + ` FROM events LEFT JOIN last ON true`
+		INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
+		SELECT last.seq + 1, greatest(last.time, ` + now + `), sized.*, last.plants + $6, last.total_bytes + size
+		FROM sized LEFT JOIN log_end() AS last ON true`
 
-	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, plants, bytes FROM log_state WHERE id = 1`
+	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, plants, bytes FROM log_end()`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
 	// selectLog has the rows with the $2 events from $1 on, and selectNewest those from $1
-	// backwards.
+	// backwards, but not before $3. No statement looks at what comes before the start of the log:
+	// while a transaction stays open, the index still has all that was trimmed.
 	selectLog = `SELECT first, time, "by", type, id, name, tag FROM log
 		WHERE first >= (SELECT max(first) FROM log WHERE first <= $1::bigint) AND first < $1::bigint + $2::bigint ORDER BY first`
 	selectNewest = `SELECT first, time, "by", type, id, name, tag FROM log
-		WHERE first <= $1::bigint AND first >= coalesce((SELECT max(first) FROM log WHERE first <= $1::bigint - $2::bigint + 1), 0) ORDER BY first DESC`
+		WHERE first <= $1::bigint AND first >= coalesce((SELECT max(first) FROM log WHERE first <= $1::bigint - $2::bigint + 1 AND first >= $3::bigint), $3) ORDER BY first DESC`
 	// selectBounds has the last event before each of the times $1, which are in order: low is
 	// that of the times i to j. A step of the search divides the events after low up to high
 	// at the one in the middle, and the times between the two halves. width_bucket has how many
 	// of the times are not after that event. If no row begins between, it has the time of low.
 	selectBounds = `WITH RECURSIVE search (low, high, i, j) AS (
-			SELECT trimmed, seq, 1, cardinality($1::bigint[]) FROM log_state WHERE id = 1
+			SELECT trimmed, seq, 1, cardinality($1::bigint[]) FROM log_end()
 			UNION ALL
 			SELECT half.* FROM search
 				CROSS JOIN LATERAL (SELECT low + (high - low + 1) / 2 AS middle) AS divided
@@ -74,7 +77,7 @@ var (
 				) AS half (low, high, i, j)
 			WHERE search.low < search.high
 		)
-		SELECT low, i, j, trimmed, trimmed_time FROM search, log_state WHERE low = high AND id = 1`
+		SELECT low, i, j, trimmed, trimmed_time FROM search, log_end() WHERE low = high`
 )
 
 // queueLog queues what the batch appends to the log, in its order. Plants that were found
@@ -87,6 +90,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	size, more := 0, 0
 	queue := func() {
 		if len(ids) > 0 {
+			b.Queue(lockLog)
 			b.Queue(appendLog, by, types, ids, names, tags, more)
 			by, types, ids, names, tags, size, more = nil, nil, nil, nil, nil, 0, 0
 		}
@@ -118,13 +122,13 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	queue()
 }
 
-// logState is the row of that name.
+// logState is what the store and its log are at a moment.
 type logState struct {
 	storage.LogRange
 	time, plants, bytes int64
 }
 
-var errNoState = errors.New("the table log_state has no row")
+var errNoState = errors.New("the table log_state or log_start has no row")
 
 // readLogState reads it. The times of events are those of the same transaction.
 func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
@@ -193,12 +197,15 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]p
 // It fetches about that many at a time.
 func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64, newest bool, f func(plantstore.Event) bool) error {
 	query, step, end := selectLog, int64(1), s.Last+1
+	args := []any{next, fetch}
 	if newest {
 		query, step, end = selectNewest, -1, s.Trimmed
+		args = append(args, s.Trimmed+1)
 	}
 	for next != end {
 		first := next
-		for r, err := range inOrder(ctx, c, rowLog, query, next, fetch) {
+		args[0] = first
+		for r, err := range inOrder(ctx, c, rowLog, query, args...) {
 			if err != nil {
 				return err
 			}

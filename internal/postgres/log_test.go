@@ -23,7 +23,7 @@ func fillLog(t *testing.T, url string, n int, name string) {
 	t.Helper()
 	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag)
 		SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY[%s], ARRAY[NULL::text] FROM generate_series(1, %d) AS i`, name, n))
-	query(t, url, fmt.Sprintf("UPDATE log_state SET seq = %d, time = %[1]d, bytes = (SELECT sum(%s) FROM log)", n, storedSize))
+	query(t, url, fmt.Sprintf("UPDATE log SET plants = 0, total_bytes = (SELECT sum(%s) FROM log) WHERE first = %d", storedSize, n))
 }
 
 // TestPageOfLargeEventsIsBounded counts what the server sends for a page of a log
@@ -160,7 +160,7 @@ func TestLogOfManyEvents(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
 	for _, last := range []int64{1<<31 - 4, 1<<31 - 1, 3_000_000_000} {
-		query(t, url, fmt.Sprintf("DELETE FROM log; UPDATE log_state SET seq = %d, trimmed = %[1]d", last))
+		query(t, url, fmt.Sprintf("DELETE FROM log; UPDATE log_start SET seq = %d", last))
 		apply(t, s, create(plant(plantstore.ID(last), "fern")), create(plant(plantstore.ID(last+1), "moss")))
 		page, err := s.Events(t.Context(), plantstore.EventQuery{Limit: 1000})
 		if err != nil || len(page.Events) != 2 {
@@ -288,7 +288,7 @@ func TestCreatesAreLoggedInOrder(t *testing.T) {
 	if got := query(t, url, "SELECT id FROM events ORDER BY seq"); !slices.Equal(got, want) {
 		t.Errorf("the log has the plants %v, want %v", got, want)
 	}
-	if got := query(t, url, "SELECT count(*) FROM log_state WHERE seq = (SELECT count(*) FROM events)"); got[0] != "1" {
+	if got := query(t, url, "SELECT count(*) FROM log_end() WHERE seq = (SELECT count(*) FROM events)"); got[0] != "1" {
 		t.Error("the log has gaps")
 	}
 }

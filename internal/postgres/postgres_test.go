@@ -133,8 +133,8 @@ func TestTenReplicasStartTogether(t *testing.T) {
 			t.Errorf("CreateFirstToken of replica %d returned %v, want %v", i, got, want)
 		}
 	}
-	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != "9" {
-		t.Errorf("plantstore_schema has the versions %s, want one row with 9", got)
+	if got := query(t, url, "SELECT version FROM plantstore_schema"); len(got) != 1 || got[0] != fmt.Sprint(Schema()) {
+		t.Errorf("plantstore_schema has the versions %s, want one row with %d", got, Schema())
 	}
 }
 

@@ -19,32 +19,33 @@ const (
 )
 
 // The statements of the trimmer. $1 is from what time on the log is kept, and $2 up to how many bytes.
-// It writes to log_state last, and does not wait for the disk or for standbys to commit: writers
-// need that row, and a trim that is lost is repeated.
+// It does not wait for the disk or for standbys to commit: a trim that is lost is repeated.
 var (
 	// lockTrimmer finds no row if there is nothing to trim, or while another server trims.
 	lockTrimmer = `SELECT FROM plantstore_schema WHERE id = 1 AND EXISTS (
-			SELECT FROM log_state WHERE log_state.id = 1
-				AND (bytes > $2 OR (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) < $1)
+			SELECT FROM log_end()
+			WHERE bytes > $2 OR (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) < $1
 		) FOR UPDATE SKIP LOCKED`
 	commitAsync = `SET LOCAL synchronous_commit = off`
 	// trimOldest deletes rows with about $3 events, and returns how many events they had. It
 	// frees a little more than it must, because the log goes on growing until the next time.
 	trimOldest = `WITH state AS MATERIALIZED (
-			SELECT trimmed, $1::bigint AS kept, bytes - $2::bigint AS excess FROM log_state WHERE id = 1
+			SELECT trimmed, $1::bigint AS kept, bytes - $2::bigint AS excess FROM log_end()
 		), oldest AS (
 			SELECT first, time, sum(` + storedSize + `) OVER (ORDER BY first) - ` + storedSize + ` AS freed
 			FROM log, state WHERE first > trimmed AND first <= trimmed + $3
 		), gone AS (
 			DELETE FROM log USING state WHERE first > trimmed AND first <= (
 				SELECT max(first) FROM oldest WHERE time < kept OR excess > 0 AND freed < excess + $2 / 64
-			) RETURNING time, cardinality(id) AS events, ` + storedSize + ` AS size
+			) RETURNING first, time, cardinality(id) AS events, log.plants, ` + storedSize + ` AS size
 		)
-		UPDATE log_state SET ` + asWriter + `, trimmed = trimmed + gone.events, trimmed_time = gone.time, bytes = bytes - gone.size
-		FROM (SELECT sum(events) AS events, max(time) AS time, sum(size) AS size FROM gone) AS gone
-		WHERE id = 1 AND gone.events > 0 RETURNING gone.events`
+		UPDATE log_start SET seq = seq + gone.events, time = gone.time, plants = gone.plants, total_bytes = total_bytes + gone.size
+		FROM state, (
+			SELECT sum(events) AS events, max(time) AS time, (array_agg(plants ORDER BY first DESC))[1] AS plants, sum(size) AS size FROM gone
+		) AS gone
+		WHERE seq = trimmed AND gone.events > 0 RETURNING gone.events`
 	selectStats = `SELECT seq, seq - trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
-		pg_database_size(current_database()) FROM log_state WHERE id = 1`
+		pg_database_size(current_database()) FROM log_end()`
 	// storedSize is the size of a row. Rows of earlier schemas do not have it.
 	storedSize = `coalesce(bytes, ` + rowSize + `)`
 )

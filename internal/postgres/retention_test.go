@@ -140,7 +140,7 @@ func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 		if err != nil || more != (i < 2) {
 			t.Errorf("trim %d: more: %t, %v", i, more, err)
 		}
-		if got := query(t, url, "SELECT trimmed FROM log_state WHERE trimmed = trimmed_time"); len(got) != 1 || got[0] != want {
+		if got := query(t, url, "SELECT seq FROM log_start WHERE seq = time"); len(got) != 1 || got[0] != want {
 			t.Errorf("trim %d: trimmed up to %s, want %s", i, got, want)
 		}
 	}
@@ -202,7 +202,7 @@ func TestSlowTrimProgresses(t *testing.T) {
 	query(t, url, "CREATE TRIGGER slow AFTER DELETE ON log REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION slow()")
 	s.callTimeout = 500 * time.Millisecond
 	s.KeepLog(time.Nanosecond, 0)
-	trimmed := func() string { return query(t, url, "SELECT trimmed FROM log_state")[0] }
+	trimmed := func() string { return query(t, url, "SELECT seq FROM log_start")[0] }
 	testenv.WaitFor(t, "the log to be trimmed", func() bool {
 		// It does nothing while the session of a call that timed out still has the lock.
 		if _, err := s.trim(t.Context()); err != nil {
@@ -258,11 +258,11 @@ func TestOneServerTrimsAtATime(t *testing.T) {
 			return nil
 		})
 	})
-	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] != "0" {
+	if got := query(t, url, "SELECT seq FROM log_start"); got[0] != "0" {
 		t.Errorf("the log was trimmed up to %s while another server was trimming", got[0])
 	}
 	trimAll(t, s)
-	if got := query(t, url, "SELECT trimmed FROM log_state"); got[0] != "1" {
+	if got := query(t, url, "SELECT seq FROM log_start"); got[0] != "1" {
 		t.Errorf("the log was trimmed up to %s, want 1", got[0])
 	}
 }
@@ -280,7 +280,7 @@ func TestRunTrimsTheLog(t *testing.T) {
 		}
 	})
 	testenv.WaitFor(t, "the log to be trimmed", func() bool {
-		return query(t, url, "SELECT trimmed FROM log_state")[0] == "1"
+		return query(t, url, "SELECT seq FROM log_start")[0] == "1"
 	})
 	cancel()
 	running.Wait()

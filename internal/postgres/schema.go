@@ -38,17 +38,15 @@ func (newerSchema) Is(target error) bool { return target == ErrNewerSchema }
 func (e newerSchema) Unwrap() error      { return e.error }
 
 // No release writes to a schema that it may not write to (decision 0017): every transaction that
-// changes something MUST have a statement with asWriter, or [fence]. From then on it has a lock
-// on the table log_state, which a migration waits for. If the migration was first, the statement
-// waits, sees the new oldest_writer, sets it to NULL, and fails.
-var (
-	asWriter = fmt.Sprintf("oldest_writer = CASE WHEN oldest_writer <= %d THEN oldest_writer END", len(steps))
-	// fence changes nothing, and locks no row. Whether it is prepared or not, it locks the table
-	// stored_plants first, as create_plants does, and so does a migration: they do not deadlock.
-	fence = fmt.Sprintf(`WITH plants AS (SELECT FROM stored_plants LIMIT 0),
-			fence AS (UPDATE log_state SET %s WHERE id = 1 AND oldest_writer > %d)
-		SELECT FROM plants`, asWriter, len(steps))
-)
+// changes something MUST begin with fence, or call create_plants. From then on it has a lock on the
+// table log_state, which a migration waits for. If the migration was first, the statement waits,
+// sees the new oldest_writer, sets it to NULL, and fails.
+//
+// fence changes nothing, and locks no row. Whether it is prepared or not, it locks the table
+// stored_plants first, as create_plants does, and so does a migration: they do not deadlock.
+var fence = fmt.Sprintf(`WITH plants AS (SELECT FROM stored_plants LIMIT 0),
+		fence AS (UPDATE log_state SET oldest_writer = NULL WHERE id = 1 AND oldest_writer > %d)
+	SELECT FROM plants`, len(steps))
 
 // writeSettings are the settings of a transaction that writes. Its commit must be on disk when
 // it returns, even if the server, the database or the role has synchronous_commit=off. Statements

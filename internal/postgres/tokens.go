@@ -114,8 +114,10 @@ func (s *Store) deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time
 // transaction.
 func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t plantstore.Token, by string) error {
 	text := string(wire.EncodeToken(t.Logged(), ""))
-	_, err := c.Exec(ctx, appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
-	return err
+	var b pgx.Batch
+	b.Queue(lockLog)
+	b.Queue(appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
+	return c.SendBatch(ctx, &b).Close()
 }
 
 // inTurn runs f in a transaction that takes turns with others. If the connection is lost, or the

@@ -174,6 +174,39 @@ func TestOlderSchemaIsUpgraded(t *testing.T) {
 	})
 }
 
+// The log of release 0.2.0 carries on, whether it has rows or all of them were trimmed.
+func TestUpgradedLogCarriesOn(t *testing.T) {
+	for what, change := range map[string]string{
+		"with rows":    "UPDATE log_state SET id = 1",
+		"without rows": "DELETE FROM log; UPDATE log_state SET trimmed = seq, trimmed_time = time, bytes = 0",
+	} {
+		url := oldStore(t, 9)
+		query(t, url, change)
+		before := query(t, url, "SELECT concat_ws(' ', store, seq, seq - trimmed, plants, bytes) FROM log_state")[0]
+		s := openReady(t, url)
+		if got := query(t, url, "SELECT concat_ws(' ', store, seq, seq - trimmed, plants, bytes) FROM log_end()")[0]; got != before {
+			t.Errorf("%s: the log has %s, and had %s", what, got, before)
+		}
+		wantProblems(t, s)
+		apply(t, s, create(plant(5, "fern")))
+		apply(t, s, create(plant(6, "fern")), remove(5), replace(plant(6, "rose"), nil))
+		s.KeepLog(0, 400)
+		trimAll(t, s)
+		if stats := compareSize(t, s, url); stats.LastSeq != 8 || stats.Plants != 8 || stats.Events != 3 {
+			t.Errorf("%s: %+v", what, stats)
+		}
+		s.KeepLog(time.Nanosecond, 0)
+		trimAll(t, s)
+		if stats := compareSize(t, s, url); stats.LastSeq != 8 || stats.Plants != 8 || stats.Events != 0 {
+			t.Errorf("%s, after all of it was trimmed: %+v", what, stats)
+		}
+		apply(t, s, remove(6))
+		if stats := compareSize(t, s, url); stats.LastSeq != 9 || stats.Plants != 7 || stats.Events != 1 {
+			t.Errorf("%s, after a write: %+v", what, stats)
+		}
+	}
+}
+
 // TestLogIsUpgraded has a log whose events have different times and the same ones, and
 // events of tokens.
 func TestLogIsUpgraded(t *testing.T) {

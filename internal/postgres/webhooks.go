@@ -23,7 +23,7 @@ const (
 		ON CONFLICT (webhook) DO UPDATE SET value = excluded.value`
 	// selectBacklogs has for each of the positions $1 how many of the $3 events after it have
 	// types in the set of the same index in $2, and when the first was committed.
-	selectBacklogs = `SELECT backlog.events, backlog.oldest FROM log_state
+	selectBacklogs = `SELECT backlog.events, backlog.oldest FROM log_end()
 		CROSS JOIN unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS webhook (position, types, n)
 		CROSS JOIN LATERAL (
 			SELECT greatest(position, trimmed) AS last, array(SELECT t::smallint FROM generate_series(1, 62) AS t WHERE (types >> t) & 1 = 1) AS sent OFFSET 0
@@ -31,10 +31,10 @@ const (
 		CROSS JOIN LATERAL (
 			SELECT count(*) AS events, coalesce(min(log.time), 0) AS oldest
 			FROM log CROSS JOIN unnest(log.type[last - first + 2:last - first + 1 + $3::bigint]) AS event (type)
-			WHERE first >= coalesce((SELECT max(first) FROM log WHERE first <= last + 1), 0) AND first <= last + $3
+			WHERE first >= (SELECT max(first) FROM log WHERE first > trimmed AND first <= last + 1) AND first <= last + $3
 				AND log.type && sent AND event.type = ANY (sent)
 		) AS backlog
-		WHERE log_state.id = 1 ORDER BY n`
+		ORDER BY n`
 	selectWebhooks   = `SELECT id, value FROM stored_webhooks ORDER BY seq`
 	selectDeliveries = `SELECT webhooks.id, coalesce(deliveries.value, 'null')
 		FROM stored_webhooks AS webhooks LEFT JOIN deliveries ON deliveries.webhook = webhooks.id WHERE webhooks.id = $1`

@@ -2,6 +2,11 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
 	"unicode/utf8"
 
 	"plantstore"
@@ -36,13 +41,14 @@ func (s *Server) listTags(c *call) error {
 	if err != nil {
 		return err
 	}
-	page, err := inTurn(c, reads, tagUnits, func(ctx context.Context) (plantstore.TagPage, error) { return s.Store.Tags(ctx, query) })
+	from := query.From
+	page, err := inTurn(c, reads, tagUnits, func(ctx context.Context) (plantstore.TagPage, error) { return s.readTags(ctx, query) })
 	if err != nil {
 		return err
 	}
 	c.Header()["Cache-Control"] = headerNoCache
-	if from := shortStart(page.Next); from != "" {
-		params.Set("from", from)
+	if page.Next != "" {
+		params.Set("from", nextTags(from, page))
 		c.linkNext("/tags", params)
 	}
 	return writePage(c, page.Tags, tagTexts, wire.AppendTag)
@@ -50,26 +56,79 @@ func (s *Server) listTags(c *call) error {
 
 func tagTexts(t plantstore.TagCount) (name, tag string) { return "", t.Tag }
 
-// shortStart returns the start of the next page if it fits into a URL, or else the least
-// text after everything that begins like it: of tags that differ so late, only those
-// before are listed.
-func shortStart(next string) string {
-	if len(next) <= maxTagText {
-		return next
+// readTags reads a page. If the next one has a start that is too long for a URL, there is a tag on it.
+func (s *Server) readTags(ctx context.Context, query plantstore.TagQuery) (page plantstore.TagPage, err error) {
+	if at, ok := parseTagPosition(query.From); ok {
+		query.From, err = at.start(ctx, s.Store)
 	}
-	start := next[:maxTagText]
-	for !utf8.RuneStart(next[len(start)]) {
-		start = start[:len(start)-1]
-	}
-	for start != "" {
-		last, size := utf8.DecodeLastRuneInString(start)
-		start = start[:len(start)-size]
-		switch {
-		case last == 0xd7ff: // surrogates follow, which are not characters
-			return start + "\ue000"
-		case last < utf8.MaxRune:
-			return start + string(last+1)
+	for err == nil {
+		page, err = s.Store.Tags(ctx, query)
+		if len(page.Next) <= maxTagText || len(page.Tags) > 0 {
+			break
 		}
+		query.From = page.Next // all tags that were examined have lost their plants
 	}
-	return ""
+	return page, err
+}
+
+// nextTags returns the start of the next page for a URL.
+func nextTags(from string, page plantstore.TagPage) string {
+	if len(page.Next) <= maxTagText {
+		return page.Next
+	}
+	next := tagPosition{prefix: page.Next[:maxTagText], plant: page.Plant, sum: tagSum(page.Tags[len(page.Tags)-1].Tag)}
+	for !utf8.ValidString(next.prefix) {
+		next.prefix = next.prefix[:len(next.prefix)-1]
+	}
+	if at, ok := parseTagPosition(from); ok && at.prefix == next.prefix {
+		next.page = at.page + 1
+	}
+	return next.String()
+}
+
+// tagPosition is the start of a page of tags that is too long for a URL: after the tag of a plant.
+type tagPosition struct {
+	prefix string // of that tag
+	page   uint32 // how many pages before this one have the prefix: clients require that a start follows the one before
+	plant  plantstore.ID
+	sum    string // of that tag
+}
+
+// String returns a text that is longer than the start of any other page, and is at the prefix in
+// the order of tags.
+func (p tagPosition) String() string {
+	return fmt.Sprintf("%s\x00%08x.%d.%s", p.prefix, p.page, p.plant, p.sum)
+}
+
+var tagPositionText = regexp.MustCompile(`(?s)^(.*)\x00([0-9a-f]{8})\.(-?[0-9]+)\.([0-9a-f]{16})$`)
+
+func parseTagPosition(from string) (p tagPosition, ok bool) {
+	if len(from) <= maxTagText {
+		return p, false
+	}
+	parts := tagPositionText.FindStringSubmatch(from)
+	if parts == nil {
+		return p, false
+	}
+	page, badPage := strconv.ParseUint(parts[2], 16, 32)
+	plant, badPlant := strconv.ParseInt(parts[3], 10, 64)
+	return tagPosition{parts[1], uint32(page), plantstore.ID(plant), parts[4]}, badPage == nil && badPlant == nil
+}
+
+// start returns the least text after the tag of the plant. If the plant has another one by now, that
+// is the prefix: tags are listed again rather than left out.
+func (p tagPosition) start(ctx context.Context, store plantstore.Store) (string, error) {
+	plant, err := store.Plant(ctx, p.plant)
+	if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
+		return "", err
+	}
+	if tag, _ := plant.Tag.Text(); err == nil && tagSum(tag) == p.sum {
+		return tag + "\x00", nil
+	}
+	return p.prefix, nil
+}
+
+func tagSum(tag string) string {
+	sum := sha256.Sum256([]byte(tag))
+	return fmt.Sprintf("%x", sum[:8])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -110,8 +111,7 @@ func TestTagsParameters(t *testing.T) {
 	s.send(t, "GET", "/tags", "").wantError(t, plantstore.ErrNoToken)
 }
 
-// Every page of large tags can be reached, although its start is too long for a URL,
-// except tags that differ later than that.
+// Every page of large tags can be reached, although its start is too long for a URL.
 func TestLargeTagsArePaged(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		large := strings.Repeat("\U0001f33f", 100_000)
@@ -122,27 +122,98 @@ func TestLargeTagsArePaged(t *testing.T) {
 			want = append(want, text)
 			plants = append(plants, plantstore.Plant{ID: plantstore.ID(i), Tag: plantstore.NewTag(text)})
 		}
-		for i := range 8 { // of these, a page has some
-			plants = append(plants, plantstore.Plant{ID: plantstore.ID(100 + i), Tag: plantstore.NewTag("x" + large + fmt.Sprint(i))})
+		for i := range 8 {
+			text := "x" + large + fmt.Sprint(i)
+			want = append(want, text)
+			plants = append(plants, plantstore.Plant{ID: plantstore.ID(100 + i), Tag: plantstore.NewTag(text)})
 		}
 		plants = append(plants, plantstore.Plant{ID: 200, Tag: plantstore.NewTag("y")})
 		s.Fill(t, plants...)
 		var got []string
-		alike := 0
 		for tag, err := range s.Client(client.Options{}).Tags(t.Context(), plantstore.TagQuery{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.HasPrefix(tag.Tag, "x") {
-				alike++
-				continue
-			}
 			got = append(got, tag.Tag)
 		}
-		if !slices.Equal(got, append(want, "y")) || alike == 0 {
-			t.Errorf("got %d tags and %d that begin alike", len(got), alike)
+		if !slices.Equal(got, append(want, "y")) {
+			t.Errorf("got %d tags, want %d", len(got), len(want)+1)
 		}
 	})
+}
+
+// Tags that differ after their first 4096 bytes only are listed completely, in pages of the limit.
+func TestTagsThatBeginAlikeAreListedCompletely(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		const n = 3000
+		// The last character that fits into a URL has two bytes, and only one of them fits.
+		alike := strings.Repeat("x", 4095) + "\u00e4"
+		var plants []plantstore.Plant
+		want := make([]string, n)
+		for i := range want {
+			want[i] = fmt.Sprintf("%s%04d", alike, i)
+			plants = append(plants, plantstore.Plant{ID: plantstore.ID(n - i), Tag: plantstore.NewTag(want[i])})
+		}
+		s.Fill(t, append(plants, plant(0, "", "w"), plant(-1, "", "y"))...)
+		want = slices.Concat([]string{"w"}, want, []string{"y"})
+		api := s.Client(client.Options{})
+		for _, limit := range []int{1000, 700} {
+			var got []string
+			for tag, err := range api.Tags(t.Context(), plantstore.TagQuery{Limit: limit}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, tag.Tag)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("with a limit of %d: got %d tags, want %d", limit, len(got), len(want))
+			}
+		}
+
+		// The plant at the end of a page gets another tag: nothing is left out.
+		first, err := api.TagPage(t.Context(), plantstore.TagQuery{Limit: 1000})
+		if err != nil || len(first.Tags) == 0 {
+			t.Fatalf("%d tags, %v", len(first.Tags), err)
+		}
+		last := len(first.Tags) - 1
+		s.Fill(t, plantstore.Plant{ID: plantstore.ID(n - (last - 1)), Tag: plantstore.NewTag(want[n])})
+		rest := map[string]bool{}
+		for tag, err := range api.Tags(t.Context(), plantstore.TagQuery{Limit: 1000, From: first.Next}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest[tag.Tag] = true
+		}
+		for _, text := range want[last+1:] {
+			if !rest[text] {
+				t.Fatalf("the tag that ends in %s is left out", text[max(0, len(text)-4):])
+			}
+		}
+	})
+}
+
+// A start that looks like that of a page, and is none, is a text like any other.
+func TestTagsFromAnyLongText(t *testing.T) {
+	s := startDefault(t)
+	alike := strings.Repeat("x", 4096)
+	s.Fill(t, plant(1, "", alike+"\x00"), plant(2, "", alike+"y"))
+	for _, tt := range []struct {
+		from string
+		want int
+	}{
+		{alike + "\x0000000000.1.0123456789abcdef", 2}, // of a plant with another tag
+		{alike + "\x0000000000.99999999999999999999.0123456789abcdef", 1},
+		{alike + "\x0000000000.3.0123456789abcdef", 2}, // no plant
+		{alike + "x", 1},
+		{alike + "z", 0},
+	} {
+		var tags []struct{ Tag string }
+		got := s.listTags(t, "?from="+url.QueryEscape(tt.from))
+		got.wantOK(t)
+		if decodeJSON(t, got.body, &tags); len(tags) != tt.want {
+			t.Errorf("from %q: %d tags, want %d", tt.from[len(alike):], len(tags), tt.want)
+		}
+	}
 }
 
 // slowTags is a model whose tags take until it is opened.

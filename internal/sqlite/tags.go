@@ -95,11 +95,11 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 			if err != nil || !ok || !page.Wants(tag) {
 				return page.Page(), err
 			}
-			plants, work, err := snap.countTagged(mem, tag)
+			plants, id, work, err := snap.countTagged(mem, tag)
 			if err != nil {
 				return plantstore.TagPage{}, err
 			}
-			page.Add(tag, plants, work)
+			page.Add(tag, plants, id, work)
 			from = tag + "\x00" // the least text after it
 		}
 	})
@@ -118,18 +118,18 @@ func (snap *snapshot) nextTag(mem *memtable.Unflushed, from string) (tag string,
 }
 
 // countTagged returns how many plants have a tag, one more than [plantstore.MaxTagPlants] at
-// most, and how much work that was: those that have got or lost it in memory and have it in the
-// end, and those that have it in the table, where memory does not say otherwise.
-func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, work int, err error) {
+// most, one of them, and how much work that was: those that have got or lost it in memory and
+// have it in the end, and those that have it in the table, where memory does not say otherwise.
+func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants int, one plantstore.ID, work int, err error) {
 	const limit = plantstore.MaxTagPlants + 1
 	found := make(map[plantstore.ID]bool)
 	for id := range mem.Changed(tag) {
 		work += lookUpWork
 		if has, _ := mem.HasTag(id, tag, snap.Last); has {
-			found[id] = true
+			found[id], one = true, id
 		}
 		if len(found) == limit {
-			return limit, work, nil
+			return limit, one, work, nil
 		}
 	}
 	plants = len(found)
@@ -138,11 +138,12 @@ func (snap *snapshot) countTagged(mem *memtable.Unflushed, tag string) (plants, 
 		id := plantstore.ID(row.ColumnInt64(0))
 		if has, logged := mem.HasTag(id, tag, snap.Last); (has || !logged) && !found[id] {
 			plants++
+			one = id
 		}
 		if plants == limit {
 			return errStop
 		}
 		return nil
 	}, "SELECT id FROM stored_by_tag WHERE tag = ? ORDER BY id", tag)
-	return plants, work, err
+	return plants, one, work, err
 }

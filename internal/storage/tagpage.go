@@ -36,13 +36,14 @@ func (b *TagPageBuilder) Wants(tag string) bool {
 	return false
 }
 
-// Add adds a tag that the builder wants, unless it has no plants. To find and count them took
-// that much work: how many plants were examined.
-func (b *TagPageBuilder) Add(tag string, plants, work int) {
+// Add adds a tag that the builder wants, unless it has no plants. One of them has the id. To find
+// and count them took that much work: how many plants were examined.
+func (b *TagPageBuilder) Add(tag string, plants int, id plantstore.ID, work int) {
 	b.last = tag
 	b.budget -= 1 + work
 	if plants > 0 {
 		b.text += len(tag)
+		b.page.Plant = id
 		b.page.Tags = append(b.page.Tags, plantstore.TagCount{
 			Tag: tag, Plants: min(plants, plantstore.MaxTagPlants), More: plants > plantstore.MaxTagPlants,
 		})

@@ -22,7 +22,7 @@ func buildTags(sorted []plantstore.TagCount, q plantstore.TagQuery, budget int) 
 		if !b.Wants(tag.Tag) {
 			break
 		}
-		b.Add(tag.Tag, tag.Plants, tag.Plants)
+		b.Add(tag.Tag, tag.Plants, 0, tag.Plants)
 	}
 	return b.Page()
 }

@@ -287,18 +287,18 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	if err := ctx.Err(); err != nil {
 		return plantstore.TagPage{}, err
 	}
-	counts := map[string]int{}
+	plants := map[string][]plantstore.ID{}
 	for _, p := range m.matching(plantstore.Query{}, nil) {
 		if tag, ok := p.Tag.Text(); ok && tag >= q.Start() {
-			counts[tag]++
+			plants[tag] = append(plants[tag], p.ID)
 		}
 	}
 	b := storage.NewTagPageBuilder(q, math.MaxInt)
-	for _, tag := range slices.Sorted(maps.Keys(counts)) {
+	for _, tag := range slices.Sorted(maps.Keys(plants)) {
 		if !b.Wants(tag) {
 			break
 		}
-		b.Add(tag, counts[tag], 0)
+		b.Add(tag, len(plants[tag]), plants[tag][0], 0)
 	}
 	return b.Page(), nil
 }

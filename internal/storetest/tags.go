@@ -54,6 +54,12 @@ func readTags(t tb, s plantstore.Store, q plantstore.TagQuery) (tags []plantstor
 			t.Fatalf("Tags(%s): %d tags on the page", showTagQuery(q), len(page.Tags))
 		}
 		tags = append(tags, page.Tags...)
+		if len(page.Tags) > 0 {
+			p, err := s.Plant(t.Context(), page.Plant)
+			if tag, _ := p.Tag.Text(); err != nil || tag != tags[len(tags)-1].Tag {
+				t.Fatalf("Tags(%s): plant %d does not have the last tag, but %s, %v", showTagQuery(q), page.Plant, showText(tag), err)
+			}
+		}
 		if page.Next == "" {
 			return tags
 		}

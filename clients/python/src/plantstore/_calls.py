@@ -546,7 +546,7 @@ class Lines:
     """The lines of an export. cursor is known once it has begun."""
 
     def __init__(self, client: Calls, target: str) -> None:
-        self.cursor = ""
+        self.cursor: str = ""
         self._client = client
         self._target = client._prefix + target
         self._response: Response | None = None

@@ -301,7 +301,7 @@ class Export(Iterator[Plant]):
     """
 
     def __init__(self, lines: Lines) -> None:
-        self.cursor = lines.cursor
+        self.cursor: str = lines.cursor
         self._export = lines
         self._lines = _flatten(lines)
 

@@ -49,8 +49,8 @@ class PlantstoreError(Exception):
     def __init__(self, message: str, code: int = 0, status: int | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.code = int(code)  # not a Code, which Python 3.10 prints as its name
-        self.status = code // 100 if status is None else status
+        self.code: int = int(code)  # not a Code, which Python 3.10 prints as its name
+        self.status: int = code // 100 if status is None else status
 
 
 class UnauthorizedError(PlantstoreError):

@@ -1,0 +1,102 @@
+-- Nothing is rewritten for each batch: while a transaction stays open, PostgreSQL can remove none
+-- of the old versions of a row, and each batch would walk over all of them. So a row of the log
+-- also has the number of plants and the bytes that were ever appended, with this row. Rows of
+-- earlier schemas do not, except the newest.
+ALTER TABLE log ADD COLUMN plants bigint, ADD COLUMN total_bytes bigint;
+UPDATE log SET plants = log_state.plants, total_bytes = log_state.bytes
+FROM log_state WHERE first = (SELECT max(first) FROM log);
+
+-- The same for the last event that was trimmed, in one row. Trimming increases its key, so that
+-- its last version is found at the end of the index. plants is NULL if that event is in a row of
+-- an earlier schema.
+CREATE TABLE log_start (
+  seq         bigint PRIMARY KEY,
+  time        bigint NOT NULL,
+  plants      bigint,
+  total_bytes bigint NOT NULL
+);
+INSERT INTO log_start (seq, time, plants, total_bytes)
+SELECT trimmed, trimmed_time, CASE WHEN seq = trimmed THEN plants END, 0 FROM log_state;
+
+-- Every transaction that appends to the log locks the row of log_state, which does not change,
+-- after everything else that can block, and reads the end of the log in a statement after that.
+-- The lock lasts until the commit is visible, so the order of seq is the order of commits.
+ALTER TABLE log_state DROP COLUMN seq, DROP COLUMN time, DROP COLUMN trimmed, DROP COLUMN trimmed_time,
+  DROP COLUMN plants, DROP COLUMN bytes;
+UPDATE log_state SET oldest_writer = 10;
+
+-- log_end has one row: what the store and its log are after the last event, and where the log
+-- starts. It has none if log_state or log_start has none. It looks at the ends of indexes: a plan
+-- that was made while a table was tiny would read all of it.
+CREATE FUNCTION log_end()
+RETURNS TABLE (store text, seq bigint, "time" bigint, plants bigint, total_bytes bigint, trimmed bigint, trimmed_time bigint, bytes bigint)
+LANGUAGE plpgsql STABLE ROWS 1 SET enable_seqscan = off AS $$
+DECLARE
+  start log_start;
+BEGIN
+  SELECT * INTO start FROM log_start ORDER BY log_start.seq DESC LIMIT 1;
+  SELECT log_state.store INTO store FROM log_state WHERE id = 1;
+  IF start.seq IS NULL OR store IS NULL THEN
+    RETURN;
+  END IF;
+  SELECT log.first + cardinality(log.type) - 1, log.time, log.plants, log.total_bytes INTO seq, time, plants, total_bytes
+  FROM log WHERE log.first > start.seq ORDER BY log.first DESC LIMIT 1;
+  IF NOT FOUND THEN
+    seq := start.seq;
+    time := start.time;
+    plants := start.plants;
+    total_bytes := start.total_bytes;
+  END IF;
+  trimmed := start.seq;
+  trimmed_time := start.time;
+  bytes := total_bytes - start.total_bytes;
+  RETURN NEXT;
+END
+$$;
+
+-- create_plants adds plants and appends that to the log, as one batch. It locks what others lock
+-- in the same order, and inserts plants in the order of their ids, so that two transactions never
+-- deadlock. If one of the ids is taken, it changes nothing: it returns false if there is no other,
+-- and fails with unique_violation if there are. It also fails so in a transaction with one snapshot
+-- that is older than the end of the log. A single plant needs no sort and no set of rows, which take
+-- nearly as long as the insert, and a call of log_end would take as long. The caller's release
+-- supports schemas up to supported: if it may not write, it fails as [fence] does.
+CREATE OR REPLACE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], supported integer)
+RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+  n integer := cardinality(new_id);
+  new_type smallint[] := array_fill(1::smallint, ARRAY[n]);
+  size bigint := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
+  oldest integer;
+  last_seq bigint;
+  last_time bigint;
+  last_plants bigint;
+  last_bytes bigint;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF n = 1 THEN
+    INSERT INTO stored_plants (id, name, tag) VALUES (new_id[1], new_name[1], new_tag[1]) ON CONFLICT (id) DO NOTHING;
+    IF NOT FOUND THEN
+      RETURN false;
+    END IF;
+  ELSE
+    INSERT INTO stored_plants (id, name, tag)
+    SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id;
+  END IF;
+  SELECT oldest_writer INTO STRICT oldest FROM log_state WHERE id = 1 FOR UPDATE;
+  IF oldest > supported THEN
+    UPDATE log_state SET oldest_writer = NULL WHERE id = 1;
+  END IF;
+  SELECT first + cardinality(type) - 1, time, plants, total_bytes INTO last_seq, last_time, last_plants, last_bytes
+  FROM log ORDER BY first DESC LIMIT 1;
+  IF NOT FOUND THEN
+    SELECT seq, time, plants, total_bytes INTO last_seq, last_time, last_plants, last_bytes FROM log_start ORDER BY seq DESC LIMIT 1;
+  END IF;
+  INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
+  VALUES (last_seq + 1, greatest(last_time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint),
+    new_by, new_type, new_id, new_name, new_tag, size, last_plants + n, last_bytes + size);
+  RETURN true;
+END
+$$;
