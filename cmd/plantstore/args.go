@@ -80,21 +80,23 @@ var mappers = []kong.Option{
 
 func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
+// maxDays is how many days a duration may have, 100 years.
+const maxDays = 36500
+
 // parseDuration parses a duration that may begin with days, such as 7d or 1d12h.
-func parseDuration(text string) (time.Duration, error) {
+func parseDuration(text string) (d time.Duration, err error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
 		days, rest = "0", text
 	}
-	n, err := strconv.ParseUint(days, 10, 15) // up to 89 years
-	if err != nil {
-		return 0, err
-	}
-	var d time.Duration
 	if rest != "" {
-		if d, err = time.ParseDuration(rest); err != nil || d < 0 {
-			return 0, errors.New("not a duration, or negative")
+		if d, err = time.ParseDuration(rest); err != nil {
+			return 0, err
 		}
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	if err != nil || n > maxDays || d < 0 || d > maxDays*24*time.Hour {
+		return 0, errors.New("not a duration, or too long, or negative")
 	}
 	return time.Duration(n)*24*time.Hour + d, nil
 }
