@@ -2,11 +2,13 @@ package plantstore_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +44,59 @@ func TestOpenAPIJSONIsCurrent(t *testing.T) {
 	}
 	if !bytes.Equal(plantstore.OpenAPIJSON, want.Bytes()) {
 		t.Error("openapi.json does not match openapi.yaml and docs/clients.md: run go test -run TestOpenAPIJSONIsCurrent -update .")
+	}
+}
+
+// TestEveryRequestHasAnExample checks what can be tried out in the reference: bodies, and ids
+// in paths.
+func TestEveryRequestHasAnExample(t *testing.T) {
+	var document any
+	if err := json.Unmarshal(plantstore.OpenAPIJSON, &document); err != nil {
+		t.Fatal(err)
+	}
+	var check func(at string, value any)
+	check = func(at string, value any) {
+		switch value := value.(type) {
+		case []any:
+			for i, element := range value {
+				check(fmt.Sprint(at, "/", i), element)
+			}
+		case map[string]any:
+			if value["in"] == "path" && value["example"] == nil {
+				t.Errorf("%s has no example", at)
+			}
+			if body, ok := value["requestBody"].(map[string]any); ok {
+				for kind, content := range body["content"].(map[string]any) {
+					if content.(map[string]any)["examples"] == nil {
+						t.Errorf("%s has no example of a request with %s", at, kind)
+					}
+				}
+			}
+			for name, member := range value {
+				check(at+"/"+name, member)
+			}
+		case string:
+			if strings.Contains(value, "https://") && !strings.Contains(value, ".invalid/") && strings.Contains(at, "/examples/") {
+				t.Errorf("%s has a URL that could be live: %s", at, value)
+			}
+		}
+	}
+	check("", document)
+}
+
+func TestOpenAPIHasEveryScope(t *testing.T) {
+	var document struct {
+		Components struct {
+			Schemas struct {
+				Scope struct{ Enum []plantstore.Scope }
+			}
+		}
+	}
+	if err := json.Unmarshal(plantstore.OpenAPIJSON, &document); err != nil {
+		t.Fatal(err)
+	}
+	if got := document.Components.Schemas.Scope.Enum; !slices.Equal(got, plantstore.AllScopes()) {
+		t.Errorf("got the scopes %q, want %q", got, plantstore.AllScopes())
 	}
 }
 

@@ -104,7 +104,7 @@ export type Token = {
   /** Who the identity provider says the caller is */
   subject?: string;
   /** What the token may do on this server */
-  scopes: string[];
+  scopes: Scope[];
   /** How many requests the token may make, such as `200/s,burst=400`; absent if that is the server's default */
   rate?: string;
   created: string;
@@ -118,11 +118,14 @@ export type Token = {
   token?: string;
 };
 
+/** A right of a token. A later release may have more */
+export type Scope = "plants:write" | "plants:read" | "events:read" | "tokens:read" | "tokens:write" | "webhooks:read" | "webhooks:write" | "ops:read";
+
 export type NewToken = {
   /** What the token is for, in at most 200 bytes */
   name: string;
   /** What the token may do */
-  scopes: string[];
+  scopes: Scope[];
   /**
    * When the token expires. Without it, in 90 days, or when your own token does if that is
    * sooner; null for never, if your own never expires.
