@@ -175,7 +175,7 @@ type Store interface {
 	Stats(ctx context.Context) (Stats, error)
 
 	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged
-	// if it cannot until someone repairs it.
+	// if it cannot until someone repairs what it has on disk.
 	Ready(ctx context.Context) error
 
 	// Close releases the store. No other method may be called during or after it.

@@ -65,17 +65,20 @@ func (s *Store) openFile(mode Mode) (err error) {
 // checkName refuses a name beside which the write-ahead log is not: SQLite would read and write
 // another one.
 func (s *Store) checkName() error {
-	if _, err := os.Stat(s.path + "-wal"); errors.Is(err, fs.ErrNotExist) && isLocked(s.file) {
-		return plantstore.Errorf(plantstore.ErrUnavailable, "a server has %s open by another name: use that one, beside which its write-ahead log is", s.path)
+	for range 100 { // a server that starts makes it soon
+		if _, err := os.Stat(s.path + "-wal"); err == nil || !isLocked(s.file) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return nil
+	return plantstore.Errorf(plantstore.ErrUnavailable, "a server has %s open by another name: use that one, beside which its write-ahead log is", s.path)
 }
 
 // checkLinks refuses a file that has several names: each would have a write-ahead log of its own.
 func (s *Store) checkLinks() error {
 	info, err := s.file.Stat()
 	if err == nil && links(info) > 1 {
-		err = fmt.Errorf("open %s: it has %d names (hard links), and writing by two of them would destroy it: find the others with find -samefile, and remove them, or copy the store with plantstore backup", s.path, links(info))
+		err = fmt.Errorf("open %s: it has %d names (hard links), each with a write-ahead log of its own: find them with find -samefile, and remove all but the one that has the -wal file beside it", s.path, links(info))
 	}
 	return err
 }
