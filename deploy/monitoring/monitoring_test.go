@@ -314,6 +314,9 @@ var firing = map[string][]string{
 	"PlantstoreWebhookDisabled": {`plantstore_webhooks_disabled 0 1`},
 	"PlantstoreWebhookLate":     {`plantstore_webhook_lag_seconds 800+15x40`},
 	"PlantstorePoolExhausted":   {`plantstore_postgres_pool_wait_seconds_total{pool="list"} 0+30x60`},
+	"PlantstoreOldSnapshot":     {`plantstore_postgres_oldest_snapshot_transactions{holder="slot"} 4e6+1e5x60`},
+	"PlantstoreOldTransaction":  {`plantstore_postgres_oldest_transaction_seconds 7000+15x60`},
+	"PlantstoreWALKept":         {`plantstore_postgres_wal_kept_bytes{holder="archiver"} 9e9+1e8x100`},
 	"PlantstoreFileDescriptors": {`process_open_fds{job="plantstore"} 900`, `process_max_fds{job="plantstore"} 1000`},
 }
 

@@ -186,6 +186,13 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
+	if store, ok := f.Store.(interface {
+		Upkeep(context.Context) (storage.Upkeep, error)
+	}); ok {
+		if upkeep, err := store.Upkeep(ctx); err == nil {
+			collectUpkeep(upkeep, metrics)
+		}
+	}
 	stats, err := f.Store.Stats(ctx)
 	if err != nil {
 		return
@@ -250,6 +257,20 @@ func collectPools(pools []storage.PoolStats, metrics chan<- prometheus.Metric) {
 		send(prometheus.CounterValue, "plantstore_postgres_pool_waits_total", "Waits for a connection, because all were in use.", float64(p.Waits))
 		send(prometheus.CounterValue, "plantstore_postgres_pool_wait_seconds_total", "Time spent in these waits.", p.Waited.Seconds())
 	}
+}
+
+// collectUpkeep sends what holds back the upkeep of PostgreSQL.
+func collectUpkeep(u storage.Upkeep, metrics chan<- prometheus.Metric) {
+	gauges := func(name, help, label string, values map[string]float64) {
+		for of, value := range values {
+			metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.GaugeValue, value, of)
+		}
+	}
+	gauges("plantstore_postgres_oldest_snapshot_transactions", "Transactions since the oldest snapshot, which holds back vacuum.", "holder", u.Snapshots)
+	gauges("plantstore_postgres_wal_kept_bytes", "Write-ahead log that is kept for a slot or the archiver.", "holder", u.WAL)
+	gauges("plantstore_postgres_dead_rows", "Old versions of rows that vacuum has not removed, as PostgreSQL estimates.", "table", u.DeadRows)
+	metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc("plantstore_postgres_oldest_transaction_seconds",
+		"Age of the oldest open transaction that the role may see.", nil, nil), prometheus.GaugeValue, u.Transaction.Seconds())
 }
 
 // requestSeries are the metrics of requests with the same operation and status.

@@ -358,7 +358,13 @@ func TestMetricsOfTheStore(t *testing.T) {
 			moving = append(moving, `plantstore_postgres_pool_in_use{pool="export"}`)
 			s.wantMetrics(t, `plantstore_clock_jumps_total{clock="database"} 0`, `plantstore_postgres_pool_max{pool="write"} 7`, `plantstore_postgres_pool_max{pool="read"} 4`,
 				`plantstore_postgres_pool_max{pool="list"} 4`, `plantstore_postgres_pool_max{pool="export"} 4`,
-				`plantstore_postgres_pool_waits_total{pool="list"} 0`, `plantstore_postgres_pool_wait_seconds_total{pool="list"} 0`)
+				`plantstore_postgres_pool_waits_total{pool="list"} 0`, `plantstore_postgres_pool_wait_seconds_total{pool="list"} 0`,
+				`plantstore_postgres_oldest_snapshot_transactions{holder="slot"} 0`, `plantstore_postgres_wal_kept_bytes{holder="archiver"} 0`)
+			for _, name := range []string{"plantstore_postgres_oldest_transaction_seconds", `plantstore_postgres_dead_rows{table="stored_plants"}`} {
+				if value := s.metric(t, name); value < 0 {
+					t.Errorf("%s is %v", name, value)
+				}
+			}
 			if open := s.metric(t, "plantstore_postgres_connections"); open < 1 || open > 19 {
 				t.Errorf("%v connections are open, want 1 to 19", open)
 			}

@@ -49,3 +49,12 @@ type PoolStats struct {
 	Waits      int64         // for a connection, because all were in use
 	Waited     time.Duration // in all of them
 }
+
+// Upkeep describes to an operator what keeps PostgreSQL from removing what it needs no more:
+// old versions of rows, and its write-ahead log (WAL).
+type Upkeep struct {
+	Snapshots   map[string]float64 // transactions since the oldest one, of a "session", "prepared" or of a "slot"
+	Transaction time.Duration      // age of the oldest one that is open
+	WAL         map[string]float64 // bytes that are kept for a "slot" or the "archiver"
+	DeadRows    map[string]float64 // by table
+}
