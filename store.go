@@ -129,6 +129,10 @@ type Store interface {
 	// Token returns the token with this hash, or ErrNoSuchToken.
 	Token(ctx context.Context, hash TokenHash) (Token, error)
 
+	// TokenWithID returns the token with this [TokenHash.ID], that with the least hash if
+	// there are several, or ErrNoSuchToken. It reads no other tokens.
+	TokenWithID(ctx context.Context, id string) (Token, error)
+
 	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking it
 	// again changes nothing. It returns ErrLastToken if no other token that is valid at
 	// that time has ScopeTokensWrite, this one is and has it, and by, who revokes it, is

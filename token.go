@@ -70,7 +70,22 @@ type TokenHash [sha256.Size]byte
 
 // ID returns a short id for display: the start of the token's hash, which reveals nothing
 // about the secret.
-func (h TokenHash) ID() string { return hex.EncodeToString(h[:6]) }
+func (h TokenHash) ID() string { return hex.EncodeToString(h[:idSize]) }
+
+// idSize is how many bytes of a hash are its id.
+const idSize = 6
+
+// HashesWithID returns the least and the greatest hash with this id. It reports false if none has
+// it.
+func HashesWithID(id string) (least, greatest TokenHash, ok bool) {
+	for i := range greatest {
+		greatest[i] = 0xff
+	}
+	start, err := hex.DecodeString(id)
+	copy(least[:], start)
+	copy(greatest[:], start)
+	return least, greatest, err == nil && least.ID() == id
+}
 
 // Actor is who changes tokens or webhooks. The zero Actor is a server that does so by
 // itself.

@@ -134,15 +134,11 @@ func (l localTokens) CreateToken(ctx context.Context, asked plantstore.NewToken)
 }
 
 func (l localTokens) RevokeToken(ctx context.Context, id string) error {
-	tokens, err := l.store.Tokens(ctx)
+	token, err := l.store.TokenWithID(ctx, id)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(tokens, func(t plantstore.Token) bool { return t.Hash.ID() == id })
-	if at < 0 {
-		return plantstore.ErrNoSuchToken
-	}
-	return l.store.RevokeToken(ctx, tokens[at].Hash, time.Now(), operator)
+	return l.store.RevokeToken(ctx, token.Hash, time.Now(), operator)
 }
 
 type tokenCommand struct {

@@ -74,6 +74,25 @@ func TestTagQueryUsesItsIndex(t *testing.T) {
 	}
 }
 
+func TestTokenIsFoundByItsIDInTheIndex(t *testing.T) {
+	s := openReady(t, pgtest.Fresh(t))
+	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `INSERT INTO stored_tokens (hash, name, scopes, created)
+			SELECT sha256(i::text::bytea), i, 'plants:read', 0 FROM generate_series(1, 20000) AS i`)
+		return err
+	})
+	least, greatest, _ := plantstore.HashesWithID("0123456789ab")
+	for _, moment := range []string{"before", "after"} {
+		if got := queryText(t, s, "EXPLAIN "+selectWithID, least[:], greatest[:]); !strings.Contains(got, "Index Cond: ((hash >=") {
+			t.Errorf("%s ANALYZE:\n%s", moment, got)
+		}
+		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, "ANALYZE stored_tokens")
+			return err
+		})
+	}
+}
+
 // TestLateCommitIsFencedOff has an earlier attempt at a batch commit after all, when
 // the next attempt is already in progress.
 func TestLateCommitIsFencedOff(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	insertToken  = `INSERT INTO stored_tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 'off'))`
 	touchToken   = `UPDATE stored_tokens SET used = $2 WHERE hash = $1 AND (used IS NULL OR used < $2)`
 	selectTokens = `SELECT ` + tokenColumns + ` FROM stored_tokens ORDER BY seq`
+	selectWithID = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE hash BETWEEN $1 AND $2 ORDER BY hash LIMIT 1`
 	selectToken  = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE hash = $1`
 	// lockToken keeps a token from being revoked until the end of the transaction.
 	lockToken = selectToken + ` FOR SHARE`
@@ -158,6 +159,17 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
 	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
 		return findToken(ctx, c, selectToken, hash)
+	})
+}
+
+// TokenWithID returns the token with that id.
+func (s *Store) TokenWithID(ctx context.Context, id string) (plantstore.Token, error) {
+	least, greatest, ok := plantstore.HashesWithID(id)
+	if !ok {
+		return plantstore.Token{}, plantstore.ErrNoSuchToken
+	}
+	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
+		return queryOne(ctx, c, rowToken, plantstore.ErrNoSuchToken, selectWithID, least[:], greatest[:])
 	})
 }
 

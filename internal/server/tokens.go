@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -77,20 +78,14 @@ func (s *Server) revokeToken(c *call) error {
 	return nil
 }
 
-// readToken returns the token in the path. Its id is only the start of its hash, so the
-// store cannot look it up.
-func (s *Server) readToken(c *call) (*plantstore.Token, error) {
-	tokens, err := inTurn(c, reads, accessUnits, s.Store.Tokens)
-	if err != nil {
-		return nil, err
-	}
+// readToken returns the token in the path.
+func (s *Server) readToken(c *call) (plantstore.Token, error) {
 	id := c.r.PathValue("id")
-	for i := range tokens {
-		if tokens[i].Hash.ID() == id {
-			return &tokens[i], nil
-		}
+	token, err := inTurn(c, reads, listUnits, func(ctx context.Context) (plantstore.Token, error) { return s.Store.TokenWithID(ctx, id) })
+	if errors.Is(err, plantstore.ErrNoSuchToken) {
+		err = noTokenID(id)
 	}
-	return nil, noTokenID(id)
+	return token, err
 }
 
 func noTokenID(id string) error {

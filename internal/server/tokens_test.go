@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math/bits"
 	"reflect"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
 )
 
 func (s *service) getToken(t *testing.T, secret string) reply {
@@ -124,6 +127,24 @@ func (s *service) createToken(t *testing.T, secret, body string) (map[string]any
 	got.wantHeader(t, "Location", s.URL+"/tokens/"+token["id"].(string))
 	got.wantHeader(t, "Cache-Control", "no-store")
 	return token, created
+}
+
+// withoutList is a store that does not list all tokens.
+type withoutList struct{ *storetest.Model }
+
+func (withoutList) Tokens(context.Context) ([]plantstore.Token, error) {
+	return nil, errors.New("all tokens were read")
+}
+
+func TestOneTokenIsReadWithoutTheOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{Store: withoutList{storetest.NewModel()}})
+	token, secret := s.createToken(t, s.Token, `{"name":"ci","scopes":["plants:read"]}`)
+	id := token["id"].(string)
+	s.tokens(t, s.Token, "GET", "/"+id, "").wantOK(t)
+	s.tokens(t, s.Token, "DELETE", "/"+id, "").wantStatus(t, 204)
+	s.getToken(t, secret).wantError(t, plantstore.ErrBadToken)
+	s.tokens(t, s.Token, "GET", "/none", "").wantError(t, plantstore.ErrNoTokenID)
 }
 
 func TestTokenIsCreatedListedAndRevoked(t *testing.T) {

@@ -916,6 +916,14 @@ func TestTagQueriesUseTheTableOfTaggedPlants(t *testing.T) {
 	}
 }
 
+func TestTokenIsFoundByItsIDInTheIndex(t *testing.T) {
+	s := openStore(t, newPath(t), Serve)
+	const detail = 3
+	if plan := text(t, s.write.conn, "EXPLAIN QUERY PLAN "+selectWithID, detail); !strings.Contains(plan, "(hash>? AND hash<?)") {
+		t.Errorf("%s\n%s", selectWithID, plan)
+	}
+}
+
 // tagQueries returns the SELECTs of this package that compare a tag.
 func tagQueries(t *testing.T) (queries []string) {
 	t.Helper()

@@ -22,6 +22,7 @@ const (
 	insertToken  = "INSERT INTO tokens (hash, name, scopes, created, expires, revoked, used, rate) VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, 'off'))"
 	selectToken  = "SELECT " + tokenColumns + " FROM tokens WHERE hash = ?"
 	selectTokens = "SELECT " + tokenColumns + " FROM tokens ORDER BY seq"
+	selectWithID = "SELECT " + tokenColumns + " FROM tokens WHERE hash BETWEEN ? AND ? ORDER BY hash LIMIT 1"
 	isActive     = tokenEnd + " > ?1 AND revoked IS NULL"
 	selectActive = "SELECT " + tokenColumns + " FROM tokens WHERE " + isActive
 	countActive  = "SELECT count(*) FROM tokens WHERE " + isActive
@@ -142,6 +143,17 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
 	return read(ctx, s.tokens, func(c *sqlite.Conn) (plantstore.Token, error) { return findToken(c, hash) })
+}
+
+// TokenWithID returns the token with that id.
+func (s *Store) TokenWithID(ctx context.Context, id string) (plantstore.Token, error) {
+	least, greatest, ok := plantstore.HashesWithID(id)
+	if !ok {
+		return plantstore.Token{}, plantstore.ErrNoSuchToken
+	}
+	return read(ctx, s.tokens, func(c *sqlite.Conn) (plantstore.Token, error) {
+		return queryOne(c, rowToken, plantstore.ErrNoSuchToken, selectWithID, least[:], greatest[:])
+	})
 }
 
 func findToken(c *sqlite.Conn, hash plantstore.TokenHash) (plantstore.Token, error) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -421,6 +422,19 @@ func (m *Model) Token(ctx context.Context, hash plantstore.TokenHash) (plantstor
 		return plantstore.Token{}, plantstore.ErrNoSuchToken
 	}
 	return stored(*t), nil
+}
+
+// TokenWithID returns the token with that id.
+func (m *Model) TokenWithID(ctx context.Context, id string) (plantstore.Token, error) {
+	tokens, err := m.Tokens(ctx)
+	if err != nil {
+		return plantstore.Token{}, err
+	}
+	tokens = slices.DeleteFunc(tokens, func(t plantstore.Token) bool { return t.Hash.ID() != id })
+	if len(tokens) == 0 {
+		return plantstore.Token{}, plantstore.ErrNoSuchToken
+	}
+	return slices.MinFunc(tokens, func(a, b plantstore.Token) int { return bytes.Compare(a.Hash[:], b.Hash[:]) }), nil
 }
 
 // RevokeToken records the first time at which the token was revoked.

@@ -17,6 +17,7 @@ var tokenBehaviours = []behaviour{
 	{"TokenIsStoredUnchanged", tokenIsStoredUnchanged},
 	{"TokensAreListedInOrderOfCreation", tokensAreListedInOrderOfCreation},
 	{"TokenHashIsUnique", tokenHashIsUnique},
+	{"TokensAreFoundByTheirIDs", tokensAreFoundByTheirIDs},
 	{"TokenTimesAreWholeSecondsOfUTC", tokenTimesAreWholeSecondsOfUTC},
 	{"TokenSharesNoMemory", tokenSharesNoMemory},
 	{"RevokedTokenKeepsItsFirstTime", revokedTokenKeepsItsFirstTime},
@@ -232,6 +233,39 @@ func tokenHashIsUnique(t *testing.T, s *subject) {
 	}
 	tk.Revoked = revoked
 	wantTokens(t, s, tk)
+}
+
+func tokensAreFoundByTheirIDs(t *testing.T, s *subject) {
+	var all []plantstore.Token
+	for i, start := range [][]byte{{}, {0, 0, 0, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0xab, 0xcd, 0xef, 0x01, 0x02, 0x03}} {
+		tk := token(fmt.Sprint(i))
+		copy(tk.Hash[:], start)
+		all = append(all, tk)
+	}
+	twin := token("twin") // its hash is greater
+	copy(twin.Hash[:], append(all[3].Hash[:6:6], 0xff))
+	all[3].Hash[6] = 0
+	for i := range all[0].Hash {
+		all[0].Hash[i] = 0xff // the greatest hash with its id
+		if i < 6 {
+			all[0].Hash[i] = byte(i)
+		}
+	}
+	addToken(t, s, append(all, twin)...)
+	for range 2 {
+		for _, want := range all {
+			got, err := s.TokenWithID(t.Context(), want.Hash.ID())
+			if err != nil || got.Name != want.Name || got.Hash != want.Hash {
+				t.Errorf("the token with the id %s is %q, %v, want %q", want.Hash.ID(), got.Name, err, want.Name)
+			}
+		}
+		for _, id := range []string{"", "abcdef01020", "abcdef010204", "ABCDEF010203", "abcdef01020300", "abcdef01020g", "no such id\x00\xff"} {
+			if got, err := s.TokenWithID(t.Context(), id); !errors.Is(err, plantstore.ErrNoSuchToken) {
+				t.Errorf("the token with the id %q is %q, %v", id, got.Name, err)
+			}
+		}
+		s.reopen(t)
+	}
 }
 
 func tokenTimesAreWholeSecondsOfUTC(t *testing.T, s *subject) {
