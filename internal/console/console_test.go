@@ -96,6 +96,15 @@ func TestEveryPageHasTheSecurityHeaders(t *testing.T) {
 		if h.Get("Content-Type") == "application/octet-stream" {
 			t.Errorf("%s has no specific media type", path)
 		}
+		if path != "/" && path != "/docs" {
+			continue
+		}
+		if got := h.Get("Cross-Origin-Opener-Policy"); got != "same-origin" {
+			t.Errorf("%s: Cross-Origin-Opener-Policy is %q, want same-origin", path, got)
+		}
+		if !strings.Contains(body(t, get(t, c, path)), `<meta name="description"`) {
+			t.Errorf("%s has no description", path)
+		}
 	}
 }
 
