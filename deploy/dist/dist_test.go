@@ -476,8 +476,9 @@ type header map[uint32][]string
 const (
 	tagName, tagArch, tagRequires               = 1000, 1022, 1049
 	tagPostInstall, tagPreRemove, tagPostRemove = 1024, 1025, 1026
+	tagURL, tagChangelogName, tagChangelogText  = 1020, 1081, 1082
 	tagFlags, tagDirIndex, tagBaseName, tagDirs = 1037, 1116, 1117, 1118
-	flagConfigNoReplace                         = 1<<0 | 1<<4
+	flagConfigNoReplace, flagDoc, flagLicence   = 1<<0 | 1<<4, 1 << 1, 1 << 7
 )
 
 // readHeader reads a header at the beginning of text, and returns the rest. It knows the
@@ -547,6 +548,12 @@ func TestRPMHasTheFilesAndScripts(t *testing.T) {
 	}
 	if flags := all["/etc/plantstore/plantstore.toml"]; flags != flagConfigNoReplace {
 		t.Errorf("an upgrade would not keep the settings: their flags are %b", flags)
+	}
+	if man, licence := all["/usr/share/man/man1/plantstore.1.gz"], all["/usr/share/licenses/plantstore/LICENSE"]; man != flagDoc || licence != flagLicence {
+		t.Errorf("the flags of the manual are %b, and those of the licence %b", man, licence)
+	}
+	if len(h[tagURL]) != 1 || len(h[tagChangelogName]) != 1 || len(h[tagChangelogText]) != 1 {
+		t.Errorf("the URL is %q, and the changelog %q %q", h[tagURL], h[tagChangelogName], h[tagChangelogText])
 	}
 	if _, ok := all["/lib/systemd/system/plantstore.service"]; ok {
 		t.Error("the package has files of Debian's")

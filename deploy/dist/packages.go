@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/goreleaser/nfpm/v2"
 	"github.com/goreleaser/nfpm/v2/deb"
@@ -16,8 +17,11 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// maintainer is a placeholder until the project has a home.
-const maintainer = "The Plantstore authors <plantstore@example.com>"
+// maintainer and homepage are placeholders until the project has a home.
+const (
+	maintainer = "The Plantstore authors <plantstore@example.com>"
+	homepage   = "https://plantstore.example.com"
+)
 
 // settings is the configuration file of the packages. dpkg and rpm keep an edited one.
 const settings = `# The settings of Plantstore. "plantstore serve --help" lists them all. Restart the service after a change:
@@ -42,7 +46,7 @@ func (r *release) writePackages(t target, program string) error {
 	}
 	info := nfpm.Info{
 		Name: "plantstore", Arch: t.arch, Platform: "linux", Version: r.version, VersionSchema: "semver", Release: "1",
-		Section: "database", Priority: "optional", Maintainer: maintainer, License: "MIT", MTime: r.time,
+		Section: "database", Priority: "optional", Maintainer: maintainer, Homepage: homepage, License: "MIT", MTime: r.time,
 		Description: "store of plants behind an HTTP API\nOne static binary that reports success only once a plant is safely on disk.",
 		Overridables: nfpm.Overridables{
 			Contents: contents,
@@ -60,6 +64,11 @@ func (r *release) writePackages(t target, program string) error {
 	redHat := info
 	redHat.Depends = []string{"/usr/sbin/useradd"} // its package has another name on SUSE
 	redHat.RPM = nfpm.RPM{Compression: "gzip", BuildHost: "localhost"}
+	redHat.Changelog = filepath.Join(dir, "changelog.yaml")
+	changelog := fmt.Appendf(nil, "- semver: %s\n  date: %s\n  packager: %s\n  changes: [{note: See CHANGELOG.md.}]\n", r.version, r.time.Format(time.RFC3339), maintainer)
+	if err := os.WriteFile(redHat.Changelog, changelog, 0o600); err != nil {
+		return err
+	}
 	return errors.Join(
 		writePackage(&debian, deb.Default, filepath.Join(r.out, fmt.Sprintf("plantstore_%s_%s.deb", r.version, t.arch))),
 		writePackage(&redHat, rpm.DefaultRPM, filepath.Join(r.out, rpm.DefaultRPM.ConventionalFileName(&redHat))),
@@ -105,14 +114,15 @@ func (r *release) packagedFiles(dir, program string) (contents files.Contents, e
 		add("deb", "/lib/systemd/system/"+name, 0o644, "", unit)
 		add("rpm", "/usr/lib/systemd/system/"+name, 0o644, "", unit)
 	}
-	add("", "/usr/share/man/man1/plantstore.1.gz", 0o644, "", zipped(r.manual))
+	add("deb", "/usr/share/man/man1/plantstore.1.gz", 0o644, "", zipped(r.manual))
+	add("rpm", "/usr/share/man/man1/plantstore.1.gz", 0o644, files.TypeRPMDoc, zipped(r.manual))
 	add("", "/usr/share/bash-completion/completions/plantstore", 0o644, "", r.shells["bash"])
 	add("deb", "/usr/share/zsh/vendor-completions/_plantstore", 0o644, "", r.shells["zsh"])
 	add("rpm", "/usr/share/zsh/site-functions/_plantstore", 0o644, "", r.shells["zsh"])
 	add("", "/usr/share/fish/vendor_completions.d/plantstore.fish", 0o644, "", r.shells["fish"])
 	licence := read(filepath.Join(r.source, "LICENSE"))
 	add("deb", "/usr/share/doc/plantstore/copyright", 0o644, "", licence)
-	add("rpm", "/usr/share/licenses/plantstore/LICENSE", 0o644, "", licence)
+	add("rpm", "/usr/share/licenses/plantstore/LICENSE", 0o644, files.TypeRPMLicence, licence)
 	add("deb", "/usr/share/doc/plantstore/changelog.gz", 0o644, "", zipped(fmt.Appendf(nil,
 		"plantstore (%s) stable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n",
 		r.version, maintainer, r.time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))))
