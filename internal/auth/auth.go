@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,8 +28,11 @@ const (
 	// takes effect within cacheTTL.
 	reloadInterval = time.Second
 	cacheTTL       = 1900 * time.Millisecond
-	// touchInterval is how often the last use of tokens is recorded.
+	// touchInterval is how often the last use of tokens is recorded, and maxTouched of how many,
+	// the oldest record first: PostgreSQL cannot remove the old rows while anybody's transaction
+	// is open.
 	touchInterval = 10 * time.Second
+	maxTouched    = 100
 	// runTimeout limits how long Run waits for a store that does not respond.
 	runTimeout = 5 * time.Second
 	// warnInterval is how often it is logged, at most, that the tokens cannot be loaded, or
@@ -357,7 +361,7 @@ func (g *Guard) NextExpiry(now time.Time) (next time.Time) {
 	return next
 }
 
-// Run loads the cache every second and records the last use of tokens every ten
+// Run loads the cache every second and records the last use of a hundred tokens every ten
 // seconds, until ctx ends. It also fetches the keys of the identity provider.
 func (g *Guard) Run(ctx context.Context) error {
 	if g.provider != nil {
@@ -372,12 +376,12 @@ func (g *Guard) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			g.touch(context.WithoutCancel(ctx))
+			g.touch(context.WithoutCancel(ctx), plantstore.MaxTokens)
 			return nil
 		case <-reload.C:
 			g.reload(ctx)
 		case <-touch.C:
-			g.touch(ctx)
+			g.touch(ctx, maxTouched)
 		}
 	}
 }
@@ -421,14 +425,22 @@ func (u *lastUse) next() (at int64, newer bool) {
 	return at, at > u.recorded
 }
 
-// touch records the uses that are newer than those recorded before.
-func (g *Guard) touch(ctx context.Context) {
+// touch records the uses that are newer than those recorded before: those of tokens that have
+// left the cache, and of up to most others.
+func (g *Guard) touch(ctx context.Context, most int) {
 	cache := g.cache.Load()
 	used := maps.Clone(g.unrecorded)
+	var newer []plantstore.TokenHash
 	for hash, e := range cache.tokens {
-		if at, newer := e.use.next(); newer {
-			used[hash] = time.Unix(at, 0).UTC()
+		if _, ok := e.use.next(); ok {
+			newer = append(newer, hash)
 		}
+	}
+	slices.SortFunc(newer, func(a, b plantstore.TokenHash) int {
+		return cmp.Compare(cache.tokens[a].use.recorded, cache.tokens[b].use.recorded)
+	})
+	for _, hash := range newer[:min(len(newer), most)] {
+		used[hash] = time.Unix(cache.tokens[hash].use.at.Load(), 0).UTC()
 	}
 	if len(used) == 0 {
 		return

@@ -685,6 +685,48 @@ func TestLastUseIsRecordedLazily(t *testing.T) {
 	})
 }
 
+// However many tokens are used, few rows are written at a time, and none is left out.
+func TestLastUsesAreRecordedInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSubject(t)
+		secrets := make([]string, 250)
+		for i := range secrets {
+			secrets[i] = s.add()
+		}
+		s.run()
+		for round := range 5 {
+			time.Sleep(10 * time.Second)
+			for _, secret := range secrets {
+				s.wantValid(secret)
+			}
+			if round == 0 {
+				time.Sleep(time.Second) // uses are recorded after they were made
+			}
+		}
+		synctest.Wait()
+		recorded := map[plantstore.TokenHash]bool{}
+		for _, used := range s.store.touches {
+			if len(used) > 100 {
+				t.Errorf("%d uses were recorded at once", len(used))
+			}
+			for hash := range used {
+				recorded[hash] = true
+			}
+		}
+		if len(recorded) != len(secrets) {
+			t.Errorf("the uses of %d of %d tokens were recorded", len(recorded), len(secrets))
+		}
+		used := time.Now()
+		for _, secret := range secrets {
+			s.wantValid(secret)
+		}
+		s.stop()
+		for _, secret := range secrets {
+			s.wantLastUse(secret, used)
+		}
+	})
+}
+
 // A job that makes a token, uses it and revokes it takes less than the time between two
 // records.
 func TestLastUseOfAnEndedTokenIsRecorded(t *testing.T) {

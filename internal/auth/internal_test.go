@@ -38,7 +38,7 @@ func TestGuardForgetsEndedTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g.touch(t.Context())
+		g.touch(t.Context(), plantstore.MaxTokens)
 		if tokens, uses := len(g.cache.Load().tokens), len(g.unrecorded); tokens != 0 || uses != 0 {
 			t.Errorf("the guard remembers %d tokens and %d uses of tokens that have ended", tokens, uses)
 		}

@@ -17,7 +17,8 @@ const (
 	giveUpAfter = 72 * time.Hour
 	// maxUnsaved is how many deliveries may not be saved yet. After a kill they are
 	// sent again, along with those in flight.
-	maxUnsaved = 256
+	maxUnsaved       = 256
+	maxUnsavedShared = 4096
 	// saveInterval is the time between two saves, longer for each event that is pending,
 	// moveInterval that while nothing is sent, and renewInterval the longest such time
 	// for a store that other servers share.
@@ -27,6 +28,13 @@ const (
 	renewInterval       = 3 * time.Second
 	// recordInterval is how often the last attempts are saved at most.
 	recordInterval = time.Second
+	// A store that servers share rewrites a row for each save, and cannot remove the old ones
+	// while anybody's transaction is open. There the time between two saves of a webhook is at
+	// least sharedInterval, and all webhooks of a server together save their progress
+	// maxSharedSaves times a second, and their last attempts maxSharedRecords times.
+	sharedInterval   = 500 * time.Millisecond
+	maxSharedSaves   = 20
+	maxSharedRecords = 5
 	// storeDelay is how long to wait after an error of the store.
 	storeDelay = time.Second
 )
@@ -76,6 +84,8 @@ type result struct {
 func (d *delivery) run(ctx context.Context) {
 	defer close(d.done)
 	defer d.cancel(nil)
+	d.sender.active.Add(1)
+	defer d.sender.active.Add(-1)
 	sending, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	var senders sync.WaitGroup
@@ -156,7 +166,12 @@ func (d *delivery) wait() time.Duration {
 }
 
 // maySend reports whether few enough deliveries are not saved yet.
-func (d *delivery) maySend() bool { return d.version-d.savedVersion < maxUnsaved }
+func (d *delivery) maySend() bool {
+	if d.sender.opts.Shared {
+		return d.version-d.savedVersion < maxUnsavedShared
+	}
+	return d.version-d.savedVersion < maxUnsaved
+}
 
 // read adds the next events to the queue if it wants any.
 func (d *delivery) read(ctx context.Context) (reason string) {
@@ -260,7 +275,7 @@ func describe(a plantstore.Delivery) string {
 // last attempts.
 func (d *delivery) save(ctx context.Context) {
 	since := time.Since(d.savedAt)
-	record := !d.recorded && time.Since(d.recordedAt) >= recordInterval
+	record := !d.recorded && time.Since(d.recordedAt) >= d.recordInterval()
 	due := record || d.version > d.savedVersion || d.moved && since >= moveInterval || d.sender.opts.Shared && since >= renewInterval
 	if !due || d.saving || since < d.saveInterval() {
 		return
@@ -297,7 +312,17 @@ func (d *delivery) progress() plantstore.Progress {
 }
 
 func (d *delivery) saveInterval() time.Duration {
+	if d.sender.opts.Shared {
+		return max(sharedInterval, time.Duration(d.sender.active.Load())*time.Second/maxSharedSaves)
+	}
 	return saveInterval + time.Duration(d.queue.items.Len())*saveIntervalPending
+}
+
+func (d *delivery) recordInterval() time.Duration {
+	if d.sender.opts.Shared {
+		return max(recordInterval, time.Duration(d.sender.active.Load())*time.Second/maxSharedRecords)
+	}
+	return recordInterval
 }
 
 // owns reports whether this delivery is still the one for the webhook.

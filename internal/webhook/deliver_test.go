@@ -972,7 +972,7 @@ func TestDeliveryWaitsUntilARetryCanBeSent(t *testing.T) {
 			pending[i].Attempts, pending[i].Next = 1, time.Now().Add(-time.Minute)
 		}
 		p.Pending = pending
-		return &delivery{queue: newTestQueue(p), changed: make(chan struct{})}
+		return &delivery{sender: new(Sender), queue: newTestQueue(p), changed: make(chan struct{})}
 	}
 	full := newDelivery(make([]plantstore.PendingEvent, maxInFlight+1)...)
 	large := newDelivery(plantstore.PendingEvent{Size: maxBytes}, plantstore.PendingEvent{Size: maxBytes})

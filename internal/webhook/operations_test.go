@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -262,6 +263,48 @@ func TestEventsThatAreNotSentAreSavedRarely(t *testing.T) {
 	}
 	if n, most := store.saves.Load(), 1+int64(time.Since(start)/moveInterval); n > most {
 		t.Errorf("the position was saved %d times in %s, want %d", n, time.Since(start), most)
+	}
+}
+
+// In a store that servers share, every save leaves an old row.
+func TestProgressInASharedStoreIsSavedRarely(t *testing.T) {
+	const webhooks, events = 3, 500
+	store := &counting{Store: newStore(t)}
+	s := run(t, store, func(o *Options) { o.Shared = true })
+	var endpoints []*endpoint
+	for range webhooks {
+		e := newEndpoint(t, nil)
+		s.create(e)
+		endpoints = append(endpoints, e)
+	}
+	start, before := time.Now(), store.saves.Load()
+	for id := range plantstore.ID(events) {
+		s.write(plantstore.Create, fern(id))
+	}
+	for _, e := range endpoints {
+		e.awaitMessages(events)
+	}
+	if n, most := store.saves.Load()-before, webhooks*(1+int64(time.Since(start)/sharedInterval)); n > most {
+		t.Errorf("the progress was saved %d times in %s, want %d at most", n, time.Since(start), most)
+	}
+	s.stop()
+	all, err := store.Webhooks(t.Context())
+	for _, w := range all {
+		if at, bad := w.Progress.Position.Position(); err != nil || bad != nil || at.Seq != events || len(w.Progress.Pending) > 0 {
+			t.Errorf("at the end the progress is %+v, %v", w.Progress, cmp.Or(err, bad))
+		}
+	}
+}
+
+// Many webhooks of one server share its saves, and keep their leases.
+func TestManyWebhooksShareTheirSaves(t *testing.T) {
+	s := New(newStore(t), Options{Shared: true})
+	d := &delivery{sender: s}
+	for active, want := range map[int64]time.Duration{1: sharedInterval, 10: sharedInterval, 50: 2500 * time.Millisecond, plantstore.MaxWebhooks: 5 * time.Second} {
+		s.active.Store(active)
+		if got := d.saveInterval(); got != want || got > leaseTimeout-pollInterval {
+			t.Errorf("%d webhooks: each saves every %s, want %s", active, got, want)
+		}
 	}
 }
 

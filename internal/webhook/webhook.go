@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -75,6 +76,7 @@ type Sender struct {
 	shared singleflight.Group  // reads of the log that webhooks share
 
 	firstDelay time.Duration // of the queues
+	active     atomic.Int64  // deliveries that run
 
 	// These belong to Run.
 	warned  time.Time
