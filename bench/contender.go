@@ -30,6 +30,7 @@ type contender struct {
 	servers   []*process
 	dir       string
 	processes []*process // the servers, and the database if there is one
+	database  *postgres  // nil if there is none
 
 	// count returns how many plants are in the store, after the servers have stopped.
 	// It is nil if the contender stores nothing.
@@ -265,7 +266,7 @@ func startOursPostgres(b *bench, c *contender, binary string, replicas int) erro
 	if err != nil {
 		return err
 	}
-	c.processes = []*process{db.process}
+	c.processes, c.database = []*process{db.process}, db
 	url, err := b.distantURL(db)
 	if err != nil {
 		return err

@@ -28,8 +28,11 @@ func importSequential(b *bench, c *contender) error {
 	})
 }
 
-// measureLarge measures what depends on a large store.
+// measureLarge measures what depends on a large SQLite store.
 func measureLarge(b *bench, c *contender) error {
+	if c.backlog == nil {
+		return nil
+	}
 	now, err := usageOf(c.processes...)
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ type bench struct {
 	noisy     bool          // accept measurements on a busy machine
 	earlier   string        // a commit to compare with, or ""
 	roundTrip time.Duration // of a network between servers and PostgreSQL, if any
+	held      time.Duration // how long a snapshot is
 	next      int64
 	samples   []sample
 	facts     []fact
@@ -51,6 +52,7 @@ func main() {
 	threads := flag.Int("threads", 1, "how many threads a load generator has; more than 1 writes no files")
 	noisy := flag.Bool("noisy", false, "measure even if the machine is busy; writes no files")
 	roundTrip := flag.Duration("round-trip", 0, "put a network with this round trip between servers and PostgreSQL; writes no files")
+	held := flag.Duration("held", time.Minute, "how long a snapshot is held in the workload of that name")
 	flag.Parse()
 	plan := fullPlan(*plants)
 	if *quick {
@@ -61,7 +63,7 @@ func main() {
 	}
 	plan = plan.restrict(*only, strings.Split(*against, ";"))
 	publish := !*quick && !*noisy && *only == "" && *against == "" && *earlierCommit == "" && *threads == 1 && *roundTrip == 0
-	b := &bench{rounds: *rounds, seconds: *seconds, threads: *threads, noisy: *noisy, earlier: *earlierCommit, roundTrip: *roundTrip, next: 1_000_000_000}
+	b := &bench{rounds: *rounds, seconds: *seconds, threads: *threads, noisy: *noisy, earlier: *earlierCommit, roundTrip: *roundTrip, held: *held, next: 1_000_000_000}
 	if err := b.runAll(plan, publish); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

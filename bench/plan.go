@@ -16,7 +16,7 @@ type stage struct {
 	preload   int // random plants in each store at the start
 	kinds     []kind
 	workloads []workload
-	// extra, if not nil, measures what only Plantstore on SQLite has, at the end.
+	// extra, if not nil, measures what only Plantstore has, at the end.
 	extra func(b *bench, c *contender) error
 	// name selects the extra alone.
 	name string
@@ -65,6 +65,7 @@ func fullPlan(plants int) plan {
 	p = append(p, stage{kinds: named(ours), extra: importSequential, name: "imports"})
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
+	p = append(p, stage{kinds: named(oursPostgres, oursReplicas), extra: measureHeld, name: "held snapshot"})
 	for _, n := range []int{10_000, 1_000_000} {
 		p = append(p, stage{
 			preload: n, kinds: named(growing...),
@@ -181,7 +182,7 @@ func (b *bench) runStage(s stage) (err error) {
 	}
 	if s.extra != nil {
 		for _, c := range all {
-			if c.backlog == nil {
+			if c.backlog == nil && c.database == nil {
 				continue
 			}
 			if err := s.extra(b, c); err != nil {
