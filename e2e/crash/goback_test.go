@@ -15,7 +15,8 @@ import (
 // backup restored with the old release. Looking at the store with the new release in between
 // is not an upgrade.
 func TestGoingBackToTheReleaseBefore(t *testing.T) {
-	old, dir := harness.Earlier(t, harness.Before020), t.TempDir()
+	migrates := newestSchema(t) > 10 // release 0.2.0 has schema 10
+	old, dir := harness.Earlier(t, harness.Release020), t.TempDir()
 	backup, exported := filepath.Join(dir, "backup.db"), filepath.Join(dir, "plants.ndjson")
 	db := filepath.Join(t.TempDir(), "plants.db")
 	before, after := newServer(t, db, old), newServer(t, db, harness.Binary())
@@ -27,7 +28,7 @@ func TestGoingBackToTheReleaseBefore(t *testing.T) {
 		mustRun(t, harness.Binary(), append(args, "--db", db)...)
 	}
 	out, err := run(harness.Binary(), "token", "create", "--name", "too early", "--db", db)
-	if err == nil || !strings.Contains(out, "start the server of this release first") {
+	if migrates && (err == nil || !strings.Contains(out, "start the server of this release first")) {
 		t.Errorf("a token is created in the store of an older server: %v\n%s", err, out)
 	}
 	create(t, before, `{"id":2,"name":"after the backup"}`)
@@ -37,7 +38,9 @@ func TestGoingBackToTheReleaseBefore(t *testing.T) {
 	after.Run()
 	create(t, after, `{"id":3,"name":"after the upgrade","tag":"new"}`)
 	after.Stop()
-	if err := before.TryRun(); err == nil || !strings.Contains(err.Error(), "a newer Plantstore wrote this store") {
+	if !migrates {
+		wantPlants(t, before, 1, 2, 3) // the old release may have it back as it is
+	} else if err := before.TryRun(); err == nil || !strings.Contains(err.Error(), "a newer Plantstore wrote this store") {
 		t.Fatalf("the old release on the migrated store: %v", err)
 	}
 

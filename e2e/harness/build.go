@@ -53,8 +53,8 @@ var buildEager = sync.OnceValues(func() (string, error) {
 	return testenv.Binary(dir, testenv.Eager)
 })
 
-// Before020 is the last commit of the release before 0.2.0.
-const Before020 = "8943935"
+// Release020 is the commit of release 0.2.0.
+const Release020 = "d0b4a18"
 
 // Earlier returns the path of the plantstore of an earlier commit, which it builds for the
 // test. Only a checkout without the history, such as a source archive, lacks it.
