@@ -22,7 +22,7 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 	if c.r.Method == http.MethodHead {
 		return s.headExport(c)
 	}
-	release, err := c.take(searches, exportUnits, mostExports)
+	release, err := c.take(searches, s.exporting, mostExports)
 	if err != nil {
 		return err
 	}

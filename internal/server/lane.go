@@ -39,7 +39,7 @@ const (
 	accessUnits    = 6 // reads of all tokens or webhooks: those that check tokens use the same connections
 	searchesSize   = 16
 	searchUnits    = 2
-	exportUnits    = 3
+	exportUnits    = 3                    // more if the store runs fewer exports at once than fit
 	mostExports    = searchesSize * 3 / 4 // leaves room for searches
 	streamsSize    = 256
 	followUnits    = 1
@@ -64,6 +64,17 @@ func newLanes(streamTimeout time.Duration) []*lane {
 		newLane("imports", importBytes, maxImportsQueued, streamTimeout, "too many imports are running"),
 		newLane("memory", memoryBytes, 0, 0, "too many large bodies, pages or plants are being received or sent"),
 	}
+}
+
+// unitsOfExport returns what an export takes of the searches, so that no more of them begin than
+// the store runs at once: another would wait for a connection, and hold its units meanwhile.
+func unitsOfExport(store plantstore.Store) int64 {
+	s, limited := store.(interface{ Exports() int })
+	if !limited {
+		return exportUnits
+	}
+	most := int64(s.Exports())
+	return max(exportUnits, (mostExports+most-1)/most)
 }
 
 func (s *Server) lane(name lanes) *lane { return s.lanes[bits.TrailingZeros8(uint8(name))] }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -120,6 +121,44 @@ func TestExportBeyondTheLimitIsRefusedImmediately(t *testing.T) {
 	go func() { <-store.began }()
 	if got := s.listAs(t, "", slow, accept); got.status != http.StatusOK {
 		t.Errorf("got %d %s after the exports have ended", got.status, got.body)
+	}
+}
+
+// fewExports is a slow store that runs few scans at once.
+type fewExports struct {
+	*slowStore
+	most int
+}
+
+func (s fewExports) Exports() int { return s.most }
+
+func TestNoMoreExportsBeginThanTheStoreRuns(t *testing.T) {
+	for most := 1; most <= 6; most++ {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			t.Parallel()
+			store := fewExports{newSlowStore(), most}
+			s := start(t, servertest.Options{Store: store})
+			const accept = "Accept: application/x-ndjson"
+			done := make(replies)
+			begin := min(most, 4)
+			for range begin {
+				done.send(t, s, 1, "", s.NewToken(plantstore.ScopeRead), accept)
+				<-store.began
+			}
+			got := make(chan reply)
+			go func() { got <- s.listAs(t, "", s.NewToken(plantstore.ScopeRead), accept) }()
+			select {
+			case <-store.began:
+				t.Error("another export began")
+				close(store.open)
+				<-got
+			case refused := <-got:
+				refused.wantError(t, plantstore.ErrUnavailable, "too many searches and exports are running: try again later")
+				refused.wantHeader(t, "Retry-After", "1")
+				close(store.open)
+			}
+			done.wantSuccess(t, begin)
+		})
 	}
 }
 

@@ -69,6 +69,7 @@ type Server struct {
 	zippers   gzipPool
 	hsts      bool // browsers must use HTTPS
 	lanes     []*lane
+	exporting int64        // what an export takes of the searches
 	followers atomic.Int64 // clients that follow the log
 	open      func() int   // connections; nil without WatchConnections
 
@@ -82,14 +83,15 @@ type Server struct {
 // New returns a server.
 func New(opts Options) *Server {
 	s := &Server{
-		Options:  opts,
-		baseURL:  strings.TrimRight(opts.BaseURL.String(), "/"),
-		mux:      http.NewServeMux(),
-		document: newDocument(opts.BaseURL),
-		zippers:  newGzipPool(),
-		hsts:     isPublicHTTPS(opts.BaseURL),
-		lanes:    newLanes(opts.StreamTimeout),
-		idPrefix: newIDPrefix(),
+		Options:   opts,
+		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
+		mux:       http.NewServeMux(),
+		document:  newDocument(opts.BaseURL),
+		zippers:   newGzipPool(),
+		hsts:      isPublicHTTPS(opts.BaseURL),
+		lanes:     newLanes(opts.StreamTimeout),
+		exporting: unitsOfExport(opts.Store),
+		idPrefix:  newIDPrefix(),
 	}
 	s.About = newAbout(opts)
 	s.stopped, s.drain = context.WithCancel(context.Background())
