@@ -257,14 +257,14 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
+	config, keepCurrent, certificateExpires := c.certificates(c.storeFlags, log)
 	handler := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: accessLog,
 		About:   plantstore.About{Version: buildVersion(), Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
 		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
-		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests,
+		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests, CertificateExpires: certificateExpires,
 	})
 	parts, failed := errgroup.WithContext(context.Background())
-	config, keepCurrent := c.certificates(c.storeFlags, log)
 	web := http1.New(&http.Server{
 		TLSConfig:         config,
 		Handler:           handler,

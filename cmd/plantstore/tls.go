@@ -74,17 +74,18 @@ func (f tlsFlags) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// certificates returns the TLS configuration, nil for plain HTTP, and what keeps its
-// certificates current.
-func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config, func(context.Context) error) {
+// certificates returns the TLS configuration, nil for plain HTTP, what keeps its certificates
+// current, and what returns when the first of those in use expires: the zero time if there is
+// none.
+func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (config *tls.Config, keepCurrent func(context.Context) error, expires func() time.Time) {
 	if !f.enabled() {
-		return nil, func(context.Context) error { return nil }
+		return nil, func(context.Context) error { return nil }, func() time.Time { return time.Time{} }
 	}
 	if len(f.ACMEDomain) > 0 {
-		m := f.manager(store)
+		m := &acmeNames{Manager: f.manager(store), names: f.ACMEDomain}
 		config := m.TLSConfig()
 		config.MinVersion = tls.VersionTLS12
-		return config, func(ctx context.Context) error { return obtain(ctx, m, f.ACMEDomain, log) }
+		return config, func(ctx context.Context) error { return m.obtain(ctx, log) }, m.expires
 	}
 	var current atomic.Pointer[tls.Certificate]
 	current.Store(f.pair)
@@ -92,7 +93,7 @@ func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (*tls.Config,
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
-	}, func(ctx context.Context) error { return f.reload(ctx, &current, log) }
+	}, func(ctx context.Context) error { return f.reload(ctx, &current, log) }, func() time.Time { return current.Load().Leaf.NotAfter }
 }
 
 // manager obtains certificates and renews them after two thirds of their lifetime.
@@ -114,19 +115,43 @@ func (f tlsFlags) manager(store storeFlags) *autocert.Manager {
 // failures an hour.
 const acmeRetry = 15 * time.Minute
 
+// acmeNames are the names for which a manager obtains certificates.
+type acmeNames struct {
+	*autocert.Manager
+	names []string
+	ready atomic.Int64 // how many of them have a certificate
+}
+
+// certificate returns what every modern client gets for a name. If there is no certificate yet,
+// it is obtained first.
+func (m *acmeNames) certificate(name string) (*tls.Certificate, error) {
+	return m.GetCertificate(&tls.ClientHelloInfo{
+		ServerName: name, SupportedCurves: []tls.CurveID{tls.CurveP256},
+		SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
+		CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
+	})
+}
+
+// expires returns when the first of the certificates expires that were obtained, renewals
+// included.
+func (m *acmeNames) expires() (first time.Time) {
+	for _, name := range m.names[:m.ready.Load()] {
+		if pair, err := m.certificate(name); err == nil && (first.IsZero() || pair.Leaf.NotAfter.Before(first)) {
+			first = pair.Leaf.NotAfter
+		}
+	}
+	return first
+}
+
 // obtain obtains the certificates, so that the first client does not wait for them and
 // failures are logged.
-func obtain(ctx context.Context, m *autocert.Manager, names []string, log *slog.Logger) error {
-	for _, name := range names {
+func (m *acmeNames) obtain(ctx context.Context, log *slog.Logger) error {
+	for _, name := range m.names {
 		for {
-			// The preferences of every modern client.
-			pair, err := m.GetCertificate(&tls.ClientHelloInfo{
-				ServerName: name, SupportedCurves: []tls.CurveID{tls.CurveP256},
-				SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
-				CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
-			})
+			pair, err := m.certificate(name)
 			if err == nil {
 				log.Info("the certificate is ready", "name", name, "expires", pair.Leaf.NotAfter)
+				m.ready.Add(1)
 				break
 			}
 			log.Warn("no certificate yet", "name", name, "err", err, "retry", acmeRetry)

@@ -289,7 +289,9 @@ func newData(t *testing.T, descriptions ...string) *data {
 			t.Fatalf("%s: %v", description, err)
 		}
 		for i, v := range values {
-			d.add(name, i, v.Value)
+			if !v.Omitted {
+				d.add(name, i, v.Value)
+			}
 		}
 	}
 	return d
@@ -297,27 +299,28 @@ func newData(t *testing.T, descriptions ...string) *data {
 
 // firing has series that make each alert fire.
 var firing = map[string][]string{
-	"PlantstoreDown":            {`up{job="plantstore"} 0x9`},
-	"PlantstoreFailures":        {`plantstore_http_requests_total{operation="createPlant",status="500"} 0 0 1 1`},
-	"PlantstoreUnavailable":     {`plantstore_http_requests_total{operation="createPlant",status="503"} 0+1x20`},
-	"PlantstoreDamaged":         {`plantstore_store_damaged 0 1`},
-	"PlantstoreDiskSpace":       {`plantstore_disk_free_bytes 199x60`, `plantstore_store_bytes 100x60`},
-	"PlantstoreBackupOld":       {`plantstore_backup_last_success_timestamp_seconds{db="/var/lib/plantstore/plants.db"} 1799910000x40`},
-	"PlantstoreQueue":           {`plantstore_queue_depth 5000x9`},
-	"PlantstoreSlowCommits":     {`plantstore_commit_duration_seconds_bucket{le="0.1"} 0x40`, `plantstore_commit_duration_seconds_bucket{le="0.2"} 0+9x40`, `plantstore_commit_duration_seconds_bucket{le="+Inf"} 0+9x40`},
-	"PlantstoreWriteAheadLog":   {`plantstore_wal_bytes 2000000000x60`},
-	"PlantstoreUnauthorized":    {`plantstore_token_checks_total{result="invalid"} 0+30x60`},
-	"PlantstoreTokenExpires":    {`plantstore_token_next_expiry_seconds 604000-15x40`},
-	"PlantstoreRateLimited":     {`plantstore_limit_hits_total{limit="rate"} 0+30x60`},
-	"PlantstoreConnections":     {`plantstore_connections_refused_total 0+1x20`},
-	"PlantstoreHistory":         {`plantstore_log_oldest_seconds 80000x250`, `plantstore_log_last_seq 2000x250`, `plantstore_log_events 1000x250`},
-	"PlantstoreWebhookDisabled": {`plantstore_webhooks_disabled 0 1`},
-	"PlantstoreWebhookLate":     {`plantstore_webhook_lag_seconds 800+15x40`},
-	"PlantstorePoolExhausted":   {`plantstore_postgres_pool_wait_seconds_total{pool="list"} 0+30x60`},
-	"PlantstoreOldSnapshot":     {`plantstore_postgres_oldest_snapshot_transactions{holder="slot"} 4e6+1e5x60`},
-	"PlantstoreOldTransaction":  {`plantstore_postgres_oldest_transaction_seconds 7000+15x60`},
-	"PlantstoreWALKept":         {`plantstore_postgres_wal_kept_bytes{holder="archiver"} 9e9+1e8x100`},
-	"PlantstoreFileDescriptors": {`process_open_fds{job="plantstore"} 900`, `process_max_fds{job="plantstore"} 1000`},
+	"PlantstoreDown":               {`up{job="plantstore"} 0x9`},
+	"PlantstoreFailures":           {`plantstore_http_requests_total{operation="createPlant",status="500"} 0 0 1 1`},
+	"PlantstoreUnavailable":        {`plantstore_http_requests_total{operation="createPlant",status="503"} 0+1x20`},
+	"PlantstoreDamaged":            {`plantstore_store_damaged 0 1`},
+	"PlantstoreDiskSpace":          {`plantstore_disk_free_bytes 100e9-10e6x300`},
+	"PlantstoreBackupOld":          {`plantstore_backup_last_success_timestamp_seconds{db="/var/lib/plantstore/plants.db"} 1799910000x40`},
+	"PlantstoreQueue":              {`plantstore_queue_depth 5000x9`},
+	"PlantstoreSlowCommits":        {`plantstore_commit_duration_seconds_bucket{le="0.1"} 0x40`, `plantstore_commit_duration_seconds_bucket{le="0.2"} 0+9x40`, `plantstore_commit_duration_seconds_bucket{le="+Inf"} 0+9x40`},
+	"PlantstoreWriteAheadLog":      {`plantstore_wal_bytes 2000000000x60`},
+	"PlantstoreUnauthorized":       {`plantstore_token_checks_total{result="invalid"} 0+30x60`},
+	"PlantstoreTokenExpires":       {`plantstore_token_next_expiry_seconds 604000-15x40`},
+	"PlantstoreCertificateExpires": {`plantstore_tls_certificate_expiry_timestamp_seconds 1800600000x40`},
+	"PlantstoreRateLimited":        {`plantstore_limit_hits_total{limit="rate"} 0+30x60`},
+	"PlantstoreConnections":        {`plantstore_connections_refused_total 0+1x20`},
+	"PlantstoreHistory":            {`plantstore_log_oldest_seconds 80000x250`, `plantstore_log_last_seq 2000x250`, `plantstore_log_events 1000x250`},
+	"PlantstoreWebhookDisabled":    {`plantstore_webhooks_disabled 0 1`},
+	"PlantstoreWebhookLate":        {`plantstore_webhook_lag_seconds 800+15x40`},
+	"PlantstorePoolExhausted":      {`plantstore_postgres_pool_wait_seconds_total{pool="list"} 0+30x60`},
+	"PlantstoreOldSnapshot":        {`plantstore_postgres_oldest_snapshot_transactions{holder="slot"} 4e6+1e5x60`},
+	"PlantstoreOldTransaction":     {`plantstore_postgres_oldest_transaction_seconds 7000+15x60`},
+	"PlantstoreWALKept":            {`plantstore_postgres_wal_kept_bytes{holder="archiver"} 9e9+1e8x100`},
+	"PlantstoreFileDescriptors":    {`process_open_fds{job="plantstore"} 900`, `process_max_fds{job="plantstore"} 1000`},
 }
 
 func TestEveryAlertFires(t *testing.T) {
@@ -331,6 +334,37 @@ func TestEveryAlertFires(t *testing.T) {
 		}
 		if rule.Annotations["summary"] == "" || rule.Labels["severity"] == "" {
 			t.Errorf("%s has no summary or severity", rule.Alert)
+		}
+	}
+}
+
+// A day has 5,760 scrapes.
+func TestAlertsFireOnlyWhenTheyShould(t *testing.T) {
+	rules := map[string]rulefmt.Rule{}
+	for _, rule := range readRules(t) {
+		rules[rule.Alert] = rule
+	}
+	const backup = `plantstore_backup_last_success_timestamp_seconds{db="plants.db"} `
+	for _, c := range []struct {
+		alert, when string
+		fires       bool
+		series      []string
+	}{
+		{"PlantstoreDown", "everything is scraped", false, []string{`up{job="plantstore"} 1x9`}},
+		{"PlantstoreDown", "nothing is scraped", true, []string{`up{job="node"} 1x9`}},
+		{"PlantstoreDiskSpace", "a third of the disk is full", false, []string{`plantstore_disk_free_bytes 199e9x300`, `plantstore_store_bytes 100e9x300`}},
+		{"PlantstoreDiskSpace", "little is left", true, []string{`plantstore_disk_free_bytes 900e6x300`}},
+		{"PlantstoreDiskSpace", "it is full in a month", false, []string{`plantstore_disk_free_bytes 100e9-500e3x5800`}},
+		{"PlantstoreDiskSpace", "there was an import", false, []string{`plantstore_disk_free_bytes 50e9x2880 49e9x2880`}},
+		{"PlantstoreBackupOld", "a file was never backed up", true, []string{`plantstore_store_bytes 1e9x5800`}},
+		{"PlantstoreBackupOld", "a file is new", false, []string{`plantstore_store_bytes 1e9x5700`}},
+		{"PlantstoreBackupOld", "a file is backed up", false, []string{`plantstore_store_bytes 1e9x5800`, backup + `1800050000x5800`}},
+		{"PlantstoreBackupOld", "the node exporter is down", false, []string{`plantstore_store_bytes 1e9x5800`, backup + `1800050000x5400`}},
+		{"PlantstoreBackupOld", "the store is PostgreSQL", false, []string{`plantstore_store_plants 1e9x5800`}},
+		{"PlantstoreCertificateExpires", "it is renewed in time", false, []string{`plantstore_tls_certificate_expiry_timestamp_seconds 1800700000x40`}},
+	} {
+		if got := newData(t, c.series...).fires(t, rules[c.alert]); got != c.fires {
+			t.Errorf("%s fires: %t, although %s", c.alert, got, c.when)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -129,6 +130,18 @@ func TestCertificateIsObtainedAndRenewedWithACME(t *testing.T) {
 		first, err = handshake(s.Addr, config)
 		return err
 	})
+	transport := &http.Transport{TLSClientConfig: config}
+	defer transport.CloseIdleConnections()
+	web := &http.Client{Transport: transport}
+	s.API = strings.Replace(s.API, "http:", "https:", 1)
+	inMetrics := func() error {
+		now, err := handshake(s.Addr, config)
+		if err != nil {
+			return err
+		}
+		return wantExpiry(s, web, now)
+	}
+	testenv.Eventually(t, inMetrics)
 	if !strings.Contains(s.Log(), `"url":"https://plants.example.com:`+port+`"`) {
 		t.Errorf("the log has another URL:\n%s", s.Log())
 	}
@@ -151,6 +164,8 @@ func TestCertificateIsObtainedAndRenewedWithACME(t *testing.T) {
 	if !renewed.NotAfter.After(first.NotAfter) {
 		t.Errorf("renewed until %s, before until %s", renewed.NotAfter, first.NotAfter)
 	}
+
+	testenv.Eventually(t, inMetrics)
 
 	// After a restart, a kept certificate is used.
 	s.Stop()

@@ -53,8 +53,8 @@ type pair struct {
 	roots     *x509.CertPool
 }
 
-// newPair writes a certificate with the serial number. The files appear atomically, one
-// after the other.
+// newPair writes a certificate with the serial number, which expires after at least that many
+// hours. The files appear atomically, one after the other.
 func newPair(t *testing.T, dir string, serial int64) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,7 +63,7 @@ func newPair(t *testing.T, dir string, serial int64) pair {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Duration(serial+1) * time.Hour),
 	}
 	authority := newCA()
 	cert, err := x509.CreateCertificate(rand.Reader, template, authority.Leaf, key.Public(), authority.PrivateKey)
@@ -239,6 +239,45 @@ func wantSerial(addr string, p pair, serial int64) error {
 		err = fmt.Errorf("the certificate has the serial number %d, want %d", cert.SerialNumber, serial)
 	}
 	return err
+}
+
+func TestMetricsFollowTheCertificateInUse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := startTLS(t, newPair(t, dir, 1))
+	for serial := int64(1); serial < 4; serial++ {
+		p := newPair(t, dir, serial)
+		web := trusting(t, p, true)
+		testenv.Eventually(t, func() error {
+			cert, err := handshake(s.Addr, &tls.Config{RootCAs: p.roots})
+			if err == nil && cert.SerialNumber.Int64() != serial {
+				err = fmt.Errorf("the certificate %d is in use, want %d", cert.SerialNumber, serial)
+			}
+			if err != nil {
+				return err
+			}
+			return wantExpiry(s, web, cert)
+		})
+	}
+	if _, text := harness.Start(t).Call(harness.Token, "GET", "/metrics", ""); strings.Contains(text, expiryMetric) {
+		t.Errorf("a server without a certificate has %s", expiryMetric)
+	}
+}
+
+const expiryMetric = "plantstore_tls_certificate_expiry_timestamp_seconds"
+
+// wantExpiry fails unless the server's metrics say when the certificate expires.
+func wantExpiry(s *harness.Server, web *http.Client, cert *x509.Certificate) error {
+	got, err := harness.Send(web, harness.Token, "GET", s.API+"/metrics", "")
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(got.Body, "\n"+expiryMetric+" ")
+	var seconds float64
+	if _, err := fmt.Sscan(rest, &seconds); err != nil || int64(seconds) != cert.NotAfter.Unix() {
+		return fmt.Errorf("%s is %v, %v, want %d", expiryMetric, seconds, err, cert.NotAfter.Unix())
+	}
+	return nil
 }
 
 func unixClient(t *testing.T, path string) *http.Client {

@@ -1,9 +1,12 @@
 package observe_test
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,8 +24,9 @@ var scrapesDir = flag.String("scrapes", "", "the directory to which TestScrapes 
 // scrapes is how often TestScrapes scrapes each server.
 const scrapes = 30
 
-// A healthy server of each kind, scraped while it works, has every metric that the
-// dashboard and the alerts name, or a backup's textfile has it. deploy/monitoring evaluates them on these scrapes.
+// A healthy server of each kind, scraped while it works, has every metric that the dashboard and
+// the alerts name, or one with TLS or a backup's textfile has it. deploy/monitoring evaluates them
+// on the scrapes of the first two.
 func TestScrapes(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
@@ -48,6 +52,7 @@ func TestScrapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	all.Write(text)
+	all.WriteString(scrapeTLS(t))
 	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../../deploy/monitoring", file))
 		if err != nil {
@@ -63,6 +68,33 @@ func TestScrapes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// scrapeTLS returns the metrics of a server with a certificate.
+func scrapeTLS(t *testing.T) string {
+	t.Helper()
+	web := httptest.NewTLSServer(nil) // for its certificate
+	defer web.Close()
+	pair := web.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := harness.Start(t, "--tls-cert", certFile, "--tls-key", keyFile)
+	got, err := harness.Send(web.Client(), harness.Token, "GET", "https://"+s.Addr+"/metrics", "")
+	if err != nil || got.Status != http.StatusOK {
+		t.Fatalf("GET /metrics: %d %s, %v", got.Status, got.Body, err)
+	}
+	return got.Body
 }
 
 // scrape returns the metrics of a server that does a bit of everything in between.

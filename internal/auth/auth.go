@@ -346,12 +346,16 @@ func (g *Guard) add(token plantstore.Token) *entry {
 	return e
 }
 
-// NextExpiry returns when the next of the store's tokens expires, as of the last load. It
-// returns the zero Time if none will.
+// shortLived is the longest lifetime of a token that is replaced rather than renewed, such as
+// one for a single run of a pipeline.
+const shortLived = 7 * 24 * time.Hour
+
+// NextExpiry returns when the next of the store's tokens expires, as of the last load, leaving
+// out those that are short-lived. It returns the zero Time if none will.
 func (g *Guard) NextExpiry(now time.Time) (next time.Time) {
 	for _, e := range g.cache.Load().tokens {
 		t := e.caller.Token
-		if t.Expires.IsZero() || t.ExpiredAt(now) {
+		if t.Expires.IsZero() || t.ExpiredAt(now) || t.Expires.Sub(t.Created) <= shortLived {
 			continue
 		}
 		if next.IsZero() || t.Expires.Before(next) {

@@ -168,7 +168,12 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	if next := f.Guard.NextExpiry(now); !next.IsZero() {
 		untilExpiry = next.Sub(now).Seconds()
 	}
-	gauge("plantstore_token_next_expiry_seconds", "Time until the next token expires; +Inf if none will.", untilExpiry)
+	gauge("plantstore_token_next_expiry_seconds", "Time until the next token with a lifetime of more than 7 days expires; +Inf if none will.", untilExpiry)
+	if f.CertificateExpires != nil {
+		if at := f.CertificateExpires(); !at.IsZero() {
+			gauge("plantstore_tls_certificate_expiry_timestamp_seconds", "When the TLS certificate in use expires, in seconds since the epoch.", float64(at.Unix()))
+		}
+	}
 
 	if store, ok := f.Store.(interface{ Damaged() error }); ok {
 		damaged := 0.0

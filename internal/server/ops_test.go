@@ -134,7 +134,8 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := make(map[string]bool)
-	for _, s := range []*service{start(t, servertest.Options{}), start(t, servertest.Options{Store: servertest.Postgres(t)})} {
+	withTLS := servertest.Options{CertificateExpires: func() time.Time { return time.Now().Add(time.Hour) }}
+	for _, s := range []*service{start(t, withTLS), start(t, servertest.Options{Store: servertest.Postgres(t)})} {
 		s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 		text := s.allMetrics(t)
 		problems, err := promlint.New(strings.NewReader(text)).Lint()
@@ -318,14 +319,21 @@ func TestMetricsKnowTheNextTokenToExpire(t *testing.T) {
 		t.Errorf("no token expires, and the next does in %v s", next)
 	}
 	const day = 24 * time.Hour
-	scopes := []plantstore.Scope{plantstore.ScopeRead}
-	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(3 * day)})
-	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(2 * day)})
-	revoked := s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(time.Hour)})
+	now := time.Now()
+	add := func(lifetime, left time.Duration) (secret string) {
+		scopes := []plantstore.Scope{plantstore.ScopeRead}
+		return s.AddToken(plantstore.Token{Scopes: scopes, Created: now.Add(left - lifetime), Expires: now.Add(left)})
+	}
+	add(30*day, 3*day)
+	add(7*day+time.Second, 2*day)
+	add(30*day, -time.Hour)
+	revoked := add(30*day, time.Hour)
 	if err := s.Store.RevokeToken(t.Context(), plantstore.HashSecret(revoked), time.Now(), plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		t.Fatal(err)
 	}
-	s.AddToken(plantstore.Token{Scopes: scopes, Expires: time.Now().Add(-time.Hour)})
+	// Nobody renews a token that was made for a few days.
+	add(7*day, day)
+	add(time.Hour, time.Hour)
 	s.awaitMetric(t, "plantstore_token_next_expiry_seconds", func(seconds float64) bool {
 		return seconds <= (2*day).Seconds() && seconds > (2*day-time.Minute).Seconds()
 	})

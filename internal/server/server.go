@@ -52,6 +52,9 @@ type Options struct {
 	Origins []string
 	// Trace traces requests, if set.
 	Trace Trace
+	// CertificateExpires, if set, returns when the TLS certificate in use expires; the zero time
+	// means that there is none.
+	CertificateExpires func() time.Time
 }
 
 // Trace starts the span of a request. It returns the request with the span's context,

@@ -58,6 +58,8 @@ type Options struct {
 	AccessLog *server.AccessLog
 	// Clock shows the time to the server, by default the true one.
 	Clock func() time.Time
+	// CertificateExpires returns when a certificate expires; by default the server has none.
+	CertificateExpires func() time.Time
 	// Quiet turns the log off, for benchmarks.
 	Quiet bool
 
@@ -209,7 +211,7 @@ func (s *Server) run(opts Options) {
 			Version: "test", Store: kind, Limits: plantstore.Limits{LogKeep: logKeep, LogMaxBytes: logMaxBytes},
 		},
 		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
-		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins,
+		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins, CertificateExpires: opts.CertificateExpires,
 	}
 	s.Handler = server.New(s.opts)
 	var handler http.Handler = s.Handler
@@ -307,7 +309,7 @@ func (s *Server) NewToken(scopes ...plantstore.Scope) string {
 func (s *Server) AddToken(token plantstore.Token) (secret string) {
 	secret = plantstore.NewSecret()
 	s.Log.addSecret(secret)
-	token.Hash, token.Name, token.Created = plantstore.HashSecret(secret), "test", time.Now()
+	token.Hash, token.Name, token.Created = plantstore.HashSecret(secret), "test", cmp.Or(token.Created, time.Now())
 	if err := s.Store.CreateToken(context.Background(), token, plantstore.Actor{Name: plantstore.Operator}); err != nil {
 		panic(err)
 	}
