@@ -45,7 +45,7 @@ func TestWebhooksMissNothing(t *testing.T) {
 	r.Recover()
 	followed := harness.VerifyMirrors(t, clients[0], int(w.Acked()), mirror)
 	harness.Report(t, "%d kills, %s, %s, webhook: %s", kills, written, followed, r.Verify(mirror))
-	if got, most := r.Repeats(), kills*(16+256); got > most {
+	if got, most := r.Repeats(), kills*(16+4096); got > most {
 		t.Errorf("%d repeats after %d kills, want at most %d", got, kills, most)
 	}
 }
