@@ -5,11 +5,13 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -71,6 +73,14 @@ func zip(body []byte) []byte {
 	return b.Bytes()
 }
 
+func unzip(zipped []byte) ([]byte, error) {
+	in, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(in)
+}
+
 // secure sets the security headers of every page and asset.
 func secure(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -81,8 +91,8 @@ func secure(h http.Header) {
 // file is an asset of the pages. The name of its folder changes with the content, so
 // browsers may cache it forever.
 type file struct {
-	name   string
-	zipped []byte // its content, compressed
+	name         string
+	body, zipped []byte // the same content
 }
 
 type files []file
@@ -108,14 +118,19 @@ var readFiles = sync.OnceValues(func() (files, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, file{entry.Name(), zip(compact(body))})
+		body = compact(body)
+		all = append(all, file{entry.Name(), body, zip(body)})
 	}
 	for _, name := range []string{"swagger-ui.css", "swagger-ui-bundle.js"} {
-		body, err := static.FS.ReadFile(name + ".gz")
+		zipped, err := static.FS.ReadFile(name + ".gz")
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, file{name, body})
+		body, err := unzip(zipped)
+		if err != nil {
+			return nil, fmt.Errorf("decompress %s: %w", name, err)
+		}
+		all = append(all, file{name, body, zipped})
 	}
 	return all, nil
 })
@@ -172,22 +187,15 @@ func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	secure(h)
 	h.Set("Vary", "Accept-Encoding")
+	body := f.body
 	if acceptsGzip(r) {
 		h.Set("Content-Encoding", "gzip")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.zipped))
-		return
+		body = f.zipped
 	}
-	f.unzip(w)
-}
-
-// unzip is for the rare client that does not accept gzip.
-func (f file) unzip(w http.ResponseWriter) {
-	in, err := gzip.NewReader(bytes.NewReader(f.zipped))
-	if err != nil {
-		panic("an embedded file is not gzip: " + err.Error())
-	}
-	// A client that disconnects is not an error.
-	_, _ = io.Copy(w, in)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	// http.ServeContent would copy a part of it for each client. One that disconnects is
+	// not an error.
+	_, _ = w.Write(body)
 }
 
 // mediaType does not depend on the operating system's media types, which may be wrong
