@@ -55,6 +55,7 @@ type serveCommand struct {
 	RateLimit      plantstore.Rate `default:"off" env:"PLANTSTORE_RATE_LIMIT" placeholder:"RATE" help:"How many requests each token may send before it gets 429, such as 200/s or 200/s,burst=400 (${default})."`
 	AuthFailures   plantstore.Rate `default:"20/s,burst=200" env:"PLANTSTORE_AUTH_FAILURES" placeholder:"RATE" help:"How many requests without a valid token each address may send before they get 429; off for no limit (${default})."`
 	MaxConnections int             `default:"16384" min:"0" env:"PLANTSTORE_MAX_CONNECTIONS" placeholder:"N" help:"How many connections may be open before further ones get 503; 0 for no limit (${default})."`
+	MaxRequests    int             `default:"8192" min:"0" env:"PLANTSTORE_MAX_REQUESTS" placeholder:"N" help:"How many requests may be in flight before further ones get 503, three quarters of them from one address; 0 for no limit (${default})."`
 	TrustedProxies []netip.Prefix  `env:"PLANTSTORE_TRUSTED_PROXIES" placeholder:"CIDR" help:"The addresses of proxies whose Forwarded and X-Forwarded-For are believed, such as 10.0.0.1 or 10.0.0.0/8; separate several with commas."`
 
 	OIDCIssuer      string   `name:"oidc-issuer" env:"PLANTSTORE_OIDC_ISSUER" placeholder:"URL" help:"An identity provider whose access tokens are accepted too, such as https://login.example.com/realms/garden."`
@@ -196,19 +197,39 @@ const (
 	connectionMemory = 16 << 10
 )
 
+// A server that uses more than idleMemory, and had no reason to collect garbage for idleTime,
+// does so and returns what is free to the operating system. By itself, Go waits for minutes.
+const (
+	idleMemory = 32 << 20
+	idleTime   = 10 * time.Second
+)
+
 // limitMemory keeps garbage from filling the memory when requests are large, until ctx
 // ends. Garbage may always take half as much as what is in use: a limit below that, which
 // imports, bodies, pages and queues together may reach, would have the collector run all
 // the time. docs/operations/capacity.md sums up what they may hold. GOMEMLIMIT replaces the limit.
 func limitMemory(ctx context.Context, connections func() int) error {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return nil
+	figures := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/stacks:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/gc/cycles/total:gc-cycles"},
 	}
-	inUse := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	limit := os.Getenv("GOMEMLIMIT") == ""
+	collections, lastCollection := uint64(0), time.Now()
 	return every(ctx, time.Second, func() error {
-		metrics.Read(inUse)
-		live := int64(inUse[0].Value.Uint64())
-		debug.SetMemoryLimit(max(minMemory, live+live/2) + int64(connections())*connectionMemory)
+		metrics.Read(figures)
+		value := func(i int) int64 { return int64(figures[i].Value.Uint64()) }
+		live, held := value(0)+value(1), value(2)-value(3)
+		if limit {
+			debug.SetMemoryLimit(max(minMemory, live+live/2) + int64(connections())*connectionMemory)
+		}
+		if now := figures[4].Value.Uint64(); now != collections {
+			collections, lastCollection = now, time.Now()
+		} else if held > idleMemory && time.Since(lastCollection) >= idleTime {
+			debug.FreeOSMemory()
+		}
 		return nil
 	})
 }
@@ -261,7 +282,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	handler := server.New(server.Options{
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: accessLog,
 		About:   plantstore.About{Version: buildVersion(), Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
-		BaseURL: base, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
+		BaseURL: base, MaxRequests: c.MaxRequests, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
 		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests, CertificateExpires: certificateExpires,
 	})
 	parts, failed := errgroup.WithContext(context.Background())

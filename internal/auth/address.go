@@ -30,6 +30,16 @@ func (g *Guard) Address(r *http.Request) netip.Addr {
 	return from
 }
 
+// Subscriber returns the address of the client for a limit of each address. The addresses of
+// an IPv6 /64 belong to one subscriber, and count as one.
+func (g *Guard) Subscriber(r *http.Request) netip.Addr {
+	addr := g.Address(r)
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr.WithZone(""), 64).Masked().Addr()
+	}
+	return addr
+}
+
 // From returns where a request came from, for logs: the address and port of the
 // connection, or the address that a trusted proxy reports.
 func (g *Guard) From(r *http.Request) string {

@@ -193,7 +193,7 @@ func (g *Guard) countFailure(r *http.Request, err error) error {
 	if g.failures == nil || errors.Is(err, plantstore.ErrUnavailable) && !errors.Is(err, errKeysUnknown) {
 		return err
 	}
-	l, now := g.failures.of(g.Address(r)), time.Now()
+	l, now := g.failures.of(g.Subscriber(r)), time.Now()
 	if !errors.Is(err, errFlood) && l.allowed.take(now) {
 		return err
 	}
@@ -272,7 +272,7 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 	if e != nil && now.Sub(cache.loaded) < cacheTTL {
 		return e, nil
 	}
-	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Address(r)).exhausted(now) {
+	if e == nil && r != nil && g.failures != nil && g.failures.of(g.Subscriber(r)).exhausted(now) {
 		if e = g.awaitLoad(ctx, hash); e == nil {
 			return nil, errFlood
 		}

@@ -166,12 +166,8 @@ func newAddressLimits(r plantstore.Rate) *addressLimits {
 	return &addressLimits{rate: r, seed: maphash.MakeSeed()}
 }
 
-// of returns the limiter of an address. The addresses of an IPv6 /64 belong to one
-// subscriber and share it.
+// of returns the limiter of a subscriber's address.
 func (a *addressLimits) of(addr netip.Addr) *limiter {
-	if addr.Is6() {
-		addr = netip.PrefixFrom(addr.WithZone(""), 64).Masked().Addr()
-	}
 	slot := &a.limiters[maphash.Comparable(a.seed, addr)%uint64(len(a.limiters))]
 	if l := slot.Load(); l != nil {
 		return l

@@ -33,6 +33,15 @@ import (
 // how late a timeout may be.
 const sweepInterval = 250 * time.Millisecond
 
+// What a connection of HTTP/2 may hold: streams, and bytes of bodies and of a frame that the
+// handler has not read. The smallest window that there may be would make an import over a
+// distance slow.
+const (
+	maxStreams       = 20
+	maxReceiveBuffer = 256 << 10
+	maxFrame         = 16 << 10
+)
+
 // Server serves eligible requests on the fast path and all others with net/http.
 //
 // The fast path sets no deadlines and starts no reads to notice that a client has
@@ -61,10 +70,15 @@ type Server struct {
 }
 
 // New returns a server with the handler, the timeouts and the log of web, which
-// belongs to the new server. If web has a TLSConfig, all connections have TLS, with the
+// belongs to the new server and gets the limits of HTTP/2. If web has a TLSConfig, all connections have TLS, with the
 // protocols of its NextProtos. A request for which eligible returns false does not take
 // the fast path.
 func New(web *http.Server, eligible func(method, path string) bool) *Server {
+	web.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
+		MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
+		WriteByteTimeout: web.WriteTimeout,
+	}
 	return &Server{
 		web: web, tls: web.TLSConfig, eligible: eligible, conns: make(map[*conn]struct{}),
 		probe: func(string, string) bool { return false }, refused: func() {},

@@ -36,7 +36,10 @@ type call struct {
 	start     time.Time
 	id        [1]string // the header X-Request-Id
 	rateLimit [1]string // the header RateLimit
-	series    *atomic.Pointer[requestSeries]
+
+	fromAddress *atomic.Int64 // the counter of inFlight for the address
+	weight      int64         // how many requests it counts as
+	series      *atomic.Pointer[requestSeries]
 }
 
 // ServeHTTP serves one request: it assigns the request id, checks the limits, runs the
@@ -54,10 +57,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.r, r = traced, traced
 		defer func() { end(c.route.name, c.status, c.id[0]) }()
 	}
+	header := headerSize(r)
+	busy := s.inFlight.enter(c, header)
+	defer s.inFlight.leave(c)
 	defer func() { s.finish(c, recover()) }()
 	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {
-	case headerSize(r) > s.MaxHeader:
+	case busy != nil:
+		c.err = busy
+	case header > s.MaxHeader:
 		c.err = plantstore.Errorf(plantstore.ErrHeaders, "the header is larger than the limit of %d bytes", s.MaxHeader)
 	case r.RequestURI == "*", r.URL.Path != "/" && path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/"):
 		c.err = noPath(r)
@@ -162,6 +170,8 @@ func (s *Server) countLimit(c *call) {
 		s.Metrics.limitHits.WithLabelValues(limitAuthFailures).Inc()
 	case errors.Is(c.err, commit.ErrFull):
 		s.Metrics.limitHits.WithLabelValues(limitQueue).Inc()
+	case c.err == errBusy, c.err == errBusyAddress:
+		s.Metrics.limitHits.WithLabelValues(limitRequests).Inc()
 	}
 	for _, l := range s.lanes {
 		if errors.Is(c.err, l.full) {

@@ -14,6 +14,7 @@ const (
 	WindowLines = windowLines
 	WindowStep  = windowStep
 	ImportBytes = importBytes
+	MediumBody  = mediumBody
 	SmallBody   = smallBody
 	MemoryBytes = memoryBytes
 	MostPages   = mostPages

@@ -435,14 +435,14 @@ func TestAPIIsMountedAtTheBaseURL(t *testing.T) {
 // of it has arrived, whatever length was announced.
 func TestLargeBodiesShareALimit(t *testing.T) {
 	s := start(t, servertest.Options{MaxBody: server.MemoryBytes})
-	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", server.SmallBody) + `"}`
+	large := `{"id":1,"name":"Fern","more":"` + strings.Repeat("x", server.MediumBody) + `"}`
 	length := fmt.Sprintf("Content-Length: %d", len(large))
 	announced := s.dialCreate(t, length)
 	announced.send(t, large[:10])
 	first := s.dialCreate(t, length)
-	const sent = server.SmallBody + 10
+	const sent = server.MediumBody + 10
 	first.send(t, large[:sent])
-	testenv.WaitFor(t, "the server to read it", func() bool { return s.Handler.Used("memory") > 0 })
+	testenv.WaitFor(t, "the server to read it", func() bool { return s.Handler.Used("memory") > 2*server.MediumBody })
 	s.create(t, large).wantError(t, plantstore.ErrUnavailable, "large bodies")
 	unknown := s.dialCreate(t, "Transfer-Encoding: chunked")
 	unknown.send(t, chunked(large)+"0\r\n\r\n")

@@ -178,9 +178,10 @@ func TestLargePagesCountTheLargestEncodedPlant(t *testing.T) {
 		plants []plantstore.Plant
 		want   int64
 	}{
-		"small":              {[]plantstore.Plant{{Name: strings.Repeat("x", smallBody/2)}}, 0},
-		"letters":            {[]plantstore.Plant{{Name: strings.Repeat("x", mib)}, {Name: strings.Repeat("y", mib)}}, 3 * mib},
-		"control characters": {[]plantstore.Plant{{Name: strings.Repeat("\x01", mib)}, {Tag: plantstore.NewTag(strings.Repeat("\x01", mib))}}, 8 * mib},
+		"small":              {[]plantstore.Plant{{Name: strings.Repeat("x", smallBody/3)}}, 0},
+		"letters":            {[]plantstore.Plant{{Name: strings.Repeat("x", mib)}, {Name: strings.Repeat("y", mib)}}, 3*mib + 2*itemBytes},
+		"many":               {make([]plantstore.Plant, smallBody), smallBody * itemBytes},
+		"control characters": {[]plantstore.Plant{{Name: strings.Repeat("\x01", mib)}, {Tag: plantstore.NewTag(strings.Repeat("\x01", mib))}}, 8*mib + 2*itemBytes},
 		"more than a share":  {[]plantstore.Plant{{Name: strings.Repeat("x", mostPages)}}, mostPages * 3 / 4},
 	} {
 		c := newTestCall(memory)

@@ -75,7 +75,7 @@ func NewMetrics(version string) *Metrics {
 		checks: counters("plantstore_token_checks_total", "Checks of the token of a request, by result.", "result",
 			append(slices.Collect(maps.Values(checkResults)), checkValid)...),
 		limitHits: counters("plantstore_limit_hits_total", "Requests refused because of a limit, by limit.", "limit",
-			limitRate, limitAuthFailures, limitQueue),
+			limitRate, limitAuthFailures, limitQueue, limitRequests),
 		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "plantstore_connections_refused_total", Help: "Connections refused because too many were open.",
 		}),
@@ -128,6 +128,7 @@ const (
 	limitRate         = "rate"
 	limitAuthFailures = "auth_failures"
 	limitQueue        = "queue"
+	limitRequests     = "requests"
 )
 
 // tokenChecked counts a check of a token, by what it returned.

@@ -7,6 +7,7 @@ import (
 	"net/http/pprof"
 	runtime "runtime/pprof"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +25,33 @@ func (s *Server) readyz(c *call) error {
 	if s.stopped.Err() != nil {
 		return plantstore.Errorf(plantstore.ErrUnavailable, "the server is shutting down")
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), 2*time.Second)
-	defer cancel()
-	if err := s.Store.Ready(ctx); err != nil {
+	if err := s.readiness.check(s.Store); err != nil {
 		return fmt.Errorf("%w: %w", plantstore.ErrUnavailable, err)
 	}
 	return writeJSON(c, http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
+}
+
+// readyFor is how long a result of a check is used again.
+const readyFor = 200 * time.Millisecond
+
+// readiness is whether the store is ready. Those who ask at the same time share a result, so
+// that a flood of them costs the store nothing.
+type readiness struct {
+	mu    sync.Mutex // guards what follows, and is held during a check
+	at    time.Time  // of the last check
+	state error
+}
+
+func (r *readiness) check(store plantstore.Store) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at.IsZero() || time.Since(r.at) >= readyFor {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		r.state = store.Ready(ctx)
+		r.at = time.Now()
+	}
+	return r.state
 }
 
 // Connections are the connections of the HTTP server: how many are open, and what

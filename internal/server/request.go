@@ -53,32 +53,44 @@ func readBody(c *call, body *bytes.Buffer) error {
 		return bodyError(&http.MaxBytesError{Limit: limit})
 	}
 	// The length is only announced. Memory is taken as the bytes arrive.
-	body.Grow(int(min(max(length, 0), maxKeptBuffer/2)) + bytes.MinRead)
+	body.Grow(int(min(max(length, 0), smallBody)) + bytes.MinRead)
 	in := http.MaxBytesReader(c, c.r.Body, limit)
-	start := io.Reader(in)
-	if length < 0 || length > smallBody {
-		start = io.LimitReader(in, smallBody+1)
-	}
-	_, err := body.ReadFrom(start)
-	if err == nil && body.Len() > smallBody {
-		if c.ended, err = c.take(memory, 2*limit, memoryBytes); err != nil { // the body, and what it becomes
+	size := min(smallBody, limit) // what may arrive with the memory that the call holds
+	for size < limit && (length < 0 || length > size) {
+		if _, err := body.ReadFrom(io.LimitReader(in, size+1-int64(body.Len()))); err != nil {
+			return bodyError(err)
+		}
+		if int64(body.Len()) <= size {
+			return nil
+		}
+		if size < mediumBody {
+			size = min(mediumBody, limit)
+		} else {
+			size = limit
+			c.ended()
+		}
+		var err error
+		if c.ended, err = c.take(memory, 2*size, memoryBytes); err != nil { // the body, and what it becomes
 			return err
 		}
-		if missing := int(length) - body.Len(); missing > 0 {
+		if missing := int(min(length, size)) - body.Len(); missing > 0 {
 			body.Grow(missing + bytes.MinRead) // doubling could take twice as much
 		}
-		_, err = body.ReadFrom(in)
 	}
-	if err != nil {
+	if _, err := body.ReadFrom(in); err != nil {
 		return bodyError(err)
 	}
 	return nil
 }
 
-// smallBody is how much of a body, a page or a plant needs nothing of the lane of memory.
-// For a body, that is how much has arrived: it holds its memory from then until the
-// response is written.
-const smallBody = 64 << 10
+const (
+	// smallBody is how much of a body, a page or a plant needs nothing of the lane of memory:
+	// as much as net/http keeps of a response. For a body, that is how much has arrived: it
+	// holds its memory from then until the response is written.
+	smallBody = 4 << 10
+	// mediumBody is how much of a body needs less than what the largest one does.
+	mediumBody = 64 << 10
+)
 
 // bodyError says why a body could not be read.
 func bodyError(err error) error {

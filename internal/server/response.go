@@ -28,15 +28,19 @@ var (
 // is worth it.
 type response struct {
 	http.ResponseWriter
-	status  int          // 0 until the response has started
-	bytes   int64        // of the body, before it is compressed
-	zippers gzipPool     // nil if the response must not be compressed
-	zip     *gzip.Writer // not nil while the response is compressed
+	status     int          // 0 until the response has started
+	bytes      int64        // of the body, before it is compressed
+	headerOnly bool         // the body is not sent
+	zippers    gzipPool     // nil if the response must not be compressed
+	zip        *gzip.Writer // not nil while the response is compressed
 }
 
 func (w *response) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
+	}
+	if w.headerOnly {
+		w.Header().Del("Content-Length")
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -45,6 +49,9 @@ func (w *response) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 		w.startGzip(len(b))
+	}
+	if w.headerOnly {
+		return len(b), nil
 	}
 	w.bytes += int64(len(b))
 	if w.zip != nil {
@@ -163,11 +170,15 @@ func takePage[T any](c *call, items []T, texts func(T) (string, string)) (releas
 			largest = max(largest, encodedSize(texts(item)))
 		}
 	}
-	if text+largest <= smallBody {
+	size := text + largest + len(items)*itemBytes
+	if size <= smallBody {
 		return func() {}, nil
 	}
-	return c.take(memory, int64(text+largest), mostPages)
+	return c.take(memory, int64(size), mostPages)
 }
+
+// itemBytes is the approximate memory of an item of a page in addition to its texts.
+const itemBytes = 64
 
 // largePlant returns how much memory a get of the plant takes while it is sent, or 0 if
 // its JSON is small.
@@ -213,6 +224,18 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) error {
 	// If the client does not wait for the response, the call has not failed.
 	_, _ = w.Write(body)
 	return nil
+}
+
+// writeUncachedList is writeUncached for a list that may be large.
+func writeUncachedList(c *call, body []byte) error {
+	if len(body) > smallBody {
+		release, err := c.take(memory, int64(len(body)), mostPages)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return writeUncached(c, body)
 }
 
 // writeUncached responds with JSON that caches must revalidate.

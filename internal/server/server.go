@@ -38,6 +38,8 @@ type Options struct {
 	About plantstore.About
 	// BaseURL is the public URL of the API. Its path is where the API is mounted.
 	BaseURL *url.URL
+	// MaxRequests is how many requests may be in flight; 0 is no limit.
+	MaxRequests int
 	// MaxBody and MaxHeader are the largest body and header allowed, in bytes.
 	MaxBody, MaxHeader int64
 	// StreamTimeout is how long an import or an export may be slower than the minimum
@@ -67,12 +69,14 @@ type Server struct {
 	baseURL   string
 	fast      []fastRoute
 	mux       *http.ServeMux
-	document  document
+	documents documents
 	cors      cors
 	zippers   gzipPool
 	hsts      bool // browsers must use HTTPS
 	lanes     []*lane
-	exporting int64        // what an export takes of the searches
+	exporting int64 // what an export takes of the searches
+	inFlight  *inFlight
+	readiness readiness
 	followers atomic.Int64 // clients that follow the log
 	open      func() int   // connections; nil without WatchConnections
 
@@ -89,11 +93,12 @@ func New(opts Options) *Server {
 		Options:   opts,
 		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
 		mux:       http.NewServeMux(),
-		document:  newDocument(opts.BaseURL),
+		documents: newDocuments(opts.BaseURL),
 		zippers:   newGzipPool(),
 		hsts:      isPublicHTTPS(opts.BaseURL),
 		lanes:     newLanes(opts.StreamTimeout),
 		exporting: unitsOfExport(opts.Store),
+		inFlight:  newInFlight(opts.MaxRequests),
 		idPrefix:  newIDPrefix(),
 	}
 	s.About = newAbout(opts)

@@ -31,7 +31,7 @@ func (s *Server) listWebhooks(c *call) error {
 	if err != nil {
 		return err
 	}
-	return writeUncached(c, wire.EncodeWebhooks(hooks))
+	return writeUncachedList(c, wire.EncodeWebhooks(hooks))
 }
 
 func (s *Server) getWebhook(c *call) error {
@@ -104,7 +104,7 @@ func (s *Server) listDeliveries(c *call) error {
 	if err != nil {
 		return withWebhookID(c.r, err)
 	}
-	return writeUncached(c, wire.EncodeDeliveries(attempts))
+	return writeUncachedList(c, wire.EncodeDeliveries(attempts))
 }
 
 // writeWebhook responds with what the call returns for the webhook in the path.

@@ -54,6 +54,8 @@ type Options struct {
 	// used.
 	Auth           auth.Options
 	MaxConnections int
+	// MaxRequests is how many requests may be in flight. The default is no limit.
+	MaxRequests int
 	// AccessLog is run by the server.
 	AccessLog *server.AccessLog
 	// Clock shows the time to the server, by default the true one.
@@ -210,7 +212,7 @@ func (s *Server) run(opts Options) {
 		About: plantstore.About{
 			Version: "test", Store: kind, Limits: plantstore.Limits{LogKeep: logKeep, LogMaxBytes: logMaxBytes},
 		},
-		BaseURL: s.BaseURL, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
+		BaseURL: s.BaseURL, MaxRequests: opts.MaxRequests, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
 		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins, CertificateExpires: opts.CertificateExpires,
 	}
 	s.Handler = server.New(s.opts)

@@ -75,6 +75,7 @@ type Store struct {
 	lists   *readers                     // without a filter
 	search  *readers                     // lists with one, and events
 	scans   *readers
+	ready   *readers // one, which waits for no others
 
 	// broken is set when the store can no longer be trusted. It then refuses
 	// everything.
@@ -161,6 +162,7 @@ func newStore(path string) *Store {
 	}
 	s.read, s.tokens = pool(maxReaders, true), pool(maxTokenReaders, true)
 	s.lists, s.search, s.scans = pool(maxLists(), false), pool(maxSearches(), false), pool(maxScans, false)
+	s.ready = pool(1, true)
 	return s
 }
 
@@ -248,7 +250,7 @@ func (s *Store) Close() error {
 		_, _, err := walCheckpoint(s.checkpointer, "TRUNCATE")
 		errs = append(errs, err)
 	}
-	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search, s.scans} {
+	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search, s.scans, s.ready} {
 		errs = append(errs, pool.Close())
 	}
 	if s.checkpointer != nil {
@@ -276,7 +278,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	if err := s.checkWritable(); err != nil {
 		return err
 	}
-	_, err := read(ctx, s.read, func(c *sqlite.Conn) (int64, error) { return number(c, "SELECT 1 FROM stored LIMIT 1") })
+	_, err := read(ctx, s.ready, func(c *sqlite.Conn) (int64, error) { return number(c, "SELECT 1 FROM stored LIMIT 1") })
 	return err
 }
 

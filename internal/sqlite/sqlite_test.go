@@ -854,7 +854,7 @@ func TestScansAreLimited(t *testing.T) {
 }
 
 // Every connection that reads pages or exports is in use, and those that read plants
-// too when tokens are read.
+// too when tokens are read and the readiness is checked.
 func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
 	create(t, s, fern(1))
@@ -870,10 +870,10 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	if _, err := s.Plant(ctx, 1); err != nil {
 		t.Errorf("Plant: %v", err)
 	}
+	occupy(t, s.read)
 	if err := s.Ready(ctx); err != nil {
 		t.Errorf("Ready: %v", err)
 	}
-	occupy(t, s.read)
 	if _, err := s.Token(ctx, token.Hash); err != nil {
 		t.Errorf("Token: %v", err)
 	}
