@@ -48,8 +48,14 @@ func (f *inFlight) enter(c *call, header int64) error {
 		return nil
 	}
 	c.fromAddress, c.weight = f.of(c.s.Guard.Subscriber(c.r)), min(1+header/headerUnit, share(f.max))
-	ofAddress, all := c.fromAddress.Add(c.weight)-share(f.max), f.all.Add(c.weight)-f.max
-	c.headerOnly = max(ofAddress, all) > f.max/32
+	ofAddress := c.fromAddress.Add(c.weight) - share(f.max)
+	if ofAddress > f.max/32 { // it must not count against other addresses
+		c.fromAddress.Add(-c.weight)
+		c.weight, c.headerOnly = 0, true
+		return errBusyAddress
+	}
+	all := f.all.Add(c.weight) - f.max
+	c.headerOnly = all > f.max/32
 	switch {
 	case ofAddress > 0:
 		return errBusyAddress
