@@ -29,14 +29,15 @@ func startOn(t *testing.T, db string, timeout time.Duration) *service {
 	return start(t, servertest.Options{Store: store, StoreTimeout: timeout})
 }
 
-// Two servers that would like to open 38 connections make do with 6.
+// Two servers that would like to open 38 connections make do with 6. Both have some before either
+// has much to do: a server that uses all of them all the time leaves none for one that starts.
 func TestTwoServersHaveTooFewConnections(t *testing.T) {
 	t.Parallel()
 	servertest.OfOneServer(t)
 	db, _ := pgtest.Limited(t, 6)
 	var callers sync.WaitGroup
-	for n := range 2 {
-		s := startOn(t, db, testenv.Timeout)
+	servers := []*service{startOn(t, db, testenv.Timeout), startOn(t, db, testenv.Timeout)}
+	for n, s := range servers {
 		c := s.Client(client.Options{Retries: -1})
 		for i := range 8 {
 			callers.Go(func() {
