@@ -57,6 +57,8 @@ func (other *tab) beside(url string) *tab {
 	t := other.t
 	t.Helper()
 	b := &tab{t: t, end: make(chan struct{})}
+	// Chromium logs this for every page that comes from another host over plain HTTP.
+	b.expect("Cross-Origin-Opener-Policy header has been ignored")
 	var err error
 	if b.driver, err = openPage(b.note, other.driver); errors.Is(err, exec.ErrNotFound) {
 		testenv.Missing(t, "Chromium is not installed")
