@@ -14,8 +14,9 @@ var axe = sync.OnceValues(func() ([]byte, error) {
 })
 
 // accessible fails on every serious or critical finding of axe-core on the page as it is
-// shown. axe-core takes long, and its findings seldom depend on the exact width, so it checks
-// the usual width and that of a phone.
+// shown, on headings out of order, and on what WCAG 2.2 requires, which axe-core leaves off
+// by default. axe-core takes long, and its findings seldom depend on the exact width, so it
+// checks the usual width and that of a phone.
 func (b *tab) accessible() {
 	b.t.Helper()
 	if width := evaluate[int](b, "innerWidth"); width != 1280 && width != 360 {
@@ -31,8 +32,12 @@ func (b *tab) accessible() {
 	if !evaluate[bool](b, "'axe' in globalThis") {
 		b.eval(string(script))
 	}
-	findings := evaluate[[]string](b, `axe.run({resultTypes: ['violations'], preload: false}).then(({violations}) => violations
-		.filter(({impact}) => impact === 'serious' || impact === 'critical')
+	findings := evaluate[[]string](b, `axe.run({
+		resultTypes: ['violations'],
+		preload: false,
+		rules: Object.fromEntries(axe.getRules(['wcag22aa']).map(({ruleId}) => [ruleId, {enabled: true}])),
+	}).then(({violations}) => violations
+		.filter(({id, impact}) => impact === 'serious' || impact === 'critical' || id === 'heading-order')
 		.flatMap(({id, impact, nodes}) => nodes.map((node) => impact + ' ' + id + ': ' + node.target.join(' ') + ' ' + node.any.concat(node.all, node.none).map((check) => check.message).join('; '))))`)
 	for _, finding := range findings {
 		b.t.Errorf("axe-core: %s", finding)

@@ -148,7 +148,9 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 func TestReferenceFitsAndIsAccessible(t *testing.T) {
 	t.Parallel()
 	b := openReference(startServer(t))
-	b.operation("plants-createPlant")
+	create := b.operation("tokens-createToken")
+	b.clickText(create+" .tablinks", "Schema")
+	b.see(create+" .model-box", "scopes")
 	list := b.operation("plants-listPlants")
 	b.execute(list, "200")
 	b.eval("scrollTo(0, 0)")

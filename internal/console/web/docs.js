@@ -24,6 +24,9 @@ function addNames() {
       element.setAttribute('aria-label', name);
     }
   }
+  // As headings, these skip a level.
+  place.querySelectorAll('.models > h4').forEach((element) => element.setAttribute('aria-level', '2'));
+  place.querySelectorAll('.modal-ux h6').forEach((element) => element.setAttribute('aria-level', '5'));
   // What is typed there is a token.
   place.querySelectorAll('.modal-ux input[type="text"]').forEach((element) => element.setAttribute('type', 'password'));
   // These have a text and another name.
