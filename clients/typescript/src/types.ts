@@ -112,7 +112,7 @@ export type Token = {
   expires: string | null;
   /** When the token was revoked, if it was */
   revoked?: string;
-  /** When the token was last used, if it was, to about ten seconds */
+  /** When the token was last used, if it was, to about ten seconds, or longer while more than a hundred tokens are in use */
   last_used?: string;
   /** The secret, only in the response that creates the token */
   token?: string;
