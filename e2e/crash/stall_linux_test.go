@@ -143,7 +143,7 @@ func (c *stallClients) get(path string) (string, error) {
 // for an fsync of the log.
 func (c *stallClients) openReaders(clients int) {
 	c.t.Helper()
-	const connections = 2 + 8 + 1 // writer, checkpointer, readers of plants and of webhooks
+	const connections = 2 + 8 + 2 // writer, checkpointer, readers of plants, of webhooks and for readiness
 	testenv.Eventually(c.t, func() error {
 		harness.Parallel(c.t, clients, func(int) error {
 			_, err := c.get("/plants/0")
