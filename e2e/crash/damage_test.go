@@ -43,6 +43,7 @@ func TestDamagedPageDoesNotStopTheServer(t *testing.T) {
 				t.Errorf("GET of a damaged page: %d %s", status, body)
 			}
 		}
+		s.AwaitReady(http.StatusServiceUnavailable) // the result of a check is used again for a moment
 		if status, body := s.Call("", "GET", "/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(string(body), "plantstore check") {
 			t.Errorf("/readyz: %d %s", status, body)
 		}

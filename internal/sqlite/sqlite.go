@@ -228,7 +228,15 @@ func (s *Store) open(mode Mode) error {
 		return err
 	}
 	// Except on Linux, SQLite has dropped the lock when it closed its first connection.
-	return errors.Join(s.takeFile(), s.notePlaces())
+	if err := errors.Join(s.takeFile(), s.notePlaces()); err != nil {
+		return err
+	}
+	// When a file goes away, no connection can be opened, and this one still reads. If it cannot be
+	// opened now, the first read says why.
+	if c, err := s.read.acquire(context.Background()); err == nil {
+		s.read.release(c)
+	}
+	return nil
 }
 
 // Close closes all connections. The last one copies the write-ahead log into the file.
