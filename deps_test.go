@@ -26,7 +26,7 @@ var layers = [][]string{
 		"plantstore/internal/backoff",
 		"plantstore/internal/testenv",
 	},
-	{"plantstore/internal/storage"},
+	{"plantstore/internal/rules"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",

@@ -20,8 +20,8 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/rules"
 	"plantstore/internal/servertest"
-	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
@@ -386,7 +386,7 @@ func TestMirrorOfALogThatCannotBeFollowedFails(t *testing.T) {
 		args []string
 		want string
 	}{
-		{storage.ErrorGone("it is trimmed"), nil, "after 3 comparisons: keep them longer with --log-keep"},
+		{rules.ErrorGone("it is trimmed"), nil, "after 3 comparisons: keep them longer with --log-keep"},
 		{nil, nil, `unknown event type: use the same version of plantstore as the server: "plant.eaten"`},
 		{nil, []string{"--follow"}, `"plant.eaten"`},
 	} {

@@ -30,9 +30,9 @@ import (
 	"plantstore/internal/console"
 	"plantstore/internal/http1"
 	"plantstore/internal/postgres"
+	"plantstore/internal/rules"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
-	"plantstore/internal/storage"
 	"plantstore/internal/webhook"
 )
 
@@ -258,7 +258,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 	if c.isPostgres() {
 		kind = plantstore.StorePostgres
 	}
-	clock := storage.NewClock("server", time.Now, log)
+	clock := rules.NewClock("server", time.Now, log)
 	if file, ok := store.(*sqlite.Store); ok {
 		file.Clock = clock
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/wire"
 )
 
@@ -124,7 +124,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 
 // logState is what the store and its log are at a moment.
 type logState struct {
-	storage.LogRange
+	rules.LogRange
 	time, plants, bytes int64
 }
 
@@ -162,7 +162,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (plantstore
 			if !q.Filtered() { // one fetch has the page and the event after it
 				fetch = int64(min(q.Limit, eventBudget) + 1)
 			}
-			b := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+			b := rules.NewEventPageBuilder(q, start.Cursor(), eventBudget)
 			err = state.eachEvent(ctx, c, first, fetch, q.Newest, b.Add)
 			page = b.Page()
 			return err
@@ -176,7 +176,7 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]p
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Bucket, error) {
 		bounds := q.Bounds()
 		rows, _ := c.Query(ctx, selectBounds, bounds) // ForEachRow returns the error
-		var log storage.LogRange
+		var log rules.LogRange
 		var seq int64
 		var from, to int
 		last := make([]int64, len(bounds))

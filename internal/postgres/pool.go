@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 const (
@@ -52,9 +52,9 @@ func (s *Store) MaxInFlight() int { return max(1, cap(s.write.inUse)-1) }
 func (s *Store) Connections() int { return int(s.conns.Stat().TotalConns()) }
 
 // Pools describes the pools.
-func (s *Store) Pools() (all []storage.PoolStats) {
+func (s *Store) Pools() (all []rules.PoolStats) {
 	for _, p := range s.pools {
-		all = append(all, storage.PoolStats{
+		all = append(all, rules.PoolStats{
 			Name: p.name, InUse: len(p.inUse), Max: cap(p.inUse), Waits: p.waits.Load(), Waited: time.Duration(p.waited.Load()),
 		})
 	}

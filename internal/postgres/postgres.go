@@ -50,7 +50,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 const (
@@ -118,14 +118,14 @@ type Store struct {
 	roundTrip atomic.Int64 // see RoundTrip
 
 	idsTaken atomic.Bool // the last batch of creates had an id that was taken
-	changes  storage.Notifier
+	changes  rules.Notifier
 
 	// logAge and logBytes say how much of the log is kept.
 	logAge   time.Duration
 	logBytes int64
 
-	clock      *storage.Clock // of the database's server
-	selectTime string         // reads it
+	clock      *rules.Clock // of the database's server
+	selectTime string       // reads it
 
 	// trimSize is how many events the next transaction trims, and the rest of the last
 	// one's row, and trimFails says that the last transaction failed. Only the trimmer
@@ -160,7 +160,7 @@ func Open(url string, opts Options) (*Store, error) {
 		released:    make(chan struct{}),
 		reads:       coalescer{inFlight: make(chan struct{}, maxReadsInFlight)},
 		migrating:   make(chan struct{}, 1),
-		clock:       storage.NewClock("database", nil, opts.Log),
+		clock:       rules.NewClock("database", nil, opts.Log),
 		selectTime:  "SELECT clock_timestamp()",
 		trimSize:    maxTrim,
 	}

@@ -11,7 +11,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/match"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 const (
@@ -81,7 +81,7 @@ func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], s
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
-		b := storage.NewPageBuilder(q, searchBudget)
+		b := rules.NewPageBuilder(q, searchBudget)
 		if tag, _ := q.Tag.Text(); q.Contains == "" && utf8.RuneCountInString(escape(tag)) < tagPrefix {
 			// Every plant matches, so one fetch has the page and the plant after it. A
 			// statement is a snapshot.

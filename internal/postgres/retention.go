@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // How the log is trimmed: about maxTrim events in a transaction, as many transactions as
@@ -73,7 +73,7 @@ func (s *Store) observeClock(ctx context.Context, c *pgx.Conn) error {
 }
 
 // Clock returns the clock of the database's server, by which events have their times.
-func (s *Store) Clock() *storage.Clock { return s.clock }
+func (s *Store) Clock() *rules.Clock { return s.clock }
 
 // trimAndReport trims once, logs when that starts to fail and when it works again, and
 // reports whether there may be more to trim.

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // tagBudget is how many plants one page of tags examines. They take about a tenth of a second
@@ -54,7 +54,7 @@ const selectTags = `WITH RECURSIVE starts (start, plants, plant, counted, next) 
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	args := []any{escape(q.Start()), escape(q.Prefix), min(q.Limit, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (plantstore.TagPage, error) {
-		b := storage.NewTagPageBuilder(q, tagBudget)
+		b := rules.NewTagPageBuilder(q, tagBudget)
 		for t, err := range inOrder(ctx, c, rowTag, selectTags, args...) {
 			if err != nil || !b.Wants(t.text) {
 				return b.Page(), err

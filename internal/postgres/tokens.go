@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/wire"
 )
 
@@ -106,7 +106,7 @@ func (s *Store) deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time
 	if err := s.observeClock(ctx, c); err != nil {
 		return err
 	}
-	tooMany, tooLongAgo := storage.EndedTokens(s.clock, at)
+	tooMany, tooLongAgo := rules.EndedTokens(s.clock, at)
 	_, err := c.Exec(ctx, deleteEnded, tooMany, tooLongAgo, plantstore.MaxEndedTokens, maxDeletedTokens)
 	return err
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // selectUpkeep needs no privileges. Without pg_read_all_stats, PostgreSQL does not say when the
@@ -34,9 +34,9 @@ const selectUpkeep = `WITH sessions AS (
 		WHERE relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'plantstore_schema'::regclass)`
 
 // Upkeep describes what holds back PostgreSQL's upkeep of its files.
-func (s *Store) Upkeep(ctx context.Context) (storage.Upkeep, error) {
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (storage.Upkeep, error) {
-		u := storage.Upkeep{Snapshots: map[string]float64{}, WAL: map[string]float64{}, DeadRows: map[string]float64{}}
+func (s *Store) Upkeep(ctx context.Context) (rules.Upkeep, error) {
+	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (rules.Upkeep, error) {
+		u := rules.Upkeep{Snapshots: map[string]float64{}, WAL: map[string]float64{}, DeadRows: map[string]float64{}}
 		rows, _ := c.Query(ctx, selectUpkeep) // ForEachRow returns the error
 		var what, of string
 		var value float64

@@ -10,7 +10,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/testenv"
 )
 
@@ -22,7 +22,7 @@ func TestUpkeepShowsWhatHoldsItBack(t *testing.T) {
 	server.Exec(t, "CREATE DATABASE plants OWNER plantstore")
 	admin := strings.Replace(server.URL(), "/postgres?", "/plants?", 1)
 	s := openReady(t, strings.Replace(admin, "postgres@", "plantstore@", 1))
-	upkeep := func() storage.Upkeep {
+	upkeep := func() rules.Upkeep {
 		t.Helper()
 		u, err := s.Upkeep(t.Context())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // The statements of webhooks. Each locks the row of the webhook before it uses it, so that no
@@ -132,7 +132,7 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 	positions, types := make([]int64, len(hooks)), make([]int64, len(hooks))
 	for i := range hooks {
 		var err error
-		if positions[i], types[i], err = storage.BacklogOf(&hooks[i]); err != nil {
+		if positions[i], types[i], err = rules.BacklogOf(&hooks[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +153,7 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
 	var events, oldest int64
 	err := row.Scan(&events, &oldest)
-	return storage.NewBacklog(events, oldest), err
+	return rules.NewBacklog(events, oldest), err
 }
 
 // DeleteWebhook removes a webhook and its deliveries.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/rules"
 	"plantstore/internal/servertest"
-	"plantstore/internal/storage"
 	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
@@ -107,7 +107,7 @@ type trimmedLog struct{ *storetest.Model }
 
 func (l trimmedLog) Events(ctx context.Context, q plantstore.EventQuery) (plantstore.EventPage, error) {
 	if q.After != plantstore.LatestCursor && q.After != "" {
-		return plantstore.EventPage{}, storage.ErrorGone("the events after it are no longer kept")
+		return plantstore.EventPage{}, rules.ErrorGone("the events after it are no longer kept")
 	}
 	return l.Model.Events(ctx, q)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // Metrics are the metrics at /metrics that are counted. The rest are [figures].
@@ -185,7 +185,7 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	}
 	if store, ok := f.Store.(interface {
 		Connections() int
-		Pools() []storage.PoolStats
+		Pools() []rules.PoolStats
 	}); ok {
 		gauge("plantstore_postgres_connections", "Open connections to PostgreSQL.", float64(store.Connections()))
 		collectPools(store.Pools(), metrics)
@@ -193,7 +193,7 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
 	if store, ok := f.Store.(interface {
-		Upkeep(context.Context) (storage.Upkeep, error)
+		Upkeep(context.Context) (rules.Upkeep, error)
 	}); ok {
 		if upkeep, err := store.Upkeep(ctx); err == nil {
 			collectUpkeep(upkeep, metrics)
@@ -242,8 +242,8 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 
 // collectClocks sends the figures of the clocks: that of the server, and of a store that has its own.
 func (f figures) collectClocks(metrics chan<- prometheus.Metric) {
-	clocks := []*storage.Clock{f.Clock}
-	if store, ok := f.Store.(interface{ Clock() *storage.Clock }); ok {
+	clocks := []*rules.Clock{f.Clock}
+	if store, ok := f.Store.(interface{ Clock() *rules.Clock }); ok {
 		clocks = append(clocks, store.Clock())
 	}
 	jumps := prometheus.NewDesc("plantstore_clock_jumps_total", "Jumps of a wall clock by more than a minute.", []string{"clock"}, nil)
@@ -253,7 +253,7 @@ func (f figures) collectClocks(metrics chan<- prometheus.Metric) {
 }
 
 // collectPools sends the figures of the pools of connections to PostgreSQL.
-func collectPools(pools []storage.PoolStats, metrics chan<- prometheus.Metric) {
+func collectPools(pools []rules.PoolStats, metrics chan<- prometheus.Metric) {
 	for _, p := range pools {
 		send := func(kind prometheus.ValueType, name, help string, value float64) {
 			metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"pool"}, nil), kind, value, p.Name)
@@ -266,7 +266,7 @@ func collectPools(pools []storage.PoolStats, metrics chan<- prometheus.Metric) {
 }
 
 // collectUpkeep sends what holds back the upkeep of PostgreSQL.
-func collectUpkeep(u storage.Upkeep, metrics chan<- prometheus.Metric) {
+func collectUpkeep(u rules.Upkeep, metrics chan<- prometheus.Metric) {
 	gauges := func(name, help, label string, values map[string]float64) {
 		for of, value := range values {
 			metrics <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.GaugeValue, value, of)

@@ -18,7 +18,7 @@ import (
 	"plantstore"
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/webhook"
 )
 
@@ -29,7 +29,7 @@ type Options struct {
 	Guard    *auth.Guard
 	Webhooks *webhook.Sender
 	Metrics  *Metrics
-	Clock    *storage.Clock // of the server
+	Clock    *rules.Clock // of the server
 	Log      *slog.Logger
 	// AccessLog gets a line for every request. A server without it writes none.
 	AccessLog *AccessLog

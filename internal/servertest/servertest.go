@@ -26,9 +26,9 @@ import (
 	"plantstore/internal/http1"
 	"plantstore/internal/postgres"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
-	"plantstore/internal/storage"
 	"plantstore/internal/testenv"
 	"plantstore/internal/webhook"
 )
@@ -196,7 +196,7 @@ func (s *Server) run(opts Options) {
 	if wall == nil {
 		wall = time.Now
 	}
-	clock := storage.NewClock("server", wall, log)
+	clock := rules.NewClock("server", wall, log)
 	if file, ok := s.Store.(*sqlite.Store); ok {
 		file.Clock = clock
 	}

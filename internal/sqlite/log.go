@@ -10,7 +10,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/wire"
 )
 
@@ -96,7 +96,7 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (plantstore
 		if err != nil {
 			return plantstore.EventPage{}, err
 		}
-		page := storage.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+		page := rules.NewEventPageBuilder(q, start.Cursor(), eventBudget)
 		err = snap.eachEvent(first, q.Newest, page.Add)
 		return page.Page(), err
 	})

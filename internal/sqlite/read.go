@@ -11,7 +11,7 @@ import (
 	"plantstore"
 	"plantstore/internal/match"
 	"plantstore/internal/memtable"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // searchBudget is how many plants one List examines in a search for a name. They take
@@ -61,7 +61,7 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		pool = s.search
 	}
 	return readSnapshot(ctx, pool, func(snap *snapshot) (plantstore.Page, error) {
-		page := storage.NewPageBuilder(q, searchBudget)
+		page := rules.NewPageBuilder(q, searchBudget)
 		err := snap.each(q, page.Add)
 		return page.Page(), err
 	})
@@ -107,10 +107,10 @@ type snapshot struct {
 	state *sqlite.Stmt        // keeps the transaction open: it has not been read to its end
 	mem   *memtable.Unflushed // nil if the server is another process
 
-	storage.LogRange       // of the rows that are kept
-	flushed          int64 // the table has everything up to this row
-	plants           int64 // as of the row flushed
-	bytes            int64 // the size of the rows that are kept, up to flushed
+	rules.LogRange       // of the rows that are kept
+	flushed        int64 // the table has everything up to this row
+	plants         int64 // as of the row flushed
+	bytes          int64 // the size of the rows that are kept, up to flushed
 }
 
 var errNoState = inconsistent("the table log_state is empty")
@@ -132,7 +132,7 @@ func beginRead(c *sqlite.Conn) (*snapshot, error) {
 	trimmed := row.ColumnInt64(2)
 	return &snapshot{
 		conn: c, state: row, flushed: row.ColumnInt64(1), plants: row.ColumnInt64(5), bytes: row.ColumnInt64(6),
-		LogRange: storage.LogRange{
+		LogRange: rules.LogRange{
 			Store: row.ColumnText(0), Trimmed: trimmed, TrimmedTime: row.ColumnInt64(3),
 			// If all rows have been trimmed, the next one still comes after them.
 			Last: max(row.ColumnInt64(4), trimmed),

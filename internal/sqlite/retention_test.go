@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
@@ -270,7 +270,7 @@ func TestClockThatIsAheadForAMomentTrimsNothing(t *testing.T) {
 	for _, ahead := range []time.Duration{10 * 24 * time.Hour, 200 * 24 * time.Hour} {
 		s := openStore(t, newPath(t), Serve)
 		var jump atomic.Int64
-		s.Clock = storage.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }, nil)
+		s.Clock = rules.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }, nil)
 		s.Clock.Wait = 0 // as if it had agreed for an hour
 		s.KeepLog(7*24*time.Hour, 0)
 		token := newToken("ci")

@@ -22,7 +22,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // SQLite before 3.51.3 could corrupt a file when one connection ran a checkpoint
@@ -61,7 +61,7 @@ type Store struct {
 	// them by default.
 	Log *slog.Logger
 	// Clock, which may be replaced before Run, is that of the server.
-	Clock *storage.Clock
+	Clock *rules.Clock
 
 	migrated []appliedStep // by Open
 
@@ -106,7 +106,7 @@ type Store struct {
 	expired  atomic.Int64
 	logSize  atomic.Int64
 
-	changes storage.Notifier // of rows added to the log
+	changes rules.Notifier // of rows added to the log
 
 	// What Look sets: the file's schema, its state if it is read as one that does not change,
 	// a folder to remove, and the store of which this is a copy.
@@ -154,7 +154,7 @@ func follow(path string) string {
 func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
-		Log: slog.New(slog.DiscardHandler), Clock: storage.NewClock("server", time.Now, nil), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
+		Log: slog.New(slog.DiscardHandler), Clock: rules.NewClock("server", time.Now, nil), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
 		generationLimit: generationLimit,
 	}
 	pool := func(size int, brief bool) *readers {

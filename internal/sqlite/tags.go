@@ -8,7 +8,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // flushTags brings the table of tagged plants up to date with the frozen generation, by about
@@ -84,7 +84,7 @@ const (
 // Tags returns one page of tags.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	return readSnapshot(ctx, s.lists, func(snap *snapshot) (plantstore.TagPage, error) {
-		page := storage.NewTagPageBuilder(q, tagBudget)
+		page := rules.NewTagPageBuilder(q, tagBudget)
 		mem, err := snap.unflushed()
 		if err != nil {
 			return plantstore.TagPage{}, err

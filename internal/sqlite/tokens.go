@@ -9,7 +9,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/wire"
 )
 
@@ -67,7 +67,7 @@ func (w *writer) check(by plantstore.Actor) error {
 
 // deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
 func (s *Store) deleteEndedTokens(w *writer, at time.Time) error {
-	tooMany, tooLongAgo := storage.EndedTokens(s.Clock, at)
+	tooMany, tooLongAgo := rules.EndedTokens(s.Clock, at)
 	return exec(w.conn, deleteEnded, tooMany, tooLongAgo, plantstore.MaxEndedTokens, maxDeletedTokens)
 }
 

@@ -8,7 +8,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 const (
@@ -114,12 +114,12 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 	return readSnapshot(ctx, s.lists, func(snap *snapshot) ([]plantstore.Backlog, error) {
 		backlogs := make([]plantstore.Backlog, len(hooks))
 		for i := range hooks {
-			after, types, err := storage.BacklogOf(&hooks[i])
+			after, types, err := rules.BacklogOf(&hooks[i])
 			if err != nil {
 				return nil, err
 			}
 			err = query(snap.conn, func(row *sqlite.Stmt) error {
-				backlogs[i] = storage.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
+				backlogs[i] = rules.NewBacklog(row.ColumnInt64(0), row.ColumnInt64(1))
 				return nil
 			}, selectBacklog, max(after, snap.Trimmed), types, plantstore.MaxPending)
 			if err != nil {

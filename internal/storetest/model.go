@@ -15,7 +15,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/match"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // Model is a [plantstore.Store] in memory: a mutex, a map and a slice. It is slow and
@@ -29,7 +29,7 @@ type Model struct {
 	webhooks   []plantstore.Webhook // in the order of their creation
 	deliveries map[string][]plantstore.Delivery
 	log        []plantstore.Event
-	changes    storage.Notifier
+	changes    rules.Notifier
 }
 
 var _ plantstore.Store = (*Model)(nil)
@@ -137,7 +137,7 @@ func (m *Model) find(c plantstore.Cursor) (int, error) {
 	}
 	n := int(position.Seq)
 	if n > len(m.log) || m.at(n) != c {
-		return 0, storage.ErrorGone("it is not one of the model's")
+		return 0, rules.ErrorGone("it is not one of the model's")
 	}
 	return n, nil
 }
@@ -152,7 +152,7 @@ func (m *Model) newest(q plantstore.EventQuery) (plantstore.Cursor, []plantstore
 			return "", nil, err
 		}
 		if at == 0 {
-			return "", nil, storage.ErrorGone("there is no event at it")
+			return "", nil, rules.ErrorGone("there is no event at it")
 		}
 		n, start = at-1, q.Before
 	}
@@ -174,7 +174,7 @@ func (m *Model) oldest(q plantstore.EventQuery) (plantstore.Cursor, []plantstore
 		}
 		if n = at; q.Including {
 			if n == 0 {
-				return "", nil, storage.ErrorGone("there is no event at it")
+				return "", nil, rules.ErrorGone("there is no event at it")
 			}
 			n--
 		}
@@ -183,7 +183,7 @@ func (m *Model) oldest(q plantstore.EventQuery) (plantstore.Cursor, []plantstore
 			n++
 		}
 		if n == len(m.log) {
-			if err := storage.CheckSince(q.Since); err != nil {
+			if err := rules.CheckSince(q.Since); err != nil {
 				return "", nil, err
 			}
 		}
@@ -238,7 +238,7 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	if err := ctx.Err(); err != nil {
 		return plantstore.Page{}, err
 	}
-	b := storage.NewPageBuilder(q, math.MaxInt)
+	b := rules.NewPageBuilder(q, math.MaxInt)
 	for _, p := range m.matching(q, nil) {
 		if !b.Add(p) {
 			break
@@ -294,7 +294,7 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 			plants[tag] = append(plants[tag], p.ID)
 		}
 	}
-	b := storage.NewTagPageBuilder(q, math.MaxInt)
+	b := rules.NewTagPageBuilder(q, math.MaxInt)
 	for _, tag := range slices.Sorted(maps.Keys(plants)) {
 		if !b.Wants(tag) {
 			break

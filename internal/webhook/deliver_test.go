@@ -25,8 +25,8 @@ import (
 	"go.uber.org/goleak"
 
 	"plantstore"
+	"plantstore/internal/rules"
 	"plantstore/internal/sqlite"
-	"plantstore/internal/storage"
 	"plantstore/internal/testenv"
 )
 
@@ -73,7 +73,7 @@ func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *ser
 // prepare returns a sender that does not run yet.
 func prepare(t testing.TB, store plantstore.Store, configure ...func(*Options)) *service {
 	s := &service{t: t, store: store, log: new(bytes.Buffer)}
-	opts := Options{Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil)), Clock: storage.NewClock("server", time.Now, nil)}
+	opts := Options{Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil)), Clock: rules.NewClock("server", time.Now, nil)}
 	opts.Clock.Wait = 0
 	for _, c := range configure {
 		c(&opts)
@@ -470,7 +470,7 @@ func TestGivesUpAfterThreeDays(t *testing.T) {
 func TestClockThatIsAheadForAMomentDisablesNothing(t *testing.T) {
 	store := newStore(t)
 	var ahead atomic.Int64
-	clock := storage.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
+	clock := rules.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
 	jumping := func(o *Options) { o.Clock = clock }
 	s := run(t, store, jumping)
 	e := newEndpoint(t, status(http.StatusServiceUnavailable))

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 	"plantstore/internal/wire"
 )
 
@@ -68,7 +68,7 @@ func (s *Sender) payload(ctx context.Context, at plantstore.Cursor) (payload, er
 			return payload{}, err
 		}
 		if len(page.Events) == 0 {
-			return payload{}, storage.ErrorGone("its event is no longer kept")
+			return payload{}, rules.ErrorGone("its event is no longer kept")
 		}
 		body, err := wire.EncodeMessage(page.Events[0])
 		return payload{page.Events[0].Type, body}, err

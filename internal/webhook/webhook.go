@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 const (
@@ -57,7 +57,7 @@ type Options struct {
 	Observe func(ok bool, took time.Duration)
 	Log     *slog.Logger
 	// Clock is that of the server.
-	Clock *storage.Clock
+	Clock *rules.Clock
 }
 
 // Sender sends events to the webhooks of a store while it runs. Clients create and change
@@ -93,7 +93,7 @@ type sighting struct {
 // New returns a sender.
 func New(store plantstore.Store, opts Options) *Sender {
 	g := guard{allow: opts.Allow}
-	opts.Clock = cmp.Or(opts.Clock, storage.NewClock("server", time.Now, opts.Log))
+	opts.Clock = cmp.Or(opts.Clock, rules.NewClock("server", time.Now, opts.Log))
 	return &Sender{
 		store: store, opts: opts, owner: rand.Text(), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),

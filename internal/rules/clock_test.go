@@ -1,4 +1,4 @@
-package storage_test
+package rules_test
 
 import (
 	"bytes"
@@ -9,19 +9,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // testClock is a clock that jumps when ahead changes. Its other times are those of a synctest bubble.
 type testClock struct {
-	*storage.Clock
+	*rules.Clock
 	ahead atomic.Int64 // a duration
 	log   bytes.Buffer
 }
 
 func newTestClock() *testClock {
 	c := new(testClock)
-	c.Clock = storage.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }, slog.New(slog.NewTextHandler(&c.log, nil)))
+	c.Clock = rules.NewClock("server", func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }, slog.New(slog.NewTextHandler(&c.log, nil)))
 	return c
 }
 
@@ -135,7 +135,7 @@ func TestRunNoticesAJumpThatNobodyAsksFor(t *testing.T) {
 // A clock that is only observed, such as that of a database, shows nothing before the first time.
 func TestClockWithoutAReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := storage.NewClock("database", nil, nil)
+		c := rules.NewClock("database", nil, nil)
 		time.Sleep(2 * time.Hour)
 		if got := c.Ago(0); !got.IsZero() {
 			t.Errorf("without a reading, now is %v", got)
@@ -155,13 +155,13 @@ func TestEndedTokensByAClockThatIsAhead(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		now := time.Now()
 		for _, ahead := range []time.Duration{0, 200 * day} {
-			tooMany, tooLongAgo := storage.EndedTokens(c.Clock, now.Add(ahead))
+			tooMany, tooLongAgo := rules.EndedTokens(c.Clock, now.Add(ahead))
 			if tooMany != now.Unix() || tooLongAgo != now.Add(-30*day).Unix() {
 				t.Errorf("%v ahead: got %d and %d", ahead, tooMany, tooLongAgo)
 			}
 		}
 		c.ahead.Store(int64(200 * day))
-		tooMany, tooLongAgo := storage.EndedTokens(c.Clock, now.Add(200*day))
+		tooMany, tooLongAgo := rules.EndedTokens(c.Clock, now.Add(200*day))
 		if tooMany != now.Unix() || tooLongAgo != (time.Time{}).Unix() {
 			t.Errorf("during a jump: got %d and %d", tooMany, tooLongAgo)
 		}

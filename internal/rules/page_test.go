@@ -1,4 +1,4 @@
-package storage_test
+package rules_test
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 func TestPageBuilder(t *testing.T) {
@@ -36,7 +36,7 @@ func TestPageBuilder(t *testing.T) {
 		{"budget for all", plantstore.Query{Limit: 4, Contains: "tree"}, 4, []plantstore.ID{1}, last},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := storage.NewPageBuilder(tt.query, tt.budget)
+			b := rules.NewPageBuilder(tt.query, tt.budget)
 			for _, p := range plants {
 				if !b.Add(p) {
 					break
@@ -73,7 +73,7 @@ func TestPageEndsByBytes(t *testing.T) {
 		{"of a search for four words", "xx xxx xxxx fern", "", 0, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := storage.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
+			b := rules.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
 			examined := 0
 			for b.Add(plantstore.Plant{ID: plantstore.ID(examined), Name: name, Tag: plantstore.NewTag(tt.tag)}) {
 				examined++

@@ -1,4 +1,4 @@
-package storage_test
+package rules_test
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"plantstore"
-	"plantstore/internal/storage"
+	"plantstore/internal/rules"
 )
 
 // buildTags builds a page of sorted tags.
 func buildTags(sorted []plantstore.TagCount, q plantstore.TagQuery, budget int) plantstore.TagPage {
-	b := storage.NewTagPageBuilder(q, budget)
+	b := rules.NewTagPageBuilder(q, budget)
 	for _, tag := range sorted {
 		if tag.Tag < q.Start() {
 			continue

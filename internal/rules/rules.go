@@ -1,7 +1,6 @@
-// Package storage is what every store does by the same rules: it ends pages, finds cursors in
-// its log of changes, notifies those who wait for a change, and knows how far a clock can be
-// believed.
-package storage
+// Package rules has the rules that every store follows: how pages end, where a cursor is in the
+// log of changes, who is notified of a change, and how far a clock can be believed.
+package rules
 
 import (
 	"sync"
