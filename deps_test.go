@@ -26,7 +26,7 @@ var layers = [][]string{
 		"plantstore/internal/backoff",
 		"plantstore/internal/testenv",
 	},
-	{"plantstore/internal/rules"},
+	{"plantstore/internal/rules", "plantstore/internal/plantfile"},
 	{
 		"plantstore/client",
 		"plantstore/internal/auth",

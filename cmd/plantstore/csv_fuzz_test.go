@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"math/big"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -19,6 +16,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/plantfile"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
 )
@@ -36,10 +34,10 @@ func newFileServer(f *testing.F) fileServer {
 }
 
 // load imports a file as the command does, and returns its counts.
-func (s fileServer) load(t *testing.T, format string, file []byte) (created, unchanged, failed int, err error) {
+func (s fileServer) load(t *testing.T, format plantfile.Format, file []byte) (created, unchanged, failed int, err error) {
 	t.Helper()
 	counted := &countingReader{in: bytes.NewReader(file)}
-	records, err := newRecordReader(format, 0, counted)
+	records, err := new(importCommand).reader(counted, format)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -242,7 +240,7 @@ func FuzzImportCSV(f *testing.F) {
 	s := newFileServer(f)
 	f.Fuzz(func(t *testing.T, file []byte) {
 		s.Clear(t)
-		created, unchanged, failed, err := s.load(t, formatCSV, file)
+		created, unchanged, failed, err := s.load(t, plantfile.CSV, file)
 		rows, broken := readTable(string(file))
 		if len(rows) == 0 {
 			if err == nil {
@@ -281,11 +279,26 @@ func FuzzImportCSV(f *testing.F) {
 // wantBroken fails unless the record at that line fails and all records are counted.
 func wantBroken(t *testing.T, file []byte, line, counted int) {
 	t.Helper()
-	records := readAll(t, formatCSV, string(file))
-	if len(records) != counted {
-		t.Errorf("%q has %d records, and %d were counted", file, len(records), counted)
+	r, err := new(importCommand).reader(bytes.NewReader(file), plantfile.CSV)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(records, func(r record) bool { return r.line == line && r.problem != "" }) {
+	records, fails := 0, false
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		records++
+		fails = fails || rec.Line == line && rec.Problem != nil
+	}
+	if records != counted {
+		t.Errorf("%q has %d records, and %d were counted", file, records, counted)
+	}
+	if !fails {
 		t.Errorf("%q: line %d does not fail", file, line)
 	}
 }
@@ -295,7 +308,7 @@ func wantBroken(t *testing.T, file []byte, line, counted int) {
 func (s fileServer) wantRoundTrip(t *testing.T) {
 	t.Helper()
 	want := s.Plants(t)
-	for _, format := range []string{formatCSV, formatJSON, formatNDJSON} {
+	for _, format := range []plantfile.Format{plantfile.CSV, plantfile.JSON, plantfile.NDJSON} {
 		file := s.export(t, format)
 		s.Clear(t)
 		created, unchanged, failed, err := s.load(t, format, file)
@@ -308,72 +321,15 @@ func (s fileServer) wantRoundTrip(t *testing.T) {
 	}
 }
 
-func (s fileServer) export(t *testing.T, format string) []byte {
+func (s fileServer) export(t *testing.T, format plantfile.Format) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	records := serverLines(t.Context(), s.api, plantstore.Query{})
-	if format == formatCSV {
+	if format == plantfile.CSV {
 		records = new(exportCommand).encoded(s.api.Export(t.Context(), plantstore.Query{}), format)
 	}
 	if _, err := writeRecords(&out, format, records, newProgress(io.Discard, "exported", "plant", -1, true)); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
-}
-
-// FuzzRecords reads arbitrary bytes as NDJSON and as a JSON array. The records are the
-// lines, and the elements that encoding/json finds. If that finds no array, reading
-// ends in an error.
-func FuzzRecords(f *testing.F) {
-	for _, file := range []string{
-		"", "\n", " \r\n\t\n", "{}", "{}\n", "a\r\nb\n\n c ", "\u00a0\n\u0085x\n", "\v\f", "x\ry", "[]", " [ ] ", "[1,2]", "[1,\n2\n]\n", "[1 2]", "[1,]", "[,1]", "[1", "[", "[1]]", "[1] 2", "[1],", "{}[", "[[],{}]", "[null,\"\\ud800\"]",
-		"[\"\xff\"]", "[{\"id\":1,\"id\":1.0}]", "[1e400, -0]", "[\"\\u0000\"]", "\ufeff[]", "[\"\n\"]", "[01]", "[nul]", "[\"" + strings.Repeat("x", 5000) + "\"]", strings.Repeat("[", 50) + strings.Repeat("]", 50),
-	} {
-		f.Add([]byte(file))
-	}
-	f.Fuzz(func(t *testing.T, file []byte) {
-		var want []string
-		for i, line := range strings.Split(string(file), "\n") {
-			if line = strings.Trim(line, " \t\r"); line != "" {
-				want = append(want, fmt.Sprint(i+1, " ", strconv.Quote(line)))
-			}
-		}
-		var got []string
-		for _, r := range readAll(t, formatNDJSON, string(file)) {
-			got = append(got, fmt.Sprint(r.line, " ", strconv.Quote(string(r.json))))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q has the lines %v, want %v", file, got, want)
-		}
-		checkArray(t, file)
-	})
-}
-
-func checkArray(t *testing.T, file []byte) {
-	t.Helper()
-	var want []json.RawMessage
-	whole := json.Unmarshal(file, &want) == nil && want != nil
-	var got []string
-	r, err := newRecordReader(formatJSON, 0, bytes.NewReader(file))
-	for err == nil {
-		var rec record
-		if rec, err = r.next(); err == nil {
-			got = append(got, string(rec.json))
-		}
-	}
-	if (err == io.EOF) != whole {
-		t.Fatalf("%q is an array to encoding/json: %t, and to the command: %v", file, whole, err)
-	}
-	if !whole {
-		return
-	}
-	for i, element := range want {
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, element); err != nil || i >= len(got) || got[i] != compact.String() {
-			t.Fatalf("%q has the elements %q, want %q as number %d: %v", file, got, element, i+1, err)
-		}
-	}
-	if len(got) != len(want) {
-		t.Errorf("%q has %d elements, want %d", file, len(got), len(want))
-	}
 }

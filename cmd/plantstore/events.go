@@ -13,6 +13,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
 
@@ -159,17 +160,17 @@ func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.
 		_, err := io.WriteString(std.out, bars(buckets))
 		return err
 	}
-	array := &recordWriter{layout: layouts[formatJSON], out: bufio.NewWriter(std.out)}
+	array := &plantfile.Writer{Layout: plantfile.JSON.Layout(), Out: bufio.NewWriter(std.out)}
 	for _, b := range buckets {
 		text, err := wire.AppendBucket(nil, b)
 		if err != nil {
 			return err
 		}
-		if err := array.write(text); err != nil {
+		if err := array.Write(text); err != nil {
 			return err
 		}
 	}
-	return array.close()
+	return array.Close()
 }
 
 // bars draws a histogram. The largest bar has maxBar characters, and one that is not empty at

@@ -14,6 +14,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
 
@@ -47,7 +48,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Spreadsheet && format != formatCSV {
+	if c.Spreadsheet && format != plantfile.CSV {
 		return usage("--spreadsheet is for CSV: use --format csv, or a file name that ends in .csv")
 	}
 	if c.DB != "" {
@@ -81,7 +82,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 }
 
 // export writes the plants of the server, or of the store in a file, and returns how many.
-func (c *exportCommand) export(ctx context.Context, std streams, api *client.Client, format string, shown *progress) (plants int64, err error) {
+func (c *exportCommand) export(ctx context.Context, std streams, api *client.Client, format plantfile.Format, shown *progress) (plants int64, err error) {
 	var records iter.Seq2[[]byte, error]
 	switch {
 	case c.DB != "":
@@ -91,7 +92,7 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 		}
 		defer store.Close()
 		records = c.encoded(store.Scan(ctx, c.query(), nil), format)
-	case format == formatCSV:
+	case format == plantfile.CSV:
 		records = c.encoded(api.Export(ctx, c.query()), format)
 	default:
 		records = serverLines(ctx, api, c.query())
@@ -109,18 +110,18 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 }
 
 // encoded yields the plants as records. A record is valid until the next.
-func (c *exportCommand) encoded(plants iter.Seq2[plantstore.Plant, error], format string) iter.Seq2[[]byte, error] {
+func (c *exportCommand) encoded(plants iter.Seq2[plantstore.Plant, error], format plantfile.Format) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var record []byte
 		for plant, err := range plants {
 			switch {
 			case err != nil:
-			case format != formatCSV:
+			case format != plantfile.CSV:
 				record, err = wire.AppendNewPlant(record[:0], plant)
 			case c.Spreadsheet:
-				record = appendCSV(record[:0], neutralised(plant))
+				record = plantfile.AppendCSV(record[:0], plantfile.Neutralised(plant))
 			default:
-				record = appendCSV(record[:0], plant)
+				record = plantfile.AppendCSV(record[:0], plant)
 			}
 			if !yield(record, err) {
 				return
@@ -155,20 +156,20 @@ func serverLines(ctx context.Context, api *client.Client, query plantstore.Query
 }
 
 // writeRecords returns how many records it has written.
-func writeRecords(w io.Writer, format string, records iter.Seq2[[]byte, error], shown *progress) (int64, error) {
-	out := &recordWriter{layout: layouts[format], out: bufio.NewWriterSize(w, 256<<10)}
+func writeRecords(w io.Writer, format plantfile.Format, records iter.Seq2[[]byte, error], shown *progress) (int64, error) {
+	out := &plantfile.Writer{Layout: format.Layout(), Out: bufio.NewWriterSize(w, 256<<10)}
 	for record, err := range records {
 		if err != nil {
-			return out.count, errors.Join(err, out.out.Flush())
+			return out.Count, errors.Join(err, out.Out.Flush())
 		}
-		if err := out.write(record); err != nil {
-			return out.count, err
+		if err := out.Write(record); err != nil {
+			return out.Count, err
 		}
-		if out.count%10_000 == 0 {
-			shown.update(out.bytes, out.count)
+		if out.Count%10_000 == 0 {
+			shown.update(out.Bytes, out.Count)
 		}
 	}
-	return out.count, out.close()
+	return out.Count, out.Close()
 }
 
 // checkUnused returns an error if writeAtomically would replace something: a file, or a

@@ -16,16 +16,17 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/plantfile"
 )
 
 type importCommand struct {
 	clientFlags
-	File      string    `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
-	Format    string    `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
-	Delimiter delimiter `placeholder:"CHAR" help:"What separates the columns of CSV: comma, semicolon, tab, or another character (default: from the header)."`
-	Errors    string    `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
-	Force     bool      `help:"Replace the file of --errors if it exists."`
-	JSON      bool      `name:"json" help:"Print the summary as JSON, on standard output."`
+	File      string              `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
+	Format    string              `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
+	Delimiter plantfile.Delimiter `placeholder:"CHAR" help:"What separates the columns of CSV: comma, semicolon, tab, or another character (default: from the header)."`
+	Errors    string              `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
+	Force     bool                `help:"Replace the file of --errors if it exists."`
+	JSON      bool                `name:"json" help:"Print the summary as JSON, on standard output."`
 }
 
 func (importCommand) Help() string {
@@ -77,7 +78,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Delimiter != 0 && format != formatCSV {
+	if c.Delimiter != 0 && format != plantfile.CSV {
 		return usage("--delimiter is for CSV: use --format csv, or a file name that ends in .csv")
 	}
 	if c.Errors == "-" {
@@ -96,12 +97,12 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	defer in.Close()
 	counted := &countingReader{in: in}
-	records, err := untilInterrupted(ctx, func() (recordReader, error) { return newRecordReader(format, c.Delimiter, counted) })
+	records, err := untilInterrupted(ctx, func() (plantfile.Reader, error) { return c.reader(counted, format) })
 	if err != nil {
 		return interruption(ctx, "the import of "+c.source(), fmt.Errorf("%s: %w", c.source(), err))
 	}
-	if table, ok := records.(*csvReader); ok && len(table.ignored) > 0 {
-		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(table.ignored, ", "))
+	if ignored := records.Ignored(); len(ignored) > 0 {
+		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(ignored, ", "))
 	}
 	failed := newFailureLog(format, records, std.err)
 	if c.Errors != "" {
@@ -133,6 +134,35 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 		return fmt.Errorf("%d of %s failed", failed.count, count(run.total(), failed.noun))
 	}
 	return nil
+}
+
+// pickFormat returns the format that was requested, or else that of the file name's
+// extension.
+func pickFormat(file, requested string) (plantfile.Format, error) {
+	if requested != "" {
+		return plantfile.Format(requested), nil
+	}
+	if format := plantfile.FormatOf(file); format != "" {
+		return format, nil
+	}
+	if file == "-" {
+		return plantfile.NDJSON, nil
+	}
+	return "", usage("%s: the format is not clear from the name: use --format ndjson, json or csv", file)
+}
+
+// maxRecord bounds the memory for one record of a file. It is far above what a server
+// accepts.
+const maxRecord = 16 << 20
+
+// reader reads the beginning of the file.
+func (c *importCommand) reader(in io.Reader, format plantfile.Format) (plantfile.Reader, error) {
+	return plantfile.NewReader(in, format, plantfile.Options{
+		MaxRecord:     maxRecord,
+		Delimiter:     c.Delimiter,
+		DelimiterHint: "; for another separator than comma, semicolon or tab, use --delimiter",
+		LinesHint:     "; for one plant per line, use --format ndjson",
+	})
 }
 
 // source is what messages call the input.
@@ -170,7 +200,7 @@ func openInput(ctx context.Context, file string, std streams) (io.ReadCloser, os
 
 type importRun struct {
 	api                *client.Client
-	records            recordReader
+	records            plantfile.Reader
 	counted            *countingReader
 	failed             *failureLog
 	progress           *progress
@@ -222,20 +252,20 @@ func (r *importRun) all(ctx context.Context) error {
 func (r *importRun) readChunk() *chunk {
 	ch := &chunk{}
 	for len(ch.lines)+len(ch.rejected) < chunkRecords && len(ch.body) < chunkBytes {
-		var rec record
-		if rec, ch.err = r.records.next(); ch.err != nil {
+		var rec plantfile.Record
+		if rec, ch.err = r.records.Next(); ch.err != nil {
 			break
 		}
-		if rec.problem != "" {
-			ch.rejected = append(ch.rejected, failure{rec.line, rec.problem, bytes.Clone(rec.source)})
+		if rec.Problem != nil {
+			ch.rejected = append(ch.rejected, failure{rec.Line, rec.Problem.Error(), bytes.Clone(rec.Source)})
 			continue
 		}
-		line := chunkLine{start: len(ch.body), number: rec.line}
+		line := chunkLine{start: len(ch.body), number: rec.Line}
 		if r.failed.file != nil {
-			line.source = bytes.Clone(rec.source)
+			line.source = bytes.Clone(rec.Source)
 		}
 		ch.lines = append(ch.lines, line)
-		ch.body = append(append(ch.body, rec.json...), '\n')
+		ch.body = append(append(ch.body, rec.JSON...), '\n')
 	}
 	ch.read = r.counted.n
 	return ch
@@ -395,24 +425,20 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 // failureLog prints the first ten failures and writes all of them to a file, in the format
 // of the import and with their reasons.
 type failureLog struct {
-	records  recordReader
+	records  plantfile.Reader
 	noun     string // what a record of the format is called
 	show     io.Writer
 	shown    int64
 	written  int64
-	count    int64        // of all failures, those without a reason too
-	file     *os.File     // nil if none is wanted
-	isNew    bool         // file did not exist
-	isDevice bool         // file cannot be emptied
-	out      recordWriter // to file
+	count    int64            // of all failures, those without a reason too
+	file     *os.File         // nil if none is wanted
+	isNew    bool             // file did not exist
+	isDevice bool             // file cannot be emptied
+	out      plantfile.Writer // to file
 }
 
-func newFailureLog(format string, records recordReader, show io.Writer) *failureLog {
-	log := &failureLog{records: records, noun: "line", show: show}
-	if format == formatJSON {
-		log.noun = "element"
-	}
-	return log
+func newFailureLog(format plantfile.Format, records plantfile.Reader, show io.Writer) *failureLog {
+	return &failureLog{records: records, noun: format.Noun(), show: show}
 }
 
 // open opens the file, which must not be the input. What an existing file has is kept
@@ -429,7 +455,7 @@ func (l *failureLog) open(name string, input os.FileInfo, force bool) error {
 		return usage("%s exists already: use --force to replace it", name)
 	}
 	l.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
-	l.out = recordWriter{layout: l.records.failures(), out: bufio.NewWriter(l.file)}
+	l.out = plantfile.Writer{Layout: l.records.Failures(), Out: bufio.NewWriter(l.file)}
 	return err
 }
 
@@ -454,8 +480,8 @@ func (l *failureLog) add(f failure) error {
 			return err
 		}
 	}
-	l.out.write(l.records.withReason(f.source, reason)) // Flush returns the error
-	if err := l.out.out.Flush(); err != nil {
+	l.out.Write(l.records.WithReason(f.source, reason)) // Flush returns the error
+	if err := l.out.Out.Flush(); err != nil {
 		return err
 	}
 	l.written++
@@ -488,7 +514,7 @@ func (l *failureLog) close(complete bool) error {
 	var err error
 	switch {
 	case l.written > 0:
-		err = l.out.close()
+		err = l.out.Close()
 	case complete:
 		err = l.empty()
 	}

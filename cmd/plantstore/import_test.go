@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"plantstore/client"
+	"plantstore/internal/plantfile"
 )
 
 // importServer confirms the first request and hands the next one, whose body it has
@@ -104,11 +105,11 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted := &countingReader{in: twoChunks()}
-	records, err := newRecordReader(formatNDJSON, 0, counted)
+	records, err := new(importCommand).reader(counted, plantfile.NDJSON)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := newFailureLog(formatNDJSON, records, io.Discard)
+	log := newFailureLog(plantfile.NDJSON, records, io.Discard)
 	run := &importRun{api: api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "", "line", -1, true)}
 	err = run.all(t.Context())
 	if err == nil {
@@ -180,18 +181,21 @@ func TestInterruptedImportClaimsOnlyTheReasonsItHas(t *testing.T) {
 // signal.
 func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 	t.Setenv("PLANTSTORE_TOKEN", "0123456789abcdef0123456789abcdef")
-	for _, test := range []struct{ format, input string }{
-		{formatNDJSON, ""},
-		{formatCSV, ""},
-		{formatCSV, "id,na"},
-		{formatCSV, "id,name\n"},
-		{formatJSON, ""},
-		{formatJSON, "["},
+	for _, test := range []struct {
+		format plantfile.Format
+		input  string
+	}{
+		{plantfile.NDJSON, ""},
+		{plantfile.CSV, ""},
+		{plantfile.CSV, "id,na"},
+		{plantfile.CSV, "id,name\n"},
+		{plantfile.JSON, ""},
+		{plantfile.JSON, "["},
 	} {
 		ctx, waiting := waitForInput(t)
 		in := io.MultiReader(strings.NewReader(test.input), waiting)
 		var problems bytes.Buffer
-		code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "--format", test.format, "-"}, streams{in, io.Discard, &problems})
+		code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "--format", string(test.format), "-"}, streams{in, io.Discard, &problems})
 		if want := "the import of standard input was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
 			t.Errorf("%s after %q: exit code %d, want %d; got %q, want %q in it", test.format, test.input, code, exitInterrupted, &problems, want)
 		}
@@ -223,26 +227,24 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-func TestReasonIsAddedToWhateverFailed(t *testing.T) {
-	for _, test := range []struct{ source, want string }{
-		{`{"id":1}`, `{"error":"why","id":1}`},
-		{`{}`, `{"error":"why"}`},
-		{` { "id" : 1 , "error":"before", "x":{"error":2} } `, `{"error":"why","id":1,"x":{"error":2}}`},
-		{`{"error":1e999,"source":[5],"error":null}`, `{"error":"why","source":[5]}`},
-		{`null`, `{"error":"why","source":null}`},
-		{`{"id":1.0e5,"name":"\u0041\/"}`, `{"error":"why","id":1.0e5,"name":"\u0041\/"}`},
-		{`{"id":1,"id":2}`, `{"error":"why","id":1,"id":2}`},
-		{"{\"name\":\"\xff\"}", "{\"error\":\"why\",\"name\":\"\xff\"}"},
-		{`[1, 2]`, `{"error":"why","source":[1,2]}`},
-		{`{"id":1} x`, `{"error":"why","source":"{\"id\":1} x"}`},
-		{`{"id":1`, `{"error":"why","source":"{\"id\":1"}`},
-		{"a\xffb", `{"error":"why","source":"a` + "\uFFFD" + `b"}`},
+func TestFormatIsPickedByFileName(t *testing.T) {
+	for _, test := range []struct {
+		file, asked string
+		want        plantfile.Format
+	}{
+		{"a.csv", "", plantfile.CSV},
+		{"a.JSON", "", plantfile.JSON},
+		{"a.ndjson", "", plantfile.NDJSON},
+		{"a.jsonl", "", plantfile.NDJSON},
+		{"-", "", plantfile.NDJSON},
+		{"a.csv", "json", plantfile.JSON},
+		{"plants", "csv", plantfile.CSV},
 	} {
-		if got := (jsonRecords{}).withReason([]byte(test.source), "why"); string(got) != test.want {
-			t.Errorf("%q became %q, want %q", test.source, got, test.want)
+		if got, err := pickFormat(test.file, test.asked); err != nil || got != test.want {
+			t.Errorf("pickFormat(%q, %q) = %q, %v, want %q", test.file, test.asked, got, err, test.want)
 		}
 	}
-	if got, want := string((jsonRecords{}).withReason(nil, "why")), `{"error":"why"}`; got != want {
-		t.Errorf("a record that was too long became %q, want %q", got, want)
+	if _, err := pickFormat("plants", ""); err == nil {
+		t.Error("a name without an extension is accepted")
 	}
 }

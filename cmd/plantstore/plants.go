@@ -201,10 +201,10 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 	var last plantstore.ID
 	for plant, err := range api.List(ctx, query) {
 		if err != nil {
-			return errors.Join(err, show.out.Flush())
+			return errors.Join(err, show.Out.Flush())
 		}
-		if c.Limit > 0 && show.count == int64(c.Limit) {
-			if err := show.close(); err != nil {
+		if c.Limit > 0 && show.Count == int64(c.Limit) {
+			if err := show.Close(); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(line.Args, last))
@@ -219,7 +219,7 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 		}
 		last = plant.ID
 	}
-	return show.close()
+	return show.Close()
 }
 
 // withAfter returns the arguments, with that of --after replaced, as they are typed in a shell.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"plantstore/internal/plantfile"
 )
 
 // outputFlags say how a command prints its result: as text on a terminal, and as JSON
@@ -35,24 +37,24 @@ func printTable(out io.Writer, write func(table io.Writer)) error {
 
 // listing prints rows as a table on a terminal, and as a JSON array elsewhere.
 type listing struct {
-	recordWriter
+	plantfile.Writer
 	isTable bool
 }
 
 func (f outputFlags) listing(out io.Writer, heading string) *listing {
 	buffer := bufio.NewWriter(out)
 	if f.asJSON(out) {
-		return &listing{recordWriter{layout: layouts[formatJSON], out: buffer}, false}
+		return &listing{plantfile.Writer{Layout: plantfile.JSON.Layout(), Out: buffer}, false}
 	}
-	return &listing{recordWriter{layout: layout{first: heading, none: heading}, out: newTable(buffer)}, true}
+	return &listing{plantfile.Writer{Layout: plantfile.Layout{First: heading, None: heading}, Out: newTable(buffer)}, true}
 }
 
 // row adds a row, given as a line of the table and as JSON.
 func (l *listing) row(line string, encoded []byte) error {
 	if l.isTable {
-		return l.write([]byte(line))
+		return l.Write([]byte(line))
 	}
-	return l.write(encoded)
+	return l.Write(encoded)
 }
 
 // table aligns the columns between tabs.

@@ -29,7 +29,7 @@ func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) 
 	show := c.listing(interruptible{ctx, std.out}, "TAG\tPLANTS\n")
 	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
 		if err != nil {
-			return errors.Join(err, show.out.Flush())
+			return errors.Join(err, show.Out.Flush())
 		}
 		text, err := wire.AppendTag(nil, tag)
 		if err != nil {
@@ -43,5 +43,5 @@ func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) 
 			return err
 		}
 	}
-	return show.close()
+	return show.Close()
 }

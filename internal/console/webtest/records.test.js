@@ -51,7 +51,7 @@ const utf16 = (text, first = 0) => Uint8Array.from(text.split('').flatMap((c) =>
 const encodings = { 'latin1': latin, 'utf-16le': utf16, 'utf-16be': (text) => utf16(text, 1) };
 
 // The tests of the command read these cases, too, so that both read a file the same way.
-const shared = JSON.parse(readFileSync(new URL('../../../cmd/plantstore/testdata/files.json', import.meta.url), 'utf8'));
+const shared = JSON.parse(readFileSync(new URL('../../plantfile/testdata/files.json', import.meta.url), 'utf8'));
 for (const { name, text, encoding, records, ignored: unused = [], refused: message } of shared.tables) {
   test(`as the command: ${name}`, async () => {
     const content = encoding ? encodings[encoding](text) : text;

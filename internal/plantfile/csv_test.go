@@ -1,4 +1,4 @@
-package main
+package plantfile
 
 import (
 	"bytes"
@@ -15,6 +15,12 @@ import (
 
 	"plantstore/internal/wire"
 )
+
+// options have the hint of the command, which files.json repeats.
+var options = Options{
+	MaxRecord:     1 << 20,
+	DelimiterHint: "; for another separator than comma, semicolon or tab, use --delimiter",
+}
 
 // fileCases are in testdata/files.json. The tests of the console read them, too, so that both
 // read a file the same way.
@@ -56,7 +62,7 @@ func TestTablesAreReadAsInTheConsole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := newCSVReader(bytes.NewReader([]byte(file)), 0)
+			r, err := newCSVReader(bytes.NewReader([]byte(file)), options)
 			if err != nil {
 				if err.Error() != c.Refused {
 					t.Errorf("got %q, want %q", err, c.Refused)
@@ -77,16 +83,16 @@ func TestTablesAreReadAsInTheConsole(t *testing.T) {
 func readRecords(t *testing.T, r *csvReader) (all []string) {
 	t.Helper()
 	for {
-		rec, err := r.next()
+		rec, err := r.Next()
 		switch {
 		case err == io.EOF:
 			return all
 		case err != nil:
 			t.Fatal(err)
-		case rec.problem != "":
-			all = append(all, fmt.Sprintf("%d!%s", rec.line, rec.problem))
+		case rec.Problem != nil:
+			all = append(all, fmt.Sprintf("%d!%s", rec.Line, rec.Problem))
 		default:
-			all = append(all, fmt.Sprintf("%d:%s", rec.line, rec.json))
+			all = append(all, fmt.Sprintf("%d:%s", rec.Line, rec.JSON))
 		}
 	}
 }
@@ -108,15 +114,15 @@ func TestServerRefusesWhatTheConsoleForetells(t *testing.T) {
 // A file of failed records is ready to import, whatever its separator.
 func TestFailedRecordsNameTheirSeparator(t *testing.T) {
 	t.Parallel()
-	r, err := newCSVReader(bytes.NewReader([]byte("sep=|\nid|name\n1|\"a|b\"\n")), 0)
+	r, err := newCSVReader(bytes.NewReader([]byte("sep=|\nid|name\n1|\"a|b\"\n")), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, err := r.next()
+	rec, err := r.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := newCSVReader(bytes.NewReader(fmt.Appendf(nil, "%s%s\n", r.failures().first, r.withReason(rec.source, "no"))), 0)
+	again, err := newCSVReader(bytes.NewReader(fmt.Appendf(nil, "%s%s\n", r.Failures().First, r.WithReason(rec.Source, "no"))), options)
 	if err != nil {
 		t.Fatal(err)
 	}

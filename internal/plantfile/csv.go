@@ -1,9 +1,10 @@
-package main
+package plantfile
 
 import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -18,13 +19,15 @@ import (
 	"plantstore"
 )
 
-// delimiter separates the fields of CSV. The zero delimiter is that of the header.
-type delimiter byte
+// Delimiter separates the fields of CSV. The zero Delimiter stands for the one that the header
+// has.
+type Delimiter byte
 
 // knownDelimiters are those that are recognised from a header.
-var knownDelimiters = []delimiter{',', ';', '\t'}
+var knownDelimiters = []Delimiter{',', ';', '\t'}
 
-func (d *delimiter) UnmarshalText(text []byte) error {
+// UnmarshalText accepts the name of a known delimiter, or a character.
+func (d *Delimiter) UnmarshalText(text []byte) error {
 	for _, known := range knownDelimiters {
 		if string(text) == known.String() {
 			*d = known
@@ -34,7 +37,7 @@ func (d *delimiter) UnmarshalText(text []byte) error {
 	if !isDelimiter(text) {
 		return fmt.Errorf("must be comma, semicolon, tab or a character such as |, got %q", text)
 	}
-	*d = delimiter(text[0])
+	*d = Delimiter(text[0])
 	return nil
 }
 
@@ -44,7 +47,7 @@ func isDelimiter(text []byte) bool {
 	return len(text) == 1 && strings.IndexByte("\t!#$%&*,/:;=@\\^|~", text[0]) >= 0
 }
 
-func (d delimiter) String() string {
+func (d Delimiter) String() string {
 	switch d {
 	case ',':
 		return "comma"
@@ -62,7 +65,8 @@ func (d delimiter) String() string {
 // empty field and a quoted empty one, which is the difference between no tag and the empty tag.
 type csvReader struct {
 	in            *bufio.Reader
-	delim         delimiter
+	opts          Options
+	delim         Delimiter
 	isUTF16       bool
 	line          int // where the last record began
 	lines         int // line feeds read
@@ -73,7 +77,7 @@ type csvReader struct {
 	hasReasons    bool     // the first column says why the records of another import failed
 	head          string   // of the file of errors
 	ignored       []string // columns, quoted
-	problem       string   // of the last record
+	problem       error    // with the last record
 }
 
 // csvField is a field of source, without its quotes.
@@ -82,30 +86,34 @@ type csvField struct {
 	quoted bool
 }
 
+// Header is the first line of a file of CSV.
+const Header = "id,name,tag\n"
+
 // reasonName is the column of a file of errors that says why a record failed. An import
 // ignores it, as it ignores the member of that name in JSON.
 const reasonName = "error"
 
-func newCSVReader(in io.Reader, delim delimiter) (*csvReader, error) {
-	r := &csvReader{in: bufio.NewReaderSize(in, 256<<10)}
+func newCSVReader(in io.Reader, opts Options) (*csvReader, error) {
+	r := &csvReader{opts: opts, in: bufio.NewReaderSize(in, bufferSize)}
 	switch mark, _ := r.in.Peek(3); { // reading returns the error
 	case string(mark) == "\uFEFF":
 		r.in.Discard(3)
 	case bytes.HasPrefix(mark, []byte("\xFF\xFE")), bytes.HasPrefix(mark, []byte("\xFE\xFF")):
 		r.isUTF16 = true
-		r.in = bufio.NewReaderSize(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder().Reader(r.in), 256<<10)
+		r.in = bufio.NewReaderSize(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder().Reader(r.in), bufferSize)
 	}
 	if err := r.read(); err != nil && err != io.EOF {
 		return nil, err
 	}
+	delim := opts.Delimiter
 	if sep, ok := separatorLine(r.source); ok {
 		delim = cmp.Or(delim, sep)
 		if err := r.read(); err != nil && err != io.EOF {
 			return nil, err
 		}
 	}
-	if r.problem != "" {
-		return nil, fmt.Errorf("malformed header: %s", r.problem)
+	if r.problem != nil {
+		return nil, fmt.Errorf("malformed header: %w", r.problem)
 	}
 	if err := r.findColumns(delim); err != nil {
 		return nil, err
@@ -118,19 +126,19 @@ func newCSVReader(in io.Reader, delim delimiter) (*csvReader, error) {
 }
 
 // separatorLine returns the delimiter that a line such as sep=; before the header names.
-func separatorLine(line []byte) (delimiter, bool) {
+func separatorLine(line []byte) (Delimiter, bool) {
 	line = bytes.Trim(line, `"`)
 	if len(line) != len("sep=;") || !strings.EqualFold(string(line[:4]), "sep=") || !isDelimiter(line[4:]) {
 		return 0, false
 	}
-	return delimiter(line[4]), true
+	return Delimiter(line[4]), true
 }
 
 // findColumns finds the columns of the header, which has been read, with the delimiter, or
 // with the first known one that works. If none does, the error is about the one that makes the
 // most columns.
-func (r *csvReader) findColumns(delim delimiter) error {
-	candidates := []delimiter{delim}
+func (r *csvReader) findColumns(delim Delimiter) error {
+	candidates := []Delimiter{delim}
 	if delim == 0 {
 		candidates = knownDelimiters
 	}
@@ -147,7 +155,7 @@ func (r *csvReader) findColumns(delim delimiter) error {
 		}
 	}
 	if delim == 0 && most < 2 {
-		return fmt.Errorf("%w; for another separator than comma, semicolon or tab, use --delimiter", best)
+		return fmt.Errorf("%w%s", best, r.opts.DelimiterHint)
 	}
 	return best
 }
@@ -156,8 +164,8 @@ func (r *csvReader) findColumns(delim delimiter) error {
 func (r *csvReader) readHeader() error {
 	r.ignored, r.hasReasons, r.columns = nil, false, 0
 	r.id, r.name, r.tag = -1, -1, -1
-	if r.split(); r.problem != "" {
-		return fmt.Errorf("malformed header: %s", r.problem)
+	if r.split(); r.problem != nil {
+		return fmt.Errorf("malformed header: %w", r.problem)
 	}
 	r.columns = len(r.fields)
 	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag}
@@ -187,36 +195,38 @@ func (r *csvReader) readHeader() error {
 	return nil
 }
 
-func (r *csvReader) failures() layout { return layout{first: r.head, between: "\n", last: "\n"} }
+func (r *csvReader) Ignored() []string { return r.ignored }
 
-func (r *csvReader) next() (record, error) {
+func (r *csvReader) Failures() Layout { return Layout{First: r.head, Between: "\n", Last: "\n"} }
+
+func (r *csvReader) Next() (Record, error) {
 	for {
 		if err := r.read(); err != nil {
-			return record{}, err
+			return Record{}, err
 		}
 		if len(r.source) > 0 {
 			break
 		}
 	}
-	if r.problem == "" {
+	if r.problem == nil {
 		r.split()
 	}
-	rec := record{source: r.withoutReason(), line: r.line, problem: r.problem}
+	rec := Record{Source: r.withoutReason(), Line: r.line, Problem: r.problem}
 	switch {
-	case len(r.source) > maxRecord:
-		rec.source = nil
-	case rec.problem != "":
+	case len(r.source) > r.opts.MaxRecord:
+		rec.Source = nil
+	case rec.Problem != nil:
 	case len(r.fields) != r.columns:
-		rec.problem = fmt.Sprintf("the record has %s, but the header has %d", count(int64(len(r.fields)), "field"), r.columns)
+		rec.Problem = fmt.Errorf("the record has %s, but the header has %d", fieldCount(len(r.fields)), r.columns)
 	case !utf8.Valid(r.source):
-		rec.problem = "the record is not valid UTF-8"
+		rec.Problem = errors.New("the record is not valid UTF-8")
 	case r.isUTF16 && bytes.ContainsRune(r.source, utf8.RuneError):
-		rec.problem = "the record is not valid UTF-16"
+		rec.Problem = errors.New("the record is not valid UTF-16")
 	default:
 		r.json = append(r.json[:0], `{"id":`...)
-		r.json, rec.problem = appendID(r.json, bytes.TrimSpace(r.fields[r.id].text))
+		r.json, rec.Problem = appendID(r.json, bytes.TrimSpace(r.fields[r.id].text))
 	}
-	if rec.problem != "" {
+	if rec.Problem != nil {
 		return rec, nil
 	}
 	r.json = appendQuoted(append(r.json, `,"name":`...), r.fields[r.name].text)
@@ -224,18 +234,18 @@ func (r *csvReader) next() (record, error) {
 		r.json = appendQuoted(append(r.json, `,"tag":`...), r.fields[r.tag].text)
 	}
 	r.json = append(r.json, '}')
-	rec.json = r.json
+	rec.JSON = r.json
 	return rec, nil
 }
 
 // read reads one record into source, without the end of its line.
 func (r *csvReader) read() error {
-	r.source, r.problem = r.source[:0], ""
+	r.source, r.problem = r.source[:0], nil
 	r.line = r.lines + 1
 	quoted := false
 	for {
 		part, err := r.in.ReadSlice('\n')
-		if len(r.source) <= maxRecord {
+		if len(r.source) <= r.opts.MaxRecord {
 			r.source = append(r.source, part...)
 		}
 		if bytes.Count(part, []byte{'"'})%2 == 1 {
@@ -256,10 +266,10 @@ func (r *csvReader) read() error {
 		}
 		r.source = bytes.TrimSuffix(bytes.TrimSuffix(r.source, []byte{'\n'}), []byte{'\r'})
 		switch {
-		case len(r.source) > maxRecord:
-			r.problem = fmt.Sprintf("the record is longer than %d bytes", maxRecord)
+		case len(r.source) > r.opts.MaxRecord:
+			r.problem = tooLong("record", r.opts.MaxRecord)
 		case quoted:
-			r.problem = "unclosed quote"
+			r.problem = errors.New("unclosed quote")
 		}
 		return nil
 	}
@@ -281,9 +291,9 @@ func (r *csvReader) withoutReason() []byte {
 	return after
 }
 
-// withReason makes the reason the first field, where it does no harm even to a record that
+// WithReason makes the reason the first field, where it does no harm even to a record that
 // cannot be parsed.
-func (r *csvReader) withReason(source []byte, reason string) []byte {
+func (r *csvReader) WithReason(source []byte, reason string) []byte {
 	record := appendQuotedField(nil, reason)
 	if source == nil {
 		return record
@@ -293,12 +303,12 @@ func (r *csvReader) withReason(source []byte, reason string) []byte {
 
 // split splits source into fields. The text of a quoted field is a copy.
 func (r *csvReader) split() {
-	r.fields, r.problem = r.fields[:0], ""
+	r.fields, r.problem = r.fields[:0], nil
 	for rest := r.source; ; {
 		if len(rest) > 0 && rest[0] == '"' {
 			text, after, ok := r.cutQuoted(rest)
 			if !ok {
-				r.problem = "unexpected text after a closing quote"
+				r.problem = errors.New("unexpected text after a closing quote")
 				return
 			}
 			r.fields = append(r.fields, csvField{text, true})
@@ -311,7 +321,7 @@ func (r *csvReader) split() {
 		text, after, more := bytes.Cut(rest, []byte{byte(r.delim)})
 		if bytes.IndexByte(text, '"') >= 0 {
 			// The quote may have joined this line to the next.
-			r.problem = "a quote in an unquoted field: quote the field and double the quote"
+			r.problem = errors.New("a quote in an unquoted field: quote the field and double the quote")
 			return
 		}
 		r.fields = append(r.fields, csvField{text, false})
@@ -348,17 +358,24 @@ var (
 // appendID appends an id as a JSON number. It returns a problem if a spreadsheet may have
 // changed the number. What is no number becomes a string, so that the server says what is
 // wrong with it.
-func appendID(dst, text []byte) (_ []byte, problem string) {
+func appendID(dst, text []byte) (_ []byte, problem error) {
 	number := jsontext.Value(text)
 	switch {
 	case number.Kind() == '0' && number.IsValid() && !bytes.ContainsAny(text, "eE"):
-		return append(dst, text...), ""
+		return append(dst, text...), nil
 	case scientific.Match(text):
-		return dst, fmt.Sprintf(`"id" must be a number in plain digits, got %s: a spreadsheet has lost the others; format the column as text there, and enter the ids again`, plantstore.Shorten(string(text)))
+		return dst, fmt.Errorf(`"id" must be a number in plain digits, got %s: a spreadsheet has lost the others; format the column as text there, and enter the ids again`, plantstore.Shorten(string(text)))
 	case formatted.Match(text):
-		return dst, fmt.Sprintf(`"id" must be a number in plain digits, without leading zeros, a plus sign or separators, got %s`, plantstore.Shorten(string(text)))
+		return dst, fmt.Errorf(`"id" must be a number in plain digits, without leading zeros, a plus sign or separators, got %s`, plantstore.Shorten(string(text)))
 	}
-	return appendQuoted(dst, text), ""
+	return appendQuoted(dst, text), nil
+}
+
+func fieldCount(n int) string {
+	if n == 1 {
+		return "1 field"
+	}
+	return fmt.Sprintf("%d fields", n)
 }
 
 func appendQuoted(dst, text []byte) []byte {
@@ -369,8 +386,9 @@ func appendQuoted(dst, text []byte) []byte {
 	return dst
 }
 
-// appendCSV appends a plant as a record that csvReader reads as the same plant.
-func appendCSV(dst []byte, p plantstore.Plant) []byte {
+// AppendCSV appends a plant as a record of CSV, with the end of its line. It is read as the same
+// plant.
+func AppendCSV(dst []byte, p plantstore.Plant) []byte {
 	dst = strconv.AppendInt(dst, int64(p.ID), 10)
 	dst = appendField(append(dst, ','), p.Name, false)
 	dst = append(dst, ',')
@@ -380,9 +398,9 @@ func appendCSV(dst []byte, p plantstore.Plant) []byte {
 	return append(dst, '\n')
 }
 
-// neutralised returns the plant with an apostrophe before each text that a spreadsheet
+// Neutralised returns the plant with an apostrophe before each text that a spreadsheet
 // would run as a formula.
-func neutralised(p plantstore.Plant) plantstore.Plant {
+func Neutralised(p plantstore.Plant) plantstore.Plant {
 	p.Name = neutralisedText(p.Name)
 	if tag, ok := p.Tag.Text(); ok {
 		p.Tag = plantstore.NewTag(neutralisedText(tag))
