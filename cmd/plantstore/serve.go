@@ -33,6 +33,7 @@ import (
 	"plantstore/internal/rules"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
+	"plantstore/internal/tracing"
 	"plantstore/internal/webhook"
 )
 
@@ -116,11 +117,11 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 	}
 	c.tuneRuntime()
 	slog.SetDefault(log) // net/http's client logs there
-	trace, err := newTracing(log)
+	tracer, err := tracing.New(buildVersion(), log)
 	if err != nil {
-		return err
+		return usage("%w", err)
 	}
-	defer trace.stop()
+	defer tracer.Close()
 	var logging errgroup.Group // what it runs never fails
 	if !isTerminal(std.err) {
 		defer background(&logging, func(ctx context.Context) error {
@@ -146,7 +147,11 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		defer cancel()
 		startCtx = limited
 	}
-	store, err := c.open(startCtx, sqlite.Serve, postgres.Options{Connections: c.DBConnections, StoreTimeout: c.StoreTimeout, Log: log, Trace: trace.statements})
+	database := postgres.Options{Connections: c.DBConnections, StoreTimeout: c.StoreTimeout, Log: log}
+	if tracer != nil {
+		database.Trace = tracer.Statement
+	}
+	store, err := c.open(startCtx, sqlite.Serve, database)
 	if err != nil {
 		return err
 	}
@@ -167,7 +172,7 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		return errors.Join(err, store.Close())
 	}
 	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", buildVersion())
-	err = c.serve(ctx, listener, base, store, ensureFirstToken, log, accessLog, trace)
+	err = c.serve(ctx, listener, base, store, ensureFirstToken, log, accessLog, tracer)
 	if file, ok := store.(*sqlite.Store); ok && err == nil {
 		err = file.Damaged()
 	}
@@ -253,7 +258,7 @@ func every(ctx context.Context, interval time.Duration, f func() error) error {
 // serve wires the parts together, runs them until ctx ends or one of them fails, and stops
 // them in order. It returns the first failure, whether that came before or while it stops
 // them.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, log *slog.Logger, accessLog *server.AccessLog, trace traceHooks) error {
+func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, log *slog.Logger, accessLog *server.AccessLog, tracer *tracing.Tracer) error {
 	kind := plantstore.StoreSQLite
 	if c.isPostgres() {
 		kind = plantstore.StorePostgres
@@ -263,8 +268,13 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		file.Clock = clock
 	}
 	metrics := server.NewMetrics(buildVersion())
+	var traceCommits commit.Tracer
+	var traceRequests server.Trace
+	if tracer != nil {
+		traceCommits, traceRequests = tracer, tracer.Request
+	}
 	writer := commit.New(store, commit.Options{
-		Queue: c.MaxQueue, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: trace.commits,
+		Queue: c.MaxQueue, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: traceCommits,
 	})
 	guard := auth.New(store, auth.Options{
 		StoreTimeout: c.StoreTimeout, Log: log,
@@ -283,7 +293,7 @@ func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *u
 		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: accessLog,
 		About:   plantstore.About{Version: buildVersion(), Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
 		BaseURL: base, MaxRequests: c.MaxRequests, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
-		Pages: pages.Page, Origins: c.CORSOrigin, Trace: trace.requests, CertificateExpires: certificateExpires,
+		Pages: pages.Page, Origins: c.CORSOrigin, Trace: traceRequests, CertificateExpires: certificateExpires,
 	})
 	parts, failed := errgroup.WithContext(context.Background())
 	web := http1.New(&http.Server{
@@ -417,9 +427,11 @@ func (c *serveCommand) check() error {
 			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)
 		}
 	}
-	_, traceErr := tracesWanted()
-	if err := cmp.Or(c.readSecretKey(), c.checkOIDC(), traceErr); err != nil {
+	if err := cmp.Or(c.readSecretKey(), c.checkOIDC()); err != nil {
 		return err
+	}
+	if _, err := tracing.Wanted(); err != nil {
+		return usage("%w", err)
 	}
 	if secret, given := os.LookupEnv(bootstrapEnv); given {
 		if err := plantstore.CheckSecret(secret); err != nil {

@@ -72,7 +72,7 @@ func TestStoreThatFailsDuringShutdownIsAFailure(t *testing.T) {
 	ctx, shutDown := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- c.serve(ctx, listener, base, store, func(context.Context) error { return nil }, slog.New(slog.NewTextHandler(log, nil)), nil, traceHooks{})
+		ended <- c.serve(ctx, listener, base, store, func(context.Context) error { return nil }, slog.New(slog.NewTextHandler(log, nil)), nil, nil)
 	}()
 	answered := make(chan error)
 	go func() {

@@ -1,4 +1,6 @@
-package main
+// Package tracing sends the spans of requests, commits and statements to an OpenTelemetry
+// collector, as the OTEL_ variables of the environment say.
+package tracing
 
 import (
 	"context"
@@ -22,63 +24,50 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"plantstore/internal/commit"
-	"plantstore/internal/server"
 )
 
-// traceHooks are what the parts of a server call to be traced. Those of a server that is
-// not traced are nil, except stop.
-type traceHooks struct {
-	requests   server.Trace
-	commits    commit.Tracer
-	statements func(ctx context.Context, name, sql string) (context.Context, func(error))
-	stop       func() // called last
-}
-
-// tracing sends spans to an OpenTelemetry collector. It implements [commit.Tracer].
+// Tracer starts spans and sends them. Its methods may be called concurrently.
 //
 // A span has the name of a route, a status, the id of the request and the text of SQL
 // statements, whose values are placeholders. It never has a path, a query, an error
 // message or anything else with the id or the name of a plant, or a secret.
-type tracing struct {
+type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	log      *slog.Logger
 	warned   atomic.Int64 // when a failure was last logged, in Unix nanoseconds
 }
 
-// newTracing returns hooks that do nothing, unless the OTEL_ variables ask for traces. It
-// does not connect.
-func newTracing(log *slog.Logger) (traceHooks, error) {
-	off := traceHooks{stop: func() {}}
-	wanted, err := tracesWanted()
+// New returns a tracer, or nil if the environment does not ask for one. All its errors are
+// about the environment. It does not connect; the caller calls [Tracer.Close].
+func New(version string, log *slog.Logger) (*Tracer, error) {
+	wanted, err := Wanted()
 	if err != nil || !wanted {
-		return off, err
+		return nil, err
 	}
-	t := &tracing{log: log}
+	t := &Tracer{log: log}
 	otel.SetErrorHandler(t)
 	otel.SetLogger(logr.Discard()) // what matters also goes to the error handler
 	exporter, err := otlptracehttp.New(context.Background())
 	if err != nil {
-		return off, fmt.Errorf("cannot export traces: %w", err)
+		return nil, fmt.Errorf("cannot export traces: %w", err)
 	}
 	// What the environment says of the service overrides the rest.
 	about, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", "plantstore"), attribute.String("service.version", buildVersion())),
+		resource.WithAttributes(attribute.String("service.name", "plantstore"), attribute.String("service.version", version)),
 		resource.WithFromEnv())
 	if err != nil {
-		return off, usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	// The sampler and the sizes of the queue are from the environment too.
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
 	t.tracer = t.provider.Tracer("plantstore")
-	return traceHooks{requests: t.request, commits: t, statements: t.statement, stop: t.stop}, nil
+	return t, nil
 }
 
-// tracesWanted reports whether the environment asks for traces. It refuses what would
+// Wanted reports whether the environment asks for traces. It refuses settings that would
 // otherwise be ignored.
-func tracesWanted() (bool, error) {
+func Wanted() (bool, error) {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
 	}
@@ -87,42 +76,45 @@ func tracesWanted() (bool, error) {
 	case exporter == "none", exporter == "" && os.Getenv(endpoint) == "" && os.Getenv(tracesEndpoint) == "":
 		return false, nil
 	case exporter != "" && exporter != "otlp":
-		return false, usage("OTEL_TRACES_EXPORTER must be otlp or none, got %q", exporter)
+		return false, fmt.Errorf("OTEL_TRACES_EXPORTER must be otlp or none, got %q", exporter)
 	}
 	for _, name := range []string{endpoint, tracesEndpoint} {
 		u, err := url.Parse(os.Getenv(name))
 		if os.Getenv(name) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			return false, usage("%s must be a URL such as http://127.0.0.1:4318", name)
+			return false, fmt.Errorf("%s must be a URL such as http://127.0.0.1:4318", name)
 		}
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
 		if value := os.Getenv(name); value != "" && value != "http/protobuf" {
-			return false, usage("%s must be http/protobuf, got %q", name, value)
+			return false, fmt.Errorf("%s must be http/protobuf, got %q", name, value)
 		}
 	}
 	samplers := []string{"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
 	sampler := os.Getenv("OTEL_TRACES_SAMPLER")
 	if !slices.Contains(samplers, sampler) {
-		return false, usage("OTEL_TRACES_SAMPLER must be one of %s, got %q", strings.Join(samplers[1:], ", "), sampler)
+		return false, fmt.Errorf("OTEL_TRACES_SAMPLER must be one of %s, got %q", strings.Join(samplers[1:], ", "), sampler)
 	}
 	if arg := os.Getenv("OTEL_TRACES_SAMPLER_ARG"); arg != "" && strings.HasSuffix(sampler, "traceidratio") {
 		if ratio, err := strconv.ParseFloat(arg, 64); err != nil || !(0 <= ratio && ratio <= 1) {
-			return false, usage("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1, got %q", arg)
+			return false, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1, got %q", arg)
 		}
 	}
 	return true, nil
 }
 
 // Handle logs a failure to send spans, which are dropped, but only one a minute.
-func (t *tracing) Handle(err error) {
+func (t *Tracer) Handle(err error) {
 	now := time.Now().UnixNano()
 	if last := t.warned.Load(); now-last >= int64(time.Minute) && t.warned.CompareAndSwap(last, now) {
 		t.log.Warn("traces cannot be sent", "err", err)
 	}
 }
 
-// stop sends the last spans, unless that takes too long.
-func (t *tracing) stop() {
+// Close sends the last spans, unless that takes too long. A nil tracer has none.
+func (t *Tracer) Close() {
+	if t == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
@@ -130,8 +122,8 @@ func (t *tracing) stop() {
 	}
 }
 
-// request starts the span of a request. It continues the trace of a traceparent header.
-func (t *tracing) request(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string)) {
+// Request starts the span of a request. It continues the trace of a traceparent header.
+func (t *Tracer) Request(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string)) {
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer))
 	traced = r.WithContext(ctx)
@@ -162,13 +154,13 @@ func methodOf(r *http.Request) string {
 }
 
 // Traced reports whether the spans of this context are sent.
-func (t *tracing) Traced(ctx context.Context) bool {
+func (t *Tracer) Traced(ctx context.Context) bool {
 	return trace.SpanContextFromContext(ctx).IsSampled()
 }
 
 // Commit starts the span of a commit. It is in the trace of the first request, and has
 // links to the others.
-func (t *tracing) Commit(requests []context.Context, size int) (context.Context, func(error)) {
+func (t *Tracer) Commit(requests []context.Context, size int) (context.Context, func(error)) {
 	links := make([]trace.Link, len(requests)-1)
 	for i, request := range requests[1:] {
 		links[i].SpanContext = trace.SpanContextFromContext(request)
@@ -182,15 +174,15 @@ func (t *tracing) Commit(requests []context.Context, size int) (context.Context,
 
 // Queued records the span of a write that waited in the queue. It has a link to the
 // commit.
-func (t *tracing) Queued(request, commit context.Context, from, to time.Time) {
+func (t *Tracer) Queued(request, commit context.Context, from, to time.Time) {
 	_, span := t.tracer.Start(request, "queue", trace.WithTimestamp(from),
 		trace.WithLinks(trace.Link{SpanContext: trace.SpanContextFromContext(commit)}))
 	span.End(trace.WithTimestamp(to))
 }
 
-// statement starts the span of an operation of PostgreSQL in a traced request. What runs
+// Statement starts the span of an operation of PostgreSQL in a traced request. What runs
 // in the background has none.
-func (t *tracing) statement(ctx context.Context, name, sql string) (context.Context, func(error)) {
+func (t *Tracer) Statement(ctx context.Context, name, sql string) (context.Context, func(error)) {
 	if !t.Traced(ctx) {
 		return ctx, nil
 	}
