@@ -114,14 +114,11 @@ func (c *exportCommand) encoded(plants iter.Seq2[plantstore.Plant, error], forma
 	return func(yield func([]byte, error) bool) {
 		var record []byte
 		for plant, err := range plants {
-			switch {
-			case err != nil:
-			case format != plantfile.CSV:
-				record, err = wire.AppendNewPlant(record[:0], plant)
-			case c.Spreadsheet:
-				record = plantfile.AppendCSV(record[:0], plantfile.Neutralised(plant))
-			default:
-				record = plantfile.AppendCSV(record[:0], plant)
+			if c.Spreadsheet {
+				plant = plantfile.Neutralised(plant)
+			}
+			if err == nil {
+				record, err = format.Append(record[:0], plant)
 			}
 			if !yield(record, err) {
 				return

@@ -14,6 +14,7 @@ import (
 
 	"plantstore/client"
 	"plantstore/internal/plantfile"
+	"plantstore/internal/upload"
 )
 
 // importServer confirms the first request and hands the next one, whose body it has
@@ -37,6 +38,9 @@ func importServer(t *testing.T, hold http.HandlerFunc) string {
 	t.Cleanup(server.Close)
 	return server.URL
 }
+
+// chunkRecords is how many records the command sends at a time.
+const chunkRecords = 200_000
 
 // twoChunks is a file of two chunks, the second of three lines.
 func twoChunks() io.Reader {
@@ -104,14 +108,13 @@ func TestLostConnectionOfAnImportSaysWhatIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted := &countingReader{in: twoChunks()}
-	records, err := new(importCommand).reader(counted, plantfile.NDJSON)
+	file, err := upload.New(api, twoChunks(), plantfile.NDJSON, new(importCommand).options())
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := newFailureLog(plantfile.NDJSON, records, io.Discard)
-	run := &importRun{api: api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "", "line", -1, true)}
-	err = run.all(t.Context())
+	run := newImportRun(file, "line", io.Discard)
+	run.pace = newProgress(io.Discard, "", "line", -1, true).pace
+	err = file.Run(t.Context())
 	if err == nil {
 		t.Fatal("a lost connection is not an error")
 	}

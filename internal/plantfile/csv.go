@@ -386,9 +386,9 @@ func appendQuoted(dst, text []byte) []byte {
 	return dst
 }
 
-// AppendCSV appends a plant as a record of CSV, with the end of its line. It is read as the same
+// appendCSV appends a plant as a record of CSV, with the end of its line. It is read as the same
 // plant.
-func AppendCSV(dst []byte, p plantstore.Plant) []byte {
+func appendCSV(dst []byte, p plantstore.Plant) []byte {
 	dst = strconv.AppendInt(dst, int64(p.ID), 10)
 	dst = appendField(append(dst, ','), p.Name, false)
 	dst = append(dst, ',')

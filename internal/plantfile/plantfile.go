@@ -62,6 +62,15 @@ func (f Format) Layout() Layout {
 	return Layout{Between: "\n", Last: "\n"}
 }
 
+// Append appends a plant as a record of the format. It fails with ErrNotJSON if a text is not valid
+// UTF-8.
+func (f Format) Append(dst []byte, p plantstore.Plant) ([]byte, error) {
+	if f == CSV {
+		return appendCSV(dst, p), nil
+	}
+	return wire.AppendNewPlant(dst, p)
+}
+
 // Writer writes records to a buffer.
 type Writer struct {
 	Layout

@@ -242,8 +242,8 @@ func FuzzCSV(f *testing.F) {
 		if tagged {
 			want.Tag = plantstore.NewTag(tag)
 		}
-		file := AppendCSV([]byte("id,name,tag\n"), want)
-		file = AppendCSV(file, plantstore.Plant{ID: 5, Name: "next"})
+		file := appendCSV([]byte("id,name,tag\n"), want)
+		file = appendCSV(file, plantstore.Plant{ID: 5, Name: "next"})
 		records := readAll(t, CSV, string(file))
 		if len(records) != 2 || records[0].Problem != nil {
 			t.Fatalf("%q: %d records, problem %q", file, len(records), records[0].Problem)

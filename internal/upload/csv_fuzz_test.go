@@ -1,6 +1,7 @@
-package main
+package upload
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/binary"
@@ -34,17 +35,14 @@ func newFileServer(f *testing.F) fileServer {
 }
 
 // load imports a file as the command does, and returns its counts.
-func (s fileServer) load(t *testing.T, format plantfile.Format, file []byte) (created, unchanged, failed int, err error) {
+func (s fileServer) load(t *testing.T, format plantfile.Format, text []byte) (created, unchanged, failed int, err error) {
 	t.Helper()
-	counted := &countingReader{in: bytes.NewReader(file)}
-	records, err := new(importCommand).reader(counted, format)
+	file, err := New(s.api, bytes.NewReader(text), format, plantfile.Options{MaxRecord: 1 << 20})
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	log := newFailureLog(format, records, io.Discard)
-	run := &importRun{api: s.api, records: records, counted: counted, failed: log, progress: newProgress(io.Discard, "imported", "line", -1, true)}
-	err = run.all(t.Context())
-	return int(run.created), int(run.unchanged), int(log.count), err
+	err = file.Run(t.Context())
+	return int(file.Created), int(file.Unchanged), int(file.Refused), err
 }
 
 // cell is a field of a table.
@@ -279,7 +277,7 @@ func FuzzImportCSV(f *testing.F) {
 // wantBroken fails unless the record at that line fails and all records are counted.
 func wantBroken(t *testing.T, file []byte, line, counted int) {
 	t.Helper()
-	r, err := new(importCommand).reader(bytes.NewReader(file), plantfile.CSV)
+	r, err := plantfile.NewReader(bytes.NewReader(file), plantfile.CSV, plantfile.Options{MaxRecord: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,11 +322,20 @@ func (s fileServer) wantRoundTrip(t *testing.T) {
 func (s fileServer) export(t *testing.T, format plantfile.Format) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	records := serverLines(t.Context(), s.api, plantstore.Query{})
-	if format == plantfile.CSV {
-		records = new(exportCommand).encoded(s.api.Export(t.Context(), plantstore.Query{}), format)
+	w := plantfile.Writer{Layout: format.Layout(), Out: bufio.NewWriter(&out)}
+	for plant, err := range s.api.Export(t.Context(), plantstore.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := format.Append(nil, plant)
+		if err == nil {
+			err = w.Write(record)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := writeRecords(&out, format, records, newProgress(io.Discard, "exported", "plant", -1, true)); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
