@@ -39,7 +39,7 @@ var layers = [][]string{
 		"plantstore/internal/tracing",
 		"plantstore/internal/webhook",
 	},
-	{"plantstore/internal/server", "plantstore/internal/console", "plantstore/internal/upload"},
+	{"plantstore/internal/server", "plantstore/internal/console", "plantstore/internal/upload", "plantstore/internal/mirror"},
 	{"plantstore/internal/servertest"},
 	{"plantstore/cmd/plantstore", "plantstore/examples/receiver"},
 	{"plantstore/e2e/harness"},

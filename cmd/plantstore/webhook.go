@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 
 	"plantstore"
 	"plantstore/client"
-	"plantstore/internal/backoff"
 	"plantstore/internal/webhook"
 	"plantstore/internal/wire"
 )
@@ -318,58 +316,32 @@ func (c *webhookListen) Run(ctx context.Context, std streams) error {
 	if given == "" {
 		fmt.Fprintf(std.out, "Secret: %s\n", secret)
 	}
-	receiver := &http.Client{
-		Transport:     &http.Transport{}, // without a proxy
-		Timeout:       15 * time.Second,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	defer receiver.CloseIdleConnections()
 	query := plantstore.EventQuery{Types: c.Type, After: plantstore.LatestCursor}
 	if c.All {
 		query.After = ""
 	}
-	for event, err := range api.Events(ctx, query) {
-		if err == nil {
-			err = c.forward(ctx, receiver, secret, event, std.out)
-		}
-		if ctx.Err() != nil {
-			break // that is how listening ends
-		}
-		if err != nil {
-			return err
-		}
+	forwarder := webhook.Forwarder{URL: c.Forward.String(), Secret: secret, Report: func(e plantstore.Event, attempt plantstore.Delivery, wait time.Duration) error {
+		return printAttempt(std.out, e, attempt, wait)
+	}}
+	err = forwarder.Forward(ctx, api.Events(ctx, query))
+	if ctx.Err() != nil {
+		return nil // the user ended it
 	}
-	return nil
+	return err
 }
 
-// forward sends an event until it is accepted, and prints a line for every attempt.
-func (c *webhookListen) forward(ctx context.Context, receiver *http.Client, secret string, e plantstore.Event, out io.Writer) error {
-	body, err := wire.EncodeMessage(e)
-	if err != nil {
-		return err
+// printAttempt prints a line about an attempt to forward an event. Unless it was accepted, there
+// is another after the wait.
+func printAttempt(out io.Writer, e plantstore.Event, attempt plantstore.Delivery, wait time.Duration) error {
+	status := "no response"
+	if attempt.Status != 0 {
+		status = strconv.Itoa(attempt.Status)
 	}
-	for delays := (backoff.Exponential{Min: time.Second, Max: 30 * time.Second}); ; {
-		attempt := webhook.Send(ctx, receiver, c.Forward.String(), []string{secret}, webhook.MessageID(e.Cursor), e.Type, body)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		status := "no response"
-		if attempt.Status != 0 {
-			status = strconv.Itoa(attempt.Status)
-		}
-		line := fmt.Sprintf("%s  %-14s  %d  %s", attempt.Time.Local().Format(time.TimeOnly), printable(string(e.Type)), e.Plant.ID, status)
-		if attempt.Status/100 == 2 {
-			_, err := fmt.Fprintf(out, "%s in %s\n", line, attempt.Duration.Round(time.Millisecond))
-			return err
-		}
-		wait := delays.Next()
-		if _, err := fmt.Fprintf(out, "%s: %s; trying again in %s\n", line, printable(cmp.Or(attempt.Error, "not accepted")), wait.Round(100*time.Millisecond)); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
+	result := "in " + attempt.Duration.Round(time.Millisecond).String()
+	if wait > 0 {
+		status += ":"
+		result = fmt.Sprintf("%s; trying again in %s", printable(cmp.Or(attempt.Error, "not accepted")), wait.Round(100*time.Millisecond))
 	}
+	_, err := fmt.Fprintf(out, "%s  %-14s  %d  %s %s\n", attempt.Time.Local().Format(time.TimeOnly), printable(string(e.Type)), e.Plant.ID, status, result)
+	return err
 }
