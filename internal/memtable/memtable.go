@@ -1,8 +1,8 @@
-// Package memtable has what a table of plants does not have yet: the rows at the end of a log
-// of changes, by the id and by the tag of their plants.
+// Package memtable holds the rows at the end of a log of changes that the table of plants
+// does not contain yet, by the id and by the tag of their plants.
 //
 // The active [Generation] takes writes. When it is large it is frozen, and flushed to the
-// table while the next one takes writes. [Unflushed] is the two of them.
+// table while the next one takes writes. [Unflushed] is both of them.
 package memtable
 
 import (
@@ -22,7 +22,7 @@ import (
 const FirstID = plantstore.ID(math.MinInt64)
 
 // Entry is the state of a plant as of a row of the log. There are many of them, so they are
-// small and have no pointers: the generation has the text.
+// small and contain no pointers: the generation holds the text.
 type Entry struct {
 	ID   plantstore.ID
 	row  uint32 // counted from the first of the generation, which is 1
@@ -31,7 +31,7 @@ type Entry struct {
 	name uint32 // the number of its block times blockSize, and where in the block it begins
 }
 
-// What an entry's tag is if it is not the number of one.
+// The values of an entry's tag that are not the number of a tag.
 const (
 	tombstone uint32 = iota // the plant was deleted
 	untagged
@@ -46,7 +46,7 @@ func before(a, b Entry) bool {
 	return a.ID < b.ID || a.ID == b.ID && a.row > b.row
 }
 
-// Change is a row of the log: what it did to which plant.
+// Change is a row of the log: a plant, and what happened to it.
 type Change struct {
 	ID            plantstore.ID
 	Seq           int64
@@ -56,10 +56,9 @@ type Change struct {
 	Deleted       bool
 }
 
-// Generation has a run of the log: what a log-structured engine calls a memtable. It has
-// every version of a plant, so that a reader sees only those of its own snapshot: the
-// newest with a seq that is not above the snapshot's. Its methods are safe for concurrent
-// use.
+// Generation holds a run of the log, like the memtable of a log-structured engine. It keeps
+// every version of a plant, so that a reader sees the one of its own snapshot: the newest
+// whose seq is not above the snapshot's. Its methods are safe for concurrent use.
 type Generation struct {
 	after   int64        // the last row before it
 	mu      sync.RWMutex // guards what follows, up to final
@@ -67,17 +66,17 @@ type Generation struct {
 	names   [][]byte // in blocks, which are never reallocated
 	tags    btree.Map[string, *tag]
 	texts   []string // of the tags, by their number
-	known   int      // how many tags there were before the changes that were added last
+	known   int      // number of tags before the changes that were added last
 	size    Size
 	last    plantstore.ID // no entry has a larger id
 
 	final atomic.Int64 // the last seq, once it is frozen
 }
 
-// Size is how much a generation has.
+// Size is the size of a generation.
 type Size struct {
 	Rows       int
-	TagChanges int   // how many times a plant has got or lost a tag
+	TagChanges int   // how many times a plant has gained or lost a tag
 	Text       int64 // of the rows, in bytes
 	TagBytes   int64 // that tags take in memory, approximately
 }
@@ -85,10 +84,10 @@ type Size struct {
 // tag is a tag that plants of a generation have or had.
 type tag struct {
 	number uint32
-	// ids has the plants that have got or lost it, some more than once. Readers use it
-	// without the mutex, so what it has never changes in place.
+	// ids are the plants that have gained or lost the tag, some more than once. Readers use
+	// it without the mutex, so its elements never change in place.
 	ids []plantstore.ID
-	// lost says that some may have lost it. Otherwise all of them have it.
+	// lost says that some of them may have lost the tag. Otherwise all of them have it.
 	lost bool
 }
 
@@ -96,14 +95,14 @@ type tag struct {
 // a block of its own, so every name begins before blockSize.
 const blockSize = 256 << 10
 
-// tagOverhead is the approximate size of a tag in memory in addition to its text, and idSize
-// that of the id of a plant that has got or lost it, in bytes.
+// tagOverhead is the approximate size of a tag in memory in addition to its text, and
+// idSize the size of the id of a plant that has gained or lost it, in bytes.
 const (
 	tagOverhead = 136
 	idSize      = 8
 )
 
-// New returns an active generation for the rows after that one.
+// New returns an active generation for the rows that follow row after.
 func New(after int64) *Generation {
 	return &Generation{after: after, entries: btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 64}), last: FirstID}
 }
@@ -122,12 +121,12 @@ func (g *Generation) Add(changes []Change) {
 	}
 }
 
-// row returns the number of a row in the generation, 0 if it is one before it.
+// row returns the number of a row in the generation, or 0 if the row precedes it.
 func (g *Generation) row(seq int64) uint32 {
 	return uint32(min(max(0, seq-g.after), math.MaxUint32))
 }
 
-// addName copies a name, and returns where it is.
+// addName copies a name, and returns the place of the copy.
 func (g *Generation) addName(name string) uint32 {
 	last := len(g.names) - 1
 	if last < 0 || len(g.names[last])+len(name) >= blockSize {
@@ -171,7 +170,7 @@ func (g *Generation) addTags(c *Change) uint32 {
 	return t.number
 }
 
-// tag returns the tag with that text.
+// tag returns the tag with the text, which it adds if there is none.
 func (g *Generation) tag(text string) *tag {
 	t, ok := g.tags.Get(text)
 	if !ok {
@@ -184,7 +183,7 @@ func (g *Generation) tag(text string) *tag {
 	return t
 }
 
-// touch records that a plant has got or lost a tag.
+// touch records that a plant has gained or lost a tag.
 func (g *Generation) touch(t *tag, id plantstore.ID) {
 	t.ids = append(t.ids, id)
 	g.size.TagChanges++
@@ -207,7 +206,7 @@ func (g *Generation) Remove(changes []Change) {
 		for _, t := range []plantstore.Tag{c.Before, c.After} {
 			if text, ok := t.Text(); ok {
 				t := g.tag(text)
-				t.ids = slices.Clip(t.ids[:len(t.ids)-1]) // a reader may have the rest
+				t.ids = slices.Clip(t.ids[:len(t.ids)-1]) // a reader may hold the rest
 				g.size.TagChanges--
 				g.size.TagBytes -= idSize
 			}
@@ -227,14 +226,14 @@ func (g *Generation) Freeze(seq int64) { g.final.Store(seq) }
 // Final returns the last row of a frozen generation, and 0 for the active one.
 func (g *Generation) Final() int64 { return g.final.Load() }
 
-// Covers reports whether the generation has every row up to seq that was appended since it
-// was created.
+// Covers reports whether the generation contains every row up to seq that was appended
+// since it was created.
 func (g *Generation) Covers(seq int64) bool {
 	final := g.Final()
 	return final == 0 || seq <= final
 }
 
-// Size returns how much the generation has.
+// Size returns the size of the generation.
 func (g *Generation) Size() Size {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -258,7 +257,7 @@ func (g *Generation) plant(e Entry) plantstore.Plant {
 		text := g.texts[e.tag-firstTag]
 		plant.Tag, size = plantstore.NewTag(text), size-len(text)
 	}
-	if size > 0 { // an empty name has no block of its own, and that of its neighbours may be gone
+	if size > 0 { // an empty name has no block of its own, and its neighbours' block may be gone
 		plant.Name = string(g.names[e.name/blockSize][e.name%blockSize:][:size])
 	}
 	return plant
@@ -324,7 +323,7 @@ func (g *Generation) NextTag(from string) (next string, ok bool) {
 	return next, ok
 }
 
-// findTag returns the tag with that text, or one with the number tombstone if no plant has
+// findTag returns the tag with the text, or one with the number tombstone if no plant has
 // had it.
 func (g *Generation) findTag(text string) tag {
 	g.mu.RLock()
@@ -335,9 +334,9 @@ func (g *Generation) findTag(text string) tag {
 	return tag{number: tombstone}
 }
 
-// Tagged returns the plants of a frozen generation that have got or lost one of its tags, in
-// order of id, and a function that reports whether a plant has it in the end. For half a
-// million it takes some 60 ms.
+// Tagged returns the plants of a frozen generation that have gained or lost a tag, in order
+// of id, and a function that reports whether a plant has the tag in the end. Half a million
+// plants take about 60 ms.
 func (g *Generation) Tagged(text string) (ids []plantstore.ID, has func(plantstore.ID) bool) {
 	t := g.findTag(text)
 	ids = slices.Clone(t.ids)
@@ -351,8 +350,8 @@ func (g *Generation) Tagged(text string) (ids []plantstore.ID, has func(plantsto
 	}
 }
 
-// Unflushed is what the table does not have yet. It never changes; the active generation
-// does.
+// Unflushed is everything that the table does not contain yet. It never changes; the active
+// generation does.
 type Unflushed struct {
 	Active *Generation
 	Frozen *Generation // nil if there is none
@@ -365,8 +364,8 @@ func (u *Unflushed) generations() []*Generation {
 	return []*Generation{u.Active, u.Frozen}
 }
 
-// Find returns the newest state of a plant that is not after row seq, nil if it was deleted,
-// and the row that has it, 0 if there is none.
+// Find returns the newest state of a plant that is not after row seq, nil if it was
+// deleted, and the row that recorded it, 0 if there is none.
 func (u *Unflushed) Find(id plantstore.ID, seq int64) (plant *plantstore.Plant, row int64) {
 	plant, row = u.Active.state(id, seq)
 	if row == 0 && u.Frozen != nil {
@@ -384,7 +383,7 @@ func (u *Unflushed) HasTag(id plantstore.ID, tag string, seq int64) (has, logged
 	return has, logged
 }
 
-// Changed yields the plants that have got or lost a tag, some more than once.
+// Changed yields the plants that have gained or lost a tag, some more than once.
 func (u *Unflushed) Changed(tag string) iter.Seq[plantstore.ID] {
 	return func(yield func(plantstore.ID) bool) {
 		for _, g := range u.generations() {
@@ -414,7 +413,7 @@ const chunkSize = 128
 type cursor struct {
 	gen   *Generation
 	seq   int64
-	tag   uint32 // what an entry has that has the tag
+	tag   uint32 // the tag that an entry must have
 	chunk []Entry
 	at    int // in chunk
 }
@@ -440,15 +439,15 @@ func (c *cursor) peek() (Entry, bool) {
 	return c.chunk[c.at], true
 }
 
-// Merge iterates over the plants of both generations. Where both have an entry for a plant,
-// it returns the active one's.
+// Merge iterates over the plants of both generations. If both have an entry for a plant, it
+// returns the active one's.
 type Merge struct {
 	active, frozen *cursor
 	tagged         bool
 }
 
-// From returns the plants that have entries, as of row seq, from the first id on. If there is
-// a tag, only plants that have it match.
+// From returns the plants that have entries, as of row seq, from the first id on. If there
+// is a tag, only plants with it match.
 func (u *Unflushed) From(first plantstore.ID, seq int64, tag plantstore.Tag) Merge {
 	text, tagged := tag.Text()
 	return Merge{newCursor(u.Active, first, seq, text), newCursor(u.Frozen, first, seq, text), tagged}
