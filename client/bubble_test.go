@@ -17,7 +17,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *bubbleServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := servertest.NewPipes()
 		test(t, &bubbleServer{servertest.Start(t, servertest.Options{
-			Store: storetest.NewModel(), Listener: network, BaseURL: "/v1",
+			Store: storetest.NewModel(), Listener: network, BaseURL: servertest.URL("/v1"),
 		}), network})
 	})
 }

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 // start starts a server for one test.
 func start(t *testing.T) *servertest.Server {
 	t.Helper()
-	return servertest.Start(t, servertest.Options{BaseURL: "/v1"})
+	return servertest.Start(t, servertest.Options{BaseURL: servertest.URL("/v1")})
 }
 
 // newClient returns a client for one test.

@@ -17,6 +17,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/servertest"
 )
 
 // page returns a handler that always sends the same response.
@@ -425,13 +426,10 @@ func TestFailedHandshakeIsNotRetried(t *testing.T) {
 }
 
 func TestCallsWorkOverHTTP2(t *testing.T) {
-	s := start(t)
-	web := httptest.NewUnstartedServer(s.Handler)
-	web.EnableHTTP2 = true
-	web.StartTLS()
-	defer web.Close()
+	s := servertest.Start(t, servertest.Options{Certificates: servertest.Certificate()})
+	over := &http.Transport{TLSClientConfig: servertest.Trust(), ForceAttemptHTTP2: true}
+	defer over.CloseIdleConnections()
 	var versions sync.Map
-	over := web.Client().Transport
 	given := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		resp, err := over.RoundTrip(r)
 		if err == nil {
@@ -439,7 +437,7 @@ func TestCallsWorkOverHTTP2(t *testing.T) {
 		}
 		return resp, err
 	})}
-	c := newClient(t, web.URL+"/v1", s.Token, client.Options{HTTP: given})
+	c := newClient(t, s.URL, s.Token, client.Options{HTTP: given})
 	for _, op := range operations() {
 		s.Clear(t)
 		s.Fill(t, op.before...)

@@ -25,7 +25,7 @@ import (
 func TestWebhooksOfAServer(t *testing.T) {
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer endpoint.Close()
-	s := servertest.Start(t, servertest.Options{BaseURL: "/v1", WebhookAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	s := servertest.Start(t, servertest.Options{BaseURL: servertest.URL("/v1"), WebhookAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	c := s.Client(client.Options{})
 	ctx := t.Context()
 	config := plantstore.Webhook{URL: endpoint.URL + "/hook", Types: []plantstore.EventType{plantstore.PlantDeleted}, Description: "a <b> & c"}

@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
-	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // unixPrefix begins an address that is the path of a Unix socket.
@@ -79,19 +78,4 @@ func listenHint(err error) string {
 		return ": is this user allowed to use the address?"
 	}
 	return ""
-}
-
-// notify tells systemd about the state of the service, if systemd started it.
-func notify(state string) error {
-	_, err := daemon.SdNotify(false, state)
-	return wrap("notify systemd", err)
-}
-
-// feedWatchdog tells systemd that the process is alive, if the unit has a WatchdogSec.
-func feedWatchdog(ctx context.Context) error {
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return nil
-	}
-	return every(ctx, interval/3, func() error { return notify(daemon.SdNotifyWatchdog) })
 }

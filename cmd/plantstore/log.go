@@ -43,33 +43,39 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// changeLevel changes the level of the log on SIGHUP, until ctx ends: to that in the
-// configuration file, or if there is none, to debug and back. On a terminal SIGHUP means
-// that the terminal is gone, and ends the process.
-func (c *serveCommand) changeLevel(ctx context.Context, level *slog.LevelVar, app *kong.Node, log *slog.Logger) error {
-	hangups := make(chan os.Signal, 1)
+// changeLevelOnHangup changes the level of the log on SIGHUP, until the returned function is
+// called: to that in the configuration file, or if there is none, to debug and back. On a
+// terminal SIGHUP means that the terminal is gone, and ends the process.
+func (c *serveCommand) changeLevelOnHangup(level *slog.LevelVar, app *kong.Node, log *slog.Logger) (stop func()) {
+	hangups, stopped := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-hangups:
+	go func() {
+		defer close(stopped)
+		for range hangups {
+			c.changeLevel(level, app, log)
 		}
-		settings, err := readConfig(c.Config, app)
-		next, inFile := settings["log-level"]
-		switch {
-		case err != nil:
-			log.Warn("the configuration cannot be read again, the level stays", "err", err)
-			continue
-		case inFile:
-			level.Set(parseLevel(next))
-		case level.Level() == slog.LevelDebug:
-			level.Set(parseLevel(c.LogLevel))
-		default:
-			level.Set(slog.LevelDebug)
-		}
-		// Whatever the level is.
-		log.LogAttrs(ctx, max(slog.LevelInfo, level.Level()), "the level of the log has changed", slog.String("to", level.Level().String()))
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-stopped
 	}
+}
+
+func (c *serveCommand) changeLevel(level *slog.LevelVar, app *kong.Node, log *slog.Logger) {
+	settings, err := readConfig(c.Config, app)
+	next, inFile := settings["log-level"]
+	switch {
+	case err != nil:
+		log.Warn("the configuration cannot be read again, the level stays", "err", err)
+		return
+	case inFile:
+		level.Set(parseLevel(next))
+	case level.Level() == slog.LevelDebug:
+		level.Set(parseLevel(c.LogLevel))
+	default:
+		level.Set(slog.LevelDebug)
+	}
+	// Whatever the level is.
+	log.LogAttrs(context.Background(), max(slog.LevelInfo, level.Level()), "the level of the log has changed", slog.String("to", level.Level().String()))
 }

@@ -6,35 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"path"
-	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/sync/errgroup"
 
 	"plantstore"
+	"plantstore/internal/app"
 	"plantstore/internal/auth"
-	"plantstore/internal/commit"
-	"plantstore/internal/console"
-	"plantstore/internal/http1"
 	"plantstore/internal/postgres"
-	"plantstore/internal/rules"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/tracing"
-	"plantstore/internal/webhook"
 )
 
 // serveCommand is the whole configuration of a server.
@@ -101,38 +91,39 @@ Examples:
   plantstore serve --addr :80 --db /var/lib/plantstore/plants.db --base-url https://example.com/v1`
 }
 
-func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) error {
+func (c *serveCommand) Run(ctx context.Context, parser *kong.Kong, std streams) error {
 	text := c.LogFormat == "text" || c.LogFormat == "auto" && isTerminal(std.err)
 	level := new(slog.LevelVar)
 	level.Set(parseLevel(c.LogLevel))
 	log := newLogger(std.err, text, level)
-	for _, warning := range unknownVariables(app.Model.Node, os.Environ()) {
+	for _, warning := range unknownVariables(parser.Model.Node, os.Environ()) {
 		log.Warn(warning) // before what a misspelt variable may cause
 	}
 	if err := c.check(); err != nil {
 		return err
 	}
 	if c.PrintConfig {
-		return printConfig(std.out, settingsOf(app.Model.Node))
+		return printConfig(std.out, settingsOf(parser.Model.Node))
 	}
-	c.tuneRuntime()
 	slog.SetDefault(log) // net/http's client logs there
 	tracer, err := tracing.New(buildVersion(), log)
 	if err != nil {
 		return usage("%w", err)
 	}
 	defer tracer.Close()
-	var logging errgroup.Group // what it runs never fails
 	if !isTerminal(std.err) {
-		defer background(&logging, func(ctx context.Context) error {
-			return c.changeLevel(ctx, level, app.Model.Node, log)
-		})()
+		defer c.changeLevelOnHangup(level, parser.Model.Node, log)()
 	}
-	var accessLog *server.AccessLog
+	opts := c.options()
+	opts.Log, opts.Tracer = log, tracer
 	if c.AccessLog {
-		accessLog = server.NewAccessLog(std.err, text)
-		defer background(&logging, accessLog.Run)()
+		opts.AccessLog = server.NewAccessLog(std.err, text)
 	}
+	return c.serve(ctx, opts, std.out)
+}
+
+// serve listens, opens the store, creates its first token, and serves.
+func (c *serveCommand) serve(ctx context.Context, opts app.Options, out io.Writer) error {
 	// The listener comes first: if the port is in use, no first token may be created.
 	listener, err := listen(c.Addr)
 	if err != nil {
@@ -147,245 +138,57 @@ func (c *serveCommand) Run(ctx context.Context, app *kong.Kong, std streams) err
 		defer cancel()
 		startCtx = limited
 	}
-	database := postgres.Options{Connections: c.DBConnections, StoreTimeout: c.StoreTimeout, Log: log}
-	if tracer != nil {
-		database.Trace = tracer.Statement
+	database := postgres.Options{Connections: c.DBConnections, StoreTimeout: c.StoreTimeout, Log: opts.Log}
+	if opts.Tracer != nil {
+		database.Trace = opts.Tracer.Statement
 	}
 	store, err := c.open(startCtx, sqlite.Serve, database)
 	if err != nil {
 		return err
 	}
-	store.KeepLog(c.LogKeep, c.LogMaxBytes)
-	first, newSecret := newFirstToken(log)
+	first, newSecret := newFirstToken(opts.Log)
 	ensureFirstToken := func(ctx context.Context) error {
 		created, err := createFirstToken(ctx, store, first)
 		if created && newSecret != "" {
-			printFirstToken(std.out, c.localURL(listener.Addr(), base), listener.Addr(), newSecret)
+			printFirstToken(out, c.localURL(listener.Addr(), base), listener.Addr(), newSecret)
 		}
 		return err
 	}
 	err = ensureFirstToken(startCtx)
 	switch {
 	case err == nil, errors.Is(err, plantstore.ErrDamaged): // the server says so, and does not end
-		ensureFirstToken = func(context.Context) error { return nil }
+		ensureFirstToken = nil
 	case !c.isPostgres():
 		return errors.Join(err, store.Close())
 	}
-	log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", buildVersion())
-	err = c.serve(ctx, listener, base, store, ensureFirstToken, log, accessLog, tracer)
+	opts.Listener, opts.BaseURL, opts.Store, opts.FirstToken = listener, base, store, ensureFirstToken
+	served, err := app.New(opts)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	opts.Log.Info("serving", "url", base.String(), "addr", listener.Addr().String(), "db", c.name(store), "version", buildVersion())
+	err = served.Run(ctx)
 	if file, ok := store.(*sqlite.Store); ok && err == nil {
 		err = file.Damaged()
 	}
 	if err == nil {
-		log.Info("stopped")
+		opts.Log.Info("stopped")
 	}
 	return err
 }
 
-// tuneRuntime fits Go's runtime to a server, unless the environment says otherwise.
-// A commit blocks a thread in fsync, and the scheduler takes its processor away only
-// after a while: with one more, the others stay busy. With SQLite, the heap is small
-// compared to SQLite's memory, so collecting it less often is cheap.
-func (c *serveCommand) tuneRuntime() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
-	}
-	if os.Getenv("GOGC") == "" && !c.isPostgres() {
-		debug.SetGCPercent(200)
-	}
-}
-
-// What Go's runtime may use before it collects garbage more often than GOGC says: at least
-// minMemory, and connectionMemory in addition for each connection.
-const (
-	minMemory        = 72 << 20
-	connectionMemory = 16 << 10
-)
-
-// A server that uses more than idleMemory, and had no reason to collect garbage for idleTime,
-// does so and returns what is free to the operating system. By itself, Go waits for minutes.
-const (
-	idleMemory = 32 << 20
-	idleTime   = 10 * time.Second
-)
-
-// limitMemory keeps garbage from filling the memory when requests are large, until ctx
-// ends. Garbage may always take half as much as what is in use: a limit below that, which
-// imports, bodies, pages and queues together may reach, would have the collector run all
-// the time. docs/operations/capacity.md sums up what they may hold. GOMEMLIMIT replaces the limit.
-func limitMemory(ctx context.Context, connections func() int) error {
-	figures := []metrics.Sample{
-		{Name: "/gc/heap/live:bytes"},
-		{Name: "/memory/classes/heap/stacks:bytes"},
-		{Name: "/memory/classes/total:bytes"},
-		{Name: "/memory/classes/heap/released:bytes"},
-		{Name: "/gc/cycles/total:gc-cycles"},
-	}
-	limit := os.Getenv("GOMEMLIMIT") == ""
-	collections, lastCollection := uint64(0), time.Now()
-	return every(ctx, time.Second, func() error {
-		metrics.Read(figures)
-		value := func(i int) int64 { return int64(figures[i].Value.Uint64()) }
-		live, held := value(0)+value(1), value(2)-value(3)
-		if limit {
-			debug.SetMemoryLimit(max(minMemory, live+live/2) + int64(connections())*connectionMemory)
-		}
-		if now := figures[4].Value.Uint64(); now != collections {
-			collections, lastCollection = now, time.Now()
-		} else if held > idleMemory && time.Since(lastCollection) >= idleTime {
-			debug.FreeOSMemory()
-		}
-		return nil
-	})
-}
-
-// every runs f immediately and again after each interval, until ctx ends or f fails.
-func every(ctx context.Context, interval time.Duration, f func() error) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if err := f(); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// serve wires the parts together, runs them until ctx ends or one of them fails, and stops
-// them in order. It returns the first failure, whether that came before or while it stops
-// them.
-func (c *serveCommand) serve(ctx context.Context, listener net.Listener, base *url.URL, store openedStore, ensureFirstToken func(context.Context) error, log *slog.Logger, accessLog *server.AccessLog, tracer *tracing.Tracer) error {
-	kind := plantstore.StoreSQLite
-	if c.isPostgres() {
-		kind = plantstore.StorePostgres
-	}
-	clock := rules.NewClock("server", time.Now, log)
-	if file, ok := store.(*sqlite.Store); ok {
-		file.Clock = clock
-	}
-	metrics := server.NewMetrics(buildVersion())
-	var traceCommits commit.Tracer
-	var traceRequests server.Trace
-	if tracer != nil {
-		traceCommits, traceRequests = tracer, tracer.Request
-	}
-	writer := commit.New(store, commit.Options{
-		Queue: c.MaxQueue, StoreTimeout: c.StoreTimeout, Observe: metrics.Committed, Tracer: traceCommits,
-	})
-	guard := auth.New(store, auth.Options{
-		StoreTimeout: c.StoreTimeout, Log: log,
+// options returns the part of the server's options that flags set by themselves.
+func (c *serveCommand) options() app.Options {
+	return app.Options{
+		Version: buildVersion(), OwnsProcess: true,
+		Certificates: c.tlsFlags.certificates(c.storeFlags), Origins: c.CORSOrigin,
+		StoreTimeout: c.StoreTimeout, MaxQueue: c.MaxQueue, LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes,
 		RateLimit: c.RateLimit, AuthFailures: c.AuthFailures, TrustedProxies: c.TrustedProxies,
-		OIDC: auth.OIDC{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, ScopePrefix: c.OIDCScopePrefix, Grants: c.grants},
-	})
-	hooks := webhook.New(store, webhook.Options{
-		Allow: c.WebhookAllow, Key: c.secretKey, Shared: c.isPostgres(), Log: log, Clock: clock, Observe: metrics.Delivered,
-	})
-	pages, err := console.New(base)
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	config, keepCurrent, certificateExpires := c.certificates(c.storeFlags, log)
-	handler := server.New(server.Options{
-		Store: store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: accessLog,
-		About:   plantstore.About{Version: buildVersion(), Store: kind, Limits: plantstore.Limits{LogKeep: c.LogKeep, LogMaxBytes: c.LogMaxBytes}},
-		BaseURL: base, MaxRequests: c.MaxRequests, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader, StreamTimeout: c.ReadTimeout, ExportTimeout: c.ExportTimeout,
-		Pages: pages.Page, Origins: c.CORSOrigin, Trace: traceRequests, CertificateExpires: certificateExpires,
-	})
-	parts, failed := errgroup.WithContext(context.Background())
-	web := http1.New(&http.Server{
-		TLSConfig:         config,
-		Handler:           handler,
-		ReadHeaderTimeout: c.ReadHeaderTimeout,
-		ReadTimeout:       c.ReadTimeout,
-		WriteTimeout:      c.WriteTimeout,
-		IdleTimeout:       c.IdleTimeout,
-		// Beyond twice the limit net/http refuses a header by itself; up to that
-		// point the handler does, with an Error.
-		MaxHeaderBytes: int(2 * c.MaxHeader),
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, handler.IsFast)
-	web.MaxConnections = c.MaxConnections
-	handler.WatchConnections(web)
-
-	firstToken := func(ctx context.Context) error {
-		if err := ensureFirstToken(ctx); ctx.Err() == nil {
-			return err
-		}
-		return nil
-	}
-	limiting := func(ctx context.Context) error { return limitMemory(ctx, web.Connections) }
-	var stops []func() // the last to start is the first to stop
-	for _, run := range []func(context.Context) error{clock.Run, store.Run, guard.Run, writer.Run, hooks.Run, firstToken, keepCurrent, feedWatchdog, limiting} {
-		stops = append(stops, background(parts, run))
-	}
-	parts.Go(func() error {
-		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	if err := notify(daemon.SdNotifyReady); err != nil {
-		log.Warn("systemd does not know that the server is ready", "err", err)
-	}
-
-	select {
-	case <-ctx.Done():
-		log.Info("shutting down", "delay", c.DrainDelay, "timeout", c.ShutdownTimeout)
-		_ = notify(daemon.SdNotifyStopping)
-		handler.Drain()
-		select {
-		case <-time.After(c.DrainDelay):
-		case <-failed.Done():
-		}
-		err = drain(web, c.ShutdownTimeout)
-	case <-failed.Done():
-		// Waiting clients have their responses by now; let them read them.
-		err = drain(web, time.Second)
-	}
-	failure := context.Cause(failed) // later, Wait has ended the context too
-	closed := make(chan error, 1)
-	go func() {
-		for _, stop := range slices.Backward(stops) {
-			stop()
-		}
-		closed <- errors.Join(parts.Wait(), err, store.Close())
-	}()
-	select {
-	case err := <-closed:
-		return err
-	case <-time.After(c.ShutdownTimeout):
-		// Every acknowledged write is durable without it.
-		return errors.Join(failure, err, fmt.Errorf("the store could not be closed within %s", c.ShutdownTimeout))
-	}
-}
-
-// drain stops the HTTP server once the requests in flight have their responses.
-func drain(web *http1.Server, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	if err := web.Shutdown(ctx); err != nil {
-		web.Close()
-		return fmt.Errorf("requests still in flight after %s were cut off: %w", timeout, err)
-	}
-	return nil
-}
-
-// background runs f in the group until the returned function is called, which waits for f
-// to return.
-func background(group *errgroup.Group, f func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	group.Go(func() error {
-		defer close(done)
-		return f(ctx)
-	})
-	return func() {
-		cancel()
-		<-done
+		OIDC:         auth.OIDC{Issuer: c.OIDCIssuer, Audience: c.OIDCAudience, ScopePrefix: c.OIDCScopePrefix, Grants: c.grants},
+		WebhookAllow: c.WebhookAllow, SecretKey: c.secretKey,
+		MaxConnections: c.MaxConnections, MaxRequests: c.MaxRequests, MaxBody: c.MaxBody, MaxHeader: c.MaxHeader,
+		ReadHeaderTimeout: c.ReadHeaderTimeout, ReadTimeout: c.ReadTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout,
+		ExportTimeout: c.ExportTimeout, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 	}
 }
 

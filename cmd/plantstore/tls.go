@@ -1,22 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"golang.org/x/crypto/acme"
-	"golang.org/x/crypto/acme/autocert"
+	"plantstore/internal/app"
 )
 
 // tlsFlags say how a server gets its certificate. Without one it speaks plain HTTP.
@@ -29,8 +22,7 @@ type tlsFlags struct {
 	ACMEDirectory string   `name:"acme-directory" default:"https://acme-v02.api.letsencrypt.org/directory" env:"PLANTSTORE_ACME_DIRECTORY" placeholder:"URL" help:"The certificate authority (${default})."`
 	ACMECache     string   `name:"acme-cache" env:"PLANTSTORE_ACME_CACHE" placeholder:"DIR" help:"Where to keep the account and the certificates (acme, beside the store's file)."`
 
-	// Set by check. The files may be in the middle of a change when the server has started.
-	pair *tls.Certificate
+	file *app.CertificateFile // set by check
 }
 
 func (f tlsFlags) enabled() bool { return f.TLSCert != "" || len(f.ACMEDomain) > 0 }
@@ -43,7 +35,7 @@ func (f *tlsFlags) check() (err error) {
 		return usage("--tls-cert and --acme-domain cannot be combined: choose one source of certificates")
 	}
 	if f.TLSCert != "" {
-		if f.pair, err = f.load(); err != nil {
+		if f.file, err = app.LoadCertificate(f.load); err != nil {
 			return err
 		}
 	}
@@ -74,116 +66,17 @@ func (f tlsFlags) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// certificates returns the TLS configuration, nil for plain HTTP, what keeps its certificates
-// current, and what returns when the first of those in use expires: the zero time if there is
-// none.
-func (f tlsFlags) certificates(store storeFlags, log *slog.Logger) (config *tls.Config, keepCurrent func(context.Context) error, expires func() time.Time) {
-	if !f.enabled() {
-		return nil, func(context.Context) error { return nil }, func() time.Time { return time.Time{} }
+// certificates returns where the server gets its certificates, or nil for plain HTTP.
+func (f tlsFlags) certificates(store storeFlags) app.Certificates {
+	switch {
+	case f.file != nil:
+		return f.file
+	case len(f.ACMEDomain) == 0:
+		return nil
 	}
-	if len(f.ACMEDomain) > 0 {
-		m := &acmeNames{Manager: f.manager(store), names: f.ACMEDomain}
-		config := m.TLSConfig()
-		config.MinVersion = tls.VersionTLS12
-		return config, func(ctx context.Context) error { return m.obtain(ctx, log) }, m.expires
-	}
-	var current atomic.Pointer[tls.Certificate]
-	current.Store(f.pair)
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
-	}, func(ctx context.Context) error { return f.reload(ctx, &current, log) }, func() time.Time { return current.Load().Leaf.NotAfter }
-}
-
-// manager obtains certificates and renews them after two thirds of their lifetime.
-func (f tlsFlags) manager(store storeFlags) *autocert.Manager {
 	cache := f.ACMECache
 	if cache == "" && !store.isPostgres() {
 		cache = filepath.Join(filepath.Dir(store.DB), "acme")
 	}
-	return &autocert.Manager{
-		Prompt:     autocert.AcceptTOS,
-		Cache:      autocert.DirCache(cmp.Or(cache, "acme")),
-		HostPolicy: autocert.HostWhitelist(f.ACMEDomain...),
-		Email:      f.ACMEEmail,
-		Client:     &acme.Client{DirectoryURL: f.ACMEDirectory, UserAgent: "plantstore/" + buildVersion()},
-	}
-}
-
-// acmeRetry is how long to wait after a failure. Certificate authorities allow few
-// failures an hour.
-const acmeRetry = 15 * time.Minute
-
-// acmeNames are the names for which a manager obtains certificates.
-type acmeNames struct {
-	*autocert.Manager
-	names []string
-	ready atomic.Int64 // how many of them have a certificate
-}
-
-// certificate returns what every modern client gets for a name. If there is no certificate yet,
-// it is obtained first.
-func (m *acmeNames) certificate(name string) (*tls.Certificate, error) {
-	return m.GetCertificate(&tls.ClientHelloInfo{
-		ServerName: name, SupportedCurves: []tls.CurveID{tls.CurveP256},
-		SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
-		CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
-	})
-}
-
-// expires returns when the first of the certificates expires that were obtained, renewals
-// included.
-func (m *acmeNames) expires() (first time.Time) {
-	for _, name := range m.names[:m.ready.Load()] {
-		if pair, err := m.certificate(name); err == nil && (first.IsZero() || pair.Leaf.NotAfter.Before(first)) {
-			first = pair.Leaf.NotAfter
-		}
-	}
-	return first
-}
-
-// obtain obtains the certificates, so that the first client does not wait for them and
-// failures are logged.
-func (m *acmeNames) obtain(ctx context.Context, log *slog.Logger) error {
-	for _, name := range m.names {
-		for {
-			pair, err := m.certificate(name)
-			if err == nil {
-				log.Info("the certificate is ready", "name", name, "expires", pair.Leaf.NotAfter)
-				m.ready.Add(1)
-				break
-			}
-			log.Warn("no certificate yet", "name", name, "err", err, "retry", acmeRetry)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(acmeRetry):
-			}
-		}
-	}
-	return nil
-}
-
-// reload reads the certificate again when it changes, until ctx ends. Connections that exist
-// keep theirs. If the files cannot be used, because only one of them has been replaced so far,
-// the certificate that was read before stays in use.
-func (f tlsFlags) reload(ctx context.Context, current *atomic.Pointer[tls.Certificate], log *slog.Logger) error {
-	problem := "" // the last one, which is logged once
-	return every(ctx, time.Second, func() error {
-		pair, err := f.load()
-		if err != nil {
-			if err.Error() != problem {
-				log.Warn("the changed certificate cannot be used, the old one stays", "err", err)
-			}
-			problem = err.Error()
-			return nil
-		}
-		problem = ""
-		if !slices.EqualFunc(pair.Certificate, current.Load().Certificate, bytes.Equal) {
-			current.Store(pair)
-			log.Info("the certificate has been read again", "expires", pair.Leaf.NotAfter)
-		}
-		return nil
-	})
+	return app.NewACME(f.ACMEDirectory, f.ACMEDomain, f.ACMEEmail, cmp.Or(cache, "acme"), "plantstore/"+buildVersion())
 }

@@ -13,7 +13,7 @@ import (
 
 // The pages need no token, whatever the path of the API.
 func TestServerServesThePages(t *testing.T) {
-	s := servertest.Start(t, servertest.Options{Store: storetest.NewModel(), BaseURL: "/shop/v1"})
+	s := servertest.Start(t, servertest.Options{Store: storetest.NewModel(), BaseURL: servertest.URL("/shop/v1")})
 	web := &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

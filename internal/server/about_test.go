@@ -7,7 +7,6 @@ import (
 
 	"plantstore"
 	"plantstore/client"
-	"plantstore/internal/auth"
 	"plantstore/internal/servertest"
 )
 
@@ -45,7 +44,7 @@ func TestAbout(t *testing.T) {
 
 func TestAboutIsForEveryTokenAndItsFiguresForSome(t *testing.T) {
 	rate := plantstore.Rate{N: 1000, Burst: 2000, Per: time.Second}
-	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate}})
+	s := start(t, servertest.Options{RateLimit: rate})
 	for _, scope := range plantstore.AllScopes() {
 		got := s.send(t, "GET", "/about", "", "Authorization: Bearer "+s.NewToken(scope))
 		got.wantOK(t)

@@ -12,7 +12,7 @@ import (
 func TestOnlyAllowedOriginsMayReadTheAPI(t *testing.T) {
 	t.Parallel()
 	const allowed, other = "https://garden.example", "https://other.example"
-	s := start(t, servertest.Options{BaseURL: "/v1", Origins: []string{"https://first.example", allowed}})
+	s := start(t, servertest.Options{BaseURL: servertest.URL("/v1"), Origins: []string{"https://first.example", allowed}})
 	api := map[string]bool{} // its paths
 	for _, r := range server.Routes() {
 		if path, ok := strings.CutPrefix(r.Path, "{base}"); ok {

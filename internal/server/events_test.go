@@ -139,7 +139,7 @@ func TestEventsOfAnImportFollowItsLines(t *testing.T) {
 }
 
 func TestEventsComeInPagesWithLinks(t *testing.T) {
-	s := servertest.Start(t, servertest.Options{BaseURL: "/v1"})
+	s := servertest.Start(t, servertest.Options{BaseURL: servertest.URL("/v1")})
 	change(t, s)
 	all, _ := plantEvents(t, s)
 	var got []event

@@ -157,7 +157,7 @@ func TestBrowsersMustUseAPublicHTTPSURL(t *testing.T) {
 		"https://[::1]:8443":            "",
 		"https://localhost":             "",
 	} {
-		s := start(t, servertest.Options{BaseURL: base})
+		s := start(t, servertest.Options{BaseURL: servertest.URL(base)})
 		if got := s.get(t, "/openapi.yaml").Header.Get("Strict-Transport-Security"); got != want {
 			t.Errorf("%s: Strict-Transport-Security is %q, want %q", base, got, want)
 		}

@@ -55,7 +55,7 @@ func startDefault(t testing.TB) *service {
 func newService(t testing.TB, s *servertest.Server) *service {
 	t.Helper()
 	web := &http.Client{
-		Transport:     &http.Transport{DisableCompression: true},
+		Transport:     &http.Transport{DisableCompression: true, TLSClientConfig: servertest.Trust()},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	t.Cleanup(web.CloseIdleConnections)
@@ -118,7 +118,7 @@ func (s *service) withDefaults(header []string) []string {
 // send sends a request with these header lines, and validates the exchange.
 func (s *service) send(t *testing.T, method, path, body string, header ...string) reply {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), method, s.Origin+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -419,7 +419,7 @@ func TestAPIIsMountedAtTheBaseURL(t *testing.T) {
 		{"https://plants.example", "/plants", []string{"/v1/plants"}},
 		{"https://plants.example/v1", "/v1/plants", []string{"/plants"}},
 	} {
-		s := start(t, servertest.Options{BaseURL: tt.base})
+		s := start(t, servertest.Options{BaseURL: servertest.URL(tt.base)})
 		const body = `{"id":1,"name":"Fern"}`
 		s.send(t, "POST", tt.plants, body, s.withDefaults(nil)...).wantPlant(t, fern(1))
 		for _, path := range tt.not {

@@ -30,9 +30,9 @@ func oidcOptions(t *testing.T, i *servertest.Issuer) servertest.Options {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return servertest.Options{Auth: auth.Options{OIDC: auth.OIDC{
+	return servertest.Options{OIDC: auth.OIDC{
 		Issuer: i.URL, Audience: servertest.Audience, Transport: transport, Refresh: 50 * time.Millisecond,
-	}}}
+	}}
 }
 
 // eventually repeats a call until it gets the status.

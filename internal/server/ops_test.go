@@ -20,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"plantstore"
-	"plantstore/internal/auth"
 	"plantstore/internal/servertest"
 	"plantstore/internal/testenv"
 )
@@ -45,7 +44,7 @@ func checkSamples(t *testing.T, document map[string]any, base *url.URL) {
 func TestContractIsServedWithTheBaseURL(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "/my%20shop/", "https://plants.example:8443/a/b"} {
-		s := start(t, servertest.Options{BaseURL: base})
+		s := start(t, servertest.Options{BaseURL: servertest.URL(base)})
 		inYAML, inJSON := s.send(t, "GET", "/openapi.yaml", ""), s.send(t, "GET", "/openapi.json", "")
 		inYAML.wantHeader(t, "Content-Type", "application/yaml")
 		inJSON.wantHeader(t, "Content-Type", "application/json")
@@ -67,7 +66,7 @@ func TestContractIsServedWithTheBaseURL(t *testing.T) {
 
 func TestHealthNeedsNoToken(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{BaseURL: "/v1"})
+	s := start(t, servertest.Options{BaseURL: servertest.URL("/v1")})
 	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ready"} {
 		got := eventually(t, 200, func() reply { return s.send(t, "GET", path, "") })
 		if got.status != 200 || !equalJSON(got.body, map[string]any{"status": want}) {
@@ -134,7 +133,7 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := make(map[string]bool)
-	withTLS := servertest.Options{CertificateExpires: func() time.Time { return time.Now().Add(time.Hour) }}
+	withTLS := servertest.Options{Certificates: servertest.Certificate()}
 	for _, s := range []*service{start(t, withTLS), start(t, servertest.Options{Store: servertest.Postgres(t)})} {
 		s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 		text := s.allMetrics(t)
@@ -163,7 +162,7 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 // that Prometheus keeps, and a reader of metrics need not know tokens, webhooks or plants.
 func TestNoLabelHasAnIDANameOrAToken(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{WebhookAllow: loopback, Auth: auth.Options{RateLimit: rate(t, "1000000/s"), AuthFailures: rate(t, "1/h,burst=1")}})
+	s := start(t, servertest.Options{WebhookAllow: loopback, RateLimit: rate(t, "1000000/s"), AuthFailures: rate(t, "1/h,burst=1")})
 	s.create(t, `{"id":7654321,"name":"Secretive fern","tag":"hidden"}`).wantOK(t)
 	endpoint := newReceiver(t)
 	endpoint.status.Store(http.StatusGone)
@@ -285,7 +284,7 @@ func (s *service) awaitMetric(t *testing.T, name string, wanted func(float64) bo
 
 func TestMetricsCountTokenChecks(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "1/h,burst=20"), AuthFailures: rate(t, "1/h,burst=4")}})
+	s := start(t, servertest.Options{RateLimit: rate(t, "1/h,burst=20"), AuthFailures: rate(t, "1/h,burst=4")})
 	expired := s.AddToken(plantstore.Token{Scopes: []plantstore.Scope{plantstore.ScopeRead}, Expires: time.Now().Add(-time.Hour)})
 	reader := s.NewToken(plantstore.ScopeRead)
 	s.listAs(t, "", reader).wantOK(t)

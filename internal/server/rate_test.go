@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/internal/auth"
 	"plantstore/internal/server"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
@@ -80,7 +80,7 @@ func (r reply) wantRetryAfter(t *testing.T, began time.Time, want int) {
 
 func TestRateLimitOverHTTP(t *testing.T) {
 	onBothPaths(t, func(t *testing.T, path string) {
-		s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "3/h")}})
+		s := start(t, servertest.Options{RateLimit: rate(t, "3/h")})
 		s.Fill(t, fern(1))
 		began := time.Now()
 		for i := range 3 {
@@ -109,7 +109,7 @@ func TestRateLimitOverHTTP(t *testing.T) {
 
 func TestTokenHasItsOwnRate(t *testing.T) {
 	for _, server := range []string{"off", "3/h", "1000/h"} {
-		s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, server)}})
+		s := start(t, servertest.Options{RateLimit: rate(t, server)})
 		s.Fill(t, fern(1))
 		own := "Authorization: Bearer " + s.AddToken(plantstore.Token{Scopes: plantstore.AllScopes(), Rate: rate(t, "20/h,burst=2")})
 		began := time.Now()
@@ -127,7 +127,7 @@ func TestTokenHasItsOwnRate(t *testing.T) {
 func TestCallerOfAnIdentityProviderGivesAwayNoHigherRate(t *testing.T) {
 	issuer := startIssuer(t)
 	opts := oidcOptions(t, issuer)
-	opts.Auth.RateLimit = rate(t, "500/s")
+	opts.RateLimit = rate(t, "500/s")
 	s := start(t, opts)
 	caller := issuer.Sign(nil, claims{"scope": "tokens:write plants:read"})
 	ask := func(rate string) reply {
@@ -140,7 +140,7 @@ func TestCallerOfAnIdentityProviderGivesAwayNoHigherRate(t *testing.T) {
 // A table of what a caller may give away with a rate of their own, or with the server's
 // default.
 func TestNobodyGivesAwayAHigherRate(t *testing.T) {
-	s := start(t, servertest.Options{Auth: auth.Options{RateLimit: rate(t, "500/s")}})
+	s := start(t, servertest.Options{RateLimit: rate(t, "500/s")})
 	for own, asked := range map[string]map[string]string{ // asked: granted, empty for the server's, or refused
 		"": {"": "", `null`: "", `"500/s"`: "500/s", `"30/m"`: "30/m", `"501/s"`: "refused", `"1/s,burst=501"`: "refused"},
 		"100/s,burst=200": {
@@ -194,9 +194,9 @@ func TestNoRateLimitHeadersWithoutALimit(t *testing.T) {
 
 func TestFailuresAreLimitedOverHTTP(t *testing.T) {
 	onBothPaths(t, func(t *testing.T, path string) {
-		s := start(t, servertest.Options{Auth: auth.Options{
+		s := start(t, servertest.Options{
 			AuthFailures: rate(t, "3/h"), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		}})
+		})
 		s.Fill(t, fern(1))
 		wrong := func(client string, header ...string) reply {
 			return s.call(t, "GET", path, "", append(header, "X-Forwarded-For: "+client)...)
@@ -281,7 +281,7 @@ func BenchmarkGet(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			opts := servertest.Options{Quiet: true, Store: storetest.NewModel(), Auth: auth.Options{RateLimit: limit}}
+			opts := servertest.Options{Log: slog.New(slog.DiscardHandler), Store: storetest.NewModel(), RateLimit: limit}
 			if bm.accessLog {
 				opts.AccessLog = server.NewAccessLog(io.Discard, false)
 			}

@@ -295,7 +295,7 @@ func startRaw(f *testing.F) *rawServer {
 	}
 	raw := new(rawServer)
 	raw.service = start(f, servertest.Options{
-		Store: fuzzStore(), MaxBody: 4 << 10, Listener: listener, BaseURL: "http://plants.test", Wrap: raw.record,
+		Store: fuzzStore(), MaxBody: 4 << 10, Listener: listener, BaseURL: servertest.URL("http://plants.test"), Wrap: raw.record,
 	})
 	return raw
 }

@@ -57,7 +57,7 @@ func startTwo(t testing.TB) *service {
 		},
 	})
 	t.Cleanup(balancer.Close)
-	s.URL, s.Addr = balancer.URL, balancer.Listener.Addr().String()
+	s.URL, s.Origin, s.Addr = balancer.URL, balancer.URL, balancer.Listener.Addr().String()
 	if s.BaseURL, err = url.Parse(s.URL); err != nil {
 		t.Fatal(err)
 	}

@@ -1,83 +1,49 @@
-// Package servertest runs one real server in a test: a store, its writer, its guard,
-// the web pages and HTTP, wired as plantstore serve wires them. It is for tests only.
+// Package servertest runs one real server in a test: that of internal/app, as plantstore
+// serve does. It is for tests only.
 package servertest
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
-	"plantstore/internal/auth"
-	"plantstore/internal/commit"
-	"plantstore/internal/console"
-	"plantstore/internal/http1"
+	"plantstore/internal/app"
 	"plantstore/internal/postgres"
 	"plantstore/internal/postgres/pgtest"
-	"plantstore/internal/rules"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/testenv"
-	"plantstore/internal/webhook"
 )
 
-// Options say how a [Server] differs from plantstore serve without flags. The zero
-// value of a field means the default.
-type Options struct {
-	// Store is closed when the server stops. The default is an empty SQLite store in a
-	// temporary directory; [Postgres] returns another.
-	Store plantstore.Store
-	// Listener is where the server listens. The default is a free loopback port.
-	Listener net.Listener
-	// BaseURL is the public URL of the API, or only its path, such as /v1.
-	BaseURL string
-	// Origins are the other origins whose web pages may call the API.
-	Origins []string
-	// WebhookAllow are networks that webhooks may call although they are not public.
-	WebhookAllow []netip.Prefix
-	// Wrap, if set, wraps the handler.
-	Wrap func(http.Handler) http.Handler
-
-	// Auth has the limits of callers, none by default. Its StoreTimeout and Log are not
-	// used.
-	Auth           auth.Options
-	MaxConnections int
-	// MaxRequests is how many requests may be in flight. The default is no limit.
-	MaxRequests int
-	// AccessLog is run by the server.
-	AccessLog *server.AccessLog
-	// Clock shows the time to the server, by default the true one.
-	Clock func() time.Time
-	// CertificateExpires returns when a certificate expires; by default the server has none.
-	CertificateExpires func() time.Time
-	// Quiet turns the log off, for benchmarks.
-	Quiet bool
-
-	MaxBody                   int64
-	MaxQueue                  int
-	StoreTimeout, ReadTimeout time.Duration
-	ExportTimeout             time.Duration
-}
+// Options are those of the server that is shipped. The zero value of a field means the
+// default: the limits of callers and connections are off, the timeouts are longer than those
+// of plantstore serve, so that a machine that is slow for a moment does not end a connection,
+// and the log is a [Log]. The default Store is an empty SQLite store in a temporary
+// directory; [Postgres] returns another. The default Listener is a free loopback port, to
+// which BaseURL may be relative, such as URL("/v1"). Certificates are those of
+// [Certificate].
+type Options = app.Options
 
 // Server is a running server.
 type Server struct {
-	// URL is the API's URL on the listener, whose address is Addr. BaseURL is its
-	// public URL.
-	URL     string
-	Addr    string
-	BaseURL *url.URL
+	// URL is the API's URL on the listener, whose address is Addr and whose origin is Origin.
+	// BaseURL is its public URL.
+	URL, Origin, Addr string
+	BaseURL           *url.URL
 	// Token is the secret of a token with all scopes.
 	Token string
 	Store plantstore.Store
@@ -85,9 +51,10 @@ type Server struct {
 	Handler *server.Server
 	Log     *Log
 
-	opts    server.Options // what Handler is made of
 	clients []*client.Client
-	stops   []func() error // in the order of the calls
+	dir     string // of the default store
+	stop    context.CancelFunc
+	ended   chan error
 }
 
 // Main is for a TestMain. It runs the tests and fails if a goroutine is left over.
@@ -134,7 +101,7 @@ func Start(t testing.TB, opts Options) *Server {
 	OfOneServer(t)
 	s := Launch(opts)
 	t.Cleanup(func() {
-		if err := s.stop(); err != nil {
+		if err := s.end(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -152,148 +119,85 @@ func OfOneServer(t testing.TB) {
 // Launch starts a server for an example, which has no [testing.TB]. The caller stops
 // it. It panics if it fails.
 func Launch(opts Options) *Server {
-	s := &Server{Log: new(Log), Store: opts.Store}
+	s := &Server{Log: new(Log), ended: make(chan error, 1)}
 	if opts.Listener == nil {
 		opts.Listener = must(net.Listen("tcp", "127.0.0.1:0"))
 	}
-	if s.Store == nil {
-		s.openSQLite()
+	if opts.Store == nil {
+		s.dir = must(os.MkdirTemp("", "plantstore-"))
+		opts.Store = must(sqlite.Open(filepath.Join(s.dir, "plants.db"), sqlite.Serve))
 	}
-	s.Addr = opts.Listener.Addr().String()
-	s.BaseURL = must((&url.URL{Scheme: "http", Host: s.Addr}).Parse(opts.BaseURL))
-	s.URL = (&url.URL{Scheme: "http", Host: s.Addr, Path: s.BaseURL.Path, RawPath: s.BaseURL.RawPath}).String()
-	s.run(opts)
+	local := &url.URL{Scheme: "http", Host: opts.Listener.Addr().String()}
+	if opts.Certificates != nil {
+		local.Scheme = "https"
+	}
+	opts.BaseURL = local.ResolveReference(cmp.Or(opts.BaseURL, &url.URL{}))
+	s.Store, s.Addr, s.Origin, s.BaseURL = opts.Store, local.Host, local.String(), opts.BaseURL
+	local.Path, local.RawPath = s.BaseURL.Path, s.BaseURL.RawPath
+	s.URL = local.String()
+	server := must(app.New(withDefaults(opts, s.Log)))
+	s.Handler = server.Handler
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() { s.ended <- server.Run(ctx) }()
 	s.Token = s.NewToken(plantstore.AllScopes()...)
 	return s
 }
 
-func (s *Server) openSQLite() {
-	dir := must(os.MkdirTemp("", "plantstore-"))
-	s.Store = must(sqlite.Open(filepath.Join(dir, "plants.db"), sqlite.Serve))
-	s.onStop(func() error { return os.RemoveAll(dir) })
+func withDefaults(opts Options, log *Log) Options {
+	opts.Version = cmp.Or(opts.Version, "test")
+	opts.LogKeep, opts.LogMaxBytes = cmp.Or(opts.LogKeep, 7*24*time.Hour), cmp.Or(opts.LogMaxBytes, 1<<30)
+	opts.MaxBody, opts.MaxHeader = cmp.Or(opts.MaxBody, 1<<20), cmp.Or(opts.MaxHeader, 32<<10)
+	opts.ReadHeaderTimeout, opts.ReadTimeout = cmp.Or(opts.ReadHeaderTimeout, time.Minute), cmp.Or(opts.ReadTimeout, 5*time.Minute)
+	opts.WriteTimeout, opts.IdleTimeout = cmp.Or(opts.WriteTimeout, 5*time.Minute), cmp.Or(opts.IdleTimeout, 2*time.Minute)
+	opts.ExportTimeout, opts.ShutdownTimeout = cmp.Or(opts.ExportTimeout, time.Hour), cmp.Or(opts.ShutdownTimeout, time.Minute)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return opts
 }
 
-// run wires and runs the components as plantstore serve does. Its timeouts are longer, so
-// that a machine that is slow for a moment does not end a connection.
-func (s *Server) run(opts Options) {
-	const (
-		maxHeader   = 32 << 10
-		logKeep     = 7 * 24 * time.Hour
-		logMaxBytes = 1 << 30
-	)
-	readTimeout := cmp.Or(opts.ReadTimeout, 5*time.Minute)
-	maxBody := cmp.Or(opts.MaxBody, 1<<20)
-	kind := plantstore.StoreSQLite
-	_, shared := s.Store.(*postgres.Store)
-	if shared {
-		kind = plantstore.StorePostgres
-	}
-	log := slog.New(slog.NewJSONHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if opts.Quiet {
-		log = slog.New(slog.DiscardHandler)
-	}
-	wall := opts.Clock
-	if wall == nil {
-		wall = time.Now
-	}
-	clock := rules.NewClock("server", wall, log)
-	if file, ok := s.Store.(*sqlite.Store); ok {
-		file.Clock = clock
-	}
-	metrics := server.NewMetrics("test")
-	writer := commit.New(s.Store, commit.Options{
-		Queue: opts.MaxQueue, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed,
-	})
-	opts.Auth.StoreTimeout, opts.Auth.Log = opts.StoreTimeout, log
-	guard := auth.New(s.Store, opts.Auth)
-	hooks := webhook.New(s.Store, webhook.Options{Allow: opts.WebhookAllow, Shared: shared, Log: log, Clock: clock, Observe: metrics.Delivered})
-	s.opts = server.Options{
-		Store: s.Store, Writer: writer, Guard: guard, Webhooks: hooks, Metrics: metrics, Clock: clock, Log: log, AccessLog: opts.AccessLog,
-		About: plantstore.About{
-			Version: "test", Store: kind, Limits: plantstore.Limits{LogKeep: logKeep, LogMaxBytes: logMaxBytes},
-		},
-		BaseURL: s.BaseURL, MaxRequests: opts.MaxRequests, MaxBody: maxBody, MaxHeader: maxHeader, StreamTimeout: readTimeout, ExportTimeout: cmp.Or(opts.ExportTimeout, time.Hour),
-		Pages: must(console.New(s.BaseURL)).Page, Origins: opts.Origins, CertificateExpires: opts.CertificateExpires,
-	}
-	s.Handler = server.New(s.opts)
-	var handler http.Handler = s.Handler
-	if opts.Wrap != nil {
-		handler = opts.Wrap(handler)
-	}
-	web := http1.New(&http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: time.Minute,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      5 * time.Minute,
-		IdleTimeout:       120 * time.Second,
-		MaxHeaderBytes:    2 * maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}, s.Handler.IsFast)
-	web.MaxConnections = opts.MaxConnections
-	s.Handler.WatchConnections(web)
+// URL returns a BaseURL.
+func URL(text string) *url.URL { return must(url.Parse(text)) }
 
-	if opts.AccessLog != nil {
-		s.onStop(background(opts.AccessLog.Run))
-	}
-	s.onStop(s.Store.Close)
-	if store, ok := s.Store.(interface {
-		KeepLog(time.Duration, int64)
-		Run(context.Context) error
-	}); ok {
-		store.KeepLog(logKeep, logMaxBytes)
-		s.onStop(background(store.Run))
-	}
-	s.onStop(background(clock.Run))
-	s.onStop(background(guard.Run))
-	s.onStop(background(hooks.Run))
-	s.onStop(background(writer.Run))
-	s.onStop(background(func(context.Context) error {
-		if err := web.Serve(opts.Listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	}))
-	s.onStop(func() error { return shutdown(web) })
+// self is a certificate that is its own authority.
+var self = sync.OnceValues(func() (tls.Certificate, *tls.Config) {
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	return web.TLS.Certificates[0], web.Client().Transport.(*http.Transport).TLSClientConfig
+})
+
+// Certificate returns a certificate for a server on this machine, which [Trust] trusts.
+func Certificate() app.Certificates {
+	pair, _ := self()
+	return must(app.LoadCertificate(func() (*tls.Certificate, error) { return &pair, nil }))
 }
 
-// onStop adds a function that stop calls before those added earlier.
-func (s *Server) onStop(f func() error) { s.stops = slices.Insert(s.stops, 0, f) }
-
-// background runs f until the returned function is called, which waits for f.
-func background(f func(context.Context) error) (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	return func() error {
-		cancel()
-		return <-done
-	}
-}
-
-func shutdown(web *http1.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := web.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("requests are still in flight: %w", err), web.Close())
-	}
-	return nil
+// Trust returns the configuration of a client that trusts the [Certificate].
+func Trust() *tls.Config {
+	_, config := self()
+	return config.Clone()
 }
 
 // Stop stops a server that Launch started, and panics if it fails.
 func (s *Server) Stop() {
-	if err := s.stop(); err != nil {
+	if err := s.end(); err != nil {
 		panic(err)
 	}
 }
 
-// stop stops the components in order, and returns what went wrong.
-func (s *Server) stop() error {
+// end stops the server, and returns what went wrong.
+func (s *Server) end() error {
 	for _, c := range s.clients {
 		c.CloseIdleConnections()
 	}
 	var err error
-	for _, stop := range s.stops {
-		err = errors.Join(err, stop())
+	if s.stop != nil { // it has been launched
+		s.stop()
+		err = <-s.ended
+	}
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
 	if s.Log.leaked() {
 		err = errors.Join(err, errors.New("the secret of a token is in the log"))
@@ -330,7 +234,7 @@ func (s *Server) Client(opts client.Options) *client.Client {
 
 // At returns another handler of the server, for another public URL.
 func (s *Server) At(base *url.URL) *server.Server {
-	opts := s.opts
+	opts := s.Handler.Options
 	opts.BaseURL, opts.Metrics = base, server.NewMetrics("test")
 	return server.New(opts)
 }

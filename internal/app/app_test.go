@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
 )
 
 // untrusted is a store whose writes fail, and leave it untrusted, once they may.
@@ -27,13 +28,6 @@ func (s *untrusted) Apply(context.Context, []plantstore.Write) ([]plantstore.Res
 	close(s.applying)
 	<-s.fail
 	return nil, plantstore.ErrUntrusted
-}
-
-func (*untrusted) KeepLog(time.Duration, int64) {}
-
-func (*untrusted) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 // closeOn closes a channel when a text is written to it.
@@ -51,7 +45,6 @@ func (c closeOn) Write(b []byte) (int, error) {
 
 // A write that is in flight when the server begins to shut down leaves the store untrusted.
 func TestStoreThatFailsDuringShutdownIsAFailure(t *testing.T) {
-	t.Setenv("GOMEMLIMIT", "off") // serve would limit the memory of the tests that follow
 	store := &untrusted{storetest.NewModel(), make(chan struct{}), make(chan struct{})}
 	secret := plantstore.NewSecret()
 	if _, err := store.CreateFirstToken(t.Context(), plantstore.Token{
@@ -64,16 +57,18 @@ func TestStoreThatFailsDuringShutdownIsAFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := &url.URL{Scheme: "http", Host: listener.Addr().String()}
-	c := &serveCommand{
-		MaxBody: 1 << 10, MaxHeader: 1 << 10, StoreTimeout: timeout,
-		ReadTimeout: timeout, WriteTimeout: timeout, ShutdownTimeout: timeout, DrainDelay: timeout,
-	}
 	log := closeOn{"shutting down", make(chan struct{})}
+	server, err := New(Options{
+		Listener: listener, BaseURL: base, Store: store, StoreTimeout: testenv.Timeout,
+		MaxBody: 1 << 10, MaxHeader: 1 << 10, ReadTimeout: testenv.Timeout, WriteTimeout: testenv.Timeout, ShutdownTimeout: testenv.Timeout, DrainDelay: testenv.Timeout,
+		Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, shutDown := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() {
-		ended <- c.serve(ctx, listener, base, store, func(context.Context) error { return nil }, slog.New(slog.NewTextHandler(log, nil)), nil, nil)
-	}()
+	go func() { ended <- server.Run(ctx) }()
 	answered := make(chan error)
 	go func() {
 		c, err := client.New(base.String(), secret, client.Options{Retries: -1})
@@ -95,7 +90,7 @@ func TestStoreThatFailsDuringShutdownIsAFailure(t *testing.T) {
 		t.Errorf("the write: %v, want %v", err, plantstore.ErrUnavailable)
 	}
 	if err := <-ended; !errors.Is(err, plantstore.ErrUntrusted) {
-		t.Errorf("serve: %v, want %v", err, plantstore.ErrUntrusted)
+		t.Errorf("Run: %v, want %v", err, plantstore.ErrUntrusted)
 	}
 }
 
