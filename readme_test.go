@@ -27,8 +27,8 @@ var (
 )
 
 // notInHelp lists what the documentation names and no help page does: variables of
-// the tests, the old name of --store-timeout, which still works, and options of pip.
-var notInHelp = []string{"PLANTSTORE_TEST_ALL", "PLANTSTORE_TEST_POOLED", "PLANTSTORE_TEST_LIMITED", "--patience", "--no-build-isolation", "--no-deps"}
+// the tests, and options of pip.
+var notInHelp = []string{"PLANTSTORE_TEST_ALL", "PLANTSTORE_TEST_POOLED", "PLANTSTORE_TEST_LIMITED", "--no-build-isolation", "--no-deps"}
 
 // documents returns the text of every page of the documentation, by its path.
 func documents(t *testing.T) map[string]string {

@@ -251,8 +251,10 @@ func startOurs(b *bench, c *contender, binary string, flags ...string) error {
 	if err := start(); err != nil {
 		return err
 	}
-	c.count = func() (int64, error) { return countOurs(db) }
-	c.backlog = func() (int64, error) { return backlogOurs(db) }
+	c.count = func() (int64, error) { return countSQLite(db, "SELECT count(*) FROM plants") }
+	c.backlog = func() (int64, error) {
+		return countSQLite(db, "SELECT max(0, coalesce((SELECT max(seq) FROM log), 0) - flushed) FROM log_state")
+	}
 	c.fill = func(n int) error { return c.importPlants(b, n) }
 	c.restart = func() error {
 		addr, c.servers, c.processes, c.addrs = c.addrs[0], nil, nil, nil
@@ -386,28 +388,6 @@ func fillSQLite(path string, n int, insert string, id func(plant) any) error {
 		}
 	}
 	return tx.Commit()
-}
-
-// countOurs counts Plantstore's plants, and the staged ones of a store with schema 3.
-func countOurs(path string) (int64, error) {
-	n, err := countSQLite(path, "SELECT count(*) FROM plants")
-	if staged, missing := countSQLite(path, stagedPlants); missing == nil {
-		n += staged
-	}
-	return n, err
-}
-
-// stagedPlants counts the staged plants of a store with schema 3.
-const stagedPlants = `SELECT count(*) FROM recent, moving
-	WHERE recent.pass > moving.pass OR recent.pass = moving.pass AND recent.id >= moving.next_id`
-
-// backlogOurs counts the unflushed rows of the log, or the staged plants.
-func backlogOurs(path string) (int64, error) {
-	n, err := countSQLite(path, "SELECT max(0, coalesce((SELECT max(seq) FROM log), 0) - flushed) FROM log_state")
-	if err != nil {
-		return countSQLite(path, stagedPlants)
-	}
-	return n, nil
 }
 
 func countSQLite(path, query string) (n int64, err error) {

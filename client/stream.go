@@ -26,7 +26,7 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 }
 
 // ErrNoCursor says that an export does not have its position in the log of changes.
-var ErrNoCursor = errors.New("the response has no " + wire.HeaderCursor + ": the server is too old to follow")
+var ErrNoCursor = errors.New("the response has no " + wire.HeaderCursor)
 
 // ExportAt is like [Client.Export]. If at is not nil, it is set to the snapshot's
 // position in the log of changes before the first plant is yielded, or when the loop

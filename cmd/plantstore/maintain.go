@@ -9,6 +9,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres"
+	"plantstore/internal/sqlite"
 )
 
 type checkCommand struct {
@@ -17,7 +18,7 @@ type checkCommand struct {
 }
 
 func (checkCommand) Help() string {
-	return `Reads the whole store, even while servers are using it, and changes nothing. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. One with the schema of an older release exits with 2. Check PostgreSQL's own files with pg_amcheck.`
+	return `Reads the whole store, even while servers are using it, and changes nothing. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. A store with an older schema that has to be migrated first, or that is not supported, exits with 2. Check PostgreSQL's own files with pg_amcheck.`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {
@@ -29,6 +30,9 @@ func (c *checkCommand) Run(ctx context.Context, std streams) error {
 		check = c.checkPostgres
 	}
 	problems, err := check(ctx, std)
+	if errors.Is(err, sqlite.ErrOlderSchema) || errors.Is(err, postgres.ErrOlderSchema) {
+		return usage("%w", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,8 +69,5 @@ func (c *checkCommand) checkPostgres(ctx context.Context, _ streams) ([]string, 
 	}
 	defer store.Close()
 	problems, err := store.Check(ctx)
-	if errors.Is(err, postgres.ErrOlderSchema) {
-		return nil, usage("cannot check the store: %w", err)
-	}
 	return problems, wrap("cannot check the store", err)
 }

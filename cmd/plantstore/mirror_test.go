@@ -249,35 +249,6 @@ func TestMirrorSaysWhichServerFailed(t *testing.T) {
 	}
 }
 
-// A server of version 0.1.0 has no log of changes, but can be the target.
-func TestMirrorWritesToAServerWithoutCursors(t *testing.T) {
-	from, _ := startPair(t)
-	from.Fill(t, plantstore.Plant{ID: 1, Name: "Fern"})
-	old := servertest.Start(t, servertest.Options{Wrap: func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(withoutCursor{w}, r) })
-	}})
-	t.Setenv("PLANTSTORE_TO_TOKEN", old.Token)
-	state := filepath.Join(t.TempDir(), "state.json")
-	if code, said := mirrorOnce(t.Context(), from, old, "--state", state, "--verify"); code != exitOK || len(old.Plants(t)) != 1 {
-		t.Errorf("exit code %d: %s", code, said)
-	}
-}
-
-// withoutCursor removes the header that an export has.
-type withoutCursor struct{ http.ResponseWriter }
-
-func (w withoutCursor) Write(b []byte) (int, error) {
-	w.Header().Del("Plantstore-Cursor")
-	return w.ResponseWriter.Write(b)
-}
-
-func (w withoutCursor) WriteHeader(status int) {
-	w.Header().Del("Plantstore-Cursor")
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w withoutCursor) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 func TestMirrorThatIsKilledFollowsWriters(t *testing.T) {
 	from, to := startPair(t)
 	c := from.Client(client.Options{})

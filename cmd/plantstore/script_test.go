@@ -104,7 +104,7 @@ const timeout = 3 * time.Minute
 //	    Run a program, and fail unless it exits with the code.
 //	exits-until CODE PROGRAM [ARG]...
 //	    Run the program again until it exits with the code.
-//	next-schema FILE
+//	set-schema FILE N
 //	    Make the store's file look as if a newer version had written it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -135,7 +135,7 @@ func TestScripts(t *testing.T) {
 			"capture":        command((*script).capture),
 			"exits":          command((*script).exits),
 			"exits-until":    command((*script).exitsUntil),
-			"next-schema":    command((*script).nextSchema),
+			"set-schema":     command((*script).setSchema),
 		},
 	})
 }
@@ -527,23 +527,21 @@ func (s *script) exitsUntil(ts *testscript.TestScript, args []string) error {
 	}
 }
 
-// nextSchema adds 1 to SQLite's user_version, at byte 60 of the file, which must not be
-// open.
-func (s *script) nextSchema(ts *testscript.TestScript, args []string) error {
-	if len(args) != 1 {
+// setSchema sets SQLite's user_version, at byte 60 of the file, which must not be open.
+func (s *script) setSchema(ts *testscript.TestScript, args []string) error {
+	if len(args) != 2 {
 		return errArguments
+	}
+	version, err := strconv.ParseUint(args[1], 10, 32)
+	if err != nil {
+		return err
 	}
 	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	var version [4]byte
-	if _, err := f.ReadAt(version[:], 60); err != nil {
-		return err
-	}
-	binary.BigEndian.PutUint32(version[:], binary.BigEndian.Uint32(version[:])+1)
-	_, err = f.WriteAt(version[:], 60)
+	_, err = f.WriteAt(binary.BigEndian.AppendUint32(nil, uint32(version)), 60)
 	return err
 }
 

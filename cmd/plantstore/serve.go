@@ -39,7 +39,7 @@ type serveCommand struct {
 	MaxBody      int64         `type:"size" default:"1MiB" min:"1" max:"64MiB" env:"PLANTSTORE_MAX_BODY" placeholder:"SIZE" help:"The largest request body, at most 64MiB (${default})."`
 	MaxHeader    int64         `type:"size" default:"32KiB" min:"1KiB" max:"1MiB" env:"PLANTSTORE_MAX_HEADER" placeholder:"SIZE" help:"The largest request header (${default})."`
 	MaxQueue     int           `default:"8192" min:"1" env:"PLANTSTORE_MAX_QUEUE" placeholder:"N" help:"How many writes may be queued before clients get 503 (${default})."`
-	StoreTimeout time.Duration `default:"30s" min:"1ms" aliases:"patience" env:"PLANTSTORE_STORE_TIMEOUT,PLANTSTORE_PATIENCE" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
+	StoreTimeout time.Duration `default:"30s" min:"1ms" env:"PLANTSTORE_STORE_TIMEOUT" placeholder:"TIME" help:"How long a request waits for a store that cannot be reached before it gets 503 (${default})."`
 
 	DBConnections int `default:"19" min:"4" env:"PLANTSTORE_DB_CONNECTIONS" placeholder:"N" help:"How many connections to PostgreSQL this server may open, 4 at least (${default}). A file needs none."`
 

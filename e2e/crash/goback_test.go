@@ -15,7 +15,11 @@ import (
 // backup restored with the old release. Looking at the store with the new release in between
 // is not an upgrade.
 func TestGoingBackToTheReleaseBefore(t *testing.T) {
-	migrates := newestSchema(t) > 10 // release 0.2.0 has schema 10
+	files, err := filepath.Glob(harness.Root + "/internal/sqlite/schema/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrates := len(files) > 1 // the first is that of release 0.2.0
 	old, dir := harness.Earlier(t, harness.Release020), t.TempDir()
 	backup, exported := filepath.Join(dir, "backup.db"), filepath.Join(dir, "plants.ndjson")
 	db := filepath.Join(t.TempDir(), "plants.db")

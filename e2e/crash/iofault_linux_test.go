@@ -421,13 +421,13 @@ func TestServerWithoutRoomForTheIndexSaysSo(t *testing.T) {
 		if err := s.TryRun(); err == nil || !strings.Contains(err.Error(), "no room for the index") {
 			t.Errorf("serve: %v", err)
 		}
-		if out := s.Command("export", "-"); !strings.Contains(out, storedPlants[0].Name) {
+		if out := s.Command("export", "-"); !strings.Contains(out, killedPlant.Name) {
 			t.Errorf("the export has %q", out)
 		}
 	}
 	d.disk.unlimit()
 	s.Run()
-	wantFound(t, s, storedPlants[0].ID)
+	wantFound(t, s, killedPlant.ID)
 	s.Stop()
 	s.Command("check")
 }

@@ -121,7 +121,7 @@ func TestFileWithSeveralNamesIsNotWritten(t *testing.T) {
 	}
 	s := harness.New(t, db)
 	s.Run()
-	wantFound(t, s, storedPlants[0].ID)
+	wantFound(t, s, killedPlant.ID)
 }
 
 func wantFound[ID ~int | ~int64](t *testing.T, s *harness.Server, ids ...ID) {

@@ -123,7 +123,7 @@ func (m *Mirror) identify(ctx context.Context) error {
 		return m.From.wrap(err)
 	}
 	store, err := storeOf(ctx, m.To.Client)
-	if err != nil || store == "" {
+	if err != nil {
 		return m.To.wrap(err)
 	}
 	if store == from.Store {
@@ -140,15 +140,11 @@ func (m *Mirror) identify(ctx context.Context) error {
 	return nil
 }
 
-// storeOf returns the store that a server has, as cursors name it, or "" if the server
-// is too old to say.
+// storeOf returns the store that a server has, as cursors name it.
 func storeOf(ctx context.Context, c *client.Client) (string, error) {
 	last := plantstore.ID(math.MaxInt64) // no plant comes after it, and the scope plants:read is enough
 	var at plantstore.Cursor
 	for _, err := range c.ExportAt(ctx, plantstore.Query{After: &last}, &at) {
-		if errors.Is(err, client.ErrNoCursor) {
-			return "", nil
-		}
 		if err != nil {
 			return "", err
 		}

@@ -17,6 +17,7 @@ const maxProblems = 100
 
 // The statements of a check. PostgreSQL sorts and joins, on its disk if it must.
 const (
+	selectSize = `SELECT coalesce(sum(bytes), 0)::bigint FROM log`
 	// countPlants reads all texts.
 	countPlants = `SELECT count(*), sum(length(name) + coalesce(length(tag), 0)) FROM stored_plants`
 	selectWhole = `SELECT first, time, "by", type, id, name, tag FROM log ORDER BY first`
@@ -32,8 +33,6 @@ const (
 			ELSE plants.id IS NULL OR hashtextextended(plants.name, 0) <> last.name OR hashtextextended(plants.tag, 0) IS DISTINCT FROM last.tag
 		END LIMIT $1`
 )
-
-var selectSize = `SELECT coalesce(sum(` + storedSize + `), 0)::bigint FROM log`
 
 // Check reads the whole store in one snapshot and returns what is wrong with it: a wrong
 // number of plants, a log with a gap or a wrong size, a plant that is not what its last event

@@ -30,7 +30,7 @@ func newerRelease(t *testing.T, url string, oldest int) {
 	defer c.Close(context.Background())
 	_, err = c.Exec(t.Context(), beginWrite)
 	err = errors.Join(err, lockTables(t.Context(), c))
-	_, failed := c.Exec(t.Context(), fmt.Sprintf("UPDATE plantstore_schema SET version = %d; UPDATE log_state SET oldest_writer = %d; COMMIT", len(steps)+1, oldest))
+	_, failed := c.Exec(t.Context(), fmt.Sprintf("UPDATE plantstore_schema SET version = %d; UPDATE log_state SET oldest_writer = %d; COMMIT", newest+1, oldest))
 	err = errors.Join(err, failed)
 	if err != nil {
 		t.Error(err)
@@ -53,7 +53,7 @@ func TestNoWriteReachesANewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.KeepLog(0, 1)
-	newerRelease(t, url, len(steps)+1)
+	newerRelease(t, url, newest+1)
 	before := dumpRows(t, url)
 
 	change := func(w *plantstore.Webhook) error { w.Description = "changed"; return nil }
@@ -96,7 +96,7 @@ func TestNoWriteReachesANewerSchema(t *testing.T) {
 		s.migrated.Store(true) // the store does not know it yet
 		s.newer.Store(nil)
 		err := write(t.Context())
-		want := fmt.Sprintf("a newer Plantstore wrote this store: its schema is version %d, this release supports schemas up to %d; start the newer one", len(steps)+1, len(steps))
+		want := fmt.Sprintf("a newer Plantstore wrote this store: its schema is version %d, this release supports schemas up to %d; start the newer one", newest+1, newest)
 		if e, ok := errors.AsType[*plantstore.Error](err); !ok || !errors.Is(err, ErrNewerSchema) || errors.Is(err, plantstore.ErrRetry) || e.Code != plantstore.ErrUnavailable || e.Message != want {
 			t.Errorf("%s: %v, want %s", what, err, want)
 		}
@@ -114,7 +114,7 @@ func TestStoreThatMetANewerSchemaRefusesEverything(t *testing.T) {
 	s := mustOpenWith(t, url, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	defer s.Close()
 	applyMany(t, s, 1)
-	newerRelease(t, url, len(steps)+1)
+	newerRelease(t, url, newest+1)
 	query(t, url, "ALTER TABLE stored_plants RENAME TO renamed")
 	if _, err := s.Plant(t.Context(), 1); !errors.Is(err, ErrNewerSchema) {
 		t.Errorf("Plant: %v", err)
@@ -141,14 +141,14 @@ func TestStoreThatMetANewerSchemaRefusesEverything(t *testing.T) {
 func TestNewerSchemaMayAllowOlderWriters(t *testing.T) {
 	url := pgtest.Fresh(t)
 	running := openReady(t, url)
-	newerRelease(t, url, len(steps))
+	newerRelease(t, url, newest)
 	for i, s := range []*Store{running, openStore(t, url)} {
 		apply(t, s, create(plant(plantstore.ID(i), "fern")))
 		if err := s.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := query(t, url, "SELECT version FROM plantstore_schema")[0]; got != fmt.Sprint(len(steps)+1) {
+	if got := query(t, url, "SELECT version FROM plantstore_schema")[0]; got != fmt.Sprint(newest+1) {
 		t.Errorf("the schema is now version %s", got)
 	}
 }
@@ -163,7 +163,7 @@ func TestMigrationWaitsForTransactions(t *testing.T) {
 		if err := p.lock(ctx, c); err != nil {
 			return err
 		}
-		migration.Go(func() { newerRelease(t, url+"&application_name=migration", len(steps)+1) })
+		migration.Go(func() { newerRelease(t, url+"&application_name=migration", newest+1) })
 		testenv.WaitFor(t, "the migration to wait", func() bool {
 			return len(query(t, url, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'migration' AND wait_event_type = 'Lock'")) > 0
 		})
@@ -207,11 +207,11 @@ func TestWriteThatWaitedForAMigrationIsRefused(t *testing.T) {
 		for _, what := range []string{"touch", "create"} {
 			s.migrated.Store(true) // the store does not know it yet
 			s.newer.Store(nil)
-			query(t, url, fmt.Sprintf("UPDATE plantstore_schema SET version = %[1]d; UPDATE log_state SET oldest_writer = %[1]d", len(steps)))
+			query(t, url, fmt.Sprintf("UPDATE plantstore_schema SET version = %[1]d; UPDATE log_state SET oldest_writer = %[1]d", newest))
 			var wait sync.WaitGroup
 			withWriteConn(t, other, func(ctx context.Context, c *pgx.Conn) error {
 				if _, err := c.Exec(ctx, fmt.Sprintf(`BEGIN; LOCK TABLE log, log_state, stored_tokens;
-					UPDATE log_state SET oldest_writer = %[1]d; UPDATE plantstore_schema SET version = %[1]d`, len(steps)+1)); err != nil {
+					UPDATE log_state SET oldest_writer = %[1]d; UPDATE plantstore_schema SET version = %[1]d`, newest+1)); err != nil {
 					return err
 				}
 				wait.Go(func() {
@@ -266,7 +266,7 @@ func TestMigrationsDoNotDeadlockWithWriters(t *testing.T) {
 		write(i, writes...)
 	}
 	for range 50 {
-		newerRelease(t, url, len(steps))
+		newerRelease(t, url, newest)
 	}
 	stop()
 	writers.Wait()
@@ -274,7 +274,7 @@ func TestMigrationsDoNotDeadlockWithWriters(t *testing.T) {
 
 // A server of release 0.2.0 is in the middle of a transaction, and goes on afterwards.
 func TestOlderServerIsFencedOff(t *testing.T) {
-	url := oldStore(t, 9)
+	url := release020(t)
 	old, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

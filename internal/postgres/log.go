@@ -30,7 +30,7 @@ var (
 
 	// createPlants is a function, which PostgreSQL plans once for each connection even if
 	// the statement has no name: to plan it takes longer than to create a plant.
-	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, len(steps))
+	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, newest)
 
 	// lockLog MUST be a statement of its own before appendLog, in a transaction that is READ
 	// COMMITTED: appendLog then sees what was appended while lockLog waited.

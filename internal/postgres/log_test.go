@@ -23,7 +23,8 @@ func fillLog(t *testing.T, url string, n int, name string) {
 	t.Helper()
 	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag)
 		SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY[%s], ARRAY[NULL::text] FROM generate_series(1, %d) AS i`, name, n))
-	query(t, url, fmt.Sprintf("UPDATE log SET plants = 0, total_bytes = (SELECT sum(%s) FROM log) WHERE first = %d", storedSize, n))
+	query(t, url, "UPDATE log SET bytes = "+rowSize)
+	query(t, url, fmt.Sprintf("UPDATE log SET plants = 0, total_bytes = (SELECT sum(bytes) FROM log) WHERE first = %d", n))
 }
 
 // TestPageOfLargeEventsIsBounded counts what the server sends for a page of a log

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,34 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 	if got := query(t, url, "SELECT version FROM plantstore_schema"); got[0] != "99" {
 		t.Errorf("the version of the schema changed to %s", got)
+	}
+}
+
+// A schema of before the first release, whose tables nobody looks at.
+func TestUnsupportedOlderSchemaIsRefused(t *testing.T) {
+	for _, version := range []int{1, base - 1} {
+		url := release020(t)
+		query(t, url, fmt.Sprintf("UPDATE plantstore_schema SET version = %d", version))
+		before := append(describeTables(t, url), dumpRows(t, url)...)
+		want := fmt.Sprintf("an older Plantstore wrote this store: its schema is version %d, this release supports schemas from %d on; export the plants with the release that wrote it, and import them into a new store with this one", version, base)
+		for _, opts := range []Options{{}, {Alongside: true}, {Existing: true, Alongside: true}} {
+			s := mustOpenWith(t, url, opts)
+			defer s.Close()
+			for what, err := range map[string]error{
+				"Ready": s.Ready(t.Context()),
+				"Run":   s.Run(t.Context()),
+				"Check": func() error { _, err := s.Check(t.Context()); return err }(),
+				"Plant": func() error { _, err := s.Plant(t.Context(), 1); return err }(),
+				"Apply": func() error { _, err := s.Apply(t.Context(), []plantstore.Write{remove(1)}); return err }(),
+			} {
+				if !errors.Is(err, ErrOlderSchema) || !errors.Is(err, plantstore.ErrUnavailable) || errors.Is(err, plantstore.ErrRetry) || err.Error() != want {
+					t.Errorf("%s with %+v: %v, want %s", what, opts, err, want)
+				}
+			}
+		}
+		if after := append(describeTables(t, url), dumpRows(t, url)...); !slices.Equal(after, before) {
+			t.Errorf("the store with schema %d was changed: %s", version, after)
+		}
 	}
 }
 

@@ -32,12 +32,12 @@ var (
 	trimOldest = `WITH state AS MATERIALIZED (
 			SELECT trimmed, $1::bigint AS kept, bytes - $2::bigint AS excess FROM log_end()
 		), oldest AS (
-			SELECT first, time, sum(` + storedSize + `) OVER (ORDER BY first) - ` + storedSize + ` AS freed
+			SELECT first, time, sum(bytes) OVER (ORDER BY first) - bytes AS freed
 			FROM log, state WHERE first > trimmed AND first <= trimmed + $3
 		), gone AS (
 			DELETE FROM log USING state WHERE first > trimmed AND first <= (
 				SELECT max(first) FROM oldest WHERE time < kept OR excess > 0 AND freed < excess + $2 / 64
-			) RETURNING first, time, cardinality(id) AS events, log.plants, ` + storedSize + ` AS size
+			) RETURNING first, time, cardinality(id) AS events, log.plants, bytes AS size
 		)
 		UPDATE log_start SET seq = seq + gone.events, time = gone.time, plants = gone.plants, total_bytes = total_bytes + gone.size
 		FROM state, (
@@ -46,8 +46,6 @@ var (
 		WHERE seq = trimmed AND gone.events > 0 RETURNING gone.events`
 	selectStats = `SELECT seq, seq - trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
 		pg_database_size(current_database()) FROM log_end()`
-	// storedSize is the size of a row. Rows of earlier schemas do not have it.
-	storedSize = `coalesce(bytes, ` + rowSize + `)`
 )
 
 // KeepLog sets how long, and up to how many bytes, the log of changes is kept,

@@ -96,7 +96,7 @@ func compareSize(t *testing.T, s *Store, url string) plantstore.Stats {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := query(t, url, "SELECT coalesce(sum("+storedSize+"), 0) FROM log")[0]; fmt.Sprint(stats.Bytes) != want {
+	if want := query(t, url, "SELECT coalesce(sum(bytes), 0) FROM log")[0]; fmt.Sprint(stats.Bytes) != want {
 		t.Fatalf("the log has %s bytes, but Stats says %d", want, stats.Bytes)
 	}
 	wantProblems(t, s)

@@ -30,8 +30,8 @@ var (
 // Run connects to the server and creates or migrates its schema, logs when the
 // server becomes unavailable and when it is available again, deletes results that are
 // no longer needed, and trims the log of changes, until ctx ends. It returns an error
-// only if a newer Plantstore had written the store before this one could use it. If that
-// happens later, the store refuses everything.
+// only if the store had a schema that this release does not support before it could use it. If a
+// newer Plantstore migrates it later, the store refuses everything.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var others sync.WaitGroup
@@ -53,7 +53,7 @@ func (s *Store) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrNewerSchema) && !s.used.Load():
+		case errors.Is(err, ErrOlderSchema), errors.Is(err, ErrNewerSchema) && !s.used.Load():
 			return err
 		case errors.Is(err, ErrNewerSchema):
 			<-ctx.Done()

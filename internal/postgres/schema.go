@@ -19,23 +19,38 @@ import (
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// steps are the files of schema/ in order. The n-th makes version n.
+// steps are the files of schema/ in order. The first makes the schema base in an empty database,
+// and each of the others the next schema.
 var steps, _ = fs.Glob(schemaFiles, "schema/*.sql") // the pattern is valid
 
+// base is the schema of release 0.2.0, the first.
+const base = 9
+
+// newest is the newest schema that this release supports.
+var newest = base + len(steps) - 1
+
 // Schema returns the newest schema that this release supports.
-func Schema() int { return len(steps) }
+func Schema() int { return newest }
 
-// ErrNewerSchema says that a newer Plantstore wrote the store.
-var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
+var (
+	// ErrNewerSchema says that a newer Plantstore wrote the store.
+	ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
+	// ErrOlderSchema says that the store has not been migrated to this release's schema, or
+	// cannot be.
+	ErrOlderSchema = errors.New("an older Plantstore wrote this store")
+)
 
-// ErrOlderSchema says that the store has not been migrated to this release's schema.
-var ErrOlderSchema = errors.New("an older Plantstore wrote this store")
+// otherSchema is one of these errors and, for clients, ErrUnavailable with the same message.
+type otherSchema struct{ is, error error }
 
-// newerSchema is ErrNewerSchema and, for clients, ErrUnavailable with the same message.
-type newerSchema struct{ error }
+func (e otherSchema) Error() string        { return e.error.Error() }
+func (e otherSchema) Is(target error) bool { return target == e.is }
+func (e otherSchema) Unwrap() error        { return e.error }
 
-func (newerSchema) Is(target error) bool { return target == ErrNewerSchema }
-func (e newerSchema) Unwrap() error      { return e.error }
+// schemaError returns an error for a schema that cannot be used, with what it supports and what to do.
+func schemaError(is error, version int, advice string) error {
+	return otherSchema{is, plantstore.Errorf(plantstore.ErrUnavailable, "%v: its schema is version %d, this release %s", is, version, advice)}
+}
 
 // No release writes to a schema that it may not write to (decision 0017): every transaction that
 // changes something MUST begin with fence, or call create_plants. From then on it has a lock on the
@@ -46,7 +61,7 @@ func (e newerSchema) Unwrap() error      { return e.error }
 // stored_plants first, as create_plants does, and so does a migration: they do not deadlock.
 var fence = fmt.Sprintf(`WITH plants AS (SELECT FROM stored_plants LIMIT 0),
 		fence AS (UPDATE log_state SET oldest_writer = NULL WHERE id = 1 AND oldest_writer > %d)
-	SELECT FROM plants`, len(steps))
+	SELECT FROM plants`, newest)
 
 // writeSettings are the settings of a transaction that writes. Its commit must be on disk when
 // it returns, even if the server, the database or the role has synchronous_commit=off. Statements
@@ -136,15 +151,18 @@ func (s *Store) migrate(ctx context.Context) error {
 	err := s.withPooledConn(limited, s.write, func(ctx context.Context, c *pgx.Conn) (err error) {
 		version, err = schemaVersion(ctx, c, s.opts.Existing)
 		switch {
-		case err == nil && version > len(steps):
+		case err == nil && version > newest:
 			err = checkWriter(ctx, c, version)
-		case err == nil && s.opts.Alongside && 0 < version && version < len(steps):
-			err = fmt.Errorf("%w: its schema is version %d, this release uses schema %d; start a server of this release first, which migrates it",
-				ErrOlderSchema, version, len(steps))
+		case err == nil && 0 < version && version < base:
+			err = schemaError(ErrOlderSchema, version,
+				fmt.Sprintf("supports schemas from %d on; export the plants with the release that wrote it, and import them into a new store with this one", base))
+		case err == nil && s.opts.Alongside && 0 < version && version < newest:
+			err = schemaError(ErrOlderSchema, version,
+				fmt.Sprintf("uses schema %d; start a server of this release first, which migrates it", newest))
 		}
 		return err
 	})
-	if err == nil && version < len(steps) {
+	if err == nil && version < newest {
 		err = s.migrateSchema(ctx)
 	}
 	if errors.Is(err, ErrNewerSchema) {
@@ -161,9 +179,8 @@ func (s *Store) migrate(ctx context.Context) error {
 // that version.
 func checkWriter(ctx context.Context, c *pgx.Conn, version int) error {
 	oldest, err := oldestWriter(ctx, c)
-	if err == nil && oldest > len(steps) {
-		return newerSchema{plantstore.Errorf(plantstore.ErrUnavailable,
-			"%v: its schema is version %d, this release supports schemas up to %d; start the newer one", ErrNewerSchema, version, len(steps))}
+	if err == nil && oldest > newest {
+		return schemaError(ErrNewerSchema, version, fmt.Sprintf("supports schemas up to %d; start the newer one", newest))
 	}
 	return err
 }
@@ -216,23 +233,24 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 	if err := c.QueryRow(ctx, lockVersion).Scan(&version); err != nil {
 		return err
 	}
-	if version >= len(steps) {
+	if version >= newest {
 		return checkWriter(ctx, c, version)
 	}
 	if err := lockTables(ctx, c); err != nil {
 		return err
 	}
-	for i, step := range steps[version:] {
+	first := max(version+1, base)
+	for i, step := range steps[first-base:] {
 		began := time.Now()
 		if err := applyStep(ctx, c, step); err != nil {
-			return fmt.Errorf("migrate to schema %d: %w", version+i+1, err)
+			return fmt.Errorf("migrate to schema %d: %w", first+i, err)
 		}
 		if version > 0 {
-			s.opts.Log.Info("applied a step of the migration", "db", s.name, "schema", version+i+1,
+			s.opts.Log.Info("applied a step of the migration", "db", s.name, "schema", first+i,
 				"step", path.Base(step), "took", time.Since(began))
 		}
 	}
-	if _, err := c.Exec(ctx, "UPDATE plantstore_schema SET version = $1 WHERE id = 1", len(steps)); err != nil {
+	if _, err := c.Exec(ctx, "UPDATE plantstore_schema SET version = $1 WHERE id = 1", newest); err != nil {
 		return err
 	}
 	oldest, err := oldestWriter(ctx, c)
@@ -246,7 +264,7 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 	if oldest > version {
 		message += ": servers of earlier releases can no longer write"
 	}
-	s.opts.Log.Info(message, "db", s.name, "from", version, "to", len(steps), "took", time.Since(start))
+	s.opts.Log.Info(message, "db", s.name, "from", version, "to", newest, "took", time.Since(start))
 	return nil
 }
 

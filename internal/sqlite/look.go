@@ -80,21 +80,16 @@ func lookAsIs(path string, say func(string)) (*Store, error) {
 	return s, nil
 }
 
-// readSchema finds out the schema, and refuses one that this release cannot read.
+// readSchema finds out the schema.
 func (s *Store) readSchema() error {
 	err := s.withConn(context.Background(), func(c *sqlite.Conn) (err error) {
-		s.schema, err = ownedVersion(c, s.path)
+		s.schema, err = schemaVersion(c, s.path)
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case s.schema == 0:
-		return fmt.Errorf("%s has no store: %w", s.path, fs.ErrNotExist)
-	case s.schema > Schema():
-		return newerSchema(s.path, s.schema)
+	if err == nil && s.schema == 0 {
+		err = fmt.Errorf("%s has no store: %w", s.path, fs.ErrNotExist)
 	}
-	return nil
+	return err
 }
 
 // fileURI returns a file's name as SQLite takes it with parameters.

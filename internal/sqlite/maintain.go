@@ -222,12 +222,6 @@ func copyStore(ctx context.Context, path, file string, say func(string)) error {
 	return nil
 }
 
-// The schemas that brought what a copy of an older store does not have.
-const (
-	schemaLog    = 4 // the log of changes and its state
-	schemaTagged = 9 // the table of tagged plants
-)
-
 // renameStore gives a copy a name of its own in cursors: its log diverges from the
 // original's, whose cursors it must refuse.
 func renameStore(path string) error {
@@ -235,14 +229,10 @@ func renameStore(path string) error {
 	if err != nil {
 		return err
 	}
-	version, err := ownedVersion(c, path)
-	if err == nil && version >= schemaLog {
-		err = exec(c, "UPDATE log_state SET store = lower(hex(randomblob(5)))")
-	}
-	return errors.Join(err, c.Close())
+	return errors.Join(exec(c, "UPDATE log_state SET store = lower(hex(randomblob(5)))"), c.Close())
 }
 
-// verify reads a copy, of any schema, and fails if it is damaged.
+// verify reads a copy, of any schema that is supported, and fails if it is damaged.
 func verify(ctx context.Context, path string) error {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err != nil {
@@ -251,11 +241,8 @@ func verify(ctx context.Context, path string) error {
 	defer c.Close()
 	c.SetInterrupt(ctx.Done())
 	var found problems
-	version, err := ownedVersion(c, path)
-	if err == nil {
-		err = found.checkPages(c)
-	}
-	if err == nil && len(found) == 0 && version >= schemaTagged {
+	err = found.checkPages(c)
+	if err == nil && len(found) == 0 {
 		err = found.checkTagged(c)
 	}
 	if err == nil && len(found) > 0 {

@@ -16,13 +16,27 @@ import (
 const applicationID = 0x706c616e
 
 //go:embed schema/*.sql
-var schemaFiles embed.FS
+var embedded embed.FS
 
-// schemaSteps are the names of these files: the n-th makes schema n.
-var schemaSteps, _ = fs.Glob(schemaFiles, "schema/*.sql") // the pattern is valid
+// schemaFiles is embedded, or more in tests. The first file makes the schema base in an empty
+// store, and each of the others the next schema.
+var schemaFiles fs.FS = embedded
 
-// ErrNewerSchema says that a newer Plantstore wrote the file.
-var ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
+// base is the schema of release 0.2.0, the first.
+const base = 10
+
+var (
+	// ErrNewerSchema says that a newer Plantstore wrote the file.
+	ErrNewerSchema = errors.New("a newer Plantstore wrote this store")
+	// ErrOlderSchema says that the file's schema is older than all that this release supports.
+	ErrOlderSchema = errors.New("an older Plantstore wrote this store")
+)
+
+// schemaSteps returns the names of schemaFiles, in order.
+func schemaSteps() []string {
+	steps, _ := fs.Glob(schemaFiles, "schema/*.sql") // the pattern is valid
+	return steps
+}
 
 // appliedStep is a step of a migration, and how long it took.
 type appliedStep struct {
@@ -32,14 +46,15 @@ type appliedStep struct {
 }
 
 // migrate brings the file's schema to the newest version that this release supports, in
-// one transaction. The version is the file's user_version. With write it writes in any case, so that a read-only file is
-// refused immediately and not at the first request. Without, it refuses an older schema:
-// an older server, which does not know the new tables, may have the file open or come back.
+// one transaction. The version is the file's user_version. With write it writes in any case,
+// so that a read-only file is refused immediately and not at the first request. Without, it
+// refuses a schema that has to be migrated: an older server, which does not know the new
+// tables, may have the file open or come back.
 //
 // It returns the steps that it applied to a store that existed.
 func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, err error) {
 	// If there is nothing to write, a server that has the file open need not wait.
-	if version, err := ownedVersion(c, path); err != nil || (version == Schema() && !write) {
+	if version, err := schemaVersion(c, path); err != nil || (version == Schema() && !write) {
 		return nil, err
 	}
 	end, err := sqlitex.ImmediateTransaction(c)
@@ -47,28 +62,26 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 		return nil, err
 	}
 	defer end(&err)
-	version, err := ownedVersion(c, path)
+	version, err := schemaVersion(c, path)
 	if err != nil {
 		return nil, err
-	}
-	if version > Schema() {
-		return nil, newerSchema(path, version)
 	}
 	if version > 0 && version < Schema() && !write {
 		return nil, fmt.Errorf("open %s: its schema is version %d, this release writes version %d: start the server of this release first, which migrates the store",
 			path, version, Schema())
 	}
-	for i, step := range schemaSteps[version:] {
+	first := max(version+1, base)
+	for i, step := range schemaSteps()[first-base:] {
 		began := time.Now()
-		script, err := schemaFiles.ReadFile(step)
+		script, err := fs.ReadFile(schemaFiles, step)
 		if err != nil {
 			return nil, err
 		}
 		if err := sqlitex.ExecuteScript(c, string(script), nil); err != nil {
-			return nil, fmt.Errorf("migrate %s to schema %d: %w", path, version+i+1, err)
+			return nil, fmt.Errorf("migrate %s to schema %d: %w", path, first+i, err)
 		}
 		if version > 0 {
-			applied = append(applied, appliedStep{version + i + 1, pathpkg.Base(step), time.Since(began)})
+			applied = append(applied, appliedStep{first + i, pathpkg.Base(step), time.Since(began)})
 		}
 	}
 	return applied, errors.Join(
@@ -78,17 +91,12 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 }
 
 // Schema returns the newest schema version that this release supports, the one that it
-// writes. It reads all before it.
-func Schema() int { return len(schemaSteps) }
+// writes.
+func Schema() int { return base + len(schemaSteps()) - 1 }
 
-func newerSchema(path string, version int) error {
-	return fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
-		path, ErrNewerSchema, version, Schema())
-}
-
-// ownedVersion returns the file's schema version, or 0 for an empty file. It refuses
-// a file of another program.
-func ownedVersion(c *sqlite.Conn, path string) (int, error) {
+// schemaVersion returns the file's schema version, or 0 for an empty file. It refuses
+// a file of another program, and a schema that this release does not support.
+func schemaVersion(c *sqlite.Conn, path string) (int, error) {
 	var owner, version, objects int
 	err := query(c, func(row *sqlite.Stmt) error {
 		owner, version, objects = row.ColumnInt(0), row.ColumnInt(1), row.ColumnInt(2)
@@ -98,8 +106,17 @@ func ownedVersion(c *sqlite.Conn, path string) (int, error) {
 		return 0, err
 	}
 	empty := owner == 0 && version == 0 && objects == 0
-	if owner != applicationID && !empty {
+	switch {
+	case empty:
+		return 0, nil
+	case owner != applicationID:
 		return 0, fmt.Errorf("open %s: this SQLite file belongs to another program", path)
+	case version > Schema():
+		return 0, fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas up to %d; start the newer one",
+			path, ErrNewerSchema, version, Schema())
+	case version < base:
+		return 0, fmt.Errorf("open %s: %w: its schema is version %d, this release supports schemas from %d on; export the plants with the release that wrote it, and import them into a new store with this one",
+			path, ErrOlderSchema, version, base)
 	}
 	return version, nil
 }

@@ -119,8 +119,8 @@ type Store struct {
 var _ plantstore.Store = (*Store)(nil)
 
 // Open opens the store in the file at path, creates its schema, and recovers from a
-// crash. Only Serve migrates an older schema, which is refused otherwise. A store that is
-// too damaged for that is opened to serve nevertheless: it refuses everything, so that a
+// crash. Only Serve migrates a store, and what would have to be migrated is refused
+// otherwise. A store that is too damaged for that is opened to serve nevertheless: it refuses everything, so that a
 // server says why it is not ready instead of ending again and again. A file that is not a
 // database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
@@ -375,8 +375,8 @@ func (s *Store) checkTrusted() error {
 }
 
 // openOwned opens the first connection to a file. It copies the write-ahead log into the
-// file and removes it, unless another process has the file open. In a file of another
-// program it changes nothing else.
+// file and removes it, unless another process has the file open. It changes nothing in a store
+// whose schema this release does not support, and nothing else in a file of another program.
 func (s *Store) openOwned(mode Mode) (*sqlite.Conn, error) {
 	path := s.path
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
@@ -384,7 +384,10 @@ func (s *Store) openOwned(mode Mode) (*sqlite.Conn, error) {
 		return nil, err
 	}
 	c.SetBusyTimeout(busyTimeout)
-	version, err := ownedVersion(c, path)
+	version, err := schemaVersion(c, path)
+	if (errors.Is(err, ErrNewerSchema) || errors.Is(err, ErrOlderSchema)) && s.hasLog() {
+		return nil, err // without closing it, which would copy the log
+	}
 	switch {
 	case err == nil && version == 0 && mode == Existing:
 		err = fmt.Errorf("%s has no store: %w", path, fs.ErrNotExist)

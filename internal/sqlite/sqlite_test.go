@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -367,33 +366,6 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 	}
 }
 
-func TestNewerSchemaIsRefused(t *testing.T) {
-	path := newPath(t)
-	s := mustOpen(t, path, Serve)
-	create(t, s, fern(1))
-	mustClose(t, s)
-	c := openRaw(t, path)
-	version, err := strconv.Atoi(text(t, c, "PRAGMA user_version", 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	runRaw(t, path, fmt.Sprintf("PRAGMA user_version=%d", version+1))
-	for _, mode := range []Mode{Serve, Share, Existing} {
-		_, err := Open(path, mode)
-		if !errors.Is(err, ErrNewerSchema) {
-			t.Fatalf("mode %d: %v, want ErrNewerSchema", mode, err)
-		}
-		for _, part := range []string{path, fmt.Sprintf("version %d", version+1), fmt.Sprintf("up to %d", version)} {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("mode %d: the error %q does not say %q", mode, err, part)
-			}
-		}
-	}
-	runRaw(t, path, fmt.Sprintf("PRAGMA user_version=%d", version))
-	wantPlant(t, openStore(t, path, Serve), fern(1))
-}
-
 // A file of another program is refused and not changed.
 func TestForeignFileIsRefused(t *testing.T) {
 	scripts := map[string]string{
@@ -525,93 +497,6 @@ func TestOnlyTheOwnerCanReadTheStore(t *testing.T) {
 			}
 		}
 		mustClose(t, s)
-	}
-}
-
-// A store of each older schema is made by hand. Open migrates it to the newest schema
-// and keeps its data.
-func TestMigrationKeepsTheData(t *testing.T) {
-	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	newest := newPath(t)
-	mustClose(t, mustOpen(t, newest, Serve))
-	want := describe(t, newest)
-
-	for version := 1; version < len(steps); version++ {
-		t.Run(fmt.Sprintf("from %d", version), func(t *testing.T) {
-			t.Parallel()
-			path := newPath(t)
-			for _, step := range steps[:version] {
-				script, err := schemaFiles.ReadFile(step)
-				if err != nil {
-					t.Fatal(err)
-				}
-				runRaw(t, path, string(script))
-			}
-			token := newToken("kept")
-			token.LastUsed = token.Created.Add(time.Hour)
-			table := "plants"
-			if version >= 4 {
-				table = "stored"
-			}
-			runRaw(t, path, fmt.Sprintf(`
-				PRAGMA application_id=%d; PRAGMA user_version=%d;
-				INSERT INTO %s VALUES (1, 'fern', 'green'), (-5, '', NULL), (7, 'moss', '');
-				INSERT INTO tokens (hash, name, scopes, created, used) VALUES (x'%x', 'kept', '%s', %d, %d);`,
-				applicationID, version, table, token.Hash, plantstore.FormatScopes(token.Scopes),
-				token.Created.Unix(), token.LastUsed.Unix()))
-			if version >= 9 {
-				runRaw(t, path, "INSERT INTO stored_by_tag SELECT tag, id FROM stored WHERE tag IS NOT NULL")
-			}
-
-			s := mustOpen(t, path, Serve)
-			wantPlant(t, s, fern(1))
-			wantPlant(t, s, plantstore.Plant{ID: -5})
-			wantPlant(t, s, plantstore.Plant{ID: 7, Name: "moss", Tag: plantstore.NewTag("")})
-			if got, err := s.Token(t.Context(), token.Hash); err != nil || !reflect.DeepEqual(got, token) {
-				t.Errorf("Token: %v, %v, want %v", got, err, token)
-			}
-			page, err := s.List(t.Context(), plantstore.Query{Tag: plantstore.NewTag("green"), Limit: 10})
-			if err != nil || len(page.Plants) != 1 || page.Plants[0] != fern(1) {
-				t.Errorf("List by tag: %v, %v", page, err)
-			}
-			mustClose(t, s)
-			if got := describe(t, path); got != want {
-				t.Errorf("the schema is\n%s\nwant\n%s", got, want)
-			}
-		})
-	}
-}
-
-// describe returns the file's schema and its version.
-func describe(t *testing.T, path string) string {
-	t.Helper()
-	c := openRaw(t, path)
-	defer c.Close()
-	return text(t, c, "SELECT sql FROM sqlite_schema ORDER BY type, name", 0) +
-		"\nuser_version " + text(t, c, "PRAGMA user_version", 0) +
-		"\napplication_id " + text(t, c, "PRAGMA application_id", 0)
-}
-
-func TestFailedMigrationChangesNothing(t *testing.T) {
-	path := newPath(t)
-	script, err := schemaFiles.ReadFile("schema/0001_plants_and_tokens.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The second step cannot create an index that exists already.
-	runRaw(t, path, fmt.Sprintf("%s; CREATE INDEX plants_by_tag ON plants (name); PRAGMA application_id=%d; PRAGMA user_version=1",
-		script, applicationID))
-	before := describe(t, path)
-	for range 2 {
-		if _, err := Open(path, Serve); err == nil || !strings.Contains(err.Error(), "to schema 2") {
-			t.Fatalf("Open: %v, want a failure of step 2", err)
-		}
-	}
-	if after := describe(t, path); after != before {
-		t.Errorf("the schema is\n%s\nwant\n%s", after, before)
 	}
 }
 

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"fmt"
-	"io/fs"
 	"strings"
 	"testing"
 
@@ -167,107 +166,4 @@ func TestDeletesOfLargePlantsAreAppliedInParts(t *testing.T) {
 	if n, err := s.Stats(t.Context()); err != nil || n.Plants != 0 {
 		t.Errorf("%d plants, %v", n.Plants, err)
 	}
-}
-
-// A store of an older schema, killed in the middle of a flush: plants up to id 2 are flushed.
-func TestMigrationCountsTheTagsOfUnflushedPlants(t *testing.T) {
-	path := storeOfSchema(t, 7)
-	runRaw(t, path, `
-		INSERT INTO stored VALUES (1, '', 'b'), (2, '', 'b'), (3, '', 'a'), (4, '', 'a'), (5, '', NULL);
-		INSERT INTO log (seq, time, "by", type, id, name, tag) VALUES
-			(1, 1, '', 1, 1, '', 'a'), (2, 1, '', 1, 3, '', 'a'), (3, 1, '', 1, 4, '', 'a'), (4, 1, '', 1, 5, '', NULL),
-			(5, 1, '', 2, 1, '', 'b'), (6, 1, '', 1, 2, '', 'b'), (7, 1, '', 3, 3, '', 'a'), (8, 1, '', 2, 5, '', 'c'),
-			(9, 1, '', 2, 5, '', 'd'), (10, 1, '', 1, 6, '', 'd'), (11, 1, '', 3, 6, '', 'd');
-		UPDATE log_state SET flushed = 4, plants = 4;`)
-	s := openStore(t, path, Serve)
-	if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{a 1 false} {b 2 false} {d 1 false}]" {
-		t.Errorf("the tags are %s", got)
-	}
-	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != 4 || stats.Unflushed != 0 {
-		t.Errorf("Stats: %+v, %v", stats, err)
-	}
-	if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
-		t.Errorf("check: %q, %v", problems, err)
-	}
-}
-
-// storeOfSchema returns the path of an empty store of an older schema.
-func storeOfSchema(t *testing.T, version int) string {
-	t.Helper()
-	path := newPath(t)
-	steps, err := fs.Glob(schemaFiles, "schema/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range steps[:version] {
-		script, err := schemaFiles.ReadFile(step)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runRaw(t, path, string(script))
-	}
-	runRaw(t, path, fmt.Sprintf("PRAGMA application_id=%d; PRAGMA user_version=%d", applicationID, version))
-	return path
-}
-
-// A store that had an index on tags, killed in the middle of a flush: all plants up to row
-// 9 are flushed, and the numbers of tags before c. Plant 1 has had three tags since.
-func TestMigrationFindsPlantsByTheirTags(t *testing.T) {
-	path := storeOfSchema(t, 8)
-	runRaw(t, path, `
-		INSERT INTO stored VALUES (1, '', 'c'), (2, '', 'b'), (4, '', 'a'), (5, '', NULL);
-		INSERT INTO log (seq, time, "by", type, id, name, tag, was) VALUES
-			(1, 1, '', 1, 1, '', 'a', NULL), (2, 1, '', 1, 3, '', 'a', NULL), (3, 1, '', 1, 4, '', 'a', NULL), (4, 1, '', 1, 5, '', NULL, NULL),
-			(5, 1, '', 2, 1, '', 'b', 'a'), (6, 1, '', 2, 1, '', 'a', 'b'), (7, 1, '', 1, 2, '', 'b', NULL), (8, 1, '', 3, 3, '', 'a', NULL),
-			(9, 1, '', 2, 1, '', 'c', 'a'),
-			(10, 1, '', 2, 2, '', 'a', 'b'), (11, 1, '', 2, 2, '', 'd', 'a'), (12, 1, '', 3, 4, '', 'a', NULL);
-		INSERT INTO stored_tags VALUES ('a', 1), ('b', 1);
-		UPDATE log_state SET flushed = 4, plants = 4, tags_seq = 9, tags_next = 'c';`)
-	s := openStore(t, path, Serve)
-	examine := func(when string) {
-		t.Helper()
-		if got := fmt.Sprint(allTags(t, s, "", 10)); got != "[{c 1 false} {d 1 false}]" {
-			t.Errorf("%s, the tags are %s", when, got)
-		}
-		for tag, want := range map[string]string{"a": "[]", "b": "[]", "c": "[1]", "d": "[2]"} {
-			page, err := s.List(t.Context(), plantstore.Query{Tag: plantstore.NewTag(tag), Limit: 10})
-			ids := []plantstore.ID{}
-			for _, p := range page.Plants {
-				ids = append(ids, p.ID)
-			}
-			if fmt.Sprint(ids) != want || err != nil {
-				t.Errorf("%s, the plants %v have the tag %s, want %s, %v", when, ids, tag, want, err)
-			}
-		}
-		if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
-			t.Errorf("%s: %q, %v", when, problems, err)
-		}
-	}
-	examine("after the migration")
-	for s.freezeRest() {
-		if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(1, flushText) }); err != nil {
-			t.Fatal(err)
-		}
-		examine("during the flush")
-	}
-	if got := text(t, s.write.conn, "SELECT group_concat(tag || id) FROM stored_by_tag", 0); got != "c1,d2" {
-		t.Errorf("the table has %s", got)
-	}
-}
-
-// An older server that has the store open, or is started again, would go on to write the old
-// tables.
-func TestOnlyAServerMigrates(t *testing.T) {
-	path := storeOfSchema(t, 8)
-	before := describe(t, path)
-	for _, mode := range []Mode{Existing, Share} {
-		if _, err := Open(path, mode); err == nil || !strings.Contains(err.Error(), "start the server of this release first") {
-			t.Errorf("mode %d: %v", mode, err)
-		}
-	}
-	if after := describe(t, path); after != before {
-		t.Errorf("the schema is\n%s\nwant\n%s", after, before)
-	}
-	mustClose(t, mustOpen(t, path, Serve))
-	mustClose(t, mustOpen(t, path, Existing))
 }

@@ -1,56 +1,71 @@
--- The tables that earlier releases write get other names: their servers that still run do not
--- look at the schema again, and must fail instead of writing what this release would misread.
--- Without tokens they refuse every request. The view is for people to read. It has a WITH, so
--- that PostgreSQL lets nobody write to it.
-ALTER TABLE plants RENAME TO stored_plants;
-ALTER TABLE tokens RENAME TO stored_tokens;
-ALTER TABLE webhooks RENAME TO stored_webhooks;
+-- Text is escaped by escape.go in the order of its bytes: U+0000 is stored as U+0001 U+0001,
+-- and U+0001 as U+0001 U+0002. A token in the log is JSON, which has its own escapes.
+
+CREATE TABLE stored_plants (
+  id   bigint CONSTRAINT plants_pkey PRIMARY KEY,
+  name text NOT NULL,
+  tag  text
+);
+
+-- The plants, for people to read. The view has a WITH, so that PostgreSQL lets nobody write to it.
 CREATE VIEW plants AS WITH stored AS (SELECT id, name, tag FROM stored_plants) SELECT id, name, tag FROM stored;
 
+-- A tag can be longer than an index entry may be, so the index has only its start.
+-- COLLATE "C" orders by bytes, the same way on every machine.
+CREATE INDEX plants_by_tag ON stored_plants ((left(tag, 100) COLLATE "C"), id) WHERE tag IS NOT NULL;
+
+-- The log of changes, with one row for the events of a batch: one event for each write that
+-- changed something, in the order in which they took effect. The arrays have an element for
+-- each event; the first event has the number first, and all have the same time. time is Unix
+-- microseconds, "by" the public id of the token, type 1 created, 2 replaced, 3 deleted. name
+-- and tag are the plant's after the change, or before a deletion. Creating a token is type 4,
+-- and revoking one type 5: such an event has the id 0, and the token after the change, as
+-- JSON, as its name. bytes is the size of the row, as long as its arrays are not compressed.
+CREATE TABLE log (
+  first bigint CONSTRAINT log_first PRIMARY KEY,
+  time  bigint NOT NULL,
+  "by"  text[] NOT NULL,
+  type  smallint[] NOT NULL,
+  id    bigint[] NOT NULL,
+  name  text[] NOT NULL,
+  tag   text[] NOT NULL,
+  bytes bigint
+);
+
+-- The log with a row for each event.
+CREATE VIEW events AS
+SELECT log.first + e.n - 1 AS seq, log.time, e."by", e.type, e.id, e.name, e.tag
+FROM log, unnest(log."by", log.type, log.id, log.name, log.tag) WITH ORDINALITY AS e ("by", type, id, name, tag, n);
+
+-- The end of the log, and how far it has been trimmed, in one row. A transaction that
+-- appends to the log updates seq after every other statement that can block, so the
+-- order of seq is the order of commits. store identifies this store in cursors. plants is the
+-- number of plants, and bytes the sum of the sizes of the log's rows.
+--
 -- Only a release that supports the schema oldest_writer or a later one may write. Every
 -- transaction that writes sets oldest_writer to NULL if its release does not, which fails. A
 -- later step that no release before schema N may write to has
 --   UPDATE log_state SET oldest_writer = N;
 -- and this column and the table plantstore_schema stay as they are in every schema.
-ALTER TABLE log_state ADD COLUMN oldest_writer integer NOT NULL DEFAULT 9;
-
--- The number of plants per tag is counted when it is asked for.
-ALTER TABLE log DROP COLUMN tag_key, DROP COLUMN tag_text, DROP COLUMN tag_plants, DROP COLUMN tag_size;
-DROP TABLE tags, tags_state;
-
--- Text is escaped by escape.go in the order of its bytes: U+0000 is stored as U+0001 U+0001,
--- and U+0001 as U+0001 U+0002. So far, U+241B U+241B, U+241B U+2400 and U+2400 stood for
--- U+241B, U+2400 and U+0000. The innermost replacement comes first. A token in the log is JSON,
--- which has its own escapes.
-CREATE FUNCTION new_escape(stored text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT replace(replace(replace(replace(replace(replace(replace(stored,
-    chr(1), chr(1) || chr(2)),
-    chr(9243) || chr(9243), chr(1) || chr(3)),
-    chr(9243) || chr(9216), chr(1) || chr(4)),
-    chr(9216), chr(1) || chr(5)),
-    chr(1) || chr(3), chr(9243)),
-    chr(1) || chr(4), chr(9216)),
-    chr(1) || chr(5), chr(1) || chr(1))
-$$;
-UPDATE stored_plants SET name = new_escape(name), tag = new_escape(tag)
-WHERE name <> new_escape(name) OR tag <> new_escape(tag);
-UPDATE stored_tokens SET name = new_escape(name) WHERE name <> new_escape(name);
-UPDATE log SET (name, tag) = (
-  SELECT array_agg(CASE WHEN e.type < 4 THEN new_escape(e.name) ELSE e.name END ORDER BY n), array_agg(new_escape(e.tag) ORDER BY n)
-  FROM unnest(log.type, log.name, log.tag) WITH ORDINALITY AS e (type, name, tag, n)
-)
-WHERE EXISTS (
-  SELECT FROM unnest(log.type, log.name, log.tag) AS e (type, name, tag)
-  WHERE e.type < 4 AND (e.name <> new_escape(e.name) OR e.tag <> new_escape(e.tag))
+CREATE TABLE log_state (
+  id            integer PRIMARY KEY,
+  store         text NOT NULL,
+  seq           bigint NOT NULL,
+  time          bigint NOT NULL,
+  trimmed       bigint NOT NULL,
+  trimmed_time  bigint NOT NULL,
+  plants        bigint NOT NULL DEFAULT 0,
+  oldest_writer integer NOT NULL DEFAULT 9,
+  bytes         bigint NOT NULL DEFAULT 0
 );
-DROP FUNCTION new_escape;
+INSERT INTO log_state VALUES (1, substr(md5(random()::text || clock_timestamp()::text), 1, 10), 0, 0, 0, 0, 0, 9, 0);
 
--- The size of each row of the log in bytes, as long as its arrays are not compressed, and the
--- sum of them. Rows that exist have none: they are not written again, and do not change.
-ALTER TABLE log ADD COLUMN bytes bigint;
-ALTER TABLE log_state ADD COLUMN bytes bigint NOT NULL DEFAULT 0;
-UPDATE log_state SET bytes = (
-  SELECT coalesce(sum(70 + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)), 0) FROM log
+-- The results of batches that must not be applied twice, kept for a while. Each is
+-- an outcome, or the code of a refusal.
+CREATE TABLE batches (
+  id      uuid PRIMARY KEY,
+  results integer[] NOT NULL,
+  at      timestamptz NOT NULL DEFAULT now()
 );
 
 -- create_plants adds plants and appends that to the log, as one batch. It locks what others lock
@@ -90,5 +105,33 @@ BEGIN
 END
 $$;
 
+-- Times are Unix seconds; NULL stands for never. rate is how many requests the token may
+-- make, such as 200/s,burst=400; NULL stands for the server's default.
+CREATE TABLE stored_tokens (
+  seq     bigint GENERATED BY DEFAULT AS IDENTITY (SEQUENCE NAME tokens_seq_seq) CONSTRAINT tokens_pkey PRIMARY KEY,
+  hash    bytea NOT NULL CONSTRAINT tokens_hash_key UNIQUE CONSTRAINT tokens_hash_check CHECK (length(hash) = 32),
+  name    text NOT NULL,
+  scopes  text NOT NULL,
+  created bigint NOT NULL,
+  expires bigint,
+  revoked bigint,
+  used    bigint,
+  rate    text
+);
+
 -- Tokens in the order in which they ended or will end, the last those that never will.
 CREATE INDEX tokens_by_end ON stored_tokens (coalesce(revoked, expires, 9223372036854775807), seq, revoked);
+
+-- Webhooks, in the order of their creation. value is JSON, in which U+0000 is escaped
+-- anyway. It is not jsonb, which rejects it even then.
+CREATE TABLE stored_webhooks (
+  seq   bigint CONSTRAINT webhooks_pkey PRIMARY KEY,
+  id    text NOT NULL CONSTRAINT webhooks_id_key UNIQUE,
+  value text NOT NULL
+);
+
+-- The last attempts to deliver events to a webhook: a JSON array, the newest first.
+CREATE TABLE deliveries (
+  webhook text PRIMARY KEY,
+  value   text NOT NULL
+);

@@ -1,14 +1,14 @@
 -- Nothing is rewritten for each batch: while a transaction stays open, PostgreSQL can remove none
 -- of the old versions of a row, and each batch would walk over all of them. So a row of the log
 -- also has the number of plants and the bytes that were ever appended, with this row. Rows of
--- earlier schemas do not, except the newest.
+-- the schema before do not, except the newest.
 ALTER TABLE log ADD COLUMN plants bigint, ADD COLUMN total_bytes bigint;
 UPDATE log SET plants = log_state.plants, total_bytes = log_state.bytes
 FROM log_state WHERE first = (SELECT max(first) FROM log);
 
 -- The same for the last event that was trimmed, in one row. Trimming increases its key, so that
 -- its last version is found at the end of the index. plants is NULL if that event is in a row of
--- an earlier schema.
+-- the schema before.
 CREATE TABLE log_start (
   seq         bigint PRIMARY KEY,
   time        bigint NOT NULL,
