@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Address returns the address of the client that sent a request: of the connection, or
-// if that is a trusted proxy's, the last one in Forwarded or X-Forwarded-For that is not.
+// Address returns the address of the client that sent a request: the connection's, or if
+// that is a trusted proxy's, the last one in Forwarded or X-Forwarded-For that is not.
 func (g *Guard) Address(r *http.Request) netip.Addr {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -30,8 +30,8 @@ func (g *Guard) Address(r *http.Request) netip.Addr {
 	return from
 }
 
-// Subscriber returns the address of the client for a limit of each address. The addresses of
-// an IPv6 /64 belong to one subscriber, and count as one.
+// Subscriber returns the address of the client for limits per address. The addresses of an
+// IPv6 /64 belong to one subscriber, and count as one.
 func (g *Guard) Subscriber(r *http.Request) netip.Addr {
 	addr := g.Address(r)
 	if addr.Is6() {
@@ -70,8 +70,8 @@ func (g *Guard) lastUntrusted(from netip.Addr, hops []string) netip.Addr {
 	return from
 }
 
-// forwarded returns the for parameter of each element of Forwarded (RFC 7239), empty if
-// it has none.
+// forwarded returns the for parameter of each element of Forwarded (RFC 7239), or "" if the
+// element has none.
 func forwarded(fields []string) (hops []string) {
 	for element := range strings.SplitSeq(strings.Join(fields, ","), ",") {
 		hop := ""

@@ -23,20 +23,20 @@ import (
 )
 
 const (
-	// reloadInterval is how often the cache is loaded, and cacheTTL how long what was
-	// read from the store is trusted, counted from when the read began. A revocation
-	// takes effect within cacheTTL.
+	// reloadInterval is how often the cache is loaded, and cacheTTL how long a read from
+	// the store is trusted, counted from when it began. A revocation takes effect within
+	// cacheTTL.
 	reloadInterval = time.Second
 	cacheTTL       = 1900 * time.Millisecond
-	// touchInterval is how often the last use of tokens is recorded, and maxTouched of how many,
-	// the oldest record first: PostgreSQL cannot remove the old rows while anybody's transaction
-	// is open.
+	// touchInterval is how often the last use of tokens is recorded, and maxTouched for how
+	// many tokens, the oldest record first: PostgreSQL cannot remove the old rows while
+	// anybody's transaction is open.
 	touchInterval = 10 * time.Second
 	maxTouched    = 100
 	// runTimeout limits how long Run waits for a store that does not respond.
 	runTimeout = 5 * time.Second
-	// warnInterval is how often it is logged, at most, that the tokens cannot be loaded, or
-	// the keys of the identity provider.
+	// warnInterval is the shortest time between two records of a failure to load the
+	// tokens, or the keys of the identity provider.
 	warnInterval = time.Minute
 )
 
@@ -49,7 +49,7 @@ type Store interface {
 
 // Options adjust a [Guard]. The zero value of a field stands for its default.
 type Options struct {
-	// StoreTimeout is how long a request waits for a token that must be looked up:
+	// StoreTimeout is how long a request waits for a token that must be looked up. Default:
 	// 30 s.
 	StoreTimeout time.Duration
 	// Log receives a record when the store fails in the background.
@@ -67,8 +67,8 @@ type Options struct {
 
 // Caller is who sent a request.
 type Caller struct {
-	// Token is one of the store's, or has what the identity provider says: its Hash is
-	// then of the caller and not of the secret, and its Name is the subject.
+	// Token is one of the store's, or describes the identity provider's: its Hash is then
+	// of the caller and not of the secret, and its Name is the subject.
 	plantstore.Token
 	// Issuer and Subject are empty without an identity provider.
 	Issuer, Subject string
@@ -81,10 +81,9 @@ type Caller struct {
 
 // Guard decides by the bearer token who is calling and what they may do. It caches the
 // active tokens, and looks up one that is not in the cache, so that a new token works
-// immediately. It never trusts what it read more than two seconds ago: if the store
-// does not respond, requests wait, and then fail. Without [Guard.Run] it works too,
-// but the cache goes stale and every token is looked up. All methods are safe for
-// concurrent use.
+// immediately. It never trusts a read from more than two seconds ago: if the store does not
+// respond, requests wait, and then fail. Without [Guard.Run] it still works, but the cache
+// goes stale and every token is looked up. All methods are safe for concurrent use.
 type Guard struct {
 	store Store
 	opts  Options
@@ -93,11 +92,11 @@ type Guard struct {
 	cache atomic.Pointer[snapshot]
 
 	lookups  singleflight.Group
-	turn     *semaphore.Weighted // of a lookup
+	turn     *semaphore.Weighted // held by the lookup that runs
 	failures *addressLimits      // nil without a limit
 	provider *provider           // nil without an identity provider
-	warned   time.Time           // by Run
-	// unrecorded has the last use of tokens that are no longer in the cache, until it is
+	warned   time.Time           // belongs to Run
+	// unrecorded holds the last use of tokens that are no longer in the cache, until it is
 	// recorded. It belongs to Run.
 	unrecorded map[plantstore.TokenHash]time.Time
 }
@@ -110,7 +109,7 @@ type snapshot struct {
 	replaced chan struct{} // closed once there is another
 }
 
-// entry is a token and its last use. The next snapshot shares that and the caller's
+// entry is a token and its last use. The next snapshot shares the last use and the caller's
 // limiter.
 type entry struct {
 	caller Caller
@@ -119,21 +118,21 @@ type entry struct {
 	added time.Time
 }
 
-// lastUse is when a token was last used, and which use is recorded, in Unix seconds.
+// lastUse is the last use of a token, and the last one that is recorded, in Unix seconds.
 type lastUse struct {
 	at       atomic.Int64
 	recorded int64 // belongs to Run
 }
 
-// AnyScope is the scope of what every valid token may do.
+// AnyScope is the scope of operations that every valid token may call.
 const AnyScope plantstore.Scope = "*"
 
-// Both returns the scope of what needs two.
+// Both returns the scope of operations that need two.
 func Both(first, second plantstore.Scope) plantstore.Scope { return first + bothScopes + second }
 
 const bothScopes = "+"
 
-// Info returns what the interface shows of the caller's token.
+// Info returns the caller's token as the interface shows it.
 func (c *Caller) Info() plantstore.TokenInfo {
 	if c.Issuer == "" {
 		return c.Token.Info()
@@ -184,9 +183,9 @@ func (g *Guard) Admit(r *http.Request, scope plantstore.Scope, now time.Time) (*
 	return caller, err
 }
 
-// countFailure returns the error of a request without a valid token, or another if its
-// address has had too many of them. A failure of the store is not the client's. While the
-// keys of the identity provider are unknown, everybody could send tokens that may be
+// countFailure returns the error of a request without a valid token, or another error if
+// its address has sent too many of them. A failure of the store is not the client's. While
+// the keys of the identity provider are unknown, everybody could send tokens that may be
 // valid, so these count. That locks nobody out: a valid token is served once its key is
 // known, however many were refused before.
 func (g *Guard) countFailure(r *http.Request, err error) error {
@@ -215,14 +214,14 @@ func (g *Guard) Check(ctx context.Context, authorization []string, scope plantst
 
 // check is Check. If r is given, it fails with errFlood where a token would have to be
 // looked up for an address that has had too many failures. Before that it waits for the
-// next load of the cache, which has the token if it is new.
+// next load of the cache, which includes the token if it is new.
 func (g *Guard) check(ctx context.Context, authorization []string, scope plantstore.Scope, r *http.Request, now time.Time) (*Caller, error) {
 	secret, err := bearer(authorization)
 	if err != nil {
 		return nil, err
 	}
-	// The map's key is the secret's SHA-256. How long a lookup takes tells an
-	// attacker about a hash that they cannot choose, and nothing about the secret.
+	// The map's key is the secret's SHA-256. The duration of a lookup tells an attacker
+	// about a hash that they cannot choose, and nothing about the secret.
 	hash := plantstore.HashSecret(secret)
 	if g.provider != nil && isJWT(secret) {
 		caller, err := g.provider.check(ctx, secret, hash, now)
@@ -264,7 +263,7 @@ func (c *Caller) checkScope(scope plantstore.Scope) error {
 	return plantstore.Errorf(plantstore.ErrScope, "this needs %s, but the token has only %s", needs, plantstore.FormatScopes(c.Scopes))
 }
 
-// find returns the entry with the hash: from the cache if that is fresh and has it,
+// find returns the entry with the hash: from the cache if that is fresh and contains it,
 // else from the store.
 func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Request, now time.Time) (*entry, error) {
 	cache := g.cache.Load()
@@ -290,8 +289,8 @@ func (g *Guard) find(ctx context.Context, hash plantstore.TokenHash, r *http.Req
 	return nil, fmt.Errorf("look up a token: %w: %w", plantstore.ErrUnavailable, err)
 }
 
-// awaitLoad returns the entry with the hash once the cache has been loaded again, or nil
-// if it has none, or is not loaded within its TTL, or never was.
+// awaitLoad returns the entry with the hash once the cache has been loaded again, or nil if
+// there is none, or if the cache is not loaded within its TTL, or never was.
 func (g *Guard) awaitLoad(ctx context.Context, hash plantstore.TokenHash) *entry {
 	start := time.Now()
 	timeout := time.NewTimer(cacheTTL)
@@ -317,7 +316,7 @@ func (g *Guard) replace(next *snapshot) {
 	close(g.cache.Swap(next).replaced)
 }
 
-// newEntry returns the entry of a token, whose last one is given if there is one.
+// newEntry returns the entry of a token. last is its previous entry, or nil.
 func (g *Guard) newEntry(token plantstore.Token, last *entry) *entry {
 	e := &entry{caller: Caller{Token: token, Public: token.Hash.ID()}}
 	if !token.Expires.IsZero() {
@@ -350,8 +349,8 @@ func (g *Guard) add(token plantstore.Token) *entry {
 // one for a single run of a pipeline.
 const shortLived = 7 * 24 * time.Hour
 
-// NextExpiry returns when the next of the store's tokens expires, as of the last load, leaving
-// out those that are short-lived. It returns the zero Time if none will.
+// NextExpiry returns when the next of the store's tokens expires, as of the last load,
+// except short-lived ones. It returns the zero Time if none will.
 func (g *Guard) NextExpiry(now time.Time) (next time.Time) {
 	for _, e := range g.cache.Load().tokens {
 		t := e.caller.Token
@@ -413,7 +412,7 @@ func (g *Guard) reload(ctx context.Context) {
 		if next.tokens[hash] != nil {
 			continue
 		}
-		// What was added in the meantime may be newer than what the store returned.
+		// Entries added in the meantime may be newer than the store's response.
 		if !e.added.Before(start) {
 			next.tokens[hash] = e
 		} else if at, unrecorded := e.use.next(); unrecorded {
@@ -429,8 +428,8 @@ func (u *lastUse) next() (at int64, newer bool) {
 	return at, at > u.recorded
 }
 
-// touch records the uses that are newer than those recorded before: those of tokens that have
-// left the cache, and of up to most others.
+// touch records the uses that are newer than the recorded ones: of tokens that have left
+// the cache, and of up to most others.
 func (g *Guard) touch(ctx context.Context, most int) {
 	cache := g.cache.Load()
 	used := maps.Clone(g.unrecorded)

@@ -23,7 +23,7 @@ import (
 
 const (
 	// maxMetadata is the largest response of an identity provider, in bytes, and maxKeys
-	// how many of its keys are used.
+	// the number of its keys that are used.
 	maxMetadata, maxKeys = 256 << 10, 64
 	// fetchTimeout is how long the provider may take to respond.
 	fetchTimeout = 5 * time.Second
@@ -33,8 +33,8 @@ const (
 	minRSABits   = 2048
 )
 
-// algorithms are those with a public key. With others, whoever can verify a token could
-// make one.
+// algorithms are the ones with a public key. With others, whoever can verify a token could
+// create one.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
@@ -51,10 +51,10 @@ func algorithmNames() []string {
 // keys are the provider's keys at some time. They are immutable.
 type keys struct{ all []jose.JSONWebKey }
 
-// keySet has the keys of an identity provider. It fetches them when a token has a key
-// that it does not know, but not more often than every refresh interval, whatever
-// clients send. So it knows a new key after that interval, whatever they send. While the
-// provider is down, the keys that are known stay valid.
+// keySet holds the keys of an identity provider. It fetches them when a token names an
+// unknown key, but not more often than every refresh interval. So, whatever clients send,
+// it knows a new key after that interval. While the provider is down, known keys stay
+// valid.
 type keySet struct {
 	issuer  string
 	refresh time.Duration
@@ -62,7 +62,7 @@ type keySet struct {
 	log     *slog.Logger
 	current atomic.Pointer[keys] // nil until the first are known
 
-	fetches singleflight.Group // has one at a time, which owns what follows
+	fetches singleflight.Group // runs one at a time, which owns the following fields
 	tried   time.Time          // when the last fetch began
 	warned  time.Time          // when the last failure was logged
 }
@@ -91,7 +91,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	if err == nil {
 		return payload, nil
 	}
-	k.fetchOnce(ctx, context.WithoutCancel(ctx)) // others may wait for it
+	k.fetchOnce(ctx, context.WithoutCancel(ctx)) // not cancelled with ctx: others may wait for it
 	if next := k.current.Load(); next != known {
 		return next.verify(signed)
 	}
@@ -132,8 +132,8 @@ func (k *keySet) run(ctx context.Context) {
 	}
 }
 
-// fetchOnce fetches the keys, or waits for whoever does, until ctx ends. It does nothing if
-// the last fetch began less than the refresh interval ago. Whether it succeeded shows in
+// fetchOnce fetches the keys, or waits for a fetch in progress, until ctx ends. It does
+// nothing if the last fetch began less than the refresh interval ago. On success it sets
 // current.
 func (k *keySet) fetchOnce(ctx, fetchCtx context.Context) {
 	fetched := k.fetches.DoChan("", func() (any, error) {
@@ -156,7 +156,7 @@ func (k *keySet) fetch(ctx context.Context) {
 	if err != nil {
 		if ctx.Err() == nil && time.Since(k.warned) > warnInterval {
 			k.warned = time.Now()
-			// It may quote the whole response.
+			// The error may quote the whole response.
 			k.log.Warn("cannot fetch the keys of the identity provider", "issuer", k.issuer, "err", fmt.Sprintf("%.300s", err))
 		}
 		return
@@ -164,7 +164,7 @@ func (k *keySet) fetch(ctx context.Context) {
 	k.current.Store(&keys{found})
 }
 
-// download finds out where the provider's keys are, and returns those that can be used.
+// download finds out where the provider's keys are, and returns the usable ones.
 func (k *keySet) download(ctx context.Context) (usable []jose.JSONWebKey, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil { // others wait for the result
@@ -214,7 +214,7 @@ func (k *keySet) download(ctx context.Context) (usable []jose.JSONWebKey, err er
 	return usable, nil
 }
 
-// isUsable reports whether a key is a public one for signatures.
+// isUsable reports whether a key is a public key for signatures.
 func isUsable(key *jose.JSONWebKey) bool {
 	if number, ok := key.Key.(*rsa.PublicKey); ok && number.N.BitLen() < minRSABits {
 		return false

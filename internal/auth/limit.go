@@ -14,8 +14,8 @@ import (
 	"plantstore/internal/wire"
 )
 
-// A client that ignores refusals gets them late, so that a flood costs the server
-// little: holdTime later, if there are more than these.
+// A client that ignores refusals gets them late, so that a flood costs the server little:
+// refusals beyond these limits are delayed by holdTime.
 const (
 	holdTime     = time.Second
 	maxRefusals  = 20  // per second
@@ -27,7 +27,7 @@ type limiter struct {
 	rate     plantstore.Rate
 	policy   []string // the header RateLimit-Policy
 	allowed  bucket   // requests
-	refusals bucket   // those that are not held back
+	refusals bucket   // refusals that are not held back
 }
 
 func newLimiter(r plantstore.Rate) *limiter {
@@ -75,9 +75,9 @@ func (l *limiter) refuse(ctx context.Context, now time.Time, what string) error 
 // 0.1 % too much.
 type bucket struct {
 	created  time.Time
-	interval time.Duration // in which a token is added
-	capacity time.Duration // in which an empty bucket fills
-	full     atomic.Int64  // when the bucket will be full; in the past if it is
+	interval time.Duration // time in which a token is added
+	capacity time.Duration // time in which an empty bucket fills
+	full     atomic.Int64  // when the bucket will be full, or since when it has been
 }
 
 func (b *bucket) init(r plantstore.Rate) {
@@ -125,7 +125,7 @@ type RateError struct {
 // Unwrap returns the [*plantstore.Error].
 func (e *RateError) Unwrap() error { return e.error }
 
-// announceExpiry is how long before its end a token's expiry is announced.
+// announceExpiry is how long in advance a token's expiry is announced.
 const announceExpiry = 7 * 24 * time.Hour
 
 // SetHeaders sets the header Plantstore-Token-Expires, if one of the store's tokens
@@ -150,9 +150,9 @@ func (c *Caller) SetHeaders(h http.Header, now time.Time, value *[1]string) {
 	h["Ratelimit"] = value[:]
 }
 
-// addressLimits has a limiter for each address. There is a fixed number of them, so
-// that no flood makes it grow. Addresses may share one: only failed attempts count, so
-// that harms nobody with a valid token.
+// addressLimits has a limiter for each address. Their number is fixed, so that no flood
+// makes it grow. Addresses may share a limiter, which harms nobody with a valid token: only
+// failed attempts count.
 type addressLimits struct {
 	rate     plantstore.Rate
 	seed     maphash.Seed

@@ -48,10 +48,10 @@ func (g *Guard) lookUp(ctx context.Context, hash plantstore.TokenHash) (plantsto
 	}
 }
 
-// runLookup looks up a token when it is its turn, until the deadline of ctx. The
-// requests that share the lookup get their token even if ctx is cancelled. One lookup runs
-// at a time: whatever clients send, the store's connections for tokens are not all busy
-// with lookups when the cache is reloaded.
+// runLookup looks up a token when it is its turn, until the deadline of ctx. The requests
+// that share the lookup get their token even if ctx is cancelled. Lookups run one at a
+// time, so that clients cannot keep all the store's connections for tokens busy when the
+// cache is reloaded.
 func (g *Guard) runLookup(ctx context.Context, hash plantstore.TokenHash) (l lookup) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)

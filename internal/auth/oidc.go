@@ -25,7 +25,7 @@ import (
 const (
 	// maxJWT is the largest token of an identity provider, in bytes.
 	maxJWT = 16 << 10
-	// clockSkew is how much the provider's clock may differ from ours.
+	// clockSkew is how far the provider's clock may differ from ours.
 	clockSkew = time.Minute
 	// maxSubject is the longest subject, in bytes, as in OpenID Connect.
 	maxSubject = 255
@@ -36,15 +36,16 @@ const (
 	sweepInterval = time.Second
 )
 
-// OIDC says which tokens of an identity provider are accepted.
+// OIDC determines which tokens of an identity provider are accepted.
 type OIDC struct {
 	Issuer, Audience string
 	// ScopePrefix precedes our scopes in the claims scope and scp.
 	ScopePrefix string
 	Grants      []Grant
-	// Refresh is how long the provider is not asked for its keys again: 5 s.
+	// Refresh is the shortest time between two requests for the provider's keys. Default: 5
+	// s.
 	Refresh time.Duration
-	// Transport is what the provider is reached by: http.DefaultTransport.
+	// Transport sends the requests to the provider. Default: http.DefaultTransport.
 	Transport http.RoundTripper
 }
 
@@ -82,7 +83,7 @@ type provider struct {
 // verified is a token whose signature and claims are valid.
 type verified struct {
 	caller Caller
-	keys   *keys // that it was verified with
+	keys   *keys // the ones it was verified with
 }
 
 func newProvider(opts OIDC, rate plantstore.Rate, log *slog.Logger) *provider {
@@ -95,7 +96,7 @@ func newProvider(opts OIDC, rate plantstore.Rate, log *slog.Logger) *provider {
 	}
 	p.verifier = oidc.NewVerifier(opts.Issuer, p.keys, &oidc.Config{
 		ClientID: opts.Audience, SupportedSigningAlgs: algorithmNames(),
-		SkipExpiryCheck: true, // it has no clock skew for exp
+		SkipExpiryCheck: true, // go-oidc allows no clock skew for exp
 	})
 	return p
 }
@@ -136,9 +137,9 @@ func (p *provider) remember(hash plantstore.TokenHash, v *verified) {
 	p.verified[hash] = v
 }
 
-// limiterOf returns the limiter of a subject. When there are too many, those that are
-// full are forgotten, since new ones would be the same, and new subjects share one if
-// that does not help. The caller holds mu.
+// limiterOf returns the limiter of a subject. When there are too many, full ones are
+// forgotten, since new ones would be the same; if that does not help, new subjects share
+// one. The caller holds mu.
 func (p *provider) limiterOf(subject plantstore.TokenHash) *limiter {
 	if p.rate.IsZero() {
 		return nil
@@ -164,7 +165,7 @@ func (p *provider) limiterOf(subject plantstore.TokenHash) *limiter {
 	return l
 }
 
-// claims are those of the token's that have a meaning here.
+// claims are the claims of a token that have a meaning here.
 type claims struct {
 	Issuer    string   `json:"iss"`
 	Subject   string   `json:"sub"`
@@ -188,8 +189,8 @@ func (l *textList) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return json.UnmarshalDecode(in, &(*l)[0])
 }
 
-// verify checks everything about a token but its expiry. What is cheap comes before the
-// signature, and counts only once that is known to be valid.
+// verify checks everything about a token except its expiry. Cheap checks come before the
+// signature, and count only once that is known to be valid.
 func (p *provider) verify(ctx context.Context, token string) (*verified, error) {
 	if len(token) > maxJWT {
 		return nil, badJWT("it is larger than %d bytes", maxJWT)
@@ -264,7 +265,7 @@ func isSubject(text string) bool {
 		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// scopesOf returns our scopes that the claims give the caller.
+// scopesOf returns the scopes of ours that the claims grant the caller.
 func (p *provider) scopesOf(c *claims, all map[string]any) []plantstore.Scope {
 	granted := map[plantstore.Scope]bool{}
 	for _, list := range slices.Concat(c.Scope, c.Scp) {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Exponential spaces out retries: the delays double from Min to Max. Each is shortened
-// at random, by half at most, so that callers that failed together do not retry
-// together. It may be copied before its first use.
+// Exponential spaces out retries: the delays double from Min to Max. Each is shortened at
+// random, by up to half, so that callers that failed together do not retry together. It may
+// be copied before its first use.
 type Exponential struct {
 	Min, Max time.Duration
 	next     time.Duration // 0 before the first use

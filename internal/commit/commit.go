@@ -1,13 +1,12 @@
 // Package commit is group commit: it applies concurrent writes to a store in one
 // transaction.
 //
-// There is no timer. A batch is whatever arrived while the previous one was
-// committed, so an idle server adds no delay, and a loaded one commits larger
-// batches. One batch is applied at a time: two would be smaller, and the log of changes
-// puts them in a row anyway. Only where the network takes much of a batch's time, others
-// are sent meanwhile, so that the store always has one to apply. The first write of a
-// batch leads it: its caller waits for its turn, closes the batch, and applies it on behalf
-// of all.
+// There is no timer. A batch is whatever arrived while the previous one was committed, so
+// an idle server adds no delay, and a loaded one commits larger batches. One batch is
+// applied at a time: two would be smaller, and the log of changes orders them anyway. Only
+// if the network takes much of a batch's time are several in flight, so that the store
+// always has one to apply. The caller with the first write of a batch leads it: it waits
+// for its turn, closes the batch, and applies it on behalf of all.
 package commit
 
 import (
@@ -31,8 +30,8 @@ type Applier interface {
 }
 
 // A distant store is reached over a network. RoundTrip returns how long a message to the
-// store and its response take, without any work, and MaxInFlight how many batches it can apply
-// at once.
+// store and its response take, without any work, and MaxInFlight how many batches the store
+// can apply at once.
 type distant interface {
 	RoundTrip() time.Duration
 	MaxInFlight() int
@@ -58,20 +57,20 @@ type Options struct {
 type Tracer interface {
 	// Traced reports whether the request with this context is traced.
 	Traced(ctx context.Context) bool
-	// Commit is called before a batch of that size is applied. It serves these traced
-	// requests, and maybe others. The store gets the returned context; end is called
-	// when it is done.
+	// Commit is called before a batch of that size is applied, which serves these traced
+	// requests, and maybe others. The store gets the returned context; end is called when
+	// it is done.
 	Commit(requests []context.Context, size int) (ctx context.Context, end func(error))
-	// Queued is called for a traced request that waited between the two times, until
-	// Commit returned the context commit.
+	// Queued is called for a traced request that waited between the two times for its
+	// commit. commit is the context that Commit returned.
 	Queued(request, commit context.Context, from, to time.Time)
 }
 
-// maxTraced is how many traced requests of a batch are passed to the tracer.
+// maxTraced is the number of traced requests of a batch that are passed to the tracer.
 const maxTraced = 128
 
-// The size of an import's batches varies between these limits, so that each takes
-// about importTarget: a single write waits no longer than that for an import.
+// The size of an import's batches varies between these limits, so that each takes about
+// importTarget, the longest that a single write waits for an import.
 const (
 	minImport    = 1 << 10
 	maxImport    = 32 << 10
@@ -90,7 +89,7 @@ type Writer struct {
 	opts  Options
 
 	roundTrip  func() time.Duration // nil if the store is on this machine
-	inFlight   chan struct{}        // holds a token for each batch in flight, and those that are withheld
+	inFlight   chan struct{}        // holds a token for each batch in flight, and the withheld ones
 	importGate chan struct{}        // holds a token while a batch of an import is in flight or next in line
 	importSize atomic.Int64         // writes in an import's next batch
 	leaders    sync.WaitGroup       // counts the callers that lead a batch
@@ -100,18 +99,18 @@ type Writer struct {
 	stopping context.Context // ends with broken, or when no more writes are accepted
 	stop     context.CancelFunc
 
-	mu       sync.Mutex    // guards what follows
+	mu       sync.Mutex    // guards the following fields
 	next     *batch        // accepts writes until it is large or its leader closes it; nil if there is none
 	lastSize int           // writes in the last batch that was closed
 	queued   int           // single writes that wait or are in flight
 	bytes    int           // length of their text
-	withheld int           // tokens that nobody may have: the fewer, the more batches are in flight
-	took     time.Duration // by a batch of single writes, on average lately
+	withheld int           // tokens that no batch can get: the fewer, the more batches are in flight
+	took     time.Duration // recent average of a batch of single writes
 }
 
-// batch is a number of writes that are applied together. A caller that adds a
-// write keeps its index and waits for done; results and err are set before that is
-// closed. After an error, results holds those of the writes that were applied.
+// batch is a number of writes that are applied together. A caller that adds a write keeps
+// its index and waits for done; results and err are set before that is closed. After an
+// error, results holds those of the writes that were applied.
 type batch struct {
 	since   time.Time // when the first write arrived
 	writes  []plantstore.Write
@@ -200,13 +199,13 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 	size := write.Plant.TextSize()
 	limit := w.opts.QueueBytes
 	if size > largeWrite {
-		limit -= limit / 4 // the rest is for small ones
+		limit -= limit / 4 // the rest is for small writes
 	}
 	if w.queued >= w.opts.Queue || w.bytes >= limit {
 		return nil, 0, ErrFull
 	}
 	if w.next == nil || w.next.bytes >= maxBatchText {
-		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // likely as many again
+		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // it will likely hold as many again
 		w.leaders.Add(1)
 	}
 	b, i = w.next, len(w.next.writes)
@@ -241,8 +240,9 @@ func (w *Writer) lead(b *batch) {
 	}
 }
 
-// release returns the token of a batch, so that the next one is sent: it alone, another one
-// too, or none, until as many are in flight as the store needs.
+// release returns the token of a batch, so that the next one is sent. It also withholds
+// that token, or returns a withheld one, until as many batches are in flight as the store
+// needs.
 func (w *Writer) release() {
 	if w.roundTrip == nil {
 		<-w.inFlight
@@ -265,8 +265,8 @@ func (w *Writer) release() {
 
 // inFlight returns how many batches should be in flight to a distant store: as many as it
 // can work on during the time of one, and half as many again, because writes do not arrive
-// evenly. If a third of the time or less is that of the network, more than one would only
-// make them smaller.
+// evenly. If the network takes a third of the time or less, more than one would only make
+// them smaller.
 func inFlight(took, roundTrip time.Duration) int {
 	if took >= 3*roundTrip {
 		return 1
@@ -330,8 +330,8 @@ func (w *Writer) traceQueue(ctx context.Context, b *batch, since time.Time) {
 	}
 }
 
-// apply applies the batch, in as many parts as the store makes of it. While the store returns
-// ErrRetry, it retries with backoff until the store timeout.
+// apply applies the batch, in as many parts as the store splits it into. While the store
+// returns ErrRetry, it retries with backoff until the store timeout.
 func (w *Writer) apply(b *batch) error {
 	left := max(w.opts.StoreTimeout-time.Since(b.since), w.opts.StoreTimeout/6)
 	ctx, cancel := context.WithTimeout(b.ctx, left)
@@ -345,7 +345,7 @@ func (w *Writer) apply(b *batch) error {
 			}
 			return err
 		}
-		if b.results == nil { // as a rule, there is one part
+		if b.results == nil { // usually there is one part
 			b.results = results
 		} else {
 			b.results = append(b.results, results...)
@@ -448,7 +448,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.stop()
 	w.mu.Unlock()
 	w.leaders.Wait()
-	for range cap(w.inFlight) - w.withheld { // which no longer changes
+	for range cap(w.inFlight) - w.withheld { // withheld no longer changes
 		w.inFlight <- struct{}{} // and never release it, so that no import starts another batch
 	}
 	return context.Cause(w.broken)

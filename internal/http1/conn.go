@@ -22,17 +22,17 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 type state int
 
 const (
-	fresh  state = iota // It does the TLS handshake, or waits for the first request.
-	idle                // It waits for the next request.
-	busy                // It serves a request.
-	closed              // The server ends it.
+	fresh  state = iota // doing the TLS handshake, or waiting for the first request
+	idle                // waiting for the next request
+	busy                // serving a request
+	closed              // ended by the server
 )
 
 // conn is a connection on the fast path. It serves one request at a time and reuses
 // its memory for the next one.
 type conn struct {
 	duplexConn
-	accepted *countedConn // what is below TLS, or the same
+	accepted *countedConn // the connection below TLS, or duplexConn itself
 	server   *Server
 	cancel   context.CancelFunc // ends the context of the requests
 	request  request
@@ -99,11 +99,9 @@ func (c *conn) leave(rest net.Conn) {
 	s.handoff(rest)
 }
 
-// serveRequests serves requests until the connection ends or a request needs the
-// fallback, which has to see the buffered bytes.
-//
-// Between two requests it does what net/http does: it waits for four bytes, and
-// after a POST it skips line breaks among them.
+// serveRequests serves requests until the connection ends or a request needs the fallback,
+// which has to see the buffered bytes. Between two requests it acts like net/http: it waits
+// for four bytes, and after a POST it skips line breaks among them.
 func (c *conn) serveRequests(buffer []byte) (buffered []byte, fallback bool) {
 	buffered = buffer[:0]
 	afterPost := false
@@ -158,13 +156,11 @@ func (c *conn) enter(next state) bool {
 	return true
 }
 
-// check ends the connection if it exceeds a timeout, or if the server is stopping
-// and the connection serves no request. It cancels a slow request whose client has
-// disconnected. When the server is stopping, a fresh connection gets one more sweep
-// interval: its first request may be in transit.
-//
-// The connection's own goroutine closes it, because TLS sends a message then, which may
-// block.
+// check ends the connection if it exceeds a timeout, or if the server is stopping and the
+// connection serves no request. It cancels a slow request whose client has disconnected.
+// When the server is stopping, a fresh connection gets one more sweep interval: its first
+// request may be in transit. The connection's own goroutine closes it, because TLS then
+// sends a message, which may block.
 func (c *conn) check(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +199,7 @@ type replayConn struct {
 	replay io.Reader
 }
 
-// secureReplayConn has the method ConnectionState, from which net/http takes the TLS of
+// secureReplayConn has the method ConnectionState, from which net/http sets the TLS of
 // requests.
 type secureReplayConn struct {
 	*tls.Conn

@@ -19,7 +19,7 @@ func disconnected(c net.Conn) (closed bool) {
 	if err != nil {
 		return false
 	}
-	_ = raw.Control(func(fd uintptr) { // it fails if the server has closed the connection
+	_ = raw.Control(func(fd uintptr) { // fails if the server has closed the connection
 		next := make([]byte, 25)
 		n, _, err := syscall.Recvfrom(int(fd), next, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		// An alert has type 21. In TLS 1.3 it looks like data, with 2 bytes in 24: the next

@@ -1,12 +1,11 @@
-// Package http1 serves HTTP, plain or with TLS, with a fast path for the requests of
-// HTTP/1.1 that matter most.
+// Package http1 serves HTTP, plain or with TLS, with a fast path for the most important
+// requests of HTTP/1.1.
 //
-// A connection starts on the fast path, unless its client has chosen HTTP/2. It stays
-// there while every request on it is eligible, arrives whole in one read and has the
-// most ordinary form (request.go). The first request that is different hands the
-// connection off to net/http permanently, together with the bytes that were read. So
-// net/http alone decides everything that is difficult about HTTP; the fast path takes
-// only what is unambiguous.
+// A connection starts on the fast path, unless its client has chosen HTTP/2. It stays there
+// while every request on it is eligible, arrives whole in one read and has the most
+// ordinary form (request.go). The first other request hands the connection off to net/http
+// permanently, together with the bytes that were read. So net/http alone decides everything
+// that is difficult about HTTP; the fast path takes only unambiguous requests.
 //
 // The package knows nothing of plants. A handler behaves as it does under net/http,
 // with these limits on the fast path: it must not use the request, its header or its
@@ -33,24 +32,22 @@ import (
 // how late a timeout may be.
 const sweepInterval = 250 * time.Millisecond
 
-// What a connection of HTTP/2 may hold: streams, and bytes of bodies and of a frame that the
-// handler has not read. The smallest window that there may be would make an import over a
-// distance slow.
+// The limits of an HTTP/2 connection: streams, and bytes of bodies and of a frame that the
+// handler has not read. The smallest allowed window would make a distant import slow.
 const (
 	maxStreams       = 20
 	maxReceiveBuffer = 256 << 10
 	maxFrame         = 16 << 10
 )
 
-// Server serves eligible requests on the fast path and all others with net/http.
-//
-// The fast path sets no deadlines and starts no reads to notice that a client has
-// disconnected: that would cost a tenth of a request. A periodic sweep over its
-// connections does both.
+// Server serves eligible requests on the fast path and all others with net/http. The fast
+// path sets no deadlines, and starts no reads to notice that a client has disconnected:
+// that would cost a tenth of a request. Instead, a periodic sweep over its connections does
+// both.
 type Server struct {
 	// MaxConnections is how many connections may be open; 0 is no limit. It must be set
-	// before Serve. A connection beyond it is accepted and gets a 503, see OnRefuse. If
-	// too many of those are open too, it is closed.
+	// before Serve. A connection beyond it is accepted and gets a 503, see OnRefuse. If too
+	// many such connections are open too, it is closed.
 	MaxConnections int
 
 	refusal  string // the body of the 503
@@ -62,17 +59,17 @@ type Server struct {
 	eligible func(method, path string) bool
 	timeouts [closed]time.Duration // how long a connection may be in a state; 0 is forever
 	stopping atomic.Bool           // Shutdown has been called
-	serving  sync.WaitGroup        // the connections on the fast path
+	serving  sync.WaitGroup        // counts the connections on the fast path
 
 	mu      sync.Mutex // guards conns and sweeper
 	conns   map[*conn]struct{}
 	sweeper *time.Timer // not nil while there are connections
 }
 
-// New returns a server with the handler, the timeouts and the log of web, which
-// belongs to the new server and gets the limits of HTTP/2. If web has a TLSConfig, all connections have TLS, with the
-// protocols of its NextProtos. A request for which eligible returns false does not take
-// the fast path.
+// New returns a server with the handler, the timeouts and the log of web, which belongs to
+// the new server and gets the limits of HTTP/2. If web has a TLSConfig, all connections use
+// TLS, with the protocols of its NextProtos. A request for which eligible returns false
+// does not take the fast path.
 func New(web *http.Server, eligible func(method, path string) bool) *Server {
 	web.HTTP2 = &http.HTTP2Config{
 		MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
@@ -211,9 +208,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// OnRefuse says what happens to connections beyond the limit: the body of the 503, which
-// is JSON; which requests are served nevertheless; and what to call for each connection
-// that is refused. It must be called before Serve.
+// OnRefuse configures the treatment of connections beyond the limit: the body of the 503,
+// which is JSON; which requests are served nevertheless; and a function to call for each
+// refused connection. It must be called before Serve.
 func (s *Server) OnRefuse(body string, probe func(method, path string) bool, refused func()) {
 	s.refusal, s.probe, s.refused = body, probe, refused
 }

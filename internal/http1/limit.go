@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// maxExtra is how many connections beyond the limit are read, to find out whether
-	// they are probes. Others are closed immediately.
+	// maxExtra is the number of connections beyond the limit that are read, to find out
+	// whether they are probes. Others are closed immediately.
 	maxExtra = 64
 	// probeTimeout is how long such a connection may last.
 	probeTimeout = 2 * time.Second
 )
 
-// countedConn is an accepted connection, below TLS if there is any. It is open until Close
-// is called.
+// countedConn is an accepted connection, below TLS if there is any. It counts as open until
+// Close is called.
 type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
 	closed atomic.Bool
 }
 
-// Close closes the connection, which may be closed more than once, and counts it once.
+// Close closes the connection. It may be called more than once, and counts once.
 func (c *countedConn) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {

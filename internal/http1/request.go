@@ -13,7 +13,7 @@ import (
 // request is a request on the fast path.
 type request struct {
 	http.Request
-	blank  http.Request // what all requests of the connection have in common
+	blank  http.Request // the fields that all requests of the connection share
 	url    url.URL
 	values []string // of the header
 	body   body

@@ -23,7 +23,7 @@ type response struct {
 	length string // the Content-Length that the handler set, if any
 	close  bool   // no request may follow
 	sent   bool   // Write has sent it already
-	reused bool   // what send has reported then
+	reused bool   // the result of that send
 }
 
 func (r *response) reset() {
@@ -64,7 +64,7 @@ func (r *response) WriteHeader(status int) {
 // lineBreaks makes sure that a value cannot start another line.
 var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ")
 
-// accept reports whether a field of the header is sent as the handler set it.
+// accept reports whether a field of the header is sent as the handler has set it.
 func (r *response) accept(name, value string) bool {
 	switch name {
 	case "Content-Length":
@@ -94,12 +94,12 @@ func (r *response) Write(b []byte) (int, error) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	if r.sent {
-		r.reused = false // the handler has announced less than it writes
+		r.reused = false // the handler writes more than it announced
 		return 0, http.ErrContentLength
 	}
 	if len(b) > bufferSize && len(r.body) == 0 && r.length == strconv.Itoa(len(b)) {
-		// It is all of a large body. To send it now saves a copy, and the handler knows
-		// how long a slow client keeps it in memory.
+		// This is all of a large body. Sending it now saves a copy, and lets the handler
+		// know how long a slow client keeps it in memory.
 		kept := r.body
 		r.body = b
 		reusable, err := r.send()
@@ -144,8 +144,8 @@ func (r *response) send() (reusable bool, err error) {
 	return writeErr == nil && !r.close, nil
 }
 
-// date is the Date of all responses in a second. To format it each time would be a
-// tenth of the work of the fast path.
+// date is the Date of all responses in a second. Formatting it each time would be a tenth
+// of the work of the fast path.
 type date struct {
 	second int64
 	text   string

@@ -11,8 +11,8 @@ import (
 	"plantstore"
 )
 
-// Filter returns a function that reports whether a plant has the tag and the name that the
-// query selects. The function is not safe for concurrent use.
+// Filter returns a function that reports whether the query selects a plant, by its tag and
+// its name. The function is not safe for concurrent use.
 func Filter(q plantstore.Query) func(plantstore.Plant) bool {
 	name := New(q.Contains)
 	_, tagged := q.Tag.Text()
@@ -37,7 +37,7 @@ func New(text string) *Matcher {
 	return m
 }
 
-// Words returns the number of words in a text. White space has none, and neither do
+// Words returns the number of words in a text. White space is no word, and neither are
 // diacritics without a letter.
 func Words(text string) int { return len(New(text).words) }
 
@@ -80,8 +80,8 @@ func (m *Matcher) fold(dst []byte, s string) []byte {
 }
 
 // foldUnicode is fold for a text without ASCII. It decomposes letters, drops the diacritics
-// of Latin, Greek and Cyrillic ones and folds case by Unicode's simple case folding. Marks of
-// other scripts stay: without them, words there would be different words.
+// of Latin, Greek and Cyrillic ones and folds case by Unicode's simple case folding. Marks
+// of other scripts stay, because they distinguish words.
 func (m *Matcher) foldUnicode(dst []byte, s string) []byte {
 	m.nfd.InitString(norm.NFD, s)
 	for !m.nfd.Done() {
@@ -96,7 +96,8 @@ func (m *Matcher) foldUnicode(dst []byte, s string) []byte {
 	return dst
 }
 
-// european has foldRune of the letters of Latin, Greek and Cyrillic: Unicode's tables are slow.
+// european caches least for the letters of Latin, Greek and Cyrillic: Unicode's tables are
+// slow.
 var european = func() (folded [0x530]rune) {
 	for r := range folded {
 		folded[r] = least(rune(r))

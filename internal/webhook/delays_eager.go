@@ -4,8 +4,8 @@ package webhook
 
 import "time"
 
-// With the build tag eager, failed deliveries are repeated soon: tests whose receiver fails
-// need not wait.
+// With the build tag eager, failed deliveries are soon repeated, so that tests whose
+// receiver fails need not wait.
 const (
 	attemptTimeout = 2 * time.Second
 	firstDelay     = 200 * time.Millisecond

@@ -15,18 +15,18 @@ import (
 const (
 	// giveUpAfter is how long an event is attempted before its webhook is disabled.
 	giveUpAfter = 72 * time.Hour
-	// maxUnsaved is how many deliveries may not be saved yet. After a kill they are
-	// sent again, along with those in flight.
+	// maxUnsaved is how many deliveries may be unsaved. After a kill they are sent again,
+	// along with those in flight.
 	maxUnsaved       = 256
 	maxUnsavedShared = 4096
-	// saveInterval is the time between two saves, longer for each event that is pending,
-	// moveInterval that while nothing is sent, and renewInterval the longest such time
-	// for a store that other servers share.
+	// saveInterval is the time between two saves, longer for each pending event. While
+	// nothing is sent it is moveInterval, and for a store that other servers share
+	// renewInterval at most.
 	saveInterval        = 10 * time.Millisecond
 	saveIntervalPending = 50 * time.Microsecond
 	moveInterval        = time.Second
 	renewInterval       = 3 * time.Second
-	// recordInterval is how often the last attempts are saved at most.
+	// recordInterval is the shortest time between two saves of the last attempts.
 	recordInterval = time.Second
 	// A store that servers share rewrites a row for each save, and cannot remove the old ones
 	// while anybody's transaction is open. There the time between two saves of a webhook is at
@@ -47,7 +47,7 @@ var errChanged = errors.New("the webhook has changed")
 // disabled. One goroutine runs it; others send and save.
 type delivery struct {
 	sender  *Sender
-	hook    plantstore.Webhook // as it was at the start
+	hook    plantstore.Webhook // its state at the start
 	secrets []string
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it has ended
@@ -55,19 +55,19 @@ type delivery struct {
 	queue    *queue
 	results  chan result
 	changed  <-chan struct{}       // closed when there may be events after the queue's position; nil if there may be already
-	readAt   time.Time             // not before then, after an error
+	readAt   time.Time             // no read before then, after an error
 	attempts []plantstore.Delivery // the last ones, the newest first
 
-	delivered time.Time // when an event last was
+	delivered time.Time // when an event was last delivered
 	lastError string    // why an attempt last failed
 
 	recorded   bool // the attempts are saved, or being saved
 	recordedAt time.Time
 
-	// version counts the attempts. It is savedVersion that is saved, and savingVersion
-	// that is being saved, if saving is set.
+	// version counts the attempts. savedVersion has been saved, and savingVersion is being
+	// saved if saving is set.
 	version, savedVersion, savingVersion int
-	moved                                bool // the position has, since it was saved
+	moved                                bool // the position has moved since it was saved
 	saving                               bool
 	saves                                chan error
 	savedAt                              time.Time
@@ -77,7 +77,7 @@ type result struct {
 	item     *item
 	attempt  plantstore.Delivery
 	gone     bool // the log no longer has the event
-	unwanted bool // nothing was sent: its type was wanted when it was read
+	unwanted bool // nothing was sent: its type is no longer wanted
 	stopped  bool // the attempt was abandoned
 }
 
@@ -126,7 +126,7 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 			case err == nil:
 				d.savedVersion = d.savingVersion
 			case errors.Is(err, errChanged) || errors.Is(err, plantstore.ErrNoWebhook):
-				d.sender.wake() // to look at what has changed
+				d.sender.wake() // so that it notices the change
 				return ""
 			default:
 				d.sender.warn(ctx, "cannot save the progress of a webhook", d.hook.ID, err)
@@ -144,8 +144,8 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 	return ""
 }
 
-// wait returns how long nothing is due. What is due and cannot be done does not count: a
-// result, or the end of a save, changes that.
+// wait returns the time until something is due. Work that is due but blocked does not
+// count: a result, or the end of a save, will unblock it.
 func (d *delivery) wait() time.Duration {
 	next := time.Now().Add(recordInterval)
 	earlier := func(t time.Time) {
@@ -165,7 +165,7 @@ func (d *delivery) wait() time.Duration {
 	return max(0, time.Until(next))
 }
 
-// maySend reports whether few enough deliveries are not saved yet.
+// maySend reports whether few enough deliveries are unsaved.
 func (d *delivery) maySend() bool {
 	if d.sender.opts.Shared {
 		return d.version-d.savedVersion < maxUnsavedShared
@@ -218,7 +218,7 @@ func (d *delivery) attempt(ctx context.Context, it *item) result {
 	return r
 }
 
-// payload returns what is sent about an event.
+// payload returns the message about an event.
 func (d *delivery) payload(ctx context.Context, it *item) (payload, error) {
 	if it.event == nil {
 		return d.sender.payload(ctx, it.Event)
@@ -227,7 +227,7 @@ func (d *delivery) payload(ctx context.Context, it *item) (payload, error) {
 	return payload{it.event.Type, body}, err
 }
 
-// take takes the result of an attempt. It returns a reason to disable the webhook, or "".
+// take records the result of an attempt. It returns a reason to disable the webhook, or "".
 func (d *delivery) take(r result) (reason string) {
 	switch {
 	case r.stopped:
@@ -304,7 +304,7 @@ func (d *delivery) save(ctx context.Context) {
 	}()
 }
 
-// progress returns what to remember.
+// progress returns the state to save.
 func (d *delivery) progress() plantstore.Progress {
 	p := d.queue.progress()
 	p.Delivered, p.Error = d.delivered, d.lastError

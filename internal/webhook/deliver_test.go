@@ -784,7 +784,7 @@ func TestSecretsAreSealed(t *testing.T) {
 		t.Error("with a key, a secret is in the file")
 	}
 	sealed.stop()
-	for key, reason := range map[string]string{"another key": "another key", "": "--secret-key-file"} {
+	for key, reason := range map[string]string{"another key": "a key other than", "": "--secret-key-file"} {
 		other := run(t, store, func(o *Options) {
 			if key != "" {
 				o.Key = []byte(key)

@@ -19,13 +19,13 @@ import (
 // Limits of one attempt.
 const (
 	dialTimeout = 10 * time.Second
-	maxResponse = 64 << 10 // what is read of a response, in bytes
-	maxExcerpt  = 1 << 10  // what is remembered of it
-	maxError    = 512      // what is remembered of an error, in bytes
-	maxReason   = 200      // what the progress remembers of it
+	maxResponse = 64 << 10 // bytes read of a response
+	maxExcerpt  = 1 << 10  // bytes of it that are kept
+	maxError    = 512      // bytes of an error that are kept
+	maxReason   = 200      // bytes of it that the progress keeps
 )
 
-// special lists the networks that are not public and that netip does not know as such.
+// special lists the networks that are not public and that netip does not recognise.
 var special = func() (all []netip.Prefix) {
 	for _, text := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
@@ -37,14 +37,13 @@ var special = func() (all []netip.Prefix) {
 	return all
 }()
 
-// global6 has all public IPv6 addresses. Outside it are those that stand for an IPv4
-// address.
+// global6 contains all public IPv6 addresses, and none that stands for an IPv4 address.
 var global6 = netip.MustParsePrefix("2000::/3")
 
 // guard decides which addresses may be called.
 type guard struct {
-	allow    []netip.Prefix // whatever they are, and by plain HTTP too
-	resolver *net.Resolver  // nil, but in tests
+	allow    []netip.Prefix // public or not, and by plain HTTP too
+	resolver *net.Resolver  // nil, except in tests
 }
 
 // check returns why an address may not be called, or nil.
@@ -69,8 +68,8 @@ func isIn(ip netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// checkURL refuses a URL that names an address that may not be called. What a name
-// resolves to is checked when it is called.
+// checkURL refuses a URL with an address that must not be called. The addresses of a name
+// are checked when it is called.
 func (g guard) checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {

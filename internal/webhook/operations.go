@@ -11,8 +11,8 @@ import (
 )
 
 // Create adds a webhook with the URL, the types, the description and the By of config. It
-// is sent the events after the cursor, or without one those that come next. The secret is
-// returned only here.
+// starts after the cursor, or without one with the next event. The secret is returned only
+// here.
 func (s *Sender) Create(ctx context.Context, config plantstore.Webhook, after plantstore.Cursor, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
 	if err := s.check(&config); err != nil {
 		return w, "", err
@@ -44,7 +44,7 @@ func (s *Sender) check(config *plantstore.Webhook) error {
 	return s.guard.checkURL(config.URL)
 }
 
-// startOf returns the position after which the events of a query come.
+// startOf returns the position before the first event of a query.
 func (s *Sender) startOf(ctx context.Context, q plantstore.EventQuery) (plantstore.Cursor, error) {
 	if err := s.reads.Acquire(ctx, 1); err != nil {
 		return "", err
@@ -95,24 +95,24 @@ func (s *Sender) Replace(ctx context.Context, id string, config plantstore.Webho
 	})
 }
 
-// Delete removes a webhook. What is being sent to it still is.
+// Delete removes a webhook. Attempts in flight are completed.
 func (s *Sender) Delete(ctx context.Context, id string, by plantstore.Actor) error {
 	err := s.store.DeleteWebhook(ctx, id, by)
 	s.wake()
 	return err
 }
 
-// Rotate makes a new secret for a webhook. For 24 hours those before it sign too.
+// Rotate creates a new secret for a webhook. The earlier ones still sign for 24 hours.
 func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w plantstore.Webhook, secret string, err error) {
 	secret = plantstore.NewWebhookSecret()
 	added := plantstore.WebhookSecret{Secret: s.sealer.seal(id, secret)}
-	before, err := s.Webhook(ctx, id) // its health: after the change, a failure would lose the secret
+	before, err := s.Webhook(ctx, id) // its health is read first: after the change, a failure would lose the secret
 	if err != nil {
 		return plantstore.Webhook{}, "", err
 	}
 	w, err = s.change(ctx, id, by, func(w *plantstore.Webhook) {
 		if len(w.Secrets) > 0 && w.Secrets[0] == added {
-			return // the store calls this again
+			return // the store may call this more than once
 		}
 		for i := range w.Secrets {
 			if w.Secrets[i].Expires.IsZero() {
@@ -130,7 +130,7 @@ func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w 
 	return w, secret, nil
 }
 
-// Resume makes a disabled webhook active again. It continues where it was.
+// Resume makes a disabled webhook active again. It continues where it stopped.
 func (s *Sender) Resume(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
 	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
 		if w.Disabled == "" {
@@ -138,7 +138,7 @@ func (s *Sender) Resume(ctx context.Context, id string, by plantstore.Actor) (pl
 		}
 		w.Disabled = ""
 		w.Epoch++
-		for i := range w.Progress.Pending { // the time to give up begins again
+		for i := range w.Progress.Pending { // the time until it gives up starts over
 			w.Progress.Pending[i].First, w.Progress.Pending[i].Next = time.Time{}, time.Time{}
 		}
 	})
@@ -156,7 +156,8 @@ func (s *Sender) Replay(ctx context.Context, id string, after plantstore.Cursor,
 	})
 }
 
-// Test sends a webhook.test now, and returns the result. The caller limits how many run.
+// Test sends a webhook.test now, and returns the result. The caller limits how many run at
+// once.
 func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, error) {
 	w, err := s.find(ctx, id)
 	if err != nil {
@@ -207,8 +208,8 @@ func (s *Sender) withHealth(ctx context.Context, w plantstore.Webhook) (plantsto
 	return hooks[0], err
 }
 
-// health returns the health of a webhook. The events that are pending come before those of
-// the backlog.
+// health returns the health of a webhook. The pending events come before those of the
+// backlog.
 func health(p *plantstore.Progress, backlog plantstore.Backlog) plantstore.WebhookHealth {
 	h := plantstore.WebhookHealth{Delivered: p.Delivered, Pending: min(len(p.Pending)+backlog.Events, plantstore.MaxPending)}
 	oldest := backlog.Oldest

@@ -12,9 +12,9 @@ import (
 // The limits of a queue.
 const (
 	maxInFlight = 16      // events of one webhook
-	maxRetrying = 8       // of them, those that failed before, if there are others
-	maxBytes    = 1 << 20 // of their text; one that has more is sent alone
-	maxHeld     = 1000    // events that wait for another attempt at one of their plant
+	maxRetrying = 8       // of these, events that failed before, if there are others
+	maxBytes    = 1 << 20 // of their text; a larger event is sent alone
+	maxHeld     = 1000    // events that wait for another attempt at an event of their plant
 	maxReady    = 256     // events that can be sent
 	largeEvent  = 1 << 10 // bytes of text of an event that is not kept in memory until it is sent
 )
@@ -30,11 +30,11 @@ type queue struct {
 	position   plantstore.Cursor // everything up to it is in the queue, or was delivered
 	items      *list.List        // of *item, in the order of the log
 	plants     map[plantstore.ID][]*item
-	ready      []*item // may be sent now, the oldest first
-	readyBytes int     // of their text
-	retries    []*item // first of their plants, and wait for their time
+	ready      []*item // events that may be sent now, the oldest first
+	readyBytes int     // of text in ready
+	retries    []*item // the first events of their plants, which wait for their time
 	inFlight   int
-	retrying   int  // of those in flight, those that failed before
+	retrying   int  // events in flight that failed before
 	bytes      int  // of text in flight
 	proven     bool // the last attempt succeeded; otherwise only one is in flight at a time
 	retried    bool // the last attempt to begin was a retry
@@ -42,12 +42,12 @@ type queue struct {
 	firstDelay time.Duration // between the first attempts
 }
 
-// item is an event that was not delivered yet.
+// item is an undelivered event.
 type item struct {
 	plantstore.PendingEvent
 	before plantstore.Cursor // the position before the event
 	event  *plantstore.Event // nil if it has to be read again
-	sent   bool              // is in flight, or was attempted
+	sent   bool              // it is in flight, or was attempted
 	at     *list.Element
 }
 
@@ -86,7 +86,7 @@ func (q *queue) push(it *item) {
 		q.offer(it)
 		return
 	}
-	it.event = nil // it may take a while
+	it.event = nil // it may not be sent for a while
 }
 
 // offer makes the first event of a plant ready, now or at its time.
@@ -126,8 +126,8 @@ func (q *queue) maySend() bool {
 	return q.inFlight < maxInFlight
 }
 
-// mayRetry reports whether there is room for a retry, and still for other events. If only
-// one may be in flight, they take turns.
+// mayRetry reports whether there is room for a retry that leaves some for other events. If
+// only one may be in flight, retries and others take turns.
 func (q *queue) mayRetry() bool {
 	if len(q.ready) > 0 && (q.retrying >= maxRetrying || !q.proven && q.retried) {
 		return false
@@ -137,7 +137,7 @@ func (q *queue) mayRetry() bool {
 
 func (q *queue) fits(it *item) bool { return q.bytes == 0 || q.bytes+it.Size <= maxBytes }
 
-// start makes an event in flight, and reports whether there was room for it.
+// start puts an event in flight, and reports whether there was room for it.
 func (q *queue) start(it *item) bool {
 	if !q.fits(it) {
 		return false
@@ -157,7 +157,7 @@ func (q *queue) landed(it *item) {
 	q.bytes -= it.Size
 }
 
-// delivered removes an event that was in flight, and arrived.
+// delivered removes an event that was in flight and has arrived.
 func (q *queue) delivered(it *item) {
 	q.proven = true
 	q.remove(it)
@@ -189,13 +189,13 @@ func (q *queue) failed(it *item, now time.Time) {
 	q.retries = append(q.retries, it)
 }
 
-// returned takes back an event whose attempt came to nothing, as when the server stops.
+// returned takes back an event whose attempt was abandoned, as when the server stops.
 func (q *queue) returned(it *item) {
 	q.landed(it)
 	q.offer(it)
 }
 
-// delay returns how long to wait after so many failed attempts: between half and all of
+// delay returns how long to wait after a number of failed attempts: between half and all of
 // the first delay, twice that, four times and so on, up to an hour.
 func delay(first time.Duration, attempts int) time.Duration {
 	d := maxDelay
@@ -230,8 +230,8 @@ func (q *queue) due() (at time.Time) {
 	return at
 }
 
-// progress returns what to remember. Events at the end that were not sent yet are left
-// out: they are read again.
+// progress returns the state to save. It leaves out unsent events at the end, which are
+// read again.
 func (q *queue) progress() plantstore.Progress {
 	p := plantstore.Progress{Position: q.position}
 	last := q.items.Back()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// sealPrefix begins a secret that is sealed.
+// sealPrefix is the start of a sealed secret.
 const sealPrefix = "sealed:"
 
 // sealer encrypts secrets before they are stored, if it has a key.
@@ -31,7 +31,7 @@ func newSealer(key []byte) sealer {
 	return sealer{aead}
 }
 
-// seal returns how the secret of a webhook is stored. A sealed one stays as it is.
+// seal returns the stored form of a webhook's secret. A sealed one is returned as it is.
 func (s sealer) seal(id, secret string) string {
 	if s.aead == nil || strings.HasPrefix(secret, sealPrefix) {
 		return secret
@@ -54,7 +54,7 @@ func (s sealer) open(id, stored string) (string, error) {
 	}
 	secret, err := s.aead.Open(nil, nil, raw, []byte(id))
 	if err != nil {
-		return "", errors.New("its secret was sealed with another key than that of --secret-key-file")
+		return "", errors.New("its secret was sealed with a key other than the one in --secret-key-file")
 	}
 	return string(secret), nil
 }

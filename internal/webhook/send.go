@@ -21,7 +21,7 @@ import (
 const (
 	maxReads  = 2 // reads of the log at once, so that clients can read too
 	maxSaves  = 2 // saves of progress at once, which delay other writes
-	savePause = 3 // times as long as a save took, another must wait, up to maxSavePause
+	savePause = 3 // the pause after a save, as a multiple of its duration, up to maxSavePause
 
 	maxSavePause = 50 * time.Millisecond // short enough for the leases of every webhook on a slow store
 )
@@ -39,7 +39,7 @@ func (s *Sender) limitSave(ctx context.Context, save func() error) error {
 }
 
 // eventPage is a page of the log, and a channel that is closed when there may be events
-// after those that the log had when it was read.
+// that the log did not have when the page was read.
 type eventPage struct {
 	plantstore.EventPage
 	changed <-chan struct{}
@@ -54,13 +54,13 @@ func (s *Sender) nextEvents(ctx context.Context, q plantstore.EventQuery) (event
 	})
 }
 
-// payload is what is sent about an event, the same to every webhook.
+// payload is the message about an event, the same for every webhook.
 type payload struct {
 	kind plantstore.EventType
 	body []byte
 }
 
-// payload reads an event for a webhook and returns what is sent about it.
+// payload reads an event for a webhook and returns the message about it.
 func (s *Sender) payload(ctx context.Context, at plantstore.Cursor) (payload, error) {
 	return share(ctx, s, string(at), func() (payload, error) {
 		page, err := s.store.Events(ctx, plantstore.EventQuery{After: at, Including: true, Limit: 1})
@@ -78,8 +78,8 @@ func (s *Sender) payload(ctx context.Context, at plantstore.Cursor) (payload, er
 // errStopped says that the webhook that was reading for others has been stopped.
 var errStopped = errors.New("the webhook was stopped")
 
-// share returns the result of a read of the log. Most webhooks follow the log side by
-// side: one that needs what another is reading waits for that.
+// share returns the result of a read of the log. Most webhooks follow the log side by side:
+// if another is already reading the same, it waits for that result.
 func share[T any](ctx context.Context, s *Sender, key string, read func() (T, error)) (result T, err error) {
 	for {
 		got, err, _ := s.shared.Do(key, func() (any, error) {
@@ -104,7 +104,7 @@ func share[T any](ctx context.Context, s *Sender, key string, read func() (T, er
 	}
 }
 
-// TestType is the type of what [Sender.Test] sends.
+// TestType is the type of the message that [Sender.Test] sends.
 const TestType plantstore.EventType = "webhook.test"
 
 // MessageID returns the id of the message about an event: the same for every attempt.

@@ -1,10 +1,9 @@
-// Package webhook delivers events to webhooks: it reads the log of changes, signs,
-// sends, retries, and remembers how far it has come.
-//
-// A [Sender] has one [delivery] for each active webhook. Every delivery is on its own:
-// an endpoint that hangs delays no other, however large its events are, because each
-// webhook has memory of its own for one. With several servers on one store, each
-// webhook belongs to one of them at a time, by a lease that its owner renews.
+// Package webhook delivers events to webhooks: it reads the log of changes, signs, sends,
+// retries, and saves its progress. A [Sender] runs one [delivery] for each active webhook,
+// independent of the others: an endpoint that hangs delays no other, however large its
+// events are, because each webhook has memory of its own for one. With several servers on
+// one store, each webhook belongs to one of them at a time, by a lease that its owner
+// renews.
 package webhook
 
 import (
@@ -29,16 +28,16 @@ import (
 
 const (
 	// pollInterval is how often a server looks for webhooks that have changed, and
-	// leaseTimeout how long a lease may stay as it is before another server takes it.
+	// leaseTimeout how long a lease may stay unchanged before another server takes it.
 	pollInterval = 2 * time.Second
 	leaseTimeout = 8 * time.Second
 	// warnInterval is how often a server logs that it cannot read the webhooks, at most.
 	warnInterval = time.Minute
-	// rotation is how long the old secret still signs after a new one was made.
+	// rotation is how long the old secret still signs after a new one was created.
 	rotation = 24 * time.Hour
 	// maxSecrets is how many secrets of a webhook sign at once.
 	maxSecrets = 10
-	// stopGrace is how long a server that stops waits for what is being sent, and
+	// stopGrace is how long a server that stops waits for attempts in flight, and
 	// saveTimeout how long a delivery that ends may take to save its progress.
 	stopGrace   = 2 * time.Second
 	saveTimeout = 3 * time.Second
@@ -49,14 +48,14 @@ type Options struct {
 	// Allow lists networks that may be called although they are not public, or by
 	// plain HTTP.
 	Allow []netip.Prefix
-	// Key encrypts the secrets in the store. Without it they are stored as they are.
+	// Key encrypts the secrets in the store. Without it they are stored in the clear.
 	Key []byte
 	// Shared says that other servers may use the same store.
 	Shared bool
 	// Observe, if set, is called after every attempt.
 	Observe func(ok bool, took time.Duration)
 	Log     *slog.Logger
-	// Clock is that of the server.
+	// Clock is the clock of the server.
 	Clock *rules.Clock
 }
 
@@ -65,7 +64,7 @@ type Options struct {
 type Sender struct {
 	store  plantstore.Store
 	opts   Options
-	owner  string // of the leases of this sender
+	owner  string // named in the leases of this sender
 	guard  guard
 	client *http.Client
 	sealer sealer
@@ -102,8 +101,8 @@ func New(store plantstore.Store, opts Options) *Sender {
 	}
 }
 
-// Run delivers until ctx ends. Then it waits a little for what is being sent, and saves
-// how far it has come.
+// Run delivers until ctx ends. Then it waits a little for attempts in flight, and saves its
+// progress.
 func (s *Sender) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -199,7 +198,7 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 	s.start(ctx, taken, secrets)
 }
 
-// isCurrent reports whether the delivery runs and does what the webhook says.
+// isCurrent reports whether the delivery runs with the webhook's present configuration.
 func (d *delivery) isCurrent(w *plantstore.Webhook) bool {
 	select {
 	case <-d.done:
@@ -219,7 +218,7 @@ func hasExpired(s plantstore.WebhookSecret) bool {
 	return !s.Expires.IsZero() && s.Expires.Before(time.Now())
 }
 
-// forgetExpired removes the secrets that have expired, once the clock can be believed.
+// forgetExpired removes the expired secrets, once the clock can be believed.
 func (s *Sender) forgetExpired(w *plantstore.Webhook) {
 	made := s.opts.Clock.Ago(rotation)
 	w.Secrets = slices.DeleteFunc(w.Secrets, func(secret plantstore.WebhookSecret) bool {
@@ -239,7 +238,7 @@ func (s *Sender) mayTake(w *plantstore.Webhook) bool {
 	return time.Since(s.seen[w.ID].since) > leaseTimeout
 }
 
-// start starts the delivery of a webhook that this sender has the lease of.
+// start starts the delivery of a webhook whose lease this sender holds.
 func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []string) {
 	attempts, err := s.store.Deliveries(ctx, w.ID)
 	if err != nil {
@@ -255,7 +254,7 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []stri
 	go d.run(ctx)
 }
 
-// secrets opens the secrets that sign now.
+// secrets decrypts the secrets that sign now.
 func (s *Sender) secrets(w *plantstore.Webhook) ([]string, error) {
 	var all []string
 	for _, sealed := range signing(w) {

@@ -18,7 +18,7 @@ type aboutBody struct {
 	Log       *plantstore.AboutLog `json:"log,omitzero"`
 }
 
-// limitsBody is the interface's Limits. What is null is not limited.
+// limitsBody is the interface's Limits. null means no limit.
 type limitsBody struct {
 	MaxBody        int64            `json:"max_body"`
 	MaxHeader      int64            `json:"max_header"`
@@ -31,7 +31,7 @@ type limitsBody struct {
 	LogMaxBytes    *int64           `json:"log_max_bytes"`
 }
 
-// EncodeAbout returns what describes a server as JSON.
+// EncodeAbout returns the description of a server as JSON.
 func EncodeAbout(a plantstore.About) []byte {
 	l := a.Limits
 	limits := limitsBody{
@@ -42,7 +42,7 @@ func EncodeAbout(a plantstore.About) []byte {
 	return marshal(aboutBody{a.Version, a.Interface, a.Store, a.Plants, &limits, a.Started, a.Bytes, a.Log})
 }
 
-// DecodeAbout reads what describes a server.
+// DecodeAbout reads the description of a server.
 func DecodeAbout(body []byte) (plantstore.About, error) {
 	return decodeBody(body, (*aboutBody).value)
 }

@@ -40,8 +40,8 @@ func AppendEvent(dst []byte, e plantstore.Event) ([]byte, error) {
 	return append(dst, marshal(b)...), nil
 }
 
-// DecodeEvent reads an event. One of a type that is not known here need have neither a
-// plant nor a token.
+// DecodeEvent reads an event. An event of an unknown type needs neither a plant nor a
+// token.
 func DecodeEvent(body []byte) (plantstore.Event, error) {
 	return decodeBody(body, (*eventBody).value)
 }

@@ -74,8 +74,8 @@ func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	return plant, nil
 }
 
-// expectEnd refuses anything after the value that err is about, or a body without one. What
-// is wrong with a field matters only in a body that is JSON to its end.
+// expectEnd refuses anything after the value that err is about, or a body without one. A
+// problem with a field matters only in a body that is JSON to its end.
 func expectEnd(dec *jsontext.Decoder, err error) error {
 	switch {
 	case err == io.EOF:
@@ -251,7 +251,7 @@ func unquote(quoted jsontext.Value) string {
 	}
 	text, err := jsontext.AppendUnquote(nil, quoted)
 	if err != nil {
-		panic("unquote what the decoder accepted: " + err.Error())
+		panic("unquote a value that the decoder accepted: " + err.Error())
 	}
 	return string(text)
 }

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// strictTime refuses what time.Parse accepts although it is not in RFC 3339: an hour of one
-// digit, a decimal comma, and an offset of a day or more.
+// strictTime refuses texts that time.Parse accepts although RFC 3339 does not: an hour of
+// one digit, a decimal comma, and an offset of a day or more.
 var strictTime = regexp.MustCompile(`T\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-// ParseTime reads a time as RFC 3339 has it. In UTC, its year has four digits, too.
+// ParseTime reads a time in the format of RFC 3339. Its year in UTC has four digits, too.
 func ParseTime(text string) (time.Time, error) {
-	upper := strings.ToUpper(text) // the T and the Z may be lower case
+	upper := strings.ToUpper(text) // RFC 3339 allows a lower-case T and Z
 	at, err := time.Parse(time.RFC3339, upper)
 	if year := at.UTC().Year(); err != nil || !strictTime.MatchString(upper) || year < 0 || year > 9999 {
-		return time.Time{}, fmt.Errorf("%q is not a time as RFC 3339 has it", text)
+		return time.Time{}, fmt.Errorf("%q is not an RFC 3339 time", text)
 	}
 	return at, nil
 }

@@ -55,8 +55,7 @@ func EncodeToken(t plantstore.TokenInfo, secret string) []byte {
 	return marshal(newTokenBody(t, secret))
 }
 
-// DecodeToken reads a token, and its secret if there is one. Scopes that are not known
-// here are kept.
+// DecodeToken reads a token, and its secret if there is one. Unknown scopes are kept.
 func DecodeToken(body []byte) (t plantstore.TokenInfo, secret string, err error) {
 	var b tokenBody
 	if err := json.Unmarshal(body, &b); err != nil {

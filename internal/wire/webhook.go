@@ -116,10 +116,10 @@ func (b *deliveryBody) value() (plantstore.Delivery, error) {
 	}, nil
 }
 
-// EncodeDelivery returns an attempt to deliver as JSON.
+// EncodeDelivery returns a delivery attempt as JSON.
 func EncodeDelivery(d plantstore.Delivery) []byte { return marshal(newDeliveryBody(d)) }
 
-// EncodeDeliveries returns attempts as a JSON array.
+// EncodeDeliveries returns delivery attempts as a JSON array.
 func EncodeDeliveries(attempts []plantstore.Delivery) []byte {
 	bodies := make([]deliveryBody, len(attempts))
 	for i, d := range attempts {
@@ -128,17 +128,17 @@ func EncodeDeliveries(attempts []plantstore.Delivery) []byte {
 	return marshal(bodies)
 }
 
-// DecodeDelivery reads an attempt to deliver.
+// DecodeDelivery reads a delivery attempt.
 func DecodeDelivery(body []byte) (plantstore.Delivery, error) {
 	return decodeBody(body, (*deliveryBody).value)
 }
 
-// DecodeDeliveries reads an array of attempts.
+// DecodeDeliveries reads an array of delivery attempts.
 func DecodeDeliveries(body []byte) ([]plantstore.Delivery, error) {
 	return decodeArray(body, (*deliveryBody).value)
 }
 
-// messageBody is what is sent to a webhook.
+// messageBody is the body of a message to a webhook.
 type messageBody struct {
 	Type      plantstore.EventType `json:"type"`
 	Timestamp time.Time            `json:"timestamp"`
@@ -165,7 +165,7 @@ type NewWebhook struct {
 	After  plantstore.Cursor
 }
 
-// Replay is the body that moves a webhook: to the position After, or if that is empty,
+// Replay is the body that moves a webhook: to the position After, or if After is empty,
 // before the first event that is not older than Since.
 type Replay struct {
 	After plantstore.Cursor
@@ -195,10 +195,10 @@ func EncodeReplay(r Replay) []byte {
 	return marshal(map[string]string{"since": r.Since.UTC().Format(time.RFC3339Nano)})
 }
 
-// DecodeNewWebhook reads the body that creates a webhook. Like the decoders below, it
-// fails with an [*plantstore.Error] that names everything that is wrong with the form
-// of the body, and consumes that. Unknown members are errors: a misspelt filter must
-// not send everything.
+// DecodeNewWebhook reads the body that creates a webhook. Like the decoders below, it fails
+// with an [*plantstore.Error] that names everything wrong with the form of the body, and
+// consumes the body. Unknown members are errors: a misspelt filter must not send
+// everything.
 func DecodeNewWebhook(body *bytes.Buffer) (NewWebhook, error) { return decodeConfig(body, true) }
 
 // DecodeWebhookConfig reads the body that replaces a webhook.
@@ -306,7 +306,7 @@ func readString(name string, value jsontext.Value, problems *plantstore.Problems
 	return unquote(value), true
 }
 
-// readTypes reads an array of strings. Which of them are types is not decided here.
+// readTypes reads an array of strings. It does not check which of them are types.
 func readTypes(value jsontext.Value, problems *plantstore.Problems) (types []plantstore.EventType) {
 	if value.Kind() != '[' {
 		problems.Add(plantstore.ErrType, `"types" must be an array of strings, got %s`, kindName(value.Kind()))
@@ -314,7 +314,7 @@ func readTypes(value jsontext.Value, problems *plantstore.Problems) (types []pla
 	}
 	var elements []jsontext.Value
 	if err := json.Unmarshal(value, &elements); err != nil {
-		panic("unmarshal what the decoder accepted: " + err.Error())
+		panic("unmarshal a value that the decoder accepted: " + err.Error())
 	}
 	for _, element := range elements {
 		if element.Kind() != '"' {

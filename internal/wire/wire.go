@@ -1,5 +1,5 @@
-// Package wire is the JSON of the interface: plants, events, webhooks, errors and
-// import reports, encoded and decoded in one place for the server, the client and the
+// Package wire encodes and decodes the JSON of the interface, such as plants, events,
+// webhooks, errors and import reports, in one place for the server, the client and the
 // command.
 //
 // Everything is strict: RFC 8259 and I-JSON (RFC 7493), so no duplicate names, no
@@ -21,7 +21,7 @@ const (
 	MediaNDJSON = "application/x-ndjson" // one JSON value per line
 )
 
-// errIncomplete says that JSON lacks a required member.
+// errIncomplete is the error of JSON that lacks a required member.
 var errIncomplete = errors.New("a required member is missing")
 
 // errorBody is the interface's Error.
@@ -51,7 +51,7 @@ func (b *errorBody) value() (*plantstore.Error, error) {
 	return &plantstore.Error{Code: *b.Code, Message: *b.Message}, nil
 }
 
-// marshal is for what always has a JSON form. A message that quotes invalid UTF-8
+// marshal is for values that always have a JSON form. A message that quotes invalid UTF-8
 // is repaired.
 func marshal(body any) []byte {
 	b, err := json.Marshal(body, allowInvalidUTF8)
