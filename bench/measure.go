@@ -95,7 +95,7 @@ func (b *bench) send(c *contender, w workload, preloaded, seconds int) (sample, 
 	spent := usage1.minus(usage0)
 	if (w.work == "create" || w.work == "paced") && c.stores() {
 		c.acknowledged += total.Requests
-		c.maybeStored += int64(w.connections)
+		c.maybeStored += int64(max(w.connections, len(c.addrs))) // each server gets at least one connection
 	}
 	if w.work == "mixed" && c.stores() {
 		// wrk does not report how many of the responses were to creates.
