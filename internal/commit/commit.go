@@ -263,16 +263,16 @@ func (w *Writer) release() {
 	<-w.inFlight
 }
 
-// inFlight returns how many batches should be in flight to a distant store: as many as it
-// can work on during the time of one, and half as many again, because writes do not arrive
-// evenly. If the network takes a third of the time or less, more than one would only make
-// them smaller.
+// inFlight returns how many batches should be in flight to a distant store: three times as many as
+// it can work on during the time of one, because writes do not arrive evenly, and because a batch
+// that waits for those before it seems to take more work. If the network takes a third of the time or
+// less, more than one would only make them smaller.
 func inFlight(took, roundTrip time.Duration) int {
 	if took >= 3*roundTrip {
 		return 1
 	}
 	work := max(took-roundTrip, 1)
-	return int(max(1, took*3/2/work))
+	return int(max(1, took*3/work))
 }
 
 // finish removes the batch's writes from the queue and wakes their callers.
