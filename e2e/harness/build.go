@@ -15,10 +15,10 @@ import (
 // Root is the root of the repository, seen from the folder of a test package.
 const Root = "../.."
 
-// Build is a binary of plantstore.
+// Build is a program that serves a store.
 type Build struct{ Name, Program string }
 
-// Builds returns the binary under test and, except for -short, the eager build.
+// Builds returns the binary under test and, except for -short, the eager server.
 func Builds(t testing.TB) []Build {
 	builds := []Build{{"default", Binary()}}
 	if !testing.Short() {
@@ -34,7 +34,8 @@ func EachBuild(t *testing.T, test func(t *testing.T, program string)) {
 	}
 }
 
-// Eager returns the path of the binary with the build tag [testenv.Eager].
+// Eager returns the path of the program in the folder eager: a server that flushes after a few
+// plants, and repeats a delivery that failed at once.
 func Eager(t testing.TB) string {
 	t.Helper()
 	built, err := buildEager()
@@ -50,7 +51,7 @@ var buildEager = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	AtExit(func() { os.RemoveAll(dir) })
-	return testenv.Binary(dir, testenv.Eager)
+	return testenv.Build(dir, "plantstore/e2e/harness/eager")
 })
 
 // Release020 is the commit of release 0.2.0.

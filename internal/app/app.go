@@ -90,10 +90,11 @@ type Options struct {
 	// Tracer, if set, traces requests and commits. The caller closes it after Run.
 	Tracer *tracing.Tracer
 
-	// Clock and Wrap are for tests: Clock shows the time to the server instead of the true one,
-	// and Wrap wraps the handler.
-	Clock func() time.Time
-	Wrap  func(http.Handler) http.Handler
+	// The rest is for tests. Clock shows the time to the server instead of the true one, Wrap
+	// wraps the handler, and WebhookDelays replace the usual ones.
+	Clock         func() time.Time
+	Wrap          func(http.Handler) http.Handler
+	WebhookDelays webhook.Delays
 }
 
 // App is a server, from its listener to its store.
@@ -148,7 +149,7 @@ func New(opts Options) (*App, error) {
 		RateLimit: opts.RateLimit, AuthFailures: opts.AuthFailures, TrustedProxies: opts.TrustedProxies, OIDC: opts.OIDC,
 	})
 	a.hooks = webhook.New(opts.Store, webhook.Options{
-		Allow: opts.WebhookAllow, Key: opts.SecretKey, Shared: shared, Log: opts.Log, Clock: a.clock, Observe: metrics.Delivered,
+		Allow: opts.WebhookAllow, Key: opts.SecretKey, Shared: shared, Log: opts.Log, Clock: a.clock, Observe: metrics.Delivered, Delays: opts.WebhookDelays,
 	})
 	pages, err := console.New(opts.BaseURL)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"plantstore/internal/memtable"
 )
 
+// groupSize is how many writes are decided, and appended to the log, at a time.
+const groupSize = 32
+
 // maxAppended is how many bytes a transaction may append to the log before it leaves the rest
 // of its batch to the next one. That is more than a batch has itself: it is for plants that
 // come back into memory to be replaced or deleted.

@@ -11,9 +11,10 @@ import (
 	"plantstore/internal/memtable"
 )
 
-// generationLimit is the size at which a generation is frozen. Its text and its tags are in
-// memory.
-var generationLimit = memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20}
+// generationSize is how many rows of the log a generation has when it is frozen. The more it
+// has, the fewer pages its flush touches per row, and the longer a server takes to read the log
+// when it starts.
+const generationSize = 1 << 19
 
 // generationShare is the share of the log at which a generation is frozen: it has the log's
 // limit, in bytes or in time, divided by this. Until it is flushed, its rows cannot be trimmed.
@@ -69,7 +70,7 @@ func flushRows(g *memtable.Generation) int {
 
 // fill returns how full the active generation is: it is 1 when one of the limits is reached.
 func (s *Store) fill() float64 {
-	w, size, limit := s.write, s.unflushed.Load().Active.Size(), s.generationLimit
+	w, size, limit := s.write, s.unflushed.Load().Active.Size(), s.GenerationLimit
 	fill := max(float64(size.Rows)/float64(limit.Rows), float64(size.Text)/float64(limit.Text), float64(size.TagBytes)/float64(limit.TagBytes))
 	if s.logBytes > 0 {
 		fill = max(fill, generationShare*float64(w.unflushedBytes-w.progress.bytes)/float64(s.logBytes))

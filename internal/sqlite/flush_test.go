@@ -43,7 +43,7 @@ func newComparison(t *testing.T, seed uint64) *comparison {
 func (l *comparison) open(t *testing.T) {
 	t.Helper()
 	l.store = mustOpen(t, l.path, Serve)
-	l.store.generationLimit.Rows = smallGeneration
+	l.store.GenerationLimit.Rows = smallGeneration
 }
 
 // id returns one of a few thousand ids, adjacent and far apart, up to both ends of the
@@ -494,7 +494,7 @@ func TestMissingLogRowIsDetected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newComparison(t, 5)
-			l.store.generationLimit.Rows = generationSize
+			l.store.GenerationLimit.Rows = generationSize
 			for range 3 {
 				l.apply(t, l.creates(t, 100, 0))
 			}
@@ -514,7 +514,7 @@ func TestMissingLogRowIsDetected(t *testing.T) {
 // Readers see a consistent snapshot while generations are frozen and flushed.
 func TestSnapshotIsConsistent(t *testing.T) {
 	s := openStore(t, newPath(t), Serve)
-	s.generationLimit.Rows = 50
+	s.GenerationLimit.Rows = 50
 	const plants = 40
 	write := func(round int) {
 		batch := make([]plantstore.Write, plants)
@@ -562,7 +562,7 @@ func TestSnapshotIsConsistent(t *testing.T) {
 func TestViewIsExactUnderLoad(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path, Serve)
-	s.generationLimit.Rows = 50
+	s.GenerationLimit.Rows = 50
 	const batches, wantFlushes = 100, 10
 	var seen atomic.Int64 // flushes
 	deadline := time.Now().Add(2 * time.Minute)
@@ -619,7 +619,7 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 func TestLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	l := newComparison(t, 6)
 	const size, generationText, flushText = 64 << 10, 4 << 20, 256 << 10
-	l.store.generationLimit.Rows, l.store.generationLimit.Text = generationSize, generationText
+	l.store.GenerationLimit.Rows, l.store.GenerationLimit.Text = generationSize, generationText
 	name := strings.Repeat("x", size)
 	for id := range plantstore.ID(2 * generationText / size) {
 		l.apply(t, []plantstore.Write{{Plant: plantstore.Plant{ID: id, Name: name}}})
@@ -650,7 +650,7 @@ func TestRowsToBeTrimmedAreFlushedSoon(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newComparison(t, 7)
-			l.store.generationLimit.Rows = generationSize
+			l.store.GenerationLimit.Rows = generationSize
 			keep(l.store)
 			for range 40 {
 				l.apply(t, l.creates(t, 50, 0))

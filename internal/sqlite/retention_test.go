@@ -94,7 +94,7 @@ func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
 	const limit = 16 << 20
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
-	s.generationLimit.Rows = 1000
+	s.GenerationLimit.Rows = 1000
 	s.KeepLog(0, limit)
 	large := strings.Repeat("x", 1<<20)
 	trimmed := func() int64 {
@@ -180,7 +180,7 @@ func TestTrimOfLargeRowsIsBounded(t *testing.T) {
 func TestTrimmedLog(t *testing.T) {
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
-	s.generationLimit.Rows = 10
+	s.GenerationLimit.Rows = 10
 	storetest.CheckTrim(t, s, func() {
 		s.KeepLog(0, 20*(rowOverhead+5))
 		defer s.KeepLog(0, 0)

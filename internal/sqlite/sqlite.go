@@ -62,6 +62,9 @@ type Store struct {
 	Log *slog.Logger
 	// Clock, which may be replaced before Run, is that of the server.
 	Clock *rules.Clock
+	// GenerationLimit, which may be lowered before the store is used, is the size at which a
+	// generation is frozen. Its text and its tags are in memory.
+	GenerationLimit memtable.Size
 
 	migrated []appliedStep // by Open
 
@@ -91,13 +94,12 @@ type Store struct {
 
 	// unflushed is what the table does not have yet, and lastSeq the last row of the
 	// log that is committed. Both change only while mu is held.
-	unflushed       atomic.Pointer[memtable.Unflushed]
-	lastSeq         atomic.Int64
-	plants          atomic.Int64  // how many there are
-	checkpoints     atomic.Int64  // since it was opened
-	generationLimit memtable.Size // the variable of this name, less in tests
-	applying        atomic.Int32  // batches that are applied or wait for the mutex
-	lastWrite       atomic.Int64  // when the last batch ended, in Unix nanoseconds
+	unflushed   atomic.Pointer[memtable.Unflushed]
+	lastSeq     atomic.Int64
+	plants      atomic.Int64 // how many there are
+	checkpoints atomic.Int64 // since it was opened
+	applying    atomic.Int32 // batches that are applied or wait for the mutex
+	lastWrite   atomic.Int64 // when the last batch ended, in Unix nanoseconds
 
 	// logAge and logBytes say how much of the log is kept. Its rows up to expired are older
 	// than logAge. logSize is its size.
@@ -155,7 +157,7 @@ func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
 		Log: slog.New(slog.DiscardHandler), Clock: rules.NewClock("server", time.Now, nil), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
-		generationLimit: generationLimit,
+		GenerationLimit: memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20},
 	}
 	pool := func(size int, brief bool) *readers {
 		return &readers{store: s, brief: brief, inUse: make(chan struct{}, size)}

@@ -70,7 +70,7 @@ func TestManyTagsAreFlushedByTheirSize(t *testing.T) {
 	for size, batchSize := range map[int]int{16 << 10: 1, 64 << 10: 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := newComparison(t, 1)
-			l.store.generationLimit.Rows, l.store.generationLimit.TagBytes = generationSize, generationTags
+			l.store.GenerationLimit.Rows, l.store.GenerationLimit.TagBytes = generationSize, generationTags
 			large := strings.Repeat("x", size)
 			next := plantstore.ID(0)
 			for range 3 * generationTags / (size * batchSize) {
@@ -107,7 +107,7 @@ func TestDeletesOfLargePlantsAreFlushedByTheirSize(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openStore(t, newPath(t), Serve)
-			s.generationLimit.Text, s.generationLimit.TagBytes = generationText, generationTags
+			s.GenerationLimit.Text, s.GenerationLimit.TagBytes = generationText, generationTags
 			apply := func(op plantstore.Op) {
 				t.Helper()
 				for i := range tt.batches {

@@ -9,7 +9,7 @@
 //     instead of skipping it.
 //   - PLANTSTORE_TEST_MISSING names a file to which every test that is skipped for that
 //     reason adds a line.
-//   - PLANTSTORE_TEST_BIN names the folder of the binaries that were built for this run.
+//   - PLANTSTORE_TEST_BIN names the folder of the plantstore that was built for this run.
 //   - PLANTSTORE_TEST_POOLED=1 runs tests of internal/server on two servers whose PostgreSQL
 //     is behind a PgBouncer that is killed and restarted all the time.
 //   - PLANTSTORE_TEST_LIMITED=1 runs them on two servers whose role in PostgreSQL may have no
@@ -21,16 +21,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 )
-
-// Eager is the build tag of a binary that reaches rare states often: it flushes after a
-// few plants, and repeats a delivery that failed at once.
-const Eager = "eager"
 
 // Missing skips a test because something is not installed, or fails it if all tests must
 // run. All tests that need it say the same.
@@ -81,22 +78,23 @@ func NeedsTools(t testing.TB, root string) {
 	}
 }
 
-// Binary returns the path of the plantstore with the build tag, or without any if the tag
-// is "". It builds it into the folder, unless the whole run has it already.
-func Binary(dir, tag string) (string, error) {
-	name := "plantstore"
-	if tag != "" {
-		name += "-" + tag
-	}
+// Binary returns the path of the plantstore under test. It builds it into the folder, unless
+// the whole run has it already.
+func Binary(dir string) (string, error) {
 	if built := os.Getenv("PLANTSTORE_TEST_BIN"); built != "" {
-		return filepath.Join(built, name), nil
+		return filepath.Join(built, "plantstore"), nil
 	}
-	path := filepath.Join(dir, name)
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-tags", tag, "-o", path, "plantstore/cmd/plantstore").CombinedOutput()
+	return Build(dir, "plantstore/cmd/plantstore")
+}
+
+// Build builds a program into the folder and returns its path.
+func Build(dir, pkg string) (string, error) {
+	program := filepath.Join(dir, path.Base(pkg))
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, pkg).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}
-	return path, nil
+	return program, nil
 }
 
 // Timeout ends a wait for what happens soon, even on a machine that is busy or pauses now

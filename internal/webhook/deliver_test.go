@@ -73,14 +73,16 @@ func run(t testing.TB, store plantstore.Store, configure ...func(*Options)) *ser
 // prepare returns a sender that does not run yet.
 func prepare(t testing.TB, store plantstore.Store, configure ...func(*Options)) *service {
 	s := &service{t: t, store: store, log: new(bytes.Buffer)}
-	opts := Options{Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil)), Clock: rules.NewClock("server", time.Now, nil)}
+	opts := Options{
+		Allow: loopback, Log: slog.New(slog.NewTextHandler(s.log, nil)), Clock: rules.NewClock("server", time.Now, nil),
+		// What hangs does so throughout, and what is slow is not sent twice.
+		Delays: Delays{Attempt: 5 * time.Minute, First: 20 * time.Millisecond, Max: time.Hour},
+	}
 	opts.Clock.Wait = 0
 	for _, c := range configure {
 		c(&opts)
 	}
 	s.Sender = New(store, opts)
-	s.firstDelay = 20 * time.Millisecond
-	s.client.Timeout = 5 * time.Minute // what hangs does so throughout, and what is slow is not sent twice
 	return s
 }
 
@@ -513,7 +515,7 @@ func TestTimesThatAreAheadAreNotWaitedFor(t *testing.T) {
 	pending := plantstore.PendingEvent{ID: 1, Attempts: 1, First: now.AddDate(0, 0, 10), Next: now.AddDate(0, 0, 10)}
 	q := newTestQueue(plantstore.Progress{Pending: []plantstore.PendingEvent{pending}})
 	got := q.progress().Pending[0]
-	if got.First.After(time.Now()) || got.Next.After(time.Now().Add(maxDelay)) {
+	if got.First.After(time.Now()) || got.Next.After(time.Now().Add(defaultDelays.Max)) {
 		t.Errorf("failing since %v, and attempted again at %v", got.First, got.Next)
 	}
 }

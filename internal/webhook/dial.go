@@ -102,7 +102,7 @@ var errRefused = errors.New("the address is refused")
 // newClient returns an HTTP client that calls only addresses that the guard allows. It
 // checks the address that it connects to, so that the answers of a name server cannot
 // get around it.
-func (g guard) newClient() *http.Client {
+func (g guard) newClient(timeout time.Duration) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver}
 	dialer.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
 		scheme, _ := ctx.Value(schemeKey{}).(string)
@@ -123,14 +123,14 @@ func (g guard) newClient() *http.Client {
 		MaxIdleConnsPerHost:    maxInFlight,
 		IdleConnTimeout:        30 * time.Second,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: attemptTimeout, PingTimeout: dialTimeout}, // a dead connection is not used for long
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: timeout, PingTimeout: dialTimeout}, // a dead connection is not used for long
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return &http.Client{
 		Transport:     schemeTransport{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Timeout:       attemptTimeout,
+		Timeout:       timeout,
 	}
 }
 

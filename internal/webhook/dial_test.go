@@ -83,7 +83,7 @@ func get(client *http.Client, url string) (int, error) {
 func TestClientDoesNotConnectToOurNetwork(t *testing.T) {
 	addr, count := listen(t)
 	_, port, _ := net.SplitHostPort(addr)
-	client := guard{resolver: resolver(t, func(string) []string { return []string{"127.0.0.1"} })}.newClient()
+	client := guard{resolver: resolver(t, func(string) []string { return []string{"127.0.0.1"} })}.newClient(defaultDelays.Attempt)
 	for _, host := range []string{
 		"127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "localhost.", "0.0.0.0", "[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
 		"[::ffff:127.0.0.1%25lo]", "[::1%25lo]", "[fe80::1%25lo]", "169.254.169.254", "user:password@127.0.0.1", "１２７.0.0.1", "127。0。0。1",
@@ -104,7 +104,7 @@ func TestClientDoesNotConnectToOurNetwork(t *testing.T) {
 
 // A public address may be called by https only, so the dialer has to know the scheme.
 func TestDialerKnowsTheScheme(t *testing.T) {
-	client := guard{}.newClient()
+	client := guard{}.newClient(defaultDelays.Attempt)
 	transport := client.Transport.(schemeTransport).Transport
 	errDialed := errors.New("dialed")
 	var got any
@@ -150,7 +150,7 @@ func TestClientIsNotFooledByDNS(t *testing.T) {
 	if err := g.checkURL("http://changing.example:" + port); err != nil {
 		t.Fatal(err)
 	}
-	client := g.newClient()
+	client := g.newClient(defaultDelays.Attempt)
 	if status, err := get(client, "http://changing.example:"+port); status != 200 {
 		t.Fatalf("the first answer: got %d, %v", status, err)
 	}
@@ -215,7 +215,7 @@ func TestClientFollowsNoRedirect(t *testing.T) {
 	addr, count := listen(t)
 	server := httptest.NewServer(http.RedirectHandler("http://"+addr+"/", http.StatusTemporaryRedirect))
 	defer server.Close()
-	client := guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.newClient()
+	client := guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.newClient(defaultDelays.Attempt)
 	response, err := client.Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestClientUsesNoProxy(t *testing.T) {
 	addr, count := listen(t)
 	t.Setenv("HTTPS_PROXY", "http://"+addr)
 	t.Setenv("HTTP_PROXY", "http://"+addr)
-	if response, err := (guard{}).newClient().Get("https://203.0.113.1/"); err == nil {
+	if response, err := (guard{}).newClient(defaultDelays.Attempt).Get("https://203.0.113.1/"); err == nil {
 		response.Body.Close()
 	}
 	if n := count.Load(); n != 0 {

@@ -214,8 +214,7 @@ func TestStoreFailsForAWhile(t *testing.T) {
 
 // A webhook with as many pending events as it may have is read and saved as any other.
 func TestManyPendingEvents(t *testing.T) {
-	s := run(t, newStore(t))
-	s.firstDelay = time.Hour
+	s := run(t, newStore(t), func(o *Options) { o.Delays.First = time.Hour })
 	e := newEndpoint(t, status(http.StatusInternalServerError))
 	w := s.create(e)
 	s.write(plantstore.Create, ferns(1, 2000)...)

@@ -39,7 +39,7 @@ type queue struct {
 	proven     bool // the last attempt succeeded; otherwise only one is in flight at a time
 	retried    bool // the last attempt to begin was a retry
 
-	firstDelay time.Duration // between the first attempts
+	delays Delays
 }
 
 // item is an undelivered event.
@@ -51,15 +51,15 @@ type item struct {
 	at     *list.Element
 }
 
-func newQueue(p plantstore.Progress, firstDelay time.Duration) *queue {
-	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), firstDelay: firstDelay}
+func newQueue(p plantstore.Progress, delays Delays) *queue {
+	q := &queue{position: p.Position, items: list.New(), plants: make(map[plantstore.ID][]*item), delays: delays}
 	now := time.Now()
 	for _, pending := range p.Pending {
 		// The clock may have been ahead when these were set.
 		if pending.First.After(now) {
 			pending.First = now
 		}
-		if latest := now.Add(maxDelay); pending.Next.After(latest) {
+		if latest := now.Add(delays.Max); pending.Next.After(latest) {
 			pending.Next = latest
 		}
 		q.push(&item{PendingEvent: pending, sent: true})
@@ -184,7 +184,7 @@ func (q *queue) failed(it *item, now time.Time) {
 	if it.First.IsZero() {
 		it.First = now
 	}
-	it.Next = now.Add(delay(q.firstDelay, it.Attempts))
+	it.Next = now.Add(q.delays.after(it.Attempts))
 	it.event = nil
 	q.retries = append(q.retries, it)
 }
@@ -195,14 +195,14 @@ func (q *queue) returned(it *item) {
 	q.offer(it)
 }
 
-// delay returns how long to wait after a number of failed attempts: between half and all of
-// the first delay, twice that, four times and so on, up to an hour.
-func delay(first time.Duration, attempts int) time.Duration {
-	d := maxDelay
+// after returns how long to wait after a number of failed attempts: between half and all of the
+// first delay, twice that, four times and so on, up to the longest.
+func (d Delays) after(attempts int) time.Duration {
+	pause := d.Max
 	if shift := attempts - 1; shift < 10 {
-		d = min(d, first<<shift)
+		pause = min(pause, d.First<<shift)
 	}
-	return d/2 + rand.N(d/2)
+	return pause/2 + rand.N(pause/2)
 }
 
 // wanted returns how many more events the queue takes. It is 0 until there is room for

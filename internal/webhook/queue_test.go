@@ -29,7 +29,7 @@ var start = plantstore.Position{Store: "s"}.Cursor()
 
 // newTestQueue returns a queue of a webhook whose last attempt succeeded.
 func newTestQueue(p plantstore.Progress) *queue {
-	q := newQueue(p, firstDelay)
+	q := newQueue(p, defaultDelays)
 	q.proven = true
 	return q
 }
@@ -53,7 +53,7 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 			plantOf[i] = plantstore.ID(rapid.IntRange(0, plants-1).Draw(t, "plant"))
 			isLarge[i] = rapid.Bool().Draw(t, "large")
 		}
-		q := newQueue(plantstore.Progress{Position: start}, firstDelay)
+		q := newQueue(plantstore.Progress{Position: start}, defaultDelays)
 		saved := q.progress()
 		now := time.Unix(1000, 0)
 		var flying []*item
@@ -107,7 +107,7 @@ func TestQueueDeliversEverythingInOrder(t *testing.T) {
 			case 8:
 				saved = q.progress()
 			case 9: // the server is killed, and another starts from what was saved
-				q, flying = newQueue(saved, firstDelay), nil
+				q, flying = newQueue(saved, defaultDelays), nil
 			}
 		}
 	})
@@ -132,7 +132,7 @@ func TestQueueHoldsBackOnlyThePlantThatFails(t *testing.T) {
 	if next := q.next(now); next != nil {
 		t.Fatalf("got event %s, which must wait", next.Event)
 	}
-	if next := q.next(now.Add(firstDelay)); next != first {
+	if next := q.next(now.Add(defaultDelays.First)); next != first {
 		t.Fatalf("got %v, want the event that failed", next)
 	}
 }
@@ -167,7 +167,7 @@ func TestQueueSendsNewEventsWhileManyRetriesAreDue(t *testing.T) {
 // Until an attempt succeeds, one event is in flight, and retries and events that were
 // never sent take turns.
 func TestQueueSendsOneEventAtATimeUntilOneSucceeds(t *testing.T) {
-	q := newQueue(plantstore.Progress{Position: start}, firstDelay)
+	q := newQueue(plantstore.Progress{Position: start}, defaultDelays)
 	now := time.Unix(1000, 0)
 	for seq := range int64(2 * maxInFlight) {
 		q.add(eventAt(seq+1, plantstore.ID(seq+1)))
@@ -279,7 +279,7 @@ func TestDelay(t *testing.T) {
 	for attempts, want := range map[int]time.Duration{1: 5 * time.Second, 2: 10 * time.Second, 9: 1280 * time.Second, 11: time.Hour, 1000: time.Hour} {
 		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
 			for range 100 {
-				if got := delay(firstDelay, attempts); got < want/2 || got > want {
+				if got := defaultDelays.after(attempts); got < want/2 || got > want {
 					t.Fatalf("got %v, want up to %v", got, want)
 				}
 			}

@@ -118,7 +118,7 @@ func Send(ctx context.Context, client *http.Client, target string, secrets []str
 	began := time.Now()
 	a := plantstore.Delivery{Type: kind, Time: began.UTC()}
 	fail := func(err error) plantstore.Delivery {
-		a.Duration, a.Error = time.Since(began), explain(err)
+		a.Duration, a.Error = time.Since(began), explain(err, client.Timeout)
 		return a
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
@@ -164,12 +164,12 @@ func excerpt(text string, size int) string {
 }
 
 // explain returns the text of an error without the URL, which may be secret.
-func explain(err error) string {
+func explain(err error, timeout time.Duration) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "no response within " + attemptTimeout.String()
+		return "no response within " + timeout.String()
 	}
 	return excerpt(err.Error(), maxError)
 }

@@ -43,6 +43,14 @@ const (
 	saveTimeout = 3 * time.Second
 )
 
+// Delays are how long attempts take at most, and the pauses between them.
+type Delays struct {
+	Attempt    time.Duration // of one attempt
+	First, Max time.Duration // the pause after the first failure, and the longest one
+}
+
+var defaultDelays = Delays{Attempt: 15 * time.Second, First: 5 * time.Second, Max: time.Hour}
+
 // Options configure a [Sender].
 type Options struct {
 	// Allow lists networks that may be called although they are not public, or by
@@ -57,6 +65,8 @@ type Options struct {
 	Log     *slog.Logger
 	// Clock is the clock of the server.
 	Clock *rules.Clock
+	// Delays, if set, replace the usual ones.
+	Delays Delays
 }
 
 // Sender sends events to the webhooks of a store while it runs. Clients create and change
@@ -74,8 +84,7 @@ type Sender struct {
 	saves  *semaphore.Weighted // of progress
 	shared singleflight.Group  // reads of the log that webhooks share
 
-	firstDelay time.Duration // of the queues
-	active     atomic.Int64  // deliveries that run
+	active atomic.Int64 // deliveries that run
 
 	// These belong to Run.
 	warned  time.Time
@@ -93,11 +102,12 @@ type sighting struct {
 func New(store plantstore.Store, opts Options) *Sender {
 	g := guard{allow: opts.Allow}
 	opts.Clock = cmp.Or(opts.Clock, rules.NewClock("server", time.Now, opts.Log))
+	opts.Delays = cmp.Or(opts.Delays, defaultDelays)
 	return &Sender{
-		store: store, opts: opts, owner: rand.Text(), guard: g, client: g.newClient(), sealer: newSealer(opts.Key),
+		store: store, opts: opts, owner: rand.Text(), guard: g, client: g.newClient(opts.Delays.Attempt), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
 		reads: semaphore.NewWeighted(maxReads), saves: semaphore.NewWeighted(maxSaves),
-		firstDelay: firstDelay, running: make(map[string]*delivery), seen: make(map[string]sighting),
+		running: make(map[string]*delivery), seen: make(map[string]sighting),
 	}
 }
 
@@ -247,7 +257,7 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []stri
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &delivery{
 		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
-		queue: newQueue(w.Progress, s.firstDelay), results: make(chan result, maxInFlight), saves: make(chan error, 1),
+		queue: newQueue(w.Progress, s.opts.Delays), results: make(chan result, maxInFlight), saves: make(chan error, 1),
 		attempts: attempts, delivered: w.Progress.Delivered, lastError: w.Progress.Error, recorded: true, savedAt: time.Now(),
 	}
 	s.running[w.ID] = d
