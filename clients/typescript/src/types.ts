@@ -18,7 +18,7 @@ export type NewPlant = Plant & {
 export type TagCount = {
   /** The tag */
   tag: string;
-  /** How many plants have it, counted up to 1,000 */
+  /** The number of plants with the tag, counted up to 1,000 */
   plants: number;
   /** Whether there are more plants than were counted; absent means no */
   more?: boolean;
@@ -27,9 +27,9 @@ export type TagCount = {
 export type Bucket = {
   /** When the bucket begins */
   time: string;
-  /** How many events the log has in it */
+  /** The number of events in the bucket */
   events: number;
-  /** Whether the bucket begins before the events that are kept; absent means no */
+  /** Whether the bucket begins before the oldest event kept; absent means no */
   partial?: boolean;
 };
 
@@ -60,7 +60,7 @@ export type ErrorBody = {
 };
 
 /**
- * One change. `type` says of what. Later versions may add types: ignore those that you
+ * One change, of the kind that `type` names. Later versions may add types: ignore those that you
  * do not know, and take their `cursor` like any other.
  */
 export type LogEvent = PlantEvent | TokenEvent;
@@ -75,7 +75,7 @@ export type PlantEvent = {
   type: "plant.created" | "plant.replaced" | "plant.deleted";
   /** The plant after the change, or before a deletion */
   plant: NewPlant;
-  /** The public id of the token that made the change, or its issuer and subject if it is an identity provider's */
+  /** The public id of the token that made the change, or the issuer and subject of an identity provider's token */
   by: string;
 };
 
@@ -97,43 +97,43 @@ export type TokenEvent = {
 export type Token = {
   /** The public id of the token */
   id?: string;
-  /** What the token is for */
+  /** The name of the token */
   name?: string;
   /** The identity provider */
   issuer?: string;
-  /** Who the identity provider says the caller is */
+  /** The caller, as the identity provider names them */
   subject?: string;
-  /** What the token may do on this server */
+  /** The rights of the token on this server */
   scopes: Scope[];
-  /** How many requests the token may make, such as `200/s,burst=400`; absent if that is the server's default */
+  /** The rate limit of the token, such as `200/s,burst=400`; absent if it is the server's default */
   rate?: string;
   created: string;
   /** When the token expires; null for never */
   expires: string | null;
   /** When the token was revoked, if it was */
   revoked?: string;
-  /** When the token was last used, if it was, to about ten seconds, or longer while more than a hundred tokens are in use */
+  /** When the token was last used, if ever, to within about ten seconds, or longer while more than a hundred tokens are in use */
   last_used?: string;
   /** The secret, only in the response that creates the token */
   token?: string;
 };
 
-/** A right of a token. A later release may have more */
+/** A right of a token. Later releases may add more */
 export type Scope = "plants:write" | "plants:read" | "events:read" | "tokens:read" | "tokens:write" | "webhooks:read" | "webhooks:write" | "ops:read";
 
 export type NewToken = {
-  /** What the token is for, in at most 200 bytes */
+  /** The name of the token, in at most 200 bytes */
   name: string;
-  /** What the token may do */
+  /** The rights of the token */
   scopes: Scope[];
   /**
-   * When the token expires. Without it, in 90 days, or when your own token does if that is
-   * sooner; null for never, if your own never expires.
+   * When the token expires. If this is absent, it expires in 90 days, or with your own token if
+   * that is sooner; null means never, if your own never expires.
    */
   expires?: string | null;
   /**
-   * How many requests the token may make: 200/s, 200/s,burst=400 or 30/m. Without it, or
-   * with null, the rate of your own token, or the server's default if yours has none. At
+   * The rate limit of the token, such as 200/s, 200/s,burst=400 or 30/m. If this is absent or
+   * null, it is the rate of your own token, or the server's default if yours has none. It is at
    * most your own rate limit, the server's default included.
    */
   rate?: string | null;
@@ -146,7 +146,7 @@ export type About = {
   interface: string;
   /** Where the plants are stored */
   store: "sqlite" | "postgres";
-  /** How many plants there are; absent if your token may not read them */
+  /** The number of plants; absent if your token may not read them */
   plants?: number;
   limits: Limits;
   /** When this server started */
@@ -156,9 +156,9 @@ export type About = {
   log?: AboutLog;
 };
 
-/** What is kept of the log of changes */
+/** The part of the log of changes that is kept */
 export type AboutLog = {
-  /** How many events are kept */
+  /** The number of events kept */
   events: number;
   /** Their size */
   bytes: number;
@@ -171,26 +171,26 @@ export type Limits = {
   max_body: number;
   /** The largest header of a request, in bytes */
   max_header: number;
-  /** How many items a page has at most */
+  /** The largest number of items on a page */
   max_page_size: number;
   /** The longest name of a token, in bytes */
   max_token_name: number;
-  /** How many active tokens there can be; revoked and expired ones do not count */
+  /** The largest number of active tokens; revoked and expired ones do not count */
   max_tokens: number;
-  /** How many webhooks there can be */
+  /** The largest number of webhooks */
   max_webhooks: number;
   /** The rate limit of your token, such as `200/s,burst=400`; null for none */
   rate_limit: string | null;
   /** How long events are kept, in seconds; null for no limit */
   log_keep_seconds: number | null;
-  /** About how large the log of changes may become before the oldest events are removed; null for no limit */
+  /** The approximate size of the log of changes at which the oldest events are removed; null for no limit */
   log_max_bytes: number | null;
 };
 
 export type ImportReport = {
   /** Lines whose plant is new */
   created: number;
-  /** Lines whose plant existed already, exactly as sent */
+  /** Lines whose plant already existed, exactly as sent */
   unchanged: number;
   /** Lines that were refused */
   failed: number;
@@ -202,20 +202,20 @@ export type ImportReport = {
 };
 
 export type WebhookConfig = {
-  /** Where to send changes */
+  /** The URL to send changes to */
   url: string;
   /** Which changes to send: all if it is empty or absent */
   types?: ("plant.created" | "plant.replaced" | "plant.deleted")[];
-  /** What the webhook is for: at most 1024 bytes */
+  /** The purpose of the webhook: at most 1024 bytes */
   description?: string;
 };
 
 export type NewWebhook = {
-  /** Where to send changes */
+  /** The URL to send changes to */
   url: string;
   /** Which changes to send: all if it is empty or absent */
   types?: ("plant.created" | "plant.replaced" | "plant.deleted")[];
-  /** What the webhook is for: at most 1024 bytes */
+  /** The purpose of the webhook: at most 1024 bytes */
   description?: string;
   /** A cursor, or `latest`. Changes after that position are sent. The default is `latest` */
   after?: string;
@@ -224,11 +224,11 @@ export type NewWebhook = {
 export type Webhook = {
   /** Identifies the webhook */
   id: string;
-  /** Where changes are sent */
+  /** The URL that changes are sent to */
   url: string;
   /** Which changes are sent */
   types: ("plant.created" | "plant.replaced" | "plant.deleted")[];
-  /** What the webhook is for */
+  /** The purpose of the webhook */
   description: string;
   /** Whether changes are sent. A webhook is disabled if an event could not be delivered for 3 days, if the receiver responds with 410, or if the events after its position are no longer kept */
   state: "active" | "disabled";
@@ -236,24 +236,24 @@ export type Webhook = {
   reason?: string;
   /** When it was created */
   created: string;
-  /** Who created it, as in a PlantEvent. Absent if an older server created it */
+  /** Who created it, as in a PlantEvent. Absent if the webhook was created by an older release */
   by?: string;
-  /** When an event was last delivered; absent if none was */
+  /** When an event was last delivered; absent if none has been */
   delivered?: string;
   failing?: Failing;
-  /** How many events of its types were not delivered, counted up to 1,000. Of the log, the next 1,000 events after those that were sent are examined: events beyond them do not count */
+  /** The number of undelivered events of its types, counted up to 1,000. Only the next 1,000 events of the log after those that were sent are examined: events beyond them do not count */
   pending: number;
   /** The age of the oldest of these events, in milliseconds; 0 if there is none */
   lag_ms: number;
 };
 
-/** The oldest event that was not delivered, if the last attempt at it has failed; absent otherwise. A resumed webhook has none until the next attempt */
+/** The oldest undelivered event, if the last attempt at it has failed; absent otherwise, and after a resumption until the next attempt */
 export type Failing = {
-  /** When the first attempt at it failed, or the first since the webhook was resumed */
+  /** When the first attempt at it failed, or the first one since the webhook was resumed */
   since: string;
-  /** How many attempts at it have failed */
+  /** The number of failed attempts at it */
   attempts: number;
-  /** Why an attempt last failed, at this event or another of the webhook: at most 200 bytes */
+  /** The reason for the last failure, of this event or another of the webhook: at most 200 bytes */
   error: string;
 };
 
@@ -274,13 +274,13 @@ export type Delivery = {
   event: string;
   /** The type of the event, or `webhook.test` */
   type: string;
-  /** How many attempts at this event there were, with this one */
+  /** The number of attempts at this event so far, including this one */
   attempt: number;
   /** When the attempt began */
   time: string;
   /** The status of the response, or 0 if there was none */
   status: number;
-  /** How long the attempt took, in milliseconds */
+  /** The duration of the attempt, in milliseconds */
   duration_ms: number;
   /** Why there was no response; absent if there was one */
   error?: string;
@@ -288,7 +288,7 @@ export type Delivery = {
   response?: string;
 };
 
-/** What is sent about a change, as Standard Webhooks defines it */
+/** The message about a change, as Standard Webhooks defines it */
 export type Message = {
   /** What happened */
   type: "plant.created" | "plant.replaced" | "plant.deleted";
