@@ -8,12 +8,11 @@
 //
 // # Errors
 //
-// A request that the server refuses fails with a [*plantstore.Error] that has the
-// server's Code: check for one with errors.Is(err, plantstore.ErrIDTaken). An error
-// response from something else, such as a proxy, has the Code that goes with its HTTP
-// status where there is one. Text that is not valid UTF-8 is refused before it is
-// sent, with ErrNotJSON, or ErrParameter in a query. Every other error says what was
-// attempted. No error contains the token.
+// A request that the server refuses fails with a [*plantstore.Error] that has the server's
+// Code: check for one with errors.Is(err, plantstore.ErrIDTaken). An error response from
+// something else, such as a proxy, has the Code for its HTTP status, if there is one. Text
+// that is not valid UTF-8 is refused before it is sent, with ErrNotJSON, or ErrParameter in
+// a query. Every other error names the call that failed. No error contains the token.
 //
 // # Retries
 //
@@ -23,11 +22,11 @@
 // call immediately.
 //
 // Every write can be retried: creating the same plant again is a success, and so are
-// replacing a plant with what it already is and deleting what a lost attempt has
-// deleted. One caveat: if someone else writes the same plant between a lost attempt
-// and its retry, a Replace or Delete without a condition undoes that write. A
-// [plantstore.Condition] prevents it. CreateWebhook and RotateWebhook are retried only
-// if the server has certainly not applied them.
+// replacing a plant with an equal one and deleting one that a lost attempt has deleted. One
+// caveat: if someone else writes the same plant between a lost attempt and its retry, a
+// Replace or Delete without a condition undoes that write. A [plantstore.Condition]
+// prevents it. CreateWebhook and RotateWebhook are retried only if the server has certainly
+// not applied them.
 package client
 
 import (
@@ -51,12 +50,12 @@ import (
 
 // Options adjust a [Client]. The zero value of a field stands for its default.
 type Options struct {
-	// HTTP sends the requests. The default keeps up to 256 idle connections, waits
-	// 10 s for a connection, 45 s for the start of a response, and 10 minutes for
-	// that of an import or export, which may take long to produce one. Everything
-	// else is left to the context of a call. A client given here is copied. Its
-	// Timeout applies to whole imports and exports too. Its CheckRedirect is never
-	// called: redirects are refused, because they would carry the token elsewhere.
+	// HTTP sends the requests. The default keeps up to 256 idle connections, waits 10 s for
+	// a connection, 45 s for the start of a response, and 10 minutes for the start of the
+	// response to an import or export, which may take long. Everything else is left to the
+	// context of a call. A client given here is copied. Its Timeout applies to whole
+	// imports and exports too. Its CheckRedirect is never called: redirects are refused,
+	// because they would carry the token elsewhere.
 	HTTP *http.Client
 
 	// Retries is how often a failed call is retried. Default: 18. A negative number
@@ -74,7 +73,7 @@ type Options struct {
 	Retrying func(err error, pause time.Duration)
 
 	// TokenExpires, if set, is called for each response that announces when the token
-	// expires. A server does so within 7 days of that.
+	// expires. A server announces it within the last 7 days.
 	TokenExpires func(at time.Time)
 }
 
@@ -91,7 +90,7 @@ const (
 type Client struct {
 	base    string // without a slash at its end
 	token   string
-	opts    Options // with defaults
+	opts    Options // with defaults filled in
 	calls   *http.Client
 	streams *http.Client // for imports and exports
 }
@@ -137,7 +136,7 @@ func newTransport(response time.Duration) *http.Transport {
 		ResponseHeaderTimeout: response,
 		ExpectContinueTimeout: 5 * time.Second,
 		ForceAttemptHTTP2:     true,
-		DisableCompression:    true, // it takes longer than the network of most servers
+		DisableCompression:    true, // it takes longer than most networks save
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second, // less than the server's
 	}
@@ -173,8 +172,8 @@ func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
 	})
 }
 
-// Get returns the plant with that id, or ErrNoPlant. The plant's ETag method gives
-// what a [plantstore.Condition] needs.
+// Get returns the plant with that id, or ErrNoPlant. The plant's ETag method returns the
+// tag for a [plantstore.Condition].
 func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
 	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id), nil, func(r *response) (plantstore.Plant, error) {
 		plant, err := r.plant()
@@ -228,8 +227,8 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 	return c.remove(ctx, what, plantPath(id), header, plantstore.ErrNoPlant)
 }
 
-// remove makes a call that deletes something. If an earlier attempt may have been applied,
-// gone, which says that there is nothing to delete, is a success.
+// remove makes a call that deletes something. gone is the error for there being nothing to
+// delete: if an earlier attempt may have been applied, it is a success.
 func (c *Client) remove(ctx context.Context, what, path string, header http.Header, gone error) error {
 	return c.retry(ctx, what, func(maybeApplied bool) error {
 		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, path, header, nil)
@@ -240,7 +239,7 @@ func (c *Client) remove(ctx context.Context, what, path string, header http.Head
 	})
 }
 
-// Token returns what the client's token is.
+// Token returns a description of the client's token.
 func (c *Client) Token(ctx context.Context) (plantstore.TokenInfo, error) {
 	return decoded(ctx, c, "get the token", http.MethodGet, "/token", nil, decodeToken)
 }
@@ -257,7 +256,8 @@ func decodeToken(body []byte) (plantstore.TokenInfo, error) {
 	return token, err
 }
 
-// About returns what the server is, and the limits that the client's token meets there.
+// About returns a description of the server, and the limits that apply to the client's
+// token.
 func (c *Client) About(ctx context.Context) (plantstore.About, error) {
 	return decoded(ctx, c, "get the server's version and limits", http.MethodGet, "/about", nil, wire.DecodeAbout)
 }
@@ -277,19 +277,19 @@ func (c *Client) CreateToken(ctx context.Context, n plantstore.NewToken) (t plan
 	return created(ctx, c, what, http.StatusCreated, "/tokens", body, wire.DecodeToken)
 }
 
-// Tokens returns all tokens in the order of their creation, revoked and expired ones
-// included.
+// Tokens returns all tokens in the order of their creation, including revoked and expired
+// ones.
 func (c *Client) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
 	return decoded(ctx, c, "list tokens", http.MethodGet, "/tokens", nil, wire.DecodeTokens)
 }
 
-// RevokeToken permanently revokes the token with this id, or fails with ErrNoTokenID, or
-// with ErrLastToken if nobody could create a token then. Revoking it again succeeds.
+// RevokeToken permanently revokes the token with this id. It fails with ErrNoTokenID, or
+// with ErrLastToken if nobody could create tokens afterwards. Revoking it again succeeds.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.remove(ctx, "revoke token "+id, tokenPath(id), nil, nil)
 }
 
-// announce passes on when the token expires, if the response says so.
+// announce passes on when the token expires, if the response announces it.
 func (c *Client) announce(header http.Header) {
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.HeaderTokenExpires)); err == nil && c.opts.TokenExpires != nil {
 		c.opts.TokenExpires(at)
@@ -311,10 +311,10 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 	return ask(ctx, c, what, http.MethodGet, withParams("/plants", params), nil, func(r *response) (plantstore.Page, error) { return r.page(q.After) })
 }
 
-// List yields every plant that matches the query, in ascending order of id, one page
-// at a time. The limit is that of a page; 0 means 1000. A plant that is written in the
-// meantime may or may not be seen: [Client.Export] reads one snapshot. After an error
-// it yields nothing more.
+// List yields every plant that matches the query, in ascending order of id, one page at a
+// time. The limit is the size of a page; 0 means 1000. A plant that is written in the
+// meantime may or may not be seen: [Client.Export] reads one snapshot. After an error it
+// yields nothing more.
 func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
 	q.Limit = cmp.Or(q.Limit, 1000)
 	return paged(q, func(q *plantstore.Query) ([]plantstore.Plant, bool, error) {
@@ -324,7 +324,7 @@ func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantst
 	})
 }
 
-// paged yields the items of one page after another. read returns those of a page, and
+// paged yields the items of one page after another. read returns the items of a page, and
 // whether there is another, which the query then selects.
 func paged[Query, Item any](q Query, read func(*Query) (items []Item, more bool, err error)) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
@@ -348,7 +348,7 @@ func paged[Query, Item any](q Query, read func(*Query) (items []Item, more bool,
 }
 
 // TagPage returns one page of the tags that match the query, in the order of their bytes,
-// with how many plants have each, counted up to [plantstore.MaxTagPlants]. It may have
+// each with its number of plants, counted up to [plantstore.MaxTagPlants]. It may have
 // fewer than the limit and still not be the last. A limit of 0 means the server's default,
 // and the server caps a limit that is too large.
 func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
@@ -368,10 +368,10 @@ func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore
 	return ask(ctx, c, what, http.MethodGet, withParams("/tags", params), nil, func(r *response) (plantstore.TagPage, error) { return r.tagPage(q.From) })
 }
 
-// Tags yields every tag that matches the query, in the order of their bytes, with how many
-// plants have it, counted up to [plantstore.MaxTagPlants], one page at a time. The limit is
-// that of a page; 0 means 1000. The counts of a page are of the same moment. After an error
-// it yields nothing more.
+// Tags yields every tag that matches the query, in the order of their bytes, with its
+// number of plants, counted up to [plantstore.MaxTagPlants], one page at a time. The limit
+// is the size of a page; 0 means 1000. The counts of a page are from the same moment. After
+// an error it yields nothing more.
 func (c *Client) Tags(ctx context.Context, q plantstore.TagQuery) iter.Seq2[plantstore.TagCount, error] {
 	q.Limit = cmp.Or(q.Limit, 1000)
 	return paged(q, func(q *plantstore.TagQuery) ([]plantstore.TagCount, bool, error) {
@@ -422,7 +422,7 @@ func withParams(path string, params url.Values) string {
 	return path + "?" + params.Encode()
 }
 
-// ask makes a call that can be retried, and returns what read makes of its response.
+// ask makes a call that can be retried, and returns its response as decoded by read.
 func ask[Value any](ctx context.Context, c *Client, what, method, path string, body []byte, read func(*response) (Value, error)) (value Value, err error) {
 	err = c.retry(ctx, what, func(bool) error {
 		resp, err := c.call(ctx, http.StatusOK, method, path, nil, body)
@@ -443,8 +443,8 @@ func decoded[Value any](ctx context.Context, c *Client, what, method, path strin
 	return ask(ctx, c, what, method, path, body, func(r *response) (Value, error) { return decodeBody(r, decode) })
 }
 
-// created makes a call whose response has a secret that is shown once. It retries only
-// what the server has not applied: whatever else it created, nobody would know the secret.
+// created makes a call whose response contains a secret that is shown once. It retries only
+// attempts that the server has not applied: after others, nobody would know the secret.
 func created[Value any](ctx context.Context, c *Client, what string, status int, path string, body []byte, decode func([]byte) (Value, string, error)) (value Value, secret string, err error) {
 	err = c.retry(ctx, what, func(bool) error {
 		resp, err := c.call(ctx, status, http.MethodPost, path, nil, body)

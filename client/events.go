@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxEventLine bounds the memory for one event. It is far above what a server
-	// accepts unless its limit for bodies was raised.
+	// maxEventLine bounds the memory for one event. It is far above the largest event of a
+	// server, unless its limit for bodies was raised.
 	maxEventLine = 16 << 20
 
 	// streamIdleTimeout is how long a stream may be idle before it counts as broken. A
@@ -116,9 +116,9 @@ func (r *response) eventPage(q *plantstore.EventQuery) (page plantstore.EventPag
 	return page, nil
 }
 
-// Histogram returns how many events the log of changes has in each bucket of the query,
-// whatever they are about. Without Until it ends now, and a number of 0 means the server's
-// default. It fails with ErrParameter if Until is before Since.
+// Histogram returns the number of events in each bucket of the query, whatever they are
+// about. Without Until it ends now, and a number of 0 means the server's default. It fails
+// with ErrParameter if Until is before Since.
 func (c *Client) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]plantstore.Bucket, error) {
 	params := url.Values{"since": {q.Since.UTC().Format(time.RFC3339Nano)}}
 	if !q.Until.IsZero() {
@@ -131,7 +131,7 @@ func (c *Client) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]
 }
 
 // skips reports whether the query leaves out an event that the server sends: it sends
-// those of tokens to everyone with the scope tokens:read.
+// events of tokens to everyone with the scope tokens:read.
 func skips(q *plantstore.EventQuery, e *plantstore.Event) bool {
 	return !q.WithTokens && !e.Type.OfPlant()
 }
@@ -193,10 +193,10 @@ func (s *eventStream) follow(ctx context.Context) error {
 	return err
 }
 
-// errIdleTimeout is why a stream counts as broken.
+// errIdleTimeout is the reason that an idle stream counts as broken.
 var errIdleTimeout = fmt.Errorf("nothing was received for %s", streamIdleTimeout)
 
-// cutOff says that a stream ended. What it was sending is incomplete and does not count.
+// cutOff returns the error of a stream that ended. An incomplete event does not count.
 func cutOff(err error) *transient {
 	return &transient{err: fmt.Errorf("the connection was lost: %w", err)}
 }

@@ -83,8 +83,7 @@ type response struct {
 	body   []byte
 }
 
-// maxBody limits the memory that a response can take. It is far more than a server
-// sends in one.
+// maxBody limits the memory for a response. It is far above the largest one of a server.
 const maxBody = 64 << 20
 
 // readResponse reads a response that must have the status, and be JSON unless it is
@@ -110,7 +109,7 @@ func readResponse(ctx context.Context, resp *http.Response, status int) (*respon
 // maxErrorBody is how much of the body of an error is read.
 const maxErrorBody = 256 << 10
 
-// responseError returns the error that a response stands for.
+// responseError returns the error for a response.
 func responseError(ctx context.Context, resp *http.Response) error {
 	body, cut := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if ctx.Err() != nil {
@@ -148,8 +147,8 @@ func (r *response) err(status int) error {
 	return err
 }
 
-// codeOf has the codes for the statuses of proxies and other servers. A 404 of theirs
-// says nothing about a plant.
+// codeOf maps the statuses of proxies and other servers to codes. Their 404 says nothing
+// about a plant.
 var codeOf = map[int]plantstore.Code{
 	http.StatusUnauthorized:                plantstore.ErrBadToken,
 	http.StatusForbidden:                   plantstore.ErrScope,
@@ -168,7 +167,7 @@ var codeOf = map[int]plantstore.Code{
 	http.StatusGatewayTimeout:              plantstore.ErrUnavailable,
 }
 
-// unexpected says that the response does not come from a Plant Store.
+// unexpected returns the error of a response that does not come from a Plant Store.
 func (r *response) unexpected() error {
 	if to := r.header.Get("Location"); to != "" {
 		return fmt.Errorf("the response is %q, a redirect to %q, which is not followed: is the base URL right?", r.status, plantstore.Shorten(to))
@@ -193,7 +192,7 @@ func (r *response) plant() (plantstore.Plant, error) {
 	return decodeBody(r, func(body []byte) (plantstore.Plant, error) { return wire.DecodePlant(bytes.NewBuffer(body)) })
 }
 
-// decodeBody returns what the body of a response is.
+// decodeBody returns the decoded body of a response.
 func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Value, error) {
 	value, err := decode(r.body)
 	if err != nil {
@@ -223,7 +222,7 @@ func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) 
 	return page, nil
 }
 
-// tagPage reads a page of tags that starts there.
+// tagPage reads a page of tags that starts at from.
 func (r *response) tagPage(from string) (page plantstore.TagPage, err error) {
 	if page.Tags, err = decodeBody(r, wire.DecodeTags); err != nil {
 		return page, err

@@ -26,7 +26,7 @@ const (
 // transient is a failure that may not recur.
 type transient struct {
 	err error
-	// after is how long the server asks to wait.
+	// after is the pause that the server asks for.
 	after time.Duration
 	// maybeApplied says that the server may have applied the request.
 	maybeApplied bool
@@ -103,7 +103,7 @@ func isPermanent(err error) bool {
 	return untrusted || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// retryAfter reads the header of that name: seconds or a date.
+// retryAfter reads the header Retry-After: seconds or a date.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
@@ -121,8 +121,8 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// Every returned error passes through fail. It adds what was attempted, unless the
-// server has said what is wrong, and removes the token from the text.
+// Every returned error passes through fail. It adds the name of the call, unless the server
+// has said what is wrong, and removes the token from the text.
 func (c *Client) fail(what string, err error) error {
 	if e, ok := err.(*plantstore.Error); ok {
 		return &plantstore.Error{Code: e.Code, Message: c.redact(e.Message)}

@@ -25,13 +25,13 @@ func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plant
 	return c.ExportAt(ctx, q, nil)
 }
 
-// ErrNoCursor says that an export does not have its position in the log of changes.
+// ErrNoCursor is the error of an export without its position in the log of changes.
 var ErrNoCursor = errors.New("the response has no " + wire.HeaderCursor)
 
-// ExportAt is like [Client.Export]. If at is not nil, it is set to the snapshot's
-// position in the log of changes before the first plant is yielded, or when the loop
-// ends if there is none. [Client.Events] after that position are exactly the changes
-// that the export does not have. It fails with [ErrNoCursor] if the server does not say.
+// ExportAt is like [Client.Export]. If at is not nil, it is set to the snapshot's position
+// in the log of changes before the first plant is yielded, or when the loop ends if there
+// is none. [Client.Events] after that position are exactly the changes that the export does
+// not contain. It fails with [ErrNoCursor] if the server does not send the position.
 func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
 	return func(yield func(plantstore.Plant, error) bool) {
 		lines, err := c.openExport(ctx, q)
@@ -145,8 +145,8 @@ func (r *exportReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// classify returns why a line could not be decoded: because the response was cut off
-// there, or because of what it says.
+// classify returns why a line could not be decoded: because the response was cut off there,
+// or because of its contents.
 func (r *exportReader) classify(err error) error {
 	if r.err != nil && r.err != io.EOF {
 		return r.err
@@ -157,15 +157,15 @@ func (r *exportReader) classify(err error) error {
 func (r *exportReader) Close() error { return r.body.Close() }
 
 // Import creates many plants, each as [Client.Create] does: independent of the others,
-// and a success if the same plant exists already. The n-th plant is line n of the
-// report. When Import returns a report, everything it counts is durable. After an
+// and a success if the same plant already exists. The n-th plant is line n of the
+// report. When Import returns a report, everything that it counts is durable. After an
 // error some plants may have been created, and importing the same plants again is
 // safe.
 //
-// Import runs the iterator on the caller's goroutine, as fast as it can send the
-// plants. It is retried only while nothing has been sent. A server may cut off an
-// import that is slower than 1 KiB per second for too long. If an import was retried,
-// what a lost attempt created counts as unchanged.
+// Import runs the iterator on the caller's goroutine, as fast as it can send the plants. It
+// is retried only while nothing has been sent. A server may cut off an import that is
+// slower than 1 KiB per second for too long. If an import was retried, plants that a lost
+// attempt created count as unchanged.
 func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
 	in, out := io.Pipe()
 	done := make(chan imported, 1)
@@ -195,8 +195,8 @@ type imported struct {
 
 var errImportEnded = errors.New("the import has ended")
 
-// writePlants writes a line for each plant. A plant that cannot be sent becomes a
-// blank line, which the server skips, and is in the report that is returned.
+// writePlants writes a line for each plant. A plant that cannot be sent becomes a blank
+// line, which the server skips, and is listed in the returned report.
 func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
 	var refused plantstore.ImportReport
 	line := int64(0)
@@ -270,7 +270,7 @@ func (c *Client) sendImport(ctx context.Context, body *uploadBody) (plantstore.I
 	}
 	req.Header.Set("Accept", wire.MediaJSON)
 	req.Header.Set("Content-Type", wire.MediaNDJSON)
-	// A server that refuses the import can say so before a line is sent.
+	// The server can refuse the import before a line is sent.
 	req.Header.Set("Expect", "100-continue")
 	resp, err := c.streams.Do(req)
 	if err != nil {

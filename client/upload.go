@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// upload sends lines in one attempt or several. An HTTP transport may keep reading the
-// body of an attempt after that has failed, so every attempt has a body of its own,
-// and only the latest one may read.
+// upload sends lines in one attempt or several. An HTTP transport may keep reading the body
+// of an attempt after it has failed, so every attempt has a body of its own, and only the
+// latest one may read.
 type upload struct {
 	lines io.Reader
 	// seeker is nil if the lines cannot be sent again. start is where they begin.
@@ -20,11 +20,11 @@ type upload struct {
 	// turn holds a token while no attempt reads. Its holder owns the following fields.
 	turn  chan struct{}
 	sent  bool  // lines have been read
-	whole bool  // up to their end
-	err   error // why they could not be
+	whole bool  // they have been read to their end
+	err   error // the error of reading them
 }
 
-// readGrace is how long the end of a call waits for a Read to return.
+// readGrace is how long a call that ends waits for a Read to return.
 const readGrace = time.Second
 
 // uploadBody is the body of one attempt.
@@ -46,7 +46,7 @@ func newUpload(lines io.Reader) *upload {
 }
 
 // begin returns the body of the next attempt, which sends the lines from their
-// beginning. The attempt before must have ended.
+// beginning. The previous attempt must have ended.
 func (u *upload) begin() (*uploadBody, error) {
 	if u.sent {
 		if _, err := u.seeker.Seek(u.start, io.SeekStart); err != nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // CreateWebhook creates a webhook with the URL, the types and the description of the
-// configuration, and returns it and the secret that signs what is sent. Changes are
-// sent from now on, or if after is not empty, from that position. It fails with
-// ErrTooMany if there are [plantstore.MaxWebhooks].
+// configuration, and returns it with the secret that signs its messages. Changes are sent
+// from now on, or if after is not empty, from that position. It fails with ErrTooMany if
+// there are [plantstore.MaxWebhooks].
 //
 // It is not retried if the server may have created the webhook: a retry would create
 // another.
@@ -57,35 +57,34 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
 	return c.remove(ctx, "delete webhook "+id, webhookPath(id, ""), nil, plantstore.ErrNoWebhook)
 }
 
-// RotateWebhook gives a webhook a new secret and returns that. For 24 hours the old
-// one signs too. It fails with ErrNoWebhook.
-//
-// It is not retried if the server may have made a secret already.
+// RotateWebhook gives a webhook a new secret and returns it. For 24 hours the old one
+// signs, too. It fails with ErrNoWebhook. It is not retried if the server may have
+// created a secret already.
 func (c *Client) RotateWebhook(ctx context.Context, id string) (w plantstore.Webhook, secret string, err error) {
 	return created(ctx, c, "rotate the secret of webhook "+id, http.StatusOK, webhookPath(id, "/rotate"), nil, wire.DecodeWebhook)
 }
 
-// TestWebhook sends a webhook.test now and returns what came back. A delivery that
-// failed is not an error. It fails with ErrNoWebhook.
+// TestWebhook sends a webhook.test now and returns the result. A failed delivery is not an
+// error. It fails with ErrNoWebhook.
 func (c *Client) TestWebhook(ctx context.Context, id string) (plantstore.Delivery, error) {
 	return decoded(ctx, c, "test webhook "+id, http.MethodPost, webhookPath(id, "/test"), nil, wire.DecodeDelivery)
 }
 
-// ResumeWebhook makes a disabled webhook active again, from where it stood. It fails
+// ResumeWebhook makes a disabled webhook active again, from where it stopped. It fails
 // with ErrNoWebhook.
 func (c *Client) ResumeWebhook(ctx context.Context, id string) (plantstore.Webhook, error) {
 	return decoded(ctx, c, "resume webhook "+id, http.MethodPost, webhookPath(id, "/resume"), nil, decodeWebhook)
 }
 
-// ReplayWebhook moves the position of a webhook: the events after a cursor, or if that
-// is empty, those from a time on are sent, again if they were sent before. It fails
-// with ErrNoWebhook, or with ErrGone if the events after the cursor are no longer kept.
+// ReplayWebhook moves the position of a webhook: the events after a cursor, or if that is
+// empty, from a time on are sent, even if they were sent before. It fails with
+// ErrNoWebhook, or with ErrGone if the events after the cursor are no longer kept.
 func (c *Client) ReplayWebhook(ctx context.Context, id string, after plantstore.Cursor, since time.Time) (plantstore.Webhook, error) {
 	body := wire.EncodeReplay(wire.Replay{After: after, Since: since})
 	return decoded(ctx, c, "replay webhook "+id, http.MethodPost, webhookPath(id, "/replay"), body, decodeWebhook)
 }
 
-// Deliveries returns the last attempts to deliver to a webhook, the newest first, or
+// Deliveries returns the last delivery attempts of a webhook, the newest first, or
 // ErrNoWebhook.
 func (c *Client) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
 	return decoded(ctx, c, "list the deliveries of webhook "+id, http.MethodGet, webhookPath(id, "/deliveries"), nil, wire.DecodeDeliveries)
@@ -101,20 +100,18 @@ func decodeWebhook(body []byte) (plantstore.Webhook, error) {
 // webhookTolerance is how far the timestamp of a message may be from now.
 const webhookTolerance = 5 * time.Minute
 
-// VerifyWebhook returns nil if a message that a receiver got from a webhook is
-// authentic: if it was signed with the secret, as Standard Webhooks defines it, less
-// than five minutes ago. The body must be exactly as it was received. While the secret
-// of a webhook is rotated, a message is signed with the old one and the new one, and
-// either will do.
-//
-// The same event may arrive more than once. The header webhook-id is the same then.
+// VerifyWebhook returns nil if a message that a receiver got from a webhook is authentic:
+// if it was signed with the secret, as Standard Webhooks defines it, less than five minutes
+// ago. The body must be exactly as it was received. During a rotation, a message is signed
+// with the old and the new secret, and either will do. The same event may arrive more than
+// once, with the same header webhook-id.
 func VerifyWebhook(header http.Header, body []byte, secret string) error {
 	id, at, signatures := header.Get("webhook-id"), header.Get("webhook-timestamp"), header.Get("webhook-signature")
 	if id == "" || at == "" || signatures == "" {
 		return errors.New("the request must have the headers webhook-id, webhook-timestamp and webhook-signature")
 	}
 	seconds, err := strconv.ParseInt(at, 10, 64)
-	if err != nil || strconv.FormatInt(seconds, 10) != at { // the signature is of the text
+	if err != nil || strconv.FormatInt(seconds, 10) != at { // the signature covers the text
 		return fmt.Errorf("webhook-timestamp must be a number of seconds, got %q", plantstore.Shorten(at))
 	}
 	want, err := plantstore.SignWebhook(secret, id, time.Unix(seconds, 0), body)
