@@ -18,6 +18,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
 	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
@@ -418,7 +419,7 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := token("now").Created.Unix()
-	const ended = plantstore.MaxEndedTokens + maxDeletedTokens + 500
+	const ended = plantstore.MaxEndedTokens + rules.MaxDeletedTokens + 500
 	query(t, url, fmt.Sprintf(`INSERT INTO stored_tokens (hash, name, scopes, created, expires, revoked)
 		SELECT sha256(i::text::bytea), i, 'plants:read', 0, CASE i %% 2 WHEN 1 THEN %d - i END, CASE i %% 2 WHEN 0 THEN %[1]d - i END
 		FROM generate_series(1, %d) AS i`, now, ended))
@@ -430,8 +431,8 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 		want error
 		left int
 	}{
-		{"a", nil, ended - maxDeletedTokens},
-		{"b", plantstore.ErrTooMany, ended - maxDeletedTokens},
+		{"a", nil, ended - rules.MaxDeletedTokens},
+		{"b", plantstore.ErrTooMany, ended - rules.MaxDeletedTokens},
 		{plantstore.Operator, nil, plantstore.MaxEndedTokens},
 	} {
 		if err := s.CreateToken(t.Context(), token(tt.by), plantstore.Actor{Name: tt.by}); !errors.Is(err, tt.want) {

@@ -13,7 +13,6 @@ import (
 
 	"plantstore"
 	"plantstore/internal/rules"
-	"plantstore/internal/wire"
 )
 
 const (
@@ -26,123 +25,133 @@ const (
 	// lockToken keeps a token from being revoked until the end of the transaction.
 	lockToken = selectToken + ` FOR SHARE`
 	// tokenEnd is when a token ended or will end, as the index tokens_by_end has it.
-	tokenEnd     = `coalesce(revoked, expires, 9223372036854775807)`
-	isActive     = tokenEnd + ` > $1 AND revoked IS NULL`
-	countActive  = `SELECT count(*) FROM stored_tokens WHERE ` + isActive
-	selectActive = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE ` + isActive
-	// deleteEnded deletes the tokens that ended by $1 except the last $3, and those that
-	// ended by $2, but at most $4.
-	deleteEnded = `DELETE FROM stored_tokens WHERE seq IN (SELECT seq FROM stored_tokens WHERE ` + tokenEnd + ` <= $1 ORDER BY ` + tokenEnd + `, seq LIMIT least($4::bigint, greatest(
-		(SELECT count(*) FROM stored_tokens) - (` + countActive + `) - $3::bigint,
-		(SELECT count(*) FROM stored_tokens WHERE ` + tokenEnd + ` <= $2))))`
-	// countCreators counts the other tokens that may create tokens.
-	countCreators = `SELECT count(*) FROM stored_tokens WHERE hash <> $1 AND revoked IS NULL
-		AND (expires IS NULL OR expires > $2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
+	tokenEnd      = `coalesce(revoked, expires, 9223372036854775807)`
+	isActive      = tokenEnd + ` > $1 AND revoked IS NULL`
+	countActive   = `SELECT count(*) FROM stored_tokens WHERE ` + isActive
+	selectActive  = `SELECT ` + tokenColumns + ` FROM stored_tokens WHERE ` + isActive
+	countCreators = countActive + ` AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
+	// countEnded counts the tokens that are not active at $1, and those that ended by $2.
+	countEnded  = `SELECT (SELECT count(*) FROM stored_tokens) - (` + countActive + `), (SELECT count(*) FROM stored_tokens WHERE ` + tokenEnd + ` <= $2)`
+	deleteEnded = `DELETE FROM stored_tokens WHERE seq IN (SELECT seq FROM stored_tokens WHERE ` + tokenEnd + ` <= $1 ORDER BY ` + tokenEnd + `, seq LIMIT $2)`
 )
-
-// maxDeletedTokens is how many tokens one transaction deletes.
-const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
 	defer s.changes.Notify()
-	return s.addRow(ctx, selectToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
-		if err := checkActor(ctx, c, by, selectToken); err != nil {
+	return s.once(ctx, true, selectToken, t.Hash[:], func(tx transaction) error {
+		if err := s.observeClock(tx.ctx, tx.c); err != nil {
 			return err
 		}
-		var n int
-		if err := c.QueryRow(ctx, countActive, t.Created.Unix()).Scan(&n); err != nil {
-			return err
-		}
-		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
-			return plantstore.ErrTooMany
-		}
-		if err := s.deleteEndedTokens(ctx, c, t.Created); err != nil {
-			return err
-		}
-		return addToken(ctx, c, t, by.Name)
+		return rules.CreateToken(tx, s.clock, t, by)
 	})
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
-func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
+func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (first bool, err error) {
 	defer s.changes.Notify()
-	first := false
-	err := s.addRow(ctx, selectToken, t.Hash[:], func(ctx context.Context, c *pgx.Conn) error {
-		var n int
-		err := c.QueryRow(ctx, "SELECT count(*) FROM stored_tokens").Scan(&n)
-		first = n == 0
-		if err != nil || !first {
-			return err
-		}
-		return addToken(ctx, c, t, plantstore.Operator)
+	err = s.once(ctx, true, selectToken, t.Hash[:], func(tx transaction) (err error) {
+		first, err = rules.CreateFirstToken(tx, t)
+		return err
 	})
 	return first && err == nil, err
 }
 
-func addToken(ctx context.Context, c *pgx.Conn, t plantstore.Token, by string) error {
-	_, err := c.Exec(ctx, insertToken,
-		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
-	if err != nil {
-		return err
-	}
-	return logToken(ctx, c, plantstore.TokenCreated, t, by)
-}
-
-// checkActor fails if the actor's token, as the query returns it, has ended. The query must
-// be lockToken, except in a transaction that takes turns with RevokeToken: that one may
-// change other tokens, and could deadlock with TouchTokens.
-func checkActor(ctx context.Context, c *pgx.Conn, by plantstore.Actor, query string) error {
-	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(ctx, c, query, hash) })
-}
-
-func findToken(ctx context.Context, c *pgx.Conn, query string, hash plantstore.TokenHash) (plantstore.Token, error) {
-	return queryOne(ctx, c, rowToken, plantstore.ErrNoSuchToken, query, hash[:])
-}
-
-// deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
-func (s *Store) deleteEndedTokens(ctx context.Context, c *pgx.Conn, at time.Time) error {
-	if err := s.observeClock(ctx, c); err != nil {
-		return err
-	}
-	tooMany, tooLongAgo := rules.EndedTokens(s.clock, at)
-	_, err := c.Exec(ctx, deleteEnded, tooMany, tooLongAgo, plantstore.MaxEndedTokens, maxDeletedTokens)
-	return err
-}
-
-// logToken appends a change to a token to the log. It must be the last statement of its
-// transaction.
-func logToken(ctx context.Context, c *pgx.Conn, kind plantstore.EventType, t plantstore.Token, by string) error {
-	text := string(wire.EncodeToken(t.Logged(), ""))
-	var b pgx.Batch
-	b.Queue(lockLog)
-	b.Queue(appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&text}, []*string{nil}, 0)
-	return c.SendBatch(ctx, &b).Close()
-}
-
-// inTurn runs f in a transaction that takes turns with others. If the connection is lost, or the
-// commit did not wait for the standbys, it runs f again: an f that succeeded may have taken effect.
-func (s *Store) inTurn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
-		return inTransaction(ctx, c, func() error { return f(ctx, c) }, lockVersion)
+// RevokeToken revokes a token, once.
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
+	defer s.changes.Notify()
+	return s.serialized(ctx, func(tx transaction) error {
+		if err := s.observeClock(tx.ctx, tx.c); err != nil {
+			return err
+		}
+		return rules.RevokeToken(tx, s.clock, hash, at, by)
 	})
 }
 
-// addRow runs f, which adds a row, in a transaction that takes turns with others. If it has
-// succeeded before, it runs f again only if the query does not find the row.
-func (s *Store) addRow(ctx context.Context, query string, key any, f func(context.Context, *pgx.Conn) error) error {
-	added := false
-	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		if added {
-			if found, err := c.Exec(ctx, query, key); err != nil || found.RowsAffected() > 0 {
+// transaction is one that changes tokens or a webhook: the [rules.TokenTx] and [rules.WebhookTx].
+type transaction struct {
+	ctx context.Context
+	c   *pgx.Conn
+	// selectToken is the statement that finds the token of an actor: lockToken, except in a
+	// transaction that takes turns with RevokeToken. That one may change other tokens, and could
+	// deadlock with TouchTokens.
+	selectToken string
+}
+
+// serialized runs f in a transaction that takes turns with others. If the connection is lost, or
+// the commit did not wait for the standbys, it runs f again: an f that succeeded may have taken
+// effect.
+func (s *Store) serialized(ctx context.Context, f func(transaction) error) error {
+	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
+		return inTransaction(ctx, c, func() error { return f(transaction{ctx, c, selectToken}) }, lockVersion)
+	})
+}
+
+// once is serialized for an f that adds a row, or deletes it. If f has succeeded before, it runs
+// again only if the query does not show that: whether the row exists.
+func (s *Store) once(ctx context.Context, exists bool, query string, key any, f func(transaction) error) error {
+	done := false
+	return s.serialized(ctx, func(tx transaction) error {
+		if done {
+			found, err := tx.exec(query, key)
+			if err != nil || (found > 0) == exists {
 				return err
 			}
 		}
-		err := f(ctx, c)
-		added = err == nil
+		err := f(tx)
+		done = err == nil
 		return err
 	})
+}
+
+// exec executes a statement, and returns how many rows it found or changed.
+func (tx transaction) exec(sql string, args ...any) (int64, error) {
+	tag, err := tx.c.Exec(tx.ctx, sql, args...)
+	return tag.RowsAffected(), err
+}
+
+func (tx transaction) Token(hash plantstore.TokenHash) (plantstore.Token, error) {
+	return findToken(tx.ctx, tx.c, tx.selectToken, hash)
+}
+
+func (tx transaction) HasTokens() (bool, error) {
+	return queryOne(tx.ctx, tx.c, pgx.RowTo[bool], nil, "SELECT count(*) > 0 FROM stored_tokens")
+}
+
+func (tx transaction) CountActive(at int64) (int64, error) {
+	return queryOne(tx.ctx, tx.c, pgx.RowTo[int64], nil, countActive, at)
+}
+
+func (tx transaction) CountCreators(at int64) (int64, error) {
+	return queryOne(tx.ctx, tx.c, pgx.RowTo[int64], nil, countCreators, at)
+}
+
+func (tx transaction) CountEnded(at, longAgo int64) (ended, old int64, err error) {
+	err = tx.c.QueryRow(tx.ctx, countEnded, at, longAgo).Scan(&ended, &old)
+	return ended, old, err
+}
+
+func (tx transaction) DeleteEnded(by, n int64) error {
+	_, err := tx.exec(deleteEnded, by, n)
+	return err
+}
+
+func (tx transaction) InsertToken(t plantstore.Token) error {
+	_, err := tx.exec(insertToken,
+		t.Hash[:], escape(t.Name), plantstore.FormatScopes(t.Scopes),
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
+	return err
+}
+
+func (tx transaction) SetRevoked(hash plantstore.TokenHash, at int64) error {
+	_, err := tx.exec("UPDATE stored_tokens SET revoked = $2 WHERE hash = $1", hash[:], at)
+	return err
+}
+
+func (tx transaction) LogToken(kind plantstore.EventType, value, by string) error {
+	var b pgx.Batch
+	b.Queue(lockLog)
+	b.Queue(appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&value}, []*string{nil}, 0)
+	return tx.c.SendBatch(tx.ctx, &b).Close()
 }
 
 // Tokens returns all tokens in the order of their creation.
@@ -173,35 +182,8 @@ func (s *Store) TokenWithID(ctx context.Context, id string) (plantstore.Token, e
 	})
 }
 
-// RevokeToken revokes a token, once.
-func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
-	defer s.changes.Notify()
-	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		token, err := findToken(ctx, c, selectToken, hash)
-		if err != nil || !token.Revoked.IsZero() {
-			return err
-		}
-		if err := checkActor(ctx, c, by, selectToken); err != nil {
-			return err
-		}
-		if by.Name != plantstore.Operator && token.CreatesTokens(at) {
-			var others int
-			if err := c.QueryRow(ctx, countCreators, hash[:], at.Unix()).Scan(&others); err != nil {
-				return err
-			}
-			if others == 0 {
-				return plantstore.ErrLastToken
-			}
-		}
-		if _, err := c.Exec(ctx, "UPDATE stored_tokens SET revoked = $2 WHERE hash = $1", hash[:], at.Unix()); err != nil {
-			return err
-		}
-		if err := s.deleteEndedTokens(ctx, c, at); err != nil {
-			return err
-		}
-		token.Revoked = time.Unix(at.Unix(), 0).UTC()
-		return logToken(ctx, c, plantstore.TokenRevoked, token, by.Name)
-	})
+func findToken(ctx context.Context, c *pgx.Conn, query string, hash plantstore.TokenHash) (plantstore.Token, error) {
+	return queryOne(ctx, c, rowToken, plantstore.ErrNoSuchToken, query, hash[:])
 }
 
 // TouchTokens records when tokens were last used. It updates them in the order of

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -50,41 +48,24 @@ func (s *Store) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
 }
 
 var (
-	rowWebhook    = rowJSON[plantstore.Webhook]("webhook")
-	rowDeliveries = rowJSON[[]plantstore.Delivery]("deliveries of webhook")
+	rowWebhook    = rowValue(rules.DecodeWebhook)
+	rowDeliveries = rowValue(rules.DecodeDeliveries)
 )
 
-// rowJSON decodes rows of a webhook's id and a value.
-func rowJSON[T any](what string) pgx.RowToFunc[T] {
-	return func(row pgx.CollectableRow) (value T, err error) {
-		var id, encoded string
-		if err := row.Scan(&id, &encoded); err != nil {
-			return value, err
+// rowValue decodes rows of a webhook's id and a value.
+func rowValue[T any](decode func(id, value string) (T, error)) pgx.RowToFunc[T] {
+	return func(row pgx.CollectableRow) (T, error) {
+		var id, value string
+		if err := row.Scan(&id, &value); err != nil {
+			return *new(T), err
 		}
-		if err := json.Unmarshal([]byte(encoded), &value); err != nil {
-			return value, fmt.Errorf("%s %s: %w", what, id, err)
-		}
-		return value, nil
+		return decode(id, value)
 	}
 }
 
 // CreateWebhook adds a webhook.
 func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by plantstore.Actor) error {
-	value, err := json.Marshal(hook)
-	if err != nil {
-		return fmt.Errorf("webhook %s: %w", hook.ID, err)
-	}
-	key := webhookKey(hook.ID)
-	return s.addRow(ctx, lockWebhook, key, func(ctx context.Context, c *pgx.Conn) error {
-		if err := checkActor(ctx, c, by, selectToken); err != nil {
-			return err
-		}
-		inserted, err := c.Exec(ctx, insertWebhook, key, string(value), plantstore.MaxWebhooks)
-		if err == nil && inserted.RowsAffected() == 0 {
-			return plantstore.ErrTooMany
-		}
-		return err
-	})
+	return s.once(ctx, true, lockWebhook, webhookKey(hook.ID), func(tx transaction) error { return rules.CreateWebhook(tx, hook, by) })
 }
 
 // UpdateWebhook changes a webhook. If the connection is lost, it does so again, even if
@@ -104,27 +85,38 @@ func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantst
 func (s *Store) changeWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error, settings ...string) (hook plantstore.Webhook, err error) {
 	err = s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		return inTransaction(ctx, c, func() (err error) {
-			if err := checkActor(ctx, c, by, lockToken); err != nil {
-				return err
-			}
-			if hook, err = queryOne(ctx, c, rowWebhook, plantstore.ErrNoWebhook, lockWebhook, webhookKey(id)); err != nil {
-				return err
-			}
-			if err := change(&hook); err != nil {
-				return err
-			}
-			value, err := json.Marshal(hook)
-			if err != nil {
-				return fmt.Errorf("webhook %s: %w", id, err)
-			}
-			_, err = c.Exec(ctx, "UPDATE stored_webhooks SET value = $2 WHERE id = $1", webhookKey(id), string(value))
+			hook, err = rules.UpdateWebhook(transaction{ctx, c, lockToken}, id, by, change)
 			return err
 		}, settings...)
 	})
-	if err != nil {
-		return plantstore.Webhook{}, err
+	return hook, err
+}
+
+// DeleteWebhook removes a webhook and its deliveries.
+func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
+	return s.once(ctx, false, lockWebhook, webhookKey(id), func(tx transaction) error { return rules.DeleteWebhook(tx, id, by) })
+}
+
+func (tx transaction) InsertWebhook(id, value string, most int) (bool, error) {
+	n, err := tx.exec(insertWebhook, webhookKey(id), value, most)
+	return n > 0, err
+}
+
+func (tx transaction) Webhook(id string) (plantstore.Webhook, error) {
+	return queryOne(tx.ctx, tx.c, rowWebhook, plantstore.ErrNoWebhook, lockWebhook, webhookKey(id))
+}
+
+func (tx transaction) SetWebhook(id, value string) error {
+	_, err := tx.exec("UPDATE stored_webhooks SET value = $2 WHERE id = $1", webhookKey(id), value)
+	return err
+}
+
+func (tx transaction) DeleteWebhook(id string) (bool, error) {
+	n, err := tx.exec("DELETE FROM stored_webhooks WHERE id = $1", webhookKey(id))
+	if err == nil {
+		_, err = tx.exec("DELETE FROM deliveries WHERE webhook = $1", webhookKey(id))
 	}
-	return hook, nil
+	return n > 0, err
 }
 
 // Backlogs counts the events after the positions of webhooks, in one statement.
@@ -156,26 +148,6 @@ func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
 	return rules.NewBacklog(events, oldest), err
 }
 
-// DeleteWebhook removes a webhook and its deliveries.
-func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
-	deleted := false
-	return s.inTurn(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		found, err := c.Exec(ctx, "DELETE FROM stored_webhooks WHERE id = $1", webhookKey(id))
-		if err != nil || deleted && found.RowsAffected() == 0 {
-			return err
-		}
-		if err := checkActor(ctx, c, by, selectToken); err != nil {
-			return err
-		}
-		if found.RowsAffected() == 0 {
-			return plantstore.ErrNoWebhook
-		}
-		_, err = c.Exec(ctx, "DELETE FROM deliveries WHERE webhook = $1", webhookKey(id))
-		deleted = err == nil
-		return err
-	})
-}
-
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
 	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
@@ -186,14 +158,14 @@ func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Deliver
 // SaveDeliveries replaces the last attempts of a webhook, without waiting for the disk
 // and the standbys.
 func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plantstore.Delivery) error {
-	value, err := json.Marshal(attempts)
+	value, err := rules.EncodeDeliveries(id, attempts)
 	if err != nil {
-		return fmt.Errorf("deliveries of webhook %s: %w", id, err)
+		return err
 	}
 	return s.retryCall(ctx, s.write, func(ctx context.Context, c *pgx.Conn) error {
 		var b pgx.Batch
 		queueBegin(&b, commitAsync)
-		b.Queue(saveDeliveries, webhookKey(id), string(value))
+		b.Queue(saveDeliveries, webhookKey(id), value)
 		b.Queue("COMMIT")
 		return c.SendBatch(ctx, &b).Close()
 	})

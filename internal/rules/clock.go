@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"plantstore"
 )
 
 const (
@@ -122,10 +120,4 @@ func (c *Clock) Jumps() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.jumps
-}
-
-// EndedTokens returns until when tokens that are deleted at a time have ended, in Unix seconds:
-// those that are too many, and those that ended too long ago.
-func EndedTokens(c *Clock, at time.Time) (tooMany, tooLongAgo int64) {
-	return min(at.Unix(), c.Time().Unix()), min(at.Add(-plantstore.MaxEndedAge).Unix(), c.Ago(plantstore.MaxEndedAge).Unix())
 }

@@ -47,7 +47,7 @@ func (s *Store) updateTrim(ctx context.Context) error {
 		return snap.Last, err
 	})
 	if err == nil && last > s.lastSeq.Load() {
-		err = s.withWriter(ctx, s.catchUp)
+		err = s.withWriter(ctx, (*writer).catchUp)
 	}
 	return err
 }

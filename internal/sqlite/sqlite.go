@@ -191,7 +191,7 @@ func (s *Store) open(mode Mode) error {
 	if err != nil {
 		return err
 	}
-	s.write = &writer{conn: conn}
+	s.write = &writer{conn: conn, serves: mode == Serve}
 	// The first read creates the log. SQLite does not report it if the log's name could not
 	// be made durable, and then a power cut would lose the log and its contents.
 	if err := exec(conn, "SELECT count(*) FROM sqlite_schema"); err != nil {

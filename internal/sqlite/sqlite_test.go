@@ -25,6 +25,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
+	"plantstore/internal/rules"
 	"plantstore/internal/storetest"
 )
 
@@ -340,7 +341,7 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path, Serve)
 	now := newToken("now").Created.Unix()
-	const ended = plantstore.MaxEndedTokens + maxDeletedTokens + 500
+	const ended = plantstore.MaxEndedTokens + rules.MaxDeletedTokens + 500
 	runRaw(t, path, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 		INSERT INTO tokens (hash, name, scopes, created, expires, revoked)
 		SELECT randomblob(32), i, 'plants:read', 0, iif(i %% 2, %d - i, NULL), iif(i %% 2, NULL, %[2]d - i) FROM n`, ended, now))
@@ -353,8 +354,8 @@ func TestEndedTokensMakeRoom(t *testing.T) {
 		want error
 		left int
 	}{
-		{"a", nil, ended - maxDeletedTokens},
-		{"b", plantstore.ErrTooMany, ended - maxDeletedTokens},
+		{"a", nil, ended - rules.MaxDeletedTokens},
+		{"b", plantstore.ErrTooMany, ended - rules.MaxDeletedTokens},
 		{plantstore.Operator, nil, plantstore.MaxEndedTokens},
 	} {
 		if err := s.CreateToken(t.Context(), newToken(tt.by), plantstore.Actor{Name: tt.by}); !errors.Is(err, tt.want) {

@@ -10,7 +10,6 @@ import (
 
 	"plantstore"
 	"plantstore/internal/rules"
-	"plantstore/internal/wire"
 )
 
 const tokenColumns = "hash, name, scopes, created, expires, revoked, used, coalesce(rate, 'off')"
@@ -26,87 +25,79 @@ const (
 	isActive     = tokenEnd + " > ?1 AND revoked IS NULL"
 	selectActive = "SELECT " + tokenColumns + " FROM tokens WHERE " + isActive
 	countActive  = "SELECT count(*) FROM tokens WHERE " + isActive
-	// deleteEnded deletes the tokens that ended by ?1 except the last ?3, and those that
-	// ended by ?2, but at most ?4. There are fewer active ones to count than ended ones.
-	deleteEnded = "DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens WHERE " + tokenEnd + " <= ?1 ORDER BY " + tokenEnd + `, seq LIMIT min(?4, max(
-		(SELECT count(*) FROM tokens) - (` + countActive + `) - ?3,
-		(SELECT count(*) FROM tokens WHERE ` + tokenEnd + " <= ?2))))"
-	// countCreators counts the other tokens that may create tokens.
-	countCreators = `SELECT count(*) FROM tokens WHERE hash <> ?1 AND revoked IS NULL
-		AND (expires IS NULL OR expires > ?2) AND ',' || scopes || ',' LIKE '%,tokens:write,%'`
+	// countEnded counts the tokens that are not active at ?1, of which there are more to count than
+	// active ones, and those that ended by ?2.
+	countEnded  = "SELECT (SELECT count(*) FROM tokens) - (" + countActive + "), (SELECT count(*) FROM tokens WHERE " + tokenEnd + " <= ?2)"
+	deleteEnded = "DELETE FROM tokens WHERE seq IN (SELECT seq FROM tokens WHERE " + tokenEnd + " <= ?1 ORDER BY " + tokenEnd + ", seq LIMIT ?2)"
 )
-
-// maxDeletedTokens is how many tokens one transaction deletes. Other writes wait for that
-// about as long as for a batch of an import.
-const maxDeletedTokens = 1000
 
 // CreateToken adds a token.
 func (s *Store) CreateToken(ctx context.Context, t plantstore.Token, by plantstore.Actor) error {
-	return s.withWriter(ctx, func(w *writer) error {
-		if err := w.check(by); err != nil {
-			return err
-		}
-		n, err := number(w.conn, countActive, t.Created.Unix())
-		if err != nil {
-			return err
-		}
-		if n >= plantstore.MaxTokens && by.Name != plantstore.Operator {
-			return plantstore.ErrTooMany
-		}
-		if err := s.deleteEndedTokens(w, t.Created); err != nil {
-			return err
-		}
-		return s.insertToken(w, t, by.Name)
-	})
-}
-
-// check fails if the actor's token has ended.
-func (w *writer) check(by plantstore.Actor) error {
-	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return findToken(w.conn, hash) })
-}
-
-// deleteEndedTokens deletes tokens that ended and are not to be kept at this time.
-func (s *Store) deleteEndedTokens(w *writer, at time.Time) error {
-	tooMany, tooLongAgo := rules.EndedTokens(s.Clock, at)
-	return exec(w.conn, deleteEnded, tooMany, tooLongAgo, plantstore.MaxEndedTokens, maxDeletedTokens)
+	return s.withWriter(ctx, func(w *writer) error { return rules.CreateToken(w, s.Clock, t, by) })
 }
 
 // CreateFirstToken adds a token to a store that has never had one.
-func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (bool, error) {
-	first := false
-	err := s.withWriter(ctx, func(w *writer) error {
-		n, err := number(w.conn, "SELECT count(*) FROM tokens")
-		first = err == nil && n == 0
-		if !first {
-			return err
-		}
-		return s.insertToken(w, t, plantstore.Operator)
+func (s *Store) CreateFirstToken(ctx context.Context, t plantstore.Token) (first bool, err error) {
+	err = s.withWriter(ctx, func(w *writer) (err error) {
+		first, err = rules.CreateFirstToken(w, t)
+		return err
 	})
 	return first && err == nil, err
 }
 
-func (s *Store) insertToken(w *writer, t plantstore.Token, by string) error {
-	err := exec(w.conn, insertToken,
-		t.Hash[:], t.Name, plantstore.FormatScopes(t.Scopes),
-		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
-	if err != nil {
-		return err
-	}
-	return s.logToken(w, plantstore.TokenCreated, t, by)
+// RevokeToken revokes a token, once.
+func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
+	return s.withWriter(ctx, func(w *writer) error { return rules.RevokeToken(w, s.Clock, hash, at, by) })
 }
 
-// logToken appends a change to a token to the log.
-func (s *Store) logToken(w *writer, kind plantstore.EventType, t plantstore.Token, by string) error {
-	if err := s.catchUp(w); err != nil {
+// What follows is the [rules.TokenTx] of a transaction.
+
+func (w *writer) Token(hash plantstore.TokenHash) (plantstore.Token, error) {
+	return findToken(w.conn, hash)
+}
+
+func (w *writer) HasTokens() (bool, error) {
+	n, err := number(w.conn, "SELECT count(*) FROM tokens")
+	return n > 0, err
+}
+
+func (w *writer) CountActive(at int64) (int64, error) { return number(w.conn, countActive, at) }
+
+func (w *writer) CountCreators(at int64) (int64, error) {
+	return number(w.conn, countActive+" AND ',' || scopes || ',' LIKE '%,tokens:write,%'", at)
+}
+
+func (w *writer) CountEnded(at, longAgo int64) (ended, old int64, err error) {
+	err = query(w.conn, func(row *sqlite.Stmt) error {
+		ended, old = row.ColumnInt64(0), row.ColumnInt64(1)
+		return nil
+	}, countEnded, at, longAgo)
+	return ended, old, err
+}
+
+func (w *writer) DeleteEnded(by, n int64) error { return exec(w.conn, deleteEnded, by, n) }
+
+func (w *writer) InsertToken(t plantstore.Token) error {
+	return exec(w.conn, insertToken,
+		t.Hash[:], t.Name, plantstore.FormatScopes(t.Scopes),
+		t.Created.Unix(), unixOrNull(t.Expires), unixOrNull(t.Revoked), unixOrNull(t.LastUsed), t.Rate.String())
+}
+
+func (w *writer) SetRevoked(hash plantstore.TokenHash, at int64) error {
+	return exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at, hash[:])
+}
+
+func (w *writer) LogToken(kind plantstore.EventType, value, by string) error {
+	if err := w.catchUp(); err != nil {
 		return err
 	}
-	w.tx.rows = append(w.tx.rows, logRow{kind: kind, by: by, plant: plantstore.Plant{Name: string(wire.EncodeToken(t.Logged(), ""))}})
+	w.tx.rows = append(w.tx.rows, logRow{kind: kind, by: by, plant: plantstore.Plant{Name: value}})
 	return w.appendRows(1)
 }
 
 // catchUp makes the transaction append after the rows of other processes: commands that
 // create or revoke tokens.
-func (s *Store) catchUp(w *writer) error {
+func (w *writer) catchUp() error {
 	snap, err := beginRead(w.conn)
 	if err != nil {
 		return err
@@ -116,7 +107,7 @@ func (s *Store) catchUp(w *writer) error {
 	if err != nil {
 		return err
 	}
-	if s.lock != nil && snap.Last > w.tx.seq { // others do not keep the sizes
+	if w.serves && snap.Last > w.tx.seq { // others do not keep the sizes
 		added, err := number(w.conn, "SELECT sum("+rowSize+") FROM log WHERE seq > ?", w.tx.seq)
 		if err != nil {
 			return err
@@ -158,36 +149,6 @@ func (s *Store) TokenWithID(ctx context.Context, id string) (plantstore.Token, e
 
 func findToken(c *sqlite.Conn, hash plantstore.TokenHash) (plantstore.Token, error) {
 	return queryOne(c, rowToken, plantstore.ErrNoSuchToken, selectToken, hash[:])
-}
-
-// RevokeToken revokes a token, once.
-func (s *Store) RevokeToken(ctx context.Context, hash plantstore.TokenHash, at time.Time, by plantstore.Actor) error {
-	return s.withWriter(ctx, func(w *writer) error {
-		token, err := findToken(w.conn, hash)
-		if err != nil || !token.Revoked.IsZero() {
-			return err
-		}
-		if err := w.check(by); err != nil {
-			return err
-		}
-		if by.Name != plantstore.Operator && token.CreatesTokens(at) {
-			others, err := number(w.conn, countCreators, hash[:], at.Unix())
-			if err != nil {
-				return err
-			}
-			if others == 0 {
-				return plantstore.ErrLastToken
-			}
-		}
-		token.Revoked = time.Unix(at.Unix(), 0).UTC()
-		if err := exec(w.conn, "UPDATE tokens SET revoked = ? WHERE hash = ?", at.Unix(), hash[:]); err != nil {
-			return err
-		}
-		if err := s.deleteEndedTokens(w, at); err != nil {
-			return err
-		}
-		return s.logToken(w, plantstore.TokenRevoked, token, by.Name)
-	})
 }
 
 // TouchTokens records when tokens were last used.

@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"zombiezen.com/go/sqlite"
 
@@ -29,84 +27,64 @@ func (s *Store) Webhooks(ctx context.Context) ([]plantstore.Webhook, error) {
 	return read(ctx, s.tokens, func(c *sqlite.Conn) ([]plantstore.Webhook, error) { return queryAll(c, rowWebhook, selectWebhooks) })
 }
 
-func rowWebhook(row *sqlite.Stmt) (hook plantstore.Webhook, err error) {
-	if err := json.Unmarshal([]byte(row.ColumnText(1)), &hook); err != nil {
-		return hook, fmt.Errorf("webhook %s: %w", row.ColumnText(0), err)
-	}
-	return hook, nil
+func rowWebhook(row *sqlite.Stmt) (plantstore.Webhook, error) {
+	return rules.DecodeWebhook(row.ColumnText(0), row.ColumnText(1))
 }
 
 // CreateWebhook adds a webhook.
 func (s *Store) CreateWebhook(ctx context.Context, hook plantstore.Webhook, by plantstore.Actor) error {
-	value, err := json.Marshal(hook)
-	if err != nil {
-		return fmt.Errorf("webhook %s: %w", hook.ID, err)
-	}
-	return s.withWriter(ctx, func(w *writer) error {
-		if err := w.check(by); err != nil {
-			return err
-		}
-		err := exec(w.conn, insertWebhook, hook.ID, string(value), plantstore.MaxWebhooks)
-		if err == nil && w.conn.Changes() == 0 {
-			return plantstore.ErrTooMany
-		}
-		return err
-	})
+	return s.withWriter(ctx, func(w *writer) error { return rules.CreateWebhook(w, hook, by) })
 }
 
 // UpdateWebhook changes a webhook. Its change must not use the store: nothing can be
 // written meanwhile.
 func (s *Store) UpdateWebhook(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, err error) {
 	err = s.withWriter(ctx, func(w *writer) (err error) {
-		if err := w.check(by); err != nil {
-			return err
-		}
-		var value string
-		if hook, value, err = w.changedWebhook(id, change); err != nil {
-			return err
-		}
-		// If a row stays the same, SQLite writes nothing and does not sync. But the row
-		// may be one that SaveWebhook wrote, which is not on disk yet.
-		if err := w.setWebhook(id, ""); err != nil {
-			return err
-		}
-		return w.setWebhook(id, value)
+		hook, err = rules.UpdateWebhook(w, id, by, change)
+		return err
 	})
-	if err != nil {
-		return plantstore.Webhook{}, err
-	}
-	return hook, nil
+	return hook, err
 }
 
 // SaveWebhook is UpdateWebhook without the wait for the disk.
 func (s *Store) SaveWebhook(ctx context.Context, id string, change func(*plantstore.Webhook) error) error {
 	return s.withUnsyncedWriter(ctx, func(w *writer) error {
-		_, value, err := w.changedWebhook(id, change)
-		if err != nil {
-			return err
-		}
-		return w.setWebhook(id, value)
+		_, err := rules.UpdateWebhook(w, id, plantstore.Actor{}, change)
+		return err
 	})
 }
 
-// changedWebhook returns a webhook after the change, and its JSON.
-func (w *writer) changedWebhook(id string, change func(*plantstore.Webhook) error) (hook plantstore.Webhook, value string, err error) {
-	hook, err = queryOne(w.conn, rowWebhook, plantstore.ErrNoWebhook, selectWebhook, id)
-	if err != nil {
-		return hook, "", err
-	}
-	if err := change(&hook); err != nil {
-		return hook, "", err
-	}
-	encoded, err := json.Marshal(hook)
-	if err != nil {
-		return hook, "", fmt.Errorf("webhook %s: %w", id, err)
-	}
-	return hook, string(encoded), nil
+// DeleteWebhook removes a webhook and its deliveries.
+func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
+	return s.withWriter(ctx, func(w *writer) error { return rules.DeleteWebhook(w, id, by) })
 }
 
-func (w *writer) setWebhook(id, value string) error {
+// What follows is, with Token, the [rules.WebhookTx] of a transaction.
+
+func (w *writer) InsertWebhook(id, value string, most int) (bool, error) {
+	err := exec(w.conn, insertWebhook, id, value, most)
+	return w.conn.Changes() > 0, err
+}
+
+func (w *writer) Webhook(id string) (plantstore.Webhook, error) {
+	return queryOne(w.conn, rowWebhook, plantstore.ErrNoWebhook, selectWebhook, id)
+}
+
+// SetWebhook writes twice. If a row stays the same, SQLite writes nothing and does not sync, but
+// the row may be one that SaveWebhook wrote, which is not on disk yet.
+func (w *writer) SetWebhook(id, value string) error {
+	if err := exec(w.conn, updateWebhook, "", id); err != nil {
+		return err
+	}
 	return exec(w.conn, updateWebhook, value, id)
+}
+
+func (w *writer) DeleteWebhook(id string) (bool, error) {
+	if err := exec(w.conn, "DELETE FROM deliveries WHERE webhook = ?", id); err != nil {
+		return false, err
+	}
+	err := exec(w.conn, "DELETE FROM webhooks WHERE id = ?", id)
+	return w.conn.Changes() > 0, err
 }
 
 // Backlogs counts the events after the positions of webhooks.
@@ -130,30 +108,10 @@ func (s *Store) Backlogs(ctx context.Context, hooks []plantstore.Webhook) ([]pla
 	})
 }
 
-// DeleteWebhook removes a webhook and its deliveries.
-func (s *Store) DeleteWebhook(ctx context.Context, id string, by plantstore.Actor) error {
-	return s.withWriter(ctx, func(w *writer) error {
-		if err := w.check(by); err != nil {
-			return err
-		}
-		if err := exec(w.conn, "DELETE FROM deliveries WHERE webhook = ?", id); err != nil {
-			return err
-		}
-		err := exec(w.conn, "DELETE FROM webhooks WHERE id = ?", id)
-		if err == nil && w.conn.Changes() == 0 {
-			return plantstore.ErrNoWebhook
-		}
-		return err
-	})
-}
-
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
-	rowDeliveries := func(row *sqlite.Stmt) (attempts []plantstore.Delivery, err error) {
-		if err := json.Unmarshal([]byte(row.ColumnText(0)), &attempts); err != nil {
-			return nil, fmt.Errorf("deliveries of webhook %s: %w", id, err)
-		}
-		return attempts, nil
+	rowDeliveries := func(row *sqlite.Stmt) ([]plantstore.Delivery, error) {
+		return rules.DecodeDeliveries(id, row.ColumnText(0))
 	}
 	return read(ctx, s.tokens, func(c *sqlite.Conn) ([]plantstore.Delivery, error) {
 		return queryOne(c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, id)
@@ -162,11 +120,11 @@ func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Deliver
 
 // SaveDeliveries replaces the last attempts of a webhook, without waiting for the disk.
 func (s *Store) SaveDeliveries(ctx context.Context, id string, attempts []plantstore.Delivery) error {
-	value, err := json.Marshal(attempts)
+	value, err := rules.EncodeDeliveries(id, attempts)
 	if err != nil {
-		return fmt.Errorf("deliveries of webhook %s: %w", id, err)
+		return err
 	}
 	return s.withUnsyncedWriter(ctx, func(w *writer) error {
-		return exec(w.conn, saveDeliveries, string(value), id)
+		return exec(w.conn, saveDeliveries, value, id)
 	})
 }

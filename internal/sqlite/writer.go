@@ -19,6 +19,7 @@ import (
 // The store's mutex guards it.
 type writer struct {
 	conn                            *sqlite.Conn
+	serves                          bool // the store is opened to serve
 	intoLog, intoStored, intoTagged inserter
 
 	state             // as of the last commit
@@ -128,7 +129,7 @@ func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
 	if sqlite.ErrCode(err) == sqlite.ResultConstraintPrimaryKey {
 		// Another process has taken the next number in the log, for a token.
 		err = s.transaction(func(w *writer) error {
-			if err := s.catchUp(w); err != nil {
+			if err := w.catchUp(); err != nil {
 				return err
 			}
 			return f(w)
