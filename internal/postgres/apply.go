@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,26 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
+	"plantstore/internal/rules"
 )
 
-// The statements of a batch.
-const (
-	insertPlants = `INSERT INTO stored_plants (id, name, tag)
-		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
-		ON CONFLICT (id) DO NOTHING`
-	replacePlants = `INSERT INTO stored_plants (id, name, tag)
-		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
-		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
-	deletePlants  = `DELETE FROM stored_plants WHERE id = ANY ($1::bigint[])`
-	selectPlants  = `SELECT id, name, tag FROM stored_plants WHERE id = ANY ($1::bigint[])`
-	lockPlants    = selectPlants + ` ORDER BY id FOR UPDATE`
-	insertResults = `INSERT INTO batches (id, results) VALUES ($1, $2)`
-	fetchResults  = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
-)
+// createPlants is a function, which PostgreSQL plans once for each connection even if the
+// statement has no name: to plan it takes longer than to create a plant.
+var createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, newest)
 
-// errConflict says that another writer changed a row between two statements, so
-// that the transaction must start over.
-var errConflict = errors.New("a concurrent write changed the same plant")
+// logRowSize is approximately how many bytes of text a row of the log has at most: a reader of
+// one event reads its row.
+const logRowSize = 4 << 20
 
 // Apply applies the batch in one transaction, which is on disk when it returns,
 // and on the synchronous standbys if there are any.
@@ -39,172 +28,114 @@ var errConflict = errors.New("a concurrent write changed the same plant")
 // [plantstore.Store] allows: ruling that out would make every create more expensive.
 //
 // Any other batch cannot be repeated: a delete would find nothing the second time.
-// It stores its results in the database, in the same transaction. If the outcome
+// It stores its results in the database, in the same transaction (plan.go). If the outcome
 // of that transaction is unknown, Apply queries the results until ctx ends. Only
 // then does it return ErrRetry with the outcome unknown.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return nil, err
 	}
-	p := newPlan(batch)
-	err := s.apply(ctx, p)
-	s.changes.Notify()
-	if err == nil {
-		return p.results, nil
-	}
-	if (p.maybeCommitted || ctx.Err() != nil) && !errors.Is(err, plantstore.ErrRetry) && !errors.Is(err, ErrNewerSchema) {
-		err = fmt.Errorf("%w: %w: %w", plantstore.ErrRetry, plantstore.ErrUnavailable, err)
-	}
-	return nil, err
-}
-
-// apply tries a batch of creates with create first, unless the last one had an id that was
-// taken: this one is likely to have one, too, and the work would be in vain.
-func (s *Store) apply(ctx context.Context, p *plan) error {
-	onlyCreates := p.isOneInsert()
+	defer s.changes.Notify()
+	onlyCreates := isOneInsert(batch)
+	// If the last batch of creates had an id that was taken, this one is likely to have one,
+	// too, and the work would be in vain.
 	if onlyCreates && !s.idsTaken.Load() {
-		created := false
-		err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
-			created, err = p.create(ctx, c)
-			return err
-		})
-		if err != nil || created {
-			return err
+		results, err := s.create(ctx, batch)
+		if results != nil || err != nil {
+			return results, orRetry(err, ctx.Err() != nil)
 		}
 	}
+	p := newPlan(batch)
 	for delays := fastDelays; ; {
 		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
-		if err == nil && onlyCreates {
-			s.idsTaken.Store(slices.ContainsFunc(p.results, func(r plantstore.Result) bool { return r.EventType() == "" }))
+		if err == nil {
+			if onlyCreates {
+				s.idsTaken.Store(slices.ContainsFunc(p.results, func(r plantstore.Result) bool { return r.EventType() == "" }))
+			}
+			return p.results, nil
 		}
-		if err == nil || !p.maybeCommitted || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
-			return err
+		if !p.maybeCommitted || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
+			return nil, orRetry(err, p.maybeCommitted || ctx.Err() != nil)
 		}
 	}
 }
+
+// orRetry makes an error ErrRetry if the outcome of the batch is unknown.
+func orRetry(err error, unknown bool) error {
+	if err == nil || !unknown || errors.Is(err, plantstore.ErrRetry) || errors.Is(err, ErrNewerSchema) {
+		return err
+	}
+	return fmt.Errorf("%w: %w: %w", plantstore.ErrRetry, plantstore.ErrUnavailable, err)
+}
+
+// isOneInsert reports whether all writes are creates without a condition that fit
+// into one row of the log.
+func isOneInsert(batch []plantstore.Write) bool {
+	size := 0
+	for i := range batch {
+		if !isCreate(&batch[i]) {
+			return false
+		}
+		size += batch[i].Plant.TextSize()
+	}
+	return size <= logRowSize
+}
+
+// isCreate reports whether a write is a create without a condition.
+func isCreate(w *plantstore.Write) bool { return w.Op == plantstore.Create && w.If == nil }
 
 // create applies creates without conditions in a transaction of one statement, which
 // appends them to the log in the order of the batch. If an id is taken, it changes
-// nothing and returns false.
-func (p *plan) create(ctx context.Context, c *pgx.Conn) (created bool, err error) {
-	for _, r := range p.rows {
-		p.decide(r, nil)
-	}
-	rows := slices.SortedFunc(slices.Values(p.rows), func(a, b *row) int { return cmp.Compare(a.writes[0], b.writes[0]) })
-	by := make([]string, len(rows))
-	for i, r := range rows {
-		by[i] = p.batch[r.writes[0]].By
-	}
-	err = c.QueryRow(ctx, createPlants, append(arrays(rows), by)...).Scan(&created)
-	if sqlState(err) == uniqueViolation {
-		return false, nil
-	}
-	return created, err
-}
-
-// transact applies the batch in one transaction. Two of them never deadlock: each
-// locks the rows that exist in the order of their ids, then inserts the others in that
-// order, then allocates its numbers in the log, and waits for nothing after that. A
-// row that is only locked does not block an insert.
-func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
-	if p.maybeCommitted {
-		found, err := p.fetchResults(ctx, c)
-		if err != nil || found {
-			return err
+// nothing and returns no results.
+func (s *Store) create(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	results := make([]plantstore.Result, len(batch))
+	written := make(map[plantstore.ID]*plantstore.Plant, len(batch))
+	plants, by := newColumns(len(batch)), make([]string, 0, len(batch))
+	for i := range batch {
+		write := &batch[i]
+		change := rules.Decide(write, written[write.Plant.ID])
+		results[i] = change.Result
+		if plant := change.Logged(); plant != nil { // or the batch has it twice
+			written[plant.ID] = plant
+			plants.add(plant)
+			by = append(by, write.By)
 		}
 	}
-	if err := p.lock(ctx, c); err != nil {
-		return err
-	}
-	if err := p.insert(ctx, c); err != nil {
-		return err
-	}
-	return p.finish(ctx, c)
-}
-
-// lock begins the transaction, and reads the plants that exist. It locks them, except where
-// all writes are creates: those change no plant.
-func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
-	for _, r := range p.rows {
-		p.decide(r, nil)
-	}
-	decide := func(found pgx.Rows) error {
-		for found.Next() {
-			current, err := rowPlant(found)
-			if err != nil {
-				return err
-			}
-			i, _ := slices.BinarySearchFunc(p.rows, current.ID, func(r *row, id plantstore.ID) int { return cmp.Compare(r.id, id) })
-			p.decide(p.rows[i], &current)
+	created := false
+	err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, createPlants, plants.ids, plants.names, plants.tags, by).Scan(&created)
+		if sqlState(err) == uniqueViolation {
+			return nil
 		}
-		return nil // the batch has what was wrong with the rows
-	}
-	var b pgx.Batch
-	queueBegin(&b)
-	b.Queue(lockPlants, ids(p.filter(func(r *row) bool { return !r.createsOnly }))).Query(decide)
-	b.Queue(selectPlants, ids(p.filter(func(r *row) bool { return r.createsOnly }))).Query(decide)
-	return c.SendBatch(ctx, &b).Close()
-}
-
-// insert adds plants to the rows where none was found.
-func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
-	rows := p.filter(func(r *row) bool { return r.action == insertRow || r.action == holdRow })
-	if len(rows) == 0 {
-		return nil
-	}
-	inserted, err := c.Exec(ctx, insertPlants, arrays(rows)...)
-	if err == nil && inserted.RowsAffected() < int64(len(rows)) {
-		return errConflict
-	}
-	return err
-}
-
-// finish replaces and deletes, stores the results, and commits. The results come
-// first: if an earlier attempt has stored them after all, nothing else happens.
-// They also make a batch that changes nothing wait for the standbys. What follows the
-// log writes to rows that are locked.
-func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
-	var b pgx.Batch
-	b.Queue(insertResults, p.batchID, encode(p.results))
-	p.queueChanges(&b, false)
-	p.queueLog(&b)
-	p.queueChanges(&b, true)
-	b.Queue("COMMIT")
-	err := c.SendBatch(ctx, &b).Close()
-	switch {
-	case err == nil, c.IsClosed():
-		p.maybeCommitted = true
-	case sqlState(err) == uniqueViolation:
-		return errConflict
-	}
-	return err
-}
-
-// queueChanges queues the replacements and deletions of the rows with this value of
-// logsFound.
-func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
-	replaced := p.filter(func(r *row) bool { return r.logsFound == logsFound && r.action == replaceRow })
-	if len(replaced) > 0 {
-		b.Queue(replacePlants, arrays(replaced)...)
-	}
-	deleted := p.filter(func(r *row) bool { return r.logsFound == logsFound && (r.action == deleteRow || r.action == holdRow) })
-	if len(deleted) > 0 {
-		b.Queue(deletePlants, ids(deleted))
-	}
-}
-
-// fetchResults fetches the results that an earlier attempt may have stored. It does
-// so by an update, whose commit waits for the standbys: the earlier commit may not
-// have.
-func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
-	var stored []int32
-	err = inTransaction(ctx, c, func() (err error) {
-		stored, err = queryOne(ctx, c, pgx.RowTo[[]int32], nil, fetchResults, p.batchID)
 		return err
 	})
-	if err != nil || stored == nil {
-		return false, err
+	if err != nil || !created {
+		return nil, err
 	}
-	p.results = decode(stored)
-	return true, nil
+	return results, nil
+}
+
+// columns are plants as the database stores them.
+type columns struct {
+	ids   []int64
+	names []string
+	tags  []*string
+}
+
+func newColumns(n int) columns {
+	return columns{make([]int64, 0, n), make([]string, 0, n), make([]*string, 0, n)}
+}
+
+func (c *columns) add(p *plantstore.Plant) {
+	name, tag := text(p)
+	c.ids, c.names, c.tags = append(c.ids, int64(p.ID)), append(c.names, name), append(c.tags, tag)
+}
+
+// text returns the plant's name and tag as the database stores them.
+func text(p *plantstore.Plant) (name string, tag *string) {
+	if text, ok := p.Tag.Text(); ok {
+		text = escape(text)
+		tag = &text
+	}
+	return escape(p.Name), tag
 }

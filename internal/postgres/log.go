@@ -28,10 +28,6 @@ var rowSize = strconv.Itoa(rowOverhead) +
 var (
 	now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
-	// createPlants is a function, which PostgreSQL plans once for each connection even if
-	// the statement has no name: to plan it takes longer than to create a plant.
-	createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, newest)
-
 	// lockLog MUST be a statement of its own before appendLog, in a transaction that is READ
 	// COMMITTED: appendLog then sees what was appended while lockLog waited.
 	lockLog = `SELECT FROM log_state WHERE id = 1 FOR UPDATE`
@@ -79,48 +75,6 @@ var (
 		)
 		SELECT low, i, j, trimmed, trimmed_time FROM search, log_end() WHERE low = high`
 )
-
-// queueLog queues what the batch appends to the log, in its order. Plants that were found
-// and are deleted must still be in the table.
-func (p *plan) queueLog(b *pgx.Batch) {
-	var by []string
-	var types []int16
-	var ids []int64
-	var names, tags []*string
-	size, more := 0, 0
-	queue := func() {
-		if len(ids) > 0 {
-			b.Queue(lockLog)
-			b.Queue(appendLog, by, types, ids, names, tags, more)
-			by, types, ids, names, tags, size, more = nil, nil, nil, nil, nil, 0, 0
-		}
-	}
-	for i := range p.batch {
-		kind := p.results[i].EventType()
-		if kind == "" {
-			continue
-		}
-		if size > logRowSize {
-			queue()
-		}
-		switch kind {
-		case plantstore.PlantCreated:
-			more++
-		case plantstore.PlantDeleted:
-			more--
-		}
-		write, logged := &p.batch[i], p.logged[i]
-		size += logged.size
-		var name, tag *string
-		if logged.plant != nil {
-			var stored string
-			stored, tag = text(logged.plant)
-			name = &stored
-		}
-		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
-	}
-	queue()
-}
 
 // logState is what the store and its log are at a moment.
 type logState struct {

@@ -2,21 +2,39 @@ package postgres
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"plantstore"
+	"plantstore/internal/rules"
 )
 
-// logRowSize is approximately how many bytes of text a row of the log has at most: a reader of
-// one event reads its row.
-const logRowSize = 4 << 20
+// The statements of a plan, in their order.
+const (
+	fetchResults = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
+	selectPlants = `SELECT id, name, tag FROM stored_plants WHERE id = ANY ($1::bigint[])`
+	lockPlants   = selectPlants + ` ORDER BY id FOR UPDATE`
+	insertPlants = `INSERT INTO stored_plants (id, name, tag)
+		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
+		ON CONFLICT (id) DO NOTHING`
+	insertResults = `INSERT INTO batches (id, results) VALUES ($1, $2)`
+	replacePlants = `INSERT INTO stored_plants (id, name, tag)
+		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
+		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
+	deletePlants = `DELETE FROM stored_plants WHERE id = ANY ($1::bigint[])`
+)
 
-// plan is how a batch is applied: what becomes of each row, and what may have been
-// applied so far.
+// errConflict says that another writer changed a row between two statements, so
+// that the transaction must start over.
+var errConflict = errors.New("a concurrent write changed the same plant")
+
+// plan is how a batch is applied that takes more than one statement: what becomes of each row,
+// and what may have been applied so far.
 type plan struct {
 	batchID        pgtype.UUID // the key of the batch's results in the database
 	batch          []plantstore.Write
@@ -70,8 +88,7 @@ func newPlan(batch []plantstore.Write) *plan {
 		r := &all[start]
 		r.id, r.createsOnly = batch[order[start]].Plant.ID, true
 		for ; end < len(order) && batch[order[end]].Plant.ID == r.id; end++ {
-			write := &batch[order[end]]
-			r.createsOnly = r.createsOnly && write.Op == plantstore.Create && write.If == nil
+			r.createsOnly = r.createsOnly && isCreate(&batch[order[end]])
 		}
 		r.writes = order[start:end]
 		p.rows = append(p.rows, r)
@@ -79,54 +96,183 @@ func newPlan(batch []plantstore.Write) *plan {
 	return p
 }
 
-// isOneInsert reports whether all writes are creates without a condition that fit
-// into one row of the log.
-func (p *plan) isOneInsert() bool {
-	size := 0
-	for _, r := range p.rows {
-		if !r.createsOnly {
-			return false
+// transact applies the batch in one transaction. Two of them never deadlock: each
+// locks the rows that exist in the order of their ids, then inserts the others in that
+// order, then allocates its numbers in the log, and waits for nothing after that. A
+// row that is only locked does not block an insert.
+func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
+	if p.maybeCommitted {
+		found, err := p.fetchResults(ctx, c)
+		if err != nil || found {
+			return err
 		}
-		size += p.batch[r.writes[0]].Plant.TextSize()
 	}
-	return size <= logRowSize
+	if err := p.lock(ctx, c); err != nil {
+		return err
+	}
+	if err := p.insert(ctx, c); err != nil {
+		return err
+	}
+	return p.finish(ctx, c)
 }
 
-// decide decides the writes to a row that has current.
-func (p *plan) decide(r *row, current *plantstore.Plant) {
-	before := current
+// fetchResults fetches the results that an earlier attempt may have stored. It does
+// so by an update, whose commit waits for the standbys: the earlier commit may not
+// have.
+func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
+	var stored []int32
+	err = inTransaction(ctx, c, func() (err error) {
+		stored, err = queryOne(ctx, c, pgx.RowTo[[]int32], nil, fetchResults, p.batchID)
+		return err
+	})
+	if err != nil || stored == nil {
+		return false, err
+	}
+	p.results = decode(stored)
+	return true, nil
+}
+
+// lock begins the transaction, and reads the plants that exist. It locks them, except where
+// all writes are creates: those change no plant.
+func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
+	for _, r := range p.rows {
+		p.decide(r, nil)
+	}
+	decide := func(found pgx.Rows) error {
+		for found.Next() {
+			current, err := rowPlant(found)
+			if err != nil {
+				return err
+			}
+			i, _ := slices.BinarySearchFunc(p.rows, current.ID, func(r *row, id plantstore.ID) int { return cmp.Compare(r.id, id) })
+			p.decide(p.rows[i], &current)
+		}
+		return nil // the batch has what was wrong with the rows
+	}
+	var b pgx.Batch
+	queueBegin(&b)
+	b.Queue(lockPlants, ids(p.filter(func(r *row) bool { return !r.createsOnly }))).Query(decide)
+	b.Queue(selectPlants, ids(p.filter(func(r *row) bool { return r.createsOnly }))).Query(decide)
+	return c.SendBatch(ctx, &b).Close()
+}
+
+// decide decides the writes to a row where a plant was found, or nil.
+func (p *plan) decide(r *row, found *plantstore.Plant) {
+	current := found
 	r.logsFound = false
 	var deleted *plantstore.Plant // the last that was the batch's own
 	for _, i := range r.writes {
-		write := &p.batch[i]
-		p.results[i] = write.Decide(current)
+		change := rules.Decide(&p.batch[i], current)
+		p.results[i], current = change.Result, change.After
+		plant := change.Logged()
+		if plant == nil {
+			continue
+		}
+		p.logged[i] = loggedPlant{plant, plant.TextSize()}
 		switch {
-		case p.results[i].Err != nil:
-		case p.results[i].Outcome != plantstore.Deleted:
-			current = &write.Plant
-			p.logged[i] = loggedPlant{current, current.TextSize()}
-		case current == before:
-			r.logsFound = true
-			p.logged[i] = loggedPlant{nil, before.TextSize()}
-			current = nil
+		case current != nil:
+		case plant == found:
+			r.logsFound, p.logged[i].plant = true, nil
 		default:
-			deleted = current
-			p.logged[i] = loggedPlant{current, current.TextSize()}
-			current = nil
+			deleted = plant
 		}
 	}
 	r.action, r.after = leaveRow, nil
 	switch {
-	case before == nil && current == nil && deleted != nil:
+	case found == nil && current == nil && deleted != nil:
 		r.action, r.after = holdRow, deleted
-	case before == current:
-	case before == nil:
+	case found == current:
+	case found == nil:
 		r.action, r.after = insertRow, current
 	case current == nil:
 		r.action = deleteRow
-	case *before != *current:
+	case *found != *current:
 		r.action, r.after = replaceRow, current
 	}
+}
+
+// insert adds plants to the rows where none was found.
+func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
+	rows := p.filter(func(r *row) bool { return r.action == insertRow || r.action == holdRow })
+	if len(rows) == 0 {
+		return nil
+	}
+	inserted, err := c.Exec(ctx, insertPlants, after(rows)...)
+	if err == nil && inserted.RowsAffected() < int64(len(rows)) {
+		return errConflict
+	}
+	return err
+}
+
+// finish replaces and deletes, stores the results, and commits. The results come
+// first: if an earlier attempt has stored them after all, nothing else happens.
+// They also make a batch that changes nothing wait for the standbys. What follows the
+// log writes to rows that are locked.
+func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
+	var b pgx.Batch
+	b.Queue(insertResults, p.batchID, encode(p.results))
+	p.queueChanges(&b, false)
+	p.queueLog(&b)
+	p.queueChanges(&b, true)
+	b.Queue("COMMIT")
+	err := c.SendBatch(ctx, &b).Close()
+	switch {
+	case err == nil, c.IsClosed():
+		p.maybeCommitted = true
+	case sqlState(err) == uniqueViolation:
+		return errConflict
+	}
+	return err
+}
+
+// queueChanges queues the replacements and deletions of the rows with this value of
+// logsFound.
+func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
+	replaced := p.filter(func(r *row) bool { return r.logsFound == logsFound && r.action == replaceRow })
+	if len(replaced) > 0 {
+		b.Queue(replacePlants, after(replaced)...)
+	}
+	deleted := p.filter(func(r *row) bool { return r.logsFound == logsFound && (r.action == deleteRow || r.action == holdRow) })
+	if len(deleted) > 0 {
+		b.Queue(deletePlants, ids(deleted))
+	}
+}
+
+// queueLog queues what the batch appends to the log, in its order. Plants that were found
+// and are deleted must still be in the table.
+func (p *plan) queueLog(b *pgx.Batch) {
+	var by []string
+	var types []int16
+	var ids []int64
+	var names, tags []*string
+	size, added := 0, int64(0)
+	queue := func() {
+		if len(ids) > 0 {
+			b.Queue(lockLog)
+			b.Queue(appendLog, by, types, ids, names, tags, added)
+			by, types, ids, names, tags, size, added = nil, nil, nil, nil, nil, 0, 0
+		}
+	}
+	for i := range p.batch {
+		kind := p.results[i].EventType()
+		if kind == "" {
+			continue
+		}
+		if size > logRowSize {
+			queue()
+		}
+		write, logged := &p.batch[i], p.logged[i]
+		size += logged.size
+		added += rules.PlantsAdded(kind)
+		var name, tag *string
+		if logged.plant != nil {
+			var stored string
+			stored, tag = text(logged.plant)
+			name = &stored
+		}
+		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
+	}
+	queue()
 }
 
 // filter returns the rows for which keep returns true.
@@ -148,23 +294,13 @@ func ids(rows []*row) []int64 {
 	return ids
 }
 
-// arrays returns the ids, names and tags of the plants to leave in the rows.
-func arrays(rows []*row) []any {
-	ids, names, tags := make([]int64, len(rows)), make([]string, len(rows)), make([]*string, len(rows))
-	for i, r := range rows {
-		ids[i] = int64(r.id)
-		names[i], tags[i] = text(r.after)
+// after returns the columns of the plants to leave in the rows.
+func after(rows []*row) []any {
+	plants := newColumns(len(rows))
+	for _, r := range rows {
+		plants.add(r.after)
 	}
-	return []any{ids, names, tags}
-}
-
-// text returns the plant's name and tag as the database stores them.
-func text(p *plantstore.Plant) (name string, tag *string) {
-	if text, ok := p.Tag.Text(); ok {
-		text = escape(text)
-		tag = &text
-	}
-	return escape(p.Name), tag
+	return []any{plants.ids, plants.names, plants.tags}
 }
 
 // encode returns the results as the database stores them: an outcome, or the code

@@ -11,6 +11,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/memtable"
+	"plantstore/internal/rules"
 )
 
 // groupSize is how many writes are decided, and appended to the log, at a time.
@@ -56,13 +57,17 @@ func (w *writer) apply(batch []plantstore.Write, mem *memtable.Unflushed) ([]pla
 			return nil, err
 		}
 		for i := range group {
-			was, ok := written[group[i].Plant.ID]
+			write := &group[i]
+			current, ok := written[write.Plant.ID]
 			if !ok {
-				was = found[group[i].Plant.ID]
+				current = found[write.Plant.ID]
 			}
-			result := group[i].Decide(was)
-			results = append(results, result)
-			w.record(&group[i], result, was, written)
+			change := rules.Decide(write, current)
+			results = append(results, change.Result)
+			if change.EventType() != "" {
+				written[write.Plant.ID] = change.After
+				w.record(&change, write.By)
+			}
 		}
 		if err := w.appendRows(groupSize); err != nil {
 			return nil, err
@@ -74,21 +79,14 @@ func (w *writer) apply(batch []plantstore.Write, mem *memtable.Unflushed) ([]pla
 	return results, w.appendRows(1)
 }
 
-// record adds what a write does to the rows that the transaction appends.
-func (w *writer) record(write *plantstore.Write, result plantstore.Result, was *plantstore.Plant, written map[plantstore.ID]*plantstore.Plant) {
-	row := logRow{kind: result.EventType(), by: write.By, plant: write.Plant}
-	after := &write.Plant
-	switch row.kind {
-	case "":
-		return
-	case plantstore.PlantReplaced:
-		row.was = was.Tag
-	case plantstore.PlantDeleted:
-		row.plant, after = *was, nil
+// record adds a change to the rows that the transaction appends.
+func (w *writer) record(c *rules.Change, by string) {
+	row := logRow{kind: c.EventType(), by: by, plant: *c.Logged()}
+	if row.kind == plantstore.PlantReplaced {
+		row.was = c.Before.Tag
 	}
-	written[write.Plant.ID] = after
 	w.tx.rows = append(w.tx.rows, row)
-	w.tx.plants += plantDelta(row.kind)
+	w.tx.plants += rules.PlantsAdded(row.kind)
 	w.tx.changes = append(w.tx.changes, changeOf(row.kind, w.tx.seq+int64(len(w.tx.rows)), row.plant, row.was))
 }
 

@@ -32,7 +32,7 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 		if !kind.OfPlant() {
 			return nil
 		}
-		plants += plantDelta(kind)
+		plants += rules.PlantsAdded(kind)
 		changes = append(changes, changeOf(kind, row.ColumnInt64(4), rowPlant(row), columnTag(row, 3)))
 		if len(changes) == cap(changes) {
 			add()
@@ -48,17 +48,6 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 
 // loadSize is how many rows loadRows adds at once.
 const loadSize = 1 << 14
-
-// plantDelta returns how many more plants there are with a row of that kind.
-func plantDelta(kind plantstore.EventType) int64 {
-	switch kind {
-	case plantstore.PlantCreated:
-		return 1
-	case plantstore.PlantDeleted:
-		return -1
-	}
-	return 0
-}
 
 // load reads what the table does not have yet, after a start.
 func (s *Store) load() error {

@@ -1,0 +1,45 @@
+package rules
+
+import "plantstore"
+
+// Change is what a write does to the plant under its id.
+type Change struct {
+	plantstore.Result
+	Before, After *plantstore.Plant // nil where there is none
+}
+
+// Decide decides a write to the current plant, which is nil if there is none. Outcomes, events
+// and what a batch leaves under each id follow from the changes of its writes, in their order.
+func Decide(w *plantstore.Write, current *plantstore.Plant) Change {
+	c := Change{Result: w.Decide(current), Before: current, After: current}
+	switch c.EventType() {
+	case plantstore.PlantCreated, plantstore.PlantReplaced:
+		c.After = &w.Plant
+	case plantstore.PlantDeleted:
+		c.After = nil
+	}
+	return c
+}
+
+// Logged returns the plant of the change's event: the one after the change, or before a deletion.
+// It is nil if nothing has changed.
+func (c *Change) Logged() *plantstore.Plant {
+	switch c.EventType() {
+	case "":
+		return nil
+	case plantstore.PlantDeleted:
+		return c.Before
+	}
+	return c.After
+}
+
+// PlantsAdded returns how many more plants there are after an event of this type.
+func PlantsAdded(kind plantstore.EventType) int64 {
+	switch kind {
+	case plantstore.PlantCreated:
+		return 1
+	case plantstore.PlantDeleted:
+		return -1
+	}
+	return 0
+}
