@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Store stores plants, tokens and webhooks. All methods are safe for concurrent use.
+// Store stores plants, tokens and webhooks, and the log of changes. All methods are safe for
+// concurrent use. Who needs one part takes that part.
 //
 // # Durability
 //
@@ -43,6 +44,25 @@ import (
 // change, and MUST change nothing if it fails: they return its error. Once RevokeToken has
 // returned, no change by the token that it revoked may be made, on any replica. Where
 // there is nothing to change, they need not check.
+type Store interface {
+	Plants
+	Events
+	Tokens
+	Webhooks
+
+	// Stats describes the store. It MUST be cheap however large the store is. The
+	// number of plants and of events MUST be exact.
+	Stats(ctx context.Context) (Stats, error)
+
+	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged
+	// if it cannot until someone repairs what it has on disk.
+	Ready(ctx context.Context) error
+
+	// Close releases the store. No other method may be called during or after it.
+	Close() error
+}
+
+// Plants is the part of a [Store] that has the plants.
 //
 // # Failure
 //
@@ -61,7 +81,7 @@ import (
 //     Create is refused. Its own caller has no result until then, so the two writes
 //     are concurrent.
 //   - any other error: nothing in the batch was applied.
-type Store interface {
+type Plants interface {
 	// Apply applies the batch in one transaction and returns a result for each
 	// write, in the same order. If what the first writes replace or delete is large, it
 	// MAY apply only those: the caller applies the rest. It does not retain the slice.
@@ -88,7 +108,10 @@ type Store interface {
 	// one snapshot. It does a bounded amount of work however many plants there are, so a page
 	// may have fewer tags than the limit and still not be the last.
 	Tags(ctx context.Context, q TagQuery) (TagPage, error)
+}
 
+// Events is the part of a [Store] that has the log of changes.
+type Events interface {
 	// Events returns a page of the log of changes, in the order of the query. It does a
 	// bounded amount of work, so a page may have fewer events than the limit and still not
 	// be the last.
@@ -102,7 +125,10 @@ type Store interface {
 	// Changed returns a channel that is closed when events may have been added since
 	// the call.
 	Changed() <-chan struct{}
+}
 
+// Tokens is the part of a [Store] that has the tokens.
+type Tokens interface {
 	// CreateToken adds a token, or returns ErrTooMany if MaxTokens are active at the time
 	// of its creation and by, who creates it, is not named Operator.
 	//
@@ -142,7 +168,10 @@ type Store interface {
 	// TouchTokens records when tokens were last used. It ignores unknown tokens,
 	// and times before the recorded one.
 	TouchTokens(ctx context.Context, used map[TokenHash]time.Time) error
+}
 
+// Webhooks is the part of a [Store] that has the webhooks. It delivers nothing.
+type Webhooks interface {
 	// Webhooks returns all webhooks, in order of creation.
 	Webhooks(ctx context.Context) ([]Webhook, error)
 
@@ -173,17 +202,6 @@ type Store interface {
 	// SaveDeliveries replaces them. It ignores a webhook that does not exist, and is
 	// as cheap as SaveWebhook.
 	SaveDeliveries(ctx context.Context, id string, attempts []Delivery) error
-
-	// Stats describes the store. It MUST be cheap however large the store is. The
-	// number of plants and of events MUST be exact.
-	Stats(ctx context.Context) (Stats, error)
-
-	// Ready returns nil if the store can serve reads and writes now, and ErrDamaged
-	// if it cannot until someone repairs what it has on disk.
-	Ready(ctx context.Context) error
-
-	// Close releases the store. No other method may be called during or after it.
-	Close() error
 }
 
 // Op is what a [Write] does.

@@ -36,7 +36,7 @@ func newFirstToken(log *slog.Logger) (token plantstore.Token, newSecret string) 
 // createFirstToken creates the token if the store has never had one, and reports
 // whether the store has it now: an earlier attempt whose outcome is unknown may have
 // created it.
-func createFirstToken(ctx context.Context, store plantstore.Store, token plantstore.Token) (bool, error) {
+func createFirstToken(ctx context.Context, store plantstore.Tokens, token plantstore.Token) (bool, error) {
 	for {
 		made, err := store.CreateFirstToken(ctx, token)
 		if err == nil && !made {

@@ -101,7 +101,7 @@ func (f *tokenFlags) use(std streams, open func(storeFlags) (openedStore, error)
 }
 
 // localTokens are the tokens of a store that the command has opened.
-type localTokens struct{ store plantstore.Store }
+type localTokens struct{ store plantstore.Tokens }
 
 // operator is who changes the tokens of a store.
 var operator = plantstore.Actor{Name: plantstore.Operator}

@@ -40,13 +40,6 @@ const (
 	warnInterval = time.Minute
 )
 
-// Store is the part of a store that a [Guard] needs.
-type Store interface {
-	ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.Token, error)
-	Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error)
-	TouchTokens(ctx context.Context, used map[plantstore.TokenHash]time.Time) error
-}
-
 // Options adjust a [Guard]. The zero value of a field stands for its default.
 type Options struct {
 	// StoreTimeout is how long a request waits for a token that must be looked up. Default:
@@ -85,7 +78,7 @@ type Caller struct {
 // respond, requests wait, and then fail. Without [Guard.Run] it still works, but the cache
 // goes stale and every token is looked up. All methods are safe for concurrent use.
 type Guard struct {
-	store Store
+	store plantstore.Tokens
 	opts  Options
 
 	mu    sync.Mutex // held while cache is replaced
@@ -157,7 +150,7 @@ func (c *Caller) RateLimit() plantstore.Rate {
 }
 
 // New returns a guard over the store's tokens.
-func New(store Store, opts Options) *Guard {
+func New(store plantstore.Tokens, opts Options) *Guard {
 	opts.StoreTimeout = cmp.Or(opts.StoreTimeout, 30*time.Second)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	g := &Guard{

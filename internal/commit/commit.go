@@ -23,7 +23,7 @@ import (
 	"plantstore/internal/backoff"
 )
 
-// Applier is the part of a store that a [Writer] needs. [plantstore.Store] says
+// Applier is the part of a store that a [Writer] needs. [plantstore.Plants] says
 // what Apply promises.
 type Applier interface {
 	Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error)

@@ -117,8 +117,8 @@ func parseTagPosition(from string) (p tagPosition, ok bool) {
 
 // start returns the least text after the tag of the plant. If the plant has another one by now, that
 // is the prefix: tags are listed again rather than left out.
-func (p tagPosition) start(ctx context.Context, store plantstore.Store) (string, error) {
-	plant, err := store.Plant(ctx, p.plant)
+func (p tagPosition) start(ctx context.Context, plants plantstore.Plants) (string, error) {
+	plant, err := plants.Plant(ctx, p.plant)
 	if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
 		return "", err
 	}

@@ -69,10 +69,16 @@ type Options struct {
 	Delays Delays
 }
 
+// Store is the part of a store that a [Sender] needs.
+type Store interface {
+	plantstore.Events
+	plantstore.Webhooks
+}
+
 // Sender sends events to the webhooks of a store while it runs. Clients create and change
 // webhooks through it, so that it notices at once.
 type Sender struct {
-	store  plantstore.Store
+	store  Store
 	opts   Options
 	owner  string // named in the leases of this sender
 	guard  guard
@@ -99,7 +105,7 @@ type sighting struct {
 }
 
 // New returns a sender.
-func New(store plantstore.Store, opts Options) *Sender {
+func New(store Store, opts Options) *Sender {
 	g := guard{allow: opts.Allow}
 	opts.Clock = cmp.Or(opts.Clock, rules.NewClock("server", time.Now, opts.Log))
 	opts.Delays = cmp.Or(opts.Delays, defaultDelays)
