@@ -16,9 +16,9 @@ import (
 // statement has no name: to plan it takes longer than to create a plant.
 var createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, newest)
 
-// logRowSize is approximately how many bytes of text a row of the log has at most: a reader of
+// segmentSize is approximately how many bytes of text a row of the log has at most: a reader of
 // one event reads its row.
-const logRowSize = 4 << 20
+const segmentSize = 4 << 20
 
 // Apply applies the batch in one transaction, which is on disk when it returns,
 // and on the synchronous standbys if there are any.
@@ -78,7 +78,7 @@ func isOneInsert(batch []plantstore.Write) bool {
 		}
 		size += batch[i].Plant.TextSize()
 	}
-	return size <= logRowSize
+	return size <= segmentSize
 }
 
 // isCreate reports whether a write is a create without a condition.

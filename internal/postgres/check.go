@@ -132,7 +132,7 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 	defer rows.Close()
 	last, at := state.Trimmed, state.TrimmedTime
 	for rows.Next() {
-		r, err := rowLog(rows)
+		r, err := rowSegment(rows)
 		if err != nil {
 			p.add("%v", err)
 			return nil // what follows cannot be read either

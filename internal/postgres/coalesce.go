@@ -91,7 +91,7 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	}
 	s.reads.mu.Unlock()
 	defer close(r.done)
-	r.err = s.retryCall(ctx, s.read, func(ctx context.Context, c *pgx.Conn) (err error) {
+	r.err = s.retryCall(ctx, s.lookups, func(ctx context.Context, c *pgx.Conn) (err error) {
 		rows, _ := c.Query(ctx, selectPlants, r.ids) // CollectRows returns the error
 		r.plants, err = pgx.CollectRows(rows, rowPlant)
 		return err

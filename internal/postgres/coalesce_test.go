@@ -105,8 +105,8 @@ func TestCoalescedReadSurvivesItsFirstCaller(t *testing.T) {
 // and panics; the other gets an error, and not that there is no such plant.
 func TestCoalescedReadThatPanics(t *testing.T) {
 	s, release := storeWithReadsBlocked(t)
-	pool := s.read
-	s.read = nil // which no query survives
+	pool := s.lookups
+	s.lookups = nil // which no query survives
 	var callers sync.WaitGroup
 	callers.Go(func() {
 		defer func() {
@@ -125,7 +125,7 @@ func TestCoalescedReadThatPanics(t *testing.T) {
 	testenv.WaitFor(t, "the second read to be queued", func() bool { return queuedReads(s) == 2 })
 	release()
 	callers.Wait()
-	s.read = pool
+	s.lookups = pool
 	if got, err := s.Plant(t.Context(), 2); err != nil || got != plant(2, "fern 2") {
 		t.Errorf("the next read: %+v, %v", got, err)
 	}

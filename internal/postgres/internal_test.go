@@ -259,14 +259,14 @@ func TestNoPoolWaitsForAnother(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout)
 		defer cancel()
 		tk := token("ci")
-		for i, busy := range []*pool{nil, s.export, s.list, s.read} {
+		for i, busy := range []*pool{nil, s.export, s.list, s.lookups} {
 			if busy != nil {
 				occupy(t, s, busy)
 			}
 			id := plantstore.ID(i)
 			apply(t, s, create(plant(id, "fern")))
 			for what, call := range map[*pool]func() error{
-				s.read: func() error {
+				s.lookups: func() error {
 					_, err := s.Plant(ctx, id)
 					_, failed := s.ActiveTokens(ctx, tk.Created)
 					return errors.Join(err, failed, s.Ready(ctx))
@@ -299,8 +299,8 @@ func TestNoPoolWaitsForAnother(t *testing.T) {
 func TestWaitsForAPoolAreCounted(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	var held []*pgxpool.Conn
-	for range cap(s.read.inUse) {
-		c, err := s.acquire(t.Context(), s.read)
+	for range cap(s.lookups.inUse) {
+		c, err := s.acquire(t.Context(), s.lookups)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +310,7 @@ func TestWaitsForAPoolAreCounted(t *testing.T) {
 	go func() { ready <- s.Ready(t.Context()) }()
 	testenv.WaitFor(t, "a wait", func() bool { return s.Pools()[1].Waits == 1 })
 	for _, c := range held {
-		s.release(c, s.read)
+		s.release(c, s.lookups)
 	}
 	if err := <-ready; err != nil {
 		t.Error(err)

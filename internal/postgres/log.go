@@ -159,7 +159,7 @@ func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64
 	for next != end {
 		first := next
 		args[0] = first
-		for r, err := range inOrder(ctx, c, rowLog, query, args...) {
+		for r, err := range inOrder(ctx, c, rowSegment, query, args...) {
 			if err != nil {
 				return err
 			}
@@ -182,8 +182,8 @@ func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64
 	return nil
 }
 
-// logRow is a row of the log: the events of a batch.
-type logRow struct {
+// segment is a row of the log: the events of a batch.
+type segment struct {
 	first, time int64
 	by          []string
 	types       []int16
@@ -192,7 +192,7 @@ type logRow struct {
 	tags        []*string
 }
 
-func rowLog(row pgx.CollectableRow) (r logRow, err error) {
+func rowSegment(row pgx.CollectableRow) (r segment, err error) {
 	err = row.Scan(&r.first, &r.time, &r.by, &r.types, &r.ids, &r.names, &r.tags)
 	if n := len(r.ids); err == nil && (len(r.by) != n || len(r.types) != n || len(r.names) != n || len(r.tags) != n) {
 		err = fmt.Errorf("the row %d of the log has columns of different lengths", r.first)
@@ -201,7 +201,7 @@ func rowLog(row pgx.CollectableRow) (r logRow, err error) {
 }
 
 // event returns an event of a row.
-func (s *logState) event(r logRow, i int) (e plantstore.Event, err error) {
+func (s *logState) event(r segment, i int) (e plantstore.Event, err error) {
 	e.Cursor = plantstore.Position{Store: s.Store, Seq: r.first + int64(i), Time: r.time}.Cursor()
 	e.Time, e.Type, e.By = time.UnixMicro(r.time).UTC(), plantstore.EventTypeOf(int64(r.types[i])), r.by[i]
 	if e.Type == "" {
@@ -236,7 +236,7 @@ func (s *Store) poll(ctx context.Context) {
 			return
 		}
 		var state logState
-		err := s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
+		err := s.withConn(ctx, s.lookups, s.callTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
 			state, err = readLogState(ctx, c)
 			return err
 		})

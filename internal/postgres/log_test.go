@@ -151,7 +151,7 @@ func TestDeletedPlantsAreNotKept(t *testing.T) {
 	if got := query(t, url, "SELECT count(*) FROM events WHERE type = 3 AND name = repeat('x', 1 << 20)"); got[0] != strconv.Itoa(n) {
 		t.Errorf("the log has %s of %d deleted plants", got, n)
 	}
-	if got := query(t, url, fmt.Sprintf("SELECT first FROM log WHERE octet_length(array_to_string(name, '')) > %d", logRowSize+2<<20)); len(got) > 0 {
+	if got := query(t, url, fmt.Sprintf("SELECT first FROM log WHERE octet_length(array_to_string(name, '')) > %d", segmentSize+2<<20)); len(got) > 0 {
 		t.Errorf("the rows %v of the log are too large", got)
 	}
 }

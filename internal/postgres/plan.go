@@ -258,7 +258,7 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		if kind == "" {
 			continue
 		}
-		if size > logRowSize {
+		if size > segmentSize {
 			queue()
 		}
 		write, logged := &p.batch[i], p.logged[i]

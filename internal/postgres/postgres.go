@@ -102,7 +102,7 @@ type Store struct {
 	callTimeout time.Duration
 	conns       *pgxpool.Pool
 	write       *pool         // for everything that writes
-	read        *pool         // for what is quick: single plants, tokens, webhooks, readiness
+	lookups     *pool         // for what is quick: single plants, tokens, webhooks, readiness
 	list        *pool         // for lists, searches and pages of events
 	export      *pool         // for scans
 	pools       []*pool       // all of them
@@ -170,7 +170,7 @@ func Open(url string, opts Options) (*Store, error) {
 	}
 	connections := max(minConnections, cmp.Or(opts.Connections, defaultConnections))
 	s.pools = newPools(connections)
-	s.write, s.read, s.list, s.export = s.pools[0], s.pools[1], s.pools[2], s.pools[3]
+	s.write, s.lookups, s.list, s.export = s.pools[0], s.pools[1], s.pools[2], s.pools[3]
 	config.MaxConns = int32(connections)
 	if s.conns, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (s *Store) Close() error {
 // Ready returns nil if a server that accepts writes responds and has a schema that this
 // release may write to.
 func (s *Store) Ready(ctx context.Context) error {
-	return s.withConn(ctx, s.read, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	return s.withConn(ctx, s.lookups, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, fence)
 		return err
 	})
@@ -473,7 +473,7 @@ func read[T any](ctx context.Context, s *Store, p *pool, f func(context.Context,
 
 // queryAll returns the rows of a query about tokens or webhooks.
 func queryAll[T any](ctx context.Context, s *Store, decode pgx.RowToFunc[T], query string, args ...any) ([]T, error) {
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) ([]T, error) {
+	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) ([]T, error) {
 		rows, _ := c.Query(ctx, query, args...) // CollectRows returns the error
 		return pgx.CollectRows(rows, decode)
 	})

@@ -124,7 +124,7 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 
 // Stats describes the store. It reads two rows, and the sizes of the database's files.
 func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Stats, error) {
+	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) (plantstore.Stats, error) {
 		return queryOne(ctx, c, rowStats, errNoState, selectStats)
 	})
 }

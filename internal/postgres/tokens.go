@@ -166,7 +166,7 @@ func (s *Store) ActiveTokens(ctx context.Context, at time.Time) ([]plantstore.To
 
 // Token returns the token with that hash.
 func (s *Store) Token(ctx context.Context, hash plantstore.TokenHash) (plantstore.Token, error) {
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
+	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
 		return findToken(ctx, c, selectToken, hash)
 	})
 }
@@ -177,7 +177,7 @@ func (s *Store) TokenWithID(ctx context.Context, id string) (plantstore.Token, e
 	if !ok {
 		return plantstore.Token{}, plantstore.ErrNoSuchToken
 	}
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
+	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) (plantstore.Token, error) {
 		return queryOne(ctx, c, rowToken, plantstore.ErrNoSuchToken, selectWithID, least[:], greatest[:])
 	})
 }

@@ -35,7 +35,7 @@ const selectUpkeep = `WITH sessions AS (
 
 // Upkeep describes what holds back PostgreSQL's upkeep of its files.
 func (s *Store) Upkeep(ctx context.Context) (rules.Upkeep, error) {
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) (rules.Upkeep, error) {
+	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) (rules.Upkeep, error) {
 		u := rules.Upkeep{Snapshots: map[string]float64{}, WAL: map[string]float64{}, DeadRows: map[string]float64{}}
 		rows, _ := c.Query(ctx, selectUpkeep) // ForEachRow returns the error
 		var what, of string

@@ -150,7 +150,7 @@ func rowBacklog(row pgx.CollectableRow) (plantstore.Backlog, error) {
 
 // Deliveries returns the last attempts of a webhook.
 func (s *Store) Deliveries(ctx context.Context, id string) ([]plantstore.Delivery, error) {
-	return read(ctx, s, s.read, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
+	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Delivery, error) {
 		return queryOne(ctx, c, rowDeliveries, plantstore.ErrNoWebhook, selectDeliveries, webhookKey(id))
 	})
 }

@@ -45,7 +45,7 @@ type Clock struct {
 // A log, if there is one, gets a record of every jump.
 func NewClock(name string, wall func() time.Time, log *slog.Logger) *Clock {
 	c := &Clock{Name: name, Wait: clockWait, wall: wall, log: cmp.Or(log, slog.New(slog.DiscardHandler))}
-	c.read()
+	c.sample()
 	return c
 }
 
@@ -58,12 +58,12 @@ func (c *Clock) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			c.read()
+			c.sample()
 		}
 	}
 }
 
-func (c *Clock) read() {
+func (c *Clock) sample() {
 	if c.wall != nil {
 		c.Observe(c.wall())
 	}
@@ -95,7 +95,7 @@ func (c *Clock) Observe(wall time.Time) {
 // Time returns the time to record for what happens now. It is what the wall clock shows, but
 // follows a jump forward only after a minute: what was recorded cannot be taken back.
 func (c *Clock) Time() time.Time {
-	c.read()
+	c.sample()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.recorded.Add(time.Since(c.started))
@@ -105,7 +105,7 @@ func (c *Clock) Time() time.Time {
 // the zero time, and nothing is older, until the clocks have agreed for that age or for Wait,
 // whichever is less.
 func (c *Clock) Ago(age time.Duration) time.Time {
-	c.read()
+	c.sample()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	elapsed := time.Since(c.started)

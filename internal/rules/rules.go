@@ -1,5 +1,10 @@
-// Package rules has the rules that every store follows: how pages end, where a cursor is in the
-// log of changes, who is notified of a change, and how far a clock can be believed.
+// Package rules has the rules that every store follows, written once. It stores nothing: a store
+// has the statements, and calls these functions with a transaction.
+//
+// change.go decides writes: their outcomes, their events, and what they leave. tokens.go and
+// webhooks.go say who may change a token or a webhook, and what becomes of them. The other files
+// say how pages end, where a cursor is in the log of changes, who is notified of a change, and
+// how far a clock can be believed.
 package rules
 
 import (

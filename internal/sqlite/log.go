@@ -52,7 +52,7 @@ const loadSize = 1 << 14
 // load reads what the table does not have yet, after a start.
 func (s *Store) load() error {
 	return s.transaction(func(w *writer) error {
-		snap, err := beginRead(w.conn)
+		snap, err := beginSnapshot(w.conn)
 		if err != nil {
 			return err
 		}

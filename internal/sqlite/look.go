@@ -144,7 +144,7 @@ func (s *Store) lookAtCopy(size int64, say func(string), write func(path string)
 	return copied, nil
 }
 
-// vacuumInto writes a snapshot to the file at path, which must be empty or not exist.
+// vacuumInto writes a copy to the file at path, which must be empty or not exist.
 func (s *Store) vacuumInto(ctx context.Context, path string) error {
 	err := s.withConn(ctx, func(c *sqlite.Conn) error { return exec(c, "VACUUM INTO ?", path) })
 	switch sqlite.ErrCode(err) {

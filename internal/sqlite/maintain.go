@@ -77,10 +77,10 @@ func (p *problems) checkPages(c *sqlite.Conn) error {
 
 // checkTables checks whether plants and log are as they should be.
 func (p *problems) checkTables(s *Store, c *sqlite.Conn) error {
-	if err := s.snapshot(c, p.checkPlants); err != nil {
+	if err := s.inSnapshot(c, p.checkPlants); err != nil {
 		return err
 	}
-	if err := s.snapshot(c, p.checkLog); err != nil {
+	if err := s.inSnapshot(c, p.checkLog); err != nil {
 		return err
 	}
 	return errors.Join(p.checkTotals(c), p.checkTagged(c))
@@ -164,7 +164,7 @@ func (p *problems) checkTagged(c *sqlite.Conn) error {
 	}, counts)
 }
 
-// Backup writes a snapshot of the store at path to a new file, as it is: it keeps its
+// Backup writes a copy of the store at path to a new file, as it is: it keeps its
 // schema. A server may read and write the store meanwhile. The copy has been synced and
 // checked before it gets its name. It refuses the original's cursors. say is that of [Look].
 func Backup(ctx context.Context, path, file string, say func(string)) error {

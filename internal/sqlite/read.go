@@ -20,7 +20,7 @@ const searchBudget = 200_000
 
 // Plant returns the plant with that id.
 func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	found, err := read(ctx, s.read, func(c *sqlite.Conn) (*plantstore.Plant, error) { return s.find(c, id) })
+	found, err := read(ctx, s.lookups, func(c *sqlite.Conn) (*plantstore.Plant, error) { return s.find(c, id) })
 	if err != nil {
 		return plantstore.Plant{}, err
 	}
@@ -45,7 +45,7 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 		return plant, nil
 	}
 	// Its transaction is in progress. Only a snapshot knows whether it is visible.
-	err := s.snapshot(c, func(snap *snapshot) (err error) {
+	err := s.inSnapshot(c, func(snap *snapshot) (err error) {
 		if plant, row = snap.mem.Find(id, snap.Last); row == 0 {
 			plant, err = plantByKey(c, inTable, int64(id))
 		}
@@ -115,9 +115,9 @@ type snapshot struct {
 
 var errNoState = inconsistent("the table log_state is empty")
 
-// beginRead begins a read transaction, or reads in the one that the connection is in. The
+// beginSnapshot begins a read transaction, or reads in the one that the connection is in. The
 // caller must end it. There may be only one at a time on a connection.
-func beginRead(c *sqlite.Conn) (*snapshot, error) {
+func beginSnapshot(c *sqlite.Conn) (*snapshot, error) {
 	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants, bytes FROM log_state")
 	if err != nil {
 		return nil, err
@@ -149,11 +149,11 @@ func beginRead(c *sqlite.Conn) (*snapshot, error) {
 
 func (snap *snapshot) end() { _ = snap.state.Reset() }
 
-// snapshot runs f with a snapshot on a connection (invariant 4).
-func (s *Store) snapshot(c *sqlite.Conn, f func(*snapshot) error) error {
+// inSnapshot runs f with a snapshot on a connection (invariant 4).
+func (s *Store) inSnapshot(c *sqlite.Conn, f func(*snapshot) error) error {
 	for {
 		mem := s.unflushed.Load()
-		snap, err := beginRead(c)
+		snap, err := beginSnapshot(c)
 		if err != nil {
 			return err
 		}

@@ -63,7 +63,7 @@ func read[T any](ctx context.Context, pool *readers, f func(*sqlite.Conn) (T, er
 // readSnapshot is read with a snapshot.
 func readSnapshot[T any](ctx context.Context, pool *readers, f func(*snapshot) (T, error)) (T, error) {
 	return read(ctx, pool, func(c *sqlite.Conn) (found T, err error) {
-		err = pool.store.snapshot(c, func(snap *snapshot) (err error) {
+		err = pool.store.inSnapshot(c, func(snap *snapshot) (err error) {
 			found, err = f(snap)
 			return err
 		})

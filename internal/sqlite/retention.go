@@ -38,7 +38,7 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 // updateTrim finds the rows that are too old, and takes note of rows that other processes
 // have appended.
 func (s *Store) updateTrim(ctx context.Context) error {
-	last, err := readSnapshot(ctx, s.read, func(snap *snapshot) (int64, error) {
+	last, err := readSnapshot(ctx, s.lookups, func(snap *snapshot) (int64, error) {
 		if s.logAge == 0 {
 			return snap.Last, nil
 		}
@@ -97,7 +97,7 @@ func (s *Store) mayTrim() bool {
 
 // Stats describes the store. It reads a few rows.
 func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
-	stats, err := readSnapshot(ctx, s.read, func(snap *snapshot) (stats plantstore.Stats, err error) {
+	stats, err := readSnapshot(ctx, s.lookups, func(snap *snapshot) (stats plantstore.Stats, err error) {
 		stats.Plants, stats.Bytes = s.plants.Load(), s.logSize.Load()
 		if s.lock == nil { // the server is another process
 			err = query(snap.conn, func(row *sqlite.Stmt) error {

@@ -73,7 +73,7 @@ type Store struct {
 	lock    *flock.Flock                 // nil unless opened to serve
 	file    *os.File                     // has the lock on the file itself
 	places  []place                      // of the files that SQLite has open, if it is opened to serve
-	read    *readers                     // for single plants
+	lookups *readers                     // for single plants
 	tokens  *readers                     // and webhooks
 	lists   *readers                     // without a filter
 	search  *readers                     // lists with one, and events
@@ -162,7 +162,7 @@ func newStore(path string) *Store {
 	pool := func(size int, brief bool) *readers {
 		return &readers{store: s, brief: brief, inUse: make(chan struct{}, size)}
 	}
-	s.read, s.tokens = pool(maxReaders, true), pool(maxTokenReaders, true)
+	s.lookups, s.tokens = pool(maxReaders, true), pool(maxTokenReaders, true)
 	s.lists, s.search, s.scans = pool(maxLists(), false), pool(maxSearches(), false), pool(maxScans, false)
 	s.ready = pool(1, true)
 	return s
@@ -235,8 +235,8 @@ func (s *Store) open(mode Mode) error {
 	}
 	// When a file goes away, no connection can be opened, and this one still reads. If it cannot be
 	// opened now, the first read says why.
-	if c, err := s.read.acquire(context.Background()); err == nil {
-		s.read.release(c)
+	if c, err := s.lookups.acquire(context.Background()); err == nil {
+		s.lookups.release(c)
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (s *Store) Close() error {
 		_, _, err := walCheckpoint(s.checkpointer, "TRUNCATE")
 		errs = append(errs, err)
 	}
-	for _, pool := range []*readers{s.read, s.tokens, s.lists, s.search, s.scans, s.ready} {
+	for _, pool := range []*readers{s.lookups, s.tokens, s.lists, s.search, s.scans, s.ready} {
 		errs = append(errs, pool.Close())
 	}
 	if s.checkpointer != nil {

@@ -513,11 +513,11 @@ func TestEveryConnectionIsDurable(t *testing.T) {
 		"the writer": s.write.conn, "the checkpointer": s.checkpointer, "a scanner": scanner,
 	}
 	for i := range maxReaders {
-		r, err := s.read.acquire(t.Context())
+		r, err := s.lookups.acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.read.release(r)
+		defer s.lookups.release(r)
 		connections[fmt.Sprintf("reader %d", i)] = r
 		if got := text(t, r, "PRAGMA query_only", 0); got != "1" {
 			t.Errorf("reader %d: query_only is %s, want 1", i, got)
@@ -756,7 +756,7 @@ func TestShortReadsDoNotWaitForLongOnes(t *testing.T) {
 	if _, err := s.Plant(ctx, 1); err != nil {
 		t.Errorf("Plant: %v", err)
 	}
-	occupy(t, s.read)
+	occupy(t, s.lookups)
 	if err := s.Ready(ctx); err != nil {
 		t.Errorf("Ready: %v", err)
 	}
@@ -788,11 +788,11 @@ func TestTagQueriesUseTheTableOfTaggedPlants(t *testing.T) {
 	if len(queries) == 0 {
 		t.Fatal("no query compares a tag")
 	}
-	r, err := s.read.acquire(t.Context())
+	r, err := s.lookups.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.read.release(r)
+	defer s.lookups.release(r)
 	for _, query := range queries {
 		const detail = 3
 		plan := text(t, r, "EXPLAIN QUERY PLAN "+query, detail)

@@ -98,7 +98,7 @@ func (w *writer) LogToken(kind plantstore.EventType, value, by string) error {
 // catchUp makes the transaction append after the rows of other processes: commands that
 // create or revoke tokens.
 func (w *writer) catchUp() error {
-	snap, err := beginRead(w.conn)
+	snap, err := beginSnapshot(w.conn)
 	if err != nil {
 		return err
 	}
