@@ -1,3 +1,5 @@
+//go:build torture
+
 package abuse
 
 import (
@@ -16,9 +18,6 @@ import (
 	"plantstore/e2e/harness"
 	"plantstore/internal/testenv"
 )
-
-// noTime selects the whole time that a prober ran.
-func noTime() (from, to time.Time) { return from, to }
 
 // startLarge starts a server on a store of n plants with names of almost 1 MiB, and a
 // small one with the id 0.
@@ -94,9 +93,9 @@ func walk(t *testing.T, url string) (plants, pages int) {
 // A page is limited by its bytes, not only by the number of its plants.
 func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 	eachStore(t, func(t *testing.T, db string) {
-		n := harness.Times(20, 400)
+		const n = 400
 		a := startLarge(t, db, n)
-		quiet := a.probeReads(t, "/plants/0", harness.Times(200, 2000), noTime)
+		quiet := a.probeReads(t, "/plants/0", 2000, noTime)
 		for _, attack := range []struct {
 			name, path string
 			plants     int
@@ -144,8 +143,7 @@ func TestReadsOfLargePlantsTakeLittleMemory(t *testing.T) {
 // Every line of the imports is wrong, and short, so that the errors are larger than the
 // lines.
 func TestImportsOfWrongLinesTakeLittleMemory(t *testing.T) {
-	const imports = 20
-	lines := harness.Times(100_000, 200_000)
+	const imports, lines = 20, 200_000
 	a := startTarget(t, timeouts{})
 	body := strings.Repeat("x\n", lines)
 	var mu sync.Mutex // guards statuses
@@ -180,8 +178,7 @@ func TestImportsOfWrongLinesTakeLittleMemory(t *testing.T) {
 
 // Imports send almost a window each, and then nothing.
 func TestStalledImportsTakeLittleMemory(t *testing.T) {
-	const size = 15 << 20
-	imports := harness.Times(20, 60)
+	const imports, size = 60, 15 << 20
 	harness.NeedProc(t)
 	a := harness.Start(t)
 	release := make(chan struct{})

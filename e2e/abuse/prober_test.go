@@ -1,6 +1,8 @@
 package abuse
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -9,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"time"
 
 	"plantstore/e2e/harness"
+	"plantstore/internal/postgres/pgtest"
 )
 
 // maxMemory is the maximum resident memory of a server under abuse, in bytes.
@@ -254,4 +258,72 @@ func percentile(took []time.Duration, percent int) time.Duration {
 func latencies(took []time.Duration) string {
 	return fmt.Sprintf("p50 %v, p99 %v, max %v", percentile(took, 50).Round(time.Microsecond),
 		percentile(took, 99).Round(time.Microsecond), percentile(took, 100).Round(time.Microsecond))
+}
+
+// noTime selects the whole time that a prober ran.
+func noTime() (from, to time.Time) { return from, to }
+
+// row is a line of the table in docs/reliability.md: an attack, what a well-behaved
+// client sees without and with it, and the server's peak memory during it.
+type row struct {
+	attack, quiet, during string
+	memory                int64
+	slower                float64 // p99 during the attack, as a multiple of quiet, if measured
+}
+
+// maxSlower is the goal for row.slower. It is not asserted: the machine may be busy.
+const maxSlower = 10
+
+// report checks the memory and reports the row.
+func (r row) report(t *testing.T) {
+	t.Helper()
+	if r.memory > maxMemory {
+		t.Errorf("the server had %d MB resident, at most %d are allowed", r.memory>>20, maxMemory>>20)
+	}
+	verdict := "held"
+	switch {
+	case t.Failed():
+		verdict = "FAILED"
+	case r.slower > maxSlower:
+		verdict = "passed, but slow"
+	}
+	harness.Report(t, "| %s | %s | %s | %d MB | %s |", r.attack, cmp.Or(r.quiet, "-"), r.during, r.memory>>20, verdict)
+}
+
+// eachStore runs a test on both kinds of store.
+func eachStore(t *testing.T, test func(t *testing.T, db string)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "plants.db")) })
+	t.Run("postgres", func(t *testing.T) { test(t, pgtest.Fresh(t)) })
+}
+
+// request returns a request without a body as it is sent.
+func request(token, method, path string, header ...string) string {
+	lines := append([]string{method + " " + path + " HTTP/1.1", "Host: x", "Authorization: Bearer " + token}, header...)
+	return strings.Join(lines, "\r\n") + "\r\n\r\n"
+}
+
+// skimResponse reads a response and returns only what a load needs.
+func skimResponse(in *bufio.Reader) (status int, retryAfter string, err error) {
+	length := 0
+	for first := true; ; first = false {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return 0, "", err
+		}
+		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		switch {
+		case first:
+			status, err = strconv.Atoi(string(value[:min(3, len(value))]))
+		case string(name) == "Content-Length:":
+			length, err = strconv.Atoi(string(value))
+		case string(name) == "Retry-After:":
+			retryAfter = string(value)
+		case len(name) == 0:
+			_, err := in.Discard(length)
+			return status, retryAfter, err
+		}
+		if err != nil {
+			return 0, "", err
+		}
+	}
 }

@@ -1,3 +1,5 @@
+//go:build torture
+
 package abuse
 
 import (
@@ -34,16 +36,16 @@ const (
 	soakBase      = 10_000 // plants with the ids 0, 1, … that are only read
 	soakImport    = 500    // plants of an import
 	soakVisits    = 20     // connections a second that are cut off
+	soakWindow    = 1000   // plants that a writer keeps
 )
 
 // soak is a mixed load at a fixed rate. Every writer has plants of its own, so the
 // content of the store is known.
 type soak struct {
 	*harness.Server
-	t      *testing.T
-	ctx    context.Context // ends with the load
-	http   *http.Client    // for everything but requests on one plant
-	window int             // plants that a writer keeps
+	t    *testing.T
+	ctx  context.Context // ends with the load
+	http *http.Client    // for everything but requests on one plant
 
 	writers, readers            pace
 	requests, refused, failures atomic.Int64
@@ -89,17 +91,14 @@ func (p *pace) await(due *time.Time) (late time.Duration) {
 // log and the response times stay level, and nothing acknowledged is missing.
 func TestSoakStaysLevel(t *testing.T) {
 	harness.NeedProc(t)
-	length, every, peakTime := 5*time.Second, 250*time.Millisecond, time.Second
-	if harness.Torture() {
-		length, every, peakTime = time.Hour, 10*time.Second, 20*time.Second
-	}
+	const length, every, peakTime = time.Hour, 10 * time.Second, 20 * time.Second
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := &soak{
 		// A short log, so that old events are removed all the time.
 		Server: harness.Start(t, "--log-max-bytes", strconv.Itoa(64<<20)),
 		t:      t, ctx: ctx, http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute},
-		window: harness.Times(20, 1000), plants: make(map[plantstore.ID]string),
+		plants: make(map[plantstore.ID]string),
 	}
 	defer s.http.CloseIdleConnections()
 	s.importPlants(0, soakBase)
@@ -116,12 +115,11 @@ func TestSoakStaysLevel(t *testing.T) {
 	for range soakReaders {
 		load.Go(s.read)
 	}
-	unit := time.Duration(harness.Times(100, 1000)) * time.Millisecond
 	load.Go(s.measureDelays)
-	load.Go(func() { s.importAll(unit) })
-	load.Go(func() { s.repeat(unit/2, s.search) })
-	load.Go(func() { s.repeat(5*unit, s.export) })
-	load.Go(func() { s.repeat(10*unit, s.useToken) })
+	load.Go(func() { s.importAll(time.Second) })
+	load.Go(func() { s.repeat(time.Second/2, s.search) })
+	load.Go(func() { s.repeat(5*time.Second, s.export) })
+	load.Go(func() { s.repeat(10*time.Second, s.useToken) })
 	load.Go(func() {
 		s.repeat(time.Second/soakVisits, func(n int) error { return visit(s.Addr, n%soakBase) })
 	})
@@ -151,10 +149,8 @@ func TestSoakStaysLevel(t *testing.T) {
 	summary := fmt.Sprintf("%v at half of the peak of %.0f requests a second: %d requests, %d refused, %d failed, %d changes acknowledged and followed",
 		length, peak, s.requests.Load(), s.refused.Load(), s.failures.Load(), s.acked.Load())
 	harness.Report(t, "%s\n%s", summary, curve.table())
-	if harness.Torture() {
-		if err := os.WriteFile(filepath.Join(harness.Root, "docs/images/soak.svg"), curve.svg(), 0o644); err != nil {
-			t.Error(err)
-		}
+	if err := os.WriteFile(filepath.Join(harness.Root, "docs/images/soak.svg"), curve.svg(), 0o644); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -246,7 +242,7 @@ func (s *soak) follow(ctx context.Context, follower int) {
 	c := s.Client(client.Options{})
 	var last plantstore.Position
 	var at plantstore.Cursor
-	stay := time.Duration(harness.Times(1, 60)) * time.Second
+	const stay = time.Minute
 	for ctx.Err() == nil {
 		visit, leave := context.WithTimeout(ctx, stay/2+rand.N(stay))
 		for e, err := range c.Events(visit, plantstore.EventQuery{After: at, WithTokens: true}) {
@@ -414,7 +410,7 @@ func (s *soak) write(first plantstore.ID) {
 		var took time.Duration
 		var err error
 		switch {
-		case next == oldest || kind < 6 && int(next-oldest) < s.window:
+		case next == oldest || kind < 6 && int(next-oldest) < soakWindow:
 			if took, err = w.do("POST", next, soakPlant(next, 0), 200); err == nil {
 				versions[next] = 0
 				next++
@@ -539,21 +535,20 @@ const (
 // soakTitles name the metrics and their units. A metric is level if its median in the
 // last quarter of the time is at most growth times that of the second quarter. Response
 // times may also grow as much as the delay of the load's own timers, which has no limit:
-// that is the machine's. The short form has too few samples, and allows slack in addition, or
-// does not check a metric without it.
+// that is the machine's.
 var soakTitles = [soakMetrics]struct {
-	title, unit   string
-	growth, slack float64
+	title, unit string
+	growth      float64
 }{
-	memory:         {"resident memory", "MB", 1.25, 64},
-	descriptors:    {"open descriptors", "", 1.25, 40},
-	goroutineCount: {"goroutines", "", 1.25, 40},
-	walSize:        {"write-ahead log", "MB", 1.25, 64},
-	storeSize:      {"store", "MB", 1.25, 64},
-	createTime:     {"p99 of creates", "ms", 1.5, 0},
-	getTime:        {"p99 of gets", "ms", 1.5, 0},
-	delay:          {"p99 of timer delays", "ms", math.Inf(1), 0},
-	rate:           {"creates and gets/s", "", 1.25, 0},
+	memory:         {"resident memory", "MB", 1.25},
+	descriptors:    {"open descriptors", "", 1.25},
+	goroutineCount: {"goroutines", "", 1.25},
+	walSize:        {"write-ahead log", "MB", 1.25},
+	storeSize:      {"store", "MB", 1.25},
+	createTime:     {"p99 of creates", "ms", 1.5},
+	getTime:        {"p99 of gets", "ms", 1.5},
+	delay:          {"p99 of timer delays", "ms", math.Inf(1)},
+	rate:           {"creates and gets/s", "", 1.25},
 }
 
 // curve is the samples of a soak.
@@ -566,9 +561,7 @@ type curve struct {
 func (c *curve) add(t *testing.T, sample [soakMetrics]float64) {
 	t.Helper()
 	c.samples = append(c.samples, sample)
-	if harness.Torture() {
-		harness.Report(t, "%d %.1f", len(c.samples), sample)
-	}
+	harness.Report(t, "%d %.1f", len(c.samples), sample)
 }
 
 // quarter returns the median of a metric in a quarter of the time, counted from 0.
@@ -593,10 +586,7 @@ func (c *curve) check(t *testing.T) {
 		if metric == createTime || metric == getTime {
 			limit *= max(1, c.quarter(delay, 3)/max(c.quarter(delay, 1), 0.1))
 		}
-		if !harness.Torture() {
-			limit += m.slack
-		}
-		if last > limit && (harness.Torture() || m.slack > 0) {
+		if last > limit {
 			t.Errorf("%s: the median was %.1f %s in the second quarter and %.1f in the last one, at most %.1f is level", m.title, second, m.unit, last, limit)
 		}
 	}
