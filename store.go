@@ -87,6 +87,10 @@ type Plants interface {
 	// MAY apply only those: the caller applies the rest. It does not retain the slice.
 	Apply(ctx context.Context, batch []Write) ([]Result, error)
 
+	// Decide returns what Apply would return for each write if it were the only one, and
+	// changes nothing. The batch is small enough for a brief read.
+	Decide(ctx context.Context, batch []Write) ([]Result, error)
+
 	// Plant returns the plant with this id, or ErrNoPlant.
 	Plant(ctx context.Context, id ID) (Plant, error)
 

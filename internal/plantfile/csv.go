@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -113,7 +112,7 @@ func newCSVReader(in io.Reader, opts Options) (*csvReader, error) {
 		}
 	}
 	if r.problem != nil {
-		return nil, fmt.Errorf("malformed header: %w", r.problem)
+		return nil, notCSV("malformed header: %v", r.problem)
 	}
 	if err := r.findColumns(delim); err != nil {
 		return nil, err
@@ -155,7 +154,7 @@ func (r *csvReader) findColumns(delim Delimiter) error {
 		}
 	}
 	if delim == 0 && most < 2 {
-		return fmt.Errorf("%w%s", best, r.opts.DelimiterHint)
+		return notCSV("%v%s", best, r.opts.DelimiterHint)
 	}
 	return best
 }
@@ -165,7 +164,7 @@ func (r *csvReader) readHeader() error {
 	r.ignored, r.hasReasons, r.columns = nil, false, 0
 	r.id, r.name, r.tag = -1, -1, -1
 	if r.split(); r.problem != nil {
-		return fmt.Errorf("malformed header: %w", r.problem)
+		return notCSV("malformed header: %v", r.problem)
 	}
 	r.columns = len(r.fields)
 	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag}
@@ -176,7 +175,7 @@ func (r *csvReader) readHeader() error {
 		column := columns[name]
 		switch {
 		case column != nil && *column >= 0:
-			return fmt.Errorf("the header names the column %s twice", name)
+			return notCSV("the header names the column %s twice", name)
 		case column != nil:
 			*column = i
 		case i == 0 && name == reasonName:
@@ -190,7 +189,7 @@ func (r *csvReader) readHeader() error {
 		if len(seen) > shown {
 			seen = append(seen[:shown], "…")
 		}
-		return fmt.Errorf("the header must name the columns id and name, and may name tag; with the separator %s it has %s", r.delim, strings.Join(seen, ", "))
+		return notCSV("the header must name the columns id and name, and may name tag; with the separator %s it has %s", r.delim, strings.Join(seen, ", "))
 	}
 	return nil
 }
@@ -217,11 +216,11 @@ func (r *csvReader) Next() (Record, error) {
 		rec.Source = nil
 	case rec.Problem != nil:
 	case len(r.fields) != r.columns:
-		rec.Problem = fmt.Errorf("the record has %s, but the header has %d", fieldCount(len(r.fields)), r.columns)
+		rec.Problem = notCSV("the record has %s, but the header has %d", fieldCount(len(r.fields)), r.columns)
 	case !utf8.Valid(r.source):
-		rec.Problem = errors.New("the record is not valid UTF-8")
+		rec.Problem = notCSV("the record is not valid UTF-8")
 	case r.isUTF16 && bytes.ContainsRune(r.source, utf8.RuneError):
-		rec.Problem = errors.New("the record is not valid UTF-16")
+		rec.Problem = notCSV("the record is not valid UTF-16")
 	default:
 		r.json = append(r.json[:0], `{"id":`...)
 		r.json, rec.Problem = appendID(r.json, bytes.TrimSpace(r.fields[r.id].text))
@@ -229,13 +228,43 @@ func (r *csvReader) Next() (Record, error) {
 	if rec.Problem != nil {
 		return rec, nil
 	}
-	r.json = appendQuoted(append(r.json, `,"name":`...), r.fields[r.name].text)
-	if r.tag >= 0 && (len(r.fields[r.tag].text) > 0 || r.fields[r.tag].quoted) {
-		r.json = appendQuoted(append(r.json, `,"tag":`...), r.fields[r.tag].text)
+	name, tag := r.fields[r.name].text, csvField{}
+	if r.tag >= 0 {
+		tag = r.fields[r.tag]
+	}
+	// What is stored must fit into a line of NDJSON, so that it can be imported elsewhere.
+	if len(r.source) > r.opts.MaxRecord/maxEscape-overhead && len(r.json)+quotedSize(name)+quotedSize(tag.text)+overhead > r.opts.MaxRecord {
+		rec.Problem = tooLong("record", r.opts.MaxRecord)
+		return rec, nil
+	}
+	r.json = appendQuoted(append(r.json, `,"name":`...), name)
+	if len(tag.text) > 0 || tag.quoted {
+		r.json = appendQuoted(append(r.json, `,"tag":`...), tag.text)
 	}
 	r.json = append(r.json, '}')
 	rec.JSON = r.json
 	return rec, nil
+}
+
+const (
+	// maxEscape is how many bytes of JSON a byte of text can become.
+	maxEscape = len(`\u0000`)
+	// overhead is how long the names of the members of a plant are.
+	overhead = len(`,"name":,"tag":}`)
+)
+
+// quotedSize returns how long text is as a string of JSON.
+func quotedSize(text []byte) int {
+	n := len(text) + len(`""`)
+	for _, c := range text {
+		switch {
+		case c == '"', c == '\\', '\b' <= c && c <= '\r' && c != '\v':
+			n += len(`\n`) - 1
+		case c < ' ':
+			n += maxEscape - 1
+		}
+	}
+	return n
 }
 
 // read reads one record into source, without the end of its line.
@@ -269,7 +298,7 @@ func (r *csvReader) read() error {
 		case len(r.source) > r.opts.MaxRecord:
 			r.problem = tooLong("record", r.opts.MaxRecord)
 		case quoted:
-			r.problem = errors.New("unclosed quote")
+			r.problem = notCSV("unclosed quote")
 		}
 		return nil
 	}
@@ -308,7 +337,7 @@ func (r *csvReader) split() {
 		if len(rest) > 0 && rest[0] == '"' {
 			text, after, ok := r.cutQuoted(rest)
 			if !ok {
-				r.problem = errors.New("unexpected text after a closing quote")
+				r.problem = notCSV("unexpected text after a closing quote")
 				return
 			}
 			r.fields = append(r.fields, csvField{text, true})
@@ -321,7 +350,7 @@ func (r *csvReader) split() {
 		text, after, more := bytes.Cut(rest, []byte{byte(r.delim)})
 		if bytes.IndexByte(text, '"') >= 0 {
 			// The quote may have joined this line to the next.
-			r.problem = errors.New("a quote in an unquoted field: quote the field and double the quote")
+			r.problem = notCSV("a quote in an unquoted field: quote the field and double the quote")
 			return
 		}
 		r.fields = append(r.fields, csvField{text, false})
@@ -364,11 +393,16 @@ func appendID(dst, text []byte) (_ []byte, problem error) {
 	case number.Kind() == '0' && number.IsValid() && !bytes.ContainsAny(text, "eE"):
 		return append(dst, text...), nil
 	case scientific.Match(text):
-		return dst, fmt.Errorf(`"id" must be a number in plain digits, got %s: a spreadsheet has lost the others; format the column as text there, and enter the ids again`, plantstore.Shorten(string(text)))
+		return dst, plantstore.Errorf(plantstore.ErrType, `"id" must be a number in plain digits, got %s: a spreadsheet has lost the others; format the column as text there, and enter the ids again`, plantstore.Shorten(string(text)))
 	case formatted.Match(text):
-		return dst, fmt.Errorf(`"id" must be a number in plain digits, without leading zeros, a plus sign or separators, got %s`, plantstore.Shorten(string(text)))
+		return dst, plantstore.Errorf(plantstore.ErrType, `"id" must be a number in plain digits, without leading zeros, a plus sign or separators, got %s`, plantstore.Shorten(string(text)))
 	}
 	return appendQuoted(dst, text), nil
+}
+
+// notCSV is an error about the header or a record.
+func notCSV(format string, args ...any) error {
+	return plantstore.Errorf(plantstore.ErrNotCSV, format, args...)
 }
 
 func fieldCount(n int) string {

@@ -167,6 +167,8 @@ func TestTooLongRecordIsSkipped(t *testing.T) {
 	}{
 		{NDJSON, long + "\n{\"id\":2}\n"},
 		{CSV, "id,name\n1," + long + "\n2,b\n"},
+		{CSV, "id,name\n1," + strings.Repeat("\x00", options.MaxRecord/6) + "\n2,b\n"},
+		{CSV, "id,name,tag\n1," + long[:options.MaxRecord-12] + ",x\n2,b,\n"},
 		{JSON, `["` + long + `",{"id":2}]`},
 		{JSON, "[ \n" + `{"id":1,"a":[{}, {"b":"\"]}"}],"name":"` + long + `\\" , "c":[ ] }` + "\n , " + `{"id":2}]`},
 		{JSON, "[" + strings.Repeat("1", options.MaxRecord+1) + "\t,{\"id\":2}]"},
@@ -176,6 +178,9 @@ func TestTooLongRecordIsSkipped(t *testing.T) {
 		if len(records) != 2 || !errors.Is(records[0].Problem, plantstore.ErrTooLarge) || records[1].Problem != nil || records[1].Line != records[0].Line+1 {
 			t.Errorf("%s: got %d records, the first with the problem %q", test.format, len(records), records[0].Problem)
 		}
+	}
+	if records := readAll(t, CSV, "id,name\n1,"+strings.Repeat("\x00", options.MaxRecord/6-10)+"\n"); len(records) != 1 || records[0].Problem != nil {
+		t.Errorf("a record of the greatest length has the problem %q", records[0].Problem)
 	}
 	if records := readAll(t, JSON, `["`+long[:options.MaxRecord-2]+`"]`); len(records) != 1 || records[0].Problem != nil {
 		t.Errorf("an element of the greatest length has the problem %q", records[0].Problem)

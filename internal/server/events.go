@@ -200,7 +200,7 @@ func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
 		if _, err := s.readEvents(c, query); err != nil {
 			return err
 		}
-		return s.headExport(c)
+		return s.headExport(c, wire.MediaNDJSON)
 	}
 	release, err := c.take(searches, exportUnits, mostExports)
 	if err != nil {

@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"plantstore"
+	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
 
-// An import is read in windows. The lines of a window are written in order while the
+// An import is read in windows. The records of a window are written in order while the
 // next window is read.
 const (
 	// windowBytes is the maximum memory of a window.
 	windowBytes = 16 << 20
 	// windowStep is how much memory a window takes at a time.
 	windowStep = 1 << 20
-	// windowLines is the maximum number of lines of a window.
+	// windowLines is the maximum number of records of a window.
 	windowLines = 20_000
-	// lineBytes is the approximate memory of a line in addition to its text: the
+	// lineBytes is the approximate memory of a record in addition to its text: the
 	// write and its result, in slices that grow.
 	lineBytes = 192
 )
@@ -30,10 +31,10 @@ const (
 type window struct {
 	writes  []plantstore.Write
 	by      string
-	lines   []int                   // the line that each write came from
+	lines   []int                   // the line, or the element, that each write came from
 	bytes   int64                   // memory of the writes
 	taken   int64                   // from the lane of imports
-	refused plantstore.ImportReport // of the lines that are not plants
+	refused plantstore.ImportReport // of the records that are not plants
 }
 
 func (win *window) add(p plantstore.Plant, line int) {
@@ -46,7 +47,7 @@ func (win *window) isFull() bool {
 	return win.bytes >= windowBytes || len(win.writes) >= windowLines
 }
 
-// fail adds a line that failed to a report, after those before it.
+// fail adds a record that failed to a report, after those before it.
 func fail(report *plantstore.ImportReport, line int, err error) {
 	report.Failed++
 	if len(report.Errors) < plantstore.MaxLineErrors {
@@ -56,15 +57,31 @@ func fail(report *plantstore.ImportReport, line int, err error) {
 }
 
 func (s *Server) importPlants(c *call) error {
-	if err := checkMedia(c.r, wire.MediaNDJSON); err != nil {
+	format, dryRun, err := readImport(c.r)
+	if err != nil {
 		return err
 	}
 	// The response comes when all is durable, however long that takes.
 	if err := http.NewResponseController(c).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	lines := wire.NewLineReader(&pacedReader{c, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, int(s.MaxBody))
-	report, err := s.importLines(c, lines)
+	records, err := plantfile.NewReader(&pacedReader{c, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, format, plantfile.Options{
+		MaxRecord:     int(s.MaxBody),
+		DelimiterHint: "; name another separator than comma, semicolon or tab in a line such as sep=| before the header",
+		LinesHint:     "; for one plant per line, send " + wire.MediaNDJSON,
+	})
+	if err != nil {
+		return fileError(err)
+	}
+	var dry *trial
+	if dryRun {
+		dry = newTrial(c)
+		defer dry.release()
+	}
+	report, err := s.importRecords(c, records, dry)
+	if broken, ok := errors.AsType[brokenFile](err); ok {
+		return plantstore.Errorf(broken.why.Code, "%v; before that, %d were created, %d unchanged and %d failed", broken, report.Created, report.Unchanged, report.Failed)
+	}
 	if err != nil {
 		return err
 	}
@@ -74,8 +91,50 @@ func (s *Server) importPlants(c *call) error {
 	return writeJSON(c, http.StatusOK, append(wire.EncodeReport(report), '\n'))
 }
 
-// importLines reads one window while the one before is written.
-func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.ImportReport, error) {
+// formats are the formats of imports and exports by their media types.
+var formats = map[string]plantfile.Format{
+	wire.MediaNDJSON: plantfile.NDJSON,
+	wire.MediaJSON:   plantfile.JSON,
+	wire.MediaCSV:    plantfile.CSV,
+}
+
+// readImport returns the format of an import, and whether it is a dry run. It reads the query
+// strictly: a misspelt parameter must not write.
+func readImport(r *http.Request) (format plantfile.Format, dryRun bool, err error) {
+	media, err := readMedia(r, wire.MediaNDJSON, wire.MediaJSON, wire.MediaCSV)
+	if err != nil {
+		return "", false, err
+	}
+	_, err = readParams(r, func(name, value string, problems *plantstore.Problems) {
+		switch {
+		case name != "dry_run":
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: dry_run", name)
+		case value != "true" && value != "false":
+			problems.Add(plantstore.ErrParameter, `"dry_run" must be true or false, got %q`, plantstore.Shorten(value))
+		}
+		dryRun = value == "true"
+	})
+	return formats[media], dryRun, err
+}
+
+// brokenFile says that the rest of a file cannot be read, because of what it is and not because
+// of how it arrives.
+type brokenFile struct{ why *plantstore.Error }
+
+func (b brokenFile) Error() string { return b.why.Message }
+
+func (b brokenFile) Unwrap() error { return b.why }
+
+// fileError says why a file cannot be read.
+func fileError(err error) error {
+	if e, ok := errors.AsType[*plantstore.Error](err); ok {
+		return brokenFile{e}
+	}
+	return bodyError(err)
+}
+
+// importRecords reads one window while the one before is written.
+func (s *Server) importRecords(c *call, records plantfile.Reader, dry *trial) (plantstore.ImportReport, error) {
 	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
 	windows := make(chan *window)
@@ -84,7 +143,7 @@ func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.Import
 	go func() {
 		defer close(written)
 		for win := range windows {
-			err := s.writeWindow(ctx, win, &report)
+			err := s.writeWindow(ctx, win, dry, &report)
 			c.lane(imports).release(c.caller.Hash, win.taken)
 			if err != nil {
 				cancel(err)
@@ -92,7 +151,7 @@ func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.Import
 			}
 		}
 	}()
-	readErr := s.readWindows(ctx, c, lines, windows)
+	readErr := s.readWindows(ctx, c, records, windows)
 	close(windows)
 	<-written
 	if readErr != nil {
@@ -101,9 +160,9 @@ func (s *Server) importLines(c *call, lines *wire.LineReader) (plantstore.Import
 	return report, context.Cause(ctx)
 }
 
-// readWindows reads windows until the lines end. A window that it sends belongs to
-// the receiver, with the memory that it took. It likely has as many lines as the one before.
-func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReader, windows chan<- *window) error {
+// readWindows reads windows until the records end. A window that it sends belongs to
+// the receiver, with the memory that it took. It likely has as many records as the one before.
+func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Reader, windows chan<- *window) error {
 	size := 0
 	for {
 		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
@@ -113,9 +172,9 @@ func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReade
 		win.grow(c, int64(size)*lineBytes)
 		size = min(size, int(win.taken/lineBytes))
 		win.writes, win.lines = make([]plantstore.Write, 0, size), make([]int, 0, size)
-		err := s.readWindow(c, lines, win)
+		err := s.readWindow(c, records, win)
 		size = len(win.writes)
-		if err != nil && err != io.EOF {
+		if _, broken := errors.AsType[brokenFile](err); err != nil && err != io.EOF && !broken {
 			c.lane(imports).release(c.caller.Hash, win.taken)
 			return err
 		}
@@ -128,11 +187,19 @@ func (s *Server) readWindows(ctx context.Context, c *call, lines *wire.LineReade
 		if err == io.EOF {
 			return nil
 		}
+		if err != nil {
+			return err
+		}
 	}
 }
 
-func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstore.ImportReport) error {
-	results, err := s.Writer.WriteAll(ctx, win.writes)
+// writeWindow adds to the report what became of the window, or what would in a dry run.
+func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, report *plantstore.ImportReport) error {
+	apply := s.Writer.WriteAll
+	if dry != nil {
+		apply = dry.apply
+	}
+	results, err := apply(ctx, win.writes)
 	if err != nil {
 		return err
 	}
@@ -148,31 +215,33 @@ func (s *Server) writeWindow(ctx context.Context, win *window, report *plantstor
 		}
 	}
 	written.Add(win.refused)
-	s.Metrics.importedLines(written)
+	if dry == nil {
+		s.Metrics.importedLines(written)
+	}
 	report.Add(written)
 	return nil
 }
 
-// readWindow reads lines until the window is full, or there is no memory for a larger
-// one. It returns io.EOF after the last line.
-func (s *Server) readWindow(c *call, lines *wire.LineReader, win *window) error {
+// readWindow reads records until the window is full, or there is no memory for a larger
+// one. It returns io.EOF after the last record.
+func (s *Server) readWindow(c *call, records plantfile.Reader, win *window) error {
 	for !win.isFull() && win.grow(c, win.bytes) {
-		line, err := lines.Next()
-		switch {
-		case errors.Is(err, wire.ErrLineTooLong):
-			fail(&win.refused, lines.Line(), plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.MaxBody))
-			continue
-		case err == io.EOF:
+		record, err := records.Next()
+		if err == io.EOF {
 			return err
-		case err != nil:
-			return bodyError(err)
 		}
-		plant, err := wire.DecodeNewPlant(line)
 		if err != nil {
-			fail(&win.refused, lines.Line(), err)
-			continue
+			return fileError(err)
 		}
-		win.add(plant, lines.Line())
+		plant, err := record.Plant()
+		switch {
+		case errors.Is(err, plantstore.ErrTooLarge):
+			fail(&win.refused, record.Line, plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.MaxBody))
+		case err != nil:
+			fail(&win.refused, record.Line, err)
+		default:
+			win.add(plant, record.Line)
+		}
 	}
 	return nil
 }

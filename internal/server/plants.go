@@ -84,8 +84,8 @@ func (s *Server) listPlants(c *call) error {
 	}
 	c.Header().Add("Vary", "Accept")
 	c.Header()["Cache-Control"] = headerNoCache
-	if preferred(c.r, wire.MediaJSON, wire.MediaNDJSON) == wire.MediaNDJSON {
-		return s.exportPlants(c, query, params)
+	if media := preferred(c.r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaCSV); media != wire.MediaJSON {
+		return s.exportPlants(c, query, params, media)
 	}
 	name, units := reads, int64(listUnits)
 	if query.Filtered() {

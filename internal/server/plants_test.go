@@ -353,7 +353,8 @@ func TestLineThatFailsDoesNotStopTheImport(t *testing.T) {
 		s.wantStored(t, plant(-5, "last"), plant(1, "there"), plant(2, "b", "x"), plant(3, "c"))
 		s.call(t, "POST", "/import", body, ndjson).wantReport(t, 0, 4, 6, want...)
 		s.call(t, "POST", "/import", "", ndjson).wantReport(t, 0, 0, 0)
-		s.call(t, "POST", "/import", `{"id":1,"name":"there"}`).wantError(t, plantstore.ErrMediaType, "application/x-ndjson")
+		s.call(t, "POST", "/import", `{"id":1,"name":"there"}`).wantError(t, plantstore.ErrNotObject, "application/x-ndjson")
+		s.call(t, "POST", "/import", "1,there", "Content-Type: text/plain").wantError(t, plantstore.ErrMediaType, "application/x-ndjson")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"plantstore"
@@ -15,7 +16,7 @@ import (
 
 // readJSON reads and decodes the request's body.
 func readJSON[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
-	if err := checkMedia(c.r, wire.MediaJSON); err != nil {
+	if _, err := readMedia(c.r, wire.MediaJSON); err != nil {
 		return value, err
 	}
 	body := buffers.Get().(*bytes.Buffer)
@@ -26,25 +27,26 @@ func readJSON[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (va
 	return decode(body)
 }
 
-// checkMedia refuses a body that is not of the wanted media type, or is compressed.
-func checkMedia(r *http.Request, want string) error {
+// readMedia returns the media type of the body. It refuses one that is not wanted, for which it
+// suggests the first that is, and a body that is compressed.
+func readMedia(r *http.Request, wanted ...string) (string, error) {
 	for _, encoding := range r.Header["Content-Encoding"] {
 		if !strings.EqualFold(encoding, "identity") {
-			return plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", plantstore.Shorten(encoding))
+			return "", plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", plantstore.Shorten(encoding))
 		}
 	}
 	// Several field lines are one, joined by commas (RFC 9110, 5.3).
 	got := strings.Join(r.Header["Content-Type"], ", ")
-	if got == want {
-		return nil
+	if got == wanted[0] {
+		return got, nil
 	}
-	if media, _, err := mime.ParseMediaType(got); err == nil && media == want {
-		return nil
+	if media, _, err := mime.ParseMediaType(got); err == nil && slices.Contains(wanted, media) {
+		return media, nil
 	}
 	if got == "" {
-		return plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", want)
+		return "", plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", wanted[0])
 	}
-	return plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", want, plantstore.Shorten(got))
+	return "", plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", wanted[0], plantstore.Shorten(got))
 }
 
 func readBody(c *call, body *bytes.Buffer) error {

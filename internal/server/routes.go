@@ -45,7 +45,7 @@ var sendEvents = auth.Both(plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents
 var routes = []route{
 	{"POST", "{base}/plants", "createPlant", plantstore.ScopeWrite, fast, memory, (*Server).createPlant},
 	{"GET", "{base}/plants", "listPlants", plantstore.ScopeRead, zipped, reads | searches | memory, (*Server).listPlants},
-	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, 0, imports, (*Server).importPlants},
+	{"POST", "{base}/plants/import", "importPlants", plantstore.ScopeWrite, 0, imports | reads, (*Server).importPlants},
 	{"GET", "{base}/plants/{id}", "getPlant", plantstore.ScopeRead, fast, memory, (*Server).getPlant},
 	{"PUT", "{base}/plants/{id}", "replacePlant", plantstore.ScopeWrite, fast, memory, (*Server).replacePlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", plantstore.ScopeWrite, fast, 0, (*Server).deletePlant},

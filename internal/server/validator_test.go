@@ -25,8 +25,9 @@ import (
 )
 
 func init() {
-	// The validator takes NDJSON for plain text. Tests check the lines.
+	// The validator takes NDJSON and CSV for plain text. Tests check the lines.
 	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/csv", openapi3filter.PlainBodyDecoder)
 }
 
 // validator validates exchanges against openapi.yaml with kin-openapi.

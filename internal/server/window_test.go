@@ -6,15 +6,19 @@ import (
 	"testing"
 
 	"plantstore"
-	"plantstore/internal/wire"
+	"plantstore/internal/plantfile"
 )
 
 // readTestWindow reads a window of the lines with this much memory for all imports.
 func readTestWindow(memory int64, lines string) (*window, error) {
 	c := newTestCall(imports)
 	c.s.MaxBody, c.lane(imports).size = 1<<20, memory
+	records, err := plantfile.NewReader(strings.NewReader(lines), plantfile.NDJSON, plantfile.Options{MaxRecord: 1 << 20})
+	if err != nil {
+		return nil, err
+	}
 	win := &window{}
-	return win, c.s.readWindow(c, wire.NewLineReader(strings.NewReader(lines), 1<<20), win)
+	return win, c.s.readWindow(c, records, win)
 }
 
 func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {

@@ -175,25 +175,24 @@ func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*pl
 			stored = append(stored, id)
 		}
 	}
-	return found, w.lookUpStored(stored, found)
+	return found, eachStored(w.conn, stored, func(p plantstore.Plant) { found[p.ID] = &p })
 }
 
 // density is how many ids a range may have for each that is looked up in it.
 const density = 8
 
-// lookUpStored adds those of the plants with these ids that are in the table. It reads
-// ids that are close together as a range.
-func (w *writer) lookUpStored(ids []plantstore.ID, into map[plantstore.ID]*plantstore.Plant) error {
+// eachStored calls found with those of the plants with these ids that are in the table. It
+// reads ids that are close together as a range.
+func eachStored(c *sqlite.Conn, ids []plantstore.ID, found func(plantstore.Plant)) error {
 	slices.Sort(ids)
 	for len(ids) > 0 {
 		n := 1
 		for n < len(ids) && uint64(ids[n]-ids[0]) < uint64(density*(n+1)) {
 			n++
 		}
-		err := query(w.conn, func(row *sqlite.Stmt) error {
+		err := query(c, func(row *sqlite.Stmt) error {
 			if _, ok := slices.BinarySearch(ids[:n], plantstore.ID(row.ColumnInt64(0))); ok {
-				plant := rowPlant(row)
-				into[plant.ID] = &plant
+				found(rowPlant(row))
 			}
 			return nil
 		}, "SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?", int64(ids[0]), int64(ids[n-1]))

@@ -54,6 +54,32 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 	return plant, err
 }
 
+// Decide decides the writes from one snapshot.
+func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	return readSnapshot(ctx, s.lists, func(snap *snapshot) ([]plantstore.Result, error) {
+		return rules.Decide(batch, snap.find)
+	})
+}
+
+// find calls found with the plants that have these ids.
+func (snap *snapshot) find(ids []plantstore.ID, found func(plantstore.Plant)) error {
+	mem, err := snap.unflushed()
+	if err != nil {
+		return err
+	}
+	stored := ids[:0]
+	for _, id := range ids {
+		plant, row := mem.Find(id, snap.Last)
+		switch {
+		case row == 0:
+			stored = append(stored, id)
+		case plant != nil:
+			found(*plant)
+		}
+	}
+	return eachStored(snap.conn, stored, found)
+}
+
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	pool := s.lists

@@ -220,6 +220,22 @@ func count(events []plantstore.Event, q plantstore.HistogramQuery) []plantstore.
 func (m *Model) Changed() <-chan struct{} { return m.changes.Changed() }
 
 // Plant returns the plant with that id, or ErrNoPlant.
+func (m *Model) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return rules.Decide(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
+		for _, id := range ids {
+			if p, ok := m.plants[id]; ok {
+				found(p)
+			}
+		}
+		return nil
+	})
+}
+
 func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
 	if err := ctx.Err(); err != nil {
 		return plantstore.Plant{}, err

@@ -20,6 +20,7 @@ var readBehaviours = []behaviour{
 	{"TagIsExact", tagIsExact},
 	{"ContainsEveryWord", containsEveryWord},
 	{"FiltersCombine", filtersCombine},
+	{"WritesAreDecidedWithoutAChange", writesAreDecided},
 	{"ReadyStore", readyStore},
 }
 
@@ -294,5 +295,41 @@ func readyStore(t *testing.T, s *subject) {
 		}
 		mustCreate(t, s, plant(i, "fern"))
 		s.reopen(t)
+	}
+}
+
+// writesAreDecided compares what Decide returns with what Apply then does, for each write alone.
+func writesAreDecided(t *testing.T, s *subject) {
+	plants := meadow()
+	mustCreate(t, s, plants...)
+	apply(t, s, step{replace(tagged(0, "hay", "")), replaced}, step{remove(2), deleted})
+	want := []plantstore.Plant{tagged(0, "hay", "")}
+	want = append(want, plants[2:]...)
+	for _, reopen := range []bool{false, true} {
+		if reopen {
+			s.reopen(t)
+		}
+		batch := []plantstore.Write{
+			create(plant(0, "hay")), create(tagged(0, "hay", "")), create(plants[1]), create(plant(2, "x")), create(plant(2, "y")), create(plant(5, "\x00")),
+			replace(tagged(0, "hay", "")), replace(plants[0]), replace(plant(math.MinInt64, "")), remove(0), remove(2), remove(math.MaxInt64),
+		}
+		for _, p := range plants[2:] {
+			batch = append(batch, create(p), create(plant(p.ID+1, "new")))
+		}
+		results, err := s.Decide(t.Context(), batch)
+		if err != nil || len(results) != len(batch) {
+			t.Fatalf("%d results for %d writes: %v", len(results), len(batch), err)
+		}
+		for i, w := range batch {
+			current := slices.IndexFunc(want, func(p plantstore.Plant) bool { return p.ID == w.Plant.ID })
+			expected := w.Decide(nil)
+			if current >= 0 {
+				expected = w.Decide(&want[current])
+			}
+			if !sameResult(results[i], expected) {
+				t.Errorf("write %d of %v: got %v, want %v", i, w.Plant, results[i], expected)
+			}
+		}
+		wantAll(t, s, want...)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"math/big"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"plantstore/internal/plantfile"
 	"plantstore/internal/servertest"
 	"plantstore/internal/storetest"
+	"plantstore/internal/wire"
 )
 
 // fileServer is a server for imports and exports of files.
@@ -43,6 +45,75 @@ func (s fileServer) load(t *testing.T, format plantfile.Format, text []byte) (cr
 	}
 	err = file.Run(t.Context())
 	return int(file.Created), int(file.Unchanged), int(file.Refused), err
+}
+
+// medias are the media types of the formats.
+var medias = map[plantfile.Format]string{plantfile.CSV: wire.MediaCSV, plantfile.JSON: wire.MediaJSON, plantfile.NDJSON: wire.MediaNDJSON}
+
+// wantSame fails unless the server makes of the whole file what the upload makes of its chunks:
+// the same plants, and the same reasons for the same lines.
+func (s fileServer) wantSame(t *testing.T, format plantfile.Format, text []byte) {
+	t.Helper()
+	s.Clear(t)
+	var want plantstore.ImportReport
+	file, uploadErr := New(s.api, bytes.NewReader(text), format, plantfile.Options{MaxRecord: 1 << 20})
+	if uploadErr == nil {
+		file.Failed = func(f Failure) error {
+			want.Errors = append(want.Errors, plantstore.LineError{Line: int64(f.Line), Err: &plantstore.Error{Message: f.Reason}})
+			return nil
+		}
+		uploadErr = file.Run(t.Context())
+		want.Created, want.Unchanged, want.Failed = file.Created, file.Unchanged, file.Refused
+	}
+	uploaded := s.Plants(t)
+	s.Clear(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/plants/import", bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", medias[format])
+	req.Header.Set("Authorization", "Bearer "+s.Token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusBadRequest || (res.StatusCode == http.StatusOK) != (uploadErr == nil) {
+		t.Fatalf("%q: got %d %s, the upload: %v", text, res.StatusCode, body, uploadErr)
+	}
+	if got := s.Plants(t); !slices.Equal(got, uploaded) {
+		t.Errorf("%q: the store has %+v, and after the upload %+v", text, got, uploaded)
+	}
+	if uploadErr != nil {
+		return
+	}
+	got, err := wire.DecodeReport(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got.Errors {
+		got.Errors[i].Err.Code = 0
+	}
+	want.Errors = want.Errors[:min(len(want.Errors), plantstore.MaxLineErrors)]
+	if g, w := string(wire.EncodeReport(got)), string(wire.EncodeReport(want)); g != w {
+		t.Errorf("%q: got %s, want %s", text, g, w)
+	}
+}
+
+// FuzzImportArray imports arbitrary bytes as an array.
+func FuzzImportArray(f *testing.F) {
+	for _, file := range []string{
+		"", "\n", " \r\n\t\n", "{}", "[]", " [ ] ", "[1,2]", "[1 2]", "[1,]", "[,1]", "[1", "[", "[1]]", "[1] 2", "[1],", "[[],{}]", "[null,\"\\ud800\"]", "[{\"id\":1,\"name\":\"a\"},{\"id\":2,\"name\":\"b\"}",
+		"[{\"id\":1,\"name\":\"\xff\"}]", "[{\"id\":1,\"id\":1.0}]", "[{\"id\":1,\"name\":\"a\"},\n{\"id\":1,\"name\":\"b\"},{\"id\":1.0,\"name\":\"\\u0061\"}]", "\ufeff[]", "[{\"id\":1,\"name\":\"a\"}]x",
+	} {
+		f.Add([]byte(file))
+	}
+	s := newFileServer(f)
+	f.Fuzz(func(t *testing.T, file []byte) { s.wantSame(t, plantfile.JSON, file) })
 }
 
 // cell is a field of a table.
@@ -237,6 +308,7 @@ func FuzzImportCSV(f *testing.F) {
 	}
 	s := newFileServer(f)
 	f.Fuzz(func(t *testing.T, file []byte) {
+		s.wantSame(t, plantfile.CSV, file)
 		s.Clear(t)
 		created, unchanged, failed, err := s.load(t, plantfile.CSV, file)
 		rows, broken := readTable(string(file))

@@ -19,6 +19,7 @@ import (
 const (
 	MediaJSON   = "application/json"
 	MediaNDJSON = "application/x-ndjson" // one JSON value per line
+	MediaCSV    = "text/csv"
 )
 
 // errIncomplete is the error of JSON that lacks a required member.

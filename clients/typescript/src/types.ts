@@ -38,9 +38,9 @@ export type ErrorBody = {
    * Numeric error code: the HTTP status times 100, plus a number. Codes are never
    * reused.
    *
-   * 40001 the body is not JSON · 40002 the body is not an object ·
+   * 40001 the body is not JSON · 40002 the body is not an object, or an array where one is imported ·
    * 40003 a field is missing · 40004 a field has the wrong type ·
-   * 40005 the id is outside int64 · 40006 a parameter is invalid ·
+   * 40005 the id is outside int64 · 40006 a parameter is invalid · 40007 the body is not CSV ·
    * 40010 the id is taken by another plant · 40101 no token ·
    * 40102 the token is unknown, malformed or revoked · 40103 the token has
    * expired · 40301 the token lacks the scope ·
@@ -188,15 +188,15 @@ export type Limits = {
 };
 
 export type ImportReport = {
-  /** Lines whose plant is new */
+  /** Plants that are new */
   created: number;
-  /** Lines whose plant already existed, exactly as sent */
+  /** Plants that already existed, exactly as sent */
   unchanged: number;
-  /** Lines that were refused */
+  /** Lines or elements that were refused */
   failed: number;
-  /** The first lines that were refused, in order */
+  /** The first of those that were refused, in order */
   errors: (ErrorBody & {
-    /** Number of the line, from 1 */
+    /** Number of the line of the body, from 1; in an array, of the element; in CSV, of the line where the record begins */
     line: number;
   })[];
 };
