@@ -190,16 +190,16 @@ const MaxTokenName = 200
 
 // Grant returns the token that a caller gets who asks for one with their own token. limit is
 // the caller's rate limit, which is the server's default if their token has no rate; the
-// zero Rate is no limit. Nobody gives away a scope, a lifetime or a rate that they do not
+// zero Rate is no limit. Nobody can grant a scope, a lifetime or a rate that they do not
 // have: that fails with ErrPrivilege.
 func (n *NewToken) Grant(own *Token, limit Rate, now time.Time) (Token, error) {
 	for _, s := range n.Scopes {
 		if !own.Allows(s) {
-			return Token{}, Errorf(ErrPrivilege, "you cannot give away the scope %s: your own token has only %s", s, FormatScopes(own.Scopes))
+			return Token{}, Errorf(ErrPrivilege, "you cannot grant the scope %s: your own token has only %s", s, FormatScopes(own.Scopes))
 		}
 	}
 	if !n.Rate.IsZero() && n.Rate.Exceeds(limit) {
-		return Token{}, Errorf(ErrPrivilege, "you cannot give away the rate %s: your own limit is %s", n.Rate, limit)
+		return Token{}, Errorf(ErrPrivilege, "you cannot grant the rate %s: your own limit is %s", n.Rate, limit)
 	}
 	ownExpires := own.Expires
 	expires := n.Expires

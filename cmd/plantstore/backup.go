@@ -28,7 +28,7 @@ type backupCommand struct {
 }
 
 func (backupCommand) Help() string {
-	return `Writes a consistent copy of the store, even while a server is using it, and checks it. The store is not changed, and the copy has its schema. To put a copy back, use plantstore restore.
+	return `Writes a consistent copy of the store, even while a server is using it, and checks it. The store is not changed, and the copy has the same schema. To put a copy back, use plantstore restore.
 
 Examples:
   plantstore backup --db plantstore.db plants-$(date +%F).db
@@ -215,7 +215,7 @@ type restoreCommand struct {
 }
 
 func (restoreCommand) Help() string {
-	return `Checks the copy and puts it in place of the store in one step. It keeps its schema; serve migrates it. If the copy is damaged, or a server is using the store, nothing changes. Run it as the server's user, and start the server afterwards.
+	return `Checks the copy and puts it in place of the store in one step. The copy keeps its schema; serve migrates it. If the copy is damaged, or a server is using the store, nothing changes. Run it as the server's user, and start the server afterwards.
 
 Examples:
   plantstore restore --db plantstore.db plants-2026-11-15.db

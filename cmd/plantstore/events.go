@@ -23,19 +23,19 @@ type eventsCommand struct {
 	After  string                 `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
 	ID     *plantstore.ID         `name:"id" placeholder:"ID" help:"Only events of this plant."`
 	Type   []plantstore.EventType `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
-	By     string                 `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's, or operator."`
-	Since  string                 `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, 24 hours ago without it."`
+	By     string                 `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's token, or operator."`
+	Since  string                 `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, the default is 24 hours ago."`
 	Newest bool                   `help:"Print the newest event first."`
 
-	Histogram bool   `help:"Print how many events there were over time, of all kinds: bars on a terminal, and a JSON array elsewhere."`
-	Until     string `placeholder:"TIME" help:"When the histogram ends; now without it."`
-	Buckets   int    `placeholder:"N" default:"24" help:"How many bars the histogram has, up to 500 (${default})."`
+	Histogram bool   `help:"Count the events of all kinds over time: bars on a terminal, and a JSON array elsewhere."`
+	Until     string `placeholder:"TIME" help:"When the histogram ends (now)."`
+	Buckets   int    `placeholder:"N" default:"24" help:"The number of bars in the histogram, up to 500 (${default})."`
 
 	outputFlags
 }
 
 func (eventsCommand) Help() string {
-	return `Prints what has changed, oldest first unless you say --newest: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after; the table does not have it, --json does. In a histogram, + marks a time before the oldest event kept: there may have been more. The token needs the scope events:read. ` + tokenHelp + `
+	return `Prints changes, oldest first unless --newest is given: a table on a terminal, and one JSON object per line elsewhere. To continue later without missing anything, pass the cursor of the last event as --after; the table does not show it, but --json does. In a histogram, + marks a time before the oldest event kept: there may have been more. The token needs the scope events:read. ` + tokenHelp + `
 
 Examples:
   plantstore events --id 1

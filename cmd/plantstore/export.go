@@ -33,7 +33,7 @@ type exportCommand struct {
 func (exportCommand) Help() string {
 	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file or link is not replaced without --force.
 
-With --db no server and no token are needed: the store is read from its file, which is not changed, even if it is that of an older release or a server is using it.
+With --db no server and no token are needed: the store is read from its file, which is not changed, even if an older release wrote it or a server is using it.
 
 Open a CSV file in a spreadsheet only if it was exported with --spreadsheet: a name or tag that begins with =, +, -, @, a tab or a line break would be run as a formula. A file exported that way is for people, not for import: the apostrophes would become part of the names. ` + tokenHelp + `
 

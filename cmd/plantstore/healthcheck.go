@@ -22,7 +22,7 @@ type healthcheckCommand struct {
 }
 
 func (healthcheckCommand) Help() string {
-	return `Exits with 0 if the server on this machine is ready, and with 1 otherwise. For containers, whose image has no other program.`
+	return `Exits with 0 if the server on this machine is ready, and with 1 otherwise. It is meant for containers, whose image has no other program.`
 }
 
 func (c *healthcheckCommand) Run(ctx context.Context) error {

@@ -17,7 +17,7 @@ type importCommand struct {
 	clientFlags
 	File      string              `arg:"" placeholder:"FILE" help:"The file to read, or - for standard input."`
 	Format    string              `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
-	Delimiter plantfile.Delimiter `placeholder:"CHAR" help:"What separates the columns of CSV: comma, semicolon, tab, or another character (default: from the header)."`
+	Delimiter plantfile.Delimiter `placeholder:"CHAR" help:"The separator of CSV columns: comma, semicolon, tab, or another character (default: from the header)."`
 	Errors    string              `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
 	Force     bool                `help:"Replace the file of --errors if it exists."`
 	JSON      bool                `name:"json" help:"Print the summary as JSON, on standard output."`
@@ -26,13 +26,13 @@ type importCommand struct {
 func (importCommand) Help() string {
 	return `Creates the plants in a file: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
 
-CSV may come from a spreadsheet: commas, semicolons and tabs are recognised from the header, and a line sep=; before it, UTF-16 and a byte order mark are read. An id such as 1.23457E+15 is refused: the spreadsheet has lost its digits.
+CSV may come from a spreadsheet: commas, semicolons and tabs are recognised from the header, and a line sep=; before it, UTF-16 and a byte order mark are accepted. An id such as 1.23457E+15 is refused: the spreadsheet has lost its digits.
 
-An interrupted import says how many lines the server has acknowledged, and of which lines it is not known whether their plants were created. It can be run again: plants that exist already stay as they are. It exits with 130.
+An interrupted import says how many lines the server has acknowledged, and which lines may or may not have taken effect. It can be run again: plants that already exist stay as they are. It exits with 130.
 
 The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source".
 
-The summary of --json has the members created, unchanged, failed and reasons: how many of the failed lines are in the file of --errors. If it is not known whether some plants were created, unknown_from and unknown_to are the first and the last of their lines. ` + tokenHelp + `
+The summary of --json has the members created, unchanged, failed and reasons: the number of failed lines in the file of --errors. If the outcome of some lines is unknown, unknown_from and unknown_to are the first and the last of them. ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv

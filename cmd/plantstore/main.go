@@ -33,7 +33,7 @@ type commands struct {
 	Create createCommand `cmd:"" help:"Create a plant."`
 	Get    getCommand    `cmd:"" help:"Show a plant."`
 	List   listCommand   `cmd:"" help:"List plants."`
-	Tags   tagsCommand   `cmd:"" help:"List tags, with how many plants have each."`
+	Tags   tagsCommand   `cmd:"" help:"List tags and the number of plants with each."`
 	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
 	Delete deleteCommand `cmd:"" help:"Delete a plant."`
 	Import importCommand `cmd:"" help:"Create plants from a file."`
@@ -44,14 +44,14 @@ type commands struct {
 	Webhook webhookCommand `cmd:"" help:"Create and manage webhooks, to which changes are sent."`
 
 	Backup  backupCommand  `cmd:"" help:"Copy the store to a file, even while it is in use."`
-	Restore restoreCommand `cmd:"" help:"Put a copy in place of the store."`
+	Restore restoreCommand `cmd:"" help:"Replace the store with a copy."`
 	Check   checkCommand   `cmd:"" help:"Check the store for damage."`
 
 	Healthcheck healthcheckCommand `cmd:"" help:"Check whether the server on this machine is ready."`
 	Completion  completionCommand  `cmd:"" help:"Print a completion script for a shell."`
 	Complete    completeCommand    `cmd:"" hidden:"" help:"Print completions for the last word."`
 	Manual      manualCommand      `cmd:"" hidden:"" help:"Print the manual page."`
-	Version     versionCommand     `cmd:"" help:"Print the version, as --version does."`
+	Version     versionCommand     `cmd:"" help:"Print the version, like --version."`
 }
 
 const description = `Plantstore keeps a store of plants behind the Plant Store interface.
@@ -59,7 +59,7 @@ const description = `Plantstore keeps a store of plants behind the Plant Store i
 Start it:
   plantstore serve
 
-It prints a first token and a curl command to try. A flag can also be set by the environment variable shown after it, if there is one.`
+It prints a first token and a curl command to try. A flag can also be set by the environment variable shown after it, if any.`
 
 // streams are where a command reads and writes.
 type streams struct {

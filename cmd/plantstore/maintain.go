@@ -18,7 +18,7 @@ type checkCommand struct {
 }
 
 func (checkCommand) Help() string {
-	return `Reads the whole store, even while servers are using it, and changes nothing. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. A store with an older schema that has to be migrated first, or that is not supported, exits with 2. Check PostgreSQL's own files with pg_amcheck.`
+	return `Reads the whole store, even while servers are using it, and changes nothing. Exits with 0 if the store is intact; otherwise prints the problems and exits with 1. A PostgreSQL store is read in one snapshot: the plants, their number and the log of changes must agree. For a store with an older schema that has to be migrated first, or that is not supported, it exits with 2. Check PostgreSQL's own files with pg_amcheck.`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std streams) error {

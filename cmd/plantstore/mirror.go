@@ -28,7 +28,7 @@ const (
 func (mirrorCommand) Help() string {
 	return `Makes the plants of one store exactly those of another: creates, replaces and deletes whatever differs, and then applies the changes made in the meantime. With --follow it keeps applying new changes. It can be killed and run again at any time: with --state it resumes where it left off, and otherwise it compares the stores again. Nothing else may write to the copy.
 
-The tokens are read from the environment variables PLANTSTORE_FROM_TOKEN (scopes plants:read and events:read) and PLANTSTORE_TO_TOKEN (plants:read and plants:write), or both from PLANTSTORE_TOKEN. Without them, those that plantstore login saved are used.
+The tokens are read from the environment variables PLANTSTORE_FROM_TOKEN (scopes plants:read and events:read) and PLANTSTORE_TO_TOKEN (plants:read and plants:write), or both from PLANTSTORE_TOKEN. Without them, the command uses the tokens that plantstore login saved.
 
 Examples:
   plantstore mirror --from http://old:8080 --to http://new:8080 --follow --state mirror.json

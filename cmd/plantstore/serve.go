@@ -51,13 +51,13 @@ type serveCommand struct {
 
 	OIDCIssuer      string   `name:"oidc-issuer" env:"PLANTSTORE_OIDC_ISSUER" placeholder:"URL" help:"An identity provider whose access tokens are accepted too, such as https://login.example.com/realms/garden."`
 	OIDCAudience    string   `name:"oidc-audience" env:"PLANTSTORE_OIDC_AUDIENCE" placeholder:"TEXT" help:"The audience that its tokens must have."`
-	OIDCScopePrefix string   `name:"oidc-scope-prefix" env:"PLANTSTORE_OIDC_SCOPE_PREFIX" placeholder:"TEXT" help:"What precedes the scopes in its tokens."`
+	OIDCScopePrefix string   `name:"oidc-scope-prefix" env:"PLANTSTORE_OIDC_SCOPE_PREFIX" placeholder:"TEXT" help:"The prefix of the scopes in its tokens."`
 	OIDCGrant       []string `name:"oidc-grant" sep:";" env:"PLANTSTORE_OIDC_GRANT" placeholder:"CLAIM=VALUE:SCOPES" help:"Scopes for callers whose claim has a value, such as groups=gardeners:plants:read,plants:write; repeat it, or separate several with semicolons."`
 
 	LogKeep     time.Duration `default:"7d" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
 	LogMaxBytes int64         `type:"size" default:"1GiB" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"SIZE" help:"How large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
 
-	WebhookAllow  []netip.Prefix `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call although it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
+	WebhookAllow  []netip.Prefix `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call even though it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
 	SecretKeyFile string         `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`
 
 	ReadHeaderTimeout time.Duration `default:"5s" min:"1ms" env:"PLANTSTORE_READ_HEADER_TIMEOUT" placeholder:"TIME" help:"How long a request header may take to arrive (${default})."`
@@ -80,11 +80,11 @@ type serveCommand struct {
 }
 
 func (serveCommand) Help() string {
-	return `On an empty store, serve creates a first token and prints it once. If PLANTSTORE_BOOTSTRAP_TOKEN is set, that becomes the first token instead, and nothing secret is printed.
+	return `On an empty store, serve creates a first token and prints it once. If PLANTSTORE_BOOTSTRAP_TOKEN is set, it becomes the first token instead, and no secret is printed.
 
 SIGTERM and SIGINT shut the server down gracefully: /readyz returns 503, requests in flight are finished, queued writes are committed and the store is closed. A second signal ends it immediately.
 
-SIGHUP changes the level of the log: to that in the configuration file, or else to debug and back.
+SIGHUP changes the level of the log: to the one in the configuration file, or else to debug and back.
 
 Examples:
   plantstore serve

@@ -17,7 +17,7 @@ type tagsCommand struct {
 }
 
 func (tagsCommand) Help() string {
-	return `Lists every tag that a plant has, in the order of their bytes, with how many plants have it, counted up to 1,000. Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
+	return `Lists every tag in use, in the order of their bytes, with its number of plants, counted up to 1,000. Prints a table on a terminal, and a JSON array elsewhere. ` + tokenHelp + `
 
 Examples:
   plantstore tags

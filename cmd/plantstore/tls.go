@@ -17,8 +17,8 @@ type tlsFlags struct {
 	TLSCert string `name:"tls-cert" env:"PLANTSTORE_TLS_CERT" placeholder:"FILE" help:"Serve HTTPS with this certificate chain, in PEM; it is read again when it changes."`
 	TLSKey  string `name:"tls-key" env:"PLANTSTORE_TLS_KEY" placeholder:"FILE" help:"The certificate's private key, in PEM."`
 
-	ACMEDomain    []string `name:"acme-domain" env:"PLANTSTORE_ACME_DOMAIN" placeholder:"NAME" help:"Serve HTTPS with a certificate for this name, obtained and renewed with ACME; separate several with commas. Port 443 of the name must lead here."`
-	ACMEEmail     string   `name:"acme-email" env:"PLANTSTORE_ACME_EMAIL" placeholder:"ADDRESS" help:"Whom the certificate authority may contact."`
+	ACMEDomain    []string `name:"acme-domain" env:"PLANTSTORE_ACME_DOMAIN" placeholder:"NAME" help:"Serve HTTPS with a certificate for this name, obtained and renewed with ACME; separate several with commas. The name must resolve to this server, on port 443."`
+	ACMEEmail     string   `name:"acme-email" env:"PLANTSTORE_ACME_EMAIL" placeholder:"ADDRESS" help:"The e-mail address at which the certificate authority may contact you."`
 	ACMEDirectory string   `name:"acme-directory" default:"https://acme-v02.api.letsencrypt.org/directory" env:"PLANTSTORE_ACME_DIRECTORY" placeholder:"URL" help:"The certificate authority (${default})."`
 	ACMECache     string   `name:"acme-cache" env:"PLANTSTORE_ACME_CACHE" placeholder:"DIR" help:"Where to keep the account and the certificates (acme, beside the store's file)."`
 

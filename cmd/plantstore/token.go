@@ -27,7 +27,7 @@ type tokenFlags struct {
 	URL string  `name:"url" env:"PLANTSTORE_URL" placeholder:"URL" help:"Call the server with this base URL (the one of plantstore login)."`
 }
 
-const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL or plantstore login, with your own token. If no server is known, or if --db, PLANTSTORE_DB or the configuration file names a store, it opens the store, even while a server is using it. A flag overrides variables and the file. Without one, it refuses a server and a store together.`
+const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL or plantstore login, with your own token. If no server is known, or if --db, PLANTSTORE_DB or the configuration file names a store, it opens the store, even while a server is using it. A flag overrides variables and the file. Without one, naming both a server and a store is an error.`
 
 // choose sets either URL or DB, and returns what that is, for errors. A store that was given
 // needs no name: its errors have one.
@@ -165,12 +165,12 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 
 type tokenCreate struct {
 	tokenFlags
-	Name    string    `required:"" placeholder:"NAME" help:"What the token is for."`
-	Scopes  string    `default:"plants:write,plants:read" placeholder:"SCOPES" help:"What it may do: plants:write, plants:read, events:read, tokens:read, tokens:write, webhooks:read, webhooks:write, ops:read (${default})."`
+	Name    string    `required:"" placeholder:"NAME" help:"The name of the token, such as its purpose."`
+	Scopes  string    `default:"plants:write,plants:read" placeholder:"SCOPES" help:"Its rights: plants:write, plants:read, events:read, tokens:read, tokens:write, webhooks:read, webhooks:write, ops:read (${default})."`
 	Expires *lifetime `placeholder:"TIME" help:"How long it is valid: 90d, 12h, never (90d; on a server no longer than your own token)."`
-	Rate    tokenRate `placeholder:"RATE" help:"How many requests it may make: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; on a server no more than your own limit)."`
+	Rate    tokenRate `placeholder:"RATE" help:"Its rate limit: 200/s, 200/s,burst=400, 30/m (the server's --rate-limit; on a server no more than your own limit)."`
 	Init    bool      `help:"Create the store if there is none."`
-	Force   bool      `help:"Create the token even if a working one has the same name."`
+	Force   bool      `help:"Create the token even if an active one has the same name."`
 }
 
 // tokenRate is a rate that is not off.
@@ -228,7 +228,7 @@ func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode,
 		}
 		token, secret, err := tokens.CreateToken(ctx, asked)
 		if errors.Is(err, plantstore.ErrPrivilege) {
-			err = fmt.Errorf("%w; a token without these limits is made in the store itself: plantstore token create --db FILE|URL", err)
+			err = fmt.Errorf("%w; to create a token without these limits, use the store itself: plantstore token create --db FILE|URL", err)
 		}
 		if err != nil {
 			return err

@@ -24,7 +24,7 @@ type webhookCommand struct {
 	Rotate webhookRotate `cmd:"" help:"Give a webhook a new secret and print it once."`
 	Test   webhookTest   `cmd:"" help:"Send a test to a webhook now."`
 	Replay webhookReplay `cmd:"" help:"Send events to a webhook again."`
-	Resume webhookResume `cmd:"" help:"Resume a webhook that was disabled."`
+	Resume webhookResume `cmd:"" help:"Resume a disabled webhook."`
 	Delete webhookDelete `cmd:"" help:"Delete a webhook."`
 	Listen webhookListen `cmd:"" help:"Forward signed events to a program on this machine."`
 }
@@ -46,13 +46,13 @@ type webhookCreate struct {
 	clientFlags
 	Target      string                 `arg:"" name:"target" placeholder:"URL" help:"Where to send events, such as https://example.com/hook."`
 	Type        []plantstore.EventType `placeholder:"TYPE" help:"Send only events of these types: plant.created, plant.replaced, plant.deleted."`
-	Description string                 `placeholder:"TEXT" help:"What the webhook is for."`
-	After       string                 `placeholder:"CURSOR" help:"Send the events after this cursor, and not only new ones."`
+	Description string                 `placeholder:"TEXT" help:"The purpose of the webhook."`
+	After       string                 `placeholder:"CURSOR" help:"Start after this cursor instead of with the next event."`
 	outputFlags
 }
 
 func (webhookCreate) Help() string {
-	return `Prints the webhook with its secret, which is not shown again: as text on a terminal, and as JSON elsewhere. The receiver needs the secret to verify what is sent. ` + webhookSendHelp + `
+	return `Prints the webhook with its secret, which is not shown again: as text on a terminal, and as JSON elsewhere. The receiver needs the secret to verify messages. ` + webhookSendHelp + `
 
 Examples:
   plantstore webhook create https://example.com/hook
@@ -74,7 +74,7 @@ type webhookList struct {
 }
 
 func (webhookList) Help() string {
-	return `On a terminal, STATE says since when a webhook has been failing, PENDING how many events of its types were not delivered, counted up to 1,000, and LAG how old the oldest of them is. ` + webhookReadHelp
+	return `On a terminal, STATE shows since when a webhook has been failing, PENDING the number of undelivered events of its types, counted up to 1,000, and LAG the age of the oldest of them. ` + webhookReadHelp
 }
 
 func (c *webhookList) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -95,7 +95,7 @@ func writeWebhooks(table io.Writer, hooks []plantstore.Webhook) {
 
 type webhookShow struct {
 	webhookTarget
-	Deliveries bool `help:"Show the last attempts to deliver, the newest first."`
+	Deliveries bool `help:"Show the last delivery attempts, the newest first."`
 }
 
 func (webhookShow) Help() string { return webhookReadHelp }
@@ -118,7 +118,7 @@ func (c *webhookShow) Run(ctx context.Context, api *client.Client, std streams) 
 type webhookRotate struct{ webhookTarget }
 
 func (webhookRotate) Help() string {
-	return `For 24 hours both the old and the new secret sign what is sent: give the new one to the receiver in that time. ` + webhookWriteHelp
+	return `For 24 hours both the old and the new secret sign messages: give the new one to the receiver in that time. ` + webhookWriteHelp
 }
 
 func (c *webhookRotate) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -132,7 +132,7 @@ func (c *webhookRotate) Run(ctx context.Context, api *client.Client, std streams
 type webhookTest struct{ webhookTarget }
 
 func (webhookTest) Help() string {
-	return `Sends a webhook.test and prints what came back. Exits with 1 if it was not delivered. ` + webhookSendHelp
+	return `Sends a webhook.test and prints the result. Exits with 1 if it was not delivered. ` + webhookSendHelp
 }
 
 func (c *webhookTest) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -182,7 +182,7 @@ func (c *webhookReplay) Run(ctx context.Context, std streams) error {
 type webhookResume struct{ webhookTarget }
 
 func (webhookResume) Help() string {
-	return `A webhook that was disabled continues from where it stood. ` + webhookSendHelp
+	return `A disabled webhook continues from where it stopped. ` + webhookSendHelp
 }
 
 func (c *webhookResume) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -286,13 +286,13 @@ type webhookListen struct {
 	clientFlags
 	Forward *url.URL               `required:"" placeholder:"URL" help:"Where to send the events, such as http://127.0.0.1:3000/hook."`
 	Type    []plantstore.EventType `placeholder:"TYPE" help:"Forward only events of these types: plant.created, plant.replaced, plant.deleted."`
-	All     bool                   `help:"Start with the oldest event kept, and not with the next one."`
+	All     bool                   `help:"Start with the oldest event kept instead of the next one."`
 }
 
 func (webhookListen) Help() string {
-	return `Forwards events to a program on your machine until interrupted, signed as a webhook signs them. It needs no public address, and no webhook on the server: it follows the events itself. An event that is not answered with a 2xx status is sent again until it is, and the later ones wait.
+	return `Forwards events to a program on your machine until interrupted, signed as a webhook signs them. It needs neither a public address nor a webhook on the server: it follows the events itself. An event that is not answered with a 2xx status is sent again until it is, and later events wait.
 
-The secret is that in the environment variable ` + webhookSecretEnv + `, or a new one, which is printed. The token needs the scope events:read. ` + tokenHelp + `
+The secret is the value of the environment variable ` + webhookSecretEnv + `, or a new one, which is printed. The token needs the scope events:read. ` + tokenHelp + `
 
 Example:
   plantstore webhook listen --forward http://127.0.0.1:3000/hook --type plant.created`

@@ -123,7 +123,7 @@ func TestTokenHasItsOwnRate(t *testing.T) {
 	}
 }
 
-// A caller of an identity provider has the server's default, and gives away no more.
+// A caller of an identity provider has the server's default, and grants no more.
 func TestCallerOfAnIdentityProviderGivesAwayNoHigherRate(t *testing.T) {
 	issuer := startIssuer(t)
 	opts := oidcOptions(t, issuer)
@@ -137,7 +137,7 @@ func TestCallerOfAnIdentityProviderGivesAwayNoHigherRate(t *testing.T) {
 	ask("501/s").wantError(t, plantstore.ErrPrivilege, "your own limit is 500/s")
 }
 
-// A table of what a caller may give away with a rate of their own, or with the server's
+// A table of what a caller may grant with a rate of their own, or with the server's
 // default.
 func TestNobodyGivesAwayAHigherRate(t *testing.T) {
 	s := start(t, servertest.Options{RateLimit: rate(t, "500/s")})
@@ -161,7 +161,7 @@ func TestNobodyGivesAwayAHigherRate(t *testing.T) {
 			}
 			got := s.as(t, caller, "POST", "/tokens", `{"name":"x","scopes":["plants:read"]`+member+`}`, "Content-Type: application/json")
 			if want == "refused" {
-				got.wantError(t, plantstore.ErrPrivilege, "you cannot give away the rate", own)
+				got.wantError(t, plantstore.ErrPrivilege, "you cannot grant the rate", own)
 				continue
 			}
 			var created struct{ ID, Rate string }

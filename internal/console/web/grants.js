@@ -20,7 +20,7 @@ const LIFETIMES = /** @type {[string, number][]} */ ([['7 days', 7], ['30 days',
 
 /**
  * lifetimes returns the choices for a new token, as a label and the value of its member
- * expires. Nobody can give away more than they have.
+ * expires. Nobody can grant more than they have.
  * @param {string | null} own when the caller's token expires
  * @param {number} now
  * @returns {{label: string, expires: string | null, usual: boolean}[]}
