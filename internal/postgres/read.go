@@ -81,7 +81,7 @@ func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], s
 // Decide decides the writes from one snapshot.
 func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Result, error) {
-		return rules.Decide(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
+		return rules.DecideEach(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
 			rows, _ := c.Query(ctx, selectPlants, ids) // Err has what was wrong with it
 			defer rows.Close()
 			for rows.Next() {

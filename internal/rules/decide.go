@@ -2,9 +2,9 @@ package rules
 
 import "plantstore"
 
-// Decide decides each write by itself, as [plantstore.Store].Decide promises. find calls found
+// DecideEach decides each write by itself, as the Decide of [plantstore.Plants] promises. find calls found
 // with the plants that exist among those with the ids. It may call it again with the same ones.
-func Decide(batch []plantstore.Write, find func(ids []plantstore.ID, found func(plantstore.Plant)) error) ([]plantstore.Result, error) {
+func DecideEach(batch []plantstore.Write, find func(ids []plantstore.ID, found func(plantstore.Plant)) error) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, len(batch))
 	writes := make(map[plantstore.ID][]int, len(batch)) // indexes by id
 	ids := make([]plantstore.ID, 0, len(batch))

@@ -57,7 +57,7 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 // Decide decides the writes from one snapshot.
 func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	return readSnapshot(ctx, s.lists, func(snap *snapshot) ([]plantstore.Result, error) {
-		return rules.Decide(batch, snap.find)
+		return rules.DecideEach(batch, snap.find)
 	})
 }
 

@@ -226,7 +226,7 @@ func (m *Model) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return rules.Decide(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
+	return rules.DecideEach(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
 		for _, id := range ids {
 			if p, ok := m.plants[id]; ok {
 				found(p)
