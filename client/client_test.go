@@ -54,35 +54,6 @@ func collect(seq iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error)
 	return plants, nil
 }
 
-func TestEveryPlantComesBackExactly(t *testing.T) {
-	s := start(t)
-	c := s.Client(client.Options{})
-	ctx := t.Context()
-	want := varied()
-	for _, p := range want {
-		if err := c.Create(ctx, p); err != nil {
-			t.Fatalf("create %#v: %v", p, err)
-		}
-		if err := c.Create(ctx, p); err != nil {
-			t.Errorf("create %#v again: %v", p, err)
-		}
-		if got, err := c.Get(ctx, p.ID); err != nil || got != p {
-			t.Errorf("get %#v, %v, want %#v", got, err, p)
-		}
-	}
-	if got := s.Plants(t); !slices.Equal(got, want) {
-		t.Errorf("the store has %#v, want %#v", got, want)
-	}
-	for _, limit := range []int{0, 1, 3, 1000} {
-		if got, err := collect(c.List(ctx, plantstore.Query{Limit: limit})); err != nil || !slices.Equal(got, want) {
-			t.Errorf("list by %d: %#v, %v, want %#v", limit, got, err, want)
-		}
-	}
-	if got, err := collect(c.Export(ctx, plantstore.Query{Limit: 1})); err != nil || !slices.Equal(got, want) {
-		t.Errorf("export %#v, %v, want %#v", got, err, want)
-	}
-}
-
 func TestExportAndImportAreInverse(t *testing.T) {
 	from, to, third := start(t), start(t), start(t)
 	from.Fill(t, varied()...)
@@ -115,55 +86,6 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 }
 
-func TestFiltersReachTheServer(t *testing.T) {
-	s := start(t)
-	s.Fill(t, varied()...)
-	c := s.Client(client.Options{})
-	after := plantstore.ID(-2)
-	for _, q := range []plantstore.Query{
-		{After: &after},
-		{Tag: plantstore.NewTag("")},
-		{Tag: plantstore.NewTag("a\x00b")},
-		{Tag: plantstore.NewTag("100%+&=?#/;")},
-		{Contains: "MONS"},
-		{Contains: "%+&=?#/;"},
-		{After: &after, Contains: "é"},
-	} {
-		want, err := collect(s.Store.Scan(t.Context(), q, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(want) == 0 || len(want) == len(varied()) {
-			t.Fatalf("query %+v matches all or nothing", q)
-		}
-		if got, err := collect(c.Export(t.Context(), q)); err != nil || !slices.Equal(got, want) {
-			t.Errorf("export %+v: %#v, %v, want %#v", q, got, err, want)
-		}
-		q.Limit = 2
-		if got, err := collect(c.List(t.Context(), q)); err != nil || !slices.Equal(got, want) {
-			t.Errorf("list %+v: %#v, %v, want %#v", q, got, err, want)
-		}
-	}
-}
-
-func TestPageSaysWhereTheNextOneBegins(t *testing.T) {
-	s := start(t)
-	all := varied()
-	s.Fill(t, all...)
-	c := s.Client(client.Options{})
-	page, err := c.Page(t.Context(), plantstore.Query{Limit: 3})
-	if err != nil || !slices.Equal(page.Plants, all[:3]) || page.Next == nil || *page.Next != all[2].ID {
-		t.Fatalf("first page %+v, %v", page, err)
-	}
-	page, err = c.Page(t.Context(), plantstore.Query{After: &all[len(all)-3].ID, Limit: 2})
-	if err != nil || !slices.Equal(page.Plants, all[len(all)-2:]) || page.Next != nil {
-		t.Fatalf("last page %+v, %v", page, err)
-	}
-	if page, err = c.Page(t.Context(), plantstore.Query{}); err != nil || len(page.Plants) != len(all) {
-		t.Fatalf("page without a limit %+v, %v", page, err)
-	}
-}
-
 func TestIteratorsCanBeStoppedAndRestarted(t *testing.T) {
 	s := start(t)
 	all := varied()
@@ -187,109 +109,6 @@ func TestIteratorsCanBeStoppedAndRestarted(t *testing.T) {
 				t.Errorf("%s: the first five are %#v, want %#v", name, got, all[:5])
 			}
 		}
-	}
-}
-
-func TestServerErrorsHaveTheirCodes(t *testing.T) {
-	s := start(t)
-	oak := plantstore.Plant{ID: 1, Name: "Oak"}
-	s.Fill(t, oak)
-	ctx := t.Context()
-	full := s.Client(client.Options{})
-	reader := newClient(t, s.URL, s.NewToken(plantstore.ScopeRead), client.Options{})
-	writer := newClient(t, s.URL, s.NewToken(plantstore.ScopeWrite), client.Options{})
-	unknown := newClient(t, s.URL, plantstore.NewSecret(), client.Options{})
-	misplaced := newClient(t, strings.TrimSuffix(s.URL, "/v1"), s.Token, client.Options{})
-	elm := plantstore.Plant{ID: 1, Name: "Elm"}
-	old := &plantstore.Condition{Match: []plantstore.ETag{elm.ETag()}}
-	none := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
-	for _, test := range []struct {
-		name string
-		want plantstore.Code
-		call func() error
-	}{
-		{"create with a taken id", plantstore.ErrIDTaken, func() error { return full.Create(ctx, elm) }},
-		{"get a missing plant", plantstore.ErrNoPlant, func() error { _, err := full.Get(ctx, 2); return err }},
-		{"delete a missing plant", plantstore.ErrNoPlant, func() error { return full.Delete(ctx, 2, nil) }},
-		{"replace a changed plant", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, elm, old) }},
-		{"replace a plant that must not exist", plantstore.ErrPrecondition, func() error { return full.Replace(ctx, oak, none) }},
-		{"delete a changed plant", plantstore.ErrPrecondition, func() error { return full.Delete(ctx, 1, old) }},
-		{"a bad limit", plantstore.ErrParameter, func() error { _, err := full.Page(ctx, plantstore.Query{Limit: -1}); return err }},
-		{"a body too large", plantstore.ErrTooLarge, func() error {
-			return full.Create(ctx, plantstore.Plant{ID: 2, Name: strings.Repeat("x", 1<<20)})
-		}},
-		{"create without the scope", plantstore.ErrScope, func() error { return reader.Create(ctx, oak) }},
-		{"import without the scope", plantstore.ErrScope, func() error {
-			_, err := reader.Import(ctx, slices.Values(varied()))
-			return err
-		}},
-		{"list without the scope", plantstore.ErrScope, func() error { _, err := collect(writer.List(ctx, plantstore.Query{})); return err }},
-		{"export without the scope", plantstore.ErrScope, func() error { _, err := collect(writer.Export(ctx, plantstore.Query{})); return err }},
-		{"an unknown token", plantstore.ErrBadToken, func() error { return unknown.Create(ctx, oak) }},
-		{"import with an unknown token", plantstore.ErrBadToken, func() error {
-			_, err := unknown.ImportLines(ctx, strings.NewReader("{}\n"))
-			return err
-		}},
-		{"another base URL", plantstore.ErrNoPath, func() error { return misplaced.Create(ctx, oak) }},
-	} {
-		err := test.call()
-		if !errors.Is(err, test.want) {
-			t.Errorf("%s: %v, want %v", test.name, err, test.want)
-		}
-		if e, ok := err.(*plantstore.Error); !ok || e.Code != test.want || e.Message == "" {
-			t.Errorf("%s: %#v is not an error of the server", test.name, err)
-		}
-	}
-	if got := s.Plants(t); !slices.Equal(got, []plantstore.Plant{oak}) {
-		t.Errorf("the store has changed: %#v", got)
-	}
-}
-
-func TestConditionsAreSent(t *testing.T) {
-	s := start(t)
-	c := s.Client(client.Options{})
-	ctx := t.Context()
-	oak := plantstore.Plant{ID: 1, Name: "Oak", Tag: plantstore.NewTag("tree")}
-	elm := plantstore.Plant{ID: 1, Name: "Elm"}
-	if err := c.Replace(ctx, oak, &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}); err != nil {
-		t.Fatal(err)
-	}
-	match := &plantstore.Condition{Match: []plantstore.ETag{`"other"`, oak.ETag()}}
-	if err := c.Replace(ctx, elm, match); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Delete(ctx, 1, match); !errors.Is(err, plantstore.ErrPrecondition) {
-		t.Fatalf("delete: %v, want ErrPrecondition", err)
-	}
-	if err := c.Delete(ctx, 1, &plantstore.Condition{Match: []plantstore.ETag{elm.ETag()}}); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Plants(t); len(got) != 0 {
-		t.Errorf("the store has %#v, want nothing", got)
-	}
-}
-
-func TestImportReportsEveryFailedLine(t *testing.T) {
-	s := start(t)
-	s.Fill(t, plantstore.Plant{ID: 1, Name: "Oak"}, plantstore.Plant{ID: 2, Name: "Elm"})
-	c := s.Client(client.Options{})
-	lines := `{"id":1,"name":"Oak"}
-{"id":2,"name":"Ash"}
-
-{"id":3,"name":"Fir"}
-{"id":4}
-{"id":5,"name":"` + "\xff" + `"}
-{"id":6,"name":"Yew"`
-	report, err := c.ImportLines(t.Context(), strings.NewReader(lines))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := fmt.Sprint(report.Created, report.Unchanged, report.Failed)
-	for _, e := range report.Errors {
-		got += fmt.Sprintf(" %d:%d", e.Line, e.Err.Code)
-	}
-	if want := "1 1 4 2:40010 5:40003 6:40001 7:40001"; got != want {
-		t.Errorf("report %s, want %s", got, want)
 	}
 }
 
@@ -329,52 +148,6 @@ func TestPlantThatCannotBeSentDoesNotStopTheImport(t *testing.T) {
 	}
 	if got := s.Plants(t); len(got) != 150 {
 		t.Errorf("the store has %d plants, want 150", len(got))
-	}
-}
-
-func TestImportOfNothing(t *testing.T) {
-	s := start(t)
-	c := s.Client(client.Options{})
-	for _, lines := range []string{"", "\n", "\n \r\n"} {
-		report, err := c.ImportLines(t.Context(), strings.NewReader(lines))
-		if err != nil || report.Created+report.Unchanged+report.Failed != 0 || len(report.Errors) != 0 {
-			t.Errorf("import of %q: %+v, %v", lines, report, err)
-		}
-	}
-	report, err := c.Import(t.Context(), func(func(plantstore.Plant) bool) {})
-	if err != nil || report.Created+report.Unchanged+report.Failed != 0 {
-		t.Errorf("import of no plants: %+v, %v", report, err)
-	}
-}
-
-func TestImportMayBeLargerThanItsBuffers(t *testing.T) {
-	s := start(t)
-	c := s.Client(client.Options{})
-	const n = 3_000
-	name := strings.Repeat("long ", 20)
-	seq := func(yield func(plantstore.Plant) bool) {
-		for id := range plantstore.ID(n) {
-			if !yield(plantstore.Plant{ID: id, Name: name}) {
-				return
-			}
-		}
-	}
-	report, err := c.Import(t.Context(), seq)
-	if err != nil || report.Created != n {
-		t.Fatalf("%+v, %v, want %d created", report, err, n)
-	}
-	count := plantstore.ID(0)
-	for p, err := range c.Export(t.Context(), plantstore.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p.ID != count || p.Name != name {
-			t.Fatalf("plant %d is %+v", count, p)
-		}
-		count++
-	}
-	if count != n {
-		t.Errorf("exported %d plants, want %d", count, n)
 	}
 }
 

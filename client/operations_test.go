@@ -30,7 +30,7 @@ var (
 func operations() []operation {
 	has := func(plants ...plantstore.Plant) []plantstore.Plant { return plants }
 	match := func(p plantstore.Plant) *plantstore.Condition {
-		return &plantstore.Condition{Match: []plantstore.ETag{p.ETag()}}
+		return &plantstore.Condition{Match: []plantstore.ETag{`"other"`, p.ETag()}}
 	}
 	absent := &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}}
 	return []operation{

@@ -143,32 +143,6 @@ func TestUnexpectedResponseIsNotASuccess(t *testing.T) {
 	}
 }
 
-func TestResponseWithAnotherPlantIsNotASuccess(t *testing.T) {
-	c := newFake(t, page(200, "application/json", `{"name":"Oak","tag":""}`), client.Options{})
-	if err := c.Create(t.Context(), oak); err == nil {
-		t.Error("create succeeds")
-	}
-	if err := c.Replace(t.Context(), oak, nil); err == nil {
-		t.Error("replace succeeds")
-	}
-}
-
-func TestUnknownMembersAndCodesAreAccepted(t *testing.T) {
-	c := newFake(t, page(200, "application/json; charset=utf-8", `{"height":{"m":[3]},"name":"Oak","Name":1}`), client.Options{})
-	if got, err := c.Get(t.Context(), 1); err != nil || got != oak {
-		t.Errorf("get %#v, %v", got, err)
-	}
-	c = newFake(t, page(200, "application/json", ` [ {"x":null,"id":1,"name":"Oak"} ] `), client.Options{})
-	if got, err := c.Page(t.Context(), plantstore.Query{}); err != nil || !slices.Equal(got.Plants, []plantstore.Plant{oak}) {
-		t.Errorf("page %#v, %v", got, err)
-	}
-	c = newFake(t, page(400, "application/json", `{"error":40099,"message":"new","more":[]}`), client.Options{})
-	var e *plantstore.Error
-	if err := c.Create(t.Context(), oak); !errors.As(err, &e) || *e != (plantstore.Error{Code: 40099, Message: "new"}) {
-		t.Errorf("create: %#v", err)
-	}
-}
-
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var reached atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -225,17 +199,6 @@ func TestNextPageComesFromTheLink(t *testing.T) {
 		if (err != nil) != test.fail || (got.Next == nil) != (test.want == nil) || got.Next != nil && *got.Next != *test.want {
 			t.Errorf("link %q: %+v, %v", test.link, got, err)
 		}
-	}
-}
-
-func TestListEndsIfTheNextPageIsNotFurther(t *testing.T) {
-	c := newFake(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", `<?after=5>; rel="next"`)
-		page(200, "application/json", `[{"id":5,"name":"Oak"}]`)(w, r)
-	}, client.Options{})
-	plants, err := collect(c.List(t.Context(), plantstore.Query{}))
-	if err == nil || len(plants) != 1 {
-		t.Errorf("%d plants, then %v", len(plants), err)
 	}
 }
 
@@ -506,20 +469,6 @@ func malformed(text string) http.HandlerFunc {
 		must(err)
 		defer conn.Close()
 		_, _ = io.WriteString(conn, strings.ReplaceAll(text, "%", secret))
-	}
-}
-
-// A report that comes before all lines have been sent cannot cover them.
-func TestEarlyImportReportIsNotASuccess(t *testing.T) {
-	c := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"created":1,"unchanged":0,"failed":0,"errors":[]}`)
-	}, client.Options{})
-	if report, err := c.Import(t.Context(), slices.Values([]plantstore.Plant{oak})); err == nil {
-		t.Errorf("import: %+v", report)
-	}
-	if report, err := c.ImportLines(t.Context(), strings.NewReader(twoLines)); err == nil {
-		t.Errorf("import lines: %+v", report)
 	}
 }
 

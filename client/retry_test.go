@@ -67,18 +67,6 @@ func TestRetryAfterIsAddedToThePause(t *testing.T) {
 	}
 }
 
-func TestRetryAfterBeyondTheRetryTimeoutEndsTheCall(t *testing.T) {
-	withFake(t, unavailable("3600"), client.Options{}, func(t *testing.T, c *client.Client) {
-		start := time.Now()
-		if err := c.Create(t.Context(), oak); !errors.Is(err, plantstore.ErrUnavailable) {
-			t.Errorf("%v, want ErrUnavailable", err)
-		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("waited %v", took)
-		}
-	})
-}
-
 // attempts returns the pauses between the attempts of one call.
 func attempts(t *testing.T, opts client.Options) (pauses []time.Duration, err error) {
 	t.Helper()

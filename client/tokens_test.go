@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -10,48 +9,6 @@ import (
 	"plantstore/client"
 	"plantstore/internal/servertest"
 )
-
-func TestTokensOverTheClient(t *testing.T) {
-	s := servertest.Start(t, servertest.Options{})
-	newClient := func(secret string, opts client.Options) *client.Client {
-		c, err := client.New(s.URL, secret, opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.CloseIdleConnections)
-		return c
-	}
-	admin := newClient(s.Token, client.Options{})
-	ends := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	token, secret, err := admin.CreateToken(t.Context(), plantstore.NewToken{Name: "ci", Scopes: []plantstore.Scope{plantstore.ScopeRead}, Expires: ends})
-	if err != nil || token.Name != "ci" || !token.Expires.Equal(ends) {
-		t.Fatalf("CreateToken: %+v, %v", token, err)
-	}
-	var announced time.Time
-	reader := newClient(secret, client.Options{TokenExpires: func(at time.Time) { announced = at }})
-	own, err := reader.Token(t.Context())
-	if err != nil || own.ID != token.ID || !announced.Equal(ends) {
-		t.Errorf("Token: %+v, %v; it announced %v", own, err, announced)
-	}
-	if _, _, err := reader.CreateToken(t.Context(), plantstore.NewToken{Name: "x", Scopes: own.Scopes}); !errors.Is(err, plantstore.ErrScope) {
-		t.Errorf("without the scope: %v", err)
-	}
-	for range 2 {
-		if err := admin.RevokeToken(t.Context(), token.ID); err != nil {
-			t.Errorf("RevokeToken: %v", err)
-		}
-	}
-	tokens, err := admin.Tokens(t.Context())
-	if err != nil || len(tokens) != 2 || tokens[1].ID != token.ID || tokens[1].Revoked.IsZero() {
-		t.Errorf("Tokens: %+v, %v", tokens, err)
-	}
-	if err := admin.RevokeToken(t.Context(), "no/such"); !errors.Is(err, plantstore.ErrNoTokenID) {
-		t.Errorf("an unknown id: %v", err)
-	}
-	if err := admin.RevokeToken(t.Context(), tokens[0].ID); !errors.Is(err, plantstore.ErrLastToken) {
-		t.Errorf("the last token: %v", err)
-	}
-}
 
 func TestEveryKindOfResponseAnnouncesWhenTheTokenExpires(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
