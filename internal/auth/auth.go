@@ -117,14 +117,6 @@ type lastUse struct {
 	recorded int64 // belongs to Run
 }
 
-// AnyScope is the scope of operations that every valid token may call.
-const AnyScope plantstore.Scope = "*"
-
-// Both returns the scope of operations that need two.
-func Both(first, second plantstore.Scope) plantstore.Scope { return first + bothScopes + second }
-
-const bothScopes = "+"
-
 // Info returns the caller's token as the interface shows it.
 func (c *Caller) Info() plantstore.TokenInfo {
 	if c.Issuer == "" {
@@ -165,8 +157,8 @@ func New(store plantstore.Tokens, opts Options) *Guard {
 // Admit is Check for a request that counts: it fails with a [*RateError] too, if the
 // caller sends too many requests, or its address too many that fail. A valid token is
 // never refused because of other requests from its address. The request arrived now.
-func (g *Guard) Admit(r *http.Request, scope plantstore.Scope, now time.Time) (*Caller, error) {
-	caller, err := g.check(r.Context(), r.Header["Authorization"], scope, r, now)
+func (g *Guard) Admit(r *http.Request, scopes []plantstore.Scope, now time.Time) (*Caller, error) {
+	caller, err := g.check(r.Context(), r.Header["Authorization"], scopes, r, now)
 	if caller == nil {
 		return nil, g.countFailure(r, err)
 	}
@@ -197,18 +189,18 @@ func (g *Guard) countFailure(r *http.Request, err error) error {
 var errFlood = errors.New("too many failures")
 
 // Check returns the caller whose token is in the values of the Authorization header, if
-// it is valid and has the scope. Otherwise it fails with ErrNoToken, ErrBadToken,
+// it is valid and has all the scopes. Otherwise it fails with ErrNoToken, ErrBadToken,
 // ErrTokenExpired or ErrScope, or with ErrUnavailable if the token must be looked up
 // and the store does not respond. The caller is returned with ErrScope too. Limits do
 // not apply.
-func (g *Guard) Check(ctx context.Context, authorization []string, scope plantstore.Scope) (*Caller, error) {
-	return g.check(ctx, authorization, scope, nil, time.Now())
+func (g *Guard) Check(ctx context.Context, authorization []string, scopes ...plantstore.Scope) (*Caller, error) {
+	return g.check(ctx, authorization, scopes, nil, time.Now())
 }
 
 // check is Check. If r is given, it fails with errFlood where a token would have to be
 // looked up for an address that has had too many failures. Before that it waits for the
 // next load of the cache, which includes the token if it is new.
-func (g *Guard) check(ctx context.Context, authorization []string, scope plantstore.Scope, r *http.Request, now time.Time) (*Caller, error) {
+func (g *Guard) check(ctx context.Context, authorization []string, scopes []plantstore.Scope, r *http.Request, now time.Time) (*Caller, error) {
 	secret, err := bearer(authorization)
 	if err != nil {
 		return nil, err
@@ -219,7 +211,7 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	if g.provider != nil && isJWT(secret) {
 		caller, err := g.provider.check(ctx, secret, hash, now)
 		if err == nil {
-			err = caller.checkScope(scope)
+			err = caller.checkScopes(scopes)
 		}
 		return caller, err
 	}
@@ -230,7 +222,7 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	if err := e.caller.Token.Check(now); err != nil {
 		return nil, err
 	}
-	if err := e.caller.checkScope(scope); err != nil {
+	if err := e.caller.checkScopes(scopes); err != nil {
 		return &e.caller, err
 	}
 	if second := now.Unix(); e.use.at.Load() < second {
@@ -239,16 +231,13 @@ func (g *Guard) check(ctx context.Context, authorization []string, scope plantst
 	return &e.caller, nil
 }
 
-func (c *Caller) checkScope(scope plantstore.Scope) error {
-	if scope == AnyScope || c.Allows(scope) {
+func (c *Caller) checkScopes(scopes []plantstore.Scope) error {
+	if !slices.ContainsFunc(scopes, func(s plantstore.Scope) bool { return !c.Allows(s) }) {
 		return nil
 	}
-	needs := "the scope " + string(scope)
-	if first, second, both := strings.Cut(string(scope), bothScopes); both {
-		if c.Allows(plantstore.Scope(first)) && c.Allows(plantstore.Scope(second)) {
-			return nil
-		}
-		needs = "the scopes " + first + " and " + second
+	needs := "the scope " + string(scopes[0])
+	for _, s := range scopes[1:] {
+		needs = strings.Replace(needs, "scope ", "scopes ", 1) + " and " + string(s)
 	}
 	if len(c.Scopes) == 0 {
 		return plantstore.Errorf(plantstore.ErrScope, "this needs %s, but the token has none of this server's", needs)

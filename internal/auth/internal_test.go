@@ -17,7 +17,7 @@ func TestGuardForgetsEndedTokens(t *testing.T) {
 		store := storetest.NewModel()
 		g := New(store, Options{})
 		check := func(secret string) error {
-			_, err := g.Check(t.Context(), []string{"Bearer " + secret}, AnyScope)
+			_, err := g.Check(t.Context(), []string{"Bearer " + secret})
 			return err
 		}
 		for range 100 {

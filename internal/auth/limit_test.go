@@ -24,7 +24,7 @@ func (s *subject) admit(addr, secret string, header ...string) (*auth.Caller, er
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	return s.guard.Admit(r, plantstore.ScopeRead, time.Now())
+	return s.guard.Admit(r, []plantstore.Scope{plantstore.ScopeRead}, time.Now())
 }
 
 // wantRate fails unless the error is an ErrRate with this Retry-After.

@@ -197,7 +197,7 @@ func (s *Server) logAccess(c *call, took time.Duration) {
 		token = c.caller.Public
 	}
 	s.AccessLog.log(accessLine{
-		at: c.start.Add(took), request: c.id[0], token: token, operation: c.route.name, status: c.status,
-		bytes: c.bytes, took: took, from: s.Guard.From(c.r),
+		at: c.start.Add(took), request: c.id[0], token: token, operation: c.route.name, status: c.w.status,
+		bytes: c.w.bytes, took: took, from: s.Guard.From(c.r),
 	})
 }

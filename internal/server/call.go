@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
 	"runtime/debug"
 	"strconv"
@@ -25,13 +27,14 @@ import (
 // A handler that fails returns an error, which finish writes as the response. If the
 // response has started, finish aborts it.
 type call struct {
-	response
 	s      *Server
 	r      *http.Request
+	w      response
 	route  *route       // noRoute until one matches
+	target string       // the {id} in the path
 	caller *auth.Caller // nil until a token is valid
 	err    error
-	ended  func() // called by finish, if not nil
+	body   int64 // bytes of the lane of memory that the request's body takes
 
 	start     time.Time
 	id        [1]string // the header X-Request-Id
@@ -45,7 +48,7 @@ type call struct {
 // ServeHTTP serves one request: it assigns the request id, checks the limits, runs the
 // route, and lets finish respond to errors and log.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{response: response{ResponseWriter: w}, s: s, r: r, route: &noRoute, start: time.Now(), id: [1]string{s.requestID(r)}}
+	c := &call{s: s, r: r, w: response{ResponseWriter: w}, route: &noRoute, start: time.Now(), id: [1]string{s.requestID(r)}}
 	s.Metrics.inFlight.Inc()
 	defer s.Metrics.inFlight.Dec()
 	w.Header()["X-Request-Id"] = c.id[:]
@@ -55,12 +58,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.Trace != nil {
 		traced, end := s.Trace(r)
 		c.r, r = traced, traced
-		defer func() { end(c.route.name, c.status, c.id[0]) }()
+		defer func() { end(c.route.name, c.w.status, c.id[0]) }()
 	}
 	header := headerSize(r)
 	busy := s.inFlight.enter(c, header)
 	defer s.inFlight.leave(c)
 	defer func() { s.finish(c, recover()) }()
+	defer c.releaseBody()
 	crossOrigin := s.cors.allow(w.Header(), r)
 	switch {
 	case busy != nil:
@@ -73,7 +77,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.route = &preflight
 		writePreflight(c)
 	default:
-		s.mux.ServeHTTP(c, r)
+		c.err = s.serve(c)
 	}
 }
 
@@ -87,36 +91,65 @@ func hasAmbiguousFraming(r *http.Request) bool {
 	return r.ContentLength < 0 || r.ContentLength > 0 && !r.ProtoAtLeast(1, 1)
 }
 
-type routeHandler struct {
-	*Server
-	route  *route
+// mounted is a route of a server.
+type mounted struct {
+	route *route
+	// target is the number of the segment {id} of the path, 0 if there is none.
+	target int
 	series atomic.Pointer[requestSeries]
 }
 
-// ServeHTTP checks the token, if the route needs one, and calls the route's handler.
-func (h *routeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := w.(*call)
-	c.route, c.series = h.route, &h.series
-	if h.hsts && h.route.scope == "" && h.route != &noRoute { // what a browser opens needs no token
-		c.Header().Set("Strict-Transport-Security", "max-age=31536000")
+// mount adds a route with a pattern. The mux only says which pattern matches a request.
+func (s *Server) mount(pattern string, rt *route) {
+	m := &mounted{route: rt}
+	if before, _, ok := strings.Cut(pattern, "{id}"); ok {
+		m.target = strings.Count(before, "/")
 	}
-	if h.route.traits&zipped != 0 {
-		c.Header().Add("Vary", "Accept-Encoding")
-		if acceptsGzip(r) {
-			c.zippers = h.zippers
+	s.mounted[pattern] = m
+	s.mux.Handle(pattern, http.NotFoundHandler())
+}
+
+// serve finds the route, checks the token, if the route needs one, and calls the handler.
+func (s *Server) serve(c *call) error {
+	_, pattern := s.mux.Handler(c.r)
+	m := cmp.Or(s.mounted[pattern], s.mounted["/"])
+	c.r.Pattern, c.route, c.series = pattern, m.route, &m.series
+	if m.target > 0 {
+		c.target = segment(c.r.URL.EscapedPath(), m.target)
+	}
+	if s.hsts && c.route.traits&open != 0 && c.route != &noRoute { // a browser may open it
+		c.w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+	}
+	if c.route.traits&zipped != 0 {
+		c.w.Header().Add("Vary", "Accept-Encoding")
+		if acceptsGzip(c.r) {
+			c.w.zippers = s.zippers
 		}
 	}
-	if h.route.scope != "" {
-		c.caller, c.err = h.Guard.Admit(r, h.route.scope, c.start)
-		h.Metrics.tokenChecked(c.caller != nil, c.err)
+	if c.route.traits&open == 0 {
+		var err error
+		c.caller, err = s.Guard.Admit(c.r, c.route.scopes, c.start)
+		s.Metrics.tokenChecked(c.caller != nil, err)
 		if c.caller != nil {
-			c.caller.SetHeaders(c.Header(), c.start, &c.rateLimit)
+			c.caller.SetHeaders(c.w.Header(), c.start, &c.rateLimit)
 		}
-		if c.err != nil {
-			return
+		if err != nil {
+			return err
 		}
 	}
-	c.err = h.route.handle(h.Server, c)
+	return c.route.handle(s, c)
+}
+
+// segment returns the n-th segment of an escaped path, unescaped. The first is 1.
+func segment(path string, n int) string {
+	for range n {
+		_, path, _ = strings.Cut(path, "/")
+	}
+	text, _, _ := strings.Cut(path, "/")
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
+	}
+	return text
 }
 
 // finish responds if the handler left an error or there was no route, and accounts
@@ -124,9 +157,6 @@ func (h *routeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the client does not mistake a part for the whole; the request then counts with the
 // status of the error. The only panic that leaves finish is [http.ErrAbortHandler].
 func (s *Server) finish(c *call, panicked any) {
-	if c.ended != nil {
-		c.ended()
-	}
 	abort := panicked == http.ErrAbortHandler
 	switch {
 	case abort, errors.Is(c.err, context.Canceled) && c.r.Context().Err() != nil:
@@ -134,16 +164,16 @@ func (s *Server) finish(c *call, panicked any) {
 	case panicked != nil:
 		c.err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
-	abort = abort || c.err != nil && c.status != 0
-	if err := c.endGzip(!abort); err != nil {
+	abort = abort || c.err != nil && c.w.status != 0
+	if err := c.w.endGzip(!abort); err != nil {
 		abort, c.err = true, plantstore.Errorf(plantstore.ErrTimeout, "the client disconnected")
 	}
 	if abort {
-		c.status, _ = statusOf(c.err)
+		c.w.status, _ = statusOf(c.err)
 	} else if c.err != nil {
-		writeError(c, c.r, c.err)
-	} else if c.status == 0 {
-		c.status = http.StatusOK // of an empty response
+		writeError(c, c.err)
+	} else if c.w.status == 0 {
+		c.w.status = http.StatusOK // of an empty response
 	}
 	took := time.Since(c.start)
 	s.Metrics.observe(c, took)
@@ -156,7 +186,7 @@ func (s *Server) finish(c *call, panicked any) {
 		panic(http.ErrAbortHandler)
 	}
 	if c.err != nil && c.caller != nil && c.r.ProtoMajor > 1 { // only callers may make the server read a body
-		discardBody(c, c.r)
+		discardBody(c)
 	}
 }
 
@@ -183,7 +213,7 @@ func (s *Server) countLimit(c *call) {
 // noRoute is for requests that match no other route, and preflight for those of browsers
 // that ask for permission.
 var (
-	noRoute   = route{name: "none", handle: (*Server).refuse}
+	noRoute   = route{name: "none", traits: open, handle: (*Server).refuse}
 	preflight = route{name: "preflight"}
 )
 
@@ -191,16 +221,16 @@ var (
 func (s *Server) refuse(c *call) error {
 	var allowed []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
-		handler, _ := s.mux.Handler(&http.Request{Method: method, URL: c.r.URL})
-		if h, ok := handler.(*routeHandler); ok && h.route.path != "" {
+		_, pattern := s.mux.Handler(&http.Request{Method: method, URL: c.r.URL})
+		if m := s.mounted[pattern]; m != nil && m.route.path != "" {
 			allowed = append(allowed, method)
 		}
 	}
 	if len(allowed) == 0 {
 		return noPath(c.r)
 	}
-	c.Header().Set("Allow", strings.Join(allowed, ", "))
-	return plantstore.Errorf(plantstore.ErrMethod, "%s is not allowed on %s; allowed: %s", c.r.Method, c.r.URL.Path, c.Header().Get("Allow"))
+	c.w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return plantstore.Errorf(plantstore.ErrMethod, "%s is not allowed on %s; allowed: %s", c.r.Method, c.r.URL.Path, c.w.Header().Get("Allow"))
 }
 
 func noPath(r *http.Request) error {
@@ -214,9 +244,9 @@ func noPath(r *http.Request) error {
 func (s *Server) logRequest(c *call, took time.Duration, aborted bool) {
 	level := slog.LevelDebug
 	switch now := c.start.Unix(); {
-	case c.status < 500 && aborted && !errors.Is(c.err, plantstore.ErrTimeout):
+	case c.w.status < 500 && aborted && !errors.Is(c.err, plantstore.ErrTimeout):
 		level = slog.LevelWarn
-	case c.status < 500:
+	case c.w.status < 500:
 	case errors.Is(c.err, plantstore.ErrUnavailable):
 		if s.warned.Swap(now) != now {
 			level = slog.LevelWarn
@@ -229,7 +259,7 @@ func (s *Server) logRequest(c *call, took time.Duration, aborted bool) {
 	}
 	attrs := []slog.Attr{
 		slog.String("request", c.id[0]), slog.String("method", c.r.Method), slog.String("path", c.r.URL.Path),
-		slog.Int("status", c.status), slog.Duration("took", took), slog.String("from", s.Guard.From(c.r)),
+		slog.Int("status", c.w.status), slog.Duration("took", took), slog.String("from", s.Guard.From(c.r)),
 	}
 	if c.caller != nil {
 		attrs = append(attrs, slog.String("token", c.caller.Public))

@@ -56,10 +56,10 @@ func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-func writePreflight(w http.ResponseWriter) {
-	h := w.Header()
+func writePreflight(c *call) {
+	h := c.w.Header()
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
 	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, If-Match, If-None-Match, Last-Event-ID, X-Request-Id")
 	h.Set("Access-Control-Max-Age", "7200")
-	w.WriteHeader(http.StatusNoContent)
+	c.w.WriteHeader(http.StatusNoContent)
 }

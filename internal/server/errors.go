@@ -39,9 +39,9 @@ func statusOf(err error) (status int, body *plantstore.Error) {
 }
 
 // writeError responds with an Error and the headers that belong to its status.
-func writeError(w http.ResponseWriter, r *http.Request, err error) {
+func writeError(c *call, err error) {
 	status, body := statusOf(err)
-	h := w.Header()
+	h := c.w.Header()
 	h.Del(wire.HeaderCursor) // there is no page,
 	h.Del("Link")            // and none after it
 	switch body.Code {
@@ -58,13 +58,13 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		h.Set("Retry-After", strconv.Itoa(retryAfter))
 	case plantstore.ErrTimeout, plantstore.ErrTooLarge, plantstore.ErrHeaders:
-		if r.ProtoMajor == 1 { // later versions end the stream only
+		if c.r.ProtoMajor == 1 { // later versions end the stream only
 			h.Set("Connection", "close")
 		}
 	}
 	text := append(wire.EncodeError(body), '\n')
-	if r.ProtoMajor > 1 {
+	if c.r.ProtoMajor > 1 {
 		h.Set("Content-Length", strconv.Itoa(len(text))) // discardBody sends it before the end
 	}
-	_ = writeJSON(w, status, text)
+	_ = writeJSON(c, status, text)
 }

@@ -34,8 +34,8 @@ func (s *Server) listEvents(c *call) error {
 	}
 	// To others they do not exist, even if asked for by type.
 	query.WithTokens = c.caller.Allows(plantstore.ScopeTokensRead)
-	c.Header().Add("Vary", "Accept")
-	c.Header()["Cache-Control"] = headerNoCache
+	c.w.Header().Add("Vary", "Accept")
+	c.w.Header()["Cache-Control"] = headerNoCache
 	media := preferred(c.r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaEventStream)
 	switch {
 	case media != wire.MediaJSON && params.Has("limit"):
@@ -51,7 +51,7 @@ func (s *Server) listEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header().Set(wire.HeaderCursor, string(page.Next))
+	c.w.Header().Set(wire.HeaderCursor, string(page.Next))
 	if page.More {
 		next := "after"
 		if query.Newest {
@@ -142,7 +142,7 @@ func (s *Server) getHistogram(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header()["Cache-Control"] = headerNoCache
+	c.w.Header()["Cache-Control"] = headerNoCache
 	return writePage(c, buckets, bucketTexts, wire.AppendBucket)
 }
 
@@ -222,8 +222,8 @@ func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
 	if err != nil {
 		return err
 	}
-	c.Header().Set(wire.HeaderCursor, string(latest.Next))
-	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
+	c.w.Header().Set(wire.HeaderCursor, string(latest.Next))
+	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
 	defer out.close()
 	for {
 		for _, e := range page.Events {
@@ -270,7 +270,7 @@ func (s *Server) followEvents(c *call, query plantstore.EventQuery, params url.V
 	if err != nil {
 		return err
 	}
-	h := c.Header()
+	h := c.w.Header()
 	if len(page.Events) == 0 {
 		h.Set(wire.HeaderCursor, string(page.Next)) // nothing before it will be sent
 	}
@@ -283,7 +283,7 @@ func (s *Server) followEvents(c *call, query plantstore.EventQuery, params url.V
 	}
 	f := &follower{
 		Server: s, c: c, query: query,
-		pace: &pacedWriter{c, newPace(minExportRate, s.StreamTimeout)}, tick: time.NewTicker(recheck),
+		pace: &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, tick: time.NewTicker(recheck),
 	}
 	return f.stream(page)
 }
@@ -382,7 +382,7 @@ func (f *follower) comment(text string) {
 // flushed sends what net/http has buffered.
 func (f *follower) flushed() {
 	f.last = time.Now()
-	if err := http.NewResponseController(f.c).Flush(); err != nil {
+	if err := http.NewResponseController(&f.c.w).Flush(); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -33,7 +33,7 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 	if media == wire.MediaCSV {
 		after = "" // a record ends its line
 	}
-	out := newBodyWriter(c, &pacedWriter{c, newPace(minExportRate, s.StreamTimeout)}, exportType(media), format.Append)
+	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, exportType(media), format.Append)
 	defer out.close()
 	out.buf.WriteString(format.Layout().First)
 	var at plantstore.Cursor
@@ -44,7 +44,7 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 			return err
 		}
 		if !out.started {
-			c.Header().Set(wire.HeaderCursor, string(at))
+			c.w.Header().Set(wire.HeaderCursor, string(at))
 		}
 		if err := out.write("", plant, after); err != nil {
 			return err
@@ -52,7 +52,7 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 		sent++
 	}
 	if !out.started {
-		c.Header().Set(wire.HeaderCursor, string(at))
+		c.w.Header().Set(wire.HeaderCursor, string(at))
 	}
 	out.flush()
 	return nil
@@ -73,7 +73,7 @@ func (s *Server) headExport(c *call, media string) error {
 	if err != nil {
 		return err
 	}
-	h := c.Header()
+	h := c.w.Header()
 	h.Set(wire.HeaderCursor, string(latest.Next))
 	h.Set("Content-Type", exportType(media))
 	h["X-Content-Type-Options"] = headerNosniff

@@ -28,22 +28,15 @@ const (
 // Route is a row of the table of routes.
 type Route struct {
 	Method, Path, Name string
-	Scope              plantstore.Scope
-}
-
-// Scopes returns the two scopes that a route needs, if it needs two.
-func (r Route) Scopes() (first, second plantstore.Scope, both bool) {
-	if r.Scope != sendEvents {
-		return "", "", false
-	}
-	return plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents, true
+	Open               bool // it needs no token
+	Scopes             []plantstore.Scope
 }
 
 // Routes returns the table of routes.
 func Routes() []Route {
 	var all []Route
 	for _, r := range routes {
-		all = append(all, Route{r.method, r.path, r.name, r.scope})
+		all = append(all, Route{r.method, r.path, r.name, r.traits&open != 0, r.scopes})
 	}
 	return all
 }

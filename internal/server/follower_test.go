@@ -52,11 +52,11 @@ func followFor(t *testing.T, rate int, duration time.Duration, events ...plantst
 		}
 		client := &liveClient{slowClient: slowClient{rate: rate}}
 		c := newTestCall(searches | memory)
-		c.ResponseWriter, c.r = client, r
+		c.w.ResponseWriter, c.r = client, r
 		c.s.Store, c.s.Guard, c.s.stopped = store, auth.New(store, auth.Options{}), t.Context()
 		f := &follower{
 			Server: c.s, c: c, query: plantstore.EventQuery{After: latest.Next, Limit: maxLimit},
-			pace: &pacedWriter{c, newPace(minExportRate, 30*time.Second)}, tick: time.NewTicker(recheck),
+			pace: &pacedWriter{&c.w, newPace(minExportRate, 30*time.Second)}, tick: time.NewTicker(recheck),
 		}
 		defer func() {
 			cut = recover() == http.ErrAbortHandler

@@ -457,3 +457,25 @@ func TestLargeBodiesShareALimit(t *testing.T) {
 	announced.reply(t).wantPlant(t, fern(1))
 	s.create(t, large).wantPlant(t, fern(1))
 }
+
+// A path is matched segment by segment, whatever is escaped in it.
+func TestEscapesInAPathMakeNoDifference(t *testing.T) {
+	s := start(t, servertest.Options{BaseURL: servertest.URL("/a%20b")})
+	s.Fill(t, fern(1))
+	for _, path := range []string{"/a%20b/plants/1", "/%61%20b/plants/1", "/a%20b/plants/%31"} {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("Authorization", "Bearer "+s.Token)
+		w := httptest.NewRecorder()
+		s.Handler.ServeHTTP(w, r)
+		if w.Code != 200 || w.Body.String() != `{"name":"Fern"}`+"\n" {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"//", "/a%20b//plants/1", "/a%20b/plants/1/..", "/a%2520b/plants/1", "/a%20b/plants%2F1"} {
+		w := httptest.NewRecorder()
+		s.Handler.ServeHTTP(w, httptest.NewRequest("GET", "http://plants.test"+path, nil))
+		if w.Code != 404 {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -62,10 +62,10 @@ func (s *Server) importPlants(c *call) error {
 		return err
 	}
 	// The response comes when all is durable, however long that takes.
-	if err := http.NewResponseController(c).SetWriteDeadline(time.Time{}); err != nil {
+	if err := http.NewResponseController(&c.w).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	records, err := plantfile.NewReader(&pacedReader{c, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, format, plantfile.Options{
+	records, err := plantfile.NewReader(&pacedReader{&c.w, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, format, plantfile.Options{
 		MaxRecord:     int(s.MaxBody),
 		DelimiterHint: "; name another separator than comma, semicolon or tab in a line such as sep=| before the header",
 		LinesHint:     "; for one plant per line, send " + wire.MediaNDJSON,
@@ -85,7 +85,7 @@ func (s *Server) importPlants(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := http.NewResponseController(c).SetWriteDeadline(time.Now().Add(s.StreamTimeout)); err != nil {
+	if err := http.NewResponseController(&c.w).SetWriteDeadline(time.Now().Add(s.StreamTimeout)); err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, append(wire.EncodeReport(report), '\n'))

@@ -51,11 +51,11 @@ func (f *inFlight) enter(c *call, header int64) error {
 	ofAddress := c.fromAddress.Add(c.weight) - share(f.max)
 	if ofAddress > f.max/32 { // it must not count against other addresses
 		c.fromAddress.Add(-c.weight)
-		c.weight, c.headerOnly = 0, true
+		c.weight, c.w.headerOnly = 0, true
 		return errBusyAddress
 	}
 	all := f.all.Add(c.weight) - f.max
-	c.headerOnly = all > f.max/32
+	c.w.headerOnly = all > f.max/32
 	switch {
 	case ofAddress > 0:
 		return errBusyAddress
@@ -72,7 +72,7 @@ func (f *inFlight) leave(c *call) {
 		return
 	}
 	//lint:ignore SA1019 the context ends before the response has been sent
-	stream, ok := c.ResponseWriter.(http.CloseNotifier)
+	stream, ok := c.w.ResponseWriter.(http.CloseNotifier)
 	if !ok || c.r.ProtoMajor == 1 {
 		f.release(c.fromAddress, c.weight)
 		return

@@ -78,8 +78,8 @@ func TestRequestsInFlightAreShared(t *testing.T) {
 					t.Fatalf("%s: request %d, of %+v: %v", name, len(calls), request, err)
 				}
 			}
-			if c.headerOnly != request.headerOnly {
-				t.Errorf("%s: the last of %+v: only a header %t", name, request, c.headerOnly)
+			if c.w.headerOnly != request.headerOnly {
+				t.Errorf("%s: the last of %+v: only a header %t", name, request, c.w.headerOnly)
 			}
 		}
 		for _, c := range calls {

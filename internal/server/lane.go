@@ -108,6 +108,25 @@ func (c *call) take(name lanes, units, most int64) (release func(), err error) {
 	return func() { l.release(token, units) }, nil
 }
 
+// takeBody takes memory for the request's body, in place of what it has taken before. ServeHTTP
+// releases it.
+func (c *call) takeBody(bytes int64) error {
+	c.releaseBody()
+	l, bytes := c.lane(memory), min(bytes, share(memoryBytes))
+	if !l.tryAcquire(c.caller.Hash, bytes, memoryBytes) {
+		return l.full
+	}
+	c.body = bytes
+	return nil
+}
+
+func (c *call) releaseBody() {
+	if c.body > 0 {
+		c.lane(memory).release(c.caller.Hash, c.body)
+		c.body = 0
+	}
+}
+
 // lane shares a number of units, such as concurrent requests or bytes of memory,
 // between the requests of all tokens.
 //

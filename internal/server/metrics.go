@@ -293,9 +293,9 @@ func (m *Metrics) observe(c *call, took time.Duration) {
 	if c.series != nil {
 		series = c.series.Load()
 	}
-	if series == nil || series.status != c.status {
+	if series == nil || series.status != c.w.status {
 		series = &requestSeries{
-			c.status, m.requests.WithLabelValues(c.route.name, strconv.Itoa(c.status)), m.latency.WithLabelValues(c.route.name),
+			c.w.status, m.requests.WithLabelValues(c.route.name, strconv.Itoa(c.w.status)), m.latency.WithLabelValues(c.route.name),
 		}
 		if c.series != nil {
 			c.series.Store(series)
@@ -306,6 +306,6 @@ func (m *Metrics) observe(c *call, took time.Duration) {
 }
 
 func (s *Server) metricsPage(c *call) error {
-	s.Metrics.page.ServeHTTP(c, c.r)
+	s.Metrics.page.ServeHTTP(&c.w, c.r)
 	return nil
 }

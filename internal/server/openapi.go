@@ -45,23 +45,23 @@ func newDocuments(base *url.URL) documents {
 }
 
 func (s *Server) openapiYAML(c *call) error {
-	c.Header().Set("Content-Type", "application/yaml")
+	c.w.Header().Set("Content-Type", "application/yaml")
 	return s.documents.yaml.write(c)
 }
 
 func (s *Server) openapiJSON(c *call) error {
-	c.Header()["Content-Type"] = headerJSON
-	c.Header()["X-Content-Type-Options"] = headerNosniff
+	c.w.Header()["Content-Type"] = headerJSON
+	c.w.Header()["X-Content-Type-Options"] = headerNosniff
 	return s.documents.json.write(c)
 }
 
 func (d document) write(c *call) error {
-	c.Header().Add("Vary", "Accept-Encoding")
+	c.w.Header().Add("Vary", "Accept-Encoding")
 	body := d.text
 	if acceptsGzip(c.r) {
-		c.Header()["Content-Encoding"] = headerGzip
+		c.w.Header()["Content-Encoding"] = headerGzip
 		body = d.zipped()
 	}
-	_, _ = c.Write(body)
+	_, _ = c.w.Write(body)
 	return nil
 }

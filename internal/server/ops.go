@@ -88,6 +88,6 @@ func (s *Server) profile(c *call) error {
 	if name != "" && runtime.Lookup(name) == nil {
 		return noPath(c.r)
 	}
-	pprof.Index(c, c.r)
+	pprof.Index(&c.w, c.r)
 	return nil
 }

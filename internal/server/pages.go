@@ -6,6 +6,6 @@ func (s *Server) page(c *call) error {
 	if page == nil {
 		return noPath(c.r)
 	}
-	page.ServeHTTP(c, c.r)
+	page.ServeHTTP(&c.w, c.r)
 	return nil
 }

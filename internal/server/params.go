@@ -24,12 +24,12 @@ const (
 const maxWords = 32
 
 // readTarget reads which plant a request is about, and its conditions.
-func readTarget(r *http.Request) (plantstore.ID, *plantstore.Condition, error) {
-	id, err := parseID(r.PathValue("id"))
+func readTarget(c *call) (plantstore.ID, *plantstore.Condition, error) {
+	id, err := parseID(c.target)
 	if err != nil {
 		return 0, nil, plantstore.Errorf(plantstore.ErrParameter, "the id in the path %v", err)
 	}
-	condition, err := readCondition(r)
+	condition, err := readCondition(c.r)
 	return id, condition, err
 }
 
@@ -113,7 +113,7 @@ func readLimit(value string, problems *plantstore.Problems) int {
 
 // linkNext sets the Link header to the next page, which the parameters describe.
 func (c *call) linkNext(path string, params url.Values) {
-	c.Header().Set("Link", "<"+c.s.baseURL+path+"?"+params.Encode()+`>; rel="next"`)
+	c.w.Header().Set("Link", "<"+c.s.baseURL+path+"?"+params.Encode()+`>; rel="next"`)
 }
 
 // readCondition reads If-Match and If-None-Match. It returns nil where there is

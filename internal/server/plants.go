@@ -20,7 +20,7 @@ func (s *Server) createPlant(c *call) error {
 }
 
 func (s *Server) getPlant(c *call) error {
-	id, condition, err := readTarget(c.r)
+	id, condition, err := readTarget(c)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (s *Server) getPlant(c *call) error {
 		return withPlantID(id, err)
 	}
 	setETag(c, plant)
-	c.Header()["Cache-Control"] = headerNoCache
+	c.w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
 		if n := largePlant(plant); n > 0 {
 			release, err := c.take(memory, n, memoryBytes)
@@ -43,12 +43,12 @@ func (s *Server) getPlant(c *call) error {
 	if !condition.MatchHolds(&plant) {
 		return withPlantID(id, plantstore.ErrPrecondition)
 	}
-	c.WriteHeader(http.StatusNotModified)
+	c.w.WriteHeader(http.StatusNotModified)
 	return nil
 }
 
 func (s *Server) replacePlant(c *call) error {
-	id, condition, err := readTarget(c.r)
+	id, condition, err := readTarget(c)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *Server) replacePlant(c *call) error {
 }
 
 func (s *Server) deletePlant(c *call) error {
-	id, condition, err := readTarget(c.r)
+	id, condition, err := readTarget(c)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Server) deletePlant(c *call) error {
 	if _, err := s.Writer.Write(c.r.Context(), write); err != nil {
 		return withPlantID(id, err)
 	}
-	c.WriteHeader(http.StatusNoContent)
+	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
@@ -82,8 +82,8 @@ func (s *Server) listPlants(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header().Add("Vary", "Accept")
-	c.Header()["Cache-Control"] = headerNoCache
+	c.w.Header().Add("Vary", "Accept")
+	c.w.Header()["Cache-Control"] = headerNoCache
 	if media := preferred(c.r, wire.MediaJSON, wire.MediaNDJSON, wire.MediaCSV); media != wire.MediaJSON {
 		return s.exportPlants(c, query, params, media)
 	}

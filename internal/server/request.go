@@ -56,7 +56,7 @@ func readBody(c *call, body *bytes.Buffer) error {
 	}
 	// The length is only announced. Memory is taken as the bytes arrive.
 	body.Grow(int(min(max(length, 0), smallBody)) + bytes.MinRead)
-	in := http.MaxBytesReader(c, c.r.Body, limit)
+	in := http.MaxBytesReader(&c.w, c.r.Body, limit)
 	size := min(smallBody, limit) // what may arrive with the memory that the call holds
 	for size < limit && (length < 0 || length > size) {
 		if _, err := body.ReadFrom(io.LimitReader(in, size+1-int64(body.Len()))); err != nil {
@@ -69,10 +69,8 @@ func readBody(c *call, body *bytes.Buffer) error {
 			size = min(mediumBody, limit)
 		} else {
 			size = limit
-			c.ended()
 		}
-		var err error
-		if c.ended, err = c.take(memory, 2*size, memoryBytes); err != nil { // the body, and what it becomes
+		if err := c.takeBody(2 * size); err != nil { // the body, and what it becomes
 			return err
 		}
 		if missing := int(min(length, size)) - body.Len(); missing > 0 {

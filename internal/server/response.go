@@ -76,7 +76,7 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
-func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
+func writePlant(c *call, p plantstore.Plant) error {
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
 	b, err := wire.AppendPlant(body.AvailableBuffer(), p)
@@ -84,23 +84,23 @@ func writePlant(w http.ResponseWriter, p plantstore.Plant) error {
 		return fmt.Errorf("encode the response: %v", err) // not the client's fault
 	}
 	body.Write(append(b, '\n'))
-	return writeJSON(w, http.StatusOK, body.Bytes())
+	return writeJSON(c, http.StatusOK, body.Bytes())
 }
 
 // bodyWriter writes items to a response while it encodes them, so that the response is
 // never held as a whole. Once a part of it has been sent, a failure aborts the
 // connection, so that the client does not mistake a part for the whole.
 type bodyWriter[T any] struct {
-	w       http.ResponseWriter
-	out     io.Writer // writes to w
+	c       *call
+	out     io.Writer // writes to the response of c
 	media   string
 	encode  func(dst []byte, item T) ([]byte, error)
 	buf     *bytes.Buffer
 	started bool // a part has been sent
 }
 
-func newBodyWriter[T any](w http.ResponseWriter, out io.Writer, media string, encode func([]byte, T) ([]byte, error)) *bodyWriter[T] {
-	return &bodyWriter[T]{w: w, out: out, media: media, encode: encode, buf: buffers.Get().(*bytes.Buffer)}
+func newBodyWriter[T any](c *call, out io.Writer, media string, encode func([]byte, T) ([]byte, error)) *bodyWriter[T] {
+	return &bodyWriter[T]{c: c, out: out, media: media, encode: encode, buf: buffers.Get().(*bytes.Buffer)}
 }
 
 // close releases the writer's memory.
@@ -125,7 +125,7 @@ func (bw *bodyWriter[T]) write(before string, item T, after string) error {
 func (bw *bodyWriter[T]) flush() {
 	if !bw.started {
 		bw.started = true
-		h := bw.w.Header()
+		h := bw.c.w.Header()
 		h.Set("Content-Type", bw.media)
 		h["X-Content-Type-Options"] = headerNosniff
 	}
@@ -141,7 +141,7 @@ func writePage[T any](c *call, items []T, texts func(T) (string, string), encode
 		return err
 	}
 	defer release()
-	out := newBodyWriter(c, c, wire.MediaJSON, encode)
+	out := newBodyWriter(c, &c.w, wire.MediaJSON, encode)
 	defer out.close()
 	out.buf.WriteByte('[')
 	between := ""
@@ -209,20 +209,20 @@ func encodedSize(name, tag string) int {
 	return n
 }
 
-func setETag(w http.ResponseWriter, p plantstore.Plant) {
-	w.Header()["Etag"] = []string{string(p.ETag())}
+func setETag(c *call, p plantstore.Plant) {
+	c.w.Header()["Etag"] = []string{string(p.ETag())}
 }
 
-func writeJSON(w http.ResponseWriter, status int, body []byte) error {
-	h := w.Header()
+func writeJSON(c *call, status int, body []byte) error {
+	h := c.w.Header()
 	h["Content-Type"] = headerJSON
 	h["X-Content-Type-Options"] = headerNosniff
 	if len(body) > smallBody {
 		h.Set("Content-Length", strconv.Itoa(len(body))) // so that Write sends it
 	}
-	w.WriteHeader(status)
+	c.w.WriteHeader(status)
 	// If the client does not wait for the response, the call has not failed.
-	_, _ = w.Write(body)
+	_, _ = c.w.Write(body)
 	return nil
 }
 
@@ -239,15 +239,15 @@ func writeUncachedList(c *call, body []byte) error {
 }
 
 // writeUncached responds with JSON that caches must revalidate.
-func writeUncached(w http.ResponseWriter, body []byte) error {
-	w.Header()["Cache-Control"] = headerNoCache
-	return writeJSON(w, http.StatusOK, append(body, '\n'))
+func writeUncached(c *call, body []byte) error {
+	c.w.Header()["Cache-Control"] = headerNoCache
+	return writeJSON(c, http.StatusOK, append(body, '\n'))
 }
 
 // writeNoStore responds with JSON that no cache may store.
-func writeNoStore(w http.ResponseWriter, status int, body []byte) error {
-	w.Header()["Cache-Control"] = headerNoStore
-	return writeJSON(w, status, append(body, '\n'))
+func writeNoStore(c *call, status int, body []byte) error {
+	c.w.Header()["Cache-Control"] = headerNoStore
+	return writeJSON(c, status, append(body, '\n'))
 }
 
 // discardTime is how long the rest of a body is discarded after an error: a client on
@@ -257,9 +257,9 @@ const discardTime = time.Second
 // discardBody sends the response and discards the rest of the request's body. Without
 // this, net/http would reset the HTTP/2 stream of a client that is still sending, and some
 // clients, such as curl, would drop the response unread.
-func discardBody(w http.ResponseWriter, r *http.Request) {
-	out := http.NewResponseController(w)
+func discardBody(c *call) {
+	out := http.NewResponseController(&c.w)
 	_ = out.Flush()
 	_ = out.SetReadDeadline(time.Now().Add(discardTime))
-	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = io.Copy(io.Discard, c.r.Body)
 }

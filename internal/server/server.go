@@ -69,6 +69,7 @@ type Server struct {
 	baseURL   string
 	fast      []fastRoute
 	mux       *http.ServeMux
+	mounted   map[string]*mounted // by their pattern in mux
 	documents documents
 	cors      cors
 	zippers   gzipPool
@@ -93,6 +94,7 @@ func New(opts Options) *Server {
 		Options:   opts,
 		baseURL:   strings.TrimRight(opts.BaseURL.String(), "/"),
 		mux:       http.NewServeMux(),
+		mounted:   make(map[string]*mounted),
 		documents: newDocuments(opts.BaseURL),
 		zippers:   newGzipPool(),
 		hsts:      isPublicHTTPS(opts.BaseURL),
@@ -112,16 +114,16 @@ func New(opts Options) *Server {
 	for i := range routes {
 		rt := &routes[i]
 		path := strings.Replace(rt.path, "{base}", base, 1)
-		s.mux.Handle(rt.method+" "+path, &routeHandler{Server: s, route: rt})
+		s.mount(rt.method+" "+path, rt)
 		if other, ok := strings.CutSuffix(path, "/"); ok {
-			s.mux.Handle(rt.method+" "+other, &routeHandler{Server: s, route: &noRoute}) // instead of a redirect
+			s.mount(rt.method+" "+other, &noRoute) // instead of a redirect
 		}
 		if rt.traits&fast != 0 {
 			prefix, id := strings.CutSuffix(path, "{id}")
 			s.fast = append(s.fast, fastRoute{rt.method, prefix, id})
 		}
 	}
-	s.mux.Handle("/", &routeHandler{Server: s, route: &noRoute})
+	s.mount("/", &noRoute)
 	return s
 }
 

@@ -46,7 +46,7 @@ func (s *Server) listTags(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header()["Cache-Control"] = headerNoCache
+	c.w.Header()["Cache-Control"] = headerNoCache
 	if page.Next != "" {
 		params.Set("from", nextTags(from, page))
 		c.linkNext("/tags", params)

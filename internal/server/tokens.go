@@ -32,7 +32,7 @@ func (s *Server) createToken(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
+	c.w.Header().Set("Location", s.baseURL+"/tokens/"+token.Hash.ID())
 	return writeNoStore(c, http.StatusCreated, wire.EncodeToken(token.Info(), secret))
 }
 
@@ -41,7 +41,7 @@ func (s *Server) listTokens(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header()["Cache-Control"] = headerNoStore
+	c.w.Header()["Cache-Control"] = headerNoStore
 	return writePage(c, tokens, tokenTexts, func(dst []byte, t plantstore.Token) ([]byte, error) {
 		return append(dst, wire.EncodeToken(t.Info(), "")...), nil
 	})
@@ -74,13 +74,13 @@ func (s *Server) revokeToken(c *call) error {
 	case err != nil:
 		return err
 	}
-	c.WriteHeader(http.StatusNoContent)
+	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 // readToken returns the token in the path.
 func (s *Server) readToken(c *call) (plantstore.Token, error) {
-	id := c.r.PathValue("id")
+	id := c.target
 	token, err := inTurn(c, reads, listUnits, func(ctx context.Context) (plantstore.Token, error) { return s.Store.TokenWithID(ctx, id) })
 	if errors.Is(err, plantstore.ErrNoSuchToken) {
 		err = noTokenID(id)

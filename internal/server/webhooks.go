@@ -22,7 +22,7 @@ func (s *Server) createWebhook(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.Header().Set("Location", s.baseURL+"/webhooks/"+hook.ID)
+	c.w.Header().Set("Location", s.baseURL+"/webhooks/"+hook.ID)
 	return writeNoStore(c, http.StatusCreated, wire.EncodeWebhook(hook, secret))
 }
 
@@ -51,21 +51,21 @@ func (s *Server) replaceWebhook(c *call) error {
 }
 
 func (s *Server) deleteWebhook(c *call) error {
-	if err := s.Webhooks.Delete(c.r.Context(), c.r.PathValue("id"), c.caller.Actor()); err != nil {
-		return withWebhookID(c.r, err)
+	if err := s.Webhooks.Delete(c.r.Context(), c.target, c.caller.Actor()); err != nil {
+		return withWebhookID(c, err)
 	}
-	c.WriteHeader(http.StatusNoContent)
+	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 func (s *Server) rotateWebhook(c *call) error {
 	var secret string
 	hook, err := inTurn(c, reads, accessUnits, func(ctx context.Context) (hook plantstore.Webhook, err error) {
-		hook, secret, err = s.Webhooks.Rotate(ctx, c.r.PathValue("id"), c.caller.Actor())
+		hook, secret, err = s.Webhooks.Rotate(ctx, c.target, c.caller.Actor())
 		return hook, err
 	})
 	if err != nil {
-		return withWebhookID(c.r, err)
+		return withWebhookID(c, err)
 	}
 	return writeNoStore(c, http.StatusOK, wire.EncodeWebhook(hook, secret))
 }
@@ -76,9 +76,9 @@ func (s *Server) testWebhook(c *call) error {
 		return err
 	}
 	defer release()
-	attempt, err := s.Webhooks.Test(c.r.Context(), c.r.PathValue("id"))
+	attempt, err := s.Webhooks.Test(c.r.Context(), c.target)
 	if err != nil {
-		return withWebhookID(c.r, err)
+		return withWebhookID(c, err)
 	}
 	return writeUncached(c, wire.EncodeDelivery(attempt))
 }
@@ -100,26 +100,26 @@ func (s *Server) replayWebhook(c *call) error {
 }
 
 func (s *Server) listDeliveries(c *call) error {
-	attempts, err := s.Store.Deliveries(c.r.Context(), c.r.PathValue("id"))
+	attempts, err := s.Store.Deliveries(c.r.Context(), c.target)
 	if err != nil {
-		return withWebhookID(c.r, err)
+		return withWebhookID(c, err)
 	}
 	return writeUncachedList(c, wire.EncodeDeliveries(attempts))
 }
 
 // writeWebhook responds with what the call returns for the webhook in the path.
 func writeWebhook(c *call, do func(ctx context.Context, id string) (plantstore.Webhook, error)) error {
-	hook, err := do(c.r.Context(), c.r.PathValue("id"))
+	hook, err := do(c.r.Context(), c.target)
 	if err != nil {
-		return withWebhookID(c.r, err)
+		return withWebhookID(c, err)
 	}
 	return writeUncached(c, wire.EncodeWebhook(hook, ""))
 }
 
 // withWebhookID says which webhook an error is about.
-func withWebhookID(r *http.Request, err error) error {
+func withWebhookID(c *call, err error) error {
 	if errors.Is(err, plantstore.ErrNoWebhook) {
-		return plantstore.Errorf(plantstore.ErrNoWebhook, "there is no webhook %q", plantstore.Shorten(r.PathValue("id")))
+		return plantstore.Errorf(plantstore.ErrNoWebhook, "there is no webhook %q", plantstore.Shorten(c.target))
 	}
 	return err
 }
