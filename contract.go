@@ -5,8 +5,8 @@ import _ "embed"
 // InterfaceVersion is the version of the interface, in openapi.yaml.
 const InterfaceVersion = "1.0.0"
 
-// OpenAPI is the interface as openapi.yaml describes it: the one source of truth
-// for what the service accepts and returns.
+// OpenAPI is the interface as openapi.yaml describes it: the one source of truth for
+// requests and responses.
 //
 //go:embed openapi.yaml
 var OpenAPI []byte

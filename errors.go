@@ -32,8 +32,8 @@ const (
 	ErrNoWebhook    Code = 40404 // there is no such webhook
 	ErrMethod       Code = 40501 // the method is not allowed on this path
 	ErrTimeout      Code = 40801 // the request did not arrive in time
-	ErrLastToken    Code = 40901 // nobody could create a token any more
-	ErrTooMany      Code = 40902 // the store has as many as it may have
+	ErrLastToken    Code = 40901 // nobody could create tokens any more
+	ErrTooMany      Code = 40902 // the store already holds the maximum
 	ErrGone         Code = 41001 // the cursor is gone
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
@@ -79,8 +79,8 @@ var codeText = map[Code]string{
 // Error returns a short description of the code.
 func (c Code) Error() string { return codeText[c] }
 
-// Error is a [Code] with a message that names the thing, what is wrong with it and
-// what would be right. It is what a client of the interface sees.
+// Error is a [Code] with a message that names the thing, what is wrong with it and what
+// would be right. Clients of the interface see it.
 type Error struct {
 	Code    Code
 	Message string
@@ -104,7 +104,7 @@ func (e *Error) Unwrap() error { return e.Code }
 type Problems struct {
 	code Code // of the first problem
 	text string
-	more int // problems that do not fit
+	more int // the number of problems that do not fit
 }
 
 // Add adds a problem.
@@ -167,9 +167,9 @@ var (
 	// after a failed fsync. The process must stop; opening the store again recovers.
 	ErrUntrusted = errors.New("the store can no longer be trusted")
 
-	// ErrDamaged means that part of what the store has on disk cannot be read. The
-	// store refuses writes from then on, with ErrUnavailable. The process does not
-	// stop: the rest can still be read, and opening the store again would not help.
+	// ErrDamaged means that part of the store's data on disk cannot be read. The store
+	// refuses writes from then on, with ErrUnavailable. The process does not stop: the rest
+	// can still be read, and opening the store again would not help.
 	ErrDamaged = errors.New("the store is damaged")
 )
 

@@ -28,8 +28,8 @@ const (
 	TokenRevoked EventType = "token.revoked"
 )
 
-// eventTypes lists every type in the order of their numbers, from 1. Stores have these numbers
-// in their logs, so a type never gets another.
+// eventTypes lists every type in the order of their numbers, from 1. The logs of stores
+// contain these numbers, so a type never gets another.
 var eventTypes = []EventType{PlantCreated, PlantReplaced, PlantDeleted, TokenCreated, TokenRevoked}
 
 // EventTypes lists every type.
@@ -46,8 +46,8 @@ func EventTypeOf(number int64) EventType {
 	return eventTypes[number-1]
 }
 
-// OfPlant says whether the change is to a plant. A type that this version does not know
-// may be.
+// OfPlant reports whether the change is to a plant, even if this release does not know the
+// type.
 func (t EventType) OfPlant() bool { return strings.HasPrefix(string(t), "plant.") }
 
 // PlantEventTypes lists the types of changes to plants, which webhooks deliver.
@@ -70,7 +70,7 @@ type Event struct {
 	// does not say when the token was last used.
 	Token *TokenInfo
 	// By is who made the change: the public id of a token, the issuer and subject of an
-	// identity provider's, or [Operator].
+	// identity provider's token, or [Operator].
 	By string
 }
 
@@ -118,7 +118,7 @@ type EventQuery struct {
 // EventPage is one page of the log.
 type EventPage struct {
 	Events []Event
-	// Start is the position from which on events were examined.
+	// Start is the position from which events were examined.
 	Start Cursor
 	// Next is the position of the last event examined: the After of the next page, or its
 	// Before if the newest event is first.
@@ -127,8 +127,8 @@ type EventPage struct {
 	More bool
 }
 
-// Filtered reports whether the query selects events by what they contain, so that
-// answering it may examine many more than it selects.
+// Filtered reports whether the query selects events by their contents, so that answering it
+// may examine many more than it selects.
 func (q *EventQuery) Filtered() bool { return q.ID != nil || len(q.Types) > 0 || q.By != "" }
 
 // Matches reports whether the query selects the event, wherever it is in the log.
@@ -147,16 +147,16 @@ const MaxBuckets = 500
 // buckets.
 type HistogramQuery struct {
 	Since, Until time.Time
-	// Buckets is how many there are, from 1 to MaxBuckets.
+	// Buckets is the number of buckets, from 1 to MaxBuckets.
 	Buckets int
 }
 
-// Bucket is a bucket of a histogram: how many events the log has from Time on until the
-// next bucket begins.
+// Bucket is a bucket of a histogram: the number of events from Time until the next bucket
+// begins.
 type Bucket struct {
 	Time   time.Time // in UTC, to the microsecond
 	Events int64
-	// Partial says that the bucket begins before the events that are kept: there may have
+	// Partial means that the bucket begins before the oldest event kept: there may have
 	// been more.
 	Partial bool
 }
@@ -215,7 +215,7 @@ type Stats struct {
 	// These are about the files of an embedded store, and 0 for others.
 	FileBytes   int64
 	WALBytes    int64 // of the write-ahead log
-	FreeBytes   int64 // of the disk; -1 if it is not known
+	FreeBytes   int64 // of the disk; -1 if unknown
 	Checkpoints int64 // since the store was opened
 
 	// DatabaseBytes is the size of the database of a shared store, and 0 for others.

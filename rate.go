@@ -46,8 +46,8 @@ func ParseRate(text string) (Rate, error) {
 	return r, nil
 }
 
-// ParseTokenRate parses the rate of a token, which cannot be off: without a rate of its
-// own a token has the server's.
+// ParseTokenRate parses the rate of a token, which cannot be off: a token without a rate of
+// its own has the server's.
 func ParseTokenRate(text string) (Rate, error) {
 	r, err := ParseRate(text)
 	if err != nil || r.IsZero() {

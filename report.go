@@ -7,10 +7,10 @@ import (
 
 // ImportReport counts the outcomes of the lines of an import.
 type ImportReport struct {
-	// Created counts the plants that are new, Unchanged those that existed
-	// already, exactly as sent, and Failed the lines that were refused.
+	// Created counts the plants that are new, Unchanged those that already existed, exactly
+	// as sent, and Failed the lines that were refused.
 	Created, Unchanged, Failed int64
-	// Errors says why the first lines failed, in order, at most MaxLineErrors.
+	// Errors lists the reasons for the first failed lines, in order, at most MaxLineErrors.
 	Errors []LineError
 }
 
@@ -27,7 +27,7 @@ func (r *ImportReport) Add(other ImportReport) {
 // MaxLineErrors is how many errors an [ImportReport] holds.
 const MaxLineErrors = 100
 
-// LineError says why one line of an import failed.
+// LineError is the reason for which one line of an import failed.
 type LineError struct {
 	Line int64 // The first line is 1.
 	Err  *Error

@@ -7,43 +7,40 @@ import (
 	"time"
 )
 
-// Store stores plants, tokens and webhooks, and the log of changes. All methods are safe for
-// concurrent use. Who needs one part takes that part.
+// Store stores plants, tokens and webhooks, and the log of changes. All methods are safe
+// for concurrent use. Code that needs one part takes that part.
 //
 // # Durability
 //
-// When Apply returns without an error, every write that it does not report as
-// refused MUST survive a crash of the process, a crash of the operating system and
-// a power failure. A store MUST NOT report success for anything that is not on disk
-// yet. CreateToken, CreateFirstToken, RevokeToken, CreateWebhook, UpdateWebhook and
-// DeleteWebhook are durable in the same way. What TouchTokens, SaveWebhook and
-// SaveDeliveries write MUST survive a crash of the process, but need not survive the
-// others.
+// When Apply returns without an error, every write that it does not report as refused MUST
+// survive a crash of the process, a crash of the operating system and a power failure. A
+// store MUST NOT report success for anything that is not on disk yet. CreateToken,
+// CreateFirstToken, RevokeToken, CreateWebhook, UpdateWebhook and DeleteWebhook are durable
+// in the same way. Changes by TouchTokens, SaveWebhook and SaveDeliveries MUST survive a
+// crash of the process, but need not survive the other failures.
 //
 // # Order and visibility
 //
-// Once Apply has returned, its writes are visible to every read that starts later,
-// on every replica that shares the store. What it applies becomes visible as a whole or
-// not at all. Within a batch, writes take effect in order: a create after a delete of
-// the same id succeeds.
+// Once Apply has returned, its writes are visible to every read that starts later, on every
+// replica that shares the store. The writes that it applies become visible together or not
+// at all. Within a batch, writes take effect in order: a create after a delete of the same
+// id succeeds.
 //
-// # The log of changes
-//
-// For every write that changed something, Apply MUST record one event in the same
-// transaction, and none for any other. So MUST CreateToken, CreateFirstToken and
-// RevokeToken for every token that they create or revoke. The events of a store are in
-// one order, which MUST be without gaps and MUST never change. The events of one plant
-// MUST be in the order in which its writes took effect. Once a cursor has been given
-// out, by any replica, no event that commits later may come before it. Old events may
-// be trimmed, the oldest first; a cursor before them MUST then be refused with ErrGone,
-// and so MUST a cursor from another store, or from another history of the same one.
+// # The log of changes For every write that changed something, Apply MUST record one event
+// in the same transaction, and none for any other write. CreateToken, CreateFirstToken and
+// RevokeToken MUST do the same for every token that they create or revoke. The events of a
+// store are in one order, which MUST be without gaps and MUST never change. The events of
+// one plant MUST be in the order in which its writes took effect. Once a cursor has been
+// given out, by any replica, no event that commits later may come before it. Old events may
+// be trimmed, the oldest first; a cursor before them MUST then be refused with ErrGone, and
+// so MUST a cursor from another store, or from another history of the same one.
 //
 // # Actors
 //
 // Methods that take an [Actor] MUST call its Check in the transaction that makes the
 // change, and MUST change nothing if it fails: they return its error. Once RevokeToken has
-// returned, no change by the token that it revoked may be made, on any replica. Where
-// there is nothing to change, they need not check.
+// returned, no change by the revoked token may be made, on any replica. If there is nothing
+// to change, they need not check.
 type Store interface {
 	Plants
 	Events
@@ -62,7 +59,7 @@ type Store interface {
 	Close() error
 }
 
-// Plants is the part of a [Store] that has the plants.
+// Plants is the part of a [Store] that holds the plants.
 //
 // # Failure
 //
@@ -82,9 +79,10 @@ type Store interface {
 //     are concurrent.
 //   - any other error: nothing in the batch was applied.
 type Plants interface {
-	// Apply applies the batch in one transaction and returns a result for each
-	// write, in the same order. If what the first writes replace or delete is large, it
-	// MAY apply only those: the caller applies the rest. It does not retain the slice.
+	// Apply applies the batch in one transaction and returns a result for each write, in
+	// the same order. If the plants that the first writes replace or delete are large, it
+	// MAY apply only those writes: the caller applies the rest. It does not retain the
+	// slice.
 	Apply(ctx context.Context, batch []Write) ([]Result, error)
 
 	// Decide returns what Apply would return for each write if it were the only one, and
@@ -107,23 +105,23 @@ type Plants interface {
 	// before the first plant is yielded.
 	Scan(ctx context.Context, q Query, at *Cursor) iter.Seq2[Plant, error]
 
-	// Tags returns one page of the tags that at least one plant has, in the order of
-	// their bytes, with how many plants have each, counted up to MaxTagPlants. A page is of
-	// one snapshot. It does a bounded amount of work however many plants there are, so a page
-	// may have fewer tags than the limit and still not be the last.
+	// Tags returns one page of the tags in use, in the order of their bytes, each with its
+	// number of plants, counted up to MaxTagPlants. A page is from one snapshot. It does a
+	// bounded amount of work however many plants there are, so a page may have fewer tags
+	// than the limit and still not be the last.
 	Tags(ctx context.Context, q TagQuery) (TagPage, error)
 }
 
-// Events is the part of a [Store] that has the log of changes.
+// Events is the part of a [Store] that holds the log of changes.
 type Events interface {
 	// Events returns a page of the log of changes, in the order of the query. It does a
 	// bounded amount of work, so a page may have fewer events than the limit and still not
 	// be the last.
 	Events(ctx context.Context, q EventQuery) (EventPage, error)
 
-	// Histogram returns the buckets of the query, with how many events of the kept log are in
-	// each, whatever they are about, from one snapshot. It MUST NOT count them one
-	// by one: it does little work for each bucket, however many events there are.
+	// Histogram returns the buckets of the query, each with its number of events that are
+	// kept, whatever they are about, from one snapshot. It MUST NOT count them one by one:
+	// it does little work for each bucket, however many events there are.
 	Histogram(ctx context.Context, q HistogramQuery) ([]Bucket, error)
 
 	// Changed returns a channel that is closed when events may have been added since
@@ -131,16 +129,15 @@ type Events interface {
 	Changed() <-chan struct{}
 }
 
-// Tokens is the part of a [Store] that has the tokens.
+// Tokens is the part of a [Store] that holds the tokens.
 type Tokens interface {
 	// CreateToken adds a token, or returns ErrTooMany if MaxTokens are active at the time
-	// of its creation and by, who creates it, is not named Operator.
-	//
-	// CreateToken and RevokeToken MUST delete the tokens that ended and are not to be kept
-	// (see MaxEndedTokens) as of the time that they are given, those that ended first
-	// before the others. They may leave some to later calls, so that none takes long, and
-	// MUST do so while that time, or the clock by which they ended, cannot be believed. They
-	// MUST NOT delete the last token, nor the one that they create or revoke.
+	// of its creation and by, who creates it, is not named Operator. CreateToken and
+	// RevokeToken MUST delete the ended tokens that are not to be kept (see MaxEndedTokens)
+	// as of the time that they are given, in the order in which they ended. They may leave
+	// some to later calls, so that none takes long, and MUST do so while that time, or the
+	// clock by which the tokens ended, cannot be believed. They MUST NOT delete the last
+	// token, nor the one that they create or revoke.
 	CreateToken(ctx context.Context, t Token, by Actor) error
 
 	// CreateFirstToken adds a token for Operator if the store has never had one, and
@@ -153,20 +150,20 @@ type Tokens interface {
 	Tokens(ctx context.Context) ([]Token, error)
 
 	// ActiveTokens returns the tokens that are active at this time, in any order. Servers
-	// call it every second, so it should not read those that have ended.
+	// call it every second, so it should not read ended tokens.
 	ActiveTokens(ctx context.Context, at time.Time) ([]Token, error)
 
 	// Token returns the token with this hash, or ErrNoSuchToken.
 	Token(ctx context.Context, hash TokenHash) (Token, error)
 
-	// TokenWithID returns the token with this [TokenHash.ID], that with the least hash if
-	// there are several, or ErrNoSuchToken. It reads no other tokens.
+	// TokenWithID returns the token with this [TokenHash.ID], the one with the least hash
+	// if there are several, or ErrNoSuchToken. It reads no other tokens.
 	TokenWithID(ctx context.Context, id string) (Token, error)
 
-	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking it
-	// again changes nothing. It returns ErrLastToken if no other token that is valid at
-	// that time has ScopeTokensWrite, this one is and has it, and by, who revokes it, is
-	// not named Operator. Concurrent calls MUST NOT revoke the last two.
+	// RevokeToken permanently revokes a token, or returns ErrNoSuchToken. Revoking it again
+	// changes nothing. It returns ErrLastToken if this is the only token valid at that time
+	// that has ScopeTokensWrite, unless by, who revokes it, is named Operator. Concurrent
+	// calls MUST NOT revoke the last two.
 	RevokeToken(ctx context.Context, hash TokenHash, at time.Time, by Actor) error
 
 	// TouchTokens records when tokens were last used. It ignores unknown tokens,
@@ -174,7 +171,7 @@ type Tokens interface {
 	TouchTokens(ctx context.Context, used map[TokenHash]time.Time) error
 }
 
-// Webhooks is the part of a [Store] that has the webhooks. It delivers nothing.
+// Webhooks is the part of a [Store] that holds the webhooks. It delivers nothing.
 type Webhooks interface {
 	// Webhooks returns all webhooks, in order of creation.
 	Webhooks(ctx context.Context) ([]Webhook, error)
@@ -192,7 +189,7 @@ type Webhooks interface {
 	// crash of the operating system or a power failure. It is cheap.
 	SaveWebhook(ctx context.Context, id string, change func(*Webhook) error) error
 
-	// Backlogs returns the backlog of each of the webhooks. Where a position is before the
+	// Backlogs returns the backlog of each of the webhooks. If a position is before the
 	// events that are kept, it counts from the oldest.
 	Backlogs(ctx context.Context, hooks []Webhook) ([]Backlog, error)
 
@@ -203,12 +200,12 @@ type Webhooks interface {
 	// ErrNoWebhook.
 	Deliveries(ctx context.Context, id string) ([]Delivery, error)
 
-	// SaveDeliveries replaces them. It ignores a webhook that does not exist, and is
-	// as cheap as SaveWebhook.
+	// SaveDeliveries replaces these attempts. It ignores a webhook that does not exist, and
+	// is as cheap as SaveWebhook.
 	SaveDeliveries(ctx context.Context, id string, attempts []Delivery) error
 }
 
-// Op is what a [Write] does.
+// Op is the operation of a [Write].
 type Op uint8
 
 // The operations.
@@ -267,13 +264,13 @@ func matches(tags []ETag, current *Plant) bool {
 	return slices.Contains(tags, AnyETag) || slices.Contains(tags, current.ETag())
 }
 
-// Outcome is what a write did.
+// Outcome is the effect of a write.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Created   Outcome = iota // there was no plant with this id
-	Unchanged                // the same plant existed already
+	Unchanged                // the same plant already existed
 	Replaced                 // a different plant existed
 	Deleted
 )
@@ -284,8 +281,8 @@ type Result struct {
 	Err     error
 }
 
-// EventType returns the type of the event that the log of changes gets, or "" if nothing has
-// changed.
+// EventType returns the type of the event that the log of changes records, or "" if nothing
+// has changed.
 func (r Result) EventType() EventType {
 	switch {
 	case r.Err != nil || r.Outcome == Unchanged:
@@ -298,11 +295,10 @@ func (r Result) EventType() EventType {
 	return PlantDeleted
 }
 
-// Decide returns what the write does to the current plant, which is nil if there is
-// none. It defines the semantics of writes for every store.
-//
-// A Replace with the plant that exists already succeeds even if its Match no longer
-// holds: it is treated as a retry of one that was applied.
+// Decide returns what the write does to the current plant, which is nil if there is none.
+// It defines the semantics of writes for every store. A Replace with a plant that already
+// exists exactly as sent succeeds even if its Match no longer holds: it is treated as a
+// retry of one that was applied.
 func (w *Write) Decide(current *Plant) Result {
 	switch {
 	case w.Op == Delete && current == nil:
@@ -335,8 +331,8 @@ type Query struct {
 	Limit int
 }
 
-// Filtered reports whether the query selects plants by what they contain, so that
-// answering it may examine many more than it selects.
+// Filtered reports whether the query selects plants by their contents, so that answering it
+// may examine many more than it selects.
 func (q Query) Filtered() bool { return q.Tag.present || q.Contains != "" }
 
 // Page is one page of plants.

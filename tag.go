@@ -11,14 +11,14 @@ type TagQuery struct {
 	Limit int
 }
 
-// Start returns the least text that a tag of the query can be.
+// Start returns the least text that a tag can have to match the query.
 func (q TagQuery) Start() string { return max(q.Prefix, q.From) }
 
-// MaxTagPlants is up to how many plants of a tag are counted.
+// MaxTagPlants is the number up to which the plants of a tag are counted.
 const MaxTagPlants = 1000
 
-// TagCount is a tag, and how many plants have it: Plants, which is at most [MaxTagPlants], or
-// more than that.
+// TagCount is a tag and its number of plants: Plants, which is at most [MaxTagPlants], or
+// more than that if More is set.
 type TagCount struct {
 	Tag    string
 	Plants int
@@ -31,6 +31,6 @@ type TagPage struct {
 	// Next is the From of the next page, or empty if this page is the last. It is the
 	// shortest text that is after this page, and not after the next.
 	Next string
-	// Plant is a plant that has the last of the tags. Only a [Store] sets it.
+	// Plant is a plant with the last of the tags. Only a [Store] sets it.
 	Plant ID
 }

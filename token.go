@@ -72,7 +72,7 @@ type TokenHash [sha256.Size]byte
 // about the secret.
 func (h TokenHash) ID() string { return hex.EncodeToString(h[:idSize]) }
 
-// idSize is how many bytes of a hash are its id.
+// idSize is the number of bytes of a hash in its id.
 const idSize = 6
 
 // HashesWithID returns the least and the greatest hash with this id. It reports false if none has
@@ -87,11 +87,10 @@ func HashesWithID(id string) (least, greatest TokenHash, ok bool) {
 	return least, greatest, err == nil && least.ID() == id
 }
 
-// Actor is who changes tokens or webhooks. The zero Actor is a server that does so by
-// itself.
+// Actor is who changes tokens or webhooks. The zero Actor is a server that acts by itself.
 type Actor struct {
 	// Name is what the log of changes records: the public id of a token, the issuer and
-	// subject of an identity provider's, or [Operator].
+	// subject of an identity provider's token, or [Operator].
 	Name string
 	// Token is the store's token that the actor uses, or nil.
 	Token *TokenHash
@@ -120,14 +119,13 @@ func (a *Actor) Check(find func(TokenHash) (Token, error)) error {
 	return token.Check(time.Now())
 }
 
-// Token is what the store knows about a bearer token. Times have a precision of
-// seconds; the zero time means never.
+// Token is the store's record of a bearer token. Times have a precision of seconds; the
+// zero time means never.
 type Token struct {
 	Hash   TokenHash
 	Name   string
 	Scopes []Scope
-	// Rate is how many requests the token may make. The zero Rate means the server's
-	// default.
+	// Rate is the rate limit of the token. The zero Rate means the server's default.
 	Rate     Rate
 	Created  time.Time
 	Expires  time.Time
@@ -135,9 +133,8 @@ type Token struct {
 	LastUsed time.Time
 }
 
-// TokenInfo is what the interface shows of a token: one of the store's, which has an ID
-// and a Name, or an identity provider's, which has an Issuer and a Subject. The zero time
-// means never.
+// TokenInfo is a token as the interface shows it: one of the store's, with an ID and a
+// Name, or an identity provider's, with an Issuer and a Subject. The zero time means never.
 type TokenInfo struct {
 	ID, Name        string
 	Issuer, Subject string
@@ -149,7 +146,7 @@ type TokenInfo struct {
 	LastUsed        time.Time
 }
 
-// Info returns what the interface shows of the token.
+// Info returns the token as the interface shows it.
 func (t *Token) Info() TokenInfo {
 	return TokenInfo{
 		ID: t.Hash.ID(), Name: t.Name, Scopes: t.Scopes, Rate: t.Rate,
@@ -157,8 +154,8 @@ func (t *Token) Info() TokenInfo {
 	}
 }
 
-// Logged returns what the log of changes has of the token: times in whole seconds of UTC,
-// and not when it was last used.
+// Logged returns the token as the log of changes records it: with times in whole seconds of
+// UTC, and without its last use.
 func (t *Token) Logged() TokenInfo {
 	info := t.Info()
 	info.LastUsed = time.Time{}
@@ -168,7 +165,7 @@ func (t *Token) Logged() TokenInfo {
 	return info
 }
 
-// NewToken is what a caller asks for when it creates a token over the interface.
+// NewToken is a caller's request for a token over the interface.
 type NewToken struct {
 	Name   string
 	Scopes []Scope
@@ -176,8 +173,8 @@ type NewToken struct {
 	// set, the server chooses.
 	Expires       time.Time
 	DefaultExpiry bool
-	// Rate is how many requests the token may make. The zero Rate means the rate of its
-	// creator's token or, if that has none, the server's default.
+	// Rate is the rate limit of the token. The zero Rate means the rate of its creator's
+	// token or, if that has none, the server's default.
 	Rate Rate
 }
 
@@ -188,10 +185,10 @@ const DefaultLifetime = 90 * 24 * time.Hour
 // bytes.
 const MaxTokenName = 200
 
-// Grant returns the token that a caller gets who asks for one with their own token. limit is
-// the caller's rate limit, which is the server's default if their token has no rate; the
-// zero Rate is no limit. Nobody can grant a scope, a lifetime or a rate that they do not
-// have: that fails with ErrPrivilege.
+// Grant returns the token that a caller with the token own asks for. limit is the caller's
+// rate limit, which is the server's default if their token has no rate; the zero Rate is no
+// limit. Nobody can grant a scope, a lifetime or a rate beyond their own: that fails with
+// ErrPrivilege.
 func (n *NewToken) Grant(own *Token, limit Rate, now time.Time) (Token, error) {
 	for _, s := range n.Scopes {
 		if !own.Allows(s) {
@@ -218,8 +215,7 @@ func (n *NewToken) Grant(own *Token, limit Rate, now time.Time) (Token, error) {
 	return Token{Name: n.Name, Scopes: n.Scopes, Rate: cmp.Or(n.Rate, own.Rate), Created: now, Expires: expires}, nil
 }
 
-// MaxTokens is how many active tokens a store may have for another to be created by anyone
-// but [Operator].
+// MaxTokens is the number of active tokens at which only [Operator] can create another.
 const MaxTokens = 10_000
 
 // Of the tokens that have ended, by revocation or else by expiry, a store keeps those that
@@ -232,8 +228,8 @@ const (
 // ActiveAt reports whether the token is neither revoked nor expired at this time.
 func (t *Token) ActiveAt(now time.Time) bool { return t.Revoked.IsZero() && !t.ExpiredAt(now) }
 
-// Check returns nil if the token is active at this time, and otherwise the error that
-// whoever uses it gets: ErrBadToken or ErrTokenExpired.
+// Check returns nil if the token is active at this time, and otherwise the error for its
+// user: ErrBadToken or ErrTokenExpired.
 func (t *Token) Check(now time.Time) error {
 	switch {
 	case !t.Revoked.IsZero():

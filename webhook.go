@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxWebhooks is how many webhooks a store may have.
+// MaxWebhooks is the largest number of webhooks in a store.
 const MaxWebhooks = 100
 
 // The limits of a webhook's texts, in bytes.
@@ -32,13 +32,13 @@ type Webhook struct {
 	Types       []EventType `json:"types,omitempty"` // all if it is empty
 	Description string      `json:"description,omitempty"`
 	Created     time.Time   `json:"created"`
-	// By is who created it, as in an [Event], or empty if an older release did. It stays
-	// when that token ends, and so does the webhook.
+	// By is who created the webhook, as in an [Event], or empty if an older release did.
+	// Both remain when that token ends.
 	By string `json:"by,omitempty"`
-	// Secrets sign what is sent, the newest first. They are sealed if the server has a
-	// key for that.
+	// Secrets sign the messages, the newest first. They are sealed if the server has a key
+	// for that.
 	Secrets []WebhookSecret `json:"secrets"`
-	// Disabled says why nothing is sent, or is empty while the webhook is active.
+	// Disabled is the reason that nothing is sent, or empty while the webhook is active.
 	Disabled string `json:"disabled,omitempty"`
 	// Epoch changes whenever a client moves the position or resumes the webhook. A
 	// server that delivers for an older epoch starts over.
@@ -51,29 +51,29 @@ type Webhook struct {
 	Health WebhookHealth `json:"-"`
 }
 
-// WebhookSecret is a secret that signs until it expires, if it does.
+// WebhookSecret is a secret that signs until it expires, if ever.
 type WebhookSecret struct {
 	Secret  string    `json:"secret"` // whsec_ and base64, or sealed
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Lease says which server delivers for a webhook. Its owner renews it all the time. If
+// Lease names the server that delivers for a webhook. Its owner renews it all the time. If
 // it does not change for a while, another server takes it.
 type Lease struct {
 	Owner   string `json:"owner,omitempty"`
 	Renewal int64  `json:"renewal,omitempty"`
 }
 
-// Progress is how far a webhook has come: everything up to Position was delivered, except
-// what is pending.
+// Progress is how far a webhook has come: every event up to Position was delivered, except
+// the pending ones.
 type Progress struct {
 	Position  Cursor         `json:"position"`
 	Pending   []PendingEvent `json:"pending,omitempty"`
-	Delivered time.Time      `json:"delivered,omitzero"` // when an event last was
+	Delivered time.Time      `json:"delivered,omitzero"` // when an event was last delivered
 	Error     string         `json:"error,omitempty"`    // why an attempt last failed
 }
 
-// PendingEvent is an event that was not delivered although later ones may have been.
+// PendingEvent is an undelivered event, although later ones may have been delivered.
 type PendingEvent struct {
 	Event    Cursor    `json:"event"`
 	ID       ID        `json:"id"`             // of the plant
@@ -83,36 +83,37 @@ type PendingEvent struct {
 	Next     time.Time `json:"next,omitzero"`  // when the next attempt is due
 }
 
-// WebhookHealth says whether events arrive at a webhook. Every server derives it from the
+// WebhookHealth is the state of a webhook's deliveries. Every server derives it from the
 // progress and the log of changes, whichever of them delivers.
 type WebhookHealth struct {
 	// Delivered is when an event was last delivered, or zero.
 	Delivered time.Time
-	// Failing describes the oldest event not delivered if the last attempt at it has failed,
+	// Failing describes the oldest undelivered event if the last attempt at it has failed,
 	// and is nil otherwise.
 	Failing *Failing
-	// Pending is how many events were not delivered, counted as in a [Backlog] and up to
+	// Pending is the number of undelivered events, counted as in a [Backlog] and up to
 	// MaxPending, and Lag the age of the oldest.
 	Pending int
 	Lag     time.Duration
 }
 
-// Failing is an event that could not be delivered so far.
+// Failing is an event that could not yet be delivered.
 type Failing struct {
 	Since    time.Time `json:"since"`    // when the first attempt failed, since the webhook was resumed if it was
-	Attempts int       `json:"attempts"` // all that failed
+	Attempts int       `json:"attempts"` // the number of failed attempts
 	Error    string    `json:"error"`    // why an attempt last failed, at this event or another of the webhook
 }
 
-// Backlog is how many of the next MaxPending events of the log after the position of a webhook
-// are of its types, and when the first of them was committed, zero if there is none. Events
-// beyond them do not count, so that the backlogs of all webhooks are quickly counted.
+// Backlog counts the events of a webhook's types among the next MaxPending events of the
+// log after its position. It also has the time at which the first of them was committed,
+// zero if there is none. Later events do not count, so that the backlogs of all webhooks
+// are quickly counted.
 type Backlog struct {
 	Events int
 	Oldest time.Time
 }
 
-// MaxPending is how far pending events are counted.
+// MaxPending is the number up to which pending events are counted.
 const MaxPending = 1000
 
 // Delivery is one attempt to deliver an event.
@@ -127,7 +128,7 @@ type Delivery struct {
 	Response string        `json:"response,omitempty"` // its start
 }
 
-// MaxDeliveries is how many attempts are remembered for each webhook.
+// MaxDeliveries is the number of attempts that are kept for each webhook.
 const MaxDeliveries = 100
 
 const webhookSecretPrefix = "whsec_"
@@ -169,8 +170,8 @@ func isPort(text string) bool {
 	return text == "" || err == nil && port > 0
 }
 
-// Validate returns all that is wrong with the configuration. Whether the URL may be
-// called is not decided here.
+// Validate returns everything that is wrong with the configuration. It does not decide
+// whether the URL may be called.
 func (w *Webhook) Validate() error {
 	var p Problems
 	switch u, err := url.Parse(w.URL); {
