@@ -19,7 +19,7 @@ const (
 	ErrType         Code = 40004 // a field has the wrong type
 	ErrRange        Code = 40005 // an id is outside the range of int64
 	ErrParameter    Code = 40006 // a path, query or condition parameter is invalid
-	ErrNotCSV       Code = 40007 // a file or a record of it is not CSV
+	ErrNotCSV       Code = 40008 // a file or a record of it is not CSV
 	ErrIDTaken      Code = 40010 // another plant has this id
 	ErrNoToken      Code = 40101 // the request has no token
 	ErrBadToken     Code = 40102 // the token is unknown, malformed or revoked

@@ -34,7 +34,7 @@ func TestImportOfATable(t *testing.T) {
 			"none;;;",
 			"last;;-5;",
 		}, "\n")
-		want := []string{"5:40010", "8:40007", "9:40007", "10:40005", "11:40004", "12:40004"}
+		want := []string{"5:40010", "8:40008", "9:40008", "10:40005", "11:40004", "12:40004"}
 		s.call(t, "POST", "/import", body, csv).wantReport(t, 3, 1, 6, want...)
 		s.wantStored(t, plant(-5, "last"), plant(1, "there"), plant(2, "b", "x"), plant(3, "two\nlines", ""))
 		s.call(t, "POST", "/import", body, csv+"; charset=utf-8").wantReport(t, 0, 4, 6, want...)

@@ -14,7 +14,7 @@ class Code(IntEnum):
     TYPE = 40004
     RANGE = 40005
     PARAMETER = 40006
-    NOT_CSV = 40007
+    NOT_CSV = 40008
     ID_TAKEN = 40010
     NO_TOKEN = 40101
     BAD_TOKEN = 40102
