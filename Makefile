@@ -27,7 +27,7 @@ e2e:
 torture:
 	.ci/deps e2e
 	.ci/deps tools
-	PLANTSTORE_TORTURE=1 PLANTSTORE_TEST_ALL=1 PLANTSTORE_ARTIFACTS=$(CURDIR)/artifacts go test -tags torture -p 1 -parallel 1 -count=1 -timeout 12h -v -run '$(TORTURE)' ./e2e/... ./internal/wire ./internal/http1
+	.ci/torture '$(TORTURE)'
 
 # first-minute measures how long a newcomer waits for the first plant, with empty caches.
 first-minute:
@@ -43,4 +43,4 @@ bench-quick:
 	cd bench && go run . -quick
 
 fmt:
-	go tool gofumpt -w .
+	go tool -modfile=internal/tools/go.mod gofumpt -w .

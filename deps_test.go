@@ -42,25 +42,23 @@ var layers = [][]string{
 	{"plantstore/internal/server", "plantstore/internal/console", "plantstore/internal/upload", "plantstore/internal/mirror"},
 	{"plantstore/internal/app"},
 	{"plantstore/internal/servertest", "plantstore/cmd/plantstore", "plantstore/examples/receiver"},
-	{"plantstore/e2e/harness", "plantstore/e2e/harness/eager"},
-	{"plantstore/e2e/crash", "plantstore/e2e/cluster", "plantstore/e2e/abuse", "plantstore/e2e/browser", "plantstore/e2e/clients", "plantstore/e2e/listen", "plantstore/e2e/observe", "plantstore/deploy"},
+	{"plantstore/deploy"},
 }
 
 // wired lists the packages that only the given ones may import: everything is wired in
 // internal/app, for the command and the tests, which open the store. Test helpers are for
 // tests only.
 var wired = map[string][]string{
-	"plantstore/internal/sqlite":          {"plantstore/internal/app", "plantstore/cmd/plantstore", "plantstore/internal/servertest", "plantstore/e2e/harness/eager"},
-	"plantstore/internal/postgres":        {"plantstore/internal/app", "plantstore/cmd/plantstore", "plantstore/internal/servertest", "plantstore/e2e/harness/eager"},
+	"plantstore/internal/sqlite":          {"plantstore/internal/app", "plantstore/cmd/plantstore", "plantstore/internal/servertest"},
+	"plantstore/internal/postgres":        {"plantstore/internal/app", "plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/http1":           {"plantstore/internal/app"},
-	"plantstore/internal/app":             {"plantstore/cmd/plantstore", "plantstore/internal/servertest", "plantstore/e2e/harness/eager"},
+	"plantstore/internal/app":             {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/storetest":       {},
 	"plantstore/internal/wire/wiretest":   {},
-	"plantstore/internal/testenv":         {"plantstore/internal/postgres/pgtest", "plantstore/internal/servertest", "plantstore/e2e/harness"},
+	"plantstore/internal/testenv":         {"plantstore/internal/postgres/pgtest", "plantstore/internal/servertest"},
 	"plantstore/internal/postgres/pgtest": {"plantstore/internal/servertest"},
 	"plantstore/internal/servertest":      {},
 	"plantstore/cmd/plantstore":           {},
-	"plantstore/e2e/harness":              {},
 }
 
 // drivers says which store a database driver belongs to.

@@ -62,7 +62,7 @@ func read(t *testing.T, path string) string {
 func helpPages(t *testing.T) map[string]string {
 	t.Helper()
 	statSources(t)
-	binary, err := testenv.Binary(t.TempDir())
+	binary, err := testenv.Binary(".", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if binary, err = testenv.Binary(dir); err != nil {
+	if binary, err = testenv.Binary("..", dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -183,8 +183,8 @@ func scrape() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("go", "test", "-count=1", "-run", "^TestScrapes$", "./e2e/observe", "-args", "-scrapes", dir)
-	cmd.Dir = "../.."
+	cmd := exec.Command("go", "test", "-count=1", "-run", "^TestScrapes$", "./observe", "-args", "-scrapes", dir)
+	cmd.Dir = "../../e2e"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}

@@ -112,7 +112,7 @@ func TestImportRates(t *testing.T) {
 	}
 }
 
-// buildGo builds a program, or statements, as a program of this module and returns its path.
+// buildGo builds a program, or statements, as a program of the product's module, and returns its path.
 func buildGo(t *testing.T, dir, code string) string {
 	t.Helper()
 	if !strings.HasPrefix(code, "package main") {
@@ -132,7 +132,7 @@ func buildGo(t *testing.T, dir, code string) string {
 		t.Fatal(err)
 	}
 	list, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "example")
-	write(t, list, fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "e2e", "clients", "example", "main.go"), source))
-	run(t, root, nil, need(t, "go"), "build", "-overlay", list, "-o", program, "./e2e/clients/example")
+	write(t, list, fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "examples", "example", "main.go"), source))
+	run(t, root, nil, need(t, "go"), "build", "-overlay", list, "-o", program, "./examples/example")
 	return program
 }

@@ -28,7 +28,7 @@ func TestTheTypeScriptTypesAreCurrent(t *testing.T) {
 	}
 	schemas := at(at(root.Content[0], "components"), "schemas")
 	var b strings.Builder
-	b.WriteString("// Generated from openapi.yaml: go test ./e2e/clients -run TypesAreCurrent -update\n" +
+	b.WriteString("// Generated from openapi.yaml: go -C e2e test ./clients -run TypesAreCurrent -update\n" +
 		"//\n// An id is a bigint, because a number loses integers above 2^53. Other integers are\n" +
 		"// numbers. The schemas Error and Event have other names here: those are JavaScript's.\n")
 	for i := 0; i < len(schemas.Content); i += 2 {
@@ -47,7 +47,7 @@ func TestTheTypeScriptTypesAreCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Error("clients/typescript/src/types.ts does not match openapi.yaml: run go test ./e2e/clients -run TypesAreCurrent -update")
+		t.Error("clients/typescript/src/types.ts does not match openapi.yaml: run go -C e2e test ./clients -run TypesAreCurrent -update")
 	}
 }
 

@@ -51,7 +51,7 @@ var buildEager = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	AtExit(func() { os.RemoveAll(dir) })
-	return testenv.Build(dir, "plantstore/e2e/harness/eager")
+	return testenv.Build("..", dir, "./harness/eager")
 })
 
 // Release020 is the commit of release 0.2.0.

@@ -37,7 +37,7 @@ func Main(run func() int) (code int) {
 		return failed(err)
 	}
 	defer os.RemoveAll(dir)
-	if binary, err = testenv.Binary(dir); err != nil {
+	if binary, err = testenv.Binary(Root, dir); err != nil {
 		return failed(err)
 	}
 	if dir := Artifacts(); dir != "" {

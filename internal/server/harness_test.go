@@ -16,18 +16,11 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/e2e/harness"
-	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/servertest"
 	"plantstore/internal/testenv"
 )
 
-func TestMain(m *testing.M) {
-	if testenv.TwoServers() {
-		os.Exit(harness.Main(func() int { return pgtest.Main(m) }))
-	}
-	servertest.Main(m)
-}
+func TestMain(m *testing.M) { servertest.Main(m) }
 
 // service is a running server. Every exchange with it is validated against
 // openapi.yaml.
@@ -47,7 +40,7 @@ func start(t testing.TB, opts servertest.Options) *service {
 func startDefault(t testing.TB) *service {
 	t.Helper()
 	if testenv.TwoServers() {
-		return startTwo(t)
+		return newService(t, servertest.StartTwo(t))
 	}
 	return start(t, servertest.Options{})
 }
@@ -68,7 +61,7 @@ func onEveryStore(t *testing.T, test func(t *testing.T, s *service)) {
 	t.Helper()
 	if testenv.TwoServers() {
 		t.Parallel()
-		test(t, startTwo(t))
+		test(t, newService(t, servertest.StartTwo(t)))
 		return
 	}
 	servertest.OnEveryStore(t, func(t *testing.T, s *servertest.Server) { test(t, newService(t, s)) })

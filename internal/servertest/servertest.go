@@ -100,12 +100,15 @@ func Start(t testing.TB, opts Options) *Server {
 	t.Helper()
 	OfOneServer(t)
 	s := Launch(opts)
-	t.Cleanup(func() {
-		if err := s.end(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check(t, s.end()) })
 	return s
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // OfOneServer skips a test of one server if those of two are run. [Start] calls it.
@@ -119,7 +122,14 @@ func OfOneServer(t testing.TB) {
 // Launch starts a server for an example, which has no [testing.TB]. The caller stops
 // it. It panics if it fails.
 func Launch(opts Options) *Server {
-	s := &Server{Log: new(Log), ended: make(chan error, 1)}
+	s := launch(opts, new(Log))
+	s.Token = s.NewToken(plantstore.AllScopes()...)
+	return s
+}
+
+// launch starts a server without a token.
+func launch(opts Options, log *Log) *Server {
+	s := &Server{Log: log, ended: make(chan error, 1)}
 	if opts.Listener == nil {
 		opts.Listener = must(net.Listen("tcp", "127.0.0.1:0"))
 	}
@@ -140,7 +150,6 @@ func Launch(opts Options) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	go func() { s.ended <- server.Run(ctx) }()
-	s.Token = s.NewToken(plantstore.AllScopes()...)
 	return s
 }
 

@@ -78,19 +78,19 @@ func NeedsTools(t testing.TB, root string) {
 	}
 }
 
-// Binary returns the path of the plantstore under test. It builds it into the folder, unless
-// the whole run has it already.
-func Binary(dir string) (string, error) {
+// Binary returns the path of the plantstore under test. It builds it from the root of the
+// repository into the folder, unless the whole run has it already.
+func Binary(root, dir string) (string, error) {
 	if built := os.Getenv("PLANTSTORE_TEST_BIN"); built != "" {
 		return filepath.Join(built, "plantstore"), nil
 	}
-	return Build(dir, "plantstore/cmd/plantstore")
+	return Build(root, dir, "./cmd/plantstore")
 }
 
-// Build builds a program into the folder and returns its path.
-func Build(dir, pkg string) (string, error) {
+// Build builds a program of a module into the folder and returns its path.
+func Build(module, dir, pkg string) (string, error) {
 	program := filepath.Join(dir, path.Base(pkg))
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, pkg).CombinedOutput()
+	out, err := exec.Command("go", "-C", module, "build", "-buildvcs=false", "-o", program, pkg).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}

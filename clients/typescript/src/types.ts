@@ -1,4 +1,4 @@
-// Generated from openapi.yaml: go test ./e2e/clients -run TypesAreCurrent -update
+// Generated from openapi.yaml: go -C e2e test ./clients -run TypesAreCurrent -update
 //
 // An id is a bigint, because a number loses integers above 2^53. Other integers are
 // numbers. The schemas Error and Event have other names here: those are JavaScript's.

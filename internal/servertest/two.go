@@ -1,4 +1,4 @@
-package server_test
+package servertest
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,37 +13,32 @@ import (
 	"time"
 
 	"plantstore"
-	"plantstore/e2e/harness"
 	"plantstore/internal/postgres"
 	"plantstore/internal/postgres/pgtest"
-	"plantstore/internal/servertest"
 	"plantstore/internal/testenv"
 )
 
-// startTwo starts two servers, each the real binary, on one database. Requests go to them in turn.
-// The database is behind a pooler if [testenv.Pooled]. Otherwise the servers have no more
-// connections than they need, and both must be ready throughout the test.
-func startTwo(t testing.TB) *service {
+// StartTwo starts two servers on one database, which stop when the test ends. Requests to the one
+// that it returns go to them in turn. The database is behind a pooler if [testenv.Pooled].
+// Otherwise the servers have no more connections than they need, and both must be ready throughout
+// the test.
+func StartTwo(t testing.TB) *Server {
 	t.Helper()
 	const least = 4
-	db, own, args := "", "", []string{"--auth-failures", "off", "--store-timeout", testenv.Timeout.String()}
+	opts := postgres.Options{StoreTimeout: testenv.Timeout}
+	db, own := "", ""
 	if testenv.Pooled() {
 		db = pgtest.Fresh(t)
 		own = db
 	} else {
 		db, own = pgtest.Limited(t, 2*least)
-		args = append(args, "--db-connections", strconv.Itoa(least))
 	}
-	store, err := postgres.Open(own, postgres.Options{StoreTimeout: testenv.Timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	s := &servertest.Server{Store: store, Log: new(servertest.Log)}
-	t.Cleanup(s.Stop)
-	s.Token = s.NewToken(plantstore.AllScopes()...) // so the servers add no first token
+	s := &Server{Store: must(postgres.Open(own, opts)), Log: new(Log)}
+	t.Cleanup(func() { s.Store.Close() })
+	t.Cleanup(func() { check(t, s.end()) })
+	s.Token = s.NewToken(plantstore.AllScopes()...)
 
-	var servers [2]*harness.Server
+	var servers [2]*Server
 	var requests atomic.Int64
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -58,24 +51,21 @@ func startTwo(t testing.TB) *service {
 	})
 	t.Cleanup(balancer.Close)
 	s.URL, s.Origin, s.Addr = balancer.URL, balancer.URL, balancer.Listener.Addr().String()
-	if s.BaseURL, err = url.Parse(s.URL); err != nil {
-		t.Fatal(err)
+	s.BaseURL = URL(s.URL)
+	if !testenv.Pooled() {
+		opts.Connections = least
 	}
 	for i := range servers {
-		servers[i] = harness.New(t, db, append(args, "--base-url", s.URL)...)
-		servers[i].Run()
-		t.Cleanup(func() {
-			if s.HasSecret([]byte(servers[i].Log())) {
-				t.Error("the secret of a token is in the log of a server")
-			}
-		})
+		one := launch(Options{Store: must(postgres.Open(db, opts)), StoreTimeout: testenv.Timeout, BaseURL: s.BaseURL}, s.Log)
+		t.Cleanup(func() { check(t, one.end()) })
+		servers[i] = one
 	}
 	if !testenv.Pooled() {
 		for _, one := range servers {
-			staysReady(t, "http://"+one.Addr+"/readyz")
+			staysReady(t, one.Origin+"/readyz")
 		}
 	}
-	return newService(t, s)
+	return s
 }
 
 // staysReady asks a server again and again whether it is ready, until the test ends.
