@@ -66,7 +66,7 @@ func TestEveryScopedOperationSaysWhichScopeItNeeds(t *testing.T) {
 			continue
 		}
 		operation := doc.Paths.Value(path).GetOperation(r.Method)
-		want := "Any valid token may."
+		want := "Needs a valid token, and no scope."
 		switch len(r.Scopes) {
 		case 1:
 			want = "Needs the scope `" + string(r.Scopes[0]) + "`."
