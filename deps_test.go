@@ -31,7 +31,7 @@ var layers = [][]string{
 		"plantstore/client",
 		"plantstore/internal/auth",
 		"plantstore/internal/commit",
-		"plantstore/internal/http1",
+		"plantstore/internal/httpd",
 		"plantstore/internal/sqlite",
 		"plantstore/internal/postgres",
 		"plantstore/internal/postgres/pgtest",
@@ -51,7 +51,7 @@ var layers = [][]string{
 var wired = map[string][]string{
 	"plantstore/internal/sqlite":          {"plantstore/internal/app", "plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/postgres":        {"plantstore/internal/app", "plantstore/cmd/plantstore", "plantstore/internal/servertest"},
-	"plantstore/internal/http1":           {"plantstore/internal/app"},
+	"plantstore/internal/httpd":           {"plantstore/internal/app"},
 	"plantstore/internal/app":             {"plantstore/cmd/plantstore", "plantstore/internal/servertest"},
 	"plantstore/internal/storetest":       {},
 	"plantstore/internal/wire/wiretest":   {},

@@ -20,7 +20,7 @@ import (
 	"plantstore/internal/auth"
 	"plantstore/internal/commit"
 	"plantstore/internal/console"
-	"plantstore/internal/http1"
+	"plantstore/internal/httpd"
 	"plantstore/internal/postgres"
 	"plantstore/internal/rules"
 	"plantstore/internal/server"
@@ -103,7 +103,7 @@ type App struct {
 	Handler *server.Server
 
 	opts   Options
-	web    *http1.Server
+	web    *httpd.Server
 	clock  *rules.Clock
 	guard  *auth.Guard
 	writer *commit.Writer
@@ -182,7 +182,7 @@ func New(opts Options) (*App, error) {
 	if opts.Wrap != nil {
 		web.Handler = opts.Wrap(a.Handler)
 	}
-	a.web = http1.New(web, a.Handler.IsFast)
+	a.web = httpd.New(web, a.Handler.IsFast)
 	a.web.MaxConnections = opts.MaxConnections
 	a.Handler.WatchConnections(a.web)
 	return a, nil

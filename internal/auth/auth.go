@@ -82,7 +82,7 @@ type Guard struct {
 	opts  Options
 
 	mu    sync.Mutex // held while cache is replaced
-	cache atomic.Pointer[snapshot]
+	cache atomic.Pointer[activeTokens]
 
 	lookups  singleflight.Group
 	turn     *semaphore.Weighted // held by the lookup that runs
@@ -94,16 +94,16 @@ type Guard struct {
 	unrecorded map[plantstore.TokenHash]time.Time
 }
 
-// snapshot is the store's active tokens at some time. It is immutable, except for the last
-// use of its tokens.
-type snapshot struct {
+// activeTokens are the store's tokens that were active when it loaded them. They are immutable,
+// except for their last use.
+type activeTokens struct {
 	loaded   time.Time // zero until the first load
 	tokens   map[plantstore.TokenHash]*entry
 	replaced chan struct{} // closed once there is another
 }
 
-// entry is a token and its last use. The next snapshot shares the last use and the caller's
-// limiter.
+// entry is a token and its last use. The entry that replaces it shares the last use and the
+// caller's limiter.
 type entry struct {
 	caller Caller
 	use    *lastUse
@@ -150,7 +150,7 @@ func New(store plantstore.Tokens, opts Options) *Guard {
 		failures: newAddressLimits(opts.AuthFailures),
 		provider: newProvider(opts.OIDC, opts.RateLimit, opts.Log), unrecorded: map[plantstore.TokenHash]time.Time{},
 	}
-	g.cache.Store(&snapshot{tokens: map[plantstore.TokenHash]*entry{}, replaced: make(chan struct{})})
+	g.cache.Store(&activeTokens{tokens: map[plantstore.TokenHash]*entry{}, replaced: make(chan struct{})})
 	return g
 }
 
@@ -162,7 +162,7 @@ func (g *Guard) Admit(r *http.Request, scopes []plantstore.Scope, now time.Time)
 	if caller == nil {
 		return nil, g.countFailure(r, err)
 	}
-	if l := caller.limiter; l != nil && !l.allowed.take(now) {
+	if l := caller.limiter; l != nil && !l.requests.allow(now) {
 		return caller, l.refuse(r.Context(), now, "too many requests with this token")
 	}
 	return caller, err
@@ -178,7 +178,7 @@ func (g *Guard) countFailure(r *http.Request, err error) error {
 		return err
 	}
 	l, now := g.failures.of(g.Subscriber(r)), time.Now()
-	if !errors.Is(err, errFlood) && l.allowed.take(now) {
+	if !errors.Is(err, errFlood) && l.requests.allow(now) {
 		return err
 	}
 	return l.refuse(r.Context(), now, "too many requests without a valid token from this address")
@@ -293,7 +293,7 @@ func (g *Guard) awaitLoad(ctx context.Context, hash plantstore.TokenHash) *entry
 }
 
 // replace makes next the cache. The caller holds the mutex.
-func (g *Guard) replace(next *snapshot) {
+func (g *Guard) replace(next *activeTokens) {
 	next.replaced = make(chan struct{})
 	close(g.cache.Swap(next).replaced)
 }
@@ -321,7 +321,7 @@ func (g *Guard) add(token plantstore.Token) *entry {
 	}
 	e := g.newEntry(token, nil)
 	e.added = time.Now()
-	next := &snapshot{loaded: cache.loaded, tokens: maps.Clone(cache.tokens)}
+	next := &activeTokens{loaded: cache.loaded, tokens: maps.Clone(cache.tokens)}
 	next.tokens[token.Hash] = e
 	g.replace(next)
 	return e
@@ -386,7 +386,7 @@ func (g *Guard) reload(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	last := g.cache.Load()
-	next := &snapshot{loaded: start, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
+	next := &activeTokens{loaded: start, tokens: make(map[plantstore.TokenHash]*entry, len(tokens))}
 	for _, t := range tokens {
 		next.tokens[t.Hash] = g.newEntry(t, last.tokens[t.Hash])
 	}

@@ -56,7 +56,7 @@ func TestProviderRemembersABoundedNumber(t *testing.T) {
 		}
 		first := remember(0)
 		for i := range 3 * maxSubjects {
-			remember(i).allowed.take(time.Now())
+			remember(i).requests.allow(time.Now())
 			if len(p.verified) > maxVerified || len(p.limiters) > maxSubjects+1 {
 				t.Fatalf("after %d there are %d tokens and %d limiters", i, len(p.verified), len(p.limiters))
 			}

@@ -26,8 +26,8 @@ const (
 type limiter struct {
 	rate     plantstore.Rate
 	policy   []string // the header RateLimit-Policy
-	allowed  bucket   // requests
-	refusals bucket   // refusals that are not held back
+	requests bucket
+	refusals bucket // refusals that are not held back
 }
 
 func newLimiter(r plantstore.Rate) *limiter {
@@ -35,27 +35,27 @@ func newLimiter(r plantstore.Rate) *limiter {
 		return nil
 	}
 	l := &limiter{rate: r}
-	l.allowed.init(r)
+	l.requests.init(r)
 	refusals := plantstore.Rate{N: maxRefusals, Burst: min(r.Burst, refusalBurst), Per: time.Second}
 	if r.PerSecond() < maxRefusals {
 		refusals.N, refusals.Per = r.N, r.Per
 	}
 	l.refusals.init(refusals)
-	l.policy = []string{`"token";q=` + strconv.Itoa(r.Burst) + ";w=" + strconv.Itoa(max(1, ceilSeconds(l.allowed.capacity)))}
+	l.policy = []string{`"token";q=` + strconv.Itoa(r.Burst) + ";w=" + strconv.Itoa(max(1, ceilSeconds(l.requests.capacity)))}
 	return l
 }
 
 // exhausted reports whether the next request would be refused.
 func (l *limiter) exhausted(now time.Time) bool {
-	left, _ := l.allowed.state(now)
+	left, _ := l.requests.state(now)
 	return left == 0
 }
 
 // refuse returns the error for a request over the limit. It returns late if refusals exceed
 // their own limit.
 func (l *limiter) refuse(ctx context.Context, now time.Time, what string) error {
-	wait := max(1, ceilSeconds(l.allowed.wait(now)))
-	if !l.refusals.take(now) {
+	wait := max(1, ceilSeconds(l.requests.wait(now)))
+	if !l.refusals.allow(now) {
 		held := time.NewTimer(holdTime)
 		defer held.Stop()
 		select {
@@ -86,8 +86,8 @@ func (b *bucket) init(r plantstore.Rate) {
 	b.full.Store(math.MinInt64 / 2) // a request may have arrived before its bucket was created
 }
 
-// take takes a token, and reports whether there was one.
-func (b *bucket) take(now time.Time) bool {
+// allow takes a token and reports whether there was one.
+func (b *bucket) allow(now time.Time) bool {
 	at := int64(now.Sub(b.created))
 	for {
 		full := b.full.Load()
@@ -141,7 +141,7 @@ func (c *Caller) SetHeaders(h http.Header, now time.Time, value *[1]string) {
 	if l == nil {
 		return
 	}
-	left, fill := l.allowed.state(now)
+	left, fill := l.requests.state(now)
 	b := append(make([]byte, 0, 32), `"token";r=`...)
 	b = append(strconv.AppendInt(b, int64(left), 10), ";t="...)
 	b = strconv.AppendInt(b, int64(ceilSeconds(fill)), 10)

@@ -15,7 +15,7 @@ func BenchmarkLimiter(b *testing.B) {
 		b.ReportAllocs()
 		now := time.Now()
 		for b.Loop() {
-			c.limiter.allowed.take(now)
+			c.limiter.requests.allow(now)
 		}
 	})
 	b.Run("headers", func(b *testing.B) {

@@ -150,7 +150,7 @@ func (p *provider) limiterOf(subject plantstore.TokenHash) *limiter {
 	if now := time.Now(); len(p.limiters) >= maxSubjects && now.Sub(p.swept) >= sweepInterval {
 		p.swept = now
 		maps.DeleteFunc(p.limiters, func(_ plantstore.TokenHash, l *limiter) bool {
-			left, _ := l.allowed.state(now)
+			left, _ := l.requests.state(now)
 			return left == p.rate.Burst
 		})
 	}

@@ -31,7 +31,7 @@ type traits uint8
 const (
 	// open routes need no token.
 	open traits = 1 << iota
-	// fast requests may be served by the fast path of internal/http1. They have no query.
+	// fast requests may be served by the fast path of internal/httpd. They have no query.
 	fast
 	// zipped responses can be large, and are compressed for clients that accept it.
 	zipped

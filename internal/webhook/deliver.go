@@ -119,7 +119,7 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 		select {
 		case <-ctx.Done():
 		case r := <-d.results:
-			reason = d.take(r)
+			reason = d.record(r)
 		case err := <-d.saves:
 			d.saving = false
 			switch {
@@ -227,8 +227,8 @@ func (d *delivery) payload(ctx context.Context, it *item) (payload, error) {
 	return payload{it.event.Type, body}, err
 }
 
-// take records the result of an attempt. It returns a reason to disable the webhook, or "".
-func (d *delivery) take(r result) (reason string) {
+// record records the result of an attempt. It returns a reason to disable the webhook, or "".
+func (d *delivery) record(r result) (reason string) {
 	switch {
 	case r.stopped:
 		d.queue.returned(r.item)
@@ -333,7 +333,7 @@ func (d *delivery) owns(w *plantstore.Webhook) bool {
 // finish saves the progress for good, and disables the webhook if there is a reason.
 func (d *delivery) finish(reason string) {
 	for d.queue.inFlight > 0 { // every sender has sent its result
-		if late := d.take(<-d.results); reason == "" {
+		if late := d.record(<-d.results); reason == "" {
 			reason = late
 		}
 	}

@@ -40,17 +40,17 @@ var special = func() (all []netip.Prefix) {
 // global6 contains all public IPv6 addresses, and none that stands for an IPv4 address.
 var global6 = netip.MustParsePrefix("2000::/3")
 
-// guard decides which addresses may be called.
-type guard struct {
+// egress decides which addresses may be called.
+type egress struct {
 	allow    []netip.Prefix // public or not, and by plain HTTP too
 	resolver *net.Resolver  // nil, except in tests
 }
 
 // check returns why an address may not be called, or nil.
-func (g guard) check(ip netip.Addr, scheme string) error {
+func (e egress) check(ip netip.Addr, scheme string) error {
 	bare := ip.Unmap().WithZone("")
 	switch {
-	case isIn(bare, g.allow):
+	case isIn(bare, e.allow):
 		return nil
 	case !isPublic(bare):
 		return fmt.Errorf("%s is not a public address; --webhook-allow can allow it", ip)
@@ -70,7 +70,7 @@ func isIn(ip netip.Addr, networks []netip.Prefix) bool {
 
 // checkURL refuses a URL with an address that must not be called. The addresses of a name
 // are checked when it is called.
-func (g guard) checkURL(text string) error {
+func (e egress) checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
 		return plantstore.Errorf(plantstore.ErrParameter, `"url" is not a URL`)
@@ -85,12 +85,12 @@ func (g guard) checkURL(text string) error {
 			// No name ends like that, and some programs read it as an IPv4 address.
 			return plantstore.Errorf(plantstore.ErrParameter, `"url" is refused: %q is neither a name nor an IP address`, plantstore.Shorten(host))
 		}
-		if u.Scheme != "https" && len(g.allow) == 0 {
+		if u.Scheme != "https" && len(e.allow) == 0 {
 			return plantstore.Errorf(plantstore.ErrParameter, `"url" must begin with https://`)
 		}
 		return nil
 	}
-	if err := g.check(ip, u.Scheme); err != nil {
+	if err := e.check(ip, u.Scheme); err != nil {
 		return plantstore.Errorf(plantstore.ErrParameter, `"url" is refused: %v`, err)
 	}
 	return nil
@@ -99,16 +99,16 @@ func (g guard) checkURL(text string) error {
 // errRefused is in the error of a connection to an address that may not be called.
 var errRefused = errors.New("the address is refused")
 
-// newClient returns an HTTP client that calls only addresses that the guard allows. It
+// newClient returns an HTTP client that calls only addresses that egress allows. It
 // checks the address that it connects to, so that the answers of a name server cannot
 // get around it.
-func (g guard) newClient(timeout time.Duration) *http.Client {
-	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver}
+func (e egress) newClient(timeout time.Duration) *http.Client {
+	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: e.resolver}
 	dialer.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
 		scheme, _ := ctx.Value(schemeKey{}).(string)
 		at, err := netip.ParseAddrPort(address)
 		if err == nil {
-			err = g.check(at.Addr(), scheme)
+			err = e.check(at.Addr(), scheme)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errRefused, err)

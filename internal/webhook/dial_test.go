@@ -12,7 +12,7 @@ import (
 )
 
 func TestURLsThatNameOurNetworkAreRefused(t *testing.T) {
-	var g guard
+	var e egress
 	for _, url := range []string{
 		"https://127.0.0.1/hook", "https://127.1.2.3", "https://10.0.0.1", "https://172.16.0.1", "https://192.168.1.1",
 		"https://169.254.169.254/latest/meta-data", "https://[::1]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:10.0.0.1]/",
@@ -27,16 +27,16 @@ func TestURLsThatNameOurNetworkAreRefused(t *testing.T) {
 		"https://1.2.3.4.5/", "https://example.0xA./",
 		"https://localhost/", "https://LOCALHOST.:8443/", "https://app.localhost/", "http://example.com/", "http://1.1.1.1/",
 	} {
-		if err := g.checkURL(url); err == nil {
+		if err := e.checkURL(url); err == nil {
 			t.Errorf("%s is allowed", url)
 		}
 	}
 	for _, url := range []string{"https://example.com/hook", "https://1.1.1.1/", "https://[2606:4700::1111]/", "https://example.com:8443/", "https://example.com./", "https://3com.example/", "https://0xa.example/", "https://xn--bcher-kva.example/"} {
-		if err := g.checkURL(url); err != nil {
+		if err := e.checkURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	open := guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	open := egress{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	for url, want := range map[string]bool{
 		"http://127.0.0.1:3000/": true, "https://127.0.0.1/": true, "http://localhost:3000/": true, "http://[::ffff:127.0.0.1]/": true,
 		"http://10.0.0.1/": false, "http://1.1.1.1/": false, "https://[::1]/": false,
@@ -83,7 +83,7 @@ func get(client *http.Client, url string) (int, error) {
 func TestClientDoesNotConnectToOurNetwork(t *testing.T) {
 	addr, count := listen(t)
 	_, port, _ := net.SplitHostPort(addr)
-	client := guard{resolver: resolver(t, func(string) []string { return []string{"127.0.0.1"} })}.newClient(defaultDelays.Attempt)
+	client := egress{resolver: resolver(t, func(string) []string { return []string{"127.0.0.1"} })}.newClient(defaultDelays.Attempt)
 	for _, host := range []string{
 		"127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "localhost.", "0.0.0.0", "[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
 		"[::ffff:127.0.0.1%25lo]", "[::1%25lo]", "[fe80::1%25lo]", "169.254.169.254", "user:password@127.0.0.1", "１２７.0.0.1", "127。0。0。1",
@@ -104,7 +104,7 @@ func TestClientDoesNotConnectToOurNetwork(t *testing.T) {
 
 // A public address may be called by https only, so the dialer has to know the scheme.
 func TestDialerKnowsTheScheme(t *testing.T) {
-	client := guard{}.newClient(defaultDelays.Attempt)
+	client := egress{}.newClient(defaultDelays.Attempt)
 	transport := client.Transport.(schemeTransport).Transport
 	errDialed := errors.New("dialed")
 	var got any
@@ -135,7 +135,7 @@ func TestClientIsNotFooledByDNS(t *testing.T) {
 	go public.Serve(l)
 	defer public.Close()
 
-	g := guard{
+	e := egress{
 		allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, // stands for a public address
 		resolver: resolver(t, func(name string) []string {
 			switch {
@@ -147,10 +147,10 @@ func TestClientIsNotFooledByDNS(t *testing.T) {
 			return []string{"127.0.0.1"}
 		}),
 	}
-	if err := g.checkURL("http://changing.example:" + port); err != nil {
+	if err := e.checkURL("http://changing.example:" + port); err != nil {
 		t.Fatal(err)
 	}
-	client := g.newClient(defaultDelays.Attempt)
+	client := e.newClient(defaultDelays.Attempt)
 	if status, err := get(client, "http://changing.example:"+port); status != 200 {
 		t.Fatalf("the first answer: got %d, %v", status, err)
 	}
@@ -215,7 +215,7 @@ func TestClientFollowsNoRedirect(t *testing.T) {
 	addr, count := listen(t)
 	server := httptest.NewServer(http.RedirectHandler("http://"+addr+"/", http.StatusTemporaryRedirect))
 	defer server.Close()
-	client := guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.newClient(defaultDelays.Attempt)
+	client := egress{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.newClient(defaultDelays.Attempt)
 	response, err := client.Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestClientUsesNoProxy(t *testing.T) {
 	addr, count := listen(t)
 	t.Setenv("HTTPS_PROXY", "http://"+addr)
 	t.Setenv("HTTP_PROXY", "http://"+addr)
-	if response, err := (guard{}).newClient(defaultDelays.Attempt).Get("https://203.0.113.1/"); err == nil {
+	if response, err := (egress{}).newClient(defaultDelays.Attempt).Get("https://203.0.113.1/"); err == nil {
 		response.Body.Close()
 	}
 	if n := count.Load(); n != 0 {

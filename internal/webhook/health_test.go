@@ -132,7 +132,7 @@ func TestErrorIsSavedOnceAndBounded(t *testing.T) {
 	d := &delivery{sender: New(newStore(t), Options{}), queue: newTestQueue(plantstore.Progress{})}
 	for i := range 10 {
 		d.queue.add(eventAt(int64(i+1), plantstore.ID(i)))
-		d.take(result{item: d.queue.next(time.Now()), attempt: plantstore.Delivery{Error: strings.Repeat("é", maxError)}})
+		d.record(result{item: d.queue.next(time.Now()), attempt: plantstore.Delivery{Error: strings.Repeat("é", maxError)}})
 	}
 	saved, err := json.Marshal(d.progress())
 	if got := strings.Count(string(saved), "é"); err != nil || got != maxReason/2 {

@@ -41,7 +41,7 @@ func (s *Sender) check(config *plantstore.Webhook) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	return s.guard.checkURL(config.URL)
+	return s.egress.checkURL(config.URL)
 }
 
 // startOf returns the position before the first event of a query.

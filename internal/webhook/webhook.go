@@ -81,7 +81,7 @@ type Sender struct {
 	store  Store
 	opts   Options
 	owner  string // named in the leases of this sender
-	guard  guard
+	egress egress
 	client *http.Client
 	sealer sealer
 	poke   chan struct{} // has a value when webhooks have changed
@@ -106,11 +106,11 @@ type sighting struct {
 
 // New returns a sender.
 func New(store Store, opts Options) *Sender {
-	g := guard{allow: opts.Allow}
+	e := egress{allow: opts.Allow}
 	opts.Clock = cmp.Or(opts.Clock, rules.NewClock("server", time.Now, opts.Log))
 	opts.Delays = cmp.Or(opts.Delays, defaultDelays)
 	return &Sender{
-		store: store, opts: opts, owner: rand.Text(), guard: g, client: g.newClient(opts.Delays.Attempt), sealer: newSealer(opts.Key),
+		store: store, opts: opts, owner: rand.Text(), egress: e, client: e.newClient(opts.Delays.Attempt), sealer: newSealer(opts.Key),
 		poke:  make(chan struct{}, 1),
 		reads: semaphore.NewWeighted(maxReads), saves: semaphore.NewWeighted(maxSaves),
 		running: make(map[string]*delivery), seen: make(map[string]sighting),

@@ -1,5 +1,6 @@
-// Package http1 serves HTTP, plain or with TLS, with a fast path for the most important
-// requests of HTTP/1.1.
+// Package httpd is the HTTP server under the API: it accepts and counts connections, terminates
+// TLS, and serves the most important requests of HTTP/1.1 on a fast path. It leaves all other
+// requests, and HTTP/2, to net/http.
 //
 // A connection starts on the fast path, unless its client has chosen HTTP/2. It stays there
 // while every request on it is eligible, arrives whole in one read and has the most
@@ -13,7 +14,7 @@
 // request does not end then, but with the connection; and there is no flushing,
 // hijacking, informational status, trailer or detection of the Content-Type. A
 // response is buffered and sent as a whole.
-package http1
+package httpd
 
 import (
 	"cmp"
