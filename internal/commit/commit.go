@@ -356,11 +356,11 @@ func (w *Writer) apply(b *batch) error {
 	}
 }
 
-// WriteAll applies the writes of an import, in order, in as many batches as it
+// Import applies the writes of an import, in order, in as many batches as it
 // takes to let single writes through between them, and returns a result for each
 // once all are durable. After an error, results holds those of the writes that
 // were applied. The writes must not be changed in the meantime.
-func (w *Writer) WriteAll(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
+func (w *Writer) Import(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
 	for len(writes) > 0 {
 		n := importBatch(writes, int(w.importSize.Load()))
 		b := newBatch(writes[:n])

@@ -132,7 +132,7 @@ func beginAll(ctx context.Context, w *Writer, writes []plantstore.Write) *pendin
 	p := &pending{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		p.results, p.err = w.WriteAll(ctx, writes)
+		p.results, p.err = w.Import(ctx, writes)
 	}()
 	synctest.Wait()
 	return p
@@ -865,9 +865,9 @@ func TestShutdownOfAnIdleWriterAppliesNothing(t *testing.T) {
 		if _, err := w.Write(context.Background(), create(1)); !errors.Is(err, plantstore.ErrUnavailable) {
 			t.Errorf("Write after Run: %v, want ErrUnavailable", err)
 		}
-		results, err := w.WriteAll(t.Context(), creates(1, 3))
+		results, err := w.Import(t.Context(), creates(1, 3))
 		if !errors.Is(err, plantstore.ErrUnavailable) || len(results) != 0 {
-			t.Errorf("WriteAll after Run: %d results, %v, want ErrUnavailable", len(results), err)
+			t.Errorf("Import after Run: %d results, %v, want ErrUnavailable", len(results), err)
 		}
 	})
 }
@@ -936,7 +936,7 @@ func TestNothingIsAppliedAfterRun(t *testing.T) {
 			})
 			callers.Go(func() {
 				for err := error(nil); err == nil; {
-					_, err = w.WriteAll(t.Context(), creates(1, 3))
+					_, err = w.Import(t.Context(), creates(1, 3))
 				}
 			})
 		}
@@ -951,7 +951,7 @@ func TestNothingIsAppliedAfterRun(t *testing.T) {
 
 // A single write that arrives during a batch of an import is in the next batch: it
 // waits neither for the rest of the import nor for another one.
-func TestWriteAllLetsSingleWritesThrough(t *testing.T) {
+func TestImportLetsSingleWritesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
@@ -1017,7 +1017,7 @@ func (s *sized) Apply(_ context.Context, batch []plantstore.Write) ([]plantstore
 	return make([]plantstore.Result, len(batch)), nil
 }
 
-func TestWriteAllAdaptsToTheStore(t *testing.T) {
+func TestImportAdaptsToTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &sized{}
 		w, _ := run(t, store, Options{})
@@ -1042,7 +1042,7 @@ func TestWriteAllAdaptsToTheStore(t *testing.T) {
 			for _, size := range step.want {
 				writes += size
 			}
-			results, err := w.WriteAll(t.Context(), make([]plantstore.Write, writes))
+			results, err := w.Import(t.Context(), make([]plantstore.Write, writes))
 			if err != nil || len(results) != writes {
 				t.Fatalf("%s: %d results, %v", step.name, len(results), err)
 			}
@@ -1053,7 +1053,7 @@ func TestWriteAllAdaptsToTheStore(t *testing.T) {
 	})
 }
 
-func TestWriteAllReturnsResultsInOrder(t *testing.T) {
+func TestImportReturnsResultsInOrder(t *testing.T) {
 	var writes []plantstore.Write
 	for i := range plantstore.ID(5 * minImport) {
 		p := plantstore.Plant{ID: i % 700, Name: fmt.Sprint(i % 3)}
@@ -1064,7 +1064,7 @@ func TestWriteAllReturnsResultsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, stop := run(t, storetest.NewModel(), Options{})
-	got, err := w.WriteAll(t.Context(), writes)
+	got, err := w.Import(t.Context(), writes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1076,14 +1076,14 @@ func TestWriteAllReturnsResultsInOrder(t *testing.T) {
 	}
 }
 
-func TestWriteAllOfNothing(t *testing.T) {
+func TestImportOfNothing(t *testing.T) {
 	w := New(storetest.NewModel(), Options{})
-	if results, err := w.WriteAll(t.Context(), nil); err != nil || len(results) != 0 {
-		t.Errorf("WriteAll of nothing: %v, %v", results, err)
+	if results, err := w.Import(t.Context(), nil); err != nil || len(results) != 0 {
+		t.Errorf("Import of nothing: %v, %v", results, err)
 	}
 }
 
-func TestWriteAllReturnsWhatWasAppliedBeforeAnError(t *testing.T) {
+func TestImportReturnsWhatWasAppliedBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
@@ -1101,7 +1101,7 @@ func TestWriteAllReturnsWhatWasAppliedBeforeAnError(t *testing.T) {
 	})
 }
 
-func TestWriteAllEndsWithItsContext(t *testing.T) {
+func TestImportEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, _ := run(t, g, Options{})
@@ -1124,7 +1124,7 @@ func TestWriteAllEndsWithItsContext(t *testing.T) {
 }
 
 // A batch in flight cannot be cancelled: its results are returned with the error.
-func TestWriteAllCancelledDuringABatchWaitsForIt(t *testing.T) {
+func TestImportCancelledDuringABatchWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		w, stop := run(t, g, Options{})
@@ -1155,7 +1155,7 @@ func TestWriteAllCancelledDuringABatchWaitsForIt(t *testing.T) {
 	})
 }
 
-func TestWriteAllEndsWhenTheWriterStops(t *testing.T) {
+func TestImportEndsWhenTheWriterStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &sized{takes: 50 * time.Millisecond}
 		w, stop := run(t, store, Options{})
@@ -1202,7 +1202,7 @@ func TestObserveIsCalledForEveryAppliedBatch(t *testing.T) {
 			t.Fatal("a write succeeded that the store failed")
 		}
 		fail = nil
-		if _, err := w.WriteAll(t.Context(), creates(3, 13)); err != nil {
+		if _, err := w.Import(t.Context(), creates(3, 13)); err != nil {
 			t.Fatal(err)
 		}
 		want := []batch{{1, 7 * time.Millisecond}, {10, 7 * time.Millisecond}}
@@ -1275,9 +1275,9 @@ func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 		for id := range plantstore.ID(plants) {
 			writes = append(writes, own(callers, plants-1-id))
 		}
-		results, err := w.WriteAll(t.Context(), writes)
+		results, err := w.Import(t.Context(), writes)
 		if err != nil {
-			t.Errorf("WriteAll: %v", err)
+			t.Errorf("Import: %v", err)
 		}
 		for i, r := range results {
 			record(callers, writes[i].Plant.ID, r.Err)
@@ -1381,7 +1381,7 @@ func TestTracedWritesAreTracedThroughTheQueue(t *testing.T) {
 			t.Errorf("got %v, want that 3 and 4 waited for a second for a commit of 3 writes", tr.queued)
 		}
 
-		if _, err := w.WriteAll(numbered(5), []plantstore.Write{create(5), create(6)}); err != nil {
+		if _, err := w.Import(numbered(5), []plantstore.Write{create(5), create(6)}); err != nil {
 			t.Fatal(err)
 		}
 		if last := tr.commits[len(tr.commits)-1]; !slices.Equal(last, []any{5}) || tr.queued[2] != [3]any{5, 2, time.Duration(0)} {

@@ -195,7 +195,7 @@ func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Rea
 
 // writeWindow adds to the report what became of the window, or what would in a dry run.
 func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, report *plantstore.ImportReport) error {
-	apply := s.Writer.WriteAll
+	apply := s.Writer.Import
 	if dry != nil {
 		apply = dry.apply
 	}
