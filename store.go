@@ -80,8 +80,8 @@ type Store interface {
 //   - any other error: nothing in the batch was applied.
 type Plants interface {
 	// Apply applies the batch in one transaction and returns a result for each write, in
-	// the same order. If the plants that the first writes replace or delete are large, it
-	// MAY apply only those writes: the caller applies the rest. It does not retain the
+	// the same order. If the plants that the first writes replace, patch or delete are large,
+	// it MAY apply only those writes: the caller applies the rest. It does not retain the
 	// slice.
 	Apply(ctx context.Context, batch []Write) ([]Result, error)
 
@@ -218,18 +218,45 @@ const (
 	// Delete removes the plant with the id of Write.Plant, or is refused with
 	// ErrNoPlant. It ignores the rest of Write.Plant.
 	Delete
+	// Patch changes the name or the tag of the plant with the id of Write.Plant, or is
+	// refused with ErrNoPlant.
+	Patch
 )
 
 // Write is one change to a [Store].
 type Write struct {
-	Op    Op
-	Plant Plant
+	Op Op
+	// KeepName and KeepTag say that a Patch leaves the plant its name, or its tag,
+	// whatever that of Plant is.
+	KeepName, KeepTag bool
+	// MaxText is how many bytes of text a Patch may leave, if not 0: a plant that would
+	// grow beyond that is refused with ErrTooLarge.
+	MaxText uint32
+	Plant   Plant
 	// If is the precondition of the write, or nil. If it does not hold, the write
 	// is refused with ErrPrecondition.
 	If *Condition
 	// By is the public id of the token that makes the write. It is recorded in the log
 	// of changes.
 	By string
+}
+
+// PlantPatch says how a plant changes. What is nil stays as it is.
+type PlantPatch struct {
+	Name *string
+	Tag  *Tag // an absent tag removes the plant's
+}
+
+// Write returns the Patch of the plant with that id.
+func (p PlantPatch) Write(id ID) Write {
+	w := Write{Op: Patch, Plant: Plant{ID: id}, KeepName: p.Name == nil, KeepTag: p.Tag == nil}
+	if p.Name != nil {
+		w.Plant.Name = *p.Name
+	}
+	if p.Tag != nil {
+		w.Plant.Tag = *p.Tag
+	}
+	return w
 }
 
 // Condition is a precondition on the plant that exists under an id.
@@ -279,6 +306,8 @@ const (
 type Result struct {
 	Outcome Outcome
 	Err     error
+	// Patched is the plant after a Patch that was not refused, and nil after any other write.
+	Patched *Plant
 }
 
 // EventType returns the type of the event that the log of changes records, or "" if nothing
@@ -301,6 +330,8 @@ func (r Result) EventType() EventType {
 // retry of one that was applied.
 func (w *Write) Decide(current *Plant) Result {
 	switch {
+	case w.Op == Patch:
+		return w.decidePatch(current)
 	case w.Op == Delete && current == nil:
 		return Result{Err: ErrNoPlant}
 	case w.Op != Delete && current != nil && *current == w.Plant && !w.If.excludes(current):
@@ -315,6 +346,31 @@ func (w *Write) Decide(current *Plant) Result {
 		return Result{Err: ErrIDTaken}
 	}
 	return Result{Outcome: Replaced}
+}
+
+// decidePatch is Decide for a Patch. Its condition comes first: a plant that does not exist
+// cannot meet a Match.
+func (w *Write) decidePatch(current *Plant) Result {
+	switch {
+	case !w.If.Holds(current):
+		return Result{Err: ErrPrecondition}
+	case current == nil:
+		return Result{Err: ErrNoPlant}
+	}
+	patched := w.Plant
+	if w.KeepName {
+		patched.Name = current.Name
+	}
+	if w.KeepTag {
+		patched.Tag = current.Tag
+	}
+	switch {
+	case patched == *current:
+		return Result{Outcome: Unchanged, Patched: &patched}
+	case w.MaxText > 0 && patched.TextSize() > max(int(w.MaxText), current.TextSize()):
+		return Result{Err: ErrTooLarge}
+	}
+	return Result{Outcome: Replaced, Patched: &patched}
 }
 
 // Query selects plants.

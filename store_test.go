@@ -145,6 +145,46 @@ func TestWriteDecide(t *testing.T) {
 	}
 }
 
+func TestPatchChangesWhatItNames(t *testing.T) {
+	name, tag := "oak", plantstore.NewTag("green")
+	for _, tt := range []struct {
+		patch   plantstore.PlantPatch
+		current plantstore.Plant
+		want    plantstore.Plant
+		outcome plantstore.Outcome
+	}{
+		{plantstore.PlantPatch{}, fern, fern, plantstore.Unchanged},
+		{plantstore.PlantPatch{Name: &name}, fern, plantstore.Plant{ID: 1, Name: "oak", Tag: fern.Tag}, plantstore.Replaced},
+		{plantstore.PlantPatch{Name: &name}, moss, oak, plantstore.Replaced},
+		{plantstore.PlantPatch{Name: &name}, oak, oak, plantstore.Unchanged},
+		{plantstore.PlantPatch{Tag: &tag}, fern, fern, plantstore.Unchanged},
+		{plantstore.PlantPatch{Tag: &tag}, moss, plantstore.Plant{ID: 1, Name: "moss", Tag: tag}, plantstore.Replaced},
+		{plantstore.PlantPatch{Tag: new(plantstore.Tag)}, fern, plantstore.Plant{ID: 1, Name: "fern"}, plantstore.Replaced},
+		{plantstore.PlantPatch{Name: &name, Tag: new(plantstore.Tag)}, fern, oak, plantstore.Replaced},
+	} {
+		w := tt.patch.Write(1)
+		if got := w.Decide(&tt.current); got.Err != nil || got.Outcome != tt.outcome || *got.Patched != tt.want {
+			t.Errorf("%v becomes %+v, want %d %v", tt.current, got, tt.outcome, tt.want)
+		}
+	}
+	for _, c := range conditions {
+		w := plantstore.PlantPatch{Name: &name}.Write(1)
+		w.If = c.cond
+		for _, current := range []*plantstore.Plant{nil, &fern, &moss} {
+			got, want := w.Decide(current).Err, error(nil)
+			switch {
+			case !c.cond.Holds(current):
+				want = plantstore.ErrPrecondition
+			case current == nil:
+				want = plantstore.ErrNoPlant
+			}
+			if got != want {
+				t.Errorf("condition %q where there is %s: got %v, want %v", c.name, show(current), got, want)
+			}
+		}
+	}
+}
+
 func TestDeleteUsesOnlyTheID(t *testing.T) {
 	for _, p := range []plantstore.Plant{fern, moss, {ID: 1}} {
 		w := plantstore.Write{Op: plantstore.Delete, Plant: p}

@@ -81,6 +81,10 @@ const (
 // of it at once.
 const maxBatchText = 8 << 20
 
+// maxPatches is how many patches end a batch: the plants that they leave, which may be as large
+// as a body, are in memory until all of it has been applied.
+const maxPatches = 64
+
 // Writer applies writes to a store, in batches. All methods are safe for concurrent
 // use. Writes need no [Writer.Run]: it only stops the writer gracefully, and reports a
 // store that can no longer be trusted.
@@ -115,6 +119,7 @@ type batch struct {
 	since   time.Time // when the first write arrived
 	writes  []plantstore.Write
 	bytes   int // length of their text
+	patches int
 	done    chan struct{}
 	results []plantstore.Result
 	err     error
@@ -151,11 +156,11 @@ func New(store Applier, opts Options) *Writer {
 	return w
 }
 
-// Write applies one write and returns its outcome once that is durable. It fails
+// Write applies one write and returns its result once that is durable. It fails
 // with ErrUnavailable immediately if the queue is full, or later if the store cannot be
 // reached. The context is for the tracer only: a client that disconnects does not
 // cancel its write.
-func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.Outcome, error) {
+func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.Result, error) {
 	traced := w.opts.Tracer != nil && w.opts.Tracer.Traced(ctx)
 	var since time.Time
 	if traced {
@@ -163,7 +168,7 @@ func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.
 	}
 	b, i, err := w.join(ctx, traced, write)
 	if err != nil {
-		return 0, err
+		return plantstore.Result{}, err
 	}
 	if i == 0 {
 		w.lead(b)
@@ -173,9 +178,9 @@ func (w *Writer) Write(ctx context.Context, write plantstore.Write) (plantstore.
 		w.traceQueue(ctx, b, since)
 	}
 	if i >= len(b.results) {
-		return 0, b.err
+		return plantstore.Result{}, b.err
 	}
-	return b.results[i].Outcome, b.results[i].Err
+	return b.results[i], b.results[i].Err
 }
 
 // ErrFull is the error of a write for which the queue has no room. It is an
@@ -204,13 +209,16 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 	if w.queued >= w.opts.Queue || w.bytes >= limit {
 		return nil, 0, ErrFull
 	}
-	if w.next == nil || w.next.bytes >= maxBatchText {
+	if w.next == nil || w.next.bytes >= maxBatchText || w.next.patches == maxPatches {
 		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // it will likely hold as many again
 		w.leaders.Add(1)
 	}
 	b, i = w.next, len(w.next.writes)
 	b.writes = append(b.writes, write)
 	b.bytes += size
+	if write.Op == plantstore.Patch {
+		b.patches++
+	}
 	if traced && len(b.traced) < maxTraced {
 		b.traced = append(b.traced, ctx)
 	}

@@ -111,7 +111,7 @@ func run(t *testing.T, store Applier, opts Options) (w *Writer, stop func() erro
 // pending is a call of the writer in a goroutine of its own.
 type pending struct {
 	done    chan struct{}
-	outcome plantstore.Outcome
+	result  plantstore.Result
 	results []plantstore.Result
 	err     error
 }
@@ -121,7 +121,7 @@ func begin(w *Writer, write plantstore.Write) *pending {
 	p := &pending{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		p.outcome, p.err = w.Write(context.Background(), write)
+		p.result, p.err = w.Write(context.Background(), write)
 	}()
 	synctest.Wait()
 	return p
@@ -190,8 +190,8 @@ func TestLoneWriteTakesOneApplyAndNoTimer(t *testing.T) {
 		}), Options{})
 		start := time.Now()
 		for id := range plantstore.ID(3) {
-			if outcome, err := w.Write(context.Background(), create(id)); err != nil || outcome != plantstore.Created {
-				t.Fatalf("Write: %v, %v", outcome, err)
+			if result, err := w.Write(context.Background(), create(id)); err != nil || result.Outcome != plantstore.Created {
+				t.Fatalf("Write: %v, %v", result, err)
 			}
 		}
 		if waited := time.Since(start); waited != 0 {
@@ -395,8 +395,8 @@ func TestRefusedWriteIsRefusedAlone(t *testing.T) {
 		close(hold)
 		for i, tt := range writes {
 			<-calls[i].done
-			if calls[i].outcome != tt.outcome || calls[i].err != tt.err {
-				t.Errorf("write %d: got %v, %v, want %v, %v", i, calls[i].outcome, calls[i].err, tt.outcome, tt.err)
+			if calls[i].result.Outcome != tt.outcome || calls[i].err != tt.err {
+				t.Errorf("write %d: got %v, %v, want %v, %v", i, calls[i].result.Outcome, calls[i].err, tt.outcome, tt.err)
 			}
 		}
 		if want := []int{1, 5}; !slices.Equal(sizes, want) {
@@ -475,6 +475,34 @@ func TestRetryGivesUpAfterTheStoreTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The plants that patches leave may be large, however small the patches are.
+func TestBatchHasFewPatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model, hold := storetest.NewModel(), make(chan struct{})
+		var sizes []int
+		w, _ := run(t, applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+			sizes = append(sizes, len(batch))
+			<-hold
+			return model.Apply(ctx, batch)
+		}), Options{})
+		calls := []*pending{begin(w, create(1))}
+		tag := plantstore.NewTag("wild")
+		for range maxPatches + 6 {
+			calls = append(calls, begin(w, plantstore.PlantPatch{Tag: &tag}.Write(1)))
+		}
+		close(hold)
+		for i, c := range calls {
+			<-c.done
+			if c.err != nil || i > 0 && *c.result.Patched != (plantstore.Plant{ID: 1, Name: create(1).Plant.Name, Tag: tag}) {
+				t.Errorf("write %d: got %v, %v", i, c.result, c.err)
+			}
+		}
+		if want := []int{1, maxPatches, 6}; !slices.Equal(sizes, want) {
+			t.Errorf("the batches have %v writes, want %v", sizes, want)
+		}
+	})
 }
 
 func TestStoreTimeoutIncludesTimeInTheQueue(t *testing.T) {

@@ -28,8 +28,8 @@ const segmentSize = 4 << 20
 // [plantstore.Store] allows: ruling that out would make every create more expensive.
 //
 // Any other batch cannot be repeated: a delete would find nothing the second time.
-// It stores its results in the database, in the same transaction (plan.go). If the outcome
-// of that transaction is unknown, Apply queries the results until ctx ends. Only
+// It stores that it was applied in the database, in the same transaction (plan.go). If the outcome
+// of that transaction is unknown, Apply queries it until ctx ends. Only
 // then does it return ErrRetry with the outcome unknown.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
@@ -54,8 +54,8 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 			}
 			return p.results, nil
 		}
-		if !p.maybeCommitted || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
-			return nil, orRetry(err, p.maybeCommitted || ctx.Err() != nil)
+		if !p.maybeCommitted() || !errors.Is(err, plantstore.ErrRetry) || !delays.Wait(ctx) {
+			return nil, orRetry(err, p.maybeCommitted() || ctx.Err() != nil)
 		}
 	}
 }

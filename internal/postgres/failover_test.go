@@ -420,16 +420,23 @@ func (c *client) run(stop <-chan struct{}, done *atomic.Int64) error {
 			old := p
 			p.Name = "rose"
 			w := replace(p, &plantstore.Condition{Match: []plantstore.ETag{old.ETag()}})
-			if outcome, err := c.writer.Write(context.Background(), w); err != nil || outcome != plantstore.Replaced {
-				return fmt.Errorf("replace %d: %v, %w", p.ID, outcome, err)
+			if result, err := c.writer.Write(context.Background(), w); err != nil || result.Outcome != plantstore.Replaced {
+				return fmt.Errorf("replace %d: %v, %w", p.ID, result, err)
 			}
 			c.plants[p.ID] = p
 		case 2:
-			if outcome, err := c.writer.Write(context.Background(), remove(p.ID)); err != nil || outcome != plantstore.Deleted {
-				return fmt.Errorf("delete %d: %v, %w", p.ID, outcome, err)
+			if result, err := c.writer.Write(context.Background(), remove(p.ID)); err != nil || result.Outcome != plantstore.Deleted {
+				return fmt.Errorf("delete %d: %v, %w", p.ID, result, err)
 			}
 			delete(c.plants, p.ID)
 			c.deleted = append(c.deleted, p.ID)
+		case 3:
+			w := plantstore.Write{Op: plantstore.Patch, KeepName: true, Plant: plantstore.Plant{ID: p.ID, Tag: plantstore.NewTag("wild")}}
+			p.Tag = w.Plant.Tag
+			if result, err := c.writer.Write(context.Background(), w); err != nil || result.Outcome != plantstore.Replaced || *result.Patched != p {
+				return fmt.Errorf("patch %d: %v, %w", p.ID, result, err)
+			}
+			c.plants[p.ID] = p
 		}
 		done.Add(1)
 	}

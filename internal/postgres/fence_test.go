@@ -46,7 +46,7 @@ func TestNoWriteReachesANewerSchema(t *testing.T) {
 	hook := plantstore.Webhook{ID: "a", URL: "https://example.com"}
 	applyMany(t, s, 3)
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `INSERT INTO batches (id, results, at) VALUES ('00000000-0000-0000-0000-000000000001', '{0}', now() - interval '11 minutes')`)
+		_, err := c.Exec(ctx, `INSERT INTO batches (id, attempt, at) VALUES ('00000000-0000-0000-0000-000000000001', 0, now() - interval '11 minutes')`)
 		return err
 	})
 	if err := errors.Join(s.CreateToken(t.Context(), tk, operator), s.CreateWebhook(t.Context(), hook, operator)); err != nil {

@@ -115,7 +115,7 @@ func TestLateCommitIsFencedOff(t *testing.T) {
 	if _, err := s.Plant(t.Context(), 1); err != nil {
 		t.Errorf("the late attempt deleted the new plant: %v", err)
 	}
-	late.maybeCommitted = true
+	late.attempts = early.attempts
 	withWriteConn(t, s, late.transact)
 	if want := (plantstore.Result{Outcome: plantstore.Deleted}); late.results[0] != want {
 		t.Errorf("the fetched result is %v, want %v", late.results[0], want)
@@ -139,9 +139,9 @@ func TestCreatesStoreNoResults(t *testing.T) {
 func TestOldResultsArePruned(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `INSERT INTO batches (id, results, at) VALUES
-			('00000000-0000-0000-0000-000000000001', '{0}', now() - interval '11 minutes'),
-			('00000000-0000-0000-0000-000000000002', '{0}', now() - interval '9 minutes')`)
+		_, err := c.Exec(ctx, `INSERT INTO batches (id, attempt, at) VALUES
+			('00000000-0000-0000-0000-000000000001', 0, now() - interval '11 minutes'),
+			('00000000-0000-0000-0000-000000000002', 0, now() - interval '9 minutes')`)
 		return err
 	})
 	if err := s.pruneResults(t.Context()); err != nil {

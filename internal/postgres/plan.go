@@ -16,13 +16,13 @@ import (
 
 // The statements of a plan, in their order.
 const (
-	fetchResults = `UPDATE batches SET at = now() WHERE id = $1 RETURNING results`
+	fetchAttempt = `UPDATE batches SET at = now() WHERE id = $1 RETURNING attempt`
 	selectPlants = `SELECT id, name, tag FROM stored_plants WHERE id = ANY ($1::bigint[])`
 	lockPlants   = selectPlants + ` ORDER BY id FOR UPDATE`
 	insertPlants = `INSERT INTO stored_plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO NOTHING`
-	insertResults = `INSERT INTO batches (id, results) VALUES ($1, $2)`
+	insertAttempt = `INSERT INTO batches (id, attempt) VALUES ($1, $2)`
 	replacePlants = `INSERT INTO stored_plants (id, name, tag)
 		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
@@ -36,12 +36,12 @@ var errConflict = errors.New("a concurrent write changed the same plant")
 // plan is how a batch is applied that takes more than one statement: what becomes of each row,
 // and what may have been applied so far.
 type plan struct {
-	batchID        pgtype.UUID // the key of the batch's results in the database
-	batch          []plantstore.Write
-	results        []plantstore.Result
-	logged         []loggedPlant // what the log gets of each write that changes something
-	rows           []*row        // in ascending order of id
-	maybeCommitted bool          // the transaction with the results may have been committed
+	batchID  pgtype.UUID // the key of the batch in the database
+	batch    []plantstore.Write
+	results  []plantstore.Result
+	attempts [][]plantstore.Result // the results of each transaction that may have been committed
+	logged   []loggedPlant         // what the log gets of each write that changes something
+	rows     []*row                // in ascending order of id
 }
 
 // loggedPlant is a plant after a change, or before a deletion.
@@ -75,7 +75,7 @@ const (
 )
 
 func newPlan(batch []plantstore.Write) *plan {
-	p := &plan{batchID: pgtype.UUID{Valid: true}, batch: batch, results: make([]plantstore.Result, len(batch)), logged: make([]loggedPlant, len(batch))}
+	p := &plan{batchID: pgtype.UUID{Valid: true}, batch: batch, logged: make([]loggedPlant, len(batch))}
 	rand.Read(p.batchID.Bytes[:])
 	order := make([]int, len(batch))
 	for i := range order {
@@ -101,7 +101,7 @@ func newPlan(batch []plantstore.Write) *plan {
 // order, then allocates its numbers in the log, and waits for nothing after that. A
 // row that is only locked does not block an insert.
 func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
-	if p.maybeCommitted {
+	if p.maybeCommitted() {
 		found, err := p.fetchResults(ctx, c)
 		if err != nil || found {
 			return err
@@ -116,25 +116,29 @@ func (p *plan) transact(ctx context.Context, c *pgx.Conn) error {
 	return p.finish(ctx, c)
 }
 
-// fetchResults fetches the results that an earlier attempt may have stored. It does
-// so by an update, whose commit waits for the standbys: the earlier commit may not
-// have.
+// maybeCommitted reports whether a transaction with the results of the batch may have been
+// committed.
+func (p *plan) maybeCommitted() bool { return len(p.attempts) > 0 }
+
+// fetchResults finds out which of the attempts was committed, if any. It does so by an update,
+// whose commit waits for the standbys: the earlier commit may not have.
 func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
-	var stored []int32
+	var attempt *int
 	err = inTransaction(ctx, c, func() (err error) {
-		stored, err = queryOne(ctx, c, pgx.RowTo[[]int32], nil, fetchResults, p.batchID)
+		attempt, err = queryOne(ctx, c, pgx.RowTo[*int], nil, fetchAttempt, p.batchID)
 		return err
 	})
-	if err != nil || stored == nil {
+	if err != nil || attempt == nil {
 		return false, err
 	}
-	p.results = decode(stored)
+	p.results = p.attempts[*attempt]
 	return true, nil
 }
 
 // lock begins the transaction, and reads the plants that exist. It locks them, except where
 // all writes are creates: those change no plant.
 func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
+	p.results = make([]plantstore.Result, len(p.batch))
 	for _, r := range p.rows {
 		p.decide(r, nil)
 	}
@@ -204,13 +208,13 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-// finish replaces and deletes, stores the results, and commits. The results come
-// first: if an earlier attempt has stored them after all, nothing else happens.
-// They also make a batch that changes nothing wait for the standbys. What follows the
+// finish replaces and deletes, stores the number of the attempt, and commits. The number comes
+// first: if an earlier attempt has stored its own after all, nothing else happens.
+// It also makes a batch that changes nothing wait for the standbys. What follows the
 // log writes to rows that are locked.
 func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	var b pgx.Batch
-	b.Queue(insertResults, p.batchID, encode(p.results))
+	b.Queue(insertAttempt, p.batchID, len(p.attempts))
 	p.queueChanges(&b, false)
 	p.queueLog(&b)
 	p.queueChanges(&b, true)
@@ -218,7 +222,7 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	err := c.SendBatch(ctx, &b).Close()
 	switch {
 	case err == nil, c.IsClosed():
-		p.maybeCommitted = true
+		p.attempts = append(p.attempts, p.results)
 	case sqlState(err) == uniqueViolation:
 		return errConflict
 	}
@@ -301,30 +305,4 @@ func after(rows []*row) []any {
 		plants.add(r.after)
 	}
 	return []any{plants.ids, plants.names, plants.tags}
-}
-
-// encode returns the results as the database stores them: an outcome, or the code
-// of a refusal.
-func encode(results []plantstore.Result) []int32 {
-	codes := make([]int32, len(results))
-	for i, r := range results {
-		codes[i] = int32(r.Outcome)
-		if refused, ok := errors.AsType[plantstore.Code](r.Err); ok {
-			codes[i] = int32(refused)
-		}
-	}
-	return codes
-}
-
-// decode is the inverse of [encode].
-func decode(codes []int32) []plantstore.Result {
-	results := make([]plantstore.Result, len(codes))
-	for i, code := range codes {
-		if code <= int32(plantstore.Deleted) {
-			results[i].Outcome = plantstore.Outcome(code)
-			continue
-		}
-		results[i].Err = plantstore.Code(code)
-	}
-	return results
 }

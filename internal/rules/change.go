@@ -1,6 +1,10 @@
 package rules
 
-import "plantstore"
+import (
+	"cmp"
+
+	"plantstore"
+)
 
 // Change is what a write does to the plant under its id.
 type Change struct {
@@ -14,7 +18,7 @@ func Decide(w *plantstore.Write, current *plantstore.Plant) Change {
 	c := Change{Result: w.Decide(current), Before: current, After: current}
 	switch c.EventType() {
 	case plantstore.PlantCreated, plantstore.PlantReplaced:
-		c.After = &w.Plant
+		c.After = cmp.Or(c.Patched, &w.Plant)
 	case plantstore.PlantDeleted:
 		c.After = nil
 	}

@@ -19,7 +19,7 @@ const groupSize = 32
 
 // maxAppended is how many bytes a transaction may append to the log before it leaves the rest
 // of its batch to the next one. That is more than a batch has itself: it is for plants that
-// come back into memory to be replaced or deleted.
+// come back into memory to be replaced, patched or deleted.
 const maxAppended = 16 << 20
 
 // Apply applies the batch in one transaction, which is on disk when it returns. It decides

@@ -258,9 +258,13 @@ var (
 	}), 0, 3)
 	anyWrite = rapid.Custom(func(t *rapid.T) plantstore.Write {
 		w := plantstore.Write{
-			Op:    rapid.SampledFrom([]plantstore.Op{plantstore.Create, plantstore.Replace, plantstore.Delete}).Draw(t, "op"),
+			Op:    rapid.SampledFrom([]plantstore.Op{plantstore.Create, plantstore.Replace, plantstore.Delete, plantstore.Patch}).Draw(t, "op"),
 			Plant: anyPlant.Draw(t, "plant"),
 			By:    rapid.SampledFrom([]string{"0b9b2822416d", "7f469553add9"}).Draw(t, "by"),
+		}
+		if w.Op == plantstore.Patch {
+			w.KeepName, w.KeepTag = rapid.Bool().Draw(t, "keeps its name"), rapid.Bool().Draw(t, "keeps its tag")
+			w.MaxText = rapid.Uint32Range(0, 8).Draw(t, "max text")
 		}
 		if rapid.Bool().Draw(t, "conditional") {
 			w.If = &plantstore.Condition{Match: anyETags.Draw(t, "match"), NoneMatch: anyETags.Draw(t, "none match")}

@@ -67,8 +67,9 @@ func (m *Model) apply(w plantstore.Write) plantstore.Result {
 		m.record(plantstore.Event{Type: plantstore.PlantCreated, Plant: w.Plant, By: w.By})
 		m.plants[w.Plant.ID] = w.Plant
 	case plantstore.Replaced:
-		m.record(plantstore.Event{Type: plantstore.PlantReplaced, Plant: w.Plant, By: w.By})
-		m.plants[w.Plant.ID] = w.Plant
+		after := *cmp.Or(result.Patched, &w.Plant)
+		m.record(plantstore.Event{Type: plantstore.PlantReplaced, Plant: after, By: w.By})
+		m.plants[after.ID] = after
 	case plantstore.Deleted:
 		m.record(plantstore.Event{Type: plantstore.PlantDeleted, Plant: *current, By: w.By})
 		delete(m.plants, w.Plant.ID)

@@ -311,7 +311,7 @@ func writesAreDecided(t *testing.T, s *subject) {
 		}
 		batch := []plantstore.Write{
 			create(plant(0, "hay")), create(tagged(0, "hay", "")), create(plants[1]), create(plant(2, "x")), create(plant(2, "y")), create(plant(5, "\x00")),
-			replace(tagged(0, "hay", "")), replace(plants[0]), replace(plant(math.MinInt64, "")), remove(0), remove(2), remove(math.MaxInt64),
+			replace(tagged(0, "hay", "")), replace(plants[0]), replace(plant(math.MinInt64, "")), patch(0, "straw"), patch(7, "straw"), remove(0), remove(2), remove(math.MaxInt64),
 		}
 		for _, p := range plants[2:] {
 			batch = append(batch, create(p), create(plant(p.ID+1, "new")))

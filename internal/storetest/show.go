@@ -43,7 +43,10 @@ func showText(s string) string {
 }
 
 func showWrite(w plantstore.Write) string {
-	op := [...]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete"}[w.Op]
+	op := [...]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete", plantstore.Patch: "patch"}[w.Op]
+	if w.Op == plantstore.Patch {
+		op += fmt.Sprintf(" (name stays: %t, tag stays: %t, at most %d bytes)", w.KeepName, w.KeepTag, w.MaxText)
+	}
 	if w.If == nil {
 		return op + " " + showPlant(w.Plant)
 	}
@@ -53,6 +56,9 @@ func showWrite(w plantstore.Write) string {
 func showResult(r plantstore.Result) string {
 	if r.Err != nil {
 		return fmt.Sprintf("refusal (%v)", r.Err)
+	}
+	if r.Patched != nil {
+		return fmt.Sprintf("outcome %d, %s", r.Outcome, showPlant(*r.Patched))
 	}
 	switch r.Outcome {
 	case plantstore.Created:

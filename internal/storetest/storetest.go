@@ -124,6 +124,21 @@ func replace(p plantstore.Plant) plantstore.Write {
 	return plantstore.Write{Op: plantstore.Replace, Plant: p}
 }
 
+// patch changes the name of a plant, and leaves it its tag.
+func patch(id plantstore.ID, name string) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Patch, Plant: plant(id, name), KeepTag: true}
+}
+
+// retag changes the tag of a plant, and leaves it its name.
+func retag(id plantstore.ID, tag plantstore.Tag) plantstore.Write {
+	return plantstore.Write{Op: plantstore.Patch, Plant: plantstore.Plant{ID: id, Tag: tag}, KeepName: true}
+}
+
+// patched is the result of a patch that leaves this plant.
+func patched(outcome plantstore.Outcome, p plantstore.Plant) plantstore.Result {
+	return plantstore.Result{Outcome: outcome, Patched: &p}
+}
+
 func remove(id plantstore.ID) plantstore.Write {
 	return plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}}
 }
@@ -183,7 +198,8 @@ func sameResult(got, want plantstore.Result) bool {
 	if want.Err != nil {
 		return errors.Is(got.Err, want.Err)
 	}
-	return got.Err == nil && got.Outcome == want.Outcome
+	return got.Err == nil && got.Outcome == want.Outcome && (got.Patched == nil) == (want.Patched == nil) &&
+		(got.Patched == nil || *got.Patched == *want.Patched)
 }
 
 // wantPlants fails unless Plant returns each of the plants.

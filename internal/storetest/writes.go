@@ -17,6 +17,7 @@ var writeBehaviours = []behaviour{
 	{"SimilarTextsAreDifferent", similarTextsAreDifferent},
 	{"LongTextIsStored", longTextIsStored},
 	{"EveryWriteHasItsOutcome", everyWriteHasItsOutcome},
+	{"PatchChangesWhatItNames", patchChangesWhatItNames},
 	{"OneIDManyTimesInABatch", oneIDManyTimesInABatch},
 	{"RefusedWriteDoesNotStopOthers", refusedWriteDoesNotStopOthers},
 	{"EmptyBatch", emptyBatch},
@@ -151,6 +152,59 @@ func everyWriteHasItsOutcome(t *testing.T, s *subject) {
 	apply(t, s, before...)
 	apply(t, s, all...)
 	wantAll(t, s, after...)
+}
+
+// patchChangesWhatItNames applies the same patches in one batch, one batch for each, and after a
+// reopening.
+func patchChangesWhatItNames(t *testing.T, s *subject) {
+	wild, untagged := plantstore.NewTag("wild"), plantstore.Tag{}
+	limited := func(w plantstore.Write, most uint32) plantstore.Write {
+		w.MaxText = most
+		return w
+	}
+	conditional := func(w plantstore.Write, c *plantstore.Condition) plantstore.Write {
+		w.If = c
+		return w
+	}
+	steps := func(id plantstore.ID) []step {
+		fern, rose := tagged(id, "fern", "wild"), tagged(id, "rose", "wild")
+		return []step{
+			{patch(id, "fern"), noPlant},
+			{conditional(patch(id, "fern"), ifMatch(plantstore.AnyETag)), unmet},
+			{conditional(patch(id, "fern"), ifNoneMatch(plantstore.AnyETag)), noPlant},
+			{create(plant(id, "fern")), created},
+			{retag(id, untagged), patched(plantstore.Unchanged, plant(id, "fern"))},
+			{retag(id, wild), patched(plantstore.Replaced, fern)},
+			{retag(id, wild), patched(plantstore.Unchanged, fern)},
+			{patch(id, "rose"), patched(plantstore.Replaced, rose)},
+			{conditional(patch(id, "fern"), ifNoneMatch(plantstore.AnyETag)), unmet},
+			{conditional(patch(id, "fern"), ifMatch(plantstore.AnyETag)), patched(plantstore.Replaced, fern)},
+			{limited(patch(id, "ferns"), 8), plantstore.Result{Err: plantstore.ErrTooLarge}},
+			{limited(patch(id, "ferns"), 9), patched(plantstore.Replaced, tagged(id, "ferns", "wild"))},
+			{limited(patch(id, "roses"), 1), patched(plantstore.Replaced, tagged(id, "roses", "wild"))},
+			{plantstore.Write{Op: plantstore.Patch, Plant: rose}, patched(plantstore.Replaced, rose)},
+			{plantstore.Write{Op: plantstore.Patch, Plant: plantstore.Plant{ID: id}, KeepName: true, KeepTag: true}, patched(plantstore.Unchanged, rose)},
+			{retag(id, plantstore.NewTag("")), patched(plantstore.Replaced, tagged(id, "rose", ""))},
+			{retag(id, untagged), patched(plantstore.Replaced, plant(id, "rose"))},
+		}
+	}
+	apply(t, s, steps(1)...)
+	for _, st := range steps(2) {
+		apply(t, s, st)
+	}
+	s.reopen(t)
+	apply(t, s, step{patch(2, "oak"), patched(plantstore.Replaced, plant(2, "oak"))}, step{remove(1), deleted}, step{patch(1, "oak"), noPlant})
+	wantAll(t, s, plant(2, "oak"))
+	changes := 0
+	events, _ := follow(t, s, "")
+	for _, e := range events {
+		if e.Type == plantstore.PlantReplaced {
+			changes++
+		}
+	}
+	if want := 2*8 + 1; changes != want {
+		t.Errorf("%d events of replacements, want %d", changes, want)
+	}
 }
 
 func oneIDManyTimesInABatch(t *testing.T, s *subject) {

@@ -100,3 +100,8 @@ BEGIN
   RETURN true;
 END
 $$;
+
+-- A batch that must not be applied twice has a row with the number of the attempt that was
+-- committed. The server that applies it has the results of each attempt.
+ALTER TABLE batches DROP COLUMN results, ADD COLUMN attempt integer NOT NULL DEFAULT 0;
+ALTER TABLE batches ALTER COLUMN attempt DROP DEFAULT;
