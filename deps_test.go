@@ -36,6 +36,7 @@ var layers = [][]string{
 		"plantstore/internal/postgres",
 		"plantstore/internal/postgres/pgtest",
 		"plantstore/internal/storetest",
+		"plantstore/internal/cli",
 		"plantstore/internal/tracing",
 		"plantstore/internal/webhook",
 	},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"plantstore/internal/cli"
 	"plantstore/internal/sqlite"
 )
 
@@ -72,7 +73,7 @@ func (c *backupCommand) check(std streams) error {
 		return usage("--textfile needs FILE or --to DIR: whether standard output becomes a good backup is not known here")
 	case c.Every != 0 && c.Every < time.Second:
 		return usage("--every must be 1s or more, got %s", c.Every)
-	case c.File == "-" && isTerminal(std.out):
+	case c.File == "-" && cli.IsTerminal(std.out):
 		return usage("a backup is not text: redirect standard output to a file or a program")
 	}
 	return nil
@@ -237,7 +238,7 @@ func (c *restoreCommand) Run(ctx context.Context, std streams) error {
 		return interruption(ctx, "the restore", fmt.Errorf("cannot read the copy: %w", err))
 	}
 	defer in.Close()
-	err = sqlite.Restore(ctx, interruptibleReader{ctx, in}, c.DB, c.Force)
+	err = sqlite.Restore(ctx, cli.ReaderUntil(ctx, in), c.DB, c.Force)
 	if errors.Is(err, fs.ErrExist) {
 		return usage("%s exists already: use --force to replace it", c.DB)
 	}

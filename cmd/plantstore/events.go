@@ -13,6 +13,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/cli"
 	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
@@ -82,7 +83,7 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 }
 
 func (c *eventsCommand) list(ctx context.Context, api *client.Client, std streams, query plantstore.EventQuery) error {
-	out := bufio.NewWriter(interruptible{ctx, std.out})
+	out := bufio.NewWriter(cli.WriterUntil(ctx, std.out))
 	write := writeEvent
 	if !c.asJSON(std.out) {
 		write = writeEventRow

@@ -14,6 +14,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/cli"
 	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
@@ -98,7 +99,7 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 		records = serverLines(ctx, api, c.query())
 	}
 	write := func(out io.Writer) error {
-		plants, err = writeRecords(interruptible{ctx, out}, format, records, shown)
+		plants, err = writeRecords(cli.WriterUntil(ctx, out), format, records, shown)
 		return err
 	}
 	if c.File == "-" {
@@ -190,7 +191,7 @@ func checkUnused(name string) error {
 // device is written to directly.
 func writeAtomically(ctx context.Context, name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		f, err := untilInterrupted(ctx, func() (*os.File, error) { return os.OpenFile(name, os.O_WRONLY, 0) })
+		f, err := cli.UntilInterrupted(ctx, func() (*os.File, error) { return os.OpenFile(name, os.O_WRONLY, 0) })
 		if err != nil {
 			return err
 		}

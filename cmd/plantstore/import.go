@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"plantstore/internal/cli"
 	"plantstore/internal/plantfile"
 	"plantstore/internal/upload"
 )
@@ -62,7 +63,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 		return interruption(ctx, "the import of "+c.source(), err)
 	}
 	defer in.Close()
-	file, err := untilInterrupted(ctx, func() (*upload.Upload, error) { return upload.New(api, in, format, c.options()) })
+	file, err := cli.UntilInterrupted(ctx, func() (*upload.Upload, error) { return upload.New(api, in, format, c.options()) })
 	if err != nil {
 		return interruption(ctx, "the import of "+c.source(), fmt.Errorf("%s: %w", c.source(), err))
 	}
@@ -149,7 +150,7 @@ func openInput(ctx context.Context, file string, std streams) (io.ReadCloser, os
 		}
 		return io.NopCloser(std.in), info, nil
 	}
-	f, err := untilInterrupted(ctx, func() (*os.File, error) { return os.Open(file) })
+	f, err := cli.UntilInterrupted(ctx, func() (*os.File, error) { return os.Open(file) })
 	if err != nil {
 		return nil, nil, err
 	}

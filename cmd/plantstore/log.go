@@ -9,7 +9,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/term"
+
+	"plantstore/internal/cli"
 )
 
 func newLogger(out io.Writer, text bool, level slog.Leveler) *slog.Logger {
@@ -35,14 +36,6 @@ func readableDurations(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-func isTerminal(w io.Writer) bool {
-	if i, ok := w.(interruptible); ok {
-		w = i.out
-	}
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
 // changeLevelOnHangup changes the level of the log on SIGHUP, until the returned function is
 // called: to that in the configuration file, or if there is none, to debug and back. On a
 // terminal SIGHUP means that the terminal is gone, and ends the process.
@@ -63,7 +56,7 @@ func (c *serveCommand) changeLevelOnHangup(level *slog.LevelVar, app *kong.Node,
 }
 
 func (c *serveCommand) changeLevel(level *slog.LevelVar, app *kong.Node, log *slog.Logger) {
-	settings, err := readConfig(c.Config, app)
+	settings, err := cli.ReadSettings(c.Config, settingsOf(app))
 	next, inFile := settings["log-level"]
 	switch {
 	case err != nil:

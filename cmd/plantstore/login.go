@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"plantstore/internal/cli"
 )
 
 // loginArgs say which server a token is for.
@@ -88,7 +90,7 @@ func readSecret(ctx context.Context, std streams, prompt string) (string, error)
 	file, ok := std.in.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		in := bufio.NewReader(io.LimitReader(std.in, 64<<10))
-		line, err := untilInterrupted(ctx, func() (string, error) { return in.ReadString('\n') })
+		line, err := cli.UntilInterrupted(ctx, func() (string, error) { return in.ReadString('\n') })
 		if err != nil && !errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("read the token: %w", err)
 		}
@@ -100,7 +102,7 @@ func readSecret(ctx context.Context, std streams, prompt string) (string, error)
 	}
 	fmt.Fprint(std.err, prompt)
 	defer fmt.Fprintln(std.err)
-	text, err := untilInterrupted(ctx, func() ([]byte, error) { return term.ReadPassword(int(file.Fd())) })
+	text, err := cli.UntilInterrupted(ctx, func() ([]byte, error) { return term.ReadPassword(int(file.Fd())) })
 	if ctx.Err() != nil { // the terminal must show again what is typed
 		err = errors.Join(ctx.Err(), term.Restore(int(file.Fd()), before))
 	}

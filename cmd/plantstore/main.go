@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"plantstore/internal/cli"
 )
 
 // The exit codes. exitUsage is for an invalid command line.
@@ -78,7 +80,7 @@ func main() {
 func run(ctx context.Context, args []string, std streams) int {
 	var cmd commands
 	exited := -1
-	parser := kong.Must(&cmd, append(mappers,
+	parser := kong.Must(&cmd, append(cli.Mappers,
 		kong.Name("plantstore"),
 		kong.Description(description),
 		kong.Writers(std.out, std.err),
@@ -90,11 +92,11 @@ func run(ctx context.Context, args []string, std streams) int {
 	)...)
 	args = spellOut(args)
 	if args[0] != "serve" { // which logs them
-		for _, warning := range unknownVariables(parser.Model.Node, os.Environ()) {
+		for _, warning := range cli.UnknownVariables(parser.Model.Node, os.Environ(), flaglessVariables...) {
 			fmt.Fprintln(std.err, "plantstore: warning:", warning)
 		}
 	}
-	args, err := prepareArgs(parser.Model.Node, args)
+	args, err := cli.Prepare(parser.Model.Node, args)
 	if err != nil {
 		fmt.Fprintln(std.err, "plantstore:", err)
 		return exitUsage
@@ -104,7 +106,7 @@ func run(ctx context.Context, args []string, std streams) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintln(std.err, "plantstore:", parseMessage(err))
+		fmt.Fprintln(std.err, "plantstore:", cli.Explain(err))
 		return exitUsage
 	}
 	err = line.Run()
@@ -112,7 +114,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errUsage):
+	case errors.Is(err, cli.ErrUsage):
 		code = exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code = exitInterrupted
@@ -140,45 +142,6 @@ func interruption(ctx context.Context, command string, err error) error {
 	return interrupted(command + " was interrupted")
 }
 
-// untilInterrupted runs f, and returns when ctx ends even if f, which may block, does not.
-func untilInterrupted[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
-	ended := make(chan struct{})
-	var late T
-	var lateErr error
-	go func() {
-		defer close(ended)
-		late, lateErr = f()
-	}()
-	select {
-	case <-ended:
-		return late, lateErr
-	case <-ctx.Done():
-		return result, ctx.Err()
-	}
-}
-
-// interruptibleReader is a reader whose Read returns when ctx ends, even if in has nothing to
-// read. No one may read from in then, or use what it was to read into.
-type interruptibleReader struct {
-	ctx context.Context
-	in  io.Reader
-}
-
-func (r interruptibleReader) Read(b []byte) (int, error) {
-	return untilInterrupted(r.ctx, func() (int, error) { return r.in.Read(b) })
-}
-
-// interruptible is a writer whose Write returns when ctx ends, even if nobody reads out. No
-// one may write to it then, or change what was written.
-type interruptible struct {
-	ctx context.Context
-	out io.Writer
-}
-
-func (w interruptible) Write(b []byte) (int, error) {
-	return untilInterrupted(w.ctx, func() (int, error) { return w.out.Write(b) })
-}
-
 // spellOut turns what people type by habit into the commands that are meant.
 func spellOut(args []string) []string {
 	switch {
@@ -200,14 +163,4 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// errUsage marks an error in the command line.
-var errUsage = errors.New("usage")
-
-func usage(format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...)}
-}
-
-// usageError must be a pointer: the parser asks whether the error of a provider is nil.
-type usageError struct{ error }
-
-func (*usageError) Is(target error) bool { return target == errUsage }
+func usage(format string, args ...any) error { return cli.Usagef(format, args...) }

@@ -16,6 +16,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/cli"
 	"plantstore/internal/wire"
 )
 
@@ -192,7 +193,7 @@ Examples:
 // were given.
 func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) (err error) {
 	defer func() { err = interruption(ctx, "the list", err) }()
-	show := c.listing(interruptible{ctx, std.out}, plantHeading)
+	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading)
 	query := c.query()
 	query.Limit = 1000
 	if c.Limit > 0 {
@@ -223,7 +224,7 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 }
 
 // withAfter returns the arguments, with that of --after replaced, as they are typed in a shell.
-// prepareArgs has joined each flag with its value.
+// cli.Prepare has joined each flag with its value.
 func withAfter(args []string, after plantstore.ID) string {
 	var words []string
 	for _, arg := range args {

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"plantstore/internal/cli"
 	"plantstore/internal/plantfile"
 )
 
@@ -18,7 +19,7 @@ type outputFlags struct {
 	JSON bool `name:"json" help:"Print JSON even on a terminal."`
 }
 
-func (f outputFlags) asJSON(out io.Writer) bool { return f.JSON || !isTerminal(out) }
+func (f outputFlags) asJSON(out io.Writer) bool { return f.JSON || !cli.IsTerminal(out) }
 
 // print prints a result, which is given as JSON and as what writes it to a table.
 func (f outputFlags) print(out io.Writer, encoded []byte, write func(table io.Writer)) error {

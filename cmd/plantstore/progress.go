@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"plantstore/internal/cli"
 )
 
 // progress shows how far an import, an export or a copy is: a bar on a terminal, a line every
@@ -24,7 +26,7 @@ type progress struct {
 // out of size, which is -1 if it is unknown.
 func newProgress(out io.Writer, verb, noun string, size int64, bytes bool) *progress {
 	p := &progress{out: out, verb: verb, noun: noun, size: size, started: time.Now(), printed: time.Now()}
-	if isTerminal(out) {
+	if cli.IsTerminal(out) {
 		p.bar = newBar(out, size, bytes)
 	}
 	return p

@@ -21,6 +21,7 @@ import (
 	"plantstore"
 	"plantstore/internal/app"
 	"plantstore/internal/auth"
+	"plantstore/internal/cli"
 	"plantstore/internal/postgres"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
@@ -92,18 +93,18 @@ Examples:
 }
 
 func (c *serveCommand) Run(ctx context.Context, parser *kong.Kong, std streams) error {
-	text := c.LogFormat == "text" || c.LogFormat == "auto" && isTerminal(std.err)
+	text := c.LogFormat == "text" || c.LogFormat == "auto" && cli.IsTerminal(std.err)
 	level := new(slog.LevelVar)
 	level.Set(parseLevel(c.LogLevel))
 	log := newLogger(std.err, text, level)
-	for _, warning := range unknownVariables(parser.Model.Node, os.Environ()) {
+	for _, warning := range cli.UnknownVariables(parser.Model.Node, os.Environ(), flaglessVariables...) {
 		log.Warn(warning) // before what a misspelt variable may cause
 	}
 	if err := c.check(); err != nil {
 		return err
 	}
 	if c.PrintConfig {
-		return printConfig(std.out, settingsOf(parser.Model.Node))
+		return cli.PrintSettings(std.out, settingsOf(parser.Model.Node))
 	}
 	slog.SetDefault(log) // net/http's client logs there
 	tracer, err := tracing.New(buildVersion(), log)
@@ -111,7 +112,7 @@ func (c *serveCommand) Run(ctx context.Context, parser *kong.Kong, std streams) 
 		return usage("%w", err)
 	}
 	defer tracer.Close()
-	if !isTerminal(std.err) {
+	if !cli.IsTerminal(std.err) {
 		defer c.changeLevelOnHangup(level, parser.Model.Node, log)()
 	}
 	opts := c.options()

@@ -7,6 +7,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/cli"
 	"plantstore/internal/wire"
 )
 
@@ -26,7 +27,7 @@ Examples:
 
 func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
 	defer func() { err = interruption(ctx, "the list of tags", err) }()
-	show := c.listing(interruptible{ctx, std.out}, "TAG\tPLANTS\n")
+	show := c.listing(cli.WriterUntil(ctx, std.out), "TAG\tPLANTS\n")
 	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
 		if err != nil {
 			return errors.Join(err, show.Out.Flush())

@@ -16,6 +16,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/cli"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/wire"
 )
@@ -32,13 +33,13 @@ const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL o
 // choose sets either URL or DB, and returns what that is, for errors. A store that was given
 // needs no name: its errors have one.
 func (f *tokenFlags) choose() (target string, err error) {
-	if f.DB != nil && *f.DB == "" && isSet("PLANTSTORE_DB") {
+	if f.DB != nil && *f.DB == "" && cli.IsSet("PLANTSTORE_DB") {
 		f.DB = nil // an empty variable names no store, as it names no server
 	}
 	switch {
 	case f.URL != "" && f.DB != nil: // neither by a flag, which would override the other
 		store := f.Config
-		if isSet("PLANTSTORE_DB") {
+		if cli.IsSet("PLANTSTORE_DB") {
 			store = "PLANTSTORE_DB"
 		}
 		return "", usage("PLANTSTORE_URL names a server and %s a store: use only one of them, or --url or --db", store)
@@ -156,7 +157,7 @@ func (l *lifetime) UnmarshalText(text []byte) error {
 		*l = 0
 		return nil
 	}
-	if d, err := parseDuration(string(text)); err == nil && d >= time.Second {
+	if d, err := cli.ParseDuration(string(text)); err == nil && d >= time.Second {
 		*l = lifetime(d)
 		return nil
 	}
@@ -213,7 +214,7 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 			return err
 		}
 		if !c.Init {
-			return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", maskSecrets(*c.DB))
+			return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", cli.MaskSecrets(*c.DB))
 		}
 		return c.create(ctx, std, sqlite.Share, asked)
 	})
@@ -234,7 +235,7 @@ func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode,
 			return err
 		}
 		if mode == sqlite.Share {
-			fmt.Fprintf(std.err, "%s is a new store.\n", maskSecrets(*c.DB))
+			fmt.Fprintf(std.err, "%s is a new store.\n", cli.MaskSecrets(*c.DB))
 		}
 		fmt.Fprintf(std.err, "%s It will not be shown again.\n", describeToken(token))
 		_, err = fmt.Fprintln(std.out, secret)

@@ -1,4 +1,7 @@
-package main
+// Package cli has what a command line needs beyond kong: arguments with values that say what would be
+// right, settings in a file and in the environment, completion, a manual page, and input and
+// output that can be interrupted. It knows none of the commands.
+package cli
 
 import (
 	"errors"
@@ -20,14 +23,14 @@ import (
 // negative matches arguments that are negative numbers or durations, and not flags.
 var negative = regexp.MustCompile(`^-[0-9]`)
 
-// prepareArgs prepares a command line for the parser: it joins each flag with its value,
+// Prepare prepares a command line for the parser: it joins each flag with its value,
 // and puts a negative number among the other arguments, with those that follow it, after --,
 // so that the parser does not take it for a flag. A flag that lacks its value is an error;
 // the parser would take it as empty. So is text that is not UTF-8, which it would change.
-func prepareArgs(app *kong.Node, args []string) ([]string, error) {
+func Prepare(app *kong.Node, args []string) ([]string, error) {
 	for i, arg := range args {
 		if !utf8.ValidString(arg) { // it may have a password
-			return nil, usage("argument %d must be UTF-8", i+1)
+			return nil, Usagef("argument %d must be UTF-8", i+1)
 		}
 	}
 	takesValue := map[string]bool{}
@@ -49,7 +52,7 @@ func prepareArgs(app *kong.Node, args []string) ([]string, error) {
 			last = append(last, arg)
 		case takesValue[arg]:
 			if i+1 == len(args) || isFlag(args[i+1]) {
-				return nil, usage("%[1]s needs a value: write %[1]s=VALUE", arg)
+				return nil, Usagef("%[1]s needs a value: write %[1]s=VALUE", arg)
 			}
 			i++
 			prepared = append(prepared, arg+"="+args[i])
@@ -67,13 +70,13 @@ func isFlag(arg string) bool {
 	return len(arg) > 1 && arg[0] == '-' && !negative.MatchString(arg)
 }
 
-// mappers replace the parser's own, whose messages do not say what would be right.
-var mappers = []kong.Option{
+// Mappers replace the parser's own, whose messages do not say what would be right.
+var Mappers = []kong.Option{
 	kong.KindMapper(reflect.Int, mapper("must be an integer", parseInt)),
 	kong.KindMapper(reflect.Int64, mapper("must be an integer", parseInt)),
 	typeMapper[plantstore.ID]("an id must be an integer from -9223372036854775808 to 9223372036854775807", parseInt),
 	kong.NamedMapper("size", mapper("must be a size such as 1048576, 500KB or 1MiB", parseSize)),
-	typeMapper[time.Duration]("must be a duration such as 500ms, 30s or 7d", parseDuration),
+	typeMapper[time.Duration]("must be a duration such as 500ms, 30s or 7d", ParseDuration),
 	typeMapper[netip.Prefix]("must be an address or a network such as 10.0.0.1, 10.0.0.0/8 or fd00::/8", parseNetwork),
 	typeMapper[plantstore.Tag]("", func(text string) (plantstore.Tag, error) { return plantstore.NewTag(text), nil }),
 }
@@ -83,8 +86,8 @@ func parseInt(text string) (int64, error) { return strconv.ParseInt(text, 10, 64
 // maxDays is how many days a duration may have, 100 years.
 const maxDays = 36500
 
-// parseDuration parses a duration that may begin with days, such as 7d or 1d12h.
-func parseDuration(text string) (d time.Duration, err error) {
+// ParseDuration parses a duration that may begin with days, such as 7d or 1d12h.
+func ParseDuration(text string) (d time.Duration, err error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
 		days, rest = "0", text
@@ -158,11 +161,11 @@ func mapper[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	}
 }
 
-// parseMessage says what is wrong with a command line. A message about one flag says
-// what would be right; for others, the help does.
-func parseMessage(err error) string {
+// Explain says what is wrong with a command line that could not be parsed. A message about one
+// flag says what would be right; for others, the help does.
+func Explain(err error) string {
 	text := err.Error()
-	if strings.HasPrefix(text, "--") || errors.Is(err, errUsage) {
+	if strings.HasPrefix(text, "--") || errors.Is(err, ErrUsage) {
 		return text
 	}
 	command := "plantstore"
@@ -171,3 +174,16 @@ func parseMessage(err error) string {
 	}
 	return text + "; try: " + command + " --help"
 }
+
+// ErrUsage marks an error in the command line.
+var ErrUsage = errors.New("usage")
+
+// Usagef returns an [ErrUsage] with a message.
+func Usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// usageError must be a pointer: the parser asks whether the error of a provider is nil.
+type usageError struct{ error }
+
+func (*usageError) Is(target error) bool { return target == ErrUsage }

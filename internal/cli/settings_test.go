@@ -1,4 +1,4 @@
-package main
+package cli
 
 import "testing"
 
@@ -10,7 +10,7 @@ func TestNoPartOfAPasswordIsShown(t *testing.T) {
 		"postgres://me@a:5432/plants?x=y":                        "postgres://me@a:5432/plants?x=y",
 		"plants.db":                                              "plants.db",
 	} {
-		if got := maskSecrets(url); got != want {
+		if got := MaskSecrets(url); got != want {
 			t.Errorf("%q: got %q, want %q", url, got, want)
 		}
 	}
