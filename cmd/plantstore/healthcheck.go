@@ -7,9 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
+
+	"plantstore/internal/app"
 )
 
 // healthcheckCommand has the flags of serve that say where the server listens, so that it
@@ -26,15 +27,12 @@ func (healthcheckCommand) Help() string {
 }
 
 func (c *healthcheckCommand) Run(ctx context.Context) error {
-	if err := checkAddr(c.Addr); err != nil {
-		return err
+	if err := app.CheckAddr(c.Addr); err != nil {
+		return usage("--addr %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	network, addr := "tcp", localAddr(c.Addr)
-	if path, ok := strings.CutPrefix(c.Addr, unixPrefix); ok {
-		network, addr = "unix", path
-	}
+	network, addr := app.LocalAddr(c.Addr)
 	// The connection is to this machine, so the certificate need not be verified.
 	config := &tls.Config{InsecureSkipVerify: true}
 	scheme := "http"
@@ -64,13 +62,4 @@ func (c *healthcheckCommand) Run(ctx context.Context) error {
 		return fmt.Errorf("the server is not ready: %s", strings.TrimSpace(string(text)))
 	}
 	return nil
-}
-
-// localAddr returns where to connect to a server that listens on addr.
-func localAddr(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if ip, ipErr := netip.ParseAddr(host); err == nil && (host == "" || ipErr == nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("localhost", port)
-	}
-	return addr
 }

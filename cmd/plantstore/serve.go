@@ -28,6 +28,8 @@ import (
 	"plantstore/internal/tracing"
 )
 
+const bootstrapEnv = "PLANTSTORE_BOOTSTRAP_TOKEN"
+
 // serveCommand is the whole configuration of a server.
 type serveCommand struct {
 	Addr    string   `default:"127.0.0.1:8080" env:"PLANTSTORE_ADDR" placeholder:"HOST:PORT" help:"Where to listen (${default}), or unix:PATH for a Unix socket."`
@@ -126,7 +128,7 @@ func (c *serveCommand) Run(ctx context.Context, parser *kong.Kong, std streams) 
 // serve listens, opens the store, creates its first token, and serves.
 func (c *serveCommand) serve(ctx context.Context, opts app.Options, out io.Writer) error {
 	// The listener comes first: if the port is in use, no first token may be created.
-	listener, err := listen(c.Addr)
+	listener, err := app.Listen(c.Addr)
 	if err != nil {
 		return err
 	}
@@ -147,11 +149,15 @@ func (c *serveCommand) serve(ctx context.Context, opts app.Options, out io.Write
 	if err != nil {
 		return err
 	}
-	first, newSecret := newFirstToken(opts.Log)
+	bootstrap := os.Getenv(bootstrapEnv)
+	if bootstrap != "" && len(bootstrap) < 32 {
+		opts.Log.Warn(bootstrapEnv + " is short enough to be guessed: use at least 32 random characters")
+	}
+	first := app.NewFirstToken(bootstrap)
 	ensureFirstToken := func(ctx context.Context) error {
-		created, err := createFirstToken(ctx, store, first)
-		if created && newSecret != "" {
-			printFirstToken(out, c.localURL(listener.Addr(), base), listener.Addr(), newSecret)
+		created, err := first.Create(ctx, store)
+		if created && first.Secret != "" {
+			printFirstToken(out, c.localURL(listener.Addr(), base), listener.Addr(), first.Secret)
 		}
 		return err
 	}
@@ -212,7 +218,10 @@ func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
 
 // check refuses invalid settings before anything is touched.
 func (c *serveCommand) check() error {
-	if err := cmp.Or(checkAddr(c.Addr), c.storeFlags.check(), c.tlsFlags.check()); err != nil {
+	if err := app.CheckAddr(c.Addr); err != nil {
+		return usage("--addr %w", err)
+	}
+	if err := cmp.Or(c.storeFlags.check(), c.tlsFlags.check()); err != nil {
 		return err
 	}
 	if b := c.BaseURL; b != nil {
@@ -284,24 +293,6 @@ func (c *serveCommand) checkOIDC() error {
 	return nil
 }
 
-// checkAddr refuses an address that no machine could listen on.
-func checkAddr(addr string) error {
-	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
-		if path == "" || len(path) > 100 {
-			return usage("--addr must be unix: and a path of at most 100 bytes, such as unix:/run/plantstore/http.sock, got %q", addr)
-		}
-		return nil
-	}
-	_, port, err := net.SplitHostPort(addr)
-	if err == nil && port != "" {
-		_, err = net.LookupPort("tcp", port)
-	}
-	if err != nil || port == "" {
-		return usage("--addr must be HOST:PORT or :PORT with a port from 0 to 65535, such as 127.0.0.1:8080, got %q", addr)
-	}
-	return nil
-}
-
 // isOrigin reports whether a browser would send this text as an origin: in lower
 // case, without a path, and without the scheme's default port.
 func isOrigin(text string) bool {
@@ -330,4 +321,25 @@ func (c *serveCommand) localURL(addr net.Addr, base *url.URL) *url.URL {
 		}
 	}
 	return &url.URL{Scheme: scheme, Host: host, Path: base.Path, RawPath: base.RawPath}
+}
+
+// printFirstToken prints a token that was generated, and what to do with it.
+func printFirstToken(out io.Writer, api *url.URL, listener net.Addr, secret string) {
+	place, curl := api.String(), "curl"
+	create := fmt.Sprintf("Open %s in a browser and paste it there, or create", &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"})
+	if listener.Network() == "unix" { // which no browser opens
+		place, curl = "the socket "+listener.String(), "curl --unix-socket "+listener.String()
+		create = "Create"
+	}
+	fmt.Fprintf(out, `Plantstore is ready at %s
+
+This store is new. Here is its first token. It will not be shown again and expires in 90 days:
+
+  %[2]s
+
+%[3]s a plant from the command line:
+
+  %[4]s -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"id":1,"name":"Monstera","tag":"tropical"}' %[5]s/plants
+
+`, place, secret, create, curl, api)
 }

@@ -1,10 +1,11 @@
-package main
+package app
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -15,9 +16,39 @@ import (
 // unixPrefix begins an address that is the path of a Unix socket.
 const unixPrefix = "unix:"
 
-// listen returns the socket that systemd passed to the process, or else a new one at the
+// CheckAddr refuses an address that no machine could listen on.
+func CheckAddr(addr string) error {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		if path == "" || len(path) > 100 {
+			return fmt.Errorf("must be unix: and a path of at most 100 bytes, such as unix:/run/plantstore/http.sock, got %q", addr)
+		}
+		return nil
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil && port != "" {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || port == "" {
+		return fmt.Errorf("must be HOST:PORT or :PORT with a port from 0 to 65535, such as 127.0.0.1:8080, got %q", addr)
+	}
+	return nil
+}
+
+// LocalAddr returns where a client on the same machine reaches a server that listens on addr.
+func LocalAddr(addr string) (network, address string) {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		return "unix", path
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if ip, ipErr := netip.ParseAddr(host); err == nil && (host == "" || ipErr == nil && ip.IsUnspecified()) {
+		return "tcp", net.JoinHostPort("localhost", port)
+	}
+	return "tcp", addr
+}
+
+// Listen returns the socket that systemd passed to the process, or else a new one at the
 // address.
-func listen(addr string) (net.Listener, error) {
+func Listen(addr string) (net.Listener, error) {
 	passed, err := activation.Listeners()
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the socket from systemd: %w", err)
