@@ -233,7 +233,7 @@ func (c *restoreCommand) Run(ctx context.Context, std streams) error {
 	if info, err := os.Stat(c.File + "-wal"); c.File != "-" && err == nil && info.Size() > 0 {
 		return fmt.Errorf("%[1]s is a store with a write-ahead log, and not a copy of one: use plantstore backup --db %[1]s", c.File)
 	}
-	in, _, err := openInput(ctx, c.File, std)
+	in, _, err := cli.OpenInput(ctx, c.File, std.in)
 	if err != nil {
 		return interruption(ctx, "the restore", fmt.Errorf("cannot read the copy: %w", err))
 	}

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"math"
-	"os"
-	"path/filepath"
 
 	"plantstore"
 	"plantstore/client"
@@ -62,7 +59,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 		}
 	}
 	if c.File != "-" && !c.Force {
-		if err := checkUnused(c.File); err != nil {
+		if err := cli.CheckUnused(c.File); err != nil {
 			return err
 		}
 	}
@@ -105,7 +102,7 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 	if c.File == "-" {
 		err = write(std.out)
 	} else {
-		err = writeAtomically(ctx, c.File, write)
+		err = cli.WriteFile(ctx, c.File, write)
 	}
 	return plants, err
 }
@@ -168,45 +165,4 @@ func writeRecords(w io.Writer, format plantfile.Format, records iter.Seq2[[]byte
 		}
 	}
 	return out.Count, out.Close()
-}
-
-// checkUnused returns an error if writeAtomically would replace something: a file, or a
-// link that does not lead to a pipe or a device.
-func checkUnused(name string) error {
-	info, err := os.Lstat(name)
-	if err != nil {
-		return nil // writing says what is wrong
-	}
-	if info.Mode().IsRegular() {
-		return usage("%s exists already: use --force to replace it", name)
-	}
-	if target, err := os.Stat(name); err != nil || target.Mode().IsRegular() {
-		return usage("%s is a link: use --force to replace it", name)
-	}
-	return nil
-}
-
-// writeAtomically writes a file that only its owner can read, under a temporary name,
-// and renames it once all of it is on disk. A pipe, which opens once someone reads it, or a
-// device is written to directly.
-func writeAtomically(ctx context.Context, name string, write func(io.Writer) error) error {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		f, err := cli.UntilInterrupted(ctx, func() (*os.File, error) { return os.OpenFile(name, os.O_WRONLY, 0) })
-		if err != nil {
-			return err
-		}
-		return errors.Join(write(f), f.Close())
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.partial")
-	if err != nil {
-		if failed, ok := errors.AsType[*fs.PathError](err); ok {
-			failed.Path = name // which the user knows
-		}
-		return err
-	}
-	defer os.Remove(f.Name()) // unless it has been renamed
-	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
 }

@@ -58,7 +58,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	in, info, err := openInput(ctx, c.File, std)
+	in, info, err := cli.OpenInput(ctx, c.File, std.in)
 	if err != nil {
 		return interruption(ctx, "the import of "+c.source(), err)
 	}
@@ -138,31 +138,6 @@ func (c *importCommand) source() string {
 		return "standard input"
 	}
 	return c.File
-}
-
-// openInput opens the file, or standard input. A pipe opens once someone writes to it. The
-// FileInfo is nil if there is none.
-func openInput(ctx context.Context, file string, std streams) (io.ReadCloser, os.FileInfo, error) {
-	if file == "-" {
-		var info os.FileInfo
-		if f, ok := std.in.(*os.File); ok {
-			info, _ = f.Stat() // a Read says what is wrong with it
-		}
-		return io.NopCloser(std.in), info, nil
-	}
-	f, err := cli.UntilInterrupted(ctx, func() (*os.File, error) { return os.Open(file) })
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	if info.IsDir() {
-		f.Close()
-		return nil, nil, fmt.Errorf("%s is a directory", file)
-	}
-	return f, info, nil
 }
 
 // openErrors opens the file of --errors, which must not be the input.

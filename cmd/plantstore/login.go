@@ -151,7 +151,7 @@ func (l *logins) save() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return err
 	}
-	err := writeAtomically(context.Background(), l.path, func(out io.Writer) error {
+	err := cli.WriteFile(context.Background(), l.path, func(out io.Writer) error {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(l.tokens)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"plantstore/internal/cli"
 	"plantstore/internal/mirror"
 )
 
@@ -134,7 +135,7 @@ func (c *mirrorCommand) save(state mirror.State) error {
 	if c.State == "" {
 		return nil
 	}
-	err := writeAtomically(context.Background(), c.State, func(out io.Writer) error {
+	err := cli.WriteFile(context.Background(), c.State, func(out io.Writer) error {
 		return json.NewEncoder(out).Encode(mirrorState{c.From, c.To, state})
 	})
 	return wrap("cannot write the state file", err)
