@@ -59,7 +59,7 @@ func TestImportTakesWhatTheCommandTakes(t *testing.T) {
 	} {
 		b.click("#import")
 		b.choose(file(t, c.name, c.text))
-		b.see("#preview", c.name)
+		b.see("#verdict", "Of 2 records, 2 will be created.")
 		if c.name == "mark.csv" {
 			b.see("#preview", "Ash, tall")
 			b.see("#preview", "soil")
@@ -75,14 +75,42 @@ func TestImportTakesWhatTheCommandTakes(t *testing.T) {
 	}
 	b.see("#rows", "9007199254740993")
 	b.click("#import")
-	b.choose(file(t, "picture.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"))
-	b.see("#choose-problem", "picture.png")
+	b.choose(file(t, "plants.xlsx", "PK\x03\x04\x14\x00"))
+	b.see("#choose-problem", "plants.xlsx is not a text file. Save a spreadsheet as CSV first.")
 	b.choose(file(t, "empty.csv", ""))
 	b.see("#choose-problem", "empty.csv is empty.")
 	b.shot("import-refused")
+	b.expect("400 (Bad Request)")
+	b.choose(file(t, "picture.png", "\x89PNG\r\n\x1a\n"))
+	b.see("#verdict", "The header must name the columns id and name")
 	b.choose(file(t, "broken.json", `[{"id":7,"name":"Ivy"},{"id":01}]`))
-	b.see("#preview", "At least 1 of 2 records will fail.")
-	b.see("#preview tr", "Element 2 is not JSON")
+	b.see("#verdict", "Element 2 is not JSON")
+	b.see("#verdict", "before that, 1 were created")
+}
+
+// paste is as if a user pasted a part of a spreadsheet.
+func (b *tab) paste(text string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf(`{
+		const clipboardData = new DataTransfer();
+		clipboardData.setData('text/plain', %q);
+		document.activeElement.dispatchEvent(new ClipboardEvent('paste', {clipboardData, bubbles: true}));
+	}`, text))
+}
+
+func TestPastedTextIsImported(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := openConsole(s)
+	b.click("#import")
+	b.paste("id\tname\n5\tOak, tall\n")
+	b.see("#preview", "CSV, separator tab.")
+	b.see("#verdict", "Of 1 record, 1 will be created.")
+	b.click("#start-import")
+	b.see("#report", "Pasted text was imported")
+	if got, want := s.plant("5"), `{"name":"Oak, tall"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
 }
 
 func TestImportReportsBadLines(t *testing.T) {
@@ -143,7 +171,7 @@ func TestImportShowsProgressAndCanBeStopped(t *testing.T) {
 	b.choose(big)
 	b.click("#start-import")
 	b.see("#report", "big.ndjson was imported")
-	b.wait("seen.includes('Importing… 0 %, 0 plants') && seen.some((text) => /^Importing… [1-9]\\d? %, [\\d,]+,000 plants$/.test(text))")
+	b.wait("[/^Importing… 0 %, 0 bytes of [\\d.]+ MB$/, /^Importing… [1-9]\\d? %, [\\d.]+ [kM]B of [\\d.]+ MB$/, /^All has been sent/].every((want) => seen.some((text) => want.test(text)))")
 	b.see("#report .figures", "Unchanged\n99,000")
 
 	b.expect("net::ERR_ABORTED", "net::ERR_FAILED")
@@ -195,7 +223,7 @@ func TestSpreadsheetIsImportedWithoutAnOption(t *testing.T) {
 	b.see("#preview tr", "3\t\"id\" must be a number in plain digits, got 1,23457E+15: a spreadsheet has lost the others")
 	b.see("#preview tr", "4\t\"id\" 72 is taken by another plant: choose another id.")
 	b.see("#preview tr", "8\t\"id\" must be a number in plain digits, without leading zeros")
-	b.see("#preview", "At least 3 of 7 records will fail.")
+	b.see("#verdict", "Of 7 records, 4 will be created, 3 will fail.")
 	b.see("#preview", `Ignored columns: "Preis".`)
 	b.hidden("#preview select")
 	b.shot("import-spreadsheet")
@@ -243,7 +271,7 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	b.click("#start-import")
 	b.click("#close-import")
 	b.hidden("#transfer")
-	b.see(".toast", "Importing… 0 %, 0 plants")
+	b.see(".toast", "All has been sent. Waiting for the report…")
 	b.shot("import-closed")
 	if !leaving() {
 		t.Error("the page can be left while an import is running")
@@ -251,7 +279,7 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	b.click("#import")
 	b.see("#progress", "big.ndjson, ")
 	b.press(kb.Escape)
-	b.see(".toast", "Importing…")
+	b.see(".toast", "All has been sent. Waiting for the report…")
 	b.click(`#pages a[href="#/overview"]`)
 	s.Resume()
 	b.see(".toast", "big.ndjson was imported.")
@@ -286,7 +314,7 @@ func TestPlantsAreExportedToAFile(t *testing.T) {
 	day := time.Now().UTC().Format(time.DateOnly)
 	for _, c := range []struct{ format, extension, begins, ends string }{
 		{"csv", "csv", "id,name,tag\n-9223372036854775808,\"The first <of> all\n\",\n-1,=1+1,\"\"\n1,", "\n"},
-		{"spreadsheet", "csv", "\ufeffid,name,tag\n-9223372036854775808,\"The first <of> all\n\",\n-1,'=1+1,\"\"\n1,", "\n"},
+		{"spreadsheet", "csv", "\ufeffid,name,tag\n-9223372036854775808,\"The first <of> all\n\",\n-1,\"'=1+1\",\"\"\n1,\"", "\n"},
 		{"ndjson", "ndjson", `{"id":-9223372036854775808,"name":"The first <of> all\n"}` + "\n" + `{"id":-1,"name":"=1+1","tag":""}` + "\n", "}\n"},
 		{"json", "json", "[\n" + `{"id":-9223372036854775808,"name":"The first <of> all\n"}` + ",\n", "}\n]\n"},
 	} {

@@ -7,7 +7,7 @@ const browser = [
   'FormData', 'HTMLAnchorElement', 'HTMLButtonElement', 'HTMLDialogElement', 'HTMLElement', 'HTMLFormElement', 'HTMLInputElement',
   'HTMLProgressElement', 'HTMLSelectElement', 'HTMLTableRowElement', 'HTMLTemplateElement', 'HTMLTextAreaElement', 'Headers',
   'IntersectionObserver', 'MutationObserver', 'Node', 'ReadableStream', 'Request', 'ResizeObserver', 'Response', 'TextDecoder',
-  'TextDecoderStream', 'TextEncoder', 'TransformStream', 'URL', 'URLSearchParams', 'XMLHttpRequest', 'addEventListener', 'btoa', 'cancelAnimationFrame',
+  'TextDecoderStream', 'TextEncoder', 'TextEncoderStream', 'TransformStream', 'URL', 'URLSearchParams', 'XMLHttpRequest', 'addEventListener', 'btoa', 'cancelAnimationFrame',
   'clearInterval', 'clearTimeout', 'confirm', 'crypto', 'customElements', 'dispatchEvent', 'document', 'fetch', 'getComputedStyle', 'getSelection',
   'history', 'innerHeight', 'innerWidth', 'localStorage', 'location', 'matchMedia', 'navigator', 'performance', 'queueMicrotask',
   'removeEventListener', 'requestAnimationFrame', 'scrollTo', 'scrollY', 'sessionStorage', 'setInterval', 'setTimeout', 'structuredClone', 'window',

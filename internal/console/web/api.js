@@ -273,17 +273,38 @@ export const getPlant = async (id, options) => ({ id, ...await get(`${PLANTS}/${
 export const createPlant = (/** @type {Plant} */ plant, /** @type {Options} */ options) => (
   call('POST', PLANTS, { ...options, body: plantJSON(plant) }));
 
-const NDJSON = { 'Content-Type': 'application/x-ndjson' };
-
 /**
- * importPlants creates plants, one JSON object each, and returns the report.
- * @param {string[]} plants
- * @param {Options} [options]
+ * importFile imports a file of any size, or says with dry_run what that would do, and returns
+ * the report. Unlike fetch, XMLHttpRequest says how much has been sent.
+ * @param {Blob} file of the type of its format
+ * @param {Record<string, string>} [query]
+ * @param {{signal?: AbortSignal, sent?: (bytes: number) => void}} [options]
+ * @returns {Promise<any>}
  */
-export async function importPlants(plants, options) {
-  const body = plants.map((json) => `${json}\n`).join('');
-  return (await call('POST', `${PLANTS}/import`, { ...options, body, headers: NDJSON })).json();
-}
+export const importFile = (file, query, { signal, sent } = {}) => new Promise((resolve, reject) => {
+  signal?.throwIfAborted();
+  const sending = new XMLHttpRequest();
+  sending.open('POST', `${PLANTS}/import?${new URLSearchParams(query)}`);
+  sending.setRequestHeader('Authorization', `Bearer ${session.secret()}`);
+  sending.setRequestHeader('Content-Type', file.type);
+  sending.upload.onprogress = ({ loaded }) => sent?.(loaded);
+  sending.onload = () => {
+    reached(true);
+    const { status, responseText } = sending;
+    const headers = { 'X-Request-Id': sending.getResponseHeader('X-Request-Id') ?? '' };
+    if (status === 200) {
+      resolve(parse(responseText));
+    } else {
+      reject(failure(new Response(null, { status, headers }), responseText));
+    }
+  };
+  sending.onerror = () => reject(classify(null));
+  signal?.addEventListener('abort', () => {
+    sending.abort();
+    reject(signal.reason);
+  });
+  sending.send(file);
+});
 
 /**
  * replacePlant replaces a plant if it still is as it was, or creates it if it was not there.

@@ -2,12 +2,12 @@
 
 import { PLANTS, aborted, classify, failure, request } from './api.js';
 import { h, toast } from './dom.js';
-import { encode } from './encode.js';
 import { sentence, size } from './format.js';
+import { parse } from './json.js';
 import { openForm } from './parts.js';
 
 /**
- * @typedef {import('./encode.js').ExportFormat} ExportFormat
+ * @typedef {'csv' | 'spreadsheet' | 'ndjson' | 'json'} ExportFormat
  * @typedef {{q?: string, tag?: string}} Filters
  */
 
@@ -66,8 +66,8 @@ async function download(/** @type {ExportFormat} */ format, /** @type {Filters} 
   let picked = null;
   try {
     picked = await pick(name, stop);
-    const body = await read(filters, signal);
-    const file = body.pipeThrough(encode(format)).pipeThrough(meter((n) => {
+    const body = await read(format, filters, signal);
+    const file = body.pipeThrough(meter((n) => {
       bytes = n;
       message.say(`Exporting… ${size(n)}`);
     }));
@@ -100,13 +100,56 @@ async function pick(name, stop) {
   }
 }
 
-async function read(/** @type {Filters} */ filters, /** @type {AbortSignal} */ signal) {
-  const query = new URLSearchParams(filters);
-  const response = await request('GET', `${PLANTS}?${query}`, { headers: { Accept: 'application/x-ndjson' }, signal });
+/**
+ * read returns the file as the server sends it, or, in a format that the server does not have,
+ * made of NDJSON as it arrives.
+ * @param {ExportFormat} format
+ * @param {Filters} filters
+ * @param {AbortSignal} signal
+ */
+async function read(format, filters, signal) {
+  const headers = { Accept: format === 'csv' ? 'text/csv' : 'application/x-ndjson' };
+  const response = await request('GET', `${PLANTS}?${new URLSearchParams(filters)}`, { headers, signal });
   if (!response.ok) {
     throw failure(response, await response.text());
   }
-  return /** @type {ReadableStream<Uint8Array>} */ (response.body);
+  const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body);
+  const layout = LAYOUTS[format];
+  return layout ? body.pipeThrough(new TextDecoderStream()).pipeThrough(layOut(layout)).pipeThrough(new TextEncoderStream()) : body;
+}
+
+// A spreadsheet recognises UTF-8 by the byte order mark, and runs a text that begins like a
+// formula.
+const harmless = (/** @type {string} */ text) => `"${/^[=+\-@\t\r\n]/.test(text) ? "'" : ''}${text.replaceAll('"', '""')}"`;
+const row = (/** @type {string} */ json) => {
+  const { id, name, tag } = parse(json);
+  return `${id},${harmless(name)},${tag === undefined ? '' : harmless(tag)}\n`;
+};
+
+/**
+ * @typedef {{first: string, one: (json: string) => string, between: string, last: string}} Layout of records
+ * @type {Partial<Record<ExportFormat, Layout>>}
+ */
+const LAYOUTS = {
+  spreadsheet: { first: '\ufeffid,name,tag\n', one: row, between: '', last: '' },
+  json: { first: '[\n', one: (json) => json, between: ',\n', last: '\n]\n' },
+};
+
+/** @param {Layout} layout @returns {TransformStream<string, string>} */
+function layOut({ first, one, between, last }) {
+  let rest = '';
+  let lead = first;
+  return new TransformStream({
+    transform(text, controller) {
+      const lines = (rest + text).split('\n');
+      rest = lines.pop() ?? '';
+      if (lines.length > 0) {
+        controller.enqueue(lead + lines.map(one).join(between));
+        lead = between;
+      }
+    },
+    flush: (controller) => controller.enqueue(lead === first ? first + last : last),
+  });
 }
 
 /**

@@ -1,45 +1,36 @@
 // Import: a file of plants is shown, sent in batches, and reported on. It goes on while its
 // dialog is closed.
 
-import { aborted, allows, importPlants, listPlants } from './api.js';
-import { ignored, separatorName } from './csv.js';
+import { aborted, handled, importFile } from './api.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
+import { FileProblem, failedFile, ignored, openFile, part, plantOf, records, whole } from './file.js';
 import { count, plural, sentence, size } from './format.js';
-import { parse, refusal } from './json.js';
 import { fact, tell } from './parts.js';
-import { FileProblem, failedFile, failedRecord, openFile } from './records.js';
-import { wholeNumber } from './state.js';
 
 const SHOWN = 5; // records of a preview, and as many that will fail
-const CHECKED = 1000;
-const BATCH = 5000; // records
-const BATCH_BYTES = 1_000_000;
-const LISTED = 100;
-const KEPT = 100_000; // failed records, for the file of them
+const CHECKED = 16_000_000; // bytes: of a larger file, only the first records are checked
+const KEPT = 1000; // records that failed, for a file of them
 
 const dialog = $('transfer', HTMLDialogElement);
 const chooser = $('file', HTMLInputElement);
 
 /**
- * @typedef {import('./records.js').PlantFile} PlantFile
- * @typedef {import('./records.js').PlantRecord} PlantRecord
- * @typedef {import('./records.js').Columns} Columns
- * @typedef {import('./csv.js').Table} Table
- * @typedef {{records: PlantRecord[], complete: boolean}} First what a preview is about
+ * @typedef {import('./file.js').PlantFile} PlantFile
+ * @typedef {import('./file.js').FileRecord} FileRecord
+ * @typedef {import('./file.js').Columns} Columns
+ * @typedef {import('./file.js').Table} Table
  *
- * @typedef {object} Report
- * @property {bigint} created
- * @property {bigint} unchanged
- * @property {bigint} failed
- * @property {{line: number, reason: string}[]} lines
- * @property {string[]} records
+ * @typedef {object} Report what an import has done, or would do; numbers are texts
+ * @property {string} created
+ * @property {string} unchanged
+ * @property {string} failed
+ * @property {{line: string, message: string}[]} errors the first ones
  */
 
-/** @type {File | null} */
+/** @type {PlantFile | null} */
 let file = null;
-/** @type {Columns | undefined} */
-let columns; // if they were chosen by hand
+let checking = new AbortController();
 /** @type {AbortController | null} */
 let running = null;
 /** @type {import('./dom.js').Toast | null} */
@@ -55,7 +46,14 @@ export function startImport(f) {
   $('start-import').addEventListener('click', () => send());
   $('close-import').addEventListener('click', () => dialog.close());
   $('cancel-import').addEventListener('click', () => (running ? running.abort() : dialog.close()));
+  dialog.addEventListener('paste', ({ clipboardData }) => {
+    const text = clipboardData?.getData('text');
+    if (text && !running) {
+      take([new File([text], 'Pasted text')]);
+    }
+  });
   dialog.addEventListener('close', () => {
+    checking.abort();
     if (running && !running.signal.aborted) {
       const stop = () => running?.abort();
       const options = { keep: true, onclose: stop, closeLabel: 'Stop the import' };
@@ -81,6 +79,7 @@ function reopen() {
 // stopImport ends an import and forgets the file, because the user signs out.
 export function stopImport() {
   running?.abort('signed out');
+  checking.abort();
   file = null;
   $('report').replaceChildren();
   $('preview').replaceChildren();
@@ -118,7 +117,7 @@ function startDrop() {
   });
 }
 
-// take shows the first records of a file, if it is one of plants.
+// take shows the first records of a file.
 async function take(/** @type {FileList | File[]} */ files) {
   if (!dialog.open) {
     reopen();
@@ -129,148 +128,119 @@ async function take(/** @type {FileList | File[]} */ files) {
     return;
   }
   const [given] = files;
-  file = given;
-  columns = undefined;
   chooser.value = ''; // so that the same file can be chosen again
   try {
-    const opened = await openFile(given);
-    const first = await firstRecords(opened);
+    file = await openFile(given);
     show('preview');
-    preview(given, opened, first);
+    preview(file);
   } catch (err) {
     $('choose-problem').textContent = err instanceof FileProblem ? err.message : `${given.name} cannot be read.`;
   }
 }
 
-// firstRecords reads and checks some records. Where the file cannot be read further, the last
-// one says so: the import will get that far.
-async function firstRecords(/** @type {PlantFile} */ opened) {
-  /** @type {PlantRecord[]} */
-  const records = [];
-  let bytes = 0;
-  try {
-    for await (const record of opened.records) {
-      records.push({ ...record, problem: record.problem || refusal(record.json) });
-      bytes += record.json.length;
-      if (records.length === CHECKED || bytes > BATCH_BYTES) {
-        return { records, complete: false };
-      }
-    }
-  } catch (err) {
-    if (!(err instanceof FileProblem) || records.length === 0) {
-      throw err;
-    }
-    records.push({ line: records.length + 1, json: '', source: null, problem: err.message });
-  }
-  return { records, complete: true };
-}
-
-const FORMATS = { ndjson: 'one JSON object per line', json: 'a JSON array', csv: 'CSV' };
-
-function preview(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {First} */ first) {
-  const { format, table } = opened;
-  const sheet = h('div', {}, ...firstRows(opened, first));
+function preview(/** @type {PlantFile} */ opened) {
+  const { file: { name, size: bytes }, description, table } = opened;
+  const sheet = h('div');
+  const open = table && (table.chosen || (table.columns.tag < 0 && ignored(table).length > 0));
   $('preview').replaceChildren(
-    h('p', { class: 'file' }, given.name),
-    h('p', { class: 'hint' }, `${size(given.size)}, ${FORMATS[format]}${table ? `, separator ${separatorName(table.separator)}` : ''}.`),
-    ...(table && (table.problem || (table.columns.tag < 0 && ignored(table).length > 0)) ? [mapping(given, table, sheet)] : []),
+    h('p', { class: 'file' }, name),
+    h('p', { class: 'hint' }, `${size(bytes)}, ${description}.`),
+    ...(open ? [mapping(table, () => check(opened, sheet))] : []),
     sheet,
   );
+  check(opened, sheet);
   $('start-import').focus();
 }
 
 // mapping lets the user choose which columns have the id, the name and the tag.
-function mapping(/** @type {File} */ given, /** @type {Table} */ table, /** @type {HTMLElement} */ sheet) {
-  const chosen = { ...table.columns };
-  const choose = async (/** @type {keyof Columns} */ name, /** @type {number} */ column) => {
-    chosen[name] = column;
-    const mine = { ...chosen };
-    columns = mine;
-    const opened = await openFile(given, mine);
-    const first = await firstRecords(opened);
-    if (columns === mine) { // otherwise another column was chosen meanwhile
-      sheet.replaceChildren(...firstRows(opened, first));
-    }
-  };
-  const unreadable = () => sheet.replaceChildren(h('p', { class: 'problem' }, `${given.name} cannot be read.`));
-  const select = (/** @type {keyof Columns} */ name, /** @type {string} */ label) => {
-    const headings = table.headings.map((text, i) => [i, text.trim() || `column ${i + 1}`]);
-    const options = [...(name === 'tag' ? [[-1, 'none']] : []), ...headings];
-    return h('label', {}, label, h(
-      'select',
-      { id: `column-${name}`, onchange: (/** @type {any} */ event) => choose(name, Number(event.target.value)).catch(unreadable) },
-      ...options.map(([i, text]) => h('option', { value: i, selected: i === chosen[name] ? '' : undefined }, String(text))),
-    ));
-  };
-  return h(
-    'fieldset',
-    { class: 'mapping' },
-    h('legend', {}, table.problem ? 'Which columns have the ID, the name and the tag?' : 'Is another column the tag?'),
-    ...(table.problem ? [select('id', 'ID'), select('name', 'Name')] : []),
-    select('tag', 'Tag'),
-  );
+function mapping(/** @type {Table} */ table, /** @type {() => void} */ changed) {
+  const { headings, columns } = table;
+  const choices = headings.map((text, i) => [i, text || `column ${i + 1}`]);
+  const select = (/** @type {keyof Columns} */ name, /** @type {string} */ label) => h('label', {}, label, h(
+    'select',
+    {
+      id: `column-${name}`,
+      onchange: (/** @type {any} */ event) => {
+        columns[name] = Number(event.target.value);
+        table.chosen = true;
+        changed();
+      },
+    },
+    ...[...(name === 'tag' ? [[-1, 'none']] : []), ...choices].map(([i, text]) => (
+      h('option', { value: i, selected: i === columns[name] ? '' : undefined }, `${text}`))),
+  ));
+  const legend = h('legend', {}, 'Which columns have the ID, the name and the tag?');
+  return h('fieldset', { class: 'mapping' }, legend, select('id', 'ID'), select('name', 'Name'), select('tag', 'Tag'));
 }
 
-// firstRows shows the first records and those among the checked ones that will fail. More may
-// fail: only the IDs that are shown are looked up.
-function firstRows(/** @type {PlantFile} */ { noun, table }, /** @type {First} */ { records, complete }) {
-  const bad = records.filter(({ problem }) => problem);
-  const shown = [...records.slice(0, SHOWN), ...bad.filter((record) => records.indexOf(record) >= SHOWN).slice(0, SHOWN)];
-  const rows = shown.map((record) => previewRow(record));
-  const all = `${complete ? '' : 'the first '}${plural(records.length, 'record')}`;
-  const verdict = h('p', { id: 'verdict', role: 'status', class: bad.length > 0 ? 'problem' : 'hint' });
-  const judge = (/** @type {number} */ failing) => {
-    verdict.className = failing > 0 ? 'problem' : 'hint';
-    verdict.textContent = failing > 0 ? `At least ${count(failing)} of ${all} will fail.` : 'The first records:';
-  };
-  judge(bad.length);
-  markTaken(shown, rows, (taken) => judge(bad.length + taken));
-  const heading = [noun === 'line' ? 'Line' : 'Element', 'ID', 'Name', 'Tag'].map((name) => h('th', { scope: 'col' }, name));
-  const unused = table ? ignored(table) : [];
-  return [
+// check shows the first records, and what the server says will become of them: of the whole
+// file, unless it is large.
+async function check(/** @type {PlantFile} */ opened, /** @type {HTMLElement} */ sheet) {
+  checking.abort();
+  checking = new AbortController();
+  const { signal } = checking;
+  const verdict = h('p', { id: 'verdict', role: 'status', class: 'hint' }, 'Checking…');
+  const body = h('tbody', {}, ...firstRows(opened, []));
+  const heading = [opened.noun === 'line' ? 'Line' : 'Element', 'ID', 'Name', 'Tag'].map((name) => h('th', { scope: 'col' }, name));
+  const unused = ignored(opened.table);
+  sheet.replaceChildren(
     verdict,
     h('div', { class: 'sheet', tabindex: '0', role: 'group', 'aria-label': 'First records' }, h(
       'table',
       { 'aria-label': 'First records' },
       h('thead', {}, h('tr', {}, ...heading)),
-      h('tbody', {}, ...rows),
+      body,
     )),
     ...(unused.length > 0 ? [h('p', { class: 'hint' }, `Ignored columns: ${unused.join(', ')}.`)] : []),
-  ];
-}
-
-function previewRow(/** @type {PlantRecord} */ { line, json, problem }) {
-  const number = h('td', {}, count(line));
-  if (problem) {
-    return h('tr', {}, number, h('td', { colspan: '3', class: 'problem' }, sentence(problem)));
+  );
+  try {
+    const all = opened.file.size <= CHECKED;
+    const report = await (all ? importFile(await whole(opened), { dry_run: 'true' }, { signal }) : checkPart(opened, opened.first, signal));
+    const { created, unchanged, failed, errors } = report;
+    const total = `${all ? '' : 'the first '}${plural(BigInt(created) + BigInt(unchanged) + BigInt(failed), 'record')}`;
+    const outcomes = [
+      [created, 'will be created'], [unchanged, unchanged === '1' ? 'is there already' : 'are there already'], [failed, 'will fail'],
+    ].filter(([n]) => n !== '0').map(([n, what]) => `${count(BigInt(n))} ${what}`);
+    verdict.textContent = `Of ${total}, ${outcomes.join(', ') || 'none will be created'}.`;
+    verdict.className = failed === '0' ? 'hint' : 'problem';
+    body.replaceChildren(...firstRows(opened, errors));
+  } catch (err) {
+    if (!handled(err)) {
+      verdict.textContent = sentence(err.message);
+      verdict.className = 'problem';
+    }
   }
-  const plant = parse(json);
-  return h('tr', {}, number, ...['id', 'name', 'tag'].map((key) => h('td', {}, value(plant[key]))));
 }
 
 /**
- * markTaken marks the rows whose id another plant has, once the server has said so.
- * @param {PlantRecord[]} records
- * @param {HTMLElement[]} rows
- * @param {(taken: number) => void} tell
+ * checkPart returns what would become of records that follow one another.
+ * @param {PlantFile} opened
+ * @param {FileRecord[]} some
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Report>}
  */
-async function markTaken(records, rows, tell) {
-  let taken = 0;
-  await Promise.all(records.map(async (record, i) => {
-    const plant = record.problem ? {} : parse(record.json);
-    if (!allows('plants:read') || !/^-?\d+$/.test(plant.id)) {
-      return;
-    }
-    const after = wholeNumber(String(BigInt(plant.id) - 1n));
-    const query = new URLSearchParams({ limit: '1', ...(after && { after }) });
-    const { items: [found] } = await listPlants(`?${query}`, {}).catch(() => ({ items: [] }));
-    if (found && BigInt(found.id) === BigInt(plant.id) && (found.name !== plant.name || found.tag !== plant.tag)) {
-      taken++;
-      rows[i].replaceWith(previewRow({ ...record, problem: `"id" ${found.id} is taken by another plant: choose another id` }));
-      tell(taken);
-    }
-  }));
+async function checkPart(opened, some, signal) {
+  const { body, before } = part(opened, some);
+  const report = await importFile(body, { dry_run: 'true' }, { signal });
+  return { ...report, errors: report.errors.map((/** @type {any} */ e) => ({ ...e, line: String(Number(e.line) + before) })) };
 }
+
+// firstRows shows the first records, and the first of those that will fail.
+function firstRows(/** @type {PlantFile} */ opened, /** @type {Report['errors']} */ errors) {
+  const first = opened.first.filter(({ text }) => text.trim() !== '').slice(0, SHOWN);
+  const others = errors.filter(({ line }) => !first.some((record) => `${record.line}` === line)).slice(0, SHOWN);
+  return [...first.map(({ line, text }) => {
+    const error = errors.find((e) => e.line === `${line}`);
+    if (error) {
+      return failingRow(error);
+    }
+    const plant = plantOf(opened, text);
+    return h('tr', {}, h('td', {}, count(line)), ...[plant.id, plant.name, plant.tag].map((cell) => h('td', {}, value(cell))));
+  }), ...others.map(failingRow)];
+}
+
+const failingRow = (/** @type {Report['errors'][0]} */ { line, message }) => (
+  h('tr', {}, h('td', {}, count(BigInt(line))), h('td', { colspan: '3', class: 'problem' }, sentence(message))));
 
 function show(/** @type {string} */ part) {
   for (const id of ['choose', 'preview', 'progress', 'report']) {
@@ -285,24 +255,22 @@ function show(/** @type {string} */ part) {
 
 // send imports the file, and reports on it.
 async function send() {
-  const given = /** @type {File} */ (file);
+  const opened = /** @type {PlantFile} */ (file);
+  const { name, size: bytes } = opened.file;
+  checking.abort();
   running = new AbortController();
   const { signal } = running;
-  /** @type {Report} */
-  const report = { created: 0n, unchanged: 0n, failed: 0n, lines: [], records: [] };
   addEventListener('beforeunload', ask);
   show('progress');
-  $('file-name').textContent = `${given.name}, ${size(given.size)}`;
-  progress(0, report);
+  $('file-name').textContent = `${name}, ${size(bytes)}`;
+  progress(0, bytes);
   $('close-import').focus();
-  let opened = null;
+  /** @type {Report | null} */
+  let report = null;
   let problem = '';
   try {
-    opened = await openFile(given, columns);
-    for await (const batch of batches(opened)) {
-      await sendBatch(batch, opened, report, signal);
-      progress((opened.read() / given.size) * 100, report);
-    }
+    const body = await whole(opened);
+    report = await importFile(body, {}, { signal, sent: (bytes) => progress(bytes, body.size) });
   } catch (err) {
     problem = why(err, signal);
   }
@@ -313,16 +281,13 @@ async function send() {
   if (signal.reason === 'signed out') {
     return;
   }
-  finish(given, opened, report, problem);
+  finish(opened, report, problem);
   changed();
 }
 
 function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
   if (signal.aborted || aborted(err)) {
     return 'The import was stopped. Plants that were already imported are kept. Importing the same file again is safe.';
-  }
-  if (err instanceof FileProblem) {
-    return err.message;
   }
   if (err.status === 0 || err.status === undefined) {
     return 'The connection to the server was lost, or the file can no longer be read. '
@@ -331,66 +296,9 @@ function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
   return sentence(err.message);
 }
 
-// batches yields the records of a file, as many at a time as one request has.
-async function* batches(/** @type {PlantFile} */ opened) {
-  let batch = [];
-  let bytes = 0;
-  for await (const record of opened.records) {
-    batch.push(record);
-    bytes += record.json.length;
-    if (batch.length >= BATCH || bytes >= BATCH_BYTES) {
-      yield batch;
-      batch = [];
-      bytes = 0;
-    }
-  }
-  yield batch;
-}
-
-/**
- * sendBatch imports records. The server names only the first ones that it refused: those
- * after them are sent again, which is safe, until all are named.
- * @param {PlantRecord[]} batch
- * @param {PlantFile} opened
- * @param {Report} report
- * @param {AbortSignal} signal
- */
-async function sendBatch(batch, opened, report, signal) {
-  for (const record of batch.filter(({ problem }) => problem)) {
-    fail(report, opened, record, record.problem);
-  }
-  let rest = batch.filter(({ problem }) => !problem);
-  for (let first = true; rest.length > 0; first = false) {
-    const { created, unchanged, failed, errors } = await importPlants(rest.map(({ json }) => json), { signal });
-    if (first) {
-      report.created += BigInt(created);
-      report.unchanged += BigInt(unchanged);
-    }
-    for (const { line, message } of errors) {
-      fail(report, opened, rest[Number(line) - 1], message);
-    }
-    rest = BigInt(failed) > BigInt(errors.length) ? rest.slice(Number(errors.at(-1).line)) : [];
-  }
-}
-
-/**
- * @param {Report} report
- * @param {PlantFile} opened
- * @param {PlantRecord} record
- * @param {string} reason
- */
-function fail(report, opened, { line, source }, reason) {
-  report.failed++;
-  if (report.lines.length < LISTED) {
-    report.lines.push({ line, reason });
-  }
-  if (report.records.length < KEPT) {
-    report.records.push(failedRecord(opened, source, reason));
-  }
-}
-
-function progress(/** @type {number} */ percent, /** @type {Report} */ { created, unchanged, failed }) {
-  const text = `Importing… ${Math.floor(percent)} %, ${plural(created + unchanged + failed, 'plant')}`;
+function progress(/** @type {number} */ sent, /** @type {number} */ total) {
+  const percent = Math.floor((sent / total) * 100);
+  const text = sent < total ? `Importing… ${percent} %, ${size(sent)} of ${size(total)}` : 'All has been sent. Waiting for the report…';
   $('bar', HTMLProgressElement).value = percent;
   $('progress-text').textContent = text;
   status?.say(text);
@@ -398,27 +306,27 @@ function progress(/** @type {number} */ percent, /** @type {Report} */ { created
 
 /**
  * finish shows the report, or says that there is one if the dialog was closed.
- * @param {File} given
- * @param {PlantFile | null} opened
- * @param {Report} report
+ * @param {PlantFile} opened
+ * @param {Report | null} report
  * @param {string} problem
  */
-function finish(given, opened, report, problem) {
+function finish(opened, report, problem) {
   show('report');
-  const failed = opened !== null && report.failed > 0n;
-  const outcome = failed ? `${given.name}: some ${opened.noun}s could not be imported` : `${given.name} was imported`;
-  const title = problem ? given.name : outcome;
+  const { file: { name }, noun } = opened;
+  const failed = report !== null && report.failed !== '0';
+  const outcome = failed ? `${name}: some ${noun}s could not be imported` : `${name} was imported`;
+  const title = problem ? name : outcome;
   $('report').replaceChildren(
     h('p', { class: 'file', role: 'status' }, title),
     ...(problem ? [h('p', { class: 'problem', role: 'alert' }, problem)] : []),
-    h(
+    ...(report ? [h(
       'dl',
       { class: 'figures' },
-      fact('Created', count(report.created)),
-      fact('Unchanged', count(report.unchanged)),
-      fact('Failed', count(report.failed), failed ? 'bad' : undefined),
-    ),
-    ...(failed ? failures(given, opened, report) : []),
+      fact('Created', count(BigInt(report.created))),
+      fact('Unchanged', count(BigInt(report.unchanged))),
+      fact('Failed', count(BigInt(report.failed)), failed ? 'bad' : undefined),
+    )] : []),
+    ...(failed ? failures(opened, report) : []),
   );
   $('again').hidden = !problem;
   if (!dialog.open) {
@@ -429,20 +337,54 @@ function finish(given, opened, report, problem) {
   (problem ? $('again') : $('cancel-import')).focus();
 }
 
-function failures(/** @type {File} */ given, /** @type {PlantFile} */ opened, /** @type {Report} */ { failed, lines, records }) {
-  const noun = opened.noun === 'line' ? 'Line' : 'Element';
-  const title = `Fix these ${opened.noun}s${failed > BigInt(lines.length) ? ` (the first ${lines.length})` : ''}`;
-  const save = () => offer(new Blob(failedFile(opened, records)), `failed-${given.name}`);
+function failures(/** @type {PlantFile} */ opened, /** @type {Report} */ report) {
+  const { file: { name }, noun } = opened;
+  const { errors } = report;
+  const number = BigInt(report.failed);
+  const title = `Fix these ${noun}s${number > errors.length ? ` (the first ${errors.length})` : ''}`;
+  const kept = opened.file.size <= CHECKED ? KEPT : errors.length;
+  const save = (/** @type {any} */ event) => busy(event.currentTarget, () => tell(async () => {
+    offer(new Blob(failedFile(opened, await findFailed(opened, report))), `failed-${name}`);
+  }));
   return [
     h('h3', { id: 'lines-title' }, title),
     h(
       'ul',
       { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' },
-      ...lines.map(({ line, reason }) => h('li', {}, h('span', {}, `${noun} ${count(line)}`), h('span', {}, sentence(reason)))),
+      ...errors.map(({ line, message }) => (
+        h('li', {}, h('span', {}, `${noun === 'line' ? 'Line' : 'Element'} ${count(BigInt(line))}`), h('span', {}, sentence(message))))),
     ),
     h('p', { class: 'hint' }, 'The other plants have been imported. The file below has these with their reasons: fix it and import it.'),
-    h('button', { id: 'failed-lines', onclick: save }, `Download failed ${opened.noun}s`),
+    h('button', { id: 'failed-lines', onclick: save }, `Download ${number > kept ? `the first ${count(kept)} ` : ''}failed ${noun}s`),
   ];
+}
+
+/**
+ * findFailed returns the records that failed, with their reasons. The report has the reasons of
+ * the first ones; in a file that is not large, the records after those are checked again.
+ * @param {PlantFile} opened
+ * @param {Report} report
+ */
+async function findFailed(opened, report) {
+  const { file: { size: bytes }, format } = opened;
+  const reasons = new Map(report.errors.map(({ line, message }) => [line, message]));
+  /** @type {FileRecord[]} */
+  const all = [];
+  for await (const record of records(opened.file, format)) {
+    if (bytes <= CHECKED || reasons.has(`${record.line}`)) {
+      all.push(record);
+    }
+  }
+  let last = report;
+  let rest = bytes <= CHECKED ? all : [];
+  while (BigInt(last.failed) > last.errors.length && rest.length > 0 && reasons.size < KEPT) {
+    const named = Number(last.errors.at(-1)?.line);
+    rest = rest.filter(({ line }) => line > named);
+    last = await checkPart(opened, rest);
+    rest.filter(({ text }) => text.includes('\ufffd')).forEach(({ line }) => reasons.set(`${line}`, 'the record is not valid UTF-8'));
+    last.errors.forEach(({ line, message }) => reasons.set(line, message));
+  }
+  return all.flatMap(({ line, text }) => (reasons.has(`${line}`) ? [{ text, reason: reasons.get(`${line}`) ?? '' }] : [])).slice(0, KEPT);
 }
 
 const SAMPLES = [
@@ -454,10 +396,8 @@ const SAMPLES = [
 
 /** loadSamples creates some plants, so that there is something to look at. */
 export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, () => tell(async () => {
-  const { created } = await importPlants(SAMPLES.map((text, i) => {
-    const [name, tag] = text.split(',');
-    return JSON.stringify({ id: i + 1, name, tag });
-  }));
+  const lines = SAMPLES.map((text, i) => `${i + 1},${text}\n`);
+  const { created } = await importFile(new Blob(['id,name,tag\n', ...lines], { type: 'text/csv' }));
   toast(`${plural(BigInt(created), 'sample plant')} loaded.`);
   changed();
 }));

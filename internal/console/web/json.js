@@ -1,7 +1,5 @@
 // JSON with exact ids. It touches no DOM.
 
-import { shorten } from './format.js';
-
 /**
  * parse parses JSON and keeps every number as a string: an id has 64 bits, and a
  * JavaScript number only 53.
@@ -36,53 +34,6 @@ function idJSON(text) {
     return BigInt(text).toString();
   }
   return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(text) ? text : JSON.stringify(text);
-}
-
-/**
- * refusal returns why the server would refuse a plant, in its words, or '' if nothing is known
- * to be wrong. Only the server knows everything: duplicate members, for example.
- * @param {string} json
- */
-export function refusal(json) {
-  let plant;
-  try {
-    plant = JSON.parse(json);
-  } catch {
-    return 'not JSON';
-  }
-  if (kind(plant) !== 'an object') {
-    return `not a JSON object: got ${kind(plant)}`;
-  }
-  const problems = [];
-  for (const [name, member] of Object.entries(plant)) {
-    if (name === 'id') {
-      problems.push(typeof member === 'number' ? idProblem(parse(json).id) : `"id" must be an integer, got ${kind(member)}`);
-    } else if ((name === 'name' || name === 'tag') && typeof member !== 'string') {
-      problems.push(`"${name}" must be a string, got ${kind(member)}`);
-    }
-  }
-  problems.push('id' in plant ? '' : '"id" is missing: send an integer', 'name' in plant ? '' : '"name" is missing: send a string');
-  return problems.filter(Boolean).join('; ');
-}
-
-const LIMIT = 2n ** 63n;
-
-// idProblem says nothing about exponents, which a file of plants hardly ever has.
-function idProblem(/** @type {string} */ text) {
-  const [, whole, fraction] = /^(-?\d+)(?:\.(\d+))?$/.exec(text) ?? [];
-  if (whole && !/^0*$/.test(fraction ?? '')) {
-    return `"id" must be an integer, got ${shorten(text, 40)}`;
-  }
-  const outside = whole && (BigInt(whole) < -LIMIT || BigInt(whole) >= LIMIT);
-  return outside ? `"id" must be from ${-LIMIT} to ${LIMIT - 1n}, got ${shorten(text, 40)}` : '';
-}
-
-/** @param {unknown} value */
-function kind(value) {
-  if (value === null) {
-    return 'null';
-  }
-  return Array.isArray(value) ? 'an array' : `${typeof value === 'object' ? 'an' : 'a'} ${typeof value}`;
 }
 
 /**

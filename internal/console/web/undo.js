@@ -1,7 +1,7 @@
 // Changes that can be undone for ten seconds: deleting a plant, and deleting or re-tagging the
 // selected ones, which asks once before it.
 
-import { deletePlant, importPlants, replacePlant } from './api.js';
+import { deletePlant, importFile, replacePlant } from './api.js';
 import { h, toast } from './dom.js';
 import { count, plural, sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
@@ -73,7 +73,8 @@ async function restore(/** @type {Past[]} */ plants) {
       if (after) {
         await patiently(() => replacePlant(batch[0], after));
       } else {
-        const { failed: refused } = await patiently(() => importPlants(batch.map(plantJSON)));
+        const body = new Blob(batch.map((plant) => `${plantJSON(plant)}\n`), { type: 'application/x-ndjson' });
+        const { failed: refused } = await patiently(() => importFile(body));
         left += Number(refused);
       }
     } catch (err) {

@@ -1,0 +1,307 @@
+// Files of plants as they are: their format, and where a record begins, for the preview and for
+// the file of those that failed. What a record means is for the server to say. It touches no
+// DOM.
+
+import { shorten } from './format.js';
+import { parse } from './json.js';
+
+/** The formats: their media types, what a record is called, and what they are. */
+const FORMATS = {
+  csv: { media: 'text/csv', noun: 'line', description: 'CSV' },
+  json: { media: 'application/json', noun: 'element', description: 'a JSON array' },
+  ndjson: { media: 'application/x-ndjson', noun: 'line', description: 'one JSON object per line' },
+};
+
+/** @type {Record<string, string>} those that the server recognises from a header */
+const SEPARATORS = { ',': 'comma', ';': 'semicolon', '\t': 'tab' };
+
+const FIRST = 1000; // records of a preview
+const HEADER = 1 << 20; // bytes
+
+/**
+ * @typedef {keyof typeof FORMATS} Format
+ * @typedef {{line: number, text: string}} FileRecord with the line, or element, where it begins
+ *
+ * Which column has what, or -1. Reasons of an earlier import are in the first.
+ * @typedef {Record<'id' | 'name' | 'tag' | 'error', number>} Columns
+ *
+ * @typedef {object} Table CSV
+ * @property {string} separator
+ * @property {boolean} named whether a line such as sep=; before the header names it
+ * @property {string} header
+ * @property {number} lines before the first record
+ * @property {string[]} headings
+ * @property {Columns} columns
+ * @property {boolean} chosen whether the columns are others than the header names
+ *
+ * @typedef {object} PlantFile
+ * @property {File} file
+ * @property {Format} format
+ * @property {string} noun what a record is called
+ * @property {string} description of the format
+ * @property {FileRecord[]} first records, without the header
+ * @property {Table} [table]
+ */
+
+/** FileProblem says in one sentence why a file cannot be imported. */
+export class FileProblem extends Error {}
+
+/** openFile reads the beginning of a file. @param {File} file @returns {Promise<PlantFile>} */
+export async function openFile(file) {
+  const start = new TextDecoder(await encodingOf(file)).decode(await file.slice(0, 1000).arrayBuffer());
+  if (start === '') {
+    throw new FileProblem(`${file.name} is empty.`);
+  }
+  if (/^.*[\0-\x08\x0e-\x1f]/.test(start)) {
+    throw new FileProblem(`${file.name} is not a text file. Save a spreadsheet as CSV first.`);
+  }
+  const format = recognise(file.name, start.trimStart()[0]);
+  const first = [];
+  for await (const record of records(file, format)) {
+    first.push(record);
+    if (first.length === FIRST) {
+      break;
+    }
+  }
+  const { noun, description } = FORMATS[format];
+  const table = format === 'csv' ? readHeader(first) : undefined;
+  const separator = table ? `, separator ${SEPARATORS[table.separator] ?? table.separator}` : '';
+  return { file, format, noun, description: description + separator, first, table };
+}
+
+/** @param {string} name @param {string} [start] @returns {Format} */
+function recognise(name, start) {
+  const extension = /\.[^.]*$/.exec(name.toLowerCase())?.[0] ?? '';
+  if (['.csv', '.tsv'].includes(extension)) {
+    return 'csv';
+  }
+  if (start === '{' || ['.ndjson', '.jsonl'].includes(extension)) {
+    return 'ndjson';
+  }
+  return start === '[' || extension === '.json' ? 'json' : 'csv';
+}
+
+/**
+ * records yields the records of a file, with the header and blank lines.
+ * @param {File} file
+ * @param {Format} format
+ * @returns {AsyncGenerator<FileRecord, void, void>}
+ */
+export const records = (file, format) => (format === 'json' ? elements(read(file)) : lines(read(file), format === 'csv'));
+
+/** @param {File} file */
+async function* read(file) {
+  const reader = file.stream().pipeThrough(new TextDecoderStream(await encodingOf(file))).getReader();
+  try {
+    for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+      yield value ?? '';
+    }
+  } finally {
+    await reader.cancel();
+  }
+}
+
+/** encodingOf returns what the byte order mark says. @param {File} file */
+async function encodingOf(file) {
+  const mark = new Uint8Array(await file.slice(0, 2).arrayBuffer()).join();
+  return { '255,254': 'utf-16le', '254,255': 'utf-16be' }[mark] ?? 'utf-8';
+}
+
+/**
+ * @param {AsyncIterable<string>} texts
+ * @param {boolean} quotes whether a line feed within quotes does not end a record
+ */
+async function* lines(texts, quotes) {
+  let line = 1;
+  let rest = '';
+  /** @type {string[]} */
+  let record = [];
+  let open = false;
+  for await (const text of texts) {
+    const parts = (rest + text).split('\n');
+    rest = parts.pop() ?? '';
+    for (const part of parts) {
+      record.push(part);
+      open = quotes && open !== (part.split('"').length % 2 === 0);
+      if (!open) {
+        yield { line, text: record.join('\n').replace(/\r$/, '') };
+        line += record.length;
+        record = [];
+      }
+    }
+  }
+  if (rest !== '' || open) {
+    yield { line, text: [...record, rest].join('\n') };
+  }
+}
+
+/** @param {AsyncIterable<string>} texts */
+async function* elements(texts) {
+  let line = 0;
+  let text = '';
+  let depth = 0;
+  let quoted = false;
+  let escaped = false;
+  for await (const part of texts) {
+    for (const c of part) {
+      const before = depth;
+      quoted = quoted !== (c === '"' && !escaped);
+      escaped = quoted && c === '\\' && !escaped;
+      if (!quoted) {
+        depth += Number('[{'.includes(c)) - Number(']}'.includes(c));
+      }
+      if (quoted || depth > 1 || (before > 0 && depth === 1 && c !== ',')) {
+        text += c;
+      } else if (before === 1 && text.trim() !== '') {
+        line++;
+        yield { line, text: text.trim() };
+        text = '';
+      }
+    }
+  }
+}
+
+/**
+ * cells splits a record of CSV. What is undefined is empty and not quoted.
+ * @param {string} record
+ * @param {string} separator
+ */
+function cells(record, separator) {
+  const field = new RegExp(`\\${separator}(?:"([^"]*(?:""[^"]*)*)"|([^\\${separator}]*))`, 'g');
+  return [...(separator + record).matchAll(field)].map(([, quoted, plain]) => quoted?.replaceAll('""', '"') ?? (plain || undefined));
+}
+
+/**
+ * readHeader takes the header off the first records. The separator is the first that gives it
+ * an id and a name, or else the one that makes the most columns.
+ * @param {FileRecord[]} first
+ * @returns {Table}
+ */
+function readHeader(first) {
+  const given = /^"*sep=([\t!#$%&*,/:;=@\\^|~])"*$/i.exec(first[0].text)?.[1];
+  const { line, text: header } = first.splice(0, given ? 2 : 1).at(-1) ?? first[0];
+  const lines = line - 1 + header.split('\n').length;
+  const tables = (given ? [given] : Object.keys(SEPARATORS)).map((separator) => {
+    const headings = cells(header, separator).map((text = '') => text.trim());
+    const names = headings.map((text) => text.toLowerCase());
+    const [id, name, tag] = ['id', 'name', 'tag'].map((one) => names.indexOf(one));
+    const columns = { id, name, tag, error: names[0] === 'error' ? 0 : -1 };
+    const twice = names.some((one, i) => one in columns && one !== 'error' && names.indexOf(one) < i);
+    return { separator, named: Boolean(given), header, lines, headings, columns, chosen: id < 0 || name < 0 || twice };
+  });
+  const table = tables.find(({ chosen }) => !chosen) ?? tables.reduce((a, b) => (b.headings.length > a.headings.length ? b : a));
+  return table.chosen ? { ...table, columns: guess(table) } : table;
+}
+
+/** @type {[keyof Columns, RegExp][]} */
+const WORDS = [
+  ['id', /^(?:#|nr|no|num|key|code)\b|\bid$|_id$|plantid|number|nummer|num[eé]r|número/i],
+  ['name', /name|\bnom|plant|pflanze|bezeichnung|title|species/i],
+  ['tag', /tag|typ|categ|kateg|group|gruppe/i],
+  ['id', /^/],
+  ['name', /^/],
+];
+
+/**
+ * guess returns which columns of a header probably have what: each that it does not name is the
+ * first whose heading has a usual word. Failing that, the id and the name are the first columns
+ * that are left.
+ * @param {Table} table
+ */
+function guess({ headings, columns }) {
+  const found = { ...columns };
+  for (const [name, word] of WORDS.filter(([one]) => columns[one] < 0)) {
+    if (found[name] < 0) {
+      found[name] = headings.findIndex((text, i) => !Object.values(found).includes(i) && word.test(text));
+    }
+  }
+  return found;
+}
+
+/** ignored returns the headings of the columns that are not used. @param {Table} [table] */
+export const ignored = (table) => table?.headings
+  .filter((_, i) => !Object.values(table.columns).includes(i)).map((text) => JSON.stringify(shorten(text, 40))) ?? [];
+
+/**
+ * plantOf returns a record for display. What is not JSON is shown as a name.
+ * @param {PlantFile} file
+ * @param {string} text
+ * @returns {{id?: string, name?: string, tag?: string}}
+ */
+export function plantOf({ table }, text) {
+  if (table) {
+    const fields = cells(text, table.separator);
+    const { id, name, tag } = table.columns;
+    return { id: fields[id], name: fields[name], tag: fields[tag] };
+  }
+  try {
+    const show = (/** @type {any} */ member) => (typeof member === 'object' ? JSON.stringify(member) : member?.toString());
+    const { id, name, tag } = parse(text);
+    return { id: show(id), name: show(name), tag: show(tag) };
+  } catch {
+    return { name: text };
+  }
+}
+
+/** names returns a header that the server understands. @param {Table} table */
+const names = ({ headings, columns, separator }) => headings
+  .map((_, i) => Object.entries(columns).find(([, column]) => column === i)?.[0]).join(separator);
+
+/** whole returns a file as it is sent: with the columns that were chosen. @param {PlantFile} file */
+export async function whole({ file, format, table }) {
+  const type = FORMATS[format].media;
+  if (!table?.chosen) {
+    return new Blob([file], { type });
+  }
+  const encoding = await encodingOf(file);
+  const plain = encoding === 'utf-8' ? file : new Blob([new TextDecoder(encoding, { fatal: true }).decode(await file.arrayBuffer())]);
+  const bytes = new Uint8Array(await plain.slice(0, HEADER).arrayBuffer());
+  let end = 0;
+  for (let line = 0; line < table.lines; line++) {
+    end = bytes.indexOf(10, end) + 1 || plain.size;
+  }
+  const first = table.named ? `sep=${table.separator}\n` : '';
+  return new Blob([first, names(table), '\n'.repeat(table.lines - (first ? 1 : 0)), plain.slice(end)], { type });
+}
+
+/**
+ * part returns records that follow one another as a file of their own, and how much lower the
+ * numbers of its lines are.
+ * @param {PlantFile} file
+ * @param {FileRecord[]} some
+ */
+export function part({ format, table }, some) {
+  const header = table ? `sep=${table.separator}\n${names(table)}\n` : '';
+  const texts = some.map(({ text }) => text);
+  const body = format === 'json' ? `[${texts.join(',\n')}]` : `${header}${texts.join('\n')}\n`;
+  return { body: new Blob([body], { type: FORMATS[format].media }), before: some[0].line - (table ? 3 : 1) };
+}
+
+/**
+ * failedFile returns the parts of a file of records that failed, with their reasons, which an
+ * import ignores.
+ * @param {PlantFile} file
+ * @param {{text: string, reason: string}[]} failed
+ */
+export function failedFile({ format, table }, failed) {
+  if (table) {
+    const { separator, header, columns } = table;
+    const field = new RegExp(`^(?:"[^"]*(?:""[^"]*)*"|[^\\${separator}]*)(?:\\${separator}|$)`);
+    const line = (/** @type {string} */ reason, /** @type {string} */ text) => (
+      `${reason}${separator}${columns.error === 0 ? text.replace(field, '') : text}\n`);
+    const first = (separator in SEPARATORS ? '' : `sep=${separator}\n`) + line('error', header);
+    return [first, ...failed.map(({ text, reason }) => line(`"${reason.replaceAll('"', '""')}"`, text))];
+  }
+  const objects = failed.map(({ text, reason }) => withReason(text, reason));
+  return format === 'json' ? ['[\n', objects.join(',\n'), '\n]\n'] : objects.map((text) => `${text}\n`);
+}
+
+/** @param {string} text @param {string} reason */
+function withReason(text, reason) {
+  const start = `{"error":${JSON.stringify(reason)}`;
+  const members = /^\s*\{(?:\s*"error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?)?\s*([^]*)$/.exec(text)?.[1];
+  if (members === undefined) {
+    return `${start},"source":${JSON.stringify(text)}}`;
+  }
+  return start + (members === '}' ? '' : ',') + members;
+}
