@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -122,62 +120,29 @@ func (c *backupCommand) writeTextfile(backup string, took time.Duration) error {
 	return nil
 }
 
-// backupTime is the time in a backup's name. Names sort by time.
-const backupTime = "20060102T150405Z"
-
-// prefix is how the names of this store's backups begin.
-func (c *backupCommand) prefix() string {
-	name := filepath.Base(c.DB)
-	return strings.TrimSuffix(name, filepath.Ext(name)) + "-"
-}
+// backups are those in the directory of --to.
+func (c *backupCommand) backups() sqlite.Backups { return sqlite.Backups{Store: c.DB, Dir: c.To} }
 
 // writeNext writes a backup into the directory and removes the oldest.
 func (c *backupCommand) writeNext(ctx context.Context, std streams) error {
-	file := filepath.Join(c.To, c.prefix()+time.Now().UTC().Format(backupTime)+".db")
+	file := c.backups().File(time.Now())
 	took, err := c.write(ctx, file, std)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.removeOldest(), c.writeTextfile(file, took))
-}
-
-func (c *backupCommand) removeOldest() error {
-	if c.Keep == 0 {
-		return nil
-	}
-	kept, err := c.existing()
-	for _, at := range kept[:max(0, len(kept)-c.Keep)] {
-		err = errors.Join(err, os.Remove(filepath.Join(c.To, c.prefix()+at.Format(backupTime)+".db")))
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errOldBackup, err)
-	}
-	return nil
-}
-
-// existing returns the times of this store's backups in the directory, oldest first. One from
-// the future, when the clock was wrong, does not count: no new backup would be the newest.
-func (c *backupCommand) existing() (times []time.Time, err error) {
-	entries, err := os.ReadDir(c.To)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the backups: %w", err)
-	}
-	for _, entry := range entries {
-		text, isOurs := strings.CutPrefix(entry.Name(), c.prefix())
-		at, err := time.Parse(backupTime+".db", text)
-		if isOurs && err == nil && !at.After(time.Now()) {
-			times = append(times, at)
+	if c.Keep > 0 {
+		if err = c.backups().Keep(c.Keep); err != nil {
+			err = fmt.Errorf("%w: %w", errOldBackup, err)
 		}
 	}
-	slices.SortFunc(times, time.Time.Compare)
-	return times, nil
+	return errors.Join(err, c.writeTextfile(file, took))
 }
 
 // repeat writes backups until ctx ends. The first is due when the newest one in the
 // directory is old enough, so that restarts do not add any. A failure ends only the first
 // attempt: later ones are reported and tried again after 5 minutes at most.
 func (c *backupCommand) repeat(ctx context.Context, std streams) error {
-	times, err := c.existing()
+	times, err := c.backups().Times()
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,9 @@ func TestOldBackupThatCannotBeRemovedDoesNotAddBackups(t *testing.T) {
 func TestBackupFromTheFutureDoesNotCount(t *testing.T) {
 	dir, db := newStoreFile(t)
 	synctest.Test(t, func(t *testing.T) {
-		name := func(at time.Time) string { return filepath.Join(dir, "plants-"+at.UTC().Format(backupTime)+".db") }
+		name := func(at time.Time) string {
+			return filepath.Join(dir, "plants-"+at.UTC().Format("20060102T150405Z")+".db")
+		}
 		start := time.Now()
 		future := name(start.Add(100 * time.Hour))
 		if err := os.WriteFile(future, nil, 0o600); err != nil {
