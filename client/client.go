@@ -22,9 +22,9 @@
 // call immediately.
 //
 // Every write can be retried: creating the same plant again is a success, and so are
-// replacing a plant with an equal one and deleting one that a lost attempt has deleted. One
-// caveat: if someone else writes the same plant between a lost attempt and its retry, a
-// Replace or Delete without a condition undoes that write. A [plantstore.Condition]
+// replacing a plant with an equal one, patching it again and deleting one that a lost attempt
+// has deleted. One caveat: if someone else writes the same plant between a lost attempt and its
+// retry, a Replace, Patch or Delete without a condition undoes that write. A [plantstore.Condition]
 // prevents it. CreateWebhook and RotateWebhook are retried only if the server has certainly
 // not applied them.
 package client
@@ -211,6 +211,34 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 		}
 		return err
 	})
+}
+
+// Patch changes a part of the plant with that id, and returns the plant as it is then. It fails
+// with ErrNoPlant if there is none. When it returns nil the change is durable. If the condition
+// does not hold it changes nothing and fails with ErrPrecondition; a nil condition always holds.
+func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.PlantPatch, cond *plantstore.Condition) (plant plantstore.Plant, err error) {
+	what := fmt.Sprintf("patch plant %d", id)
+	body, err := wire.AppendPlantPatch(nil, patch)
+	if err != nil {
+		return plant, c.fail(what, err)
+	}
+	header, err := conditionHeader(cond)
+	if err != nil {
+		return plant, c.fail(what, err)
+	}
+	err = c.retry(ctx, what, func(bool) error {
+		resp, err := c.call(ctx, http.StatusOK, http.MethodPatch, plantPath(id), header, body)
+		if err != nil {
+			return err
+		}
+		plant, err = resp.plant()
+		plant.ID = id
+		return err
+	})
+	if err != nil {
+		return plantstore.Plant{}, err
+	}
+	return plant, nil
 }
 
 // Delete removes the plant with that id, or fails with ErrNoPlant. When it returns

@@ -160,6 +160,29 @@ func plantValue(p plantstore.Plant) map[string]any {
 	return v
 }
 
+func storedValue(p plantstore.Plant, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	v := plantValue(p)
+	v["etag"] = p.ETag()
+	return v, nil
+}
+
+func patchArg(args map[string]any) (p plantstore.PlantPatch) {
+	patch := arg[map[string]any](args, "patch")
+	if name, ok := patch["name"].(string); ok {
+		p.Name = &name
+	}
+	if tag, ok := patch["tag"]; ok {
+		p.Tag = new(plantstore.Tag)
+		if text, ok := tag.(string); ok {
+			*p.Tag = plantstore.NewTag(text)
+		}
+	}
+	return p
+}
+
 func eventValue(e plantstore.Event) map[string]any {
 	return map[string]any{
 		"cursor": e.Cursor, "time": e.Time.Format(time.RFC3339Nano), "type": e.Type, "by": e.By, "plant": plantValue(e.Plant),
@@ -239,15 +262,11 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 	case "create":
 		return nil, c.Create(ctx, plantArg(args["plant"]))
 	case "get":
-		p, err := c.Get(ctx, *id)
-		if err != nil {
-			return nil, err
-		}
-		v := plantValue(p)
-		v["etag"] = p.ETag()
-		return v, nil
+		return storedValue(c.Get(ctx, *id))
 	case "put":
 		return nil, c.Replace(ctx, plantArg(args["plant"]), conditionArg(args))
+	case "patch":
+		return storedValue(c.Patch(ctx, *id, patchArg(args), conditionArg(args)))
 	case "delete":
 		return nil, c.Delete(ctx, *id, conditionArg(args))
 	case "list":

@@ -69,7 +69,7 @@ const message: webhooks["plant.created"]["post"]["requestBody"]["content"]["appl
 // @ts-expect-error the name is required
 const nameless: Body<operations["getPlant"], 200> = {};
 // @ts-expect-error there is no such operation
-type Missing = operations["patchPlant"];
+type Missing = operations["waterPlant"];
 
 export { created, event, hook, message, nameless, query, report };
 export type { Missing };

@@ -257,7 +257,11 @@ func (w *worker) choose(n int) input {
 		in.write = &plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}}
 	case n < 70:
 		in.write = &plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: id}, If: w.condition(id)}
-	case n < 85: // a get
+	case n < 77:
+		in.write = &plantstore.Write{Op: plantstore.Patch, KeepTag: true, Plant: plantstore.Plant{ID: id, Name: plant.Name}}
+	case n < 80:
+		in.write = &plantstore.Write{Op: plantstore.Patch, KeepTag: true, Plant: plantstore.Plant{ID: id, Name: plant.Name}, If: w.condition(id)}
+	case n < 88: // a get
 	case n < 95:
 		in.after, in.limit = first-1, groupSize
 	default:
@@ -347,6 +351,11 @@ func (w *worker) call(in input) (out output, err error) {
 		err = w.client.Create(ctx, in.write.Plant)
 	case in.write.Op == plantstore.Replace:
 		err = w.client.Replace(ctx, in.write.Plant, in.write.If)
+	case in.write.Op == plantstore.Patch:
+		var p plantstore.Plant
+		if p, err = w.client.Patch(ctx, in.write.Plant.ID, plantstore.PlantPatch{Name: &in.write.Plant.Name}, in.write.If); err == nil {
+			out.plants = []plantstore.Plant{p}
+		}
 	default:
 		err = w.client.Delete(ctx, in.write.Plant.ID, in.write.If)
 	}
@@ -461,17 +470,21 @@ func (g group) after(in input) (group, change, output) {
 	if result.Err != nil {
 		return g, change{}, output{refused: result.Err.(plantstore.Code)}
 	}
-	g[at] = in.write.Plant
+	g[at] = *cmp.Or(result.Patched, &in.write.Plant)
+	var out output
+	if result.Patched != nil {
+		out.plants = []plantstore.Plant{g[at]}
+	}
 	switch result.Outcome {
 	case plantstore.Created:
-		return g, change{plantstore.PlantCreated, in.write.Plant}, output{}
+		return g, change{plantstore.PlantCreated, g[at]}, out
 	case plantstore.Replaced:
-		return g, change{plantstore.PlantReplaced, in.write.Plant}, output{}
+		return g, change{plantstore.PlantReplaced, g[at]}, out
 	case plantstore.Deleted:
 		g[at] = plantstore.Plant{}
-		return g, change{plantstore.PlantDeleted, was}, output{}
+		return g, change{plantstore.PlantDeleted, was}, out
 	}
-	return g, change{}, output{}
+	return g, change{}, out
 }
 
 // from returns the plants from that index on.
@@ -489,7 +502,7 @@ func describe(in input, out output) string {
 	case in.write == nil:
 		text = fmt.Sprintf("list %d after %d: %v", in.limit, in.after, out.plants)
 	default:
-		ops := map[plantstore.Op]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete"}
+		ops := map[plantstore.Op]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete", plantstore.Patch: "patch"}
 		text = fmt.Sprintf("%s %v", ops[in.write.Op], in.write.Plant)
 		if in.write.If != nil {
 			text += fmt.Sprintf(" if %+v", *in.write.If)
@@ -554,14 +567,15 @@ func (h *History) check(tally *Tally) {
 func (h *History) checkLog() {
 	h.t.Helper()
 	type times struct{ calls, returns []int64 }
-	writes := make(map[plantstore.Plant]times) // by what they write, without a name if they delete
+	writes := make(map[plantstore.Plant]times) // by what they write, without a name if they delete, and without a tag
 	for _, op := range h.complete() {
 		in, out := op.Input.(input), op.Output.(output)
 		if in.write == nil || out.refused != 0 {
 			continue
 		}
-		w := writes[in.write.Plant]
-		writes[in.write.Plant] = times{append(w.calls, op.Call), append(w.returns, op.Return)}
+		key := plantstore.Plant{ID: in.write.Plant.ID, Name: in.write.Plant.Name}
+		w := writes[key]
+		writes[key] = times{append(w.calls, op.Call), append(w.returns, op.Return)}
 	}
 	for _, w := range writes {
 		slices.Sort(w.calls)
@@ -571,7 +585,7 @@ func (h *History) checkLog() {
 		if c.kind == plantstore.PlantDeleted {
 			return plantstore.Plant{ID: c.plant.ID}
 		}
-		return c.plant
+		return plantstore.Plant{ID: c.plant.ID, Name: c.plant.Name} // a patch keeps the tag
 	}
 	events := make(map[plantstore.Plant]int)
 	for _, c := range h.log {

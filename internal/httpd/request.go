@@ -39,7 +39,7 @@ func (r *request) init(ctx context.Context, remoteAddr string) {
 // request is for the fallback. net/http accepts every request that parse accepts,
 // and understands it in the same way.
 //
-// Such a request is complete and eligible. Its method is GET, POST, PUT or DELETE;
+// Such a request is complete and eligible. Its method is GET, POST, PUT, PATCH or DELETE;
 // its target is a path in characters that need no escape; its lines end in CRLF;
 // its body, if any, has a Content-Length; and no header field asks for anything
 // about the connection, except to keep it alive.
@@ -79,7 +79,7 @@ func (r *request) parseLine(line string) bool {
 	method, rest, _ := strings.Cut(line, " ")
 	path, proto, _ := strings.Cut(rest, " ")
 	switch method {
-	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete:
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
 		return false
 	}

@@ -66,9 +66,9 @@ func TestProtocolsOfTLS(t *testing.T) {
 	}{
 		"HTTP/2":            {nil, true, "GET", `HTTP/2.0, fast path false, TLS "h2"`},
 		"HTTP/1.1":          {[]string{"http/1.1"}, false, "GET", `HTTP/1.1, fast path true, TLS "http/1.1"`},
-		"fallback":          {[]string{"http/1.1"}, false, "PATCH", `HTTP/1.1, fast path false, TLS "http/1.1"`},
+		"fallback":          {[]string{"http/1.1"}, false, "OPTIONS", `HTTP/1.1, fast path false, TLS "http/1.1"`},
 		"nothing but TLS":   {nil, false, "GET", `HTTP/1.1, fast path true, TLS ""`},
-		"TLS, and fallback": {nil, false, "PATCH", `HTTP/1.1, fast path false, TLS ""`},
+		"TLS, and fallback": {nil, false, "OPTIONS", `HTTP/1.1, fast path false, TLS ""`},
 	} {
 		transport := &http.Transport{TLSClientConfig: clientTLS(x.protocols...), ForceAttemptHTTP2: x.http2}
 		if !x.http2 {

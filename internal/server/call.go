@@ -220,7 +220,7 @@ var (
 // refuse says that there is nothing at the path, or nothing with the method.
 func (s *Server) refuse(c *call) error {
 	var allowed []string
-	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		_, pattern := s.mux.Handler(&http.Request{Method: method, URL: c.r.URL})
 		if m := s.mounted[pattern]; m != nil && m.route.path != "" {
 			allowed = append(allowed, method)

@@ -58,7 +58,7 @@ func isPreflight(r *http.Request) bool {
 
 func writePreflight(c *call) {
 	h := c.w.Header()
-	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
 	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, If-Match, If-None-Match, Last-Event-ID, X-Request-Id")
 	h.Set("Access-Control-Max-Age", "7200")
 	c.w.WriteHeader(http.StatusNoContent)

@@ -35,7 +35,7 @@ func TestOnlyAllowedOriginsMayReadTheAPI(t *testing.T) {
 			got.wantHeader(t, "Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, Plantstore-Token-Expires, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
 			preflight.wantStatus(t, 204)
 			preflight.wantHeader(t, "Access-Control-Allow-Origin", allowed)
-			preflight.wantHeader(t, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
+			preflight.wantHeader(t, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
 			preflight.wantHeader(t, "Vary", "Origin")
 		}
 		// Nothing outside the API is for other origins.

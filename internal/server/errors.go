@@ -19,6 +19,8 @@ func withPlantID(id plantstore.ID, err error) error {
 		return plantstore.Errorf(plantstore.ErrNoPlant, "there is no plant with id %d", id)
 	case errors.Is(err, plantstore.ErrPrecondition):
 		return plantstore.Errorf(plantstore.ErrPrecondition, "plant %d does not meet the request's condition: get it again", id)
+	case err == plantstore.ErrTooLarge:
+		return plantstore.Errorf(plantstore.ErrTooLarge, "plant %d would be larger than a body may be: shorten its name or its tag", id)
 	}
 	return err
 }

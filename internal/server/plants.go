@@ -31,14 +31,7 @@ func (s *Server) getPlant(c *call) error {
 	setETag(c, plant)
 	c.w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
-		if n := largePlant(plant); n > 0 {
-			release, err := c.take(memory, n, memoryBytes)
-			if err != nil {
-				return err
-			}
-			defer release()
-		}
-		return writePlant(c, plant)
+		return writeLargePlant(c, plant)
 	}
 	if !condition.MatchHolds(&plant) {
 		return withPlantID(id, plantstore.ErrPrecondition)
@@ -62,6 +55,28 @@ func (s *Server) replacePlant(c *call) error {
 	}
 	setETag(c, plant)
 	return writePlant(c, plant)
+}
+
+func (s *Server) patchPlant(c *call) error {
+	id, condition, err := readTarget(c)
+	if err != nil {
+		return err
+	}
+	if _, err := readMedia(c.r, wire.MediaMergePatch, wire.MediaJSON); err != nil {
+		return err
+	}
+	patch, err := readValue(c, wire.DecodePlantPatch)
+	if err != nil {
+		return err
+	}
+	write := patch.Write(id)
+	write.If, write.By, write.MaxText = condition, c.caller.Public, uint32(s.MaxBody)
+	result, err := s.Writer.Write(c.r.Context(), write)
+	if err != nil {
+		return withPlantID(id, err)
+	}
+	setETag(c, *result.Patched)
+	return writeLargePlant(c, *result.Patched)
 }
 
 func (s *Server) deletePlant(c *call) error {

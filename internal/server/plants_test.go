@@ -42,13 +42,13 @@ func TestPlantHasOneURL(t *testing.T) {
 	s := startDefault(t)
 	s.Fill(t, plant(7, "fern"))
 	for _, id := range []string{"x", "07", "+7", "7.0", "-0", " 7", "9223372036854775808", "0x7", "import"} {
-		for _, method := range []string{"GET", "PUT", "DELETE"} {
+		for _, method := range []string{"GET", "PUT", "PATCH", "DELETE"} {
 			s.call(t, method, "/"+url.PathEscape(id), `{"name":"fern"}`).wantError(t, plantstore.ErrParameter, "integer", id)
 		}
 	}
 	s.call(t, "GET", "/%37", "").wantPlant(t, plant(7, "fern"))
 	s.call(t, "GET", "/7/", "").wantError(t, plantstore.ErrNoPath)
-	s.call(t, "POST", "/7", `{"name":"fern"}`).wantHeader(t, "Allow", "DELETE, GET, HEAD, PUT")
+	s.call(t, "POST", "/7", `{"name":"fern"}`).wantHeader(t, "Allow", "DELETE, GET, HEAD, PATCH, PUT")
 }
 
 func TestReplaceCreatesOrReplaces(t *testing.T) {
@@ -71,6 +71,85 @@ func TestReplaceCreatesOrReplaces(t *testing.T) {
 		s.call(t, "PUT", "/5", `{"name":"x"}`, "Content-Type: text/plain").wantError(t, plantstore.ErrMediaType)
 		s.wantStored(t, plant(5, "moss"))
 	})
+}
+
+func TestPatchChangesWhatItNames(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		const merge = "Content-Type: application/merge-patch+json; charset=utf-8"
+		patch := func(body string, header ...string) reply {
+			t.Helper()
+			return s.call(t, "PATCH", "/5", body, append(header, merge)...)
+		}
+		patch(`{}`).wantError(t, plantstore.ErrNoPlant, "5")
+		patch(`{}`, "If-Match: *").wantError(t, plantstore.ErrPrecondition, "5")
+		patch(`{}`, "If-None-Match: *").wantError(t, plantstore.ErrNoPlant, "5")
+		s.Fill(t, plant(5, "fern"))
+		for _, tt := range []struct {
+			body string
+			want plantstore.Plant
+		}{
+			{`{"tag":null}`, plant(5, "fern")},
+			{`{"tag":"green"}`, plant(5, "fern", "green")},
+			{` { } `, plant(5, "fern", "green")},
+			{`{"id":"x","name":"moss","other":null}`, plant(5, "moss", "green")},
+			{`{"n\u0061me":"rose","tag":""}`, plant(5, "rose", "")},
+			{`{"tag":null,"name":"oak"}`, plant(5, "oak")},
+		} {
+			got := patch(tt.body, "If-Match: *")
+			got.wantPlant(t, tt.want)
+			got.wantHeader(t, "ETag", s.call(t, "GET", "/5", "").header.Get("ETag"))
+			s.wantStored(t, tt.want)
+		}
+		if changes, _ := page(t, s.Server, "type=plant.replaced"); len(changes) != 4 {
+			t.Errorf("%d events of 4 changes", len(changes))
+		}
+		for body, code := range map[string]plantstore.Code{
+			``: plantstore.ErrNotJSON, `{`: plantstore.ErrNotJSON, `{"name":"a","name":"b"}`: plantstore.ErrNotJSON, `{} x`: plantstore.ErrNotJSON,
+			`null`: plantstore.ErrNotObject, `[]`: plantstore.ErrNotObject, `"fern"`: plantstore.ErrNotObject,
+			`{"name":null}`: plantstore.ErrType, `{"name":1,"tag":null}`: plantstore.ErrType, `{"tag":false}`: plantstore.ErrType, `{"tag":["a"]}`: plantstore.ErrType,
+		} {
+			patch(body).wantError(t, code)
+		}
+		s.call(t, "PATCH", "/5", `{"tag":"x"}`, "Content-Type: application/json-patch+json").wantError(t, plantstore.ErrMediaType, "application/merge-patch+json")
+		is := s.call(t, "GET", "/5", "").header.Get("ETag")
+		patch(`{"tag":"x"}`, "If-None-Match: "+is).wantError(t, plantstore.ErrPrecondition)
+		patch(`{"tag":"x"}`, `If-Match: "other"`).wantError(t, plantstore.ErrPrecondition)
+		patch(`{"tag":"x"}`, "If-Match: abc").wantError(t, plantstore.ErrParameter)
+		s.wantStored(t, plant(5, "oak"))
+		s.call(t, "PATCH", "/5", `{"tag":"x"}`, "If-Match: "+is).wantPlant(t, plant(5, "oak", "x"))
+		patch(`{"tag":"y"}`, "If-Match: "+is).wantError(t, plantstore.ErrPrecondition)
+	})
+}
+
+// Two clients each patch a member, again and again. Neither loses a change of its own.
+func TestConcurrentPatchesDoNotUndoEachOther(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		s.Fill(t, plant(5, "fern"))
+		member := func(name string, of func(plantstore.Plant) string) {
+			for i := range 30 {
+				want := fmt.Sprint(name, i)
+				got := s.call(t, "PATCH", "/5", fmt.Sprintf(`{%q:%q}`, name, want))
+				var p plantstore.Plant
+				if err := json.Unmarshal(got.body, &p); err != nil || of(p) != want {
+					t.Errorf("a patch of %s to %s got %d %s", name, want, got.status, got.body)
+				}
+			}
+		}
+		var clients sync.WaitGroup
+		clients.Go(func() { member("name", func(p plantstore.Plant) string { return p.Name }) })
+		clients.Go(func() { member("tag", func(p plantstore.Plant) string { return p.Tag.String() }) })
+		clients.Wait()
+		s.wantStored(t, plant(5, "name29", "tag29"))
+	})
+}
+
+func TestPatchedPlantIsNoLargerThanABody(t *testing.T) {
+	s := start(t, servertest.Options{MaxBody: 1000})
+	name, tag := strings.Repeat("n", 600), strings.Repeat("t", 400)
+	s.Fill(t, plant(5, name))
+	s.call(t, "PATCH", "/5", fmt.Sprintf(`{"tag":%q}`, tag)).wantPlant(t, plant(5, name, tag))
+	s.call(t, "PATCH", "/5", fmt.Sprintf(`{"tag":%q}`, tag+"t")).wantError(t, plantstore.ErrTooLarge, "plant 5 would be larger")
+	s.wantStored(t, plant(5, name, tag))
 }
 
 func TestDeleteRemoves(t *testing.T) {

@@ -14,11 +14,16 @@ import (
 	"plantstore/internal/wire"
 )
 
-// readJSON reads and decodes the request's body.
+// readJSON reads and decodes the request's body, which must be application/json.
 func readJSON[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
 	if _, err := readMedia(c.r, wire.MediaJSON); err != nil {
 		return value, err
 	}
+	return readValue(c, decode)
+}
+
+// readValue reads and decodes the request's body, whatever its media type.
+func readValue[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
 	if err := readBody(c, body); err != nil {

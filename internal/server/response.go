@@ -87,6 +87,18 @@ func writePlant(c *call, p plantstore.Plant) error {
 	return writeJSON(c, http.StatusOK, body.Bytes())
 }
 
+// writeLargePlant is writePlant for a plant whose memory the call does not hold yet.
+func writeLargePlant(c *call, p plantstore.Plant) error {
+	if n := largePlant(p); n > 0 {
+		release, err := c.take(memory, n, memoryBytes)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return writePlant(c, p)
+}
+
 // bodyWriter writes items to a response while it encodes them, so that the response is
 // never held as a whole. Once a part of it has been sent, a failure aborts the
 // connection, so that the client does not mistake a part for the whole.
@@ -180,7 +192,7 @@ func takePage[T any](c *call, items []T, texts func(T) (string, string)) (releas
 // itemBytes is the approximate memory of an item of a page in addition to its texts.
 const itemBytes = 64
 
-// largePlant returns how much memory a get of the plant takes while it is sent, or 0 if
+// largePlant returns how much memory the plant takes while it is sent, or 0 if
 // its JSON is small.
 func largePlant(p plantstore.Plant) int64 {
 	if p.TextSize() <= smallBody/maxEscape {

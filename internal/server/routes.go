@@ -60,6 +60,7 @@ var routes = []route{
 	{"POST", "{base}/plants/import", "importPlants", writePlants, 0, imports | reads, (*Server).importPlants},
 	{"GET", "{base}/plants/{id}", "getPlant", readPlants, fast, memory, (*Server).getPlant},
 	{"PUT", "{base}/plants/{id}", "replacePlant", writePlants, fast, memory, (*Server).replacePlant},
+	{"PATCH", "{base}/plants/{id}", "patchPlant", writePlants, fast, memory, (*Server).patchPlant},
 	{"DELETE", "{base}/plants/{id}", "deletePlant", writePlants, fast, 0, (*Server).deletePlant},
 	{"GET", "{base}/tags", "listTags", readPlants, zipped, reads | memory, (*Server).listTags},
 	{"GET", "{base}/events", "listEvents", readEvents, zipped, searches | streams | memory, (*Server).listEvents},

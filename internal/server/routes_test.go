@@ -21,7 +21,7 @@ func TestIsFast(t *testing.T) {
 			} {
 				_, pattern := s.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
 				want := method != "HEAD" && (pattern == "POST "+base+"/plants" || pattern == "GET "+base+"/plants/{id}" ||
-					pattern == "PUT "+base+"/plants/{id}" || pattern == "DELETE "+base+"/plants/{id}")
+					pattern == "PUT "+base+"/plants/{id}" || pattern == "PATCH "+base+"/plants/{id}" || pattern == "DELETE "+base+"/plants/{id}")
 				if got := s.IsFast(method, path); got != want {
 					t.Errorf("base %q: IsFast(%s, %s) = %v, and the route is %q", base, method, path, got, pattern)
 				}

@@ -169,6 +169,8 @@ var surfaceSeeds = []struct{ method, target, header, body string }{
 	{"DELETE", "/plants/4", "Authorization: Bearer WRITE\nIf-Match: *", "x"},
 	{"DELETE", "/plants", "Authorization: Bearer BOTH", ""},
 	{"PATCH", "/plants/1", "Authorization: Bearer BOTH", "x"},
+	{"PATCH", "/plants/1", "Authorization: Bearer BOTH\nContent-Type: application/merge-patch+json", `{"tag":null}`},
+	{"PATCH", "/plants/1", "Authorization: Bearer WRITE\nContent-Type: application/json\nIf-Match: *", `{"name":"new","id":"x"}`},
 	{"GET", "/webhooks", "Authorization: Bearer HOOKS", ""},
 	{"POST", "/webhooks", "Authorization: Bearer HOOKS\nContent-Type: application/json", `{"url":"https://example.com"}`},
 	{"GET", "/webhooks/wh_1", "Authorization: Bearer HOOKS", ""},

@@ -239,7 +239,7 @@ func TestValidatorNoticesEveryViolation(t *testing.T) {
 		{"another scheme was accepted", func(ex *exchange) { ex.request.Header.Set("Authorization", "Basic cGxhbnQ=") }},
 		{"an unknown path succeeded", func(ex *exchange) { ex.request.URL.Path = "/v1/animals" }},
 		{"a path outside the base URL succeeded", func(ex *exchange) { ex.request.URL.Path = "/plants" }},
-		{"an unknown method succeeded", func(ex *exchange) { ex.request.Method = "PATCH" }},
+		{"an unknown method succeeded", func(ex *exchange) { ex.request.Method = "PUT" }},
 		{"HEAD got a body", func(ex *exchange) { ex.request.Method = "HEAD" }},
 	}
 	v := newValidator(t, &url.URL{Path: "/v1"})

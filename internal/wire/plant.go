@@ -45,6 +45,28 @@ func appendFields(dst []byte, p plantstore.Plant) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
+// AppendPlantPatch appends the patch as JSON Merge Patch: null removes the tag.
+func AppendPlantPatch(dst []byte, p plantstore.PlantPatch) (_ []byte, err error) {
+	dst = append(dst, '{')
+	if p.Name != nil {
+		if dst, err = appendText(append(dst, `"name":`...), "name", *p.Name); err != nil {
+			return dst, err
+		}
+	}
+	if p.Tag != nil {
+		if p.Name != nil {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `"tag":`...)
+		if text, ok := p.Tag.Text(); !ok {
+			dst = append(dst, "null"...)
+		} else if dst, err = appendText(dst, "tag", text); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
 func appendText(dst []byte, field, text string) ([]byte, error) {
 	dst, err := jsontext.AppendQuote(dst, text)
 	if err != nil {
@@ -62,6 +84,25 @@ func DecodeNewPlant(body *bytes.Buffer) (plantstore.Plant, error) { return decod
 
 // DecodePlant reads a body that is one Plant, which has no id.
 func DecodePlant(body *bytes.Buffer) (plantstore.Plant, error) { return decode(body, false) }
+
+// DecodePlantPatch reads a body that is a JSON Merge Patch of a Plant.
+func DecodePlantPatch(body *bytes.Buffer) (plantstore.PlantPatch, error) {
+	dec := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(dec)
+	dec.Reset(body)
+	m := members{isPatch: true}
+	if err := expectEnd(dec, m.readObject(dec, false)); err != nil {
+		return plantstore.PlantPatch{}, err
+	}
+	var p plantstore.PlantPatch
+	if m.hasName {
+		p.Name = &m.plant.Name
+	}
+	if m.hasTag {
+		p.Tag = &m.plant.Tag
+	}
+	return p, nil
+}
 
 func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	dec := decoders.Get().(*jsontext.Decoder)
@@ -127,20 +168,9 @@ func (r *PlantReader) Next() (plantstore.Plant, error) { return decodeValue(r.de
 // decodeValue reads the next value as a NewPlant, or as a Plant. It returns io.EOF
 // if there is none, and reads the whole value unless that is not JSON.
 func decodeValue(dec *jsontext.Decoder, withID bool) (plantstore.Plant, error) {
-	if dec.PeekKind() != '{' {
-		return plantstore.Plant{}, refuseValue(dec)
-	}
 	var m members
-	if err := m.read(dec, withID); err != nil {
-		return plantstore.Plant{}, notJSON(err)
-	}
-	if withID && !m.hasID {
-		m.problems.Add(plantstore.ErrMissing, `"id" is missing: send an integer`)
-	}
-	if !m.hasName {
-		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
-	}
-	return m.plant, m.problems.Err()
+	err := m.readObject(dec, withID)
+	return m.plant, err
 }
 
 // refuseValue reads a value that is not an object, and returns the error for it, or
@@ -158,9 +188,27 @@ func refuseValue(dec *jsontext.Decoder) error {
 
 // members are the members of an object that have been read.
 type members struct {
-	plant          plantstore.Plant
-	hasID, hasName bool
-	problems       plantstore.Problems
+	plant                  plantstore.Plant
+	isPatch                bool // no member is required, and a tag may be null
+	hasID, hasName, hasTag bool
+	problems               plantstore.Problems
+}
+
+// readObject reads the next value, which must be an object. It returns io.EOF if there is none.
+func (m *members) readObject(dec *jsontext.Decoder, withID bool) error {
+	if dec.PeekKind() != '{' {
+		return refuseValue(dec)
+	}
+	if err := m.read(dec, withID); err != nil {
+		return notJSON(err)
+	}
+	if withID && !m.hasID {
+		m.problems.Add(plantstore.ErrMissing, `"id" is missing: send an integer`)
+	}
+	if !m.hasName && !m.isPatch {
+		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
+	}
+	return m.problems.Err()
 }
 
 // read reads an object. An error says that it is not JSON.
@@ -180,7 +228,11 @@ func (m *members) read(dec *jsontext.Decoder, withID bool) error {
 		case member == "name":
 			m.hasName = true
 			_, err = m.readText(dec, "name", &m.plant.Name)
+		case member == "tag" && m.isPatch && dec.PeekKind() == 'n':
+			m.hasTag = true
+			err = dec.SkipValue()
 		case member == "tag":
+			m.hasTag = true
 			var text string
 			var ok bool
 			if ok, err = m.readText(dec, "tag", &text); ok {

@@ -17,9 +17,10 @@ import (
 
 // The media types of the interface.
 const (
-	MediaJSON   = "application/json"
-	MediaNDJSON = "application/x-ndjson" // one JSON value per line
-	MediaCSV    = "text/csv"
+	MediaJSON       = "application/json"
+	MediaMergePatch = "application/merge-patch+json" // RFC 7396
+	MediaNDJSON     = "application/x-ndjson"         // one JSON value per line
+	MediaCSV        = "text/csv"
 )
 
 // errIncomplete is the error of JSON that lacks a required member.

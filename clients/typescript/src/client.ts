@@ -6,7 +6,7 @@ import {
 import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
 import { Json, parse } from "./json.js";
 import type { NewToken, Token, TokenConfig } from "./tokens.js";
-import type { About, Bucket, Delivery, NewPlant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, Bucket, Delivery, NewPlant, PlantEvent, PlantPatch, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import { Lines, Upload } from "./upload.js";
 import * as wire from "./wire.js";
 import type { Id, ImportReport, LineError } from "./wire.js";
@@ -164,10 +164,10 @@ export interface WebhookOptions extends CallOptions {
  *
  * Requests that fail in transit, and those to which the server or a proxy responds with
  * 429, 502, 503 or 504, are retried. Every write of a plant can be: creating the same
- * plant again is a success, and so are replacing a plant with what it already is and
- * deleting what a lost attempt has deleted. One caveat: if someone else writes the same
- * plant between a lost attempt and its retry, a put or delete without a condition undoes
- * that write. What returns a secret is retried only if the server has certainly not
+ * plant again is a success, and so are replacing a plant with what it already is, patching
+ * it again and deleting what a lost attempt has deleted. One caveat: if someone else writes
+ * the same plant between a lost attempt and its retry, a put, patch or delete without a
+ * condition undoes that write. What returns a secret is retried only if the server has certainly not
  * applied it. Redirects are refused, because they would carry the token elsewhere.
  */
 export class Plantstore {
@@ -206,8 +206,7 @@ export class Plantstore {
     const exact = wire.toId(id);
     return this.#retry(`get plant ${exact}`, signal, async () => {
       const response = await this.#call(200, "GET", `/plants/${exact}`, { signal });
-      const plant = response.decode(wire.decodePlant);
-      return { id: exact, ...plant, etag: (await etagOf(plant)) ?? response.headers.get("ETag") ?? "" };
+      return response.stored(exact);
     });
   }
 
@@ -230,6 +229,20 @@ export class Plantstore {
         (await this.#call(200, "PUT", target, { body, headers: { "If-Match": etag }, signal })).confirm(plant);
       }
     });
+  }
+
+  /**
+   * Changes a part of the plant with that id, and returns the plant as it is then. What the patch
+   * does not mention stays, and a tag of null is removed. It throws a NotFoundError if there is no
+   * such plant. When it returns, the change is durable.
+   */
+  async patch(id: Id, patch: PlantPatch, condition: Condition = {}): Promise<StoredPlant> {
+    const exact = wire.toId(id);
+    const body = wire.encodePatch(patch);
+    const headers = conditionHeaders(condition);
+    return this.#retry(`patch plant ${exact}`, condition.signal, async () =>
+      (await this.#call(200, "PATCH", `/plants/${exact}`, { body, headers, signal: condition.signal })).stored(exact),
+    );
   }
 
   /**
@@ -812,6 +825,12 @@ class Whole {
       }
       throw new Transient(new TransportError("the response was cut off"), { maybeApplied: true });
     }
+  }
+
+  /** Returns the plant, whose id is known. */
+  async stored(id: bigint): Promise<StoredPlant> {
+    const plant = this.decode(wire.decodePlant);
+    return { id, ...plant, etag: (await etagOf(plant)) ?? this.headers.get("ETag") ?? "" };
   }
 
   /** Checks that the response to a write is the plant that was sent. */

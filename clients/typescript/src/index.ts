@@ -41,6 +41,7 @@ export type {
   NewPlant,
   Plant,
   PlantEvent,
+  PlantPatch,
   TagCount,
   Webhook,
   WebhookWithSecret,

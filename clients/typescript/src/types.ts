@@ -10,6 +10,13 @@ export type Plant = {
   tag?: string;
 };
 
+export type PlantPatch = {
+  /** The new name of the plant */
+  name?: string;
+  /** The new tag of the plant; `null` removes it */
+  tag?: string | null;
+};
+
 export type NewPlant = Plant & {
   /** Identification number of the plant */
   id: bigint;

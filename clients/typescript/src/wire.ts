@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, PlantPatch, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -38,6 +38,13 @@ export function encodePlant(plant: { name: string; tag?: string | undefined }, i
   const name = JSON.stringify(checkText(plant.name, Code.NotJSON, "name"));
   const tag = plant.tag === undefined ? "" : `,"tag":${JSON.stringify(checkText(plant.tag, Code.NotJSON, "tag"))}`;
   return `{${id === undefined ? "" : `"id":${id},`}"name":${name}${tag}}`;
+}
+
+export function encodePatch({ name, tag }: PlantPatch): string {
+  return JSON.stringify({
+    name: name === undefined ? undefined : checkText(name, Code.NotJSON, "name"),
+    tag: tag === undefined || tag === null ? tag : checkText(tag, Code.NotJSON, "tag"),
+  });
 }
 
 /** Text that is not what the interface says. */

@@ -57,6 +57,7 @@ const operations = {
   create: (c, a) => c.create(plantOf(a.plant)),
   get: (c, a) => c.get(BigInt(a.id)),
   put: (c, a) => c.put(plantOf(a.plant), a),
+  patch: (c, a) => c.patch(BigInt(a.id), a.patch, a),
   delete: (c, a) => c.delete(BigInt(a.id), a),
   list: (c, a) => collect(c.list(withIds(a, "after"))),
   export: async (c, a) => {

@@ -117,6 +117,11 @@ async def get(c, a):
     return {**show(plant), "etag": plant.etag}
 
 
+async def patch(c, a):
+    plant = await result(c.patch(int(a["id"]), **a["patch"], **conditions(a)))
+    return {**show(plant), "etag": plant.etag}
+
+
 async def export(c, a):
     exported = c.export(**plant_query(a))
     return {"plants": await collect(exported), "cursor": exported.cursor}
@@ -126,6 +131,7 @@ OPERATIONS = {
     "create": lambda c, a: c.create(plant_of(a["plant"])),
     "get": get,
     "put": lambda c, a: c.put(plant_of(a["plant"]), **conditions(a)),
+    "patch": patch,
     "delete": lambda c, a: c.delete(int(a["id"]), **conditions(a)),
     "list": lambda c, a: collect(c.list(**plant_query(a))),
     "export": export,

@@ -18,9 +18,9 @@ to which the server or a proxy responds with 429, 502, 503 or 504, are retried a
 pause.
 
 Every write of a plant can be retried: creating the same plant again is a success, and
-so are replacing a plant with what it already is and deleting what a lost attempt has
-deleted. One caveat: if someone else writes the same plant between a lost attempt and
-its retry, a put or delete without a condition undoes that write. if_match prevents it.
+so are replacing a plant with what it already is, patching it again and deleting what a
+lost attempt has deleted. One caveat: if someone else writes the same plant between a
+lost attempt and its retry, a put, patch or delete without a condition undoes that write. if_match prevents it.
 What returns a secret is retried only if the server has certainly not applied it.
 """
 
@@ -40,6 +40,7 @@ from ._errors import (
     UnavailableError,
 )
 from ._types import (
+    KEEP,
     LATEST,
     NEVER,
     About,
@@ -50,6 +51,7 @@ from ._types import (
     EventPage,
     Failing,
     ImportReport,
+    Keep,
     Limits,
     LineError,
     NewToken,
@@ -64,6 +66,7 @@ from ._types import (
 from ._webhooks import verify_webhook
 
 __all__ = [
+    "KEEP",
     "LATEST",
     "NEVER",
     "About",
@@ -82,6 +85,7 @@ __all__ = [
     "GoneError",
     "IdTakenError",
     "ImportReport",
+    "Keep",
     "Limits",
     "LineError",
     "NewToken",

@@ -18,8 +18,8 @@ from . import _wire as wire
 from ._errors import Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, Transient, TransportError
 from ._errors import foreign_error, server_error, with_message
 from ._http import BUFFER, Connect, Pool, Response, lost, retry_after
-from ._types import LATEST, About, Bucket, Delivery, Event, EventPage, ImportReport, LineError, Never, NewToken, Page
-from ._types import Plant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import KEEP, LATEST, About, Bucket, Delivery, Event, EventPage, ImportReport, Keep, LineError, Never
+from ._types import NewToken, Page, Plant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -94,6 +94,24 @@ class Calls:
                 (await self._call(200, "PUT", target, body, {"If-Match": plant.etag})).confirm(plant)
 
         await self._retry(f"put plant {plant.id}", attempt)
+
+    async def patch(
+        self,
+        id: int,
+        *,
+        name: str | Keep = KEEP,
+        tag: str | None | Keep = KEEP,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> Plant:
+        body = wire.encode_patch(name, tag)
+        target = _plant_path(id)
+        condition = _condition(if_match, if_none_match)
+
+        async def attempt(_: bool) -> Plant:
+            return (await self._call(200, "PATCH", target, body, condition)).plant(id)
+
+        return await self._retry(f"patch plant {id}", attempt)
 
     async def delete(self, id: int, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
         condition = _condition(if_match, if_none_match)

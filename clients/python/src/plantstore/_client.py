@@ -12,8 +12,8 @@ from typing import IO
 from ._blocking import connect, iterate, run, sleep
 from ._calls import RESPONSE_TIMEOUT, Calls, Lines
 from ._errors import PlantstoreError
-from ._types import About, Bucket, Delivery, Event, EventPage, ImportReport, Never, NewToken, Page, Plant
-from ._types import TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import KEEP, About, Bucket, Delivery, Event, EventPage, ImportReport, Keep, Never, NewToken, Page
+from ._types import Plant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 
 class Client:
@@ -78,6 +78,25 @@ class Client:
         if it does not exist. Otherwise it raises a PreconditionError.
         """
         run(self._calls.put(plant, if_match=if_match, if_none_match=if_none_match))
+
+    def patch(
+        self,
+        id: int,
+        *,
+        name: str | Keep = KEEP,
+        tag: str | None | Keep = KEEP,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> Plant:
+        """Changes the name or the tag of the plant with that id, and returns the plant as it is then.
+
+        What is not given stays, and a tag of None is removed. It raises a NotFoundError if
+        there is no such plant, and with if_match, if the plant does not have that ETag, a
+        PreconditionError. When it returns, the change is durable.
+        """
+        return run(
+            self._calls.patch(id, name=name, tag=tag, if_match=if_match, if_none_match=if_none_match)
+        )
 
     def delete(self, id: int, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
         """Removes the plant with that id, or raises a NotFoundError. When it returns, that is durable.

@@ -24,6 +24,16 @@ NEVER: Final = Never.NEVER
 """The end of a token that never expires."""
 
 
+class Keep(Enum):
+    """The type of KEEP."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+"""What a patch leaves as it is."""
+
+
 @dataclass(frozen=True)
 class Plant:
     """A plant. The id is any integer of 64 bits; a tag of None is absent."""

@@ -17,6 +17,7 @@ from ._types import (
     Event,
     Failing,
     ImportReport,
+    Keep,
     Limits,
     LineError,
     NewToken,
@@ -70,6 +71,15 @@ def encode_plant(plant: Plant, *, with_id: bool) -> bytes:
     id = f'"id":{check_id(plant.id)},' if with_id else ""
     tag = "" if plant.tag is None else ',"tag":' + _encode_text("tag", plant.tag)
     return to_bytes(f'{{{id}"name":{_encode_text("name", plant.name)}{tag}}}')
+
+
+def encode_patch(name: str | Keep, tag: str | None | Keep) -> bytes:
+    members = []
+    if not isinstance(name, Keep):
+        members.append('"name":' + _encode_text("name", name))
+    if not isinstance(tag, Keep):
+        members.append('"tag":' + ("null" if tag is None else _encode_text("tag", tag)))
+    return to_bytes("{" + ",".join(members) + "}")
 
 
 def _number(text: str) -> int | float:
