@@ -156,7 +156,7 @@ func New(store plantstore.Tokens, opts Options) *Guard {
 
 // Admit is Check for a request that counts: it fails with a [*RateError] too, if the
 // caller sends too many requests, or its address too many that fail. A valid token is
-// never refused because of other requests from its address. The request arrived now.
+// never refused because of other requests from its address. now is when the request arrived.
 func (g *Guard) Admit(r *http.Request, scopes []plantstore.Scope, now time.Time) (*Caller, error) {
 	caller, err := g.check(r.Context(), r.Header["Authorization"], scopes, r, now)
 	if caller == nil {

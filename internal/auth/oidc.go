@@ -265,7 +265,7 @@ func isSubject(text string) bool {
 		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// scopesOf returns the scopes of ours that the claims grant the caller.
+// scopesOf returns those of our scopes that the claims grant to the caller.
 func (p *provider) scopesOf(c *claims, all map[string]any) []plantstore.Scope {
 	granted := map[plantstore.Scope]bool{}
 	for _, list := range slices.Concat(c.Scope, c.Scp) {

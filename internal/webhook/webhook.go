@@ -43,7 +43,7 @@ const (
 	saveTimeout = 3 * time.Second
 )
 
-// Delays are how long attempts take at most, and the pauses between them.
+// Delays are the longest time of an attempt, and the pauses between attempts.
 type Delays struct {
 	Attempt    time.Duration // of one attempt
 	First, Max time.Duration // the pause after the first failure, and the longest one
