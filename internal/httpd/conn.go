@@ -11,6 +11,52 @@ import (
 	"time"
 )
 
+// Serve serves the connections of a listener until the server is shut down or
+// closed, and then returns [http.ErrServerClosed].
+func (s *Server) Serve(l net.Listener) error {
+	return s.web.Serve(acceptor{l, s})
+}
+
+// acceptor is a listener that starts every connection on the fast path and leaves
+// only errors to net/http.
+type acceptor struct {
+	net.Listener
+	server *Server
+}
+
+func (a acceptor) Accept() (net.Conn, error) {
+	for {
+		accepted, err := a.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		a.server.start(accepted)
+	}
+}
+
+// start serves a connection on the fast path, unless there are too many.
+func (s *Server) start(accepted net.Conn) {
+	counted := &countedConn{Conn: accepted, open: &s.open}
+	if n := int(s.open.Add(1)); s.MaxConnections > 0 && n > s.MaxConnections {
+		s.refuse(counted, n-s.MaxConnections)
+		return
+	}
+	c := newConn(s, counted)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+	if s.sweeper == nil {
+		s.sweeper = time.AfterFunc(sweepInterval, s.sweep)
+	}
+	if s.tls == nil {
+		s.serving.Go(c.serve)
+		return
+	}
+	secured := tls.Server(counted, s.tls)
+	c.duplexConn = secured
+	go c.handshake(secured)
+}
+
 // bufferSize is the largest request that the fast path serves.
 const bufferSize = 4 << 10
 
@@ -98,6 +144,31 @@ func (c *conn) leave(rest net.Conn) {
 	}
 	s.handoff(rest)
 }
+
+// handoff hands a connection off to net/http. If the server is stopping, it closes
+// the connection, as net/http does with one whose next request comes too late.
+func (s *Server) handoff(c net.Conn) {
+	l := &singleConnListener{conn: c}
+	_ = s.web.Serve(l)
+	if l.conn != nil {
+		_ = c.Close()
+	}
+}
+
+// singleConnListener is a listener with one connection to accept.
+type singleConnListener struct{ conn net.Conn }
+
+func (l *singleConnListener) Accept() (net.Conn, error) {
+	c := l.conn
+	if c == nil {
+		return nil, net.ErrClosed
+	}
+	l.conn = nil
+	return c, nil
+}
+
+func (*singleConnListener) Close() error   { return nil }
+func (*singleConnListener) Addr() net.Addr { return nil }
 
 // serveRequests serves requests until the connection ends or a request needs the fallback,
 // which has to see the buffered bytes. Between two requests it acts like net/http: it waits

@@ -4,7 +4,7 @@
 //
 // A connection starts on the fast path, unless its client has chosen HTTP/2. It stays there
 // while every request on it is eligible, arrives whole in one read and has the most
-// ordinary form (request.go). The first other request hands the connection off to net/http
+// ordinary form (message.go). The first other request hands the connection off to net/http
 // permanently, together with the bytes that were read. So net/http alone decides everything
 // that is difficult about HTTP; the fast path takes only unambiguous requests.
 //
@@ -87,77 +87,6 @@ func New(web *http.Server, eligible func(method, path string) bool) *Server {
 		},
 	}
 }
-
-// Serve serves the connections of a listener until the server is shut down or
-// closed, and then returns [http.ErrServerClosed].
-func (s *Server) Serve(l net.Listener) error {
-	return s.web.Serve(acceptor{l, s})
-}
-
-// acceptor is a listener that starts every connection on the fast path and leaves
-// only errors to net/http.
-type acceptor struct {
-	net.Listener
-	server *Server
-}
-
-func (a acceptor) Accept() (net.Conn, error) {
-	for {
-		accepted, err := a.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		a.server.start(accepted)
-	}
-}
-
-// start serves a connection on the fast path, unless there are too many.
-func (s *Server) start(accepted net.Conn) {
-	counted := &countedConn{Conn: accepted, open: &s.open}
-	if n := int(s.open.Add(1)); s.MaxConnections > 0 && n > s.MaxConnections {
-		s.refuse(counted, n-s.MaxConnections)
-		return
-	}
-	c := newConn(s, counted)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns[c] = struct{}{}
-	if s.sweeper == nil {
-		s.sweeper = time.AfterFunc(sweepInterval, s.sweep)
-	}
-	if s.tls == nil {
-		s.serving.Go(c.serve)
-		return
-	}
-	secured := tls.Server(counted, s.tls)
-	c.duplexConn = secured
-	go c.handshake(secured)
-}
-
-// handoff hands a connection off to net/http. If the server is stopping, it closes
-// the connection, as net/http does with one whose next request comes too late.
-func (s *Server) handoff(c net.Conn) {
-	l := &singleConnListener{conn: c}
-	_ = s.web.Serve(l)
-	if l.conn != nil {
-		_ = c.Close()
-	}
-}
-
-// singleConnListener is a listener with one connection to accept.
-type singleConnListener struct{ conn net.Conn }
-
-func (l *singleConnListener) Accept() (net.Conn, error) {
-	c := l.conn
-	if c == nil {
-		return nil, net.ErrClosed
-	}
-	l.conn = nil
-	return c, nil
-}
-
-func (*singleConnListener) Close() error   { return nil }
-func (*singleConnListener) Addr() net.Addr { return nil }
 
 // recovered ends a connection if its handler, or TLS, has panicked. The handler logs its
 // own panics where they are seen; ErrorLog is only the last resort.
