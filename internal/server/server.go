@@ -1,7 +1,7 @@
 // Package server speaks the Plant Store interface over HTTP.
 //
 // routes.go is the whole API as one table. A handler decodes, makes one call and
-// encodes; request.go and response.go have the helpers for that, and errors.go the table
+// encodes; body.go and list.go have the helpers for that, and errors.go the table
 // from errors to statuses.
 package server
 

@@ -3,16 +3,115 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"plantstore"
 	"plantstore/internal/wire"
 )
+
+// readJSON reads and decodes the request's body, which must be application/json.
+func readJSON[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
+	if _, err := readMedia(c.r, wire.MediaJSON); err != nil {
+		return value, err
+	}
+	return readValue(c, decode)
+}
+
+// readValue reads and decodes the request's body, whatever its media type.
+func readValue[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (value Value, err error) {
+	body := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(body)
+	if err := readBody(c, body); err != nil {
+		return value, err
+	}
+	return decode(body)
+}
+
+// readMedia returns the media type of the body. It refuses one that is not wanted, for which it
+// suggests the first that is, and a body that is compressed.
+func readMedia(r *http.Request, wanted ...string) (string, error) {
+	for _, encoding := range r.Header["Content-Encoding"] {
+		if !strings.EqualFold(encoding, "identity") {
+			return "", plantstore.Errorf(plantstore.ErrMediaType, "the body has the Content-Encoding %q: send it without one", plantstore.Shorten(encoding))
+		}
+	}
+	// Several field lines are one, joined by commas (RFC 9110, 5.3).
+	got := strings.Join(r.Header["Content-Type"], ", ")
+	if got == wanted[0] {
+		return got, nil
+	}
+	if media, _, err := mime.ParseMediaType(got); err == nil && slices.Contains(wanted, media) {
+		return media, nil
+	}
+	if got == "" {
+		return "", plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", wanted[0])
+	}
+	return "", plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", wanted[0], plantstore.Shorten(got))
+}
+
+func readBody(c *call, body *bytes.Buffer) error {
+	length, limit := c.r.ContentLength, c.s.MaxBody
+	if length > limit {
+		return bodyError(&http.MaxBytesError{Limit: limit})
+	}
+	// The length is only announced. Memory is taken as the bytes arrive.
+	body.Grow(int(min(max(length, 0), smallBody)) + bytes.MinRead)
+	in := http.MaxBytesReader(&c.w, c.r.Body, limit)
+	size := min(smallBody, limit) // what may arrive with the memory that the call holds
+	for size < limit && (length < 0 || length > size) {
+		if _, err := body.ReadFrom(io.LimitReader(in, size+1-int64(body.Len()))); err != nil {
+			return bodyError(err)
+		}
+		if int64(body.Len()) <= size {
+			return nil
+		}
+		if size < mediumBody {
+			size = min(mediumBody, limit)
+		} else {
+			size = limit
+		}
+		if err := c.takeBody(2 * size); err != nil { // the body, and what it becomes
+			return err
+		}
+		if missing := int(min(length, size)) - body.Len(); missing > 0 {
+			body.Grow(missing + bytes.MinRead) // doubling could take twice as much
+		}
+	}
+	if _, err := body.ReadFrom(in); err != nil {
+		return bodyError(err)
+	}
+	return nil
+}
+
+const (
+	// smallBody is how much of a body, a page or a plant needs nothing of the lane of memory:
+	// as much as net/http keeps of a response. For a body, that is how much has arrived: it
+	// holds its memory from then until the response is written.
+	smallBody = 4 << 10
+	// mediumBody is how much of a body needs less than what the largest one does.
+	mediumBody = 64 << 10
+)
+
+// bodyError says why a body could not be read.
+func bodyError(err error) error {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return plantstore.Errorf(plantstore.ErrTooLarge, "the body is larger than the limit of %d bytes", large.Limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return plantstore.Errorf(plantstore.ErrTimeout, "the body did not arrive in time: send it faster")
+	}
+	return plantstore.Errorf(plantstore.ErrNotJSON, "the body could not be read: %v", err)
+}
 
 // Header values, made once.
 var (
@@ -99,128 +198,6 @@ func writeLargePlant(c *call, p plantstore.Plant) error {
 	return writePlant(c, p)
 }
 
-// bodyWriter writes items to a response while it encodes them, so that the response is
-// never held as a whole. Once a part of it has been sent, a failure aborts the
-// connection, so that the client does not mistake a part for the whole.
-type bodyWriter[T any] struct {
-	c       *call
-	out     io.Writer // writes to the response of c
-	media   string
-	encode  func(dst []byte, item T) ([]byte, error)
-	buf     *bytes.Buffer
-	started bool // a part has been sent
-}
-
-func newBodyWriter[T any](c *call, out io.Writer, media string, encode func([]byte, T) ([]byte, error)) *bodyWriter[T] {
-	return &bodyWriter[T]{c: c, out: out, media: media, encode: encode, buf: buffers.Get().(*bytes.Buffer)}
-}
-
-// close releases the writer's memory.
-func (bw *bodyWriter[T]) close() { putBuffer(bw.buf) }
-
-// write writes an item between two texts.
-func (bw *bodyWriter[T]) write(before string, item T, after string) error {
-	bw.buf.WriteString(before)
-	b, err := bw.encode(bw.buf.AvailableBuffer(), item)
-	if err != nil {
-		return fmt.Errorf("encode the response: %v", err) // not the client's fault
-	}
-	bw.buf.Write(b)
-	bw.buf.WriteString(after)
-	if bw.buf.Len() >= maxKeptBuffer/2 {
-		bw.flush()
-	}
-	return nil
-}
-
-// flush sends what has been written so far.
-func (bw *bodyWriter[T]) flush() {
-	if !bw.started {
-		bw.started = true
-		h := bw.c.w.Header()
-		h.Set("Content-Type", bw.media)
-		h["X-Content-Type-Options"] = headerNosniff
-	}
-	if _, err := bw.out.Write(bw.buf.Bytes()); err != nil {
-		panic(http.ErrAbortHandler) // the client is disconnected, or too slow
-	}
-	bw.buf.Reset()
-}
-
-func writePage[T any](c *call, items []T, texts func(T) (string, string), encode func([]byte, T) ([]byte, error)) error {
-	release, err := takePage(c, items, texts)
-	if err != nil {
-		return err
-	}
-	defer release()
-	out := newBodyWriter(c, &c.w, wire.MediaJSON, encode)
-	defer out.close()
-	out.buf.WriteByte('[')
-	between := ""
-	for _, item := range items {
-		if err := out.write(between, item, ""); err != nil {
-			return err
-		}
-		between = ","
-	}
-	out.buf.WriteString("]\n")
-	out.flush()
-	return nil
-}
-
-// takePage takes the memory of a page, if it is a large one. The caller releases it once
-// the page has been sent. texts returns the texts of an item that clients choose, which are
-// most of a large one.
-func takePage[T any](c *call, items []T, texts func(T) (string, string)) (release func(), err error) {
-	text, largest := 0, 0
-	for _, item := range items {
-		name, tag := texts(item)
-		text += len(name) + len(tag)
-	}
-	if text > smallBody/(1+maxEscape) {
-		for _, item := range items {
-			largest = max(largest, encodedSize(texts(item)))
-		}
-	}
-	size := text + largest + len(items)*itemBytes
-	if size <= smallBody {
-		return func() {}, nil
-	}
-	return c.take(memory, int64(size), mostPages)
-}
-
-// itemBytes is the approximate memory of an item of a page in addition to its texts.
-const itemBytes = 64
-
-// largePlant returns how much memory the plant takes while it is sent, or 0 if
-// its JSON is small.
-func largePlant(p plantstore.Plant) int64 {
-	if p.TextSize() <= smallBody/maxEscape {
-		return 0
-	}
-	encoded := encodedSize(plantTexts(p))
-	if encoded <= smallBody {
-		return 0
-	}
-	return int64(p.TextSize() + encoded)
-}
-
-// maxEscape is how many bytes of JSON a control character can become.
-const maxEscape = len(`\u0000`)
-
-// encodedSize returns about how much memory the texts of an item take while it is encoded.
-func encodedSize(name, tag string) int {
-	n := len(name) + len(tag)
-	for _, text := range []string{name, tag} {
-		for _, c := range []byte(text) {
-			if c < ' ' {
-				n += maxEscape - 1
-			}
-		}
-	}
-	return n
-}
-
 func setETag(c *call, p plantstore.Plant) {
 	c.w.Header()["Etag"] = []string{string(p.ETag())}
 }
@@ -236,18 +213,6 @@ func writeJSON(c *call, status int, body []byte) error {
 	// If the client does not wait for the response, the call has not failed.
 	_, _ = c.w.Write(body)
 	return nil
-}
-
-// writeUncachedList is writeUncached for a list that may be large.
-func writeUncachedList(c *call, body []byte) error {
-	if len(body) > smallBody {
-		release, err := c.take(memory, int64(len(body)), mostPages)
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	return writeUncached(c, body)
 }
 
 // writeUncached responds with JSON that caches must revalidate.
