@@ -114,18 +114,7 @@ func runProber(t *testing.T, p prober, f func()) prober {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), proberVariable+"="+string(job))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := harness.StartPiped(t, cmd)
 	results := json.NewDecoder(out)
 	func() {
 		defer func() {

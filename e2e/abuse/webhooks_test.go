@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"plantstore"
@@ -16,35 +15,10 @@ import (
 	"plantstore/internal/testenv"
 )
 
-// listen counts the connections to a port of 127.0.0.1.
-func listen(t *testing.T) (port string, count *atomic.Int64) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	count = new(atomic.Int64)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			count.Add(1)
-			c.Close()
-		}
-	}()
-	_, port, err = net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port, count
-}
-
 // Whoever may create webhooks cannot make the server call into its own network.
 func TestWebhooksDoNotReachOurNetwork(t *testing.T) {
-	port, count := listen(t)
+	addr, count := testenv.CountConnections(t)
+	_, port, _ := net.SplitHostPort(addr)
 	s := harness.Start(t, "--webhook-allow", "127.0.0.0/8")
 	c := s.Client(client.Options{})
 	stored, _, err := c.CreateWebhook(t.Context(), plantstore.Webhook{URL: "http://127.0.0.1:" + port}, "")

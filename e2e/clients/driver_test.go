@@ -68,18 +68,7 @@ func startProcess(t testing.TB, env []string, program string, args ...string) *p
 	cmd := exec.Command(program, args...)
 	// Without a buffer Python loses the rest of a long line if a signal interrupts its write.
 	cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED="), env...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := harness.StartPiped(t, cmd)
 	p := &process{in: in, pending: map[int]chan outcome{}}
 	done := make(chan struct{})
 	go func() {

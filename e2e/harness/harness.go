@@ -8,8 +8,10 @@ package harness
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -135,4 +137,25 @@ func Parallel(t testing.TB, n int, f func(i int) error) {
 	if failed := failed.Load(); failed > shown {
 		t.Errorf("%d of %d failed", failed, n)
 	}
+}
+
+// StartPiped starts a program and returns its standard input and output. What it prints as errors
+// appears among those of the test.
+func StartPiped(t testing.TB, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
+	t.Helper()
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err = cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return in, out
 }

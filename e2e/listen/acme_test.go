@@ -83,17 +83,7 @@ func startPebble(t *testing.T, port string) authority {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), pebbleVariable+"="+port+" "+harness.ReserveAddr(t), "PEBBLE_VA_NOSLEEP=1")
 	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := harness.StartPiped(t, cmd)
 	t.Cleanup(func() {
 		in.Close()
 		_ = cmd.Process.Kill() // or it waits for the server's connections

@@ -19,10 +19,12 @@ package testenv
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,4 +140,26 @@ func Leaks(options ...goleak.Option) (err error) {
 			return err
 		}
 	}
+}
+
+// CountConnections counts the connections to an address of this machine, until the test ends.
+func CountConnections(t testing.TB) (addr string, count *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	count = new(atomic.Int64)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			count.Add(1)
+			c.Close()
+		}
+	}()
+	return l.Addr().String(), count
 }

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+
+	"plantstore/internal/testenv"
 )
 
 func TestURLsThatNameOurNetworkAreRefused(t *testing.T) {
@@ -47,28 +49,6 @@ func TestURLsThatNameOurNetworkAreRefused(t *testing.T) {
 	}
 }
 
-// listen counts the connections to a loopback address.
-func listen(t *testing.T) (addr string, count *atomic.Int64) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	count = new(atomic.Int64)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			count.Add(1)
-			c.Close()
-		}
-	}()
-	return l.Addr().String(), count
-}
-
 // get sends a request, and returns the status of the response, if there is one.
 func get(client *http.Client, url string) (int, error) {
 	response, err := client.Get(url)
@@ -81,7 +61,7 @@ func get(client *http.Client, url string) (int, error) {
 // What a URL spells in an odd way is refused when the connection is made, whatever was
 // allowed to be stored.
 func TestClientDoesNotConnectToOurNetwork(t *testing.T) {
-	addr, count := listen(t)
+	addr, count := testenv.CountConnections(t)
 	_, port, _ := net.SplitHostPort(addr)
 	client := egress{resolver: resolver(t, func(string) []string { return []string{"127.0.0.1"} })}.newClient(defaultDelays.Attempt)
 	for _, host := range []string{
@@ -121,7 +101,7 @@ func TestDialerKnowsTheScheme(t *testing.T) {
 
 // A name is checked by the address that is connected to, each time.
 func TestClientIsNotFooledByDNS(t *testing.T) {
-	addr, count := listen(t)
+	addr, count := testenv.CountConnections(t)
 	_, port, _ := net.SplitHostPort(addr)
 	l, err := net.Listen("tcp", "127.0.0.2:"+port)
 	if err != nil {
@@ -212,7 +192,7 @@ func respondDNS(query []byte, addresses func(name string) []string) []byte {
 }
 
 func TestClientFollowsNoRedirect(t *testing.T) {
-	addr, count := listen(t)
+	addr, count := testenv.CountConnections(t)
 	server := httptest.NewServer(http.RedirectHandler("http://"+addr+"/", http.StatusTemporaryRedirect))
 	defer server.Close()
 	client := egress{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}.newClient(defaultDelays.Attempt)
@@ -229,7 +209,7 @@ func TestClientFollowsNoRedirect(t *testing.T) {
 
 // The environment's proxy would see what is sent, and reach what we may not.
 func TestClientUsesNoProxy(t *testing.T) {
-	addr, count := listen(t)
+	addr, count := testenv.CountConnections(t)
 	t.Setenv("HTTPS_PROXY", "http://"+addr)
 	t.Setenv("HTTP_PROXY", "http://"+addr)
 	if response, err := (egress{}).newClient(defaultDelays.Attempt).Get("https://203.0.113.1/"); err == nil {
