@@ -85,7 +85,7 @@ func openPage(log func(string), beside *driver) (*driver, error) {
 	}()
 	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	if err == nil {
-		_, err = chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: "(" + longMessages + ")()"})
+		_, err = chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: "(" + longMessages + ")(); (" + finders + ")()"})
 	}
 	if err != nil {
 		cancel()

@@ -24,7 +24,7 @@ func TestPollingBacksOffWhileTheServerIsAway(t *testing.T) {
 		globalThis.fetch = (url, ...rest) => { (asked[new URL(url).pathname] ??= []).push(performance.now()); return send(url, ...rest); };
 	}`)
 	s.Stop()
-	b.see(".toast", "Server unreachable. Trying again…")
+	b.see("@toast", "Server unreachable. Trying again…")
 	b.eval("asked = {}")
 	for _, path := range []string{"/metrics", "/token", "/events"} {
 		b.wait(fmt.Sprintf("asked[%q].length > 7", path))
@@ -38,7 +38,7 @@ func TestPollingBacksOffWhileTheServerIsAway(t *testing.T) {
 		}
 	}
 	s.Run()
-	b.hidden(".toast")
+	b.hidden("@toast")
 	s.put("2", `{"name":"Back again"}`)
 	b.see(b.row("2"), "Back again")
 }
@@ -47,15 +47,15 @@ func TestFiguresUnderThePointerAreShown(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
-	b.wait("/max/.test(document.querySelector('#rate .peak').textContent)")
-	const point = `document.querySelector('#rate .chart').dispatchEvent(new PointerEvent('%s', {clientX: document.querySelector('#rate .chart').getBoundingClientRect().right - %d, bubbles: true}))`
+	b.wait("/max/.test($('#rate').textContent)")
+	const point = `$('#rate svg').dispatchEvent(new PointerEvent('%s', {clientX: $('#rate svg').getBoundingClientRect().right - %d, bubbles: true}))`
 	b.eval(fmt.Sprintf(point, "pointermove", 1))
-	b.see("#rate .peak", "0 s ago")
+	b.see("#rate", "0 s ago")
 	b.eval(fmt.Sprintf(point, "pointermove", 119))
-	b.see("#rate .peak", "59 s ago")
+	b.see("#rate", "59 s ago")
 	b.see("#rate strong", "–")
 	b.eval(fmt.Sprintf(point, "pointerleave", 1))
-	b.see("#rate .peak", "max")
+	b.see("#rate", "max")
 }
 
 func TestNStartsANewPlant(t *testing.T) {
@@ -63,7 +63,7 @@ func TestNStartsANewPlant(t *testing.T) {
 	s := startServer(t)
 	s.Import(garden(2))
 	b := openConsole(s)
-	b.wait("document.activeElement.id === 'search'")
+	b.focused("#search")
 	b.press("n")
 	b.at("#/plants?q=n") // it was typed
 	b.click("#chips button")
@@ -72,7 +72,7 @@ func TestNStartsANewPlant(t *testing.T) {
 	b.eval("document.activeElement.blur()")
 	b.press("n")
 	b.see("#drawer-title", "New plant")
-	b.wait("document.activeElement.id === 'plant-name'")
+	b.focused("#plant-name")
 	b.write("#plant-name", "Moss"+kb.Enter)
 	b.see(b.row("3"), "Moss")
 
@@ -81,7 +81,7 @@ func TestNStartsANewPlant(t *testing.T) {
 	b.signIn(s.Command("token", "create", "--name", "reader", "--scopes", "plants:read"))
 	b.eval("document.activeElement.blur()")
 	b.press("nj")
-	b.wait(`document.activeElement.matches('tr[data-id="1"] .name')`)
+	b.focused(b.row("1") + " a")
 	b.hidden("#drawer")
 	b.at("")
 }

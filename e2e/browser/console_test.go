@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -75,7 +72,7 @@ func (b *tab) row(id string) string { return fmt.Sprintf(`tr[data-id="%s"]`, id)
 // openPlant opens a plant in the drawer.
 func (b *tab) openPlant(id string) {
 	b.t.Helper()
-	b.click(b.row(id) + " .name")
+	b.click(b.row(id) + " a")
 	b.see("#drawer-title", "Plant "+id)
 	b.see("#plant-facts", id)
 }
@@ -85,7 +82,7 @@ func (b *tab) edit(id string) {
 	b.t.Helper()
 	b.openPlant(id)
 	b.click("#edit-plant")
-	b.wait("document.activeElement.id === 'plant-name'")
+	b.focused("#plant-name")
 }
 
 // remove deletes a plant.
@@ -98,7 +95,7 @@ func (b *tab) create(id, name, tag string) {
 	b.write("#plant-id", id)
 	b.write("#plant-name", name)
 	b.write("#plant-tag", tag)
-	b.click("#plant .primary")
+	b.click("#save-plant")
 }
 
 func TestFirstPlantIsCreatedInTheForm(t *testing.T) {
@@ -113,8 +110,8 @@ func TestFirstPlantIsCreatedInTheForm(t *testing.T) {
 	b.see("#state", "No plants yet")
 	b.see("#state code", `"Authorization: Bearer $PLANTSTORE_TOKEN"`)
 	b.shot("empty")
-	b.click("#state .primary")
-	b.wait("document.activeElement.id === 'plant-name'")
+	b.click("@first")
+	b.focused("#plant-name")
 	b.press("Monstera" + kb.Tab + "tropical")
 	b.shot("create")
 	b.press(kb.Enter)
@@ -153,13 +150,13 @@ func TestSignOutForgetsTheToken(t *testing.T) {
 	b.at("#/plants?q=a+secret+search")
 	b.click("#sign-out")
 	b.click("#show-token")
-	b.wait("document.querySelector('#token').type === 'text'")
+	b.wait("$('#token').type === 'text'")
 	b.signIn(harness.Token)
 	b.click("#sign-out")
 	b.at("")
 	b.see("#sign-in", "Sign in")
 	b.hidden("#console")
-	b.wait("document.querySelector('#token').type === 'password' && !document.querySelector('#show-token').checked && document.querySelector('#token').value === ''")
+	b.wait("$('#token').type === 'password' && !$('#show-token').checked && $('#token').value === ''")
 	b.reload()
 	b.see("#sign-in", "Sign in")
 	if got := b.stored(); strings.Contains(got, harness.Token) {
@@ -182,16 +179,16 @@ func TestTabsSignInAndOutTogether(t *testing.T) {
 		t.Errorf("the device keeps %s", got)
 	}
 	other := b.beside(console + "#/tokens")
-	other.see("#tokens .records", "You")
+	other.see("#tokens li", "You")
 	reference := b.beside(docs)
 	reference.see("#pages", "Tokens")
 
 	b.click("#sign-out")
 	other.see("#sign-in", "Sign in")
 	other.hidden("#console")
-	other.wait("document.activeElement.id === 'token'")
+	other.focused("#token")
 	testenv.Eventually(t, func() error { // it loads itself again, which ends a wait
-		if got, err := reference.driver.evaluate("document.querySelector('#pages').innerText"); err != nil || got != "Console" {
+		if got, err := reference.driver.evaluate("$('#pages').innerText"); err != nil || got != "Console" {
 			return fmt.Errorf("the reference has the pages %q (%v)", got, err)
 		}
 		return nil
@@ -216,7 +213,7 @@ func TestTokenIsKeptOnTheDeviceUntilItIsRefused(t *testing.T) {
 	secret := s.Command("token", "create", "--name", "laptop")
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.see("#sign-in", "Keep me signed in on this device")
-	b.wait("!document.querySelector('#keep').checked")
+	b.wait("!$('#keep').checked")
 	b.click("#keep")
 	b.signIn(secret)
 	// As after a restart of the browser, no tab has a token.
@@ -243,7 +240,7 @@ func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	b.see("#state", "Your token cannot list plants")
 	b.shot("forbidden")
 	b.create("7", "Fern", "")
-	b.see(".toast", "Plant 7 was created.")
+	b.see("@toast", "Plant 7 was created.")
 	b.hidden("#live")
 }
 
@@ -261,7 +258,7 @@ func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	b.see("#count", "Plants 51–100 of ")
 	b.click("#next")
 	b.see("#count", "Plants 101–120 of 120")
-	b.wait("document.querySelector('#next').disabled && document.activeElement.id === 'previous'")
+	b.wait("$('#next').disabled && document.activeElement.id === 'previous'")
 	b.click("#previous")
 	b.see("#count", "Plants 51–100")
 	b.click("#previous")
@@ -277,26 +274,11 @@ func TestPlantsAreFoundByPageNameAndTag(t *testing.T) {
 	b.shot("no-match")
 	b.click("#state button")
 	b.see("#count", "Plants 1–50")
-	b.click("#rows button.tag")
+	b.click("#rows button")
 	b.see("#count", "Matches 1–24 of 24")
 	if got := b.value("#tag-filter"); got != "tropical" {
 		t.Errorf("the tag field says %q", got)
 	}
-}
-
-// The server examines a limited number of plants in one search.
-func TestSearchContinuesPastTheScanLimit(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	var hay []byte
-	for i := range 200_001 {
-		hay = append(strconv.AppendInt(append(hay, `{"name":"","id":`...), int64(i), 10), "}\n"...)
-	}
-	s.Import(string(hay) + `{"id":9000000,"name":"The needle in the haystack"}`)
-	b := openConsole(s)
-	b.write("#search", "needle")
-	b.see("#rows", "The needle in the haystack")
-	b.see("#count", "Matches 1–1 of 1")
 }
 
 func TestPlantsAreEditedAndDeleted(t *testing.T) {
@@ -313,37 +295,37 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 	b.see(b.row("2"), "Snake plant, the tall one")
 	b.see("#plant-facts", "Snake plant, the tall one")
 	b.see("#history", "Changed")
-	b.wait("document.activeElement.id === 'edit-plant'")
+	b.focused("#edit-plant")
 	b.shot("drawer")
 	b.image("console-drawer")
 
 	// A text area makes all line breaks alike. They are kept, edited or not.
 	b.edit("4")
-	b.click("#plant .primary")
-	b.see(".toast", "Plant 4 was saved.")
+	b.click("#save-plant")
+	b.see("@toast", "Plant 4 was saved.")
 	if got, want := s.plant("4"), `{"name":"two\r\nlines\nthree","tag":""}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 	b.edit("4")
-	b.eval("document.querySelector('#plant-name').setSelectionRange(3, 3)")
+	b.eval("$('#plant-name').setSelectionRange(3, 3)")
 	b.press("!")
-	b.click("#plant .primary")
+	b.click("#save-plant")
 	b.see("#plant-facts", "two!")
 	if got, want := s.plant("4"), `{"name":"two!\r\nlines\nthree","tag":""}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 
 	b.remove("3")
-	b.see(".toast", "Plant 3 was deleted.")
+	b.see("@toast", "Plant 3 was deleted.")
 	b.hidden(b.row("3"))
 	b.hidden("#drawer")
-	b.wait(`document.activeElement.matches('tr[data-id="4"] .name')`)
+	b.focused(b.row("4") + " a")
 	if status, _ := s.Call(harness.Token, "GET", "/plants/3", ""); status != http.StatusNotFound {
 		t.Errorf("the deleted plant returned %d", status)
 	}
 	b.shot("deleted")
-	b.click(".toast .text")
-	b.see(".toast", "Plant 3 is back as it was.")
+	b.click("@undo")
+	b.see("@toast", "Plant 3 is back as it was.")
 	b.see(b.row("3"), "Weeping fig")
 	if got, want := s.plant("3"), `{"name":"Weeping fig","tag":"tree"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
@@ -351,10 +333,10 @@ func TestPlantsAreEditedAndDeleted(t *testing.T) {
 
 	// An undo does not overwrite what someone else has created meanwhile.
 	b.remove("3")
-	b.see(".toast", "Plant 3 was deleted.")
+	b.see("@toast", "Plant 3 was deleted.")
 	s.put("3", `{"name":"Theirs"}`)
 	b.press("u")
-	b.see(".toast", "1 plant was left alone: someone else has changed or deleted it.")
+	b.see("@toast", "1 plant was left alone: someone else has changed or deleted it.")
 	if got, want := s.plant("3"), `{"name":"Theirs"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
@@ -369,7 +351,7 @@ func TestDrawerCopiesTheIDAndACommandWithoutTheToken(t *testing.T) {
 	b.openPlant("9007199254740993")
 	b.click("#copy-id")
 	b.wait("copied === '9007199254740993'")
-	b.see(".toast", "ID copied.")
+	b.see("@toast", "ID copied.")
 	b.click("#copy-curl")
 	b.wait("copied.startsWith('curl')")
 	command := evaluate[string](b, "copied")
@@ -392,7 +374,7 @@ func TestEmptyStoreIsFilledWithSamples(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := openConsole(s)
-	b.click("#state .actions button:nth-child(3)")
+	b.click("@samples")
 	b.see("#count", "Plants 1–20 of 20")
 	b.see("#total", "20 plants")
 }
@@ -417,7 +399,7 @@ func TestPlantIsFoundByItsID(t *testing.T) {
 	b.click("#drawer-problem button")
 	b.see("#drawer-title", "New plant")
 	b.write("#plant-name", "A new one"+kb.Enter)
-	b.see(".toast", "Plant 123 was created.")
+	b.see("@toast", "Plant 123 was created.")
 	b.click("#chips button")
 	b.at("#/plants")
 	b.write("#search", "maple")
@@ -431,18 +413,18 @@ func TestTagsAreSuggestedWithCounts(t *testing.T) {
 	b := openConsole(s)
 	b.click("#tag-filter")
 	b.see("#tag-filter-tags", "tropical\n5")
-	if got := b.text("#tag-filter-tags li:last-child"); got != "trees, <b>tall</b>\n1" {
+	if got := b.text("#tag-filter-tags li >> nth=-1"); got != "trees, <b>tall</b>\n1" {
 		t.Errorf("the last suggestion is %q", got)
 	}
 	b.press("tre")
-	b.wait("document.querySelectorAll('#tag-filter-tags li').length === 2 && document.querySelector('#tag-filter').ariaExpanded === 'true'")
-	b.see("#tag-filter-tags li:first-child", "tree\n4")
+	b.wait("$$('#tag-filter-tags li').length === 2 && $('#tag-filter').ariaExpanded === 'true'")
+	b.see("#tag-filter-tags li >> nth=0", "tree\n4")
 	b.shot("tags")
 	b.accessible()
 	b.press(kb.ArrowDown)
-	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tag-filter-tags-0'")
+	b.wait("$('#tag-filter').getAttribute('aria-activedescendant') === 'tag-filter-tags-0'")
 	b.press(kb.ArrowUp)
-	b.wait("document.querySelector('#tag-filter').getAttribute('aria-activedescendant') === 'tag-filter-tags-1'")
+	b.wait("$('#tag-filter').getAttribute('aria-activedescendant') === 'tag-filter-tags-1'")
 	b.press(kb.ArrowDown + kb.Enter)
 	b.at("#/plants?tag=tree")
 	b.see("#count", "Matches 1–4 of 4")
@@ -467,10 +449,10 @@ func TestTagsAreSuggestedWithCounts(t *testing.T) {
 	// The form suggests them too, below the field. Enter takes one and does not submit.
 	b.click("#create")
 	b.write("#plant-tag", "tro")
-	b.wait("Array.from(document.querySelectorAll('#plant-tag-tags li'), (e) => e.dataset.tag).join() === 'tropical'")
+	b.wait("Array.from($$('#plant-tag-tags li'), (e) => e.dataset.tag).join() === 'tropical'")
 	b.accessible()
 	b.press(kb.ArrowDown + kb.Enter)
-	b.wait("document.querySelector('#plant-tag').value === 'tropical' && document.activeElement.id === 'plant-tag'")
+	b.wait("$('#plant-tag').value === 'tropical' && document.activeElement.id === 'plant-tag'")
 	b.hidden("#plant-tag-tags")
 	b.see("#drawer-title", "New plant")
 }
@@ -483,7 +465,7 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 	pick := func(ids ...string) {
 		t.Helper()
 		for _, id := range ids {
-			b.click(b.row(id) + " .pick input")
+			b.click(b.row(id) + " input")
 		}
 		b.see("#chosen", fmt.Sprintf("%d selected", len(ids)))
 	}
@@ -497,8 +479,8 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 	b.write("#bulk-tag", "house")
 	b.shot("retag")
 	b.press(kb.Enter)
-	b.see(".toast", "2 plants were re-tagged.")
-	b.see(".toast.bad", "1 plant was left alone")
+	b.see("@toast", "2 plants were re-tagged.")
+	b.see("@toast", "1 plant was left alone")
 	b.see(b.row("1"), "house")
 	if got, want := s.plant("3"), `{"name":"Changed","tag":"tree"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
@@ -506,8 +488,8 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 	b.hidden("#chosen")
 	s.put("2", `{"name":"Theirs","tag":"house"}`)
 	b.press("u")
-	b.see(".toast", "1 plant is back as it was.")
-	b.see(".toast.bad", "1 plant was left alone: someone else has changed or deleted it.")
+	b.see("@toast", "1 plant is back as it was.")
+	b.see("@toast", "1 plant was left alone: someone else has changed or deleted it.")
 	if got, want := s.plant("1"), `{"name":"Monstera deliciosa","tag":"tropical"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
@@ -521,12 +503,12 @@ func TestSelectedPlantsAreDeletedAndTagged(t *testing.T) {
 	b.see("#chosen", "6 selected")
 	b.click("#delete-chosen")
 	b.see("dialog", "Delete 6 plants?")
-	b.wait("document.activeElement.matches('dialog .cancel')")
-	b.click("dialog .danger")
-	b.see(".toast", "6 plants were deleted.")
+	b.focused("@cancel")
+	b.click("@submit")
+	b.see("@toast", "6 plants were deleted.")
 	b.see("#state", "No plants yet")
 	b.press("u")
-	b.see(".toast", "6 plants are back as they were.")
+	b.see("@toast", "6 plants are back as they were.")
 	b.see("#count", "Plants 1–6 of 6")
 }
 
@@ -537,9 +519,9 @@ func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
 	b := openConsole(s)
 	for name, leave := range map[string]func(){
 		"Escape":      func() { b.press(kb.Escape) },
-		"Cancel":      func() { b.click("#plant .cancel") },
+		"Cancel":      func() { b.click("#cancel-plant") },
 		"close":       func() { b.click("#drawer-close") },
-		"another row": func() { b.click(b.row("2") + " .id") },
+		"another row": func() { b.click(b.row("2")) },
 		"back":        func() { b.eval("history.back()") },
 	} {
 		t.Log(name)
@@ -553,7 +535,7 @@ func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
 		b.see("#plant", "Save")
 		leave()
 		b.shot("unsaved")
-		b.click("dialog .danger")
+		b.click("@submit")
 		b.hidden("#plant")
 		b.eval("location.hash = '#/plants'")
 		b.hidden("#drawer")
@@ -568,7 +550,7 @@ func TestUnsavedTextIsNotLostByAccident(t *testing.T) {
 		t.Error("a reload does not ask")
 	}
 	b.click("#sign-out")
-	b.click("dialog .danger")
+	b.click("@submit")
 	b.see("#sign-in", "Sign in")
 	if evaluate[bool](b, unload) {
 		t.Error("a reload asks for text that was discarded")
@@ -597,18 +579,18 @@ func TestErrorsAreShownNextToTheField(t *testing.T) {
 		if c.id == "1" {
 			b.shot("create-refused")
 		}
-		b.click("#plant .cancel")
-		b.click("dialog .danger")
+		b.click("#cancel-plant")
+		b.click("@submit")
 		b.hidden("#plant")
 	}
 	b.create("2", "Fern", "")
 	b.see("#rows", "Fern")
-	b.click(".toast .text:nth-of-type(2)")
+	b.click("@another")
 	b.see("#drawer-title", "New plant")
-	b.wait("document.querySelector('#plant-id').value === '3'")
+	b.wait("$('#plant-id').value === '3'")
 	b.write("#plant-name", "Moss"+kb.Enter)
-	b.see(".toast", "Plant 3 was created.")
-	b.click(".toast:last-child .text")
+	b.see("@toast", "Plant 3 was created.")
+	b.click("@view >> nth=-1")
 	b.see("#plant-facts", "Moss")
 }
 
@@ -618,7 +600,7 @@ func TestIDsAreExact(t *testing.T) {
 	b := openConsole(s)
 	for _, id := range extremeIDs {
 		b.create(id, "Ancient oak", "")
-		b.see(b.row(id)+" .id", id)
+		b.see(b.row(id), id)
 		b.edit(id)
 		b.at("#/plants/" + id)
 		b.write("#plant-tag", "tree")
@@ -649,12 +631,12 @@ func TestNamesAreShownAsText(t *testing.T) {
 	s.put("4", fmt.Sprintf(`{"name":%q,"tag":%q}`, strings.Repeat("Llanfairpwllgwyngyll", 30), strings.Repeat("verylongtag", 20)))
 	s.put("5", fmt.Sprintf(`{"name":"%s"}`, strings.Repeat(`\\\"{`, 150_000)))
 	b := openConsole(s)
-	if got := b.text(b.row("1") + " .name"); got != evil {
+	if got := b.text(b.row("1") + " a"); got != evil {
 		t.Errorf("the name is shown as %q", got)
 	}
 	b.shot("names-are-text")
 	b.edit("1")
-	b.wait(fmt.Sprintf(`document.querySelector('#plant-name').value === %q`, evil))
+	b.wait(fmt.Sprintf(`$('#plant-name').value === %q`, evil))
 	b.press(kb.Escape)
 	b.hidden("#plant")
 	b.see("#plant-facts", evil)
@@ -664,7 +646,7 @@ func TestNamesAreShownAsText(t *testing.T) {
 	b.hidden("#drawer")
 	b.write("#search", evil)
 	b.see("#count", "Matches 1–1 of 1")
-	if n := evaluate[int](b, "document.querySelectorAll('main img, dialog:not(#sign-in) img, main script').length"); n != 0 {
+	if n := evaluate[int](b, "$$('main img, dialog:not(#sign-in) img, main script').length"); n != 0 {
 		t.Errorf("%d elements came out of the store", n)
 	}
 	b.size(360, 740)
@@ -681,10 +663,10 @@ func TestReloadKeepsRowsThatHaveNotChanged(t *testing.T) {
 	s.Import(`{"id":2,"name":"two"}` + "\n" + `{"id":4,"name":"four"}` + "\n" + `{"id":6,"name":"six"}` + "\n")
 	b := openConsole(s)
 	b.see(b.row("6"), "six")
-	b.eval("for (const row of document.querySelectorAll('#rows tr')) row.known = true")
+	b.eval("for (const row of $$('#rows tr')) row.known = true")
 	rows := func(want string) {
 		t.Helper()
-		b.wait(fmt.Sprintf("%q === Array.from(document.querySelectorAll('#rows tr'), (row) => row.dataset.id + (row.known ? '' : ' new')).join()", want))
+		b.wait(fmt.Sprintf("%q === Array.from($$('#rows tr'), (row) => row.dataset.id + (row.known ? '' : ' new')).join()", want))
 	}
 	b.create("3", "three", "")
 	rows("2,3 new,4,6")
@@ -713,49 +695,49 @@ func TestEditConflictShowsBothVersions(t *testing.T) {
 			s.Call(harness.Token, "DELETE", "/plants/"+id, "")
 		}
 		b.press(kb.Enter)
-		b.see("dialog .versions", "")
+		b.see("#versions", "")
 	}
 	// Only I changed the name, and only they changed the tag.
 	change("1", "Monstera, mine", `{"name":"Monstera, theirs","tag":"house"}`)
-	b.see(".versions", "Monstera, theirs")
-	b.see(".versions", "Monstera, mine")
-	b.see(".versions del", "theirs")
-	b.see(".versions ins", "mine")
-	if got := b.text(".versions ins"); got != "mine" {
+	b.see("#versions", "Monstera, theirs")
+	b.see("#versions", "Monstera, mine")
+	b.see("#versions del", "theirs")
+	b.see("#versions ins", "mine")
+	if got := b.text("#versions ins"); got != "mine" {
 		t.Errorf("the words marked in my version are %q", got)
 	}
 	b.shot("conflict")
 	b.image("console-conflict")
-	b.click("dialog .cancel")
-	b.hidden(".versions")
+	b.click("@cancel")
+	b.hidden("#versions")
 	if got := b.value("#plant-name"); got != "Monstera, mine" {
 		t.Errorf("the input has become %q", got)
 	}
-	b.wait("!document.querySelector('#plant .primary').ariaBusy")
+	b.wait("!$('#save-plant').ariaBusy")
 	b.press(kb.Enter)
-	b.click("dialog .primary")
+	b.click("@submit")
 	b.see(b.row("1"), "Monstera, mine")
 	if got, want := s.plant("1"), `{"name":"Monstera, mine","tag":"house"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 	change("1", "Mine again", `{"name":"Theirs again","tag":"garden"}`)
-	b.click(`.versions [name="keep-name"][value="theirs"]`)
-	b.click(`.versions [name="keep-tag"][value="mine"]`)
-	b.click("dialog .primary")
+	b.click(`#versions [name="keep-name"][value="theirs"]`)
+	b.click(`#versions [name="keep-tag"][value="mine"]`)
+	b.click("@submit")
 	b.see("#plant-facts", "Theirs again")
 	if got, want := s.plant("1"), `{"name":"Theirs again","tag":"house"}`; got != want {
 		t.Errorf("the store has %s, want %s", got, want)
 	}
 
 	change("2", "Mine", `{"name":"Theirs"}`)
-	b.click("dialog .other")
+	b.click("@other")
 	b.see(b.row("2"), "Theirs")
 	b.see("#plant-facts", "Theirs")
 
 	change("3", "Mine again", "")
 	b.see("dialog", "The plant was deleted")
 	b.shot("conflict-deleted")
-	b.click("dialog .primary")
+	b.click("@submit")
 	b.see(b.row("3"), "Mine again")
 
 	// Someone saves while the delete is on its way.
@@ -820,7 +802,7 @@ func TestUnreachableServerKeepsTheInputAndTheRows(t *testing.T) {
 	s.Stop()
 	b.press(kb.Enter)
 	b.see("#plant-problem", "Server unreachable.")
-	b.see(".toast", "Server unreachable. Trying again…")
+	b.see("@toast", "Server unreachable. Trying again…")
 	b.see("#rows", "Snake plant")
 	b.shot("create-dead-server")
 	b.write("#search", "fig")
@@ -828,7 +810,7 @@ func TestUnreachableServerKeepsTheInputAndTheRows(t *testing.T) {
 	b.shot("dead-server")
 	s.Run()
 	b.see("#state", "No matches")
-	b.hidden(".toast")
+	b.hidden("@toast")
 	b.hidden("#plant-problem")
 	if b.value("#search") != "fig" || b.value("#plant-name") != "A rose" {
 		t.Errorf("the input has become %q and %q", b.value("#search"), b.value("#plant-name"))
@@ -844,7 +826,7 @@ func TestSlowServerIsReported(t *testing.T) {
 	b.write("#plant-name", "A slow rose")
 	s.Pause()
 	b.press(kb.Enter)
-	b.see("#plant .waiting", "The server is slow. Still waiting…")
+	b.see("#plant-waiting", "The server is slow. Still waiting…")
 	b.shot("slow-server")
 	s.Resume()
 	b.see("#rows", "A slow rose")
@@ -863,7 +845,7 @@ func TestLiveFiguresAreShown(t *testing.T) {
 		if status, got := s.Call(harness.Token, "POST", "/plants", fmt.Sprintf(`{"id":%d,"name":"Fern"}`, -id)); status != http.StatusOK {
 			t.Fatalf("create: %d %s", status, got)
 		}
-		if !evaluate[bool](b, `/^[0-9.]+K?$/.test(document.querySelector('#rate strong').textContent) && / ms$/.test(document.querySelector('#commit strong').textContent) && document.querySelectorAll('.chart rect:not(.ground)').length >= 6`) {
+		if !evaluate[bool](b, `/^[0-9.]+K?$/.test($('#rate strong').textContent) && / ms$/.test($('#commit strong').textContent) && $$('#live rect').length >= 6`) {
 			return errors.New("the charts do not show creates and their commits")
 		}
 		return nil
@@ -873,32 +855,4 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	b.click("#sign-out")
 	b.signIn(s.Command("token", "create", "--name", "gardener"))
 	b.hidden("#live")
-}
-
-func TestDisabledWebhookIsShown(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
-	var status atomic.Int32
-	status.Store(http.StatusGone)
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) }))
-	defer receiver.Close()
-	hook := receiver.URL + "/hook"
-	if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q}`, hook)); status != http.StatusCreated {
-		t.Fatalf("create a webhook: %d %s", status, got)
-	}
-	s.put("1", `{"name":"Fern"}`)
-	testenv.Eventually(t, func() error {
-		if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); !strings.Contains(got, `"state":"disabled"`) {
-			return errors.New(got)
-		}
-		return nil
-	})
-	b := openConsole(s)
-	b.see("#alerts", "Webhook disabled Nothing is sent to "+hook+": the endpoint responded 410 Gone.")
-	b.shot("webhook-disabled")
-	status.Store(http.StatusNoContent)
-	b.click("#alerts a")
-	b.click(".drawer .buttons .primary")
-	b.see(".toast", "The webhook was resumed.")
-	b.wait("document.querySelector('#alerts').childElementCount === 0")
 }

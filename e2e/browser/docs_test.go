@@ -21,7 +21,7 @@ func TestReferenceCreatesAPlant(t *testing.T) {
 
 	b.click(".swagger-ui .btn.authorize")
 	b.see(".swagger-ui .modal-ux", "bearer")
-	b.wait("document.querySelector('.swagger-ui .modal-ux input').type === 'password'")
+	b.wait("$('.swagger-ui .modal-ux input').type === 'password'")
 	b.write(".swagger-ui .modal-ux input", harness.Token)
 	b.shot("docs-authorize")
 	b.click(".swagger-ui .modal-ux .btn.authorize")
@@ -78,7 +78,7 @@ func (b *tab) execute(selector, status string) {
 		}
 	}()
 	b.eval("document.activeElement.blur()")
-	b.eval(fmt.Sprintf(`document.querySelector('%s .btn-clear')?.click()`, selector))
+	b.eval(fmt.Sprintf(`$('%s .btn-clear')?.click()`, selector))
 	b.hidden(selector + " .live-responses-table")
 	b.click(selector + " .execute")
 	b.see(selector+" .live-responses-table .response-col_status", status)
@@ -119,7 +119,7 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 		b.see(list+" .live-responses-table code.language-json", fmt.Sprintf(`"id": %s,`, id))
 	}
 	colour := func(text string) string {
-		return evaluate[string](b, fmt.Sprintf(`getComputedStyle([...document.querySelectorAll('%s .live-responses-table code span')].find((e) => e.textContent === '%s')).color`, list, text))
+		return evaluate[string](b, fmt.Sprintf(`getComputedStyle([...$$('%s .live-responses-table code span')].find((e) => e.textContent === '%s')).color`, list, text))
 	}
 	if number, text := colour("9007199254740993"), colour(`"Plant 9007199254740993"`); number == text {
 		t.Errorf("a number has the colour of a text, %s", number)
@@ -129,7 +129,7 @@ func TestReferenceKeepsEveryIDAndUsesTheTokenOfTheConsole(t *testing.T) {
 	b.image("api-reference")
 
 	read, remove := b.operation("plants-getPlant"), b.operation("plants-deletePlant")
-	if names := evaluate[[]string](b, fmt.Sprintf(`[...document.querySelectorAll('%s tr[data-param-name]')].map((e) => e.dataset.paramName)`, read)); names[0] != "id" {
+	if names := evaluate[[]string](b, fmt.Sprintf(`[...$$('%s tr[data-param-name]')].map((e) => e.dataset.paramName)`, read)); names[0] != "id" {
 		t.Errorf("the parameters are in the order %s", names)
 	}
 	for _, id := range inPage {
@@ -162,7 +162,7 @@ func TestReferenceFitsAndIsAccessible(t *testing.T) {
 		b.shot("docs-" + name)
 		b.fits()
 		b.accessible()
-		b.eval(fmt.Sprintf("document.querySelector('%s .responses-wrapper').scrollIntoView()", list))
+		b.eval(fmt.Sprintf("$('%s .responses-wrapper').scrollIntoView()", list))
 		b.shot("docs-code-" + name)
 		b.eval("scrollTo(0, 0)")
 		b.click(".swagger-ui .btn.authorize")
@@ -175,7 +175,7 @@ func TestReferenceFitsAndIsAccessible(t *testing.T) {
 			list + " .highlight-code pre": {"light": "rgb(238, 244, 238)", "dark": "rgb(30, 40, 33)"},
 			list + " .curl":               {"light": "rgb(238, 244, 238)", "dark": "rgb(30, 40, 33)"},
 		} {
-			if got := evaluate[string](b, fmt.Sprintf("getComputedStyle(document.querySelector(%q)).backgroundColor", selector)); got != want[screen.scheme] {
+			if got := evaluate[string](b, fmt.Sprintf("getComputedStyle($(%q)).backgroundColor", selector)); got != want[screen.scheme] {
 				t.Errorf("%s is %s, want %s", selector, got, want[screen.scheme])
 			}
 		}

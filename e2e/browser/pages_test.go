@@ -35,13 +35,13 @@ func (b *tab) signInAs(token string) {
 // takeSecret returns the secret that the dialog shows, and closes it.
 func (b *tab) takeSecret(label string) string {
 	b.t.Helper()
-	b.see("dialog.secret", "it is never shown again")
-	secret := b.value("dialog.secret input")
+	b.see("dialog", "it is never shown again")
+	secret := b.value("@secret")
 	b.press(kb.Escape)
-	b.see("dialog.secret", "it is never shown again") // it was not copied
-	b.click("dialog.secret .primary")
-	b.see(".toast", label+" copied.")
-	b.click("dialog.secret .buttons button")
+	b.see("dialog", "it is never shown again") // it was not copied
+	b.click("@copy")
+	b.see("@toast", label+" copied.")
+	b.click("@done")
 	b.wait(fmt.Sprintf("!document.documentElement.outerHTML.includes(%q)", secret))
 	return secret
 }
@@ -53,15 +53,15 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	s.Command("token", "create", "--name", "ci", "--expires", "30d")
 	b := openConsole(s)
 	b.page("tokens")
-	b.see("#tokens .records li", "You")
+	b.see("#tokens li", "You")
 	b.click("#new-token")
 	b.expect("status of 400", "status of 409")
-	b.click("dialog .primary")
-	b.see("dialog .problem", `"name"`)
+	b.click("@submit")
+	b.see("dialog @problem", `"name"`)
 	b.write("#token-name", "backup")
 	b.click(`dialog input[value="plants:write"]`)
 	b.shot("token-form")
-	b.click("dialog .primary")
+	b.click("@submit")
 	secret := b.takeSecret("Token")
 	if status, body := s.Call(secret, "GET", "/plants", ""); status != http.StatusOK {
 		t.Errorf("GET with the token: %d %s", status, body)
@@ -73,31 +73,31 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	if !strings.Contains(own, `"scopes":["plants:read"]`) || strings.Contains(own, `"expires":null`) {
 		t.Errorf("the token is %s", own)
 	}
-	b.see("#tokens .records", "backup")
-	b.see("#tokens .records", "plants:read")
+	b.see("#tokens li", "backup")
+	b.see("#tokens li", "plants:read")
 	b.shot("tokens")
 	b.image("console-tokens")
 
-	b.click(`[aria-label="Revoke backup"]`)
+	b.click("@revoke-backup")
 	b.see("dialog", "It has 1 scope: plants:read.")
 	b.shot("token-revoke")
-	b.click("dialog .cancel")
+	b.click("@cancel")
 	b.hidden("dialog")
-	b.click(`[aria-label="Revoke backup"]`)
-	b.click("dialog .danger")
-	b.see(".toast", "Token backup was revoked.")
+	b.click("@revoke-backup")
+	b.click("@submit")
+	b.see("@toast", "Token backup was revoked.")
 	b.see("#tokens summary", "Revoked and expired (1)")
 	b.wait(`document.activeElement.tagName === 'H1'`)
 	s.awaitRefused(secret)
 	b.click("#tokens summary")
 	b.see("#tokens details li", "backup")
-	b.hidden("#tokens details .risky")
+	b.hidden("#tokens details button")
 
 	// The last token that can create others stays.
-	b.click(`[aria-label="Revoke bootstrap"]`)
+	b.click("@revoke-bootstrap")
 	b.see("dialog", "You are signed in with this token.")
-	b.click("dialog .danger")
-	b.see("dialog .problem", "is the last one with the scope tokens:write")
+	b.click("@submit")
+	b.see("dialog @problem", "is the last one with the scope tokens:write")
 	b.shot("token-last")
 	b.press(kb.Escape)
 	b.hidden("dialog")
@@ -116,24 +116,24 @@ func TestNobodyCanGiveAwayMoreThanTheyHave(t *testing.T) {
 	}
 	b.click("#new-token")
 	b.see("dialog", "New token")
-	if got := evaluate[[]string](b, "[...document.querySelectorAll('dialog[open] input[type=checkbox]')].map((e) => e.value)"); fmt.Sprint(got) != "[tokens:read tokens:write]" {
+	if got := evaluate[[]string](b, "[...$$('dialog[open] input[type=checkbox]')].map((e) => e.value)"); fmt.Sprint(got) != "[tokens:read tokens:write]" {
 		t.Errorf("the form offers the scopes %s", got)
 	}
-	if got := evaluate[[]string](b, "[...document.querySelectorAll('dialog[open] option')].map((e) => e.textContent)"); fmt.Sprint(got) != "[7 days When my token expires]" {
+	if got := evaluate[[]string](b, "[...$$('dialog[open] option')].map((e) => e.textContent)"); fmt.Sprint(got) != "[7 days When my token expires]" {
 		t.Errorf("the form offers the lifetimes %s", got)
 	}
 	b.write("#token-name", "child")
 	b.click(`dialog input[value="tokens:read"]`)
-	b.click("dialog .primary")
+	b.click("@submit")
 	b.takeSecret("Token")
-	b.see("#tokens .records", "child")
+	b.see("#tokens li", "child")
 
 	b.click("#sign-out")
 	b.signInAs(auditor)
 	b.page("tokens")
-	b.see("#tokens .records", "child")
+	b.see("#tokens li", "child")
 	b.hidden("#new-token")
-	b.hidden("#tokens .risky")
+	b.hidden("#tokens li button")
 	b.open("http://" + s.Addr + "/#/webhooks")
 	b.see("#console", "Your token cannot open Webhooks")
 	b.see("#console", "It needs the scope webhooks:read or webhooks:write.")
@@ -156,43 +156,43 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	b.shot("webhooks-empty")
 	b.click("#new-webhook")
 	b.expect("status of 400", "status of 410")
-	b.click("dialog .primary")
-	b.see("dialog .problem", `"url"`)
+	b.click("@submit")
+	b.see("dialog @problem", `"url"`)
 	b.write("#webhook-url", receiver.URL+"/hook")
 	b.write("#webhook-description", "The archive")
 	for _, kind := range []string{"created", "replaced", "deleted"} {
 		b.click(fmt.Sprintf(`dialog input[value="plant.%s"]`, kind))
 	}
-	b.click("dialog .primary")
-	b.see("dialog .problem", "Choose at least one kind of change.")
+	b.click("@submit")
+	b.see("dialog @problem", "Choose at least one kind of change.")
 	b.click(`dialog input[value="plant.created"]`)
 	b.click(`dialog input[value="plant.deleted"]`)
 	b.shot("webhook-form")
-	b.click("dialog .primary")
+	b.click("@submit")
 	first := b.takeSecret("Secret")
 	if !strings.HasPrefix(first, "whsec_") {
 		t.Errorf("the secret is %s", first)
 	}
-	b.see(".drawer", "plant.created, plant.deleted")
-	b.see(".drawer", " by "+plantstore.HashSecret(harness.Token).ID())
-	b.see(".drawer .deliveries", "Nothing was sent yet.")
+	b.see("#webhook-drawer", "plant.created, plant.deleted")
+	b.see("#webhook-drawer", " by "+plantstore.HashSecret(harness.Token).ID())
+	b.see("#deliveries", "Nothing was sent yet.")
 
-	b.click(".drawer .buttons button") // Send a test
-	b.see(".toast", "The test arrived: 200 in")
-	b.see(".drawer .history", "webhook.test: 200 in")
+	b.click("#test-webhook")
+	b.see("@toast", "The test arrived: 200 in")
+	b.see("#deliveries", "webhook.test: 200 in")
 	s.put("1", `{"name":"Oak"}`)
-	b.see(".drawer .history li:first-child", "plant.created: 200 in")
-	b.see(".drawer .history li:last-child", "webhook.test: 200 in")
+	b.see("#deliveries li >> nth=0", "plant.created: 200 in")
+	b.see("#deliveries li >> nth=-1", "webhook.test: 200 in")
 	b.shot("webhook")
 	b.image("console-webhooks")
 
 	// A receiver that is gone disables the webhook.
 	status.Store(http.StatusGone)
-	b.click(".drawer .buttons button")
-	b.see(".toast.bad", "The test failed: 410 in")
-	b.see(".drawer .history li:first-child", "webhook.test: 410 in")
-	b.see(".drawer .history li:first-child pre", "<b>said the receiver</b>")
-	if got, want := evaluate[string](b, "document.querySelector('.history pre').textContent"), "<b>said the receiver</b>\r\n  to U+202Euoy"; got != want {
+	b.click("#test-webhook")
+	b.see("@toast", "The test failed: 410 in")
+	b.see("#deliveries li >> nth=0", "webhook.test: 410 in")
+	b.see("#deliveries li >> nth=0", "<b>said the receiver</b>")
+	if got, want := evaluate[string](b, "$('#deliveries pre').textContent"), "<b>said the receiver</b>\r\n  to U+202Euoy"; got != want {
 		t.Errorf("the answer is shown as %q, want %q", got, want)
 	}
 	s.put("2", `{"name":"Elm  of \u202Eemosdnah"}`)
@@ -203,35 +203,37 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 		return nil
 	})
 	b.reload()
-	b.see(".drawer .facts", "disabled")
-	b.see(".drawer .history", "plant.created: 410 in") // tests are not kept
-	if got := b.text(".drawer .history"); strings.Contains(got, "webhook.test") {
+	b.see("#alerts", "Webhook disabled Nothing is sent to "+receiver.URL+"/hook: the endpoint responded 410 Gone.")
+	b.see("#webhook", "disabled")
+	b.see("#deliveries", "plant.created: 410 in") // tests are not kept
+	if got := b.text("#deliveries"); strings.Contains(got, "webhook.test") {
 		t.Errorf("the deliveries are %s", got)
 	}
-	b.see(".drawer .history pre", "<b>said the receiver</b>")
-	b.click(".drawer .history summary")
-	b.see(".drawer .history details pre", `"name": "Elm  of U+202Eemosdnah"`)
+	b.see("#deliveries pre", "<b>said the receiver</b>")
+	b.click("#deliveries summary")
+	b.see("#deliveries details pre", `"name": "Elm  of U+202Eemosdnah"`)
 	b.shot("webhook-disabled-page")
 	status.Store(http.StatusOK)
-	b.click(".drawer .buttons .primary")
-	b.see(".toast", "The webhook was resumed.")
-	b.see(".drawer .facts", "active")
+	b.click("#resume-webhook")
+	b.see("@toast", "The webhook was resumed.")
+	b.see("#webhook", "active")
+	b.hidden("#alerts p")
 
-	b.clickText(".drawer .buttons button", "Edit")
+	b.click("#edit-webhook")
 	b.write("#webhook-description", "Another \u202Earchive")
-	b.click("dialog .primary")
-	b.see(".drawer .facts", "Another U+202Earchive")
-	b.see("#webhooks .records .who", "Another U+202Earchive")
-	b.clickText(".drawer .buttons button", "Rotate secret")
-	b.click("dialog .primary")
+	b.click("@submit")
+	b.see("#webhook", "Another U+202Earchive")
+	b.see("#webhooks li", "Another U+202Earchive")
+	b.click("#rotate-webhook")
+	b.click("@submit")
 	if second := b.takeSecret("Secret"); !strings.HasPrefix(second, "whsec_") || second == first {
 		t.Errorf("the new secret is %s, the first was %s", second, first)
 	}
-	b.clickText(".drawer .buttons button", "Delete")
+	b.click("#delete-webhook")
 	b.see("dialog", "Nothing more is sent to "+receiver.URL)
-	b.click("dialog .danger")
+	b.click("@submit")
 	b.see("#webhooks", "No webhooks")
-	b.hidden(".drawer")
+	b.hidden("#webhook-drawer")
 	if _, got := s.Call(harness.Token, "GET", "/webhooks", ""); got != "[]\n" {
 		t.Errorf("the server has the webhooks %s", got)
 	}
@@ -253,20 +255,20 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	s.put("9007199254740993", `{"name":"Oak"}`)
 	b := openConsole(s)
 	b.page("webhooks")
-	b.see("#webhooks .records .badge.bad", "failing")
-	b.see("#webhooks .records .problem", "attempt")
-	b.see("#webhooks .records .problem", "500")
-	b.click("#webhooks .records a")
-	b.see(".drawer .facts .problem", "500")
-	b.see(".drawer .facts", "1, the oldest for")
-	b.see(".drawer .history", "plant.created: 500 in")
-	b.wait(`document.querySelector('.deliveries svg').ariaLabel.startsWith('0 arrived and')`)
-	b.click(".deliveries summary")
-	b.see(".deliveries details pre", `"id": 9007199254740993`)
+	b.see("#webhooks @condition", "failing")
+	b.see("#webhooks li", "attempt")
+	b.see("#webhooks li", "500")
+	b.click("#webhooks a")
+	b.see("#webhook", "500")
+	b.see("#webhook", "1, the oldest for")
+	b.see("#deliveries", "plant.created: 500 in")
+	b.wait(`$('#deliveries svg').ariaLabel.startsWith('0 arrived and')`)
+	b.click("#deliveries summary")
+	b.see("#deliveries details pre", `"id": 9007199254740993`)
 	b.shot("webhook-failing")
 
 	// After 5 minutes every page says so, until the user has dismissed it.
-	b.hidden("#alerts .alert")
+	b.hidden("#alerts p")
 	b.eval("const now = Date.now; Date.now = () => now() + 300_000")
 	again := func() {
 		b.click("#sign-out")
@@ -278,28 +280,28 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	b.see("#alerts", receiver.URL)
 	b.shot("webhook-alert")
 	b.click("#alerts button")
-	b.hidden("#alerts .alert")
+	b.hidden("#alerts p")
 	again()
 	b.page("webhooks")
-	b.see("#webhooks .records .badge.bad", "failing")
-	b.hidden("#alerts .alert")
+	b.see("#webhooks @condition", "failing")
+	b.hidden("#alerts p")
 
 	// What is sent again arrives, and the page follows.
 	status.Store(http.StatusNoContent)
-	b.click("#webhooks .records a")
-	b.clickText(".drawer .buttons button", "Replay")
-	b.click("dialog .primary")
-	b.see(".toast", "The events are sent again.")
-	b.see(".drawer .history li:first-child", "plant.created: 204 in")
-	b.see(".drawer .facts .badge:not(.bad)", "active")
-	b.see("#webhooks .records .badge:not(.bad)", "active")
+	b.click("#webhooks a")
+	b.click("#replay-webhook")
+	b.click("@submit")
+	b.see("@toast", "The events are sent again.")
+	b.see("#deliveries li >> nth=0", "plant.created: 204 in")
+	b.see("#webhook @condition", "active")
+	b.see("#webhooks @condition", "active")
 }
 
 // clickText clicks the element with this text.
 func (b *tab) clickText(selector, text string) {
 	b.t.Helper()
 	b.see(selector, text)
-	b.eval(fmt.Sprintf(`[...document.querySelectorAll(%q)].find((e) => e.innerText === %q).click()`, selector, text))
+	b.eval(fmt.Sprintf(`[...$$(%q)].find((e) => e.innerText === %q).click()`, selector, text))
 }
 
 func TestWebhooksPageWithoutWriteScopeOnlyShows(t *testing.T) {
@@ -311,24 +313,24 @@ func TestWebhooksPageWithoutWriteScopeOnlyShows(t *testing.T) {
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.signInAs(s.Command("token", "create", "--name", "reader", "--scopes", "webhooks:read"))
 	b.page("webhooks")
-	b.click("#webhooks .records a")
-	b.see(".drawer .deliveries", "Nothing was sent yet.")
+	b.click("#webhooks a")
+	b.see("#deliveries", "Nothing was sent yet.")
 	b.hidden("#new-webhook")
-	b.hidden(".drawer .buttons button")
+	b.hidden("#webhook button")
 	b.press(kb.Escape)
-	b.hidden(".drawer")
+	b.hidden("#webhook-drawer")
 	b.eval("history.back()")
-	b.see(".drawer", "http://127.0.0.1:9/hook")
+	b.see("#webhook-drawer", "http://127.0.0.1:9/hook")
 
 	// Without events:read it cannot make a webhook send them.
 	b = openTab(t, "http://"+s.Addr+"/")
 	b.signInAs(s.Command("token", "create", "--name", "janitor", "--scopes", "webhooks:read,webhooks:write"))
 	b.page("webhooks")
 	b.hidden("#new-webhook")
-	b.click("#webhooks .records a")
-	b.see(".drawer .buttons", "Rotate secret")
-	b.see(".drawer .buttons", "Delete")
-	b.hidden(".drawer .buttons button:nth-child(3)")
+	b.click("#webhooks a")
+	b.see("#rotate-webhook", "")
+	b.see("#delete-webhook", "")
+	b.hidden("#test-webhook, #replay-webhook, #edit-webhook")
 }
 
 func TestOverviewSaysWhatTheServerIsAndHowItDoes(t *testing.T) {
@@ -341,37 +343,37 @@ func TestOverviewSaysWhatTheServerIsAndHowItDoes(t *testing.T) {
 	s.Import(garden(1234))
 	b := openConsole(s)
 	b.page("overview")
-	b.see(".figures", "Plants\n1,234")
-	b.see(".figures", "Events kept\n1,235")
+	b.see("#figures", "Plants\n1,234")
+	b.see("#figures", "Events kept\n1,235")
 	for _, figure := range []string{"Size on disk\n[0-9.]+ [kM]B", "Uptime\n[0-9]+ seconds?", "Size of the log\n[0-9.]+ [kM]B", "Oldest event\n[0-9]+:"} {
-		b.wait(fmt.Sprintf("/%s/.test(document.querySelector('.figures').innerText)", strings.ReplaceAll(figure, "\n", `\n`)))
+		b.wait(fmt.Sprintf("/%s/.test($('#figures').innerText)", strings.ReplaceAll(figure, "\n", `\n`)))
 	}
 	for _, text := range []string{"Version", "SQLite, embedded", "Largest request\n1.05 MB", "Events are kept for\n7 days", "Requests with your token\nno limit", "plants:write create, change and delete plants", "API reference"} {
-		b.see(".about", text)
+		b.see("#about", text)
 	}
 	b.see("#changes", "1,235 changes since")
 	b.see("#failing", "There are no webhooks.")
-	b.wait("/^[0-9.]+ ms$/.test(document.querySelector('.gauges figure:last-child strong').textContent)")
-	b.see(".gauges figure:nth-child(2)", "Errors/s\n0")
+	b.wait("/^[0-9.]+ ms$/.test($('#slowest strong').textContent)")
+	b.see("#errors", "Errors/s\n0")
 	if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q}`, receiver.URL+"/hook")); status != http.StatusCreated {
 		t.Fatalf("create a webhook: %d %s", status, got)
 	}
 	s.put("1", `{"name":"Fern"}`)
 	b.see("#failing li", receiver.URL+"/hook failing")
-	b.see("#failing .problem", "Since ")
-	b.see("#failing .problem", "500")
+	b.see("#failing li", "Since ")
+	b.see("#failing li", "500")
 	b.shot("overview")
 	status.Store(http.StatusGone)
 	b.see("#failing li", receiver.URL+"/hook disabled")
 	b.click("#failing li a")
-	b.see(".drawer", "Resume")
+	b.see("#resume-webhook", "")
 
 	// A token sees what it may.
 	b.click("#sign-out")
 	b.signInAs(s.Command("token", "create", "--name", "watcher", "--scopes", "tokens:read"))
 	b.page("overview")
-	b.see(".about", "tokens:read list tokens")
-	for _, part := range []string{".gauges", "#changes", "#failing"} {
+	b.see("#about", "tokens:read list tokens")
+	for _, part := range []string{"#gauges", "#changes", "#failing"} {
 		b.hidden(part)
 	}
 }
@@ -392,15 +394,15 @@ func TestOtherPagesFitAndAreAccessible(t *testing.T) {
 	b := openConsole(s)
 	states := []pageState{
 		{"activity", func() { b.page("activity"); b.see("#events", "Weeping fig") }, func() {}},
-		{"tokens", func() { b.page("tokens"); b.see("#tokens .records", "You") }, func() {}},
+		{"tokens", func() { b.page("tokens"); b.see("#tokens li", "You") }, func() {}},
 		{"token-form", func() { b.click("#new-token"); b.see("dialog", "New token") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
-		{"webhooks", func() { b.page("webhooks"); b.see("#webhooks .records", "hook") }, func() {}},
+		{"webhooks", func() { b.page("webhooks"); b.see("#webhooks li", "hook") }, func() {}},
 		{"webhook", func() {
-			b.click("#webhooks .records a")
-			b.see(".drawer .deliveries", "Nothing was sent yet.")
-		}, func() { b.press(kb.Escape); b.hidden(".drawer") }},
+			b.click("#webhooks a")
+			b.see("#deliveries", "Nothing was sent yet.")
+		}, func() { b.press(kb.Escape); b.hidden("#webhook-drawer") }},
 		{"webhook-form", func() { b.click("#new-webhook"); b.see("dialog", "New webhook") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
-		{"overview", func() { b.page("overview"); b.see(".about", "Limits"); b.see("#failing", "webhooks") }, func() {}},
+		{"overview", func() { b.page("overview"); b.see("#about", "Limits"); b.see("#failing", "webhooks") }, func() {}},
 	}
 	b.examine(states)
 }

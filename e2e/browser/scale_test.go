@@ -30,7 +30,7 @@ func TestConsoleFindsItsWayAmongManyPlants(t *testing.T) {
 	// paint of a navigation.
 	var signIns, navigations, gotos, suggestions []float64
 	for i := range times {
-		b.eval("start('keydown', () => document.querySelector('#rows tr'))")
+		b.eval("start('keydown', () => $('#rows tr'))")
 		b.signIn(harness.Token)
 		signIns = append(signIns, evaluate[float64](b, "elapsed"))
 		b.reload()
@@ -44,7 +44,7 @@ func TestConsoleFindsItsWayAmongManyPlants(t *testing.T) {
 		id := fmt.Sprint(i*7_919_777%plants + 1)
 		b.write("#search", id)
 		b.see("#goto", "Go to plant "+id)
-		b.eval(fmt.Sprintf("start('keydown', () => document.querySelector('#plant-facts')?.textContent.includes('plant number %s '))", id))
+		b.eval(fmt.Sprintf("start('keydown', () => $('#plant-facts')?.textContent.includes('plant number %s '))", id))
 		b.press(kb.Enter)
 		gotos = append(gotos, evaluate[float64](b, "elapsed"))
 		b.press(kb.Escape)
@@ -55,7 +55,7 @@ func TestConsoleFindsItsWayAmongManyPlants(t *testing.T) {
 		prefix := fmt.Sprintf("tag %d", i*77%10)
 		b.write("#tag-filter", prefix[:len(prefix)-1])
 		b.see("#tag-filter-tags li", "tag ")
-		b.eval(fmt.Sprintf("start('keydown', () => { const all = [...document.querySelectorAll('#tag-filter-tags li')]; return all.length > 0 && all.every((e) => e.dataset.tag.startsWith('%s')) && / ?[0-9,]+$/.test(all[0].innerText); })", prefix))
+		b.eval(fmt.Sprintf("start('keydown', () => { const all = [...$$('#tag-filter-tags li')]; return all.length > 0 && all.every((e) => e.dataset.tag.startsWith('%s')) && / ?[0-9,]+$/.test(all[0].innerText); })", prefix))
 		b.press(prefix[len(prefix)-1:])
 		suggestions = append(suggestions, evaluate[float64](b, "elapsed"))
 		b.press(kb.Escape)

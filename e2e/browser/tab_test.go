@@ -45,6 +45,21 @@ const longMessages = `() => {
 	}
 }`
 
+// finders is a function that every page runs first. It defines how tests find elements: $$
+// returns all that match a selector, and $ one. A selector is one of CSS, in which @name stands
+// for the data-testid, and that may end in the number of the element, as in "li >> nth=0";
+// -1 is the last. It has ids, test ids, elements and attributes that carry data. It has no text,
+// which is what the page says, and no class, which is how it looks, except in Swagger UI and for
+// the state of a row.
+const finders = `() => {
+	globalThis.$$ = (selector) => {
+		const [css, nth] = selector.replace(/@([\w-]+)/g, '[data-testid="$1"]').split(' >> nth=');
+		const found = [...document.querySelectorAll(css)];
+		return nth === undefined ? found : [found.at(nth)].filter(Boolean);
+	};
+	globalThis.$ = (selector) => $$(selector)[0] ?? null;
+}`
+
 // openTab opens a page in a browser of its own. When the test ends, an error or a violation of
 // the content security policy in the browser's log fails it, unless it was expected.
 func openTab(t *testing.T, url string) *tab {
@@ -172,13 +187,13 @@ func (b *tab) wait(expression string) {
 // see waits until the element is shown and has the text.
 func (b *tab) see(selector, text string) {
 	b.t.Helper()
-	b.wait(fmt.Sprintf(`[...document.querySelectorAll(%q)].some((e) => e.checkVisibility() && e.innerText.includes(%q))`, selector, text))
+	b.wait(fmt.Sprintf(`[...$$(%q)].some((e) => e.checkVisibility() && e.innerText.includes(%q))`, selector, text))
 }
 
 // hidden waits until no such element is shown.
 func (b *tab) hidden(selector string) {
 	b.t.Helper()
-	b.wait(fmt.Sprintf(`![...document.querySelectorAll(%q)].some((e) => e.checkVisibility())`, selector))
+	b.wait(fmt.Sprintf(`![...$$(%q)].some((e) => e.checkVisibility())`, selector))
 }
 
 // click clicks the element, as soon as it can be clicked. If the page changes before the button
@@ -201,7 +216,7 @@ func (b *tab) click(selector string) {
 func (b *tab) aim(selector string) [2]float64 {
 	b.t.Helper()
 	return await[[2]float64](b, "a click on "+selector, fmt.Sprintf(`
-		const e = document.querySelector(%q);
+		const e = $(%q);
 		if (!e.checkVisibility({visibilityProperty: true}) || e.disabled) return false;
 		const [box] = e.getClientRects();
 		const [x, y] = [Math.floor(box.x + box.width / 2), Math.floor(box.y + box.height / 2)];
@@ -238,16 +253,22 @@ func (b *tab) aim(selector string) [2]float64 {
 func (b *tab) focus(selector string) {
 	b.t.Helper()
 	await[bool](b, "the focus on "+selector, fmt.Sprintf(`
-		const e = document.querySelector(%q);
+		const e = $(%q);
 		if (!e.checkVisibility({visibilityProperty: true}) || e.disabled) return false;
 		e.focus();
 		return document.activeElement === e;
 	`, selector))
 }
 
+// focused waits until the element has the focus.
+func (b *tab) focused(selector string) {
+	b.t.Helper()
+	b.wait(fmt.Sprintf("document.activeElement === $(%q)", selector))
+}
+
 func (b *tab) scrollTo(selector string) {
 	b.t.Helper()
-	b.eval(fmt.Sprintf("document.querySelector(%q).scrollIntoView({block: 'nearest', behavior: 'instant'})", selector))
+	b.eval(fmt.Sprintf("$(%q).scrollIntoView({block: 'nearest', behavior: 'instant'})", selector))
 }
 
 // write replaces the content of the field. It presses Enter if the text ends in
@@ -284,12 +305,12 @@ func (b *tab) press(keys string) {
 
 func (b *tab) text(selector string) string {
 	b.t.Helper()
-	return evaluate[string](b, fmt.Sprintf("document.querySelector(%q).innerText", selector))
+	return evaluate[string](b, fmt.Sprintf("$(%q).innerText", selector))
 }
 
 func (b *tab) value(selector string) string {
 	b.t.Helper()
-	return evaluate[string](b, fmt.Sprintf("document.querySelector(%q).value", selector))
+	return evaluate[string](b, fmt.Sprintf("$(%q).value", selector))
 }
 
 func (b *tab) size(width, height int64) {
@@ -345,7 +366,7 @@ func (b *tab) signIn(token string) {
 // loaded waits until the page is shown, and its table has the server's last response.
 func (b *tab) loaded() {
 	b.t.Helper()
-	b.wait(`document.querySelector('.page') && (!document.querySelector('#plants') || !document.querySelector('#plants').ariaBusy && (document.querySelector('#rows tr') || document.querySelector('#state h2')) && !document.querySelector('#count').textContent.endsWith('…'))`)
+	b.wait(`$('.page') && (!$('#plants') || !$('#plants').ariaBusy && ($('#rows tr') || $('#state h2')) && !$('#count').textContent.endsWith('…'))`)
 }
 
 // openConsole opens the console of the server and signs in.

@@ -22,12 +22,12 @@ func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
 	b := openConsole(s)
 
 	// Shift selects a range.
-	const shift = `document.querySelector('tr[data-id="%s"] .pick input').dispatchEvent(new MouseEvent('click', {shiftKey: true, bubbles: true, cancelable: true}))`
-	b.click(b.row("2") + " .pick input")
+	const shift = `$('tr[data-id="%s"] input').dispatchEvent(new MouseEvent('click', {shiftKey: true, bubbles: true, cancelable: true}))`
+	b.click(b.row("2") + " input")
 	b.eval(fmt.Sprintf(shift, "6"))
 	b.see("#chosen", "5 selected")
-	b.wait(`[...document.querySelectorAll('#rows .pick input')].filter((e) => e.checked).length === 5`)
-	b.focus(b.row("6") + " .name")
+	b.wait(`[...$$('#rows input')].filter((e) => e.checked).length === 5`)
+	b.focus(b.row("6") + " a")
 	b.eval(`document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', shiftKey: true, bubbles: true, cancelable: true}))`)
 	b.see("#chosen", "6 selected")
 	b.click("#clear-chosen")
@@ -44,26 +44,26 @@ func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
 	b.click("#retag-chosen")
 	b.see("dialog", "Change the tag of 60 plants")
 	b.write("#bulk-tag", "tr")
-	b.wait("Array.from(document.querySelectorAll('#bulk-tag-tags li'), (e) => e.dataset.tag).sort().join() === 'tree,tropical'")
+	b.wait("Array.from($$('#bulk-tag-tags li'), (e) => e.dataset.tag).sort().join() === 'tree,tropical'")
 	b.shot("bulk-tags")
 	b.press(kb.ArrowDown + kb.Enter)
-	b.wait("['tree', 'tropical'].includes(document.querySelector('#bulk-tag').value)")
+	b.wait("['tree', 'tropical'].includes($('#bulk-tag').value)")
 	b.write("#bulk-tag", "woody"+kb.Enter)
-	b.see(".toast", "60 plants were re-tagged.")
+	b.see("@toast", "60 plants were re-tagged.")
 	b.see("#state", "No matches")
 	b.press("u")
-	b.see(".toast", "60 plants are back as they were.")
+	b.see("@toast", "60 plants are back as they were.")
 	b.see("#count", "Matches 1–50 of 60")
 
 	// The form says which plants it will leave alone.
-	b.click(b.row("8") + " .pick input")
-	b.click(b.row("3") + " .pick input")
+	b.click(b.row("8") + " input")
+	b.click(b.row("3") + " input")
 	b.expect("status of 404")
 	s.Call(harness.Token, "DELETE", "/plants/3", "")
 	b.see(b.row("3")+".deleted", "Weeping fig")
 	b.click("#delete-chosen")
 	b.see("dialog", "1 plant will be left alone: someone else has changed or deleted it.")
-	b.click("dialog .cancel")
+	b.click("@cancel")
 	s.put("3", `{"name":"Weeping fig","tag":"tree"}`)
 	b.hidden(b.row("3") + ".deleted")
 	b.click("#clear-chosen")
@@ -77,19 +77,24 @@ func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
 		const send = fetch;
 		globalThis.sent = [];
 		globalThis.fetch = (url, options) => {
-			if (/plants\/./.test(url) && sent.push(options.method) === 10) document.querySelector('dialog .cancel').click();
+			if (/plants\/./.test(url) && sent.push(options.method) === 10) $('@cancel').click();
 			return send(url, options);
 		};
+		const {open} = XMLHttpRequest.prototype;
+		XMLHttpRequest.prototype.open = function (method, ...rest) {
+			sent.push(method);
+			return open.call(this, method, ...rest);
+		};
 	}`)
-	b.click("dialog .danger")
-	b.see(".toast", "Stopped with ")
+	b.click("@submit")
+	b.see("@toast", "Stopped with ")
 	deleted := evaluate[int](b, "sent.length")
 	if deleted > 16 {
 		t.Errorf("%d plants were deleted after the form was closed", deleted-10)
 	}
-	b.see(".toast", fmt.Sprintf("%d plants were deleted.", deleted))
+	b.see("@toast", fmt.Sprintf("%d plants were deleted.", deleted))
 	b.press("u")
-	b.see(".toast", fmt.Sprintf("%d plants are back as they were.", deleted))
+	b.see("@toast", fmt.Sprintf("%d plants are back as they were.", deleted))
 	if got, want := evaluate[string](b, "sent.join(' ')"), strings.Repeat("DELETE ", deleted)+"POST"; got != want {
 		t.Errorf("deleting %d plants and undoing it sent %s, want %s", deleted, got, want)
 	}
@@ -105,9 +110,9 @@ func TestRowsAreAsDenseAsTheUserLikes(t *testing.T) {
 	b.click("#density")
 	rows := func() map[string]float64 {
 		return evaluate[map[string]float64](b, `(() => {
-			const rows = [...document.querySelectorAll('#rows tr')].map((row) => row.getBoundingClientRect());
-			const end = document.querySelector('#pager').getBoundingClientRect().top;
-			return {height: rows[0].height, visible: rows.filter((row) => row.bottom <= end).length, id: document.querySelector('#rows .id').getBoundingClientRect().width};
+			const rows = [...$$('#rows tr')].map((row) => row.getBoundingClientRect());
+			const end = $('#pager').getBoundingClientRect().top;
+			return {height: rows[0].height, visible: rows.filter((row) => row.bottom <= end).length, id: $('#rows td >> nth=1').getBoundingClientRect().width};
 		})()`)
 	}
 	if got := rows(); got["height"] != 28 || got["visible"] < 24 {
@@ -156,7 +161,7 @@ func TestDrawerRecovers(t *testing.T) {
 	b.wait("document.title === 'Plant 45 · Plantstore'")
 
 	// The row of a link is scrolled into view.
-	b.wait(`(() => { const box = document.querySelector('tr[data-id="45"]').getBoundingClientRect(); return box.top > 130 && box.bottom <= document.querySelector('#pager').getBoundingClientRect().top; })()`)
+	b.wait(`(() => { const box = $('tr[data-id="45"]').getBoundingClientRect(); return box.top > 130 && box.bottom <= $('#pager').getBoundingClientRect().top; })()`)
 	broken.Store(false)
 	b.see("#plant-facts", "Monstera deliciosa")
 	b.hidden("#drawer-problem")
@@ -178,26 +183,26 @@ func TestFocusStaysInOrderAndOutOfWhatIsCovered(t *testing.T) {
 	s.Import(many.String())
 	b := openConsole(s)
 	b.focus("#tag-filter")
-	b.wait("document.querySelectorAll('#tag-filter-tags li').length === 12")
+	b.wait("$$('#tag-filter-tags li').length === 12")
 	b.press(kb.Tab)
-	b.wait("document.activeElement.id === 'export'")
+	b.focused("#export")
 
 	for _, drawer := range []struct {
-		page, behind, link string
-		open               func()
+		page, behind, drawer, link string
+		open                       func()
 	}{
-		{"plants", ".toolbar", `tr[data-id="1"] .name`, func() { b.openPlant("1") }},
-		{"webhooks", "#webhooks", "#webhooks .records a", func() { b.click("#webhooks .records a"); b.see(".drawer h2", "/hook") }},
+		{"plants", "#plants", "#drawer", `tr[data-id="1"] a`, func() { b.openPlant("1") }},
+		{"webhooks", "#webhooks", "#webhook-drawer", "#webhooks a", func() { b.click("#webhooks a"); b.see("#webhook-title", "/hook") }},
 	} {
 		b.page(drawer.page)
 		for width, covered := range map[int64]bool{1280: false, 768: true, 390: true} {
 			b.size(width, 800)
 			drawer.open()
-			b.wait(fmt.Sprintf("document.querySelector('%s').inert === %v && !document.querySelector('.drawer').inert", drawer.behind, covered))
-			b.wait(fmt.Sprintf("document.querySelector('.bar').inert === %v", width < 680))
+			b.wait(fmt.Sprintf("$('%s').inert === %v && !$('%s').inert", drawer.behind, covered, drawer.drawer))
+			b.wait(fmt.Sprintf("$('body > header').inert === %v", width < 680))
 			b.press(kb.Escape)
-			b.hidden(".drawer")
-			b.wait(fmt.Sprintf("document.activeElement.matches('%s') && !document.querySelector('.bar').inert", drawer.link))
+			b.hidden(drawer.drawer)
+			b.wait(fmt.Sprintf("document.activeElement.matches('%s') && !$('body > header').inert", drawer.link))
 		}
 	}
 }
@@ -212,7 +217,7 @@ func TestTextThatCannotBeCopiedIsShown(t *testing.T) {
 	b.openPlant("1")
 	b.wait("navigator.clipboard === undefined")
 	b.click("#copy-id")
-	b.see(".toast", "ID copied.")
+	b.see("@toast", "ID copied.")
 	b.eval("document.execCommand = () => false")
 	b.click("#copy-curl")
 	b.see("dialog", "Copy it yourself")

@@ -22,6 +22,7 @@ await page.evaluateOnNewDocument(() => {
   addEventListener("securitypolicyviolation", (e) => console.error(`content security policy: ${e.effectiveDirective} ${e.blockedURI}`));
 });
 
+const testID = (name) => `[data-testid="${name}"]`;
 const click = (selector) => page.locator(selector).click();
 const write = (selector, text) => page.locator(selector).fill(text);
 const press = (key) => page.keyboard.press(key);
@@ -57,7 +58,7 @@ async function mainPath() {
   await (await page.$("#file")).uploadFile(file);
   await click("#start-import");
   await see("#report", "was imported");
-  await click("#transfer .cancel");
+  await click("#cancel-import");
   await see("#count", "Plants 1–50 of 60");
   await click("#next");
   await see("#count", "Plants 51–60 of 60");
@@ -70,14 +71,14 @@ async function mainPath() {
   await page.keyboard.type("tropical");
   await press("Enter");
   await see("#rows", "9007199254740993");
-  await click('tr[data-id="9007199254740993"] .name');
+  await click('tr[data-id="9007199254740993"] a');
   await click("#edit-plant");
   await write("#plant-name", "Monstera deliciosa");
   await press("Enter");
   await see("#plant-facts", "Monstera deliciosa");
   await click("#delete-plant");
-  await see(".toast", "Plant 9007199254740993 was deleted.");
-  await click(".toast .text");
+  await see(testID("toast"), "Plant 9007199254740993 was deleted.");
+  await click(testID("undo"));
   await see("#rows", "9007199254740993");
 
   // Search, with a tag too, and see what somebody else changes.
@@ -93,20 +94,20 @@ async function mainPath() {
 
   // The other pages.
   await click('#pages a[href="#/activity"]');
-  await see("#events tr:first-child", "Renamed by someone");
+  await see("#events", "Renamed by someone");
   await page.screenshot({ path: `${screenshots}/firefox-activity.png` });
   await click('#pages a[href="#/tokens"]');
   await click("#new-token");
   await write("#token-name", "backup");
-  await click("dialog .primary");
-  await see("dialog.secret", "it is never shown again");
-  await click("dialog.secret .primary");
-  await click("dialog.secret .buttons button");
-  await see("#tokens .records", "backup");
+  await click(testID("submit"));
+  await see("dialog", "it is never shown again");
+  await click(testID("copy"));
+  await click(testID("done"));
+  await see("#tokens li", "backup");
   await click('#pages a[href="#/webhooks"]');
   await see("#webhooks", "No webhooks");
   await click('#pages a[href="#/overview"]');
-  await see(".about", "SQLite, embedded");
+  await see("#about", "SQLite, embedded");
 
   // The reference uses the token of the console.
   await page.goto(`${url}/docs/`);

@@ -18,7 +18,7 @@ const FIELDS = /** @type {const} */ ([['name', 'Name'], ['tag', 'Tag']]);
  * @returns {Promise<Version | 'theirs' | ''>}
  */
 export const choose = (mine, theirs, base) => new Promise((resolve) => {
-  const versions = h('div', { class: 'versions' }, ...FIELDS.map(([key, title]) => (
+  const versions = h('div', { id: 'versions', class: 'versions' }, ...FIELDS.map(([key, title]) => (
     theirs ? question(key, title, mine, theirs, base) : h('div', {}, h('strong', {}, `${title}: `), value(mine[key])))));
   const dialog = openForm({
     title: theirs ? 'The plant has changed' : 'The plant was deleted',

@@ -96,7 +96,7 @@ export const when = (at) => h('time', { datetime: at, title: at }, time(at));
  * @param {object} [options]
  * @param {boolean} [options.bad]
  * @param {boolean} [options.keep]
- * @param {[string, () => void][]} [options.actions]
+ * @param {[string, () => void, string?][]} [options.actions] what each is called, does, and its id in tests
  * @param {number} [options.seconds]
  * @param {() => void} [options.onclose]
  * @param {string} [options.closeLabel]
@@ -105,12 +105,14 @@ export const when = (at) => h('time', { datetime: at, title: at }, time(at));
 export function toast(message, options = {}) {
   const { bad = false, keep = bad, actions = [], seconds, onclose = () => {}, closeLabel = 'Dismiss' } = options;
   const text = h('span', {}, message);
-  const element = h('div', { class: `toast${bad ? ' bad' : ''}${keep ? '' : ' brief'}` }, text);
+  const element = h('div', { class: `toast${bad ? ' bad' : ''}${keep ? '' : ' brief'}`, 'data-testid': 'toast' }, text);
   const close = () => element.remove();
-  for (const [name, run] of actions) {
-    element.append(h('button', { class: 'text', onclick: () => { close(); run(); } }, name));
+  for (const [name, run, id] of actions) {
+    element.append(h('button', { class: 'text', 'data-testid': id, onclick: () => { close(); run(); } }, name));
   }
-  element.append(h('button', { 'aria-label': closeLabel, title: closeLabel, onclick: () => { close(); onclose(); } }, icon('close')));
+  const dismiss = () => { close(); onclose(); };
+  const cross = { 'data-testid': 'dismiss', 'aria-label': closeLabel, title: closeLabel, onclick: dismiss };
+  element.append(h('button', cross, icon('close')));
   $('toasts').querySelectorAll('.brief').forEach((old) => old.remove());
   $('toasts').append(element);
   const limit = seconds ?? (keep ? 0 : 6);

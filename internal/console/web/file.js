@@ -12,6 +12,11 @@ const FORMATS = {
   ndjson: { media: 'application/x-ndjson', noun: 'line', description: 'one JSON object per line' },
 };
 
+/** @type {Record<string, Format>} */
+const EXTENSIONS = { csv: 'csv', tsv: 'csv', ndjson: 'ndjson', jsonl: 'ndjson' };
+/** @type {Record<string, Format>} of files with another extension */
+const BEGINNINGS = { '[': 'json', '{': 'ndjson' };
+
 /** @type {Record<string, string>} those that the server recognises from a header */
 const SEPARATORS = { ',': 'comma', ';': 'semicolon', '\t': 'tab' };
 
@@ -55,7 +60,8 @@ export async function openFile(file) {
   if (/^.*[\0-\x08\x0e-\x1f]/.test(start)) {
     throw new FileProblem(`${file.name} is not a text file. Save a spreadsheet as CSV first.`);
   }
-  const format = recognise(file.name, start.trimStart()[0]);
+  const [extension] = /[^.]*$/.exec(file.name.toLowerCase()) ?? [''];
+  const format = EXTENSIONS[extension] ?? BEGINNINGS[start.trimStart()[0]] ?? (extension === 'json' ? 'json' : 'csv');
   const first = [];
   for await (const record of records(file, format)) {
     first.push(record);
@@ -67,18 +73,6 @@ export async function openFile(file) {
   const table = format === 'csv' ? readHeader(first) : undefined;
   const separator = table ? `, separator ${SEPARATORS[table.separator] ?? table.separator}` : '';
   return { file, format, noun, description: description + separator, first, table };
-}
-
-/** @param {string} name @param {string} [start] @returns {Format} */
-function recognise(name, start) {
-  const extension = /\.[^.]*$/.exec(name.toLowerCase())?.[0] ?? '';
-  if (['.csv', '.tsv'].includes(extension)) {
-    return 'csv';
-  }
-  if (start === '{' || ['.ndjson', '.jsonl'].includes(extension)) {
-    return 'ndjson';
-  }
-  return start === '[' || extension === '.json' ? 'json' : 'csv';
 }
 
 /**
@@ -141,23 +135,34 @@ async function* elements(texts) {
   let text = '';
   let depth = 0;
   let quoted = false;
-  let escaped = false;
+  let read = 0; // characters of the parts before
+  let escaped = -1; // the character after a backslash
   for await (const part of texts) {
-    for (const c of part) {
+    let from = 0;
+    for (const { 0: c, index } of part.matchAll(/[\\"[\]{},]/g)) {
+      if (read + index === escaped) {
+        continue;
+      }
+      escaped = c === '\\' ? read + index + 1 : -1;
+      quoted = quoted !== (c === '"');
       const before = depth;
-      quoted = quoted !== (c === '"' && !escaped);
-      escaped = quoted && c === '\\' && !escaped;
       if (!quoted) {
         depth += Number('[{'.includes(c)) - Number(']}'.includes(c));
       }
-      if (quoted || depth > 1 || (before > 0 && depth === 1 && c !== ',')) {
-        text += c;
-      } else if (before === 1 && text.trim() !== '') {
-        line++;
-        yield { line, text: text.trim() };
+      if (before === 0) {
+        from = index + 1;
+      } else if (!quoted && (depth === 0 || (depth === 1 && c === ','))) {
+        text += part.slice(from, index);
+        from = index + 1;
+        if (text.trim() !== '') {
+          line++;
+          yield { line, text: text.trim() };
+        }
         text = '';
       }
     }
+    text += depth > 0 ? part.slice(from) : '';
+    read += part.length;
   }
 }
 

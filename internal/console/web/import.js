@@ -57,7 +57,7 @@ export function startImport(f) {
     if (running && !running.signal.aborted) {
       const stop = () => running?.abort();
       const options = { keep: true, onclose: stop, closeLabel: 'Stop the import' };
-      status = toast($('progress-text').textContent ?? '', { ...options, actions: [['Show', reopen], ['Stop', stop]] });
+      status = toast($('progress-text').textContent ?? '', { ...options, actions: [['Show', reopen, 'show'], ['Stop', stop, 'stop']] });
     }
   });
   startDrop();
@@ -331,7 +331,7 @@ function finish(opened, report, problem) {
   $('again').hidden = !problem;
   if (!dialog.open) {
     const bad = failed || problem !== '';
-    status = toast(problem ? `${title}: ${problem}` : `${title}.`, { bad, keep: true, actions: [['Show', reopen]] });
+    status = toast(problem ? `${title}: ${problem}` : `${title}.`, { bad, keep: true, actions: [['Show', reopen, 'show']] });
     return;
   }
   (problem ? $('again') : $('cancel-import')).focus();

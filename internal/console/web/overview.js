@@ -39,11 +39,11 @@ export const page = {
 function load() {
   running.abort();
   running = new AbortController();
-  const figures = h('dl', { class: 'figures' });
-  const details = h('div', { class: 'about' });
+  const figures = h('dl', { id: 'figures', class: 'figures' });
+  const details = h('div', { id: 'about', class: 'about' });
   root.replaceChildren(toolbar('Overview'), figures);
   if (allows('ops:read')) {
-    const meters = h('section', { class: 'gauges', 'aria-label': 'Live metrics of this server' });
+    const meters = h('section', { id: 'gauges', class: 'gauges', 'aria-label': 'Live metrics of this server' });
     root.append(meters);
     measure(meters, ['rate', 'errors', 'slowest'], running.signal);
   }

@@ -109,15 +109,15 @@ export const toolbar = (title) => h('div', { class: 'toolbar' }, h('h1', { tabin
  * message returns a message that is shown instead of a list.
  * @param {string} title
  * @param {string} text
- * @param {...[string, (event: Event) => void]} buttons
+ * @param {...[string, (event: Event) => void, string?]} buttons what each is called, does, and its id in tests
  */
 export const message = (title, text, ...buttons) => h(
   'div',
   { class: 'state' },
   h('h2', {}, title),
   h('p', {}, text),
-  h('div', { class: 'actions' }, ...buttons.map(([name, onclick], i) => (
-    h('button', { class: i === 0 ? 'primary' : undefined, onclick }, name)))),
+  h('div', { class: 'actions' }, ...buttons.map(([name, onclick, id], i) => (
+    h('button', { class: i === 0 ? 'primary' : undefined, 'data-testid': id, onclick }, name)))),
 );
 
 /**
@@ -251,9 +251,9 @@ export const checked = (group) => [...group.querySelectorAll('input')].filter((b
  */
 export function openForm({ title, body, action, back = 'Cancel', other, risky = false, run }) {
   const id = `dialog-${++last}`;
-  const problem = h('p', { class: 'problem', role: 'alert' });
+  const problem = h('p', { class: 'problem', role: 'alert', 'data-testid': 'problem' });
   const waiting = h('p', { class: 'waiting', role: 'status' });
-  const submit = h('button', { type: 'submit', class: risky ? 'danger' : 'primary' }, action);
+  const submit = h('button', { type: 'submit', 'data-testid': 'submit', class: risky ? 'danger' : 'primary' }, action);
   const say = (/** @type {string} */ text) => {
     waiting.textContent = text;
   };
@@ -275,6 +275,7 @@ export function openForm({ title, body, action, back = 'Cancel', other, risky = 
       say('');
     }
   };
+  const autofocus = risky || other ? '' : undefined;
   const form = h(
     'form',
     {
@@ -291,8 +292,8 @@ export function openForm({ title, body, action, back = 'Cancel', other, risky = 
     h(
       'div',
       { class: 'buttons' },
-      h('button', { class: 'cancel', autofocus: risky || other ? '' : undefined, onclick: () => dialog.close() }, back),
-      ...(other ? [h('button', { class: 'other', onclick: () => { other[1](); dialog.close(); } }, other[0])] : []),
+      h('button', { class: 'cancel', 'data-testid': 'cancel', autofocus, onclick: () => dialog.close() }, back),
+      ...(other ? [h('button', { class: 'other', 'data-testid': 'other', onclick: () => { other[1](); dialog.close(); } }, other[0])] : []),
       submit,
     ),
   );
@@ -310,6 +311,7 @@ export function showSecret({ title, text, label, secret }) {
   let copied = false;
   const value = h('input', {
     class: 'mono',
+    'data-testid': 'secret',
     readonly: '',
     value: secret,
     spellcheck: 'false',
@@ -320,6 +322,7 @@ export function showSecret({ title, text, label, secret }) {
   const copyIt = async () => {
     copied = await copy(secret, label) || copied;
   };
+  const button = h('button', { class: 'primary', 'data-testid': 'copy', autofocus: '', onclick: copyIt }, 'Copy');
   const dialog = open(h(
     'dialog',
     {
@@ -329,9 +332,9 @@ export function showSecret({ title, text, label, secret }) {
     },
     h('h2', { id }, title),
     h('p', {}, text),
-    h('div', { class: 'copyable' }, value, h('button', { class: 'primary', autofocus: '', onclick: copyIt }, 'Copy')),
+    h('div', { class: 'copyable' }, value, button),
     h('p', { class: 'hint' }, 'Copy it now and keep it safe: it is never shown again.'),
-    h('div', { class: 'buttons' }, h('button', { onclick: () => dialog.close() }, 'Done')),
+    h('div', { class: 'buttons' }, h('button', { 'data-testid': 'done', onclick: () => dialog.close() }, 'Done')),
   ));
 }
 

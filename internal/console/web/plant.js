@@ -443,9 +443,9 @@ function created(/** @type {string} */ id) {
   drawer.form = false;
   close();
   const exact = BigInt(id).toString();
-  /** @type {[string, () => void][]} */
-  const view = allows('plants:read') ? [['View', () => openPlant(exact)]] : [];
-  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [...view, ['Create another', newPlant]] });
+  /** @type {[string, () => void, string?][]} */
+  const view = allows('plants:read') ? [['View', () => openPlant(exact), 'view']] : [];
+  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [...view, ['Create another', newPlant, 'another']] });
   reload({ changed: exact });
 }
 

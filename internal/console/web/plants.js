@@ -341,9 +341,9 @@ function welcome() {
   const element = message(
     'No plants yet',
     'Create the first one, drop a file of plants anywhere on this page, or use the API:',
-    ['New plant', newPlant],
+    ['New plant', newPlant, 'first'],
     ['Import', openImport],
-    ['Load 20 sample plants', (event) => loadSamples(/** @type {HTMLElement} */ (event.currentTarget))],
+    ['Load 20 sample plants', (event) => loadSamples(/** @type {HTMLElement} */ (event.currentTarget)), 'samples'],
   );
   const command = [
     `curl ${PLANTS} -H "Authorization: Bearer $PLANTSTORE_TOKEN" -H 'Content-Type: application/json'`,

@@ -28,7 +28,8 @@ function row(/** @type {Listed} */ token) {
   const own = id === session.token().id;
   const active = !isOver(token, Date.now());
   const last = revoked ? fact('Revoked', when(revoked)) : fact(active ? 'Expires' : 'Expired', expires ? when(expires) : 'never');
-  const revoke = h('button', { class: 'risky', 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) }, 'Revoke');
+  const properties = { class: 'risky', 'data-testid': `revoke-${name}`, 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) };
+  const revoke = h('button', properties, 'Revoke');
   return h(
     'li',
     { 'data-id': id },

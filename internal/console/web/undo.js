@@ -50,7 +50,7 @@ export function offerUndo(message, plants) {
     last = null;
     restore(plants);
   };
-  const shown = toast(message, { keep: true, seconds: SECONDS, actions: [['Undo', run]] });
+  const shown = toast(message, { keep: true, seconds: SECONDS, actions: [['Undo', run, 'undo']] });
   last = { run, close: shown.close };
   const offered = last;
   setTimeout(() => {

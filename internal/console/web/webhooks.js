@@ -55,7 +55,7 @@ export const page = {
   },
 };
 
-const drawer = h('aside', { class: 'drawer', 'aria-labelledby': 'webhook-title' });
+const drawer = h('aside', { id: 'webhook-drawer', class: 'drawer', 'aria-labelledby': 'webhook-title' });
 /** @type {Delivery[]} */
 let tests = []; // of the webhook in the drawer. The server keeps none.
 let looking = new AbortController();
@@ -109,7 +109,7 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
 /** badge says how a webhook does. @param {Webhook} webhook */
 export function badge(webhook) {
   const now = condition(webhook);
-  return h('span', { class: now === 'active' ? 'badge' : 'badge bad' }, now);
+  return h('span', { class: now === 'active' ? 'badge' : 'badge bad', 'data-testid': 'condition' }, now);
 }
 
 /** trouble says since when and why events do not arrive, if they do not. @param {Webhook} webhook */
@@ -158,22 +158,22 @@ const heading = (/** @type {string} */ title) => h(
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   const { id, url, description, types, created, by, delivered, pending, lag_ms: lag } = webhook;
   const buttons = h('div', { class: 'buttons' });
-  /** @type {(name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
-  const action = (name, run, kind) => {
-    const button = h('button', { class: kind, onclick: () => run(button) }, name);
+  /** @type {(id: string, name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
+  const action = (id, name, run, kind) => {
+    const button = h('button', { id: `${id}-webhook`, class: kind, onclick: () => run(button) }, name);
     buttons.append(button);
   };
   if (allows('webhooks:write') && allows('events:read')) {
     if (webhook.state === 'disabled') {
-      action('Resume', (button) => busy(button, () => resume(webhook)), 'primary');
+      action('resume', 'Resume', (button) => busy(button, () => resume(webhook)), 'primary');
     }
-    action('Send a test', (button) => busy(button, () => test(webhook)));
-    action('Replay', () => replay(webhook));
-    action('Edit', () => edit(webhook));
+    action('test', 'Send a test', (button) => busy(button, () => test(webhook)));
+    action('replay', 'Replay', () => replay(webhook));
+    action('edit', 'Edit', () => edit(webhook));
   }
   if (allows('webhooks:write')) {
-    action('Rotate secret', () => rotate(webhook));
-    action('Delete', () => remove(webhook), 'risky');
+    action('rotate', 'Rotate secret', () => rotate(webhook));
+    action('delete', 'Delete', () => remove(webhook), 'risky');
   }
   if (fresh) {
     tests = [];
@@ -182,7 +182,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
       { class: 'drawer-body' },
       h('div', { id: 'webhook' }),
       h('h3', { id: 'deliveries-title' }, 'Deliveries'),
-      h('div', { class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0' }),
+      h('div', { id: 'deliveries', class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0' }),
     ));
     $('webhook-title').focus();
     loadDeliveries(id);
