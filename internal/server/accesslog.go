@@ -21,7 +21,7 @@ const (
 	maxAccessLines = 1 << 20
 )
 
-// AccessLog has a line for every request, in the format of [log/slog]. Lines are written
+// AccessLog writes a line for every request, in the format of [log/slog]. Lines are written
 // many at a time, by [AccessLog.Run]: a system call for each would cost more than
 // everything else about it. A request never waits for that. If lines come faster than
 // they can be written, some are dropped and counted.
@@ -61,7 +61,7 @@ func (l *AccessLog) Run(ctx context.Context) error {
 	}
 }
 
-// missing returns how many lines are missing, none if there is no access log.
+// missing returns how many lines are missing, 0 if there is no access log.
 func (l *AccessLog) missing() int64 {
 	if l == nil {
 		return 0
@@ -112,8 +112,8 @@ func (l *AccessLog) add(line []byte) {
 	}
 }
 
-// accessLine is what a line of the access log says. It has no path, which has ids of
-// plants, and no secret.
+// accessLine is the content of a line of the access log: no secret, and no path, which
+// contains ids of plants.
 type accessLine struct {
 	at               time.Time
 	request          string
@@ -163,7 +163,7 @@ func (l *AccessLog) appendPlain(b []byte, text string) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// appendString appends a text, whatever is in it.
+// appendString appends a text, whatever it contains.
 func (l *AccessLog) appendString(b []byte, name, text string) []byte {
 	b = l.appendName(b, name)
 	switch {

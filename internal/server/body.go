@@ -94,11 +94,11 @@ func readBody(c *call, body *bytes.Buffer) error {
 }
 
 const (
-	// smallBody is how much of a body, a page or a plant needs nothing of the lane of memory:
-	// as much as net/http keeps of a response. For a body, that is how much has arrived: it
-	// holds its memory from then until the response is written.
+	// smallBody is the size up to which a body, a page or a plant takes nothing of the lane of
+	// memory: what net/http keeps of a response. A body counts as it arrives, and holds its
+	// memory until the response is written.
 	smallBody = 4 << 10
-	// mediumBody is how much of a body needs less than what the largest one does.
+	// mediumBody is the size up to which a body takes less than the largest one.
 	mediumBody = 64 << 10
 )
 

@@ -32,7 +32,7 @@ func (s *Server) listEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	// To others they do not exist, even if asked for by type.
+	// To other callers, events of tokens do not exist, even if asked for by type.
 	query.WithTokens = c.caller.Allows(plantstore.ScopeTokensRead)
 	c.w.Header().Add("Vary", "Accept")
 	c.w.Header()["Cache-Control"] = headerNoCache

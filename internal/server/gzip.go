@@ -17,7 +17,7 @@ const (
 	maxGzips = 12
 )
 
-// gzipPool holds the gzip writers that are free. A nil has not been made yet.
+// gzipPool holds the gzip writers that are free. A nil stands for one that has not been made yet.
 type gzipPool chan *gzip.Writer
 
 func newGzipPool() gzipPool {

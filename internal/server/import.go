@@ -117,8 +117,8 @@ func readImport(r *http.Request) (format plantfile.Format, dryRun bool, err erro
 	return formats[media], dryRun, err
 }
 
-// brokenFile says that the rest of a file cannot be read, because of what it is and not because
-// of how it arrives.
+// brokenFile is the error of a file whose rest cannot be read because of its content, and not
+// because of the connection.
 type brokenFile struct{ why *plantstore.Error }
 
 func (b brokenFile) Error() string { return b.why.Message }
@@ -193,7 +193,7 @@ func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Rea
 	}
 }
 
-// writeWindow adds to the report what became of the window, or what would in a dry run.
+// writeWindow writes a window, or only decides its writes in a dry run, and reports the results.
 func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, report *plantstore.ImportReport) error {
 	apply := s.Writer.Import
 	if dry != nil {

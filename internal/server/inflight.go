@@ -19,7 +19,7 @@ var (
 )
 
 // inFlight limits the requests in flight, of every protocol. Each holds memory until its
-// response has been sent, which a client of HTTP/2 can put off on many streams at once.
+// response has been sent, which a client of HTTP/2 can delay on many streams at once.
 //
 // One address gets at most three quarters of them, as one token does of a lane. There is a
 // fixed number of counters, so that no flood makes it grow. Addresses may share one: who
@@ -41,8 +41,8 @@ func (f *inFlight) of(addr netip.Addr) *atomic.Int64 {
 }
 
 // enter counts the call until leave, and fails if there are too many. A health check fails
-// only because of others from its own address. A few of those that are too many get a body;
-// the response to the rest is only a header, which no client can put off.
+// only because of others from its own address. A few of the requests beyond the limit get a body;
+// the response to the rest is only a header, which no client can delay.
 func (f *inFlight) enter(c *call, header int64) error {
 	if f.max == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (f *inFlight) enter(c *call, header int64) error {
 	return nil
 }
 
-// leave counts the call no longer, as soon as its response has been sent. In HTTP/2 that may
+// leave stops counting the call as soon as its response has been sent. In HTTP/2 that may
 // be long after the handler has returned: the last 4 KiB wait for the client, too.
 func (f *inFlight) leave(c *call) {
 	if f.max == 0 {

@@ -17,7 +17,7 @@ type lanes uint8
 // The lanes, which all requests share. Gets of small plants, small writes, token checks and
 // readiness checks need none.
 const (
-	// reads are quick reads of much: plain lists, tags, histograms, and all tokens or webhooks.
+	// reads are short reads of many rows: plain lists, tags, histograms, and all tokens or webhooks.
 	reads lanes = 1 << iota
 	// searches are reads that can take long: filtered lists, pages of events, exports.
 	searches
@@ -30,7 +30,7 @@ const (
 	memory
 )
 
-// What requests take of the lanes.
+// How much requests take of the lanes.
 const (
 	readsSize      = 8
 	listUnits      = 1
@@ -48,7 +48,7 @@ const (
 	memoryBytes    = 64 << 20
 	mostPages      = memoryBytes * 3 / 4 // leaves room for bodies and single plants
 
-	maxReadsQueued    = 1024 // of one token: they are quick
+	maxReadsQueued    = 1024 // of one token: they are short
 	maxSearchesQueued = 16
 	maxImportsQueued  = 64
 	maxReadWait       = 5 * time.Second
@@ -66,7 +66,7 @@ func newLanes(streamTimeout time.Duration) []*lane {
 	}
 }
 
-// unitsOfExport returns what an export takes of the searches, so that no more of them begin than
+// unitsOfExport returns how many units of searches an export takes, so that no more of them begin than
 // the store runs at once: another would wait for a connection, and hold its units meanwhile.
 func unitsOfExport(store plantstore.Store) int64 {
 	s, limited := store.(interface{ Exports() int })

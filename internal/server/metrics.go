@@ -134,7 +134,7 @@ const (
 // tokenChecked counts a check of a token, by what it returned.
 func (m *Metrics) tokenChecked(valid bool, err error) {
 	code, _ := errors.AsType[plantstore.Code](err)
-	if valid && code != plantstore.ErrScope { // what is over the rate limit has a valid token, too
+	if valid && code != plantstore.ErrScope { // a request over the rate limit has a valid token, too
 		m.validCheck.Inc()
 		return
 	}
@@ -240,7 +240,7 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled.", float64(disabled))
 }
 
-// collectClocks sends the figures of the clocks: that of the server, and of a store that has its own.
+// collectClocks sends the figures of the clocks: the server's, and that of a store that has its own.
 func (f figures) collectClocks(metrics chan<- prometheus.Metric) {
 	clocks := []*rules.Clock{f.Clock}
 	if store, ok := f.Store.(interface{ Clock() *rules.Clock }); ok {

@@ -34,8 +34,8 @@ func (s *Server) readyz(c *call) error {
 // readyFor is how long a result of a check is used again.
 const readyFor = 200 * time.Millisecond
 
-// readiness is whether the store is ready. Those who ask at the same time share a result, so
-// that a flood of them costs the store nothing.
+// readiness remembers whether the store is ready. Concurrent checks share a result, so that a
+// flood of them costs the store nothing.
 type readiness struct {
 	mu    sync.Mutex // guards what follows, and is held during a check
 	at    time.Time  // of the last check
@@ -61,8 +61,8 @@ type Connections interface {
 	OnRefuse(body string, probe func(method, path string) bool, refused func())
 }
 
-// WatchConnections reports the connections in the metrics and says what those beyond
-// the limit get. Health checks are served even there. It is called once, before the
+// WatchConnections reports the connections in the metrics, and sets the response to requests on
+// those beyond the limit. Health checks are served even there. It is called once, before the
 // first request.
 func (s *Server) WatchConnections(c Connections) {
 	body := wire.EncodeError(&plantstore.Error{Code: plantstore.ErrUnavailable, Message: "too many connections: try again later"})

@@ -20,7 +20,7 @@ type route struct {
 	scopes []plantstore.Scope
 	// traits say how the route is served.
 	traits traits
-	// lanes are the limits that its requests share with others. It can use no other.
+	// lanes are the limits that its requests share with others. It must not use others.
 	lanes lanes
 	// handle responds to the request, or returns why it cannot.
 	handle func(*Server, *call) error
@@ -47,7 +47,7 @@ var (
 	writeTokens   = []plantstore.Scope{plantstore.ScopeTokensWrite}
 	readWebhooks  = []plantstore.Scope{plantstore.ScopeWebhooksRead}
 	writeWebhooks = []plantstore.Scope{plantstore.ScopeWebhooksWrite}
-	// sendEvents is for what makes a webhook send events: whoever chooses the receiver reads
+	// sendEvents are for operations that make a webhook send events: whoever chooses the receiver reads
 	// them.
 	sendEvents = []plantstore.Scope{plantstore.ScopeWebhooksWrite, plantstore.ScopeEvents}
 	readOps    = []plantstore.Scope{plantstore.ScopeOps}

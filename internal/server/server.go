@@ -22,7 +22,7 @@ import (
 	"plantstore/internal/webhook"
 )
 
-// Options say what a [Server] is made of.
+// Options are the parts and the settings of a [Server].
 type Options struct {
 	Store    plantstore.Store
 	Writer   *commit.Writer
@@ -60,12 +60,12 @@ type Options struct {
 }
 
 // Trace starts the span of a request. It returns the request with the span's context,
-// and what ends the span.
+// and a function that ends the span.
 type Trace func(r *http.Request) (traced *http.Request, end func(operation string, status int, requestID string))
 
 // Server is the HTTP handler of the service.
 type Server struct {
-	Options   // as they were given, and About completed
+	Options   // as given, with About completed
 	baseURL   string
 	fast      []fastRoute
 	mux       *http.ServeMux
@@ -75,7 +75,7 @@ type Server struct {
 	zippers   gzipPool
 	hsts      bool // browsers must use HTTPS
 	lanes     []*lane
-	exporting int64 // what an export takes of the searches
+	exporting int64 // how many units of searches an export takes
 	inFlight  *inFlight
 	readiness readiness
 	followers atomic.Int64 // clients that follow the log

@@ -56,7 +56,7 @@ func (s *Server) listTags(c *call) error {
 
 func tagTexts(t plantstore.TagCount) (name, tag string) { return "", t.Tag }
 
-// readTags reads a page. If the next one has a start that is too long for a URL, there is a tag on it.
+// readTags reads a page. It has at least one tag if the start of the next page is too long for a URL.
 func (s *Server) readTags(ctx context.Context, query plantstore.TagQuery) (page plantstore.TagPage, err error) {
 	if at, ok := parseTagPosition(query.From); ok {
 		query.From, err = at.start(ctx, s.Store)
@@ -86,7 +86,8 @@ func nextTags(from string, page plantstore.TagPage) string {
 	return next.String()
 }
 
-// tagPosition is the start of a page of tags that is too long for a URL: after the tag of a plant.
+// tagPosition stands for a start of a page of tags that is too long for a URL: the page begins after
+// the tag of a plant.
 type tagPosition struct {
 	prefix string // of that tag
 	page   uint32 // how many pages before this one have the prefix: clients require that a start follows the one before

@@ -107,7 +107,7 @@ func (s *Server) listDeliveries(c *call) error {
 	return writeUncachedList(c, wire.EncodeDeliveries(attempts))
 }
 
-// writeWebhook responds with what the call returns for the webhook in the path.
+// writeWebhook responds with the webhook in the path as the call returns it.
 func writeWebhook(c *call, do func(ctx context.Context, id string) (plantstore.Webhook, error)) error {
 	hook, err := do(c.r.Context(), c.target)
 	if err != nil {
