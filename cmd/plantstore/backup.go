@@ -88,7 +88,7 @@ func (c *backupCommand) write(ctx context.Context, file string, std streams) (ti
 	return took, err
 }
 
-// What can fail once the backup is good: another would not help.
+// Errors after which the backup is good nevertheless: another one would not help.
 var (
 	errOldBackup = errors.New("cannot remove an old backup")
 	errTextfile  = errors.New("cannot write the textfile")

@@ -27,7 +27,7 @@ func (commands) BeforeResolve(line *kong.Context) error {
 	return nil
 }
 
-// AfterApply has --db override what else names a server, and --url what else names a store.
+// AfterApply lets --db override whatever else names a server, and --url whatever else names a store.
 func (commands) AfterApply(line *kong.Context) error {
 	command := line.Selected()
 	if command == nil {

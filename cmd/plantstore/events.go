@@ -77,7 +77,7 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, WithTokens: true, Newest: c.Newest,
 	})
 	if c.Follow && ctx.Err() != nil {
-		return nil // that is how following ends
+		return nil // the user ended it
 	}
 	return interruption(ctx, "the list of events", err)
 }

@@ -132,7 +132,7 @@ func (c *importCommand) options() plantfile.Options {
 	}
 }
 
-// source is what messages call the input.
+// source is the name of the input in messages.
 func (c *importCommand) source() string {
 	if c.File == "-" {
 		return "standard input"
@@ -155,10 +155,10 @@ func (c *importCommand) openErrors(run *importRun, input os.FileInfo) (err error
 	return err
 }
 
-// importRun prints how an upload goes.
+// importRun prints the failures and the result of an upload.
 type importRun struct {
 	*upload.Upload
-	noun     string // what a record is called
+	noun     string // the name of a record
 	show     io.Writer
 	shown    int64               // failures
 	failures *upload.FailureFile // nil if none is wanted
@@ -238,7 +238,7 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 	return fmt.Errorf("%s: %w", message, err)
 }
 
-// summariseFailures says where the failures are that were not shown.
+// summariseFailures says where to find the failures that were not shown.
 func (r *importRun) summariseFailures(file string) {
 	if file == "" {
 		if more := r.Refused - r.shown; more > 0 {

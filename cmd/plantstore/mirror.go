@@ -20,7 +20,7 @@ type mirrorCommand struct {
 	Verify bool   `help:"Compare both stores at the end. Nothing may write to them at that point."`
 }
 
-// The variables that have the tokens of both servers.
+// The variables with the tokens of the two servers.
 const (
 	fromTokenEnv = "PLANTSTORE_FROM_TOKEN"
 	toTokenEnv   = "PLANTSTORE_TO_TOKEN"
@@ -99,7 +99,7 @@ func (c *mirrorCommand) verify(ctx context.Context, m *mirror.Mirror, std stream
 	return nil
 }
 
-// mirrorState is what the file of --state has.
+// mirrorState is the content of the file of --state.
 type mirrorState struct {
 	From string `json:"from"`
 	To   string `json:"to"`

@@ -26,7 +26,7 @@ type clientFlags struct {
 	URL string `name:"url" default:"http://127.0.0.1:8080" env:"PLANTSTORE_URL" placeholder:"URL" help:"The base URL of the server (${default})."`
 }
 
-// tokenEnv is the variable that has the token.
+// tokenEnv is the variable with the token.
 const tokenEnv = "PLANTSTORE_TOKEN"
 
 const tokenHelp = "The token is read from the environment variable PLANTSTORE_TOKEN, or is the one that plantstore login saved for the server."
@@ -163,7 +163,7 @@ func (c *deleteCommand) Run(ctx context.Context, api *client.Client, std streams
 	return err
 }
 
-// filterFlags say which plants a list or an export has.
+// filterFlags say which plants a list or an export contains.
 type filterFlags struct {
 	Tag      plantstore.Tag `placeholder:"TAG" help:"Only plants with exactly this tag."`
 	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains every word of this text, ignoring case and diacritics."`

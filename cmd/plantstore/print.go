@@ -21,7 +21,7 @@ type outputFlags struct {
 
 func (f outputFlags) asJSON(out io.Writer) bool { return f.JSON || !cli.IsTerminal(out) }
 
-// print prints a result, which is given as JSON and as what writes it to a table.
+// print prints a result: its JSON, or the table that write writes.
 func (f outputFlags) print(out io.Writer, encoded []byte, write func(table io.Writer)) error {
 	if f.asJSON(out) {
 		_, err := fmt.Fprintf(out, "%s\n", encoded)

@@ -184,7 +184,7 @@ func (c *serveCommand) serve(ctx context.Context, opts app.Options, out io.Write
 	return err
 }
 
-// options returns the part of the server's options that flags set by themselves.
+// options returns the options of the server that come from flags alone.
 func (c *serveCommand) options() app.Options {
 	return app.Options{
 		Version: buildVersion(), OwnsProcess: true,

@@ -37,15 +37,15 @@ func (f storeFlags) isPostgres() bool {
 	return strings.HasPrefix(f.DB, "postgres://") || strings.HasPrefix(f.DB, "postgresql://")
 }
 
-// urlForm is what the URL of a store looks like.
+// urlForm is the form of the URL of a store.
 const urlForm = "postgres://user:password@host:5432/database"
 
 // urlScheme matches the scheme of a URL, which is no secret.
 var urlScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// check refuses an empty name, a URL of an unknown kind, and what is not meant as the name of
-// a file, such as the keywords that libpq accepts. It does not repeat them: they may have a
-// password.
+// check refuses an empty name, a URL of an unknown kind, and text that is not meant as the
+// name of a file, such as the keywords that libpq accepts. It does not repeat them: they may
+// contain a password.
 func (f storeFlags) check() error {
 	switch {
 	case f.DB == "":

@@ -30,8 +30,8 @@ type tokenFlags struct {
 
 const tokenTargetHelp = `The command calls the server of --url, PLANTSTORE_URL or plantstore login, with your own token. If no server is known, or if --db, PLANTSTORE_DB or the configuration file names a store, it opens the store, even while a server is using it. A flag overrides variables and the file. Without one, naming both a server and a store is an error.`
 
-// choose sets either URL or DB, and returns what that is, for errors. A store that was given
-// needs no name: its errors have one.
+// choose sets either URL or DB, and returns a name for it in errors. A store that was given needs
+// none: its errors name it.
 func (f *tokenFlags) choose() (target string, err error) {
 	if f.DB != nil && *f.DB == "" && cli.IsSet("PLANTSTORE_DB") {
 		f.DB = nil // an empty variable names no store, as it names no server
@@ -78,7 +78,7 @@ func (f *tokenFlags) run(do func() error) error {
 	return err
 }
 
-// tokenStore has the tokens of a server, whose client it is, or of a store.
+// tokenStore is the tokens of a server, by its client, or of a store.
 type tokenStore interface {
 	Tokens(ctx context.Context) ([]plantstore.TokenInfo, error)
 	CreateToken(ctx context.Context, asked plantstore.NewToken) (token plantstore.TokenInfo, secret string, err error)

@@ -35,7 +35,7 @@ type Mirror struct {
 	comparisons int // since events were last followed
 }
 
-// Server is one of the two servers, with the name that errors have.
+// Server is one of the two servers, with its name in errors.
 type Server struct {
 	Name   string
 	Client *client.Client
@@ -277,7 +277,7 @@ type difference struct {
 	deleted bool
 }
 
-// write makes the copy have the differences, which are of different plants.
+// write applies the differences to the copy. Each is about another plant.
 func (m *Mirror) write(ctx context.Context, differences []difference) error {
 	writers, writing := errgroup.WithContext(ctx)
 	writers.SetLimit(64)

@@ -18,8 +18,7 @@ import (
 	"plantstore"
 )
 
-// Delimiter separates the fields of CSV. The zero Delimiter stands for the one that the header
-// has.
+// Delimiter separates the fields of CSV. The zero Delimiter stands for that of the header.
 type Delimiter byte
 
 // knownDelimiters are those that are recognised from a header.

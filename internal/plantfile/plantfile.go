@@ -26,7 +26,7 @@ const (
 	CSV    Format = "csv"    // a header line with id, name and tag, then a plant per line
 )
 
-// FormatOf returns the format that the extension of a file's name says, or "".
+// FormatOf returns the format that the extension of a file's name stands for, or "".
 func FormatOf(name string) Format {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".ndjson", ".jsonl":
@@ -47,8 +47,8 @@ func (f Format) Noun() string {
 	return "line"
 }
 
-// Layout is what is around the records of a file: before the first, between two, after the
-// last, and in place of none.
+// Layout is the text around the records of a file: before the first, between two, after the last,
+// and instead of records if there are none.
 type Layout struct{ First, Between, Last, None string }
 
 // Layout returns the layout of a file of the format.
@@ -171,7 +171,7 @@ func tooLong(noun string, max int) error {
 	return plantstore.Errorf(plantstore.ErrTooLarge, "the %s is longer than %d bytes", noun, max)
 }
 
-// jsonRecords is what NDJSON and a JSON array have in common.
+// jsonRecords has the methods that readers of NDJSON and of a JSON array share.
 type jsonRecords struct{}
 
 func (jsonRecords) Ignored() []string { return nil }

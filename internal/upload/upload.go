@@ -37,7 +37,7 @@ type Upload struct {
 
 	api     *client.Client
 	counted *countingReader
-	// unconfirmed is the chunk of which it is not known what was created, and sendErr why
+	// unconfirmed is the chunk whose outcome is not known, and sendErr why
 	// the last request failed.
 	unconfirmed *chunk
 	sendErr     error
@@ -84,7 +84,7 @@ type chunk struct {
 type chunkLine struct {
 	start  int
 	number int    // in the file
-	source []byte // nil if the file has it as it is sent, or if there is no file of errors
+	source []byte // nil if it is sent as it is in the file, or if there is no file of errors
 }
 
 // Total is how many records the server has acknowledged.
