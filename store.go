@@ -373,8 +373,14 @@ func (w *Write) decidePatch(current *Plant) Result {
 	return Result{Outcome: Replaced, Patched: &patched}
 }
 
+// MaxIDs is how many ids a [Query] may have.
+const MaxIDs = 1000
+
 // Query selects plants.
 type Query struct {
+	// IDs, if not nil, selects plants with these ids: MaxIDs at most, in ascending order, and
+	// different ones. Tag and Contains must then be absent.
+	IDs []ID
 	// After, if not nil, selects plants with a greater id.
 	After *ID
 	// Tag, if present, selects plants with exactly this tag.

@@ -326,14 +326,18 @@ func (c *Client) announce(header http.Header) {
 
 // Page returns one page of the plants that match the query, in ascending order of
 // id. It may have fewer than the limit and still not be the last. A limit of 0 means
-// the server's default, and the server caps a limit that is too large.
+// the server's default, and the server caps a limit that is too large. The limit of a query
+// with ids is ignored.
 func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	const what = "list plants"
 	params, err := queryParams(q)
 	if err != nil {
 		return plantstore.Page{}, c.fail(what, err)
 	}
-	if q.Limit != 0 {
+	switch {
+	case q.IDs != nil && params.Get("id") == "":
+		return plantstore.Page{}, nil
+	case q.IDs == nil && q.Limit != 0:
 		params.Set("limit", strconv.Itoa(q.Limit))
 	}
 	return ask(ctx, c, what, http.MethodGet, withParams("/plants", params), nil, func(r *response) (plantstore.Page, error) { return r.page(q.After) })

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -21,7 +22,10 @@ import (
 
 func queryParams(q plantstore.Query) (url.Values, error) {
 	params := url.Values{}
-	if q.After != nil {
+	if q.IDs != nil {
+		done := func(id plantstore.ID) bool { return q.After != nil && id <= *q.After }
+		params.Set("id", wire.FormatIDs(slices.DeleteFunc(slices.Clone(q.IDs), done)))
+	} else if q.After != nil {
 		params.Set("after", q.After.String())
 	}
 	if text, ok := q.Tag.Text(); ok {
@@ -201,20 +205,25 @@ func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Val
 	return value, nil
 }
 
-// page reads a page of plants after the given one.
+// page reads a page of plants after the given one. The link to the next page has the id of its
+// last plant, or else the remaining ids.
 func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) {
 	if page.Plants, err = decodeBody(r, wire.DecodeNewPlants); err != nil {
 		return page, err
 	}
-	text, ok, err := r.next("after")
+	link, ok, err := r.next()
 	if !ok {
 		return page, err
 	}
-	number, err := strconv.ParseInt(text, 10, 64)
+	first, _, _ := strings.Cut(link.Get("id"), ",")
+	number, err := strconv.ParseInt(cmp.Or(first, link.Get("after")), 10, 64)
 	if err != nil {
 		return page, fmt.Errorf(`read "after" in the link to the next page: %w`, err)
 	}
 	next := plantstore.ID(number)
+	if first != "" {
+		next--
+	}
 	if after != nil && next <= *after {
 		return page, fmt.Errorf("the next page starts after %d, but this page already started after %d", next, *after)
 	}
@@ -227,11 +236,11 @@ func (r *response) tagPage(from string) (page plantstore.TagPage, err error) {
 	if page.Tags, err = decodeBody(r, wire.DecodeTags); err != nil {
 		return page, err
 	}
-	next, ok, err := r.next("from")
+	link, ok, err := r.next()
 	if !ok {
 		return page, err
 	}
-	if page.Next = next; page.Next <= from {
+	if page.Next = link.Get("from"); page.Next <= from {
 		return page, fmt.Errorf("the next page starts at %q, but this page already started at %q", plantstore.Shorten(page.Next), plantstore.Shorten(from))
 	}
 	return page, nil
@@ -246,16 +255,16 @@ func isMedia(h http.Header, want string) bool {
 
 // next returns a parameter of the link to the next page, if there is one. Nothing else of
 // the link is used: the token must not go to another host.
-func (r *response) next(param string) (value string, ok bool, err error) {
+func (r *response) next() (params url.Values, ok bool, err error) {
 	link, ok := nextLink(r.header["Link"])
 	if !ok {
-		return "", false, nil
+		return nil, false, nil
 	}
 	target, err := url.Parse(link)
 	if err != nil {
-		return "", false, fmt.Errorf("read the link to the next page: %w", err)
+		return nil, false, fmt.Errorf("read the link to the next page: %w", err)
 	}
-	return target.Query().Get(param), true, nil
+	return target.Query(), true, nil
 }
 
 // linkValue matches the target and the parameters of a link (RFC 8288). The parameters last

@@ -124,6 +124,12 @@ func queryArg(args map[string]any) plantstore.Query {
 	if tag, ok := args["tag"].(string); ok {
 		q.Tag = plantstore.NewTag(tag)
 	}
+	if ids, ok := args["ids"].([]any); ok {
+		q.IDs = []plantstore.ID{}
+		for _, id := range ids {
+			q.IDs = append(q.IDs, *idArg(map[string]any{"id": id}, "id"))
+		}
+	}
 	return q
 }
 

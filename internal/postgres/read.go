@@ -29,6 +29,7 @@ const (
 
 const (
 	selectPage = `SELECT id, name, tag FROM stored_plants WHERE id >= $1 ORDER BY id LIMIT $2`
+	selectIDs  = `SELECT id, name, tag FROM stored_plants WHERE id >= $1 AND id = ANY ($3::bigint[]) ORDER BY id LIMIT $2`
 	// selectTagged expresses = by >= and <=, so that only the index on tags provides
 	// the requested order. Otherwise the planner may go through all plants in the hope
 	// of finding enough with the tag early, and a rare tag takes it to the end.
@@ -162,12 +163,14 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	return err
 }
 
-// each calls f with the plants whose tag starts like the query's and whose id is
-// greater than its After, in order of id, until f returns false. It fetches that
+// each calls f with the plants that have one of the query's ids, or else a tag that starts like its
+// own, and whose id is greater than its After, in order of id, until f returns false. It fetches that
 // many at a time.
 func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.Plant) bool) error {
 	query, args := selectPage, []any{int64(math.MinInt64), fetch}
-	if text, ok := q.Tag.Text(); ok {
+	if text, ok := q.Tag.Text(); q.IDs != nil {
+		query, args = selectIDs, append(args, q.IDs)
+	} else if ok {
 		query, args = selectTagged, append(args, escape(text))
 	}
 	for q.After == nil || *q.After < math.MaxInt64 {

@@ -57,6 +57,8 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 				problems.Add(plantstore.ErrParameter, `"after" %v`, err)
 			}
 			query.After = &id
+		case "id":
+			query.IDs, query.Limit = readIDs(value, problems), plantstore.MaxIDs
 		case "tag":
 			query.Tag = plantstore.NewTag(value)
 		case "q":
@@ -68,10 +70,32 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 				problems.Add(plantstore.ErrParameter, `"q" must have at most %d words, got %d`, maxWords, words)
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, tag, q", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, limit, after, tag, q", name)
 		}
 	})
+	if err == nil && query.IDs != nil && len(params) > 1 {
+		err = plantstore.Errorf(plantstore.ErrParameter, `"id" selects plants by itself: leave out the other parameters`)
+	}
 	return query, params, err
+}
+
+// readIDs reads ids that are separated by commas, and returns each once, in order.
+func readIDs(value string, problems *plantstore.Problems) []plantstore.ID {
+	if n := strings.Count(value, ",") + 1; n > plantstore.MaxIDs {
+		problems.Add(plantstore.ErrParameter, `"id" must have at most %d ids, got %d`, plantstore.MaxIDs, n)
+		return nil
+	}
+	var ids []plantstore.ID
+	for text := range strings.SplitSeq(value, ",") {
+		id, err := parseID(text)
+		if err != nil {
+			problems.Add(plantstore.ErrParameter, `"id" %v`, err)
+			return nil
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // readParams calls read with every query parameter, which must be UTF-8 and unique. A name

@@ -57,6 +57,9 @@ func expect(raw string) expectation {
 			want.bad = append(want.bad, strconv.Quote(plantstore.Shorten(name)))
 		}
 	}
+	if want.bad == nil && want.query.IDs != nil && len(values) > 1 {
+		want.bad = []string{`"id"`}
+	}
 	return want
 }
 
@@ -75,6 +78,17 @@ func (e *expectation) set(name, value string) bool {
 		n, err := strconv.ParseInt(value, 10, 64)
 		e.query.After = (*plantstore.ID)(&n)
 		return err == nil && strconv.FormatInt(n, 10) == value
+	case "id":
+		e.query.Limit = 1000
+		ids := strings.Split(value, ",")
+		for _, text := range ids {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil || strconv.FormatInt(n, 10) != text {
+				return false
+			}
+			e.query.IDs = append(e.query.IDs, plantstore.ID(n))
+		}
+		return len(ids) <= 1000
 	case "tag":
 		e.query.Tag = plantstore.NewTag(value)
 		return true
@@ -118,7 +132,7 @@ func (e *expectation) matching(plants []plantstore.Plant) []plantstore.Plant {
 	_, tagged := e.query.Tag.Text()
 	var found []plantstore.Plant
 	for _, p := range plants {
-		if (e.query.After == nil || p.ID > *e.query.After) && (!tagged || p.Tag == e.query.Tag) && name.Match(p.Name) {
+		if (e.query.IDs == nil || slices.Contains(e.query.IDs, p.ID)) && (e.query.After == nil || p.ID > *e.query.After) && (!tagged || p.Tag == e.query.Tag) && name.Match(p.Name) {
 			found = append(found, p)
 		}
 	}
@@ -165,6 +179,7 @@ var listSeeds = []string{
 	"tag=a%26b%3Dc%3Bd%2Be%2520f", "tag=a&b=c;d+e%20f", "tag=%3C%3E%3Brel%3D%22next%22", "tag=<>;rel=\"next\"", "tag==", "tag=k=", "tag=k&=", "tag=TROPICAL", "tag=%EF%BF%BD",
 	"q=monstera", "q=MONSTERA&limit=1", "q=", "q=%E2%84%AA", "q=K", "q=ß", "q=SS", "q=%00", "q=+", "q=%20", "q=%2B", "q=%C3", "q=a&q=b", "q=monstera&tag=tropical&limit=1&after=1",
 	"cursor=1", "%00=1", "\xff=1", "q=%EF%BF%BD", "limit=1&tag=tropical&q=o&after=-5&x=1&y=2&limit=3", "access_token=x", "tag=" + "a%20", "a\"b=1", "%22limit%22=1",
+	"id=1", "id=2,1,2", "id=-9223372036854775808,9223372036854775807,5", "id=", "id=,1", "id=1,", "id=01", "id=1&limit=5", "id=1&id=2", "id=9223372036854775808", "id=1%2C2", "id=x&tag=y",
 	"limit=1#limit=2", "q=%u0041", "q=%E0%80%80", "q=a%0Ab", "q=a%0D%0Ab", "q=deliciosa+MONST%C3%89RA", "q=%CC%81", "q=%C3%BC",
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -111,7 +112,12 @@ func (s *Server) listPlants(c *call) error {
 		return err
 	}
 	if page.Next != nil {
-		params.Set("after", page.Next.String())
+		if query.IDs != nil {
+			done, _ := slices.BinarySearch(query.IDs, *page.Next+1)
+			params.Set("id", wire.FormatIDs(query.IDs[done:]))
+		} else {
+			params.Set("after", page.Next.String())
+		}
 		c.linkNext("/plants", params)
 	}
 	return writePage(c, page.Plants, plantTexts, wire.AppendNewPlant)

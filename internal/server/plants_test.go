@@ -284,6 +284,47 @@ func TestCachesMustRevalidatePlants(t *testing.T) {
 	s.call(t, "GET", "", "", "Accept: application/x-ndjson").wantHeader(t, "Cache-Control", want)
 }
 
+func TestPlantsAreListedByTheirIDs(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		large := strings.Repeat("x", 1<<20-100)
+		var all []plantstore.Plant
+		ids := []string{"9223372036854775807", "-9223372036854775808", "7", "7"}
+		for id := range plantstore.ID(6) {
+			all = append(all, plant(id, large))
+			ids = append(ids, id.String())
+		}
+		all = append(all, plant(7, "small", "a"), plant(math.MaxInt64, "last"))
+		s.Fill(t, append(all, plant(8, "other"))...)
+		query := "?id=" + strings.Join(ids, ",")
+		s.follow(t, query, all, 2)
+		s.call(t, "GET", "?id=8", "").wantPlants(t, plant(8, "other"))
+		s.call(t, "GET", "?id=9,10", "").wantPlants(t)
+		s.call(t, "HEAD", "?id=9,10", "").wantStatus(t, 200)
+		got := s.call(t, "GET", query, "", "Accept: application/x-ndjson")
+		got.wantLines(t, all...)
+		if got.header.Get("Plantstore-Cursor") == "" {
+			t.Error("the export has no cursor")
+		}
+		got = s.call(t, "GET", "?id=7,8,9", "", "Accept: text/csv")
+		if want := "id,name,tag\n7,small,a\n8,other,\n"; string(got.body) != want {
+			t.Errorf("got %q, want %q", got.body, want)
+		}
+	})
+}
+
+// A thousand of the longest ids fit into a request.
+func TestPlantsAreListedByTheirLongestIDs(t *testing.T) {
+	s := start(t, servertest.Options{})
+	var all []plantstore.Plant
+	var ids []string
+	for i := range plantstore.ID(1000) {
+		all = append(all, plant(math.MinInt64+i, "fern"))
+		ids = append(ids, (math.MinInt64 + i).String())
+	}
+	s.Fill(t, all...)
+	s.call(t, "GET", "?id="+url.QueryEscape(strings.Join(ids, ",")), "").wantPlants(t, all...)
+}
+
 func TestListIsBounded(t *testing.T) {
 	s := startDefault(t)
 	var all []plantstore.Plant
@@ -312,7 +353,7 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 		"after=x":            {`"after"`},
 		"after=":             {`"after"`},
 		"after=1e3":          {`"after"`},
-		"limt=5":             {`"limt"`, "limit, after, tag, q"},
+		"limt=5":             {`"limt"`, "id, limit, after, tag, q"},
 		"Limit=5":            {`"Limit"`},
 		"tag=a&tag=b":        {`"tag"`, "2 times"},
 		"tag=%ff":            {`"tag"`, "UTF-8"},
@@ -323,6 +364,16 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 		"limit=5;after=1":    {"query"},
 		"after=1&after=1":    {`"after"`},
 		"cursor=abc&limit=5": {`"cursor"`},
+		"id=":                {`"id" must be an integer`},
+		"id=1,":              {`"id" must be an integer`},
+		"id=1,+2":            {`"id" must be an integer`, `" 2"`},
+		"id=1&id=2":          {`"id"`, "2 times"},
+		"id=1&limit=5":       {`"id" selects plants by itself`},
+		"id=1&after=0":       {`"id" selects plants by itself`},
+		"id=1&tag=a":         {`"id" selects plants by itself`},
+		"id=1&q=a":           {`"id" selects plants by itself`},
+
+		"id=1" + strings.Repeat(",1", 1000): {`"id" must have at most 1000 ids, got 1001`},
 
 		"q=a" + strings.Repeat("+a", 32): {`"q"`, "at most 32 words, got 33"},
 	} {

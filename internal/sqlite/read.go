@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"slices"
 
 	"zombiezen.com/go/sqlite"
 
@@ -35,23 +36,31 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 	if s.lock == nil { // the server's memory is in another process
 		return plantByKey(c, "SELECT id, name, tag FROM plants WHERE id = ?", int64(id))
 	}
-	const inTable = "SELECT id, name, tag FROM stored WHERE id = ?"
 	last := s.lastSeq.Load() // before the entry is found, which is then not one of a transaction that fails
 	plant, row := s.unflushed.Load().Find(id, math.MaxInt64)
 	if row == 0 {
-		return plantByKey(c, inTable, int64(id))
+		return plantByKey(c, storedPlant, int64(id))
 	}
 	if row <= last {
 		return plant, nil
 	}
 	// Its transaction is in progress. Only a snapshot knows whether it is visible.
 	err := s.inSnapshot(c, func(snap *snapshot) (err error) {
-		if plant, row = snap.mem.Find(id, snap.Last); row == 0 {
-			plant, err = plantByKey(c, inTable, int64(id))
-		}
+		plant, err = snap.plant(snap.mem, id)
 		return err
 	})
 	return plant, err
+}
+
+const storedPlant = "SELECT id, name, tag FROM stored WHERE id = ?"
+
+// plant returns the plant with that id, or nil if there is none.
+func (snap *snapshot) plant(mem *memtable.Unflushed, id plantstore.ID) (*plantstore.Plant, error) {
+	plant, row := mem.Find(id, snap.Last)
+	if row == 0 {
+		return plantByKey(snap.conn, storedPlant, int64(id))
+	}
+	return plant, nil
 }
 
 // Decide decides the writes from one snapshot.
@@ -205,9 +214,9 @@ func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 	return mem, err
 }
 
-// each calls f with the plants that have the query's tag and come after its After, in
-// order of id, until f returns false: those of the table that have no entry in memory, and
-// those of the entries.
+// each calls f with the plants that have one of the query's ids, or else its tag, and come after
+// its After, in order of id, until f returns false: those of the table that have no entry in
+// memory, and those of the entries.
 func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) error {
 	first := memtable.FirstID
 	if q.After != nil {
@@ -219,6 +228,15 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 	mem, err := snap.unflushed()
 	if err != nil {
 		return err
+	}
+	if q.IDs != nil {
+		at, _ := slices.BinarySearch(q.IDs, first)
+		for _, id := range q.IDs[at:] { // one at a time: they may be large
+			if plant, err := snap.plant(mem, id); err != nil || plant != nil && !f(*plant) {
+				return err
+			}
+		}
+		return nil
 	}
 	entries, more := mem.From(first, snap.Last, q.Tag), true
 	next, match, pending := entries.Next()

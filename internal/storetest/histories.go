@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -276,6 +277,11 @@ var (
 			Tag:      anyTag.Draw(t, "tag"),
 			Contains: rapid.SampledFrom([]string{"", "FER", "n", "\x00", "oak"}).Draw(t, "contains"),
 			Limit:    rapid.IntRange(1, 5).Draw(t, "limit"),
+		}
+		if rapid.IntRange(0, 3).Draw(t, "of ids") == 0 {
+			q.Tag, q.Contains = plantstore.Tag{}, ""
+			q.IDs = rapid.SliceOfDistinct(anyID, rapid.ID).Draw(t, "ids")
+			slices.Sort(q.IDs)
 		}
 		if rapid.Bool().Draw(t, "continued") {
 			q.After = new(anyID.Draw(t, "after"))

@@ -292,7 +292,7 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 	matches := match.Filter(q)
 	var found []plantstore.Plant
 	for _, p := range m.plants {
-		if (q.After == nil || p.ID > *q.After) && matches(p) {
+		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && (q.After == nil || p.ID > *q.After) && matches(p) {
 			found = append(found, p)
 		}
 	}

@@ -14,6 +14,7 @@ var readBehaviours = []behaviour{
 	{"EmptyStore", emptyStore},
 	{"PlantsAreListedInOrder", plantsAreListedInOrder},
 	{"AfterIsExclusive", afterIsExclusive},
+	{"PlantsAreSelectedByTheirIDs", plantsAreSelectedByTheirIDs},
 	{"LimitBoundsThePage", limitBoundsThePage},
 	{"TextBoundsThePage", textBoundsThePage},
 	{"PagesSeeLaterWrites", pagesSeeLaterWrites},
@@ -37,6 +38,31 @@ func emptyStore(t *testing.T, s *subject) {
 			wantFound(t, s, q, nil)
 		}
 		s.reopen(t)
+	}
+}
+
+func plantsAreSelectedByTheirIDs(t *testing.T, s *subject) {
+	plants := onePerID()
+	mustCreate(t, s, plants[2:]...)
+	for _, reopen := range []bool{false, true} {
+		if reopen { // and some of the plants are newer than the others
+			s.reopen(t)
+			apply(t, s, step{remove(plants[2].ID), deleted}, step{create(plants[0]), created}, step{create(plants[1]), created})
+			plants = slices.Delete(plants, 2, 3)
+		}
+		kept := plants
+		if !reopen {
+			kept = plants[2:]
+		}
+		wantFound(t, s, plantstore.Query{IDs: []plantstore.ID{}}, nil)
+		wantFound(t, s, plantstore.Query{IDs: []plantstore.ID{3, 4}}, nil)
+		wantFound(t, s, plantstore.Query{IDs: ids}, kept)
+		for i, id := range ids {
+			some := ids[i:min(i+5, len(ids))]
+			found := filter(kept, func(p plantstore.Plant) bool { return slices.Contains(some, p.ID) })
+			wantFound(t, s, plantstore.Query{IDs: some}, found)
+			wantFound(t, s, plantstore.Query{IDs: some, After: &id}, filter(found, func(p plantstore.Plant) bool { return p.ID > id }))
+		}
 	}
 }
 
@@ -85,7 +111,9 @@ func limitBoundsThePage(t *testing.T, s *subject) {
 func textBoundsThePage(t *testing.T, s *subject) {
 	const large = 12
 	var plants []plantstore.Plant
+	var ids []plantstore.ID
 	for id := range plantstore.ID(large + 100) {
+		ids = append(ids, id)
 		p := tagged(id, fmt.Sprint("fern ", id), "green")
 		if id < large {
 			p.Name += strings.Repeat("x", 1<<20)
@@ -97,6 +125,7 @@ func textBoundsThePage(t *testing.T, s *subject) {
 		{Limit: 1000},
 		{Limit: 1000, Tag: plantstore.NewTag("green")},
 		{Limit: 1000, Contains: "fern"},
+		{Limit: 1000, IDs: ids},
 	} {
 		page, err := s.List(t.Context(), q)
 		if err != nil {

@@ -75,6 +75,9 @@ func showResult(r plantstore.Result) string {
 
 func showQuery(q plantstore.Query) string {
 	var parts []string
+	if q.IDs != nil {
+		parts = append(parts, fmt.Sprintf("ids %d", q.IDs))
+	}
 	if q.After != nil {
 		parts = append(parts, fmt.Sprintf("after %d", *q.After))
 	}

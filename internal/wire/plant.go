@@ -75,6 +75,18 @@ func appendText(dst []byte, field, text string) ([]byte, error) {
 	return dst, nil
 }
 
+// FormatIDs returns ids as the parameter of a list has them.
+func FormatIDs(ids []plantstore.ID) string {
+	var text []byte
+	for i, id := range ids {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(id), 10)
+	}
+	return string(text)
+}
+
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
 // DecodeNewPlant reads a body that is one NewPlant. It fails with an

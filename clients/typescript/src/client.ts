@@ -84,6 +84,8 @@ export interface Condition extends CallOptions {
 
 /** Which plants to read. */
 export interface PlantQuery extends CallOptions {
+  /** Only the plants with these ids, 1000 at most. It cannot be combined with tag and q, and a limit is ignored. */
+  ids?: Id[] | undefined;
   /** Only plants with a greater id. */
   after?: Id | undefined;
   /** Only plants with exactly this tag. */
@@ -261,6 +263,9 @@ export class Plantstore {
    */
   async page(query: PlantQuery = {}): Promise<Page> {
     const target = plantsPath(query);
+    if (target.endsWith("?id=")) {
+      return { plants: [], next: undefined };
+    }
     const after = query.after === undefined ? undefined : wire.toId(query.after);
     return this.#retry("list plants", query.signal, async () =>
       (await this.#call(200, "GET", target, query)).page(after),
@@ -847,11 +852,13 @@ class Whole {
     if (link === undefined) {
       return { plants, next: undefined };
     }
-    const text = new URLSearchParams(link.split("?")[1] ?? "").get("after") ?? "";
+    const query = new URLSearchParams(link.split("?")[1] ?? "");
+    const first = query.get("id")?.split(",")[0]; // of the remaining ids, if the plants are selected by their ids
+    const text = first ?? query.get("after") ?? "";
     if (!/^-?\d{1,19}$/.test(text)) {
       throw new ResponseError('cannot read "after" in the link to the next page', 0, 200);
     }
-    const next = BigInt(text);
+    const next = first === undefined ? BigInt(text) : BigInt(text) - 1n;
     if (after !== undefined && next <= after) {
       throw new ResponseError(`the next page starts after ${next}, but this page already started after ${after}`, 0, 200);
     }
@@ -1081,8 +1088,14 @@ function params(values: Record<string, string | number | bigint | undefined>): s
   return text === "" ? "" : `?${text}`;
 }
 
-function plantsPath({ after, tag, q, limit }: PlantQuery): string {
-  return "/plants" + params({ after: after === undefined ? undefined : wire.toId(after), tag, q: q === "" ? undefined : q, limit });
+function plantsPath({ ids, after, tag, q, limit }: PlantQuery): string {
+  const last = after === undefined ? undefined : wire.toId(after);
+  const filter = { tag, q: q === "" ? undefined : q };
+  if (ids === undefined) {
+    return "/plants" + params({ after: last, ...filter, limit });
+  }
+  const rest = ids.map(wire.toId).filter((id) => last === undefined || id > last);
+  return "/plants" + params({ id: rest.join(","), ...filter });
 }
 
 function eventParams({ after, since, id, types, by }: EventQuery): Record<string, string | bigint | undefined> {

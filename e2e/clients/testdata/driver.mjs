@@ -33,7 +33,7 @@ async function collect(values, take = Infinity) {
 }
 
 const withIds = (args, ...names) => {
-  const converted = { ...args };
+  const converted = { ...args, ids: args.ids?.map(BigInt) };
   for (const name of names) {
     if (name in converted) {
       converted[name] = BigInt(converted[name]);

@@ -95,6 +95,8 @@ def plant_query(args):
     query = {name: args[name] for name in ("tag", "q", "limit") if name in args}
     if "after" in args:
         query["after"] = int(args["after"])
+    if "ids" in args:
+        query["ids"] = list(map(int, args["ids"]))
     return query
 
 

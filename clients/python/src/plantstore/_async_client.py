@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 
@@ -59,8 +59,15 @@ class AsyncClient(Calls):
         self._pool.close()
         await asyncio.sleep(0)  # the event loop closes them
 
-    def export(self, *, after: int | None = None, tag: str | None = None, q: str | None = None) -> AsyncExport:
-        return AsyncExport(self._export(after, tag, q))
+    def export(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+    ) -> AsyncExport:
+        return AsyncExport(self._export(ids, after, tag, q))
 
     async def _call(
         self, status: int, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None

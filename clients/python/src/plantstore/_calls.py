@@ -118,16 +118,30 @@ class Calls:
         await self._delete(f"delete plant {id}", _plant_path(id), Code.NO_PLANT, condition)
 
     async def page(
-        self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int | None = None
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
     ) -> Page:
-        target = _plants_path(after, tag, q, limit)
+        target = _plants_path(ids, after, tag, q, limit)
+        if target.endswith("?id="):
+            return Page([], None)
         return await self._read("list plants", "GET", target, None, lambda response: response.page(after))
 
     async def list(
-        self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int = 1000
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int = 1000,
     ) -> AsyncGenerator[Plant, None]:
         while True:
-            page = await self.page(after=after, tag=tag, q=q, limit=limit)
+            page = await self.page(ids=ids, after=after, tag=tag, q=q, limit=limit)
             for plant in page.plants:
                 yield plant
             if page.next is None:
@@ -146,8 +160,8 @@ class Calls:
                 yield tag
             start = page.next
 
-    def _export(self, after: int | None, tag: str | None, q: str | None) -> Lines:
-        return Lines(self, _plants_path(after, tag, q, None))
+    def _export(self, ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None) -> Lines:
+        return Lines(self, _plants_path(ids, after, tag, q, None))
 
     async def import_plants(self, plants: Iterable[Plant] | AsyncIterable[Plant]) -> ImportReport:
         refused: builtins.list[LineError] = []
@@ -527,7 +541,11 @@ class Whole:
         if link is None:
             return Page(plants, None)
         try:
-            next = int(parse_qs(urlsplit(link).query)["after"][0])
+            query = parse_qs(urlsplit(link).query)
+            if "id" in query:  # the remaining ids
+                next = int(query["id"][0].partition(",")[0]) - 1
+            else:
+                next = int(query["after"][0])
         except (ValueError, KeyError) as err:
             raise ResponseError('cannot read "after" in the link to the next page', 0, 200) from err
         if after is not None and next <= after:
@@ -854,10 +872,15 @@ def _params(params: dict[str, object]) -> str:
         raise server_error(Code.PARAMETER, "a parameter must be valid Unicode") from None
 
 
-def _plants_path(after: int | None, tag: str | None, q: str | None, limit: int | None) -> str:
+def _plants_path(
+    ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None, limit: int | None
+) -> str:
     if after is not None:
         wire.check_id(after)
-    return "/plants" + _params({"after": after, "tag": tag, "q": q or None, "limit": limit})
+    if ids is None:
+        return "/plants" + _params({"after": after, "tag": tag, "q": q or None, "limit": limit})
+    rest = ",".join(str(wire.check_id(id)) for id in ids if after is None or id > after)
+    return "/plants" + _params({"id": rest, "tag": tag, "q": q or None})
 
 
 def _event_params(

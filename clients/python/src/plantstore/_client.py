@@ -108,23 +108,37 @@ class Client:
         run(self._calls.delete(id, if_match=if_match, if_none_match=if_none_match))
 
     def page(
-        self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int | None = None
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
     ) -> Page:
         """Returns one page of the plants that match, in ascending order of id.
 
-        It may have fewer than the limit and still not be the last.
+        It may have fewer than the limit and still not be the last. With ids, 1000 at most, it
+        has the plants with these ids; tag and q are then not allowed, and the limit is ignored.
         """
-        return run(self._calls.page(after=after, tag=tag, q=q, limit=limit))
+        return run(self._calls.page(ids=ids, after=after, tag=tag, q=q, limit=limit))
 
     def list(
-        self, *, after: int | None = None, tag: str | None = None, q: str | None = None, limit: int = 1000
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int = 1000,
     ) -> Iterator[Plant]:
         """Yields the plants with exactly this tag whose name contains every word of q, in ascending order of id.
 
-        Case and diacritics are ignored. The limit is that of a page. A plant that is written
-        in the meantime may or may not be seen: export reads one snapshot.
+        Case and diacritics are ignored. Or it yields those with one of these ids, 1000 at most.
+        The limit is that of a page. A plant that is written in the meantime may or may not be
+        seen: export reads one snapshot.
         """
-        return iterate(self._calls.list(after=after, tag=tag, q=q, limit=limit))
+        return iterate(self._calls.list(ids=ids, after=after, tag=tag, q=q, limit=limit))
 
     def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
         """Returns one page of the tags that begin with prefix and are not before start, in byte order.
@@ -142,12 +156,19 @@ class Client:
         """
         return iterate(self._calls.tags(prefix=prefix, limit=limit))
 
-    def export(self, *, after: int | None = None, tag: str | None = None, q: str | None = None) -> Export:
+    def export(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+    ) -> Export:
         """Returns an iterator over all plants that match, in ascending order of id, from one snapshot.
 
         It raises an error if it is cut off, and never ends early without one.
         """
-        lines = self._calls._export(after, tag, q)
+        lines = self._calls._export(ids, after, tag, q)
         run(lines.begin())
         return Export(lines)
 
