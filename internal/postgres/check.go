@@ -77,7 +77,7 @@ func (p *problems) add(format string, args ...any) {
 	}
 }
 
-// checkLog reads the whole log, and compares it with what it says of itself, and with the plants.
+// checkLog reads the whole log, and compares it with its own totals and with the plants.
 func (p *problems) checkLog(ctx context.Context, c *pgx.Conn) error {
 	state, err := readLogState(ctx, c)
 	if errors.Is(err, errNoState) {

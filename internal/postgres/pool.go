@@ -31,7 +31,7 @@ type pool struct {
 	waited atomic.Int64 // in nanoseconds
 }
 
-// newPools divides the connections evenly. The first pool gets what remains.
+// newPools divides the connections evenly. The first pool gets the rest.
 func newPools(connections int) (all []*pool) {
 	names := []string{"write", "read", "list", "export"}
 	size, rest := connections/len(names), connections%len(names)

@@ -21,7 +21,7 @@
 // # Connections
 //
 // The store opens no more than it was given. Four pools share them, each with a part of its own,
-// so that what is short never waits for what may take long. Which connection a call gets does not
+// so that short calls never wait for long ones. Which connection a call gets does not
 // matter: idle ones are there for all pools. If the server refuses to open another one, a call
 // waits for one that is open.
 //
@@ -89,8 +89,8 @@ type Options struct {
 	Log *slog.Logger
 	// Trace, if set, is called before every statement, every batch of statements and
 	// every wait for a connection, with its name and, for a single statement, its text,
-	// which has placeholders for values. It returns a context for the operation, and what
-	// is called at its end, or nil if the context is not traced.
+	// which has placeholders for values. It returns a context for the operation, and a
+	// function to call at its end, or nil if the context is not traced.
 	Trace func(ctx context.Context, name, sql string) (context.Context, func(error))
 }
 
@@ -102,7 +102,7 @@ type Store struct {
 	callTimeout time.Duration
 	conns       *pgxpool.Pool
 	write       *pool         // for everything that writes
-	lookups     *pool         // for what is quick: single plants, tokens, webhooks, readiness
+	lookups     *pool         // for short calls: single plants, tokens, webhooks, readiness
 	list        *pool         // for lists, searches and pages of events
 	export      *pool         // for scans
 	pools       []*pool       // all of them

@@ -61,7 +61,7 @@ func (s *Store) KeepLog(age time.Duration, bytes int64) {
 	}
 }
 
-// observeClock takes note of what the clock of the database's server shows.
+// observeClock takes note of the time of the database's server.
 func (s *Store) observeClock(ctx context.Context, c *pgx.Conn) error {
 	now, err := queryOne(ctx, c, pgx.RowTo[time.Time], nil, s.selectTime)
 	if err == nil {

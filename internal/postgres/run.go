@@ -82,7 +82,7 @@ func (s *Store) Run(ctx context.Context) error {
 // RoundTrip returns how long a message to the server and its response take, without any work.
 func (s *Store) RoundTrip() time.Duration { return time.Duration(s.roundTrip.Load()) }
 
-// measureRoundTrip measures that. What else the machines do makes a measurement too long, never
+// measureRoundTrip measures that. Other work of the machines makes a measurement too long, never
 // too short, so a shorter one counts at once.
 func (s *Store) measureRoundTrip(ctx context.Context) {
 	// If it fails, the next check finds out why.

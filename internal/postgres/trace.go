@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// tracer is [Options.Trace], which it passes what the driver does.
+// tracer calls [Options.Trace] for the operations of the driver.
 type tracer func(ctx context.Context, name, sql string) (context.Context, func(error))
 
 var (

@@ -1,8 +1,8 @@
 // Package rules has the rules that every store follows, written once. It stores nothing: a store
 // has the statements, and calls these functions with a transaction.
 //
-// change.go decides writes: their outcomes, their events, and what they leave. tokens.go and
-// webhooks.go say who may change a token or a webhook, and what becomes of them. The other files
+// change.go decides writes: their outcomes, their events, and the plants that they leave. tokens.go
+// and webhooks.go say who may change a token or a webhook, and how. The other files
 // say how pages end, where a cursor is in the log of changes, who is notified of a change, and
 // how far a clock can be believed.
 package rules
@@ -39,7 +39,7 @@ func (n *Notifier) Notify() {
 	}
 }
 
-// HasWaiters says whether Changed was called since the last Notify.
+// HasWaiters reports whether Changed was called since the last Notify.
 func (n *Notifier) HasWaiters() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -54,7 +54,7 @@ type PoolStats struct {
 	Waited     time.Duration // in all of them
 }
 
-// Upkeep describes to an operator what keeps PostgreSQL from removing what it needs no more:
+// Upkeep describes to an operator what keeps PostgreSQL from removing data that it no longer needs:
 // old versions of rows, and its write-ahead log (WAL).
 type Upkeep struct {
 	Snapshots   map[string]float64 // transactions since the oldest one, of a "session", "prepared" or of a "slot"

@@ -92,7 +92,7 @@ func (s *Store) readSchema() error {
 	return err
 }
 
-// fileURI returns a file's name as SQLite takes it with parameters.
+// fileURI returns a file's name as a URI, to which SQLite's parameters can be added.
 func fileURI(path, parameters string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -102,7 +102,7 @@ func fileURI(path, parameters string) (string, error) {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: parameters}).String(), nil
 }
 
-// migratedCopy returns the store in a migrated copy, which closes s too.
+// migratedCopy returns the store in a migrated copy. Closing that closes s, too.
 func (s *Store) migratedCopy(ctx context.Context, say func(string)) (*Store, error) {
 	// A migration in one transaction may write everything to the log first.
 	size := 2 * (sizeOf(s.path) + sizeOf(s.path+"-wal"))
@@ -202,7 +202,7 @@ func megabytes(size int64) int64 { return (size + 1<<20 - 1) >> 20 }
 
 var errWritten = plantstore.Errorf(plantstore.ErrUnavailable, "another process wrote to the store while it was read: run the command again")
 
-// unchanged returns an error if the file was opened as one that does not change, and has.
+// unchanged returns an error if the file was opened as one that does not change, and has changed.
 func (s *Store) unchanged() error {
 	if s.seen == nil || isStill(s.path, s.seen) && !s.hasLog() {
 		return nil

@@ -62,8 +62,8 @@ func (s *Store) openFile(mode Mode) (err error) {
 	return s.checkName()
 }
 
-// checkName refuses a name beside which the write-ahead log is not: SQLite would read and write
-// another one.
+// checkName refuses a name that has no write-ahead log beside it: SQLite would read and write another
+// one.
 func (s *Store) checkName() error {
 	for range 100 { // a server that starts makes it soon
 		if _, err := os.Stat(s.path + "-wal"); err == nil || !isLocked(s.file) {
@@ -94,7 +94,7 @@ func (s *Store) serverRuns() bool {
 	return err == nil && !free
 }
 
-// unlock closes what has the locks.
+// unlock closes the files that hold the locks.
 func (s *Store) unlock() error {
 	var errs []error
 	if s.file != nil {
@@ -143,7 +143,7 @@ func (s *Store) checkPlaces() error {
 		is, err := os.Stat(p.path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-		case err != nil: // nobody knows
+		case err != nil: // it is not known
 			continue
 		case os.SameFile(is, p.file) && (links(is) > 0 || links(p.file) == 0): // the mount point of a file keeps it when it is removed
 			continue

@@ -14,7 +14,7 @@ const (
 	// maxReaders is the number of connections that read single plants.
 	maxReaders = 8
 	// maxTokenReaders is the number of connections that read tokens and webhooks. The
-	// guard needs two: it looks up one token at a time while it reloads all of them.
+	// auth.Guard needs two: it looks up one token at a time while it reloads all of them.
 	maxTokenReaders = 3
 	// maxScans is the number of connections for scans, which last as long as their consumers.
 	maxScans = 8
@@ -35,7 +35,7 @@ func maxLists() int { return min(runtime.GOMAXPROCS(0), maxReaders) }
 // opens more than it needs.
 type readers struct {
 	store *Store
-	brief bool          // what they read is not worth interrupting
+	brief bool          // its reads are too short to interrupt
 	inUse chan struct{} // holds a token for each connection in use
 	mu    sync.Mutex    // guards idle
 	idle  []*sqlite.Conn

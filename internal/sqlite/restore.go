@@ -35,7 +35,7 @@ func WriteBackup(ctx context.Context, path string, w io.Writer, say func(string)
 	return errors.Join(err, f.Close())
 }
 
-// Restore makes a copy of a store the store at path. The copy is checked first, keeps its
+// Restore puts a copy of a store in the place of the store at path. The copy is checked first, keeps its
 // schema, and refuses the cursors of the original. It takes the place of an
 // existing store, if replace is set, in one step: after a crash either the old store or
 // the new one is there, complete. No process may have the old store open.

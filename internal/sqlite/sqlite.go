@@ -110,7 +110,7 @@ type Store struct {
 
 	changes rules.Notifier // of rows added to the log
 
-	// What Look sets: the file's schema, its state if it is read as one that does not change,
+	// Set by Look: the file's schema, its state if it is read as one that does not change,
 	// a folder to remove, and the store of which this is a copy.
 	schema   int
 	seen     fs.FileInfo
@@ -121,8 +121,8 @@ type Store struct {
 var _ plantstore.Store = (*Store)(nil)
 
 // Open opens the store in the file at path, creates its schema, and recovers from a
-// crash. Only Serve migrates a store, and what would have to be migrated is refused
-// otherwise. A store that is too damaged for that is opened to serve nevertheless: it refuses everything, so that a
+// crash. Only Serve migrates a store; the other modes refuse one that would have to be
+// migrated. A store that is too damaged for that is opened to serve nevertheless: it refuses everything, so that a
 // server says why it is not ready instead of ending again and again. A file that is not a
 // database is not opened.
 func Open(path string, mode Mode) (*Store, error) {
