@@ -37,6 +37,7 @@ type commands struct {
 	List   listCommand   `cmd:"" help:"List plants."`
 	Tags   tagsCommand   `cmd:"" help:"List tags and the number of plants with each."`
 	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
+	Patch  patchCommand  `cmd:"" help:"Change the name or the tag of a plant."`
 	Delete deleteCommand `cmd:"" help:"Delete a plant."`
 	Import importCommand `cmd:"" help:"Create plants from a file."`
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`

@@ -124,16 +124,74 @@ func (c *createCommand) Run(ctx context.Context, api *client.Client, std streams
 	return c.printPlant(std.out, c.plant())
 }
 
+// conditionFlags say when a command changes a plant.
+type conditionFlags struct {
+	IfMatch *string `placeholder:"VERSION" help:"Only if the plant has this version: its ETag, without the quotes."`
+}
+
+func (f conditionFlags) condition() *plantstore.Condition {
+	if f.IfMatch == nil {
+		return nil
+	}
+	return &plantstore.Condition{Match: []plantstore.ETag{plantstore.ETag(`"` + *f.IfMatch + `"`)}}
+}
+
 type putCommand struct {
 	clientFlags
 	plantArgs
+	conditionFlags
 }
 
+// Run replaces the plant. It says so if the plant loses its tag.
 func (c *putCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	if err := api.Replace(ctx, c.plant(), nil); err != nil {
+	var before plantstore.Plant
+	if _, tagged := c.Tag.Text(); !tagged {
+		var err error
+		before, err = api.Get(ctx, c.ID)
+		if err != nil && !errors.Is(err, plantstore.ErrNoPlant) && !errors.Is(err, plantstore.ErrScope) {
+			return err
+		}
+	}
+	if err := api.Replace(ctx, c.plant(), c.condition()); err != nil {
 		return err
 	}
+	if tag, ok := before.Tag.Text(); ok {
+		fmt.Fprintf(std.err, "Plant %d no longer has the tag %q.\n", c.ID, tag)
+	}
 	return c.printPlant(std.out, c.plant())
+}
+
+type patchCommand struct {
+	clientFlags
+	ID    plantstore.ID  `arg:"" placeholder:"ID" help:"The plant's id."`
+	Name  *string        `placeholder:"NAME" help:"The plant's new name."`
+	Tag   plantstore.Tag `xor:"tag" placeholder:"TAG" help:"The plant's new tag."`
+	NoTag bool           `xor:"tag" help:"Remove the plant's tag."`
+	conditionFlags
+	outputFlags
+}
+
+func (patchCommand) Help() string {
+	return `What is not given stays as it is. ` + tokenHelp + `
+
+Examples:
+  plantstore patch 1 --name 'Monstera deliciosa'
+  plantstore patch 1 --no-tag`
+}
+
+func (c *patchCommand) Run(ctx context.Context, api *client.Client, std streams) error {
+	patch := plantstore.PlantPatch{Name: c.Name}
+	if _, given := c.Tag.Text(); given || c.NoTag {
+		patch.Tag = &c.Tag
+	}
+	if patch == (plantstore.PlantPatch{}) {
+		return usage("nothing to change: give --name, --tag or --no-tag")
+	}
+	plant, err := api.Patch(ctx, c.ID, patch, c.condition())
+	if err != nil {
+		return err
+	}
+	return c.printPlant(std.out, plant)
 }
 
 type getCommand struct {
@@ -153,10 +211,11 @@ func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) e
 type deleteCommand struct {
 	clientFlags
 	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	conditionFlags
 }
 
 func (c *deleteCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	if err := api.Delete(ctx, c.ID, nil); err != nil {
+	if err := api.Delete(ctx, c.ID, c.condition()); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(std.err, "Plant %d is deleted.\n", c.ID)
