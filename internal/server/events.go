@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -189,67 +188,6 @@ func allTypes() string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(plantstore.EventTypes()), " ", ", "), "[]")
 }
 
-// exportEvents responds with every event from the query's position up to now, one per
-// line. The position at which it ends is in the header.
-func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
-	if !c.r.ProtoAtLeast(1, 1) {
-		return plantstore.Errorf(plantstore.ErrParameter, "an export needs HTTP/1.1, got %s", c.r.Proto)
-	}
-	if c.r.Method == http.MethodHead {
-		query.Limit = 1
-		if _, err := s.readEvents(c, query); err != nil {
-			return err
-		}
-		return s.headExport(c, wire.MediaNDJSON)
-	}
-	release, err := c.take(searches, exportUnits, mostExports)
-	if err != nil {
-		return err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.ExportTimeout)
-	defer cancel()
-	latest, err := s.Store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
-	if err != nil {
-		return err
-	}
-	end, err := latest.Next.Position()
-	if err != nil {
-		return err
-	}
-	query.Limit = maxLimit
-	page, err := s.Store.Events(ctx, query)
-	if err != nil {
-		return err
-	}
-	c.w.Header().Set(wire.HeaderCursor, string(latest.Next))
-	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
-	defer out.close()
-	for {
-		for _, e := range page.Events {
-			at, err := e.Cursor.Position()
-			if err != nil {
-				return fmt.Errorf("the store's cursor: %v", err) // not the client's fault
-			}
-			if at.Seq > end.Seq {
-				page.More = false
-				break
-			}
-			if err := out.write("", e, "\n"); err != nil {
-				return err
-			}
-		}
-		if !page.More {
-			out.flush()
-			return nil
-		}
-		query.After, query.Since = page.Next, time.Time{}
-		if page, err = s.Store.Events(ctx, query); err != nil {
-			return err
-		}
-	}
-}
-
 // followEvents streams events live, as server-sent events, until the client
 // disconnects, its token is no longer valid, or the server shuts down.
 func (s *Server) followEvents(c *call, query plantstore.EventQuery, params url.Values) error {
@@ -424,50 +362,4 @@ func appendStreamEvent(dst []byte, e plantstore.Event) ([]byte, error) {
 	dst = append(append(append(dst, "id: "...), e.Cursor...), '\n')
 	dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: "...)
 	return wire.AppendEvent(dst, e)
-}
-
-// preferred returns the media type that the client prefers of those given, or the first
-// if it does not say. The others, exports and streams, must be named: a wildcard only says
-// how much the client wants the first (RFC 9110, 12.5.1).
-func preferred(r *http.Request, medias ...string) string {
-	kind, _, _ := strings.Cut(medias[0], "/")
-	matching := []string{"*/*", kind + "/*", medias[0]} // the most specific counts
-	best, bestWeight, specific := medias[0], 0.0, -1
-	ranges := accepted(r.Header["Accept"])
-	for _, a := range ranges {
-		i := slices.Index(matching, a.value)
-		if i > specific || i >= 0 && i == specific && a.weight > bestWeight {
-			bestWeight, specific = a.weight, i
-		}
-	}
-	for _, a := range ranges {
-		if slices.Contains(medias[1:], a.value) && a.weight > 0 && a.weight >= bestWeight {
-			best, bestWeight = a.value, a.weight
-		}
-	}
-	return best
-}
-
-// weighted is an element of a header such as Accept or Accept-Encoding.
-type weighted struct {
-	value  string // in lower case
-	weight float64
-}
-
-// accepted returns the elements of such a header.
-func accepted(fields []string) (all []weighted) {
-	for _, field := range fields {
-		for part := range strings.SplitSeq(field, ",") {
-			value, params, err := mime.ParseMediaType(part)
-			if err != nil {
-				continue
-			}
-			weight := 1.0
-			if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
-				weight = q
-			}
-			all = append(all, weighted{value, weight})
-		}
-	}
-	return all
 }

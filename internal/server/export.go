@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/wire"
@@ -56,6 +58,67 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 	}
 	out.flush()
 	return nil
+}
+
+// exportEvents responds with every event from the query's position up to now, one per
+// line. The position at which it ends is in the header.
+func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
+	if !c.r.ProtoAtLeast(1, 1) {
+		return plantstore.Errorf(plantstore.ErrParameter, "an export needs HTTP/1.1, got %s", c.r.Proto)
+	}
+	if c.r.Method == http.MethodHead {
+		query.Limit = 1
+		if _, err := s.readEvents(c, query); err != nil {
+			return err
+		}
+		return s.headExport(c, wire.MediaNDJSON)
+	}
+	release, err := c.take(searches, exportUnits, mostExports)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.ExportTimeout)
+	defer cancel()
+	latest, err := s.Store.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
+	if err != nil {
+		return err
+	}
+	end, err := latest.Next.Position()
+	if err != nil {
+		return err
+	}
+	query.Limit = maxLimit
+	page, err := s.Store.Events(ctx, query)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set(wire.HeaderCursor, string(latest.Next))
+	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
+	defer out.close()
+	for {
+		for _, e := range page.Events {
+			at, err := e.Cursor.Position()
+			if err != nil {
+				return fmt.Errorf("the store's cursor: %v", err) // not the client's fault
+			}
+			if at.Seq > end.Seq {
+				page.More = false
+				break
+			}
+			if err := out.write("", e, "\n"); err != nil {
+				return err
+			}
+		}
+		if !page.More {
+			out.flush()
+			return nil
+		}
+		query.After, query.Since = page.Next, time.Time{}
+		if page, err = s.Store.Events(ctx, query); err != nil {
+			return err
+		}
+	}
 }
 
 // exportType is the Content-Type of an export. Many clients take text without a charset for
