@@ -70,34 +70,22 @@ export const page = {
 
 function mount(/** @type {HTMLElement} */ root) {
   const types = ['', ...EVENT_TYPES.filter((name) => name.startsWith('plant.') || allows('tokens:read'))];
-  const choice = (/** @type {string} */ key, /** @type {string} */ name, /** @type {(Node | string)[]} */ ...words) => h(
-    'a',
-    { [`data-${key}`]: name },
-    ...words,
-  );
+  const choice = (/** @type {string} */ key, /** @type {string} */ name, /** @type {(Node | string)[]} */ ...words) => (
+    h('a', { [`data-${key}`]: name }, ...words));
   const columns = ['When', 'Who', 'What', 'Plant or token'];
+  const onsubmit = (/** @type {Event} */ event) => event.preventDefault();
   root.append(
-    h(
-      'div',
-      { class: 'toolbar' },
+    h('div', { class: 'toolbar' },
       h('h1', { id: 'activity-title', tabindex: '-1' }, 'Activity'),
       h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.keys(RANGES).map((name) => choice('range', name, name))),
     ),
-    h(
-      'figure',
-      { class: 'history-chart' },
+    h('figure', { class: 'history-chart' },
       h('div', { id: 'activity-chart', 'data-range': 'none' }),
       h('figcaption', { id: 'activity-total', class: 'hint' }, 'Loading…'),
     ),
-    h(
-      'form',
-      { class: 'finder', role: 'search', 'aria-label': 'Find changes', onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-      h('nav', { class: 'choices', 'aria-label': 'Type of change' }, ...types.map((name) => choice(
-        'type',
-        name,
-        h('span', { class: `dot ${name.replace('.', '-')}` }),
-        name ? happened({ type: name }) : 'All',
-      ))),
+    h('form', { class: 'finder', role: 'search', 'aria-label': 'Find changes', onsubmit },
+      h('nav', { class: 'choices', 'aria-label': 'Type of change' }, ...types.map((name) => (
+        choice('type', name, h('span', { class: `dot ${name.replace('.', '-')}` }), name ? happened({ type: name }) : 'All')))),
       h('input', {
         id: 'activity-plant',
         type: 'search',
@@ -115,19 +103,13 @@ function mount(/** @type {HTMLElement} */ root) {
         onchange: (/** @type {any} */ { target }) => go({ ...state(), after: '', by: target.value }),
       }),
     ),
-    h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h(
-      'thead',
-      {},
+    h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h('thead', {},
       h('tr', {}, ...columns.map((name) => h('th', { scope: 'col' }, name))),
     ), h('tbody', { id: 'events' })),
-    h(
-      'div',
-      { class: 'pager' },
+    h('div', { class: 'pager' },
       h('p', { id: 'activity-status', role: 'status' }),
       h('div', { role: 'status' }, h('button', { id: 'activity-news', class: 'news', hidden: '', onclick: newest })),
-      h(
-        'nav',
-        { 'aria-label': 'Pages of changes' },
+      h('nav', { 'aria-label': 'Pages of changes' },
         h('button', { id: 'activity-newest', onclick: newest }, 'Newest'),
         h('button', { id: 'activity-older', onclick: older }, 'Older'),
       ),
@@ -285,9 +267,7 @@ function row(/** @type {LogEvent} */ event) {
       ...(plant.tag ? [' ', h('span', { class: 'tag' }, shorten(plant.tag, 60))] : []),
     ]
     : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
-  return h(
-    'tr',
-    { 'data-cursor': event.cursor },
+  return h('tr', { 'data-cursor': event.cursor },
     h('td', {}, when(event.time)),
     h('td', {}, log.known.get(by) ?? by),
     h('td', {}, h('span', { class: `dot ${event.type.replace('.', '-')}` }), happened(event)),

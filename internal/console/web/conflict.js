@@ -60,9 +60,7 @@ function question(key, title, mine, theirs, base) {
     const whole = text ? h('span', { class: 'value', dir: 'auto' }, ...shown) : value(text);
     return h('label', {}, input, h('span', {}, h('small', {}, name), whole));
   };
-  return h(
-    'fieldset',
-    {},
+  return h('fieldset', {},
     h('legend', {}, title),
     option('theirs', 'Saved version', theirs[key], saved, 'del'),
     option('mine', 'Your version', mine[key], marked, 'ins'),

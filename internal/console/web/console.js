@@ -73,11 +73,8 @@ function draw() {
     open = { name: page?.name ?? '', module, root };
   }
   document.title = `${open.module.title} · Plantstore`;
-  const link = (/** @type {import('./grants.js').Entry} */ { name, label }) => h(
-    'a',
-    { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined },
-    label,
-  );
+  const link = (/** @type {import('./grants.js').Entry} */ { name, label }) => (
+    h('a', { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined }, label));
   $('pages').replaceChildren(...allowed().map(link));
   open.module.show(open.root, now);
 }
@@ -94,9 +91,7 @@ const nowhere = {
   title: 'Not found',
   show(root, { page }) {
     const known = MENU.find(({ name }) => name === page);
-    root.replaceChildren(h(
-      'div',
-      { class: 'state' },
+    root.replaceChildren(h('div', { class: 'state' },
       h('h1', {}, known ? `Your token cannot open ${known.label}` : 'There is no such page'),
       h('p', {}, known
         ? `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.`

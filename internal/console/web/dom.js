@@ -70,10 +70,7 @@ export const icon = (name) => svg('svg', { class: 'icon', 'aria-hidden': 'true' 
 export const visible = (text, part) => marks(text, part).map(({ text: plain, sign, name }) => (
   sign ? h('span', { class: sign.length > 3 ? 'mark code' : 'mark', title: name }, sign) : plain));
 
-/**
- * value shows a name or a tag in full, or says that there is none.
- * @param {string | undefined} text
- */
+/** value shows a name or a tag in full, or says that there is none. @param {string | undefined} text */
 export function value(text) {
   return text
     ? h('span', { class: 'value', dir: 'auto' }, ...visible(shorten(text, 100_000)))

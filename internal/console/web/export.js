@@ -31,9 +31,7 @@ export function openExport(filters) {
   }
   /** @type {ExportFormat} */
   let chosen = 'csv';
-  const choices = FORMATS.map(([format, name, hint]) => h(
-    'label',
-    { class: 'check' },
+  const choices = FORMATS.map(([format, name, hint]) => h('label', { class: 'check' },
     h('input', {
       type: 'radio', name: 'format', value: format, checked: format === chosen ? '' : undefined, onchange: () => { chosen = format; },
     }),

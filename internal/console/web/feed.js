@@ -107,10 +107,7 @@ export async function readBack(filter, before, limit, signal) {
   return events.length > limit ? { events: events.slice(0, limit), older: events[limit - 1].cursor, start } : { events, older, start };
 }
 
-/**
- * messages yields the messages of an event stream.
- * @param {Response} response
- */
+/** messages yields the messages of an event stream. @param {Response} response */
 async function* messages(response) {
   const reader = /** @type {ReadableStream<BufferSource>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
   let text = '';

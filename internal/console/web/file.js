@@ -12,10 +12,8 @@ const FORMATS = {
   ndjson: { media: 'application/x-ndjson', noun: 'line', description: 'one JSON object per line' },
 };
 
-/** @type {Record<string, Format>} */
-const EXTENSIONS = { csv: 'csv', tsv: 'csv', ndjson: 'ndjson', jsonl: 'ndjson' };
-/** @type {Record<string, Format>} of files with another extension */
-const BEGINNINGS = { '[': 'json', '{': 'ndjson' };
+/** @type {Record<string, Format>} by the extension or the first character */
+const KNOWN = { 'csv': 'csv', 'tsv': 'csv', 'ndjson': 'ndjson', 'jsonl': 'ndjson', '[': 'json', '{': 'ndjson' };
 
 /** @type {Record<string, string>} those that the server recognises from a header */
 const SEPARATORS = { ',': 'comma', ';': 'semicolon', '\t': 'tab' };
@@ -48,20 +46,21 @@ const HEADER = 1 << 20; // bytes
  * @property {Table} [table]
  */
 
-/** FileProblem says in one sentence why a file cannot be imported. */
-export class FileProblem extends Error {}
-
-/** openFile reads the beginning of a file. @param {File} file @returns {Promise<PlantFile>} */
+/**
+ * openFile reads the beginning of a file. It throws an Error that says what is wrong with it.
+ * @param {File} file
+ * @returns {Promise<PlantFile>}
+ */
 export async function openFile(file) {
   const start = new TextDecoder(await encodingOf(file)).decode(await file.slice(0, 1000).arrayBuffer());
   if (start === '') {
-    throw new FileProblem(`${file.name} is empty.`);
+    throw new Error(`${file.name} is empty.`);
   }
   if (/^.*[\0-\x08\x0e-\x1f]/.test(start)) {
-    throw new FileProblem(`${file.name} is not a text file. Save a spreadsheet as CSV first.`);
+    throw new Error(`${file.name} is not a text file. Save a spreadsheet as CSV first.`);
   }
   const [extension] = /[^.]*$/.exec(file.name.toLowerCase()) ?? [''];
-  const format = EXTENSIONS[extension] ?? BEGINNINGS[start.trimStart()[0]] ?? (extension === 'json' ? 'json' : 'csv');
+  const format = KNOWN[extension] ?? KNOWN[start.trimStart()[0]] ?? (extension === 'json' ? 'json' : 'csv');
   const first = [];
   for await (const record of records(file, format)) {
     first.push(record);
@@ -208,9 +207,8 @@ const WORDS = [
 ];
 
 /**
- * guess returns which columns of a header probably have what: each that it does not name is the
- * first whose heading has a usual word. Failing that, the id and the name are the first columns
- * that are left.
+ * guess returns which columns probably have what the header does not name: the first with a usual
+ * word in its heading. Failing that, the id and the name are the first columns that are left.
  * @param {Table} table
  */
 function guess({ headings, columns }) {
@@ -231,7 +229,6 @@ export const ignored = (table) => table?.headings
  * plantOf returns a record for display. What is not JSON is shown as a name.
  * @param {PlantFile} file
  * @param {string} text
- * @returns {{id?: string, name?: string, tag?: string}}
  */
 export function plantOf({ table }, text) {
   if (table) {
@@ -305,8 +302,5 @@ export function failedFile({ format, table }, failed) {
 function withReason(text, reason) {
   const start = `{"error":${JSON.stringify(reason)}`;
   const members = /^\s*\{(?:\s*"error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?)?\s*([^]*)$/.exec(text)?.[1];
-  if (members === undefined) {
-    return `${start},"source":${JSON.stringify(text)}}`;
-  }
-  return start + (members === '}' ? '' : ',') + members;
+  return members === undefined ? `${start},"source":${JSON.stringify(text)}}` : start + (members === '}' ? '' : ',') + members;
 }

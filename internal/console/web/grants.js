@@ -57,8 +57,5 @@ export const MENU = [
   { name: 'tokens', label: 'Tokens', scopes: ['tokens:read', 'tokens:write'] },
 ];
 
-/**
- * menu returns the entries for a token with these scopes.
- * @param {string[]} scopes
- */
+/** menu returns the entries for a token with these scopes. @param {string[]} scopes */
 export const menu = (scopes) => MENU.filter((entry) => entry.scopes.length === 0 || entry.scopes.some((scope) => scopes.includes(scope)));

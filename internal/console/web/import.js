@@ -1,10 +1,9 @@
-// Import: a file of plants is shown, sent in batches, and reported on. It goes on while its
-// dialog is closed.
+// Import: a file of plants is shown, sent, and reported on. It goes on while its dialog is closed.
 
 import { aborted, handled, importFile } from './api.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
-import { FileProblem, failedFile, ignored, openFile, part, plantOf, records, whole } from './file.js';
+import { failedFile, ignored, openFile, part, plantOf, records, whole } from './file.js';
 import { count, plural, sentence, size } from './format.js';
 import { fact, tell } from './parts.js';
 
@@ -18,7 +17,6 @@ const chooser = $('file', HTMLInputElement);
 /**
  * @typedef {import('./file.js').PlantFile} PlantFile
  * @typedef {import('./file.js').FileRecord} FileRecord
- * @typedef {import('./file.js').Columns} Columns
  * @typedef {import('./file.js').Table} Table
  *
  * @typedef {object} Report what an import has done, or would do; numbers are texts
@@ -82,7 +80,7 @@ export function stopImport() {
   checking.abort();
   file = null;
   $('report').replaceChildren();
-  $('preview').replaceChildren();
+  $('first-records').replaceChildren();
   dialog.close();
 }
 
@@ -134,65 +132,53 @@ async function take(/** @type {FileList | File[]} */ files) {
     show('preview');
     preview(file);
   } catch (err) {
-    $('choose-problem').textContent = err instanceof FileProblem ? err.message : `${given.name} cannot be read.`;
+    $('choose-problem').textContent = err instanceof DOMException ? `${given.name} cannot be read.` : err.message;
   }
 }
 
 function preview(/** @type {PlantFile} */ opened) {
   const { file: { name, size: bytes }, description, table } = opened;
-  const sheet = h('div');
-  const open = table && (table.chosen || (table.columns.tag < 0 && ignored(table).length > 0));
-  $('preview').replaceChildren(
-    h('p', { class: 'file' }, name),
-    h('p', { class: 'hint' }, `${size(bytes)}, ${description}.`),
-    ...(open ? [mapping(table, () => check(opened, sheet))] : []),
-    sheet,
-  );
-  check(opened, sheet);
+  $('preview-name').textContent = name;
+  $('preview-format').textContent = `${size(bytes)}, ${description}.`;
+  $('mapping').hidden = !table || (!table.chosen && (table.columns.tag >= 0 || ignored(table).length === 0));
+  if (table) {
+    mapping(table, () => check(opened));
+  }
+  check(opened);
   $('start-import').focus();
 }
 
 // mapping lets the user choose which columns have the id, the name and the tag.
 function mapping(/** @type {Table} */ table, /** @type {() => void} */ changed) {
   const { headings, columns } = table;
-  const choices = headings.map((text, i) => [i, text || `column ${i + 1}`]);
-  const select = (/** @type {keyof Columns} */ name, /** @type {string} */ label) => h('label', {}, label, h(
-    'select',
-    {
-      id: `column-${name}`,
-      onchange: (/** @type {any} */ event) => {
-        columns[name] = Number(event.target.value);
-        table.chosen = true;
-        changed();
-      },
-    },
-    ...[...(name === 'tag' ? [[-1, 'none']] : []), ...choices].map(([i, text]) => (
-      h('option', { value: i, selected: i === columns[name] ? '' : undefined }, `${text}`))),
-  ));
-  const legend = h('legend', {}, 'Which columns have the ID, the name and the tag?');
-  return h('fieldset', { class: 'mapping' }, legend, select('id', 'ID'), select('name', 'Name'), select('tag', 'Tag'));
+  for (const name of /** @type {const} */ (['id', 'name', 'tag'])) {
+    const select = $(`column-${name}`, HTMLSelectElement);
+    const options = headings.map((text, i) => h('option', { value: i }, text || `column ${i + 1}`));
+    select.replaceChildren(...(name === 'tag' ? [h('option', { value: -1 }, 'none')] : []), ...options);
+    select.value = `${columns[name]}`;
+    select.onchange = () => {
+      columns[name] = Number(select.value);
+      table.chosen = true;
+      changed();
+    };
+  }
 }
 
 // check shows the first records, and what the server says will become of them: of the whole
 // file, unless it is large.
-async function check(/** @type {PlantFile} */ opened, /** @type {HTMLElement} */ sheet) {
+async function check(/** @type {PlantFile} */ opened) {
   checking.abort();
   checking = new AbortController();
   const { signal } = checking;
-  const verdict = h('p', { id: 'verdict', role: 'status', class: 'hint' }, 'Checking…');
-  const body = h('tbody', {}, ...firstRows(opened, []));
-  const heading = [opened.noun === 'line' ? 'Line' : 'Element', 'ID', 'Name', 'Tag'].map((name) => h('th', { scope: 'col' }, name));
+  const say = (/** @type {string} */ text, bad = false) => {
+    $('verdict').textContent = text;
+    $('verdict').className = bad ? 'problem' : 'hint';
+  };
+  say('Checking…');
+  $('record-number').textContent = opened.noun === 'line' ? 'Line' : 'Element';
+  $('first-records').replaceChildren(...firstRows(opened, []));
   const unused = ignored(opened.table);
-  sheet.replaceChildren(
-    verdict,
-    h('div', { class: 'sheet', tabindex: '0', role: 'group', 'aria-label': 'First records' }, h(
-      'table',
-      { 'aria-label': 'First records' },
-      h('thead', {}, h('tr', {}, ...heading)),
-      body,
-    )),
-    ...(unused.length > 0 ? [h('p', { class: 'hint' }, `Ignored columns: ${unused.join(', ')}.`)] : []),
-  );
+  $('ignored').textContent = unused.length > 0 ? `Ignored columns: ${unused.join(', ')}.` : '';
   try {
     const all = opened.file.size <= CHECKED;
     const report = await (all ? importFile(await whole(opened), { dry_run: 'true' }, { signal }) : checkPart(opened, opened.first, signal));
@@ -201,13 +187,11 @@ async function check(/** @type {PlantFile} */ opened, /** @type {HTMLElement} */
     const outcomes = [
       [created, 'will be created'], [unchanged, unchanged === '1' ? 'is there already' : 'are there already'], [failed, 'will fail'],
     ].filter(([n]) => n !== '0').map(([n, what]) => `${count(BigInt(n))} ${what}`);
-    verdict.textContent = `Of ${total}, ${outcomes.join(', ') || 'none will be created'}.`;
-    verdict.className = failed === '0' ? 'hint' : 'problem';
-    body.replaceChildren(...firstRows(opened, errors));
+    say(`Of ${total}, ${outcomes.join(', ') || 'none will be created'}.`, failed !== '0');
+    $('first-records').replaceChildren(...firstRows(opened, errors));
   } catch (err) {
     if (!handled(err)) {
-      verdict.textContent = sentence(err.message);
-      verdict.className = 'problem';
+      say(sentence(err.message), true);
     }
   }
 }
@@ -319,9 +303,7 @@ function finish(opened, report, problem) {
   $('report').replaceChildren(
     h('p', { class: 'file', role: 'status' }, title),
     ...(problem ? [h('p', { class: 'problem', role: 'alert' }, problem)] : []),
-    ...(report ? [h(
-      'dl',
-      { class: 'figures' },
+    ...(report ? [h('dl', { class: 'figures' },
       fact('Created', count(BigInt(report.created))),
       fact('Unchanged', count(BigInt(report.unchanged))),
       fact('Failed', count(BigInt(report.failed)), failed ? 'bad' : undefined),
@@ -348,9 +330,7 @@ function failures(/** @type {PlantFile} */ opened, /** @type {Report} */ report)
   }));
   return [
     h('h3', { id: 'lines-title' }, title),
-    h(
-      'ul',
-      { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' },
+    h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' },
       ...errors.map(({ line, message }) => (
         h('li', {}, h('span', {}, `${noun === 'line' ? 'Line' : 'Element'} ${count(BigInt(line))}`), h('span', {}, sentence(message))))),
     ),

@@ -156,9 +156,7 @@ function cards({ version, interface: release, store, limits }) {
       ['Events are kept for', unlimited(limits.log_keep_seconds, (seconds) => span(Number(seconds)))],
       ['Size of the log of changes', unlimited(limits.log_max_bytes, bytes)],
     ]),
-    h('section', { class: 'card' }, h('h2', {}, 'Links'), h(
-      'ul',
-      {},
+    h('section', { class: 'card' }, h('h2', {}, 'Links'), h('ul', {},
       link('docs', 'API reference'),
       link('openapi.yaml'),
       link('openapi.json'),

@@ -111,19 +111,14 @@ export const toolbar = (title) => h('div', { class: 'toolbar' }, h('h1', { tabin
  * @param {string} text
  * @param {...[string, (event: Event) => void, string?]} buttons what each is called, does, and its id in tests
  */
-export const message = (title, text, ...buttons) => h(
-  'div',
-  { class: 'state' },
+export const message = (title, text, ...buttons) => h('div', { class: 'state' },
   h('h2', {}, title),
   h('p', {}, text),
   h('div', { class: 'actions' }, ...buttons.map(([name, onclick, id], i) => (
     h('button', { class: i === 0 ? 'primary' : undefined, 'data-testid': id, onclick }, name)))),
 );
 
-/**
- * facts returns labelled values for a list of one thing.
- * @param {...[string, ...(Node | string)[]]} pairs
- */
+/** facts returns labelled values for a list of one thing. @param {...[string, ...(Node | string)[]]} pairs */
 export const facts = (...pairs) => pairs.flatMap(([label, ...value]) => [h('dt', {}, label), h('dd', {}, ...value)]);
 
 /**
@@ -170,9 +165,7 @@ function showText(/** @type {string} */ text, /** @type {string} */ what) {
   const id = `dialog-${++last}`;
   const field = h('textarea', { class: 'mono', readonly: '', autofocus: '', 'aria-label': what });
   field.value = text;
-  const dialog = open(h(
-    'dialog',
-    { 'aria-labelledby': id },
+  const dialog = open(h('dialog', { 'aria-labelledby': id },
     h('h2', { id }, 'Copy it yourself'),
     h('p', {}, 'The browser does not let this page use the clipboard. The text is selected: press Ctrl+C, or ⌘C on a Mac.'),
     h('div', { class: 'field' }, field),
@@ -181,10 +174,7 @@ function showText(/** @type {string} */ text, /** @type {string} */ what) {
   field.select();
 }
 
-/**
- * tell runs f and shows why it failed.
- * @param {() => Promise<void>} f
- */
+/** tell runs f and shows why it failed. @param {() => Promise<void>} f */
 export async function tell(f) {
   try {
     await f();
@@ -219,9 +209,7 @@ export function field(label, control, hint = '') {
  * @param {{value: string, text: string, checked: boolean}[]} choices
  */
 export function checks(legend, choices) {
-  const boxes = choices.map(({ value, text, checked }) => h(
-    'label',
-    { class: 'check' },
+  const boxes = choices.map(({ value, text, checked }) => h('label', { class: 'check' },
     h('input', { type: 'checkbox', value, checked: checked ? '' : undefined }),
     h('span', {}, h('code', {}, value), text && ` ${text}`),
   ));
@@ -276,22 +264,16 @@ export function openForm({ title, body, action, back = 'Cancel', other, risky = 
     }
   };
   const autofocus = risky || other ? '' : undefined;
-  const form = h(
-    'form',
-    {
-      novalidate: '',
-      onsubmit: (/** @type {Event} */ event) => {
-        event.preventDefault();
-        busy(submit, send);
-      },
-    },
+  const onsubmit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    busy(submit, send);
+  };
+  const form = h('form', { novalidate: '', onsubmit },
     h('h2', { id }, title),
     problem,
     ...body,
     waiting,
-    h(
-      'div',
-      { class: 'buttons' },
+    h('div', { class: 'buttons' },
       h('button', { class: 'cancel', 'data-testid': 'cancel', autofocus, onclick: () => dialog.close() }, back),
       ...(other ? [h('button', { class: 'other', 'data-testid': 'other', onclick: () => { other[1](); dialog.close(); } }, other[0])] : []),
       submit,
@@ -323,13 +305,8 @@ export function showSecret({ title, text, label, secret }) {
     copied = await copy(secret, label) || copied;
   };
   const button = h('button', { class: 'primary', 'data-testid': 'copy', autofocus: '', onclick: copyIt }, 'Copy');
-  const dialog = open(h(
-    'dialog',
-    {
-      'aria-labelledby': id,
-      class: 'secret',
-      oncancel: (/** @type {Event} */ event) => !copied && event.preventDefault(),
-    },
+  const oncancel = (/** @type {Event} */ event) => !copied && event.preventDefault();
+  const dialog = open(h('dialog', { 'aria-labelledby': id, class: 'secret', oncancel },
     h('h2', { id }, title),
     h('p', {}, text),
     h('div', { class: 'copyable' }, value, button),

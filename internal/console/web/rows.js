@@ -71,9 +71,7 @@ function row(/** @type {Plant} */ { id, name, tag }, /** @type {boolean} */ writ
   }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
   const pick = h('input', { type: 'checkbox', tabindex: '-1', 'aria-label': `Select plant ${id}` });
   pick.hidden = !writes;
-  return h(
-    'tr',
-    { role: 'row', 'data-id': id },
+  return h('tr', { role: 'row', 'data-id': id },
     h('td', { role: 'cell', class: 'pick' }, h('label', {}, pick)),
     h('td', { role: 'cell', class: 'id' }, id),
     h('td', { role: 'cell', class: 'name-cell' }, link),

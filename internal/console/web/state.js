@@ -39,10 +39,7 @@ export function parse(hash) {
   return state;
 }
 
-/**
- * format returns the hash of a state. What is missing in the state is empty.
- * @param {Partial<State>} state
- */
+/** format returns the hash of a state. What is missing in the state is empty. @param {Partial<State>} state */
 export function format(state) {
   const { page, id, ...rest } = { ...NOTHING, ...state };
   const parameters = new URLSearchParams();

@@ -30,12 +30,8 @@ function row(/** @type {Listed} */ token) {
   const last = revoked ? fact('Revoked', when(revoked)) : fact(active ? 'Expires' : 'Expired', expires ? when(expires) : 'never');
   const properties = { class: 'risky', 'data-testid': `revoke-${name}`, 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) };
   const revoke = h('button', properties, 'Revoke');
-  return h(
-    'li',
-    { 'data-id': id },
-    h(
-      'div',
-      { class: 'who' },
+  return h('li', { 'data-id': id },
+    h('div', { class: 'who' },
       h('strong', { dir: 'auto' }, ...visible(name)),
       ...(own ? [h('span', { class: 'badge' }, 'You')] : []),
       h('code', {}, id),

@@ -126,21 +126,15 @@ export function trouble({ state: now, reason, failing }) {
 
 function row(/** @type {Webhook} */ webhook, /** @type {boolean} */ open) {
   const { id, url, description, types, created, delivered, pending } = webhook;
-  return h(
-    'li',
-    { 'data-id': id, class: open ? 'open' : undefined },
-    h(
-      'div',
-      { class: 'who' },
+  return h('li', { 'data-id': id, class: open ? 'open' : undefined },
+    h('div', { class: 'who' },
       h('a', { href: format({ page: 'webhooks', id }), 'aria-current': open ? 'true' : undefined }, url),
       badge(webhook),
       ...(description ? [h('span', { dir: 'auto' }, ...visible(description))] : []),
       ...trouble(webhook),
     ),
     words('Changes', types),
-    h(
-      'dl',
-      {},
+    h('dl', {},
       fact('Created', when(created)),
       fact('Last arrived', delivered ? when(delivered) : 'never'),
       fact('Waiting', waiting(pending)),
@@ -148,9 +142,7 @@ function row(/** @type {Webhook} */ webhook, /** @type {boolean} */ open) {
   );
 }
 
-const heading = (/** @type {string} */ title) => h(
-  'header',
-  {},
+const heading = (/** @type {string} */ title) => h('header', {},
   h('h2', { id: 'webhook-title', tabindex: '-1' }, title),
   h('button', { class: 'tool quiet', 'aria-label': 'Close', title: 'Close', onclick: () => go({ page: 'webhooks' }) }, icon('close')),
 );
@@ -177,9 +169,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   }
   if (fresh) {
     tests = [];
-    drawer.replaceChildren(heading(url), h(
-      'div',
-      { class: 'drawer-body' },
+    drawer.replaceChildren(heading(url), h('div', { class: 'drawer-body' },
       h('div', { id: 'webhook' }),
       h('h3', { id: 'deliveries-title' }, 'Deliveries'),
       h('div', { id: 'deliveries', class: 'deliveries', 'aria-labelledby': 'deliveries-title', role: 'region', tabindex: '0' }),
@@ -190,9 +180,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   $('webhook-title').textContent = url;
   redraw(
     $('webhook'),
-    h(
-      'dl',
-      { class: 'facts' },
+    h('dl', { class: 'facts' },
       ...facts(
         ['URL', h('span', { class: 'value' }, url)],
         .../** @type {[string, Node][]} */ (description ? [['For', value(description)]] : []),
@@ -263,9 +251,7 @@ const lines = (/** @type {string} */ text) => text.split(/(\s+)/).flatMap((part,
 function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
   const { event, type, time: at, attempt: number, response } = delivery;
   const known = allows('events:read') && TYPES.includes(type);
-  return h(
-    'li',
-    { 'data-key': key },
+  return h('li', { 'data-key': key },
     h('span', { class: succeeded(delivery) ? 'badge' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
     ` ${type}: ${outcome(delivery)}`,
     h('div', { class: 'meta' }, when(at), number === '1' ? '' : `attempt ${number}`),
