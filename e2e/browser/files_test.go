@@ -185,13 +185,14 @@ func TestImportKeepsEveryFailedLine(t *testing.T) {
 	s.Import(garden(500))
 	b := openConsole(s)
 	b.click("#import")
-	b.choose(file(t, "taken.ndjson", strings.ReplaceAll(garden(450), `"name":"`, `"name":"New `)+`{"id":1000,"name":"Fern"}`))
+	b.choose(file(t, "taken.ndjson", strings.ReplaceAll(garden(450), `"name":"`, `"name":"New `)+"{\"id\":1000,\"name\":\"Fern\"}\n{\"id\":1001,\"name\":\"\xd6lbaum\"}\n"))
 	b.click("#start-import")
-	b.see("#report", "Failed\n450")
+	b.see("#report", "Failed\n451")
 	b.see("#report", "Created\n1")
 	b.see("#report", "Fix these lines (the first 100)")
-	if got := strings.Count(b.download("#failed-lines", "failed-taken.ndjson"), "is taken by another plant"); got != 450 {
-		t.Errorf("the file has %d failed lines, want 450", got)
+	failed := b.download("#failed-lines", "failed-taken.ndjson")
+	if got := strings.Count(failed, "is taken by another plant"); got != 450 || !strings.HasPrefix(failed[strings.LastIndex(failed, "{"):], `{"error":"the record is not valid UTF-8","id":1001,`) {
+		t.Errorf("the file has %d lines whose id is taken, want 450, and ends with %q", got, failed[len(failed)-100:])
 	}
 }
 
