@@ -40,7 +40,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if c.Verify && c.Follow {
 		return usage("--verify compares the stores at the end: run it without --follow, once nothing is writing")
 	}
-	if loginKey(c.From) == loginKey(c.To) {
+	if cli.ServerKey(c.From) == cli.ServerKey(c.To) {
 		return usage("--from and --to are the same server")
 	}
 	from, err := newClient(std, c.From, fileTimeout, fromTokenEnv, tokenEnv)
@@ -125,7 +125,7 @@ func (c *mirrorCommand) load() (mirror.State, error) {
 	if state.Cursor == "" {
 		return mirror.State{}, nil // the first comparison has not ended
 	}
-	if loginKey(state.From) != loginKey(c.From) || loginKey(state.To) != loginKey(c.To) {
+	if cli.ServerKey(state.From) != cli.ServerKey(c.From) || cli.ServerKey(state.To) != cli.ServerKey(c.To) {
 		return mirror.State{}, fmt.Errorf("%s is the state of a copy from %s to %s: use another file", c.State, state.From, state.To)
 	}
 	return state.State, nil

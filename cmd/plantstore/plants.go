@@ -62,11 +62,11 @@ func newClient(std streams, url string, timeout time.Duration, variables ...stri
 		token = cmp.Or(token, os.Getenv(name))
 	}
 	if token == "" {
-		saved, err := openLogins()
-		if err != nil && !errors.Is(err, errNoConfigDir) {
+		saved, err := cli.OpenLogins()
+		if err != nil {
 			return nil, err
 		}
-		token = saved.tokens[loginKey(url)]
+		token = saved.Token(url)
 	}
 	if token == "" {
 		return nil, usage("no token: set %s to the token that serve printed, or one from plantstore token create, or run plantstore login", variables[0])

@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/auth"
 	"plantstore/internal/cli"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/wire"
@@ -46,11 +45,11 @@ func (f *tokenFlags) choose() (target string, err error) {
 	case f.DB != nil:
 		return "", nil
 	case f.URL == "":
-		saved, err := openLogins()
-		if err != nil && !errors.Is(err, errNoConfigDir) {
+		saved, err := cli.OpenLogins()
+		if err != nil {
 			return "", err
 		}
-		servers := slices.Sorted(maps.Keys(saved.tokens))
+		servers := saved.Servers()
 		if len(servers) == 0 {
 			f.DB = new("plantstore.db")
 			return "no server is known, so the store is " + *f.DB, nil
@@ -78,7 +77,7 @@ func (f *tokenFlags) run(do func() error) error {
 	return err
 }
 
-// tokenStore is the tokens of a server, by its client, or of a store.
+// tokenStore has the tokens of a server or of a store: it is a [client.Client] or an [auth.Operator].
 type tokenStore interface {
 	Tokens(ctx context.Context) ([]plantstore.TokenInfo, error)
 	CreateToken(ctx context.Context, asked plantstore.NewToken) (token plantstore.TokenInfo, secret string, err error)
@@ -98,48 +97,7 @@ func (f *tokenFlags) use(std streams, open func(storeFlags) (openedStore, error)
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(localTokens{store}), store.Close())
-}
-
-// localTokens are the tokens of a store that the command has opened.
-type localTokens struct{ store plantstore.Tokens }
-
-// operator is who changes the tokens of a store.
-var operator = plantstore.Actor{Name: plantstore.Operator}
-
-func (l localTokens) Tokens(ctx context.Context) ([]plantstore.TokenInfo, error) {
-	tokens, err := l.store.Tokens(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the tokens: %w", err)
-	}
-	all := make([]plantstore.TokenInfo, len(tokens))
-	for i := range tokens {
-		all[i] = tokens[i].Info()
-	}
-	return all, nil
-}
-
-func (l localTokens) CreateToken(ctx context.Context, asked plantstore.NewToken) (plantstore.TokenInfo, string, error) {
-	secret := plantstore.NewSecret()
-	now := time.Now().UTC().Truncate(time.Second)
-	token := plantstore.Token{
-		Hash: plantstore.HashSecret(secret), Name: asked.Name, Scopes: asked.Scopes, Rate: asked.Rate, Created: now, Expires: asked.Expires,
-	}
-	if asked.DefaultExpiry {
-		token.Expires = now.Add(plantstore.DefaultLifetime)
-	}
-	if err := l.store.CreateToken(ctx, token, operator); err != nil {
-		return plantstore.TokenInfo{}, "", fmt.Errorf("cannot create the token: %w", err)
-	}
-	return token.Info(), secret, nil
-}
-
-func (l localTokens) RevokeToken(ctx context.Context, id string) error {
-	token, err := l.store.TokenWithID(ctx, id)
-	if err != nil {
-		return err
-	}
-	return l.store.RevokeToken(ctx, token.Hash, time.Now(), operator)
+	return errors.Join(do(auth.Operator{Store: store}), store.Close())
 }
 
 type tokenCommand struct {
