@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"plantstore/internal/cli"
 	"plantstore/internal/mirror"
@@ -51,7 +48,8 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	state, err := c.load()
+	file := mirror.StateFile{Name: c.State, From: c.From, To: c.To}
+	state, err := file.Load()
 	if err != nil {
 		return err
 	}
@@ -60,7 +58,7 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 		To:     mirror.Server{Name: "target " + c.To, Client: to},
 		Follow: c.Follow,
 		State:  state,
-		Save:   c.save,
+		Save:   file.Save,
 		Say:    std.say,
 		Progress: func(verb, noun string) mirror.Progress {
 			return itemProgress{newProgress(std.err, verb, noun, -1, false)}
@@ -97,46 +95,4 @@ func (c *mirrorCommand) verify(ctx context.Context, m *mirror.Mirror, std stream
 	}
 	fmt.Fprintf(std.err, "both stores have the same %s\n", count(compared, "plant"))
 	return nil
-}
-
-// mirrorState is the content of the file of --state.
-type mirrorState struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-	mirror.State
-}
-
-// load returns the state to resume from, which is empty if there is none.
-func (c *mirrorCommand) load() (mirror.State, error) {
-	if c.State == "" {
-		return mirror.State{}, nil
-	}
-	text, err := os.ReadFile(c.State)
-	if errors.Is(err, os.ErrNotExist) {
-		return mirror.State{}, nil
-	}
-	if err != nil {
-		return mirror.State{}, err
-	}
-	var state mirrorState
-	if err := json.Unmarshal(text, &state); err != nil {
-		return mirror.State{}, fmt.Errorf("%s is not a state file: %w", c.State, err)
-	}
-	if state.Cursor == "" {
-		return mirror.State{}, nil // the first comparison has not ended
-	}
-	if cli.ServerKey(state.From) != cli.ServerKey(c.From) || cli.ServerKey(state.To) != cli.ServerKey(c.To) {
-		return mirror.State{}, fmt.Errorf("%s is the state of a copy from %s to %s: use another file", c.State, state.From, state.To)
-	}
-	return state.State, nil
-}
-
-func (c *mirrorCommand) save(state mirror.State) error {
-	if c.State == "" {
-		return nil
-	}
-	err := cli.WriteFile(context.Background(), c.State, func(out io.Writer) error {
-		return json.NewEncoder(out).Encode(mirrorState{c.From, c.To, state})
-	})
-	return wrap("cannot write the state file", err)
 }
