@@ -159,7 +159,7 @@ func TestTheGoldenFileNoticesEveryChange(t *testing.T) {
 		{"      required: [name]", "      required: [name, tag]"},
 		{"          required: [id]", "          required: []"},
 		{"      required: [error, message]", "      required: [error]"},
-		{"              format: int64", "              format: int32"},
+		{"              format: int64\n              description: Ident", "              format: int32\n              description: Ident"},
 		{"          format: int32", "          format: int64"},
 		{"          description: The name of the plant", "          description: A name"},
 		{"          description: Text describing the error", "          description: A text"},
