@@ -170,3 +170,23 @@ func TestShellBlocksHaveNoComments(t *testing.T) {
 		}
 	}
 }
+
+// Whoever follows a walk through the code opens the files that it names.
+func TestFilesOfTheArchitectureExist(t *testing.T) {
+	named := regexp.MustCompile("`([a-z0-9_/]+\\.(?:go|sql))`").FindAllStringSubmatch(read(t, "docs/architecture.md"), -1)
+	if len(named) < 30 {
+		t.Fatalf("docs/architecture.md names only %d files", len(named))
+	}
+	for _, found := range named {
+		path := found[1]
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
+		// A walk names a file of internal by its package, or by its name alone after another.
+		under, err := filepath.Glob("internal/" + path)
+		beside, globErr := filepath.Glob("internal/*/" + path)
+		if err != nil || globErr != nil || len(under)+len(beside) == 0 {
+			t.Errorf("docs/architecture.md names %s, which does not exist", path)
+		}
+	}
+}
