@@ -66,6 +66,8 @@ type Event struct {
 	// Plant is the plant after the change, or before a deletion. It is meaningless if
 	// the change is not to a plant.
 	Plant Plant
+	// Version is that of the plant after the change. A deletion has one, too.
+	Version Version
 	// Token is the token after the change, or nil if the change is not to a token. It
 	// does not say when the token was last used.
 	Token *TokenInfo
@@ -105,6 +107,8 @@ type EventQuery struct {
 	// WithTokens selects events of tokens, too. Without it they are skipped, whatever
 	// the types.
 	WithTokens bool
+	// Details is whether a client has asked for the versions of plants. Stores ignore it.
+	Details bool
 	// Limit is the maximum number of events on a page. It must be at least 1.
 	Limit int
 	// Newest reverses the order: the newest event is first. After, Including and Since are

@@ -6,9 +6,6 @@
 package plantstore
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"strconv"
 )
@@ -70,28 +67,4 @@ func (t *Tag) UnmarshalJSON(value []byte) error {
 		*t = NewTag(*text)
 	}
 	return nil
-}
-
-// ETag is the entity tag of a plant: plants with equal names and tags have equal
-// ETags, and plants that differ in either have different ones. It includes the
-// quotes that HTTP requires.
-type ETag string
-
-// AnyETag matches every plant that exists, like * in If-Match.
-const AnyETag ETag = "*"
-
-// ETag returns the plant's entity tag. It is derived from the name and the tag
-// alone, so every replica returns the same one and nothing is stored.
-func (p Plant) ETag() ETag {
-	h := sha256.New()
-	var head [9]byte
-	binary.BigEndian.PutUint64(head[:], uint64(len(p.Name)))
-	if p.Tag.present {
-		head[8] = 1
-	}
-	h.Write(head[:])
-	h.Write([]byte(p.Name))
-	h.Write([]byte(p.Tag.text))
-	sum := h.Sum(nil)
-	return ETag(`"` + base64.RawURLEncoding.EncodeToString(sum[:15]) + `"`)
 }

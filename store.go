@@ -90,7 +90,7 @@ type Plants interface {
 	Decide(ctx context.Context, batch []Write) ([]Result, error)
 
 	// Plant returns the plant with this id, or ErrNoPlant.
-	Plant(ctx context.Context, id ID) (Plant, error)
+	Plant(ctx context.Context, id ID) (StoredPlant, error)
 
 	// List returns one page of the plants that match the query, in ascending
 	// order of id. It does a bounded amount of work, so a page may have fewer
@@ -103,7 +103,7 @@ type Plants interface {
 	//
 	// If at is not nil, it is set to the snapshot's position in the log of changes
 	// before the first plant is yielded.
-	Scan(ctx context.Context, q Query, at *Cursor) iter.Seq2[Plant, error]
+	Scan(ctx context.Context, q Query, at *Cursor) iter.Seq2[StoredPlant, error]
 
 	// Tags returns one page of the tags in use, in the order of their bytes, each with its
 	// number of plants, counted up to MaxTagPlants. A page is from one snapshot. It does a
@@ -271,20 +271,16 @@ type Condition struct {
 
 // Holds reports whether the condition holds for the current plant, which is nil if
 // there is none. A nil condition always holds.
-func (c *Condition) Holds(current *Plant) bool {
-	return c.MatchHolds(current) && !c.excludes(current)
+func (c *Condition) Holds(current *StoredPlant) bool {
+	return c.MatchHolds(current) && (c == nil || !matches(c.NoneMatch, current))
 }
 
 // MatchHolds is like Holds, for Match alone.
-func (c *Condition) MatchHolds(current *Plant) bool {
+func (c *Condition) MatchHolds(current *StoredPlant) bool {
 	return c == nil || len(c.Match) == 0 || matches(c.Match, current)
 }
 
-func (c *Condition) excludes(current *Plant) bool {
-	return c != nil && matches(c.NoneMatch, current)
-}
-
-func matches(tags []ETag, current *Plant) bool {
+func matches(tags []ETag, current *StoredPlant) bool {
 	if current == nil || len(tags) == 0 {
 		return false
 	}
@@ -308,6 +304,9 @@ type Result struct {
 	Err     error
 	// Patched is the plant after a Patch that was not refused, and nil after any other write.
 	Patched *Plant
+	// Version is that of the plant after the write. It is meaningless if there is none, or if
+	// the write was refused.
+	Version Version
 }
 
 // EventType returns the type of the event that the log of changes records, or "" if nothing
@@ -324,24 +323,23 @@ func (r Result) EventType() EventType {
 	return PlantDeleted
 }
 
-// Decide returns what the write does to the current plant, which is nil if there is none.
-// It defines the semantics of writes for every store. A Replace with a plant that already
-// exists exactly as sent succeeds even if its Match no longer holds: it is treated as a
-// retry of one that was applied.
-func (w *Write) Decide(current *Plant) Result {
+// Decide returns what the write does to the current plant, which is nil if there is none. The
+// store gives a plant that is created or replaced its version. Decide defines the semantics of
+// writes for every store.
+func (w *Write) Decide(current *StoredPlant) Result {
 	switch {
 	case w.Op == Patch:
 		return w.decidePatch(current)
 	case w.Op == Delete && current == nil:
 		return Result{Err: ErrNoPlant}
-	case w.Op != Delete && current != nil && *current == w.Plant && !w.If.excludes(current):
-		return Result{Outcome: Unchanged}
 	case !w.If.Holds(current):
 		return Result{Err: ErrPrecondition}
 	case w.Op == Delete:
 		return Result{Outcome: Deleted}
 	case current == nil:
 		return Result{Outcome: Created}
+	case current.Plant == w.Plant:
+		return Result{Outcome: Unchanged, Version: current.Version}
 	case w.Op == Create:
 		return Result{Err: ErrIDTaken}
 	}
@@ -350,7 +348,7 @@ func (w *Write) Decide(current *Plant) Result {
 
 // decidePatch is Decide for a Patch. Its condition comes first: a plant that does not exist
 // cannot meet a Match.
-func (w *Write) decidePatch(current *Plant) Result {
+func (w *Write) decidePatch(current *StoredPlant) Result {
 	switch {
 	case !w.If.Holds(current):
 		return Result{Err: ErrPrecondition}
@@ -365,8 +363,8 @@ func (w *Write) decidePatch(current *Plant) Result {
 		patched.Tag = current.Tag
 	}
 	switch {
-	case patched == *current:
-		return Result{Outcome: Unchanged, Patched: &patched}
+	case patched == current.Plant:
+		return Result{Outcome: Unchanged, Patched: &patched, Version: current.Version}
 	case w.MaxText > 0 && patched.TextSize() > max(int(w.MaxText), current.TextSize()):
 		return Result{Err: ErrTooLarge}
 	}
@@ -391,6 +389,8 @@ type Query struct {
 	// Limit is the maximum number of plants on a page. It must be at least 1. A page
 	// of large plants has fewer.
 	Limit int
+	// Details asks for the versions and times of the plants, which are otherwise zero.
+	Details bool
 }
 
 // Filtered reports whether the query selects plants by their contents, so that answering it
@@ -399,7 +399,7 @@ func (q Query) Filtered() bool { return q.Tag.present || q.Contains != "" }
 
 // Page is one page of plants.
 type Page struct {
-	Plants []Plant
+	Plants []StoredPlant
 	// Next is the After of the next page, or nil if this page is the last.
 	Next *ID
 }

@@ -9,10 +9,14 @@ import (
 )
 
 var (
-	fern = plantstore.Plant{ID: 1, Name: "fern", Tag: plantstore.NewTag("green")}
-	moss = plantstore.Plant{ID: 1, Name: "moss"}
-	oak  = plantstore.Plant{ID: 1, Name: "oak"}
+	fern = stored(1, plantstore.Plant{ID: 1, Name: "fern", Tag: plantstore.NewTag("green")})
+	moss = stored(2, plantstore.Plant{ID: 1, Name: "moss"})
+	oak  = stored(3, plantstore.Plant{ID: 1, Name: "oak"})
 )
+
+func stored(n int64, p plantstore.Plant) plantstore.StoredPlant {
+	return plantstore.StoredPlant{Plant: p, Version: plantstore.Version{Time: 1, N: n}, Created: 1}
+}
 
 // conditions are the columns of the tables below.
 var conditions = []struct {
@@ -50,7 +54,7 @@ func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
 func TestConditionHolds(t *testing.T) {
 	tests := []struct {
 		name    string
-		current *plantstore.Plant
+		current *plantstore.StoredPlant
 		want    string // one word a condition
 	}{
 		{
@@ -82,7 +86,7 @@ func TestConditionHolds(t *testing.T) {
 func TestWriteDecide(t *testing.T) {
 	tests := []struct {
 		op      plantstore.Op
-		current *plantstore.Plant
+		current *plantstore.StoredPlant
 		want    string // one word a condition
 	}{
 		{
@@ -93,7 +97,7 @@ func TestWriteDecide(t *testing.T) {
 		},
 		{
 			plantstore.Create, &fern,
-			"  same  same   same  same  same  same  same   pre   pre   same  same  same   same pre",
+			"  same  same   same  same  pre   pre   pre    pre   pre   same  same  same   same pre",
 		},
 		{
 			plantstore.Create, &moss,
@@ -105,7 +109,7 @@ func TestWriteDecide(t *testing.T) {
 		},
 		{
 			plantstore.Replace, &fern,
-			"  same  same   same  same  same  same  same   pre   pre   same  same  same   same pre",
+			"  same  same   same  same  pre   pre   pre    pre   pre   same  same  same   same pre",
 		},
 		{
 			plantstore.Replace, &moss,
@@ -136,8 +140,12 @@ func TestWriteDecide(t *testing.T) {
 	ops := []string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete"}
 	for _, tt := range tests {
 		for i, want := range words(t, tt.want) {
-			w := plantstore.Write{Op: tt.op, Plant: fern, If: conditions[i].cond}
-			if got := w.Decide(tt.current); got != results[want] {
+			w := plantstore.Write{Op: tt.op, Plant: fern.Plant, If: conditions[i].cond}
+			expected := results[want]
+			if want == "same" {
+				expected.Version = tt.current.Version
+			}
+			if got := w.Decide(tt.current); got != expected {
 				t.Errorf("%s fern where there is %s, condition %q: got %v, want %s",
 					ops[tt.op], show(tt.current), conditions[i].name, got, want)
 			}
@@ -149,18 +157,18 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 	name, tag := "oak", plantstore.NewTag("green")
 	for _, tt := range []struct {
 		patch   plantstore.PlantPatch
-		current plantstore.Plant
+		current plantstore.StoredPlant
 		want    plantstore.Plant
 		outcome plantstore.Outcome
 	}{
-		{plantstore.PlantPatch{}, fern, fern, plantstore.Unchanged},
+		{plantstore.PlantPatch{}, fern, fern.Plant, plantstore.Unchanged},
 		{plantstore.PlantPatch{Name: &name}, fern, plantstore.Plant{ID: 1, Name: "oak", Tag: fern.Tag}, plantstore.Replaced},
-		{plantstore.PlantPatch{Name: &name}, moss, oak, plantstore.Replaced},
-		{plantstore.PlantPatch{Name: &name}, oak, oak, plantstore.Unchanged},
-		{plantstore.PlantPatch{Tag: &tag}, fern, fern, plantstore.Unchanged},
+		{plantstore.PlantPatch{Name: &name}, moss, oak.Plant, plantstore.Replaced},
+		{plantstore.PlantPatch{Name: &name}, oak, oak.Plant, plantstore.Unchanged},
+		{plantstore.PlantPatch{Tag: &tag}, fern, fern.Plant, plantstore.Unchanged},
 		{plantstore.PlantPatch{Tag: &tag}, moss, plantstore.Plant{ID: 1, Name: "moss", Tag: tag}, plantstore.Replaced},
 		{plantstore.PlantPatch{Tag: new(plantstore.Tag)}, fern, plantstore.Plant{ID: 1, Name: "fern"}, plantstore.Replaced},
-		{plantstore.PlantPatch{Name: &name, Tag: new(plantstore.Tag)}, fern, oak, plantstore.Replaced},
+		{plantstore.PlantPatch{Name: &name, Tag: new(plantstore.Tag)}, fern, oak.Plant, plantstore.Replaced},
 	} {
 		w := tt.patch.Write(1)
 		if got := w.Decide(&tt.current); got.Err != nil || got.Outcome != tt.outcome || *got.Patched != tt.want {
@@ -170,7 +178,7 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 	for _, c := range conditions {
 		w := plantstore.PlantPatch{Name: &name}.Write(1)
 		w.If = c.cond
-		for _, current := range []*plantstore.Plant{nil, &fern, &moss} {
+		for _, current := range []*plantstore.StoredPlant{nil, &fern, &moss} {
 			got, want := w.Decide(current).Err, error(nil)
 			switch {
 			case !c.cond.Holds(current):
@@ -186,10 +194,10 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 }
 
 func TestDeleteUsesOnlyTheID(t *testing.T) {
-	for _, p := range []plantstore.Plant{fern, moss, {ID: 1}} {
+	for _, p := range []plantstore.Plant{fern.Plant, moss.Plant, {ID: 1}} {
 		w := plantstore.Write{Op: plantstore.Delete, Plant: p}
 		if got := w.Decide(&oak); got != (plantstore.Result{Outcome: plantstore.Deleted}) {
-			t.Errorf("delete %s where there is oak: got %v", show(&p), got)
+			t.Errorf("delete %s where there is oak: got %v", p, got)
 		}
 	}
 }
@@ -198,11 +206,11 @@ func TestDecideTellsAbsentTagsFromEmptyOnes(t *testing.T) {
 	absent := plantstore.Plant{ID: 1, Name: "fern"}
 	empty := plantstore.Plant{ID: 1, Name: "fern", Tag: plantstore.NewTag("")}
 	w := plantstore.Write{Op: plantstore.Create, Plant: absent}
-	if got := w.Decide(&empty); got.Err != plantstore.ErrIDTaken {
+	if got := w.Decide(&plantstore.StoredPlant{Plant: empty}); got.Err != plantstore.ErrIDTaken {
 		t.Errorf("create without a tag where the tag is empty: got %v", got)
 	}
 	w = plantstore.Write{Op: plantstore.Replace, Plant: empty}
-	if got := w.Decide(&absent); got != (plantstore.Result{Outcome: plantstore.Replaced}) {
+	if got := w.Decide(&plantstore.StoredPlant{Plant: absent}); got != (plantstore.Result{Outcome: plantstore.Replaced}) {
 		t.Errorf("replace with an empty tag where there is none: got %v", got)
 	}
 }
@@ -217,7 +225,7 @@ func words(t *testing.T, row string) []string {
 	return fields
 }
 
-func show(p *plantstore.Plant) string {
+func show(p *plantstore.StoredPlant) string {
 	if p == nil {
 		return "nothing"
 	}

@@ -40,6 +40,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -158,25 +159,26 @@ func (c *Client) CloseIdleConnections() {
 // plant again succeeds and changes nothing. It fails with ErrIDTaken if another plant
 // has the id.
 func (c *Client) Create(ctx context.Context, p plantstore.Plant) error {
-	what := fmt.Sprintf("create plant %d", p.ID)
-	body, err := wire.AppendNewPlant(nil, p)
-	if err != nil {
-		return c.fail(what, err)
-	}
-	return c.retry(ctx, what, func(bool) error {
-		resp, err := c.call(ctx, http.StatusOK, http.MethodPost, "/plants", nil, body)
-		if err != nil {
-			return err
-		}
-		return resp.confirm(p)
-	})
+	return c.retry(ctx, fmt.Sprintf("create plant %d", p.ID), func(bool) error { return c.createOnce(ctx, p) })
 }
 
-// Get returns the plant with that id, or ErrNoPlant. The plant's ETag method returns the
-// tag for a [plantstore.Condition].
-func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id), nil, func(r *response) (plantstore.Plant, error) {
-		plant, err := r.plant()
+func (c *Client) createOnce(ctx context.Context, p plantstore.Plant) error {
+	body, err := wire.AppendNewPlant(nil, p)
+	if err != nil {
+		return err
+	}
+	resp, err := c.call(ctx, http.StatusOK, http.MethodPost, "/plants", nil, body)
+	if err != nil {
+		return err
+	}
+	return resp.confirm(p)
+}
+
+// Get returns the plant with that id, with its version and times, or ErrNoPlant. The plant's
+// ETag method returns the tag for a [plantstore.Condition].
+func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.StoredPlant, error) {
+	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id)+"?details=true", nil, func(r *response) (plantstore.StoredPlant, error) {
+		plant, err := decodeBody(r, wire.DecodeStoredPlant)
 		plant.ID = id
 		return plant, err
 	})
@@ -184,59 +186,54 @@ func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.Plant, e
 
 // Replace creates the plant, or replaces the one with its id. When it returns nil the
 // plant is durable. If the condition does not hold it changes nothing and fails with
-// ErrPrecondition; a nil condition always holds.
+// ErrPrecondition; a nil condition always holds. If a response is lost, the write is repeated.
+// With a Match that is not AnyETag, nobody knows then why the repeated one fails: see
+// [OutcomeError].
 func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantstore.Condition) error {
 	what := fmt.Sprintf("replace plant %d", p.ID)
 	body, err := wire.AppendPlant(nil, p)
 	if err != nil {
 		return c.fail(what, err)
 	}
-	header, err := conditionHeader(cond)
-	if err != nil {
-		return c.fail(what, err)
-	}
-	put := func(header http.Header) error {
+	return c.writeIf(ctx, what, p.ID, cond, func(header http.Header, maybeApplied bool) error {
 		resp, err := c.call(ctx, http.StatusOK, http.MethodPut, plantPath(p.ID), header, body)
+		if maybeApplied && cond != nil && slices.Contains(cond.NoneMatch, plantstore.AnyETag) && errors.Is(err, plantstore.ErrPrecondition) {
+			// The existing plant may be the one that an earlier attempt wrote. If so, creating it
+			// changes nothing; if not, it is refused.
+			if created := c.createOnce(ctx, p); !errors.Is(created, plantstore.ErrIDTaken) {
+				return created
+			}
+		}
 		if err != nil {
 			return err
 		}
 		return resp.confirm(p)
-	}
-	return c.retry(ctx, what, func(maybeApplied bool) error {
-		err := put(header)
-		if maybeApplied && cond != nil && len(cond.NoneMatch) > 0 && errors.Is(err, plantstore.ErrPrecondition) {
-			// The existing plant may be the one that an earlier attempt wrote. If
-			// so, this succeeds and changes nothing; if not, it is refused.
-			return put(http.Header{"If-Match": {string(p.ETag())}})
-		}
-		return err
 	})
 }
 
-// Patch changes a part of the plant with that id, and returns the plant as it is then. It fails
-// with ErrNoPlant if there is none. When it returns nil the change is durable. If the condition
+// Patch changes a part of the plant with that id, and returns the plant as it is then, with its
+// version, but not when it was created. It fails with ErrNoPlant if there is none. When it returns nil the change is durable. If the condition
 // does not hold it changes nothing and fails with ErrPrecondition; a nil condition always holds.
-func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.PlantPatch, cond *plantstore.Condition) (plant plantstore.Plant, err error) {
+// With a Match that is not AnyETag, see [OutcomeError].
+func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.PlantPatch, cond *plantstore.Condition) (plant plantstore.StoredPlant, err error) {
 	what := fmt.Sprintf("patch plant %d", id)
 	body, err := wire.AppendPlantPatch(nil, patch)
 	if err != nil {
 		return plant, c.fail(what, err)
 	}
-	header, err := conditionHeader(cond)
-	if err != nil {
-		return plant, c.fail(what, err)
-	}
-	err = c.retry(ctx, what, func(bool) error {
+	err = c.writeIf(ctx, what, id, cond, func(header http.Header, _ bool) error {
 		resp, err := c.call(ctx, http.StatusOK, http.MethodPatch, plantPath(id), header, body)
 		if err != nil {
 			return err
 		}
-		plant, err = resp.plant()
+		plant.Plant, err = resp.plant()
 		plant.ID = id
+		// One of a release that this one does not know is left out.
+		plant.Version, _ = plantstore.ParseVersion(strings.Trim(resp.header.Get("ETag"), `"`))
 		return err
 	})
 	if err != nil {
-		return plantstore.Plant{}, err
+		return plantstore.StoredPlant{}, err
 	}
 	return plant, nil
 }
@@ -245,14 +242,59 @@ func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.P
 // nil the deletion is durable. If the condition does not hold it changes nothing and
 // fails with ErrPrecondition; a nil condition always holds. If an attempt fails in
 // transit, or with 502, 503 or 504, and the next one finds no plant, the earlier one
-// is taken to have deleted it.
+// is taken to have deleted it. With a Match that is not AnyETag, see [OutcomeError].
 func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.Condition) error {
-	what := fmt.Sprintf("delete plant %d", id)
+	return c.writeIf(ctx, fmt.Sprintf("delete plant %d", id), id, cond, func(header http.Header, maybeApplied bool) error {
+		_, err := c.call(ctx, http.StatusNoContent, http.MethodDelete, plantPath(id), header, nil)
+		if maybeApplied && errors.Is(err, plantstore.ErrNoPlant) && !ofVersion(cond) {
+			return nil
+		}
+		return err
+	})
+}
+
+// OutcomeError is the error of a write with a version as its condition, if the response to an
+// attempt was lost and the repeated one failed: the first may have been applied. Then the
+// condition no longer holds.
+type OutcomeError struct {
+	Err error // of the last attempt
+	// Now is the plant after that, unless ReadErr says why it is not known. That is ErrNoPlant if
+	// there is none.
+	Now     plantstore.StoredPlant
+	ReadErr error
+}
+
+func (e *OutcomeError) Error() string {
+	return "the outcome is unknown, because a response was lost; after that: " + e.Err.Error()
+}
+
+func (e *OutcomeError) Unwrap() error { return e.Err }
+
+// ofVersion reports whether the condition requires a version.
+func ofVersion(cond *plantstore.Condition) bool {
+	return cond != nil && len(cond.Match) > 0 && !slices.Contains(cond.Match, plantstore.AnyETag)
+}
+
+// writeIf makes a write with a condition, and passes each attempt its header, and whether an
+// earlier one may have been applied.
+func (c *Client) writeIf(ctx context.Context, what string, id plantstore.ID, cond *plantstore.Condition, attempt func(header http.Header, maybeApplied bool) error) error {
 	header, err := conditionHeader(cond)
 	if err != nil {
 		return c.fail(what, err)
 	}
-	return c.remove(ctx, what, plantPath(id), header, plantstore.ErrNoPlant)
+	lost := false
+	err = c.retry(ctx, what, func(maybeApplied bool) error {
+		err := attempt(header, maybeApplied)
+		failed, ok := errors.AsType[*transient](err)
+		lost = maybeApplied || ok && failed.maybeApplied
+		return err
+	})
+	if err == nil || !lost || !ofVersion(cond) {
+		return err
+	}
+	unknown := &OutcomeError{Err: err}
+	unknown.Now, unknown.ReadErr = c.Get(ctx, id)
+	return unknown
 }
 
 // remove makes a call that deletes something. gone is the error for there being nothing to
@@ -347,9 +389,9 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 // time. The limit is the size of a page; 0 means 1000. A plant that is written in the
 // meantime may or may not be seen: [Client.Export] reads one snapshot. After an error it
 // yields nothing more.
-func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.StoredPlant, error] {
 	q.Limit = cmp.Or(q.Limit, 1000)
-	return paged(q, func(q *plantstore.Query) ([]plantstore.Plant, bool, error) {
+	return paged(q, func(q *plantstore.Query) ([]plantstore.StoredPlant, bool, error) {
 		page, err := c.Page(ctx, *q)
 		q.After = page.Next
 		return page.Plants, page.Next != nil, err

@@ -43,15 +43,23 @@ func varied() []plantstore.Plant {
 	return plants
 }
 
-func collect(seq iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error) {
+func collect(seq iter.Seq2[plantstore.StoredPlant, error]) ([]plantstore.Plant, error) {
 	var plants []plantstore.Plant
 	for p, err := range seq {
 		if err != nil {
 			return plants, err
 		}
-		plants = append(plants, p)
+		plants = append(plants, p.Plant)
 	}
 	return plants, nil
+}
+
+// plantsOf returns the plants without their versions and times.
+func plantsOf(stored []plantstore.StoredPlant) (plants []plantstore.Plant) {
+	for _, p := range stored {
+		plants = append(plants, p.Plant)
+	}
+	return plants
 }
 
 func TestExportAndImportAreInverse(t *testing.T) {
@@ -91,7 +99,7 @@ func TestIteratorsCanBeStoppedAndRestarted(t *testing.T) {
 	all := varied()
 	s.Fill(t, all...)
 	c := s.Client(client.Options{})
-	for name, seq := range map[string]iter.Seq2[plantstore.Plant, error]{
+	for name, seq := range map[string]iter.Seq2[plantstore.StoredPlant, error]{
 		"list":   c.List(t.Context(), plantstore.Query{Limit: 2}),
 		"export": c.Export(t.Context(), plantstore.Query{}),
 	} {
@@ -101,7 +109,7 @@ func TestIteratorsCanBeStoppedAndRestarted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got = append(got, p); len(got) == 5 {
+				if got = append(got, p.Plant); len(got) == 5 {
 					break
 				}
 			}
@@ -277,7 +285,7 @@ func TestClientIsSafeForConcurrentUse(t *testing.T) {
 			if i%2 == 1 {
 				err = errors.Join(err, c.Delete(ctx, i, nil))
 			}
-			if err != nil || got != p {
+			if err != nil || got.Plant != p {
 				t.Errorf("plant %d: %+v, %v", i, got, err)
 			}
 		})

@@ -103,11 +103,11 @@ func ExampleClient_Replace() {
 	}
 	asRead := &plantstore.Condition{Match: []plantstore.ETag{read.ETag()}}
 
-	mine := read
+	mine := read.Plant
 	mine.Name = "Monstera deliciosa"
 	fmt.Println("mine:", c.Replace(ctx, mine, asRead))
 
-	theirs := read
+	theirs := read.Plant
 	theirs.Name = "Monstera adansonii"
 	err = c.Replace(ctx, theirs, asRead)
 	fmt.Println("theirs is too late:", errors.Is(err, plantstore.ErrPrecondition))

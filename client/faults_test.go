@@ -212,6 +212,60 @@ func TestReplaceIfNoneMatchAfterALostResponse(t *testing.T) {
 	})
 }
 
+// After a lost response nobody knows whether a write with a version as its condition was applied.
+func TestOutcomeOfAConditionalWriteIsUnknownAfterALostResponse(t *testing.T) {
+	lost := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet {
+			return next.RoundTrip(r)
+		}
+		_, err := discard(next.RoundTrip(r))
+		return nil, errors.Join(io.ErrUnexpectedEOF, err)
+	}}
+	unsent := fault{trip: func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }}
+	name := "Elm"
+	for what, write := range map[string]func(*testing.T, *client.Client, *plantstore.Condition) error{
+		"replace": func(t *testing.T, c *client.Client, cond *plantstore.Condition) error {
+			return c.Replace(t.Context(), elm, cond)
+		},
+		"patch": func(t *testing.T, c *client.Client, cond *plantstore.Condition) error {
+			_, err := c.Patch(t.Context(), 1, plantstore.PlantPatch{Name: &name}, cond)
+			return err
+		},
+		"delete": func(t *testing.T, c *client.Client, cond *plantstore.Condition) error {
+			return c.Delete(t.Context(), 1, cond)
+		},
+	} {
+		inBubble(t, func(t *testing.T, s *bubbleServer) {
+			s.Fill(t, oak)
+			read, err := s.client(t, client.Options{}, nil).Get(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asRead := &plantstore.Condition{Match: []plantstore.ETag{read.ETag()}}
+			err = write(t, s.client(t, client.Options{}, lost.breaking(1)), asRead)
+			unknown, ok := errors.AsType[*client.OutcomeError](err)
+			switch {
+			case !ok:
+				t.Errorf("%s: %v, want an OutcomeError", what, err)
+			case what == "delete" && !errors.Is(unknown.ReadErr, plantstore.ErrNoPlant),
+				what != "delete" && (unknown.ReadErr != nil || unknown.Now.Name != name || unknown.Now.Version == read.Version):
+				t.Errorf("%s: the plant is now %+v, %v", what, unknown.Now, unknown.ReadErr)
+			}
+		})
+		inBubble(t, func(t *testing.T, s *bubbleServer) {
+			s.Fill(t, oak)
+			read, err := s.client(t, client.Options{}, nil).Get(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asRead := &plantstore.Condition{Match: []plantstore.ETag{read.ETag()}}
+			if err := write(t, s.client(t, client.Options{}, unsent.breaking(2)), asRead); err != nil {
+				t.Errorf("%s, whose first request did not arrive: %v", what, err)
+			}
+		})
+	}
+}
+
 // The connection breaks after a part of the import was sent.
 func TestImportIsRetriedIfItsReaderCanSeek(t *testing.T) {
 	half := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {

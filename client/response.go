@@ -34,6 +34,9 @@ func queryParams(q plantstore.Query) (url.Values, error) {
 	if q.Contains != "" {
 		params.Set("q", q.Contains)
 	}
+	if q.Details {
+		params.Set("details", "true")
+	}
 	return params, checkParams(params)
 }
 
@@ -208,7 +211,7 @@ func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Val
 // page reads a page of plants after the given one. The link to the next page has the id of its
 // last plant, or else the remaining ids.
 func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) {
-	if page.Plants, err = decodeBody(r, wire.DecodeNewPlants); err != nil {
+	if page.Plants, err = decodeBody(r, wire.DecodeStored); err != nil {
 		return page, err
 	}
 	link, ok, err := r.next()

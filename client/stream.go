@@ -21,7 +21,7 @@ const streamBuffer = 64 << 10
 // one snapshot. The query's limit is ignored. After an error, for example when the
 // export is cut off, it yields nothing more. A server may cut off an export whose
 // reader does not keep up.
-func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.Plant, error] {
+func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.StoredPlant, error] {
 	return c.ExportAt(ctx, q, nil)
 }
 
@@ -32,17 +32,17 @@ var ErrNoCursor = errors.New("the response has no " + wire.HeaderCursor)
 // in the log of changes before the first plant is yielded, or when the loop ends if there
 // is none. [Client.Events] after that position are exactly the changes that the export does
 // not contain. It fails with [ErrNoCursor] if the server does not send the position.
-func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
-	return func(yield func(plantstore.Plant, error) bool) {
+func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	return func(yield func(plantstore.StoredPlant, error) bool) {
 		lines, err := c.openExport(ctx, q)
 		if err != nil {
-			yield(plantstore.Plant{}, err)
+			yield(plantstore.StoredPlant{}, err)
 			return
 		}
 		defer lines.Close()
 		if at != nil {
 			if *at = lines.at; *at == "" {
-				yield(plantstore.Plant{}, c.fail(exportPlants, ErrNoCursor))
+				yield(plantstore.StoredPlant{}, c.fail(exportPlants, ErrNoCursor))
 				return
 			}
 		}
@@ -53,7 +53,7 @@ func (c *Client) ExportAt(ctx context.Context, q plantstore.Query, at *plantstor
 				return
 			}
 			if err != nil {
-				yield(plantstore.Plant{}, lines.classify(err))
+				yield(plantstore.StoredPlant{}, lines.classify(err))
 				return
 			}
 			if !yield(plant, nil) {

@@ -161,7 +161,7 @@ func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.
 		_, err := io.WriteString(std.out, bars(buckets))
 		return err
 	}
-	array := &plantfile.Writer{Layout: plantfile.JSON.Layout(), Out: bufio.NewWriter(std.out)}
+	array := &plantfile.Writer{Layout: plantfile.JSON.Layout(false), Out: bufio.NewWriter(std.out)}
 	for _, b := range buckets {
 		text, err := wire.AppendBucket(nil, b)
 		if err != nil {

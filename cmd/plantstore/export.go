@@ -25,6 +25,7 @@ type exportCommand struct {
 	Format string `enum:"ndjson,json,csv," default:"" placeholder:"FORMAT" help:"ndjson, json or csv (default: from the file name)."`
 	Force  bool   `help:"Replace the file, or the link, if it exists."`
 
+	Details     bool `help:"Add the version of each plant, and when it was created and last changed."`
 	Spreadsheet bool `help:"In CSV, put an apostrophe before text that a spreadsheet would run as a formula."`
 }
 
@@ -81,6 +82,8 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 
 // export writes the plants of the server, or of the store in a file, and returns how many.
 func (c *exportCommand) export(ctx context.Context, std streams, api *client.Client, format plantfile.Format, shown *progress) (plants int64, err error) {
+	query := c.query()
+	query.Details = c.Details
 	var records iter.Seq2[[]byte, error]
 	switch {
 	case c.DB != "":
@@ -89,14 +92,14 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 			return 0, err
 		}
 		defer store.Close()
-		records = c.encoded(store.Scan(ctx, c.query(), nil), format)
+		records = c.encoded(store.Scan(ctx, query, nil), format)
 	case format == plantfile.CSV:
-		records = c.encoded(api.Export(ctx, c.query()), format)
+		records = c.encoded(api.Export(ctx, query), format)
 	default:
-		records = serverLines(ctx, api, c.query())
+		records = serverLines(ctx, api, query)
 	}
 	write := func(out io.Writer) error {
-		plants, err = writeRecords(cli.WriterUntil(ctx, out), format, records, shown)
+		plants, err = writeRecords(cli.WriterUntil(ctx, out), format.Layout(c.Details), records, shown)
 		return err
 	}
 	if c.File == "-" {
@@ -108,7 +111,7 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 }
 
 // encoded yields the plants as records. A record is valid until the next.
-func (c *exportCommand) encoded(plants iter.Seq2[plantstore.Plant, error], format plantfile.Format) iter.Seq2[[]byte, error] {
+func (c *exportCommand) encoded(plants iter.Seq2[plantstore.StoredPlant, error], format plantfile.Format) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var record []byte
 		for plant, err := range plants {
@@ -116,7 +119,7 @@ func (c *exportCommand) encoded(plants iter.Seq2[plantstore.Plant, error], forma
 				plant = plantfile.Neutralised(plant)
 			}
 			if err == nil {
-				record, err = format.Append(record[:0], plant)
+				record, err = format.Append(record[:0], plant, c.Details)
 			}
 			if !yield(record, err) {
 				return
@@ -151,8 +154,8 @@ func serverLines(ctx context.Context, api *client.Client, query plantstore.Query
 }
 
 // writeRecords returns how many records it has written.
-func writeRecords(w io.Writer, format plantfile.Format, records iter.Seq2[[]byte, error], shown *progress) (int64, error) {
-	out := &plantfile.Writer{Layout: format.Layout(), Out: bufio.NewWriterSize(w, 256<<10)}
+func writeRecords(w io.Writer, layout plantfile.Layout, records iter.Seq2[[]byte, error], shown *progress) (int64, error) {
+	out := &plantfile.Writer{Layout: layout, Out: bufio.NewWriterSize(w, 256<<10)}
 	for record, err := range records {
 		if err != nil {
 			return out.Count, errors.Join(err, out.Out.Flush())

@@ -67,7 +67,7 @@ type putCommand struct {
 
 // Run replaces the plant. It says so if the plant loses its tag.
 func (c *putCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	var before plantstore.Plant
+	var before plantstore.StoredPlant
 	if _, tagged := c.Tag.Text(); !tagged {
 		var err error
 		before, err = api.Get(ctx, c.ID)
@@ -114,7 +114,7 @@ func (c *patchCommand) Run(ctx context.Context, api *client.Client, std streams)
 	if err != nil {
 		return err
 	}
-	return c.printPlant(std.out, plant)
+	return c.printPlant(std.out, plant.Plant)
 }
 
 type getCommand struct {
@@ -128,7 +128,7 @@ func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) e
 	if err != nil {
 		return err
 	}
-	return c.printPlant(std.out, plant)
+	return c.printPlant(std.out, plant.Plant)
 }
 
 type deleteCommand struct {
@@ -193,11 +193,11 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(line.Args, last))
 			return err
 		}
-		encoded, err := wire.AppendNewPlant(nil, plant)
+		encoded, err := wire.AppendNewPlant(nil, plant.Plant)
 		if err != nil {
 			return err
 		}
-		if err := show.row(plantRow(plant), encoded); err != nil {
+		if err := show.row(plantRow(plant.Plant), encoded); err != nil {
 			return err
 		}
 		last = plant.ID

@@ -45,7 +45,7 @@ type listing struct {
 func (f outputFlags) listing(out io.Writer, heading string) *listing {
 	buffer := bufio.NewWriter(out)
 	if f.asJSON(out) {
-		return &listing{plantfile.Writer{Layout: plantfile.JSON.Layout(), Out: buffer}, false}
+		return &listing{plantfile.Writer{Layout: plantfile.JSON.Layout(false), Out: buffer}, false}
 	}
 	return &listing{plantfile.Writer{Layout: plantfile.Layout{First: heading, None: heading}, Out: newTable(buffer)}, true}
 }

@@ -290,10 +290,9 @@ func TestThePagesRun(t *testing.T) {
 				t.Errorf("%s: got %d errors in\n%s\nwant two", shell, n, got)
 			}
 		}
-		monstera := plantstore.Plant{Name: "Monstera"}
 		for language, read := range map[string]string{
 			"go":     "9007199254740993 Monstera",
-			"ts":     `{"id":9007199254740993,"name":"Monstera","etag":` + strconv.Quote(string(monstera.ETag())) + "}",
+			"ts":     `{"id":9007199254740993,"name":"Monstera","etag":"ETAG"}`,
 			"python": "9007199254740993 Monstera",
 		} {
 			want := "taken: 40010 \"id\" 9007199254740993 is taken by another plant: choose another id\n" + read + "\n0 created, 0 failed\n" +
@@ -306,12 +305,16 @@ func TestThePagesRun(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), program.Path, program.Args[1:]...)
 			cmd.Dir, cmd.Env = program.Dir, append(program.Env, sampleIDs(t, server, adapt)...)
 			// Then come ids and secrets, which differ.
-			if got := output(t, cmd); !strings.HasPrefix(got, want) {
+			got := anyETag.ReplaceAllString(output(t, cmd), `"etag":"ETAG"`)
+			if !strings.HasPrefix(got, want) {
 				t.Errorf("%s: got\n%swant it to begin with\n%s", language, got, want)
 			}
 		}
 	}
 }
+
+// anyETag is the ETag of a plant in JSON.
+var anyETag = regexp.MustCompile(`"etag":"\\"[0-9a-z]{12,32}\\""`)
 
 // TestTheExamplesAreTypeScript compiles every block in TypeScript as strictly as it can be.
 func TestTheExamplesAreTypeScript(t *testing.T) {

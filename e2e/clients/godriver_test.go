@@ -166,11 +166,11 @@ func plantValue(p plantstore.Plant) map[string]any {
 	return v
 }
 
-func storedValue(p plantstore.Plant, err error) (any, error) {
+func storedValue(p plantstore.StoredPlant, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := plantValue(p)
+	v := plantValue(p.Plant)
 	v["etag"] = p.ETag()
 	return v, nil
 }
@@ -281,7 +281,7 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 			if err != nil {
 				return values, err
 			}
-			values = append(values, plantValue(p))
+			values = append(values, plantValue(p.Plant))
 		}
 		return values, nil
 	case "export":
@@ -291,7 +291,7 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 			if err != nil {
 				return values, err
 			}
-			values = append(values, plantValue(p))
+			values = append(values, plantValue(p.Plant))
 		}
 		return map[string]any{"plants": values, "cursor": at}, nil
 	case "import":

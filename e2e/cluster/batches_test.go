@@ -17,6 +17,7 @@ import (
 	"plantstore/e2e/harness"
 	"plantstore/internal/postgres"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
 )
 
 // TestBatchesAreLinearizable has two stores write and read a few ids, in batches,
@@ -77,7 +78,7 @@ func TestBatchesAreLinearizable(t *testing.T) {
 
 // seen is the result of a read.
 type seen struct {
-	plant plantstore.Plant
+	plant plantstore.StoredPlant
 	found bool
 }
 
@@ -98,22 +99,19 @@ var plantModel = porcupine.Model{
 		if read, ok := output.(seen); ok {
 			return read == now, now
 		}
-		var current *plantstore.Plant
+		var current *plantstore.StoredPlant
 		if now.found {
 			current = &now.plant
 		}
 		w := input.(plantstore.Write)
-		result := w.Decide(current)
-		if result != output.(plantstore.Result) {
+		change := rules.Decide(&w, current, output.(plantstore.Result).Version)
+		if change.Result != output.(plantstore.Result) {
 			return false, now
 		}
-		switch {
-		case result.Err != nil:
-			return true, now
-		case result.Outcome == plantstore.Deleted:
+		if change.After == nil {
 			return true, seen{}
 		}
-		return true, seen{w.Plant, true}
+		return true, seen{*change.After, true}
 	},
 }
 

@@ -86,7 +86,7 @@ func createReadDelete(c *client.Client, plant plantstore.Plant) error {
 	if err := c.Create(ctx, plant); err != nil {
 		return err
 	}
-	if got, err := c.Get(ctx, plant.ID); err != nil || got != plant {
+	if got, err := c.Get(ctx, plant.ID); err != nil || got.Plant != plant {
 		return fmt.Errorf("get %+v: %+v, %w", plant, got, err)
 	}
 	return c.Delete(ctx, plant.ID, nil)

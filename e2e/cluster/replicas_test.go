@@ -63,9 +63,9 @@ func compete(t *testing.T, id plantstore.ID, clients []*client.Client) {
 	winners := 0
 	for i, err := range errs {
 		switch {
-		case plant(i) == won && err == nil:
+		case plant(i) == won.Plant && err == nil:
 			winners++
-		case plant(i) != won && errors.Is(err, plantstore.ErrIDTaken):
+		case plant(i) != won.Plant && errors.Is(err, plantstore.ErrIDTaken):
 		default:
 			t.Errorf("the store has %+v, and the create of %+v got %v", won, plant(i), err)
 		}

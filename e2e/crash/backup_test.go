@@ -49,7 +49,7 @@ func restoreDrill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored[p.ID] = p
+		stored[p.ID] = p.Plant
 	}
 	kept, missing, wrong := 0, 0, 0
 	for i, writer := range w.Writers {

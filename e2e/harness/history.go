@@ -31,7 +31,7 @@ const groupSize = 5
 
 // group is the plants of one group. The zero Plant stands for none; the workers never
 // write an empty name.
-type group [groupSize]plantstore.Plant
+type group [groupSize]plantstore.StoredPlant
 
 // state is the state of the model.
 type state struct {
@@ -42,8 +42,9 @@ type state struct {
 
 // change is an event of a plant, or the zero change if there is none.
 type change struct {
-	kind  plantstore.EventType
-	plant plantstore.Plant
+	kind    plantstore.EventType
+	plant   plantstore.Plant
+	version plantstore.Version // that it makes
 }
 
 // History is what concurrent workers do to the same few plants, in independent groups,
@@ -108,7 +109,7 @@ func (h *History) Run(t testing.TB, operations int, tally *Tally) {
 	for i := range h.Workers {
 		w := &worker{
 			history: h, client: h.Clients[i%len(h.Clients)], id: h.clientID(),
-			rand: rand.New(rand.NewPCG(h.Seed+uint64(h.Number), uint64(i))), seen: make(map[plantstore.ID]plantstore.Plant),
+			rand: rand.New(rand.NewPCG(h.Seed+uint64(h.Number), uint64(i))), seen: make(map[plantstore.ID]plantstore.StoredPlant),
 		}
 		h.running.Add(1)
 		wg.Go(func() {
@@ -148,13 +149,13 @@ func (h *History) readLog(after plantstore.Cursor) {
 	h.t.Helper()
 	called := h.now()
 	for more := true; more; {
-		page, err := h.Clients[0].EventPage(context.Background(), plantstore.EventQuery{After: after, Limit: 1000})
+		page, err := h.Clients[0].EventPage(context.Background(), plantstore.EventQuery{After: after, Limit: 1000, Details: true})
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		for _, e := range page.Events {
 			if first := h.firstOf(0); e.Plant.ID >= first && e.Plant.ID < h.firstOf(h.Groups) {
-				h.log = append(h.log, change{e.Type, e.Plant})
+				h.log = append(h.log, change{e.Type, e.Plant, e.Version})
 			}
 		}
 		after, more = page.Next, page.More
@@ -220,7 +221,7 @@ type input struct {
 // output is the response to it.
 type output struct {
 	refused plantstore.Code // why, or 0
-	plants  []plantstore.Plant
+	plants  []plantstore.StoredPlant
 	unknown bool // there was no response
 }
 
@@ -229,8 +230,8 @@ type worker struct {
 	history *History
 	client  *client.Client
 	rand    *rand.Rand
-	id      int                                // for Porcupine
-	seen    map[plantstore.ID]plantstore.Plant // as last written or read
+	id      int                                      // for Porcupine
+	seen    map[plantstore.ID]plantstore.StoredPlant // as last read
 }
 
 // choose returns the next operation.
@@ -271,7 +272,7 @@ func (w *worker) choose(n int) input {
 }
 
 func (w *worker) condition(id plantstore.ID) *plantstore.Condition {
-	tag := w.seen[id].ETag() // that of the zero Plant if none was seen
+	tag := w.seen[id].Version.ETag() // that of no plant if none was seen
 	switch w.rand.IntN(6) {
 	case 0:
 		return &plantstore.Condition{Match: []plantstore.ETag{plantstore.AnyETag}}
@@ -299,7 +300,7 @@ func (w *worker) do(in input) bool {
 		op.Output = out
 		w.history.add(op)
 		if w.seen != nil {
-			w.remember(in, out)
+			w.remember(out)
 		}
 		return true
 	case ambiguous:
@@ -317,10 +318,7 @@ func (w *worker) do(in input) bool {
 	return false
 }
 
-func (w *worker) remember(in input, out output) {
-	if in.write != nil && out.refused == 0 && in.write.Op != plantstore.Delete {
-		w.seen[in.write.Plant.ID] = in.write.Plant
-	}
+func (w *worker) remember(out output) {
 	for _, p := range out.plants {
 		w.seen[p.ID] = p
 	}
@@ -335,13 +333,13 @@ func (w *worker) call(in input) (out output, err error) {
 	defer cancel()
 	switch {
 	case in.write == nil && in.limit == 0:
-		var p plantstore.Plant
+		var p plantstore.StoredPlant
 		if p, err = w.client.Get(ctx, in.after+1); err == nil {
-			out.plants = []plantstore.Plant{p}
+			out.plants = []plantstore.StoredPlant{p}
 		}
 	case in.write == nil:
 		var page plantstore.Page
-		page, err = w.client.Page(ctx, plantstore.Query{After: &in.after, Limit: in.limit})
+		page, err = w.client.Page(ctx, plantstore.Query{After: &in.after, Limit: in.limit, Details: true})
 		for _, p := range page.Plants { // those of the next group may follow
 			if p.ID < in.first+groupSize {
 				out.plants = append(out.plants, p)
@@ -352,9 +350,9 @@ func (w *worker) call(in input) (out output, err error) {
 	case in.write.Op == plantstore.Replace:
 		err = w.client.Replace(ctx, in.write.Plant, in.write.If)
 	case in.write.Op == plantstore.Patch:
-		var p plantstore.Plant
+		var p plantstore.StoredPlant
 		if p, err = w.client.Patch(ctx, in.write.Plant.ID, plantstore.PlantPatch{Name: &in.write.Plant.Name}, in.write.If); err == nil {
-			out.plants = []plantstore.Plant{p}
+			out.plants = []plantstore.StoredPlant{p}
 		}
 	default:
 		err = w.client.Delete(ctx, in.write.Plant.ID, in.write.If)
@@ -431,7 +429,11 @@ func (s state) step(in input, got output, log []change) []any {
 		return []any{s}
 	}
 	var states []any
-	plants, event, want := s.plants.after(in)
+	var version plantstore.Version // that a change makes
+	if s.events < len(log) {
+		version = log[s.events].version
+	}
+	plants, event, want := s.plants.after(in, version)
 	next := state{plants, s.events, s.logRead}
 	logged := true
 	if event != (change{}) && !s.logRead {
@@ -448,48 +450,52 @@ func (s state) step(in input, got output, log []change) []any {
 }
 
 // after returns the plants after an operation other than a read of the log, the event of
-// it, and its response.
-func (g group) after(in input) (group, change, output) {
+// it, which makes that version, and its response.
+func (g group) after(in input, version plantstore.Version) (group, change, output) {
 	if in.write == nil && in.limit > 0 {
 		plants := g.from(int(in.after + 1 - in.first))
 		return g, change{}, output{plants: plants[:min(len(plants), in.limit)]}
 	}
 	at := in.after + 1 - in.first
 	was := g[at]
-	var current *plantstore.Plant
-	if was != (plantstore.Plant{}) {
+	var current *plantstore.StoredPlant
+	if was != (plantstore.StoredPlant{}) {
 		current = &was
 	}
 	if in.write == nil {
 		if current == nil {
 			return g, change{}, output{refused: plantstore.ErrNoPlant}
 		}
-		return g, change{}, output{plants: []plantstore.Plant{was}}
+		return g, change{}, output{plants: []plantstore.StoredPlant{was}}
 	}
 	result := in.write.Decide(current)
 	if result.Err != nil {
 		return g, change{}, output{refused: result.Err.(plantstore.Code)}
 	}
-	g[at] = *cmp.Or(result.Patched, &in.write.Plant)
+	after := plantstore.StoredPlant{Plant: *cmp.Or(result.Patched, &in.write.Plant), Version: version, Created: version.Time}
 	var out output
-	if result.Patched != nil {
-		out.plants = []plantstore.Plant{g[at]}
-	}
 	switch result.Outcome {
 	case plantstore.Created:
-		return g, change{plantstore.PlantCreated, g[at]}, out
+		g[at] = after
 	case plantstore.Replaced:
-		return g, change{plantstore.PlantReplaced, g[at]}, out
+		after.Created = was.Created
+		g[at] = after
 	case plantstore.Deleted:
-		g[at] = plantstore.Plant{}
-		return g, change{plantstore.PlantDeleted, was}, out
+		g[at] = plantstore.StoredPlant{}
+		return g, change{plantstore.PlantDeleted, was.Plant, version}, out
+	}
+	if result.Patched != nil {
+		out.plants = []plantstore.StoredPlant{{Plant: g[at].Plant, Version: g[at].Version}}
+	}
+	if kind := result.EventType(); kind != "" {
+		return g, change{kind, g[at].Plant, version}, out
 	}
 	return g, change{}, out
 }
 
 // from returns the plants from that index on.
-func (g group) from(at int) []plantstore.Plant {
-	return slices.DeleteFunc(slices.Clone(g[at:]), func(p plantstore.Plant) bool { return p == plantstore.Plant{} })
+func (g group) from(at int) []plantstore.StoredPlant {
+	return slices.DeleteFunc(slices.Clone(g[at:]), func(p plantstore.StoredPlant) bool { return p == plantstore.StoredPlant{} })
 }
 
 func describe(in input, out output) string {

@@ -221,7 +221,7 @@ func export(c *client.Client, at *plantstore.Cursor) (map[plantstore.ID]plantsto
 		if err != nil {
 			return nil, err
 		}
-		plants[p.ID] = p
+		plants[p.ID] = p.Plant
 	}
 	return plants, nil
 }

@@ -227,7 +227,7 @@ func (w *Workload) Verify(from *client.Client) string {
 		if p.ID <= last {
 			w.t.Errorf("plant %d comes after plant %d", p.ID, last)
 		}
-		stored[p.ID], last = p, p.ID
+		stored[p.ID], last = p.Plant, p.ID
 	}
 	w.verifyTags(from, stored)
 	known, wrong := 0, 0

@@ -16,6 +16,7 @@ import (
 type history struct {
 	*rand.Rand
 	mem    *memtable.Unflushed
+	time   int64
 	log    []memtable.Change
 	states map[plantstore.ID]memtable.Change // the last change of each plant
 }
@@ -32,13 +33,17 @@ var tags = []plantstore.Tag{{}, plantstore.NewTag(""), plantstore.NewTag("a"), p
 // transaction returns a few changes, which are not in the log yet.
 func (h *history) transaction() (changes []memtable.Change) {
 	after := map[plantstore.ID]memtable.Change{}
+	h.time += h.Int64N(2)
 	for range 1 + h.IntN(5) {
 		id := plantstore.ID(h.IntN(40) - 20)
 		was, ok := after[id]
 		if !ok {
 			was, ok = h.states[id]
 		}
-		c := memtable.Change{ID: id, Seq: int64(len(h.log) + len(changes) + 1), Before: was.After}
+		c := memtable.Change{ID: id, Seq: int64(len(h.log) + len(changes) + 1), Time: h.time, Created: h.time, Before: was.After}
+		if ok && !was.Deleted {
+			c.Created = was.Created
+		}
 		if c.Deleted = ok && !was.Deleted && h.IntN(3) == 0; !c.Deleted {
 			c.After, c.Name = tags[h.IntN(len(tags))], strings.Repeat("x", h.IntN(9))
 			if h.IntN(40) == 0 {
@@ -52,8 +57,11 @@ func (h *history) transaction() (changes []memtable.Change) {
 	return changes
 }
 
-func plantOf(c memtable.Change) plantstore.Plant {
-	return plantstore.Plant{ID: c.ID, Name: c.Name, Tag: c.After}
+func plantOf(c memtable.Change) plantstore.StoredPlant {
+	return plantstore.StoredPlant{
+		Plant:   plantstore.Plant{ID: c.ID, Name: c.Name, Tag: c.After},
+		Version: plantstore.Version{Time: c.Time, N: c.Seq}, Created: c.Created,
+	}
 }
 
 func (h *history) commit(changes []memtable.Change) {

@@ -363,7 +363,7 @@ func (m *Mirror) Verify(ctx context.Context) (compared, different int64, err err
 
 // join calls f for every plant of the source's export and the target's, in order of id, with
 // what the target is missing, or nil if both have the same plant.
-func (m *Mirror) join(source, target iter.Seq2[plantstore.Plant, error], f func(*difference) error) error {
+func (m *Mirror) join(source, target iter.Seq2[plantstore.StoredPlant, error], f func(*difference) error) error {
 	nextFrom, stopFrom := iter.Pull2(source)
 	defer stopFrom()
 	nextTo, stopTo := iter.Pull2(target)
@@ -380,8 +380,8 @@ func (m *Mirror) join(source, target iter.Seq2[plantstore.Plant, error], f func(
 		switch {
 		case !inSource:
 			missing = &difference{plantstore.Plant{ID: to.ID}, true}
-		case !inTarget || from != to:
-			missing = &difference{from, false}
+		case !inTarget || from.Plant != to.Plant:
+			missing = &difference{from.Plant, false}
 		}
 		if err := f(missing); err != nil {
 			return err

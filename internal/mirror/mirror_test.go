@@ -10,10 +10,10 @@ import (
 
 // What is kept until it is written is bounded, so a deletion keeps no name and no tag.
 func TestJoinFindsWhatTheTargetIsMissing(t *testing.T) {
-	plants := func(all ...plantstore.Plant) iter.Seq2[plantstore.Plant, error] {
-		return func(yield func(plantstore.Plant, error) bool) {
+	plants := func(all ...plantstore.Plant) iter.Seq2[plantstore.StoredPlant, error] {
+		return func(yield func(plantstore.StoredPlant, error) bool) {
 			for _, p := range all {
-				if !yield(p, nil) {
+				if !yield(plantstore.StoredPlant{Plant: p}, nil) {
 					return
 				}
 			}
@@ -22,7 +22,7 @@ func TestJoinFindsWhatTheTargetIsMissing(t *testing.T) {
 	fern := plantstore.Plant{ID: 1, Name: "Fern", Tag: plantstore.NewTag("x")}
 	oak := plantstore.Plant{ID: 2, Name: "Oak"}
 	for _, test := range []struct {
-		from, to iter.Seq2[plantstore.Plant, error]
+		from, to iter.Seq2[plantstore.StoredPlant, error]
 		want     []*difference
 	}{
 		{plants(), plants(), nil},

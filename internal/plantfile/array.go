@@ -35,7 +35,7 @@ func newArrayReader(in io.Reader, opts Options) (*arrayReader, error) {
 	return a, nil
 }
 
-func (*arrayReader) Failures() Layout { return JSON.Layout() }
+func (*arrayReader) Failures() Layout { return JSON.Layout(false) }
 
 func (a *arrayReader) Next() (Record, error) {
 	a.in.begin(a.dec)

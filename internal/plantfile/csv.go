@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // Delimiter separates the fields of CSV. The zero Delimiter stands for that of the header.
@@ -421,19 +422,24 @@ func appendQuoted(dst, text []byte) []byte {
 
 // appendCSV appends a plant as a record of CSV, with the end of its line. It is read as the same
 // plant.
-func appendCSV(dst []byte, p plantstore.Plant) []byte {
+func appendCSV(dst []byte, p plantstore.StoredPlant, details bool) []byte {
 	dst = strconv.AppendInt(dst, int64(p.ID), 10)
 	dst = appendField(append(dst, ','), p.Name, false)
 	dst = append(dst, ',')
 	if tag, ok := p.Tag.Text(); ok {
 		dst = appendField(dst, tag, true)
 	}
+	if details {
+		dst = append(append(dst, ','), p.Version.String()...)
+		dst = wire.AppendTime(append(dst, ','), p.CreatedAt())
+		dst = wire.AppendTime(append(dst, ','), p.Version.Updated())
+	}
 	return append(dst, '\n')
 }
 
 // Neutralised returns the plant with an apostrophe before each text that a spreadsheet
 // would run as a formula.
-func Neutralised(p plantstore.Plant) plantstore.Plant {
+func Neutralised(p plantstore.StoredPlant) plantstore.StoredPlant {
 	p.Name = neutralisedText(p.Name)
 	if tag, ok := p.Tag.Text(); ok {
 		p.Tag = plantstore.NewTag(neutralisedText(tag))

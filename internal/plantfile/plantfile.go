@@ -51,24 +51,31 @@ func (f Format) Noun() string {
 // and instead of records if there are none.
 type Layout struct{ First, Between, Last, None string }
 
-// Layout returns the layout of a file of the format.
-func (f Format) Layout() Layout {
+// Layout returns the layout of a file of the format, with details or without.
+func (f Format) Layout(details bool) Layout {
 	switch f {
 	case JSON:
 		return Layout{"[\n", ",\n", "\n]\n", "[]\n"}
 	case CSV:
-		return Layout{First: Header, None: Header} // a record ends its line
+		header := Header
+		if details {
+			header = strings.TrimSuffix(Header, "\n") + ",version,created,updated\n"
+		}
+		return Layout{First: header, None: header} // a record ends its line
 	}
 	return Layout{Between: "\n", Last: "\n"}
 }
 
-// Append appends a plant as a record of the format. It fails with ErrNotJSON if a text is not valid
-// UTF-8.
-func (f Format) Append(dst []byte, p plantstore.Plant) ([]byte, error) {
-	if f == CSV {
-		return appendCSV(dst, p), nil
+// Append appends a plant as a record of the format, with details or without. It fails with
+// ErrNotJSON if a text is not valid UTF-8.
+func (f Format) Append(dst []byte, p plantstore.StoredPlant, details bool) ([]byte, error) {
+	switch {
+	case f == CSV:
+		return appendCSV(dst, p, details), nil
+	case details:
+		return wire.AppendStored(dst, p)
 	}
-	return wire.AppendNewPlant(dst, p)
+	return wire.AppendNewPlant(dst, p.Plant)
 }
 
 // Writer writes records to a buffer.
@@ -183,7 +190,7 @@ type lineReader struct {
 	lines *wire.LineReader
 }
 
-func (*lineReader) Failures() Layout { return NDJSON.Layout() }
+func (*lineReader) Failures() Layout { return NDJSON.Layout(false) }
 
 func (l *lineReader) Next() (Record, error) {
 	text, err := l.lines.Next()

@@ -222,12 +222,12 @@ func TestFormulasAreNeutralised(t *testing.T) {
 		"=1": "'=1", "+1": "'+1", "-1": "'-1", "@a": "'@a", "\ta": "'\ta", "\ra": "'\ra", "\na": "'\na",
 		"": "", "a=1": "a=1", "'=1": "'=1", "日": "日",
 	} {
-		got := Neutralised(plantstore.Plant{Name: text, Tag: plantstore.NewTag(text)})
+		got := Neutralised(plantstore.StoredPlant{Plant: plantstore.Plant{Name: text, Tag: plantstore.NewTag(text)}}).Plant
 		if want := (plantstore.Plant{Name: want, Tag: plantstore.NewTag(want)}); got != want {
 			t.Errorf("%q became %v, want %v", text, got, want)
 		}
 	}
-	if got := Neutralised(plantstore.Plant{}); got != (plantstore.Plant{}) {
+	if got := Neutralised(plantstore.StoredPlant{}); got != (plantstore.StoredPlant{}) {
 		t.Errorf("an absent tag became %v", got)
 	}
 }
@@ -247,8 +247,8 @@ func FuzzCSV(f *testing.F) {
 		if tagged {
 			want.Tag = plantstore.NewTag(tag)
 		}
-		file := appendCSV([]byte("id,name,tag\n"), want)
-		file = appendCSV(file, plantstore.Plant{ID: 5, Name: "next"})
+		file := appendCSV([]byte(Header), plantstore.StoredPlant{Plant: want}, false)
+		file = appendCSV(file, plantstore.StoredPlant{Plant: plantstore.Plant{ID: 5, Name: "next"}}, false)
 		records := readAll(t, CSV, string(file))
 		if len(records) != 2 || records[0].Problem != nil {
 			t.Fatalf("%q: %d records, problem %q", file, len(records), records[0].Problem)

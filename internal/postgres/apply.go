@@ -14,7 +14,7 @@ import (
 
 // createPlants is a function, which PostgreSQL plans once for each connection even if the
 // statement has no name: to plan it takes longer than to create a plant.
-var createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, %d)`, newest)
+var createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, $5, %d)`, newest)
 
 // segmentSize is approximately how many bytes of text a row of the log has at most: a reader of
 // one event reads its row.
@@ -45,10 +45,11 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 			return results, orRetry(err, ctx.Err() != nil)
 		}
 	}
-	p := newPlan(batch)
+	p := newPlan(batch, s.lastTime.Load()+1)
 	for delays := fastDelays; ; {
 		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
 		if err == nil {
+			s.sawTime(p.time)
 			if onlyCreates {
 				s.idsTaken.Store(slices.ContainsFunc(p.results, func(r plantstore.Result) bool { return r.EventType() == "" }))
 			}
@@ -89,30 +90,45 @@ func isCreate(w *plantstore.Write) bool { return w.Op == plantstore.Create && w.
 // nothing and returns no results.
 func (s *Store) create(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, len(batch))
-	written := make(map[plantstore.ID]*plantstore.Plant, len(batch))
+	written := make(map[plantstore.ID]*plantstore.StoredPlant, len(batch))
 	plants, by := newColumns(len(batch)), make([]string, 0, len(batch))
 	for i := range batch {
 		write := &batch[i]
-		change := rules.Decide(write, written[write.Plant.ID])
+		change := rules.Decide(write, written[write.Plant.ID], plantstore.Version{N: int64(len(by))})
 		results[i] = change.Result
 		if plant := change.Logged(); plant != nil { // or the batch has it twice
 			written[plant.ID] = plant
-			plants.add(plant)
+			plants.add(&plant.Plant)
 			by = append(by, write.By)
 		}
 	}
-	created := false
+	var at *int64
 	err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, createPlants, plants.ids, plants.names, plants.tags, by).Scan(&created)
+		err := c.QueryRow(ctx, createPlants, plants.ids, plants.names, plants.tags, by, s.lastTime.Load()+1).Scan(&at)
 		if sqlState(err) == uniqueViolation {
 			return nil
 		}
 		return err
 	})
-	if err != nil || !created {
+	if err != nil || at == nil {
 		return nil, err
 	}
+	for i := range results {
+		results[i].Version.Time = *at
+	}
+	s.sawTime(*at)
 	return results, nil
+}
+
+// sawTime takes note of the time of an event, so that the next batch has a later one from the
+// start, also if the database's clock was set back.
+func (s *Store) sawTime(at int64) {
+	for {
+		last := s.lastTime.Load()
+		if at <= last || s.lastTime.CompareAndSwap(last, at) {
+			return
+		}
+	}
 }
 
 // columns are plants as the database stores them.

@@ -33,12 +33,14 @@ func noneMatch(tags ...plantstore.ETag) *plantstore.Condition {
 	return &plantstore.Condition{NoneMatch: tags}
 }
 
-// applyRetrying applies a batch again after ErrRetry, as commit.Writer does.
-func applyRetrying(ctx context.Context, s *Store, batch []plantstore.Write) ([]plantstore.Result, error) {
+// applyRetrying applies a batch again after ErrRetry, and what is left of it, as commit.Writer does.
+func applyRetrying(ctx context.Context, s *Store, batch []plantstore.Write) (all []plantstore.Result, err error) {
 	for {
-		results, err := s.Apply(ctx, batch)
-		if !errors.Is(err, plantstore.ErrRetry) || ctx.Err() != nil {
-			return results, err
+		results, err := s.Apply(ctx, batch[len(all):])
+		all = append(all, results...)
+		retry := errors.Is(err, plantstore.ErrRetry) && ctx.Err() == nil
+		if !retry && (err != nil || len(all) == len(batch)) {
+			return all, err
 		}
 	}
 }
@@ -164,7 +166,7 @@ func TestBatchLargerThanAStatement(t *testing.T) {
 	for _, batch := range [][]plantstore.Write{creates, replaces} {
 		apply(t, s, batch...)
 		for _, w := range batch {
-			if got, err := s.Plant(t.Context(), w.Plant.ID); err != nil || got != w.Plant {
+			if got, err := s.Plant(t.Context(), w.Plant.ID); err != nil || got.Plant != w.Plant {
 				t.Fatalf("plant %d has %d bytes, %v", w.Plant.ID, len(got.Name), err)
 			}
 		}

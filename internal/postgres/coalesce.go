@@ -35,14 +35,14 @@ type coalescer struct {
 type coalescedRead struct {
 	ids    []int64
 	done   chan struct{}
-	plants []plantstore.Plant
+	plants []plantstore.StoredPlant
 	err    error
 }
 
 var errPanicked = errors.New("the query that this read shares panicked")
 
 // Plant returns the plant with that id.
-func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
+func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.StoredPlant, error) {
 	r, first := s.reads.join(id)
 	if first {
 		// The other callers must get their plants even if this one disconnects.
@@ -51,14 +51,14 @@ func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, 
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		return plantstore.Plant{}, ctx.Err()
+		return plantstore.StoredPlant{}, ctx.Err()
 	}
 	if r.err != nil {
-		return plantstore.Plant{}, r.err
+		return plantstore.StoredPlant{}, r.err
 	}
-	i := slices.IndexFunc(r.plants, func(p plantstore.Plant) bool { return p.ID == id })
+	i := slices.IndexFunc(r.plants, func(p plantstore.StoredPlant) bool { return p.ID == id })
 	if i < 0 {
-		return plantstore.Plant{}, plantstore.ErrNoPlant
+		return plantstore.StoredPlant{}, plantstore.ErrNoPlant
 	}
 	return r.plants[i], nil
 }
@@ -93,7 +93,7 @@ func (s *Store) runRead(ctx context.Context, r *coalescedRead) {
 	defer close(r.done)
 	r.err = s.retryCall(ctx, s.lookups, func(ctx context.Context, c *pgx.Conn) (err error) {
 		rows, _ := c.Query(ctx, selectPlants, r.ids) // CollectRows returns the error
-		r.plants, err = pgx.CollectRows(rows, rowPlant)
+		r.plants, err = pgx.CollectRows(rows, rowStored)
 		return err
 	})
 	if r.err != nil && ctx.Err() != nil {

@@ -45,7 +45,7 @@ func TestConcurrentReadsAreCoalesced(t *testing.T) {
 			}
 			got, err := s.Plant(t.Context(), id)
 			switch {
-			case i%2 == 0 && (err != nil || got != plant(id, fmt.Sprint("fern ", id))):
+			case i%2 == 0 && (err != nil || got.Plant != plant(id, fmt.Sprint("fern ", id))):
 				t.Errorf("plant %d: %+v, %v", id, got, err)
 			case i%2 == 1 && !errors.Is(err, plantstore.ErrNoPlant):
 				t.Errorf("plant %d: %+v, %v, want ErrNoPlant", id, got, err)
@@ -67,7 +67,7 @@ func TestCoalescedReadsAreBounded(t *testing.T) {
 	for i := range 3*maxReadIDs + 1 {
 		callers.Go(func() {
 			id := plantstore.ID(i % 10)
-			if got, err := s.Plant(t.Context(), id); err != nil || got != plant(id, fmt.Sprint("fern ", id)) {
+			if got, err := s.Plant(t.Context(), id); err != nil || got.Plant != plant(id, fmt.Sprint("fern ", id)) {
 				t.Errorf("plant %d: %+v, %v", id, got, err)
 			}
 		})
@@ -91,7 +91,7 @@ func TestCoalescedReadSurvivesItsFirstCaller(t *testing.T) {
 	})
 	testenv.WaitFor(t, "the first read to be queued", func() bool { return queuedReads(s) == 1 })
 	callers.Go(func() {
-		if got, err := s.Plant(t.Context(), 2); err != nil || got != plant(2, "fern 2") {
+		if got, err := s.Plant(t.Context(), 2); err != nil || got.Plant != plant(2, "fern 2") {
 			t.Errorf("the other caller: %+v, %v", got, err)
 		}
 	})
@@ -126,7 +126,7 @@ func TestCoalescedReadThatPanics(t *testing.T) {
 	release()
 	callers.Wait()
 	s.lookups = pool
-	if got, err := s.Plant(t.Context(), 2); err != nil || got != plant(2, "fern 2") {
+	if got, err := s.Plant(t.Context(), 2); err != nil || got.Plant != plant(2, "fern 2") {
 		t.Errorf("the next read: %+v, %v", got, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"plantstore"
 	"plantstore/internal/commit"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
 
@@ -99,10 +100,16 @@ func TestUnknownOutcome(t *testing.T) {
 				}
 				wantCut(t, f)
 				for i, r := range results {
-					if r != c.want[i] {
-						t.Errorf("write %d: %v, want %v", i+1, r, c.want[i])
+					if want := c.want[i]; r.Err != want.Err || r.Outcome != want.Outcome {
+						t.Errorf("write %d: %v, want %v", i+1, r, want)
+					}
+					// The versions are not lost with the connection.
+					p, err := s.Plant(t.Context(), c.batch[i].Plant.ID)
+					if r.Err == nil && err == nil && p.Plant == c.batch[i].Plant && p.Version != r.Version {
+						t.Errorf("write %d made the version %s, but plant %v has %s", i+1, r.Version, p.Plant, p.Version)
 					}
 				}
+				storetest.CheckDetails(t, s)
 				wantAll(t, s, c.left...)
 			})
 		}
@@ -132,7 +139,7 @@ func wantAll(t testing.TB, s *Store, want ...plantstore.Plant) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, p)
+		got = append(got, p.Plant)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the store contains %v, want %v", got, want)
@@ -161,7 +168,7 @@ func TestUnknownOutcomeOfCreates(t *testing.T) {
 			}
 			wantCut(t, f)
 			results, err := s.Apply(t.Context(), batch)
-			if err != nil || results[0] != (plantstore.Result{Outcome: want}) || results[1] != results[0] {
+			if err != nil || results[0].Outcome != want || results[1].Outcome != want {
 				t.Errorf("Apply again: %v, %v", results, err)
 			}
 			wantAll(t, s, plant(1, "fern"), plant(2, "rose"))
@@ -411,15 +418,15 @@ func (c *client) run(stop <-chan struct{}, done *atomic.Int64) error {
 		}
 		p := plant(c.next, "fern")
 		c.next++
-		if _, err := c.writer.Write(context.Background(), create(p)); err != nil {
+		made, err := c.writer.Write(context.Background(), create(p))
+		if err != nil {
 			return fmt.Errorf("create %d: %w", p.ID, err)
 		}
 		c.plants[p.ID] = p
 		switch i % 8 {
 		case 1:
-			old := p
 			p.Name = "rose"
-			w := replace(p, &plantstore.Condition{Match: []plantstore.ETag{old.ETag()}})
+			w := replace(p, &plantstore.Condition{Match: []plantstore.ETag{made.Version.ETag()}})
 			if result, err := c.writer.Write(context.Background(), w); err != nil || result.Outcome != plantstore.Replaced {
 				return fmt.Errorf("replace %d: %v, %w", p.ID, result, err)
 			}
@@ -497,7 +504,7 @@ func wantAcknowledged(t *testing.T, s *Store, clients []*client) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored[p.ID] = p
+		stored[p.ID] = p.Plant
 	}
 	for _, c := range clients {
 		for id, want := range c.plants {

@@ -72,7 +72,7 @@ func TestNoWriteReachesANewerSchema(t *testing.T) {
 		"delete":           write(remove(1)),
 		"fetch results": func(ctx context.Context) error {
 			return s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-				p := newPlan(two)
+				p := newPlan(two, 0)
 				p.batchID.Bytes[15] = 1
 				_, err := p.fetchResults(ctx, c)
 				return err
@@ -159,7 +159,7 @@ func TestMigrationWaitsForTransactions(t *testing.T) {
 	s := openReady(t, url)
 	var migration sync.WaitGroup
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
-		p := newPlan([]plantstore.Write{replace(plant(1, "fern"), nil)})
+		p := newPlan([]plantstore.Write{replace(plant(1, "fern"), nil)}, 0)
 		if err := p.lock(ctx, c); err != nil {
 			return err
 		}

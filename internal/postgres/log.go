@@ -25,25 +25,10 @@ var rowSize = strconv.Itoa(rowOverhead) +
 // The statements of the log. A transaction that appends locks the row of log_state after
 // everything else that can block. The lock on that row lasts until the commit is
 // visible, so no transaction with a larger seq commits before one with a smaller.
-var (
+const (
 	now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
-	// lockLog MUST be a statement of its own before appendLog, in a transaction that is READ
-	// COMMITTED: appendLog then sees what was appended while lockLog waited.
-	lockLog = `SELECT FROM log_state WHERE id = 1 FOR UPDATE`
-	// appendLog takes the plants without a name from the table. $6 is how many more
-	// plants there are. If log_state has no row, the events have no number, and it fails.
-	appendLog = `WITH events AS (
-			SELECT $1::text[] AS "by", $2::smallint[] AS type, $3::bigint[] AS id,
-				array_agg(coalesce(new.name, (SELECT name FROM stored_plants WHERE id = new.id)) ORDER BY n) AS name,
-				array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM stored_plants WHERE id = new.id) ELSE new.tag END ORDER BY n) AS tag
-			FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS new (id, name, tag, n)
-		), sized AS (
-			SELECT *, ` + rowSize + ` AS size FROM events
-		)
-		INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
-		SELECT last.seq + 1, greatest(last.time, ` + now + `), sized.*, last.plants + $6, last.total_bytes + size
-		FROM sized LEFT JOIN log_end() AS last ON true`
+	appendLog = `SELECT append_log($1, $2, $3, $4, $5, $6, $7, $8)`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, plants, bytes FROM log_end()`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
@@ -215,7 +200,7 @@ func (s *logState) event(r segment, i int) (e plantstore.Event, err error) {
 		e.Token = &token
 		return e, nil
 	}
-	e.Plant = plantOf(r.ids[i], r.names[i], r.tags[i])
+	e.Plant, e.Version = plantOf(r.ids[i], r.names[i], r.tags[i]), plantstore.Version{Time: r.time, N: int64(i)}
 	return e, nil
 }
 

@@ -16,16 +16,19 @@ import (
 
 // The statements of a plan, in their order.
 const (
-	fetchAttempt = `UPDATE batches SET at = now() WHERE id = $1 RETURNING attempt`
-	selectPlants = `SELECT id, name, tag FROM stored_plants WHERE id = ANY ($1::bigint[])`
+	fetchAttempt = `UPDATE batches SET at = now() WHERE id = $1 RETURNING attempt, coalesce(time, 0)`
+	selectTime   = `SELECT greatest($1, ` + now + `)`
+	selectPlants = `SELECT ` + storedColumns + ` FROM stored_plants WHERE id = ANY ($1::bigint[])`
 	lockPlants   = selectPlants + ` ORDER BY id FOR UPDATE`
-	insertPlants = `INSERT INTO stored_plants (id, name, tag)
-		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
+	insertPlants = `INSERT INTO stored_plants (id, name, tag, n, updated)
+		SELECT id, name, tag, n, $5 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[]) AS new (id, name, tag, n)
 		ON CONFLICT (id) DO NOTHING`
 	insertAttempt = `INSERT INTO batches (id, attempt) VALUES ($1, $2)`
-	replacePlants = `INSERT INTO stored_plants (id, name, tag)
-		SELECT id, name, tag FROM unnest($1::bigint[], $2::text[], $3::text[]) AS new (id, name, tag)
-		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag`
+	// replacePlants takes the time of the last event if it is given none.
+	replacePlants = `INSERT INTO stored_plants (id, name, tag, n, updated, created)
+		SELECT id, name, tag, n, coalesce($5, (SELECT time FROM log ORDER BY first DESC LIMIT 1)), created
+		FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $6::bigint[]) AS new (id, name, tag, n, created)
+		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag, n = excluded.n, updated = excluded.updated, created = excluded.created`
 	deletePlants = `DELETE FROM stored_plants WHERE id = ANY ($1::bigint[])`
 )
 
@@ -38,6 +41,8 @@ var errConflict = errors.New("a concurrent write changed the same plant")
 type plan struct {
 	batchID  pgtype.UUID // the key of the batch in the database
 	batch    []plantstore.Write
+	least    int64 // the least time that its events may have
+	time     int64 // of its events, as far as it is known
 	results  []plantstore.Result
 	attempts [][]plantstore.Result // the results of each transaction that may have been committed
 	logged   []loggedPlant         // what the log gets of each write that changes something
@@ -46,8 +51,8 @@ type plan struct {
 
 // loggedPlant is a plant after a change, or before a deletion.
 type loggedPlant struct {
-	plant *plantstore.Plant // nil for the plant that was found, which is not kept
-	size  int               // of its text
+	plant *plantstore.StoredPlant // nil for the plant that was found, which is not kept
+	size  int                     // of its text
 }
 
 // row is a row of the table plants that a batch writes to.
@@ -56,8 +61,9 @@ type row struct {
 	writes      []int // indexes into the batch, in order
 	createsOnly bool  // all of those are creates without a condition
 	action      action
-	logsFound   bool              // the log needs the plant that was found there, because a write deletes it
-	after       *plantstore.Plant // the plant to leave there, if the action needs one
+	logsFound   bool                    // the log needs the plant that was found there, because a write deletes it
+	after       *plantstore.StoredPlant // the plant to leave there, if the action needs one
+	created     bool                    // the batch has created it
 }
 
 // action is what has to be done to a row. The plant that was found there is not kept:
@@ -74,9 +80,16 @@ const (
 	holdRow
 )
 
-func newPlan(batch []plantstore.Write) *plan {
-	p := &plan{batchID: pgtype.UUID{Valid: true}, batch: batch, logged: make([]loggedPlant, len(batch))}
+func newPlan(batch []plantstore.Write, least int64) *plan {
+	p := &plan{batchID: pgtype.UUID{Valid: true}, least: least}
 	rand.Read(p.batchID.Bytes[:])
+	p.take(batch)
+	return p
+}
+
+// take plans a batch.
+func (p *plan) take(batch []plantstore.Write) {
+	p.batch, p.logged = batch, make([]loggedPlant, len(batch))
 	order := make([]int, len(batch))
 	for i := range order {
 		order[i] = i
@@ -93,7 +106,6 @@ func newPlan(batch []plantstore.Write) *plan {
 		r.writes = order[start:end]
 		p.rows = append(p.rows, r)
 	}
-	return p
 }
 
 // transact applies the batch in one transaction. Two of them never deadlock: each
@@ -123,28 +135,48 @@ func (p *plan) maybeCommitted() bool { return len(p.attempts) > 0 }
 // fetchResults finds out which of the attempts was committed, if any. It does so by an update,
 // whose commit waits for the standbys: the earlier commit may not have.
 func (p *plan) fetchResults(ctx context.Context, c *pgx.Conn) (found bool, err error) {
-	var attempt *int
-	err = inTransaction(ctx, c, func() (err error) {
-		attempt, err = queryOne(ctx, c, pgx.RowTo[*int], nil, fetchAttempt, p.batchID)
+	var attempt int
+	var at int64
+	err = inTransaction(ctx, c, func() error {
+		err := c.QueryRow(ctx, fetchAttempt, p.batchID).Scan(&attempt, &at)
+		found = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
 		return err
 	})
-	if err != nil || attempt == nil {
+	if err != nil || !found {
 		return false, err
 	}
-	p.results = p.attempts[*attempt]
+	p.time, p.results = at, p.attempts[attempt]
+	p.setVersions()
 	return true, nil
+}
+
+// setVersions sets the versions in the results, whose events have the time of the plan.
+func (p *plan) setVersions() {
+	batch := p.batch[:len(p.results)]                                  // of the attempt, which may have been longer
+	made := make(map[plantstore.ID]plantstore.Version, len(p.results)) // by the batch
+	n := int64(0)
+	for i := range p.results {
+		r := &p.results[i]
+		if r.EventType() != "" {
+			made[batch[i].Plant.ID] = plantstore.Version{Time: p.time, N: n}
+			n++
+		}
+		if version, ok := made[batch[i].Plant.ID]; ok { // or it is that of the plant that was found
+			r.Version = version
+		}
+	}
 }
 
 // lock begins the transaction, and reads the plants that exist. It locks them, except where
 // all writes are creates: those change no plant.
 func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	p.results = make([]plantstore.Result, len(p.batch))
-	for _, r := range p.rows {
-		p.decide(r, nil)
-	}
 	decide := func(found pgx.Rows) error {
 		for found.Next() {
-			current, err := rowPlant(found)
+			current, err := rowStored(found)
 			if err != nil {
 				return err
 			}
@@ -155,19 +187,58 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	}
 	var b pgx.Batch
 	queueBegin(&b)
+	b.Queue(selectTime, p.least).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&p.time)
+		for _, r := range p.rows {
+			p.decide(r, nil)
+		}
+		return err
+	})
 	b.Queue(lockPlants, ids(p.filter(func(r *row) bool { return !r.createsOnly }))).Query(decide)
 	b.Queue(selectPlants, ids(p.filter(func(r *row) bool { return r.createsOnly }))).Query(decide)
-	return c.SendBatch(ctx, &b).Close()
+	if err := c.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	if n := p.fits(); n < len(p.batch) {
+		p.take(p.batch[:n])
+		if _, err := c.Exec(ctx, "ROLLBACK"); err != nil {
+			return err
+		}
+		return p.lock(ctx, c)
+	}
+	n := int64(0) // the place of the next event
+	for i := range p.results {
+		if p.results[i].EventType() != "" {
+			if plant := p.logged[i].plant; plant != nil {
+				plant.Version.N = n
+			}
+			n++
+		}
+	}
+	return nil
+}
+
+// fits returns how many writes of the batch, one at least, have events that fit into one row of
+// the log.
+func (p *plan) fits() int {
+	size := 0
+	for i := range p.batch {
+		if size += p.logged[i].size; size > segmentSize && i > 0 {
+			return i
+		}
+	}
+	return len(p.batch)
 }
 
 // decide decides the writes to a row where a plant was found, or nil.
-func (p *plan) decide(r *row, found *plantstore.Plant) {
+func (p *plan) decide(r *row, found *plantstore.StoredPlant) {
 	current := found
-	r.logsFound = false
-	var deleted *plantstore.Plant // the last that was the batch's own
+	r.logsFound, r.created = false, false
+	var deleted *plantstore.StoredPlant // the last that was the batch's own
 	for _, i := range r.writes {
-		change := rules.Decide(&p.batch[i], current)
+		change := rules.Decide(&p.batch[i], current, plantstore.Version{Time: p.time})
 		p.results[i], current = change.Result, change.After
+		p.logged[i] = loggedPlant{}
 		plant := change.Logged()
 		if plant == nil {
 			continue
@@ -175,6 +246,7 @@ func (p *plan) decide(r *row, found *plantstore.Plant) {
 		p.logged[i] = loggedPlant{plant, plant.TextSize()}
 		switch {
 		case current != nil:
+			r.created = r.created || change.Outcome == plantstore.Created
 		case plant == found:
 			r.logsFound, p.logged[i].plant = true, nil
 		default:
@@ -190,7 +262,7 @@ func (p *plan) decide(r *row, found *plantstore.Plant) {
 		r.action, r.after = insertRow, current
 	case current == nil:
 		r.action = deleteRow
-	case *found != *current:
+	default:
 		r.action, r.after = replaceRow, current
 	}
 }
@@ -201,7 +273,7 @@ func (p *plan) insert(ctx context.Context, c *pgx.Conn) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	inserted, err := c.Exec(ctx, insertPlants, after(rows)...)
+	inserted, err := c.Exec(ctx, insertPlants, append(after(rows), p.time)...)
 	if err == nil && inserted.RowsAffected() < int64(len(rows)) {
 		return errConflict
 	}
@@ -223,6 +295,7 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 	switch {
 	case err == nil, c.IsClosed():
 		p.attempts = append(p.attempts, p.results)
+		p.setVersions()
 	case sqlState(err) == uniqueViolation:
 		return errConflict
 	}
@@ -230,11 +303,15 @@ func (p *plan) finish(ctx context.Context, c *pgx.Conn) error {
 }
 
 // queueChanges queues the replacements and deletions of the rows with this value of
-// logsFound.
+// logsFound. The time of the events is known only once the log has them.
 func (p *plan) queueChanges(b *pgx.Batch, logsFound bool) {
 	replaced := p.filter(func(r *row) bool { return r.logsFound == logsFound && r.action == replaceRow })
 	if len(replaced) > 0 {
-		b.Queue(replacePlants, after(replaced)...)
+		var at *int64
+		if !logsFound {
+			at = &p.time
+		}
+		b.Queue(replacePlants, append(after(replaced), at, created(replaced))...)
 	}
 	deleted := p.filter(func(r *row) bool { return r.logsFound == logsFound && (r.action == deleteRow || r.action == holdRow) })
 	if len(deleted) > 0 {
@@ -249,34 +326,25 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	var types []int16
 	var ids []int64
 	var names, tags []*string
-	size, added := 0, int64(0)
-	queue := func() {
-		if len(ids) > 0 {
-			b.Queue(lockLog)
-			b.Queue(appendLog, by, types, ids, names, tags, added)
-			by, types, ids, names, tags, size, added = nil, nil, nil, nil, nil, 0, 0
-		}
-	}
+	added := int64(0)
 	for i := range p.batch {
 		kind := p.results[i].EventType()
 		if kind == "" {
 			continue
 		}
-		if size > segmentSize {
-			queue()
-		}
-		write, logged := &p.batch[i], p.logged[i]
-		size += logged.size
 		added += rules.PlantsAdded(kind)
 		var name, tag *string
-		if logged.plant != nil {
+		if logged := p.logged[i].plant; logged != nil {
 			var stored string
-			stored, tag = text(logged.plant)
+			stored, tag = text(&logged.Plant)
 			name = &stored
 		}
+		write := &p.batch[i]
 		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
 	}
-	queue()
+	if len(ids) > 0 {
+		b.Queue(appendLog, by, types, ids, names, tags, added, p.time, p.batchID).QueryRow(func(row pgx.Row) error { return row.Scan(&p.time) })
+	}
 }
 
 // filter returns the rows for which keep returns true.
@@ -298,11 +366,23 @@ func ids(rows []*row) []int64 {
 	return ids
 }
 
-// after returns the columns of the plants to leave in the rows.
+// after returns the columns of the plants to leave in the rows, except their times.
 func after(rows []*row) []any {
-	plants := newColumns(len(rows))
-	for _, r := range rows {
-		plants.add(r.after)
+	plants, n := newColumns(len(rows)), make([]int32, len(rows))
+	for i, r := range rows {
+		plants.add(&r.after.Plant)
+		n[i] = int32(r.after.Version.N)
 	}
-	return []any{plants.ids, plants.names, plants.tags}
+	return []any{plants.ids, plants.names, plants.tags, n}
+}
+
+// created returns when the plants to leave in the rows were created, as the database stores that.
+func created(rows []*row) []*int64 {
+	times := make([]*int64, len(rows))
+	for i, r := range rows {
+		if !r.created {
+			times[i] = &r.after.Created
+		}
+	}
+	return times
 }

@@ -71,7 +71,7 @@ func useAll(ctx context.Context, s *Store, id plantstore.ID) error {
 		err = errors.Join(err, fmt.Errorf("plant %d is %q, %w", id, p.Name, failed))
 	}
 	page, failed := s.List(ctx, plantstore.Query{Limit: 1000})
-	if failed != nil || !slices.ContainsFunc(page.Plants, func(p plantstore.Plant) bool { return p.ID == id }) {
+	if failed != nil || !slices.ContainsFunc(page.Plants, func(p plantstore.StoredPlant) bool { return p.ID == id }) {
 		err = errors.Join(err, fmt.Errorf("a list has no plant %d, %w", id, failed))
 	}
 	_, failed = s.Events(ctx, plantstore.EventQuery{Limit: 10})

@@ -117,7 +117,8 @@ type Store struct {
 
 	roundTrip atomic.Int64 // see RoundTrip
 
-	idsTaken atomic.Bool // the last batch of creates had an id that was taken
+	lastTime atomic.Int64 // the time of the last event that this server knows
+	idsTaken atomic.Bool  // the last batch of creates had an id that was taken
 	changes  rules.Notifier
 
 	// logAge and logBytes say how much of the log is kept.

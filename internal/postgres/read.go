@@ -28,12 +28,15 @@ const (
 )
 
 const (
-	selectPage = `SELECT id, name, tag FROM stored_plants WHERE id >= $1 ORDER BY id LIMIT $2`
-	selectIDs  = `SELECT id, name, tag FROM stored_plants WHERE id >= $1 AND id = ANY ($3::bigint[]) ORDER BY id LIMIT $2`
+	// storedColumns are the columns that rowStored reads.
+	storedColumns = `id, name, tag, updated, n, coalesce(created, updated)`
+
+	selectPage = ` FROM stored_plants WHERE id >= $1 ORDER BY id LIMIT $2`
+	selectIDs  = ` FROM stored_plants WHERE id >= $1 AND id = ANY ($3::bigint[]) ORDER BY id LIMIT $2`
 	// selectTagged expresses = by >= and <=, so that only the index on tags provides
 	// the requested order. Otherwise the planner may go through all plants in the hope
 	// of finding enough with the tag early, and a rare tag takes it to the end.
-	selectTagged = `SELECT id, name, tag FROM stored_plants
+	selectTagged = ` FROM stored_plants
 		WHERE tag IS NOT NULL
 			AND ((left(tag, 100) COLLATE "C"), id) >= (left($3, 100), $1)
 			AND (left(tag, 100) COLLATE "C") <= left($3, 100)
@@ -82,11 +85,11 @@ func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], s
 // Decide decides the writes from one snapshot.
 func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Result, error) {
-		return rules.DecideEach(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
+		return rules.DecideEach(batch, func(ids []plantstore.ID, found func(plantstore.StoredPlant)) error {
 			rows, _ := c.Query(ctx, selectPlants, ids) // Err has what was wrong with it
 			defer rows.Close()
 			for rows.Next() {
-				p, err := rowPlant(rows)
+				p, err := rowStored(rows)
 				if err != nil {
 					return err
 				}
@@ -114,15 +117,15 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer
 // does, so scans have a pool of their own: nothing else waits for them.
-func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
-	return func(yield func(plantstore.Plant, error) bool) {
-		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
-			yield(plantstore.Plant{}, err)
+func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	return func(yield func(plantstore.StoredPlant, error) bool) {
+		if err := s.runScan(ctx, q, at, func(p plantstore.StoredPlant) bool { return yield(p, nil) }); err != nil {
+			yield(plantstore.StoredPlant{}, err)
 		}
 	}
 }
 
-func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
+func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.StoredPlant) bool) error {
 	matches := match.Filter(q)
 	yielded, stopped := false, false
 	var err error
@@ -141,9 +144,9 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					}
 					*at = plantstore.Position{Store: state.Store, Seq: state.Last, Time: state.time}.Cursor()
 				}
-				return each(ctx, c, q, fetchSize, func(p plantstore.Plant) bool {
+				return each(ctx, c, q, fetchSize, func(p plantstore.StoredPlant) bool {
 					timeout.Stop()
-					if matches(p) {
+					if matches(p.Plant) {
 						yielded = true
 						stopped = !yield(p)
 					}
@@ -166,12 +169,19 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 // each calls f with the plants that have one of the query's ids, or else a tag that starts like its
 // own, and whose id is greater than its After, in order of id, until f returns false. It fetches that
 // many at a time.
-func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.Plant) bool) error {
+func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.StoredPlant) bool) error {
 	query, args := selectPage, []any{int64(math.MinInt64), fetch}
 	if text, ok := q.Tag.Text(); q.IDs != nil {
 		query, args = selectIDs, append(args, q.IDs)
 	} else if ok {
 		query, args = selectTagged, append(args, escape(text))
+	}
+	columns, stored := "id, name, tag", func(row pgx.CollectableRow) (plantstore.StoredPlant, error) {
+		p, err := rowPlant(row)
+		return plantstore.StoredPlant{Plant: p}, err
+	}
+	if q.Details {
+		columns, stored = storedColumns, rowStored
 	}
 	for q.After == nil || *q.After < math.MaxInt64 {
 		if q.After != nil {
@@ -179,7 +189,7 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f fun
 		}
 		fetched := 0
 		var last plantstore.ID
-		for p, err := range inOrder(ctx, c, rowPlant, query, args...) {
+		for p, err := range inOrder(ctx, c, stored, "SELECT "+columns+query, args...) {
 			if err != nil || !f(p) {
 				return err
 			}
@@ -213,6 +223,16 @@ func rowPlant(row pgx.CollectableRow) (plantstore.Plant, error) {
 	var tag *string
 	err := row.Scan(&id, &name, &tag)
 	return plantOf(id, name, tag), err
+}
+
+// rowStored returns the plant in a row of the storedColumns.
+func rowStored(row pgx.CollectableRow) (p plantstore.StoredPlant, err error) {
+	var id int64
+	var name string
+	var tag *string
+	err = row.Scan(&id, &name, &tag, &p.Version.Time, &p.Version.N, &p.Created)
+	p.Plant = plantOf(id, name, tag)
+	return p, err
 }
 
 // plantOf returns the plant that the database stores as these columns.

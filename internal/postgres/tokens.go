@@ -148,10 +148,9 @@ func (tx transaction) SetRevoked(hash plantstore.TokenHash, at int64) error {
 }
 
 func (tx transaction) LogToken(kind plantstore.EventType, value, by string) error {
-	var b pgx.Batch
-	b.Queue(lockLog)
-	b.Queue(appendLog, []string{by}, []int16{int16(kind.Number())}, []int64{0}, []*string{&value}, []*string{nil}, 0)
-	return tx.c.SendBatch(tx.ctx, &b).Close()
+	_, err := tx.exec(`SELECT append_log($1, $2, $3, $4, $5, 0, `+now+`, NULL)`,
+		[]string{by}, []int16{int16(kind.Number())}, []int64{0}, []string{value}, []*string{nil})
+	return err
 }
 
 // Tokens returns all tokens in the order of their creation.

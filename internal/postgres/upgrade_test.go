@@ -88,13 +88,13 @@ func wantPlants(t *testing.T, s *Store, want []plantstore.Plant) {
 	t.Helper()
 	wantAll(t, s, want...)
 	tropical := plantstore.NewTag("tropical")
-	var wantTropical []plantstore.Plant
+	var wantTropical []plantstore.ID
 	for _, p := range want {
-		if got, err := s.Plant(t.Context(), p.ID); err != nil || got != p {
+		if got, err := s.Plant(t.Context(), p.ID); err != nil || got.Plant != p {
 			t.Errorf("plant %d is %+v, %v, want %+v", p.ID, got, err, p)
 		}
 		if p.Tag == tropical {
-			wantTropical = append(wantTropical, p)
+			wantTropical = append(wantTropical, p.ID)
 		}
 	}
 	if stats, err := s.Stats(t.Context()); err != nil || stats.Plants != int64(len(want)) {
@@ -116,7 +116,7 @@ func wantPlants(t *testing.T, s *Store, want []plantstore.Plant) {
 		}
 	}
 	page, err := s.List(t.Context(), plantstore.Query{Tag: tropical, Limit: 100})
-	if err != nil || !slices.Equal(page.Plants, wantTropical) {
+	if err != nil || !slices.EqualFunc(page.Plants, wantTropical, func(p plantstore.StoredPlant, id plantstore.ID) bool { return p.ID == id }) {
 		t.Errorf("List by tag: %+v, %v, want %+v", page.Plants, err, wantTropical)
 	}
 }
@@ -158,7 +158,14 @@ func TestOlderSchemaIsUpgraded(t *testing.T) {
 	last := want[len(want)-1]
 	want = want[:len(want)-1]
 	apply(t, s, create(fern))
-	apply(t, s, replace(want[0], &plantstore.Condition{Match: []plantstore.ETag{oldPlants[0].ETag()}}))
+	old, err := s.Plant(t.Context(), want[0].ID)
+	if err != nil || old.Created != 0 || old.Version != (plantstore.Version{}) {
+		t.Errorf("a plant of release 0.2.0 is %+v, %v", old, err)
+	}
+	apply(t, s, replace(want[0], &plantstore.Condition{Match: []plantstore.ETag{old.ETag()}}))
+	if now, err := s.Plant(t.Context(), want[0].ID); err != nil || now.Created != 0 || now.Version == old.Version {
+		t.Errorf("once it was replaced, it is %+v, %v", now, err)
+	}
 	apply(t, s, remove(last.ID))
 	wantPlants(t, s, want)
 }

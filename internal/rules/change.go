@@ -9,16 +9,21 @@ import (
 // Change is what a write does to the plant under its id.
 type Change struct {
 	plantstore.Result
-	Before, After *plantstore.Plant // nil where there is none
+	Before, After *plantstore.StoredPlant // nil where there is none
 }
 
 // Decide decides a write to the current plant, which is nil if there is none. Outcomes, events
 // and what a batch leaves under each id follow from the changes of its writes, in their order.
-func Decide(w *plantstore.Write, current *plantstore.Plant) Change {
+// If there is a change, it makes this version.
+func Decide(w *plantstore.Write, current *plantstore.StoredPlant, version plantstore.Version) Change {
 	c := Change{Result: w.Decide(current), Before: current, After: current}
 	switch c.EventType() {
 	case plantstore.PlantCreated, plantstore.PlantReplaced:
-		c.After = cmp.Or(c.Patched, &w.Plant)
+		c.Version = version
+		c.After = &plantstore.StoredPlant{Plant: *cmp.Or(c.Patched, &w.Plant), Version: version, Created: version.Time}
+		if current != nil {
+			c.After.Created = current.Created
+		}
 	case plantstore.PlantDeleted:
 		c.After = nil
 	}
@@ -27,7 +32,7 @@ func Decide(w *plantstore.Write, current *plantstore.Plant) Change {
 
 // Logged returns the plant of the change's event: the one after the change, or before a deletion.
 // It is nil if nothing has changed.
-func (c *Change) Logged() *plantstore.Plant {
+func (c *Change) Logged() *plantstore.StoredPlant {
 	switch c.EventType() {
 	case "":
 		return nil

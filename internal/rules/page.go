@@ -36,7 +36,7 @@ func NewPageBuilder(q plantstore.Query, budget int) *PageBuilder {
 
 // Add examines the next plant and reports whether the builder wants another. The
 // plant that it returns false for is not on the page: it starts the next one.
-func (b *PageBuilder) Add(p plantstore.Plant) bool {
+func (b *PageBuilder) Add(p plantstore.StoredPlant) bool {
 	if len(b.page.Plants) == b.limit || b.budget == 0 || b.text >= maxPageText || b.examined >= maxExaminedText {
 		b.page.Next = &b.last
 		return false
@@ -44,10 +44,10 @@ func (b *PageBuilder) Add(p plantstore.Plant) bool {
 	b.budget--
 	b.last = p.ID
 	b.examined += p.TextSize() * b.words
-	if b.matches(p) {
+	if b.matches(p.Plant) {
 		b.text += p.TextSize()
 		if b.page.Plants == nil {
-			b.page.Plants = make([]plantstore.Plant, 0, min(b.limit, 128))
+			b.page.Plants = make([]plantstore.StoredPlant, 0, min(b.limit, 128))
 		}
 		b.page.Plants = append(b.page.Plants, p)
 	}

@@ -38,7 +38,7 @@ func TestPageBuilder(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := rules.NewPageBuilder(tt.query, tt.budget)
 			for _, p := range plants {
-				if !b.Add(p) {
+				if !b.Add(plantstore.StoredPlant{Plant: p}) {
 					break
 				}
 			}
@@ -75,7 +75,7 @@ func TestPageEndsByBytes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := rules.NewPageBuilder(plantstore.Query{Limit: 1000, Contains: tt.contains}, 1000)
 			examined := 0
-			for b.Add(plantstore.Plant{ID: plantstore.ID(examined), Name: name, Tag: plantstore.NewTag(tt.tag)}) {
+			for b.Add(plantstore.StoredPlant{Plant: plantstore.Plant{ID: plantstore.ID(examined), Name: name, Tag: plantstore.NewTag(tt.tag)}}) {
 				examined++
 			}
 			page := b.Page()

@@ -21,11 +21,11 @@ import (
 // scanStore is the model with a scan of its own.
 type scanStore struct {
 	*storetest.Model
-	scan func(ctx context.Context, yield func(plantstore.Plant, error) bool)
+	scan func(ctx context.Context, yield func(plantstore.StoredPlant, error) bool)
 }
 
-func (s *scanStore) Scan(ctx context.Context, _ plantstore.Query, _ *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
-	return func(yield func(plantstore.Plant, error) bool) { s.scan(ctx, yield) }
+func (s *scanStore) Scan(ctx context.Context, _ plantstore.Query, _ *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	return func(yield func(plantstore.StoredPlant, error) bool) { s.scan(ctx, yield) }
 }
 
 // openExport sends the request of an export, traced in the log, and returns its
@@ -74,15 +74,17 @@ func (s *service) wantLogged(t *testing.T, level, text string) {
 func TestFailedExportIsNotMistakenForACompleteOne(t *testing.T) {
 	t.Parallel()
 	const inside = "disk /dev/sdz7"
-	for name, fail := range map[string]func(yield func(plantstore.Plant, error) bool){
-		"panic": func(func(plantstore.Plant, error) bool) { panic(inside) },
-		"error": func(yield func(plantstore.Plant, error) bool) { yield(plantstore.Plant{}, errors.New(inside)) },
+	for name, fail := range map[string]func(yield func(plantstore.StoredPlant, error) bool){
+		"panic": func(func(plantstore.StoredPlant, error) bool) { panic(inside) },
+		"error": func(yield func(plantstore.StoredPlant, error) bool) {
+			yield(plantstore.StoredPlant{}, errors.New(inside))
+		},
 	} {
 		for at, plants := range map[string]int{"before the first plant": 0, "after a megabyte": 1024} {
 			t.Run(name+" "+at, func(t *testing.T) {
-				s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
+				s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.StoredPlant, error) bool) {
 					for i := range plants {
-						if !yield(plant(plantstore.ID(i), strings.Repeat("x", 1024)), nil) {
+						if !yield(plantstore.StoredPlant{Plant: plant(plantstore.ID(i), strings.Repeat("x", 1024))}, nil) {
 							return
 						}
 					}
@@ -130,8 +132,8 @@ func TestExportOfEventsThatAreTrimmedIsLogged(t *testing.T) {
 // It is not the client's fault, whatever the code of the encoder's error.
 func TestStoredPlantThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
-		yield(plant(1, "\xff"), nil)
+	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.StoredPlant, error) bool) {
+		yield(plantstore.StoredPlant{Plant: plant(1, "\xff")}, nil)
 	}}})
 	if got := s.openExport(t); got.StatusCode != 500 {
 		t.Errorf("got %s, want 500", got.Status)
@@ -144,14 +146,14 @@ func TestStoredPlantThatCannotBeEncodedIsAnInternalError(t *testing.T) {
 func TestExportIsAbortedAfterItsTimeout(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})
-	s := start(t, servertest.Options{ExportTimeout: 100 * time.Millisecond, Store: &scanStore{storetest.NewModel(), func(ctx context.Context, yield func(plantstore.Plant, error) bool) {
+	s := start(t, servertest.Options{ExportTimeout: 100 * time.Millisecond, Store: &scanStore{storetest.NewModel(), func(ctx context.Context, yield func(plantstore.StoredPlant, error) bool) {
 		defer close(released)
 		for i := 0; i < 1024 || ctx.Err() == nil; i++ { // a part has been sent when it ends
-			if !yield(plant(1, strings.Repeat("x", 1024)), nil) {
+			if !yield(plantstore.StoredPlant{Plant: plant(1, strings.Repeat("x", 1024))}, nil) {
 				return
 			}
 		}
-		yield(plantstore.Plant{}, ctx.Err())
+		yield(plantstore.StoredPlant{}, ctx.Err())
 	}}})
 	if n, err := io.Copy(io.Discard, s.openExport(t).Body); err == nil {
 		t.Errorf("%d bytes look complete", n)
@@ -162,8 +164,8 @@ func TestExportIsAbortedAfterItsTimeout(t *testing.T) {
 func TestExportsAreCountedByTheirOutcome(t *testing.T) {
 	t.Parallel()
 	endless := false
-	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
-		for endless && yield(plant(1, strings.Repeat("x", 1024)), nil) {
+	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.StoredPlant, error) bool) {
+		for endless && yield(plantstore.StoredPlant{Plant: plant(1, strings.Repeat("x", 1024))}, nil) {
 		}
 	}}})
 	if _, err := io.Copy(io.Discard, s.openExport(t).Body); err != nil {

@@ -175,10 +175,13 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
-func writePlant(c *call, p plantstore.Plant) error {
+func writePlant(c *call, p plantstore.Plant) error { return writeEncoded(c, p, wire.AppendPlant) }
+
+// writeEncoded responds with one item.
+func writeEncoded[T any](c *call, item T, encode func([]byte, T) ([]byte, error)) error {
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	b, err := wire.AppendPlant(body.AvailableBuffer(), p)
+	b, err := encode(body.AvailableBuffer(), item)
 	if err != nil {
 		return fmt.Errorf("encode the response: %v", err) // not the client's fault
 	}
@@ -186,20 +189,24 @@ func writePlant(c *call, p plantstore.Plant) error {
 	return writeJSON(c, http.StatusOK, body.Bytes())
 }
 
-// writeLargePlant is writePlant for a plant whose memory the call does not hold yet.
-func writeLargePlant(c *call, p plantstore.Plant) error {
-	if n := largePlant(p); n > 0 {
+// writeLargePlant is writePlant, with details or without, for a plant whose memory the call does
+// not hold yet.
+func writeLargePlant(c *call, p plantstore.StoredPlant, details bool) error {
+	if n := largePlant(p.Plant); n > 0 {
 		release, err := c.take(memory, n, memoryBytes)
 		if err != nil {
 			return err
 		}
 		defer release()
 	}
-	return writePlant(c, p)
+	if details {
+		return writeEncoded(c, p, wire.AppendStoredPlant)
+	}
+	return writePlant(c, p.Plant)
 }
 
-func setETag(c *call, p plantstore.Plant) {
-	c.w.Header()["Etag"] = []string{string(p.ETag())}
+func setETag(c *call, v plantstore.Version) {
+	c.w.Header()["Etag"] = []string{string(v.ETag())}
 }
 
 func writeJSON(c *call, status int, body []byte) error {

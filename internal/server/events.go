@@ -60,7 +60,7 @@ func (s *Server) listEvents(c *call) error {
 		params.Set(next, string(page.Next))
 		c.linkNext("/events", params)
 	}
-	return writePage(c, page.Events, eventTexts, wire.AppendEvent)
+	return writePage(c, page.Events, eventTexts, eventEncoder(query.Details))
 }
 
 // readEvents reads a page when it is the caller's turn.
@@ -72,7 +72,7 @@ func eventTexts(e plantstore.Event) (name, tag string) {
 	if e.Token != nil {
 		return e.Token.Name, ""
 	}
-	return plantTexts(e.Plant)
+	return e.Plant.Name, e.Plant.Tag.String()
 }
 
 func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) {
@@ -98,6 +98,8 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 			if _, err := query.Before.Position(); err != nil {
 				problems.Add(plantstore.ErrParameter, `"before" must be a cursor, got %q`, plantstore.Shorten(value))
 			}
+		case "details":
+			query.Details = readBool(name, value, problems)
 		case "by":
 			if value == "" {
 				problems.Add(plantstore.ErrParameter, `"by" must not be empty`)
@@ -117,7 +119,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by, details", name)
 		}
 	})
 	switch {
@@ -289,7 +291,9 @@ func (f *follower) send(page plantstore.EventPage) (bool, error) {
 		return false, nil
 	}
 	defer release()
-	out := newBodyWriter(f.c, f.pace, wire.MediaEventStream, appendStreamEvent)
+	out := newBodyWriter(f.c, f.pace, wire.MediaEventStream, func(dst []byte, e plantstore.Event) ([]byte, error) {
+		return appendStreamEvent(dst, e, f.query.Details)
+	})
 	defer out.close()
 	at := f.query.After
 	for i, e := range page.Events {
@@ -357,9 +361,17 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
+// eventEncoder returns the function that encodes events, with details or without.
+func eventEncoder(details bool) func(dst []byte, e plantstore.Event) ([]byte, error) {
+	if details {
+		return wire.AppendDetailedEvent
+	}
+	return wire.AppendEvent
+}
+
 // appendStreamEvent appends an event as a server-sent one, without the blank line.
-func appendStreamEvent(dst []byte, e plantstore.Event) ([]byte, error) {
+func appendStreamEvent(dst []byte, e plantstore.Event, details bool) ([]byte, error) {
 	dst = append(append(append(dst, "id: "...), e.Cursor...), '\n')
 	dst = append(append(append(dst, "event: "...), e.Type...), "\ndata: "...)
-	return wire.AppendEvent(dst, e)
+	return eventEncoder(details)(dst, e)
 }

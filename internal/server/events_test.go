@@ -461,8 +461,8 @@ type countingStore struct {
 	plants, events atomic.Int64
 }
 
-func (s *countingStore) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
-	return func(yield func(plantstore.Plant, error) bool) {
+func (s *countingStore) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	return func(yield func(plantstore.StoredPlant, error) bool) {
 		for p, err := range s.Model.Scan(ctx, q, at) {
 			if s.plants.Add(1); !yield(p, err) {
 				return

@@ -35,9 +35,11 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 	if media == wire.MediaCSV {
 		after = "" // a record ends its line
 	}
-	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, exportType(media), format.Append)
+	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, exportType(media), func(dst []byte, p plantstore.StoredPlant) ([]byte, error) {
+		return format.Append(dst, p, query.Details)
+	})
 	defer out.close()
-	out.buf.WriteString(format.Layout().First)
+	out.buf.WriteString(format.Layout(query.Details).First)
 	var at plantstore.Cursor
 	sent := 0
 	defer func() { s.Metrics.exported.Add(float64(sent)) }()
@@ -94,7 +96,7 @@ func (s *Server) exportEvents(c *call, query plantstore.EventQuery) error {
 		return err
 	}
 	c.w.Header().Set(wire.HeaderCursor, string(latest.Next))
-	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, wire.AppendEvent)
+	out := newBodyWriter(c, &pacedWriter{&c.w, newPace(minExportRate, s.StreamTimeout)}, wire.MediaNDJSON, eventEncoder(query.Details))
 	defer out.close()
 	for {
 		for _, e := range page.Events {

@@ -110,13 +110,13 @@ func TestSmallAndLiveResponsesAreNotCompressed(t *testing.T) {
 }
 
 func TestFailedCompressedExportIsAborted(t *testing.T) {
-	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.Plant, error) bool) {
+	s := start(t, servertest.Options{Store: &scanStore{storetest.NewModel(), func(_ context.Context, yield func(plantstore.StoredPlant, error) bool) {
 		for i := range 1024 {
-			if !yield(plant(plantstore.ID(i), strings.Repeat("x", 1024)), nil) {
+			if !yield(plantstore.StoredPlant{Plant: plant(plantstore.ID(i), strings.Repeat("x", 1024))}, nil) {
 				return
 			}
 		}
-		yield(plantstore.Plant{}, errors.New("the disk is gone"))
+		yield(plantstore.StoredPlant{}, errors.New("the disk is gone"))
 	}}})
 	response := s.get(t, "/plants", "Accept: application/x-ndjson", "Accept-Encoding: gzip")
 	if response.Header.Get("Content-Encoding") != "gzip" {

@@ -106,13 +106,11 @@ func readImport(r *http.Request) (format plantfile.Format, dryRun bool, err erro
 		return "", false, err
 	}
 	_, err = readParams(r, func(name, value string, problems *plantstore.Problems) {
-		switch {
-		case name != "dry_run":
+		if name != "dry_run" {
 			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: dry_run", name)
-		case value != "true" && value != "false":
-			problems.Add(plantstore.ErrParameter, `"dry_run" must be true or false, got %q`, plantstore.Shorten(value))
+			return
 		}
-		dryRun = value == "true"
+		dryRun = readBool(name, value, problems)
 	})
 	return formats[media], dryRun, err
 }

@@ -120,6 +120,9 @@ func TestDryRunReportsWhatTheImportThenDoes(t *testing.T) {
 		if got := len(s.Plants(t)); got != n+3 {
 			t.Errorf("%d plants, want %d", got, n+3)
 		}
+		if s.Handler == nil { // two servers
+			return
+		}
 		if used := s.Handler.Used("imports"); used != 0 {
 			t.Errorf("%d bytes are still taken for imports", used)
 		}
@@ -128,7 +131,7 @@ func TestDryRunReportsWhatTheImportThenDoes(t *testing.T) {
 
 // A misspelt parameter must not write.
 func TestImportRefusesUnknownParameters(t *testing.T) {
-	s := startDefault(t)
+	s := start(t, servertest.Options{}) // a proxy would drop a malformed query
 	for _, query := range []string{"?dryrun=true", "?dry_run", "?dry_run=1", "?dry_run=TRUE", "?dry_run=true&dry_run=false", "?x", "?%zz"} {
 		s.call(t, "POST", "/import"+query, `{"id":1,"name":"a"}`, ndjson).wantError(t, plantstore.ErrParameter, "")
 	}

@@ -185,7 +185,7 @@ func TestLargePagesCountTheLargestEncodedPlant(t *testing.T) {
 		"more than a share":  {[]plantstore.Plant{{Name: strings.Repeat("x", mostPages)}}, mostPages * 3 / 4},
 	} {
 		c := newTestCall(memory)
-		release, err := takePage(c, tt.plants, plantTexts)
+		release, err := takePage(c, tt.plants, func(p plantstore.Plant) (name, tag string) { return p.Name, p.Tag.String() })
 		if used := c.lane(memory).used; err != nil || used != tt.want {
 			t.Errorf("%s: %v, %d bytes, want %d", name, err, used, tt.want)
 			continue

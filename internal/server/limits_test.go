@@ -34,7 +34,7 @@ func (s *slowStore) List(ctx context.Context, q plantstore.Query) (plantstore.Pa
 	return s.Model.List(ctx, q)
 }
 
-func (s *slowStore) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
+func (s *slowStore) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
 	s.began <- struct{}{}
 	<-s.open
 	return s.Model.Scan(ctx, q, at)
@@ -225,13 +225,13 @@ func TestSaturatedSearchesExportsAndImportsDelayNothingElse(t *testing.T) {
 // connection.
 type largePages struct {
 	*storetest.Model
-	plants []plantstore.Plant
+	plants []plantstore.StoredPlant
 }
 
 func newLargePages() largePages {
 	store := largePages{Model: storetest.NewModel()}
 	for id := range plantstore.ID(server.MostPages / 2 >> 20) {
-		store.plants = append(store.plants, plant(id, strings.Repeat("x", 1<<20), "large"))
+		store.plants = append(store.plants, plantstore.StoredPlant{Plant: plant(id, strings.Repeat("x", 1<<20), "large")})
 	}
 	return store
 }
@@ -249,7 +249,7 @@ func (l largePages) Events(ctx context.Context, q plantstore.EventQuery) (plants
 	}
 	page, err := l.Model.Events(ctx, plantstore.EventQuery{After: plantstore.LatestCursor, Limit: 1})
 	for _, p := range l.plants {
-		page.Events = append(page.Events, plantstore.Event{Cursor: page.Next, Time: time.Unix(1, 0), Type: plantstore.PlantCreated, Plant: p})
+		page.Events = append(page.Events, plantstore.Event{Cursor: page.Next, Time: time.Unix(1, 0), Type: plantstore.PlantCreated, Plant: p.Plant})
 	}
 	return page, err
 }

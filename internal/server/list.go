@@ -109,7 +109,7 @@ func largePlant(p plantstore.Plant) int64 {
 	if p.TextSize() <= smallBody/maxEscape {
 		return 0
 	}
-	encoded := encodedSize(plantTexts(p))
+	encoded := encodedSize(p.Name, p.Tag.String())
 	if encoded <= smallBody {
 		return 0
 	}

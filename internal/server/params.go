@@ -61,6 +61,8 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 			query.IDs, query.Limit = readIDs(value, problems), plantstore.MaxIDs
 		case "tag":
 			query.Tag = plantstore.NewTag(value)
+		case "details":
+			query.Details = readBool("details", value, problems)
 		case "q":
 			query.Contains = value
 			switch words := match.Words(value); {
@@ -70,11 +72,15 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 				problems.Add(plantstore.ErrParameter, `"q" must have at most %d words, got %d`, maxWords, words)
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, limit, after, tag, q", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, limit, after, tag, q, details", name)
 		}
 	})
-	if err == nil && query.IDs != nil && len(params) > 1 {
-		err = plantstore.Errorf(plantstore.ErrParameter, `"id" selects plants by itself: leave out the other parameters`)
+	others := len(params) - 1
+	if params.Has("details") {
+		others--
+	}
+	if err == nil && query.IDs != nil && others > 0 {
+		err = plantstore.Errorf(plantstore.ErrParameter, `"id" selects plants by itself: leave out the other parameters, except "details"`)
 	}
 	return query, params, err
 }
@@ -119,6 +125,27 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 		}
 	}
 	return params, problems.Err()
+}
+
+// readBool reads a parameter that is true or false.
+func readBool(name, value string, problems *plantstore.Problems) bool {
+	if value != "true" && value != "false" {
+		problems.Add(plantstore.ErrParameter, "%q must be true or false, got %q", name, plantstore.Shorten(value))
+	}
+	return value == "true"
+}
+
+// readDetails reads whether a request for one plant asks for details. It ignores other parameters.
+func readDetails(r *http.Request) (details bool, err error) {
+	if r.URL.RawQuery == "" {
+		return false, nil
+	}
+	_, err = readParams(r, func(name, value string, problems *plantstore.Problems) {
+		if name == "details" {
+			details = readBool(name, value, problems)
+		}
+	})
+	return details, err
 }
 
 // readLimit reads the limit of a page, a positive integer of any size, and caps it at maxLimit.

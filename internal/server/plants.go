@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"plantstore"
+	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
 
@@ -25,14 +26,21 @@ func (s *Server) getPlant(c *call) error {
 	if err != nil {
 		return err
 	}
+	details, err := readDetails(c.r)
+	if err != nil {
+		return err
+	}
 	plant, err := s.Store.Plant(c.r.Context(), id)
 	if err != nil {
 		return withPlantID(id, err)
 	}
-	setETag(c, plant)
+	setETag(c, plant.Version)
+	if at := plant.Version.Updated(); !at.IsZero() {
+		c.w.Header()["Last-Modified"] = []string{at.Format(http.TimeFormat)}
+	}
 	c.w.Header()["Cache-Control"] = headerNoCache
 	if condition.Holds(&plant) {
-		return writeLargePlant(c, plant)
+		return writeLargePlant(c, plant, details)
 	}
 	if !condition.MatchHolds(&plant) {
 		return withPlantID(id, plantstore.ErrPrecondition)
@@ -51,10 +59,11 @@ func (s *Server) replacePlant(c *call) error {
 		return err
 	}
 	plant.ID = id
-	if _, err := s.Writer.Write(c.r.Context(), plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: c.caller.Public}); err != nil {
+	result, err := s.Writer.Write(c.r.Context(), plantstore.Write{Op: plantstore.Replace, Plant: plant, If: condition, By: c.caller.Public})
+	if err != nil {
 		return withPlantID(id, err)
 	}
-	setETag(c, plant)
+	setETag(c, result.Version)
 	return writePlant(c, plant)
 }
 
@@ -76,8 +85,8 @@ func (s *Server) patchPlant(c *call) error {
 	if err != nil {
 		return withPlantID(id, err)
 	}
-	setETag(c, *result.Patched)
-	return writeLargePlant(c, *result.Patched)
+	setETag(c, result.Version)
+	return writeLargePlant(c, plantstore.StoredPlant{Plant: *result.Patched}, false)
 }
 
 func (s *Server) deletePlant(c *call) error {
@@ -120,7 +129,9 @@ func (s *Server) listPlants(c *call) error {
 		}
 		c.linkNext("/plants", params)
 	}
-	return writePage(c, page.Plants, plantTexts, wire.AppendNewPlant)
+	return writePage(c, page.Plants, plantTexts, func(dst []byte, p plantstore.StoredPlant) ([]byte, error) {
+		return plantfile.JSON.Append(dst, p, query.Details)
+	})
 }
 
-func plantTexts(p plantstore.Plant) (name, tag string) { return p.Name, p.Tag.String() }
+func plantTexts(p plantstore.StoredPlant) (name, tag string) { return p.Name, p.Tag.String() }

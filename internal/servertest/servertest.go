@@ -258,7 +258,7 @@ func (s *Server) Plants(t testing.TB) []plantstore.Plant {
 			if err != nil {
 				return err
 			}
-			all = append(all, plant)
+			all = append(all, plant.Plant)
 		}
 		return nil
 	})
@@ -284,7 +284,10 @@ func (s *Server) apply(t testing.TB, op plantstore.Op, plants []plantstore.Plant
 		batch = append(batch, plantstore.Write{Op: op, Plant: plant})
 	}
 	retry(t, func() error {
-		_, err := s.Store.Apply(t.Context(), batch)
+		results, err := s.Store.Apply(t.Context(), batch)
+		if batch = batch[len(results):]; err == nil && len(batch) > 0 {
+			err = plantstore.ErrRetry
+		}
 		return err
 	})
 }

@@ -37,7 +37,7 @@ func TestServerServesEveryStore(t *testing.T) {
 		}
 		elm := plantstore.Plant{ID: 2, Name: "Elm"}
 		s.Fill(t, elm)
-		if got, err := c.Get(t.Context(), 2); err != nil || got != elm {
+		if got, err := c.Get(t.Context(), 2); err != nil || got.Plant != elm {
 			t.Errorf("got %v, %v; want %v", got, err, elm)
 		}
 		s.Clear(t)

@@ -50,7 +50,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 // is maxAppended. It holds few of the plants that exist in memory at once: they may be large.
 func (w *writer) apply(batch []plantstore.Write, mem *memtable.Unflushed) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, 0, len(batch))
-	written := make(map[plantstore.ID]*plantstore.Plant, len(batch)) // by the batch itself; nil if it was deleted
+	written := make(map[plantstore.ID]*plantstore.StoredPlant, len(batch)) // by the batch itself; nil if it was deleted
 	for group := range slices.Chunk(batch, groupSize) {
 		found, err := w.lookUp(group, written, mem)
 		if err != nil {
@@ -62,7 +62,7 @@ func (w *writer) apply(batch []plantstore.Write, mem *memtable.Unflushed) ([]pla
 			if !ok {
 				current = found[write.Plant.ID]
 			}
-			change := rules.Decide(write, current)
+			change := rules.Decide(write, current, w.nextVersion())
 			results = append(results, change.Result)
 			if change.EventType() != "" {
 				written[write.Plant.ID] = change.After
@@ -81,19 +81,31 @@ func (w *writer) apply(batch []plantstore.Write, mem *memtable.Unflushed) ([]pla
 
 // record adds a change to the rows that the transaction appends.
 func (w *writer) record(c *rules.Change, by string) {
-	row := logRow{kind: c.EventType(), by: by, plant: *c.Logged()}
+	logged, version := c.Logged(), w.nextVersion()
+	row := logRow{kind: c.EventType(), by: by, plant: logged.Plant}
 	if row.kind == plantstore.PlantReplaced {
-		row.was = c.Before.Tag
+		row.was, row.created = c.Before.Tag, logged.Created
 	}
 	w.tx.rows = append(w.tx.rows, row)
 	w.tx.plants += rules.PlantsAdded(row.kind)
-	w.tx.changes = append(w.tx.changes, changeOf(row.kind, w.tx.seq+int64(len(w.tx.rows)), row.plant, row.was))
+	w.tx.changes = append(w.tx.changes, changeOf(&row, version))
 }
 
-// changeOf returns what a row of the log changes. Its plant is the one after the change, or
-// before a deletion, and was the tag before a replacement.
-func changeOf(kind plantstore.EventType, seq int64, plant plantstore.Plant, was plantstore.Tag) memtable.Change {
-	c := memtable.Change{ID: plant.ID, Seq: seq, Size: uint32(plant.TextSize()), Name: plant.Name, Before: was, After: plant.Tag}
+// nextVersion returns the version that the next change makes.
+func (w *writer) nextVersion() plantstore.Version {
+	return plantstore.Version{Time: w.tx.now, N: w.tx.seq + int64(len(w.tx.rows)) + 1}
+}
+
+// changeOf returns what a row of the log changes.
+func changeOf(row *logRow, version plantstore.Version) memtable.Change {
+	kind, plant, was := row.kind, &row.plant, row.was
+	c := memtable.Change{
+		ID: plant.ID, Seq: version.N, Time: version.Time, Created: row.created,
+		Size: uint32(plant.TextSize()), Name: plant.Name, Before: was, After: plant.Tag,
+	}
+	if kind == plantstore.PlantCreated {
+		c.Created = c.Time
+	}
 	if kind == plantstore.PlantDeleted {
 		c.Name, c.Before, c.After, c.Deleted = "", plant.Tag, plantstore.Tag{}, true
 	}
@@ -107,8 +119,7 @@ func (w *writer) appendRows(least int) error {
 	if len(rows) < least {
 		return nil
 	}
-	// The clock may have been set back. Time in the log never goes back.
-	w.tx.time = max(w.tx.time, w.tx.now)
+	w.tx.time = w.tx.now
 	size := 0
 	for len(rows) >= least {
 		stmt, n := w.intoLog.first(len(rows))
@@ -138,12 +149,17 @@ func (w *writer) appendRows(least int) error {
 
 // bindRow binds the n-th row of a statement, and returns its size, which is rowSize.
 func bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
-	at := 3 + 6*n // after the number and the time
+	at := 3 + 7*n // after the number and the time
 	stmt.BindText(at, row.by)
 	stmt.BindInt64(at+1, row.kind.Number())
 	stmt.BindInt64(at+2, int64(row.plant.ID))
 	stmt.BindText(at+3, row.plant.Name)
 	tags := bindTag(stmt, at+4, row.plant.Tag) + bindTag(stmt, at+5, row.was)
+	if row.kind == plantstore.PlantReplaced {
+		stmt.BindInt64(at+6, row.created)
+	} else {
+		stmt.BindNull(at + 6)
+	}
 	return rowOverhead + len(row.by) + len(row.plant.Name) + tags
 }
 
@@ -160,8 +176,8 @@ func bindTag(stmt *sqlite.Stmt, param int, tag plantstore.Tag) int {
 
 // lookUp returns the plants that have an id of these writes, except ids that the batch
 // itself has written before.
-func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*plantstore.Plant, mem *memtable.Unflushed) (map[plantstore.ID]*plantstore.Plant, error) {
-	found := make(map[plantstore.ID]*plantstore.Plant) // as a rule, stays empty
+func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*plantstore.StoredPlant, mem *memtable.Unflushed) (map[plantstore.ID]*plantstore.StoredPlant, error) {
+	found := make(map[plantstore.ID]*plantstore.StoredPlant) // as a rule, stays empty
 	var buf [groupSize]plantstore.ID
 	stored := buf[:0] // ids to look up in the table
 	for i := range writes {
@@ -175,7 +191,7 @@ func (w *writer) lookUp(writes []plantstore.Write, written map[plantstore.ID]*pl
 			stored = append(stored, id)
 		}
 	}
-	return found, eachStored(w.conn, stored, func(p plantstore.Plant) { found[p.ID] = &p })
+	return found, eachStored(w.conn, stored, func(p plantstore.StoredPlant) { found[p.ID] = &p })
 }
 
 // density is how many ids a range may have for each that is looked up in it.
@@ -183,7 +199,7 @@ const density = 8
 
 // eachStored calls found with those of the plants with these ids that are in the table. It
 // reads ids that are close together as a range.
-func eachStored(c *sqlite.Conn, ids []plantstore.ID, found func(plantstore.Plant)) error {
+func eachStored(c *sqlite.Conn, ids []plantstore.ID, found func(plantstore.StoredPlant)) error {
 	slices.Sort(ids)
 	for len(ids) > 0 {
 		n := 1
@@ -192,10 +208,10 @@ func eachStored(c *sqlite.Conn, ids []plantstore.ID, found func(plantstore.Plant
 		}
 		err := query(c, func(row *sqlite.Stmt) error {
 			if _, ok := slices.BinarySearch(ids[:n], plantstore.ID(row.ColumnInt64(0))); ok {
-				found(rowPlant(row))
+				found(rowStored(row))
 			}
 			return nil
-		}, "SELECT id, name, tag FROM stored WHERE id BETWEEN ? AND ?", int64(ids[0]), int64(ids[n-1]))
+		}, "SELECT "+storedColumns+" FROM stored WHERE id BETWEEN ? AND ?", int64(ids[0]), int64(ids[n-1]))
 		if err != nil {
 			return err
 		}

@@ -184,9 +184,16 @@ func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) er
 		for i, e := range entries[:n] {
 			plant := frozen.Plant(e)
 			text += plant.TextSize()
-			stmt.BindInt64(3*i+1, int64(plant.ID))
-			stmt.BindText(3*i+2, plant.Name)
-			bindTag(stmt, 3*i+3, plant.Tag)
+			stmt.BindInt64(6*i+1, int64(plant.ID))
+			stmt.BindText(6*i+2, plant.Name)
+			bindTag(stmt, 6*i+3, plant.Tag)
+			stmt.BindInt64(6*i+4, plant.Version.N)
+			stmt.BindInt64(6*i+5, plant.Version.Time)
+			if plant.Created == plant.Version.Time {
+				stmt.BindNull(6*i + 6)
+			} else {
+				stmt.BindInt64(6*i+6, plant.Created)
+			}
 		}
 		if err := run(stmt, text); err != nil {
 			return err
@@ -205,6 +212,6 @@ func isDense(entries []memtable.Entry) bool {
 
 // insertStored returns a statement that stores n plants.
 func insertStored(n int) string {
-	return "INSERT INTO stored (id, name, tag) VALUES (?, ?, ?)" + strings.Repeat(", (?, ?, ?)", n-1) +
-		" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag"
+	return "INSERT INTO stored (" + storedColumns + ") VALUES (?, ?, ?, ?, ?, ?)" + strings.Repeat(", (?, ?, ?, ?, ?, ?)", n-1) +
+		" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag, seq = excluded.seq, updated = excluded.updated, created = excluded.created"
 }

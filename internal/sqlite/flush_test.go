@@ -185,13 +185,13 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want = append(want, p)
+			want = append(want, p.Plant)
 		}
 		for p, err := range s.Scan(t.Context(), q, nil) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, p)
+			got = append(got, p.Plant)
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
@@ -201,17 +201,19 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first := want[:min(len(want), q.Limit)]; !slices.Equal(page.Plants, first) || (page.Next == nil) != (len(want) <= q.Limit) {
+		first := want[:min(len(want), q.Limit)]
+		if !slices.EqualFunc(page.Plants, first, func(p plantstore.StoredPlant, want plantstore.Plant) bool { return p.Plant == want }) || (page.Next == nil) != (len(want) <= q.Limit) {
 			t.Fatalf("%+v: a page of %d plants and then %v, want %d of %d", q, len(page.Plants), page.Next, len(first), len(want))
 		}
 	}
 	for range 20 {
 		id := l.id()
 		want, wantErr := l.model.Plant(t.Context(), id)
-		if got, err := s.Plant(t.Context(), id); got != want || !errors.Is(err, wantErr) {
+		if got, err := s.Plant(t.Context(), id); got.Plant != want.Plant || !errors.Is(err, wantErr) {
 			t.Fatalf("plant %d: %v and %v, want %v and %v", id, got, err, want, wantErr)
 		}
 	}
+	storetest.CheckDetails(t, s)
 	l.compareTags(t, s, "", 1+l.IntN(300))
 	l.compareTags(t, s, "t4", 1+l.IntN(10))
 	shared := mustOpen(t, s.path, Existing)
@@ -260,10 +262,10 @@ func (l *comparison) compareView(t *testing.T, s *Store) {
 		t.Fatalf("the view has %s plants, want %d", got, want)
 	}
 	got := 0
-	err := sqlitex.ExecuteTransient(c, "SELECT id, name, tag FROM plants", &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+	err := sqlitex.ExecuteTransient(c, "SELECT "+storedColumns+" FROM plants", &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
 		got++
-		p := rowPlant(row)
-		if want, err := l.model.Plant(t.Context(), p.ID); err != nil || want != p {
+		p := rowStored(row)
+		if want, err := s.Plant(t.Context(), p.ID); err != nil || want != p {
 			return fmt.Errorf("the view has %v, want %v, %v", p, want, err)
 		}
 		return nil
@@ -314,7 +316,7 @@ func (l *comparison) unflushed(s *Store) (all []plantState) {
 	entries := s.unflushed.Load().From(memtable.FirstID, math.MaxInt64, plantstore.Tag{})
 	for id, plant, ok := entries.Next(); ok; id, plant, ok = entries.Next() {
 		if plant == nil {
-			plant = &plantstore.Plant{}
+			plant = &plantstore.StoredPlant{}
 		}
 		all = append(all, plantState{id, *plant})
 	}
@@ -323,7 +325,7 @@ func (l *comparison) unflushed(s *Store) (all []plantState) {
 
 type plantState struct {
 	id    plantstore.ID
-	plant plantstore.Plant // without an id if it was deleted
+	plant plantstore.StoredPlant // without an id if it was deleted
 }
 
 func TestUnflushedPlantsAreReadLikeOthers(t *testing.T) {
@@ -609,7 +611,7 @@ func TestViewIsExactUnderLoad(t *testing.T) {
 	if len(flushed) < wantFlushes {
 		t.Errorf("only %d flushes were seen", len(flushed))
 	}
-	if differ := text(t, shell, `SELECT count(*) FROM (SELECT * FROM plants EXCEPT
+	if differ := text(t, shell, `SELECT count(*) FROM (SELECT id, name, tag FROM plants EXCEPT
 		SELECT id, name, tag FROM log WHERE type <> 3 AND seq IN (SELECT max(seq) FROM log GROUP BY id))`, 0); differ != "0" {
 		t.Errorf("%s plants in the view are not as the log implies", differ)
 	}

@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -19,9 +17,7 @@ import (
 func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plants, size int64, err error) {
 	changes := make([]memtable.Change, 0, loadSize)
 	add := func() {
-		// In order of id they are added in a fraction of the time.
-		slices.SortFunc(changes, func(a, b memtable.Change) int { return cmp.Compare(a.ID, b.ID) })
-		into.Add(changes)
+		into.Load(changes)
 		changes = changes[:0]
 	}
 	found := int64(0)
@@ -33,12 +29,13 @@ func loadRows(c *sqlite.Conn, after, to int64, into *memtable.Generation) (plant
 			return nil
 		}
 		plants += rules.PlantsAdded(kind)
-		changes = append(changes, changeOf(kind, row.ColumnInt64(4), rowPlant(row), columnTag(row, 3)))
+		logged := logRow{kind: kind, plant: rowPlant(row), was: columnTag(row, 3), created: row.ColumnInt64(8)}
+		changes = append(changes, changeOf(&logged, plantstore.Version{Time: row.ColumnInt64(7), N: row.ColumnInt64(4)}))
 		if len(changes) == cap(changes) {
 			add()
 		}
 		return nil
-	}, "SELECT id, name, tag, was, seq, type, "+rowSize+" FROM log WHERE seq > ? AND seq <= ? ORDER BY seq", after, to)
+	}, "SELECT id, name, tag, was, seq, type, "+rowSize+", time, created FROM log WHERE seq > ? AND seq <= ? ORDER BY seq", after, to)
 	add()
 	if err == nil && found != to-after {
 		err = inconsistent("the log has %d of the rows from %d to %d", found, after+1, to)
@@ -119,7 +116,7 @@ func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event
 		next += step
 		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: plantstore.EventTypeOf(row.ColumnInt64(6)), By: row.ColumnText(5)}
 		if e.Type.OfPlant() {
-			e.Plant = rowPlant(row)
+			e.Plant, e.Version = rowPlant(row), plantstore.Version{Time: at.Time, N: at.Seq}
 		} else {
 			token, _, err := wire.DecodeToken([]byte(row.ColumnText(1)))
 			if err != nil {

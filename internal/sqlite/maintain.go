@@ -89,7 +89,7 @@ func (p *problems) checkTables(s *Store, c *sqlite.Conn) error {
 // checkPlants reads all plants.
 func (p *problems) checkPlants(snap *snapshot) error {
 	var last *plantstore.ID
-	return snap.each(plantstore.Query{}, func(plant plantstore.Plant) bool {
+	return snap.each(plantstore.Query{Details: true}, func(plant plantstore.StoredPlant) bool {
 		if last != nil && plant.ID <= *last {
 			p.add("plant %d: it exists twice", plant.ID)
 		}
@@ -97,6 +97,9 @@ func (p *problems) checkPlants(snap *snapshot) error {
 		tag, _ := plant.Tag.Text()
 		if !utf8.ValidString(plant.Name) || !utf8.ValidString(tag) {
 			p.add("plant %d: its name or tag is not UTF-8", plant.ID)
+		}
+		if plant.Version.N > snap.Last {
+			p.add("plant %d: its version is from row %d of the log, which ends at row %d", plant.ID, plant.Version.N, snap.Last)
 		}
 		return len(*p) < maxProblems
 	})

@@ -51,13 +51,13 @@ func TestCheckFindsDamage(t *testing.T) {
 		want   string
 	}{
 		"none":                           {"SELECT 1", ""},
-		"text that is not UTF-8":         {"INSERT INTO stored VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
+		"text that is not UTF-8":         {"INSERT INTO stored (id, name, tag) VALUES (-1, CAST(x'ff' AS TEXT), NULL)", "plant -1: its name or tag is not UTF-8"},
 		"a token that cannot be read":    {"INSERT INTO tokens (hash, name, scopes, created) VALUES (zeroblob(32), 'x', 'all', 0)", `unknown scope "all"`},
 		"a webhook that cannot be read":  {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{')", "webhook wh_1: "},
 		"deliveries that cannot be read": {"INSERT INTO webhooks (id, value) VALUES ('wh_1', '{\"id\":\"wh_1\"}'); INSERT INTO deliveries VALUES ('wh_1', '{}')", "deliveries of webhook wh_1: "},
-		"a plant without its tag":        {"INSERT INTO stored VALUES (-1, 'a', 'b')", "plant -1: it is not found by its tag"},
-		"a plant with another tag":       {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('c', -1)", "plant -1: it is not found by its tag"},
-		"a plant with two tags":          {"INSERT INTO stored VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('b', -1), ('c', -1)", "plants with a tag: 1, rows of stored_by_tag: 2"},
+		"a plant without its tag":        {"INSERT INTO stored (id, name, tag) VALUES (-1, 'a', 'b')", "plant -1: it is not found by its tag"},
+		"a plant with another tag":       {"INSERT INTO stored (id, name, tag) VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('c', -1)", "plant -1: it is not found by its tag"},
+		"a plant with two tags":          {"INSERT INTO stored (id, name, tag) VALUES (-1, 'a', 'b'); INSERT INTO stored_by_tag VALUES ('b', -1), ('c', -1)", "plants with a tag: 1, rows of stored_by_tag: 2"},
 		"a tag without its plant":        {"INSERT INTO stored_by_tag VALUES ('b', -1)", "plants with a tag: 0, rows of stored_by_tag: 1"},
 		"a wrong count":                  {"UPDATE log_state SET plants = plants + 1", "there are 500 plants, but the log's state says 501"},
 		"a corrupt page":                 {"", "Tree"},

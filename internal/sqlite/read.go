@@ -20,21 +20,21 @@ import (
 const searchBudget = 200_000
 
 // Plant returns the plant with that id.
-func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
-	found, err := read(ctx, s.lookups, func(c *sqlite.Conn) (*plantstore.Plant, error) { return s.find(c, id) })
+func (s *Store) Plant(ctx context.Context, id plantstore.ID) (plantstore.StoredPlant, error) {
+	found, err := read(ctx, s.lookups, func(c *sqlite.Conn) (*plantstore.StoredPlant, error) { return s.find(c, id) })
 	if err != nil {
-		return plantstore.Plant{}, err
+		return plantstore.StoredPlant{}, err
 	}
 	if found == nil {
-		return plantstore.Plant{}, plantstore.ErrNoPlant
+		return plantstore.StoredPlant{}, plantstore.ErrNoPlant
 	}
 	return *found, nil
 }
 
 // find returns the plant with that id, or nil if there is none.
-func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error) {
+func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.StoredPlant, error) {
 	if s.lock == nil { // the server's memory is in another process
-		return plantByKey(c, "SELECT id, name, tag FROM plants WHERE id = ?", int64(id))
+		return plantByKey(c, "SELECT "+storedColumns+" FROM plants WHERE id = ?", int64(id))
 	}
 	last := s.lastSeq.Load() // before the entry is found, which is then not one of a transaction that fails
 	plant, row := s.unflushed.Load().Find(id, math.MaxInt64)
@@ -52,10 +52,10 @@ func (s *Store) find(c *sqlite.Conn, id plantstore.ID) (*plantstore.Plant, error
 	return plant, err
 }
 
-const storedPlant = "SELECT id, name, tag FROM stored WHERE id = ?"
+const storedPlant = "SELECT " + storedColumns + " FROM stored WHERE id = ?"
 
 // plant returns the plant with that id, or nil if there is none.
-func (snap *snapshot) plant(mem *memtable.Unflushed, id plantstore.ID) (*plantstore.Plant, error) {
+func (snap *snapshot) plant(mem *memtable.Unflushed, id plantstore.ID) (*plantstore.StoredPlant, error) {
 	plant, row := mem.Find(id, snap.Last)
 	if row == 0 {
 		return plantByKey(snap.conn, storedPlant, int64(id))
@@ -71,7 +71,7 @@ func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 }
 
 // find calls found with the plants that have these ids.
-func (snap *snapshot) find(ids []plantstore.ID, found func(plantstore.Plant)) error {
+func (snap *snapshot) find(ids []plantstore.ID, found func(plantstore.StoredPlant)) error {
 	mem, err := snap.unflushed()
 	if err != nil {
 		return err
@@ -103,15 +103,15 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 }
 
 // Scan yields all plants from one snapshot.
-func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
-	return func(yield func(plantstore.Plant, error) bool) {
-		if err := s.runScan(ctx, q, at, func(p plantstore.Plant) bool { return yield(p, nil) }); err != nil {
-			yield(plantstore.Plant{}, err)
+func (s *Store) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	return func(yield func(plantstore.StoredPlant, error) bool) {
+		if err := s.runScan(ctx, q, at, func(p plantstore.StoredPlant) bool { return yield(p, nil) }); err != nil {
+			yield(plantstore.StoredPlant{}, err)
 		}
 	}
 }
 
-func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.Plant) bool) error {
+func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor, yield func(plantstore.StoredPlant) bool) error {
 	matches := match.Filter(q)
 	stopped, err := readSnapshot(ctx, s.scans, func(snap *snapshot) (stopped bool, err error) {
 		if at != nil {
@@ -121,8 +121,8 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 			}
 			*at = position.Cursor()
 		}
-		err = snap.each(q, func(p plantstore.Plant) bool {
-			if matches(p) {
+		err = snap.each(q, func(p plantstore.StoredPlant) bool {
+			if matches(p.Plant) {
 				stopped = !yield(p)
 			}
 			return !stopped
@@ -217,7 +217,7 @@ func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 // each calls f with the plants that have one of the query's ids, or else its tag, and come after
 // its After, in order of id, until f returns false: those of the table that have no entry in
 // memory, and those of the entries.
-func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) error {
+func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bool) error {
 	first := memtable.FirstID
 	if q.After != nil {
 		if *q.After == math.MaxInt64 {
@@ -252,16 +252,22 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.Plant) bool) er
 		}
 		return found
 	}
-	text, args := "SELECT id, name, tag FROM stored WHERE id >= ? ORDER BY id", []any{int64(first)}
+	columns, stored := "stored.id, name, stored.tag", func(row *sqlite.Stmt) plantstore.StoredPlant {
+		return plantstore.StoredPlant{Plant: rowPlant(row)}
+	}
+	if q.Details {
+		columns, stored = columns+", seq, updated, created", rowStored
+	}
+	text, args := "SELECT "+columns+" FROM stored WHERE id >= ? ORDER BY id", []any{int64(first)}
 	if tag, tagged := q.Tag.Text(); tagged {
 		// The CROSS makes SQLite begin with the table of tagged plants.
-		text = `SELECT stored.id, name, stored.tag FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
+		text = "SELECT " + columns + ` FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
 			WHERE t.id >= ? AND t.tag = ? ORDER BY t.id`
 		args = append(args, tag)
 	}
 	err = query(snap.conn, func(row *sqlite.Stmt) error {
 		if replaced := upTo(plantstore.ID(row.ColumnInt64(0))); more && !replaced {
-			more = f(rowPlant(row))
+			more = f(stored(row))
 		}
 		if !more {
 			return errStop

@@ -90,7 +90,7 @@ func TestStoreOfTheFirstReleaseIsMigrated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plants = append(plants, p)
+			plants = append(plants, p.Plant)
 		}
 		if !slices.Equal(plants, release020Plants) {
 			t.Errorf("the store has %v", plants)
@@ -103,6 +103,7 @@ func TestStoreOfTheFirstReleaseIsMigrated(t *testing.T) {
 			t.Errorf("Token: %v, %v", token, err)
 		}
 		create(t, s, fern(4))
+		checkOldPlant(t, s, release020Plants[3])
 		mustClose(t, s)
 		mustClose(t, mustOpen(t, path, Existing))
 		if problems := check(t, path); problems != nil {
@@ -112,6 +113,27 @@ func TestStoreOfTheFirstReleaseIsMigrated(t *testing.T) {
 		if got, want := describe(t, path), describe(t, fresh); got != want {
 			t.Errorf("the schema is\n%s\nand that of a new store\n%s", got, want)
 		}
+	}
+}
+
+// checkOldPlant replaces a plant that an earlier release created: its version changes, and nobody
+// knows when it was created.
+func checkOldPlant(t *testing.T, s *Store, p plantstore.Plant) {
+	t.Helper()
+	before, err := s.Plant(t.Context(), p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := plantstore.Write{Op: plantstore.Replace, Plant: p, If: &plantstore.Condition{Match: []plantstore.ETag{before.ETag()}}}
+	w.Plant.Name += ", replaced"
+	for _, want := range []error{nil, plantstore.ErrPrecondition} {
+		if results, err := s.Apply(t.Context(), []plantstore.Write{w}); err != nil || results[0].Err != want {
+			t.Fatalf("replaced with the version %s: %v, %v", before.Version, results, err)
+		}
+	}
+	after, err := s.Plant(t.Context(), p.ID)
+	if err != nil || after.Version == before.Version || after.Created != before.Created || after.Version.Time == 0 {
+		t.Errorf("%+v after %+v, %v", after, before, err)
 	}
 }
 

@@ -97,7 +97,7 @@ func create(t *testing.T, s *Store, plants ...plantstore.Plant) {
 		t.Fatal(err)
 	}
 	for i, r := range results {
-		if r != (plantstore.Result{Outcome: plantstore.Created}) {
+		if r.Err != nil || r.Outcome != plantstore.Created {
 			t.Fatalf("create %v: %v", plants[i], r)
 		}
 	}
@@ -105,7 +105,7 @@ func create(t *testing.T, s *Store, plants ...plantstore.Plant) {
 
 func wantPlant(t *testing.T, s *Store, want plantstore.Plant) {
 	t.Helper()
-	if got, err := s.Plant(t.Context(), want.ID); err != nil || got != want {
+	if got, err := s.Plant(t.Context(), want.ID); err != nil || got.Plant != want {
 		t.Errorf("Plant(%d): %v, %v, want %v", want.ID, got, err, want)
 	}
 }
@@ -670,7 +670,7 @@ func TestScanBlocksNeitherWritersNorCheckpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen = append(seen, p)
+		seen = append(seen, p.Plant)
 		if len(seen)%100 != 0 {
 			continue
 		}
@@ -968,7 +968,7 @@ func TestUntrustedStoreRefusesEverything(t *testing.T) {
 	}
 }
 
-func scanError(scan func(func(plantstore.Plant, error) bool)) error {
+func scanError(scan func(func(plantstore.StoredPlant, error) bool)) error {
 	for _, err := range scan {
 		if err != nil {
 			return err

@@ -116,6 +116,7 @@ func (w *writer) catchUp() error {
 		w.tx.unflushedBytes += added
 	}
 	w.tx.seq, w.tx.time = last.Seq, max(w.tx.time, last.Time)
+	w.tx.now = max(w.tx.now, w.tx.time)
 	return nil
 }
 

@@ -43,7 +43,7 @@ type state struct {
 // memory.
 type transaction struct {
 	state
-	now     int64 // of the rows, unless the last row is later
+	now     int64 // of its rows
 	rows    []logRow
 	changes []memtable.Change
 	text    int64 // that it flushes, in bytes
@@ -55,6 +55,9 @@ type logRow struct {
 	by    string
 	plant plantstore.Plant // its name is the token, as JSON, if the kind is not of a plant
 	was   plantstore.Tag   // before a replacement
+	// created is when the plant was created that is replaced, in Unix microseconds, or 0 if that
+	// is not known.
+	created int64
 }
 
 // inserter has the statements that insert 1 row of a table, 2, 4 and so on.
@@ -83,8 +86,8 @@ func (i inserter) first(rows int) (*sqlite.Stmt, int) {
 // would search it for a number that it is given. OR FAIL spares it from keeping what it needs to
 // undo the statement alone: an error ends the transaction.
 func insertLog(n int) string {
-	return `INSERT OR FAIL INTO log (seq, time, "by", type, id, name, tag, was) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?)` +
-		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?)", n-1)
+	return `INSERT OR FAIL INTO log (seq, time, "by", type, id, name, tag, was, created) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?, ?)` +
+		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?, ?)", n-1)
 }
 
 // withWriter runs f in a transaction and commits it.
@@ -155,7 +158,8 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 		}
 	}()
 	clear(w.tx.rows)
-	w.tx = transaction{state: w.state, now: s.Clock.Time().UnixMicro(), rows: w.tx.rows[:0], changes: w.tx.changes[:0]}
+	// The clock may have been set back. Time in the log never goes back.
+	w.tx = transaction{state: w.state, now: max(w.time, s.Clock.Time().UnixMicro()), rows: w.tx.rows[:0], changes: w.tx.changes[:0]}
 	defer func() { clear(w.tx.changes) }() // or their text would stay in memory
 	active := s.unflushed.Load().Active
 	if err := f(w); err != nil {
@@ -204,7 +208,7 @@ func run(stmt *sqlite.Stmt, size int) error {
 
 // plantByKey returns the plant that a query finds by its only parameter, or nil if there
 // is none.
-func plantByKey(c *sqlite.Conn, query string, key int64) (*plantstore.Plant, error) {
+func plantByKey(c *sqlite.Conn, query string, key int64) (*plantstore.StoredPlant, error) {
 	stmt, err := c.Prepare(query)
 	if err != nil {
 		return nil, err
@@ -215,8 +219,21 @@ func plantByKey(c *sqlite.Conn, query string, key int64) (*plantstore.Plant, err
 		stmt.Reset()
 		return nil, err
 	}
-	p := rowPlant(stmt)
+	p := rowStored(stmt)
 	return &p, stmt.Reset()
+}
+
+// storedColumns are the columns of the table and the view that rowStored reads.
+const storedColumns = "id, name, tag, seq, updated, created"
+
+// rowStored reads the storedColumns. created is NULL if it is the same as updated.
+func rowStored(row *sqlite.Stmt) plantstore.StoredPlant {
+	p := plantstore.StoredPlant{Plant: rowPlant(row), Version: plantstore.Version{Time: row.ColumnInt64(4), N: row.ColumnInt64(3)}}
+	p.Created = p.Version.Time
+	if !row.ColumnIsNull(5) {
+		p.Created = row.ColumnInt64(5)
+	}
+	return p
 }
 
 // rowPlant reads the columns id, name and tag.

@@ -3,6 +3,9 @@ package storetest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"plantstore"
@@ -58,7 +61,36 @@ func (v *variety) steps(id plantstore.ID) []step {
 	return []step{{create(v.at(id)), created}}
 }
 
-func (v *variety) etag() plantstore.ETag { return v.at(0).ETag() }
+// etag stands for the ETag of the plant that a write finds, if it is this variety, and
+// otherwise for one that no plant has. A condition with it is for [apply].
+func (v *variety) etag() plantstore.ETag { return plantstore.ETag(fmt.Sprint("variety ", *v)) }
+
+// withVersions returns the write with the ETags that its varieties stand for.
+func withVersions(t tb, s plantstore.Store, w plantstore.Write) plantstore.Write {
+	t.Helper()
+	if w.If == nil {
+		return w
+	}
+	resolve := func(tags []plantstore.ETag) (resolved []plantstore.ETag) {
+		for _, tag := range tags {
+			if strings.HasPrefix(string(tag), "variety ") {
+				found, err := s.Plant(t.Context(), w.Plant.ID)
+				if err != nil && !errors.Is(err, plantstore.ErrNoPlant) {
+					t.Fatal(err)
+				}
+				if err == nil && (&variety{found.Name, found.Tag}).etag() == tag {
+					tag = found.ETag()
+				} else {
+					tag = `"0fwnp5zj5ka0"`
+				}
+			}
+			resolved = append(resolved, tag)
+		}
+		return resolved
+	}
+	w.If = &plantstore.Condition{Match: resolve(w.If.Match), NoneMatch: resolve(w.If.NoneMatch)}
+	return w
+}
 
 // writeCase is one write, with the plant before and after it.
 type writeCase struct {
@@ -68,6 +100,11 @@ type writeCase struct {
 	cond  *plantstore.Condition
 	want  plantstore.Result
 	left  *variety
+}
+
+// ofVersion reports whether the case is about the version of a plant.
+func (c *writeCase) ofVersion() bool {
+	return c.cond != nil && slices.ContainsFunc(slices.Concat(c.cond.Match, c.cond.NoneMatch), func(tag plantstore.ETag) bool { return tag != plantstore.AnyETag })
 }
 
 func (c *writeCase) step(id plantstore.ID) step {
@@ -140,12 +177,13 @@ func writeCases() []writeCase {
 		{none, c, rose, ifFern, unmet, none},
 		{fern, c, rose, ifFern, idTaken, fern},
 		{moss, c, rose, ifFern, unmet, moss},
-		{rose, c, rose, ifFern, unchanged, rose},
+		{rose, c, rose, ifFern, unmet, rose},
 		{none, r, rose, ifFern, unmet, none},
 		{fern, r, rose, ifFern, replaced, rose},
+		{fern, r, fern, ifFern, unchanged, fern},
 		{empty, r, rose, ifFern, unmet, empty},
 		{moss, r, rose, ifFern, unmet, moss},
-		{rose, r, rose, ifFern, unchanged, rose},
+		{rose, r, rose, ifFern, unmet, rose},
 		{none, d, fern, ifFern, noPlant, none},
 		{fern, d, fern, ifFern, deleted, none},
 		{fern, d, moss, ifFern, deleted, none},

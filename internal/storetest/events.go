@@ -450,7 +450,7 @@ func checkSnapshotAndFeed(t *testing.T, s *subject) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			copied[p.ID] = p
+			copied[p.ID] = p.Plant
 		}
 		defer func() {
 			events, _ := follow(t, s, at)
@@ -462,7 +462,7 @@ func checkSnapshotAndFeed(t *testing.T, s *subject) {
 				}
 			}
 			for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
-				if err != nil || copied[p.ID] != p {
+				if err != nil || copied[p.ID] != p.Plant {
 					t.Errorf("the copy has %v, want %v (%v)", copied[p.ID], p, err)
 				}
 				delete(copied, p.ID)

@@ -51,7 +51,11 @@ func limitChecks(t *testing.T) {
 type history struct {
 	s     *subject
 	model *Model
+	known []versionPair
 }
+
+// versionPair is a version in the model, and the same one in the store.
+type versionPair struct{ model, store plantstore.Version }
 
 func (h *history) compare(t *rapid.T) {
 	wantScan(t, h.s, plantstore.Query{}, h.found(t, plantstore.Query{}))
@@ -64,6 +68,7 @@ func (h *history) compare(t *rapid.T) {
 		changes = append(changes, changeOf(e))
 	}
 	wantEvents(t, h.s, "", changes...)
+	CheckDetails(t, h.s)
 	h.compareHistogram(t)
 	h.compareBacklogs(t)
 	got, err := h.s.Stats(t.Context())
@@ -100,22 +105,56 @@ func (h *history) compareBacklogs(t *rapid.T) {
 
 func (h *history) apply(t *rapid.T) {
 	batch := rapid.SliceOfN(anyWrite, 0, 8).Draw(t, "batch")
-	results, err := h.model.Apply(t.Context(), batch)
+	inModel, inStore := make([]plantstore.Write, len(batch)), make([]plantstore.Write, len(batch))
+	for i, w := range batch {
+		inModel[i], inStore[i] = w, w
+		if rapid.Bool().Draw(t, "conditional") {
+			inModel[i].If, inStore[i].If = h.condition(t)
+		}
+	}
+	want, err := h.model.Apply(t.Context(), inModel)
 	if err != nil {
 		t.Fatalf("the model: %v", err)
 	}
-	steps := make([]step, len(batch))
-	for i, w := range batch {
-		t.Logf("%s: %s", showWrite(w), showResult(results[i]))
-		steps[i] = step{w, results[i]}
+	got, err := applyBatch(t.Context(), h.s, inStore)
+	if err != nil {
+		t.Fatal(err)
 	}
-	apply(t, h.s, steps...)
+	for i, w := range inStore {
+		t.Logf("%s: %s", showWrite(w), showResult(want[i]))
+		if !sameResult(got[i], want[i]) {
+			t.Fatalf("got %s", showResult(got[i]))
+		}
+		if got[i].Err == nil && got[i].Outcome != plantstore.Deleted {
+			h.known = append(h.known, versionPair{want[i].Version, got[i].Version})
+		}
+	}
+}
+
+// condition returns a condition for the model, and the same one for the store.
+func (h *history) condition(t *rapid.T) (inModel, inStore *plantstore.Condition) {
+	tags := func(name string) (inModel, inStore []plantstore.ETag) {
+		for range rapid.IntRange(0, 3).Draw(t, name) {
+			if len(h.known) == 0 || rapid.IntRange(0, 3).Draw(t, "any") == 0 {
+				inModel, inStore = append(inModel, plantstore.AnyETag), append(inStore, plantstore.AnyETag)
+				continue
+			}
+			// Mostly one of the last.
+			i := len(h.known) - 1 - rapid.IntRange(0, len(h.known)-1).Draw(t, "version")
+			inModel, inStore = append(inModel, h.known[i].model.ETag()), append(inStore, h.known[i].store.ETag())
+		}
+		return inModel, inStore
+	}
+	inModel, inStore = new(plantstore.Condition), new(plantstore.Condition)
+	inModel.Match, inStore.Match = tags("match")
+	inModel.NoneMatch, inStore.NoneMatch = tags("none match")
+	return inModel, inStore
 }
 
 func (h *history) read(t *rapid.T) {
 	id := anyID.Draw(t, "id")
 	if p, err := h.model.Plant(t.Context(), id); err == nil {
-		wantPlants(t, h.s, p)
+		wantPlants(t, h.s, p.Plant)
 	} else {
 		wantNoPlants(t, h.s, id)
 	}
@@ -251,12 +290,6 @@ var (
 			Tag:  anyTag.Draw(t, "tag"),
 		}
 	})
-	anyETags = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) plantstore.ETag {
-		if rapid.IntRange(0, 3).Draw(t, "any") == 0 {
-			return plantstore.AnyETag
-		}
-		return anyPlant.Draw(t, "plant").ETag()
-	}), 0, 3)
 	anyWrite = rapid.Custom(func(t *rapid.T) plantstore.Write {
 		w := plantstore.Write{
 			Op:    rapid.SampledFrom([]plantstore.Op{plantstore.Create, plantstore.Replace, plantstore.Delete, plantstore.Patch}).Draw(t, "op"),
@@ -266,9 +299,6 @@ var (
 		if w.Op == plantstore.Patch {
 			w.KeepName, w.KeepTag = rapid.Bool().Draw(t, "keeps its name"), rapid.Bool().Draw(t, "keeps its tag")
 			w.MaxText = rapid.Uint32Range(0, 8).Draw(t, "max text")
-		}
-		if rapid.Bool().Draw(t, "conditional") {
-			w.If = &plantstore.Condition{Match: anyETags.Draw(t, "match"), NoneMatch: anyETags.Draw(t, "none match")}
 		}
 		return w
 	})

@@ -24,7 +24,7 @@ import (
 // can be reopened.
 type Model struct {
 	mu         sync.Mutex // guards what follows
-	plants     map[plantstore.ID]plantstore.Plant
+	plants     map[plantstore.ID]plantstore.StoredPlant
 	tokens     []plantstore.Token   // in the order of their creation
 	webhooks   []plantstore.Webhook // in the order of their creation
 	deliveries map[string][]plantstore.Delivery
@@ -36,7 +36,7 @@ var _ plantstore.Store = (*Model)(nil)
 
 // NewModel returns an empty model.
 func NewModel() *Model {
-	return &Model{plants: make(map[plantstore.ID]plantstore.Plant), deliveries: make(map[string][]plantstore.Delivery)}
+	return &Model{plants: make(map[plantstore.ID]plantstore.StoredPlant), deliveries: make(map[string][]plantstore.Delivery)}
 }
 
 // Apply decides one write after the other under the mutex.
@@ -54,39 +54,45 @@ func (m *Model) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 }
 
 func (m *Model) apply(w plantstore.Write) plantstore.Result {
-	var current *plantstore.Plant
+	var current *plantstore.StoredPlant
 	if p, ok := m.plants[w.Plant.ID]; ok {
 		current = &p
 	}
 	result := w.Decide(current)
-	if result.Err != nil {
+	kind := result.EventType()
+	switch kind {
+	case "":
+		return result
+	case plantstore.PlantDeleted:
+		m.record(plantstore.Event{Type: kind, Plant: current.Plant, By: w.By})
+		delete(m.plants, w.Plant.ID)
 		return result
 	}
-	switch result.Outcome {
-	case plantstore.Created:
-		m.record(plantstore.Event{Type: plantstore.PlantCreated, Plant: w.Plant, By: w.By})
-		m.plants[w.Plant.ID] = w.Plant
-	case plantstore.Replaced:
-		after := *cmp.Or(result.Patched, &w.Plant)
-		m.record(plantstore.Event{Type: plantstore.PlantReplaced, Plant: after, By: w.By})
-		m.plants[after.ID] = after
-	case plantstore.Deleted:
-		m.record(plantstore.Event{Type: plantstore.PlantDeleted, Plant: *current, By: w.By})
-		delete(m.plants, w.Plant.ID)
+	after := plantstore.StoredPlant{Plant: *cmp.Or(result.Patched, &w.Plant)}
+	after.Version = m.record(plantstore.Event{Type: kind, Plant: after.Plant, By: w.By})
+	after.Created = after.Version.Time
+	if current != nil {
+		after.Created = current.Created
 	}
+	m.plants[w.Plant.ID], result.Version = after, after.Version
 	return result
 }
 
-// record appends an event to the log. It sets its time and cursor.
-func (m *Model) record(e plantstore.Event) {
+// record appends an event to the log. It sets its time, version and cursor, and returns the
+// version.
+func (m *Model) record(e plantstore.Event) plantstore.Version {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	if n := len(m.log); n > 0 && now.Before(m.log[n-1].Time) {
 		now = m.log[n-1].Time
 	}
 	at := plantstore.Position{Store: "model", Seq: int64(len(m.log) + 1), Time: now.UnixMicro()}
 	e.Cursor, e.Time = at.Cursor(), now
+	if e.Token == nil {
+		e.Version = plantstore.Version{Time: at.Time, N: at.Seq}
+	}
 	m.log = append(m.log, e)
 	m.changes.Notify()
+	return e.Version
 }
 
 // at returns the position after that many events.
@@ -220,14 +226,14 @@ func count(events []plantstore.Event, q plantstore.HistogramQuery) []plantstore.
 // Changed returns a channel that is closed by the next event.
 func (m *Model) Changed() <-chan struct{} { return m.changes.Changed() }
 
-// Plant returns the plant with that id, or ErrNoPlant.
+// Decide decides each write by itself.
 func (m *Model) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return rules.DecideEach(batch, func(ids []plantstore.ID, found func(plantstore.Plant)) error {
+	return rules.DecideEach(batch, func(ids []plantstore.ID, found func(plantstore.StoredPlant)) error {
 		for _, id := range ids {
 			if p, ok := m.plants[id]; ok {
 				found(p)
@@ -237,15 +243,16 @@ func (m *Model) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 	})
 }
 
-func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.Plant, error) {
+// Plant returns the plant with that id, or ErrNoPlant.
+func (m *Model) Plant(ctx context.Context, id plantstore.ID) (plantstore.StoredPlant, error) {
 	if err := ctx.Err(); err != nil {
-		return plantstore.Plant{}, err
+		return plantstore.StoredPlant{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.plants[id]
 	if !ok {
-		return plantstore.Plant{}, plantstore.ErrNoPlant
+		return plantstore.StoredPlant{}, plantstore.ErrNoPlant
 	}
 	return p, nil
 }
@@ -265,8 +272,8 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 }
 
 // Scan yields the plants that match when the iteration begins.
-func (m *Model) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.Plant, error] {
-	return func(yield func(plantstore.Plant, error) bool) {
+func (m *Model) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	return func(yield func(plantstore.StoredPlant, error) bool) {
 		for _, p := range m.matching(q, at) {
 			if ctx.Err() != nil {
 				break
@@ -276,27 +283,30 @@ func (m *Model) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cur
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			yield(plantstore.Plant{}, err)
+			yield(plantstore.StoredPlant{}, err)
 		}
 	}
 }
 
 // matching returns all plants that match the query, whatever its limit, in
 // ascending order of id.
-func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore.Plant {
+func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore.StoredPlant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at != nil {
 		*at = m.at(len(m.log))
 	}
 	matches := match.Filter(q)
-	var found []plantstore.Plant
+	var found []plantstore.StoredPlant
 	for _, p := range m.plants {
-		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && (q.After == nil || p.ID > *q.After) && matches(p) {
+		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && (q.After == nil || p.ID > *q.After) && matches(p.Plant) {
+			if !q.Details {
+				p = plantstore.StoredPlant{Plant: p.Plant}
+			}
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(a, b plantstore.Plant) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b plantstore.StoredPlant) int { return cmp.Compare(a.ID, b.ID) })
 	return found
 }
 

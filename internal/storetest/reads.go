@@ -353,7 +353,7 @@ func writesAreDecided(t *testing.T, s *subject) {
 			current := slices.IndexFunc(want, func(p plantstore.Plant) bool { return p.ID == w.Plant.ID })
 			expected := w.Decide(nil)
 			if current >= 0 {
-				expected = w.Decide(&want[current])
+				expected = w.Decide(&plantstore.StoredPlant{Plant: want[current]})
 			}
 			if !sameResult(results[i], expected) {
 				t.Errorf("write %d of %v: got %v, want %v", i, w.Plant, results[i], expected)

@@ -53,7 +53,7 @@ func scanIsASnapshot(t *testing.T, s *subject) {
 			if err != nil {
 				t.Fatalf("Scan(%s): %v", showQuery(q), err)
 			}
-			got = append(got, p)
+			got = append(got, p.Plant)
 			switch len(got) {
 			case 1:
 				apply(t, s,
@@ -96,7 +96,7 @@ func readsContinueDuringAScan(t *testing.T, s *subject) {
 			t.Fatalf("Scan: %v", err)
 		}
 		if n%400 == 0 {
-			wantPlants(t, s, p)
+			wantPlants(t, s, p.Plant)
 			wantScan(t, s, plantstore.Query{After: &p.ID, Contains: "grass"}, plants[n+1:])
 			wantPages(t, s, plantstore.Query{Limit: 700}, plants)
 		}
@@ -118,8 +118,8 @@ func abandonedScanReleasesItsResources(t *testing.T, s *subject) {
 			if err != nil {
 				t.Fatalf("Scan: %v", err)
 			}
-			if p != plants[n] {
-				t.Fatalf("Scan: plant %d is %s, want %s", n+1, showPlant(p), showPlant(plants[n]))
+			if p.Plant != plants[n] {
+				t.Fatalf("Scan: plant %d is %s, want %s", n+1, showPlant(p.Plant), showPlant(plants[n]))
 			}
 			if n++; n > i%5 {
 				break
@@ -146,7 +146,7 @@ func cancelledScanEndsWithAnError(t *testing.T, s *subject) {
 			for p, err := range s.Scan(ctx, q, nil) {
 				switch {
 				case failures > 0:
-					t.Fatalf("Scan(%s) yields %s, %v after its error", showQuery(q), showPlant(p), err)
+					t.Fatalf("Scan(%s) yields %s, %v after its error", showQuery(q), showPlant(p.Plant), err)
 				case err != nil:
 					failures++
 				default:

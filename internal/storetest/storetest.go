@@ -6,7 +6,7 @@
 // own tests and e2e cover them.
 //
 // A tour: this file opens stores and compares what they contain, show.go formats
-// differences. writes.go, with its tables in cases.go, reads.go, scans.go, tags.go,
+// differences. writes.go, with its tables in cases.go, versions.go, reads.go, scans.go, tags.go,
 // events.go, tokens.go, webhooks.go and concurrency.go have the behaviours by theme. histories.go
 // applies the same random histories to a store and to the model.
 package storetest
@@ -36,7 +36,7 @@ import (
 //		return func() plantstore.Store { return open(t, path) }
 //	})
 func Run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
-	all := slices.Concat(writeBehaviours, readBehaviours, scanBehaviours, tagBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours)
+	all := slices.Concat(writeBehaviours, versionBehaviours, readBehaviours, scanBehaviours, tagBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours)
 	for _, b := range all {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
@@ -144,25 +144,25 @@ func remove(id plantstore.ID) plantstore.Write {
 }
 
 // applyBatch applies a batch as the contract requires of a caller: again after
-// ErrRetry. It may be called from any goroutine.
-func applyBatch(ctx context.Context, s plantstore.Store, batch []plantstore.Write) ([]plantstore.Result, error) {
+// ErrRetry, and what is left of it. It may be called from any goroutine.
+func applyBatch(ctx context.Context, s plantstore.Store, batch []plantstore.Write) (all []plantstore.Result, err error) {
 	const attempts = 100
-	var err error
 	for range attempts {
-		var results []plantstore.Result
-		results, err = s.Apply(ctx, batch)
+		results, err := s.Apply(ctx, batch[len(all):])
 		if errors.Is(err, plantstore.ErrRetry) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("Apply: %w", err)
 		}
-		if len(results) != len(batch) {
-			return nil, fmt.Errorf("Apply of %d writes returned %d results", len(batch), len(results))
+		if all = append(all, results...); len(all) == len(batch) {
+			return all, nil
 		}
-		return results, nil
+		if len(results) == 0 || len(all) > len(batch) {
+			return nil, fmt.Errorf("Apply of %d writes returned %d results", len(batch), len(all))
+		}
 	}
-	return nil, fmt.Errorf("Apply returned ErrRetry %d times: %w", attempts, err)
+	return nil, fmt.Errorf("Apply returned ErrRetry, or only some results, %d times: %w", attempts, err)
 }
 
 // apply applies the steps as one batch and fails unless they have the wanted results.
@@ -170,7 +170,7 @@ func apply(t tb, s plantstore.Store, steps ...step) {
 	t.Helper()
 	batch := make([]plantstore.Write, len(steps))
 	for i, st := range steps {
-		batch[i] = st.write
+		batch[i] = withVersions(t, s, st.write)
 	}
 	results, err := applyBatch(t.Context(), s, batch)
 	if err != nil {
@@ -210,8 +210,8 @@ func wantPlants(t tb, s plantstore.Store, plants ...plantstore.Plant) {
 		if err != nil {
 			t.Fatalf("Plant(%d): %v, want %s", want.ID, err, showPlant(want))
 		}
-		if got != want {
-			t.Fatalf("Plant(%d): got %s, want %s", want.ID, showPlant(got), showPlant(want))
+		if got.Plant != want {
+			t.Fatalf("Plant(%d): got %s, want %s", want.ID, showPlant(got.Plant), showPlant(want))
 		}
 	}
 }
@@ -222,7 +222,7 @@ func wantNoPlants(t tb, s plantstore.Store, ids ...plantstore.ID) {
 	for _, id := range ids {
 		got, err := s.Plant(t.Context(), id)
 		if err == nil {
-			t.Fatalf("Plant(%d): got %s, want none", id, showPlant(got))
+			t.Fatalf("Plant(%d): got %s, want none", id, showPlant(got.Plant))
 		}
 		if !errors.Is(err, plantstore.ErrNoPlant) {
 			t.Fatalf("Plant(%d): error %v, want ErrNoPlant", id, err)
@@ -260,15 +260,24 @@ func wantScan(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Pl
 
 // collect returns the plants that a scan yields before its error. It may be called
 // from any goroutine.
-func collect(scan iter.Seq2[plantstore.Plant, error]) ([]plantstore.Plant, error) {
+func collect(scan iter.Seq2[plantstore.StoredPlant, error]) ([]plantstore.Plant, error) {
 	var plants []plantstore.Plant
 	for p, err := range scan {
 		if err != nil {
 			return plants, err
 		}
-		plants = append(plants, p)
+		plants = append(plants, p.Plant)
 	}
 	return plants, nil
+}
+
+// plantsOf returns the plants without their versions and times.
+func plantsOf(stored []plantstore.StoredPlant) []plantstore.Plant {
+	plants := make([]plantstore.Plant, len(stored))
+	for i, p := range stored {
+		plants[i] = p.Plant
+	}
+	return plants
 }
 
 // wantPages follows Next from the query's page to the last page.
@@ -299,7 +308,7 @@ func pageProblem(page plantstore.Page, q plantstore.Query, want []plantstore.Pla
 	if n > q.Limit {
 		return fmt.Sprintf("%d plants on the page", n)
 	}
-	if d := difference(page.Plants, want[:min(n, len(want))]); d != "" {
+	if d := difference(plantsOf(page.Plants), want[:min(n, len(want))]); d != "" {
 		return d
 	}
 	switch next := page.Next; {

@@ -125,13 +125,16 @@ func longTextIsStored(t *testing.T, s *subject) {
 }
 
 // everyWriteHasItsOutcome goes through the table of writes three times: with the plant
-// that a write finds created by an earlier batch, by the same batch, and with all
-// cases in one batch.
+// that a write finds created by an earlier batch, by the same batch, unless its version
+// matters, which nobody knows before, and with all cases in one batch.
 func everyWriteHasItsOutcome(t *testing.T, s *subject) {
 	var before, all []step
 	var after []plantstore.Plant
 	for i, c := range writeCases() {
 		for round := range plantstore.ID(3) {
+			if round == 1 && c.ofVersion() {
+				continue
+			}
 			id := plantstore.ID(100*i) + round
 			given, tested := c.given.steps(id), c.step(id)
 			switch round {
@@ -331,7 +334,7 @@ func repeatedBatchChangesNothing(t *testing.T, s *subject) {
 	fern, rose, moss := plant(1, "fern"), plant(2, "rose"), plant(3, "moss")
 	mustCreate(t, s, plant(2, "oak"), plant(4, "elm"), moss)
 	moved := replace(tagged(3, "moss", "moved"))
-	moved.If = ifMatch(moss.ETag())
+	moved.If = ifMatch((&variety{name: "moss"}).etag())
 	apply(t, s,
 		step{create(fern), created},
 		step{replace(rose), replaced},
@@ -343,7 +346,7 @@ func repeatedBatchChangesNothing(t *testing.T, s *subject) {
 	apply(t, s,
 		step{create(fern), unchanged},
 		step{replace(rose), unchanged},
-		step{moved, unchanged},
+		step{moved, unmet},
 		step{remove(4), noPlant},
 		step{create(plant(1, "other")), idTaken},
 	)

@@ -394,12 +394,12 @@ func (s fileServer) wantRoundTrip(t *testing.T) {
 func (s fileServer) export(t *testing.T, format plantfile.Format) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w := plantfile.Writer{Layout: format.Layout(), Out: bufio.NewWriter(&out)}
+	w := plantfile.Writer{Layout: format.Layout(false), Out: bufio.NewWriter(&out)}
 	for plant, err := range s.api.Export(t.Context(), plantstore.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		record, err := format.Append(nil, plant)
+		record, err := format.Append(nil, plant, false)
 		if err == nil {
 			err = w.Write(record)
 		}

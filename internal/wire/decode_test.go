@@ -177,19 +177,19 @@ func TestErrorNamesEveryProblemAndWhereJSONEnds(t *testing.T) {
 }
 
 func TestArrayOfPlantsIsWholeOrAnError(t *testing.T) {
-	plants := []plantstore.Plant{{ID: -1, Name: "a"}, {ID: 2, Name: "\x00", Tag: plantstore.NewTag("")}}
+	plants := []plantstore.StoredPlant{{Plant: plantstore.Plant{ID: -1, Name: "a"}}, {Plant: plantstore.Plant{ID: 2, Name: "\x00", Tag: plantstore.NewTag("")}}}
 	for n, body := range []string{`[]`, `[{"id":-1,"name":"a"}]`, `[{"id":-1,"name":"a"},{"id":2,"name":"\u0000","tag":""}]`} {
-		if got, err := wire.DecodeNewPlants([]byte(body)); err != nil || !slices.Equal(got, plants[:n]) {
+		if got, err := wire.DecodeStored([]byte(body)); err != nil || !slices.Equal(got, plants[:n]) {
 			t.Errorf("%s: got %v, %v; want %v", body, got, err, plants[:n])
 		}
 		for end := range body {
-			if got, err := wire.DecodeNewPlants([]byte(body[:end])); err == nil {
+			if got, err := wire.DecodeStored([]byte(body[:end])); err == nil {
 				t.Errorf("%s: got %v", body[:end], got)
 			}
 		}
 	}
 	for _, body := range []string{`{"id":1,"name":"a"}`, `null`, `[1]`, `[{"id":1}]`, `[{"id":1,"name":"a"}]]`, `[] []`, `[{"id":1,"name":"a"},]`} {
-		if got, err := wire.DecodeNewPlants([]byte(body)); err == nil {
+		if got, err := wire.DecodeStored([]byte(body)); err == nil {
 			t.Errorf("%s: got %v", body, got)
 		}
 	}
@@ -206,7 +206,7 @@ func TestPlantReaderReadsUntilTheStreamEnds(t *testing.T) {
 			if err != nil {
 				return plants, err
 			}
-			plants = append(plants, plant)
+			plants = append(plants, plant.Plant)
 		}
 	}
 	if got, err := read(lines); err != io.EOF || !slices.Equal(got, want) {

@@ -24,11 +24,23 @@ type eventBody struct {
 	Plant  jsontext.Value       `json:"plant,omitzero"`
 	Token  *tokenBody           `json:"token,omitzero"`
 	By     string               `json:"by"`
+	// Version is left out unless details were asked for.
+	Version string `json:"version,omitzero"`
 }
 
 // AppendEvent appends an event.
-func AppendEvent(dst []byte, e plantstore.Event) ([]byte, error) {
-	b := eventBody{Cursor: e.Cursor, Time: e.Time.UTC(), Type: e.Type, By: e.By}
+func AppendEvent(dst []byte, e plantstore.Event) ([]byte, error) { return appendEvent(dst, e, "") }
+
+// AppendDetailedEvent appends an event with the version of its plant.
+func AppendDetailedEvent(dst []byte, e plantstore.Event) ([]byte, error) {
+	if e.Token != nil {
+		return AppendEvent(dst, e)
+	}
+	return appendEvent(dst, e, e.Version.String())
+}
+
+func appendEvent(dst []byte, e plantstore.Event, version string) ([]byte, error) {
+	b := eventBody{Version: version, Cursor: e.Cursor, Time: e.Time.UTC(), Type: e.Type, By: e.By}
 	if e.Token != nil {
 		b.Token = new(newTokenBody(*e.Token, ""))
 		return append(dst, marshal(b)...), nil
@@ -56,6 +68,7 @@ func (b *eventBody) value() (plantstore.Event, error) {
 		return plantstore.Event{}, errIncomplete
 	}
 	e := plantstore.Event{Cursor: b.Cursor, Time: b.Time.UTC(), Type: b.Type, By: b.By}
+	e.Version, _ = plantstore.ParseVersion(b.Version) // zero if there is none
 	var err error
 	switch {
 	case b.Plant != nil:

@@ -31,6 +31,30 @@ func AppendPlant(dst []byte, p plantstore.Plant) ([]byte, error) {
 	return appendFields(append(dst, '{'), p)
 }
 
+// AppendStored appends the plant as a NewPlant with details: its version and times.
+func AppendStored(dst []byte, p plantstore.StoredPlant) ([]byte, error) {
+	dst, err := AppendNewPlant(dst, p.Plant)
+	return appendDetails(dst, p), err
+}
+
+// AppendStoredPlant is AppendStored without the id.
+func AppendStoredPlant(dst []byte, p plantstore.StoredPlant) ([]byte, error) {
+	dst, err := AppendPlant(dst, p.Plant)
+	return appendDetails(dst, p), err
+}
+
+// appendDetails adds the version and the times that are known to an object that has ended.
+func appendDetails(dst []byte, p plantstore.StoredPlant) []byte {
+	dst = append(append(dst[:len(dst)-1], `,"version":"`...), p.Version.String()...)
+	if at := p.CreatedAt(); !at.IsZero() {
+		dst = AppendTime(append(dst, `","created":"`...), at)
+	}
+	if at := p.Version.Updated(); !at.IsZero() {
+		dst = AppendTime(append(dst, `","updated":"`...), at)
+	}
+	return append(dst, `"}`...)
+}
+
 // appendFields appends name and tag and closes the object.
 func appendFields(dst []byte, p plantstore.Plant) ([]byte, error) {
 	dst, err := appendText(append(dst, `"name":`...), "name", p.Name)
@@ -103,7 +127,7 @@ func DecodePlantPatch(body *bytes.Buffer) (plantstore.PlantPatch, error) {
 	defer decoders.Put(dec)
 	dec.Reset(body)
 	m := members{isPatch: true}
-	if err := expectEnd(dec, m.readObject(dec, false)); err != nil {
+	if err := expectEnd(dec, m.decode(dec)); err != nil {
 		return plantstore.PlantPatch{}, err
 	}
 	var p plantstore.PlantPatch
@@ -120,11 +144,19 @@ func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	dec := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(dec)
 	dec.Reset(body)
-	plant, err := decodeValue(dec, withID)
-	if err = expectEnd(dec, err); err != nil {
+	m := members{withID: withID}
+	if err := expectEnd(dec, m.decode(dec)); err != nil {
 		return plantstore.Plant{}, err
 	}
-	return plant, nil
+	return m.plant.Plant, nil
+}
+
+// DecodeStoredPlant reads a body that is one Plant, with or without details.
+func DecodeStoredPlant(body []byte) (plantstore.StoredPlant, error) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(body))
+	m := members{withDetails: true}
+	err := expectEnd(dec, m.decode(dec))
+	return m.plant, err
 }
 
 // expectEnd refuses anything after the value that err is about, or a body without one. A
@@ -146,8 +178,8 @@ func expectEnd(dec *jsontext.Decoder, err error) error {
 	return plantstore.Errorf(plantstore.ErrNotJSON, "not JSON: unexpected data after the value, which ends at byte %d", at)
 }
 
-// DecodeNewPlants reads a body that is an array of NewPlants.
-func DecodeNewPlants(body []byte) (plants []plantstore.Plant, err error) {
+// DecodeStored reads a body that is an array of NewPlants, with or without details.
+func DecodeStored(body []byte) (plants []plantstore.StoredPlant, err error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(body))
 	if dec.PeekKind() != '[' {
 		return nil, errors.New("not a JSON array")
@@ -156,11 +188,11 @@ func DecodeNewPlants(body []byte) (plants []plantstore.Plant, err error) {
 		return nil, err
 	}
 	for dec.PeekKind() != ']' {
-		plant, err := decodeValue(dec, true)
-		if err != nil {
+		m := members{withID: true, withDetails: true}
+		if err := m.decode(dec); err != nil {
 			return nil, err
 		}
-		plants = append(plants, plant)
+		plants = append(plants, m.plant)
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, err
@@ -168,21 +200,35 @@ func DecodeNewPlants(body []byte) (plants []plantstore.Plant, err error) {
 	return plants, expectEnd(dec, nil)
 }
 
-// PlantReader reads a stream of NewPlants.
+// PlantReader reads a stream of NewPlants, with or without details.
 type PlantReader struct{ dec *jsontext.Decoder }
 
 // NewPlantReader returns a reader of the NewPlants in r.
 func NewPlantReader(r io.Reader) *PlantReader { return &PlantReader{jsontext.NewDecoder(r)} }
 
 // Next returns the next plant, or io.EOF after the last.
-func (r *PlantReader) Next() (plantstore.Plant, error) { return decodeValue(r.dec, true) }
-
-// decodeValue reads the next value as a NewPlant, or as a Plant. It returns io.EOF
-// if there is none, and reads the whole value unless that is not JSON.
-func decodeValue(dec *jsontext.Decoder, withID bool) (plantstore.Plant, error) {
-	var m members
-	err := m.readObject(dec, withID)
+func (r *PlantReader) Next() (plantstore.StoredPlant, error) {
+	m := members{withID: true, withDetails: true}
+	err := m.decode(r.dec)
 	return m.plant, err
+}
+
+// decode reads the next value as a NewPlant, or as a Plant. It returns io.EOF
+// if there is none, and reads the whole value unless that is not JSON.
+func (m *members) decode(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != '{' {
+		return refuseValue(dec)
+	}
+	if err := m.read(dec); err != nil {
+		return notJSON(err)
+	}
+	if m.withID && !m.hasID {
+		m.problems.Add(plantstore.ErrMissing, `"id" is missing: send an integer`)
+	}
+	if !m.hasName && !m.isPatch {
+		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
+	}
+	return m.problems.Err()
 }
 
 // refuseValue reads a value that is not an object, and returns the error for it, or
@@ -200,31 +246,15 @@ func refuseValue(dec *jsontext.Decoder) error {
 
 // members are the members of an object that have been read.
 type members struct {
-	plant                  plantstore.Plant
+	withID, withDetails    bool // whether they are members, and not unknown ones
 	isPatch                bool // no member is required, and a tag may be null
+	plant                  plantstore.StoredPlant
 	hasID, hasName, hasTag bool
 	problems               plantstore.Problems
 }
 
-// readObject reads the next value, which must be an object. It returns io.EOF if there is none.
-func (m *members) readObject(dec *jsontext.Decoder, withID bool) error {
-	if dec.PeekKind() != '{' {
-		return refuseValue(dec)
-	}
-	if err := m.read(dec, withID); err != nil {
-		return notJSON(err)
-	}
-	if withID && !m.hasID {
-		m.problems.Add(plantstore.ErrMissing, `"id" is missing: send an integer`)
-	}
-	if !m.hasName && !m.isPatch {
-		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
-	}
-	return m.problems.Err()
-}
-
 // read reads an object. An error says that it is not JSON.
-func (m *members) read(dec *jsontext.Decoder, withID bool) error {
+func (m *members) read(dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
@@ -234,7 +264,7 @@ func (m *members) read(dec *jsontext.Decoder, withID bool) error {
 			return err
 		}
 		switch member := memberName(name); {
-		case member == "id" && withID:
+		case member == "id" && m.withID:
 			m.hasID = true
 			err = m.readID(dec)
 		case member == "name":
@@ -250,6 +280,8 @@ func (m *members) read(dec *jsontext.Decoder, withID bool) error {
 			if ok, err = m.readText(dec, "tag", &text); ok {
 				m.plant.Tag = plantstore.NewTag(text)
 			}
+		case m.withDetails && (member == "version" || member == "created" || member == "updated"):
+			err = m.readDetail(dec, member)
 		default:
 			err = dec.SkipValue()
 		}
@@ -292,6 +324,20 @@ func (m *members) readText(dec *jsontext.Decoder, field string, into *string) (b
 	return true, nil
 }
 
+// readDetail reads a version, or a time. One that this release does not know is left out.
+func (m *members) readDetail(dec *jsontext.Decoder, member string) error {
+	var text string
+	if ok, err := m.readText(dec, member, &text); err != nil || !ok {
+		return err
+	}
+	if member == "version" {
+		m.plant.Version, _ = plantstore.ParseVersion(text)
+	} else if at, err := ParseTime(text); err == nil && member == "created" {
+		m.plant.Created = at.UnixMicro()
+	}
+	return nil
+}
+
 // memberName returns the name of a member, or "" for an unknown one. Only an
 // escaped name needs to be unquoted.
 func memberName(quoted jsontext.Value) string {
@@ -302,6 +348,12 @@ func memberName(quoted jsontext.Value) string {
 		return "name"
 	case `"tag"`:
 		return "tag"
+	case `"version"`:
+		return "version"
+	case `"created"`:
+		return "created"
+	case `"updated"`:
+		return "updated"
 	}
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return ""

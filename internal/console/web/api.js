@@ -1,7 +1,6 @@
 // The only module that talks to the server. It uses the public API, with the user's
 // token.
 
-import { etag } from './etag.js';
 import { parse, plantJSON } from './json.js';
 import { createSession } from './session.js';
 
@@ -121,6 +120,7 @@ export function onUnauthorized(/** @type {typeof unauthorized} */ f) {
  * @property {string} id
  * @property {string} name
  * @property {string} [tag]
+ * @property {string} [version]
  */
 
 /**
@@ -226,7 +226,11 @@ export const aborted = (err) => err.name === 'AbortError';
 export const handled = (err) => aborted(err) || err.status === 401;
 
 /** listPlants returns plants on one page. @param {string} query @param {Options} options */
-export const listPlants = (query, options) => listOf(PLANTS + query, options);
+export function listPlants(query, options) {
+  const params = new URLSearchParams(query);
+  params.set('details', 'true');
+  return listOf(`${PLANTS}?${params}`, options);
+}
 
 /** listEvents returns events on one page of the log. @param {string} query @param {Options} options */
 export const listEvents = (query, options) => listOf(EVENTS + query, options);
@@ -268,7 +272,7 @@ export const about = (options) => get(`${API}/about`, options);
  * @param {Options} options
  * @returns {Promise<Plant>}
  */
-export const getPlant = async (id, options) => ({ id, ...await get(`${PLANTS}/${id}`, options) });
+export const getPlant = async (id, options) => ({ id, ...await get(`${PLANTS}/${id}?details=true`, options) });
 
 export const createPlant = (/** @type {Plant} */ plant, /** @type {Options} */ options) => (
   call('POST', PLANTS, { ...options, body: plantJSON(plant) }));
@@ -307,19 +311,26 @@ export const importFile = (file, query, { signal, sent } = {}) => new Promise((r
 });
 
 /**
- * replacePlant replaces a plant if it still is as it was, or creates it if it was not there.
+ * replacePlant replaces a plant if it still is as it was, or creates it if it was not there, and
+ * returns it with its version.
  * @param {Plant} plant
  * @param {Plant | null} was
  * @param {Options} [options]
+ * @returns {Promise<Plant>}
  */
-export function replacePlant({ id, name, tag }, was, options) {
+export async function replacePlant({ id, name, tag }, was, options) {
   /** @type {Record<string, string>} */
-  const headers = was ? { 'If-Match': etag(was) } : { 'If-None-Match': '*' };
-  return call('PUT', `${PLANTS}/${id}`, { ...options, body: plantJSON({ name, tag }), headers });
+  const headers = was ? unchanged(was) : { 'If-None-Match': '*' };
+  const { response } = await call('PUT', `${PLANTS}/${id}`, { ...options, body: plantJSON({ name, tag }), headers });
+  const [, version] = /"([^"]*)"/.exec(response.headers.get('ETag') ?? '') ?? [];
+  return { id, name, tag, version };
 }
 
+/** unchanged is the condition that a plant still is as it was. @param {Plant} was */
+const unchanged = ({ version }) => ({ 'If-Match': `"${version}"` });
+
 /** deletePlant deletes a plant if it still is as it was. @param {Plant} was */
-export const deletePlant = (was) => call('DELETE', `${PLANTS}/${was.id}`, { headers: { 'If-Match': etag(was) } });
+export const deletePlant = (was) => call('DELETE', `${PLANTS}/${was.id}`, { headers: unchanged(was) });
 
 export async function metrics(/** @type {Options} */ options) {
   const { text } = await call('GET', METRICS, options);

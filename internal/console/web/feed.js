@@ -48,7 +48,7 @@ export async function follow(from, signal, take, lost, filter) {
   };
   while (!signal.aborted) {
     try {
-      const url = `${EVENTS}?${new URLSearchParams({ ...filter, ...at })}`;
+      const url = `${EVENTS}?${new URLSearchParams({ details: 'true', ...filter, ...at })}`;
       const response = await request('GET', url, { headers: { Accept: 'text/event-stream' }, signal });
       if (response.status === 410) {
         lost();
@@ -64,7 +64,8 @@ export async function follow(from, signal, take, lost, filter) {
         for await (const { id, data } of messages(response)) {
           at = id ? { after: id } : at;
           if (data) {
-            events.push(parse(data));
+            const event = parse(data);
+            events.push(event.plant ? { ...event, plant: { ...event.plant, version: event.version } } : event);
             timer ??= setTimeout(hand, TOGETHER);
           }
           if (events.length >= MANY) {

@@ -320,12 +320,12 @@ function merge(/** @type {LogEvent[]} */ events) {
 
 function replace(/** @type {number} */ at, /** @type {Plant} */ plant) {
   const { name, tag } = list.plants[at];
-  if (!list.deleted.delete(plant.id) && name === plant.name && tag === plant.tag) {
-    return;
-  }
   list.plants[at] = plant;
   if (list.selected.has(plant.id)) {
     list.selected.set(plant.id, plant);
+  }
+  if (!list.deleted.delete(plant.id) && name === plant.name && tag === plant.tag) {
+    return;
   }
   mark(plant.id);
 }

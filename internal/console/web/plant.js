@@ -422,9 +422,9 @@ async function submit(was = drawer.plant) {
       created(plant.id);
       return;
     }
-    await replacePlant(plant, was, { slow });
+    const now = await replacePlant(plant, was, { slow });
     if (!signal.aborted) {
-      saved(plant);
+      saved(now);
     }
   } catch (err) {
     if (err.status === 412) {

@@ -158,9 +158,7 @@ export function askTag(plants) {
   const body = [field('New tag', tag, 'Leave it empty to remove the tag.')];
   suggestTags(tag, 'options line');
   ask(plants, 're-tagged', { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, async (plant) => {
-    const after = { ...plant, tag: tag.value || undefined };
-    await replacePlant(after, plant);
-    return { ...plant, after };
+    return { ...plant, after: await replacePlant({ ...plant, tag: tag.value || undefined }, plant) };
   });
 }
 

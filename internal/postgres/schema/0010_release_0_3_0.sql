@@ -1,3 +1,14 @@
+-- The version of each plant: updated is the time of its last event, and n the place of that event in
+-- its row of the log, from 0 on. created is when the plant was created: NULL if that is the same
+-- time, and 0 if it is not known. Plants that have not changed since release 0.2.0 have the version 0.
+ALTER TABLE stored_plants ADD COLUMN updated bigint NOT NULL DEFAULT 0, ADD COLUMN n integer NOT NULL DEFAULT 0,
+  ADD COLUMN created bigint;
+CREATE OR REPLACE VIEW plants AS WITH stored AS (SELECT id, name, tag, updated, coalesce(created, updated) AS created FROM stored_plants)
+  SELECT id, name, tag, created, updated FROM stored;
+
+-- The time of the events of a batch, if it has any.
+ALTER TABLE batches ADD COLUMN time bigint;
+
 -- Nothing is rewritten for each batch: while a transaction stays open, PostgreSQL can remove none
 -- of the old versions of a row, and each batch would walk over all of them. So a row of the log
 -- also has the number of plants and the bytes that were ever appended, with this row. Rows of
@@ -54,19 +65,55 @@ BEGIN
 END
 $$;
 
--- create_plants adds plants and appends that to the log, as one batch. It locks what others lock
--- in the same order, and inserts plants in the order of their ids, so that two transactions never
--- deadlock. If one of the ids is taken, it changes nothing: it returns false if there is no other,
--- and fails with unique_violation if there are. It also fails so in a transaction with one snapshot
--- that is older than the end of the log. A single plant needs no sort and no set of rows, which take
--- nearly as long as the insert, and a call of log_end would take as long. The caller's release
--- supports schemas up to supported: if it may not write, it fails as [fence] does.
-CREATE OR REPLACE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], supported integer)
-RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- append_log appends the events of a batch to the log, in their order, and returns their time,
+-- which is later than that of all others. Their time is to be new_time: plants with it get the time that they
+-- have. A plant without a name is taken from the table. added is how many more plants there are.
+-- The lock MUST come before everything that follows, in a transaction that is READ COMMITTED:
+-- each statement then sees what was appended while the function waited for it.
+CREATE FUNCTION append_log(new_by text[], new_type smallint[], new_id bigint[], new_name text[], new_tag text[], added integer, new_time bigint, batch uuid)
+RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
-  n integer := cardinality(new_id);
-  new_type smallint[] := array_fill(1::smallint, ARRAY[n]);
+  last record;
+  later bigint;
+  size bigint;
+BEGIN
+  PERFORM FROM log_state WHERE id = 1 FOR UPDATE;
+  SELECT * INTO STRICT last FROM log_end();
+  IF array_position(new_name, NULL) IS NOT NULL THEN
+    SELECT array_agg(coalesce(new.name, (SELECT name FROM stored_plants WHERE id = new.id)) ORDER BY new.n),
+      array_agg(CASE WHEN new.name IS NULL THEN (SELECT tag FROM stored_plants WHERE id = new.id) ELSE new.tag END ORDER BY new.n)
+    INTO new_name, new_tag FROM unnest(new_id, new_name, new_tag) WITH ORDINALITY AS new (id, name, tag, n);
+  END IF;
+  IF last.time >= new_time THEN
+    later := last.time + 1;
+    UPDATE stored_plants SET updated = later WHERE id = ANY (new_id) AND updated = new_time;
+    new_time := later;
+  END IF;
+  size := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
+  INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
+  VALUES (last.seq + 1, new_time, new_by, new_type, new_id, new_name, new_tag, size, last.plants + added, last.total_bytes + size);
+  UPDATE batches SET time = new_time WHERE id = batch;
+  RETURN new_time;
+END
+$$;
+
+-- create_plants adds plants and appends that to the log, as one batch, and returns the time of its
+-- events, which is earliest or later. It locks what others lock in the same order, and inserts plants in
+-- the order of their ids, so that two transactions never deadlock. If one of the ids is taken, it
+-- changes nothing: it returns NULL if there is no other, and fails with unique_violation if there are.
+-- It also fails so in a transaction with one snapshot that is older than the end of the log. A single
+-- plant needs no sort and no set of rows, which take nearly as long as the insert, and a call of
+-- log_end would take as long. The time is chosen before the plants are inserted, and is rarely too
+-- early once the log is locked. The caller's release supports schemas up to supported: if it may not
+-- write, it fails as [fence] does.
+DROP FUNCTION create_plants(bigint[], text[], text[], text[], integer);
+CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], earliest bigint, supported integer)
+RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+  count integer := cardinality(new_id);
+  new_type smallint[] := array_fill(1::smallint, ARRAY[count]);
   size bigint := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
+  new_time bigint := greatest(earliest, (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
   oldest integer;
   last_seq bigint;
   last_time bigint;
@@ -76,14 +123,15 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  IF n = 1 THEN
-    INSERT INTO stored_plants (id, name, tag) VALUES (new_id[1], new_name[1], new_tag[1]) ON CONFLICT (id) DO NOTHING;
+  IF count = 1 THEN
+    INSERT INTO stored_plants (id, name, tag, updated) VALUES (new_id[1], new_name[1], new_tag[1], new_time) ON CONFLICT (id) DO NOTHING;
     IF NOT FOUND THEN
-      RETURN false;
+      RETURN NULL;
     END IF;
   ELSE
-    INSERT INTO stored_plants (id, name, tag)
-    SELECT id, name, tag FROM unnest(new_id, new_name, new_tag) AS new (id, name, tag) ORDER BY id;
+    INSERT INTO stored_plants (id, name, tag, updated, n)
+    SELECT new.id, new.name, new.tag, new_time, new.n - 1
+    FROM unnest(new_id, new_name, new_tag) WITH ORDINALITY AS new (id, name, tag, n) ORDER BY new.id;
   END IF;
   SELECT oldest_writer INTO STRICT oldest FROM log_state WHERE id = 1 FOR UPDATE;
   IF oldest > supported THEN
@@ -94,10 +142,13 @@ BEGIN
   IF NOT FOUND THEN
     SELECT seq, time, plants, total_bytes INTO last_seq, last_time, last_plants, last_bytes FROM log_start ORDER BY seq DESC LIMIT 1;
   END IF;
+  IF last_time >= new_time THEN
+    new_time := last_time + 1;
+    UPDATE stored_plants SET updated = new_time WHERE id = ANY (new_id);
+  END IF;
   INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
-  VALUES (last_seq + 1, greatest(last_time, (date_part('epoch', clock_timestamp()) * 1000000)::bigint),
-    new_by, new_type, new_id, new_name, new_tag, size, last_plants + n, last_bytes + size);
-  RETURN true;
+  VALUES (last_seq + 1, new_time, new_by, new_type, new_id, new_name, new_tag, size, last_plants + count, last_bytes + size);
+  RETURN new_time;
 END
 $$;
 
