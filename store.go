@@ -323,54 +323,6 @@ func (r Result) EventType() EventType {
 	return PlantDeleted
 }
 
-// Decide returns what the write does to the current plant, which is nil if there is none. The
-// store gives a plant that is created or replaced its version. Decide defines the semantics of
-// writes for every store.
-func (w *Write) Decide(current *StoredPlant) Result {
-	switch {
-	case w.Op == Patch:
-		return w.decidePatch(current)
-	case w.Op == Delete && current == nil:
-		return Result{Err: ErrNoPlant}
-	case !w.If.Holds(current):
-		return Result{Err: ErrPrecondition}
-	case w.Op == Delete:
-		return Result{Outcome: Deleted}
-	case current == nil:
-		return Result{Outcome: Created}
-	case current.Plant == w.Plant:
-		return Result{Outcome: Unchanged, Version: current.Version}
-	case w.Op == Create:
-		return Result{Err: ErrIDTaken}
-	}
-	return Result{Outcome: Replaced}
-}
-
-// decidePatch is Decide for a Patch. Its condition comes first: a plant that does not exist
-// cannot meet a Match.
-func (w *Write) decidePatch(current *StoredPlant) Result {
-	switch {
-	case !w.If.Holds(current):
-		return Result{Err: ErrPrecondition}
-	case current == nil:
-		return Result{Err: ErrNoPlant}
-	}
-	patched := w.Plant
-	if w.KeepName {
-		patched.Name = current.Name
-	}
-	if w.KeepTag {
-		patched.Tag = current.Tag
-	}
-	switch {
-	case patched == current.Plant:
-		return Result{Outcome: Unchanged, Patched: &patched, Version: current.Version}
-	case w.MaxText > 0 && patched.TextSize() > max(int(w.MaxText), current.TextSize()):
-		return Result{Err: ErrTooLarge}
-	}
-	return Result{Outcome: Replaced, Patched: &patched}
-}
-
 // MaxIDs is how many ids a [Query] may have.
 const MaxIDs = 1000
 

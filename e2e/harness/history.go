@@ -22,6 +22,7 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/rules"
 	"plantstore/internal/testenv"
 )
 
@@ -468,7 +469,7 @@ func (g group) after(in input, version plantstore.Version) (group, change, outpu
 		}
 		return g, change{}, output{plants: []plantstore.StoredPlant{was}}
 	}
-	result := in.write.Decide(current)
+	result := rules.Decide(in.write, current, plantstore.Version{}).Result
 	if result.Err != nil {
 		return g, change{}, output{refused: result.Err.(plantstore.Code)}
 	}

@@ -12,11 +12,11 @@ type Change struct {
 	Before, After *plantstore.StoredPlant // nil where there is none
 }
 
-// Decide decides a write to the current plant, which is nil if there is none. Outcomes, events
-// and what a batch leaves under each id follow from the changes of its writes, in their order.
-// If there is a change, it makes this version.
+// Decide decides a write to the current plant, which is nil if there is none: it defines the
+// semantics of writes for every store. Outcomes, events and what a batch leaves under each id
+// follow from the changes of its writes, in their order. If there is a change, it makes this version.
 func Decide(w *plantstore.Write, current *plantstore.StoredPlant, version plantstore.Version) Change {
-	c := Change{Result: w.Decide(current), Before: current, After: current}
+	c := Change{Result: resultOf(w, current), Before: current, After: current}
 	switch c.EventType() {
 	case plantstore.PlantCreated, plantstore.PlantReplaced:
 		c.Version = version
@@ -28,6 +28,53 @@ func Decide(w *plantstore.Write, current *plantstore.StoredPlant, version plants
 		c.After = nil
 	}
 	return c
+}
+
+// resultOf returns the result of a write, without the version of a plant that it creates or
+// replaces.
+func resultOf(w *plantstore.Write, current *plantstore.StoredPlant) plantstore.Result {
+	switch {
+	case w.Op == plantstore.Patch:
+		return resultOfPatch(w, current)
+	case w.Op == plantstore.Delete && current == nil:
+		return plantstore.Result{Err: plantstore.ErrNoPlant}
+	case !w.If.Holds(current):
+		return plantstore.Result{Err: plantstore.ErrPrecondition}
+	case w.Op == plantstore.Delete:
+		return plantstore.Result{Outcome: plantstore.Deleted}
+	case current == nil:
+		return plantstore.Result{Outcome: plantstore.Created}
+	case current.Plant == w.Plant:
+		return plantstore.Result{Outcome: plantstore.Unchanged, Version: current.Version}
+	case w.Op == plantstore.Create:
+		return plantstore.Result{Err: plantstore.ErrIDTaken}
+	}
+	return plantstore.Result{Outcome: plantstore.Replaced}
+}
+
+// resultOfPatch is resultOf for a Patch. Its condition comes first: a plant that does not exist
+// cannot meet a Match.
+func resultOfPatch(w *plantstore.Write, current *plantstore.StoredPlant) plantstore.Result {
+	switch {
+	case !w.If.Holds(current):
+		return plantstore.Result{Err: plantstore.ErrPrecondition}
+	case current == nil:
+		return plantstore.Result{Err: plantstore.ErrNoPlant}
+	}
+	patched := w.Plant
+	if w.KeepName {
+		patched.Name = current.Name
+	}
+	if w.KeepTag {
+		patched.Tag = current.Tag
+	}
+	switch {
+	case patched == current.Plant:
+		return plantstore.Result{Outcome: plantstore.Unchanged, Patched: &patched, Version: current.Version}
+	case w.MaxText > 0 && patched.TextSize() > max(int(w.MaxText), current.TextSize()):
+		return plantstore.Result{Err: plantstore.ErrTooLarge}
+	}
+	return plantstore.Result{Outcome: plantstore.Replaced, Patched: &patched}
 }
 
 // Logged returns the plant of the change's event: the one after the change, or before a deletion.

@@ -14,11 +14,11 @@ func DecideEach(batch []plantstore.Write, find func(ids []plantstore.ID, found f
 			ids = append(ids, id)
 		}
 		writes[id] = append(writes[id], i)
-		results[i] = batch[i].Decide(nil)
+		results[i] = resultOf(&batch[i], nil)
 	}
 	err := find(ids, func(p plantstore.StoredPlant) {
 		for _, i := range writes[p.ID] {
-			results[i] = batch[i].Decide(&p)
+			results[i] = resultOf(&batch[i], &p)
 		}
 	})
 	if err != nil {

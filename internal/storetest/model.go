@@ -58,7 +58,7 @@ func (m *Model) apply(w plantstore.Write) plantstore.Result {
 	if p, ok := m.plants[w.Plant.ID]; ok {
 		current = &p
 	}
-	result := w.Decide(current)
+	result := rules.Decide(&w, current, plantstore.Version{}).Result
 	kind := result.EventType()
 	switch kind {
 	case "":

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/rules"
 )
 
 var readBehaviours = []behaviour{
@@ -351,9 +352,9 @@ func writesAreDecided(t *testing.T, s *subject) {
 		}
 		for i, w := range batch {
 			current := slices.IndexFunc(want, func(p plantstore.Plant) bool { return p.ID == w.Plant.ID })
-			expected := w.Decide(nil)
+			expected := rules.Decide(&w, nil, plantstore.Version{}).Result
 			if current >= 0 {
-				expected = w.Decide(&plantstore.StoredPlant{Plant: want[current]})
+				expected = rules.Decide(&w, &plantstore.StoredPlant{Plant: want[current]}, plantstore.Version{}).Result
 			}
 			if !sameResult(results[i], expected) {
 				t.Errorf("write %d of %v: got %v, want %v", i, w.Plant, results[i], expected)

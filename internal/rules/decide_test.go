@@ -1,4 +1,4 @@
-package plantstore_test
+package rules_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/rules"
 )
 
 var (
@@ -83,7 +84,7 @@ func TestConditionHolds(t *testing.T) {
 }
 
 // Every write is of fern, so fern is a repetition and moss is a different plant.
-func TestWriteDecide(t *testing.T) {
+func TestDecide(t *testing.T) {
 	tests := []struct {
 		op      plantstore.Op
 		current *plantstore.StoredPlant
@@ -145,7 +146,7 @@ func TestWriteDecide(t *testing.T) {
 			if want == "same" {
 				expected.Version = tt.current.Version
 			}
-			if got := w.Decide(tt.current); got != expected {
+			if got := decide(&w, tt.current); got != expected {
 				t.Errorf("%s fern where there is %s, condition %q: got %v, want %s",
 					ops[tt.op], show(tt.current), conditions[i].name, got, want)
 			}
@@ -171,7 +172,7 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 		{plantstore.PlantPatch{Name: &name, Tag: new(plantstore.Tag)}, fern, oak.Plant, plantstore.Replaced},
 	} {
 		w := tt.patch.Write(1)
-		if got := w.Decide(&tt.current); got.Err != nil || got.Outcome != tt.outcome || *got.Patched != tt.want {
+		if got := decide(&w, &tt.current); got.Err != nil || got.Outcome != tt.outcome || *got.Patched != tt.want {
 			t.Errorf("%v becomes %+v, want %d %v", tt.current, got, tt.outcome, tt.want)
 		}
 	}
@@ -179,7 +180,7 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 		w := plantstore.PlantPatch{Name: &name}.Write(1)
 		w.If = c.cond
 		for _, current := range []*plantstore.StoredPlant{nil, &fern, &moss} {
-			got, want := w.Decide(current).Err, error(nil)
+			got, want := decide(&w, current).Err, error(nil)
 			switch {
 			case !c.cond.Holds(current):
 				want = plantstore.ErrPrecondition
@@ -196,7 +197,7 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 func TestDeleteUsesOnlyTheID(t *testing.T) {
 	for _, p := range []plantstore.Plant{fern.Plant, moss.Plant, {ID: 1}} {
 		w := plantstore.Write{Op: plantstore.Delete, Plant: p}
-		if got := w.Decide(&oak); got != (plantstore.Result{Outcome: plantstore.Deleted}) {
+		if got := decide(&w, &oak); got != (plantstore.Result{Outcome: plantstore.Deleted}) {
 			t.Errorf("delete %s where there is oak: got %v", p, got)
 		}
 	}
@@ -206,11 +207,11 @@ func TestDecideTellsAbsentTagsFromEmptyOnes(t *testing.T) {
 	absent := plantstore.Plant{ID: 1, Name: "fern"}
 	empty := plantstore.Plant{ID: 1, Name: "fern", Tag: plantstore.NewTag("")}
 	w := plantstore.Write{Op: plantstore.Create, Plant: absent}
-	if got := w.Decide(&plantstore.StoredPlant{Plant: empty}); got.Err != plantstore.ErrIDTaken {
+	if got := decide(&w, &plantstore.StoredPlant{Plant: empty}); got.Err != plantstore.ErrIDTaken {
 		t.Errorf("create without a tag where the tag is empty: got %v", got)
 	}
 	w = plantstore.Write{Op: plantstore.Replace, Plant: empty}
-	if got := w.Decide(&plantstore.StoredPlant{Plant: absent}); got != (plantstore.Result{Outcome: plantstore.Replaced}) {
+	if got := decide(&w, &plantstore.StoredPlant{Plant: absent}); got != (plantstore.Result{Outcome: plantstore.Replaced}) {
 		t.Errorf("replace with an empty tag where there is none: got %v", got)
 	}
 }
@@ -230,4 +231,8 @@ func show(p *plantstore.StoredPlant) string {
 		return "nothing"
 	}
 	return fmt.Sprintf("%q", p.Name)
+}
+
+func decide(w *plantstore.Write, current *plantstore.StoredPlant) plantstore.Result {
+	return rules.Decide(w, current, plantstore.Version{}).Result
 }
