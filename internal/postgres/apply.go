@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"plantstore"
-	"plantstore/internal/rules"
 )
 
 // createPlants is a function, which PostgreSQL plans once for each connection even if the
@@ -23,7 +22,7 @@ const segmentSize = 4 << 20
 // Apply applies the batch in one transaction, which is on disk when it returns,
 // and on the synchronous standbys if there are any.
 //
-// A batch of creates without conditions takes one statement, unless an id is taken. It
+// A batch of creates of different plants without conditions takes one statement, unless an id is taken. It
 // can be applied again as it is after ErrRetry, with the exception that
 // [plantstore.Store] allows: ruling that out would make every create more expensive.
 //
@@ -69,14 +68,16 @@ func orRetry(err error, unknown bool) error {
 	return fmt.Errorf("%w: %w: %w", plantstore.ErrRetry, plantstore.ErrUnavailable, err)
 }
 
-// isOneInsert reports whether all writes are creates without a condition that fit
-// into one row of the log.
+// isOneInsert reports whether all writes are creates without a condition, of different plants,
+// that fit into one row of the log.
 func isOneInsert(batch []plantstore.Write) bool {
-	size := 0
+	size, ids := 0, make(map[plantstore.ID]bool, len(batch))
 	for i := range batch {
-		if !isCreate(&batch[i]) {
+		id := batch[i].Plant.ID
+		if !isCreate(&batch[i]) || ids[id] {
 			return false
 		}
+		ids[id] = true
 		size += batch[i].Plant.TextSize()
 	}
 	return size <= segmentSize
@@ -85,22 +86,14 @@ func isOneInsert(batch []plantstore.Write) bool {
 // isCreate reports whether a write is a create without a condition.
 func isCreate(w *plantstore.Write) bool { return w.Op == plantstore.Create && w.If == nil }
 
-// create applies creates without conditions in a transaction of one statement, which
+// create applies the creates of a batch that is one insert in a transaction of one statement, which
 // appends them to the log in the order of the batch. If an id is taken, it changes
 // nothing and returns no results.
 func (s *Store) create(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
-	results := make([]plantstore.Result, len(batch))
-	written := make(map[plantstore.ID]*plantstore.StoredPlant, len(batch))
-	plants, by := newColumns(len(batch)), make([]string, 0, len(batch))
+	plants, by := newColumns(len(batch)), make([]string, len(batch))
 	for i := range batch {
-		write := &batch[i]
-		change := rules.Decide(write, written[write.Plant.ID], plantstore.Version{N: int64(len(by))})
-		results[i] = change.Result
-		if plant := change.Logged(); plant != nil { // or the batch has it twice
-			written[plant.ID] = plant
-			plants.add(&plant.Plant)
-			by = append(by, write.By)
-		}
+		plants.add(&batch[i].Plant)
+		by[i] = batch[i].By
 	}
 	var at *int64
 	err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
@@ -113,10 +106,11 @@ func (s *Store) create(ctx context.Context, batch []plantstore.Write) ([]plantst
 	if err != nil || at == nil {
 		return nil, err
 	}
-	for i := range results {
-		results[i].Version.Time = *at
-	}
 	s.sawTime(*at)
+	results := make([]plantstore.Result, len(batch))
+	for i := range results {
+		results[i] = plantstore.Result{Outcome: plantstore.Created, Version: plantstore.Version{Time: *at, N: int64(i)}}
+	}
 	return results, nil
 }
 

@@ -204,6 +204,17 @@ func (s *Store) inSnapshot(c *sqlite.Conn, f func(*snapshot) error) error {
 	}
 }
 
+// readSnapshot is read with a snapshot.
+func readSnapshot[T any](ctx context.Context, pool *readers, f func(*snapshot) (T, error)) (T, error) {
+	return read(ctx, pool, func(c *sqlite.Conn) (found T, err error) {
+		err = pool.store.inSnapshot(c, func(snap *snapshot) (err error) {
+			found, err = f(snap)
+			return err
+		})
+		return found, err
+	})
+}
+
 // unflushed returns what the table does not have yet.
 func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 	if snap.mem != nil {

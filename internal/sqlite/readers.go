@@ -60,17 +60,6 @@ func read[T any](ctx context.Context, pool *readers, f func(*sqlite.Conn) (T, er
 	return *new(T), s.classify(err)
 }
 
-// readSnapshot is read with a snapshot.
-func readSnapshot[T any](ctx context.Context, pool *readers, f func(*snapshot) (T, error)) (T, error) {
-	return read(ctx, pool, func(c *sqlite.Conn) (found T, err error) {
-		err = pool.store.inSnapshot(c, func(snap *snapshot) (err error) {
-			found, err = f(snap)
-			return err
-		})
-		return found, err
-	})
-}
-
 // acquire returns a connection, which the caller must release. If reads are not brief, it is
 // interrupted when ctx ends.
 func (r *readers) acquire(ctx context.Context) (*sqlite.Conn, error) {
