@@ -22,14 +22,14 @@ const segmentSize = 4 << 20
 // Apply applies the batch in one transaction, which is on disk when it returns,
 // and on the synchronous standbys if there are any.
 //
-// A batch of creates of different plants without conditions takes one statement, unless an id is taken. It
-// can be applied again as it is after ErrRetry, with the exception that
+// A batch of creates of different plants without conditions takes one statement, unless an id is
+// taken. It can be applied again as it is after ErrRetry, with the exception that
 // [plantstore.Store] allows: ruling that out would make every create more expensive.
 //
-// Any other batch cannot be repeated: a delete would find nothing the second time.
-// It stores that it was applied in the database, in the same transaction (plan.go). If the outcome
-// of that transaction is unknown, Apply queries it until ctx ends. Only
-// then does it return ErrRetry with the outcome unknown.
+// Any other batch cannot be repeated: a delete would find nothing the second time. It stores that
+// it was applied in the database, in the same transaction (plan.go). If the outcome of that
+// transaction is unknown, Apply queries it until ctx ends. Only then does it return ErrRetry with
+// the outcome unknown.
 func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	if err := ctx.Err(); err != nil || len(batch) == 0 {
 		return nil, err

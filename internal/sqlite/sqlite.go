@@ -120,11 +120,11 @@ type Store struct {
 
 var _ plantstore.Store = (*Store)(nil)
 
-// Open opens the store in the file at path, creates its schema, and recovers from a
-// crash. Only Serve migrates a store; the other modes refuse one that would have to be
-// migrated. A store that is too damaged for that is opened to serve nevertheless: it refuses everything, so that a
-// server says why it is not ready instead of ending again and again. A file that is not a
-// database is not opened.
+// Open opens the store in the file at path, creates its schema, and recovers from a crash. Only
+// Serve migrates a store; the other modes refuse one that would have to be migrated. A store that
+// is too damaged for that is opened to serve nevertheless: it refuses everything, so that a server
+// says why it is not ready instead of ending again and again. A file that is not a database is not
+// opened.
 func Open(path string, mode Mode) (*Store, error) {
 	s := newStore(path)
 	err := classify(s.path, s.open(mode))
