@@ -212,9 +212,10 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 }
 
 // Patch changes a part of the plant with that id, and returns the plant as it is then, with its
-// version, but not when it was created. It fails with ErrNoPlant if there is none. When it returns nil the change is durable. If the condition
-// does not hold it changes nothing and fails with ErrPrecondition; a nil condition always holds.
-// With a Match that is not AnyETag, see [OutcomeError].
+// version, but not when it was created. It fails with ErrNoPlant if there is none. When it returns
+// nil the change is durable. If the condition does not hold it changes nothing and fails with
+// ErrPrecondition; a nil condition always holds. With a Match that is not AnyETag, see
+// [OutcomeError].
 func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.PlantPatch, cond *plantstore.Condition) (plant plantstore.StoredPlant, err error) {
 	what := fmt.Sprintf("patch plant %d", id)
 	body, err := wire.AppendPlantPatch(nil, patch)
