@@ -76,7 +76,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return interruption(ctx, "the export", fmt.Errorf("the export failed: %w", err))
 	}
-	fmt.Fprintf(std.err, "%s exported %s\n", count(plants, "plant"), shown.pace(plants))
+	fmt.Fprintf(std.err, "%s exported %s\n", cli.Count(plants, "plant"), shown.pace(plants))
 	return nil
 }
 

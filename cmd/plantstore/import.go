@@ -99,7 +99,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 		return run.stopped(ctx, c.source(), err)
 	}
 	if file.Refused > 0 {
-		return fmt.Errorf("%d of %s failed", file.Refused, count(file.Total(), run.noun))
+		return fmt.Errorf("%d of %s failed", file.Refused, cli.Count(file.Total(), run.noun))
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (r *importRun) summarise(out io.Writer, complete bool) {
 		fmt.Fprintf(out, "no %s was acknowledged\n", r.noun)
 		return
 	default:
-		lead = count(r.Total(), r.noun) + " acknowledged: "
+		lead = cli.Count(r.Total(), r.noun) + " acknowledged: "
 	}
 	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, %s\n", lead, r.Created, r.Unchanged, r.Refused, r.pace(r.Total()))
 }

@@ -93,6 +93,6 @@ func (c *mirrorCommand) verify(ctx context.Context, m *mirror.Mirror, std stream
 		}
 		return err
 	}
-	fmt.Fprintf(std.err, "both stores have the same %s\n", count(compared, "plant"))
+	fmt.Fprintf(std.err, "both stores have the same %s\n", cli.Count(compared, "plant"))
 	return nil
 }

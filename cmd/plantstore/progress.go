@@ -46,7 +46,7 @@ func newBar(out io.Writer, size int64, bytes bool) *progressbar.ProgressBar {
 // update shows how many bytes and items are done.
 func (p *progress) update(bytes, items int64) {
 	rate := float64(items) / time.Since(p.started).Seconds()
-	done := fmt.Sprintf("%s %s, %.0f a second", p.verb, count(items, p.noun), rate)
+	done := fmt.Sprintf("%s %s, %.0f a second", p.verb, cli.Count(items, p.noun), rate)
 	if p.bar != nil {
 		p.bar.Describe(done)
 		_ = p.bar.Set64(bytes)
@@ -73,12 +73,4 @@ func (p *progress) finish() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
 	}
-}
-
-// count returns a number with its noun: 1 plant, 2 plants.
-func count(n int64, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }

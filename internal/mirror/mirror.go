@@ -16,6 +16,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/backoff"
+	"plantstore/internal/cli"
 )
 
 // Mirror copies from one server to another. Nothing else may write to the copy.
@@ -197,7 +198,7 @@ func (m *Mirror) run(ctx context.Context) error {
 		}
 		more = page.More
 	}
-	m.Say(count(changes, "change") + " followed")
+	m.Say(cli.Count(changes, "change") + " followed")
 	return nil
 }
 
@@ -338,7 +339,7 @@ func (m *Mirror) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.Say(fmt.Sprintf("%s compared, %d of them written", count(compared, "plant"), written))
+	m.Say(fmt.Sprintf("%s compared, %d of them written", cli.Count(compared, "plant"), written))
 	return m.reached(at)
 }
 
@@ -394,12 +395,4 @@ func (m *Mirror) join(source, target iter.Seq2[plantstore.StoredPlant, error], f
 		}
 	}
 	return nil
-}
-
-// count returns a number with its noun: 1 plant, 2 plants.
-func count(n int64, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
