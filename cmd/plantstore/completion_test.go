@@ -26,6 +26,8 @@ var completions = map[string][]string{
 	"plantstore token create --scopes=plants:r":   {"plants:read"},
 	"plantstore token create --scopes ops:read,e": {"events:read"},
 	"plantstore ta":                               {"tags"},
+	"plantstore und":                              {"undelete"},
+	"plantstore revert 1 --":                      {"--help", "--json", "--to", "--url"},
 	"plantstore tags --p":                         {"--prefix"},
 	"plantstore completion ":                      {"bash", "fish", "zsh"},
 	"plantstore import ":                          {"*"},

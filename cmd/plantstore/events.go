@@ -125,9 +125,9 @@ func timeFlag(name, text string) (time.Time, error) {
 	return at, nil
 }
 
-// readEvents yields the events up to now.
+// readEvents yields the events up to now. The query's limit is that of a page, or 0.
 func readEvents(ctx context.Context, api *client.Client, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
-	q.Limit = 1000
+	q.Limit = cmp.Or(q.Limit, 1000)
 	return func(yield func(plantstore.Event, error) bool) {
 		for more := true; more; {
 			page, err := api.EventPage(ctx, q)
@@ -208,14 +208,18 @@ func writeEventRow(out *bufio.Writer, e plantstore.Event) error {
 	if e.Token != nil {
 		id, name = e.Token.ID, e.Token.Name
 	}
-	text, tagged := e.Plant.Tag.Text()
-	tag := printable(plantstore.Shorten(text))
-	if tagged && text == "" {
-		tag = `""` // unlike no tag
-	}
 	_, err := fmt.Fprintf(out, eventRow, e.Time.Local().Format(time.DateTime), printable(string(e.Type)), printable(id),
-		printable(plantstore.Shorten(name)), tag, printable(e.By))
+		printable(plantstore.Shorten(name)), shortTag(e.Plant.Tag), printable(e.By))
 	return err
+}
+
+// shortTag returns the tag of an event in a table.
+func shortTag(tag plantstore.Tag) string {
+	text, tagged := tag.Text()
+	if tagged && text == "" {
+		return `""` // unlike no tag
+	}
+	return printable(plantstore.Shorten(text))
 }
 
 // writeEvent writes an event as a line of NDJSON.

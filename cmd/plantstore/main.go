@@ -39,6 +39,11 @@ type commands struct {
 	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
 	Patch  patchCommand  `cmd:"" help:"Change the name or the tag of a plant."`
 	Delete deleteCommand `cmd:"" help:"Delete a plant."`
+
+	History  historyCommand  `cmd:"" help:"Show the versions of a plant."`
+	Undelete undeleteCommand `cmd:"" help:"Create deleted plants again."`
+	Revert   revertCommand   `cmd:"" help:"Replace a plant by an earlier version."`
+
 	Import importCommand `cmd:"" help:"Create plants from a file."`
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`
 	Events eventsCommand `cmd:"" help:"Show what has changed, and follow it."`

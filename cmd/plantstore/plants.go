@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -49,7 +50,7 @@ func (c *createCommand) Run(ctx context.Context, api *client.Client, std streams
 
 // conditionFlags say when a command changes a plant.
 type conditionFlags struct {
-	IfMatch *string `placeholder:"VERSION" help:"Only if the plant has this version: its ETag, without the quotes."`
+	IfMatch *string `placeholder:"VERSION" help:"Only if the plant has this version: see plantstore get --details."`
 }
 
 func (f conditionFlags) condition() *plantstore.Condition {
@@ -119,8 +120,17 @@ func (c *patchCommand) Run(ctx context.Context, api *client.Client, std streams)
 
 type getCommand struct {
 	clientFlags
-	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	ID      plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	Details bool          `help:"Add the version of the plant, and when it was created and last changed."`
 	outputFlags
+}
+
+func (getCommand) Help() string {
+	return `Prints a table on a terminal, and a JSON object elsewhere. Pass the version as --if-match to change the plant only if nobody else has. ` + tokenHelp + `
+
+Examples:
+  plantstore get 1
+  plantstore get 1 --details | jq -r .version`
 }
 
 func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -128,7 +138,25 @@ func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) e
 	if err != nil {
 		return err
 	}
-	return c.printPlant(std.out, plant.Plant)
+	if !c.Details {
+		return c.printPlant(std.out, plant.Plant)
+	}
+	encoded, err := wire.AppendStored(nil, plant)
+	if err != nil {
+		return err
+	}
+	return c.print(std.out, encoded, func(table io.Writer) {
+		fmt.Fprintf(table, "%s\tVERSION\tCREATED\tUPDATED\n%s\t%s\t%s\t%s\n", plantHeading,
+			plantRow(plant.Plant), plant.Version, known(plant.CreatedAt()), known(plant.Version.Updated()))
+	})
+}
+
+// known returns a time of a plant in a table.
+func known(at time.Time) string {
+	if at.IsZero() {
+		return "unknown"
+	}
+	return at.Local().Format(time.DateTime)
 }
 
 type deleteCommand struct {
@@ -175,7 +203,7 @@ Examples:
 // were given.
 func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) (err error) {
 	defer func() { err = interruption(ctx, "the list", err) }()
-	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading)
+	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading+"\n")
 	query := c.query()
 	query.Limit = 1000
 	if c.Limit > 0 {
@@ -197,7 +225,7 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 		if err != nil {
 			return err
 		}
-		if err := show.row(plantRow(plant.Plant), encoded); err != nil {
+		if err := show.row(plantRow(plant.Plant)+"\n", encoded); err != nil {
 			return err
 		}
 		last = plant.ID
@@ -233,11 +261,11 @@ func shellQuoted(text string) string {
 var plainWord = regexp.MustCompile(`^[\w:/.,@%+-]+$`)
 
 // plantHeading is the heading of a table of plants.
-const plantHeading = "ID\tNAME\tTAG\n"
+const plantHeading = "ID\tNAME\tTAG"
 
 func plantRow(p plantstore.Plant) string {
 	tag, _ := p.Tag.Text()
-	return fmt.Sprintf("%d\t%s\t%s\n", p.ID, printable(p.Name), printable(tag))
+	return fmt.Sprintf("%d\t%s\t%s", p.ID, printable(p.Name), printable(tag))
 }
 
 func (f outputFlags) printPlant(out io.Writer, p plantstore.Plant) error {
@@ -245,5 +273,5 @@ func (f outputFlags) printPlant(out io.Writer, p plantstore.Plant) error {
 	if err != nil {
 		return err
 	}
-	return f.print(out, encoded, func(table io.Writer) { io.WriteString(table, plantHeading+plantRow(p)) })
+	return f.print(out, encoded, func(table io.Writer) { fmt.Fprintf(table, "%s\n%s\n", plantHeading, plantRow(p)) })
 }

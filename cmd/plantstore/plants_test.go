@@ -83,6 +83,8 @@ func TestFailureNeverLooksLikeAWholeList(t *testing.T) {
 		{"list --json", "[\n{\"id\":1,\"name\":\"Oak\"}"},
 		{"tags", "[\n{\"tag\":\"tree\",\"plants\":1}"},
 		{"events", `{"cursor":"c_1_x","time":"2026-01-31T12:00:00Z","type":"plant.created","plant":{"id":1,"name":"Oak"},"by":"x"}` + "\n"},
+		{"history 1", `[
+{"cursor":"c_1_x","time":"2026-01-31T12:00:00Z","type":"plant.created","plant":{"id":1,"name":"Oak"},"by":"x","version":"000000000000"}`},
 		{"export --format json -", "[\n{\"id\":1,\"name\":\"Oak\"}"},
 		{"export --format ndjson -", "{\"id\":1,\"name\":\"Oak\"}"},
 		{"export --format csv -", "id,name,tag\n1,Oak,\n"},
@@ -105,7 +107,7 @@ func TestInterruptEndsACommandWhoseOutputNobodyReads(t *testing.T) {
 	s := servertest.Start(t, servertest.Options{})
 	t.Setenv("PLANTSTORE_TOKEN", s.Token)
 	s.Fill(t, plantstore.Plant{ID: 1, Name: "Oak", Tag: plantstore.NewTag("tree")})
-	for _, args := range []string{"list", "tags", "events", "events --follow", "export -"} {
+	for _, args := range []string{"list", "tags", "history 1", "events", "events --follow", "export -"} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		in, out := io.Pipe()
 		var problems bytes.Buffer

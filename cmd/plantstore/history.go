@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/cli"
+	"plantstore/internal/wire"
+)
+
+type historyCommand struct {
+	clientFlags
+	ID    plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	Limit int           `default:"50" min:"0" placeholder:"N" help:"The maximum number of versions to list; 0 for all (${default})."`
+	outputFlags
+}
+
+func (historyCommand) Help() string {
+	return `Prints what happened to a plant, newest first, as far as the log of changes goes back: a table on a terminal, and a JSON array elsewhere. Each version has its name and tag; a deletion has those that the plant had before. The token needs the scope events:read. ` + tokenHelp + `
+
+Examples:
+  plantstore history 1
+  plantstore history 1 --limit 0 | jq '.[].plant.name'`
+}
+
+func (c *historyCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
+	defer func() { err = interruption(ctx, "the history", err) }()
+	show := c.listing(cli.WriterUntil(ctx, std.out), "TIME\tVERSION\tTYPE\tNAME\tTAG\tBY\n")
+	limit := 1000
+	if c.Limit > 0 {
+		limit = min(c.Limit+1, limit)
+	}
+	var oldest plantstore.Event
+	for event, err := range history(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: limit}) {
+		if err != nil {
+			return errors.Join(err, show.Out.Flush())
+		}
+		if c.Limit > 0 && show.Count == int64(c.Limit) {
+			if err := show.Close(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(std.err, "There are older versions: use --limit 0 to list all.")
+			return err
+		}
+		encoded, err := wire.AppendDetailedEvent(nil, event)
+		if err != nil {
+			return err
+		}
+		if err := show.row(versionRow(event), encoded); err != nil {
+			return err
+		}
+		oldest = event
+	}
+	if err := show.Close(); err != nil {
+		return err
+	}
+	switch oldest.Type {
+	case plantstore.PlantCreated:
+	case "":
+		fmt.Fprintf(std.err, "The log of changes has nothing about plant %d: there never was one, or its last change is no longer kept.\n", c.ID)
+	default:
+		fmt.Fprintln(std.err, "Older versions are no longer kept.")
+	}
+	return nil
+}
+
+func versionRow(e plantstore.Event) string {
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), e.Version, printable(string(e.Type)),
+		printable(plantstore.Shorten(e.Plant.Name)), shortTag(e.Plant.Tag), printable(e.By))
+}
+
+// history yields the events of a plant up to now, the newest first.
+func history(ctx context.Context, api *client.Client, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
+	q.Newest, q.Details = true, true
+	return readEvents(ctx, api, q)
+}
+
+type undeleteCommand struct {
+	clientFlags
+	ID []plantstore.ID `arg:"" placeholder:"ID" help:"The ids of the plants."`
+	outputFlags
+}
+
+func (undeleteCommand) Help() string {
+	return `Creates each plant again as it was before its last deletion, which the log of changes must still have. It never changes a plant that exists. A plant that fails does not stop the rest; the exit code is 1 if any failed. Prints a table of the plants on a terminal, and a JSON array elsewhere. The token needs the scopes plants:read, plants:write and events:read. ` + tokenHelp + `
+
+Examples:
+  plantstore undelete 1
+  plantstore undelete 4 5 6`
+}
+
+func (c *undeleteCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
+	defer func() { err = interruption(ctx, "undelete", err) }()
+	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading+"\n")
+	failed := 0
+	for _, id := range c.ID {
+		plant, err := undelete(ctx, api, id)
+		if errors.Is(err, plantstore.ErrIDTaken) || errors.Is(err, plantstore.ErrNoPlant) {
+			fmt.Fprintln(std.err, err)
+			failed++
+			continue
+		}
+		if err != nil {
+			return errors.Join(err, show.Out.Flush())
+		}
+		encoded, err := wire.AppendNewPlant(nil, plant)
+		if err != nil {
+			return err
+		}
+		if err := show.row(plantRow(plant)+"\n", encoded); err != nil {
+			return err
+		}
+	}
+	if err := show.Close(); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %s failed", failed, cli.Count(int64(len(c.ID)), "plant"))
+	}
+	return nil
+}
+
+// undelete creates a plant again as it was before its last deletion. It fails with ErrIDTaken if
+// the plant exists, and with ErrNoPlant if the log has no deletion of it.
+func undelete(ctx context.Context, api *client.Client, id plantstore.ID) (plantstore.Plant, error) {
+	exists := plantstore.Errorf(plantstore.ErrIDTaken, "plant %d exists", id)
+	if _, err := api.Get(ctx, id); !errors.Is(err, plantstore.ErrNoPlant) {
+		if err == nil {
+			err = exists
+		}
+		return plantstore.Plant{}, err
+	}
+	deletions := plantstore.EventQuery{ID: &id, Types: []plantstore.EventType{plantstore.PlantDeleted}, Limit: 1}
+	for deletion, err := range history(ctx, api, deletions) {
+		if err != nil {
+			return plantstore.Plant{}, err
+		}
+		err = api.Replace(ctx, deletion.Plant, &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}})
+		if errors.Is(err, plantstore.ErrPrecondition) {
+			err = exists
+		}
+		return deletion.Plant, err
+	}
+	return plantstore.Plant{}, plantstore.Errorf(plantstore.ErrNoPlant, "the log of changes has no deletion of plant %d: there never was one, or its deletion is no longer kept", id)
+}
+
+type revertCommand struct {
+	clientFlags
+	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
+	To string        `required:"" placeholder:"VERSION" help:"The version to go back to: see plantstore history."`
+	outputFlags
+}
+
+func (revertCommand) Help() string {
+	return `Replaces a plant by an earlier version of itself, unless someone else changes it at the same time. That makes a new version, so it can be reverted, too. The token needs the scopes plants:read, plants:write and events:read. ` + tokenHelp + `
+
+Example:
+  plantstore revert 1 --to 00hy3k9d2c7af1`
+}
+
+func (c *revertCommand) Run(ctx context.Context, api *client.Client, std streams) error {
+	to, err := plantstore.ParseVersion(c.To)
+	if err != nil {
+		return usage("--to must be a version of the plant, got %q: see plantstore history %d", c.To, c.ID)
+	}
+	current, err := api.Get(ctx, c.ID)
+	if errors.Is(err, plantstore.ErrNoPlant) {
+		return fmt.Errorf("%w: if it was deleted, use plantstore undelete %d", err, c.ID)
+	}
+	if err != nil {
+		return err
+	}
+	plant, err := c.earlier(ctx, api, to)
+	if err != nil {
+		return err
+	}
+	err = api.Replace(ctx, plant, &plantstore.Condition{Match: []plantstore.ETag{current.ETag()}})
+	if _, unknown := errors.AsType[*client.OutcomeError](err); !unknown && errors.Is(err, plantstore.ErrPrecondition) {
+		return c.lost(ctx, api, err)
+	}
+	if err != nil {
+		return err
+	}
+	return c.printPlant(std.out, plant)
+}
+
+// earlier returns the plant as it was in a version.
+func (c *revertCommand) earlier(ctx context.Context, api *client.Client, version plantstore.Version) (plantstore.Plant, error) {
+	for event, err := range history(ctx, api, plantstore.EventQuery{ID: &c.ID}) {
+		switch {
+		case err != nil:
+			return plantstore.Plant{}, err
+		case event.Version == version && event.Type == plantstore.PlantDeleted:
+			return plantstore.Plant{}, fmt.Errorf("version %s is a deletion of plant %d: choose another, or use plantstore delete", version, c.ID)
+		case event.Version == version:
+			return event.Plant, nil
+		}
+		if event.Version.Time < version.Time {
+			break
+		}
+	}
+	return plantstore.Plant{}, fmt.Errorf("the log of changes has no version %s of plant %d: see plantstore history %[2]d", version, c.ID)
+}
+
+// lost says who has changed the plant in the meantime.
+func (c *revertCommand) lost(ctx context.Context, api *client.Client, refused error) error {
+	for event, err := range history(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: 1}) {
+		if err != nil {
+			return errors.Join(refused, err)
+		}
+		return fmt.Errorf("plant %d was changed in the meantime, and not reverted: %s by %s, see plantstore history %[1]d", c.ID, event.Type, printable(event.By))
+	}
+	return refused
+}
