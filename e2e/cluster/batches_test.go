@@ -104,8 +104,12 @@ var plantModel = porcupine.Model{
 			current = &now.plant
 		}
 		w := input.(plantstore.Write)
-		change := rules.Decide(&w, current, output.(plantstore.Result).Version)
-		if change.Result != output.(plantstore.Result) {
+		result := output.(plantstore.Result)
+		change := rules.Decide(&w, current, result.Version)
+		if change.After == nil || change.Err != nil { // its version is meaningless
+			change.Version = result.Version
+		}
+		if change.Result != result {
 			return false, now
 		}
 		if change.After == nil {
