@@ -5,11 +5,26 @@ import (
 	"slices"
 )
 
+// ImportMode is what an import does with its lines.
+type ImportMode string
+
+// The modes.
+const (
+	ImportCreate  ImportMode = "create"  // what createPlant does
+	ImportReplace ImportMode = "replace" // what replacePlant does
+	ImportDelete  ImportMode = "delete"  // what deletePlant does; a line needs only an id
+)
+
+// ImportModes lists every mode.
+func ImportModes() []ImportMode { return []ImportMode{ImportCreate, ImportReplace, ImportDelete} }
+
 // ImportReport counts the outcomes of the lines of an import.
 type ImportReport struct {
-	// Created counts the plants that are new, Unchanged those that already existed, exactly
-	// as sent, and Failed the lines that were refused.
+	// Created counts the plants that are new, Unchanged those that already were exactly
+	// as sent, or not there to be deleted, and Failed the lines that were refused.
 	Created, Unchanged, Failed int64
+	// Replaced and Deleted are 0 unless the import has a mode.
+	Replaced, Deleted int64
 	// Errors lists the reasons for the first failed lines, in order, at most MaxLineErrors.
 	Errors []LineError
 }
@@ -19,6 +34,8 @@ func (r *ImportReport) Add(other ImportReport) {
 	r.Created += other.Created
 	r.Unchanged += other.Unchanged
 	r.Failed += other.Failed
+	r.Replaced += other.Replaced
+	r.Deleted += other.Deleted
 	r.Errors = append(r.Errors, other.Errors...)
 	slices.SortFunc(r.Errors, func(a, b LineError) int { return cmp.Compare(a.Line, b.Line) })
 	r.Errors = slices.Delete(r.Errors, min(len(r.Errors), MaxLineErrors), len(r.Errors))

@@ -2,12 +2,14 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"time"
 
 	"plantstore"
@@ -231,14 +233,36 @@ func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (plantstore.I
 //
 // A Read of lines that blocks when the call ends early may outlast the call.
 func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (plantstore.ImportReport, error) {
-	up := newUpload(lines)
+	return c.ImportFile(ctx, lines, ImportOptions{})
+}
+
+// ImportOptions say how a file is imported.
+type ImportOptions struct {
+	// Media is the media type of the file, which is NDJSON if it is empty.
+	Media string
+	// Mode is what is done with the lines. Empty means that they are created.
+	Mode plantstore.ImportMode
+	// DryRun writes nothing. The report says what would happen.
+	DryRun bool
+	// Versions says that lines have a member if_version. The import is then retried only while
+	// nothing has been sent: a line that was imported already would fail.
+	Versions bool
+}
+
+// ImportFile is like [Client.ImportLines] for a file of any format, and for more than creating
+// plants.
+func (c *Client) ImportFile(ctx context.Context, file io.Reader, opts ImportOptions) (plantstore.ImportReport, error) {
+	if opts.Versions && !opts.DryRun {
+		file = struct{ io.Reader }{file} // which cannot seek
+	}
+	up := newUpload(file)
 	var report plantstore.ImportReport
 	err := c.retry(ctx, "import plants", func(bool) error {
 		body, err := up.begin()
 		if err != nil {
 			return err
 		}
-		report, err = c.importOnce(ctx, body)
+		report, err = c.importOnce(ctx, body, opts)
 		return up.end(body, err)
 	})
 	if err != nil {
@@ -249,10 +273,10 @@ func (c *Client) ImportLines(ctx context.Context, lines io.Reader) (plantstore.I
 
 // importOnce makes one attempt at an import. A goroutine sends it, because net/http
 // waits for a Read of the body to return even after ctx has ended.
-func (c *Client) importOnce(ctx context.Context, body *uploadBody) (plantstore.ImportReport, error) {
+func (c *Client) importOnce(ctx context.Context, body *uploadBody, opts ImportOptions) (plantstore.ImportReport, error) {
 	done := make(chan imported, 1)
 	go func() {
-		report, err := c.sendImport(ctx, body)
+		report, err := c.sendImport(ctx, body, opts)
 		done <- imported{report, err}
 	}()
 	select {
@@ -263,13 +287,20 @@ func (c *Client) importOnce(ctx context.Context, body *uploadBody) (plantstore.I
 	}
 }
 
-func (c *Client) sendImport(ctx context.Context, body *uploadBody) (plantstore.ImportReport, error) {
-	req, err := c.request(ctx, http.MethodPost, "/plants/import", body)
+func (c *Client) sendImport(ctx context.Context, body *uploadBody, opts ImportOptions) (plantstore.ImportReport, error) {
+	params := url.Values{}
+	if opts.Mode != "" {
+		params.Set("mode", string(opts.Mode))
+	}
+	if opts.DryRun {
+		params.Set("dry_run", "true")
+	}
+	req, err := c.request(ctx, http.MethodPost, withParams("/plants/import", params), body)
 	if err != nil {
 		return plantstore.ImportReport{}, err
 	}
 	req.Header.Set("Accept", wire.MediaJSON)
-	req.Header.Set("Content-Type", wire.MediaNDJSON)
+	req.Header.Set("Content-Type", cmp.Or(opts.Media, wire.MediaNDJSON))
 	// The server can refuse the import before a line is sent.
 	req.Header.Set("Expect", "100-continue")
 	resp, err := c.streams.Do(req)

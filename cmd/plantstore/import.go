@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"plantstore"
 	"plantstore/internal/cli"
 	"plantstore/internal/plantfile"
 	"plantstore/internal/upload"
@@ -21,22 +22,27 @@ type importCommand struct {
 	Delimiter plantfile.Delimiter `placeholder:"CHAR" help:"The separator of CSV columns: comma, semicolon, tab, or another character (default: from the header)."`
 	Errors    string              `placeholder:"FILE" help:"Write the lines that failed to this file, each with its reason, ready to fix and import."`
 	Force     bool                `help:"Replace the file of --errors if it exists."`
+	Mode      string              `enum:"create,replace,delete" default:"create" placeholder:"MODE" help:"create, replace (creates or replaces) or delete (a line needs only an id) (${default})."`
+	DryRun    bool                `help:"Write nothing: say what would happen."`
 	JSON      bool                `name:"json" help:"Print the summary as JSON, on standard output."`
 }
 
 func (importCommand) Help() string {
-	return `Creates the plants in a file: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
+	return `Creates the plants in a file, or replaces or deletes them: one JSON object per line (ndjson), a JSON array (json), or a header and one plant per line (csv, with the columns id, name and optionally tag). A line that fails does not stop the rest; the exit code is 1 if any failed.
 
 CSV may come from a spreadsheet: commas, semicolons and tabs are recognised from the header, and a line sep=; before it, UTF-16 and a byte order mark are accepted. An id such as 1.23457E+15 is refused: the spreadsheet has lost its digits.
 
 An interrupted import says how many lines the server has acknowledged, and which lines may or may not have taken effect. It can be run again: plants that already exist stay as they are. It exits with 130.
 
+With --mode replace and delete a line may have a member, or in CSV a column, if_version: a version that export --details shows. The line fails if the plant has another, or is not there.
+
 The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source".
 
-The summary of --json has the members created, unchanged, failed and reasons: the number of failed lines in the file of --errors. If the outcome of some lines is unknown, unknown_from and unknown_to are the first and the last of them. ` + tokenHelp + `
+The summary of --json has the members created, unchanged, failed (with --mode or --dry-run also replaced and deleted) and reasons: the number of failed lines in the file of --errors. If the outcome of some lines is unknown, unknown_from and unknown_to are the first and the last of them. ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv
+  plantstore import plants.csv --mode replace --dry-run
   plantstore import --format ndjson --errors failed.ndjson - < plants`
 }
 
@@ -54,6 +60,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if c.Force && c.Errors == "" {
 		return usage("--force needs --errors FILE: it replaces that file, and never plants")
 	}
+	if c.DryRun && c.Errors != "" {
+		return usage("--dry-run writes nothing, so it cannot be combined with --errors")
+	}
 	api, err := c.client(std, fileTimeout)
 	if err != nil {
 		return err
@@ -70,7 +79,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if ignored := file.Records.Ignored(); len(ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(ignored, ", "))
 	}
+	file.Mode = plantstore.ImportMode(c.Mode)
 	run := newImportRun(file, format.Noun(), std.err)
+	run.withMode = c.DryRun || file.Mode != plantstore.ImportCreate
 	if c.Errors != "" {
 		if err := c.openErrors(run, info); err != nil {
 			return err
@@ -82,7 +93,11 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	progress := newProgress(std.err, "acknowledged", run.noun, size, true)
 	file.Progress, run.pace = progress.update, progress.pace
-	err = file.Run(ctx)
+	if c.DryRun {
+		err = file.Try(ctx)
+	} else {
+		err = file.Run(ctx)
+	}
 	progress.finish()
 	if run.failures != nil {
 		if closeErr := run.failures.Close(err == nil); !errors.Is(err, closeErr) { // the error of a full disk is reported once
@@ -94,6 +109,9 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 		err = errors.Join(err, run.report(std.out))
 	} else {
 		run.summarise(std.err, err == nil)
+	}
+	if err != nil && c.DryRun {
+		return interruption(ctx, "the dry run of "+c.source(), err)
 	}
 	if err != nil {
 		return run.stopped(ctx, c.source(), err)
@@ -127,6 +145,7 @@ func (c *importCommand) options() plantfile.Options {
 	return plantfile.Options{
 		MaxRecord:     maxRecord,
 		Delimiter:     c.Delimiter,
+		OnlyID:        c.Mode == string(plantstore.ImportDelete),
 		DelimiterHint: "; for another separator than comma, semicolon or tab, use --delimiter",
 		LinesHint:     "; for one plant per line, use --format ndjson",
 	}
@@ -159,6 +178,7 @@ func (c *importCommand) openErrors(run *importRun, input os.FileInfo) (err error
 type importRun struct {
 	*upload.Upload
 	noun     string // the name of a record
+	withMode bool   // more than creating is reported
 	show     io.Writer
 	shown    int64               // failures
 	failures *upload.FailureFile // nil if none is wanted
@@ -193,7 +213,11 @@ func (r *importRun) summarise(out io.Writer, complete bool) {
 	default:
 		lead = cli.Count(r.Total(), r.noun) + " acknowledged: "
 	}
-	fmt.Fprintf(out, "%s%d created, %d unchanged, %d failed, %s\n", lead, r.Created, r.Unchanged, r.Refused, r.pace(r.Total()))
+	changed := ""
+	if r.withMode {
+		changed = fmt.Sprintf("%d replaced, %d deleted, ", r.Replaced, r.Deleted)
+	}
+	fmt.Fprintf(out, "%s%d created, %s%d unchanged, %d failed, %s\n", lead, r.Created, changed, r.Unchanged, r.Refused, r.pace(r.Total()))
 }
 
 // report prints what the server has acknowledged, as JSON.
@@ -203,6 +227,9 @@ func (r *importRun) report(out io.Writer) error {
 		"unchanged": r.Unchanged,
 		"failed":    r.Refused,
 		"reasons":   r.written(),
+	}
+	if r.withMode {
+		known["replaced"], known["deleted"] = r.Replaced, r.Deleted
 	}
 	if from, to, ok := r.Unknown(); ok {
 		known["unknown_from"], known["unknown_to"] = int64(from), int64(to)
@@ -229,9 +256,9 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 	}
 	message := what + " was interrupted"
 	if from, to, ok := r.Unknown(); ok {
-		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been created", r.noun, from, to)
+		message += fmt.Sprintf(" while %ss %d to %d were being sent: any of them may have been imported", r.noun, from, to)
 	}
-	message += "; run it again, plants that exist already stay as they are"
+	message += "; run it again, plants that are already as they should be stay so"
 	if ctx.Err() != nil {
 		return interrupted(message)
 	}

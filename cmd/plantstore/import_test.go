@@ -53,7 +53,7 @@ func twoChunks() io.Reader {
 
 const (
 	wantConfirmed = "200000 lines acknowledged: 200000 created, 0 unchanged, 0 failed, in "
-	wantUnknown   = "was interrupted while lines 200001 to 200003 were being sent: any of them may have been created; run it again"
+	wantUnknown   = "was interrupted while lines 200001 to 200003 were being sent: any of them may have been imported; run it again"
 )
 
 func TestInterruptedImportSaysWhatIsKnown(t *testing.T) {
@@ -95,7 +95,7 @@ func TestImportInterruptedInItsFirstChunkClaimsNothing(t *testing.T) {
 		file := strings.NewReader("id,name\n1,a\n0034,b\n3,c\n")
 		code := run(ctx, []string{"import", test.flag, "--format", "csv", "--url", server.URL, "-"}, streams{file, &out, &problems})
 		server.Close()
-		want := test.wantProblem + "plantstore: the import of standard input was interrupted while lines 2 to 4 were being sent: any of them may have been created; run it again, plants that exist already stay as they are\n"
+		want := test.wantProblem + "plantstore: the import of standard input was interrupted while lines 2 to 4 were being sent: any of them may have been imported; run it again, plants that are already as they should be stay so\n"
 		if code != exitInterrupted || out.String() != test.wantOut || problems.String() != want {
 			t.Errorf("%s: exit code %d; printed %q, want %q; got %q, want %q", test.flag, code, &out, test.wantOut, &problems, want)
 		}

@@ -63,20 +63,21 @@ func (d Delimiter) String() string {
 // be kept: a carriage return before a line feed within quotes, and the difference between an
 // empty field and a quoted empty one, which is the difference between no tag and the empty tag.
 type csvReader struct {
-	in            *bufio.Reader
-	opts          Options
-	delim         Delimiter
-	isUTF16       bool
-	line          int // where the last record began
-	lines         int // line feeds read
-	source, json  []byte
-	fields        []csvField
-	id, name, tag int // columns; tag is -1 where there is none
-	columns       int
-	hasReasons    bool     // the first column says why the records of another import failed
-	head          string   // of the file of errors
-	ignored       []string // columns, quoted
-	problem       error    // with the last record
+	in           *bufio.Reader
+	opts         Options
+	delim        Delimiter
+	isUTF16      bool
+	line         int // where the last record began
+	lines        int // line feeds read
+	source, json []byte
+	fields       []csvField
+	// The columns; all except id may be -1 where there is none.
+	id, name, tag, ifVersion int
+	columns                  int
+	hasReasons               bool     // the first column says why the records of another import failed
+	head                     string   // of the file of errors
+	ignored                  []string // columns, quoted
+	problem                  error    // with the last record
 }
 
 // csvField is a field of source, without its quotes.
@@ -162,12 +163,12 @@ func (r *csvReader) findColumns(delim Delimiter) error {
 // readHeader finds the columns of the header with the delimiter.
 func (r *csvReader) readHeader() error {
 	r.ignored, r.hasReasons, r.columns = nil, false, 0
-	r.id, r.name, r.tag = -1, -1, -1
+	r.id, r.name, r.tag, r.ifVersion = -1, -1, -1, -1
 	if r.split(); r.problem != nil {
 		return notCSV("malformed header: %v", r.problem)
 	}
 	r.columns = len(r.fields)
-	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag}
+	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag, "if_version": &r.ifVersion}
 	var seen []string
 	for i, f := range r.fields {
 		name := strings.ToLower(string(bytes.TrimSpace(f.text)))
@@ -184,12 +185,16 @@ func (r *csvReader) readHeader() error {
 			r.ignored = append(r.ignored, seen[i])
 		}
 	}
-	if r.id < 0 || r.name < 0 {
+	if r.id < 0 || r.name < 0 && !r.opts.OnlyID {
 		const shown = 10
 		if len(seen) > shown {
 			seen = append(seen[:shown], "…")
 		}
-		return notCSV("the header must name the columns id and name, and may name tag; with the separator %s it has %s", r.delim, strings.Join(seen, ", "))
+		needed := "columns id and name, and may name tag"
+		if r.opts.OnlyID {
+			needed = "column id"
+		}
+		return notCSV("the header must name the %s; with the separator %s it has %s", needed, r.delim, strings.Join(seen, ", "))
 	}
 	return nil
 }
@@ -228,12 +233,9 @@ func (r *csvReader) Next() (Record, error) {
 	if rec.Problem != nil {
 		return rec, nil
 	}
-	name, tag := r.fields[r.name].text, csvField{}
-	if r.tag >= 0 {
-		tag = r.fields[r.tag]
-	}
+	name, tag, ifVersion := r.field(r.name).text, r.field(r.tag), r.field(r.ifVersion).text
 	// What is stored must fit into a line of NDJSON, so that it can be imported elsewhere.
-	if len(r.source) > r.opts.MaxRecord/maxEscape-overhead && len(r.json)+quotedSize(name)+quotedSize(tag.text)+overhead > r.opts.MaxRecord {
+	if len(r.source) > r.opts.MaxRecord/maxEscape-overhead && len(r.json)+quotedSize(name)+quotedSize(tag.text)+quotedSize(ifVersion)+overhead > r.opts.MaxRecord {
 		rec.Problem = tooLong("record", r.opts.MaxRecord)
 		return rec, nil
 	}
@@ -241,16 +243,27 @@ func (r *csvReader) Next() (Record, error) {
 	if len(tag.text) > 0 || tag.quoted {
 		r.json = appendQuoted(append(r.json, `,"tag":`...), tag.text)
 	}
+	if len(ifVersion) > 0 {
+		r.json = appendQuoted(append(r.json, `,"if_version":`...), ifVersion)
+	}
 	r.json = append(r.json, '}')
 	rec.JSON = r.json
 	return rec, nil
+}
+
+// field returns the field of a column, or an empty one where there is none.
+func (r *csvReader) field(column int) csvField {
+	if column < 0 {
+		return csvField{}
+	}
+	return r.fields[column]
 }
 
 const (
 	// maxEscape is how many bytes of JSON a byte of text can become.
 	maxEscape = len(`\u0000`)
 	// overhead is how long the names of the members of a plant are.
-	overhead = len(`,"name":,"tag":}`)
+	overhead = len(`,"name":,"tag":,"if_version":}`)
 )
 
 // quotedSize returns how long text is as a string of JSON.

@@ -126,12 +126,13 @@ type Record struct {
 	Problem error
 }
 
-// Plant returns the plant, or what is wrong with it.
-func (r Record) Plant() (plantstore.Plant, error) {
+// Plant returns the plant, or only its id, and the version that it must have in the store, or
+// what is wrong with it.
+func (r Record) Plant(onlyID bool) (p plantstore.Plant, ifVersion string, err error) {
 	if r.Problem != nil {
-		return plantstore.Plant{}, r.Problem
+		return p, "", r.Problem
 	}
-	return wire.DecodeNewPlant(bytes.NewBuffer(r.JSON))
+	return wire.DecodeLine(bytes.NewBuffer(r.JSON), onlyID)
 }
 
 // Reader reads the records of a file.
@@ -154,6 +155,8 @@ type Options struct {
 	MaxRecord int
 	// Delimiter is that of CSV.
 	Delimiter Delimiter
+	// OnlyID says that nothing else of a plant is needed.
+	OnlyID bool
 	// DelimiterHint and LinesHint say what to do about a header that has another delimiter
 	// than the known ones, and about a file that is not an array.
 	DelimiterHint, LinesHint string

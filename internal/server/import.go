@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -24,23 +25,27 @@ const (
 	windowLines = 20_000
 	// lineBytes is the approximate memory of a record in addition to its text: the
 	// write and its result, in slices that grow.
-	lineBytes = 192
+	lineBytes = 224
+	// conditionBytes is that of a condition.
+	conditionBytes = 80
 )
 
 // window is a part of an import.
 type window struct {
 	writes  []plantstore.Write
-	by      string
 	lines   []int                   // the line, or the element, that each write came from
 	bytes   int64                   // memory of the writes
 	taken   int64                   // from the lane of imports
 	refused plantstore.ImportReport // of the records that are not plants
 }
 
-func (win *window) add(p plantstore.Plant, line int) {
-	win.writes = append(win.writes, plantstore.Write{Op: plantstore.Create, Plant: p, By: win.by})
+func (win *window) add(w plantstore.Write, line int) {
+	win.writes = append(win.writes, w)
 	win.lines = append(win.lines, line)
-	win.bytes += int64(p.TextSize() + lineBytes)
+	win.bytes += int64(w.Plant.TextSize() + lineBytes)
+	if w.If != nil {
+		win.bytes += conditionBytes + int64(len(w.If.Match[0]))
+	}
 }
 
 func (win *window) isFull() bool {
@@ -57,7 +62,7 @@ func fail(report *plantstore.ImportReport, line int, err error) {
 }
 
 func (s *Server) importPlants(c *call) error {
-	format, dryRun, err := readImport(c.r)
+	how, err := readImport(c)
 	if err != nil {
 		return err
 	}
@@ -65,22 +70,26 @@ func (s *Server) importPlants(c *call) error {
 	if err := http.NewResponseController(&c.w).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	records, err := plantfile.NewReader(&pacedReader{&c.w, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, format, plantfile.Options{
+	records, err := plantfile.NewReader(&pacedReader{&c.w, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, how.format, plantfile.Options{
 		MaxRecord:     int(s.MaxBody),
+		OnlyID:        how.op == plantstore.Delete,
 		DelimiterHint: "; name another separator than comma, semicolon or tab in a line such as sep=| before the header",
 		LinesHint:     "; for one plant per line, send " + wire.MediaNDJSON,
 	})
 	if err != nil {
 		return fileError(err)
 	}
-	var dry *trial
-	if dryRun {
-		dry = newTrial(c)
-		defer dry.release()
+	if how.dryRun {
+		how.trial = newTrial(c)
+		defer how.trial.release()
 	}
-	report, err := s.importRecords(c, records, dry)
+	report, err := s.importRecords(c, records, how)
 	if broken, ok := errors.AsType[brokenFile](err); ok {
-		return plantstore.Errorf(broken.why.Code, "%v; before that, %d were created, %d unchanged and %d failed", broken, report.Created, report.Unchanged, report.Failed)
+		changed := ""
+		if how.withMode {
+			changed = fmt.Sprintf("%d replaced, %d deleted, ", report.Replaced, report.Deleted)
+		}
+		return plantstore.Errorf(broken.why.Code, "%v; before that, %d were created, %s%d unchanged and %d failed", broken, report.Created, changed, report.Unchanged, report.Failed)
 	}
 	if err != nil {
 		return err
@@ -88,7 +97,7 @@ func (s *Server) importPlants(c *call) error {
 	if err := http.NewResponseController(&c.w).SetWriteDeadline(time.Now().Add(s.StreamTimeout)); err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, append(wire.EncodeReport(report), '\n'))
+	return writeJSON(c, http.StatusOK, append(wire.EncodeReport(report, how.withMode), '\n'))
 }
 
 // formats are the formats of imports and exports by their media types.
@@ -98,21 +107,57 @@ var formats = map[string]plantfile.Format{
 	wire.MediaCSV:    plantfile.CSV,
 }
 
-// readImport returns the format of an import, and whether it is a dry run. It reads the query
-// strictly: a misspelt parameter must not write.
-func readImport(r *http.Request) (format plantfile.Format, dryRun bool, err error) {
-	media, err := readMedia(r, wire.MediaNDJSON, wire.MediaJSON, wire.MediaCSV)
+// importing is how an import handles its records.
+type importing struct {
+	format   plantfile.Format
+	op       plantstore.Op
+	by       string
+	dryRun   bool
+	withMode bool   // the report has everything that a mode can do
+	trial    *trial // nil unless it is a dry run
+}
+
+// importOps are the operations of the modes.
+var importOps = map[plantstore.ImportMode]plantstore.Op{
+	plantstore.ImportCreate: plantstore.Create, plantstore.ImportReplace: plantstore.Replace, plantstore.ImportDelete: plantstore.Delete,
+}
+
+// readImport reads how to import. It reads the query strictly: a misspelt parameter must not write.
+func readImport(c *call) (importing, error) {
+	media, err := readMedia(c.r, wire.MediaNDJSON, wire.MediaJSON, wire.MediaCSV)
 	if err != nil {
-		return "", false, err
+		return importing{}, err
 	}
-	_, err = readParams(r, func(name, value string, problems *plantstore.Problems) {
-		if name != "dry_run" {
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: dry_run", name)
-			return
+	how := importing{format: formats[media], op: plantstore.Create, by: c.caller.Public}
+	params, err := readParams(c.r, func(name, value string, problems *plantstore.Problems) {
+		switch name {
+		case "dry_run":
+			how.dryRun = readBool(name, value, problems)
+		case "mode":
+			op, ok := importOps[plantstore.ImportMode(value)]
+			if how.op = op; !ok {
+				problems.Add(plantstore.ErrParameter, `"mode" must be create, replace or delete, got %q`, plantstore.Shorten(value))
+			}
+		default:
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: mode, dry_run", name)
 		}
-		dryRun = readBool(name, value, problems)
 	})
-	return formats[media], dryRun, err
+	how.withMode = len(params) > 0
+	return how, err
+}
+
+// write returns the write of a record.
+func (how *importing) write(record plantfile.Record) (plantstore.Write, error) {
+	plant, ifVersion, err := record.Plant(how.op == plantstore.Delete)
+	w := plantstore.Write{Op: how.op, Plant: plant, By: how.by}
+	switch {
+	case err != nil || ifVersion == "":
+		return w, err
+	case how.op == plantstore.Create:
+		return w, plantstore.Errorf(plantstore.ErrParameter, `"if_version" is for the modes replace and delete: a plant that is created has no version yet`)
+	}
+	w.If = &plantstore.Condition{Match: []plantstore.ETag{plantstore.ETag(`"` + ifVersion + `"`)}}
+	return w, nil
 }
 
 // brokenFile is the error of a file whose rest cannot be read because of its content, and not
@@ -132,7 +177,7 @@ func fileError(err error) error {
 }
 
 // importRecords reads one window while the one before is written.
-func (s *Server) importRecords(c *call, records plantfile.Reader, dry *trial) (plantstore.ImportReport, error) {
+func (s *Server) importRecords(c *call, records plantfile.Reader, how importing) (plantstore.ImportReport, error) {
 	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
 	windows := make(chan *window)
@@ -141,7 +186,7 @@ func (s *Server) importRecords(c *call, records plantfile.Reader, dry *trial) (p
 	go func() {
 		defer close(written)
 		for win := range windows {
-			err := s.writeWindow(ctx, win, dry, &report)
+			err := s.writeWindow(ctx, win, how.trial, &report)
 			c.lane(imports).release(c.caller.Hash, win.taken)
 			if err != nil {
 				cancel(err)
@@ -149,7 +194,7 @@ func (s *Server) importRecords(c *call, records plantfile.Reader, dry *trial) (p
 			}
 		}
 	}()
-	readErr := s.readWindows(ctx, c, records, windows)
+	readErr := s.readWindows(ctx, c, records, &how, windows)
 	close(windows)
 	<-written
 	if readErr != nil {
@@ -160,17 +205,17 @@ func (s *Server) importRecords(c *call, records plantfile.Reader, dry *trial) (p
 
 // readWindows reads windows until the records end. A window that it sends belongs to
 // the receiver, with the memory that it took. It likely has as many records as the one before.
-func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Reader, windows chan<- *window) error {
+func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Reader, how *importing, windows chan<- *window) error {
 	size := 0
 	for {
 		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
-		win := &window{by: c.caller.Public, taken: windowStep}
+		win := &window{taken: windowStep}
 		win.grow(c, int64(size)*lineBytes)
 		size = min(size, int(win.taken/lineBytes))
 		win.writes, win.lines = make([]plantstore.Write, 0, size), make([]int, 0, size)
-		err := s.readWindow(c, records, win)
+		err := s.readWindow(c, records, how, win)
 		size = len(win.writes)
 		if _, broken := errors.AsType[brokenFile](err); err != nil && err != io.EOF && !broken {
 			c.lane(imports).release(c.caller.Hash, win.taken)
@@ -203,11 +248,21 @@ func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, repor
 	}
 	var written plantstore.ImportReport
 	for i, result := range results {
+		w := &win.writes[i]
+		if result.Err == plantstore.ErrNoPlant && w.If == nil {
+			result = plantstore.Result{Outcome: plantstore.Unchanged} // it need not be deleted
+		} else if result.Err == plantstore.ErrNoPlant {
+			result.Err = plantstore.ErrPrecondition
+		}
 		switch {
 		case result.Err != nil:
-			fail(&written, win.lines[i], withPlantID(win.writes[i].Plant.ID, result.Err))
+			fail(&written, win.lines[i], withPlantID(w.Plant.ID, result.Err))
 		case result.Outcome == plantstore.Created:
 			written.Created++
+		case result.Outcome == plantstore.Replaced:
+			written.Replaced++
+		case result.Outcome == plantstore.Deleted:
+			written.Deleted++
 		default:
 			written.Unchanged++
 		}
@@ -222,7 +277,7 @@ func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, repor
 
 // readWindow reads records until the window is full, or there is no memory for a larger
 // one. It returns io.EOF after the last record.
-func (s *Server) readWindow(c *call, records plantfile.Reader, win *window) error {
+func (s *Server) readWindow(c *call, records plantfile.Reader, how *importing, win *window) error {
 	for !win.isFull() && win.grow(c, win.bytes) {
 		record, err := records.Next()
 		if err == io.EOF {
@@ -231,14 +286,14 @@ func (s *Server) readWindow(c *call, records plantfile.Reader, win *window) erro
 		if err != nil {
 			return fileError(err)
 		}
-		plant, err := record.Plant()
+		write, err := how.write(record)
 		switch {
 		case errors.Is(err, plantstore.ErrTooLarge):
 			fail(&win.refused, record.Line, plantstore.Errorf(plantstore.ErrTooLarge, "longer than the limit of %d bytes", s.MaxBody))
 		case err != nil:
 			fail(&win.refused, record.Line, err)
 		default:
-			win.add(plant, record.Line)
+			win.add(write, record.Line)
 		}
 	}
 	return nil

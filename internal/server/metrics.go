@@ -106,6 +106,8 @@ func (m *Metrics) Delivered(ok bool, took time.Duration) {
 
 func (m *Metrics) importedLines(r plantstore.ImportReport) {
 	m.imported.WithLabelValues("created").Add(float64(r.Created))
+	m.imported.WithLabelValues("replaced").Add(float64(r.Replaced))
+	m.imported.WithLabelValues("deleted").Add(float64(r.Deleted))
 	m.imported.WithLabelValues("unchanged").Add(float64(r.Unchanged))
 	m.imported.WithLabelValues("failed").Add(float64(r.Failed))
 }

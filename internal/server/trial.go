@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxTrial is how many new plants a dry run may have: it remembers each, to find ids that
+	// maxTrial is how many plants a dry run may change: it remembers each, to find ids that
 	// occur twice.
 	maxTrial = 500_000
 	// trialBytes is the approximate memory for each.
@@ -22,17 +22,20 @@ const (
 type trial struct {
 	c       *call
 	seed    maphash.Seed
-	created map[plantstore.ID]uint64 // the plants that would be new, as a hash
+	changed map[plantstore.ID]uint64 // what the plants would become, as a hash, or deleted
 	taken   int64                    // from the lane of imports
 }
 
+// deleted is the hash of no plant.
+const deleted = 0
+
 func newTrial(c *call) *trial {
-	return &trial{c: c, seed: maphash.MakeSeed(), created: map[plantstore.ID]uint64{}}
+	return &trial{c: c, seed: maphash.MakeSeed(), changed: map[plantstore.ID]uint64{}}
 }
 
 func (t *trial) release() { t.c.lane(imports).release(t.c.caller.Hash, t.taken) }
 
-// apply returns what would become of creates after those that it was called with before.
+// apply returns the results that writes would have after those that it was called with before.
 func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, 0, len(writes))
 	for part := range slices.Chunk(writes, trialReads) {
@@ -42,10 +45,12 @@ func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstor
 		if err != nil {
 			return nil, err
 		}
-		for i, result := range decided {
-			if result.Err == nil && result.Outcome == plantstore.Created {
-				decided[i] = t.create(part[i].Plant)
+		for i := range part {
+			w := &part[i]
+			if _, changed := t.changed[w.Plant.ID]; changed {
+				decided[i] = w.Decide(t.current(w))
 			}
+			t.take(w, decided[i].EventType())
 		}
 		results = append(results, decided...)
 		if err := t.grow(); err != nil {
@@ -55,26 +60,39 @@ func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstor
 	return results, nil
 }
 
-// create returns what would become of a plant that the store does not have.
-func (t *trial) create(p plantstore.Plant) plantstore.Result {
-	hash := maphash.Comparable(t.seed, p)
-	switch before, ok := t.created[p.ID]; {
-	case !ok:
-		t.created[p.ID] = hash
-		return plantstore.Result{Outcome: plantstore.Created}
-	case before == hash:
-		return plantstore.Result{Outcome: plantstore.Unchanged}
+// current returns a plant that compares to that of the write as the one that would be there. Its
+// version is not known yet, so no condition holds for it.
+func (t *trial) current(w *plantstore.Write) *plantstore.StoredPlant {
+	hash := t.changed[w.Plant.ID]
+	if hash == deleted {
+		return nil
 	}
-	return plantstore.Result{Err: plantstore.ErrIDTaken}
+	p := &plantstore.StoredPlant{Plant: w.Plant, Version: plantstore.Version{Time: -1}}
+	if hash != t.hash(w) {
+		p.Name += "other"
+	}
+	return p
 }
+
+// take remembers what a write would change.
+func (t *trial) take(w *plantstore.Write, change plantstore.EventType) {
+	switch change {
+	case plantstore.PlantCreated, plantstore.PlantReplaced:
+		t.changed[w.Plant.ID] = t.hash(w)
+	case plantstore.PlantDeleted:
+		t.changed[w.Plant.ID] = deleted
+	}
+}
+
+func (t *trial) hash(w *plantstore.Write) uint64 { return maphash.Comparable(t.seed, w.Plant) | 1 }
 
 // grow takes memory for the plants that would be new.
 func (t *trial) grow() error {
-	if len(t.created) > maxTrial {
-		return plantstore.Errorf(plantstore.ErrParameter, `"dry_run" is for up to %d new plants: split the file`, maxTrial)
+	if len(t.changed) > maxTrial {
+		return plantstore.Errorf(plantstore.ErrParameter, `"dry_run" is for up to %d changes: split the file`, maxTrial)
 	}
 	l := t.c.lane(imports)
-	for int64(len(t.created)*trialBytes) > t.taken {
+	for int64(len(t.changed)*trialBytes) > t.taken {
 		if !l.tryAcquire(t.c.caller.Hash, windowStep, importBytes) {
 			return l.full
 		}

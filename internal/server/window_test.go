@@ -18,7 +18,7 @@ func readTestWindow(memory int64, lines string) (*window, error) {
 		return nil, err
 	}
 	win := &window{}
-	return win, c.s.readWindow(c, records, win)
+	return win, c.s.readWindow(c, records, &importing{}, win)
 }
 
 func TestWindowCountsLinesThatFailAndKeepsTheFirst(t *testing.T) {

@@ -99,7 +99,7 @@ func (s fileServer) wantSame(t *testing.T, format plantfile.Format, text []byte)
 		got.Errors[i].Err.Code = 0
 	}
 	want.Errors = want.Errors[:min(len(want.Errors), plantstore.MaxLineErrors)]
-	if g, w := string(wire.EncodeReport(got)), string(wire.EncodeReport(want)); g != w {
+	if g, w := string(wire.EncodeReport(got, false)), string(wire.EncodeReport(want, false)); g != w {
 		t.Errorf("%q: got %s, want %s", text, g, w)
 	}
 }

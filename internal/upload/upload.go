@@ -31,9 +31,11 @@ type Upload struct {
 	// WithSources says that every reason is wanted, and the record as it is in the file. A
 	// server reports only the first reasons, so some lines may be sent again.
 	WithSources bool
+	// Mode is what is done with the records. Empty means that they are created.
+	Mode plantstore.ImportMode
 
 	// The numbers of records that the server has acknowledged.
-	Created, Unchanged, Refused int64
+	Created, Replaced, Deleted, Unchanged, Refused int64
 
 	api     *client.Client
 	counted *countingReader
@@ -72,6 +74,15 @@ const (
 	chunkBytes   = 16 << 20
 )
 
+// chunkRecords is how many records a chunk has. Lines that replace or delete a version cannot be
+// sent again to ask for reasons, so a chunk has no more than a server gives reasons for.
+func (u *Upload) chunkRecords() int {
+	if u.WithSources && u.Mode != "" && u.Mode != plantstore.ImportCreate {
+		return plantstore.MaxLineErrors
+	}
+	return chunkRecords
+}
+
 // chunk is a part of a file: its records as NDJSON, and where they come from.
 type chunk struct {
 	body     []byte
@@ -88,7 +99,9 @@ type chunkLine struct {
 }
 
 // Total is how many records the server has acknowledged.
-func (u *Upload) Total() int64 { return u.Created + u.Unchanged + u.Refused }
+func (u *Upload) Total() int64 {
+	return u.Created + u.Replaced + u.Deleted + u.Unchanged + u.Refused
+}
 
 // Unknown returns the first and the last line of which it is not known whether their plants were
 // created, if there are any.
@@ -140,7 +153,7 @@ func (u *Upload) Run(ctx context.Context) error {
 
 func (u *Upload) readChunk() *chunk {
 	ch := &chunk{}
-	for len(ch.lines)+len(ch.rejected) < chunkRecords && len(ch.body) < chunkBytes {
+	for len(ch.lines)+len(ch.rejected) < u.chunkRecords() && len(ch.body) < chunkBytes {
 		var rec plantfile.Record
 		if rec, ch.err = u.Records.Next(); ch.err != nil {
 			break
@@ -173,9 +186,8 @@ func (u *Upload) send(ctx context.Context, ch *chunk) error {
 			return err
 		}
 	}
-	u.Created += report.Created
-	u.Unchanged += report.Unchanged
-	u.Refused += report.Failed + int64(len(ch.rejected))
+	u.add(report)
+	u.Refused += int64(len(ch.rejected))
 	u.Progress(ch.read, u.Total())
 	failed, err := u.reasons(ctx, ch, 0, len(ch.lines), report)
 	failed = append(failed, ch.rejected...)
@@ -188,10 +200,56 @@ func (u *Upload) send(ctx context.Context, ch *chunk) error {
 	return err
 }
 
+func (u *Upload) add(report plantstore.ImportReport) {
+	u.Created += report.Created
+	u.Replaced += report.Replaced
+	u.Deleted += report.Deleted
+	u.Unchanged += report.Unchanged
+	u.Refused += report.Failed
+}
+
 func (u *Upload) sendLines(ctx context.Context, ch *chunk, first, last int) (plantstore.ImportReport, error) {
-	report, err := u.api.ImportLines(ctx, bytes.NewReader(ch.text(first, last)))
+	text := ch.text(first, last)
+	opts := client.ImportOptions{Mode: u.Mode, Versions: bytes.Contains(text, []byte(`"if_version"`))}
+	report, err := u.api.ImportFile(ctx, bytes.NewReader(text), opts)
 	u.sendErr = err
 	return report, err
+}
+
+// Try sends the whole file in one request that writes nothing, and counts what would happen.
+func (u *Upload) Try(ctx context.Context) error {
+	ch := &chunk{}
+	in, out := io.Pipe()
+	go func() {
+		var err error
+		for err == nil {
+			var rec plantfile.Record
+			if rec, err = u.Records.Next(); err != nil {
+				break
+			}
+			if rec.Problem != nil {
+				ch.rejected = append(ch.rejected, Failure{Line: rec.Line, Reason: rec.Problem.Error()})
+				continue
+			}
+			ch.lines = append(ch.lines, chunkLine{number: rec.Line})
+			_, err = out.Write(append(rec.JSON, '\n'))
+		}
+		out.CloseWithError(err)
+	}()
+	report, err := u.api.ImportFile(ctx, in, client.ImportOptions{Mode: u.Mode, DryRun: true})
+	in.CloseWithError(context.Canceled)
+	if err != nil {
+		return err
+	}
+	u.add(report)
+	u.Refused += int64(len(ch.rejected))
+	failed, err := u.reasons(ctx, ch, 0, len(ch.lines), report)
+	failed = append(failed, ch.rejected...)
+	slices.SortFunc(failed, func(a, b Failure) int { return cmp.Compare(a.Line, b.Line) })
+	for _, f := range failed {
+		err = errors.Join(err, u.Failed(f))
+	}
+	return err
 }
 
 // reasons returns the lines from first up to last that failed, by the report on them. A
@@ -222,7 +280,11 @@ func (u *Upload) reasons(ctx context.Context, ch *chunk, first, last int, report
 		if at < first || at >= last {
 			return failed, fmt.Errorf("the server reports line %d of %d", e.Line, last-first)
 		}
-		failed = append(failed, Failure{ch.lines[at].number, e.Err.Message, ch.source(at)})
+		f := Failure{Line: ch.lines[at].number, Reason: e.Err.Message}
+		if u.WithSources {
+			f.Source = ch.source(at)
+		}
+		failed = append(failed, f)
 	}
 	return failed, nil
 }

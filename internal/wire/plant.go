@@ -121,6 +121,19 @@ func DecodeNewPlant(body *bytes.Buffer) (plantstore.Plant, error) { return decod
 // DecodePlant reads a body that is one Plant, which has no id.
 func DecodePlant(body *bytes.Buffer) (plantstore.Plant, error) { return decode(body, false) }
 
+// DecodeLine reads a line of an import: a NewPlant, or only its id, and the version that the plant
+// in the store must have, which is empty if it does not matter.
+func DecodeLine(body *bytes.Buffer, onlyID bool) (p plantstore.Plant, ifVersion string, err error) {
+	dec := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(dec)
+	dec.Reset(body)
+	m := members{withID: true, isLine: true, onlyID: onlyID}
+	if err := expectEnd(dec, m.decode(dec)); err != nil {
+		return p, "", err
+	}
+	return m.plant.Plant, m.ifVersion, nil
+}
+
 // DecodePlantPatch reads a body that is a JSON Merge Patch of a Plant.
 func DecodePlantPatch(body *bytes.Buffer) (plantstore.PlantPatch, error) {
 	dec := decoders.Get().(*jsontext.Decoder)
@@ -225,7 +238,7 @@ func (m *members) decode(dec *jsontext.Decoder) error {
 	if m.withID && !m.hasID {
 		m.problems.Add(plantstore.ErrMissing, `"id" is missing: send an integer`)
 	}
-	if !m.hasName && !m.isPatch {
+	if !m.hasName && !m.isPatch && !m.onlyID {
 		m.problems.Add(plantstore.ErrMissing, `"name" is missing: send a string`)
 	}
 	return m.problems.Err()
@@ -248,6 +261,8 @@ func refuseValue(dec *jsontext.Decoder) error {
 type members struct {
 	withID, withDetails    bool // whether they are members, and not unknown ones
 	isPatch                bool // no member is required, and a tag may be null
+	isLine, onlyID         bool // of an import, which may have a condition, and of which only the id matters
+	ifVersion              string
 	plant                  plantstore.StoredPlant
 	hasID, hasName, hasTag bool
 	problems               plantstore.Problems
@@ -267,6 +282,10 @@ func (m *members) read(dec *jsontext.Decoder) error {
 		case member == "id" && m.withID:
 			m.hasID = true
 			err = m.readID(dec)
+		case m.onlyID && (member == "name" || member == "tag"):
+			err = dec.SkipValue()
+		case m.isLine && member == "if_version":
+			err = m.readVersion(dec)
 		case member == "name":
 			m.hasName = true
 			_, err = m.readText(dec, "name", &m.plant.Name)
@@ -305,6 +324,15 @@ func (m *members) readID(dec *jsontext.Decoder) error {
 	}
 	m.problems.Wrap("id", m.plant.ID.UnmarshalJSON(value))
 	return nil
+}
+
+// readVersion reads the version of a condition. No plant has the empty one.
+func (m *members) readVersion(dec *jsontext.Decoder) error {
+	ok, err := m.readText(dec, "if_version", &m.ifVersion)
+	if ok && m.ifVersion == "" {
+		m.problems.Add(plantstore.ErrType, `"if_version" must be a version of a plant, got ""`)
+	}
+	return err
 }
 
 func (m *members) readText(dec *jsontext.Decoder, field string, into *string) (bool, error) {
@@ -348,6 +376,8 @@ func memberName(quoted jsontext.Value) string {
 		return "name"
 	case `"tag"`:
 		return "tag"
+	case `"if_version"`:
+		return "if_version"
 	case `"version"`:
 		return "version"
 	case `"created"`:

@@ -41,6 +41,8 @@ type lineErrorBody struct {
 // reportBody is the interface's ImportReport.
 type reportBody struct {
 	Created   *int64           `json:"created"`
+	Replaced  *int64           `json:"replaced,omitzero"`
+	Deleted   *int64           `json:"deleted,omitzero"`
 	Unchanged *int64           `json:"unchanged"`
 	Failed    *int64           `json:"failed"`
 	Errors    *[]lineErrorBody `json:"errors"`
@@ -100,13 +102,17 @@ func DecodeError(body []byte) (*plantstore.Error, error) {
 	return decodeBody(body, (*errorBody).value)
 }
 
-// EncodeReport returns an import's report as JSON.
-func EncodeReport(r plantstore.ImportReport) []byte {
+// EncodeReport returns an import's report as JSON, with everything that a mode can do or without.
+func EncodeReport(r plantstore.ImportReport, withMode bool) []byte {
 	lines := make([]lineErrorBody, len(r.Errors))
 	for i, e := range r.Errors {
 		lines[i] = lineErrorBody{&e.Line, errorBody{&e.Err.Code, &e.Err.Message}}
 	}
-	return marshal(reportBody{&r.Created, &r.Unchanged, &r.Failed, &lines})
+	body := reportBody{Created: &r.Created, Unchanged: &r.Unchanged, Failed: &r.Failed, Errors: &lines}
+	if withMode {
+		body.Replaced, body.Deleted = &r.Replaced, &r.Deleted
+	}
+	return marshal(body)
 }
 
 // DecodeReport reads an import's report.
@@ -119,6 +125,9 @@ func (b *reportBody) value() (plantstore.ImportReport, error) {
 		return plantstore.ImportReport{}, errIncomplete
 	}
 	report := plantstore.ImportReport{Created: *b.Created, Unchanged: *b.Unchanged, Failed: *b.Failed}
+	if b.Replaced != nil && b.Deleted != nil {
+		report.Replaced, report.Deleted = *b.Replaced, *b.Deleted
+	}
 	for _, line := range *b.Errors {
 		e, err := line.value()
 		if err != nil || line.Line == nil {

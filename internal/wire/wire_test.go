@@ -44,7 +44,11 @@ func TestReportsSurviveARoundTrip(t *testing.T) {
 		if n := rapid.IntRange(0, 3).Draw(t, "lines"); n > 0 {
 			want.Errors = rapid.SliceOfN(lines, n, n).Draw(t, "errors")
 		}
-		body := wire.EncodeReport(want)
+		withMode := rapid.Bool().Draw(t, "with mode")
+		if withMode {
+			want.Replaced, want.Deleted = rapid.Int64().Draw(t, "replaced"), rapid.Int64().Draw(t, "deleted")
+		}
+		body := wire.EncodeReport(want, withMode)
 		if got, err := wire.DecodeReport(body); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s: got %v, %v; want %v", body, got, err, want)
 		}
@@ -68,7 +72,7 @@ func TestTagsSurviveARoundTrip(t *testing.T) {
 // The contract requires the array, and lists the members in this order.
 func TestReportWithoutErrorsHasAnEmptyArray(t *testing.T) {
 	const want = `{"created":1,"unchanged":2,"failed":0,"errors":[]}`
-	if got := wire.EncodeReport(plantstore.ImportReport{Created: 1, Unchanged: 2}); string(got) != want {
+	if got := wire.EncodeReport(plantstore.ImportReport{Created: 1, Unchanged: 2}, false); string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
