@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"plantstore"
+	"plantstore/internal/rules"
 )
 
 const (
@@ -48,7 +49,7 @@ func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstor
 		for i := range part {
 			w := &part[i]
 			if _, changed := t.changed[w.Plant.ID]; changed {
-				decided[i] = w.Decide(t.current(w))
+				decided[i] = rules.Decide(w, t.current(w), plantstore.Version{}).Result
 			}
 			t.take(w, decided[i].EventType())
 		}
