@@ -182,7 +182,7 @@ func TestKeyboardIsEnough(t *testing.T) {
 	b.focused("#plant-name")
 	b.write("#plant-name", "Ferns")
 	b.press(kb.Escape)
-	b.see("dialog", "You have unsaved changes of plant 1.")
+	b.see("dialog", "You have unsaved changes to plant 1.")
 	b.press(kb.Enter)
 	b.focused("#plant-name")
 	b.press(kb.Enter)

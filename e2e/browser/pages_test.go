@@ -178,7 +178,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	b.see("#deliveries", "Nothing was sent yet.")
 
 	b.click("#test-webhook")
-	b.see("@toast", "The test arrived: 200 in")
+	b.see("@toast", "The test was delivered: 200 in")
 	b.see("#deliveries", "webhook.test: 200 in")
 	s.put("1", `{"name":"Oak"}`)
 	b.see("#deliveries li >> nth=0", "plant.created: 200 in")
@@ -230,7 +230,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 		t.Errorf("the new secret is %s, the first was %s", second, first)
 	}
 	b.click("#delete-webhook")
-	b.see("dialog", "Nothing more is sent to "+receiver.URL)
+	b.see("dialog", "Nothing more will be sent to "+receiver.URL)
 	b.click("@submit")
 	b.see("#webhooks", "No webhooks")
 	b.hidden("#webhook-drawer")
@@ -291,7 +291,7 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	b.click("#webhooks a")
 	b.click("#replay-webhook")
 	b.click("@submit")
-	b.see("@toast", "The events are sent again.")
+	b.see("@toast", "The events are being sent again.")
 	b.see("#deliveries li >> nth=0", "plant.created: 204 in")
 	b.see("#webhook @condition", "active")
 	b.see("#webhooks @condition", "active")

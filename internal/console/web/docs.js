@@ -50,7 +50,13 @@ const LANGUAGES = [
 ];
 let chosen = 'sh'; // the language of what is opened next
 
-const changes = () => ({
+/** @param {any} system */
+const changes = ({ React }) => ({
+  components: {
+    // Swagger UI looks for a component for the ids in a list, and warns that it has none.
+    JsonSchema_integer_int64: (/** @type {any} */ props) => (
+      React.createElement(props.getComponent('JsonSchema_string'), props)),
+  },
   wrapComponents: {
     /** @param {any} Original @param {any} system */
     SyntaxHighlighter: (Original, { React }) => (/** @type {any} */ props) => (

@@ -148,7 +148,7 @@ function preview(/** @type {PlantFile} */ opened) {
   $('start-import').focus();
 }
 
-// mapping lets the user choose which columns have the id, the name and the tag.
+// mapping lets the user choose which columns contain the id, the name and the tag.
 function mapping(/** @type {Table} */ table, /** @type {() => void} */ changed) {
   const { headings, columns } = table;
   for (const name of /** @type {const} */ (['id', 'name', 'tag'])) {
@@ -282,7 +282,7 @@ function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
 
 function progress(/** @type {number} */ sent, /** @type {number} */ total) {
   const percent = Math.floor((sent / total) * 100);
-  const text = sent < total ? `Importing… ${percent} %, ${size(sent)} of ${size(total)}` : 'All has been sent. Waiting for the report…';
+  const text = sent < total ? `Importing… ${percent} %, ${size(sent)} of ${size(total)}` : 'Everything was sent. Waiting for the report…';
   $('bar', HTMLProgressElement).value = percent;
   $('progress-text').textContent = text;
   status?.say(text);

@@ -195,7 +195,7 @@ function settled(/** @type {() => void} */ leave) {
   if (!drawer.question?.open) {
     drawer.question = openDialog({
       title: 'Discard your changes?',
-      body: [h('p', {}, `You have unsaved changes of ${drawer.plant ? `plant ${drawer.id}` : 'a new plant'}.`)],
+      body: [h('p', {}, `You have unsaved changes to ${drawer.plant ? `plant ${drawer.id}` : 'a new plant'}.`)],
       action: 'Discard',
       back: 'Keep editing',
       risky: true,

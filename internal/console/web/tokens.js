@@ -50,7 +50,7 @@ function create() {
   const lifetime = h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual ? '' : undefined }, label)));
   openForm({
     title: 'New token',
-    body: [field('Name', name, 'What it is for, for example: backup.'), scopes, field('Expires', lifetime)],
+    body: [field('Name', name, 'Its purpose, for example: backup.'), scopes, field('Expires', lifetime)],
     action: 'Create',
     async run(options) {
       const body = JSON.stringify({ name: name.value.trim(), scopes: checked(scopes), expires: choices[lifetime.selectedIndex].expires });

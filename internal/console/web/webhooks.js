@@ -84,7 +84,7 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   const rows = webhooks.map((webhook) => row(webhook, webhook.id === id));
   redraw(place, rows.length > 0
     ? h('ul', { class: 'records' }, ...rows)
-    : message('No webhooks', 'A webhook sends every change to a URL, signed, until it arrives.'));
+    : message('No webhooks', 'A webhook delivers every change to a URL, signed and retried.'));
   if (!drawer.isConnected) {
     place.after(drawer);
   }
@@ -293,7 +293,7 @@ async function test(/** @type {Webhook} */ { id }) {
     const delivery = (await call('POST', `${WEBHOOKS}/${id}/test`)).json();
     tests.push(delivery);
     const bad = !succeeded(delivery);
-    toast(sentence(`${bad ? 'The test failed' : 'The test arrived'}: ${outcome(delivery)}`), { bad });
+    toast(sentence(`${bad ? 'The test failed' : 'The test was delivered'}: ${outcome(delivery)}`), { bad });
     await loadDeliveries(id);
   });
 }
@@ -313,14 +313,14 @@ function replay(/** @type {Webhook} */ { id, url }) {
   openForm({
     title: 'Send events again?',
     body: [
-      h('p', {}, `Everything that has changed since then is sent to ${url}, in order, even if it was sent before.`),
+      h('p', {}, `Everything that has changed since then will be sent to ${url}, in order, even if it was sent before.`),
       field('Period', hours),
     ],
     action: 'Replay',
     async run(options) {
       const since = new Date(Date.now() - Number(hours.value) * 3_600_000).toISOString();
       await call('POST', `${WEBHOOKS}/${id}/replay`, { ...options, body: JSON.stringify({ since }) });
-      toast('The events are sent again.');
+      toast('The events are being sent again.');
       await load();
     },
   });
@@ -352,7 +352,7 @@ function edit(webhook) {
         if (allows('webhooks:read')) {
           go({ page: 'webhooks', id: made.id });
         }
-        secret('This secret signs what the webhook sends:', made.secret);
+        secret('The webhook signs its messages with this secret:', made.secret);
       };
     },
   });
@@ -364,7 +364,7 @@ const secret = (/** @type {string} */ text, /** @type {string} */ value) => (
 function rotate(/** @type {Webhook} */ { id }) {
   openForm({
     title: 'Rotate the secret?',
-    body: [h('p', {}, 'For 24 hours both secrets sign what is sent, so that the receiver can change over without missing anything.')],
+    body: [h('p', {}, 'For 24 hours, messages are signed with both secrets, so that the receiver can change over without missing any.')],
     action: 'Rotate',
     async run(options) {
       const made = (await call('POST', `${WEBHOOKS}/${id}/rotate`, options)).json();
@@ -376,7 +376,7 @@ function rotate(/** @type {Webhook} */ { id }) {
 function remove(/** @type {Webhook} */ { id, url }) {
   openForm({
     title: 'Delete this webhook?',
-    body: [h('p', {}, `Nothing more is sent to ${url}. This cannot be undone.`)],
+    body: [h('p', {}, `Nothing more will be sent to ${url}. This cannot be undone.`)],
     action: 'Delete',
     risky: true,
     async run(options) {
