@@ -38,7 +38,7 @@ type commands struct {
 	Tags   tagsCommand   `cmd:"" help:"List tags and the number of plants with each."`
 	Put    putCommand    `cmd:"" help:"Create or replace a plant."`
 	Patch  patchCommand  `cmd:"" help:"Change the name or the tag of a plant."`
-	Delete deleteCommand `cmd:"" help:"Delete a plant."`
+	Delete deleteCommand `cmd:"" help:"Delete a plant, or all that match."`
 
 	History  historyCommand  `cmd:"" help:"Show the versions of a plant."`
 	Undelete undeleteCommand `cmd:"" help:"Create deleted plants again."`

@@ -159,25 +159,16 @@ func known(at time.Time) string {
 	return at.Local().Format(time.DateTime)
 }
 
-type deleteCommand struct {
-	clientFlags
-	ID plantstore.ID `arg:"" placeholder:"ID" help:"The plant's id."`
-	conditionFlags
-}
-
-func (c *deleteCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	if err := api.Delete(ctx, c.ID, c.condition()); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(std.err, "Plant %d is deleted.\n", c.ID)
-	return err
+// searchFlags say which plants a command is about.
+type searchFlags struct {
+	Tag      plantstore.Tag `placeholder:"TAG" help:"Only plants with exactly this tag."`
+	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains every word of this text, ignoring case and diacritics."`
 }
 
 // filterFlags say which plants a list or an export contains.
 type filterFlags struct {
-	Tag      plantstore.Tag `placeholder:"TAG" help:"Only plants with exactly this tag."`
-	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains every word of this text, ignoring case and diacritics."`
-	After    *plantstore.ID `placeholder:"ID" help:"Only plants with a greater id."`
+	searchFlags
+	After *plantstore.ID `placeholder:"ID" help:"Only plants with a greater id."`
 }
 
 func (f filterFlags) query() plantstore.Query {

@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 )
@@ -51,11 +55,24 @@ func (w writer) Write(b []byte) (int, error) {
 	return UntilInterrupted(w.ctx, func() (int, error) { return w.out.Write(b) })
 }
 
-// IsTerminal reports whether what is written to out appears on a terminal.
-func IsTerminal(out io.Writer) bool {
-	if w, ok := out.(writer); ok {
-		out = w.out
+// IsTerminal reports whether a stream is a terminal: what is written to it is seen, and what is
+// read was typed.
+func IsTerminal(stream any) bool {
+	if w, ok := stream.(writer); ok {
+		stream = w.out
 	}
-	f, ok := out.(*os.File)
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Confirm asks a question on out, and reports whether the line that it reads agrees.
+func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
+	fmt.Fprintf(out, "%s [y/N] ", question)
+	lines := bufio.NewReader(in)
+	line, err := UntilInterrupted(ctx, func() (string, error) { return lines.ReadString('\n') })
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes", nil
 }

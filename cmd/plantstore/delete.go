@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"plantstore"
+	"plantstore/client"
+	"plantstore/internal/cli"
+	"plantstore/internal/match"
+	"plantstore/internal/plantfile"
+	"plantstore/internal/upload"
+)
+
+type deleteCommand struct {
+	clientFlags
+	ID *plantstore.ID `arg:"" optional:"" placeholder:"ID" help:"The plant's id."`
+	conditionFlags
+	searchFlags
+	Yes    bool `help:"With --tag or --q: do not ask."`
+	DryRun bool `help:"With --tag or --q: delete nothing, and say how many plants would be deleted."`
+}
+
+func (deleteCommand) Help() string {
+	return `Deletes one plant, or with --tag or --q all plants that match, after it has said how many they are and asked. A plant that somebody changes in the meantime is left alone, and the exit code is then 1. Without a terminal to ask on, it needs --yes; otherwise it deletes nothing and exits with 2. ` + tokenHelp + `
+
+Examples:
+  plantstore delete 1
+  plantstore delete --tag tropical
+  plantstore delete --q 'deliciosa monst' --dry-run`
+}
+
+func (c *deleteCommand) Run(ctx context.Context, std streams) error {
+	_, tagged := c.Tag.Text()
+	search := tagged || match.Words(c.Contains) > 0
+	switch {
+	case c.ID == nil && !search:
+		return usage("give the id of a plant, or --tag or --q to delete all that match")
+	case c.ID != nil && (tagged || c.Contains != "" || c.Yes || c.DryRun):
+		return usage("an id cannot be combined with --tag, --q, --yes or --dry-run")
+	case c.ID == nil && c.IfMatch != nil:
+		return usage("--if-match needs the id of a plant")
+	case search && !c.Yes && !c.DryRun && !cli.IsTerminal(std.in):
+		return usage("nothing was deleted: there is no terminal to ask on; use --yes, or --dry-run to see how many plants match")
+	}
+	timeout := callTimeout
+	if search {
+		timeout = fileTimeout
+	}
+	api, err := c.client(std, timeout)
+	if err != nil {
+		return err
+	}
+	if search {
+		return c.deleteMatches(ctx, api, std)
+	}
+	if err := api.Delete(ctx, *c.ID, c.condition()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.err, "Plant %d is deleted.\n", *c.ID)
+	return err
+}
+
+func (c *deleteCommand) deleteMatches(ctx context.Context, api *client.Client, std streams) error {
+	found, err := c.find(ctx, api, std)
+	if err != nil {
+		return interruption(ctx, "the search", err)
+	}
+	number := cli.Count(int64(len(found)), "plant")
+	if len(found) == 0 {
+		_, err := fmt.Fprintln(std.err, "No plant matches.")
+		return err
+	}
+	if c.DryRun {
+		_, err := fmt.Fprintf(std.err, "%s would be deleted.\n", number)
+		return err
+	}
+	if !c.Yes {
+		agreed, err := cli.Confirm(ctx, std.in, std.err, "Delete "+number+"?")
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			return errors.New("nothing was deleted")
+		}
+	}
+	file, err := upload.New(api, &deletions{plants: found}, plantfile.NDJSON, plantfile.Options{MaxRecord: maxRecord, OnlyID: true})
+	if err != nil {
+		return err
+	}
+	file.Mode = plantstore.ImportDelete
+	progress := newProgress(std.err, "acknowledged", "plant", int64(len(found)), false)
+	file.Progress = func(_, plants int64) { progress.update(plants, plants) }
+	err = file.Run(ctx)
+	progress.finish()
+	fmt.Fprintf(std.err, "%s deleted %s\n", cli.Count(file.Deleted, "plant"), progress.pace(file.Deleted))
+	switch {
+	case err != nil:
+		return stoppedDeletion(ctx, file, err)
+	case file.Refused > 0: // their versions no longer hold, and nothing else can be wrong with these lines
+		return fmt.Errorf("left alone: %s changed or deleted in the meantime", cli.Count(file.Refused, "plant"))
+	}
+	return nil
+}
+
+// stoppedDeletion says why a deletion is not complete, and what is not known.
+func stoppedDeletion(ctx context.Context, file *upload.Upload, err error) error {
+	if file.IsRefused() {
+		return err
+	}
+	message := "the deletion was interrupted"
+	if from, to, ok := file.Unknown(); ok {
+		message += fmt.Sprintf(", and up to %d more plants may be deleted", to-from+1)
+	}
+	message += "; run it again to delete the rest"
+	if ctx.Err() != nil {
+		return interrupted(message)
+	}
+	return fmt.Errorf("%s: %w", message, err)
+}
+
+// find returns the plants that match, without what a deletion does not need.
+func (c *deleteCommand) find(ctx context.Context, api *client.Client, std streams) (found []seenPlant, err error) {
+	progress := newProgress(std.err, "found", "plant", -1, false)
+	defer progress.finish()
+	for plant, err := range api.Export(ctx, plantstore.Query{Tag: c.Tag, Contains: c.Contains, Details: true}) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, seenPlant{plant.ID, plant.Version})
+		if len(found)%10_000 == 0 {
+			progress.update(int64(len(found)), int64(len(found)))
+		}
+	}
+	return found, nil
+}
+
+// seenPlant is the version of a plant that was found.
+type seenPlant struct {
+	id      plantstore.ID
+	version plantstore.Version
+}
+
+// deletions reads plants as the lines of an import that deletes each, if it still has that version.
+type deletions struct {
+	plants []seenPlant
+	line   []byte
+}
+
+func (d *deletions) Read(b []byte) (int, error) {
+	if len(d.line) == 0 {
+		if len(d.plants) == 0 {
+			return 0, io.EOF
+		}
+		d.line = fmt.Appendf(d.line, `{"id":%d,"if_version":"%s"}`+"\n", d.plants[0].id, d.plants[0].version)
+		d.plants = d.plants[1:]
+	}
+	n := copy(b, d.line)
+	d.line = d.line[n:]
+	return n, nil
+}
