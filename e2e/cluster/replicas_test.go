@@ -33,6 +33,19 @@ func TestReplicasAgree(t *testing.T) {
 	harness.Report(t, "%d contested ids, %s", ids, w.Finish(clients[1]))
 }
 
+// Nobody's increment is lost, and none counts twice, while one server after the other is killed.
+func TestConditionsCountExactlyOnReplicas(t *testing.T) {
+	t.Parallel()
+	a, b, clients := startReplicas(t, pgtest.Fresh(t))
+	servers, n := []*harness.Server{a, b}, 0
+	harness.Count(t, clients, 64, harness.Times(6, 600), func() {
+		s := servers[n%len(servers)]
+		n++
+		s.Kill()
+		s.Run()
+	})
+}
+
 // compete creates an id through all clients at once, under three names. One name must
 // win: all clients that sent it succeed, and all others get ErrIDTaken. The plant is
 // deleted again.

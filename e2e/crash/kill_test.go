@@ -99,3 +99,14 @@ func TestShutdownUnderLoadRemovesTheLog(t *testing.T) {
 	s.Stop()
 	s.Command("check")
 }
+
+// Nobody's increment is lost, and none counts twice, while the server is killed.
+func TestConditionsCountExactlyAcrossKills(t *testing.T) {
+	harness.EachBuild(t, func(t *testing.T, program string) {
+		s := startProgram(t, program)
+		clients := []*client.Client{s.Client(client.Options{Retries: -1})}
+		harness.Count(t, clients, 64, harness.Times(10, 1000), func() { s.Kill(); s.Run() })
+		s.Stop()
+		s.Command("check")
+	})
+}
