@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,11 +22,13 @@ func TestDeleteLeavesPlantsThatSomeoneElseChanged(t *testing.T) {
 	s.Fill(t, plantstore.Plant{ID: 1, Name: "Oak", Tag: tree}, plantstore.Plant{ID: 2, Name: "Elm", Tag: tree}, plantstore.Plant{ID: 3, Name: "Ash", Tag: tree})
 	c := s.Client(client.Options{})
 	changed := plantstore.Plant{ID: 2, Name: "Elm"}
-	proxy := interfere(t, s.URL, http.MethodPost, func(ctx context.Context) error { return c.Replace(ctx, changed, nil) })
+	proxy := interfere(t, s.URL, http.MethodPost, func(ctx context.Context) error {
+		return errors.Join(c.Replace(ctx, changed, nil), c.Delete(ctx, 3, nil))
+	})
 	var problems bytes.Buffer
 	code := run(t.Context(), []string{"delete", "--tag", "tree", "--yes", "--url", proxy}, streams{strings.NewReader(""), io.Discard, &problems})
-	if said := problems.String(); code != exitFailure || !strings.HasPrefix(said, "2 plants deleted in ") ||
-		!strings.HasSuffix(said, "\nplantstore: left alone: 1 plant changed or deleted in the meantime\n") {
+	if said := problems.String(); code != exitFailure || !strings.HasPrefix(said, "1 plant deleted in ") ||
+		!strings.HasSuffix(said, "\nplantstore: left alone: 2 plants changed or deleted in the meantime\n") {
 		t.Errorf("exit code %d, want %d; %q", code, exitFailure, said)
 	}
 	if left := s.Plants(t); len(left) != 1 || left[0] != changed {
