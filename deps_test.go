@@ -40,7 +40,7 @@ var layers = [][]string{
 		"plantstore/internal/tracing",
 		"plantstore/internal/webhook",
 	},
-	{"plantstore/internal/server", "plantstore/internal/console", "plantstore/internal/upload", "plantstore/internal/mirror"},
+	{"plantstore/internal/server", "plantstore/internal/console", "plantstore/internal/upload", "plantstore/internal/mirror", "plantstore/internal/history"},
 	{"plantstore/internal/app"},
 	{"plantstore/internal/servertest", "plantstore/cmd/plantstore", "plantstore/examples/receiver"},
 	{"plantstore/deploy"},

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/cli"
+	"plantstore/internal/history"
 	"plantstore/internal/plantfile"
 	"plantstore/internal/wire"
 )
@@ -92,7 +92,7 @@ func (c *eventsCommand) list(ctx context.Context, api *client.Client, std stream
 			return err
 		}
 	}
-	events := readEvents(ctx, api, query)
+	events := history.Events(ctx, api, query)
 	if c.Follow {
 		events = api.Events(ctx, query)
 	}
@@ -123,26 +123,6 @@ func timeFlag(name, text string) (time.Time, error) {
 		return at, usage("--%s must be a time such as 2026-01-31T12:00:00Z, got %q", name, text)
 	}
 	return at, nil
-}
-
-// readEvents yields the events up to now. The query's limit is that of a page, or 0.
-func readEvents(ctx context.Context, api *client.Client, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
-	q.Limit = cmp.Or(q.Limit, 1000)
-	return func(yield func(plantstore.Event, error) bool) {
-		for more := true; more; {
-			page, err := api.EventPage(ctx, q)
-			if err != nil {
-				yield(plantstore.Event{}, err)
-				return
-			}
-			for _, e := range page.Events {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			q.After, q.Before, more = page.Next, page.Next, page.More
-		}
-	}
 }
 
 func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.Client, since time.Time) error {

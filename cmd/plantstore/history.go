@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/cli"
+	"plantstore/internal/history"
 	"plantstore/internal/wire"
 )
 
@@ -36,7 +36,7 @@ func (c *historyCommand) Run(ctx context.Context, api *client.Client, std stream
 		limit = min(c.Limit+1, limit)
 	}
 	var oldest plantstore.Event
-	for event, err := range history(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: limit}) {
+	for event, err := range history.Of(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: limit}) {
 		if err != nil {
 			return errors.Join(err, show.Out.Flush())
 		}
@@ -74,12 +74,6 @@ func versionRow(e plantstore.Event) string {
 		printable(plantstore.Shorten(e.Plant.Name)), shortTag(e.Plant.Tag), printable(e.By))
 }
 
-// history yields the events of a plant up to now, the newest first.
-func history(ctx context.Context, api *client.Client, q plantstore.EventQuery) iter.Seq2[plantstore.Event, error] {
-	q.Newest, q.Details = true, true
-	return readEvents(ctx, api, q)
-}
-
 type undeleteCommand struct {
 	clientFlags
 	ID []plantstore.ID `arg:"" placeholder:"ID" help:"The ids of the plants."`
@@ -99,7 +93,7 @@ func (c *undeleteCommand) Run(ctx context.Context, api *client.Client, std strea
 	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading+"\n")
 	failed := 0
 	for _, id := range c.ID {
-		plant, err := undelete(ctx, api, id)
+		plant, err := history.Undelete(ctx, api, id)
 		if errors.Is(err, plantstore.ErrIDTaken) || errors.Is(err, plantstore.ErrNoPlant) {
 			fmt.Fprintln(std.err, err)
 			failed++
@@ -123,30 +117,6 @@ func (c *undeleteCommand) Run(ctx context.Context, api *client.Client, std strea
 		return fmt.Errorf("%d of %s failed", failed, cli.Count(int64(len(c.ID)), "plant"))
 	}
 	return nil
-}
-
-// undelete creates a plant again as it was before its last deletion. It fails with ErrIDTaken if
-// the plant exists, and with ErrNoPlant if the log has no deletion of it.
-func undelete(ctx context.Context, api *client.Client, id plantstore.ID) (plantstore.Plant, error) {
-	exists := plantstore.Errorf(plantstore.ErrIDTaken, "plant %d exists", id)
-	if _, err := api.Get(ctx, id); !errors.Is(err, plantstore.ErrNoPlant) {
-		if err == nil {
-			err = exists
-		}
-		return plantstore.Plant{}, err
-	}
-	deletions := plantstore.EventQuery{ID: &id, Types: []plantstore.EventType{plantstore.PlantDeleted}, Limit: 1}
-	for deletion, err := range history(ctx, api, deletions) {
-		if err != nil {
-			return plantstore.Plant{}, err
-		}
-		err = api.Replace(ctx, deletion.Plant, &plantstore.Condition{NoneMatch: []plantstore.ETag{plantstore.AnyETag}})
-		if errors.Is(err, plantstore.ErrPrecondition) {
-			err = exists
-		}
-		return deletion.Plant, err
-	}
-	return plantstore.Plant{}, plantstore.Errorf(plantstore.ErrNoPlant, "the log of changes has no deletion of plant %d: there never was one, or its deletion is no longer kept", id)
 }
 
 type revertCommand struct {
@@ -175,7 +145,7 @@ func (c *revertCommand) Run(ctx context.Context, api *client.Client, std streams
 	if err != nil {
 		return err
 	}
-	plant, err := c.earlier(ctx, api, to)
+	plant, err := history.Earlier(ctx, api, c.ID, to)
 	if err != nil {
 		return err
 	}
@@ -189,27 +159,9 @@ func (c *revertCommand) Run(ctx context.Context, api *client.Client, std streams
 	return c.printPlant(std.out, plant)
 }
 
-// earlier returns the plant as it was in a version.
-func (c *revertCommand) earlier(ctx context.Context, api *client.Client, version plantstore.Version) (plantstore.Plant, error) {
-	for event, err := range history(ctx, api, plantstore.EventQuery{ID: &c.ID}) {
-		switch {
-		case err != nil:
-			return plantstore.Plant{}, err
-		case event.Version == version && event.Type == plantstore.PlantDeleted:
-			return plantstore.Plant{}, fmt.Errorf("version %s is a deletion of plant %d: choose another, or use plantstore delete", version, c.ID)
-		case event.Version == version:
-			return event.Plant, nil
-		}
-		if event.Version.Time < version.Time {
-			break
-		}
-	}
-	return plantstore.Plant{}, fmt.Errorf("the log of changes has no version %s of plant %d: see plantstore history %[2]d", version, c.ID)
-}
-
 // lost says who has changed the plant in the meantime.
 func (c *revertCommand) lost(ctx context.Context, api *client.Client, refused error) error {
-	for event, err := range history(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: 1}) {
+	for event, err := range history.Of(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: 1}) {
 		if err != nil {
 			return errors.Join(refused, err)
 		}
