@@ -229,8 +229,10 @@ func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.P
 		}
 		plant.Plant, err = resp.plant()
 		plant.ID = id
-		// One of a release that this one does not know is left out.
-		plant.Version, _ = plantstore.ParseVersion(strings.Trim(resp.header.Get("ETag"), `"`))
+		// A proxy may have made the ETag a weak one. A version of a release that this one does
+		// not know is left out.
+		etag := strings.TrimPrefix(resp.header.Get("ETag"), "W/")
+		plant.Version, _ = plantstore.ParseVersion(strings.Trim(etag, `"`))
 		return err
 	})
 	if err != nil {
