@@ -292,7 +292,7 @@ func TestThePagesRun(t *testing.T) {
 		}
 		for language, read := range map[string]string{
 			"go":     "9007199254740993 Monstera",
-			"ts":     `{"id":9007199254740993,"name":"Monstera","etag":"ETAG"}`,
+			"ts":     `{"id":9007199254740993,"name":"Monstera",VERSION}`,
 			"python": "9007199254740993 Monstera",
 		} {
 			want := "taken: 40010 \"id\" 9007199254740993 is taken by another plant: choose another id\n" + read + "\n0 created, 0 failed\n" +
@@ -305,7 +305,7 @@ func TestThePagesRun(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), program.Path, program.Args[1:]...)
 			cmd.Dir, cmd.Env = program.Dir, append(program.Env, sampleIDs(t, server, adapt)...)
 			// Then come ids and secrets, which differ.
-			got := anyETag.ReplaceAllString(output(t, cmd), `"etag":"ETAG"`)
+			got := anyVersion.ReplaceAllString(output(t, cmd), "VERSION")
 			if !strings.HasPrefix(got, want) {
 				t.Errorf("%s: got\n%swant it to begin with\n%s", language, got, want)
 			}
@@ -313,8 +313,8 @@ func TestThePagesRun(t *testing.T) {
 	}
 }
 
-// anyETag is the ETag of a plant in JSON.
-var anyETag = regexp.MustCompile(`"etag":"\\"[0-9a-z]{12,32}\\""`)
+// anyVersion is the version of a plant in JSON, and its ETag.
+var anyVersion = regexp.MustCompile(`"version":"[0-9a-z]{12,32}","etag":"\\"[0-9a-z]{12,32}\\""`)
 
 // TestTheExamplesAreTypeScript compiles every block in TypeScript as strictly as it can be.
 func TestTheExamplesAreTypeScript(t *testing.T) {

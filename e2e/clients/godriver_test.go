@@ -75,7 +75,15 @@ func (d *goDriver) do(j job) (outcome, error) {
 func goError(err error) map[string]any {
 	var code plantstore.Code
 	errors.As(err, &code)
-	return map[string]any{"code": int(code), "status": int(code) / 100, "message": err.Error()}
+	v := map[string]any{"code": int(code), "status": int(code) / 100, "message": err.Error()}
+	if unknown, ok := errors.AsType[*goclient.OutcomeError](err); ok {
+		now, err := storedValue(unknown.Now, unknown.ReadErr)
+		v["unknown"] = map[string]any{"now": now}
+		if err != nil {
+			v["unknown"] = map[string]any{"readCode": goError(err)["code"]}
+		}
+	}
+	return v
 }
 
 // arg returns an argument, or the zero value if it is absent.
@@ -120,7 +128,10 @@ func conditionArg(args map[string]any) *plantstore.Condition {
 }
 
 func queryArg(args map[string]any) plantstore.Query {
-	q := plantstore.Query{After: idArg(args, "after"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit"))}
+	q := plantstore.Query{
+		After: idArg(args, "after"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit")),
+		Details: arg[bool](args, "details"),
+	}
 	if tag, ok := args["tag"].(string); ok {
 		q.Tag = plantstore.NewTag(tag)
 	}
@@ -151,6 +162,7 @@ func eventQueryArg(args map[string]any) plantstore.EventQuery {
 		After: plantstore.Cursor(arg[string](args, "after")), Since: timeArg(args, "since"),
 		ID: idArg(args, "id"), Types: typesArg(args), By: arg[string](args, "by"), Limit: int(arg[float64](args, "limit")),
 		Newest: arg[bool](args, "newest"), Before: plantstore.Cursor(arg[string](args, "before")),
+		Details: arg[bool](args, "details"),
 	}
 }
 
@@ -171,8 +183,22 @@ func storedValue(p plantstore.StoredPlant, err error) (any, error) {
 		return nil, err
 	}
 	v := plantValue(p.Plant)
-	v["etag"] = p.ETag()
+	v["version"], v["etag"] = p.Version.String(), p.ETag()
+	for name, at := range map[string]time.Time{"created": p.CreatedAt(), "updated": p.Version.Updated()} {
+		if !at.IsZero() {
+			v[name] = at.Format(time.RFC3339Nano)
+		}
+	}
 	return v, nil
+}
+
+// listedValue is storedValue if details were asked for, and otherwise plantValue.
+func listedValue(q plantstore.Query, p plantstore.StoredPlant) any {
+	if !q.Details {
+		return plantValue(p.Plant)
+	}
+	v, _ := storedValue(p, nil)
+	return v
 }
 
 func patchArg(args map[string]any) (p plantstore.PlantPatch) {
@@ -190,9 +216,13 @@ func patchArg(args map[string]any) (p plantstore.PlantPatch) {
 }
 
 func eventValue(e plantstore.Event) map[string]any {
-	return map[string]any{
+	v := map[string]any{
 		"cursor": e.Cursor, "time": e.Time.Format(time.RFC3339Nano), "type": e.Type, "by": e.By, "plant": plantValue(e.Plant),
 	}
+	if e.Version != (plantstore.Version{}) {
+		v["version"] = e.Version.String()
+	}
+	return v
 }
 
 func webhookValue(w plantstore.Webhook) (v map[string]any) {
@@ -281,7 +311,7 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 			if err != nil {
 				return values, err
 			}
-			values = append(values, plantValue(p.Plant))
+			values = append(values, listedValue(queryArg(args), p))
 		}
 		return values, nil
 	case "export":
@@ -291,7 +321,7 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 			if err != nil {
 				return values, err
 			}
-			values = append(values, plantValue(p.Plant))
+			values = append(values, listedValue(queryArg(args), p))
 		}
 		return map[string]any{"plants": values, "cursor": at}, nil
 	case "import":

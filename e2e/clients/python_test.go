@@ -28,7 +28,28 @@ func run(t testing.TB, dir string, env []string, program string, args ...string)
 
 func TestThePythonClientIsTyped(t *testing.T) {
 	t.Parallel()
-	run(t, pythonDir, nil, need(t, "mypy"), "--cache-dir", t.TempDir(), "src")
+	program := filepath.Join(t.TempDir(), "program.py")
+	// An ignored error that is none is an error.
+	write(t, program, `
+from plantstore import AsyncClient, Client, StoredPlant
+
+def blocking(store: Client) -> None:
+    etags: list[str] = [plant.etag for plant in store.list(details=True)]
+    plants: list[StoredPlant] = store.page(details=True).plants
+    print(etags, plants, next(store.export(details=True)).updated)
+    print(next(store.list()).etag)  # type: ignore[attr-defined]
+    print(store.page().plants[0].etag)  # type: ignore[attr-defined]
+    print(next(store.export()).etag)  # type: ignore[attr-defined]
+
+async def tasks(store: AsyncClient) -> None:
+    etags: list[str] = [plant.etag async for plant in store.list(details=True)]
+    plants: list[StoredPlant] = (await store.page(details=True)).plants
+    print(etags, plants, [plant.updated async for plant in store.export(details=True)])
+    print([plant.etag async for plant in store.list()])  # type: ignore[attr-defined]
+    print((await store.page()).plants[0].etag)  # type: ignore[attr-defined]
+    print([plant.etag async for plant in store.export()])  # type: ignore[attr-defined]
+`)
+	run(t, pythonDir, nil, need(t, "mypy"), "--cache-dir", t.TempDir(), "src", program)
 }
 
 // TestThePythonWheelCanBeInstalled builds a wheel and installs it into an empty
@@ -87,7 +108,7 @@ func TestThePythonClientChecksItsArguments(t *testing.T) {
 	got := run(t, ".", []string{pythonPath(t), "URL=" + server.API, "TOKEN=" + token}, need(t, "python3"), "-c", `
 import os
 from datetime import datetime
-from plantstore import Client, Plant, PlantstoreError
+from plantstore import Client, Plant, PlantstoreError, StoredPlant
 
 store = Client(os.environ["URL"], os.environ["TOKEN"])
 
@@ -115,6 +136,8 @@ failure(Client, "http://user:secret@example.com", "t")
 failure(Client, "http://example.com", "two words")
 failure(Client, "http://example.com", "plt_short")
 failure(Client("http://127.0.0.1:9", "t", retries=0).get, 1)
+known = StoredPlant(1, "Oak", version="x")
+print(known == Plant(1, "Oak"), hash(known) == hash(Plant(1, "Oak")), known == Plant(1, "Oak", ""))
 report = store.import_plants([Plant(2, "a"), Plant(3, "\udfff"), Plant(4, "b")])
 print(report.created, report.failed, report.errors[0].line, report.errors[0].code)
 
@@ -128,7 +151,7 @@ with store.export() as plants:
 print([plant.id for plant in store.list(limit=1)])
 `)
 	want := "TypeError\nTypeError\nTypeError\nPlantstoreError 40005\nPlantstoreError 40001\nTypeError\nPlantstoreError 40006\n" +
-		"ValueError\nValueError\nValueError\nValueError\nValueError\nTransportError 0\n2 1 2 40001\nRuntimeError\n2\n[2, 4]\n"
+		"ValueError\nValueError\nValueError\nValueError\nValueError\nTransportError 0\nTrue True False\n2 1 2 40001\nRuntimeError\n2\n[2, 4]\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

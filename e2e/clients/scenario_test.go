@@ -55,7 +55,7 @@ type scenario struct {
 }
 
 // call is one call and what must come out: a value, of which members may be left out,
-// or an error.
+// or an error. The argument {etag} is the ETag of the last plant that came out.
 type call struct {
 	Op    string
 	Args  map[string]any
@@ -66,15 +66,19 @@ type call struct {
 type wantError struct {
 	Code *int // of the server, 0 for none, any if it is absent
 	Text string
+	// Unknown, if set, makes the error one of an unknown outcome: with the plant "now", or
+	// the code of the error with which it could not be read.
+	Unknown map[string]any
 }
 
 // outcome is what a driver reports.
 type outcome struct {
 	Value any `json:"value"`
 	Error *struct {
-		Code    int    `json:"code"`
-		Status  int    `json:"status"`
-		Message string `json:"message"`
+		Code    int            `json:"code"`
+		Status  int            `json:"status"`
+		Message string         `json:"message"`
+		Unknown map[string]any `json:"unknown"`
 	} `json:"error"`
 }
 
@@ -170,9 +174,13 @@ func (s scenario) run(d driver, real string) (err error) {
 	}
 	defer stop()
 	began := time.Now()
+	var etag any
 	for i, c := range s.Calls {
 		j := job{url, token, s.Retries, s.RetryTimeout, c.Op, map[string]any{}}
 		maps.Copy(j.Args, c.Args)
+		if j.Args["ifMatch"] == "{etag}" {
+			j.Args["ifMatch"] = etag
+		}
 		if err := sign(j.Args); err != nil {
 			return err
 		}
@@ -182,6 +190,9 @@ func (s scenario) run(d driver, real string) (err error) {
 		}
 		if err != nil {
 			return fmt.Errorf("call %d, %s: %w", i+1, c.Op, err)
+		}
+		if plant, ok := got.Value.(map[string]any); ok && plant["etag"] != nil {
+			etag = plant["etag"]
 		}
 	}
 	if took := time.Since(began).Seconds(); took < s.Seconds {
@@ -246,6 +257,10 @@ func (c *call) check(got outcome) error {
 		return errors.New("the error contains the token")
 	case got.Error.Code != 0 && got.Error.Status != got.Error.Code/100:
 		return fmt.Errorf("the error %d has the status %d", got.Error.Code, got.Error.Status)
+	case c.Error.Unknown == nil && got.Error.Unknown != nil:
+		return fmt.Errorf("got the unknown outcome %s, want another error", render(got.Error.Unknown))
+	case c.Error.Unknown != nil:
+		return contains(got.Error.Unknown, c.Error.Unknown, "the unknown outcome")
 	}
 	return nil
 }

@@ -259,6 +259,18 @@ export async function write(lines: Uint8Array): Promise<void> {
   await store.importLines(lines);
   await verifyWebhook(new Headers(), lines, "whsec_AAAA");
 }
+for await (const plant of store.list({ details: true })) {
+  await store.delete(plant.id, { ifMatch: plant.etag });
+}
+for await (const plant of await store.export({ details: true })) {
+  const updated: Date | undefined = plant.updated;
+  console.log(updated);
+}
+const [first] = (await store.page({ details: true })).plants;
+console.log(first!.version);
+const [plain] = (await store.page()).plants;
+// @ts-expect-error only details have an ETag: without one, a delete would be unconditional
+await store.delete(1, { ifMatch: plain!.etag });
 // @ts-expect-error a number may have lost the id
 export const id: number = (await store.get(1)).id;
 `)

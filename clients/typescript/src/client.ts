@@ -1,7 +1,6 @@
-import { base64url, sha256 } from "./crypto.js";
 import {
-  Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, TransportError, Transient,
-  foreignError, serverError, withMessage,
+  Code, IdTakenError, NotFoundError, OutcomeError, PlantstoreError, PreconditionError, ResponseError, TransportError,
+  Transient, foreignError, serverError, withMessage,
 } from "./errors.js";
 import { Exchange, hasEnd, retryAfter, sleep } from "./http.js";
 import { Json, parse } from "./json.js";
@@ -9,7 +8,7 @@ import type { NewToken, Token, TokenConfig } from "./tokens.js";
 import type { About, Bucket, Delivery, NewPlant, PlantEvent, PlantPatch, TagCount, Webhook, WebhookWithSecret } from "./types.js";
 import { Lines, Upload } from "./upload.js";
 import * as wire from "./wire.js";
-import type { Id, ImportReport, LineError } from "./wire.js";
+import type { Id, ImportReport, LineError, StoredPlant } from "./wire.js";
 
 export type { Lines } from "./upload.js";
 
@@ -71,10 +70,15 @@ export interface PlantInput {
   tag?: string | undefined;
 }
 
-/** A plant with the ETag that a {@link Condition} takes. */
-export type StoredPlant = NewPlant & { etag: string };
+export interface DetailOptions extends CallOptions {
+  /** Whether a plant has its version and times, and an event the version of its plant. */
+  details?: boolean | undefined;
+}
 
-/** What must hold for a write: otherwise it throws a PreconditionError. */
+/**
+ * What must hold for a write: otherwise it throws a PreconditionError. If a response was lost
+ * and `ifMatch` is not "*", nobody knows why the repeated write fails: it throws an OutcomeError.
+ */
 export interface Condition extends CallOptions {
   /** The plant must have this ETag, or exist if it is "*". */
   ifMatch?: string | undefined;
@@ -83,7 +87,7 @@ export interface Condition extends CallOptions {
 }
 
 /** Which plants to read. */
-export interface PlantQuery extends CallOptions {
+export interface PlantQuery extends DetailOptions {
   /** Only the plants with these ids, 1000 at most. It cannot be combined with tag and q, and a limit is ignored. */
   ids?: Id[] | undefined;
   /** Only plants with a greater id. */
@@ -112,13 +116,13 @@ export interface TagPage {
 }
 
 /** A page of plants. The next one is after `next`, unless that is undefined. */
-export interface Page {
-  plants: NewPlant[];
+export interface Page<P extends NewPlant = NewPlant> {
+  plants: P[];
   next: bigint | undefined;
 }
 
 /** Which events to read. */
-export interface EventQuery extends CallOptions {
+export interface EventQuery extends DetailOptions {
   /** Only events after this position, a cursor or "latest". */
   after?: string | undefined;
   /** Only events from this time on. It is ignored if `after` is given. */
@@ -169,7 +173,8 @@ export interface WebhookOptions extends CallOptions {
  * plant again is a success, and so are replacing a plant with what it already is, patching
  * it again and deleting what a lost attempt has deleted. One caveat: if someone else writes
  * the same plant between a lost attempt and its retry, a put, patch or delete without a
- * condition undoes that write. What returns a secret is retried only if the server has certainly not
+ * condition undoes that write. With a version as its condition, it throws an OutcomeError
+ * if it is not known whether a lost attempt was applied. What returns a secret is retried only if the server has certainly not
  * applied it. Redirects are refused, because they would carry the token elsewhere.
  */
 export class Plantstore {
@@ -196,39 +201,38 @@ export class Plantstore {
    * succeeds and changes nothing. It throws an IdTakenError if another plant has the id.
    */
   async create(plant: PlantInput, { signal }: CallOptions = {}): Promise<void> {
-    const id = wire.toId(plant.id);
-    const body = wire.encodePlant(plant, id);
-    await this.#retry(`create plant ${id}`, signal, async () => {
-      (await this.#call(200, "POST", "/plants", { body, signal })).confirm(plant);
-    });
+    await this.#retry(`create plant ${plant.id}`, signal, () => this.#createOnce(plant, signal));
   }
 
-  /** Returns the plant with that id, or throws a NotFoundError. */
-  async get(id: Id, { signal }: CallOptions = {}): Promise<StoredPlant> {
+  async #createOnce(plant: PlantInput, signal: AbortSignal | undefined): Promise<void> {
+    const body = wire.encodePlant(plant, wire.toId(plant.id));
+    (await this.#call(200, "POST", "/plants", { body, signal })).confirm(plant);
+  }
+
+  /** Returns the plant with that id, or throws a NotFoundError. With `details` it has its times. */
+  async get(id: Id, { details, signal }: DetailOptions = {}): Promise<StoredPlant> {
     const exact = wire.toId(id);
-    return this.#retry(`get plant ${exact}`, signal, async () => {
-      const response = await this.#call(200, "GET", `/plants/${exact}`, { signal });
-      return response.stored(exact);
-    });
+    const target = `/plants/${exact}` + params({ details: details || undefined });
+    return this.#retry(`get plant ${exact}`, signal, async () => (await this.#call(200, "GET", target, { signal })).stored(exact));
   }
 
   /** Creates the plant, or replaces the one with its id. When it returns, the plant is durable. */
   async put(plant: PlantInput, condition: Condition = {}): Promise<void> {
     const { signal } = condition;
-    const target = `/plants/${wire.toId(plant.id)}`;
+    const id = wire.toId(plant.id);
     const body = wire.encodePlant(plant);
-    const headers = conditionHeaders(condition);
-    await this.#retry(`put plant ${plant.id}`, signal, async (maybeApplied) => {
+    await this.#writeIf(`put plant ${id}`, id, condition, async (headers, maybeApplied) => {
       try {
-        (await this.#call(200, "PUT", target, { body, headers, signal })).confirm(plant);
+        (await this.#call(200, "PUT", `/plants/${id}`, { body, headers, signal })).confirm(plant);
       } catch (err) {
-        const etag = await etagOf(plant);
-        if (!maybeApplied || condition.ifNoneMatch === undefined || !(err instanceof PreconditionError) || etag === undefined) {
+        if (!maybeApplied || condition.ifNoneMatch !== "*" || !(err instanceof PreconditionError)) {
           throw err;
         }
-        // The existing plant may be the one that an earlier attempt wrote. If so, this
-        // succeeds and changes nothing; if not, it is refused.
-        (await this.#call(200, "PUT", target, { body, headers: { "If-Match": etag }, signal })).confirm(plant);
+        // The existing plant may be the one that an earlier attempt wrote. If so, creating it
+        // changes nothing; if not, it is refused.
+        await this.#createOnce(plant, signal).catch((refused: unknown) => {
+          throw refused instanceof IdTakenError ? err : refused;
+        });
       }
     });
   }
@@ -241,8 +245,7 @@ export class Plantstore {
   async patch(id: Id, patch: PlantPatch, condition: Condition = {}): Promise<StoredPlant> {
     const exact = wire.toId(id);
     const body = wire.encodePatch(patch);
-    const headers = conditionHeaders(condition);
-    return this.#retry(`patch plant ${exact}`, condition.signal, async () =>
+    return this.#writeIf(`patch plant ${exact}`, exact, condition, async (headers) =>
       (await this.#call(200, "PATCH", `/plants/${exact}`, { body, headers, signal: condition.signal })).stored(exact),
     );
   }
@@ -253,22 +256,27 @@ export class Plantstore {
    * to have deleted it.
    */
   async delete(id: Id, condition: Condition = {}): Promise<void> {
-    const target = `/plants/${wire.toId(id)}`;
-    await this.#delete(`delete plant ${id}`, target, Code.NoPlant, conditionHeaders(condition), condition.signal);
+    const exact = wire.toId(id);
+    const { signal } = condition;
+    await this.#writeIf(`delete plant ${exact}`, exact, condition, (headers, maybeApplied) =>
+      this.#deleteOnce(`/plants/${exact}`, { headers, signal }, maybeApplied && !isOfVersion(condition) ? Code.NoPlant : undefined),
+    );
   }
 
   /**
    * Returns one page of the plants that match, in ascending order of id. It may have
    * fewer than the limit and still not be the last.
    */
+  async page(query: PlantQuery & { details: true }): Promise<Page<StoredPlant>>;
+  async page(query?: PlantQuery): Promise<Page>;
   async page(query: PlantQuery = {}): Promise<Page> {
     const target = plantsPath(query);
-    if (target.endsWith("?id=")) {
+    if (/[?&]id=$/.test(target)) {
       return { plants: [], next: undefined };
     }
     const after = query.after === undefined ? undefined : wire.toId(query.after);
     return this.#retry("list plants", query.signal, async () =>
-      (await this.#call(200, "GET", target, query)).page(after),
+      (await this.#call(200, "GET", target, query)).page(after, plantDecoder(query)),
     );
   }
 
@@ -277,6 +285,8 @@ export class Plantstore {
    * plant that is written in the meantime may or may not be seen: export reads one
    * snapshot.
    */
+  list(query: PlantQuery & { details: true }): AsyncGenerator<StoredPlant, void, undefined>;
+  list(query?: PlantQuery): AsyncGenerator<NewPlant, void, undefined>;
   async *list(query: PlantQuery = {}): AsyncGenerator<NewPlant, void, undefined> {
     let after = query.after;
     do {
@@ -313,6 +323,8 @@ export class Plantstore {
    * Returns every plant that matches, in ascending order of id, from one snapshot. An
    * export that is cut off throws, and never ends early without an error.
    */
+  async export(query: Omit<PlantQuery, "limit"> & { details: true }): Promise<Export<StoredPlant>>;
+  async export(query?: Omit<PlantQuery, "limit">): Promise<Export>;
   async export(query: Omit<PlantQuery, "limit"> = {}): Promise<Export> {
     const target = plantsPath({ ...query, limit: undefined });
     const what = "export plants";
@@ -330,7 +342,7 @@ export class Plantstore {
           throw exchange.response.headers.has("Transfer-Encoding") ? new Transient(err) : err;
         }
         const lines = exchange.lines(streamTimeout, maxLine);
-        return new Export(exchange, lines, await lines.next(), (err) => this.#fail(what, err));
+        return new Export(exchange, lines, await lines.next(), plantDecoder(query), (err) => this.#fail(what, err));
       } catch (err) {
         exchange.close();
         throw err;
@@ -511,7 +523,9 @@ export class Plantstore {
 
   /** Removes a webhook, or throws a NotFoundError. */
   async deleteWebhook(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.#delete(`delete webhook ${id}`, webhookPath(id), Code.NoWebhook, {}, signal);
+    await this.#retry(`delete webhook ${id}`, signal, (maybeApplied) =>
+      this.#deleteOnce(webhookPath(id), { signal }, maybeApplied ? Code.NoWebhook : undefined),
+    );
   }
 
   /**
@@ -700,18 +714,50 @@ export class Plantstore {
     });
   }
 
-  async #delete(
-    what: string, target: string, missing: number, headers: Record<string, string>, signal: AbortSignal | undefined,
+  /** Makes one attempt at a deletion, for which an error with the number `done` is a success, too. */
+  async #deleteOnce(
+    target: string, options: CallOptions & { headers?: Record<string, string> }, done: number | undefined,
   ): Promise<void> {
-    await this.#retry(what, signal, async (maybeApplied) => {
-      try {
-        await this.#call(204, "DELETE", target, { headers, signal });
-      } catch (err) {
-        if (!maybeApplied || !(err instanceof NotFoundError) || err.code !== missing) {
+    try {
+      await this.#call(204, "DELETE", target, options);
+    } catch (err) {
+      if (!(err instanceof NotFoundError) || err.code !== done) {
+        throw err;
+      }
+    }
+  }
+
+  /**
+   * Makes a write with a condition. It passes each attempt its headers, and whether an earlier
+   * one may have been applied.
+   */
+  async #writeIf<T>(
+    what: string, id: bigint, condition: Condition,
+    attempt: (headers: Record<string, string>, maybeApplied: boolean) => Promise<T>,
+  ): Promise<T> {
+    const { signal } = condition;
+    const headers = conditionHeaders(condition);
+    let lost = false;
+    try {
+      return await this.#retry(what, signal, async (maybeApplied) => {
+        lost = maybeApplied;
+        try {
+          return await attempt(headers, maybeApplied);
+        } catch (err) {
+          lost ||= err instanceof Transient && err.options.maybeApplied === true;
           throw err;
         }
+      });
+    } catch (err) {
+      if (!lost || !isOfVersion(condition) || !(err instanceof PlantstoreError)) {
+        throw err;
       }
-    });
+      const cause = err;
+      throw await this.get(id, { details: true, signal }).then(
+        (now) => new OutcomeError(cause, now),
+        (failed: unknown) => new OutcomeError(cause, undefined, failed),
+      );
+    }
   }
 
   #redact(text: string): string {
@@ -832,10 +878,10 @@ class Whole {
     }
   }
 
-  /** Returns the plant, whose id is known. */
-  async stored(id: bigint): Promise<StoredPlant> {
-    const plant = this.decode(wire.decodePlant);
-    return { id, ...plant, etag: (await etagOf(plant)) ?? this.headers.get("ETag") ?? "" };
+  /** Returns the plant, whose id is known. Its ETag is in the header, which a proxy may have made a weak one. */
+  stored(id: bigint): StoredPlant {
+    const version = (this.headers.get("ETag") ?? "").replace(/^W\/|"/g, "");
+    return this.decode((value) => wire.decodeStored(value, { id, version }));
   }
 
   /** Checks that the response to a write is the plant that was sent. */
@@ -846,8 +892,8 @@ class Whole {
     }
   }
 
-  page(after: bigint | undefined): Page {
-    const plants = this.decode((value) => wire.many(value, wire.decodeNewPlant));
+  page(after: bigint | undefined, decode: (value: Json) => NewPlant): Page {
+    const plants = this.decode((value) => wire.many(value, decode));
     const link = nextLink(this.headers.get("Link") ?? "");
     if (link === undefined) {
       return { plants, next: undefined };
@@ -898,22 +944,24 @@ class Whole {
  * position in the log of changes: the events after it are exactly the changes that the
  * export does not have.
  */
-export class Export implements AsyncIterable<NewPlant> {
+export class Export<P extends NewPlant = NewPlant> implements AsyncIterable<P> {
   readonly cursor: string;
   readonly #exchange: Exchange;
   readonly #rest: AsyncGenerator<string, void, undefined>;
   readonly #first: IteratorResult<string, void>;
+  readonly #decode: (value: Json) => P;
   readonly #fail: (err: unknown) => unknown;
 
   /** @internal */
   constructor(
     exchange: Exchange, rest: AsyncGenerator<string, void, undefined>, first: IteratorResult<string, void>,
-    fail: (err: unknown) => unknown,
+    decode: (value: Json) => P, fail: (err: unknown) => unknown,
   ) {
     this.cursor = exchange.response.headers.get(cursorHeader) ?? "";
     this.#exchange = exchange;
     this.#rest = rest;
     this.#first = first;
+    this.#decode = decode;
     this.#fail = fail;
   }
 
@@ -935,11 +983,11 @@ export class Export implements AsyncIterable<NewPlant> {
     }
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<NewPlant, void, undefined> {
+  async *[Symbol.asyncIterator](): AsyncGenerator<P, void, undefined> {
     for await (const line of this.lines()) {
-      let plant: NewPlant;
+      let plant: P;
       try {
-        plant = wire.decodeNewPlant(parse(line));
+        plant = this.#decode(parse(line));
       } catch (err) {
         throw this.#fail(new ResponseError(`a line of the response is not a plant: ${(err as Error).message}`, 0, 200));
       }
@@ -1044,20 +1092,6 @@ function crc32(text: string): number {
   return ~crc >>> 0;
 }
 
-/** Returns the ETag of a plant, or undefined on a page without https. */
-async function etagOf({ name, tag }: { name: string; tag?: string | undefined }): Promise<string | undefined> {
-  const encoder = new TextEncoder();
-  const text = encoder.encode(name);
-  const rest = encoder.encode(tag ?? "");
-  const data = new Uint8Array(9 + text.length + rest.length);
-  new DataView(data.buffer).setBigUint64(0, BigInt(text.length));
-  data[8] = tag === undefined ? 0 : 1;
-  data.set(text, 9);
-  data.set(rest, 9 + text.length);
-  const sum = await sha256(data);
-  return sum && `"${base64url(sum.subarray(0, 15))}"`;
-}
-
 function media(response: Response): string {
   return ((response.headers.get("Content-Type") ?? "").split(";")[0] as string).trim().toLowerCase();
 }
@@ -1076,8 +1110,13 @@ function conditionHeaders({ ifMatch, ifNoneMatch }: Condition): Record<string, s
   return headers;
 }
 
+/** Whether the condition requires a version. */
+function isOfVersion({ ifMatch }: Condition): boolean {
+  return ifMatch !== undefined && ifMatch !== "*";
+}
+
 /** Returns the query of a URL. What is undefined is left out. */
-function params(values: Record<string, string | number | bigint | undefined>): string {
+function params(values: Record<string, string | number | bigint | boolean | undefined>): string {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
     if (value !== undefined) {
@@ -1088,23 +1127,28 @@ function params(values: Record<string, string | number | bigint | undefined>): s
   return text === "" ? "" : `?${text}`;
 }
 
-function plantsPath({ ids, after, tag, q, limit }: PlantQuery): string {
+function plantDecoder({ details }: PlantQuery): (value: Json) => NewPlant {
+  return details ? (value) => wire.decodeStored(value) : wire.decodeNewPlant;
+}
+
+function plantsPath({ ids, after, tag, q, limit, details }: PlantQuery): string {
   const last = after === undefined ? undefined : wire.toId(after);
-  const filter = { tag, q: q === "" ? undefined : q };
+  const filter = { tag, q: q === "" ? undefined : q, details: details || undefined };
   if (ids === undefined) {
     return "/plants" + params({ after: last, ...filter, limit });
   }
   const rest = ids.map(wire.toId).filter((id) => last === undefined || id > last);
-  return "/plants" + params({ id: rest.join(","), ...filter });
+  return "/plants" + params({ ...filter, id: rest.join(",") });
 }
 
-function eventParams({ after, since, id, types, by }: EventQuery): Record<string, string | bigint | undefined> {
+function eventParams({ after, since, id, types, by, details }: EventQuery): Record<string, string | bigint | boolean | undefined> {
   return {
     after,
     since: after === undefined && since !== undefined ? formatTime(since) : undefined,
     id: id === undefined ? undefined : wire.toId(id),
     type: types === undefined || types.length === 0 ? undefined : types.join(","),
     by,
+    details: details || undefined,
   };
 }
 

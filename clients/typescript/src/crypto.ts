@@ -14,12 +14,6 @@ async function subtle(): Promise<SubtleCrypto | undefined> {
 export const isNode =
   typeof (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === "string";
 
-/** Returns a SHA-256, or undefined on a page without https. */
-export async function sha256(data: BufferSource): Promise<Uint8Array | undefined> {
-  const web = await subtle();
-  return web && new Uint8Array(await web.digest("SHA-256", data));
-}
-
 /** Reports whether one of the signatures is the HMAC-SHA256 of the data, in constant time. */
 export async function verifyHmac(key: BufferSource, signatures: BufferSource[], data: BufferSource): Promise<boolean> {
   const web = await subtle();
@@ -33,11 +27,6 @@ export async function verifyHmac(key: BufferSource, signatures: BufferSource[], 
     }
   }
   return false;
-}
-
-/** Returns base64 in the alphabet of URLs, without padding. */
-export function base64url(data: Uint8Array): string {
-  return btoa(String.fromCharCode(...data)).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 }
 
 /** Decodes base64, or returns undefined if it is malformed. */

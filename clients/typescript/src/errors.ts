@@ -1,3 +1,5 @@
+import type { StoredPlant } from "./wire.js";
+
 /** The numbers of the errors. A number divided by 100 is the HTTP status. */
 export const Code = {
   NotJSON: 40001,
@@ -74,6 +76,20 @@ export class TransportError extends PlantstoreError {}
 
 /** The response is not what a Plant Store sends. */
 export class ResponseError extends PlantstoreError {}
+
+/**
+ * The response to a write with a version as its condition was lost, and the repeated attempt
+ * failed: nobody knows whether the first one was applied. `cause` is the error of the last
+ * attempt, and `now` the plant after that. If it could not be read, `readError` says why: a
+ * NotFoundError if there is no plant.
+ */
+export class OutcomeError extends PlantstoreError {
+  constructor(
+    override readonly cause: PlantstoreError, readonly now: StoredPlant | undefined, readonly readError?: unknown,
+  ) {
+    super(`the outcome is unknown, because a response was lost; after that: ${cause.message}`, cause.code, cause.status);
+  }
+}
 
 type ErrorClass = new (message: string, code?: number, status?: number) => PlantstoreError;
 

@@ -2,6 +2,7 @@ export { Export, Plantstore } from "./client.js";
 export type {
   CallOptions,
   Condition,
+  DetailOptions,
   EventPage,
   EventQuery,
   HistogramQuery,
@@ -10,7 +11,6 @@ export type {
   Page,
   PlantInput,
   PlantQuery,
-  StoredPlant,
   TagPage,
   TagQuery,
   WebhookOptions,
@@ -21,6 +21,7 @@ export {
   GoneError,
   IdTakenError,
   NotFoundError,
+  OutcomeError,
   PlantstoreError,
   PreconditionError,
   ResponseError,
@@ -48,4 +49,4 @@ export type {
 } from "./types.js";
 export { verifyWebhook } from "./webhooks.js";
 export type { HeadersLike } from "./webhooks.js";
-export type { Id, ImportReport, LineError } from "./wire.js";
+export type { Id, ImportReport, LineError, StoredPlant } from "./wire.js";

@@ -10,6 +10,16 @@ export type Plant = {
   tag?: string;
 };
 
+/** What `details=true` adds to a plant */
+export type PlantDetails = {
+  /** The version of the plant, an opaque text. In quotes it is the plant's ETag. */
+  version?: string;
+  /** When the plant was created; absent if a release before 0.3.0 did that */
+  created?: string;
+  /** When the plant was last changed; absent if a release before 0.3.0 did that */
+  updated?: string;
+};
+
 export type PlantPatch = {
   /** The new name of the plant */
   name?: string;
@@ -84,6 +94,8 @@ export type PlantEvent = {
   plant: NewPlant;
   /** The public id of the token that made the change, or the issuer and subject of an identity provider's token */
   by: string;
+  /** The version of the plant after the change, with `details=true` */
+  version?: string;
 };
 
 /** A change to a token, only for readers with the scope `tokens:read` */
@@ -197,7 +209,11 @@ export type Limits = {
 export type ImportReport = {
   /** Plants that are new */
   created: number;
-  /** Plants that already existed, exactly as sent */
+  /** Plants that were replaced; absent without `mode` and `dry_run` */
+  replaced?: number;
+  /** Plants that were deleted; absent without `mode` and `dry_run` */
+  deleted?: number;
+  /** Plants that already existed, exactly as sent, or were not there to be deleted */
   unchanged: number;
   /** Lines or elements that were refused */
   failed: number;

@@ -92,6 +92,15 @@ function optional(members: Members, name: string): string | undefined {
   return members[name] === undefined || members[name] === null ? undefined : text(members, name);
 }
 
+function optionalTime(members: Members, name: string): Date | undefined {
+  const value = optional(members, name);
+  const time = value === undefined ? undefined : new Date(value);
+  if (Number.isNaN(time?.getTime())) {
+    throw new Malformed(`"${name}" is not a time`);
+  }
+  return time;
+}
+
 function optionalInteger(members: Members, name: string): number | undefined {
   return members[name] === undefined || members[name] === null ? undefined : integer(members, name);
 }
@@ -127,6 +136,24 @@ export function decodePlant(value: Json): Plant {
 export function decodeNewPlant(value: Json | undefined): NewPlant {
   const members = toObject(value);
   return { id: id64(members), ...decodePlant(members) };
+}
+
+/** A plant with its version, of which the ETag is what a condition takes. */
+export type StoredPlant = NewPlant & {
+  version: string;
+  etag: string;
+  /** When it was created, if the server knows and `details` were asked for. */
+  created?: Date;
+  /** When it was last changed, if the server knows and `details` were asked for. */
+  updated?: Date;
+};
+
+/** Reads a plant with its details: without its id and version if they are known. */
+export function decodeStored(value: Json, known?: { id: bigint; version: string }): StoredPlant {
+  const members = toObject(value);
+  const { id, version } = known ?? { id: id64(members), version: text(members, "version") };
+  const times = { created: optionalTime(members, "created"), updated: optionalTime(members, "updated") };
+  return given({ id, ...decodePlant(members), version, etag: `"${version}"`, ...times }) as StoredPlant;
 }
 
 export function decodeTag(value: Json): TagCount {
@@ -177,13 +204,14 @@ export function decodeEvent(value: Json): PlantEvent | undefined {
   if (!type.startsWith("plant.")) {
     return undefined;
   }
-  return {
+  return given({
     cursor: text(members, "cursor"),
     time: text(members, "time"),
     type: type as PlantEvent["type"],
     plant: decodeNewPlant(members["plant"]),
     by: text(members, "by"),
-  };
+    version: optional(members, "version"),
+  }) as PlantEvent;
 }
 
 export function decodeBucket(value: Json): Bucket {

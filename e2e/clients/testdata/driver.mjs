@@ -1,7 +1,7 @@
 // Drives the TypeScript client: reads calls as JSON lines and writes outcomes.
 import { createInterface } from "node:readline";
 
-const { Plantstore, PlantstoreError, verifyWebhook } = await import(process.env.PLANTSTORE_CLIENT);
+const { OutcomeError, Plantstore, PlantstoreError, verifyWebhook } = await import(process.env.PLANTSTORE_CLIENT);
 
 const clients = new Map();
 
@@ -55,7 +55,7 @@ function linesOf({ count, lines, seekable }) {
 
 const operations = {
   create: (c, a) => c.create(plantOf(a.plant)),
-  get: (c, a) => c.get(BigInt(a.id)),
+  get: (c, a) => c.get(BigInt(a.id), a),
   put: (c, a) => c.put(plantOf(a.plant), a),
   patch: (c, a) => c.patch(BigInt(a.id), a.patch, a),
   delete: (c, a) => c.delete(BigInt(a.id), a),
@@ -98,7 +98,8 @@ async function run(job) {
     return { value: await operations[job.op](clientOf(job), job.args) };
   } catch (err) {
     if (err instanceof PlantstoreError) {
-      return { error: { code: err.code, status: err.status, message: err.message } };
+      const unknown = err instanceof OutcomeError ? { now: err.now, readCode: err.readError?.code } : undefined;
+      return { error: { code: err.code, status: err.status, message: err.message, unknown } };
     }
     return { error: { code: -1, status: -1, message: `not a PlantstoreError: ${err?.stack ?? err}` } };
   }
@@ -107,7 +108,12 @@ async function run(job) {
 for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) {
   const job = JSON.parse(line);
   run(job).then((outcome) => {
-    const show = (_, value) => (typeof value === "bigint" ? String(value) : value);
+    const show = function (name, value) {
+      if (this[name] instanceof Date) {
+        return this[name].toISOString().replace(".000Z", "Z"); // as other languages write it
+      }
+      return typeof value === "bigint" ? String(value) : value;
+    };
     process.stdout.write(JSON.stringify({ id: job.id, ...outcome }, show) + "\n");
   });
 }

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import plantstore
-from plantstore import AsyncClient, Client, Plant, PlantstoreError
+from plantstore import AsyncClient, Client, OutcomeError, Plant, PlantstoreError, StoredPlant
 
 kind = AsyncClient if sys.argv[1:] == ["async"] else Client
 clients = {}
@@ -66,6 +66,9 @@ def show(value):
         shown = {"id": str(value.id), "name": value.name}
         if value.tag is not None:
             shown["tag"] = value.tag
+        if isinstance(value, StoredPlant):
+            shown |= {"version": value.version, "etag": value.etag}
+            shown |= {"created": show(value.created), "updated": show(value.updated)}
         return shown
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
@@ -92,7 +95,7 @@ def conditions(args):
 
 
 def plant_query(args):
-    query = {name: args[name] for name in ("tag", "q", "limit") if name in args}
+    query = {name: args[name] for name in ("tag", "q", "limit", "details") if name in args}
     if "after" in args:
         query["after"] = int(args["after"])
     if "ids" in args:
@@ -107,21 +110,12 @@ def event_query(args):
         "id": int(args["id"]) if "id" in args else None,
         "types": args.get("types", []),
         "by": args.get("by"),
+        "details": args.get("details", False),
     }
 
 
 def webhook_config(args):
     return {"types": args.get("types", []), "description": args.get("description", "")}
-
-
-async def get(c, a):
-    plant = await result(c.get(int(a["id"])))
-    return {**show(plant), "etag": plant.etag}
-
-
-async def patch(c, a):
-    plant = await result(c.patch(int(a["id"]), **a["patch"], **conditions(a)))
-    return {**show(plant), "etag": plant.etag}
 
 
 async def export(c, a):
@@ -131,9 +125,9 @@ async def export(c, a):
 
 OPERATIONS = {
     "create": lambda c, a: c.create(plant_of(a["plant"])),
-    "get": get,
+    "get": lambda c, a: c.get(int(a["id"]), details=a.get("details", False)),
     "put": lambda c, a: c.put(plant_of(a["plant"]), **conditions(a)),
-    "patch": patch,
+    "patch": lambda c, a: c.patch(int(a["id"]), **a["patch"], **conditions(a)),
     "delete": lambda c, a: c.delete(int(a["id"]), **conditions(a)),
     "list": lambda c, a: collect(c.list(**plant_query(a))),
     "export": export,
@@ -179,6 +173,8 @@ async def run(job):
             reply["value"] = show(await result(OPERATIONS[job["op"]](client_of(job), job["args"])))
     except PlantstoreError as err:
         reply["error"] = {"code": err.code, "status": err.status, "message": err.message}
+        if isinstance(err, OutcomeError):
+            reply["error"]["unknown"] = {"now": show(err.now), "readCode": err.read_error and err.read_error.code}
     except BaseException as err:
         reply["error"] = {"code": -1, "status": -1, "message": f"not a PlantstoreError: {err!r}"}
     with lock:

@@ -20,7 +20,8 @@ pause.
 Every write of a plant can be retried: creating the same plant again is a success, and
 so are replacing a plant with what it already is, patching it again and deleting what a
 lost attempt has deleted. One caveat: if someone else writes the same plant between a
-lost attempt and its retry, a put, patch or delete without a condition undoes that write. if_match prevents it.
+lost attempt and its retry, a put, patch or delete without a condition undoes that write. if_match prevents it:
+with a version, it raises an OutcomeError if it is not known whether a lost attempt was applied.
 What returns a secret is retried only if the server has certainly not applied it.
 """
 
@@ -32,6 +33,7 @@ from ._errors import (
     GoneError,
     IdTakenError,
     NotFoundError,
+    OutcomeError,
     PlantstoreError,
     PreconditionError,
     ResponseError,
@@ -57,6 +59,7 @@ from ._types import (
     NewToken,
     Page,
     Plant,
+    StoredPlant,
     TagCount,
     TagPage,
     Token,
@@ -90,11 +93,13 @@ __all__ = [
     "LineError",
     "NewToken",
     "NotFoundError",
+    "OutcomeError",
     "Page",
     "Plant",
     "PlantstoreError",
     "PreconditionError",
     "ResponseError",
+    "StoredPlant",
     "TagCount",
     "TagPage",
     "Token",

@@ -7,12 +7,13 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from types import TracebackType
+from typing import Generic, Literal, cast, overload
 
 from ._asyncio import connect
 from ._calls import RESPONSE_TIMEOUT, Calls, Lines, Whole
 from ._client import Client
 from ._errors import PlantstoreError
-from ._types import Plant
+from ._types import P_co, Plant, StoredPlant
 
 # How many short calls are under way at once; the others wait for their turn.
 MAX_CALLS = 100
@@ -59,6 +60,7 @@ class AsyncClient(Calls):
         self._pool.close()
         await asyncio.sleep(0)  # the event loop closes them
 
+    @overload
     def export(
         self,
         *,
@@ -66,8 +68,30 @@ class AsyncClient(Calls):
         after: int | None = None,
         tag: str | None = None,
         q: str | None = None,
-    ) -> AsyncExport:
-        return AsyncExport(self._export(ids, after, tag, q))
+        details: Literal[True],
+    ) -> AsyncExport[StoredPlant]: ...
+
+    @overload
+    def export(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        details: bool = False,
+    ) -> AsyncExport[Plant]: ...
+
+    def export(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        details: bool = False,
+    ) -> AsyncExport[Plant]:
+        return AsyncExport(self._export(ids, after, tag, q, details))
 
     async def _call(
         self, status: int, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
@@ -76,7 +100,7 @@ class AsyncClient(Calls):
             return await super()._call(status, method, target, body, headers)
 
 
-class AsyncExport(AsyncIterator[Plant]):
+class AsyncExport(AsyncIterator[P_co], Generic[P_co]):
     """Is Export for asyncio. It begins with the first plant, or with an async with statement.
 
     cursor is known from then on, and empty before.
@@ -90,7 +114,7 @@ class AsyncExport(AsyncIterator[Plant]):
     def cursor(self) -> str:
         return self._export.cursor
 
-    async def __aenter__(self) -> AsyncExport:
+    async def __aenter__(self) -> AsyncExport[P_co]:
         await self._export.begin()
         return self
 
@@ -104,8 +128,8 @@ class AsyncExport(AsyncIterator[Plant]):
         await self._lines.aclose()
         self._export.close()
 
-    async def __anext__(self) -> Plant:
-        return self._export.decode(await self._lines.__anext__())
+    async def __anext__(self) -> P_co:
+        return cast(P_co, self._export.decode(await self._lines.__anext__()))
 
     def lines(self) -> AsyncIterator[bytes]:
         """Returns the rest as NDJSON, line by line, which import_lines takes."""

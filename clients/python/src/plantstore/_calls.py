@@ -11,15 +11,15 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime, timezone
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, Literal, TypeVar, cast, overload
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from . import _wire as wire
-from ._errors import Code, NotFoundError, PlantstoreError, PreconditionError, ResponseError, Transient, TransportError
-from ._errors import foreign_error, server_error, with_message
+from ._errors import Code, IdTakenError, NotFoundError, OutcomeError, PlantstoreError, PreconditionError, ResponseError
+from ._errors import Transient, TransportError, foreign_error, server_error, with_message
 from ._http import BUFFER, Connect, Pool, Response, lost, retry_after
 from ._types import KEEP, LATEST, About, Bucket, Delivery, Event, EventPage, ImportReport, Keep, LineError, Never
-from ._types import NewToken, Page, Plant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import NewToken, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -71,29 +71,33 @@ class Calls:
     # Plants.
 
     async def create(self, plant: Plant) -> None:
-        what = f"create plant {plant.id}"
-        body = wire.encode_plant(plant, with_id=True)
-        await self._read(what, "POST", "/plants", body, lambda response: response.confirm(plant))
+        await self._retry(f"create plant {plant.id}", lambda _: self._create_once(plant))
 
-    async def get(self, id: int) -> Plant:
-        return await self._read(f"get plant {id}", "GET", _plant_path(id), None, lambda response: response.plant(id))
+    async def _create_once(self, plant: Plant) -> None:
+        (await self._call(200, "POST", "/plants", wire.encode_plant(plant, with_id=True))).confirm(plant)
+
+    async def get(self, id: int, *, details: bool = False) -> StoredPlant:
+        target = _plant_path(id) + _params({"details": _flag(details)})
+        return await self._read(f"get plant {id}", "GET", target, None, lambda response: response.stored(id))
 
     async def put(self, plant: Plant, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
         body = wire.encode_plant(plant, with_id=False)
         target = _plant_path(plant.id)
-        condition = _condition(if_match, if_none_match)
 
-        async def attempt(maybe_applied: bool) -> None:
+        async def attempt(headers: dict[str, str], maybe_applied: bool) -> None:
             try:
-                (await self._call(200, "PUT", target, body, condition)).confirm(plant)
-            except PreconditionError:
-                if not maybe_applied or if_none_match is None:
+                (await self._call(200, "PUT", target, body, headers)).confirm(plant)
+            except PreconditionError as err:
+                if not maybe_applied or if_none_match != "*":
                     raise
                 # The existing plant may be the one that an earlier attempt wrote. If so,
-                # this succeeds and changes nothing; if not, it is refused.
-                (await self._call(200, "PUT", target, body, {"If-Match": plant.etag})).confirm(plant)
+                # creating it changes nothing; if not, it is refused.
+                try:
+                    await self._create_once(plant)
+                except IdTakenError:
+                    raise err from None
 
-        await self._retry(f"put plant {plant.id}", attempt)
+        await self._write_if(f"put plant {plant.id}", plant.id, if_match, if_none_match, attempt)
 
     async def patch(
         self,
@@ -103,19 +107,47 @@ class Calls:
         tag: str | None | Keep = KEEP,
         if_match: str | None = None,
         if_none_match: str | None = None,
-    ) -> Plant:
+    ) -> StoredPlant:
         body = wire.encode_patch(name, tag)
         target = _plant_path(id)
-        condition = _condition(if_match, if_none_match)
 
-        async def attempt(_: bool) -> Plant:
-            return (await self._call(200, "PATCH", target, body, condition)).plant(id)
+        async def attempt(headers: dict[str, str], _: bool) -> StoredPlant:
+            return (await self._call(200, "PATCH", target, body, headers)).stored(id)
 
-        return await self._retry(f"patch plant {id}", attempt)
+        return await self._write_if(f"patch plant {id}", id, if_match, if_none_match, attempt)
 
     async def delete(self, id: int, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
-        condition = _condition(if_match, if_none_match)
-        await self._delete(f"delete plant {id}", _plant_path(id), Code.NO_PLANT, condition)
+        target = _plant_path(id)
+
+        async def attempt(headers: dict[str, str], maybe_applied: bool) -> None:
+            done = Code.NO_PLANT if maybe_applied and not _is_of_version(if_match) else None
+            await self._delete_once(target, headers, done)
+
+        await self._write_if(f"delete plant {id}", id, if_match, if_none_match, attempt)
+
+    @overload
+    async def page(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        details: Literal[True],
+    ) -> Page[StoredPlant]: ...
+
+    @overload
+    async def page(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        details: bool = False,
+    ) -> Page[Plant]: ...
 
     async def page(
         self,
@@ -125,11 +157,37 @@ class Calls:
         tag: str | None = None,
         q: str | None = None,
         limit: int | None = None,
-    ) -> Page:
-        target = _plants_path(ids, after, tag, q, limit)
-        if target.endswith("?id="):
+        details: bool = False,
+    ) -> Page[Plant]:
+        target = _plants_path(ids, after, tag, q, limit, details)
+        if target.endswith(("?id=", "&id=")):
             return Page([], None)
-        return await self._read("list plants", "GET", target, None, lambda response: response.page(after))
+        decode = _plant_decoder(details)
+        return await self._read("list plants", "GET", target, None, lambda response: response.page(after, decode))
+
+    @overload
+    def list(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int = 1000,
+        details: Literal[True],
+    ) -> AsyncGenerator[StoredPlant, None]: ...
+
+    @overload
+    def list(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int = 1000,
+        details: bool = False,
+    ) -> AsyncGenerator[Plant, None]: ...
 
     async def list(
         self,
@@ -139,9 +197,10 @@ class Calls:
         tag: str | None = None,
         q: str | None = None,
         limit: int = 1000,
+        details: bool = False,
     ) -> AsyncGenerator[Plant, None]:
         while True:
-            page = await self.page(ids=ids, after=after, tag=tag, q=q, limit=limit)
+            page = await self.page(ids=ids, after=after, tag=tag, q=q, limit=limit, details=details)
             for plant in page.plants:
                 yield plant
             if page.next is None:
@@ -160,8 +219,10 @@ class Calls:
                 yield tag
             start = page.next
 
-    def _export(self, ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None) -> Lines:
-        return Lines(self, _plants_path(ids, after, tag, q, None))
+    def _export(
+        self, ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None, details: bool
+    ) -> Lines:
+        return Lines(self, _plants_path(ids, after, tag, q, None, details), _plant_decoder(details))
 
     async def import_plants(self, plants: Iterable[Plant] | AsyncIterable[Plant]) -> ImportReport:
         refused: builtins.list[LineError] = []
@@ -218,9 +279,10 @@ class Calls:
         limit: int | None = None,
         newest: bool = False,
         before: str | None = None,
+        details: bool = False,
     ) -> EventPage:
         order = {"order": "newest" if newest else None, "before": before, "limit": limit}
-        target = "/events" + _params({**_event_params(after, since, id, types, by), **order})
+        target = "/events" + _params({**_event_params(after, since, id, types, by, details), **order})
         at = before or after
         return await self._read("read events", "GET", target, None, lambda response: response.event_page(at))
 
@@ -239,8 +301,9 @@ class Calls:
         id: int | None = None,
         types: Sequence[str] = (),
         by: str | None = None,
+        details: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types, by)
+        stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types, by, details)
         retries = _Retries(self, "follow events")
         while True:
             try:
@@ -273,7 +336,10 @@ class Calls:
         return await self._value(f"replace webhook {id}", "PUT", _webhook_path(id), body, wire.decode_webhook)
 
     async def delete_webhook(self, id: str) -> None:
-        await self._delete(f"delete webhook {id}", _webhook_path(id), Code.NO_WEBHOOK, {})
+        async def attempt(maybe_applied: bool) -> None:
+            await self._delete_once(_webhook_path(id), {}, Code.NO_WEBHOOK if maybe_applied else None)
+
+        await self._retry(f"delete webhook {id}", attempt)
 
     async def rotate_webhook(self, id: str) -> WebhookWithSecret:
         what = f"rotate the secret of webhook {id}"
@@ -424,15 +490,51 @@ class Calls:
         except _Explained as explained:
             raise with_message(explained.err, self._redact(explained.err.message)) from explained.__cause__
 
-    async def _delete(self, what: str, target: str, missing: Code, headers: dict[str, str]) -> None:
-        async def attempt(maybe_applied: bool) -> None:
-            try:
-                await self._call(204, "DELETE", target, None, headers)
-            except NotFoundError as err:
-                if not maybe_applied or err.code != missing:
-                    raise
+    async def _delete_once(self, target: str, headers: dict[str, str], done: Code | None) -> None:
+        """Makes one attempt at a deletion, for which an error with the number done is a success, too."""
+        try:
+            await self._call(204, "DELETE", target, None, headers)
+        except NotFoundError as err:
+            if err.code != done:
+                raise
 
-        await self._retry(what, attempt)
+    async def _write_if(
+        self,
+        what: str,
+        id: int,
+        if_match: str | None,
+        if_none_match: str | None,
+        attempt: Callable[[dict[str, str], bool], Awaitable[T]],
+    ) -> T:
+        """Makes a write with a condition.
+
+        It passes each attempt its headers, and whether an earlier one may have been applied.
+        """
+        headers = _condition(if_match, if_none_match)
+        lost = False
+
+        async def once(maybe_applied: bool) -> T:
+            nonlocal lost
+            lost = maybe_applied
+            try:
+                return await attempt(headers, maybe_applied)
+            except Transient as failed:
+                lost = lost or failed.maybe_applied
+                raise
+
+        try:
+            return await self._retry(what, once)
+        except PlantstoreError as err:
+            if not lost or not _is_of_version(if_match):
+                raise
+            unknown = OutcomeError(
+                f"the outcome is unknown, because a response was lost; after that: {err.message}", err.code, err.status
+            )
+            try:
+                unknown.now = await self.get(id, details=True)
+            except PlantstoreError as failed:
+                unknown.read_error = failed
+            raise unknown from err
 
     def _redact(self, text: str) -> str:
         return text.replace(self._token, "[token]") if self._token else text
@@ -526,17 +628,19 @@ class Whole:
                 pass
         raise self.unexpected()
 
-    def plant(self, id: int) -> Plant:
-        return self.decode(lambda value: wire.decode_plant(value, id))
+    def stored(self, id: int) -> StoredPlant:
+        """Returns the plant, whose id is known. Its ETag is in the header, which a proxy may have made a weak one."""
+        version = self._response.header("ETag").removeprefix("W/").replace('"', "")
+        return self.decode(lambda value: wire.decode_stored(value, id, version))
 
     def confirm(self, sent: Plant) -> None:
         """Checks that the response to a write is the plant that was sent."""
-        if self.plant(sent.id) != sent:
+        if self.decode(lambda value: wire.decode_plant(value, sent.id)) != sent:
             title = self._response.title
             raise ResponseError(f'the response is "{title}" with a plant other than the one sent', 0, 200)
 
-    def page(self, after: int | None) -> Page:
-        plants = self.decode(lambda value: wire.many(value, wire.decode_plant))
+    def page(self, after: int | None, decode: Callable[[Any], Plant]) -> Page[Plant]:
+        plants = self.decode(lambda value: wire.many(value, decode))
         link = _next_link(self._response.header("Link"))
         if link is None:
             return Page(plants, None)
@@ -581,8 +685,9 @@ class Whole:
 class Lines:
     """The lines of an export. cursor is known once it has begun."""
 
-    def __init__(self, client: Calls, target: str) -> None:
+    def __init__(self, client: Calls, target: str, decode: Callable[[Any], Plant]) -> None:
         self.cursor: str = ""
+        self._decode = decode
         self._client = client
         self._target = client._prefix + target
         self._response: Response | None = None
@@ -645,7 +750,7 @@ class Lines:
 
     def decode(self, line: bytes) -> Plant:
         try:
-            return wire.decode_plant(wire.load(line))
+            return self._decode(wire.load(line))
         except wire.Malformed as err:
             raise self._failed(ResponseError(f"a line of the response is not a plant: {err}", 0, 200)) from err
 
@@ -739,7 +844,14 @@ class _EventStream:
     """Follows the log over one connection after another."""
 
     def __init__(
-        self, client: Calls, after: str | None, since: datetime, id: int | None, types: Sequence[str], by: str | None
+        self,
+        client: Calls,
+        after: str | None,
+        since: datetime,
+        id: int | None,
+        types: Sequence[str],
+        by: str | None,
+        details: bool,
     ) -> None:
         self._client = client
         self._after = after  # the position that has been reached
@@ -747,12 +859,14 @@ class _EventStream:
         self._id = id
         self._types = types
         self._by = by
+        self._details = details
 
     async def follow(self) -> AsyncGenerator[Event, None]:
         """Opens a connection and yields its events, until that is lost."""
         client = self._client
         since = self._since if self._after is None else None
-        target = client._prefix + "/events" + _params(_event_params(self._after, since, self._id, self._types, self._by))
+        params = _event_params(self._after, since, self._id, self._types, self._by, self._details)
+        target = client._prefix + "/events" + _params(params)
         headers = {**client._headers(EVENT_STREAM), "Cache-Control": "no-store"}
         # A server responds immediately, and then sends something every 15 s.
         with await client._pool.request("GET", target, headers, None, client._timeout) as response:
@@ -855,6 +969,11 @@ def _condition(if_match: str | None, if_none_match: str | None) -> dict[str, str
     return headers
 
 
+def _is_of_version(if_match: str | None) -> bool:
+    """Whether the condition requires a version."""
+    return if_match is not None and if_match != "*"
+
+
 def _plant_path(id: int) -> str:
     return f"/plants/{wire.check_id(id)}"
 
@@ -872,24 +991,37 @@ def _params(params: dict[str, object]) -> str:
         raise server_error(Code.PARAMETER, "a parameter must be valid Unicode") from None
 
 
+def _flag(value: bool) -> str | None:
+    """Returns the parameter for what is off without it."""
+    return "true" if value else None
+
+
 def _plants_path(
-    ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None, limit: int | None
+    ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None, limit: int | None, details: bool
 ) -> str:
     if after is not None:
         wire.check_id(after)
+    filter = {"tag": tag, "q": q or None, "details": _flag(details)}
     if ids is None:
-        return "/plants" + _params({"after": after, "tag": tag, "q": q or None, "limit": limit})
+        return "/plants" + _params({"after": after, **filter, "limit": limit})
     rest = ",".join(str(wire.check_id(id)) for id in ids if after is None or id > after)
-    return "/plants" + _params({"id": rest, "tag": tag, "q": q or None})
+    return "/plants" + _params({**filter, "id": rest})
+
+
+def _plant_decoder(details: bool) -> Callable[[Any], Plant]:
+    if details:
+        return wire.decode_stored
+    return wire.decode_plant
 
 
 def _event_params(
-    after: str | None, since: datetime | None, id: int | None, types: Sequence[str], by: str | None
+    after: str | None, since: datetime | None, id: int | None, types: Sequence[str], by: str | None, details: bool
 ) -> dict[str, object]:
     if id is not None:
         wire.check_id(id)
     at = None if since is None or after is not None else wire.format_time(since)
-    return {"after": after, "since": at, "id": id, "type": ",".join(types) or None, "by": by}
+    type = ",".join(types) or None
+    return {"after": after, "since": at, "id": id, "type": type, "by": by, "details": _flag(details)}
 
 
 def _webhook_body(url: str, types: Sequence[str], description: str, after: str | None) -> bytes:

@@ -7,13 +7,13 @@ import ssl
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import IO
+from typing import IO, Generic, Literal, cast, overload
 
 from ._blocking import connect, iterate, run, sleep
 from ._calls import RESPONSE_TIMEOUT, Calls, Lines
 from ._errors import PlantstoreError
 from ._types import KEEP, About, Bucket, Delivery, Event, EventPage, ImportReport, Keep, Never, NewToken, Page
-from ._types import Plant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import P_co, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 
 class Client:
@@ -67,15 +67,17 @@ class Client:
         """
         run(self._calls.create(plant))
 
-    def get(self, id: int) -> Plant:
-        """Returns the plant with that id, or raises a NotFoundError."""
-        return run(self._calls.get(id))
+    def get(self, id: int, *, details: bool = False) -> StoredPlant:
+        """Returns the plant with that id, with details with its times, or raises a NotFoundError."""
+        return run(self._calls.get(id, details=details))
 
     def put(self, plant: Plant, *, if_match: str | None = None, if_none_match: str | None = None) -> None:
         """Creates the plant, or replaces the one with its id. When it returns, the plant is durable.
 
         With if_match, an ETag, only if the plant has that; with if_none_match="*", only
-        if it does not exist. Otherwise it raises a PreconditionError.
+        if it does not exist. Otherwise it raises a PreconditionError. If a response was lost
+        and if_match is not "*", nobody knows why the repeated request fails: it raises an
+        OutcomeError, as patch and delete do.
         """
         run(self._calls.put(plant, if_match=if_match, if_none_match=if_none_match))
 
@@ -87,7 +89,7 @@ class Client:
         tag: str | None | Keep = KEEP,
         if_match: str | None = None,
         if_none_match: str | None = None,
-    ) -> Plant:
+    ) -> StoredPlant:
         """Changes the name or the tag of the plant with that id, and returns the plant as it is then.
 
         What is not given stays, and a tag of None is removed. It raises a NotFoundError if
@@ -107,6 +109,7 @@ class Client:
         """
         run(self._calls.delete(id, if_match=if_match, if_none_match=if_none_match))
 
+    @overload
     def page(
         self,
         *,
@@ -115,13 +118,62 @@ class Client:
         tag: str | None = None,
         q: str | None = None,
         limit: int | None = None,
-    ) -> Page:
+        details: Literal[True],
+    ) -> Page[StoredPlant]: ...
+
+    @overload
+    def page(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        details: bool = False,
+    ) -> Page[Plant]: ...
+
+    def page(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        details: bool = False,
+    ) -> Page[Plant]:
         """Returns one page of the plants that match, in ascending order of id.
 
         It may have fewer than the limit and still not be the last. With ids, 1000 at most, it
         has the plants with these ids; tag and q are then not allowed, and the limit is ignored.
+        With details they are StoredPlants.
         """
-        return run(self._calls.page(ids=ids, after=after, tag=tag, q=q, limit=limit))
+        return run(self._calls.page(ids=ids, after=after, tag=tag, q=q, limit=limit, details=details))
+
+    @overload
+    def list(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int = 1000,
+        details: Literal[True],
+    ) -> Iterator[StoredPlant]: ...
+
+    @overload
+    def list(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        limit: int = 1000,
+        details: bool = False,
+    ) -> Iterator[Plant]: ...
 
     def list(
         self,
@@ -131,14 +183,15 @@ class Client:
         tag: str | None = None,
         q: str | None = None,
         limit: int = 1000,
+        details: bool = False,
     ) -> Iterator[Plant]:
         """Yields the plants with exactly this tag whose name contains every word of q, in ascending order of id.
 
         Case and diacritics are ignored. Or it yields those with one of these ids, 1000 at most.
         The limit is that of a page. A plant that is written in the meantime may or may not be
-        seen: export reads one snapshot.
+        seen: export reads one snapshot. With details they are StoredPlants.
         """
-        return iterate(self._calls.list(ids=ids, after=after, tag=tag, q=q, limit=limit))
+        return iterate(self._calls.list(ids=ids, after=after, tag=tag, q=q, limit=limit, details=details))
 
     def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
         """Returns one page of the tags that begin with prefix and are not before start, in byte order.
@@ -156,6 +209,7 @@ class Client:
         """
         return iterate(self._calls.tags(prefix=prefix, limit=limit))
 
+    @overload
     def export(
         self,
         *,
@@ -163,12 +217,35 @@ class Client:
         after: int | None = None,
         tag: str | None = None,
         q: str | None = None,
-    ) -> Export:
+        details: Literal[True],
+    ) -> Export[StoredPlant]: ...
+
+    @overload
+    def export(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        details: bool = False,
+    ) -> Export[Plant]: ...
+
+    def export(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        after: int | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        details: bool = False,
+    ) -> Export[Plant]:
         """Returns an iterator over all plants that match, in ascending order of id, from one snapshot.
 
-        It raises an error if it is cut off, and never ends early without one.
+        It raises an error if it is cut off, and never ends early without one. With details
+        they are StoredPlants.
         """
-        lines = self._calls._export(ids, after, tag, q)
+        lines = self._calls._export(ids, after, tag, q, details)
         run(lines.begin())
         return Export(lines)
 
@@ -203,17 +280,26 @@ class Client:
         limit: int | None = None,
         newest: bool = False,
         before: str | None = None,
+        details: bool = False,
     ) -> EventPage:
         """Returns one page of the log of changes, in order, or with newest=True the newest first.
 
         It may have fewer events than the limit and still not be the last. Pass its cursor
-        as after to continue, or as before if the newest is first. It raises a GoneError if
-        the events at the position are no longer kept.
+        as after to continue, or as before if the newest is first. With details the events
+        have the versions of their plants. It raises a GoneError if the events at the position
+        are no longer kept.
         """
-        calls = self._calls
         return run(
-            calls.event_page(
-                after=after, since=since, id=id, types=types, by=by, limit=limit, newest=newest, before=before
+            self._calls.event_page(
+                after=after,
+                since=since,
+                id=id,
+                types=types,
+                by=by,
+                limit=limit,
+                newest=newest,
+                before=before,
+                details=details,
             )
         )
 
@@ -234,6 +320,7 @@ class Client:
         id: int | None = None,
         types: Sequence[str] = (),
         by: str | None = None,
+        details: bool = False,
     ) -> Iterator[Event]:
         """Yields every event that matches, in order, and then waits for the next ones.
 
@@ -241,10 +328,10 @@ class Client:
         with the next event. It reconnects when its connection is lost, and never skips
         or repeats an event. To continue later, even in another process, store the cursor
         of the last event and pass it as after. Events of tokens, and of what this version
-        does not know, are skipped. It raises a GoneError if the events after
-        the position are no longer kept.
+        does not know, are skipped. With details the events have the versions of their
+        plants. It raises a GoneError if the events after the position are no longer kept.
         """
-        return iterate(self._calls.events(after=after, since=since, id=id, types=types, by=by))
+        return iterate(self._calls.events(after=after, since=since, id=id, types=types, by=by, details=details))
 
     # Webhooks.
 
@@ -333,7 +420,7 @@ class Client:
         run(self._calls.revoke_token(id))
 
 
-class Export(Iterator[Plant]):
+class Export(Iterator[P_co], Generic[P_co]):
     """An export under way. cursor is its position in the log of changes.
 
     The events after the cursor are exactly the changes that the export does not have. A
@@ -345,7 +432,7 @@ class Export(Iterator[Plant]):
         self._export = lines
         self._lines = _flatten(lines)
 
-    def __enter__(self) -> Export:
+    def __enter__(self) -> Export[P_co]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
@@ -356,8 +443,8 @@ class Export(Iterator[Plant]):
         self._lines.close()
         self._export.close()
 
-    def __next__(self) -> Plant:
-        return self._export.decode(next(self._lines))
+    def __next__(self) -> P_co:
+        return cast(P_co, self._export.decode(next(self._lines)))
 
     def lines(self) -> Iterator[bytes]:
         """Returns the rest as NDJSON, line by line, which import_lines takes."""

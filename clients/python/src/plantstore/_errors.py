@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from ._types import StoredPlant
+
 
 class Code(IntEnum):
     """The numbers of the errors. A number divided by 100 is the HTTP status."""
@@ -88,6 +90,27 @@ class TransportError(PlantstoreError):
 
 class ResponseError(PlantstoreError):
     """The response is not what a Plant Store sends."""
+
+
+class OutcomeError(PlantstoreError):
+    """A write with a version as its condition of which nobody knows whether it was applied.
+
+    The response to an attempt was lost, and the repeated one failed with the error in
+    __cause__. now is the plant after that. If that is None, read_error says why: a
+    NotFoundError if there is no plant.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: int = 0,
+        status: int | None = None,
+        now: StoredPlant | None = None,
+        read_error: PlantstoreError | None = None,
+    ) -> None:
+        super().__init__(message, code, status)
+        self.now = now
+        self.read_error = read_error
 
 
 _BY_STATUS: dict[int, type[PlantstoreError]] = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import struct
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 LATEST: Final = "latest"
 """The position after the last event at the time of the call."""
@@ -42,20 +39,36 @@ class Plant:
     name: str
     tag: str | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plant) and (self.id, self.name, self.tag) == (other.id, other.name, other.tag)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPlant(Plant):
+    """A plant with its version. It equals a Plant with the same id, name and tag.
+
+    created and updated are when it was created and last changed, if that was asked for with
+    details=True and the server knows it.
+    """
+
+    version: str = field(kw_only=True)
+    created: datetime | None = field(default=None, kw_only=True)
+    updated: datetime | None = field(default=None, kw_only=True)
+
     @property
     def etag(self) -> str:
-        """What if_match takes. Plants with equal names and tags have equal ETags."""
-        name = self.name.encode()
-        head = struct.pack(">Q?", len(name), self.tag is not None)
-        digest = hashlib.sha256(head + name + (self.tag or "").encode()).digest()
-        return '"' + base64.urlsafe_b64encode(digest[:15]).decode() + '"'
+        """What if_match takes: the version in quotes."""
+        return f'"{self.version}"'
+
+
+P_co = TypeVar("P_co", bound=Plant, covariant=True)
 
 
 @dataclass(frozen=True)
-class Page:
+class Page(Generic[P_co]):
     """A page of plants. The next one is after next, unless that is None."""
 
-    plants: list[Plant]
+    plants: list[P_co]
     next: int | None
 
 
@@ -103,7 +116,7 @@ class Event:
     """A change. plant is the plant after it, or before a deletion.
 
     cursor is the position after the event, by the public id of the token that made the
-    change.
+    change. version is that of the plant after it, if details were asked for.
     """
 
     cursor: str
@@ -111,6 +124,7 @@ class Event:
     type: str
     plant: Plant
     by: str
+    version: str | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ._types import (
     LineError,
     NewToken,
     Plant,
+    StoredPlant,
     TagCount,
     Token,
     Webhook,
@@ -129,14 +130,29 @@ def _text(value: Any) -> str:
     return value
 
 
-def decode_plant(value: Any, id: int | None = None) -> Plant:
-    """Reads a plant: without an id if that is given."""
+def _plant_members(value: Any, id: int | None) -> tuple[int, str, str | None]:
     tag = member(value, "tag", str) if type(value) is dict and "tag" in value else None
     if id is None:
         id = member(value, "id", int)
         if not MIN_ID <= id <= MAX_ID:
             raise Malformed('"id" is out of range')
-    return Plant(id, member(value, "name", str), tag)
+    return id, member(value, "name", str), tag
+
+
+def decode_plant(value: Any, id: int | None = None) -> Plant:
+    """Reads a plant: without an id if that is given."""
+    return Plant(*_plant_members(value, id))
+
+
+def decode_stored(value: Any, id: int | None = None, version: str | None = None) -> StoredPlant:
+    """Reads a plant with details: without an id and a version if these are given."""
+    members = _plant_members(value, id)
+    return StoredPlant(
+        *members,
+        version=member(value, "version", str) if version is None else version,
+        created=_optional_time(value, "created"),
+        updated=_optional_time(value, "updated"),
+    )
 
 
 def decode_tag(value: Any) -> TagCount:
@@ -202,6 +218,7 @@ def decode_event(value: Any) -> Event | None:
         type,
         decode_plant(value.get("plant")),
         member(value, "by", str),
+        optional(value, "version", str),
     )
 
 
