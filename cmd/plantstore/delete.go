@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/cli"
 	"plantstore/internal/match"
-	"plantstore/internal/plantfile"
 	"plantstore/internal/upload"
 )
 
@@ -64,7 +62,9 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 }
 
 func (c *deleteCommand) deleteMatches(ctx context.Context, api *client.Client, std streams) error {
-	found, err := c.find(ctx, api, std)
+	progress := newProgress(std.err, "found", "plant", -1, false)
+	found, err := upload.Find(ctx, api, plantstore.Query{Tag: c.Tag, Contains: c.Contains}, func(plants int64) { progress.update(plants, plants) })
+	progress.finish()
 	if err != nil {
 		return interruption(ctx, "the search", err)
 	}
@@ -86,12 +86,11 @@ func (c *deleteCommand) deleteMatches(ctx context.Context, api *client.Client, s
 			return errors.New("nothing was deleted")
 		}
 	}
-	file, err := upload.New(api, &deletions{plants: found}, plantfile.NDJSON, plantfile.Options{MaxRecord: maxRecord, OnlyID: true})
+	file, err := upload.Deletion(api, found)
 	if err != nil {
 		return err
 	}
-	file.Mode = plantstore.ImportDelete
-	progress := newProgress(std.err, "acknowledged", "plant", int64(len(found)), false)
+	progress = newProgress(std.err, "acknowledged", "plant", int64(len(found)), false)
 	file.Progress = func(_, plants int64) { progress.update(plants, plants) }
 	err = file.Run(ctx)
 	progress.finish()
@@ -119,45 +118,4 @@ func stoppedDeletion(ctx context.Context, file *upload.Upload, err error) error 
 		return interrupted(message)
 	}
 	return fmt.Errorf("%s: %w", message, err)
-}
-
-// find returns the plants that match, without what a deletion does not need.
-func (c *deleteCommand) find(ctx context.Context, api *client.Client, std streams) (found []seenPlant, err error) {
-	progress := newProgress(std.err, "found", "plant", -1, false)
-	defer progress.finish()
-	for plant, err := range api.Export(ctx, plantstore.Query{Tag: c.Tag, Contains: c.Contains, Details: true}) {
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, seenPlant{plant.ID, plant.Version})
-		if len(found)%10_000 == 0 {
-			progress.update(int64(len(found)), int64(len(found)))
-		}
-	}
-	return found, nil
-}
-
-// seenPlant is the version of a plant that was found.
-type seenPlant struct {
-	id      plantstore.ID
-	version plantstore.Version
-}
-
-// deletions reads plants as the lines of an import that deletes each, if it still has that version.
-type deletions struct {
-	plants []seenPlant
-	line   []byte
-}
-
-func (d *deletions) Read(b []byte) (int, error) {
-	if len(d.line) == 0 {
-		if len(d.plants) == 0 {
-			return 0, io.EOF
-		}
-		d.line = fmt.Appendf(d.line, `{"id":%d,"if_version":"%s"}`+"\n", d.plants[0].id, d.plants[0].version)
-		d.plants = d.plants[1:]
-	}
-	n := copy(b, d.line)
-	d.line = d.line[n:]
-	return n, nil
 }
