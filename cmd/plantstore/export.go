@@ -1,19 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math"
 
-	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/cli"
 	"plantstore/internal/plantfile"
-	"plantstore/internal/wire"
 )
 
 type exportCommand struct {
@@ -92,14 +87,15 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 			return 0, err
 		}
 		defer store.Close()
-		records = c.encoded(store.Scan(ctx, query, nil), format)
+		records = plantfile.Records(store.Scan(ctx, query, nil), format, c.Details, c.Spreadsheet)
 	case format == plantfile.CSV:
-		records = c.encoded(api.Export(ctx, query), format)
+		records = plantfile.Records(api.Export(ctx, query), format, c.Details, c.Spreadsheet)
 	default:
-		records = serverLines(ctx, api, query)
+		// To decode the lines would take twice as long.
+		records = plantfile.Lines(func() (io.ReadCloser, error) { return api.ExportLines(ctx, query) })
 	}
 	write := func(out io.Writer) error {
-		plants, err = writeRecords(cli.WriterUntil(ctx, out), format.Layout(c.Details), records, shown)
+		plants, err = plantfile.WriteRecords(cli.WriterUntil(ctx, out), format.Layout(c.Details), records, shown.update)
 		return err
 	}
 	if c.File == "-" {
@@ -108,64 +104,4 @@ func (c *exportCommand) export(ctx context.Context, std streams, api *client.Cli
 		err = cli.WriteFile(ctx, c.File, write)
 	}
 	return plants, err
-}
-
-// encoded yields the plants as records. A record is valid until the next.
-func (c *exportCommand) encoded(plants iter.Seq2[plantstore.StoredPlant, error], format plantfile.Format) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		var record []byte
-		for plant, err := range plants {
-			if c.Spreadsheet {
-				plant = plantfile.Neutralised(plant)
-			}
-			if err == nil {
-				record, err = format.Append(record[:0], plant, c.Details)
-			}
-			if !yield(record, err) {
-				return
-			}
-		}
-	}
-}
-
-// serverLines yields the server's lines as they are, which takes half as long as decoding them.
-func serverLines(ctx context.Context, api *client.Client, query plantstore.Query) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		body, err := api.ExportLines(ctx, query)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer body.Close()
-		for lines := wire.NewLineReader(body, math.MaxInt); ; {
-			line, err := lines.Next()
-			if err == io.EOF {
-				return
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(line.Bytes(), nil) {
-				return
-			}
-		}
-	}
-}
-
-// writeRecords returns how many records it has written.
-func writeRecords(w io.Writer, layout plantfile.Layout, records iter.Seq2[[]byte, error], shown *progress) (int64, error) {
-	out := &plantfile.Writer{Layout: layout, Out: bufio.NewWriterSize(w, 256<<10)}
-	for record, err := range records {
-		if err != nil {
-			return out.Count, errors.Join(err, out.Out.Flush())
-		}
-		if err := out.Write(record); err != nil {
-			return out.Count, err
-		}
-		if out.Count%10_000 == 0 {
-			shown.update(out.Bytes, out.Count)
-		}
-	}
-	return out.Count, out.Close()
 }
