@@ -2,12 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"strings"
 	"time"
 
 	"plantstore/internal/app"
@@ -32,34 +26,9 @@ func (c *healthcheckCommand) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	network, addr := app.LocalAddr(c.Addr)
-	// The connection is to this machine, so the certificate need not be verified.
-	config := &tls.Config{InsecureSkipVerify: true}
-	scheme := "http"
-	if c.tlsFlags.enabled() {
-		scheme = "https"
-	}
+	name := ""
 	if len(c.ACMEDomain) > 0 {
-		config.ServerName = c.ACMEDomain[0]
+		name = c.ACMEDomain[0]
 	}
-	web := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: config,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		},
-	}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/readyz", nil)
-	if err != nil {
-		return err
-	}
-	response, err := web.Do(r)
-	if err != nil {
-		return fmt.Errorf("the server does not respond: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-		return fmt.Errorf("the server is not ready: %s", strings.TrimSpace(string(text)))
-	}
-	return nil
+	return app.CheckReady(ctx, c.Addr, c.tlsFlags.enabled(), name)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -209,7 +207,7 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 			if err := show.Close(); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", withAfter(line.Args, last))
+			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", cli.WithFlag(line.Args, "--after", last.String()))
 			return err
 		}
 		encoded, err := wire.AppendNewPlant(nil, plant.Plant)
@@ -223,33 +221,6 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 	}
 	return show.Close()
 }
-
-// withAfter returns the arguments, with that of --after replaced, as they are typed in a shell.
-// cli.Prepare has joined each flag with its value.
-func withAfter(args []string, after plantstore.ID) string {
-	var words []string
-	for _, arg := range args {
-		name, value, hasValue := strings.Cut(arg, "=")
-		switch {
-		case name == "--after":
-		case hasValue:
-			words = append(words, name+"="+shellQuoted(value))
-		default:
-			words = append(words, arg)
-		}
-	}
-	return strings.Join(append(words, "--after="+after.String()), " ")
-}
-
-// shellQuoted returns text as one word of a shell.
-func shellQuoted(text string) string {
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-var plainWord = regexp.MustCompile(`^[\w:/.,@%+-]+$`)
 
 // plantHeading is the heading of a table of plants.
 const plantHeading = "ID\tNAME\tTAG"

@@ -236,7 +236,7 @@ func (c *serveCommand) check() error {
 	for _, text := range c.CORSOrigin {
 		// An origin that no browser sends would never match. Allowing all origins is not
 		// offered.
-		if !isOrigin(text) {
+		if !server.IsOrigin(text) {
 			return usage("--cors-origin must look like https://example.com or http://localhost:3000, got %q", text)
 		}
 	}
@@ -291,16 +291,6 @@ func (c *serveCommand) checkOIDC() error {
 		c.grants = append(c.grants, grant)
 	}
 	return nil
-}
-
-// isOrigin reports whether a browser would send this text as an origin: in lower
-// case, without a path, and without the scheme's default port.
-func isOrigin(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || text != strings.ToLower(u.Scheme+"://"+u.Host) {
-		return false
-	}
-	return u.Scheme == "http" && u.Port() != "80" || u.Scheme == "https" && u.Port() != "443"
 }
 
 // localURL returns the URL of the API on this machine: the listener's address and

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -32,18 +31,6 @@ func CheckAddr(addr string) error {
 		return fmt.Errorf("must be HOST:PORT or :PORT with a port from 0 to 65535, such as 127.0.0.1:8080, got %q", addr)
 	}
 	return nil
-}
-
-// LocalAddr returns where a client on the same machine reaches a server that listens on addr.
-func LocalAddr(addr string) (network, address string) {
-	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
-		return "unix", path
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if ip, ipErr := netip.ParseAddr(host); err == nil && (host == "" || ipErr == nil && ip.IsUnspecified()) {
-		return "tcp", net.JoinHostPort("localhost", port)
-	}
-	return "tcp", addr
 }
 
 // Listen returns the socket that systemd passed to the process, or else a new one at the

@@ -161,6 +161,33 @@ func mapper[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	}
 }
 
+// WithFlag returns the arguments, as [Prepare] returns them, with another value of a flag, as they
+// are typed in a shell.
+func WithFlag(args []string, flag, value string) string {
+	var words []string
+	for _, arg := range args {
+		name, text, hasText := strings.Cut(arg, "=")
+		switch {
+		case name == flag:
+		case hasText:
+			words = append(words, name+"="+shellQuoted(text))
+		default:
+			words = append(words, arg)
+		}
+	}
+	return strings.Join(append(words, flag+"="+shellQuoted(value)), " ")
+}
+
+// shellQuoted returns text as one word of a shell.
+func shellQuoted(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[\w:/.,@%+-]+$`)
+
 // Explain says what is wrong with a command line that could not be parsed. A message about one
 // flag says what would be right; for others, the help does.
 func Explain(err error) string {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -62,4 +63,14 @@ func writePreflight(c *call) {
 	h.Set("Access-Control-Allow-Headers", "Accept, Authorization, Content-Type, If-Match, If-None-Match, Last-Event-ID, X-Request-Id")
 	h.Set("Access-Control-Max-Age", "7200")
 	c.w.WriteHeader(http.StatusNoContent)
+}
+
+// IsOrigin reports whether a browser would send this text as an origin: in lower
+// case, without a path, and without the scheme's default port.
+func IsOrigin(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || text != strings.ToLower(u.Scheme+"://"+u.Host) {
+		return false
+	}
+	return u.Scheme == "http" && u.Port() != "80" || u.Scheme == "https" && u.Port() != "443"
 }
