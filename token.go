@@ -146,6 +146,17 @@ type TokenInfo struct {
 	LastUsed        time.Time
 }
 
+// State returns whether the token is "active", "expired" or "revoked" at this time.
+func (t TokenInfo) State(at time.Time) string {
+	switch {
+	case !t.Revoked.IsZero():
+		return "revoked"
+	case !t.Expires.IsZero() && !at.Before(t.Expires):
+		return "expired"
+	}
+	return "active"
+}
+
 // Info returns the token as the interface shows it.
 func (t *Token) Info() TokenInfo {
 	return TokenInfo{

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,27 +12,11 @@ import (
 	"plantstore/internal/cli"
 )
 
-func newLogger(out io.Writer, text bool, level slog.Leveler) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
-	if text {
-		return slog.New(slog.NewTextHandler(out, opts))
-	}
-	return slog.New(slog.NewJSONHandler(out, opts))
-}
-
 func parseLevel(name string) (level slog.Level) {
 	if err := level.UnmarshalText([]byte(name)); err != nil {
 		panic("parse a level that the flag allows: " + err.Error())
 	}
 	return level
-}
-
-// readableDurations writes durations as 1.5s, where JSON would have nanoseconds.
-func readableDurations(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
-		a.Value = slog.StringValue(a.Value.Duration().String())
-	}
-	return a
 }
 
 // changeLevelOnHangup changes the level of the log on SIGHUP, until the returned function is

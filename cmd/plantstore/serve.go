@@ -98,7 +98,7 @@ func (c *serveCommand) Run(ctx context.Context, parser *kong.Kong, std streams) 
 	text := c.LogFormat == "text" || c.LogFormat == "auto" && cli.IsTerminal(std.err)
 	level := new(slog.LevelVar)
 	level.Set(parseLevel(c.LogLevel))
-	log := newLogger(std.err, text, level)
+	log := app.NewLogger(std.err, text, level)
 	for _, warning := range cli.UnknownVariables(parser.Model.Node, os.Environ(), flaglessVariables...) {
 		log.Warn(warning) // before what a misspelt variable may cause
 	}
@@ -157,7 +157,7 @@ func (c *serveCommand) serve(ctx context.Context, opts app.Options, out io.Write
 	ensureFirstToken := func(ctx context.Context) error {
 		created, err := first.Create(ctx, store)
 		if created && first.Secret != "" {
-			printFirstToken(out, c.localURL(listener.Addr(), base), listener.Addr(), first.Secret)
+			printFirstToken(out, app.LocalURL(listener.Addr(), base, c.tlsFlags.enabled()), listener.Addr(), first.Secret)
 		}
 		return err
 	}
@@ -209,7 +209,7 @@ func (c *serveCommand) baseURL(addr net.Addr) *url.URL {
 		return &url.URL{Scheme: "https", Host: host}
 	}
 	if c.BaseURL == nil {
-		return c.localURL(addr, &url.URL{})
+		return app.LocalURL(addr, &url.URL{}, c.tlsFlags.enabled())
 	}
 	base := *c.BaseURL
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
@@ -291,26 +291,6 @@ func (c *serveCommand) checkOIDC() error {
 		c.grants = append(c.grants, grant)
 	}
 	return nil
-}
-
-// localURL returns the URL of the API on this machine: the listener's address and
-// the path of the base URL. A certificate is not valid for an address, so with one it is
-// the base URL itself, if that is known.
-func (c *serveCommand) localURL(addr net.Addr, base *url.URL) *url.URL {
-	scheme, host := "http", addr.String()
-	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsUnspecified() {
-		host = fmt.Sprintf("127.0.0.1:%d", at.Port())
-	}
-	if addr.Network() == "unix" {
-		host = "localhost"
-	}
-	if c.tlsFlags.enabled() {
-		scheme = "https"
-		if base.Host != "" {
-			host = base.Host
-		}
-	}
-	return &url.URL{Scheme: scheme, Host: host, Path: base.Path, RawPath: base.RawPath}
 }
 
 // printFirstToken prints a token that was generated, and what to do with it.

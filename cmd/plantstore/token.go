@@ -211,7 +211,7 @@ func (c *tokenCreate) checkName(ctx context.Context, in tokenStore) error {
 		return fmt.Errorf("cannot check whether the name is free: %w; --force creates the token without the check", err)
 	}
 	for _, t := range tokens {
-		if t.Name == c.Name && state(&t) == "active" {
+		if t.Name == c.Name && t.State(time.Now()) == "active" {
 			return usage("token %s is named %q already, and works: choose another name, revoke it, or use --force", t.ID, c.Name)
 		}
 	}
@@ -252,7 +252,7 @@ func (c *tokenList) print(out io.Writer, tokens []plantstore.TokenInfo) error {
 	}
 	rows := make([]row, len(tokens))
 	for i, t := range tokens {
-		rows[i] = row{t.ID, t.Name, state(&t), t.Scopes, "", t.Created, t.Expires, t.Revoked, t.LastUsed}
+		rows[i] = row{t.ID, t.Name, t.State(time.Now()), t.Scopes, "", t.Created, t.Expires, t.Revoked, t.LastUsed}
 		if !t.Rate.IsZero() {
 			rows[i].Rate = t.Rate.String()
 		}
@@ -354,14 +354,4 @@ func pickToken(tokens []plantstore.TokenInfo, key string) (plantstore.TokenInfo,
 		return named[0], nil
 	}
 	return plantstore.TokenInfo{}, fmt.Errorf("%d tokens are named %q: revoke one by its id, see plantstore token list", len(named), key)
-}
-
-func state(t *plantstore.TokenInfo) string {
-	switch {
-	case !t.Revoked.IsZero():
-		return "revoked"
-	case !t.Expires.IsZero() && !time.Now().Before(t.Expires):
-		return "expired"
-	}
-	return "active"
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -96,4 +98,24 @@ func listenHint(err error) string {
 		return ": is this user allowed to use the address?"
 	}
 	return ""
+}
+
+// LocalURL returns the URL of the API on this machine: the listener's address and
+// the path of the base URL. A certificate is not valid for an address, so with one it is
+// the base URL itself, if that is known.
+func LocalURL(addr net.Addr, base *url.URL, secure bool) *url.URL {
+	scheme, host := "http", addr.String()
+	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsUnspecified() {
+		host = fmt.Sprintf("127.0.0.1:%d", at.Port())
+	}
+	if addr.Network() == "unix" {
+		host = "localhost"
+	}
+	if secure {
+		scheme = "https"
+		if base.Host != "" {
+			host = base.Host
+		}
+	}
+	return &url.URL{Scheme: scheme, Host: host, Path: base.Path, RawPath: base.RawPath}
 }
