@@ -215,7 +215,7 @@ const pollInterval = 200 * time.Millisecond
 // poll notifies those that wait for changes when the log has grown, until ctx ends.
 func (s *Store) poll(ctx context.Context) {
 	last := int64(-1)
-	every(ctx, pollInterval, func() {
+	eachTick(ctx, pollInterval, func() {
 		if !s.changes.HasWaiters() {
 			last = -1
 			return

@@ -83,12 +83,12 @@ const (
 func newPlan(batch []plantstore.Write, least int64) *plan {
 	p := &plan{batchID: pgtype.UUID{Valid: true}, least: least}
 	rand.Read(p.batchID.Bytes[:])
-	p.take(batch)
+	p.reset(batch)
 	return p
 }
 
-// take plans a batch.
-func (p *plan) take(batch []plantstore.Write) {
+// reset makes it a plan for a batch, in place of the one before.
+func (p *plan) reset(batch []plantstore.Write) {
 	p.batch, p.logged = batch, make([]loggedPlant, len(batch))
 	order := make([]int, len(batch))
 	for i := range order {
@@ -200,7 +200,7 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 		return err
 	}
 	if n := p.fits(); n < len(p.batch) {
-		p.take(p.batch[:n])
+		p.reset(p.batch[:n])
 		if _, err := c.Exec(ctx, "ROLLBACK"); err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func (s *Store) Run(ctx context.Context) error {
 	defer cancel()
 	others.Go(func() { s.poll(ctx) })
 	others.Go(func() {
-		every(ctx, trimInterval, func() {
+		eachTick(ctx, trimInterval, func() {
 			for s.trimAndReport(ctx) {
 				// There may be more.
 			}
@@ -100,8 +100,8 @@ func (s *Store) measureRoundTrip(ctx context.Context) {
 	})
 }
 
-// every calls f at this interval until ctx ends.
-func every(ctx context.Context, interval time.Duration, f func()) {
+// eachTick calls f after each interval until ctx ends.
+func eachTick(ctx context.Context, interval time.Duration, f func()) {
 	for tick := time.Tick(interval); ; {
 		select {
 		case <-ctx.Done():

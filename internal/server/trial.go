@@ -51,7 +51,7 @@ func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstor
 			if _, changed := t.changed[w.Plant.ID]; changed {
 				decided[i] = rules.Decide(w, t.current(w), plantstore.Version{}).Result
 			}
-			t.take(w, decided[i].EventType())
+			t.remember(w, decided[i].EventType())
 		}
 		results = append(results, decided...)
 		if err := t.grow(); err != nil {
@@ -75,8 +75,8 @@ func (t *trial) current(w *plantstore.Write) *plantstore.StoredPlant {
 	return p
 }
 
-// take remembers what a write would change.
-func (t *trial) take(w *plantstore.Write, change plantstore.EventType) {
+// remember remembers what a write would change.
+func (t *trial) remember(w *plantstore.Write, change plantstore.EventType) {
 	switch change {
 	case plantstore.PlantCreated, plantstore.PlantReplaced:
 		t.changed[w.Plant.ID] = t.hash(w)
