@@ -252,10 +252,7 @@ type ImportOptions struct {
 // ImportFile is like [Client.ImportLines] for a file of any format, and for more than creating
 // plants.
 func (c *Client) ImportFile(ctx context.Context, file io.Reader, opts ImportOptions) (plantstore.ImportReport, error) {
-	if opts.Versions && !opts.DryRun {
-		file = struct{ io.Reader }{file} // which cannot seek
-	}
-	up := newUpload(file)
+	up := newUpload(file, opts.Versions && !opts.DryRun)
 	var report plantstore.ImportReport
 	err := c.retry(ctx, "import plants", func(bool) error {
 		body, err := up.begin()

@@ -13,6 +13,8 @@ import (
 // latest one may read.
 type upload struct {
 	lines io.Reader
+	// versions says that a line that was imported already would fail.
+	versions bool
 	// seeker is nil if the lines cannot be sent again. start is where they begin.
 	seeker io.Seeker
 	start  int64
@@ -33,11 +35,11 @@ type uploadBody struct {
 	over atomic.Bool
 }
 
-func newUpload(lines io.Reader) *upload {
-	u := &upload{lines: lines, turn: make(chan struct{}, 1)}
+func newUpload(lines io.Reader, versions bool) *upload {
+	u := &upload{lines: lines, versions: versions, turn: make(chan struct{}, 1)}
 	u.turn <- struct{}{}
 	// Seeking fails on a file that is a pipe.
-	if seeker, ok := lines.(io.Seeker); ok {
+	if seeker, ok := lines.(io.Seeker); ok && !versions {
 		if start, err := seeker.Seek(0, io.SeekCurrent); err == nil {
 			u.seeker, u.start = seeker, start
 		}
@@ -91,7 +93,11 @@ func (u *upload) end(body *uploadBody, err error) error {
 	case err != nil && !reading && u.err != nil:
 		return fmt.Errorf("read the lines: %w", u.err)
 	case again && (reading || u.sent && u.seeker == nil):
-		return fmt.Errorf("%w: some plants may have been created, and importing the same lines again is safe", failed.err)
+		then := "importing the same lines again is safe"
+		if u.versions {
+			then = "those with a version fail if they are imported again"
+		}
+		return fmt.Errorf("%w: some lines may have been imported, and %s", failed.err, then)
 	}
 	return err
 }

@@ -264,7 +264,10 @@ func reportValue(r plantstore.ImportReport) map[string]any {
 	for _, e := range r.Errors {
 		lines = append(lines, map[string]any{"line": e.Line, "code": e.Err.Code})
 	}
-	return map[string]any{"created": r.Created, "unchanged": r.Unchanged, "failed": r.Failed, "errors": lines}
+	return map[string]any{
+		"created": r.Created, "replaced": r.Replaced, "deleted": r.Deleted,
+		"unchanged": r.Unchanged, "failed": r.Failed, "errors": lines,
+	}
 }
 
 // each returns the values of the elements of a list.
@@ -338,7 +341,10 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 		if !arg[bool](args, "seekable") {
 			lines = io.MultiReader(lines)
 		}
-		report, err := c.ImportLines(ctx, lines)
+		report, err := c.ImportFile(ctx, lines, goclient.ImportOptions{
+			Media: arg[string](args, "media"), Mode: plantstore.ImportMode(arg[string](args, "mode")),
+			DryRun: arg[bool](args, "dryRun"), Versions: arg[bool](args, "versions"),
+		})
 		return reportValue(report), err
 	case "eventPage":
 		page, err := c.EventPage(ctx, eventQueryArg(args))

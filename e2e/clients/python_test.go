@@ -31,12 +31,16 @@ func TestThePythonClientIsTyped(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program.py")
 	// An ignored error that is none is an error.
 	write(t, program, `
-from plantstore import AsyncClient, Client, StoredPlant
+from plantstore import AsyncClient, Client, ImportLine, ImportReport, Plant, StoredPlant
 
 def blocking(store: Client) -> None:
     etags: list[str] = [plant.etag for plant in store.list(details=True)]
     plants: list[StoredPlant] = store.page(details=True).plants
     print(etags, plants, next(store.export(details=True)).updated)
+    changes = [ImportLine(plant.id, "Oak", if_version=plant.version) for plant in plants]
+    report: ImportReport = store.import_plants([*changes, Plant(1, "Elm")], mode="replace", dry_run=True)
+    print(report.replaced + report.deleted, store.import_lines([b"id\n1\n"], mode="delete", media="text/csv", versions=True))
+    store.import_plants([Plant(1, "Elm")], mode="update")  # type: ignore[arg-type]
     print(next(store.list()).etag)  # type: ignore[attr-defined]
     print(store.page().plants[0].etag)  # type: ignore[attr-defined]
     print(next(store.export()).etag)  # type: ignore[attr-defined]
@@ -45,6 +49,7 @@ async def tasks(store: AsyncClient) -> None:
     etags: list[str] = [plant.etag async for plant in store.list(details=True)]
     plants: list[StoredPlant] = (await store.page(details=True)).plants
     print(etags, plants, [plant.updated async for plant in store.export(details=True)])
+    await store.import_plants((ImportLine(plant.id) async for plant in store.list()), mode="delete")
     print([plant.etag async for plant in store.list()])  # type: ignore[attr-defined]
     print((await store.page()).plants[0].etag)  # type: ignore[attr-defined]
     print([plant.etag async for plant in store.export()])  # type: ignore[attr-defined]

@@ -256,7 +256,13 @@ export async function read(): Promise<bigint> {
   return plant.id;
 }
 export async function write(lines: Uint8Array): Promise<void> {
-  await store.importLines(lines);
+  await store.importLines(lines, { mode: "replace", media: "text/csv", versions: true });
+  const plants = store.list({ details: true });
+  const report = await store.import((async function* () { for await (const p of plants) yield { ...p, ifVersion: p.version }; })(), { mode: "replace" });
+  await store.import([{ id: 1, ifVersion: "x" }, { id: report.replaced + report.deleted }], { mode: "delete", dryRun: true });
+  await store.import([{ id: 1, name: "Oak" }], { mode: "delete" });
+  // @ts-expect-error only to delete a plant does its id suffice
+  await store.import([{ id: 1 }], { mode: "replace" });
   await verifyWebhook(new Headers(), lines, "whsec_AAAA");
 }
 for await (const plant of store.list({ details: true })) {

@@ -70,6 +70,32 @@ export interface PlantInput {
   tag?: string | undefined;
 }
 
+/** What an import does with each plant: what `create`, `put` or `delete` does. */
+export type ImportMode = "create" | "replace" | "delete";
+
+/** A plant to import. */
+export interface ImportLine extends PlantInput {
+  /** The version that the plant must have: otherwise the line fails with 41201. Not for the mode `create`. */
+  ifVersion?: string | undefined;
+}
+
+export interface ImportOptions extends CallOptions {
+  /** What is done with the plants. Default: `create`. To delete one that is not there counts as unchanged. */
+  mode?: ImportMode | undefined;
+  /** Writes nothing: the report says what would happen. */
+  dryRun?: boolean | undefined;
+}
+
+export interface LinesOptions extends ImportOptions {
+  /** The media type of the lines: by default NDJSON, or `text/csv` or, for an array, `application/json`. */
+  media?: string | undefined;
+  /**
+   * Whether lines have an `if_version`. The import is then retried only while nothing has
+   * been sent: a line that was imported already would fail.
+   */
+  versions?: boolean | undefined;
+}
+
 export interface DetailOptions extends CallOptions {
   /** Whether a plant has its version and times, and an event the version of its plant. */
   details?: boolean | undefined;
@@ -351,21 +377,25 @@ export class Plantstore {
   }
 
   /**
-   * Creates many plants, each as create does: independent of the others. The n-th plant
-   * is line n of the report. When it returns, everything that the report counts is
-   * durable. After an error some plants may have been created, and importing the same
-   * plants again is safe. It is retried only while nothing has been sent. A server may
-   * cut off an import that is slower than 1 KiB per second. A browser collects the plants
+   * Creates many plants, or with a `mode` replaces or deletes them, each independently of
+   * the others. To delete a plant only takes its id. The n-th plant is line n of the report.
+   * When it returns, everything that the report counts is durable. After an error some plants
+   * may have been imported, and importing the same plants again is safe, except that what
+   * has an `ifVersion` may fail then. It is retried only while nothing has been sent. A server
+   * may cut off an import that is slower than 1 KiB per second. A browser collects the plants
    * before it sends them.
    */
-  async import(plants: Iterable<PlantInput> | AsyncIterable<PlantInput>, options: CallOptions = {}): Promise<ImportReport> {
+  async import(plants: Many<Deletion>, options: ImportOptions & { mode: "delete" }): Promise<ImportReport>;
+  async import(plants: Many<ImportLine>, options?: ImportOptions): Promise<ImportReport>;
+  async import(plants: Many<Deletion>, options: ImportOptions = {}): Promise<ImportReport> {
     const refused: LineError[] = [];
     let line = 0;
     let failed = 0;
-    const encode = (plant: PlantInput): string => {
+    const encode = (plant: Deletion): string => {
       line++;
+      upload.versions ||= plant.ifVersion !== undefined;
       try {
-        return wire.encodePlant(plant, wire.toId(plant.id)) + "\n";
+        return wire.encodeLine(plant, options.mode === "delete") + "\n";
       } catch (err) {
         if (!(err instanceof PlantstoreError)) {
           throw err;
@@ -377,24 +407,28 @@ export class Plantstore {
         return "\n"; // the server skips it, and counts it
       }
     };
-    const lines = isAsync(plants) ? mapAsync(plants, encode) : map(plants, encode);
-    const report = await this.importLines(lines, options);
+    const upload: Upload = new Upload(isAsync(plants) ? mapAsync(plants, encode) : map(plants, encode));
+    const report = await this.#import(upload, options);
     report.failed += failed;
     report.errors = [...report.errors, ...refused].sort((a, b) => a.line - b.line).slice(0, maxLineErrors);
     return report;
   }
 
   /**
-   * Is import for plants that are already encoded as NDJSON. A text, bytes or a Blob are
-   * sent again if the connection is lost.
+   * Is import for plants that are already encoded, as NDJSON or with another `media`. A text,
+   * bytes or a Blob are sent again if the connection is lost, unless lines have `versions`.
    */
-  async importLines(lines: Lines, { signal }: CallOptions = {}): Promise<ImportReport> {
-    const upload = new Upload(lines);
+  async importLines(lines: Lines, options: LinesOptions = {}): Promise<ImportReport> {
+    return this.#import(new Upload(lines, options.versions && !options.dryRun), options);
+  }
+
+  async #import(upload: Upload, { mode, dryRun, media: type = ndjson, signal }: LinesOptions): Promise<ImportReport> {
+    const target = "/plants/import" + params({ mode, dry_run: dryRun || undefined });
     return this.#retry("import plants", signal, async () => {
       const exchange = new Exchange(signal);
       try {
         const body = await upload.begin();
-        await this.#send(exchange, "POST", "/plants/import", { accept: json, type: ndjson, init: body, timeout: streamTimeout });
+        await this.#send(exchange, "POST", target, { accept: json, type, init: body, timeout: streamTimeout });
         const { whole } = upload;
         const report = (await this.#whole(exchange, 200)).decode(wire.decodeReport);
         if (!whole) {
@@ -1181,7 +1215,11 @@ function nextLink(header: string): string | undefined {
   return undefined;
 }
 
-function isAsync<T>(values: Iterable<T> | AsyncIterable<T>): values is AsyncIterable<T> {
+type Many<T> = Iterable<T> | AsyncIterable<T>;
+
+type Deletion = Pick<ImportLine, "id" | "ifVersion">;
+
+function isAsync<T>(values: Many<T>): values is AsyncIterable<T> {
   return Symbol.asyncIterator in values;
 }
 

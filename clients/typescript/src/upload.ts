@@ -2,7 +2,7 @@ import { isNode } from "./crypto.js";
 import { PlantstoreError, Transient, withMessage } from "./errors.js";
 
 /**
- * Lines of NDJSON. A text, bytes or a Blob can be sent again if the connection is lost;
+ * Lines of NDJSON or of another format. A text, bytes or a Blob can be sent again if the connection is lost;
  * a stream or an iterator cannot.
  */
 export type Lines =
@@ -22,8 +22,11 @@ export class Upload {
   #sent = false;
   #err: unknown;
   whole = false;
+  /** Whether a line that was imported already would fail. */
+  versions: boolean;
 
-  constructor(lines: Lines) {
+  constructor(lines: Lines, versions = false) {
+    this.versions = versions;
     this.#again = typeof lines === "string" || lines instanceof Uint8Array || lines instanceof Blob;
     this.#lines = lines;
   }
@@ -48,10 +51,11 @@ export class Upload {
     if (this.#err !== undefined) {
       return this.#err;
     }
-    if (!(err instanceof Transient) || !this.#sent || this.#again) {
+    if (!(err instanceof Transient) || !this.#sent || (this.#again && !this.versions)) {
       return err;
     }
-    const text = "some plants may have been created, and importing the same lines again is safe";
+    const again = this.versions ? "those with a version fail if they are imported again" : "importing the same lines again is safe";
+    const text = `some lines may have been imported, and ${again}`;
     return withMessage(err.err, `${err.err.message}: ${text}`) as PlantstoreError;
   }
 

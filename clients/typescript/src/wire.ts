@@ -40,6 +40,19 @@ export function encodePlant(plant: { name: string; tag?: string | undefined }, i
   return `{${id === undefined ? "" : `"id":${id},`}"name":${name}${tag}}`;
 }
 
+/** Returns a line of an import: if only its id counts, without the rest of the plant. */
+export function encodeLine(
+  line: { id: Id; name?: string; tag?: string | undefined; ifVersion?: string | undefined },
+  onlyId: boolean,
+): string {
+  const id = toId(line.id);
+  const plant = onlyId ? `{"id":${id}}` : encodePlant(line as { name: string }, id);
+  if (line.ifVersion === undefined) {
+    return plant;
+  }
+  return `${plant.slice(0, -1)},"if_version":${JSON.stringify(checkText(line.ifVersion, Code.NotJSON, "ifVersion"))}}`;
+}
+
 export function encodePatch({ name, tag }: PlantPatch): string {
   return JSON.stringify({
     name: name === undefined ? undefined : checkText(name, Code.NotJSON, "name"),
@@ -174,11 +187,14 @@ export interface LineError {
 }
 
 /**
- * How many lines of an import were created, unchanged or failed. `errors` says why the
- * first lines failed, 100 at most.
+ * How many lines of an import created, replaced or deleted a plant, left it unchanged or failed.
+ * `replaced` and `deleted` are 0 without a mode. `errors` says why the first lines failed, 100 at
+ * most.
  */
 export interface ImportReport {
   created: number;
+  replaced: number;
+  deleted: number;
   unchanged: number;
   failed: number;
   errors: LineError[];
@@ -188,6 +204,8 @@ export function decodeReport(value: Json): ImportReport {
   const members = toObject(value);
   return {
     created: integer(members, "created"),
+    replaced: optionalInteger(members, "replaced") ?? 0,
+    deleted: optionalInteger(members, "deleted") ?? 0,
     unchanged: integer(members, "unchanged"),
     failed: integer(members, "failed"),
     errors: many(members["errors"], (value) => {

@@ -19,7 +19,7 @@ function clientOf({ url, token, retries, retryTimeout }) {
   return client;
 }
 
-const plantOf = ({ id, name, tag }) => ({ id: BigInt(id), name, tag });
+const plantOf = ({ id, name, tag, ifVersion }) => ({ id: BigInt(id), name, tag, ifVersion });
 
 async function collect(values, take = Infinity) {
   const all = [];
@@ -64,8 +64,8 @@ const operations = {
     const exported = await c.export(withIds(a, "after"));
     return { plants: await collect(exported), cursor: exported.cursor };
   },
-  import: (c, a) => c.import(a.plants.map(plantOf)),
-  importLines: (c, a) => c.importLines(linesOf(a)),
+  import: (c, a) => c.import(a.plants.map(plantOf), a),
+  importLines: (c, a) => c.importLines(linesOf(a), a),
   eventPage: (c, a) => c.eventPage(withIds(a, "id")),
   histogram: async (c, a) => (await c.histogram(a)).map((bucket) => ({ partial: false, ...bucket })),
   events: (c, a) => collect(c.events(withIds(a, "id")), a.take),

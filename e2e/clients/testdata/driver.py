@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import plantstore
-from plantstore import AsyncClient, Client, OutcomeError, Plant, PlantstoreError, StoredPlant
+from plantstore import AsyncClient, Client, ImportLine, OutcomeError, Plant, PlantstoreError, StoredPlant
 
 kind = AsyncClient if sys.argv[1:] == ["async"] else Client
 clients = {}
@@ -55,6 +55,20 @@ async def collect(values, take=None):
 
 def plant_of(value):
     return Plant(int(value["id"]), value["name"], value.get("tag"))
+
+
+def line_of(value):
+    if "ifVersion" not in value and "name" in value:
+        return plant_of(value)
+    return ImportLine(int(value["id"]), value.get("name"), value.get("tag"), value.get("ifVersion"))
+
+
+def import_options(args):
+    return {"mode": args.get("mode"), "dry_run": args.get("dryRun", False)}
+
+
+def lines_options(args):
+    return import_options(args) | {name: args[name] for name in ("media", "versions") if name in args}
 
 
 def time_of(text):
@@ -131,8 +145,8 @@ OPERATIONS = {
     "delete": lambda c, a: c.delete(int(a["id"]), **conditions(a)),
     "list": lambda c, a: collect(c.list(**plant_query(a))),
     "export": export,
-    "import": lambda c, a: c.import_plants(map(plant_of, a["plants"])),
-    "importLines": lambda c, a: c.import_lines(lines_of(a)),
+    "import": lambda c, a: c.import_plants(map(line_of, a["plants"]), **import_options(a)),
+    "importLines": lambda c, a: c.import_lines(lines_of(a), **lines_options(a)),
     "eventPage": lambda c, a: c.event_page(
         **event_query(a), limit=a.get("limit"), newest=a.get("newest", False), before=a.get("before")
     ),

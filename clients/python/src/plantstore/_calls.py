@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import IO, Any, Literal, TypeVar, cast, overload
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -18,8 +19,8 @@ from . import _wire as wire
 from ._errors import Code, IdTakenError, NotFoundError, OutcomeError, PlantstoreError, PreconditionError, ResponseError
 from ._errors import Transient, TransportError, foreign_error, server_error, with_message
 from ._http import BUFFER, Connect, Pool, Response, lost, retry_after
-from ._types import KEEP, LATEST, About, Bucket, Delivery, Event, EventPage, ImportReport, Keep, LineError, Never
-from ._types import NewToken, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import KEEP, LATEST, About, Bucket, Delivery, Event, EventPage, ImportLine, ImportMode, ImportReport, Keep
+from ._types import LineError, Never, NewToken, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -224,15 +225,23 @@ class Calls:
     ) -> Lines:
         return Lines(self, _plants_path(ids, after, tag, q, None, details), _plant_decoder(details))
 
-    async def import_plants(self, plants: Iterable[Plant] | AsyncIterable[Plant]) -> ImportReport:
+    async def import_plants(
+        self,
+        plants: Iterable[Plant | ImportLine] | AsyncIterable[Plant | ImportLine],
+        *,
+        mode: ImportMode | None = None,
+        dry_run: bool = False,
+    ) -> ImportReport:
         refused: builtins.list[LineError] = []
         line = failed = 0
 
-        def encode(plant: Plant) -> bytes:
+        def encode(plant: Plant | ImportLine) -> bytes:
             nonlocal line, failed
             line += 1
+            if isinstance(plant, ImportLine) and plant.if_version is not None:
+                upload.versions = True
             try:
-                return wire.encode_plant(plant, with_id=True) + b"\n"
+                return wire.encode_line(plant, only_id=mode == "delete") + b"\n"
             except PlantstoreError as err:
                 # The server skips a blank line, and counts it.
                 failed += 1
@@ -241,19 +250,30 @@ class Calls:
                 return b"\n"
 
         if isinstance(plants, AsyncIterable):
-            report = await self.import_lines(encode(plant) async for plant in plants)
+            upload = _Upload(encode(plant) async for plant in plants)
         else:
-            report = await self.import_lines(map(encode, plants))
+            upload = _Upload(map(encode, plants))
+        report = await self._import(upload, mode, dry_run, NDJSON)
         errors = sorted(report.errors + refused, key=lambda e: e.line)[:MAX_LINE_ERRORS]
-        return ImportReport(report.created, report.unchanged, report.failed + failed, errors)
+        return replace(report, failed=report.failed + failed, errors=errors)
 
-    async def import_lines(self, lines: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]) -> ImportReport:
-        upload = _Upload(lines)
-        target = self._prefix + "/plants/import"
+    async def import_lines(
+        self,
+        lines: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes],
+        *,
+        mode: ImportMode | None = None,
+        dry_run: bool = False,
+        media: str = NDJSON,
+        versions: bool = False,
+    ) -> ImportReport:
+        return await self._import(_Upload(lines, versions and not dry_run), mode, dry_run, media)
+
+    async def _import(self, upload: _Upload, mode: ImportMode | None, dry_run: bool, media: str) -> ImportReport:
+        target = self._prefix + "/plants/import" + _params({"mode": mode, "dry_run": _flag(dry_run)})
 
         async def attempt(_: bool) -> ImportReport:
             try:
-                headers = {**self._headers(JSON), "Content-Type": NDJSON}
+                headers = {**self._headers(JSON), "Content-Type": media}
                 async with aclosing(upload.begin()) as body:
                     with await self._pool.upload(target, headers, body, STREAM_TIMEOUT) as response:
                         report = (await self._whole(response, 200)).decode(wire.decode_report)
@@ -262,7 +282,7 @@ class Calls:
             if not upload.whole:
                 raise ResponseError("the server responded before it had read all lines", 0, 200)
             errors = [LineError(e.line, e.code, self._redact(e.message)) for e in report.errors]
-            return ImportReport(report.created, report.unchanged, report.failed, errors)
+            return replace(report, errors=errors)
 
         return await self._retry("import plants", attempt)
 
@@ -761,8 +781,9 @@ class Lines:
 class _Upload:
     """The lines of an import, sent in one attempt or several."""
 
-    def __init__(self, lines: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]) -> None:
+    def __init__(self, lines: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes], versions: bool = False) -> None:
         self._lines = lines
+        self.versions = versions  # a line that was imported already would fail
         self._file: IO[bytes] | None = None
         # Where the lines begin, or None if they cannot be sent again.
         self._start: int | None = None
@@ -812,9 +833,12 @@ class _Upload:
 
     def failed(self, failed: Transient) -> Exception:
         """Returns the failure of an attempt, permanent if the lines cannot be sent again."""
-        if not self._sent or self._start is not None:
+        if not self._sent or (self._start is not None and not self.versions):
             return failed
-        text = "some plants may have been created, and importing the same lines again is safe"
+        again = "importing the same lines again is safe"
+        if self.versions:
+            again = "those with a version fail if they are imported again"
+        text = f"some lines may have been imported, and {again}"
         return with_message(failed.err, f"{failed.err.message}: {text}")
 
 

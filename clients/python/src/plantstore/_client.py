@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import IO, Generic, Literal, cast, overload
 
 from ._blocking import connect, iterate, run, sleep
-from ._calls import RESPONSE_TIMEOUT, Calls, Lines
+from ._calls import NDJSON, RESPONSE_TIMEOUT, Calls, Lines
 from ._errors import PlantstoreError
-from ._types import KEEP, About, Bucket, Delivery, Event, EventPage, ImportReport, Keep, Never, NewToken, Page
-from ._types import P_co, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import KEEP, About, Bucket, Delivery, Event, EventPage, ImportLine, ImportMode, ImportReport, Keep, Never
+from ._types import NewToken, P_co, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
 
 
 class Client:
@@ -249,23 +249,41 @@ class Client:
         run(lines.begin())
         return Export(lines)
 
-    def import_plants(self, plants: Iterable[Plant]) -> ImportReport:
-        """Creates many plants, each as create does: independent of the others.
+    def import_plants(
+        self, plants: Iterable[Plant | ImportLine], *, mode: ImportMode | None = None, dry_run: bool = False
+    ) -> ImportReport:
+        """Creates many plants, or with a mode replaces or deletes them, each independently of the others.
+
+        An ImportLine may have the version that the plant must have, and needs only an id to
+        delete it; a plant that is not there to be deleted counts as unchanged. With dry_run
+        nothing is written: the report says what would happen.
 
         The n-th plant is line n of the report. When it returns, everything that the
-        report counts is durable. After an error some plants may have been created, and
-        importing the same plants again is safe. It is retried only while nothing has
-        been sent. A server may cut off an import that is slower than 1 KiB per second.
+        report counts is durable. After an error some plants may have been imported, and
+        importing the same plants again is safe, except that what has an if_version may fail
+        then. It is retried only while nothing has been sent. A server may cut off an import
+        that is slower than 1 KiB per second.
         """
-        return run(self._calls.import_plants(plants))
+        return run(self._calls.import_plants(plants, mode=mode, dry_run=dry_run))
 
-    def import_lines(self, lines: IO[bytes] | Iterable[bytes]) -> ImportReport:
-        """Is import_plants for plants that are already encoded as NDJSON.
+    def import_lines(
+        self,
+        lines: IO[bytes] | Iterable[bytes],
+        *,
+        mode: ImportMode | None = None,
+        dry_run: bool = False,
+        media: str = NDJSON,
+        versions: bool = False,
+    ) -> ImportReport:
+        """Is import_plants for plants that are already encoded.
 
-        If lines is a file that can seek, an import that fails half-way is retried from
-        the file's initial position; otherwise only while nothing has been sent.
+        They are NDJSON, or with another media a table, text/csv, or an array,
+        application/json. If lines is a file that can seek, an import that fails half-way is
+        retried from the file's initial position; otherwise only while nothing has been sent.
+        versions says that lines have an if_version: then, too, it is retried only while
+        nothing has been sent, because a line that was imported already would fail.
         """
-        return run(self._calls.import_lines(lines))
+        return run(self._calls.import_lines(lines, mode=mode, dry_run=dry_run, media=media, versions=versions))
 
     # The log of changes.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 LATEST: Final = "latest"
 """The position after the last event at the time of the call."""
@@ -89,6 +89,23 @@ class TagPage:
     next: str | None
 
 
+ImportMode = Literal["create", "replace", "delete"]
+"""What an import does with each plant: what create, put or delete does."""
+
+
+@dataclass(frozen=True)
+class ImportLine:
+    """A plant to replace or delete. Only to delete it does the id suffice.
+
+    if_version is the version that the plant must have: otherwise the line fails with 41201.
+    """
+
+    id: int
+    name: str | None = None
+    tag: str | None = None
+    if_version: str | None = None
+
+
 @dataclass(frozen=True)
 class LineError:
     """Why one line of an import failed. The first line is 1."""
@@ -100,15 +117,18 @@ class LineError:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """How many lines of an import were created, unchanged or failed.
+    """How many lines of an import created, replaced or deleted a plant, left it unchanged or failed.
 
-    errors says why the first lines failed, 100 at most.
+    replaced and deleted are 0 without a mode. errors says why the first lines failed, 100 at
+    most.
     """
 
     created: int
     unchanged: int
     failed: int
     errors: list[LineError]
+    replaced: int = 0
+    deleted: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ._types import (
     Delivery,
     Event,
     Failing,
+    ImportLine,
     ImportReport,
     Keep,
     Limits,
@@ -62,16 +63,23 @@ def dump(value: object) -> bytes:
     return to_bytes(_encode(value))
 
 
-def _encode_text(name: str, text: str) -> str:
+def _encode_text(name: str, text: str | None) -> str:
     if not isinstance(text, str):
         raise TypeError(f"a plant's {name} must be a str, got {type(text).__name__}")
     return _encode(text)
 
 
-def encode_plant(plant: Plant, *, with_id: bool) -> bytes:
+def encode_plant(plant: Plant | ImportLine, *, with_id: bool) -> bytes:
     id = f'"id":{check_id(plant.id)},' if with_id else ""
     tag = "" if plant.tag is None else ',"tag":' + _encode_text("tag", plant.tag)
     return to_bytes(f'{{{id}"name":{_encode_text("name", plant.name)}{tag}}}')
+
+
+def encode_line(line: Plant | ImportLine, *, only_id: bool) -> bytes:
+    plant = b'{"id":%d}' % check_id(line.id) if only_id else encode_plant(line, with_id=True)
+    if not isinstance(line, ImportLine) or line.if_version is None:
+        return plant
+    return plant[:-1] + to_bytes(f',"if_version":{_encode_text("if_version", line.if_version)}}}')
 
 
 def encode_patch(name: str | Keep, tag: str | None | Keep) -> bytes:
@@ -173,6 +181,8 @@ def decode_report(value: Any) -> ImportReport:
         member(value, "unchanged", int),
         member(value, "failed", int),
         many(member(value, "errors", list), _line_error),
+        replaced=optional(value, "replaced", int) or 0,
+        deleted=optional(value, "deleted", int) or 0,
     )
 
 
