@@ -393,7 +393,7 @@ export class Plantstore {
     let failed = 0;
     const encode = (plant: Deletion): string => {
       line++;
-      upload.versions ||= plant.ifVersion !== undefined;
+      upload.versions ||= plant.ifVersion !== undefined && !options.dryRun;
       try {
         return wire.encodeLine(plant, options.mode === "delete") + "\n";
       } catch (err) {

@@ -238,7 +238,7 @@ class Calls:
         def encode(plant: Plant | ImportLine) -> bytes:
             nonlocal line, failed
             line += 1
-            if isinstance(plant, ImportLine) and plant.if_version is not None:
+            if isinstance(plant, ImportLine) and plant.if_version is not None and not dry_run:
                 upload.versions = True
             try:
                 return wire.encode_line(plant, only_id=mode == "delete") + b"\n"
