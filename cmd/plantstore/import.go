@@ -32,7 +32,7 @@ func (importCommand) Help() string {
 
 CSV may come from a spreadsheet: commas, semicolons and tabs are recognised from the header, and a line sep=; before it, UTF-16 and a byte order mark are accepted. An id such as 1.23457E+15 is refused: the spreadsheet has lost its digits.
 
-An interrupted import says how many lines the server has acknowledged, and which lines may or may not have taken effect. It can be run again: plants that already exist stay as they are. It exits with 130.
+An interrupted import says how many lines the server has acknowledged, and which lines may or may not have taken effect. It can be run again: plants that are already as they should be stay so, and a line with if_version that was imported fails. It exits with 130.
 
 With --mode replace and delete a line may have a member, or in CSV a column, if_version: a version that export --details shows. The line fails if the plant has another, or is not there.
 
@@ -81,6 +81,7 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	file.Mode = plantstore.ImportMode(c.Mode)
 	run := newImportRun(file, format.Noun(), std.err)
+	run.trial = c.DryRun
 	run.withMode = c.DryRun || file.Mode != plantstore.ImportCreate
 	if c.Errors != "" {
 		if err := c.openErrors(run, info); err != nil {
@@ -179,6 +180,7 @@ type importRun struct {
 	*upload.Upload
 	noun     string // the name of a record
 	withMode bool   // more than creating is reported
+	trial    bool   // nothing is written
 	show     io.Writer
 	shown    int64               // failures
 	failures *upload.FailureFile // nil if none is wanted
@@ -268,7 +270,9 @@ func (r *importRun) stopped(ctx context.Context, source string, err error) error
 // summariseFailures says where to find the failures that were not shown.
 func (r *importRun) summariseFailures(file string) {
 	if file == "" {
-		if more := r.Refused - r.shown; more > 0 {
+		if more := r.Refused - r.shown; more > 0 && r.trial {
+			fmt.Fprintf(r.show, "%d more would fail\n", more)
+		} else if more > 0 {
 			fmt.Fprintf(r.show, "%d more failed: use --errors FILE to get all of them, with their reasons\n", more)
 		}
 		return

@@ -118,7 +118,8 @@ type Writer struct {
 type batch struct {
 	since   time.Time // when the first write arrived
 	writes  []plantstore.Write
-	bytes   int // length of their text
+	partial bool // is done when the store has applied its first part
+	bytes   int  // length of their text
 	patches int
 	done    chan struct{}
 	results []plantstore.Result
@@ -321,7 +322,7 @@ func (w *Writer) commit(b *batch) (took time.Duration) {
 	start := time.Now()
 	b.err = w.apply(b)
 	took = time.Since(start)
-	if b.err == nil && len(b.results) != len(b.writes) {
+	if b.err == nil && len(b.results) != len(b.writes) && !(b.partial && 0 < len(b.results) && len(b.results) < len(b.writes)) {
 		b.err = fmt.Errorf("%w: %d results for %d writes", plantstore.ErrUntrusted, len(b.results), len(b.writes))
 	}
 	if b.err == nil && w.opts.Observe != nil {
@@ -358,20 +359,21 @@ func (w *Writer) apply(b *batch) error {
 		} else {
 			b.results = append(b.results, results...)
 		}
-		if len(results) == 0 || len(b.results) >= len(b.writes) {
+		if b.partial || len(results) == 0 || len(b.results) >= len(b.writes) {
 			return nil
 		}
 	}
 }
 
 // Import applies the writes of an import, in order, in as many batches as it
-// takes to let single writes through between them, and returns a result for each
-// once all are durable. After an error, results holds those of the writes that
+// takes to let single writes through between them, also between the parts into which the store
+// splits a batch, and returns a result for each once all are durable. After an error, results holds those of the writes that
 // were applied. The writes must not be changed in the meantime.
 func (w *Writer) Import(ctx context.Context, writes []plantstore.Write) (results []plantstore.Result, err error) {
 	for len(writes) > 0 {
 		n := importBatch(writes, int(w.importSize.Load()))
 		b := newBatch(writes[:n])
+		b.partial = true
 		if w.opts.Tracer != nil && w.opts.Tracer.Traced(ctx) {
 			b.traced = []context.Context{ctx}
 		}
@@ -381,7 +383,7 @@ func (w *Writer) Import(ctx context.Context, writes []plantstore.Write) (results
 		if err != nil {
 			return results, err
 		}
-		writes = writes[n:]
+		writes = writes[len(b.results):]
 	}
 	return results, nil
 }

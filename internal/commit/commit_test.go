@@ -1033,6 +1033,39 @@ func TestSingleWritesLetAnImportThrough(t *testing.T) {
 	})
 }
 
+// The parts into which a store splits a batch of an import are batches of their own: single writes
+// come between them, and each has the whole store timeout.
+func TestImportsWaitBetweenParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *Writer
+		var single *pending
+		var order []string
+		parts := 0
+		w, stop := run(t, applier(func(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
+			order = append(order, ids(batch))
+			if len(batch) == 1 && batch[0].Plant.ID == 9 {
+				return make([]plantstore.Result, 1), nil
+			}
+			if parts++; parts == 1 {
+				single = begin(w, create(9))
+			}
+			time.Sleep(20 * time.Second) // on the bubble's clock
+			return make([]plantstore.Result, min(2, len(batch))), ctx.Err()
+		}), Options{StoreTimeout: 30 * time.Second})
+		results, err := w.Import(t.Context(), []plantstore.Write{create(1), create(2), create(3), create(4), create(5)})
+		if err != nil || len(results) != 5 {
+			t.Errorf("%d results, %v", len(results), err)
+		}
+		single.want(t, nil)
+		if len(order) != 4 || order[1] != ids([]plantstore.Write{create(9)}) {
+			t.Errorf("the batches were %v", order)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 // sized is a store that takes a given time for every batch, and records its size.
 type sized struct {
 	takes time.Duration

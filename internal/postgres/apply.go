@@ -44,11 +44,12 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 			return results, orRetry(err, ctx.Err() != nil)
 		}
 	}
-	p := newPlan(batch, s.lastTime.Load()+1)
+	p := newPlan(batch[:min(len(batch), s.planSize())], s.lastTime.Load()+1)
 	for delays := fastDelays; ; {
 		err := s.withConn(ctx, s.write, s.callTimeout, p.transact)
 		if err == nil {
 			s.sawTime(p.time)
+			s.foundText.Store(p.foundText)
 			if onlyCreates {
 				s.idsTaken.Store(slices.ContainsFunc(p.results, func(r plantstore.Result) bool { return r.EventType() == "" }))
 			}
@@ -58,6 +59,13 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 			return nil, orRetry(err, p.maybeCommitted() || ctx.Err() != nil)
 		}
 	}
+}
+
+// planSize returns how many writes a plan may have: it reads the plants that they find, which may
+// be large. Those that the last plan found say how large they are.
+func (s *Store) planSize() int {
+	const least = 64
+	return max(least, int(2*segmentSize/max(1, s.foundText.Load())))
 }
 
 // orRetry makes an error ErrRetry if the outcome of the batch is unknown.

@@ -160,6 +160,31 @@ func TestDeletedPlantsAreNotKept(t *testing.T) {
 	}
 }
 
+// What a plan reads is bounded: once it has found large plants, the next one has fewer writes.
+func TestPlansOfLargePlantsAreSmall(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	const n = 300
+	query(t, url, fmt.Sprintf("INSERT INTO stored_plants SELECT i, repeat('x', 1 << 17), NULL FROM generate_series(1, %d) AS i", n))
+	var batch []plantstore.Write
+	for i := range n {
+		batch = append(batch, remove(plantstore.ID(i+1)))
+	}
+	if size := s.planSize(); size < n {
+		t.Errorf("the first plan has %d writes at most", size)
+	}
+	apply(t, s, batch[:40]...)
+	if size := s.planSize(); size != 64 {
+		t.Errorf("after plants of 128 KiB, a plan has %d writes, want 64", size)
+	}
+	apply(t, s, batch[40:]...)
+	apply(t, s, create(plant(1, "fern")), replace(plant(1, "rose"), nil))
+	apply(t, s, replace(plant(1, "fern"), nil))
+	if size := s.planSize(); size < 1<<20 {
+		t.Errorf("after a small plant, a plan has %d writes", size)
+	}
+}
+
 // TestLogOfManyEvents has a log whose numbers do not fit into 32 bits.
 func TestLogOfManyEvents(t *testing.T) {
 	url := pgtest.Fresh(t)

@@ -47,6 +47,8 @@ type plan struct {
 	attempts [][]plantstore.Result // the results of each transaction that may have been committed
 	logged   []loggedPlant         // what the log gets of each write that changes something
 	rows     []*row                // in ascending order of id
+	// foundText is how many bytes of text the plants that were found have, on average.
+	foundText int64
 }
 
 // loggedPlant is a plant after a change, or before a deletion.
@@ -174,12 +176,14 @@ func (p *plan) setVersions() {
 // all writes are creates: those change no plant.
 func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	p.results = make([]plantstore.Result, len(p.batch))
+	var text, plants int64
 	decide := func(found pgx.Rows) error {
 		for found.Next() {
 			current, err := rowStored(found)
 			if err != nil {
 				return err
 			}
+			text, plants = text+int64(current.TextSize()), plants+1
 			i, _ := slices.BinarySearchFunc(p.rows, current.ID, func(r *row, id plantstore.ID) int { return cmp.Compare(r.id, id) })
 			p.decide(p.rows[i], &current)
 		}
@@ -199,6 +203,7 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 	if err := c.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
+	p.foundText = text / max(1, plants)
 	if n := p.fits(); n < len(p.batch) {
 		p.reset(p.batch[:n])
 		if _, err := c.Exec(ctx, "ROLLBACK"); err != nil {

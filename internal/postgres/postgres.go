@@ -117,9 +117,10 @@ type Store struct {
 
 	roundTrip atomic.Int64 // see RoundTrip
 
-	lastTime atomic.Int64 // the time of the last event that this server knows
-	idsTaken atomic.Bool  // the last batch of creates had an id that was taken
-	changes  rules.Notifier
+	lastTime  atomic.Int64 // the time of the last event that this server knows
+	foundText atomic.Int64 // bytes of text of each plant that the last plan found, on average
+	idsTaken  atomic.Bool  // the last batch of creates had an id that was taken
+	changes   rules.Notifier
 
 	// logAge and logBytes say how much of the log is kept.
 	logAge   time.Duration

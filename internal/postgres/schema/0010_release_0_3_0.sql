@@ -86,7 +86,9 @@ BEGIN
   END IF;
   IF last.time >= new_time THEN
     later := last.time + 1;
-    UPDATE stored_plants SET updated = later WHERE id = ANY (new_id) AND updated = new_time;
+    IF batch IS NOT NULL THEN -- or it is about a token
+      UPDATE stored_plants SET updated = later WHERE id = ANY (new_id) AND updated = new_time;
+    END IF;
     new_time := later;
   END IF;
   size := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
