@@ -102,6 +102,8 @@ func TestNoConnectionIsLeft(t *testing.T) {
 		}
 		return nil
 	})
+	// What the store said a moment ago may still be the answer.
+	testenv.WaitFor(t, "/readyz to notice", func() bool { return s.send(t, "GET", "/readyz", "").status == http.StatusServiceUnavailable })
 	for what, send := range map[string]func() reply{
 		"a create": func() reply { return s.create(t, `{"id":1,"name":"Fern"}`) },
 		"a get":    func() reply { return s.call(t, "GET", "/1", "") },
