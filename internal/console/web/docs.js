@@ -24,6 +24,10 @@ function addNames() {
       element.setAttribute('aria-label', name);
     }
   }
+  // A parameter with few values.
+  for (const element of place.querySelectorAll('[data-param-name] select:not([aria-label])')) {
+    element.setAttribute('aria-label', element.closest('tr')?.getAttribute('data-param-name') ?? '');
+  }
   // As headings, these skip a level.
   place.querySelectorAll('.models > h4').forEach((element) => element.setAttribute('aria-level', '2'));
   place.querySelectorAll('.modal-ux h6').forEach((element) => element.setAttribute('aria-level', '5'));
