@@ -1,9 +1,12 @@
 package plantstore
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -92,14 +95,14 @@ type Plants interface {
 	// Plant returns the plant with this id, or ErrNoPlant.
 	Plant(ctx context.Context, id ID) (StoredPlant, error)
 
-	// List returns one page of the plants that match the query, in ascending
-	// order of id. It does a bounded amount of work, so a page may have fewer
-	// plants than the limit and still not be the last.
+	// List returns one page of the plants that match the query, in its order. It
+	// does a bounded amount of work, so a page may have fewer plants than the limit
+	// and still not be the last.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Scan yields every plant that matches the query, in ascending order of id,
-	// from one snapshot: it neither sees nor blocks concurrent writes. It ignores
-	// the query's limit. After an error it yields nothing more.
+	// Scan yields every plant that matches the query, in its order, from one
+	// snapshot: it neither sees nor blocks concurrent writes. It ignores the query's
+	// limit. After an error it yields nothing more.
 	//
 	// If at is not nil, it is set to the snapshot's position in the log of changes
 	// before the first plant is yielded.
@@ -326,15 +329,26 @@ func (r Result) EventType() EventType {
 // MaxIDs is how many ids a [Query] may have.
 const MaxIDs = 1000
 
+// MaxTags is how many tags a [Query] may have.
+const MaxTags = 32
+
 // Query selects plants.
 type Query struct {
 	// IDs, if not nil, selects plants with these ids: MaxIDs at most, in ascending order, and
-	// different ones. Tag and Contains must then be absent.
+	// different ones. Everything else that selects plants, and Order, must then be absent.
 	IDs []ID
-	// After, if not nil, selects plants with a greater id.
+	// Order is the order of the plants. If it is empty, it is ByID.
+	Order Order
+	// After, if not nil, selects plants that come after this id in the order.
 	After *ID
-	// Tag, if present, selects plants with exactly this tag.
-	Tag Tag
+	// Tag, Tags, TagPrefix and Untagged select plants by their tags. A plant is selected if
+	// one of them does, or if all of them are absent: Tag, if present, and Tags, MaxTags at
+	// most, select plants with exactly these tags, TagPrefix, if not nil, those with a tag
+	// that begins with it, and Untagged those without a tag.
+	Tag       Tag
+	Tags      []string
+	TagPrefix *string
+	Untagged  bool
 	// Contains, if not empty, selects plants whose name contains every word of this
 	// text, in any order, ignoring case and diacritics.
 	Contains string
@@ -345,9 +359,78 @@ type Query struct {
 	Details bool
 }
 
+// Order is an order of plants.
+type Order string
+
+// The orders.
+const (
+	ByID           Order = "id"
+	ByIDDescending Order = "-id"
+)
+
+// Orders lists every order.
+func Orders() []Order { return []Order{ByID, ByIDDescending} }
+
+// Descending reports whether the order is the reverse of another.
+func (o Order) Descending() bool { return strings.HasPrefix(string(o), "-") }
+
+// First returns the first id that comes after After, and whether there is one.
+func (q *Query) First() (ID, bool) {
+	switch {
+	case q.After != nil:
+		return q.Following(*q.After)
+	case q.Order.Descending():
+		return math.MaxInt64, true
+	}
+	return math.MinInt64, true
+}
+
+// Following returns the id that comes after another one, and whether there is one.
+func (q *Query) Following(id ID) (ID, bool) {
+	if q.Order.Descending() {
+		return id - 1, id > math.MinInt64
+	}
+	return id + 1, id < math.MaxInt64
+}
+
+// CompareIDs returns a negative number if a comes before b, and a positive one if it comes after.
+func (q *Query) CompareIDs(a, b ID) int {
+	if q.Order.Descending() {
+		return cmp.Compare(b, a)
+	}
+	return cmp.Compare(a, b)
+}
+
 // Filtered reports whether the query selects plants by their contents, so that answering it
 // may examine many more than it selects.
-func (q Query) Filtered() bool { return q.Tag.present || q.Contains != "" }
+func (q *Query) Filtered() bool { return q.ByTag() || q.Contains != "" }
+
+// ByTag reports whether the query selects plants by their tags.
+func (q *Query) ByTag() bool {
+	return q.Tag.present || len(q.Tags) > 0 || q.TagPrefix != nil || q.Untagged
+}
+
+// ExactTags returns the tags of Tag and Tags in the order of their bytes, each once.
+func (q *Query) ExactTags() []string {
+	tags := slices.Clone(q.Tags)
+	if q.Tag.present {
+		tags = append(tags, q.Tag.text)
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
+}
+
+// SelectsTag reports whether the query selects plants with this tag, or without one if it is
+// absent.
+func (q *Query) SelectsTag(t Tag) bool {
+	switch {
+	case !q.ByTag():
+		return true
+	case !t.present:
+		return q.Untagged
+	}
+	return t == q.Tag || slices.Contains(q.Tags, t.text) || q.TagPrefix != nil && strings.HasPrefix(t.text, *q.TagPrefix)
+}
 
 // Page is one page of plants.
 type Page struct {

@@ -369,8 +369,7 @@ func (c *Client) announce(header http.Header) {
 	}
 }
 
-// Page returns one page of the plants that match the query, in ascending order of
-// id. It may have fewer than the limit and still not be the last. A limit of 0 means
+// Page returns one page of the plants that match the query, in its order. It may have fewer than the limit and still not be the last. A limit of 0 means
 // the server's default, and the server caps a limit that is too large. The limit of a query
 // with ids is ignored.
 func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
@@ -385,11 +384,10 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 	case q.IDs == nil && q.Limit != 0:
 		params.Set("limit", strconv.Itoa(q.Limit))
 	}
-	return ask(ctx, c, what, http.MethodGet, withParams("/plants", params), nil, func(r *response) (plantstore.Page, error) { return r.page(q.After) })
+	return ask(ctx, c, what, http.MethodGet, withParams("/plants", params), nil, func(r *response) (plantstore.Page, error) { return r.page(&q) })
 }
 
-// List yields every plant that matches the query, in ascending order of id, one page at a
-// time. The limit is the size of a page; 0 means 1000. A plant that is written in the
+// List yields every plant that matches the query, in its order, one page at a time. The limit is the size of a page; 0 means 1000. A plant that is written in the
 // meantime may or may not be seen: [Client.Export] reads one snapshot. After an error it
 // yields nothing more.
 func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.StoredPlant, error] {

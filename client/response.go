@@ -28,8 +28,20 @@ func queryParams(q plantstore.Query) (url.Values, error) {
 	} else if q.After != nil {
 		params.Set("after", q.After.String())
 	}
+	if q.Order != "" && q.Order != plantstore.ByID {
+		params.Set("order", string(q.Order))
+	}
 	if text, ok := q.Tag.Text(); ok {
 		params.Set("tag", text)
+	}
+	for _, tag := range q.Tags {
+		params.Add("tag", tag)
+	}
+	if q.TagPrefix != nil {
+		params.Set("tag_prefix", *q.TagPrefix)
+	}
+	if q.Untagged {
+		params.Set("untagged", "true")
 	}
 	if q.Contains != "" {
 		params.Set("q", q.Contains)
@@ -43,8 +55,10 @@ func queryParams(q plantstore.Query) (url.Values, error) {
 // checkParams refuses text that a URL cannot express.
 func checkParams(params url.Values) error {
 	for name, values := range params {
-		if !utf8.ValidString(values[0]) {
-			return plantstore.Errorf(plantstore.ErrParameter, "%q must be valid UTF-8, got %q", name, plantstore.Shorten(values[0]))
+		for _, value := range values {
+			if !utf8.ValidString(value) {
+				return plantstore.Errorf(plantstore.ErrParameter, "%q must be valid UTF-8, got %q", name, plantstore.Shorten(value))
+			}
 		}
 	}
 	return nil
@@ -208,9 +222,9 @@ func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Val
 	return value, nil
 }
 
-// page reads a page of plants after the given one. The link to the next page has the id of its
-// last plant, or else the remaining ids.
-func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) {
+// page reads a page of a query. The link to the next page has the id of its last plant, or else
+// the remaining ids.
+func (r *response) page(q *plantstore.Query) (page plantstore.Page, err error) {
 	if page.Plants, err = decodeBody(r, wire.DecodeStored); err != nil {
 		return page, err
 	}
@@ -227,8 +241,8 @@ func (r *response) page(after *plantstore.ID) (page plantstore.Page, err error) 
 	if first != "" {
 		next--
 	}
-	if after != nil && next <= *after {
-		return page, fmt.Errorf("the next page starts after %d, but this page already started after %d", next, *after)
+	if q.After != nil && q.CompareIDs(next, *q.After) <= 0 {
+		return page, fmt.Errorf("the next page starts after %d, but this page already started after %d", next, *q.After)
 	}
 	page.Next = &next
 	return page, nil

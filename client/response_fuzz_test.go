@@ -41,7 +41,7 @@ func FuzzResponse(f *testing.F) {
 		if p, err := r.plant(); err == nil {
 			wantPlants(t, append(append([]byte("["), body...), ']'), []plantstore.Plant{p}, false)
 		}
-		page, err := r.page(nil)
+		page, err := r.page(new(plantstore.Query))
 		if err == nil {
 			var plants []plantstore.Plant
 			for _, p := range page.Plants {

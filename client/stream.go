@@ -19,8 +19,7 @@ import (
 // streamBuffer is the size of the buffers that streams are sent and received with.
 const streamBuffer = 64 << 10
 
-// Export yields every plant that matches the query, in ascending order of id, from
-// one snapshot. The query's limit is ignored. After an error, for example when the
+// Export yields every plant that matches the query, in its order, from one snapshot. The query's limit is ignored. After an error, for example when the
 // export is cut off, it yields nothing more. A server may cut off an export whose
 // reader does not keep up.
 func (c *Client) Export(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.StoredPlant, error] {

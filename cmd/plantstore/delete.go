@@ -17,12 +17,12 @@ type deleteCommand struct {
 	ID *plantstore.ID `arg:"" optional:"" placeholder:"ID" help:"The plant's id."`
 	conditionFlags
 	searchFlags
-	Yes    bool `help:"With --tag or --q: do not ask."`
-	DryRun bool `help:"With --tag or --q: delete nothing, and say how many plants would be deleted."`
+	Yes    bool `help:"With a filter: do not ask."`
+	DryRun bool `help:"With a filter: delete nothing, and say how many plants would be deleted."`
 }
 
 func (deleteCommand) Help() string {
-	return `Deletes one plant, or with --tag or --q all plants that match, after it has said how many they are and asked. A plant that somebody changes in the meantime is left alone, and the exit code is then 1. Without a terminal to ask on, it needs --yes; otherwise it deletes nothing and exits with 2. ` + tokenHelp + `
+	return `Deletes one plant, or with a filter (--tag, --tag-prefix, --untagged, --q) all plants that match, after it has said how many they are and asked. A plant that somebody changes in the meantime is left alone, and the exit code is then 1. Without a terminal to ask on, it needs --yes; otherwise it deletes nothing and exits with 2. ` + tokenHelp + `
 
 Examples:
   plantstore delete 1
@@ -31,13 +31,13 @@ Examples:
 }
 
 func (c *deleteCommand) Run(ctx context.Context, std streams) error {
-	_, tagged := c.Tag.Text()
-	search := tagged || match.Words(c.Contains) > 0
+	query := c.query()
+	search := query.ByTag() || match.Words(c.Contains) > 0
 	switch {
 	case c.ID == nil && !search:
-		return usage("give the id of a plant, or --tag or --q to delete all that match")
-	case c.ID != nil && (tagged || c.Contains != "" || c.Yes || c.DryRun):
-		return usage("an id cannot be combined with --tag, --q, --yes or --dry-run")
+		return usage("give the id of a plant, or --tag, --tag-prefix, --untagged or --q to delete all that match")
+	case c.ID != nil && (query.ByTag() || c.Contains != "" || c.Yes || c.DryRun):
+		return usage("an id cannot be combined with --tag, --tag-prefix, --untagged, --q, --yes or --dry-run")
 	case c.ID == nil && c.IfMatch != nil:
 		return usage("--if-match needs the id of a plant")
 	case search && !c.Yes && !c.DryRun && !cli.IsTerminal(std.in):
@@ -63,7 +63,7 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 
 func (c *deleteCommand) deleteMatches(ctx context.Context, api *client.Client, std streams) error {
 	progress := newProgress(std.err, "found", "plant", -1, false)
-	found, err := upload.Find(ctx, api, plantstore.Query{Tag: c.Tag, Contains: c.Contains}, func(plants int64) { progress.update(plants, plants) })
+	found, err := upload.Find(ctx, api, c.query(), func(plants int64) { progress.update(plants, plants) })
 	progress.finish()
 	if err != nil {
 		return interruption(ctx, "the search", err)

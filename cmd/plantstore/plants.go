@@ -159,18 +159,27 @@ func known(at time.Time) string {
 
 // searchFlags say which plants a command is about.
 type searchFlags struct {
-	Tag      plantstore.Tag `placeholder:"TAG" help:"Only plants with exactly this tag."`
-	Contains string         `name:"q" placeholder:"TEXT" help:"Only plants whose name contains every word of this text, ignoring case and diacritics."`
+	Tag       []string `sep:"none" placeholder:"TAG" help:"Only plants with exactly this tag, or, if it is given several times, with any of these tags."`
+	TagPrefix *string  `placeholder:"TEXT" help:"Only plants with a tag that begins with this text. Beside --tag and --untagged, also those."`
+	Untagged  bool     `help:"Only plants without a tag. Beside --tag and --tag-prefix, also those."`
+	Contains  string   `name:"q" placeholder:"TEXT" help:"Only plants whose name contains every word of this text, ignoring case and diacritics."`
+}
+
+func (f searchFlags) query() plantstore.Query {
+	return plantstore.Query{Tags: f.Tag, TagPrefix: f.TagPrefix, Untagged: f.Untagged, Contains: f.Contains}
 }
 
 // filterFlags say which plants a list or an export contains.
 type filterFlags struct {
 	searchFlags
-	After *plantstore.ID `placeholder:"ID" help:"Only plants with a greater id."`
+	Order plantstore.Order `enum:"id,-id" default:"id" placeholder:"ORDER" help:"The order of the plants: id, or -id for the greatest id first (${default})."`
+	After *plantstore.ID   `placeholder:"ID" help:"Only plants that come after this id in the order."`
 }
 
 func (f filterFlags) query() plantstore.Query {
-	return plantstore.Query{Tag: f.Tag, Contains: f.Contains, After: f.After}
+	query := f.searchFlags.query()
+	query.Order, query.After = f.Order, f.After
+	return query
 }
 
 type listCommand struct {
@@ -185,6 +194,8 @@ func (listCommand) Help() string {
 
 Examples:
   plantstore list --q 'deliciosa monst'
+  plantstore list --order=-id --limit 10
+  plantstore list --tag tropical --tag shade --untagged
   plantstore list --tag tropical --limit 0 | jq '.[].name'`
 }
 

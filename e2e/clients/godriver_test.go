@@ -130,10 +130,16 @@ func conditionArg(args map[string]any) *plantstore.Condition {
 func queryArg(args map[string]any) plantstore.Query {
 	q := plantstore.Query{
 		After: idArg(args, "after"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit")),
-		Details: arg[bool](args, "details"),
+		Details: arg[bool](args, "details"), Order: plantstore.Order(arg[string](args, "order")), Untagged: arg[bool](args, "untagged"),
 	}
 	if tag, ok := args["tag"].(string); ok {
 		q.Tag = plantstore.NewTag(tag)
+	}
+	for _, tag := range arg[[]any](args, "tag") {
+		q.Tags = append(q.Tags, tag.(string))
+	}
+	if prefix, ok := args["tagPrefix"].(string); ok {
+		q.TagPrefix = &prefix
 	}
 	if ids, ok := args["ids"].([]any); ok {
 		q.IDs = []plantstore.ID{}

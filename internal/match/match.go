@@ -15,10 +15,7 @@ import (
 // its name. The function is not safe for concurrent use.
 func Filter(q plantstore.Query) func(plantstore.Plant) bool {
 	name := New(q.Contains)
-	_, tagged := q.Tag.Text()
-	return func(p plantstore.Plant) bool {
-		return (!tagged || p.Tag == q.Tag) && name.Match(p.Name)
-	}
+	return func(p plantstore.Plant) bool { return q.SelectsTag(p.Tag) && name.Match(p.Name) }
 }
 
 // Matcher reports whether names contain all words of a text, ignoring case and diacritics.

@@ -366,6 +366,27 @@ func (g *Generation) From(first plantstore.ID, seq int64, chunk []Entry) []Entry
 	return chunk
 }
 
+// backFrom is From backwards, in descending order of id to the first.
+func (g *Generation) backFrom(first plantstore.ID, seq int64, chunk []Entry) []Entry {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	last := g.row(seq)
+	g.entries.Descend(Entry{ID: first}, func(e Entry) bool {
+		n := len(chunk)
+		switch {
+		case e.row > last:
+		case n > 0 && chunk[n-1].ID == e.ID:
+			chunk[n-1] = e // it is newer
+		case n == cap(chunk):
+			return false
+		default:
+			chunk = append(chunk, e)
+		}
+		return true
+	})
+	return chunk
+}
+
 // NextTag returns the first tag that is not before from.
 func (g *Generation) NextTag(from string) (next string, ok bool) {
 	g.mu.RLock()
@@ -463,29 +484,49 @@ func (u *Unflushed) NextTag(from string) (next string, ok bool) {
 // chunkSize is how many entries a cursor takes from a generation at once.
 const chunkSize = 128
 
-// cursor iterates over the entries of a generation in order of id.
+// cursor iterates over the entries of a generation in the order of a query, which is that of
+// their ids.
 type cursor struct {
 	gen   *Generation
 	seq   int64
-	tag   uint32 // the tag that an entry must have
+	query *plantstore.Query
+	tags  []uint32 // the numbers of the query's tags, untagged included
 	chunk []Entry
 	at    int // in chunk
 }
 
-func newCursor(gen *Generation, first plantstore.ID, seq int64, tag string) *cursor {
-	c := &cursor{gen: gen, seq: seq}
-	if gen != nil {
-		c.tag = gen.findTag(tag).number
-		c.chunk = gen.From(first, seq, make([]Entry, 0, chunkSize))
+func newCursor(gen *Generation, first plantstore.ID, seq int64, q *plantstore.Query) *cursor {
+	c := &cursor{gen: gen, seq: seq, query: q}
+	if gen == nil {
+		return c
 	}
+	for _, tag := range q.ExactTags() {
+		c.tags = append(c.tags, gen.findTag(tag).number)
+	}
+	if q.Untagged {
+		c.tags = append(c.tags, untagged)
+	}
+	c.chunk = make([]Entry, 0, chunkSize)
+	c.read(first)
 	return c
+}
+
+// read reads the entries from an id on.
+func (c *cursor) read(first plantstore.ID) {
+	if c.query.Order.Descending() {
+		c.chunk = c.gen.backFrom(first, c.seq, c.chunk[:0])
+	} else {
+		c.chunk = c.gen.From(first, c.seq, c.chunk[:0])
+	}
+	c.at = 0
 }
 
 // peek returns the next entry.
 func (c *cursor) peek() (Entry, bool) {
-	if c.at == len(c.chunk) && len(c.chunk) == cap(c.chunk) && c.at > 0 && c.chunk[c.at-1].ID < math.MaxInt64 {
-		c.chunk = c.gen.From(c.chunk[c.at-1].ID+1, c.seq, c.chunk[:0])
-		c.at = 0
+	if c.at == len(c.chunk) && len(c.chunk) == cap(c.chunk) && c.at > 0 {
+		if next, ok := c.query.Following(c.chunk[c.at-1].ID); ok {
+			c.read(next)
+		}
 	}
 	if c.at == len(c.chunk) {
 		return Entry{}, false
@@ -493,18 +534,35 @@ func (c *cursor) peek() (Entry, bool) {
 	return c.chunk[c.at], true
 }
 
+// selects reports whether the query selects the plant of an entry by its tag.
+func (c *cursor) selects(e Entry) bool {
+	switch {
+	case e.Deleted():
+		return false
+	case !c.query.ByTag() || slices.Contains(c.tags, e.tag):
+		return true
+	}
+	return c.query.TagPrefix != nil && e.tag >= firstTag && strings.HasPrefix(c.gen.tagText(e.tag), *c.query.TagPrefix)
+}
+
+// tagText returns the text of the tag with a number.
+func (g *Generation) tagText(number uint32) string {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.texts[number-firstTag]
+}
+
 // Merge iterates over the plants of both generations. If both have an entry for a plant, it
 // returns the active one's.
 type Merge struct {
 	active, frozen *cursor
-	tagged         bool
+	query          *plantstore.Query
 }
 
-// From returns the plants that have entries, as of row seq, from the first id on. If there
-// is a tag, only plants with it match.
-func (u *Unflushed) From(first plantstore.ID, seq int64, tag plantstore.Tag) Merge {
-	text, tagged := tag.Text()
-	return Merge{newCursor(u.Active, first, seq, text), newCursor(u.Frozen, first, seq, text), tagged}
+// From returns the plants that have entries, as of row seq, in the order of a query, from the
+// first id on. Only plants with a tag that the query selects match.
+func (u *Unflushed) From(first plantstore.ID, seq int64, q *plantstore.Query) Merge {
+	return Merge{newCursor(u.Active, first, seq, q), newCursor(u.Frozen, first, seq, q), q}
 }
 
 // Next returns the id of the next plant, and the plant if it exists and has the tag, and
@@ -513,7 +571,7 @@ func (m Merge) Next() (id plantstore.ID, match *plantstore.StoredPlant, ok bool)
 	a, inActive := m.active.peek()
 	e, inFrozen := m.frozen.peek()
 	from := m.frozen
-	if inActive && (!inFrozen || a.ID <= e.ID) {
+	if inActive && (!inFrozen || m.query.CompareIDs(a.ID, e.ID) <= 0) {
 		if inFrozen && e.ID == a.ID {
 			m.frozen.at++
 		}
@@ -522,7 +580,7 @@ func (m Merge) Next() (id plantstore.ID, match *plantstore.StoredPlant, ok bool)
 		return 0, nil, false
 	}
 	from.at++
-	if !e.Deleted() && (!m.tagged || e.tag == from.tag) {
+	if from.selects(e) {
 		match = new(from.gen.Plant(e))
 	}
 	return e.ID, match, true

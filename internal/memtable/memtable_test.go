@@ -93,27 +93,10 @@ func (h *history) compare(t *testing.T, seq int64) {
 		}
 	}
 	for _, tag := range tags {
-		first := plantstore.ID(h.IntN(40) - 20)
-		var got, expected []plantstore.ID
-		m := h.mem.From(first, seq, tag)
-		for id, plant, ok := m.Next(); ok; id, plant, ok = m.Next() {
-			if plant != nil {
-				got = append(got, id)
-			}
-			if plant != nil && *plant != plantOf(want[id]) {
-				t.Fatalf("plant %d at row %d: %.40v, want %.40v", id, seq, plant, want[id])
-			}
+		for _, order := range plantstore.Orders() {
+			h.comparePlants(t, seq, want, plantstore.Query{Order: order, Tag: tag})
 		}
 		text, tagged := tag.Text()
-		for id, state := range want {
-			if id >= first && !state.Deleted && (!tagged || state.After == tag) {
-				expected = append(expected, id)
-			}
-		}
-		slices.Sort(expected)
-		if !slices.Equal(got, expected) {
-			t.Fatalf("plants of tag %q from %d on, at row %d: %v, want %v", text, first, seq, got, expected)
-		}
 		if !tagged {
 			continue
 		}
@@ -130,6 +113,39 @@ func (h *history) compare(t *testing.T, seq int64) {
 				t.Fatalf("the plants that have got or lost tag %q, %v, lack %d", text, changed, c.ID)
 			}
 		}
+	}
+}
+
+// comparePlants compares the plants that a query selects.
+func (h *history) comparePlants(t *testing.T, seq int64, want map[plantstore.ID]memtable.Change, q plantstore.Query) {
+	t.Helper()
+	switch h.IntN(4) {
+	case 0:
+		q.Tags = []string{"", "no such tag"}
+	case 1:
+		q.TagPrefix = new(tags[h.IntN(len(tags))].String())
+	case 2:
+		q.Untagged = true
+	}
+	first := plantstore.ID(h.IntN(40) - 20)
+	var got, expected []plantstore.ID
+	m := h.mem.From(first, seq, &q)
+	for id, plant, ok := m.Next(); ok; id, plant, ok = m.Next() {
+		if plant != nil {
+			got = append(got, id)
+		}
+		if plant != nil && *plant != plantOf(want[id]) {
+			t.Fatalf("plant %d at row %d: %.40v, want %.40v", id, seq, plant, want[id])
+		}
+	}
+	for id, state := range want {
+		if q.CompareIDs(id, first) >= 0 && !state.Deleted && q.SelectsTag(state.After) {
+			expected = append(expected, id)
+		}
+	}
+	slices.SortFunc(expected, q.CompareIDs)
+	if !slices.Equal(got, expected) {
+		t.Fatalf("the plants of %+v from %d on, at row %d: %v, want %v", q, first, seq, got, expected)
 	}
 }
 

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"iter"
-	"math"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -31,17 +33,40 @@ const (
 	// storedColumns are the columns that rowStored reads.
 	storedColumns = `id, name, tag, updated, n, coalesce(created, updated)`
 
-	selectPage = ` FROM stored_plants WHERE id >= $1 ORDER BY id LIMIT $2`
-	selectIDs  = ` FROM stored_plants WHERE id >= $1 AND id = ANY ($3::bigint[]) ORDER BY id LIMIT $2`
-	// selectTagged expresses = by >= and <=, so that only the index on tags provides
-	// the requested order. Otherwise the planner may go through all plants in the hope
-	// of finding enough with the tag early, and a rare tag takes it to the end.
-	selectTagged = ` FROM stored_plants
+	// In these statements, >>= and <<= compare in the order of the query, and << is its direction.
+	selectPage = ` FROM stored_plants WHERE id >>= $1 ORDER BY id << LIMIT $2`
+	selectIDs  = ` FROM stored_plants WHERE id >>= $1 AND id = ANY ($3::bigint[]) ORDER BY id << LIMIT $2`
+	// whereTagged has up to $2 plants, from $1 on, whose tags have the start %[1]s. It expresses = by >= and <=, so that only the index on tags provides the requested order. Otherwise the
+	// planner may go through all plants in the hope of finding enough with the tag early, and a rare
+	// tag takes it to the end.
+	whereTagged = `FROM stored_plants
 		WHERE tag IS NOT NULL
-			AND ((left(tag, 100) COLLATE "C"), id) >= (left($3, 100), $1)
-			AND (left(tag, 100) COLLATE "C") <= left($3, 100)
-		ORDER BY (left(tag, 100) COLLATE "C"), id LIMIT $2`
+			AND ((left(tag, 100) COLLATE "C"), id) >>= (%[1]s, $1)
+			AND (left(tag, 100) COLLATE "C") <<= %[1]s
+		ORDER BY (left(tag, 100) COLLATE "C") <<, id << LIMIT $2`
 )
+
+var (
+	selectTagged = " " + fmt.Sprintf(whereTagged, "left($3, 100)")
+	// selectAnyTagged has plants whose tags have one of the starts $3. OFFSET 0 has the planner look up each
+	// of the plants found.
+	selectAnyTagged = ` FROM (
+			SELECT found.id AS next FROM unnest($3::text[]) AS wanted (start), LATERAL (SELECT id ` + fmt.Sprintf(whereTagged, "wanted.start") + `) AS found
+			ORDER BY found.id << LIMIT $2
+		) AS page, LATERAL (SELECT * FROM stored_plants WHERE id = page.next OFFSET 0) AS plant ORDER BY page.next <<`
+
+	// selectTaggedFrom has the ids of up to $3 plants whose tags have a start from $1 on, and before
+	// $2 if that is not NULL.
+	selectTaggedFrom = `SELECT id FROM stored_plants
+		WHERE tag IS NOT NULL AND (left(tag, 100) COLLATE "C") >= left($1, 100) AND ($2::text IS NULL OR (left(tag, 100) COLLATE "C") < $2)
+		ORDER BY (left(tag, 100) COLLATE "C"), id LIMIT $3`
+
+	ascending  = strings.NewReplacer(">>=", ">=", "<<=", "<=", "<<", "")
+	descending = strings.NewReplacer(">>=", "<=", "<<=", ">=", "<<", "DESC")
+)
+
+// maxTagged is how many plants taggedFrom collects. They take about a twentieth of a second.
+const maxTagged = 20_000
 
 // orderSettings has rows come in the order of an index: collecting and sorting them, which
 // looks cheap to a planner that expects few, is unbounded work. Nothing is compiled: a sort
@@ -104,7 +129,7 @@ func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
 		b := rules.NewPageBuilder(q, searchBudget)
-		if tag, _ := q.Tag.Text(); q.Contains == "" && utf8.RuneCountInString(escape(tag)) < tagPrefix {
+		if q.Contains == "" && q.TagPrefix == nil && !q.Untagged && !slices.ContainsFunc(q.ExactTags(), isLongTag) {
 			// Every plant matches, so one fetch has the page and the plant after it. A
 			// statement is a snapshot.
 			err = each(ctx, c, q, min(q.Limit, searchBudget)+1, b.Add)
@@ -166,15 +191,29 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	return err
 }
 
-// each calls f with the plants that have one of the query's ids, or else a tag that starts like its
-// own, and whose id is greater than its After, in order of id, until f returns false. It fetches that
-// many at a time.
+// isLongTag reports whether the index may have only the start of a tag.
+func isLongTag(tag string) bool { return utf8.RuneCountInString(escape(tag)) >= tagPrefix }
+
+// tagStart returns the start of a tag that the index has.
+func tagStart(tag string) string {
+	tag = escape(tag)
+	n := 0
+	for i := range tag {
+		if n == tagPrefix {
+			return tag[:i]
+		}
+		n++
+	}
+	return tag
+}
+
+// each calls f with the plants that the query may select, by its ids or its tags, in its order
+// until f returns false. It fetches that many at a time. With a TagPrefix the connection must be in
+// a snapshot.
 func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.StoredPlant) bool) error {
-	query, args := selectPage, []any{int64(math.MinInt64), fetch}
-	if text, ok := q.Tag.Text(); q.IDs != nil {
-		query, args = selectIDs, append(args, q.IDs)
-	} else if ok {
-		query, args = selectTagged, append(args, escape(text))
+	first, more := q.First()
+	if !more {
+		return nil
 	}
 	columns, stored := "id, name, tag", func(row pgx.CollectableRow) (plantstore.StoredPlant, error) {
 		p, err := rowPlant(row)
@@ -183,13 +222,43 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f fun
 	if q.Details {
 		columns, stored = storedColumns, rowStored
 	}
-	for q.After == nil || *q.After < math.MaxInt64 {
-		if q.After != nil {
-			args[0] = int64(*q.After) + 1
+	order := ascending
+	if q.Order.Descending() {
+		order = descending
+	}
+	ids := q.IDs
+	if ids == nil && q.TagPrefix != nil && !q.Untagged {
+		var err error
+		if ids, err = taggedFrom(ctx, c, &q, first); err != nil {
+			return err
 		}
+	}
+	if ids != nil {
+		for chunk := range slices.Chunk(ids, fetch) {
+			for p, err := range inOrder(ctx, c, stored, "SELECT "+columns+order.Replace(selectIDs), int64(first), fetch, chunk) {
+				if err != nil || !f(p) {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	query, args := selectPage, []any{int64(first), fetch}
+	if tags := q.ExactTags(); len(tags) > 0 && q.TagPrefix == nil && !q.Untagged {
+		for i := range tags {
+			tags[i] = tagStart(tags[i])
+		}
+		if tags = slices.Compact(tags); len(tags) == 1 {
+			query, args = selectTagged, append(args, tags[0])
+		} else {
+			query, args = selectAnyTagged, append(args, tags)
+		}
+	}
+	for more {
+		args[0] = int64(first)
 		fetched := 0
 		var last plantstore.ID
-		for p, err := range inOrder(ctx, c, stored, "SELECT "+columns+query, args...) {
+		for p, err := range inOrder(ctx, c, stored, "SELECT "+columns+order.Replace(query), args...) {
 			if err != nil || !f(p) {
 				return err
 			}
@@ -199,9 +268,45 @@ func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f fun
 		if fetched < fetch {
 			return nil
 		}
-		q.After = &last
+		first, more = q.Following(last)
 	}
 	return nil
+}
+
+// taggedFrom returns the ids of the plants, from one on, whose tag may be one that the query selects, in
+// its order. If there are too many, it returns nil: then it takes no more work to look for them
+// among all plants.
+func taggedFrom(ctx context.Context, c *pgx.Conn, q *plantstore.Query, first plantstore.ID) ([]plantstore.ID, error) {
+	ids, plants := []plantstore.ID{}, 0
+	add := func(from string, before *string) error {
+		for id, err := range inOrder(ctx, c, pgx.RowTo[int64], selectTaggedFrom, from, before, maxTagged+1-plants) {
+			if err != nil {
+				return err
+			}
+			plants++
+			if id := plantstore.ID(id); q.CompareIDs(id, first) >= 0 {
+				ids = append(ids, id)
+			}
+		}
+		return nil
+	}
+	prefix := tagStart(*q.TagPrefix)
+	var before *string
+	if end, ok := rules.PrefixEnd(prefix); ok {
+		before = &end
+	}
+	err := add(prefix, before)
+	for _, tag := range q.ExactTags() {
+		if err == nil && !strings.HasPrefix(tag, *q.TagPrefix) {
+			start := tagStart(tag)
+			err = add(start, new(start+"\x01")) // the first text after it, see [selectTags]
+		}
+	}
+	if err != nil || plants > maxTagged {
+		return nil, err
+	}
+	slices.SortFunc(ids, q.CompareIDs)
+	return slices.Compact(ids), nil
 }
 
 // inSnapshot runs f, all of whose statements see the same state. f may close the connection.

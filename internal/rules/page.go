@@ -15,7 +15,7 @@ const (
 )
 
 // PageBuilder builds the [plantstore.Page] of a query from plants that a store reads in
-// ascending order of id.
+// its order.
 type PageBuilder struct {
 	matches func(plantstore.Plant) bool
 	limit   int           // plants that fit on the page

@@ -64,3 +64,19 @@ func separator(a, b string) string {
 	}
 	return b[:n]
 }
+
+// PrefixEnd returns the least text in valid UTF-8 that is after every text that begins with a
+// prefix. If there is none, ok is false.
+func PrefixEnd(prefix string) (end string, ok bool) {
+	for len(prefix) > 0 {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch {
+		case last == 0xd7ff:
+			return prefix + "\ue000", true // after the surrogates, which are no text
+		case last < utf8.MaxRune:
+			return prefix + string(last+1), true
+		}
+	}
+	return "", false
+}

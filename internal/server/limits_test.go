@@ -237,7 +237,7 @@ func newLargePages() largePages {
 }
 
 func (l largePages) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	if q.Tag == plantstore.NewTag("large") {
+	if slices.Contains(q.ExactTags(), "large") {
 		return plantstore.Page{Plants: l.plants}, nil
 	}
 	return l.Model.List(ctx, q)

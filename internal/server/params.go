@@ -59,8 +59,20 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 			query.After = &id
 		case "id":
 			query.IDs, query.Limit = readIDs(value, problems), plantstore.MaxIDs
+		case "order":
+			query.Order = plantstore.Order(value)
+			if !slices.Contains(plantstore.Orders(), query.Order) {
+				problems.Add(plantstore.ErrParameter, `"order" must be %s, got %q`, alternatives(plantstore.Orders()), plantstore.Shorten(value))
+			}
 		case "tag":
-			query.Tag = plantstore.NewTag(value)
+			query.Tags = append(query.Tags, value)
+		case "tag_prefix":
+			if len(value) > maxTagText {
+				problems.Add(plantstore.ErrParameter, `"tag_prefix" must have at most %d bytes, got %d`, maxTagText, len(value))
+			}
+			query.TagPrefix = &value
+		case "untagged":
+			query.Untagged = readBool("untagged", value, problems)
 		case "details":
 			query.Details = readBool("details", value, problems)
 		case "q":
@@ -72,9 +84,12 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 				problems.Add(plantstore.ErrParameter, `"q" must have at most %d words, got %d`, maxWords, words)
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, limit, after, tag, q, details", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, order, limit, after, tag, tag_prefix, untagged, q, details", name)
 		}
-	})
+	}, "tag")
+	if n := len(query.Tags); err == nil && n > plantstore.MaxTags {
+		err = plantstore.Errorf(plantstore.ErrParameter, `"tag" must be given at most %d times, got %d`, plantstore.MaxTags, n)
+	}
 	others := len(params) - 1
 	if params.Has("details") {
 		others--
@@ -104,9 +119,23 @@ func readIDs(value string, problems *plantstore.Problems) []plantstore.ID {
 	return slices.Compact(ids)
 }
 
-// readParams calls read with every query parameter, which must be UTF-8 and unique. A name
-// is shortened, as messages quote it: those that are known are not that long.
-func readParams(r *http.Request, read func(name, value string, problems *plantstore.Problems)) (url.Values, error) {
+// alternatives returns the values that a parameter may have.
+func alternatives[T ~string](values []T) string {
+	text := string(values[0])
+	for i, value := range values[1:] {
+		if i == len(values)-2 {
+			text += " or " + string(value)
+		} else {
+			text += ", " + string(value)
+		}
+	}
+	return text
+}
+
+// readParams calls read with the value of every query parameter, which must be UTF-8, and unique
+// unless it is listed as repeatable. A name is shortened, as messages quote it: those that are
+// known are not that long.
+func readParams(r *http.Request, read func(name, value string, problems *plantstore.Problems), repeatable ...string) (url.Values, error) {
 	params, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, plantstore.Errorf(plantstore.ErrParameter, "malformed query: %v", err)
@@ -116,12 +145,14 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 		values := params[name]
 		name = plantstore.Shorten(name)
 		switch {
-		case len(values) != 1:
+		case len(values) != 1 && !slices.Contains(repeatable, name):
 			problems.Add(plantstore.ErrParameter, "%q is given %d times: give it once", name, len(values))
-		case !utf8.ValidString(values[0]):
+		case slices.ContainsFunc(values, func(value string) bool { return !utf8.ValidString(value) }):
 			problems.Add(plantstore.ErrParameter, "%q is not UTF-8", name)
 		default:
-			read(name, values[0], &problems)
+			for _, value := range values {
+				read(name, value, &problems)
+			}
 		}
 	}
 	return params, problems.Err()

@@ -53,7 +53,11 @@ func expect(raw string) expectation {
 		values[name] = append(values[name], value)
 	}
 	for name, all := range values {
-		if len(all) != 1 || !utf8.ValidString(all[0]) || !want.set(name, all[0]) {
+		most := 1
+		if name == "tag" {
+			most = 32
+		}
+		if len(all) > most || slices.ContainsFunc(all, func(value string) bool { return !utf8.ValidString(value) || !want.set(name, value) }) {
 			want.bad = append(want.bad, strconv.Quote(plantstore.Shorten(name)))
 		}
 	}
@@ -89,9 +93,18 @@ func (e *expectation) set(name, value string) bool {
 			e.query.IDs = append(e.query.IDs, plantstore.ID(n))
 		}
 		return len(ids) <= 1000
+	case "order":
+		e.query.Order = plantstore.Order(value)
+		return value == "id" || value == "-id"
 	case "tag":
-		e.query.Tag = plantstore.NewTag(value)
+		e.query.Tags = append(e.query.Tags, value)
 		return true
+	case "tag_prefix":
+		e.query.TagPrefix = &value
+		return len(value) <= 4096
+	case "untagged":
+		e.query.Untagged = value == "true"
+		return value == "true" || value == "false"
 	case "q":
 		e.query.Contains = value
 		return searchable(value)
@@ -128,15 +141,22 @@ func unescape(text string) (string, bool) {
 
 // matching returns the plants that match the query, regardless of its limit.
 func (e *expectation) matching(plants []plantstore.Plant) []plantstore.Plant {
-	name := match.New(e.query.Contains)
-	_, tagged := e.query.Tag.Text()
+	q, name := &e.query, match.New(e.query.Contains)
 	var found []plantstore.Plant
 	for _, p := range plants {
-		if (e.query.IDs == nil || slices.Contains(e.query.IDs, p.ID)) && (e.query.After == nil || p.ID > *e.query.After) && (!tagged || p.Tag == e.query.Tag) && name.Match(p.Name) {
+		text, tagged := p.Tag.Text()
+		selected := q.Tags == nil && q.TagPrefix == nil && !q.Untagged ||
+			tagged && (slices.Contains(q.Tags, text) || q.TagPrefix != nil && strings.HasPrefix(text, *q.TagPrefix)) || !tagged && q.Untagged
+		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && selected && name.Match(p.Name) {
 			found = append(found, p)
 		}
 	}
-	return found
+	if q.Order == "-id" {
+		slices.Reverse(found)
+	}
+	return slices.DeleteFunc(found, func(p plantstore.Plant) bool {
+		return q.After != nil && (q.Order == "-id" && p.ID >= *q.After || q.Order != "-id" && p.ID <= *q.After)
+	})
 }
 
 // wireSafe escapes what a request line cannot contain.
@@ -180,6 +200,10 @@ var listSeeds = []string{
 	"q=monstera", "q=MONSTERA&limit=1", "q=", "q=%E2%84%AA", "q=K", "q=ß", "q=SS", "q=%00", "q=+", "q=%20", "q=%2B", "q=%C3", "q=a&q=b", "q=monstera&tag=tropical&limit=1&after=1",
 	"cursor=1", "%00=1", "\xff=1", "q=%EF%BF%BD", "limit=1&tag=tropical&q=o&after=-5&x=1&y=2&limit=3", "access_token=x", "tag=" + "a%20", "a\"b=1", "%22limit%22=1",
 	"id=1", "id=2,1,2", "id=-9223372036854775808,9223372036854775807,5", "id=", "id=,1", "id=1,", "id=01", "id=1&limit=5", "id=1&id=2", "id=9223372036854775808", "id=1%2C2", "id=x&tag=y",
+	"order=id", "order=-id", "order=-id&after=1&limit=2", "order=-id&after=-9223372036854775808", "order=", "order=ID", "order=id&order=-id", "order=-id&id=1", "order=%2Did&tag=tropical",
+	"tag=k&tag=", "tag=k&tag=k&tag=tropical&order=-id", "tag=k&tag=%ff", "tag=k" + strings.Repeat("&tag=k", 31), "tag=k" + strings.Repeat("&tag=k", 32), "tag=a&id=1",
+	"tag_prefix=t", "tag_prefix=", "tag_prefix=%00&tag=k", "tag_prefix=%F4%8F%BF%BF", "tag_prefix=t&q=DELI", "tag_prefix=%ff", "tag_prefix=a&tag_prefix=b", "tag_prefix=a%26b&limit=1",
+	"untagged=true", "untagged=false", "untagged=", "untagged=1", "untagged=true&tag=k&tag_prefix=tr&q=m&order=-id&limit=1", "untagged=true&untagged=true", "untagged=true&id=5",
 	"limit=1#limit=2", "q=%u0041", "q=%E0%80%80", "q=a%0Ab", "q=a%0D%0Ab", "q=deliciosa+MONST%C3%89RA", "q=%CC%81", "q=%C3%BC",
 }
 
@@ -218,7 +242,7 @@ func FuzzListQuery(f *testing.F) {
 		got.wantPlants(t, found[:min(len(found), want.query.Limit)]...)
 		// A search may find out only on the next page that nothing more matches.
 		more, linked := len(found) > want.query.Limit, got.header.Get("Link") != ""
-		if more && !linked || linked && !more && want.query.Contains == "" {
+		if scan := want.query.Contains != "" || want.query.Untagged; more && !linked || linked && !more && !scan {
 			t.Errorf("%q: %d plants match, and the Link of the first page is %q", raw, len(found), got.header.Get("Link"))
 		}
 		s.Log.Reset()
@@ -274,12 +298,13 @@ func FuzzPages(f *testing.F) {
 		s.Fill(t, plants...)
 		walk := walk{handler: s.At(base), base: base.String(), token: s.Token}
 		for _, filter := range []plantstore.Tag{{}, plantstore.NewTag(tag)} {
-			want := expectation{query: plantstore.Query{Contains: q, Tag: filter, Limit: 1 + int(limit)%7}}
+			want := expectation{query: plantstore.Query{Contains: q, Limit: 1 + int(limit)%7}}
 			params := url.Values{"limit": {strconv.Itoa(want.query.Limit)}}
 			if q != "" {
 				params.Set("q", q)
 			}
 			if text, ok := filter.Text(); ok {
+				want.query.Tags = []string{text}
 				params.Set("tag", text)
 			}
 			walk.run(t, base.EscapedPath()+"/plants?"+params.Encode(), want.matching(plants), want.query.Limit, q != "")

@@ -249,6 +249,13 @@ func TestListIsPagedByItsLinks(t *testing.T) {
 		s.follow(t, "?limit=3&tag="+url.QueryEscape("a&b=c ü"), tagged, 3)
 		s.follow(t, "?limit=2&q="+url.QueryEscape("pLANT №1")+"&tag="+url.QueryEscape("a&b=c ü"),
 			[]plantstore.Plant{tagged[4], tagged[5], tagged[6]}[:2+1], 2)
+		backwards := slices.Clone(all)
+		slices.Reverse(backwards)
+		s.follow(t, "?order=-id&limit=5", backwards, 5)
+		s.follow(t, "?order=id&untagged=true&tag=x&limit=10&tag_prefix="+url.QueryEscape("a&b="), all, 3)
+		s.follow(t, "?limit=3&tag=x&tag="+url.QueryEscape("a&b=c ü"), tagged, 3)
+		s.follow(t, "?limit=3&tag_prefix="+url.QueryEscape("a&b"), tagged, 3)
+		s.call(t, "GET", "?order=-id&after=-50", "").wantPlants(t)
 		s.call(t, "GET", fmt.Sprintf("?after=%d", all[20].ID), "").wantPlants(t, all[21:]...)
 		s.call(t, "GET", fmt.Sprintf("?after=%d", int64(math.MaxInt64)), "").wantPlants(t)
 		s.call(t, "GET", "?tag=", "").wantPlants(t)
@@ -366,9 +373,13 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 		"after=x":            {`"after"`},
 		"after=":             {`"after"`},
 		"after=1e3":          {`"after"`},
-		"limt=5":             {`"limt"`, "id, limit, after, tag, q"},
+		"limt=5":             {`"limt"`, "id, order, limit, after, tag, tag_prefix, untagged, q, details"},
 		"Limit=5":            {`"Limit"`},
-		"tag=a&tag=b":        {`"tag"`, "2 times"},
+		"order=name+":        {`"order" must be id or -id, got "name "`},
+		"order=id&order=id":  {`"order"`, "2 times"},
+		"untagged=yes":       {`"untagged" must be true or false, got "yes"`},
+		"tag=a&tag=%ff":      {`"tag"`, "UTF-8"},
+		"tag_prefix=%ff":     {`"tag_prefix"`, "UTF-8"},
 		"tag=%ff":            {`"tag"`, "UTF-8"},
 		"q=%zz":              {"query"},
 		"q=+":                {`"q" has nothing to search for`},
@@ -385,6 +396,11 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 		"id=1&after=0":       {`"id" selects plants by itself`},
 		"id=1&tag=a":         {`"id" selects plants by itself`},
 		"id=1&q=a":           {`"id" selects plants by itself`},
+		"id=1&order=-id":     {`"id" selects plants by itself`},
+		"id=1&untagged=true": {`"id" selects plants by itself`},
+
+		"tag=a" + strings.Repeat("&tag=a", 32):    {`"tag" must be given at most 32 times, got 33`},
+		"tag_prefix=" + strings.Repeat("a", 4097): {`"tag_prefix" must have at most 4096 bytes, got 4097`},
 
 		"id=1" + strings.Repeat(",1", 1000): {`"id" must have at most 1000 ids, got 1001`},
 

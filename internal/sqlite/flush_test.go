@@ -313,7 +313,7 @@ func (l *comparison) asAfterAKill(t *testing.T) {
 
 // unflushed returns the newest state of every plant that is not flushed.
 func (l *comparison) unflushed(s *Store) (all []plantState) {
-	entries := s.unflushed.Load().From(memtable.FirstID, math.MaxInt64, plantstore.Tag{})
+	entries := s.unflushed.Load().From(memtable.FirstID, math.MaxInt64, new(plantstore.Query))
 	for id, plant, ok := entries.Next(); ok; id, plant, ok = entries.Next() {
 		if plant == nil {
 			plant = &plantstore.StoredPlant{}

@@ -3,11 +3,14 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
+	"strings"
 
 	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
 	"plantstore/internal/match"
@@ -225,16 +228,13 @@ func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 	return mem, err
 }
 
-// each calls f with the plants that have one of the query's ids, or else its tag, and come after
-// its After, in order of id, until f returns false: those of the table that have no entry in
-// memory, and those of the entries.
+// each calls f with the plants that the query may select, by its ids or its tags, in its order
+// until f returns false: those of the table that have no entry in memory, and those of the
+// entries.
 func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bool) error {
-	first := memtable.FirstID
-	if q.After != nil {
-		if *q.After == math.MaxInt64 {
-			return nil
-		}
-		first = *q.After + 1
+	first, ok := q.First()
+	if !ok {
+		return nil
 	}
 	mem, err := snap.unflushed()
 	if err != nil {
@@ -249,12 +249,12 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bo
 		}
 		return nil
 	}
-	entries, more := mem.From(first, snap.Last, q.Tag), true
+	entries, more := mem.From(first, snap.Last, &q), true
 	next, match, pending := entries.Next()
 	// upTo calls f with the plants of the entries up to an id, and reports whether that one
 	// has an entry.
 	upTo := func(id plantstore.ID) (found bool) {
-		for more && pending && next <= id {
+		for more && pending && q.CompareIDs(next, id) <= 0 {
 			if match != nil {
 				more = f(*match)
 			}
@@ -263,20 +263,11 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bo
 		}
 		return found
 	}
-	columns, stored := "stored.id, name, stored.tag", func(row *sqlite.Stmt) plantstore.StoredPlant {
-		return plantstore.StoredPlant{Plant: rowPlant(row)}
-	}
+	stored := func(row *sqlite.Stmt) plantstore.StoredPlant { return plantstore.StoredPlant{Plant: rowPlant(row)} }
 	if q.Details {
-		columns, stored = columns+", seq, updated, created", rowStored
+		stored = rowStored
 	}
-	text, args := "SELECT "+columns+" FROM stored WHERE id >= ? ORDER BY id", []any{int64(first)}
-	if tag, tagged := q.Tag.Text(); tagged {
-		// The CROSS makes SQLite begin with the table of tagged plants.
-		text = "SELECT " + columns + ` FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
-			WHERE t.id >= ? AND t.tag = ? ORDER BY t.id`
-		args = append(args, tag)
-	}
-	err = query(snap.conn, func(row *sqlite.Stmt) error {
+	err = snap.eachStored(&q, first, func(row *sqlite.Stmt) error {
 		if replaced := upTo(plantstore.ID(row.ColumnInt64(0))); more && !replaced {
 			more = f(stored(row))
 		}
@@ -284,9 +275,116 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bo
 			return errStop
 		}
 		return nil
-	}, text, args...)
-	if err == nil {
-		upTo(math.MaxInt64)
+	})
+	if err == nil && pending {
+		last := plantstore.ID(math.MaxInt64)
+		if q.Order.Descending() {
+			last = memtable.FirstID
+		}
+		upTo(last)
 	}
 	return err
+}
+
+// eachStored calls f with the rows of the table, from an id on, that the query may select, in
+// its order until f returns errStop. They have the columns id, name and tag, and the rest of the
+// storedColumns if the query asks for details.
+func (snap *snapshot) eachStored(q *plantstore.Query, first plantstore.ID, f func(row *sqlite.Stmt) error) error {
+	columns := "name, stored.tag"
+	if q.Details {
+		columns += ", seq, updated, created"
+	}
+	from, order := direction(q)
+	table := "SELECT id, " + columns + " FROM stored WHERE id " + from + " ? ORDER BY id" + order
+	if !q.ByTag() || q.Untagged {
+		return query(snap.conn, f, table, int64(first))
+	}
+	if q.TagPrefix != nil {
+		ids, few, err := snap.taggedFrom(q, first)
+		if err != nil {
+			return err
+		}
+		if !few {
+			return query(snap.conn, f, table, int64(first))
+		}
+		for _, id := range ids {
+			stopped := false
+			err := query(snap.conn, func(row *sqlite.Stmt) error {
+				err := f(row)
+				stopped = err == errStop
+				return err
+			}, "SELECT id, "+columns+" FROM stored WHERE id = ?", int64(id))
+			if err != nil || stopped {
+				return err
+			}
+		}
+		return nil
+	}
+	text, args := taggedQuery(q, columns, first)
+	if len(args) == 2 {
+		return query(snap.conn, f, text, args...)
+	}
+	// There are many such statements, and large ones: they are not kept.
+	return withoutStop(sqlitex.ExecuteTransient(snap.conn, text, &sqlitex.ExecOptions{Args: args, ResultFunc: f}))
+}
+
+// taggedQuery returns the statement that reads the plants of the table, from an id on, that have
+// one of the query's tags.
+func taggedQuery(q *plantstore.Query, columns string, first plantstore.ID) (text string, args []any) {
+	from, order := direction(q)
+	args = []any{int64(first)}
+	var parts []string
+	for _, tag := range q.ExactTags() {
+		args = append(args, tag)
+		// The CROSS makes SQLite begin with the table of tagged plants.
+		parts = append(parts, fmt.Sprintf(`SELECT t.id, %s FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
+			WHERE t.id %s ?1 AND t.tag = ?%d`, columns, from, len(args)))
+	}
+	return strings.Join(parts, " UNION ALL ") + " ORDER BY 1" + order, args // it merges the parts, and sorts nothing
+}
+
+// direction returns how ids compare that come after another one, and the direction of their order.
+func direction(q *plantstore.Query) (from, order string) {
+	if q.Order.Descending() {
+		return "<=", " DESC"
+	}
+	return ">=", ""
+}
+
+// maxTagged is how many plants taggedFrom collects, and maxTaggedText how many bytes of tags it
+// reads for that. They take about a twentieth of a second.
+const (
+	maxTagged     = 50_000
+	maxTaggedText = 32 << 20
+)
+
+// taggedFrom returns the ids of the plants of the table, from one on, that have a tag that the query
+// selects, or had one before the entries in memory, in the query's order. If there are too many,
+// few is false: then it takes no more work to look for them among all plants.
+func (snap *snapshot) taggedFrom(q *plantstore.Query, first plantstore.ID) (ids []plantstore.ID, few bool, err error) {
+	plants, text := 0, 0
+	add := func(row *sqlite.Stmt) error {
+		plants++
+		text += 1 + row.ColumnInt(1)
+		if plants > maxTagged || text > maxTaggedText {
+			return errStop
+		}
+		if id := plantstore.ID(row.ColumnInt64(0)); q.CompareIDs(id, first) >= 0 {
+			ids = append(ids, id)
+		}
+		return nil
+	}
+	const selected = "SELECT id, octet_length(tag) FROM stored_by_tag WHERE "
+	if end, ok := rules.PrefixEnd(*q.TagPrefix); ok {
+		err = query(snap.conn, add, selected+"tag >= ? AND tag < ?", *q.TagPrefix, end)
+	} else {
+		err = query(snap.conn, add, selected+"tag >= ?", *q.TagPrefix)
+	}
+	for _, tag := range q.ExactTags() {
+		if err == nil && !strings.HasPrefix(tag, *q.TagPrefix) {
+			err = query(snap.conn, add, selected+"tag = ?", tag)
+		}
+	}
+	slices.SortFunc(ids, q.CompareIDs)
+	return slices.Compact(ids), plants <= maxTagged && text <= maxTaggedText, err
 }

@@ -256,7 +256,11 @@ var errStop = errors.New("stop")
 
 // query is exec for a statement that returns rows. It calls f with each of them.
 func query(c *sqlite.Conn, f func(row *sqlite.Stmt) error, text string, args ...any) error {
-	err := sqlitex.Execute(c, text, &sqlitex.ExecOptions{Args: args, ResultFunc: f})
+	return withoutStop(sqlitex.Execute(c, text, &sqlitex.ExecOptions{Args: args, ResultFunc: f}))
+}
+
+// withoutStop returns the error of a statement, unless that is errStop.
+func withoutStop(err error) error {
 	if err == errStop {
 		return nil
 	}

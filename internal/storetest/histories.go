@@ -281,7 +281,7 @@ var (
 		math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, math.MaxInt64 - 1, math.MaxInt64,
 	})
 	anyTag = rapid.SampledFrom([]plantstore.Tag{
-		{}, plantstore.NewTag(""), plantstore.NewTag("wild"),
+		{}, plantstore.NewTag(""), plantstore.NewTag("wild"), plantstore.NewTag("wilder"),
 	})
 	anyPlant = rapid.Custom(func(t *rapid.T) plantstore.Plant {
 		return plantstore.Plant{
@@ -308,8 +308,16 @@ var (
 			Contains: rapid.SampledFrom([]string{"", "FER", "n", "\x00", "oak"}).Draw(t, "contains"),
 			Limit:    rapid.IntRange(1, 5).Draw(t, "limit"),
 		}
+		if rapid.Bool().Draw(t, "more tags") {
+			q.Tags = rapid.SliceOfN(rapid.SampledFrom([]string{"", "wild", "wilder", "oak"}), 0, 3).Draw(t, "tags")
+			q.Untagged = rapid.Bool().Draw(t, "untagged")
+			if rapid.Bool().Draw(t, "with prefix") {
+				q.TagPrefix = new(rapid.SampledFrom([]string{"", "wi", "wilde", "x"}).Draw(t, "tag prefix"))
+			}
+		}
+		q.Order = rapid.SampledFrom(append(plantstore.Orders(), "")).Draw(t, "order")
 		if rapid.IntRange(0, 3).Draw(t, "of ids") == 0 {
-			q.Tag, q.Contains = plantstore.Tag{}, ""
+			q = plantstore.Query{Limit: q.Limit}
 			q.IDs = rapid.SliceOfDistinct(anyID, rapid.ID).Draw(t, "ids")
 			slices.Sort(q.IDs)
 		}

@@ -288,8 +288,8 @@ func (m *Model) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cur
 	}
 }
 
-// matching returns all plants that match the query, whatever its limit, in
-// ascending order of id.
+// matching returns all plants that match the query, whatever its limit, in its
+// order.
 func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore.StoredPlant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,14 +299,14 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 	matches := match.Filter(q)
 	var found []plantstore.StoredPlant
 	for _, p := range m.plants {
-		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && (q.After == nil || p.ID > *q.After) && matches(p.Plant) {
+		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && (q.After == nil || q.CompareIDs(p.ID, *q.After) > 0) && matches(p.Plant) {
 			if !q.Details {
 				p = plantstore.StoredPlant{Plant: p.Plant}
 			}
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(a, b plantstore.StoredPlant) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b plantstore.StoredPlant) int { return q.CompareIDs(a.ID, b.ID) })
 	return found
 }
 

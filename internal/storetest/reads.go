@@ -22,6 +22,10 @@ var readBehaviours = []behaviour{
 	{"TagIsExact", tagIsExact},
 	{"ContainsEveryWord", containsEveryWord},
 	{"FiltersCombine", filtersCombine},
+	{"OrderIsReversed", orderIsReversed},
+	{"AnyOfTheTagsSelects", anyOfTheTagsSelects},
+	{"ManyTagsAreMerged", manyTagsAreMerged},
+	{"ManyPlantsHaveAPrefix", manyPlantsHaveAPrefix},
 	{"WritesAreDecidedWithoutAChange", writesAreDecided},
 	{"ReadyStore", readyStore},
 }
@@ -304,6 +308,119 @@ func filtersCombine(t *testing.T, s *subject) {
 			wantScan(t, s, q, found)
 			wantPages(t, s, q, found)
 		}
+	}
+}
+
+func orderIsReversed(t *testing.T, s *subject) {
+	plants := onePerID()
+	mustCreate(t, s, plants[3:]...)
+	s.reopen(t)
+	mustCreate(t, s, plants[:3]...)
+	slices.Reverse(plants)
+	q := plantstore.Query{Order: plantstore.ByIDDescending}
+	wantFound(t, s, q, plants)
+	for i, p := range plants {
+		q.After = &p.ID
+		wantFound(t, s, q, plants[i+1:])
+	}
+	apply(t, s, step{remove(math.MaxInt64), deleted}, step{remove(math.MinInt64), deleted})
+	plants = plants[1 : len(plants)-1]
+	for _, after := range []plantstore.ID{math.MaxInt64, math.MaxInt64 - 1, math.MinInt64 + 1, math.MinInt64} {
+		q.After = &after
+		wantFound(t, s, q, filter(plants, func(p plantstore.Plant) bool { return p.ID < after }))
+	}
+	s.reopen(t)
+	wantFound(t, s, plantstore.Query{Order: plantstore.ByIDDescending}, plants)
+}
+
+// anyOfTheTagsSelects combines all ways to select plants by their tags, in both orders.
+func anyOfTheTagsSelects(t *testing.T, s *subject) {
+	long := strings.Repeat("x", 150)
+	var plants []plantstore.Plant
+	tags := append([]string{"a", "ab", "abc", "b", long, long + "y", long[1:]}, texts...)
+	for i, text := range tags {
+		plants = append(plants, tagged(plantstore.ID(2*i), fmt.Sprint("fern ", i), text), tagged(plantstore.ID(1000-i), "rose", text))
+	}
+	plants = append(plants, plant(-1, "fern"), plant(2000, "rose"))
+	mustCreate(t, s, plants...)
+	s.reopen(t)
+	// Some of the plants are newer than the others.
+	plants[2].Tag, plants[5].Tag = plantstore.NewTag("moved"), plantstore.Tag{}
+	apply(t, s, step{replace(plants[2]), replaced}, step{replace(plants[5]), replaced}, step{remove(plants[7].ID), deleted})
+	plants = slices.Delete(plants, 7, 8)
+	prefixes := []*string{nil}
+	for _, text := range []string{"", "a", "ab", "mo", long[:120], long + "z", "\x00", "\U0010ffff", "no such"} {
+		prefixes = append(prefixes, &text)
+	}
+	for _, order := range plantstore.Orders() {
+		slices.SortFunc(plants, func(a, b plantstore.Plant) int { return (&plantstore.Query{Order: order}).CompareIDs(a.ID, b.ID) })
+		for _, prefix := range prefixes {
+			for _, some := range [][]string{nil, {"a"}, {"b", "a", "b"}, {long, long + "y", "no such"}, {"", "\x00", "moved"}} {
+				for _, untagged := range []bool{false, true} {
+					q := plantstore.Query{Order: order, Tags: some, TagPrefix: prefix, Untagged: untagged, Limit: 70}
+					found := filter(plants, func(p plantstore.Plant) bool {
+						text, ok := p.Tag.Text()
+						return some == nil && prefix == nil && !untagged || !ok && untagged ||
+							ok && (slices.Contains(some, text) || prefix != nil && strings.HasPrefix(text, *prefix))
+					})
+					wantScan(t, s, q, found)
+					wantPages(t, s, q, found)
+					q.Contains = "FERN"
+					found = filter(found, func(p plantstore.Plant) bool { return strings.HasPrefix(p.Name, "fern") })
+					wantScan(t, s, q, found)
+					wantPages(t, s, q, found)
+				}
+			}
+		}
+	}
+}
+
+// manyTagsAreMerged reads plants of as many tags as a query can have, which are mixed in the
+// order of their ids, and more than a store fetches at a time.
+func manyTagsAreMerged(t *testing.T, s *subject) {
+	var plants []plantstore.Plant
+	for i := range plantstore.ID(2500) {
+		plants = append(plants, tagged(i*7919%10_007, "fern", fmt.Sprintf("tag %d", i%40)))
+	}
+	mustCreate(t, s, plants...)
+	slices.SortFunc(plants, func(a, b plantstore.Plant) int { return int(a.ID - b.ID) })
+	var tags []string
+	for i := range plantstore.MaxTags {
+		tags = append(tags, fmt.Sprintf("tag %d", i))
+	}
+	for _, reopen := range []bool{false, true} {
+		if reopen {
+			s.reopen(t)
+		}
+		for _, q := range []plantstore.Query{{Tags: tags}, {Tags: tags[:2], TagPrefix: new("tag 1")}, {Tags: tags[5:], Tag: plantstore.NewTag("tag 1"), Contains: "fern"}} {
+			found := filter(plants, func(p plantstore.Plant) bool { return q.SelectsTag(p.Tag) })
+			wantFound(t, s, q, found)
+			slices.Reverse(found)
+			q.Order = plantstore.ByIDDescending
+			wantFound(t, s, q, found)
+		}
+	}
+}
+
+// manyPlantsHaveAPrefix has more plants with a prefix than a store collects.
+func manyPlantsHaveAPrefix(t *testing.T, s *subject) {
+	const n = 50_100
+	plants := make([]plantstore.Plant, n)
+	for i := range plants {
+		plants[i] = tagged(plantstore.ID(i), "", fmt.Sprintf("tag %d", i%3))
+	}
+	for batch := range slices.Chunk(plants, 8192) {
+		mustCreate(t, s, batch...)
+	}
+	plants[n-1].Tag = plantstore.NewTag("other")
+	apply(t, s, step{replace(plants[n-1]), replaced})
+	for _, q := range []plantstore.Query{{TagPrefix: new("tag")}, {TagPrefix: new("o")}, {TagPrefix: new("tag 2"), Tags: []string{"other"}}} {
+		found := filter(plants, func(p plantstore.Plant) bool { return q.SelectsTag(p.Tag) })
+		q.Limit = 10_000
+		wantScan(t, s, q, found)
+		wantPages(t, s, q, found)
+		q.After = new(plantstore.ID(n - 100))
+		wantPages(t, s, q, filter(found, func(p plantstore.Plant) bool { return p.ID > *q.After }))
 	}
 }
 

@@ -84,6 +84,18 @@ func showQuery(q plantstore.Query) string {
 	if _, present := q.Tag.Text(); present {
 		parts = append(parts, "tag "+showTag(q.Tag))
 	}
+	for _, tag := range q.Tags {
+		parts = append(parts, "or tag "+showText(tag))
+	}
+	if q.TagPrefix != nil {
+		parts = append(parts, "or tag from "+showText(*q.TagPrefix))
+	}
+	if q.Untagged {
+		parts = append(parts, "or untagged")
+	}
+	if q.Order != "" {
+		parts = append(parts, "in order of "+string(q.Order))
+	}
 	if q.Contains != "" {
 		parts = append(parts, "contains "+showText(q.Contains))
 	}

@@ -316,11 +316,11 @@ func pageProblem(page plantstore.Page, q plantstore.Query, want []plantstore.Pla
 		return fmt.Sprintf("the last page omits %s", showPlant(want[n]))
 	case next == nil:
 		return ""
-	case q.After != nil && *next <= *q.After:
+	case q.After != nil && q.CompareIDs(*next, *q.After) <= 0:
 		return fmt.Sprintf("Next is %d, which is not after the query's After", *next)
-	case n > 0 && *next < page.Plants[n-1].ID:
+	case n > 0 && q.CompareIDs(*next, page.Plants[n-1].ID) < 0:
 		return fmt.Sprintf("Next is %d, before the page's last plant %d", *next, page.Plants[n-1].ID)
-	case n < len(want) && *next >= want[n].ID:
+	case n < len(want) && q.CompareIDs(*next, want[n].ID) >= 0:
 		return fmt.Sprintf("Next is %d, which skips %s", *next, showPlant(want[n]))
 	}
 	return ""

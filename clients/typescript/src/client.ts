@@ -112,14 +112,26 @@ export interface Condition extends CallOptions {
   ifNoneMatch?: string | undefined;
 }
 
+/** An order of plants: by id, or backwards. */
+export type Order = "id" | "-id";
+
 /** Which plants to read. */
 export interface PlantQuery extends DetailOptions {
-  /** Only the plants with these ids, 1000 at most. It cannot be combined with tag and q, and a limit is ignored. */
+  /** Only the plants with these ids, 1000 at most. Nothing else that selects plants is then allowed, and a limit is ignored. */
   ids?: Id[] | undefined;
-  /** Only plants with a greater id. */
+  /** The order of the plants: "id", the default, or "-id", the greatest id first. */
+  order?: Order | undefined;
+  /** Only plants that come after this id in the order. */
   after?: Id | undefined;
-  /** Only plants with exactly this tag. */
-  tag?: string | undefined;
+  /**
+   * Only plants with exactly this tag, or with any of these, 32 at most. Beside tagPrefix and
+   * untagged, a plant is selected if one of the three selects it.
+   */
+  tag?: string | readonly string[] | undefined;
+  /** Plants with a tag that begins with this text. */
+  tagPrefix?: string | undefined;
+  /** Plants without a tag. */
+  untagged?: boolean | undefined;
   /** Only plants whose name contains every word of this text, ignoring case and diacritics. */
   q?: string | undefined;
   /** The maximum number of plants on a page. */
@@ -290,8 +302,8 @@ export class Plantstore {
   }
 
   /**
-   * Returns one page of the plants that match, in ascending order of id. It may have
-   * fewer than the limit and still not be the last.
+   * Returns one page of the plants that match, in the order. It may have fewer than the limit
+   * and still not be the last.
    */
   async page(query: PlantQuery & { details: true }): Promise<Page<StoredPlant>>;
   async page(query?: PlantQuery): Promise<Page>;
@@ -302,13 +314,12 @@ export class Plantstore {
     }
     const after = query.after === undefined ? undefined : wire.toId(query.after);
     return this.#retry("list plants", query.signal, async () =>
-      (await this.#call(200, "GET", target, query)).page(after, plantDecoder(query)),
+      (await this.#call(200, "GET", target, query)).page(after, query.order, plantDecoder(query)),
     );
   }
 
   /**
-   * Yields every plant that matches, in ascending order of id, one page at a time. A
-   * plant that is written in the meantime may or may not be seen: export reads one
+   * Yields every plant that matches, in the order, one page at a time. A plant that is written in the meantime may or may not be seen: export reads one
    * snapshot.
    */
   list(query: PlantQuery & { details: true }): AsyncGenerator<StoredPlant, void, undefined>;
@@ -346,8 +357,7 @@ export class Plantstore {
   }
 
   /**
-   * Returns every plant that matches, in ascending order of id, from one snapshot. An
-   * export that is cut off throws, and never ends early without an error.
+   * Returns every plant that matches, in the order, from one snapshot. An export that is cut off throws, and never ends early without an error.
    */
   async export(query: Omit<PlantQuery, "limit"> & { details: true }): Promise<Export<StoredPlant>>;
   async export(query?: Omit<PlantQuery, "limit">): Promise<Export>;
@@ -926,7 +936,7 @@ class Whole {
     }
   }
 
-  page(after: bigint | undefined, decode: (value: Json) => NewPlant): Page {
+  page(after: bigint | undefined, order: Order | undefined, decode: (value: Json) => NewPlant): Page {
     const plants = this.decode((value) => wire.many(value, decode));
     const link = nextLink(this.headers.get("Link") ?? "");
     if (link === undefined) {
@@ -939,7 +949,7 @@ class Whole {
       throw new ResponseError('cannot read "after" in the link to the next page', 0, 200);
     }
     const next = first === undefined ? BigInt(text) : BigInt(text) - 1n;
-    if (after !== undefined && next <= after) {
+    if (after !== undefined && (order?.startsWith("-") ? next >= after : next <= after)) {
       throw new ResponseError(`the next page starts after ${next}, but this page already started after ${after}`, 0, 200);
     }
     return { plants, next };
@@ -1150,11 +1160,13 @@ function isOfVersion({ ifMatch }: Condition): boolean {
 }
 
 /** Returns the query of a URL. What is undefined is left out. */
-function params(values: Record<string, string | number | bigint | boolean | undefined>): string {
+function params(values: Record<string, string | readonly string[] | number | bigint | boolean | undefined>): string {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
-    if (value !== undefined) {
-      query.set(name, wire.checkText(String(value), Code.Parameter, name));
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined) {
+        query.append(name, wire.checkText(String(one), Code.Parameter, name));
+      }
     }
   }
   const text = query.toString();
@@ -1165,9 +1177,16 @@ function plantDecoder({ details }: PlantQuery): (value: Json) => NewPlant {
   return details ? (value) => wire.decodeStored(value) : wire.decodeNewPlant;
 }
 
-function plantsPath({ ids, after, tag, q, limit, details }: PlantQuery): string {
+function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, details }: PlantQuery): string {
   const last = after === undefined ? undefined : wire.toId(after);
-  const filter = { tag, q: q === "" ? undefined : q, details: details || undefined };
+  const filter = {
+    order: order === "id" ? undefined : order,
+    tag,
+    tag_prefix: tagPrefix,
+    untagged: untagged || undefined,
+    q: q === "" ? undefined : q,
+    details: details || undefined,
+  };
   if (ids === undefined) {
     return "/plants" + params({ after: last, ...filter, limit });
   }

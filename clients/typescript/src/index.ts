@@ -12,6 +12,7 @@ export type {
   Lines,
   LinesOptions,
   Options,
+  Order,
   Page,
   PlantInput,
   PlantQuery,

@@ -109,7 +109,8 @@ def conditions(args):
 
 
 def plant_query(args):
-    query = {name: args[name] for name in ("tag", "q", "limit", "details") if name in args}
+    names = {name: name for name in ("order", "tag", "untagged", "q", "limit", "details")} | {"tagPrefix": "tag_prefix"}
+    query = {names[name]: args[name] for name in names if name in args}
     if "after" in args:
         query["after"] = int(args["after"])
     if "ids" in args:

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Generic, Literal, cast, overload
 
 from ._asyncio import connect
-from ._calls import RESPONSE_TIMEOUT, Calls, Lines, Whole
+from ._calls import RESPONSE_TIMEOUT, Calls, Lines, Whole, plant_filter
 from ._client import Client
 from ._errors import PlantstoreError
-from ._types import P_co, Plant, StoredPlant
+from ._types import Order, P_co, Plant, StoredPlant
 
 # How many short calls are under way at once; the others wait for their turn.
 MAX_CALLS = 100
@@ -66,7 +66,10 @@ class AsyncClient(Calls):
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         details: Literal[True],
     ) -> AsyncExport[StoredPlant]: ...
@@ -77,7 +80,10 @@ class AsyncClient(Calls):
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         details: bool = False,
     ) -> AsyncExport[Plant]: ...
@@ -87,11 +93,14 @@ class AsyncClient(Calls):
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         details: bool = False,
     ) -> AsyncExport[Plant]:
-        return AsyncExport(self._export(ids, after, tag, q, details))
+        return AsyncExport(self._export(ids, after, plant_filter(order, tag, tag_prefix, untagged, q), details))
 
     async def _call(
         self, status: int, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None

@@ -20,7 +20,8 @@ from ._errors import Code, IdTakenError, NotFoundError, OutcomeError, Plantstore
 from ._errors import Transient, TransportError, foreign_error, server_error, with_message
 from ._http import BUFFER, Connect, Pool, Response, lost, retry_after
 from ._types import KEEP, LATEST, About, Bucket, Delivery, Event, EventPage, ImportLine, ImportMode, ImportReport, Keep
-from ._types import LineError, Never, NewToken, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import LineError, Never, NewToken, Order, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook
+from ._types import WebhookWithSecret
 
 T = TypeVar("T")
 
@@ -132,7 +133,10 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
         details: Literal[True],
@@ -144,7 +148,10 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
         details: bool = False,
@@ -155,16 +162,22 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
         details: bool = False,
     ) -> Page[Plant]:
-        target = _plants_path(ids, after, tag, q, limit, details)
+        filter = plant_filter(order, tag, tag_prefix, untagged, q)
+        target = _plants_path(ids, after, filter, limit, details)
         if target.endswith(("?id=", "&id=")):
             return Page([], None)
         decode = _plant_decoder(details)
-        return await self._read("list plants", "GET", target, None, lambda response: response.page(after, decode))
+        return await self._read(
+            "list plants", "GET", target, None, lambda response: response.page(after, order, decode)
+        )
 
     @overload
     def list(
@@ -172,7 +185,10 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int = 1000,
         details: Literal[True],
@@ -184,7 +200,10 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int = 1000,
         details: bool = False,
@@ -195,13 +214,26 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int = 1000,
         details: bool = False,
     ) -> AsyncGenerator[Plant, None]:
         while True:
-            page = await self.page(ids=ids, after=after, tag=tag, q=q, limit=limit, details=details)
+            page = await self.page(
+                ids=ids,
+                after=after,
+                order=order,
+                tag=tag,
+                tag_prefix=tag_prefix,
+                untagged=untagged,
+                q=q,
+                limit=limit,
+                details=details,
+            )
             for plant in page.plants:
                 yield plant
             if page.next is None:
@@ -221,9 +253,9 @@ class Calls:
             start = page.next
 
     def _export(
-        self, ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None, details: bool
+        self, ids: Sequence[int] | None, after: int | None, filter: dict[str, object], details: bool
     ) -> Lines:
-        return Lines(self, _plants_path(ids, after, tag, q, None, details), _plant_decoder(details))
+        return Lines(self, _plants_path(ids, after, filter, None, details), _plant_decoder(details))
 
     async def import_plants(
         self,
@@ -659,7 +691,7 @@ class Whole:
             title = self._response.title
             raise ResponseError(f'the response is "{title}" with a plant other than the one sent', 0, 200)
 
-    def page(self, after: int | None, decode: Callable[[Any], Plant]) -> Page[Plant]:
+    def page(self, after: int | None, order: Order | None, decode: Callable[[Any], Plant]) -> Page[Plant]:
         plants = self.decode(lambda value: wire.many(value, decode))
         link = _next_link(self._response.header("Link"))
         if link is None:
@@ -672,7 +704,7 @@ class Whole:
                 next = int(query["after"][0])
         except (ValueError, KeyError) as err:
             raise ResponseError('cannot read "after" in the link to the next page', 0, 200) from err
-        if after is not None and next <= after:
+        if after is not None and (next >= after if _descends(order) else next <= after):
             raise ResponseError(
                 f"the next page starts after {next}, but this page already started after {after}", 0, 200
             )
@@ -1006,11 +1038,29 @@ def _webhook_path(id: str, action: str = "") -> str:
     return "/webhooks/" + quote(id, safe="") + action
 
 
+def _descends(order: Order | None) -> bool:
+    return order is not None and order.startswith("-")
+
+
+def plant_filter(
+    order: Order | None, tag: str | Sequence[str] | None, tag_prefix: str | None, untagged: bool, q: str | None
+) -> dict[str, object]:
+    """Returns the parameters that select plants by what they contain, and their order."""
+    tags = [tag] if isinstance(tag, str) else tag
+    return {
+        "order": order if order != "id" else None,
+        "tag": tags or None,
+        "tag_prefix": tag_prefix,
+        "untagged": _flag(untagged),
+        "q": q or None,
+    }
+
+
 def _params(params: dict[str, object]) -> str:
     """Returns the query of a URL. Values of None are left out."""
     given = {name: value for name, value in params.items() if value is not None}
     try:
-        return "?" + urlencode(given) if given else ""
+        return "?" + urlencode(given, doseq=True) if given else ""
     except UnicodeEncodeError:
         raise server_error(Code.PARAMETER, "a parameter must be valid Unicode") from None
 
@@ -1021,11 +1071,11 @@ def _flag(value: bool) -> str | None:
 
 
 def _plants_path(
-    ids: Sequence[int] | None, after: int | None, tag: str | None, q: str | None, limit: int | None, details: bool
+    ids: Sequence[int] | None, after: int | None, filter: dict[str, object], limit: int | None, details: bool
 ) -> str:
     if after is not None:
         wire.check_id(after)
-    filter = {"tag": tag, "q": q or None, "details": _flag(details)}
+    filter = {**filter, "details": _flag(details)}
     if ids is None:
         return "/plants" + _params({"after": after, **filter, "limit": limit})
     rest = ",".join(str(wire.check_id(id)) for id in ids if after is None or id > after)

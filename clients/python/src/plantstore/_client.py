@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import IO, Generic, Literal, cast, overload
 
 from ._blocking import connect, iterate, run, sleep
-from ._calls import NDJSON, RESPONSE_TIMEOUT, Calls, Lines
+from ._calls import NDJSON, RESPONSE_TIMEOUT, Calls, Lines, plant_filter
 from ._errors import PlantstoreError
 from ._types import KEEP, About, Bucket, Delivery, Event, EventPage, ImportLine, ImportMode, ImportReport, Keep, Never
-from ._types import NewToken, P_co, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook, WebhookWithSecret
+from ._types import NewToken, Order, P_co, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook
+from ._types import WebhookWithSecret
 
 
 class Client:
@@ -115,7 +116,10 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
         details: Literal[True],
@@ -127,7 +131,10 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
         details: bool = False,
@@ -138,18 +145,37 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
         details: bool = False,
     ) -> Page[Plant]:
-        """Returns one page of the plants that match, in ascending order of id.
+        """Returns one page of the plants that match, in the order, which is by default that of their ids.
+
+        tag, which may be several, tag_prefix and untagged select plants with one of these tags,
+        with one that begins with a text, or without one: those that one of the three selects,
+        whose name contains every word of q.
 
         It may have fewer than the limit and still not be the last. With ids, 1000 at most, it
-        has the plants with these ids; tag and q are then not allowed, and the limit is ignored.
-        With details they are StoredPlants.
+        has the plants with these ids; nothing else that selects plants is then allowed, and the
+        limit is ignored. With details they are StoredPlants.
         """
-        return run(self._calls.page(ids=ids, after=after, tag=tag, q=q, limit=limit, details=details))
+        return run(
+            self._calls.page(
+                ids=ids,
+                after=after,
+                order=order,
+                tag=tag,
+                tag_prefix=tag_prefix,
+                untagged=untagged,
+                q=q,
+                limit=limit,
+                details=details,
+            )
+        )
 
     @overload
     def list(
@@ -157,7 +183,10 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int = 1000,
         details: Literal[True],
@@ -169,7 +198,10 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int = 1000,
         details: bool = False,
@@ -180,18 +212,32 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         limit: int = 1000,
         details: bool = False,
     ) -> Iterator[Plant]:
-        """Yields the plants with exactly this tag whose name contains every word of q, in ascending order of id.
+        """Yields the plants that match, in the order, as page does: all of them, one page at a time.
 
-        Case and diacritics are ignored. Or it yields those with one of these ids, 1000 at most.
         The limit is that of a page. A plant that is written in the meantime may or may not be
         seen: export reads one snapshot. With details they are StoredPlants.
         """
-        return iterate(self._calls.list(ids=ids, after=after, tag=tag, q=q, limit=limit, details=details))
+        return iterate(
+            self._calls.list(
+                ids=ids,
+                after=after,
+                order=order,
+                tag=tag,
+                tag_prefix=tag_prefix,
+                untagged=untagged,
+                q=q,
+                limit=limit,
+                details=details,
+            )
+        )
 
     def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
         """Returns one page of the tags that begin with prefix and are not before start, in byte order.
@@ -215,7 +261,10 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         details: Literal[True],
     ) -> Export[StoredPlant]: ...
@@ -226,7 +275,10 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         details: bool = False,
     ) -> Export[Plant]: ...
@@ -236,16 +288,20 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
-        tag: str | None = None,
+        order: Order | None = None,
+        tag: str | Sequence[str] | None = None,
+        tag_prefix: str | None = None,
+        untagged: bool = False,
         q: str | None = None,
         details: bool = False,
     ) -> Export[Plant]:
-        """Returns an iterator over all plants that match, in ascending order of id, from one snapshot.
+        """Returns an iterator over all plants that match, in the order, from one snapshot.
 
         It raises an error if it is cut off, and never ends early without one. With details
         they are StoredPlants.
         """
-        lines = self._calls._export(ids, after, tag, q, details)
+        filter = plant_filter(order, tag, tag_prefix, untagged, q)
+        lines = self._calls._export(ids, after, filter, details)
         run(lines.begin())
         return Export(lines)
 

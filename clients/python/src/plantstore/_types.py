@@ -89,6 +89,9 @@ class TagPage:
     next: str | None
 
 
+Order = Literal["id", "-id"]
+"""The order of plants: by id, or backwards."""
+
 ImportMode = Literal["create", "replace", "delete"]
 """What an import does with each plant: what create, put or delete does."""
 
