@@ -34,6 +34,7 @@ const (
 	ErrTimeout      Code = 40801 // the request did not arrive in time
 	ErrLastToken    Code = 40901 // nobody could create tokens any more
 	ErrTooMany      Code = 40902 // the store already holds the maximum
+	ErrDisabled     Code = 40903 // the webhook is disabled or paused
 	ErrGone         Code = 41001 // the cursor is gone
 	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
 	ErrTooLarge     Code = 41301 // the body is too large
@@ -66,6 +67,7 @@ var codeText = map[Code]string{
 	ErrTimeout:      "the request did not arrive in time",
 	ErrLastToken:    "this is the last token that can create others",
 	ErrTooMany:      "there are too many",
+	ErrDisabled:     "the webhook is disabled",
 	ErrGone:         "the cursor is gone",
 	ErrPrecondition: "the precondition does not hold",
 	ErrTooLarge:     "the body is too large",

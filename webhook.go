@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"net/url"
 	"slices"
@@ -38,11 +39,15 @@ type Webhook struct {
 	// Secrets sign the messages, the newest first. They are sealed if the server has a key
 	// for that.
 	Secrets []WebhookSecret `json:"secrets"`
-	// Disabled is the reason that nothing is sent, or empty while the webhook is active.
+	// Disabled is the reason that nothing is sent, such as Paused, or empty while the webhook
+	// is active.
 	Disabled string `json:"disabled,omitempty"`
 	// Epoch changes whenever a client moves the position or resumes the webhook. A
 	// server that delivers for an older epoch starts over.
 	Epoch int64 `json:"epoch"`
+	// Try changes whenever a client wants undelivered events to be sent now: it changes the
+	// URL, ends a pause, or asks for it.
+	Try int64 `json:"try,omitempty"`
 
 	Lease    Lease    `json:"lease"`
 	Progress Progress `json:"progress"`
@@ -50,6 +55,9 @@ type Webhook struct {
 	// Health is not stored.
 	Health WebhookHealth `json:"-"`
 }
+
+// Paused is the reason why a webhook is disabled that a client has paused.
+const Paused = "paused"
 
 // WebhookSecret is a secret that signs until it expires, if ever.
 type WebhookSecret struct {
@@ -70,7 +78,26 @@ type Progress struct {
 	Position  Cursor         `json:"position"`
 	Pending   []PendingEvent `json:"pending,omitempty"`
 	Delivered time.Time      `json:"delivered,omitzero"` // when an event was last delivered
-	Error     string         `json:"error,omitempty"`    // why an attempt last failed
+	Failing   bool           `json:"failing,omitempty"`  // the last attempt failed
+	LastError *WebhookError  `json:"error,omitempty"`    // of the last attempt that failed, if ever
+	Try       int64          `json:"try,omitempty"`      // the webhook's, when the pending events were planned
+}
+
+// WebhookError is why an attempt to deliver an event failed.
+type WebhookError struct {
+	URL   string    `json:"url"`  // that was called
+	Time  time.Time `json:"time"` // when the attempt began, or zero if release 0.2.0 stored the error
+	Error string    `json:"error"`
+}
+
+// UnmarshalJSON reads an error. What release 0.2.0 stored is its text alone.
+func (e *WebhookError) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		*e = WebhookError{}
+		return json.Unmarshal(data, &e.Error)
+	}
+	type plain WebhookError
+	return json.Unmarshal(data, (*plain)(e))
 }
 
 // PendingEvent is an undelivered event, although later ones may have been delivered.
@@ -79,27 +106,54 @@ type PendingEvent struct {
 	ID       ID        `json:"id"`             // of the plant
 	Size     int       `json:"size,omitempty"` // of its text in bytes, if that is large
 	Attempts int       `json:"attempts,omitempty"`
-	First    time.Time `json:"first,omitzero"` // when the first attempt failed, since the webhook was resumed if it was
+	First    time.Time `json:"first,omitzero"` // when the first attempt failed, since the webhook was resumed or had its URL changed
 	Next     time.Time `json:"next,omitzero"`  // when the next attempt is due
 }
 
 // WebhookHealth is the state of a webhook's deliveries. Every server derives it from the
 // progress and the log of changes, whichever of them delivers.
 type WebhookHealth struct {
+	State HealthState
 	// Delivered is when an event was last delivered, or zero.
 	Delivered time.Time
-	// Failing describes the oldest undelivered event if the last attempt at it has failed,
-	// and is nil otherwise.
+	// Failing describes the oldest event that could not be delivered if the last attempt, at
+	// the present URL, failed, and is nil otherwise.
 	Failing *Failing
+	// NextAttempt is when the next attempt at an event that has failed is due, or zero if there
+	// is none or the webhook is disabled.
+	NextAttempt time.Time
+	// LastError is why an attempt last failed, however long ago and at whichever URL, or nil.
+	LastError *WebhookError
 	// Pending is the number of undelivered events, counted as in a [Backlog] and up to
 	// MaxPending, and Lag the age of the oldest.
 	Pending int
 	Lag     time.Duration
 }
 
+// HealthState says in a word whether the events of a webhook arrive.
+type HealthState string
+
+// The states of a webhook's health.
+const (
+	Healthy         HealthState = "healthy"
+	CatchingUp      HealthState = "catching_up" // it delivers, but is more than CatchingUpAfter behind
+	WebhookFailing  HealthState = "failing"     // the last attempt failed
+	WebhookPaused   HealthState = "paused"      // a client has paused it
+	WebhookDisabled HealthState = "disabled"    // for another reason
+)
+
+// HealthStates returns all states of a webhook's health.
+func HealthStates() []HealthState {
+	return []HealthState{Healthy, CatchingUp, WebhookFailing, WebhookPaused, WebhookDisabled}
+}
+
+// CatchingUpAfter is the age of the oldest undelivered event from which a webhook that delivers
+// is catching up.
+const CatchingUpAfter = 10 * time.Second
+
 // Failing is an event that could not yet be delivered.
 type Failing struct {
-	Since    time.Time `json:"since"`    // when the first attempt failed, since the webhook was resumed if it was
+	Since    time.Time `json:"since"`    // when the first attempt failed, since the webhook was resumed or had its URL changed
 	Attempts int       `json:"attempts"` // the number of failed attempts
 	Error    string    `json:"error"`    // why an attempt last failed, at this event or another of the webhook
 }

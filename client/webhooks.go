@@ -70,7 +70,21 @@ func (c *Client) TestWebhook(ctx context.Context, id string) (plantstore.Deliver
 	return decoded(ctx, c, "test webhook "+id, http.MethodPost, webhookPath(id, "/test"), nil, wire.DecodeDelivery)
 }
 
-// ResumeWebhook makes a disabled webhook active again, from where it stopped. It fails
+// PauseWebhook stops a webhook until it is resumed. A paused webhook is disabled with the reason
+// [plantstore.Paused]. It fails with ErrNoWebhook, or with ErrDisabled if the webhook is disabled
+// for another reason.
+func (c *Client) PauseWebhook(ctx context.Context, id string) (plantstore.Webhook, error) {
+	return decoded(ctx, c, "pause webhook "+id, http.MethodPost, webhookPath(id, "/pause"), nil, decodeWebhook)
+}
+
+// RetryWebhook makes a webhook send its undelivered events now, without waiting until their next
+// attempts are due. It fails with ErrNoWebhook, or with ErrDisabled if the webhook is disabled or
+// paused.
+func (c *Client) RetryWebhook(ctx context.Context, id string) (plantstore.Webhook, error) {
+	return decoded(ctx, c, "retry webhook "+id, http.MethodPost, webhookPath(id, "/retry"), nil, decodeWebhook)
+}
+
+// ResumeWebhook makes a disabled or paused webhook active again, from where it stopped. It fails
 // with ErrNoWebhook.
 func (c *Client) ResumeWebhook(ctx context.Context, id string) (plantstore.Webhook, error) {
 	return decoded(ctx, c, "resume webhook "+id, http.MethodPost, webhookPath(id, "/resume"), nil, decodeWebhook)

@@ -24,7 +24,9 @@ type webhookCommand struct {
 	Rotate webhookRotate `cmd:"" help:"Give a webhook a new secret and print it once."`
 	Test   webhookTest   `cmd:"" help:"Send a test to a webhook now."`
 	Replay webhookReplay `cmd:"" help:"Send events to a webhook again."`
-	Resume webhookResume `cmd:"" help:"Resume a disabled webhook."`
+	Retry  webhookRetry  `cmd:"" help:"Send undelivered events to a webhook now."`
+	Pause  webhookPause  `cmd:"" help:"Pause a webhook until it is resumed."`
+	Resume webhookResume `cmd:"" help:"Resume a disabled or paused webhook."`
 	Delete webhookDelete `cmd:"" help:"Delete a webhook."`
 	Listen webhookListen `cmd:"" help:"Forward signed events to a program on this machine."`
 }
@@ -74,7 +76,15 @@ type webhookList struct {
 }
 
 func (webhookList) Help() string {
-	return `On a terminal, STATE shows since when a webhook has been failing, PENDING the number of undelivered events of its types, counted up to 1,000, and LAG the age of the oldest of them. ` + webhookReadHelp
+	return `On a terminal, HEALTH is one of:
+
+  healthy      events arrive
+  catching up  events arrive, but the oldest undelivered one is older than 10s
+  failing      the last attempt failed; shown with the time since when
+  paused       see plantstore webhook pause
+  disabled     plantstore webhook show says why
+
+PENDING is the number of undelivered events of its types, counted up to 1,000, LAG the age of the oldest of them, NEXT ATTEMPT the time at which an event that failed is sent again, and LAST ERROR the reason for the last failure, even if events have arrived since. ` + webhookReadHelp
 }
 
 func (c *webhookList) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -86,10 +96,10 @@ func (c *webhookList) Run(ctx context.Context, api *client.Client, std streams) 
 }
 
 func writeWebhooks(table io.Writer, hooks []plantstore.Webhook) {
-	fmt.Fprintln(table, "ID\tSTATE\tPENDING\tLAG\tURL\tTYPES\tBY\tDESCRIPTION")
+	fmt.Fprintln(table, "ID\tHEALTH\tPENDING\tLAG\tNEXT ATTEMPT\tURL\tTYPES\tBY\tDESCRIPTION\tLAST ERROR")
 	for _, w := range hooks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(w.ID), webhookState(w), pendingText(w.Health), lagText(w.Health),
-			printable(w.URL), formatTypes(w.Types), printable(w.By), printable(w.Description))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(w.ID), healthText(w.Health), pendingText(w.Health), lagText(w.Health),
+			nextAttemptText(w.Health), printable(w.URL), formatTypes(w.Types), printable(w.By), printable(w.Description), lastErrorText(w))
 	}
 }
 
@@ -179,10 +189,38 @@ func (c *webhookReplay) Run(ctx context.Context, std streams) error {
 	return c.printWebhook(std.out, hook, "")
 }
 
+type webhookRetry struct{ webhookTarget }
+
+func (webhookRetry) Help() string {
+	return `Sends undelivered events now, without waiting until the next attempt is due. A disabled or paused webhook must be resumed instead. ` + webhookSendHelp
+}
+
+func (c *webhookRetry) Run(ctx context.Context, api *client.Client, std streams) error {
+	hook, err := api.RetryWebhook(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return c.printWebhook(std.out, hook, "")
+}
+
+type webhookPause struct{ webhookTarget }
+
+func (webhookPause) Help() string {
+	return `Nothing is sent until plantstore webhook resume, which continues from where the webhook stopped. Events wait in the log of changes, for as long as the server keeps them. ` + webhookSendHelp
+}
+
+func (c *webhookPause) Run(ctx context.Context, api *client.Client, std streams) error {
+	hook, err := api.PauseWebhook(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return c.printWebhook(std.out, hook, "")
+}
+
 type webhookResume struct{ webhookTarget }
 
 func (webhookResume) Help() string {
-	return `A disabled webhook continues from where it stopped. ` + webhookSendHelp
+	return `A disabled or paused webhook continues from where it stopped. ` + webhookSendHelp
 }
 
 func (c *webhookResume) Run(ctx context.Context, api *client.Client, std streams) error {
@@ -218,12 +256,18 @@ func writeWebhook(table io.Writer, w plantstore.Webhook, secret string) {
 	if w.Description != "" {
 		fmt.Fprintf(table, "description\t%s\n", printable(w.Description))
 	}
-	fmt.Fprintf(table, "state\t%s\n", webhookState(w))
-	if w.Disabled != "" {
+	fmt.Fprintf(table, "health\t%s\n", healthText(w.Health))
+	if w.Health.State == plantstore.WebhookDisabled {
 		fmt.Fprintf(table, "reason\t%s\n", printable(w.Disabled))
 	}
 	if f := w.Health.Failing; f != nil {
-		fmt.Fprintf(table, "error\t%s\nattempts\t%d\n", printable(f.Error), f.Attempts)
+		fmt.Fprintf(table, "attempts\t%d\n", f.Attempts)
+	}
+	if text := nextAttemptText(w.Health); text != "" {
+		fmt.Fprintf(table, "next attempt\t%s\n", text)
+	}
+	if text := lastErrorText(w); text != "" {
+		fmt.Fprintf(table, "last error\t%s\n", text)
 	}
 	fmt.Fprintf(table, "delivered\t%s\npending\t%s\nlag\t%s\n", when(w.Health.Delivered), pendingText(w.Health), lagText(w.Health))
 	fmt.Fprintf(table, "created\t%s\n", when(w.Created))
@@ -243,14 +287,36 @@ func writeDeliveries(table io.Writer, attempts ...plantstore.Delivery) {
 	}
 }
 
-func webhookState(w plantstore.Webhook) string {
-	switch {
-	case w.Disabled != "":
-		return "disabled"
-	case w.Health.Failing != nil:
-		return "failing since " + when(w.Health.Failing.Since)
+func healthText(h plantstore.WebhookHealth) string {
+	if h.State == plantstore.WebhookFailing && h.Failing != nil {
+		return "failing since " + when(h.Failing.Since)
 	}
-	return "active"
+	return printable(strings.ReplaceAll(string(h.State), "_", " "))
+}
+
+// nextAttemptText returns when an event that has failed is sent again, or "" if none is.
+func nextAttemptText(h plantstore.WebhookHealth) string {
+	switch {
+	case h.NextAttempt.IsZero():
+		return ""
+	case h.NextAttempt.Before(time.Now()):
+		return "now"
+	}
+	return h.NextAttempt.UTC().Format(time.DateTime)
+}
+
+// lastErrorText returns why an attempt last failed, and when and where unless it was at the
+// present URL and a server of release 0.2.0 has stored it.
+func lastErrorText(w plantstore.Webhook) string {
+	switch e := w.Health.LastError; {
+	case e != nil && e.URL != w.URL:
+		return fmt.Sprintf("%s at %s: %s", e.Time.UTC().Format(time.DateTime), printable(e.URL), printable(e.Error))
+	case e != nil:
+		return fmt.Sprintf("%s: %s", e.Time.UTC().Format(time.DateTime), printable(e.Error))
+	case w.Health.Failing != nil:
+		return printable(w.Health.Failing.Error)
+	}
+	return ""
 }
 
 // pendingText returns how many events were not delivered, which are counted up to a limit.

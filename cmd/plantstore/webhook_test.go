@@ -155,15 +155,26 @@ func TestListenSignsWithTheGivenSecret(t *testing.T) {
 func TestWebhooksOnATerminal(t *testing.T) {
 	created := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	hooks := []plantstore.Webhook{
-		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.PlantEventTypes(), Created: created, By: "5d1c6a18ea08"},
+		{ID: "wh_1", URL: "https://example.com/hook", Types: plantstore.PlantEventTypes(), Created: created, By: "5d1c6a18ea08", Health: plantstore.WebhookHealth{State: plantstore.Healthy}},
 		{
 			ID: "wh_3", URL: "https://example.com/", Types: plantstore.PlantEventTypes()[:1], Created: created,
 			Health: plantstore.WebhookHealth{
+				State:     plantstore.WebhookFailing,
 				Delivered: created.Add(time.Minute), Pending: plantstore.MaxPending, Lag: 90*time.Minute + time.Millisecond,
-				Failing: &plantstore.Failing{Since: created.Add(time.Hour), Attempts: 7, Error: "connection refused"},
+				Failing:     &plantstore.Failing{Since: created.Add(time.Hour), Attempts: 7, Error: "connection refused"},
+				NextAttempt: created.AddDate(500, 0, 0),
+				LastError:   &plantstore.WebhookError{URL: "https://example.com/", Time: created.Add(2 * time.Hour), Error: "connection refused"},
 			},
 		},
-		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.PlantEventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created},
+		{
+			ID: "wh_4", URL: "https://example.com/new", Types: plantstore.PlantEventTypes()[:1], Created: created,
+			Health: plantstore.WebhookHealth{
+				State: plantstore.CatchingUp, Pending: 7, Lag: 11 * time.Second, NextAttempt: created,
+				LastError: &plantstore.WebhookError{URL: "https://example.com/old", Time: created, Error: "the endpoint responded 500"},
+			},
+		},
+		{ID: "wh_5", URL: "https://example.com/", Types: plantstore.PlantEventTypes()[:1], Created: created, Disabled: plantstore.Paused, Health: plantstore.WebhookHealth{State: plantstore.WebhookPaused}},
+		{ID: "wh_2", URL: "https://example.com/\x1b[2J", Types: plantstore.PlantEventTypes()[:1], Description: "The archive", Disabled: "410 Gone", Created: created, Health: plantstore.WebhookHealth{State: plantstore.WebhookDisabled}},
 	}
 	var out strings.Builder
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
@@ -172,6 +183,8 @@ func TestWebhooksOnATerminal(t *testing.T) {
 		func(table io.Writer) { writeWebhook(table, hooks[0], "whsec_x") },
 		func(table io.Writer) { writeWebhook(table, hooks[1], "") },
 		func(table io.Writer) { writeWebhook(table, hooks[2], "") },
+		func(table io.Writer) { writeWebhook(table, hooks[3], "") },
+		func(table io.Writer) { writeWebhook(table, hooks[4], "") },
 		func(table io.Writer) {
 			writeDeliveries(table,
 				plantstore.Delivery{Event: "s.1.2", Type: plantstore.PlantCreated, Attempt: 12, Time: at, Status: 200, Duration: 1500 * time.Millisecond},
@@ -182,35 +195,56 @@ func TestWebhooksOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const want = `ID    STATE                           PENDING  LAG      URL                            TYPES                                       BY            DESCRIPTION
-wh_1  active                          0        0s       https://example.com/hook       plant.created,plant.replaced,plant.deleted  5d1c6a18ea08  
-wh_3  failing since 2026-01-31 13:00  1,000+   1h30m0s  https://example.com/           plant.created                                             
-wh_2  disabled                        0        0s       "https://example.com/\x1b[2J"  plant.created                                             The archive
+	const want = `ID    HEALTH                          PENDING  LAG      NEXT ATTEMPT         URL                            TYPES                                       BY            DESCRIPTION  LAST ERROR
+wh_1  healthy                         0        0s                            https://example.com/hook       plant.created,plant.replaced,plant.deleted  5d1c6a18ea08               
+wh_3  failing since 2026-01-31 13:00  1,000+   1h30m0s  2526-01-31 12:00:00  https://example.com/           plant.created                                                          2026-01-31 14:00:00: connection refused
+wh_4  catching up                     7        11s      now                  https://example.com/new        plant.created                                                          2026-01-31 12:00:00 at https://example.com/old: the endpoint responded 500
+wh_5  paused                          0        0s                            https://example.com/           plant.created                                                          
+wh_2  disabled                        0        0s                            "https://example.com/\x1b[2J"  plant.created                                             The archive  
 id         wh_1
 url        https://example.com/hook
 types      plant.created,plant.replaced,plant.deleted
-state      active
+health     healthy
 delivered  never
 pending    0
 lag        0s
 created    2026-01-31 12:00
 by         5d1c6a18ea08
 secret     whsec_x (not shown again)
-id         wh_3
+id            wh_3
+url           https://example.com/
+types         plant.created
+health        failing since 2026-01-31 13:00
+attempts      7
+next attempt  2526-01-31 12:00:00
+last error    2026-01-31 14:00:00: connection refused
+delivered     2026-01-31 12:01
+pending       1,000+
+lag           1h30m0s
+created       2026-01-31 12:00
+id            wh_4
+url           https://example.com/new
+types         plant.created
+health        catching up
+next attempt  now
+last error    2026-01-31 12:00:00 at https://example.com/old: the endpoint responded 500
+delivered     never
+pending       7
+lag           11s
+created       2026-01-31 12:00
+id         wh_5
 url        https://example.com/
 types      plant.created
-state      failing since 2026-01-31 13:00
-error      connection refused
-attempts   7
-delivered  2026-01-31 12:01
-pending    1,000+
-lag        1h30m0s
+health     paused
+delivered  never
+pending    0
+lag        0s
 created    2026-01-31 12:00
 id           wh_2
 url          "https://example.com/\x1b[2J"
 types        plant.created
 description  The archive
-state        disabled
+health       disabled
 reason       410 Gone
 delivered    never
 pending      0

@@ -314,7 +314,8 @@ var firing = map[string][]string{
 	"PlantstoreRateLimited":        {`plantstore_limit_hits_total{limit="rate"} 0+30x60`},
 	"PlantstoreConnections":        {`plantstore_connections_refused_total 0+1x20`},
 	"PlantstoreHistory":            {`plantstore_log_oldest_seconds 80000x250`, `plantstore_log_last_seq 2000x250`, `plantstore_log_events 1000x250`},
-	"PlantstoreWebhookDisabled":    {`plantstore_webhooks_disabled 0 1`},
+	"PlantstoreWebhookDisabled":    {`plantstore_webhooks{health="disabled"} 0 1`},
+	"PlantstoreWebhookFailing":     {`plantstore_webhooks{health="failing"} 0 1x80`},
 	"PlantstoreWebhookLate":        {`plantstore_webhook_lag_seconds 800+15x40`},
 	"PlantstorePoolExhausted":      {`plantstore_postgres_pool_wait_seconds_total{pool="list"} 0+30x60`},
 	"PlantstoreOldSnapshot":        {`plantstore_postgres_oldest_snapshot_transactions{holder="slot"} 4e6+1e5x60`},
@@ -361,6 +362,8 @@ func TestAlertsFireOnlyWhenTheyShould(t *testing.T) {
 		{"PlantstoreBackupOld", "a file is backed up", false, []string{`plantstore_store_bytes 1e9x5800`, backup + `1800050000x5800`}},
 		{"PlantstoreBackupOld", "the node exporter is down", false, []string{`plantstore_store_bytes 1e9x5800`, backup + `1800050000x5400`}},
 		{"PlantstoreBackupOld", "the store is PostgreSQL", false, []string{`plantstore_store_plants 1e9x5800`}},
+		{"PlantstoreWebhookDisabled", "a webhook is only paused", false, []string{`plantstore_webhooks{health="paused"} 1x40`, `plantstore_webhooks{health="disabled"} 0x40`}},
+		{"PlantstoreWebhookFailing", "a webhook failed for ten minutes", false, []string{`plantstore_webhooks{health="failing"} 1x40 0x80`}},
 		{"PlantstoreCertificateExpires", "it is renewed in time", false, []string{`plantstore_tls_certificate_expiry_timestamp_seconds 1800700000x40`}},
 	} {
 		if got := newData(t, c.series...).fires(t, rules[c.alert]); got != c.fires {

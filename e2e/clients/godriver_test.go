@@ -398,6 +398,12 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 	case "testWebhook":
 		d, err := c.TestWebhook(ctx, webhook)
 		return deliveryValue(d), err
+	case "pauseWebhook":
+		w, err := c.PauseWebhook(ctx, webhook)
+		return webhookValue(w), err
+	case "retryWebhook":
+		w, err := c.RetryWebhook(ctx, webhook)
+		return webhookValue(w), err
 	case "resumeWebhook":
 		w, err := c.ResumeWebhook(ctx, webhook)
 		return webhookValue(w), err

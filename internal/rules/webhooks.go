@@ -74,7 +74,13 @@ func DeleteWebhook(tx WebhookTx, id string, by plantstore.Actor) error {
 
 // DecodeWebhook decodes the value of a webhook.
 func DecodeWebhook(id, value string) (plantstore.Webhook, error) {
-	return decode[plantstore.Webhook]("webhook", id, value)
+	hook, err := decode[plantstore.Webhook]("webhook", id, value)
+	// Of the last error release 0.2.0 stored the text alone.
+	if p := &hook.Progress; p.LastError != nil && p.LastError.URL == "" {
+		p.LastError.URL = hook.URL
+		p.Failing = len(p.Pending) > 0 && !p.Pending[0].First.IsZero()
+	}
+	return hook, err
 }
 
 const lastDeliveries = "deliveries of webhook"

@@ -229,7 +229,9 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	pending, disabled, lag := 0, 0, time.Duration(0)
+	states := make(map[plantstore.HealthState]int)
 	for _, w := range hooks {
+		states[w.Health.State]++
 		if w.Disabled != "" {
 			disabled++
 			continue
@@ -239,7 +241,11 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge("plantstore_webhook_lag_events", "Events that were not delivered yet to the active webhooks, counted up to 1,000 for each.", float64(pending))
 	gauge("plantstore_webhook_lag_seconds", "Age of the oldest of them.", lag.Seconds())
-	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled.", float64(disabled))
+	gauge("plantstore_webhooks_disabled", "Webhooks that are disabled, the paused ones included.", float64(disabled))
+	byHealth := prometheus.NewDesc("plantstore_webhooks", "Webhooks, by their health.", []string{"health"}, nil)
+	for _, state := range plantstore.HealthStates() {
+		metrics <- prometheus.MustNewConstMetric(byHealth, prometheus.GaugeValue, float64(states[state]), string(state))
+	}
 }
 
 // collectClocks sends the figures of the clocks: the server's, and that of a store that has its own.

@@ -79,6 +79,8 @@ var routes = []route{
 	{"DELETE", "{base}/webhooks/{id}", "deleteWebhook", writeWebhooks, 0, 0, (*Server).deleteWebhook},
 	{"POST", "{base}/webhooks/{id}/rotate", "rotateWebhook", writeWebhooks, 0, reads, (*Server).rotateWebhook},
 	{"POST", "{base}/webhooks/{id}/test", "testWebhook", sendEvents, 0, streams, (*Server).testWebhook},
+	{"POST", "{base}/webhooks/{id}/pause", "pauseWebhook", sendEvents, 0, 0, (*Server).pauseWebhook},
+	{"POST", "{base}/webhooks/{id}/retry", "retryWebhook", sendEvents, 0, 0, (*Server).retryWebhook},
 	{"POST", "{base}/webhooks/{id}/resume", "resumeWebhook", sendEvents, 0, 0, (*Server).resumeWebhook},
 	{"POST", "{base}/webhooks/{id}/replay", "replayWebhook", sendEvents, 0, memory, (*Server).replayWebhook},
 	{"GET", "{base}/webhooks/{id}/deliveries", "listDeliveries", readWebhooks, 0, memory, (*Server).listDeliveries},

@@ -202,6 +202,8 @@ func TestRevokedTokenChangesNeitherTokensNorWebhooks(t *testing.T) {
 			{"POST", "/webhooks", `{"url":"https://example.com"}`},
 			{"PUT", "/webhooks/" + hook.ID, `{"url":"https://example.com/other"}`},
 			{"POST", "/webhooks/" + hook.ID + "/rotate", ""},
+			{"POST", "/webhooks/" + hook.ID + "/pause", ""},
+			{"POST", "/webhooks/" + hook.ID + "/retry", ""},
 			{"POST", "/webhooks/" + hook.ID + "/resume", ""},
 			{"POST", "/webhooks/" + hook.ID + "/replay", `{"after":"latest"}`},
 			{"DELETE", "/webhooks/" + hook.ID, ""},

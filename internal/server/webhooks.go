@@ -83,6 +83,18 @@ func (s *Server) testWebhook(c *call) error {
 	return writeUncached(c, wire.EncodeDelivery(attempt))
 }
 
+func (s *Server) pauseWebhook(c *call) error {
+	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
+		return s.Webhooks.Pause(ctx, id, c.caller.Actor())
+	})
+}
+
+func (s *Server) retryWebhook(c *call) error {
+	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
+		return s.Webhooks.Retry(ctx, id, c.caller.Actor())
+	})
+}
+
 func (s *Server) resumeWebhook(c *call) error {
 	return writeWebhook(c, func(ctx context.Context, id string) (plantstore.Webhook, error) {
 		return s.Webhooks.Resume(ctx, id, c.caller.Actor())

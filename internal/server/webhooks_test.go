@@ -23,8 +23,8 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // hookReply is a webhook as the interface shows it.
 type hookReply struct {
-	ID, URL, Description, State, Reason, Created, By, Secret string
-	Types                                                    []string
+	ID, URL, Description, State, Reason, Created, By, Health, Secret string
+	Types                                                            []string
 }
 
 // deliveryReply is an attempt to deliver as the interface shows it.
@@ -110,11 +110,22 @@ func TestWebhookResource(t *testing.T) {
 			t.Errorf("got %+v", rotated)
 		}
 		for _, tt := range []struct{ action, body string }{
-			{"resume", ""}, {"replay", `{"after":"latest"}`}, {"replay", `{"since":"2026-01-31T12:00:00Z"}`},
+			{"retry", ""}, {"resume", ""}, {"replay", `{"after":"latest"}`}, {"replay", `{"since":"2026-01-31T12:00:00Z"}`},
 		} {
 			if got := s.webhook(t, http.StatusOK, "POST", "/"+first.ID+"/"+tt.action, tt.body); fmt.Sprint(got) != fmt.Sprint(first) {
 				t.Errorf("%s: got %v, want %v", tt.action, got, first)
 			}
+		}
+		paused := first
+		paused.State, paused.Reason, paused.Health = "disabled", "paused", "paused"
+		for range 2 {
+			if got := s.webhook(t, http.StatusOK, "POST", "/"+first.ID+"/pause", ""); fmt.Sprint(got) != fmt.Sprint(paused) {
+				t.Errorf("pause: got %v, want %v", got, paused)
+			}
+		}
+		s.send(t, "POST", "/webhooks/"+first.ID+"/retry", "", s.withDefaults(nil)...).wantError(t, plantstore.ErrDisabled, "the webhook is paused: resume it instead")
+		if got := s.webhook(t, http.StatusOK, "POST", "/"+first.ID+"/resume", ""); fmt.Sprint(got) != fmt.Sprint(first) {
+			t.Errorf("resume: got %v, want %v", got, first)
 		}
 		var attempts []any
 		s.send(t, "GET", "/webhooks/"+first.ID+"/deliveries", "", s.withDefaults(nil)...).wantList(t, &attempts)
@@ -127,7 +138,7 @@ func TestWebhookResource(t *testing.T) {
 			t.Errorf("got %v, want %v", got, second)
 		}
 		for path, body := range map[string]string{
-			"GET ": "", "PUT ": `{"url":"https://example.com"}`, "DELETE ": "", "POST /rotate": "", "POST /test": "", "POST /resume": "",
+			"GET ": "", "PUT ": `{"url":"https://example.com"}`, "DELETE ": "", "POST /rotate": "", "POST /test": "", "POST /pause": "", "POST /retry": "", "POST /resume": "",
 			"POST /replay": `{"after":"latest"}`, "GET /deliveries": "",
 		} {
 			method, action, _ := strings.Cut(path, " ")
@@ -319,7 +330,9 @@ func TestMetricsOfWebhooks(t *testing.T) {
 			return nil
 		})
 	}
-	wantMetrics(`plantstore_webhook_deliveries_total{result="delivered"} 0`, `plantstore_webhook_deliveries_total{result="failed"} 0`, `plantstore_webhooks_disabled 0`)
+	wantMetrics(`plantstore_webhook_deliveries_total{result="delivered"} 0`, `plantstore_webhook_deliveries_total{result="failed"} 0`, `plantstore_webhooks_disabled 0`,
+		`plantstore_webhooks{health="healthy"} 1`, `plantstore_webhooks{health="catching_up"} 0`, `plantstore_webhooks{health="failing"} 0`,
+		`plantstore_webhooks{health="paused"} 0`, `plantstore_webhooks{health="disabled"} 0`)
 	s.create(t, `{"id":1,"name":"Fern"}`).wantPlant(t, fern(1))
 	if body := <-endpoint.received; !strings.HasPrefix(body, `{"type":"plant.created","timestamp":"`) || !strings.HasSuffix(body, `,"data":{"id":1,"name":"Fern"}}`) {
 		t.Errorf("received %s", body)
@@ -331,7 +344,11 @@ func TestMetricsOfWebhooks(t *testing.T) {
 	endpoint.status.Store(http.StatusGone)
 	s.create(t, `{"id":2,"name":"Fern"}`).wantPlant(t, fern(2))
 	<-endpoint.received
-	wantMetrics(`plantstore_webhook_deliveries_total{result="failed"} 1`, `plantstore_webhooks_disabled 1`)
+	wantMetrics(`plantstore_webhook_deliveries_total{result="failed"} 1`, `plantstore_webhooks_disabled 1`,
+		`plantstore_webhooks{health="disabled"} 1`, `plantstore_webhooks{health="healthy"} 0`)
+	for _, action := range []string{"pause", "retry"} {
+		s.send(t, "POST", "/webhooks/"+hook.ID+"/"+action, "", s.withDefaults(nil)...).wantError(t, plantstore.ErrDisabled, "the webhook is disabled", "410 Gone")
+	}
 	if got := s.webhook(t, http.StatusOK, "GET", "/"+hook.ID, ""); got.State != "disabled" || !strings.Contains(got.Reason, "410") {
 		t.Errorf("got %+v", got)
 	}
@@ -343,4 +360,6 @@ func TestMetricsOfWebhooks(t *testing.T) {
 		t.Errorf("received %s", body)
 	}
 	wantMetrics(`plantstore_webhook_deliveries_total{result="delivered"} 2`, `plantstore_webhooks_disabled 0`)
+	s.webhook(t, http.StatusOK, "POST", "/"+hook.ID+"/pause", "")
+	wantMetrics(`plantstore_webhooks_disabled 1`, `plantstore_webhooks{health="paused"} 1`, `plantstore_webhooks{health="disabled"} 0`)
 }

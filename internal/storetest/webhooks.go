@@ -47,7 +47,8 @@ func progress(n int) plantstore.Progress {
 		})
 	}
 	if n > 0 {
-		p.Delivered, p.Error = noon.Add(time.Nanosecond), "out of \x00 soil"
+		p.Delivered, p.Failing, p.Try = noon.Add(time.Nanosecond), true, int64(n)
+		p.LastError = &plantstore.WebhookError{URL: "https://example.com/old", Time: noon.Add(time.Nanosecond), Error: "out of \x00 soil"}
 	}
 	return p
 }
@@ -155,7 +156,7 @@ func webhookIsStoredUnchanged(t *testing.T, s *subject) {
 	for _, text := range texts {
 		full.Secrets = append(full.Secrets, plantstore.WebhookSecret{Secret: text, Expires: noon.Add(time.Nanosecond)})
 	}
-	full.Epoch = 1<<62 + 1
+	full.Epoch, full.Try = 1<<62+1, 1<<62+3
 	full.Lease = plantstore.Lease{Owner: "server", Renewal: 1<<62 + 1}
 	full.Progress = progress(1000)
 	want := []plantstore.Webhook{webhook("a"), full, {}}

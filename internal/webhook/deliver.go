@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,10 @@ const (
 // has changed it.
 var errChanged = errors.New("the webhook has changed")
 
+// errInterrupted means that a client has paused the webhook, or wants its events to be sent now.
+// What is in flight may still arrive.
+var errInterrupted = errors.New("the webhook was paused or is to be tried now")
+
 // delivery delivers the events of one webhook, until it is stopped or the webhook is
 // disabled. One goroutine runs it; others send and save.
 type delivery struct {
@@ -58,8 +63,9 @@ type delivery struct {
 	readAt   time.Time             // no read before then, after an error
 	attempts []plantstore.Delivery // the last ones, the newest first
 
-	delivered time.Time // when an event was last delivered
-	lastError string    // why an attempt last failed
+	delivered time.Time                // when an event was last delivered
+	failing   bool                     // the last attempt failed
+	lastError *plantstore.WebhookError // of the last attempt that failed; never changed in place
 
 	recorded   bool // the attempts are saved, or being saved
 	recordedAt time.Time
@@ -82,7 +88,12 @@ type result struct {
 }
 
 func (d *delivery) run(ctx context.Context) {
-	defer close(d.done)
+	defer func() {
+		close(d.done)
+		if context.Cause(ctx) == errInterrupted {
+			d.sender.wake()
+		}
+	}()
 	defer d.cancel(nil)
 	d.sender.active.Add(1)
 	defer d.sender.active.Add(-1)
@@ -92,9 +103,10 @@ func (d *delivery) run(ctx context.Context) {
 	reason := d.loop(ctx, func(it *item) {
 		senders.Go(func() { d.results <- d.attempt(sending, it) })
 	})
-	if context.Cause(ctx) == context.Canceled { // the server stops
+	switch context.Cause(ctx) {
+	case context.Canceled, errInterrupted: // the server stops, or only the webhook
 		defer time.AfterFunc(stopGrace, abandon).Stop()
-	} else {
+	default:
 		abandon()
 	}
 	senders.Wait()
@@ -249,10 +261,11 @@ func (d *delivery) record(r result) (reason string) {
 	d.sender.observe(ok, r.attempt.Duration)
 	if ok {
 		d.queue.delivered(r.item)
-		d.delivered = now.UTC()
+		d.delivered, d.failing = now.UTC(), false
 		return ""
 	}
-	d.lastError = excerpt(describe(r.attempt), maxReason)
+	d.failing = true
+	d.lastError = &plantstore.WebhookError{URL: d.hook.URL, Time: r.attempt.Time, Error: excerpt(describe(r.attempt), maxReason)}
 	d.queue.failed(r.item, now)
 	switch {
 	case r.attempt.Status == 410:
@@ -307,7 +320,7 @@ func (d *delivery) save(ctx context.Context) {
 // progress returns the state to save.
 func (d *delivery) progress() plantstore.Progress {
 	p := d.queue.progress()
-	p.Delivered, p.Error = d.delivered, d.lastError
+	p.Delivered, p.Failing, p.LastError, p.Try = d.delivered, d.failing, d.lastError, d.hook.Try
 	return p
 }
 
@@ -325,9 +338,10 @@ func (d *delivery) recordInterval() time.Duration {
 	return recordInterval
 }
 
-// owns reports whether this delivery is still the one for the webhook.
+// owns reports whether this delivery is still the one for the webhook. What is delivered before a
+// pause begins is saved after it has.
 func (d *delivery) owns(w *plantstore.Webhook) bool {
-	return w.Lease.Owner == d.sender.owner && w.Epoch == d.hook.Epoch && w.Disabled == ""
+	return w.Lease.Owner == d.sender.owner && w.Epoch == d.hook.Epoch && (w.Disabled == "" || w.Disabled == plantstore.Paused)
 }
 
 // finish saves the progress for good, and disables the webhook if there is a reason.
@@ -348,7 +362,7 @@ func (d *delivery) finish(reason string) {
 		}
 		w.Progress = d.progress()
 		w.Lease.Owner = "" // another server may take it
-		w.Disabled = reason
+		w.Disabled = cmp.Or(reason, w.Disabled)
 		return nil
 	})
 	if err == nil && reason != "" {

@@ -45,7 +45,7 @@ func TestEveryServerSeesThatAWebhookFails(t *testing.T) {
 		}
 	})
 	w := a.create(e)
-	if w.Health != (plantstore.WebhookHealth{}) {
+	if w.Health != (plantstore.WebhookHealth{State: plantstore.Healthy}) {
 		t.Errorf("a new webhook has %+v", w.Health)
 	}
 	a.write(plantstore.Create, fern(1))
@@ -104,7 +104,7 @@ func TestResumedAndMovedWebhooksAreNotFailing(t *testing.T) {
 		t.Errorf("resumed: got %+v, %v", h, err)
 	}
 	moved, err := s.Replay(t.Context(), w.ID, plantstore.LatestCursor, time.Time{}, plantstore.Actor{})
-	if err != nil || moved.Health != (plantstore.WebhookHealth{}) {
+	if err != nil || moved.Health != (plantstore.WebhookHealth{State: plantstore.Healthy, LastError: moved.Health.LastError}) || moved.Health.LastError.URL != w.URL {
 		t.Errorf("moved: got %+v, %v", moved.Health, err)
 	}
 }

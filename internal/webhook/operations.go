@@ -85,13 +85,18 @@ func (s *Sender) find(ctx context.Context, id string) (plantstore.Webhook, error
 	return all[i], nil
 }
 
-// Replace replaces the URL, the types and the description of a webhook.
+// Replace replaces the URL, the types and the description of a webhook. Undelivered events are
+// sent to a new URL at once.
 func (s *Sender) Replace(ctx context.Context, id string, config plantstore.Webhook, by plantstore.Actor) (plantstore.Webhook, error) {
 	if err := s.check(&config); err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) error {
+		if w.URL != config.URL {
+			w.Try++
+		}
 		w.URL, w.Types, w.Description = config.URL, config.Types, config.Description
+		return nil
 	})
 }
 
@@ -110,9 +115,9 @@ func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w 
 	if err != nil {
 		return plantstore.Webhook{}, "", err
 	}
-	w, err = s.change(ctx, id, by, func(w *plantstore.Webhook) {
+	w, err = s.change(ctx, id, by, func(w *plantstore.Webhook) error {
 		if len(w.Secrets) > 0 && w.Secrets[0] == added {
-			return // the store may call this more than once
+			return nil // the store may call this more than once
 		}
 		for i := range w.Secrets {
 			if w.Secrets[i].Expires.IsZero() {
@@ -122,6 +127,7 @@ func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w 
 		s.forgetExpired(w)
 		w.Secrets = slices.Insert(w.Secrets, 0, added)
 		w.Secrets = w.Secrets[:min(len(w.Secrets), maxSecrets)]
+		return nil
 	})
 	if err != nil {
 		return w, "", err
@@ -130,17 +136,50 @@ func (s *Sender) Rotate(ctx context.Context, id string, by plantstore.Actor) (w 
 	return w, secret, nil
 }
 
-// Resume makes a disabled webhook active again. It continues where it stopped.
+// Pause stops a webhook until it is resumed. What is in flight may still arrive. It fails with
+// ErrDisabled if the webhook is disabled for another reason.
+func (s *Sender) Pause(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) error {
+		if w.Disabled != "" && w.Disabled != plantstore.Paused {
+			return plantstore.Errorf(plantstore.ErrDisabled, "the webhook is disabled already: %s", w.Disabled)
+		}
+		w.Disabled = plantstore.Paused
+		return nil
+	})
+}
+
+// Retry sends undelivered events now, without waiting until their next attempts are due. It fails
+// with ErrDisabled if the webhook is disabled or paused.
+func (s *Sender) Retry(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) error {
+		switch w.Disabled {
+		case "":
+			w.Try++
+			return nil
+		case plantstore.Paused:
+			return plantstore.Errorf(plantstore.ErrDisabled, "the webhook is paused: resume it instead")
+		default:
+			return plantstore.Errorf(plantstore.ErrDisabled, "the webhook is disabled: resume it instead; it stopped because %s", w.Disabled)
+		}
+	})
+}
+
+// Resume makes a disabled or paused webhook active again. It continues where it stopped.
 func (s *Sender) Resume(ctx context.Context, id string, by plantstore.Actor) (plantstore.Webhook, error) {
-	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
-		if w.Disabled == "" {
-			return
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) error {
+		switch w.Disabled {
+		case "":
+			return nil
+		case plantstore.Paused: // what was delivered before the pause may not be saved yet
+			w.Try++
+		default:
+			w.Epoch++
 		}
 		w.Disabled = ""
-		w.Epoch++
 		for i := range w.Progress.Pending { // the time until it gives up starts over
 			w.Progress.Pending[i].First, w.Progress.Pending[i].Next = time.Time{}, time.Time{}
 		}
+		return nil
 	})
 }
 
@@ -150,9 +189,10 @@ func (s *Sender) Replay(ctx context.Context, id string, after plantstore.Cursor,
 	if err != nil {
 		return plantstore.Webhook{}, err
 	}
-	return s.update(ctx, id, by, func(w *plantstore.Webhook) {
+	return s.update(ctx, id, by, func(w *plantstore.Webhook) error {
 		w.Epoch++
-		w.Progress = plantstore.Progress{Position: start, Delivered: w.Progress.Delivered}
+		w.Progress = plantstore.Progress{Position: start, Delivered: w.Progress.Delivered, LastError: w.Progress.LastError, Try: w.Try}
+		return nil
 	})
 }
 
@@ -174,7 +214,7 @@ func (s *Sender) Test(ctx context.Context, id string) (plantstore.Delivery, erro
 }
 
 // update changes a webhook, and returns it with its health.
-func (s *Sender) update(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
+func (s *Sender) update(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
 	w, err := s.change(ctx, id, by, change)
 	if err != nil {
 		return w, err
@@ -182,11 +222,8 @@ func (s *Sender) update(ctx context.Context, id string, by plantstore.Actor, cha
 	return s.withHealth(ctx, w)
 }
 
-func (s *Sender) change(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook)) (plantstore.Webhook, error) {
-	w, err := s.store.UpdateWebhook(ctx, id, by, func(w *plantstore.Webhook) error {
-		change(w)
-		return nil
-	})
+func (s *Sender) change(ctx context.Context, id string, by plantstore.Actor, change func(*plantstore.Webhook) error) (plantstore.Webhook, error) {
+	w, err := s.store.UpdateWebhook(ctx, id, by, change)
 	s.wake()
 	return w, err
 }
@@ -197,7 +234,7 @@ func (s *Sender) setHealth(ctx context.Context, hooks []plantstore.Webhook) erro
 		return err
 	}
 	for i := range hooks {
-		hooks[i].Health = health(&hooks[i].Progress, backlogs[i])
+		hooks[i].Health = health(&hooks[i], backlogs[i], time.Now())
 	}
 	return nil
 }
@@ -210,20 +247,58 @@ func (s *Sender) withHealth(ctx context.Context, w plantstore.Webhook) (plantsto
 
 // health returns the health of a webhook. The pending events come before those of the
 // backlog.
-func health(p *plantstore.Progress, backlog plantstore.Backlog) plantstore.WebhookHealth {
+func health(w *plantstore.Webhook, backlog plantstore.Backlog, now time.Time) plantstore.WebhookHealth {
+	p := &w.Progress
 	h := plantstore.WebhookHealth{Delivered: p.Delivered, Pending: min(len(p.Pending)+backlog.Events, plantstore.MaxPending)}
+	if p.LastError != nil && !p.LastError.Time.IsZero() {
+		h.LastError = p.LastError
+	}
 	oldest := backlog.Oldest
 	if len(p.Pending) > 0 {
-		first := &p.Pending[0]
-		if at, err := first.Event.Position(); err == nil {
+		if at, err := p.Pending[0].Event.Position(); err == nil {
 			oldest = time.UnixMicro(at.Time)
-		}
-		if !first.First.IsZero() {
-			h.Failing = &plantstore.Failing{Since: first.First.UTC(), Attempts: first.Attempts, Error: p.Error}
 		}
 	}
 	if !oldest.IsZero() {
-		h.Lag = max(0, time.Since(oldest))
+		h.Lag = max(0, now.Sub(oldest))
+	}
+	if p.LastError != nil && p.LastError.URL == w.URL { // at another URL, nothing has failed yet
+		h.Failing, h.NextAttempt = failures(w, now)
+	}
+	switch {
+	case w.Disabled == plantstore.Paused:
+		h.State = plantstore.WebhookPaused
+	case w.Disabled != "":
+		h.State = plantstore.WebhookDisabled
+	case h.Failing != nil:
+		h.State = plantstore.WebhookFailing
+	case h.Lag > plantstore.CatchingUpAfter:
+		h.State = plantstore.CatchingUp
+	default:
+		h.State = plantstore.Healthy
 	}
 	return h
+}
+
+// failures returns the oldest event that has failed, if the last attempt did, and when the next
+// attempt at one is due.
+func failures(w *plantstore.Webhook, now time.Time) (failing *plantstore.Failing, next time.Time) {
+	p := &w.Progress
+	for i := range p.Pending {
+		e := &p.Pending[i]
+		if e.First.IsZero() {
+			continue
+		}
+		if p.Failing && failing == nil {
+			failing = &plantstore.Failing{Since: e.First.UTC(), Attempts: e.Attempts, Error: p.LastError.Error}
+		}
+		at := e.Next.UTC()
+		if at.IsZero() || p.Try != w.Try {
+			at = now.UTC()
+		}
+		if w.Disabled == "" && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return failing, next
 }

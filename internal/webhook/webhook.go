@@ -178,8 +178,13 @@ func (s *Sender) stop(d *delivery) {
 // adjust starts or stops the delivery of one webhook.
 func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 	if d := s.running[w.ID]; d != nil {
-		if d.isCurrent(w) {
+		switch {
+		case d.isCurrent(w):
 			return
+		case d.isConfigured(w):
+			if d.cancel(errInterrupted); !d.hasEnded() {
+				return // it wakes this sender when it has
+			}
 		}
 		s.stop(d)
 	}
@@ -214,15 +219,24 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 	s.start(ctx, taken, secrets)
 }
 
-// isCurrent reports whether the delivery runs with the webhook's present configuration.
+// isCurrent reports whether the delivery runs as the webhook wants it now.
 func (d *delivery) isCurrent(w *plantstore.Webhook) bool {
-	select {
-	case <-d.done:
-		return false
-	default:
-	}
+	return !d.hasEnded() && d.isConfigured(w) && w.Disabled == "" && w.Try == d.hook.Try
+}
+
+// isConfigured reports whether the delivery has the webhook's present configuration.
+func (d *delivery) isConfigured(w *plantstore.Webhook) bool {
 	return d.owns(w) && w.URL == d.hook.URL && slices.Equal(w.Types, d.hook.Types) &&
 		slices.Equal(w.Secrets, d.hook.Secrets) && len(signing(w)) == len(d.secrets)
+}
+
+func (d *delivery) hasEnded() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // signing returns the secrets that sign now.
@@ -260,14 +274,33 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []stri
 	if err != nil {
 		s.warn(ctx, "cannot read the attempts of a webhook", w.ID, err)
 	}
+	due(&w)
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &delivery{
 		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
 		queue: newQueue(w.Progress, s.opts.Delays), results: make(chan result, maxInFlight), saves: make(chan error, 1),
-		attempts: attempts, delivered: w.Progress.Delivered, lastError: w.Progress.Error, recorded: true, savedAt: time.Now(),
+		attempts: attempts, delivered: w.Progress.Delivered, failing: w.Progress.Failing, lastError: w.Progress.LastError,
+		recorded: true, savedAt: time.Now(),
 	}
 	s.running[w.ID] = d
 	go d.run(ctx)
+}
+
+// due makes the pending events of a webhook due at once if a client wants that. At a new URL
+// none has failed yet.
+func due(w *plantstore.Webhook) {
+	p := &w.Progress
+	if p.Try == w.Try {
+		return
+	}
+	p.Try = w.Try
+	moved := p.LastError != nil && p.LastError.URL != w.URL
+	for i := range p.Pending {
+		p.Pending[i].Next = time.Time{}
+		if moved {
+			p.Pending[i].First = time.Time{}
+		}
+	}
 }
 
 // secrets decrypts the secrets that sign now.

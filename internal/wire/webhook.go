@@ -31,7 +31,31 @@ type webhookBody struct {
 	Failing     *plantstore.Failing    `json:"failing,omitzero"`
 	Pending     int                    `json:"pending"`
 	Lag         int64                  `json:"lag_ms"`
+	Health      plantstore.HealthState `json:"health"`
+	NextAttempt time.Time              `json:"next_attempt,omitzero"`
+	LastError   *webhookErrorBody      `json:"last_error,omitzero"`
 	Secret      string                 `json:"secret,omitempty"`
+}
+
+// webhookErrorBody is the interface's WebhookError.
+type webhookErrorBody struct {
+	URL   string    `json:"url"`
+	Time  time.Time `json:"time"`
+	Error string    `json:"error"`
+}
+
+// health returns the state of a webhook's health. Servers before 0.3.0 do not send it.
+func (b *webhookBody) health() plantstore.HealthState {
+	switch {
+	case b.Health != "":
+		return b.Health
+	case b.State != stateActive:
+		return plantstore.WebhookDisabled
+	case b.Failing != nil:
+		return plantstore.WebhookFailing
+	default:
+		return plantstore.Healthy
+	}
 }
 
 func newWebhookBody(w plantstore.Webhook, secret string) webhookBody {
@@ -39,6 +63,10 @@ func newWebhookBody(w plantstore.Webhook, secret string) webhookBody {
 		ID: w.ID, URL: w.URL, Types: w.Types, Description: w.Description,
 		State: stateActive, Reason: w.Disabled, Created: w.Created.UTC(), By: w.By, Secret: secret,
 		Delivered: w.Health.Delivered.UTC(), Failing: w.Health.Failing, Pending: w.Health.Pending, Lag: w.Health.Lag.Milliseconds(),
+		Health: w.Health.State, NextAttempt: w.Health.NextAttempt.UTC(),
+	}
+	if e := w.Health.LastError; e != nil {
+		b.LastError = &webhookErrorBody{e.URL, e.Time.UTC(), e.Error}
 	}
 	if len(b.Types) == 0 {
 		b.Types = plantstore.PlantEventTypes()
@@ -57,7 +85,13 @@ func (b *webhookBody) value() (plantstore.Webhook, error) {
 	if b.State != stateActive {
 		w.Disabled = cmp.Or(b.Reason, b.State)
 	}
-	w.Health = plantstore.WebhookHealth{Delivered: b.Delivered.UTC(), Failing: b.Failing, Pending: b.Pending, Lag: time.Duration(b.Lag) * time.Millisecond}
+	w.Health = plantstore.WebhookHealth{
+		State: b.health(), Delivered: b.Delivered.UTC(), Failing: b.Failing, NextAttempt: b.NextAttempt.UTC(),
+		Pending: b.Pending, Lag: time.Duration(b.Lag) * time.Millisecond,
+	}
+	if e := b.LastError; e != nil {
+		w.Health.LastError = &plantstore.WebhookError{URL: e.URL, Time: e.Time.UTC(), Error: e.Error}
+	}
 	return w, nil
 }
 

@@ -14,15 +14,17 @@ import (
 
 var hook = plantstore.Webhook{
 	ID: "wh_1", URL: "https://example.com/hook?a=b&c", Types: []plantstore.EventType{plantstore.PlantDeleted}, Description: "The archive",
-	Created: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+	Created: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Health: plantstore.WebhookHealth{State: plantstore.Healthy},
 }
 
 func TestWebhookAsJSON(t *testing.T) {
 	all, disabled, failing := hook, hook, hook
 	all.Types, all.Description, all.Created = nil, "", hook.Created.In(time.FixedZone("", 3600))
 	all.Secrets = []plantstore.WebhookSecret{{Secret: "whsec_stored"}}
-	disabled.Disabled, disabled.By = "410 Gone", "5d1c6a18ea08"
+	disabled.Disabled, disabled.By, disabled.Health.State = "410 Gone", "5d1c6a18ea08", plantstore.WebhookDisabled
 	failing.Health = plantstore.WebhookHealth{
+		State: plantstore.WebhookFailing, NextAttempt: hook.Created.Add(time.Minute),
+		LastError: &plantstore.WebhookError{URL: "https://example.com/old", Time: hook.Created, Error: "refused"},
 		Delivered: hook.Created, Pending: 1000, Lag: 1500 * time.Millisecond,
 		Failing: &plantstore.Failing{Since: hook.Created.Add(time.Second), Attempts: 2, Error: "refused"},
 	}
@@ -31,11 +33,11 @@ func TestWebhookAsJSON(t *testing.T) {
 		secret string
 		want   string
 	}{
-		{hook, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z","pending":0,"lag_ms":0}`},
-		{all, "whsec_new", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.created","plant.replaced","plant.deleted"],"description":"","state":"active","created":"2026-01-31T12:00:00Z","pending":0,"lag_ms":0,"secret":"whsec_new"}`},
-		{disabled, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"disabled","reason":"410 Gone","created":"2026-01-31T12:00:00Z","by":"5d1c6a18ea08","pending":0,"lag_ms":0}`},
+		{hook, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z","pending":0,"lag_ms":0,"health":"healthy"}`},
+		{all, "whsec_new", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.created","plant.replaced","plant.deleted"],"description":"","state":"active","created":"2026-01-31T12:00:00Z","pending":0,"lag_ms":0,"health":"healthy","secret":"whsec_new"}`},
+		{disabled, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"disabled","reason":"410 Gone","created":"2026-01-31T12:00:00Z","by":"5d1c6a18ea08","pending":0,"lag_ms":0,"health":"disabled"}`},
 		{failing, "", `{"id":"wh_1","url":"https://example.com/hook?a=b&c","types":["plant.deleted"],"description":"The archive","state":"active","created":"2026-01-31T12:00:00Z",` +
-			`"delivered":"2026-01-31T12:00:00Z","failing":{"since":"2026-01-31T12:00:01Z","attempts":2,"error":"refused"},"pending":1000,"lag_ms":1500}`},
+			`"delivered":"2026-01-31T12:00:00Z","failing":{"since":"2026-01-31T12:00:01Z","attempts":2,"error":"refused"},"pending":1000,"lag_ms":1500,"health":"failing","next_attempt":"2026-01-31T12:01:00Z","last_error":{"url":"https://example.com/old","time":"2026-01-31T12:00:00Z","error":"refused"}}`},
 	} {
 		if got := string(wire.EncodeWebhook(tt.hook, tt.secret)); got != tt.want {
 			t.Errorf("got\n%s\nwant\n%s", got, tt.want)

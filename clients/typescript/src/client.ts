@@ -586,7 +586,17 @@ export class Plantstore {
     return this.#value(`test webhook ${id}`, "POST", webhookPath(id, "/test"), undefined, wire.decodeDelivery, options);
   }
 
-  /** Makes a disabled webhook active again, from where it stood. */
+  /** Stops a webhook until it is resumed. The error for a disabled one has the code `Disabled`. */
+  async pauseWebhook(id: string, options: CallOptions = {}): Promise<Webhook> {
+    return this.#value(`pause webhook ${id}`, "POST", webhookPath(id, "/pause"), undefined, wire.decodeWebhook, options);
+  }
+
+  /** Sends undelivered events now. The error for a disabled or paused webhook has the code `Disabled`. */
+  async retryWebhook(id: string, options: CallOptions = {}): Promise<Webhook> {
+    return this.#value(`retry webhook ${id}`, "POST", webhookPath(id, "/retry"), undefined, wire.decodeWebhook, options);
+  }
+
+  /** Makes a disabled or paused webhook active again, from where it stood. */
   async resumeWebhook(id: string, options: CallOptions = {}): Promise<Webhook> {
     return this.#value(`resume webhook ${id}`, "POST", webhookPath(id, "/resume"), undefined, wire.decodeWebhook, options);
   }

@@ -23,6 +23,7 @@ export const Code = {
   Timeout: 40801,
   LastToken: 40901,
   TooMany: 40902,
+  Disabled: 40903,
   Gone: 41001,
   Precondition: 41201,
   TooLarge: 41301,

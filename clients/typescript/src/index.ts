@@ -50,6 +50,7 @@ export type {
   PlantPatch,
   TagCount,
   Webhook,
+  WebhookError,
   WebhookWithSecret,
 } from "./types.js";
 export { verifyWebhook } from "./webhooks.js";

@@ -65,7 +65,7 @@ export type ErrorBody = {
    * 40401 no such path · 40402 no such plant · 40403 no such token ·
    * 40404 no such webhook · 40501 the method is not allowed ·
    * 40801 the request arrived too slowly · 40901 the last token that can create others ·
-   * 40902 too many · 41001 the cursor is gone ·
+   * 40902 too many · 40903 the webhook is disabled or paused · 41001 the cursor is gone ·
    * 41201 the precondition does not hold ·
    * 41301 the body is too large · 41501 the body has the wrong media type ·
    * 42901 too many requests · 43101 the header is too large ·
@@ -253,9 +253,9 @@ export type Webhook = {
   types: ("plant.created" | "plant.replaced" | "plant.deleted")[];
   /** The purpose of the webhook */
   description: string;
-  /** Whether changes are sent. A webhook is disabled if an event could not be delivered for 3 days, if the receiver responds with 410, or if the events after its position are no longer kept */
+  /** Whether changes are sent. A webhook is disabled if it was paused, if an event could not be delivered for 3 days, if the receiver responds with 410, or if the events after its position are no longer kept */
   state: "active" | "disabled";
-  /** Why it is disabled */
+  /** Why it is disabled; `paused` if it was paused */
   reason?: string;
   /** When it was created */
   created: string;
@@ -268,15 +268,30 @@ export type Webhook = {
   pending: number;
   /** The age of the oldest of these events, in milliseconds; 0 if there is none */
   lag_ms: number;
+  /** Whether events arrive: `healthy`; `catching_up` if they do and the oldest undelivered one is older than 10 s; `failing` if the last attempt failed; `paused`; `disabled` for another reason */
+  health: "healthy" | "catching_up" | "failing" | "paused" | "disabled";
+  /** When the next attempt at an event that has failed is due; absent if none has, and while the webhook is disabled */
+  next_attempt?: string;
+  last_error?: WebhookError;
 };
 
-/** The oldest undelivered event, if the last attempt at it has failed; absent otherwise, and after a resumption until the next attempt */
+/** The oldest undelivered event that has failed. Present only while the last attempt, at the present URL, is one that failed; absent after a resumption until the next attempt */
 export type Failing = {
-  /** When the first attempt at it failed, or the first one since the webhook was resumed */
+  /** When the first attempt at it failed, or the first one since the webhook was resumed or its URL changed */
   since: string;
   /** The number of failed attempts at it */
   attempts: number;
   /** The reason for the last failure, of this event or another of the webhook: at most 200 bytes */
+  error: string;
+};
+
+/** Why an attempt last failed. It stays after deliveries have succeeded and after the URL has changed; absent if no attempt has failed */
+export type WebhookError = {
+  /** The URL that was called */
+  url: string;
+  /** When the attempt began */
+  time: string;
+  /** The reason for the failure: at most 200 bytes */
   error: string;
 };
 

@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, PlantPatch, TagCount, Webhook, WebhookWithSecret } from "./types.js";
+import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, PlantPatch, TagCount, Webhook, WebhookError, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -252,7 +252,21 @@ export function decodeWebhook(value: Json): Webhook {
     failing: members["failing"] === undefined ? undefined : decodeFailing(members["failing"]),
     pending: optionalInteger(members, "pending") ?? 0, // as of an older server
     lag_ms: optionalInteger(members, "lag_ms") ?? 0,
+    health: optional(members, "health") ?? olderHealth(members),
+    next_attempt: optional(members, "next_attempt"),
+    last_error: members["last_error"] === undefined ? undefined : decodeWebhookError(members["last_error"]),
   }) as Webhook;
+}
+
+/** The health of a webhook for a server before 0.3.0, which does not send it. */
+function olderHealth(members: Members): Webhook["health"] {
+  if (members["state"] === "disabled") return "disabled";
+  return members["failing"] === undefined ? "healthy" : "failing";
+}
+
+function decodeWebhookError(value: Json): WebhookError {
+  const members = toObject(value);
+  return { url: text(members, "url"), time: text(members, "time"), error: text(members, "error") };
 }
 
 function decodeFailing(value: Json): Failing {

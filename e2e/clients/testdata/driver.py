@@ -160,6 +160,8 @@ OPERATIONS = {
     "replaceWebhook": lambda c, a: c.replace_webhook(a["webhook"], a["url"], **webhook_config(a)),
     "deleteWebhook": lambda c, a: c.delete_webhook(a["webhook"]),
     "testWebhook": lambda c, a: c.test_webhook(a["webhook"]),
+    "pauseWebhook": lambda c, a: c.pause_webhook(a["webhook"]),
+    "retryWebhook": lambda c, a: c.retry_webhook(a["webhook"]),
     "resumeWebhook": lambda c, a: c.resume_webhook(a["webhook"]),
     "replayWebhook": lambda c, a: c.replay_webhook(a["webhook"], after=a.get("after"), since=time_of(a.get("since"))),
     "deliveries": lambda c, a: c.deliveries(a["webhook"]),

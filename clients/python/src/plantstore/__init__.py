@@ -67,6 +67,7 @@ from ._types import (
     TagPage,
     Token,
     Webhook,
+    WebhookError,
     WebhookWithSecret,
 )
 from ._webhooks import verify_webhook
@@ -113,6 +114,7 @@ __all__ = [
     "UnauthorizedError",
     "UnavailableError",
     "Webhook",
+    "WebhookError",
     "WebhookWithSecret",
     "verify_webhook",
 ]

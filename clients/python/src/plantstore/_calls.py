@@ -400,6 +400,12 @@ class Calls:
     async def test_webhook(self, id: str) -> Delivery:
         return await self._value(f"test webhook {id}", "POST", _webhook_path(id, "/test"), None, wire.decode_delivery)
 
+    async def pause_webhook(self, id: str) -> Webhook:
+        return await self._value(f"pause webhook {id}", "POST", _webhook_path(id, "/pause"), None, wire.decode_webhook)
+
+    async def retry_webhook(self, id: str) -> Webhook:
+        return await self._value(f"retry webhook {id}", "POST", _webhook_path(id, "/retry"), None, wire.decode_webhook)
+
     async def resume_webhook(self, id: str) -> Webhook:
         return await self._value(f"resume webhook {id}", "POST", _webhook_path(id, "/resume"), None, wire.decode_webhook)
 

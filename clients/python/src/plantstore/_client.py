@@ -445,8 +445,16 @@ class Client:
         """Sends a webhook.test now and returns what came back. A failed delivery is not an error."""
         return run(self._calls.test_webhook(id))
 
+    def pause_webhook(self, id: str) -> Webhook:
+        """Stops a webhook until it is resumed. The error for a disabled one has the code DISABLED."""
+        return run(self._calls.pause_webhook(id))
+
+    def retry_webhook(self, id: str) -> Webhook:
+        """Sends undelivered events now. The error for a disabled or paused webhook has the code DISABLED."""
+        return run(self._calls.retry_webhook(id))
+
     def resume_webhook(self, id: str) -> Webhook:
-        """Makes a disabled webhook active again, from where it stood."""
+        """Makes a disabled or paused webhook active again, from where it stood."""
         return run(self._calls.resume_webhook(id))
 
     def replay_webhook(self, id: str, *, after: str | None = None, since: datetime | None = None) -> Webhook:

@@ -175,7 +175,7 @@ class EventPage:
 class Failing:
     """An event that could not be delivered so far.
 
-    since is when the first attempt failed, since the webhook was resumed if it was.
+    since is when the first attempt failed, since the webhook was resumed or had its URL changed.
     """
 
     since: datetime
@@ -184,13 +184,24 @@ class Failing:
 
 
 @dataclass(frozen=True)
+class WebhookError:
+    """Why an attempt to deliver an event failed, at which URL, and when that attempt began."""
+
+    url: str
+    time: datetime
+    error: str
+
+
+@dataclass(frozen=True)
 class Webhook:
     """An endpoint to which changes are sent.
 
     reason says why it is disabled, and by who created it, if the server knows. delivered is
-    when an event last was. failing is the oldest event that was not delivered, if the last
-    attempt at it has failed. pending is how many were not delivered, counted up to 1000, and
-    lag_ms the age of the oldest.
+    when an event last was. failing is the oldest event that could not be delivered, if the
+    last attempt, at the present URL, failed. pending is how many were not delivered, counted up
+    to 1000, and lag_ms the age of the oldest. health is healthy, catching_up, failing, paused or
+    disabled. next_attempt is when an event that has failed is sent again. last_error is why an
+    attempt last failed, also if events have arrived since.
     """
 
     id: str
@@ -205,6 +216,9 @@ class Webhook:
     failing: Failing | None = None
     pending: int = 0
     lag_ms: int = 0
+    health: str = "healthy"
+    next_attempt: datetime | None = None
+    last_error: WebhookError | None = None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ._types import (
     TagCount,
     Token,
     Webhook,
+    WebhookError,
     WebhookWithSecret,
 )
 
@@ -240,6 +241,16 @@ def _decode_failing(value: Any) -> Failing:
     return Failing(_time(value, "since"), member(value, "attempts", int), member(value, "error", str))
 
 
+def _decode_webhook_error(value: Any) -> WebhookError:
+    return WebhookError(member(value, "url", str), _time(value, "time"), member(value, "error", str))
+
+
+def _health(value: Any) -> str:
+    """Returns the health of a webhook, also for a server before 0.3.0, which does not send it."""
+    before = "failing" if "failing" in value else "healthy"
+    return optional(value, "health", str) or ("disabled" if value["state"] == "disabled" else before)
+
+
 def _webhook_members(value: Any) -> dict[str, Any]:
     return {
         "id": member(value, "id", str),
@@ -254,6 +265,9 @@ def _webhook_members(value: Any) -> dict[str, Any]:
         "failing": _decode_failing(value["failing"]) if "failing" in value else None,
         "pending": optional(value, "pending", int) or 0,
         "lag_ms": optional(value, "lag_ms", int) or 0,
+        "health": _health(value),
+        "next_attempt": _optional_time(value, "next_attempt"),
+        "last_error": _decode_webhook_error(value["last_error"]) if "last_error" in value else None,
     }
 
 
