@@ -147,14 +147,19 @@ func (s *Server) restartingPooler() (*restarting, error) {
 	return r, nil
 }
 
-// run leaves the pooler alone for long enough that most transactions succeed.
+// run leaves the pooler alone for long enough that most transactions succeed, and now and then
+// for long enough that the longest do on a busy machine.
 func (r *restarting) run() error {
 	for n := 0; ; n++ {
+		alone := 500 * time.Millisecond
+		if n%5 == 4 {
+			alone = 3 * time.Second
+		}
 		select {
 		case <-r.stop:
 			fmt.Printf("PgBouncer was restarted %d times\n", n)
 			return nil
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(alone):
 		}
 		if err := r.pooler.restart(); err != nil {
 			fmt.Fprintln(os.Stderr, "no test can succeed any more:", err)
