@@ -271,6 +271,36 @@ func ExampleClient_Import() {
 	// Output: 1000 created, 0 unchanged, 0 failed
 }
 
+// Plants that somebody else has changed in the meantime are left alone.
+func ExampleClient_ImportPlants() {
+	c, stop := exampleClient()
+	defer stop()
+
+	ctx := context.Background()
+	var lines []client.ImportLine
+	for plant, err := range c.List(ctx, plantstore.Query{Details: true}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		plant.Tag = plantstore.NewTag("winter")
+		lines = append(lines, client.ImportLine{Plant: plant.Plant, IfVersion: plant.Version.String()})
+	}
+	if err := c.Replace(ctx, plantstore.Plant{ID: 2, Name: "Beech"}, nil); err != nil {
+		log.Fatal(err)
+	}
+	report, err := c.ImportPlants(ctx, slices.Values(lines), client.ImportOptions{Mode: plantstore.ImportReplace})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Replaced, "replaced,", report.Failed, "failed")
+	for _, failed := range report.Errors {
+		fmt.Printf("line %d: %v\n", failed.Line, failed.Err)
+	}
+	// Output:
+	// 3 replaced, 1 failed
+	// line 2: plant 2 does not meet the request's condition: get it again
+}
+
 func ExampleClient_ImportLines() {
 	c, stop := exampleClient()
 	defer stop()

@@ -168,16 +168,40 @@ func (r *exportReader) Close() error { return r.body.Close() }
 // slower than 1 KiB per second for too long. If an import was retried, plants that a lost
 // attempt created count as unchanged.
 func (c *Client) Import(ctx context.Context, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
+	return c.ImportPlants(ctx, func(yield func(ImportLine) bool) {
+		for p := range plants {
+			if !yield(ImportLine{Plant: p}) {
+				return
+			}
+		}
+	}, ImportOptions{})
+}
+
+// ImportLine is a plant to import, and the version that it must have in the store.
+type ImportLine struct {
+	plantstore.Plant
+	// IfVersion is the text of the version, which is the ETag without its quotes. Empty means that
+	// any will do. A plant of another version is not changed, and its line fails with
+	// ErrPreconditionFailed.
+	IfVersion string
+}
+
+// ImportPlants is like [Client.Import] for more than creating plants. To delete plants, their ids
+// suffice. The options Media and Versions do not matter: it sends NDJSON, and knows which lines
+// have a version.
+func (c *Client) ImportPlants(ctx context.Context, lines iter.Seq[ImportLine], opts ImportOptions) (plantstore.ImportReport, error) {
+	opts.Media = wire.MediaNDJSON
 	in, out := io.Pipe()
+	up := newUpload(in, false)
 	done := make(chan imported, 1)
 	go func() {
-		report, err := c.ImportLines(ctx, in)
+		report, err := c.upload(ctx, up, opts)
 		in.CloseWithError(errImportEnded)
 		done <- imported{report, err}
 	}()
 	// If the iterator panics, the server must not mistake a part for the whole.
 	defer out.CloseWithError(errImportEnded)
-	refused, err := writePlants(out, plants)
+	refused, err := writeLines(out, lines, opts.Mode, func() { up.versions.Store(!opts.DryRun) })
 	if err == nil {
 		out.Close()
 	}
@@ -196,20 +220,24 @@ type imported struct {
 
 var errImportEnded = errors.New("the import has ended")
 
-// writePlants writes a line for each plant. A plant that cannot be sent becomes a blank
-// line, which the server skips, and is listed in the returned report.
-func writePlants(out io.Writer, plants iter.Seq[plantstore.Plant]) (plantstore.ImportReport, error) {
+// writeLines writes a line for each plant, and calls versioned before it writes one with a version.
+// A plant that cannot be sent becomes a blank line, which the server skips, and is listed in the
+// returned report.
+func writeLines(out io.Writer, lines iter.Seq[ImportLine], mode plantstore.ImportMode, versioned func()) (plantstore.ImportReport, error) {
 	var refused plantstore.ImportReport
-	line := int64(0)
+	n := int64(0)
 	buf := make([]byte, 0, 2*streamBuffer)
 	written := time.Now()
-	for p := range plants {
-		line++
+	for line := range lines {
+		n++
+		if line.IfVersion != "" {
+			versioned()
+		}
 		whole := len(buf)
 		var err error
-		if buf, err = wire.AppendNewPlant(buf, p); err != nil {
+		if buf, err = wire.AppendImportLine(buf, line.Plant, mode == plantstore.ImportDelete, line.IfVersion); err != nil {
 			buf = buf[:whole]
-			refused.Add(plantstore.ImportReport{Failed: 1, Errors: []plantstore.LineError{{Line: line, Err: err.(*plantstore.Error)}}})
+			refused.Add(plantstore.ImportReport{Failed: 1, Errors: []plantstore.LineError{{Line: n, Err: err.(*plantstore.Error)}}})
 		}
 		buf = append(buf, '\n')
 		// A slow iterator must not look like a disconnected client.
@@ -251,7 +279,10 @@ type ImportOptions struct {
 // ImportFile is like [Client.ImportLines] for a file of any format, and for more than creating
 // plants.
 func (c *Client) ImportFile(ctx context.Context, file io.Reader, opts ImportOptions) (plantstore.ImportReport, error) {
-	up := newUpload(file, opts.Versions && !opts.DryRun)
+	return c.upload(ctx, newUpload(file, opts.Versions && !opts.DryRun), opts)
+}
+
+func (c *Client) upload(ctx context.Context, up *upload, opts ImportOptions) (plantstore.ImportReport, error) {
 	var report plantstore.ImportReport
 	err := c.retry(ctx, "import plants", func(bool) error {
 		body, err := up.begin()

@@ -14,7 +14,7 @@ import (
 type upload struct {
 	lines io.Reader
 	// versions says that a line that was imported already would fail.
-	versions bool
+	versions atomic.Bool
 	// seeker is nil if the lines cannot be sent again. start is where they begin.
 	seeker io.Seeker
 	start  int64
@@ -36,7 +36,8 @@ type uploadBody struct {
 }
 
 func newUpload(lines io.Reader, versions bool) *upload {
-	u := &upload{lines: lines, versions: versions, turn: make(chan struct{}, 1)}
+	u := &upload{lines: lines, turn: make(chan struct{}, 1)}
+	u.versions.Store(versions)
 	u.turn <- struct{}{}
 	// Seeking fails on a file that is a pipe.
 	if seeker, ok := lines.(io.Seeker); ok && !versions {
@@ -94,7 +95,7 @@ func (u *upload) end(body *uploadBody, err error) error {
 		return fmt.Errorf("read the lines: %w", u.err)
 	case again && (reading || u.sent && u.seeker == nil):
 		then := "importing the same lines again is safe"
-		if u.versions {
+		if u.versions.Load() {
 			then = "those with a version fail if they are imported again"
 		}
 		return fmt.Errorf("%w: some lines may have been imported, and %s", failed.err, then)

@@ -106,7 +106,7 @@ func idArg(args map[string]any, name string) *plantstore.ID {
 
 func plantArg(v any) plantstore.Plant {
 	m := v.(map[string]any)
-	p := plantstore.Plant{ID: *idArg(m, "id"), Name: m["name"].(string)}
+	p := plantstore.Plant{ID: *idArg(m, "id"), Name: arg[string](m, "name")}
 	if tag, ok := m["tag"].(string); ok {
 		p.Tag = plantstore.NewTag(tag)
 	}
@@ -334,12 +334,15 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 		}
 		return map[string]any{"plants": values, "cursor": at}, nil
 	case "import":
-		report, err := c.Import(ctx, func(yield func(plantstore.Plant) bool) {
+		lines := func(yield func(goclient.ImportLine) bool) {
 			for _, v := range arg[[]any](args, "plants") {
-				if !yield(plantArg(v)) {
+				if !yield(goclient.ImportLine{Plant: plantArg(v), IfVersion: arg[string](v.(map[string]any), "ifVersion")}) {
 					return
 				}
 			}
+		}
+		report, err := c.ImportPlants(ctx, lines, goclient.ImportOptions{
+			Mode: plantstore.ImportMode(arg[string](args, "mode")), DryRun: arg[bool](args, "dryRun"),
 		})
 		return reportValue(report), err
 	case "importLines":

@@ -55,6 +55,21 @@ func appendDetails(dst []byte, p plantstore.StoredPlant) []byte {
 	return append(dst, `"}`...)
 }
 
+// AppendImportLine appends the plant as a line of an import: as a NewPlant, or only its id, and the
+// version that the plant in the store must have, unless it is empty.
+func AppendImportLine(dst []byte, p plantstore.Plant, onlyID bool, ifVersion string) (_ []byte, err error) {
+	if onlyID {
+		dst = append(strconv.AppendInt(append(dst, `{"id":`...), int64(p.ID), 10), '}')
+	} else if dst, err = AppendNewPlant(dst, p); err != nil {
+		return dst, err
+	}
+	if ifVersion == "" {
+		return dst, nil
+	}
+	dst, err = appendText(append(dst[:len(dst)-1], `,"if_version":`...), "if_version", ifVersion)
+	return append(dst, '}'), err
+}
+
 // appendFields appends name and tag and closes the object.
 func appendFields(dst []byte, p plantstore.Plant) ([]byte, error) {
 	dst, err := appendText(append(dst, `"name":`...), "name", p.Name)
