@@ -34,7 +34,7 @@ func TestOlderReleaseIsFencedOff(t *testing.T) {
 			Retries: -1, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 		}))
 	}
-	w := harness.StartWorkload(t, 16, harness.AllWrites, rand.Uint64(), clients...)
+	w := harness.StartWorkload(t, 16, harness.SingleWrites, rand.Uint64(), clients...)
 	w.AwaitAcked(int64(harness.Times(1000, 100_000)))
 
 	s := harness.StartOn(t, db)

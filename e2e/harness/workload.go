@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"plantstore"
 	"plantstore/client"
 	"plantstore/internal/testenv"
+	"plantstore/internal/wire"
 )
 
 // callTimeout ends a call that hangs. It covers the retries of a client.
@@ -24,7 +26,9 @@ type Mix int
 const (
 	// Creates only, each of a new plant.
 	Creates Mix = iota
-	// AllWrites are creates, replaces and deletes.
+	// SingleWrites are creates, replaces and deletes.
+	SingleWrites
+	// AllWrites are these, and imports that replace or delete many plants. Release 0.2.0 has none.
 	AllWrites
 )
 
@@ -118,49 +122,83 @@ func (w *Workload) AwaitAcked(n int64) {
 func (w *Writer) run(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		// Every write is different, so that an old one cannot pass for a new one.
-		write := w.choose(fmt.Sprintf("%x written %d", w.workload.Seed, n))
-		record := &w.Records[write.Plant.ID-w.First]
+		writes := w.choose(fmt.Sprintf("%x written %d", w.workload.Seed, n))
 		began := time.Now()
-		err := w.write(write)
+		err := w.write(writes)
 		w.longest = max(w.longest, time.Since(began))
-		switch {
-		case err != nil:
-			w.Errs = append(w.Errs, fmt.Errorf("write %+v: %w", write, err))
-			record.Unacked = &write
-			continue
-		case write.Op == plantstore.Delete:
-			record.Acked = nil
-		default:
-			record.Acked = &write.Plant
+		if err != nil {
+			w.Errs = append(w.Errs, fmt.Errorf("write %+v: %w", writes, err))
 		}
-		w.Ack(1)
+		for i := range writes {
+			record := &w.Records[writes[i].Plant.ID-w.First]
+			switch {
+			case err != nil:
+				record.Unacked = &writes[i]
+			case writes[i].Op == plantstore.Delete:
+				record.Acked = nil
+			default:
+				record.Acked = &writes[i].Plant
+			}
+		}
+		if err == nil {
+			w.Ack(len(writes))
+		}
 	}
 }
 
-// choose returns the next write. Its plant has a record.
-func (w *Writer) choose(name string) plantstore.Write {
+// choose returns the next write, or the writes of the next import, which are all alike. Their plants
+// have records.
+func (w *Writer) choose(name string) []plantstore.Write {
 	plant := plantstore.Plant{Name: name, Tag: plantstore.NewTag(fmt.Sprint("tag ", w.rand.IntN(20)))}
-	if w.mix == AllWrites && len(w.Records) > 0 && w.rand.IntN(2) == 0 {
+	if w.mix != Creates && len(w.Records) > 0 && w.rand.IntN(2) == 0 {
 		at := w.rand.IntN(len(w.Records))
-		plant.ID = w.First + plantstore.ID(at)
-		switch r := w.Records[at]; {
-		case r.Unacked != nil:
-		case r.Acked != nil && w.rand.IntN(2) == 0:
-			return plantstore.Write{Op: plantstore.Delete, Plant: plantstore.Plant{ID: plant.ID}}
-		default:
-			return plantstore.Write{Op: plantstore.Replace, Plant: plant}
+		r := w.Records[at]
+		op := plantstore.Replace
+		if r.Acked != nil && w.rand.IntN(2) == 0 {
+			op = plantstore.Delete
+		}
+		if w.mix == AllWrites && w.rand.IntN(16) == 0 {
+			return w.many(op, at, plant)
+		}
+		if r.Unacked == nil {
+			return []plantstore.Write{w.change(op, at, plant)}
 		}
 	}
-	plant.ID = w.First + plantstore.ID(len(w.Records))
 	w.Records = append(w.Records, Record{})
-	return plantstore.Write{Op: plantstore.Create, Plant: plant}
+	return []plantstore.Write{w.change(plantstore.Create, len(w.Records)-1, plant)}
 }
 
-// write performs the write. The end of the workload does not cancel it, because its
+// change returns a write of the plant with a record. To delete it, its id suffices.
+func (w *Writer) change(op plantstore.Op, at int, plant plantstore.Plant) plantstore.Write {
+	if op == plantstore.Delete {
+		plant = plantstore.Plant{}
+	}
+	plant.ID = w.First + plantstore.ID(at)
+	return plantstore.Write{Op: op, Plant: plant}
+}
+
+// many returns writes for up to 40 plants from one on, some of which may not exist.
+func (w *Writer) many(op plantstore.Op, from int, plant plantstore.Plant) (writes []plantstore.Write) {
+	for len(w.Records) < from+20 {
+		w.Records = append(w.Records, Record{})
+	}
+	for at := from; at < min(from+40, len(w.Records)); at++ {
+		if w.Records[at].Unacked == nil {
+			writes = append(writes, w.change(op, at, plant))
+		}
+	}
+	return writes
+}
+
+// write performs the writes. The end of the workload does not cancel it, because its
 // outcome would be unknown.
-func (w *Writer) write(write plantstore.Write) error {
+func (w *Writer) write(writes []plantstore.Write) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
+	if len(writes) != 1 {
+		return w.importAll(ctx, writes)
+	}
+	write := writes[0]
 	switch write.Op {
 	case plantstore.Create:
 		return w.Client.Create(ctx, write.Plant)
@@ -168,6 +206,24 @@ func (w *Writer) write(write plantstore.Write) error {
 		return w.Client.Replace(ctx, write.Plant, nil)
 	}
 	return w.Client.Delete(ctx, write.Plant.ID, nil)
+}
+
+// importAll sends the writes as one import. It can be sent again.
+func (w *Writer) importAll(ctx context.Context, writes []plantstore.Write) error {
+	var lines []byte
+	mode := plantstore.ImportReplace
+	for _, write := range writes {
+		if write.Op == plantstore.Delete {
+			mode = plantstore.ImportDelete
+		}
+		lines, _ = wire.AppendImportLine(lines, write.Plant, write.Op == plantstore.Delete, "")
+		lines = append(lines, '\n')
+	}
+	report, err := w.Client.ImportFile(ctx, bytes.NewReader(lines), client.ImportOptions{Mode: mode})
+	if err == nil && report.Failed > 0 {
+		err = fmt.Errorf("%d of %d lines failed, the first with %w", report.Failed, len(writes), report.Errors[0].Err)
+	}
+	return err
 }
 
 // Errors stops the workload and returns the errors of all calls.
