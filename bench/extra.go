@@ -93,12 +93,23 @@ func (b *bench) timeImports(c *contender, name string, numbered func(int64) plan
 
 // importMore imports a million new plants, and returns when that began.
 func (b *bench) importMore(c *contender, numbered func(int64) plant) (began time.Time, err error) {
-	first := b.next
-	b.next += imported
-	path := filepath.Join(b.dir, "import.ndjson")
-	file, err := os.Create(path)
+	path, err := b.writeImport(b.next, numbered)
 	if err != nil {
 		return began, err
+	}
+	b.next += imported
+	began = time.Now()
+	_, err = b.plantstore(c, nil, "import", path)
+	c.acknowledged += imported
+	return began, err
+}
+
+// writeImport writes a million plants to a file.
+func (b *bench) writeImport(first int64, numbered func(int64) plant) (path string, err error) {
+	path = filepath.Join(b.dir, "import.ndjson")
+	file, err := os.Create(path)
+	if err != nil {
+		return "", err
 	}
 	err = writeLines(file, func(yield func(plant) bool) {
 		for n := first; n < first+imported; n++ {
@@ -107,13 +118,39 @@ func (b *bench) importMore(c *contender, numbered func(int64) plant) (began time
 			}
 		}
 	})
-	if err = errors.Join(err, file.Close()); err != nil {
-		return began, err
+	return path, errors.Join(err, file.Close())
+}
+
+// importModes creates a million plants in order of id, replaces them and deletes them.
+func importModes(b *bench, c *contender) error {
+	for range b.rounds {
+		first := b.next
+		b.next += imported
+		created := 0.0
+		for i, mode := range []string{"create", "replace", "delete"} {
+			path, err := b.writeImport(first, func(n int64) plant { return newPlant(n, n+int64(i)) })
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			if _, err := b.plantstore(c, nil, "import", "--mode", mode, path); err != nil {
+				return err
+			}
+			if c.backlog != nil {
+				if _, err := c.drain(); err != nil {
+					return err
+				}
+			}
+			rate := imported / time.Since(began).Seconds()
+			b.note(c, "import, mode "+mode+", until the backlog is drained", rate, "plants/s")
+			if i == 0 {
+				created = rate
+			} else {
+				b.note(c, "import, mode "+mode+", of the rate of create", rate/created, "")
+			}
+		}
 	}
-	began = time.Now()
-	_, err = b.plantstore(c, nil, "import", path)
-	c.acknowledged += imported
-	return began, err
+	return nil
 }
 
 // timeRestart kills the server and returns how long it takes until it is ready again.

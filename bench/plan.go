@@ -63,9 +63,21 @@ func fullPlan(plants int) plan {
 	p = append(p, stage{kinds: kinds, workloads: []workload{creates(256, "random", "empty store")}})
 	p = append(p, stage{kinds: observedKinds, workloads: []workload{creates(256, "sequential", "empty store, observed or not")}})
 	p = append(p, stage{kinds: named(ours), extra: importSequential, name: "imports"})
+	p = append(p, stage{kinds: named(ours, oursPostgres), extra: importModes, name: "modes of imports"})
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
-	p = append(p, stage{kinds: named(oursPostgres, oursReplicas), extra: measureHeld, name: "held snapshot"})
+	for i, holder := range holders {
+		for _, connections := range []int{1, 4, 16, 64} {
+			if i > 0 && connections != 16 {
+				continue
+			}
+			p = append(p, stage{
+				kinds: named(oursPostgres, oursReplicas),
+				extra: measureHeld(connections, holder.name, holder.start),
+				name:  fmt.Sprintf("%s, %d connections", holder.name, connections),
+			})
+		}
+	}
 	for _, n := range []int{10_000, 1_000_000} {
 		p = append(p, stage{
 			preload: n, kinds: named(growing...),
@@ -127,7 +139,7 @@ func (p plan) restrict(only string, against []string) plan {
 		s.kinds = slices.DeleteFunc(slices.Clone(s.kinds), func(k kind) bool {
 			return !slices.ContainsFunc(against, func(a string) bool { return strings.Contains(k.name, a) })
 		})
-		if only != "" && only != "extra" && only != s.name {
+		if only != "" && only != "extra" && !strings.Contains(s.name, only) {
 			s.extra = nil
 		}
 		if len(s.kinds) > 0 && (len(s.workloads) > 0 || s.extra != nil) {

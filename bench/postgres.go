@@ -93,7 +93,7 @@ func ownerOf(dir string) (*syscall.SysProcAttr, error) {
 }
 
 func (db *postgres) query(text string, in io.Reader) (string, error) {
-	return output(exec.Command("psql", "-XAtq", "-h", "127.0.0.1", "-p", strconv.Itoa(db.port), "-U", "postgres", "-v", "ON_ERROR_STOP=1", "-c", text), in)
+	return output(exec.Command("psql", db.arguments("-XAtq", "-v", "ON_ERROR_STOP=1", "-c", text)...), in)
 }
 
 func (db *postgres) count() (int64, error) {
@@ -120,4 +120,9 @@ func (db *postgres) fill(n int) error {
 	}()
 	_, err = db.query("COPY plants (id, name, tag) FROM STDIN", read)
 	return err
+}
+
+// arguments returns the arguments that make a client program of PostgreSQL connect, and others.
+func (db *postgres) arguments(others ...string) []string {
+	return append([]string{"-h", "127.0.0.1", "-p", strconv.Itoa(db.port), "-U", "postgres"}, others...)
 }
