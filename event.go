@@ -104,6 +104,9 @@ type EventQuery struct {
 	Types []EventType
 	// By, if not empty, selects the events of changes made by exactly this caller.
 	By string
+	// Contains, if not empty, selects events of plants whose name contains every word of this
+	// text, as in [Query].
+	Contains string
 	// WithTokens selects events of tokens, too. Without it they are skipped, whatever
 	// the types.
 	WithTokens bool
@@ -133,11 +136,14 @@ type EventPage struct {
 
 // Filtered reports whether the query selects events by their contents, so that answering it
 // may examine many more than it selects.
-func (q *EventQuery) Filtered() bool { return q.ID != nil || len(q.Types) > 0 || q.By != "" }
+func (q *EventQuery) Filtered() bool {
+	return q.ID != nil || len(q.Types) > 0 || q.By != "" || q.Contains != ""
+}
 
-// Matches reports whether the query selects the event, wherever it is in the log.
+// Matches reports whether the query selects the event, wherever it is in the log, and whatever
+// Contains is.
 func (q *EventQuery) Matches(e *Event) bool {
-	if e.Token != nil && (!q.WithTokens || q.ID != nil) {
+	if e.Token != nil && (!q.WithTokens || q.ID != nil || q.Contains != "") {
 		return false
 	}
 	return (q.ID == nil || *q.ID == e.Plant.ID) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) &&

@@ -357,6 +357,18 @@ type Query struct {
 	Limit int
 	// Details asks for the versions and times of the plants, which are otherwise zero.
 	Details bool
+	// Count asks for the number of plants that match, whatever After is. A Scan ignores it.
+	Count bool
+}
+
+// MaxCount is the number up to which the plants that match a query are counted.
+const MaxCount = 10_000
+
+// Count is a number of plants: Plants, which is at most [MaxCount], or more than that if More is
+// set.
+type Count struct {
+	Plants int
+	More   bool
 }
 
 // Order is an order of plants.
@@ -437,4 +449,7 @@ type Page struct {
 	Plants []StoredPlant
 	// Next is the After of the next page, or nil if this page is the last.
 	Next *ID
+	// Count is how many plants match the query. It is nil if the query does not ask for it, or
+	// if that would be too much work.
+	Count *Count
 }

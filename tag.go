@@ -4,6 +4,9 @@ package plantstore
 type TagQuery struct {
 	// Prefix selects tags that begin with this text.
 	Prefix string
+	// Contains, if not empty, selects tags that contain every word of this text, in any order,
+	// ignoring case and diacritics.
+	Contains string
 	// From selects tags that are not before this text, in the order of their bytes.
 	From string
 	// Limit is the maximum number of tags on a page. It must be at least 1. A page of

@@ -384,14 +384,18 @@ func (c *Client) Page(ctx context.Context, q plantstore.Query) (plantstore.Page,
 	case q.IDs == nil && q.Limit != 0:
 		params.Set("limit", strconv.Itoa(q.Limit))
 	}
+	if q.Count {
+		params.Set("count", "true")
+	}
 	return ask(ctx, c, what, http.MethodGet, withParams("/plants", params), nil, func(r *response) (plantstore.Page, error) { return r.page(&q) })
 }
 
-// List yields every plant that matches the query, in its order, one page at a time. The limit is the size of a page; 0 means 1000. A plant that is written in the
+// List yields every plant that matches the query, in its order, one page at a time, and counts
+// nothing. The limit is the size of a page; 0 means 1000. A plant that is written in the
 // meantime may or may not be seen: [Client.Export] reads one snapshot. After an error it
 // yields nothing more.
 func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantstore.StoredPlant, error] {
-	q.Limit = cmp.Or(q.Limit, 1000)
+	q.Limit, q.Count = cmp.Or(q.Limit, 1000), false
 	return paged(q, func(q *plantstore.Query) ([]plantstore.StoredPlant, bool, error) {
 		page, err := c.Page(ctx, *q)
 		q.After = page.Next
@@ -429,7 +433,7 @@ func paged[Query, Item any](q Query, read func(*Query) (items []Item, more bool,
 func (c *Client) TagPage(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
 	const what = "list tags"
 	params := url.Values{}
-	for name, value := range map[string]string{"prefix": q.Prefix, "from": q.From} {
+	for name, value := range map[string]string{"prefix": q.Prefix, "q": q.Contains, "from": q.From} {
 		if value != "" {
 			params.Set(name, value)
 		}

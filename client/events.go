@@ -92,6 +92,9 @@ func eventParams(q plantstore.EventQuery) url.Values {
 	if q.By != "" {
 		params.Set("by", q.By)
 	}
+	if q.Contains != "" {
+		params.Set("q", q.Contains)
+	}
 	if q.Details {
 		params.Set("details", "true")
 	}

@@ -225,11 +225,18 @@ func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Val
 // page reads a page of a query. The link to the next page has the id of its last plant, or else
 // the remaining ids.
 func (r *response) page(q *plantstore.Query) (page plantstore.Page, err error) {
+	var ok bool
 	if page.Plants, err = decodeBody(r, wire.DecodeStored); err != nil {
 		return page, err
 	}
-	link, ok, err := r.next()
-	if !ok {
+	if q.Count {
+		// A server that does not know the parameter refuses it.
+		if page.Count, ok = wire.ParseCount(r.header.Get(wire.HeaderCount)); !ok {
+			return page, fmt.Errorf("the response has no %s, or one that is no count: is there a proxy in between that removes it?", wire.HeaderCount)
+		}
+	}
+	var link url.Values
+	if link, ok, err = r.next(); !ok {
 		return page, err
 	}
 	first, _, _ := strings.Cut(link.Get("id"), ",")

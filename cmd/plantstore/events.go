@@ -20,13 +20,14 @@ import (
 
 type eventsCommand struct {
 	clientFlags
-	Follow bool                   `help:"Keep printing new changes until interrupted."`
-	After  string                 `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
-	ID     *plantstore.ID         `name:"id" placeholder:"ID" help:"Only events of this plant."`
-	Type   []plantstore.EventType `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
-	By     string                 `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's token, or operator."`
-	Since  string                 `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, the default is 24 hours ago."`
-	Newest bool                   `help:"Print the newest event first."`
+	Follow   bool                   `help:"Keep printing new changes until interrupted."`
+	After    string                 `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
+	ID       *plantstore.ID         `name:"id" placeholder:"ID" help:"Only events of this plant."`
+	Type     []plantstore.EventType `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
+	By       string                 `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's token, or operator."`
+	Contains string                 `name:"q" placeholder:"TEXT" help:"Only events of plants whose name contains every word of this text, ignoring case and diacritics."`
+	Since    string                 `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, the default is 24 hours ago."`
+	Newest   bool                   `help:"Print the newest event first."`
 
 	Histogram bool   `help:"Count the events of all kinds over time: bars on a terminal, and a JSON array elsewhere."`
 	Until     string `placeholder:"TIME" help:"When the histogram ends (now)."`
@@ -47,7 +48,7 @@ Examples:
 }
 
 func (c *eventsCommand) Run(ctx context.Context, std streams) error {
-	selects := c.After != "" || c.ID != nil || len(c.Type) > 0 || c.By != ""
+	selects := c.After != "" || c.ID != nil || len(c.Type) > 0 || c.By != "" || c.Contains != ""
 	switch {
 	case c.Histogram && (c.Follow || c.Newest || selects):
 		return usage("--histogram counts all events: combine it only with --since, --until and --buckets")
@@ -74,7 +75,7 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 		return c.histogram(ctx, std, api, since)
 	}
 	err = c.list(ctx, api, std, plantstore.EventQuery{
-		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, WithTokens: true, Newest: c.Newest,
+		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, Contains: c.Contains, WithTokens: true, Newest: c.Newest,
 	})
 	if c.Follow && ctx.Err() != nil {
 		return nil // the user ended it

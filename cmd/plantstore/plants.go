@@ -185,7 +185,8 @@ func (f filterFlags) query() plantstore.Query {
 type listCommand struct {
 	clientFlags
 	filterFlags
-	Limit int `default:"50" min:"0" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
+	Limit int  `default:"50" min:"0" placeholder:"N" help:"The maximum number of plants to list; 0 for all (${default})."`
+	Count bool `help:"Print how many plants match instead: up to 10000, 10000+ if there are more, and ? if counting them would be too much work."`
 	outputFlags
 }
 
@@ -196,6 +197,7 @@ Examples:
   plantstore list --q 'deliciosa monst'
   plantstore list --order=-id --limit 10
   plantstore list --tag tropical --tag shade --untagged
+  plantstore list --q monst --count
   plantstore list --tag tropical --limit 0 | jq '.[].name'`
 }
 
@@ -203,6 +205,9 @@ Examples:
 // were given.
 func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) (err error) {
 	defer func() { err = interruption(ctx, "the list", err) }()
+	if c.Count {
+		return c.printCount(ctx, api, std.out)
+	}
 	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading+"\n")
 	query := c.query()
 	query.Limit = 1000
@@ -231,6 +236,20 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 		last = plant.ID
 	}
 	return show.Close()
+}
+
+func (c *listCommand) printCount(ctx context.Context, api *client.Client, out io.Writer) error {
+	if c.After != nil {
+		return usage("--count counts all plants that match: do not combine it with --after")
+	}
+	query := c.query()
+	query.Limit, query.Count = 1, true
+	page, err := api.Page(ctx, query)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, wire.FormatCount(page.Count))
+	return err
 }
 
 // plantHeading is the heading of a table of plants.

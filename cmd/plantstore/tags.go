@@ -13,7 +13,8 @@ import (
 
 type tagsCommand struct {
 	clientFlags
-	Prefix string `placeholder:"TEXT" help:"Only tags that begin with this text."`
+	Prefix   string `placeholder:"TEXT" help:"Only tags that begin with this text."`
+	Contains string `name:"q" placeholder:"TEXT" help:"Only tags that contain every word of this text, ignoring case and diacritics."`
 	outputFlags
 }
 
@@ -28,7 +29,7 @@ Examples:
 func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
 	defer func() { err = interruption(ctx, "the list of tags", err) }()
 	show := c.listing(cli.WriterUntil(ctx, std.out), "TAG\tPLANTS\n")
-	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix}) {
+	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix, Contains: c.Contains}) {
 		if err != nil {
 			return errors.Join(err, show.Out.Flush())
 		}

@@ -131,6 +131,7 @@ func queryArg(args map[string]any) plantstore.Query {
 	q := plantstore.Query{
 		After: idArg(args, "after"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit")),
 		Details: arg[bool](args, "details"), Order: plantstore.Order(arg[string](args, "order")), Untagged: arg[bool](args, "untagged"),
+		Count: arg[bool](args, "count"),
 	}
 	if tag, ok := args["tag"].(string); ok {
 		q.Tag = plantstore.NewTag(tag)
@@ -166,7 +167,7 @@ func typesArg(args map[string]any) []plantstore.EventType {
 func eventQueryArg(args map[string]any) plantstore.EventQuery {
 	return plantstore.EventQuery{
 		After: plantstore.Cursor(arg[string](args, "after")), Since: timeArg(args, "since"),
-		ID: idArg(args, "id"), Types: typesArg(args), By: arg[string](args, "by"), Limit: int(arg[float64](args, "limit")),
+		ID: idArg(args, "id"), Types: typesArg(args), By: arg[string](args, "by"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit")),
 		Newest: arg[bool](args, "newest"), Before: plantstore.Cursor(arg[string](args, "before")),
 		Details: arg[bool](args, "details"),
 	}
@@ -314,6 +315,20 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 		return storedValue(c.Patch(ctx, *id, patchArg(args), conditionArg(args)))
 	case "delete":
 		return nil, c.Delete(ctx, *id, conditionArg(args))
+	case "page":
+		page, err := c.Page(ctx, queryArg(args))
+		plants := []any{}
+		for _, p := range page.Plants {
+			plants = append(plants, listedValue(queryArg(args), p))
+		}
+		v := map[string]any{"plants": plants, "next": nil, "count": nil}
+		if page.Next != nil {
+			v["next"] = page.Next.String()
+		}
+		if page.Count != nil {
+			v["count"] = map[string]any{"plants": page.Count.Plants, "more": page.Count.More}
+		}
+		return v, err
 	case "list":
 		values := []any{}
 		for p, err := range c.List(ctx, queryArg(args)) {
@@ -441,7 +456,7 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 		return nil, c.RevokeToken(ctx, arg[string](args, "token"))
 	case "tags":
 		values := []any{}
-		query := plantstore.TagQuery{Prefix: arg[string](args, "prefix"), Limit: int(arg[float64](args, "limit"))}
+		query := plantstore.TagQuery{Prefix: arg[string](args, "prefix"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit"))}
 		for t, err := range c.Tags(ctx, query) {
 			if err != nil {
 				return values, err

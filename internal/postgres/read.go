@@ -125,9 +125,10 @@ func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 	})
 }
 
-// List returns one page.
+// List returns one page. Its plants are counted in a snapshot of their own: to stop reading large
+// plants may close the connection.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
-	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
+	page, err := read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
 		b := rules.NewPageBuilder(q, searchBudget)
 		if q.Contains == "" && q.TagPrefix == nil && !q.Untagged && !slices.ContainsFunc(q.ExactTags(), isLongTag) {
 			// Every plant matches, so one fetch has the page and the plant after it. A
@@ -138,6 +139,22 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		}
 		return b.Page(), err
 	})
+	if err != nil || !q.Count {
+		return page, err
+	}
+	page.Count, err = read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (count *plantstore.Count, err error) {
+		err = inSnapshot(ctx, c, func() error {
+			count, err = rules.CountPlants(q, page, func(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error {
+				if names {
+					return each(ctx, c, q, fetchSize, f)
+				}
+				return eachOf(ctx, c, q, plantstore.MaxCount+1, "id, '', tag", f)
+			})
+			return err
+		})
+		return count, err
+	})
+	return page, err
 }
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer
@@ -211,16 +228,25 @@ func tagStart(tag string) string {
 // until f returns false. It fetches that many at a time. With a TagPrefix the connection must be in
 // a snapshot.
 func each(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, f func(plantstore.StoredPlant) bool) error {
+	columns := "id, name, tag"
+	if q.Details {
+		columns = storedColumns
+	}
+	return eachOf(ctx, c, q, fetch, columns, f)
+}
+
+// eachOf is each with these columns, which are the storedColumns, or those of rowPlant.
+func eachOf(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, columns string, f func(plantstore.StoredPlant) bool) error {
 	first, more := q.First()
 	if !more {
 		return nil
 	}
-	columns, stored := "id, name, tag", func(row pgx.CollectableRow) (plantstore.StoredPlant, error) {
-		p, err := rowPlant(row)
-		return plantstore.StoredPlant{Plant: p}, err
-	}
-	if q.Details {
-		columns, stored = storedColumns, rowStored
+	stored := rowStored
+	if columns != storedColumns {
+		stored = func(row pgx.CollectableRow) (plantstore.StoredPlant, error) {
+			p, err := rowPlant(row)
+			return plantstore.StoredPlant{Plant: p}, err
+		}
 	}
 	order := ascending
 	if q.Order.Descending() {

@@ -52,14 +52,20 @@ const selectTags = `WITH RECURSIVE starts (start, plants, plant, counted, next) 
 
 // Tags returns one page of tags. A statement is a snapshot.
 func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.TagPage, error) {
-	args := []any{escape(q.Start()), escape(q.Prefix), min(q.Limit, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
+	most := q.Limit
+	if q.Contains != "" {
+		most = tagBudget // most of them may not match
+	}
+	args := []any{escape(q.Start()), escape(q.Prefix), min(most, tagBudget) + 1, tagBudget, plantstore.MaxTagPlants + 1}
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (plantstore.TagPage, error) {
 		b := rules.NewTagPageBuilder(q, tagBudget)
 		for t, err := range inOrder(ctx, c, rowTag, selectTags, args...) {
 			if err != nil || !b.Wants(t.text) {
 				return b.Page(), err
 			}
-			b.Add(t.text, t.plants, plantstore.ID(t.plant), t.plants)
+			if b.Matches(t.text, t.plants) {
+				b.Add(t.text, t.plants, plantstore.ID(t.plant), t.plants)
+			}
 		}
 		return b.Page(), nil
 	})

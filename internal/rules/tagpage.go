@@ -5,22 +5,27 @@ import (
 	"unicode/utf8"
 
 	"plantstore"
+	"plantstore/internal/match"
 )
 
 // TagPageBuilder builds the [plantstore.TagPage] of a query from tags that a store reads in
 // the order of their bytes.
 type TagPageBuilder struct {
 	query  plantstore.TagQuery
+	words  *match.Matcher
+	each   int    // how many words each tag is compared with, 1 at least
 	last   string // the tag added last
 	text   int    // bytes of text on the page
+	seen   int    // bytes of text that was examined, for each word
 	budget int
 	page   plantstore.TagPage
 }
 
 // NewTagPageBuilder returns a builder for one page of the query. The page ends when its
-// tags have 4 MiB of text, or when they took more work than the budget.
+// tags have 4 MiB of text, or when the builder has examined 32 MiB of text, divided by the words
+// of the search, or taken more work than the budget.
 func NewTagPageBuilder(q plantstore.TagQuery, budget int) *TagPageBuilder {
-	return &TagPageBuilder{query: q, budget: budget}
+	return &TagPageBuilder{query: q, words: match.New(q.Contains), each: max(1, match.Words(q.Contains)), budget: budget}
 }
 
 // Wants reports whether the page goes on with a tag, which is after those added. If not, the
@@ -29,14 +34,26 @@ func (b *TagPageBuilder) Wants(tag string) bool {
 	if !strings.HasPrefix(tag, b.query.Prefix) {
 		return false
 	}
-	if len(b.page.Tags) < b.query.Limit && b.text < maxPageText && b.budget > 0 {
+	if len(b.page.Tags) < b.query.Limit && b.text < maxPageText && b.seen < maxExaminedText && b.budget > 0 {
 		return true
 	}
 	b.page.Next = separator(b.last, tag)
 	return false
 }
 
-// Add adds a tag that the builder wants, unless it has no plants. One of them has the id. To find
+// Matches reports whether a tag that the builder wants has the words of the query. If not, the
+// tag is not to be added, and to find it took that much work.
+func (b *TagPageBuilder) Matches(tag string, work int) bool {
+	b.seen += len(tag) * b.each
+	if b.words.Match(tag) {
+		return true
+	}
+	b.last = tag
+	b.budget -= 1 + work
+	return false
+}
+
+// Add adds a tag that the builder wants, and that matches, unless it has no plants. One of them has the id. To find
 // and count them took that much work: how many plants were examined.
 func (b *TagPageBuilder) Add(tag string, plants int, id plantstore.ID, work int) {
 	b.last = tag

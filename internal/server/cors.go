@@ -40,7 +40,7 @@ func (c *cors) allow(h http.Header, r *http.Request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, Plantstore-Token-Expires, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
+	h.Set("Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Count, Plantstore-Cursor, Plantstore-Token-Expires, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
 	return true
 }
 

@@ -32,7 +32,7 @@ func TestOnlyAllowedOriginsMayReadTheAPI(t *testing.T) {
 				continue
 			}
 			got.wantHeader(t, "Access-Control-Allow-Origin", allowed)
-			got.wantHeader(t, "Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Cursor, Plantstore-Token-Expires, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
+			got.wantHeader(t, "Access-Control-Expose-Headers", "ETag, Link, Location, Plantstore-Count, Plantstore-Cursor, Plantstore-Token-Expires, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id")
 			preflight.wantStatus(t, 204)
 			preflight.wantHeader(t, "Access-Control-Allow-Origin", allowed)
 			preflight.wantHeader(t, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")

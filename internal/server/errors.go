@@ -44,6 +44,7 @@ func statusOf(err error) (status int, body *plantstore.Error) {
 func writeError(c *call, err error) {
 	status, body := statusOf(err)
 	h := c.w.Header()
+	h.Del(wire.HeaderCount)
 	h.Del(wire.HeaderCursor) // there is no page,
 	h.Del("Link")            // and none after it
 	switch body.Code {

@@ -105,6 +105,8 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				problems.Add(plantstore.ErrParameter, `"by" must not be empty`)
 			}
 			query.By = value
+		case "q":
+			query.Contains = readSearch(value, "name", problems)
 		case "id":
 			id, err := parseID(value)
 			if err != nil {
@@ -119,7 +121,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by, details", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, after, since, order, before, id, type, by, q, details", name)
 		}
 	})
 	switch {

@@ -21,6 +21,9 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 	if params.Has("limit") {
 		return plantstore.Errorf(plantstore.ErrParameter, `"limit" cannot be combined with %s, which returns every plant`, media)
 	}
+	if query.Count {
+		return plantstore.Errorf(plantstore.ErrParameter, `"count" cannot be combined with %s, which returns every plant`, media)
+	}
 	if c.r.Method == http.MethodHead {
 		return s.headExport(c, media)
 	}

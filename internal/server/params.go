@@ -75,16 +75,12 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 			query.Untagged = readBool("untagged", value, problems)
 		case "details":
 			query.Details = readBool("details", value, problems)
+		case "count":
+			query.Count = readBool("count", value, problems)
 		case "q":
-			query.Contains = value
-			switch words := match.Words(value); {
-			case value != "" && words == 0:
-				problems.Add(plantstore.ErrParameter, `"q" has nothing to search for: give a word of the name, or leave it out`)
-			case words > maxWords:
-				problems.Add(plantstore.ErrParameter, `"q" must have at most %d words, got %d`, maxWords, words)
-			}
+			query.Contains = readSearch(value, "name", problems)
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, order, limit, after, tag, tag_prefix, untagged, q, details", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: id, order, limit, after, tag, tag_prefix, untagged, q, count, details", name)
 		}
 	}, "tag")
 	if n := len(query.Tags); err == nil && n > plantstore.MaxTags {
@@ -164,6 +160,17 @@ func readBool(name, value string, problems *plantstore.Problems) bool {
 		problems.Add(plantstore.ErrParameter, "%q must be true or false, got %q", name, plantstore.Shorten(value))
 	}
 	return value == "true"
+}
+
+// readSearch reads the words that something must contain.
+func readSearch(value, of string, problems *plantstore.Problems) string {
+	switch words := match.Words(value); {
+	case value != "" && words == 0:
+		problems.Add(plantstore.ErrParameter, `"q" has nothing to search for: give a word of the %s, or leave it out`, of)
+	case words > maxWords:
+		problems.Add(plantstore.ErrParameter, `"q" must have at most %d words, got %d`, maxWords, words)
+	}
+	return value
 }
 
 // readDetails reads whether a request for one plant asks for details. It ignores other parameters.

@@ -105,6 +105,9 @@ func (e *expectation) set(name, value string) bool {
 	case "untagged":
 		e.query.Untagged = value == "true"
 		return value == "true" || value == "false"
+	case "count":
+		e.query.Count = value == "true"
+		return value == "true" || value == "false"
 	case "q":
 		e.query.Contains = value
 		return searchable(value)
@@ -204,6 +207,7 @@ var listSeeds = []string{
 	"tag=k&tag=", "tag=k&tag=k&tag=tropical&order=-id", "tag=k&tag=%ff", "tag=k" + strings.Repeat("&tag=k", 31), "tag=k" + strings.Repeat("&tag=k", 32), "tag=a&id=1",
 	"tag_prefix=t", "tag_prefix=", "tag_prefix=%00&tag=k", "tag_prefix=%F4%8F%BF%BF", "tag_prefix=t&q=DELI", "tag_prefix=%ff", "tag_prefix=a&tag_prefix=b", "tag_prefix=a%26b&limit=1",
 	"untagged=true", "untagged=false", "untagged=", "untagged=1", "untagged=true&tag=k&tag_prefix=tr&q=m&order=-id&limit=1", "untagged=true&untagged=true", "untagged=true&id=5",
+	"count=true", "count=true&limit=1&after=5", "count=false", "count=1", "count=true&id=1", "count=true&q=MONSTERA&order=-id&after=3", "count=true&tag=no&limit=1",
 	"limit=1#limit=2", "q=%u0041", "q=%E0%80%80", "q=a%0Ab", "q=a%0D%0Ab", "q=deliciosa+MONST%C3%89RA", "q=%CC%81", "q=%C3%BC",
 }
 
@@ -230,11 +234,19 @@ func FuzzListQuery(f *testing.F) {
 		if lines && len(want.bad) == 0 && strings.Contains(raw, "=") && slices.Contains(names(raw), "limit") {
 			want.bad = []string{`"limit" cannot be combined`}
 		}
+		if lines && len(want.bad) == 0 && want.query.Count {
+			want.bad = []string{`"count" cannot be combined`}
+		}
 		if len(want.bad) > 0 {
 			got.wantError(t, plantstore.ErrParameter, want.bad...)
 			return
 		}
 		found := want.matching(testPlants)
+		if want.query.Count {
+			all := want
+			all.query.After = nil
+			got.wantHeader(t, "Plantstore-Count", strconv.Itoa(len(all.matching(testPlants))))
+		}
 		if lines {
 			got.wantLines(t, found...)
 			return

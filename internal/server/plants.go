@@ -120,6 +120,9 @@ func (s *Server) listPlants(c *call) error {
 	if err != nil {
 		return err
 	}
+	if query.Count {
+		c.w.Header().Set(wire.HeaderCount, wire.FormatCount(page.Count))
+	}
 	if page.Next != nil {
 		if query.IDs != nil {
 			done, _ := slices.BinarySearch(query.IDs, *page.Next+1)

@@ -256,6 +256,15 @@ func TestListIsPagedByItsLinks(t *testing.T) {
 		s.follow(t, "?limit=3&tag=x&tag="+url.QueryEscape("a&b=c ü"), tagged, 3)
 		s.follow(t, "?limit=3&tag_prefix="+url.QueryEscape("a&b"), tagged, 3)
 		s.call(t, "GET", "?order=-id&after=-50", "").wantPlants(t)
+		for query, want := range map[string]string{"": "23", "?limit=1": "23", "?limit=1&after=500": "23", "?tag=x": "0", "?order=-id&limit=1&q=plant&tag_prefix=a": "8"} {
+			got := s.call(t, "GET", query+"&count=true", "")
+			if query == "" {
+				got = s.call(t, "GET", "?count=true", "")
+			}
+			got.wantHeader(t, "Plantstore-Count", want)
+		}
+		s.call(t, "GET", "?count=false", "").wantHeader(t, "Plantstore-Count")
+		s.call(t, "GET", "?count=true", "", "Accept: text/csv").wantError(t, plantstore.ErrParameter, `"count" cannot be combined with text/csv`)
 		s.call(t, "GET", fmt.Sprintf("?after=%d", all[20].ID), "").wantPlants(t, all[21:]...)
 		s.call(t, "GET", fmt.Sprintf("?after=%d", int64(math.MaxInt64)), "").wantPlants(t)
 		s.call(t, "GET", "?tag=", "").wantPlants(t)
@@ -373,7 +382,7 @@ func TestListRefusesUnknownParameters(t *testing.T) {
 		"after=x":            {`"after"`},
 		"after=":             {`"after"`},
 		"after=1e3":          {`"after"`},
-		"limt=5":             {`"limt"`, "id, order, limit, after, tag, tag_prefix, untagged, q, details"},
+		"limt=5":             {`"limt"`, "id, order, limit, after, tag, tag_prefix, untagged, q, count, details"},
 		"Limit=5":            {`"Limit"`},
 		"order=name+":        {`"order" must be id or -id, got "name "`},
 		"order=id&order=id":  {`"order"`, "2 times"},

@@ -32,10 +32,12 @@ func (s *Server) listTags(c *call) error {
 				problems.Add(plantstore.ErrParameter, `"prefix" must have at most %d bytes, got %d`, maxTagText, len(value))
 			}
 			query.Prefix = value
+		case "q":
+			query.Contains = readSearch(value, "tag", problems)
 		case "from":
 			query.From = value
 		default:
-			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, prefix, from", name)
+			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: limit, prefix, q, from", name)
 		}
 	})
 	if err != nil {

@@ -100,7 +100,8 @@ func TestTagsParameters(t *testing.T) {
 	s.listTags(t, "?prefix="+strings.Repeat("x", 4096)).wantOK(t)
 	for query, want := range map[string]string{
 		"?limit=0":                             `"limit" must be an integer, 1 or more, got "0"`,
-		"?q=x":                                 `unknown parameter "q"; allowed: limit, prefix, from`,
+		"?tag=x":                               `unknown parameter "tag"; allowed: limit, prefix, q, from`,
+		"?q=+":                                 `"q" has nothing to search for: give a word of the tag`,
 		"?from=%ff":                            `"from" is not UTF-8`,
 		"?prefix=" + strings.Repeat("x", 4097): `"prefix" must have at most 4096 bytes, got 4097`,
 	} {

@@ -99,9 +99,14 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		pool = s.search
 	}
 	return readSnapshot(ctx, pool, func(snap *snapshot) (plantstore.Page, error) {
-		page := rules.NewPageBuilder(q, searchBudget)
-		err := snap.each(q, page.Add)
-		return page.Page(), err
+		b := rules.NewPageBuilder(q, searchBudget)
+		if err := snap.each(q, b.Add); err != nil {
+			return plantstore.Page{}, err
+		}
+		page := b.Page()
+		count, err := rules.CountPlants(q, page, snap.eachOf)
+		page.Count = count
+		return page, err
 	})
 }
 
@@ -229,9 +234,14 @@ func (snap *snapshot) unflushed() (*memtable.Unflushed, error) {
 }
 
 // each calls f with the plants that the query may select, by its ids or its tags, in its order
-// until f returns false: those of the table that have no entry in memory, and those of the
-// entries.
+// until f returns false.
 func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bool) error {
+	return snap.eachOf(q, true, f)
+}
+
+// eachOf is each with the names of the plants, or without those that would have to be read: it
+// calls f with the plants of the table that have no entry in memory, and those of the entries.
+func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error {
 	first, ok := q.First()
 	if !ok {
 		return nil
@@ -267,7 +277,14 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bo
 	if q.Details {
 		stored = rowStored
 	}
-	err = snap.eachStored(&q, first, func(row *sqlite.Stmt) error {
+	columns := "name, stored.tag"
+	switch {
+	case !names:
+		columns = "'', stored.tag"
+	case q.Details:
+		columns += ", seq, updated, created"
+	}
+	err = snap.eachStored(&q, columns, first, func(row *sqlite.Stmt) error {
 		if replaced := upTo(plantstore.ID(row.ColumnInt64(0))); more && !replaced {
 			more = f(stored(row))
 		}
@@ -287,13 +304,8 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bo
 }
 
 // eachStored calls f with the rows of the table, from an id on, that the query may select, in
-// its order until f returns errStop. They have the columns id, name and tag, and the rest of the
-// storedColumns if the query asks for details.
-func (snap *snapshot) eachStored(q *plantstore.Query, first plantstore.ID, f func(row *sqlite.Stmt) error) error {
-	columns := "name, stored.tag"
-	if q.Details {
-		columns += ", seq, updated, created"
-	}
+// its order until f returns errStop. Their first column is the id.
+func (snap *snapshot) eachStored(q *plantstore.Query, columns string, first plantstore.ID, f func(row *sqlite.Stmt) error) error {
 	from, order := direction(q)
 	table := "SELECT id, " + columns + " FROM stored WHERE id " + from + " ? ORDER BY id" + order
 	if !q.ByTag() || q.Untagged {

@@ -95,12 +95,15 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 			if err != nil || !ok || !page.Wants(tag) {
 				return page.Page(), err
 			}
+			from = tag + "\x00" // the least text after it
+			if !page.Matches(tag, lookUpWork) {
+				continue
+			}
 			plants, id, work, err := snap.countTagged(mem, tag)
 			if err != nil {
 				return plantstore.TagPage{}, err
 			}
 			page.Add(tag, plants, id, work)
-			from = tag + "\x00" // the least text after it
 		}
 	})
 }

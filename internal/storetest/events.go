@@ -102,7 +102,7 @@ func wantNewest(t tb, s plantstore.Store, before plantstore.Cursor, events []pla
 func wantHistogram(t tb, s plantstore.Store, events []plantstore.Event, q plantstore.HistogramQuery) {
 	t.Helper()
 	got, err := s.Histogram(t.Context(), q)
-	if want := count(events, q); err != nil || !slices.Equal(got, want) {
+	if want := histogram(events, q); err != nil || !slices.Equal(got, want) {
 		t.Fatalf("%+v:\n%v, %v\nwant:\n%v", q, got, err, want)
 	}
 }
@@ -319,6 +319,7 @@ func checkEventFilters(t *testing.T, s *subject) {
 		step{by("a", create(plant(1, "fern"))), created}, step{create(plant(2, "oak")), created},
 		step{by("ab", remove(1)), deleted}, step{by("a", replace(plant(2, "elm"))), replaced},
 	)
+	addToken(t, s, token("ci"))
 	one := plantstore.ID(1)
 	for _, tt := range []struct {
 		query plantstore.EventQuery
@@ -331,6 +332,10 @@ func checkEventFilters(t *testing.T, s *subject) {
 		{plantstore.EventQuery{By: "a"}, []plantstore.EventType{plantstore.PlantCreated, plantstore.PlantReplaced}},
 		{plantstore.EventQuery{By: "a", Newest: true}, []plantstore.EventType{plantstore.PlantReplaced, plantstore.PlantCreated}},
 		{plantstore.EventQuery{By: "a", ID: &one}, []plantstore.EventType{plantstore.PlantCreated}},
+		{plantstore.EventQuery{Contains: "\u00c9L M", WithTokens: true}, []plantstore.EventType{plantstore.PlantReplaced}},
+		{plantstore.EventQuery{Contains: "fern"}, []plantstore.EventType{plantstore.PlantCreated, plantstore.PlantDeleted}},
+		{plantstore.EventQuery{Contains: "e", ID: &one, Newest: true}, []plantstore.EventType{plantstore.PlantDeleted, plantstore.PlantCreated}},
+		{plantstore.EventQuery{Contains: "ci", WithTokens: true}, nil}, // a token has the name
 	} {
 		tt.query.Limit = 10
 		page, err := s.Events(t.Context(), tt.query)

@@ -129,6 +129,9 @@ func (m *Model) Events(ctx context.Context, q plantstore.EventQuery) (page plant
 		if e.Token != nil && (q.ID != nil || !q.WithTokens) {
 			continue
 		}
+		if q.Contains != "" && (e.Token != nil || !match.New(q.Contains).Match(e.Plant.Name)) {
+			continue
+		}
 		if (q.ID == nil || *q.ID == e.Plant.ID) && (q.Types == nil || slices.Contains(q.Types, e.Type)) && (q.By == "" || q.By == e.By) {
 			page.Events = append(page.Events, e)
 		}
@@ -205,11 +208,11 @@ func (m *Model) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]p
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return count(m.log, q), nil
+	return histogram(m.log, q), nil
 }
 
-// count returns the histogram of events.
-func count(events []plantstore.Event, q plantstore.HistogramQuery) []plantstore.Bucket {
+// histogram returns the histogram of events.
+func histogram(events []plantstore.Event, q plantstore.HistogramQuery) []plantstore.Bucket {
 	bounds := q.Bounds()
 	buckets := make([]plantstore.Bucket, q.Buckets)
 	for i := range buckets {
@@ -268,7 +271,12 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 			break
 		}
 	}
-	return b.Page(), nil
+	page := b.Page()
+	if q.Count {
+		q.After = nil
+		page.Count = new(count(len(m.matching(q, nil))))
+	}
+	return page, nil
 }
 
 // Scan yields the plants that match when the iteration begins.
@@ -325,6 +333,9 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 	for _, tag := range slices.Sorted(maps.Keys(plants)) {
 		if !b.Wants(tag) {
 			break
+		}
+		if !b.Matches(tag, 0) {
+			continue
 		}
 		b.Add(tag, len(plants[tag]), plants[tag][0], 0)
 	}

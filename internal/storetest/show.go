@@ -103,7 +103,7 @@ func showQuery(q plantstore.Query) string {
 }
 
 func showTagQuery(q plantstore.TagQuery) string {
-	return fmt.Sprintf("prefix %s, from %s, limit %d", showText(q.Prefix), showText(q.From), q.Limit)
+	return fmt.Sprintf("prefix %s, contains %s, from %s, limit %d", showText(q.Prefix), showText(q.Contains), showText(q.From), q.Limit)
 }
 
 // showTags formats the first of the tags.

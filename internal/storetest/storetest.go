@@ -284,10 +284,15 @@ func plantsOf(stored []plantstore.StoredPlant) []plantstore.Plant {
 func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
 	t.Helper()
 	const maxPages = 20_000 // more than any test needs with one plant on each
-	for range maxPages {
+	matching, whole := len(want), q.After == nil
+	for n := range maxPages {
+		q.Count = whole && n < 2
 		page, err := s.List(t.Context(), q)
 		if err != nil {
 			t.Fatalf("List(%s): %v", showQuery(q), err)
+		}
+		if q.Count && (page.Count == nil || *page.Count != count(matching)) || !q.Count && page.Count != nil {
+			t.Fatalf("List(%s): %v plants match, want %v", showQuery(q), page.Count, count(matching))
 		}
 		if p := pageProblem(page, q, want); p != "" {
 			t.Fatalf("List(%s): %s", showQuery(q), p)
@@ -299,6 +304,11 @@ func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.P
 		q.After = page.Next
 	}
 	t.Fatalf("List(%s): %d pages without a last one", showQuery(q), maxPages)
+}
+
+// count returns a number of plants as a store counts them.
+func count(n int) plantstore.Count {
+	return plantstore.Count{Plants: min(n, plantstore.MaxCount), More: n > plantstore.MaxCount}
 }
 
 // pageProblem says what is wrong with a page if want is all that matches the query. It

@@ -61,7 +61,7 @@ func CheckTrim(t *testing.T, s plantstore.Store, trim func()) {
 		last := all[trimmed].Time // trimmed
 		for _, since := range []time.Time{all[1].Time, last, last.Add(time.Microsecond)} {
 			q := plantstore.HistogramQuery{Since: since, Until: all[len(all)-1].Time.Add(time.Second), Buckets: 50}
-			want := count(kept, q)
+			want := histogram(kept, q)
 			for i := range want {
 				want[i].Partial = !want[i].Time.After(last)
 			}

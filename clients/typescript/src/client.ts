@@ -141,6 +141,8 @@ export interface PlantQuery extends DetailOptions {
 export interface TagQuery extends CallOptions {
   /** Only tags that begin with this text. */
   prefix?: string | undefined;
+  /** Only tags that contain every word of this text, ignoring case and diacritics. */
+  q?: string | undefined;
   /** Only tags that are not before this text, in the order of their bytes. */
   from?: string | undefined;
   /** The maximum number of tags on a page. */
@@ -153,10 +155,24 @@ export interface TagPage {
   next: string | undefined;
 }
 
+/** Which page of plants to read. */
+export interface PageQuery extends PlantQuery {
+  /** Also count how many plants match. */
+  count?: boolean | undefined;
+}
+
+/** A number of plants, counted up to 10,000; `more` says that there are more. */
+export interface Count {
+  plants: number;
+  more: boolean;
+}
+
 /** A page of plants. The next one is after `next`, unless that is undefined. */
 export interface Page<P extends NewPlant = NewPlant> {
   plants: P[];
   next: bigint | undefined;
+  /** How many plants match, if the query asks for that and it is known. */
+  count?: Count | undefined;
 }
 
 /** Which events to read. */
@@ -171,6 +187,8 @@ export interface EventQuery extends DetailOptions {
   types?: PlantEvent["type"][] | undefined;
   /** Only events of changes made by exactly this caller. */
   by?: string | undefined;
+  /** Only events of plants whose name contains every word of this text, ignoring case and diacritics. */
+  q?: string | undefined;
   /** The maximum number of events on a page. */
   limit?: number | undefined;
   /** The newest event first. */
@@ -305,16 +323,16 @@ export class Plantstore {
    * Returns one page of the plants that match, in the order. It may have fewer than the limit
    * and still not be the last.
    */
-  async page(query: PlantQuery & { details: true }): Promise<Page<StoredPlant>>;
-  async page(query?: PlantQuery): Promise<Page>;
-  async page(query: PlantQuery = {}): Promise<Page> {
+  async page(query: PageQuery & { details: true }): Promise<Page<StoredPlant>>;
+  async page(query?: PageQuery): Promise<Page>;
+  async page(query: PageQuery = {}): Promise<Page> {
     const target = plantsPath(query);
     if (/[?&]id=$/.test(target)) {
       return { plants: [], next: undefined };
     }
     const after = query.after === undefined ? undefined : wire.toId(query.after);
     return this.#retry("list plants", query.signal, async () =>
-      (await this.#call(200, "GET", target, query)).page(after, query.order, plantDecoder(query)),
+      (await this.#call(200, "GET", target, query)).page(after, query, plantDecoder(query)),
     );
   }
 
@@ -338,8 +356,8 @@ export class Plantstore {
    * plants have each, counted up to 1000. It may have fewer than the limit and still not be
    * the last.
    */
-  async tagPage({ prefix, from, limit, signal }: TagQuery = {}): Promise<TagPage> {
-    const target = "/tags" + params({ prefix: prefix || undefined, from: from || undefined, limit });
+  async tagPage({ prefix, q, from, limit, signal }: TagQuery = {}): Promise<TagPage> {
+    const target = "/tags" + params({ prefix: prefix || undefined, q: q || undefined, from: from || undefined, limit });
     return this.#retry("list tags", signal, async () => (await this.#call(200, "GET", target, { signal })).tagPage(from));
   }
 
@@ -946,11 +964,12 @@ class Whole {
     }
   }
 
-  page(after: bigint | undefined, order: Order | undefined, decode: (value: Json) => NewPlant): Page {
+  page(after: bigint | undefined, { order, count: counts }: PageQuery, decode: (value: Json) => NewPlant): Page {
     const plants = this.decode((value) => wire.many(value, decode));
+    const count = counts ? this.count() : undefined;
     const link = nextLink(this.headers.get("Link") ?? "");
     if (link === undefined) {
-      return { plants, next: undefined };
+      return { plants, next: undefined, count };
     }
     const query = new URLSearchParams(link.split("?")[1] ?? "");
     const first = query.get("id")?.split(",")[0]; // of the remaining ids, if the plants are selected by their ids
@@ -962,7 +981,16 @@ class Whole {
     if (after !== undefined && (order?.startsWith("-") ? next >= after : next <= after)) {
       throw new ResponseError(`the next page starts after ${next}, but this page already started after ${after}`, 0, 200);
     }
-    return { plants, next };
+    return { plants, next, count };
+  }
+
+  /** Returns the count of a page, or undefined if it is not known. */
+  count(): Count | undefined {
+    const text = this.headers.get("Plantstore-Count") ?? "";
+    if (!/^(\d{1,9}\+?|\?)$/.test(text)) {
+      throw new ResponseError("the response has no Plantstore-Count, or one that is no count", 0, 200);
+    }
+    return text === "?" ? undefined : { plants: parseInt(text, 10), more: text.endsWith("+") };
   }
 
   tagPage(from: string | undefined): TagPage {
@@ -1187,7 +1215,7 @@ function plantDecoder({ details }: PlantQuery): (value: Json) => NewPlant {
   return details ? (value) => wire.decodeStored(value) : wire.decodeNewPlant;
 }
 
-function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, details }: PlantQuery): string {
+function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, details, count }: PageQuery): string {
   const last = after === undefined ? undefined : wire.toId(after);
   const filter = {
     order: order === "id" ? undefined : order,
@@ -1196,6 +1224,7 @@ function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, det
     untagged: untagged || undefined,
     q: q === "" ? undefined : q,
     details: details || undefined,
+    count: count || undefined,
   };
   if (ids === undefined) {
     return "/plants" + params({ after: last, ...filter, limit });
@@ -1204,13 +1233,14 @@ function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, det
   return "/plants" + params({ ...filter, id: rest.join(",") });
 }
 
-function eventParams({ after, since, id, types, by, details }: EventQuery): Record<string, string | bigint | boolean | undefined> {
+function eventParams({ after, since, id, types, by, q, details }: EventQuery): Record<string, string | bigint | boolean | undefined> {
   return {
     after,
     since: after === undefined && since !== undefined ? formatTime(since) : undefined,
     id: id === undefined ? undefined : wire.toId(id),
     type: types === undefined || types.length === 0 ? undefined : types.join(","),
     by,
+    q: q || undefined,
     details: details || undefined,
   };
 }

@@ -2,6 +2,7 @@ export { Export, Plantstore } from "./client.js";
 export type {
   CallOptions,
   Condition,
+  Count,
   DetailOptions,
   EventPage,
   EventQuery,
@@ -14,6 +15,7 @@ export type {
   Options,
   Order,
   Page,
+  PageQuery,
   PlantInput,
   PlantQuery,
   TagPage,

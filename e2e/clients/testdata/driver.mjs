@@ -59,6 +59,10 @@ const operations = {
   put: (c, a) => c.put(plantOf(a.plant), a),
   patch: (c, a) => c.patch(BigInt(a.id), a.patch, a),
   delete: (c, a) => c.delete(BigInt(a.id), a),
+  page: async (c, a) => {
+    const page = await c.page(withIds(a, "after"));
+    return { ...page, next: page.next ?? null, count: page.count ?? null };
+  },
   list: (c, a) => collect(c.list(withIds(a, "after"))),
   export: async (c, a) => {
     const exported = await c.export(withIds(a, "after"));

@@ -125,6 +125,7 @@ def event_query(args):
         "id": int(args["id"]) if "id" in args else None,
         "types": args.get("types", []),
         "by": args.get("by"),
+        "q": args.get("q"),
         "details": args.get("details", False),
     }
 
@@ -144,6 +145,7 @@ OPERATIONS = {
     "put": lambda c, a: c.put(plant_of(a["plant"]), **conditions(a)),
     "patch": lambda c, a: c.patch(int(a["id"]), **a["patch"], **conditions(a)),
     "delete": lambda c, a: c.delete(int(a["id"]), **conditions(a)),
+    "page": lambda c, a: c.page(**plant_query(a), count=a.get("count", False)),
     "list": lambda c, a: collect(c.list(**plant_query(a))),
     "export": export,
     "import": lambda c, a: c.import_plants(map(line_of, a["plants"]), **import_options(a)),

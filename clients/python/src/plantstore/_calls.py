@@ -19,7 +19,7 @@ from . import _wire as wire
 from ._errors import Code, IdTakenError, NotFoundError, OutcomeError, PlantstoreError, PreconditionError, ResponseError
 from ._errors import Transient, TransportError, foreign_error, server_error, with_message
 from ._http import BUFFER, Connect, Pool, Response, lost, retry_after
-from ._types import KEEP, LATEST, About, Bucket, Delivery, Event, EventPage, ImportLine, ImportMode, ImportReport, Keep
+from ._types import KEEP, LATEST, About, Bucket, Count, Delivery, Event, EventPage, ImportLine, ImportMode, ImportReport, Keep
 from ._types import LineError, Never, NewToken, Order, Page, Plant, StoredPlant, TagCount, TagPage, Token, Webhook
 from ._types import WebhookWithSecret
 
@@ -139,6 +139,7 @@ class Calls:
         untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
+        count: bool = False,
         details: Literal[True],
     ) -> Page[StoredPlant]: ...
 
@@ -154,6 +155,7 @@ class Calls:
         untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
+        count: bool = False,
         details: bool = False,
     ) -> Page[Plant]: ...
 
@@ -168,15 +170,16 @@ class Calls:
         untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
+        count: bool = False,
         details: bool = False,
     ) -> Page[Plant]:
         filter = plant_filter(order, tag, tag_prefix, untagged, q)
-        target = _plants_path(ids, after, filter, limit, details)
+        target = _plants_path(ids, after, {**filter, "count": _flag(count)}, limit, details)
         if target.endswith(("?id=", "&id=")):
             return Page([], None)
         decode = _plant_decoder(details)
         return await self._read(
-            "list plants", "GET", target, None, lambda response: response.page(after, order, decode)
+            "list plants", "GET", target, None, lambda response: response.page(after, order, count, decode)
         )
 
     @overload
@@ -240,14 +243,18 @@ class Calls:
                 return
             after = page.next
 
-    async def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
-        target = "/tags" + _params({"prefix": prefix or None, "from": start or None, "limit": limit})
+    async def tag_page(
+        self, *, prefix: str = "", q: str | None = None, start: str = "", limit: int | None = None
+    ) -> TagPage:
+        target = "/tags" + _params({"prefix": prefix or None, "q": q or None, "from": start or None, "limit": limit})
         return await self._read("list tags", "GET", target, None, lambda response: response.tag_page(start))
 
-    async def tags(self, *, prefix: str = "", limit: int = 1000) -> AsyncGenerator[TagCount, None]:
+    async def tags(
+        self, *, prefix: str = "", q: str | None = None, limit: int = 1000
+    ) -> AsyncGenerator[TagCount, None]:
         start: str | None = ""
         while start is not None:
-            page = await self.tag_page(prefix=prefix, start=start, limit=limit)
+            page = await self.tag_page(prefix=prefix, q=q, start=start, limit=limit)
             for tag in page.tags:
                 yield tag
             start = page.next
@@ -328,13 +335,14 @@ class Calls:
         id: int | None = None,
         types: Sequence[str] = (),
         by: str | None = None,
+        q: str | None = None,
         limit: int | None = None,
         newest: bool = False,
         before: str | None = None,
         details: bool = False,
     ) -> EventPage:
         order = {"order": "newest" if newest else None, "before": before, "limit": limit}
-        target = "/events" + _params({**_event_params(after, since, id, types, by, details), **order})
+        target = "/events" + _params({**_event_params(after, since, id, types, by, q, details), **order})
         at = before or after
         return await self._read("read events", "GET", target, None, lambda response: response.event_page(at))
 
@@ -353,9 +361,11 @@ class Calls:
         id: int | None = None,
         types: Sequence[str] = (),
         by: str | None = None,
+        q: str | None = None,
         details: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        stream = _EventStream(self, after, since or datetime.fromtimestamp(0, timezone.utc), id, types, by, details)
+        begin = since or datetime.fromtimestamp(0, timezone.utc)
+        stream = _EventStream(self, after, begin, id, types, by, q, details)
         retries = _Retries(self, "follow events")
         while True:
             try:
@@ -697,11 +707,14 @@ class Whole:
             title = self._response.title
             raise ResponseError(f'the response is "{title}" with a plant other than the one sent', 0, 200)
 
-    def page(self, after: int | None, order: Order | None, decode: Callable[[Any], Plant]) -> Page[Plant]:
+    def page(
+        self, after: int | None, order: Order | None, count: bool, decode: Callable[[Any], Plant]
+    ) -> Page[Plant]:
         plants = self.decode(lambda value: wire.many(value, decode))
+        counted = self.count() if count else None
         link = _next_link(self._response.header("Link"))
         if link is None:
-            return Page(plants, None)
+            return Page(plants, None, counted)
         try:
             query = parse_qs(urlsplit(link).query)
             if "id" in query:  # the remaining ids
@@ -714,7 +727,14 @@ class Whole:
             raise ResponseError(
                 f"the next page starts after {next}, but this page already started after {after}", 0, 200
             )
-        return Page(plants, next)
+        return Page(plants, next, counted)
+
+    def count(self) -> Count | None:
+        """Returns the count of a page, or None if it is not known."""
+        text = self._response.header("Plantstore-Count")
+        if not re.fullmatch(r"[0-9]{1,9}\+?|\?", text):
+            raise ResponseError("the response has no Plantstore-Count, or one that is no count", 0, 200)
+        return None if text == "?" else Count(int(text.rstrip("+")), text.endswith("+"))
 
     def tag_page(self, start: str) -> TagPage:
         tags = self.decode(lambda value: wire.many(value, wire.decode_tag))
@@ -913,6 +933,7 @@ class _EventStream:
         id: int | None,
         types: Sequence[str],
         by: str | None,
+        q: str | None,
         details: bool,
     ) -> None:
         self._client = client
@@ -921,13 +942,14 @@ class _EventStream:
         self._id = id
         self._types = types
         self._by = by
+        self._q = q
         self._details = details
 
     async def follow(self) -> AsyncGenerator[Event, None]:
         """Opens a connection and yields its events, until that is lost."""
         client = self._client
         since = self._since if self._after is None else None
-        params = _event_params(self._after, since, self._id, self._types, self._by, self._details)
+        params = _event_params(self._after, since, self._id, self._types, self._by, self._q, self._details)
         target = client._prefix + "/events" + _params(params)
         headers = {**client._headers(EVENT_STREAM), "Cache-Control": "no-store"}
         # A server responds immediately, and then sends something every 15 s.
@@ -1095,13 +1117,19 @@ def _plant_decoder(details: bool) -> Callable[[Any], Plant]:
 
 
 def _event_params(
-    after: str | None, since: datetime | None, id: int | None, types: Sequence[str], by: str | None, details: bool
+    after: str | None,
+    since: datetime | None,
+    id: int | None,
+    types: Sequence[str],
+    by: str | None,
+    q: str | None,
+    details: bool,
 ) -> dict[str, object]:
     if id is not None:
         wire.check_id(id)
     at = None if since is None or after is not None else wire.format_time(since)
     type = ",".join(types) or None
-    return {"after": after, "since": at, "id": id, "type": type, "by": by, "details": _flag(details)}
+    return {"after": after, "since": at, "id": id, "type": type, "by": by, "q": q or None, "details": _flag(details)}
 
 
 def _webhook_body(url: str, types: Sequence[str], description: str, after: str | None) -> bytes:

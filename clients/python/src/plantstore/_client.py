@@ -122,6 +122,7 @@ class Client:
         untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
+        count: bool = False,
         details: Literal[True],
     ) -> Page[StoredPlant]: ...
 
@@ -137,6 +138,7 @@ class Client:
         untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
+        count: bool = False,
         details: bool = False,
     ) -> Page[Plant]: ...
 
@@ -151,6 +153,7 @@ class Client:
         untagged: bool = False,
         q: str | None = None,
         limit: int | None = None,
+        count: bool = False,
         details: bool = False,
     ) -> Page[Plant]:
         """Returns one page of the plants that match, in the order, which is by default that of their ids.
@@ -161,7 +164,8 @@ class Client:
 
         It may have fewer than the limit and still not be the last. With ids, 1000 at most, it
         has the plants with these ids; nothing else that selects plants is then allowed, and the
-        limit is ignored. With details they are StoredPlants.
+        limit is ignored. With details they are StoredPlants. With count the page has how many
+        plants match, unless that would be too much work.
         """
         return run(
             self._calls.page(
@@ -173,6 +177,7 @@ class Client:
                 untagged=untagged,
                 q=q,
                 limit=limit,
+                count=count,
                 details=details,
             )
         )
@@ -239,21 +244,23 @@ class Client:
             )
         )
 
-    def tag_page(self, *, prefix: str = "", start: str = "", limit: int | None = None) -> TagPage:
+    def tag_page(
+        self, *, prefix: str = "", q: str | None = None, start: str = "", limit: int | None = None
+    ) -> TagPage:
         """Returns one page of the tags that begin with prefix and are not before start, in byte order.
 
-        Each has how many plants have it, counted up to 1000. The page may have fewer than
+        With q, only those that contain every word of it, ignoring case and diacritics. Each has how many plants have it, counted up to 1000. The page may have fewer than
         the limit and still not be the last.
         """
-        return run(self._calls.tag_page(prefix=prefix, start=start, limit=limit))
+        return run(self._calls.tag_page(prefix=prefix, q=q, start=start, limit=limit))
 
-    def tags(self, *, prefix: str = "", limit: int = 1000) -> Iterator[TagCount]:
-        """Yields the tags that begin with prefix, in byte order, with how many plants have each.
+    def tags(self, *, prefix: str = "", q: str | None = None, limit: int = 1000) -> Iterator[TagCount]:
+        """Yields the tags that begin with prefix, and have every word of q, in byte order, with how many plants have each.
 
         Plants are counted up to 1000. The limit is that of a page, whose counts are of the
         same moment.
         """
-        return iterate(self._calls.tags(prefix=prefix, limit=limit))
+        return iterate(self._calls.tags(prefix=prefix, q=q, limit=limit))
 
     @overload
     def export(
@@ -351,6 +358,7 @@ class Client:
         id: int | None = None,
         types: Sequence[str] = (),
         by: str | None = None,
+        q: str | None = None,
         limit: int | None = None,
         newest: bool = False,
         before: str | None = None,
@@ -359,7 +367,8 @@ class Client:
         """Returns one page of the log of changes, in order, or with newest=True the newest first.
 
         It may have fewer events than the limit and still not be the last. Pass its cursor
-        as after to continue, or as before if the newest is first. With details the events
+        as after to continue, or as before if the newest is first. With q, only events of plants
+        whose name contains every word of it, ignoring case and diacritics. With details the events
         have the versions of their plants. It raises a GoneError if the events at the position
         are no longer kept.
         """
@@ -370,6 +379,7 @@ class Client:
                 id=id,
                 types=types,
                 by=by,
+                q=q,
                 limit=limit,
                 newest=newest,
                 before=before,
@@ -394,6 +404,7 @@ class Client:
         id: int | None = None,
         types: Sequence[str] = (),
         by: str | None = None,
+        q: str | None = None,
         details: bool = False,
     ) -> Iterator[Event]:
         """Yields every event that matches, in order, and then waits for the next ones.
@@ -405,7 +416,9 @@ class Client:
         does not know, are skipped. With details the events have the versions of their
         plants. It raises a GoneError if the events after the position are no longer kept.
         """
-        return iterate(self._calls.events(after=after, since=since, id=id, types=types, by=by, details=details))
+        return iterate(
+            self._calls.events(after=after, since=since, id=id, types=types, by=by, q=q, details=details)
+        )
 
     # Webhooks.
 

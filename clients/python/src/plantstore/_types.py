@@ -66,10 +66,22 @@ P_co = TypeVar("P_co", bound=Plant, covariant=True)
 
 @dataclass(frozen=True)
 class Page(Generic[P_co]):
-    """A page of plants. The next one is after next, unless that is None."""
+    """A page of plants. The next one is after next, unless that is None.
+
+    count is how many plants match, if it was asked for and is known.
+    """
 
     plants: list[P_co]
     next: int | None
+    count: Count | None = None
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of plants, counted up to 10,000: more says whether there are more."""
+
+    plants: int
+    more: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,56 @@
+package rules
+
+import (
+	"plantstore"
+	"plantstore/internal/match"
+)
+
+// maxCounted is how many plants are examined to count those that match a query.
+const maxCounted = 50_000
+
+// CountPlants returns how many plants match the query of a page, or nil if the query does not ask for
+// it, or if that takes too much work. each calls a function with the plants that a query may select
+// until it returns false, and without their names unless names is set.
+func CountPlants(q plantstore.Query, page plantstore.Page, each func(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error) (*plantstore.Count, error) {
+	switch {
+	case !q.Count:
+		return nil, nil
+	case q.After == nil && page.Next == nil:
+		return &plantstore.Count{Plants: len(page.Plants)}, nil
+	}
+	q.After, q.Order, q.Details = nil, plantstore.ByID, false
+	c := counter{matches: match.Filter(q), words: max(1, match.Words(q.Contains))}
+	if err := each(q, q.Contains != "", c.add); err != nil || c.gaveUp {
+		return nil, err
+	}
+	return &c.count, nil
+}
+
+// counter counts the plants that match a query.
+type counter struct {
+	matches func(plantstore.Plant) bool
+	words   int // that each plant is compared with, 1 at least
+	plants  int // examined
+	text    int // of the plants examined, for each word
+	count   plantstore.Count
+	gaveUp  bool
+}
+
+// add examines the next plant and reports whether the counter wants another.
+func (c *counter) add(p plantstore.StoredPlant) bool {
+	if c.plants == maxCounted || c.text >= maxExaminedText {
+		c.gaveUp = true
+		return false
+	}
+	c.plants++
+	c.text += p.TextSize() * c.words
+	if !c.matches(p.Plant) {
+		return true
+	}
+	if c.count.Plants == plantstore.MaxCount {
+		c.count.More = true
+		return false
+	}
+	c.count.Plants++
+	return true
+}
