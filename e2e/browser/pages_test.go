@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp/kb"
 
 	"plantstore"
+	"plantstore/client"
 	"plantstore/e2e/harness"
 	"plantstore/internal/testenv"
 )
@@ -216,8 +218,35 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 	status.Store(http.StatusOK)
 	b.click("#resume-webhook")
 	b.see("@toast", "The webhook was resumed.")
-	b.see("#webhook", "active")
+	b.see("#webhook @condition", "healthy")
+	b.see("#webhook", "Last error")
 	b.hidden("#alerts p")
+
+	// Paused by hand, it alarms nobody, and stays so when it is edited.
+	b.click("#pause-webhook")
+	b.see("@toast", "The webhook is paused.")
+	b.see("#webhook @condition", "paused")
+	b.hidden("#alerts p")
+	b.hidden("#pause-webhook")
+	b.shot("webhook-paused")
+	b.click("#edit-webhook")
+	b.see("@submit", "Save")
+	b.click("@submit")
+	b.see("@toast", "The webhook was saved. It is still paused.")
+	b.click("#resume-webhook")
+	b.see("#webhook @condition", "healthy")
+
+	// Whoever repairs a webhook that is disabled resumes it.
+	status.Store(http.StatusGone)
+	s.put("3", `{"name":"Ash"}`)
+	b.see("#webhook @condition", "disabled")
+	status.Store(http.StatusOK)
+	b.click("#edit-webhook")
+	b.see("@submit", "Save and resume")
+	b.click("@submit")
+	b.see("@toast", "The webhook was saved and resumed.")
+	b.see("#webhook @condition", "healthy")
+	b.see("#deliveries li >> nth=0", "plant.created: 200 in")
 
 	b.click("#edit-webhook")
 	b.write("#webhook-description", "Another \u202Earchive")
@@ -261,6 +290,8 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	b.click("#webhooks a")
 	b.see("#webhook", "500")
 	b.see("#webhook", "1, the oldest for")
+	b.see("#webhook", "Next attempt")
+	b.see("#retry-webhook", "Retry now")
 	b.see("#deliveries", "plant.created: 500 in")
 	b.wait(`$('#deliveries svg').ariaLabel.startsWith('0 arrived and')`)
 	b.click("#deliveries summary")
@@ -286,15 +317,57 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	b.see("#webhooks @condition", "failing")
 	b.hidden("#alerts p")
 
-	// What is sent again arrives, and the page follows.
+	// What is sent arrives at once, and the page follows. The old error is history.
 	status.Store(http.StatusNoContent)
 	b.click("#webhooks a")
+	b.click("#retry-webhook")
+	b.see("@toast", "Undelivered events are being sent.")
+	b.see("#deliveries li >> nth=0", "plant.created: 204 in")
+	b.see("#webhook @condition", "healthy")
+	b.see("#webhooks @condition", "healthy")
+	b.see("#webhook", "The endpoint responded 500.")
+	b.hidden("#retry-webhook")
+	b.shot("webhook-recovered")
+
 	b.click("#replay-webhook")
 	b.click("@submit")
 	b.see("@toast", "The events are being sent again.")
-	b.see("#deliveries li >> nth=0", "plant.created: 204 in")
-	b.see("#webhook @condition", "active")
-	b.see("#webhooks @condition", "active")
+	b.wait(`[...$$('#deliveries li')].filter((e) => e.innerText.includes('204 in')).length === 2`)
+}
+
+// A receiver that is slow gets everything in the end, and the page says when.
+func TestWebhookThatCatchesUpSaysUntilWhen(t *testing.T) {
+	t.Parallel()
+	pace, fast := time.NewTicker(40*time.Millisecond), make(chan struct{})
+	defer pace.Stop()
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-pace.C:
+		case <-fast:
+		}
+	}))
+	defer receiver.Close()
+	s := startServer(t, "--webhook-allow", "127.0.0.0/8")
+	if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q}`, receiver.URL+"/hook")); status != http.StatusCreated {
+		t.Fatalf("create a webhook: %d %s", status, got)
+	}
+	s.Import(garden(900))
+	b := openConsole(s)
+	b.page("webhooks")
+	b.see("#webhooks @condition", "catching up")
+	b.click("#webhooks a")
+	b.see("#webhook @condition", "catching up")
+	b.see("#webhook", "the oldest for")
+	b.see("#webhook", "Caught up at about ")
+	b.hidden("#alerts p")
+	for _, scheme := range []string{"dark", "light"} {
+		b.scheme(scheme)
+		b.readable()
+		b.shot("webhook-catching-up-" + scheme)
+	}
+	close(fast)
+	b.see("#webhook @condition", "healthy")
 }
 
 // clickText clicks the element with this text.
@@ -360,6 +433,7 @@ func TestOverviewSaysWhatTheServerIsAndHowItDoes(t *testing.T) {
 	}
 	s.put("1", `{"name":"Fern"}`)
 	b.see("#failing li", receiver.URL+"/hook failing")
+	b.see("#failing li", "Next attempt")
 	b.see("#failing li", "Since ")
 	b.see("#failing li", "500")
 	b.shot("overview")
@@ -386,23 +460,43 @@ func TestOtherPagesFitAndAreAccessible(t *testing.T) {
 	}
 	s.Command("token", "revoke", "A token with a rather long name, number 3")
 	s.Import(garden(3)) // before there are webhooks
-	for _, url := range []string{"http://127.0.0.1:9/hook", "http://127.0.0.1:9/" + strings.Repeat("long/", 40)} {
-		if status, got := s.Call(harness.Token, "POST", "/webhooks", fmt.Sprintf(`{"url":%q,"description":"The archive of everything that happens"}`, url)); status != http.StatusCreated {
-			t.Fatalf("create a webhook: %d %s", status, got)
+	var paused plantstore.Webhook
+	for _, hook := range []plantstore.Webhook{
+		{URL: "http://127.0.0.1:9/hook", Types: []plantstore.EventType{plantstore.PlantCreated}},
+		{URL: "http://127.0.0.1:9/" + strings.Repeat("long/", 40), Types: []plantstore.EventType{plantstore.PlantCreated}},
+		{URL: "http://127.0.0.1:9/fails", Types: []plantstore.EventType{plantstore.PlantDeleted}},
+	} {
+		hook.Description = "The archive of everything that happens"
+		made, _, err := s.Client(client.Options{}).CreateWebhook(t.Context(), hook, "")
+		if err != nil {
+			t.Fatal(err)
 		}
+		if hook.URL != "http://127.0.0.1:9/hook" && paused.ID == "" {
+			paused = made
+		}
+	}
+	if _, err := s.Client(client.Options{}).PauseWebhook(t.Context(), paused.ID); err != nil {
+		t.Fatal(err)
+	}
+	if status, got := s.Call(harness.Token, "DELETE", "/plants/3", ""); status != http.StatusNoContent {
+		t.Fatalf("delete a plant: %d %s", status, got)
 	}
 	b := openConsole(s)
 	states := []pageState{
 		{"activity", func() { b.page("activity"); b.see("#events", "Weeping fig") }, func() {}},
 		{"tokens", func() { b.page("tokens"); b.see("#tokens li", "You") }, func() {}},
 		{"token-form", func() { b.click("#new-token"); b.see("dialog", "New token") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
-		{"webhooks", func() { b.page("webhooks"); b.see("#webhooks li", "hook") }, func() {}},
+		{"webhooks", func() { b.page("webhooks"); b.see("#webhooks", "Next attempt") }, func() {}},
 		{"webhook", func() {
 			b.click("#webhooks a")
 			b.see("#deliveries", "Nothing was sent yet.")
 		}, func() { b.press(kb.Escape); b.hidden("#webhook-drawer") }},
+		{"webhook-fails", func() {
+			b.click("#webhooks .records > li:last-child a")
+			b.see("#webhook", "Next attempt")
+		}, func() { b.press(kb.Escape); b.hidden("#webhook-drawer") }},
 		{"webhook-form", func() { b.click("#new-webhook"); b.see("dialog", "New webhook") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
-		{"overview", func() { b.page("overview"); b.see("#about", "Limits"); b.see("#failing", "webhooks") }, func() {}},
+		{"overview", func() { b.page("overview"); b.see("#about", "Limits"); b.see("#failing", "Next attempt") }, func() {}},
 	}
 	b.examine(states)
 }

@@ -1,6 +1,9 @@
 // Whether events arrive at a webhook. It touches no DOM.
 
 const ALARM = 5 * 60_000;
+const WINDOW = 60_000; // that an estimate looks back
+const LEAST = 4000;
+const MANY = 1000; // events, up to which the server counts them
 
 /**
  * @typedef {object} Webhook
@@ -10,12 +13,15 @@ const ALARM = 5 * 60_000;
  * @property {string} description
  * @property {string} state
  * @property {string} [reason]
+ * @property {'healthy' | 'catching_up' | 'failing' | 'paused' | 'disabled'} health
  * @property {string} created
  * @property {string} [by]
  * @property {string} [delivered] when an event last arrived
  * @property {{since: string, attempts: string, error: string}} [failing]
  * @property {string} [pending] events that did not arrive yet, counted up to 1,000
  * @property {string} [lag_ms]
+ * @property {string} [next_attempt]
+ * @property {{url: string, time: string, error: string}} [last_error]
  *
  * @typedef {object} Delivery
  * @property {string} event
@@ -28,17 +34,14 @@ const ALARM = 5 * 60_000;
  * @property {string} [response]
  */
 
-/**
- * condition says in a word how a webhook does: active, failing or disabled.
- * @param {Pick<Webhook, 'state' | 'failing'>} webhook
- */
-export const condition = ({ state, failing }) => (state === 'active' && failing ? 'failing' : state);
+/** condition says in words whether events arrive. @param {Pick<Webhook, 'health'>} webhook */
+export const condition = ({ health }) => health.replace('_', ' ');
 
 /** succeeded reports whether the receiver accepted a delivery. @param {Pick<Delivery, 'status'>} delivery */
 export const succeeded = ({ status }) => /^2..$/.test(status);
 
 /** waiting shows how many events wait. @param {string} [pending] */
-export const waiting = (pending = '–') => (pending === '1000' ? '1,000+' : pending);
+export const waiting = (pending = '–') => (Number(pending) === MANY ? '1,000+' : pending);
 
 /** alarm names what is wrong with a webhook since a time, so that users can dismiss just that. @param {Webhook} webhook */
 export const alarm = ({ id, failing }) => `${id} ${failing?.since ?? ''}`;
@@ -53,12 +56,40 @@ export const alarm = ({ id, failing }) => `${id} ${failing?.since ?? ''}`;
  * @returns {W[]}
  */
 export const alarming = (all, now, dismissed) => all.filter((webhook) => {
-  const { state, failing } = webhook;
-  if (state === 'disabled') {
+  const { health, failing } = webhook;
+  if (health === 'disabled') {
     return true;
   }
-  return failing !== undefined && now - Date.parse(failing.since) >= ALARM && dismissed[alarm(webhook)] !== day(now);
+  const late = health === 'failing' && failing && now - Date.parse(failing.since) >= ALARM;
+  return late && dismissed[alarm(webhook)] !== day(now);
 });
+
+/**
+ * pace returns a function that remembers how far behind webhooks are, and estimates when one that
+ * catches up has no more to send: it goes on as in the last minute. What counts is the number of
+ * events, or if there are too many to count, the age of the oldest. It returns null while nobody
+ * can tell.
+ */
+export function pace() {
+  /** @type {Map<string, {at: number, lag: number, pending: number}[]>} */
+  const looks = new Map();
+  return (/** @type {Webhook} */ { id, health, lag_ms: age, pending: events }, /** @type {number} */ now) => {
+    if (health !== 'catching_up') {
+      looks.delete(id);
+      return null;
+    }
+    const last = { at: now, lag: Number(age), pending: Number(events) };
+    const known = (looks.get(id) ?? []).filter(({ at }) => at >= now - WINDOW);
+    looks.set(id, [...known, last]);
+    const [first] = known;
+    if (!first || now - first.at < LEAST) {
+      return null;
+    }
+    const what = first.pending < MANY && last.pending < MANY ? 'pending' : 'lag';
+    const done = first[what] - last[what];
+    return done > 0 ? now + (last[what] * (now - first.at)) / done : null;
+  };
+}
 
 /** day names the user's day. @param {number} now */
 export const day = (now) => new Date(now).toDateString();

@@ -3,7 +3,6 @@
 
 import { changes } from './activity.js';
 import { WEBHOOKS, about, allows, get, handled, session } from './api.js';
-import { condition } from './deliveries.js';
 import { h, when } from './dom.js';
 import { count, plural, sentence, size, span } from './format.js';
 import { meaning } from './grants.js';
@@ -93,13 +92,13 @@ function keep(place, read, clear = () => {}) {
   });
 }
 
-/** webhooks returns the webhooks that fail. @param {import('./deliveries.js').Webhook[]} all */
+/** webhooks returns the webhooks whose events do not all arrive. @param {import('./deliveries.js').Webhook[]} all */
 function webhooks(all) {
-  const failing = all.filter((webhook) => condition(webhook) !== 'active');
-  const none = all.length > 0 ? `${plural(all.length, 'webhook')}, and none fails.` : 'There are no webhooks.';
+  const failing = all.filter(({ health }) => health !== 'healthy');
+  const none = all.length > 0 ? `${plural(all.length, 'webhook')}: every event arrives.` : 'There are no webhooks.';
   const items = failing.map((webhook) => (
     h('li', {}, h('a', { href: format({ page: 'webhooks', id: webhook.id }) }, webhook.url), ' ', badge(webhook), ...trouble(webhook))));
-  return [h('h2', {}, 'Webhooks that fail'), items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none)];
+  return [h('h2', {}, 'Webhooks that are not healthy'), items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none)];
 }
 
 const bytes = (/** @type {string} */ n) => size(Number(n));

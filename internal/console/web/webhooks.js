@@ -3,7 +3,7 @@
 
 import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled } from './api.js';
 import { chart } from './chart.js';
-import { alarm, alarming, condition, day, succeeded, tally, waiting } from './deliveries.js';
+import { alarm, alarming, condition, day, pace, succeeded, tally, waiting } from './deliveries.js';
 import { $, busy, h, icon, toast, value, visible, when } from './dom.js';
 import { plural, sentence, span, time } from './format.js';
 import { indent } from './json.js';
@@ -106,22 +106,32 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   }
 }
 
-/** badge says how a webhook does. @param {Webhook} webhook */
-export function badge(webhook) {
-  const now = condition(webhook);
-  return h('span', { class: now === 'active' ? 'badge' : 'badge bad', 'data-testid': 'condition' }, now);
-}
+const KINDS = { healthy: 'badge', catching_up: 'badge late', failing: 'badge bad', paused: 'badge idle', disabled: 'badge bad' };
+const caughtUp = pace();
 
-/** trouble says since when and why events do not arrive, if they do not. @param {Webhook} webhook */
-export function trouble({ state: now, reason, failing }) {
-  if (now === 'disabled') {
-    return reason ? [h('p', { class: 'problem' }, sentence(reason))] : [];
+/** badge says whether events arrive. @param {Webhook} webhook */
+export const badge = (webhook) => h('span', { class: KINDS[webhook.health], 'data-testid': 'condition' }, condition(webhook));
+
+/** trouble says since when and why events do not arrive, or how far behind they are. @param {Webhook} webhook */
+export function trouble(webhook) {
+  const { health, reason, failing, next_attempt: next, pending, lag_ms: lag } = webhook;
+  const end = caughtUp(webhook, Date.now());
+  if (health === 'disabled' && reason) {
+    return [h('p', { class: 'problem' }, sentence(reason))];
   }
-  if (!failing) {
+  if (health === 'catching_up') {
+    const until = end === null ? '' : ` Caught up at about ${time(end)}.`;
+    return [h('p', { class: 'hint' }, `${span(Number(lag) / 1000)} behind, ${waiting(pending)} waiting.${until}`)];
+  }
+  if (health !== 'failing' || !failing) {
     return [];
   }
   const why = `, ${plural(BigInt(failing.attempts), 'attempt')}: ${sentence(failing.error)}`;
-  return [h('p', { class: 'problem' }, 'Since ', when(failing.since), why)];
+  const soon = !next || Date.parse(next) <= Date.now();
+  return [
+    h('p', { class: 'problem' }, 'Since ', when(failing.since), why),
+    h('p', { class: 'hint' }, 'Next attempt ', ...(soon ? ['now'] : ['at ', when(next)]), '.'),
+  ];
 }
 
 function row(/** @type {Webhook} */ webhook, /** @type {boolean} */ open) {
@@ -148,7 +158,8 @@ const heading = (/** @type {string} */ title) => h('header', {},
 );
 
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
-  const { id, url, description, types, created, by, delivered, pending, lag_ms: lag } = webhook;
+  const { id, url, description, types, created, by, delivered, health, last_error: error, pending, lag_ms: lag } = webhook;
+  const past = health === 'failing' ? undefined : error;
   const buttons = h('div', { class: 'buttons' });
   /** @type {(id: string, name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
   const action = (id, name, run, kind) => {
@@ -156,8 +167,15 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
     buttons.append(button);
   };
   if (allows('webhooks:write') && allows('events:read')) {
+    /** @type {(what: string, name: string, said: string, kind?: string) => void} */
+    const order = (what, name, said, kind) => action(what, name, (button) => busy(button, () => command(webhook, what, said)), kind);
     if (webhook.state === 'disabled') {
-      action('resume', 'Resume', (button) => busy(button, () => resume(webhook)), 'primary');
+      order('resume', 'Resume', 'The webhook was resumed.', 'primary');
+    } else {
+      if (webhook.next_attempt) {
+        order('retry', 'Retry now', 'Undelivered events are being sent.', 'primary');
+      }
+      order('pause', 'Pause', 'The webhook is paused.');
     }
     action('test', 'Send a test', (button) => busy(button, () => test(webhook)));
     action('replay', 'Replay', () => replay(webhook));
@@ -187,6 +205,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
         ['State', badge(webhook), ...trouble(webhook)],
         ['Last arrived', delivered ? when(delivered) : 'never'],
         ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${span(Number(lag) / 1000)}` : 'nothing'],
+        .../** @type {[string, Node, string][]} */ (past ? [['Last error', when(past.time), before(past, url)]] : []),
         ['Changes', types.join(', ')],
         ['Created', when(created), by ? ` by ${by}` : ''],
         ['ID', h('code', {}, id)],
@@ -195,6 +214,10 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
     buttons,
   );
 }
+
+// before says how an attempt failed, and at which URL if that is no longer the one.
+/** @type {(last: NonNullable<Webhook['last_error']>, url: string) => string} */
+const before = (last, url) => `${last.url === url ? '' : `, at ${last.url}`}: ${sentence(last.error)}`;
 
 // loadDeliveries shows the deliveries, and returns whether there are other ones than before.
 async function loadDeliveries(/** @type {string} */ id) {
@@ -298,10 +321,11 @@ async function test(/** @type {Webhook} */ { id }) {
   });
 }
 
-async function resume(/** @type {Webhook} */ { id }) {
+// command resumes, pauses or tries a webhook.
+async function command(/** @type {Webhook} */ { id }, /** @type {string} */ what, /** @type {string} */ said) {
   await tell(async () => {
-    await call('POST', `${WEBHOOKS}/${id}/resume`);
-    toast('The webhook was resumed.');
+    await call('POST', `${WEBHOOKS}/${id}/${what}`);
+    toast(said);
     startAlerts();
     await load();
   });
@@ -331,11 +355,12 @@ function edit(webhook) {
   const input = (/** @type {Record<string, any>} */ properties) => h('input', { autocomplete: 'off', spellcheck: 'false', ...properties });
   const url = input({ id: 'webhook-url', type: 'url', value: webhook?.url ?? '', placeholder: 'https://example.com/hook', autofocus: '' });
   const description = input({ id: 'webhook-description', value: webhook?.description ?? '' });
+  const resumes = webhook?.health === 'disabled'; // whoever repairs it wants that
   const types = checks('Changes to send', TYPES.map((value) => ({ value, text: '', checked: webhook?.types.includes(value) ?? true })));
   openForm({
     title: webhook ? 'Edit webhook' : 'New webhook',
     body: [field('URL', url, 'Where to send changes.'), types, field('What is it for? (optional)', description)],
-    action: webhook ? 'Save' : 'Create',
+    action: resumes ? 'Save and resume' : webhook ? 'Save' : 'Create',
     async run(options) {
       if (checked(types).length === 0) { // the server takes that for all
         throw new Failure(400, 'Choose at least one kind of change.');
@@ -343,9 +368,13 @@ function edit(webhook) {
       const body = JSON.stringify({ url: url.value.trim(), types: checked(types), description: description.value.trim() });
       const [method, where] = webhook ? ['PUT', `${WEBHOOKS}/${webhook.id}`] : ['POST', WEBHOOKS];
       const made = (await call(method, where, { ...options, body })).json();
+      if (resumes) {
+        await call('POST', `${where}/resume`, options);
+        startAlerts();
+      }
       await load();
       if (webhook) {
-        toast('The webhook was saved.');
+        toast(`The webhook was saved${resumes ? ' and resumed' : ''}.${made.health === 'paused' ? ' It is still paused.' : ''}`);
         return undefined;
       }
       return () => {
@@ -428,7 +457,7 @@ function dismissed() {
 function alert(/** @type {Webhook} */ webhook) {
   const { id, url, reason, failing } = webhook;
   const link = h('a', { href: format({ page: 'webhooks', id }) }, 'Open');
-  if (!failing || webhook.state === 'disabled') {
+  if (!failing || webhook.health === 'disabled') {
     return h('p', { class: 'alert' }, h('strong', {}, 'Webhook disabled'), ` Nothing is sent to ${url}: ${reason}. `, link);
   }
   const dismiss = h('button', {

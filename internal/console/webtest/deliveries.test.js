@@ -1,25 +1,26 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { alarm, alarming, condition, day, tally, waiting } from '../web/deliveries.js';
+import { alarm, alarming, condition, day, pace, tally, waiting } from '../web/deliveries.js';
 
 const NOW = Date.parse('2026-11-18T12:00:00Z');
 const failing = (id, minutes) => ({
   id,
   state: 'active',
+  health: 'failing',
   failing: { since: new Date(NOW - minutes * 60_000).toISOString(), attempts: '3', error: 'the endpoint responded 500' },
 });
 
-test('a webhook that fails is not active', () => {
-  assert.equal(condition({ state: 'active' }), 'active');
+test('the condition is the health in words', () => {
   assert.equal(condition(failing('a', 0)), 'failing');
-  assert.equal(condition({ ...failing('a', 9), state: 'disabled' }), 'disabled');
+  assert.equal(condition({ health: 'catching_up' }), 'catching up');
 });
 
 test('a webhook needs attention after 5 minutes, unless that was dismissed today', () => {
   const ids = (all, dismissed = {}, now = NOW) => alarming(all, now, dismissed).map(({ id }) => id).join();
   const old = failing('old', 5);
-  assert.equal(ids([{ id: 'fine', state: 'active' }, failing('new', 4.9), old, { id: 'off', state: 'disabled' }]), 'old,off');
+  assert.equal(ids([{ id: 'fine', health: 'healthy' }, failing('new', 4.9), old, { id: 'off', health: 'disabled' }]), 'old,off');
+  assert.equal(ids([{ ...old, health: 'paused' }]), '');
   const dismissed = { [alarm(old)]: day(NOW) };
   assert.equal(ids([old], dismissed), '');
   assert.equal(ids([old], dismissed, NOW + 86_400_000), 'old');
@@ -36,4 +37,21 @@ test('deliveries are counted over time', () => {
 test('a count that ends says so', () => {
   assert.equal(waiting('999'), '999');
   assert.equal(waiting('1000'), '1,000+');
+});
+
+test('the number of events or the age of the oldest says when a webhook has caught up', () => {
+  const caughtUp = pace();
+  const look = (seconds, lag, health = 'catching_up', pending = '1000') => (
+    caughtUp({ id: 'a', health, lag_ms: String(lag * 1000), pending }, NOW + seconds * 1000));
+  assert.equal(look(0, 600), null); // one look tells nothing
+  assert.equal(look(2, 590), null); // nor do two that are close
+  assert.equal(look(10, 500), NOW + 60_000); // 10 s of lag a second
+  assert.equal(look(20, 600), null); // it is not getting better
+  assert.equal(look(90, 300), null); // what was long ago does not count
+  assert.equal(look(100, 200), NOW + 120_000);
+  assert.equal(look(101, 0, 'healthy'), null);
+  assert.equal(look(110, 100), null); // it has started anew
+  assert.equal(look(120, 110, 'catching_up', '500'), null);
+  assert.equal(look(190, 120, 'catching_up', '400'), null);
+  assert.equal(look(200, 130, 'catching_up', '300'), NOW + 230_000); // the events came together
 });
