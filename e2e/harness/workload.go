@@ -157,10 +157,10 @@ func (w *Writer) choose(name string) []plantstore.Write {
 		if r.Acked != nil && w.rand.IntN(2) == 0 {
 			op = plantstore.Delete
 		}
-		if w.mix == AllWrites && w.rand.IntN(16) == 0 {
-			return w.many(op, at, plant)
-		}
 		if r.Unacked == nil {
+			if w.mix == AllWrites && w.rand.IntN(16) == 0 {
+				return w.many(op, at, plant)
+			}
 			return []plantstore.Write{w.change(op, at, plant)}
 		}
 	}
@@ -177,13 +177,14 @@ func (w *Writer) change(op plantstore.Op, at int, plant plantstore.Plant) plants
 	return plantstore.Write{Op: op, Plant: plant}
 }
 
-// many returns writes for up to 40 plants from one on, some of which may not exist.
+// many returns writes for up to 40 plants from one on. Each changes something: a plant that does not
+// exist is not deleted.
 func (w *Writer) many(op plantstore.Op, from int, plant plantstore.Plant) (writes []plantstore.Write) {
-	for len(w.Records) < from+20 {
+	for op == plantstore.Replace && len(w.Records) < from+20 {
 		w.Records = append(w.Records, Record{})
 	}
 	for at := from; at < min(from+40, len(w.Records)); at++ {
-		if w.Records[at].Unacked == nil {
+		if r := w.Records[at]; r.Unacked == nil && (op == plantstore.Replace || r.Acked != nil) {
 			writes = append(writes, w.change(op, at, plant))
 		}
 	}
